@@ -1,0 +1,91 @@
+# All of it runs in .venv, which the first target that needs it makes. `make help` lists the targets.
+#
+#   make demo ARGS="--problem cage"      arguments for the command behind a target
+#   make test PYTHON=python3.12          the Python that .venv is made with (3.11 or newer)
+#
+# On Linux, pip's default index serves PyTorch with CUDA, some gigabytes. For the CPU build:
+#   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make demo
+
+PYTHON ?= python3
+ARGS   ?=
+OUT    ?= benchmarks/results/gpu
+VENV   := .venv
+RUN    := $(VENV)/bin/python -m
+PIP    := $(RUN) pip --disable-pip-version-check
+comma  := ,
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help install demo test test-all lint format check bench bench-gpu lock clean clean-venv
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
+
+install: $(VENV)/.installed-dev ## .venv with the package, editable, and every tool
+
+demo: $(VENV)/.installed-viz ## a Franka Panda on a real problem: table, report and demo.png
+	$(VENV)/bin/warp-collision demo $(ARGS)
+
+test: $(VENV)/.installed-dev ## the whole test suite, but for runs that take minutes
+	$(RUN) pytest -m "not slow" $(ARGS)
+
+test-all: $(VENV)/.installed-dev ## the whole test suite
+	$(RUN) pytest $(ARGS)
+
+lint: $(VENV)/.installed-dev ## style and types, without changing a file
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	$(RUN) pyright
+
+format: $(VENV)/.installed-dev ## mends what the style checks can mend
+	$(RUN) ruff check --fix .
+	$(RUN) ruff format .
+
+check: lint test ## what has to pass before a change lands
+
+bench: $(VENV)/.installed-bench ## speed against a baseline and other libraries, on the CPU
+	$(RUN) benchmarks $(ARGS)
+
+bench-gpu: $(VENV)/.installed-dev ## on a CUDA machine: tests and benchmarks, results into OUT
+	$(RUN) benchmarks --gpu $(OUT)
+
+lock: ## renews constraints.txt, but for torch and warp-lang
+	$(PYTHON) -m venv --clear $(VENV)
+	grep -E '^(#|torch==|warp-lang==)' constraints.txt > $(VENV)/kept
+	$(PIP) install --upgrade setuptools
+	$(PIP) install --no-build-isolation -c $(VENV)/kept -e '.[dev]'
+	$(PIP) freeze --all --exclude-editable | grep -vE '^(pip|nvidia-.*|cuda-.*|triton)==' \
+		| sed 's/+[a-z0-9]*$$//' > $(VENV)/frozen
+	{ grep '^#' constraints.txt; cat $(VENV)/frozen; } > $(VENV)/new
+	mv $(VENV)/new constraints.txt
+
+clean: ## removes what builds, tests and the demo wrote
+	rm -rf build dist .pytest_cache .ruff_cache .hypothesis demo.png demo-report.*
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+clean-venv: clean ## removes .venv too
+	rm -rf $(VENV) *.egg-info src/*.egg-info
+
+# The stamps make an install run again only when what it depends on has changed. The build backend
+# is installed first and used as it is: a build environment of its own would not heed constraints.
+define install
+$(PIP) install --quiet -c constraints.txt setuptools
+$(PIP) install --no-build-isolation -c constraints.txt -e '.[$(1)]'
+@touch $(2)
+endef
+
+$(VENV)/.installed-viz: pyproject.toml constraints.txt | $(VENV)/.made
+	$(call install,viz,$@)
+
+$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/.made
+	$(call install,dev,$@ $(VENV)/.installed-viz)
+
+$(VENV)/.installed-bench: pyproject.toml constraints.txt | $(VENV)/.made
+	$(call install,dev$(comma)bench,$@ $(VENV)/.installed-dev $(VENV)/.installed-viz)
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+		"warp-collision needs Python 3.11 or newer, got %d.%d: make PYTHON=..." % sys.version_info[:2])'
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
