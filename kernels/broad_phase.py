@@ -1,0 +1,42 @@
+"""World boxes of the meshes, for the tree that finds the few that are near."""
+
+import warp as wp
+
+from warp_collision.kernels.mesh_record import FAR
+from warp_collision.kernels.scene import Scene, count_slots, mesh_from_world, record_of
+
+
+@wp.kernel(enable_backward=False)
+def world_boxes(
+    # operands
+    scene: Scene,
+    # outputs
+    lower: wp.array2d[wp.vec3],  # (n_envs, slots) corners of the boxes [m]
+    upper: wp.array2d[wp.vec3],
+):
+    """One thread per slot. A mesh without a finite pose is everywhere, an empty slot nowhere."""
+    env, slot = wp.tid()
+    low = wp.vec3(FAR, FAR, FAR)
+    high = wp.vec3(-FAR, -FAR, -FAR)
+    if slot < count_slots(scene, env):
+        record = record_of(scene, env, slot)
+        pose = mesh_from_world(scene, env, slot)
+        center = 0.5 * (record.lower + record.upper)
+        half = 0.5 * (record.upper - record.lower) + wp.vec3(record.inside_reach)
+        place = wp.transform_point(wp.transform_inverse(pose), center)
+        turn = wp.quat_to_matrix(wp.transform_get_rotation(pose))
+        # Rows of the inverse rotation are columns of the rotation.
+        reach = wp.vec3(
+            wp.dot(wp.abs(wp.vec3(turn[0, 0], turn[1, 0], turn[2, 0])), half),
+            wp.dot(wp.abs(wp.vec3(turn[0, 1], turn[1, 1], turn[2, 1])), half),
+            wp.dot(wp.abs(wp.vec3(turn[0, 2], turn[1, 2], turn[2, 2])), half),
+        )
+        # Rounding of the pose must not make a box too small.
+        reach += wp.vec3(1.0e-5 * (wp.length(place) + wp.length(center) + wp.length(half)))
+        low = wp.vec3(-FAR, -FAR, -FAR)
+        high = wp.vec3(FAR, FAR, FAR)
+        if wp.isfinite(place) and wp.isfinite(reach):
+            low = place - reach
+            high = place + reach
+    lower[env, slot] = low
+    upper[env, slot] = high

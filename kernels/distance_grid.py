@@ -1,0 +1,39 @@
+"""Fills the grid of signed distances of a closed mesh."""
+
+import warp as wp
+
+from warp_collision.kernels.mesh_distance import WIDEN
+from warp_collision.kernels.mesh_record import FAR, MeshRecord, cell_center
+from warp_collision.kernels.winding import side_of_mesh
+
+
+@wp.kernel(enable_backward=False)
+def fill_distance_grid(
+    # operands
+    record: wp.array[MeshRecord],  # (1,)
+    # parameters
+    first: wp.vec2i,  # where in the rows this launch begins
+    # outputs
+    values: wp.array3d[wp.float32],  # (nz, ny, nx) signed distance at the centers of the cells [m]
+):
+    """One thread per row of cells; each cell starts from what the one before it knows."""
+    z, y = wp.tid()
+    z += first[0]
+    y += first[1]
+    mesh = record[0]
+    grid = mesh.grid
+    limit = float(FAR)
+    side = float(0.0)
+    for x in range(grid.shape[0]):
+        center = cell_center(grid, x, y, z)
+        query = wp.mesh_query_point_no_sign(mesh.mesh_id, center, limit)
+        nearest = wp.mesh_eval_position(mesh.mesh_id, query.face, query.u, query.v)
+        distance = wp.length(nearest - center)
+        # The side stays until the row comes near the surface; only there it is asked again.
+        if side == 0.0 or distance < 1.001 * grid.cell:
+            near = distance * 1.001 + 1.0e-5 * (wp.length(nearest) + grid.cell)
+            side = side_of_mesh(mesh.mesh_id, mesh, center, near)
+        values[z, y, x] = side * distance
+        limit = (distance + grid.cell) * (WIDEN * WIDEN) + 1.0e-5 * wp.length(center)
+        if distance < 1.001 * grid.cell:
+            side = 0.0

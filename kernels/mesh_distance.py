@@ -1,0 +1,101 @@
+"""Signed distance from a point to one mesh, in the frame of the mesh."""
+
+import warp as wp
+
+from warp_collision.kernels.mesh_record import FAR, ROUNDING, MeshRecord, bounds_of_distance
+from warp_collision.kernels.winding import side_of_mesh
+
+# Warp's closest-point queries return hits strictly nearer than the limit they are given, so a limit
+# is widened by far more than its rounding before it is used.
+WIDEN = wp.constant(1.0 + 1.0e-5)
+
+
+@wp.struct
+class SdfSample:
+    """Signed distance at a point, or the news that it is not below the limit that was asked for."""
+
+    distance: float  # [m]; the limit where the point is not nearer than that
+    gradient: wp.vec3  # unit, outward; zero where the limit was not undercut
+    closest: wp.vec3  # closest point of the surface
+    found: bool
+    rounding: float  # distances that differ by less are equal [m]
+    on_surface: bool  # the gradient is the normal of the face, whatever the side
+
+
+@wp.func
+def sample_face(mesh_id: wp.uint64, point: wp.vec3, face: int, u: float, v: float) -> SdfSample:
+    """Unsigned distance and its gradient from the closest point, given by face and barycentrics.
+
+    Inside a face the gradient is the face's normal, which has no rounding however near the point
+    is; on edges and vertices it is the direction to the point, or the normal when that is noise.
+    """
+    mesh = wp.mesh_get(mesh_id)
+    # Offsets are taken from the point before they are blended: less rounding than blending first.
+    a = mesh.points[mesh.indices[3 * face]] - point
+    b = mesh.points[mesh.indices[3 * face + 1]] - point
+    c = mesh.points[mesh.indices[3 * face + 2]] - point
+    w = 1.0 - u - v
+    offset = u * a + v * b + w * c
+    normal = wp.normalize(wp.cross(b - a, c - a))
+    # The height over the face, from its nearest corner, is sharper than any blend.
+    corner = wp.where(wp.length_sq(b) < wp.length_sq(a), b, a)
+    corner = wp.where(wp.length_sq(c) < wp.length_sq(corner), c, corner)
+    upright = wp.dot(normal, corner) * normal
+    scale = wp.length(a) + wp.length(point)
+    # A blend that differs by rounding only lies over an edge between faces in one plane, say.
+    over_face = wp.min(wp.min(u, v), w) > 1.0e-4 or wp.length(offset - upright) < 2.0e-7 * scale
+    if over_face:
+        offset = upright
+
+    sample = SdfSample()
+    sample.found = True
+    sample.closest = point + offset
+    sample.distance = wp.length(offset)
+    sample.rounding = ROUNDING * scale + 1.0e-3 * sample.distance
+    sample.on_surface = sample.distance <= sample.rounding
+    if sample.on_surface:
+        sample.gradient = normal
+    elif over_face:
+        sample.gradient = wp.where(wp.dot(normal, offset) <= 0.0, normal, -normal)
+    else:
+        sample.gradient = offset / -sample.distance
+    return sample
+
+
+@wp.func
+def mesh_distance(
+    mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, limit: float
+) -> SdfSample:
+    """Exact signed distance wherever it is below ``limit``, at every depth.
+
+    The bounds that the record gives for free decide most calls: a point that is surely farther than
+    the limit is done, a side that they tell needs no winding number, and the search for the closest
+    point ends where they say that there must be one. Without bounds a point that is not found
+    nearer than the limit is either far outside or deep inside, and is searched without a limit.
+    """
+    sample = SdfSample()
+    sample.distance = limit
+    bounds = bounds_of_distance(record, point)
+    if bounds[0] >= limit:
+        return sample
+    search = wp.max(bounds[1], -bounds[0])
+    if bounds[0] > 0.0 or search >= FAR:
+        search = wp.clamp(limit, 0.0, search)
+
+    query = wp.mesh_query_point_no_sign(mesh_id, point, search * WIDEN)
+    if not query.result and bounds[0] <= 0.0:
+        query = wp.mesh_query_point_no_sign(mesh_id, point, FAR)
+    if not query.result:
+        return sample
+    found = sample_face(mesh_id, point, query.face, query.u, query.v)
+    inside = bounds[1] < 0.0
+    if not inside and bounds[0] <= 0.0:
+        near = found.distance + found.rounding
+        inside = side_of_mesh(mesh_id, record, point, near) < 0.0
+    if inside:
+        found.distance = -found.distance
+        if not found.on_surface:
+            found.gradient = -found.gradient
+    if found.distance < limit:
+        return found
+    return sample

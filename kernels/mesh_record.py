@@ -1,0 +1,86 @@
+"""What is known of a mesh beside its triangles, and what that says about a distance for free."""
+
+import warp as wp
+
+# Farther than anything in a scene, yet its square is finite in float32.
+FAR = wp.constant(1.0e15)
+# Rounding of a closest point, relative to the coordinates it was computed from.
+ROUNDING = wp.constant(4.0e-6)
+
+
+@wp.struct
+class DistanceGrid:
+    """Signed distances of a closed mesh at the centers of cubic cells, x running fastest."""
+
+    values: wp.uint64  # pointer to (nz, ny, nx) float32 [m]; 0: no grid
+    origin: wp.vec3  # lower corner of the first cell [m]
+    cell: float  # edge of a cell [m]
+    shape: wp.vec3i  # nx, ny, nz
+
+
+@wp.struct
+class MeshRecord:
+    """What is known of a mesh; one per mesh, shared by all envs."""
+
+    mesh_id: wp.uint64  # the mesh that all this is about
+    lower: wp.vec3  # corners of the bounding box [m]
+    upper: wp.vec3
+    inside_reach: float  # farthest that a point outside the box can count as inside the mesh [m]
+    exact_winding: int  # 1: decide doubtful winding numbers by the sum over all triangles
+    grid: DistanceGrid
+
+
+@wp.func
+def load_record(mesh_id: wp.uint64, pointer: wp.uint64) -> MeshRecord:
+    """The record behind a pointer, if it is that of the mesh; else one that knows nothing."""
+    if pointer != wp.uint64(0):
+        known = wp.array(ptr=pointer, shape=(1,), dtype=MeshRecord)[0]
+        if known.mesh_id == mesh_id:
+            return known
+    record = MeshRecord()
+    record.mesh_id = mesh_id
+    record.lower = wp.vec3(-FAR, -FAR, -FAR)
+    record.upper = wp.vec3(FAR, FAR, FAR)
+    record.inside_reach = FAR
+    return record
+
+
+@wp.func
+def distance_to_box(point: wp.vec3, lower: wp.vec3, upper: wp.vec3) -> float:
+    """Distance to an axis-aligned box, 0 inside."""
+    return wp.length(wp.max(wp.max(lower - point, point - upper), wp.vec3(0.0)))
+
+
+@wp.func
+def cell_center(grid: DistanceGrid, x: int, y: int, z: int) -> wp.vec3:
+    """Center of a cell."""
+    return grid.origin + grid.cell * wp.vec3(float(x) + 0.5, float(y) + 0.5, float(z) + 0.5)
+
+
+@wp.func
+def bounds_from_grid(grid: DistanceGrid, point: wp.vec3) -> wp.vec2:
+    """Certified bounds of the signed distance: it changes by no more than the way to the center."""
+    place = (point - grid.origin) / grid.cell
+    x = int(wp.floor(place[0]))
+    y = int(wp.floor(place[1]))
+    z = int(wp.floor(place[2]))
+    inside = x >= 0 and y >= 0 and z >= 0
+    if not inside or x >= grid.shape[0] or y >= grid.shape[1] or z >= grid.shape[2]:
+        return wp.vec2(-FAR, FAR)
+    shape = (grid.shape[2], grid.shape[1], grid.shape[0])
+    value = wp.array(ptr=grid.values, shape=shape, dtype=wp.float32)[z, y, x]
+    center = cell_center(grid, x, y, z)
+    way = wp.length(point - center) + ROUNDING * (wp.length(center) + wp.abs(value))
+    return wp.vec2(value - way, value + way)
+
+
+@wp.func
+def bounds_of_distance(record: MeshRecord, point: wp.vec3) -> wp.vec2:
+    """Certified lower and upper bound of the signed distance, without looking at a triangle."""
+    outside = distance_to_box(point, record.lower, record.upper)
+    # Outside of its box a closed mesh is not; an open one may count as inside for some way.
+    if outside > record.inside_reach:
+        return wp.vec2(outside, FAR)
+    if record.grid.values == wp.uint64(0):
+        return wp.vec2(-FAR, FAR)
+    return bounds_from_grid(record.grid, point)

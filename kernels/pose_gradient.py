@@ -1,0 +1,117 @@
+"""Gradients of the costs with respect to the rows of `mesh_from_world`.
+
+A mesh that moves by its pose sees the contact point of every sphere move in its own frame. One
+thread owns one slot and one part of the spheres, and adds what they push; the parts are summed
+outside. The queries are made again, so that a cost without pose gradients pays nothing for them.
+"""
+
+import warp as wp
+
+from warp_collision.kernels.scene import Scene, env_of_row, is_checked
+from warp_collision.kernels.sphere_cost import cost_against_mesh
+from warp_collision.kernels.swept_cost import (
+    is_finite,
+    load_motion,
+    scale_of,
+    swept_cost_against_mesh,
+)
+
+vec8 = wp.types.vector(length=8, dtype=wp.float32)
+
+
+@wp.func
+def row_gradient(
+    rows: wp.array3d[wp.float32], env: int, slot: int, contact: wp.vec3, push: wp.vec3
+) -> vec8:
+    """Derivative of ``push . (R(q) contact + t)`` by a row (t, q), its quaternion normalised."""
+    u = wp.vec3(rows[env, slot, 4], rows[env, slot, 5], rows[env, slot, 6])
+    w = rows[env, slot, 3]
+    length = wp.sqrt(w * w + wp.length_sq(u))
+    w = w / length
+    u = u / length
+    by_w = 2.0 * wp.dot(wp.cross(u, contact), push)
+    by_u = 2.0 * (
+        w * wp.cross(contact, push)
+        + wp.dot(u, contact) * push
+        + wp.dot(u, push) * contact
+        - 2.0 * wp.dot(push, contact) * u
+    )
+    # Only the part across the quaternion turns anything.
+    along = by_w * w + wp.dot(by_u, u)
+    by_w = (by_w - along * w) / length
+    by_u = (by_u - along * u) / length
+    return vec8(push[0], push[1], push[2], by_w, by_u[0], by_u[1], by_u[2], 0.0)
+
+
+@wp.func
+def place_of(item: int, horizon: int, n_spheres: int) -> wp.vec3i:
+    """Row, waypoint and index of the spheres counted through."""
+    rest = item // n_spheres
+    return wp.vec3i(rest // horizon, rest % horizon, item % n_spheres)
+
+
+@wp.kernel(enable_backward=False)
+def sphere_cost_pose_vjp(
+    # operands
+    spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
+    env_index: wp.array[wp.int32],  # (batch,) or empty
+    scene: Scene,
+    # parameters
+    weight: wp.array[wp.float32],  # (1,)
+    activation_distance: wp.array[wp.float32],  # (1,) [m]
+    upstream: wp.array3d[wp.float32],  # (batch, horizon, n_spheres) d loss / d cost
+    # outputs
+    partial: wp.array3d[vec8],  # (n_envs, slots, parts) d loss / d row, to be summed over parts
+):
+    """One thread per slot and part of the spheres."""
+    env, slot, part = wp.tid()
+    total = vec8()
+    if is_checked(scene, env, slot):
+        count = spheres.shape[0] * spheres.shape[1] * spheres.shape[2]
+        for item in range(part, count, partial.shape[2]):
+            at = place_of(item, spheres.shape[1], spheres.shape[2])
+            sphere = spheres[at[0], at[1], at[2]]
+            if env_of_row(env_index, at[0]) == env and not (sphere[3] < 0.0):
+                center = wp.vec3(sphere[0], sphere[1], sphere[2])
+                term = cost_against_mesh(
+                    scene, env, slot, center, sphere[3], activation_distance[0]
+                )
+                push = term.push * (weight[0] * upstream[at[0], at[1], at[2]])
+                total += row_gradient(scene.mesh_from_world, env, slot, term.contact, push)
+    partial[env, slot, part] = total
+
+
+@wp.kernel(enable_backward=False)
+def swept_cost_pose_vjp(
+    # operands
+    spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
+    env_index: wp.array[wp.int32],  # (batch,) or empty
+    scene: Scene,
+    # parameters
+    weight: wp.array[wp.float32],  # (1,)
+    activation_distance: wp.array[wp.float32],  # (1,) [m]
+    tolerance: wp.array[wp.float32],  # (1,) [m]
+    dt: wp.array[wp.float32],  # (1,) [s] or empty
+    upstream: wp.array3d[wp.float32],  # (batch, horizon, n_spheres) d loss / d cost
+    # outputs
+    partial: wp.array3d[vec8],  # (n_envs, slots, parts) d loss / d row, to be summed over parts
+):
+    """One thread per slot and part of the spheres."""
+    env, slot, part = wp.tid()
+    total = vec8()
+    if is_checked(scene, env, slot):
+        count = spheres.shape[0] * spheres.shape[1] * spheres.shape[2]
+        for item in range(part, count, partial.shape[2]):
+            at = place_of(item, spheres.shape[1], spheres.shape[2])
+            motion = load_motion(spheres, at[0], at[1], at[2])
+            if env_of_row(env_index, at[0]) == env and not (motion.radius < 0.0):
+                term = swept_cost_against_mesh(
+                    scene, env, slot, motion, activation_distance[0], tolerance[0]
+                )
+                scale = scale_of(motion, dt, weight[0]).value * upstream[at[0], at[1], at[2]]
+                if not is_finite(motion):
+                    scale = wp.nan
+                total += row_gradient(
+                    scene.mesh_from_world, env, slot, term.contact, term.push * scale
+                )
+    partial[env, slot, part] = total

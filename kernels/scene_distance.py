@@ -1,0 +1,152 @@
+"""Signed distance of points to the nearest enabled mesh of their env."""
+
+import warp as wp
+
+from warp_collision.kernels.mesh_distance import mesh_distance
+from warp_collision.kernels.mesh_record import FAR
+from warp_collision.kernels.scene import (
+    Scene,
+    count_slots,
+    env_of_row,
+    has_tree,
+    is_checked,
+    is_env,
+    mesh_from_world,
+    record_of,
+    slots_in_box,
+)
+from warp_collision.kernels.transforms import to_world
+
+# Size of the first box that is searched for meshes [m].
+FIRST_RADIUS = wp.constant(0.1)
+
+
+@wp.struct
+class SceneSample:
+    """Signed distance of a scene: the minimum over its meshes."""
+
+    distance: float  # [m]
+    gradient: wp.vec3  # unit, outward, world frame
+    slot: int  # the mesh that attains the distance, -1: none below the limit
+
+
+@wp.func
+def nearer(scene: Scene, env: int, slot: int, point: wp.vec3, best: SceneSample) -> SceneSample:
+    """The mesh of a slot if it is nearer than the best so far; NaN for good if its pose is."""
+    if not is_checked(scene, env, slot) or wp.isnan(best.distance):
+        return best
+    pose = mesh_from_world(scene, env, slot)
+    local = wp.transform_point(pose, point)
+    if not wp.isfinite(local):
+        return nowhere()
+    # Only what is nearer than the best so far is worth finding.
+    sample = mesh_distance(
+        scene.mesh_ids[env, slot], record_of(scene, env, slot), local, best.distance
+    )
+    if sample.found:
+        best.distance = sample.distance
+        best.gradient = to_world(pose, sample.gradient)
+        best.slot = slot
+    return best
+
+
+@wp.func
+def nowhere() -> SceneSample:
+    """What is known of a point or a mesh that is not finite."""
+    result = SceneSample()
+    result.slot = -1
+    result.distance = wp.nan
+    result.gradient = wp.vec3(wp.nan, wp.nan, wp.nan)
+    return result
+
+
+@wp.func
+def scene_distance_at(scene: Scene, env: int, point: wp.vec3, limit: float) -> SceneSample:
+    """Exact where it is below the limit, else the limit; NaN where the point or a pose is NaN."""
+    if not wp.isfinite(point) or not is_env(scene, env):
+        return nowhere()
+    best = SceneSample()
+    best.slot = -1
+    best.distance = limit
+    best.gradient = wp.vec3(0.0)
+    # With a tree: boxes of growing size until the best mesh found lies within the last one.
+    radius = wp.where(has_tree(scene), FIRST_RADIUS, limit)
+    certain = float(-1.0)  # a limit of 0 still asks for what is inside
+    while certain < wp.min(best.distance, limit):
+        certain = wp.min(radius, limit)
+        near = slots_in_box(scene, env, point, certain)
+        item = int(0)
+        slot = int(-1)
+        more = bool(True)
+        while more:
+            if has_tree(scene):
+                more = wp.bvh_query_next(near, item)
+                slot = item % scene.mesh_ids.shape[1]
+            else:
+                slot += 1
+                more = slot < count_slots(scene, env)
+            if more:
+                best = nearer(scene, env, slot, point, best)
+        radius = wp.where(best.slot >= 0, best.distance, 4.0 * radius)
+    return best
+
+
+@wp.kernel(enable_backward=False)
+def scene_distance(
+    # operands
+    points: wp.array2d[wp.vec3],  # (batch, n_points) [m]
+    env_index: wp.array[wp.int32],  # (batch,) or empty
+    scene: Scene,
+    # parameters
+    first: wp.vec2i,  # where in the points this launch begins
+    # outputs
+    distance: wp.array2d[wp.float32],  # (batch, n_points) [m], inf without a mesh
+    gradient: wp.array2d[wp.vec3],  # (batch, n_points)
+    slot: wp.array2d[wp.int32],  # (batch, n_points) -1 without a mesh
+):
+    """One thread per point."""
+    row, index = wp.tid()
+    row += first[0]
+    index += first[1]
+    sample = scene_distance_at(scene, env_of_row(env_index, row), points[row, index], FAR)
+    if sample.slot < 0 and not wp.isnan(sample.distance):
+        sample.distance = wp.inf
+    distance[row, index] = sample.distance
+    gradient[row, index] = sample.gradient
+    slot[row, index] = sample.slot
+
+
+@wp.kernel(enable_backward=False)
+def sphere_esdf(
+    # operands
+    spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
+    env_index: wp.array[wp.int32],  # (batch,) or empty
+    scene: Scene,
+    # parameters
+    weight: wp.array[wp.float32],  # (1,)
+    max_distance: wp.array[wp.float32],  # (1,) [m]
+    first: wp.vec3i,  # where in the spheres this launch begins
+    # outputs
+    esdf: wp.array3d[wp.float32],  # (batch, horizon, n_spheres) weighted, positive inside
+    gradient: wp.array3d[wp.vec4],  # d esdf / d (x, y, z, radius)
+    active: wp.array3d[wp.uint8],  # 1 where the value is not 0
+):
+    """One thread per sphere center, in the older convention: the distance is positive inside."""
+    row, waypoint, index = wp.tid()
+    row += first[0]
+    waypoint += first[1]
+    index += first[2]
+    sphere = spheres[row, waypoint, index]
+    value = float(0.0)
+    slope = wp.vec3(0.0)
+    # A disabled sphere has no value; a radius that is NaN is not disabled and reads as NaN.
+    if not (sphere[3] < 0.0):
+        center = wp.vec3(sphere[0], sphere[1], sphere[2])
+        if not wp.isfinite(sphere):
+            center = wp.vec3(wp.nan, wp.nan, wp.nan)
+        sample = scene_distance_at(scene, env_of_row(env_index, row), center, max_distance[0])
+        value = -weight[0] * sample.distance
+        slope = -weight[0] * sample.gradient
+    esdf[row, waypoint, index] = value
+    gradient[row, waypoint, index] = wp.vec4(slope[0], slope[1], slope[2], 0.0)
+    active[row, waypoint, index] = wp.where(value == 0.0, wp.uint8(0), wp.uint8(1))

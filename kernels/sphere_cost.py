@@ -1,0 +1,133 @@
+"""Cost of resting spheres against the meshes of their env."""
+
+import warp as wp
+
+from warp_collision.kernels.hinge import hinge
+from warp_collision.kernels.mesh_distance import mesh_distance
+from warp_collision.kernels.scene import (
+    Scene,
+    count_slots,
+    env_of_row,
+    has_tree,
+    is_checked,
+    is_env,
+    mesh_from_world,
+    record_of,
+    slots_in_box,
+)
+from warp_collision.kernels.transforms import to_world
+
+
+@wp.struct
+class SphereCost:
+    """Cost of one sphere and its gradient, without the weight."""
+
+    cost: float
+    center: wp.vec3  # d cost / d center
+    radius: float  # d cost / d radius
+    contact: wp.vec3  # what the mesh pushes: the center, in the world
+    push: wp.vec3  # d cost / d contact, in the frame of the mesh
+
+
+@wp.func
+def not_a_number() -> SphereCost:
+    """The cost of a sphere that is nowhere: never free space."""
+    result = SphereCost()
+    result.cost = wp.nan
+    result.center = wp.vec3(wp.nan, wp.nan, wp.nan)
+    result.radius = wp.nan
+    result.push = result.center
+    return result
+
+
+@wp.func
+def cost_against_mesh(
+    scene: Scene, env: int, slot: int, center: wp.vec3, radius: float, activation_distance: float
+) -> SphereCost:
+    """Cost of a sphere against the mesh of one slot."""
+    pose = mesh_from_world(scene, env, slot)
+    point = wp.transform_point(pose, center)
+    if not wp.isfinite(point):
+        return not_a_number()
+    result = SphereCost()
+    reach = radius + activation_distance
+    sample = mesh_distance(scene.mesh_ids[env, slot], record_of(scene, env, slot), point, reach)
+    if sample.found:
+        term = hinge(reach - sample.distance, activation_distance)
+        result.cost = term[0]
+        result.radius = term[1]
+        result.contact = center
+        result.push = sample.gradient * (-term[1])
+        result.center = to_world(pose, result.push)
+    return result
+
+
+@wp.func
+def add(total: SphereCost, term: SphereCost) -> SphereCost:
+    """Sum of two costs."""
+    total.cost += term.cost
+    total.center += term.center
+    total.radius += term.radius
+    return total
+
+
+@wp.func
+def cost_of_sphere(
+    scene: Scene, env: int, sphere: wp.vec4, activation_distance: float
+) -> SphereCost:
+    """Sum of the costs against all enabled meshes of an env."""
+    if sphere[3] < 0.0:
+        return SphereCost()
+    if not wp.isfinite(sphere) or not wp.isfinite(activation_distance) or not is_env(scene, env):
+        return not_a_number()
+    total = SphereCost()
+    center = wp.vec3(sphere[0], sphere[1], sphere[2])
+    near = slots_in_box(scene, env, center, sphere[3] + activation_distance)
+    item = int(0)
+    slot = int(-1)
+    more = bool(True)
+    while more:
+        if has_tree(scene):
+            more = wp.bvh_query_next(near, item)
+            slot = item % scene.mesh_ids.shape[1]
+        else:
+            slot += 1
+            more = slot < count_slots(scene, env)
+        if more and is_checked(scene, env, slot):
+            term = cost_against_mesh(scene, env, slot, center, sphere[3], activation_distance)
+            total = add(total, term)
+    return total
+
+
+@wp.kernel(enable_backward=False)
+def sphere_cost(
+    # operands
+    spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
+    env_index: wp.array[wp.int32],  # (batch,) or empty
+    scene: Scene,
+    # parameters
+    weight: wp.array[wp.float32],  # (1,)
+    activation_distance: wp.array[wp.float32],  # (1,) [m]
+    first: wp.vec3i,  # where in the spheres this launch begins
+    # outputs
+    cost: wp.array3d[wp.float32],  # (batch, horizon, n_spheres)
+    gradient: wp.array3d[wp.vec4],  # d cost / d (x, y, z, radius), or empty
+    active: wp.array3d[wp.uint8],  # 1 where the cost is not 0, or empty
+):
+    """One thread per sphere."""
+    row, waypoint, index = wp.tid()
+    row += first[0]
+    waypoint += first[1]
+    index += first[2]
+    result = cost_of_sphere(
+        scene, env_of_row(env_index, row), spheres[row, waypoint, index], activation_distance[0]
+    )
+    value = weight[0] * result.cost
+    cost[row, waypoint, index] = value
+    if gradient.shape[0] > 0:
+        center = weight[0] * result.center
+        gradient[row, waypoint, index] = wp.vec4(
+            center[0], center[1], center[2], weight[0] * result.radius
+        )
+    if active.shape[0] > 0:
+        active[row, waypoint, index] = wp.where(value == 0.0, wp.uint8(0), wp.uint8(1))

@@ -1,0 +1,222 @@
+"""Smallest signed distance along a straight piece of path, certified to a tolerance.
+
+Samples along the path are joined by bounds that no surface can pass. Let a sample at `a` have the
+signed distance f and the closest surface point c. Then for every point q of the path
+
+    sdf(q) >= f - |q - a|              the distance is 1-Lipschitz,
+    |sdf(q)| <= |q - c|                c is a point of the surface,
+
+and where two samples are outside, the surface is outside the union of their two empty balls. The
+last two bounds are of second order in the step, so few samples certify a path along a wall, where
+the Lipschitz bound alone needs one sample per tolerance.
+"""
+
+import warp as wp
+
+from warp_collision.kernels.mesh_distance import SdfSample, mesh_distance
+from warp_collision.kernels.mesh_record import ROUNDING, MeshRecord
+
+# Refinements of a minimum that is already certified: they sharpen its value and its gradient.
+MAX_REFINEMENTS = wp.constant(16)
+# Smallest tolerance of a path, relative to its length: a few steps of float32.
+FINEST = wp.constant(5.0e-7)
+
+
+@wp.struct
+class Path:
+    """A straight piece of path through the frame of one mesh, as the kernel marches along it."""
+
+    mesh_id: wp.uint64
+    record: MeshRecord
+    origin: wp.vec3
+    direction: wp.vec3  # unit
+    length: float  # [m]
+
+
+@wp.struct
+class PathSample:
+    """The signed distance at one place of a path."""
+
+    position: float  # along the path [m]
+    distance: float  # [m]
+    slope: float  # d distance / d position
+    gradient: wp.vec3
+    closest: wp.vec3
+    found: bool  # False: the distance is only known to be at least the value
+
+
+@wp.func
+def path_sample(path: Path, position: float, sample: SdfSample) -> PathSample:
+    """A sample of the mesh, seen from the path."""
+    result = PathSample()
+    result.position = position
+    result.distance = sample.distance
+    result.gradient = sample.gradient
+    result.slope = wp.dot(sample.gradient, path.direction)
+    result.closest = sample.closest
+    result.found = sample.found
+    return result
+
+
+@wp.func
+def sample_path(path: Path, position: float, near: wp.vec3) -> PathSample:
+    """Signed distance at a place of the path; the search ends at ``near``, a surface point."""
+    point = path.origin + position * path.direction
+    limit = wp.length(near - point) * 1.001 + ROUNDING * (wp.length(near) + wp.length(point))
+    return path_sample(path, position, mesh_distance(path.mesh_id, path.record, point, limit))
+
+
+@wp.func
+def bound_by_empty_balls(a: PathSample, b: PathSample, length: float) -> float:
+    """Lower bound of the distance between two samples outside whose empty balls overlap.
+
+    The nearest place that the union of the balls leaves to a surface is the circle in which their
+    spheres meet, unless one center is nearer still.
+    """
+    meet = 0.5 * (length + (a.distance - b.distance) * (a.distance + b.distance) / length)
+    if meet <= 0.0 or meet >= length:
+        return wp.min(a.distance, b.distance)
+    return wp.sqrt(wp.max((a.distance - meet) * (a.distance + meet), 0.0))
+
+
+@wp.func
+def bound_by_closest_points(path: Path, a: PathSample, b: PathSample) -> float:
+    """Lower bound of the signed distance from the two closest points: no place is deeper."""
+    # Seen from `a`, so that squares of far coordinates do not swallow what differs.
+    begin = path.origin + a.position * path.direction
+    to_a = a.closest - begin
+    to_b = b.closest - begin
+    depth = wp.max(wp.abs(a.distance), wp.abs(b.distance))
+    # |q - c|^2 = x^2 - 2 x along + |to|^2 at x beyond `a`: both are equal at one x.
+    gap = 2.0 * wp.dot(to_b - to_a, path.direction)
+    if gap > 0.0:
+        x = wp.clamp(wp.dot(to_b - to_a, to_b + to_a) / gap, 0.0, b.position - a.position)
+        place = x * path.direction
+        depth = wp.max(depth, wp.min(wp.length(place - to_a), wp.length(place - to_b)))
+    return -depth
+
+
+@wp.func
+def lower_bound(path: Path, a: PathSample, b: PathSample) -> float:
+    """Certified lower bound of the signed distance between two samples of the path."""
+    length = b.position - a.position
+    bound = 0.5 * (a.distance + b.distance - length)
+    if a.distance > 0.0 and b.distance > 0.0 and a.distance + b.distance > length:
+        return wp.max(bound, bound_by_empty_balls(a, b, length))
+    if a.found and b.found:
+        return wp.max(bound, bound_by_closest_points(path, a, b))
+    return bound
+
+
+@wp.func
+def next_step(distance: float, floor: float) -> float:
+    """How far a bound is likely to reach if the distance stays what it is; at least a sure step."""
+    sure = distance - floor
+    if distance > 0.0 and floor > 0.0:
+        return wp.max(sure, 2.0 * wp.sqrt(wp.max((distance - floor) * (distance + floor), 0.0)))
+    if distance < 0.0:
+        return wp.max(sure, 2.0 * wp.sqrt(wp.max((distance - floor) * -(distance + floor), 0.0)))
+    return 2.0 * sure
+
+
+@wp.func
+def refine(path: Path, left: PathSample, right: PathSample) -> PathSample:
+    """A minimum between two samples, the lower of which falls towards the other.
+
+    Cuts where the two tangents meet, kept away from the ends, or in the middle while the slopes do
+    not face each other. Where they stay apart to the end the minimum is a kink: the derivative of
+    its value is the mean of the two gradients without slope.
+    """
+    settled = bool(False)
+    cut = float(0.0)
+    for _ in range(MAX_REFINEMENTS):
+        width = right.position - left.position
+        cut = 0.5 * width
+        if left.slope < 0.0 and right.slope > 0.0:
+            rise = right.slope - left.slope
+            cut = (left.distance - right.distance + right.slope * width) / rise
+            # Settled when the tangents leave less to gain than the rounding of a distance, and the
+            # place is sharp too: it shares the gradient out between the two waypoints.
+            gain = wp.min(left.distance, right.distance) - (left.distance + left.slope * cut)
+            shift = wp.min(cut, width - cut)
+            settled = (gain < 1.0e-7 and shift < 2.0e-4 * path.length) or width < 1.0e-6
+            if settled:
+                break
+            cut = wp.clamp(cut, 0.05 * width, 0.95 * width)
+        middle = sample_path(path, left.position + cut, left.closest)
+        lowest = wp.min(left.distance, right.distance)
+        falls_right = left.distance <= right.distance
+        if middle.distance < lowest:
+            falls_right = middle.slope < 0.0
+        else:
+            falls_right = not falls_right
+        if falls_right:
+            left = middle
+        else:
+            right = middle
+    best = lower_of(left, right)
+    if settled:
+        share = right.slope / (right.slope - left.slope)
+        best.gradient = share * left.gradient + (1.0 - share) * right.gradient
+        best.position = left.position + cut
+    return best
+
+
+@wp.func
+def lower_of(first: PathSample, second: PathSample) -> PathSample:
+    """The sample of smaller distance, the second if they are equal."""
+    if first.distance < second.distance:
+        return first
+    return second
+
+
+@wp.func
+def refine_around(path: Path, left: PathSample, best: PathSample, right: PathSample) -> PathSample:
+    """Sharpens the best sample by its neighbour on the side to which the distance falls."""
+    if best.slope < 0.0 and best.position < path.length:
+        other = right
+        if right.position <= best.position:
+            other = sample_path(path, path.length, best.closest)
+        return lower_of(best, refine(path, best, other))
+    if best.slope > 0.0 and best.position > left.position:
+        return lower_of(best, refine(path, left, best))
+    return best
+
+
+@wp.func
+def sweep(path: Path, start: PathSample, reach: float, tolerance: float) -> PathSample:
+    """Smallest signed distance of a path, to the tolerance, if it is below ``reach``.
+
+    The value returned is that of a place on the path, and no place of the path is lower than it,
+    or than ``reach``, by more than the tolerance. An infinite tolerance asks for the start alone.
+    """
+    if wp.isinf(tolerance):
+        return start
+    # Steps below the rounding of a place on the path would never end; NaN takes the finest.
+    slack = wp.where(tolerance > FINEST * path.length, tolerance, FINEST * path.length)
+    best = start
+    left = start  # nearest samples on both sides of the best
+    right = start
+    here = start  # the path is certified up to here
+    floor = wp.min(best.distance, reach) - slack
+    step = next_step(here.distance, floor)
+    while here.distance - floor < path.length - here.position:
+        there = sample_path(path, wp.min(here.position + step, path.length), here.closest)
+        if there.distance < best.distance:
+            # Trials only shrink towards `here`, so nothing nearer was sampled before this one.
+            left = here
+            right = wp.where(best.position > there.position, best, there)
+            best = there
+        elif there.position > best.position and (
+            right.position <= best.position or there.position < right.position
+        ):
+            right = there
+        floor = wp.min(best.distance, reach) - slack
+        if step <= here.distance - floor or lower_bound(path, here, there) >= floor:
+            here = there
+            step = next_step(here.distance, floor)
+        else:
+            step = wp.max(0.5 * (there.position - here.position), here.distance - floor)
+    if best.distance >= reach:
+        return best
+    return refine_around(path, left, best, right)

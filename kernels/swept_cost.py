@@ -1,0 +1,314 @@
+"""Cost of moving spheres against the meshes of their env."""
+
+import warp as wp
+
+from warp_collision.kernels.hinge import hinge
+from warp_collision.kernels.mesh_distance import mesh_distance
+from warp_collision.kernels.mesh_record import MeshRecord
+from warp_collision.kernels.scene import (
+    Scene,
+    count_slots,
+    env_of_row,
+    has_tree,
+    is_checked,
+    is_env,
+    mesh_from_world,
+    record_of,
+    slots_in_box,
+)
+from warp_collision.kernels.speed import SpeedScale, speed_scale
+from warp_collision.kernels.sweep import Path, path_sample, sweep
+from warp_collision.kernels.transforms import to_world
+
+mat23 = wp.types.matrix(shape=(2, 3), dtype=wp.float32)
+
+
+@wp.struct
+class Motion:
+    """One sphere at one waypoint, and where its path comes from and goes to."""
+
+    center: wp.vec3
+    radius: float
+    previous: wp.vec3  # the center itself where the path begins here
+    following: wp.vec3  # the center itself where the path ends here
+    has_previous: bool
+    has_following: bool
+
+
+@wp.struct
+class SweptCost:
+    """Cost of one waypoint of one sphere and its gradient, without the weight."""
+
+    cost: float
+    radius: float  # d cost / d radius
+    previous: wp.vec3  # d cost / d center at the waypoint before
+    center: wp.vec3
+    following: wp.vec3
+    contact: wp.vec3  # what the mesh pushes: the place of the smallest distance, in the world
+    push: wp.vec3  # d cost / d contact, in the frame of the mesh
+
+
+@wp.func
+def neighbour(
+    spheres: wp.array3d[wp.vec4], row: int, waypoint: int, index: int, sphere: wp.vec4
+) -> wp.vec4:
+    """The sphere at a neighbouring waypoint; where there is none, a disabled one in its place."""
+    if waypoint < 0 or waypoint >= spheres.shape[1] or spheres[row, waypoint, index][3] < 0.0:
+        return wp.vec4(sphere[0], sphere[1], sphere[2], -1.0)
+    return spheres[row, waypoint, index]
+
+
+@wp.func
+def load_motion(spheres: wp.array3d[wp.vec4], row: int, waypoint: int, index: int) -> Motion:
+    """Reads a sphere and its two neighbours along the horizon."""
+    sphere = spheres[row, waypoint, index]
+    before = neighbour(spheres, row, waypoint - 1, index, sphere)
+    after = neighbour(spheres, row, waypoint + 1, index, sphere)
+    motion = Motion()
+    motion.center = wp.vec3(sphere[0], sphere[1], sphere[2])
+    motion.radius = sphere[3]
+    motion.previous = wp.vec3(before[0], before[1], before[2])
+    motion.following = wp.vec3(after[0], after[1], after[2])
+    motion.has_previous = not (before[3] < 0.0)
+    motion.has_following = not (after[3] < 0.0)
+    return motion
+
+
+@wp.func
+def is_finite(motion: Motion) -> bool:
+    """Whether the path through this waypoint is anywhere at all."""
+    return (
+        wp.isfinite(motion.center)
+        and wp.isfinite(motion.radius)
+        and wp.isfinite(motion.previous)
+        and wp.isfinite(motion.following)
+    )
+
+
+@wp.func
+def not_a_number() -> SweptCost:
+    """The cost of a path that is nowhere: never free space."""
+    nowhere = wp.vec3(wp.nan, wp.nan, wp.nan)
+    result = SweptCost()
+    result.cost = wp.nan
+    result.radius = wp.nan
+    result.previous = nowhere
+    result.center = nowhere
+    result.following = nowhere
+    result.push = nowhere
+    return result
+
+
+@wp.func
+def half_segment(mesh_id: wp.uint64, record: MeshRecord, begin: wp.vec3, end: wp.vec3) -> Path:
+    """The half of a segment next to ``begin``."""
+    path = Path()
+    path.mesh_id = mesh_id
+    path.record = record
+    path.origin = begin
+    distance = wp.length(end - begin)
+    path.length = 0.5 * distance
+    if distance > 0.0:
+        path.direction = (end - begin) / distance
+    return path
+
+
+@wp.func
+def swept_cost_against_mesh(
+    scene: Scene,
+    env: int,
+    slot: int,
+    motion: Motion,
+    activation_distance: float,
+    tolerance: float,
+) -> SweptCost:
+    """Cost of what one waypoint owns of the path, against the mesh of one slot."""
+    mesh_id = scene.mesh_ids[env, slot]
+    record = record_of(scene, env, slot)
+    pose = mesh_from_world(scene, env, slot)
+    center = wp.transform_point(pose, motion.center)
+    previous = wp.transform_point(pose, motion.previous)
+    following = wp.transform_point(pose, motion.following)
+    if not wp.isfinite(center):
+        return not_a_number()
+    result = SweptCost()
+    reach = motion.radius + activation_distance
+    longest = 0.5 * wp.max(wp.length(previous - center), wp.length(following - center))
+    start = mesh_distance(mesh_id, record, center, reach + longest)
+    if not start.found:
+        return result
+
+    # Both halves are swept on their own and from the center: reversed, a path costs the same.
+    lowest = path_sample(Path(), 0.0, start)
+    neighbour = motion.center
+    backward = bool(False)
+    # The count is not a constant, so that the sweep is not compiled twice.
+    for side in range(wp.where(longest > 0.0, 2, 0)):
+        end = wp.where(side == 0, previous, following)
+        path = half_segment(mesh_id, record, center, end)
+        found = sweep(path, path_sample(path, 0.0, start), reach, tolerance)
+        if found.distance < lowest.distance:
+            lowest = found
+            lowest.position = found.position / (2.0 * path.length)
+            backward = side == 0
+            neighbour = wp.where(backward, motion.previous, motion.following)
+
+    term = hinge(reach - lowest.distance, activation_distance)
+    result.cost = term[0]
+    result.radius = term[1]
+    # Envelope theorem: the minimiser stays, the path through it moves with the two waypoints.
+    result.push = lowest.gradient * (-term[1])
+    result.contact = wp.lerp(motion.center, neighbour, lowest.position)
+    force = to_world(pose, result.push)
+    if backward:
+        result.previous = lowest.position * force
+    else:
+        result.following = lowest.position * force
+    result.center = force - result.previous - result.following
+    return result
+
+
+@wp.func
+def longest_half(motion: Motion) -> float:
+    """How far from its center a waypoint's share of the path reaches."""
+    before = wp.length(motion.previous - motion.center)
+    return 0.5 * wp.max(before, wp.length(motion.following - motion.center))
+
+
+@wp.func
+def add(total: SweptCost, term: SweptCost) -> SweptCost:
+    """Sum of two costs."""
+    total.cost += term.cost
+    total.radius += term.radius
+    total.previous += term.previous
+    total.center += term.center
+    total.following += term.following
+    return total
+
+
+@wp.func
+def swept_cost_of(
+    scene: Scene, env: int, motion: Motion, activation_distance: float, tolerance: float
+) -> SweptCost:
+    """Sum of the costs against all enabled meshes of an env."""
+    if motion.radius < 0.0:
+        return SweptCost()
+    if not is_finite(motion) or not wp.isfinite(activation_distance) or not is_env(scene, env):
+        return not_a_number()
+    total = SweptCost()
+    reach = motion.radius + activation_distance + longest_half(motion)
+    near = slots_in_box(scene, env, motion.center, reach)
+    item = int(0)
+    slot = int(-1)
+    more = bool(True)
+    while more:
+        if has_tree(scene):
+            more = wp.bvh_query_next(near, item)
+            slot = item % scene.mesh_ids.shape[1]
+        else:
+            slot += 1
+            more = slot < count_slots(scene, env)
+        if more and is_checked(scene, env, slot):
+            term = swept_cost_against_mesh(scene, env, slot, motion, activation_distance, tolerance)
+            total = add(total, term)
+    return total
+
+
+@wp.func
+def scale_of(motion: Motion, dt: wp.array[wp.float32], weight: float) -> SpeedScale:
+    """Weight of a waypoint's cost, times its speed if ``dt`` is given."""
+    scale = SpeedScale()
+    scale.value = 1.0
+    if dt.shape[0] > 0:
+        scale = speed_scale(
+            motion.previous,
+            motion.center,
+            motion.following,
+            motion.has_previous,
+            motion.has_following,
+            dt[0],
+        )
+    scale.value = weight * scale.value
+    scale.previous = weight * scale.previous
+    scale.center = weight * scale.center
+    scale.following = weight * scale.following
+    return scale
+
+
+@wp.func
+def scaled(swept: SweptCost, scale: SpeedScale) -> SweptCost:
+    """Product of a cost and the scale of its waypoint, by the product rule."""
+    result = SweptCost()
+    result.cost = scale.value * swept.cost
+    result.radius = scale.value * swept.radius
+    result.previous = scale.value * swept.previous + swept.cost * scale.previous
+    result.center = scale.value * swept.center + swept.cost * scale.center
+    result.following = scale.value * swept.following + swept.cost * scale.following
+    return result
+
+
+@wp.kernel(enable_backward=False)
+def swept_cost(
+    # operands
+    spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
+    env_index: wp.array[wp.int32],  # (batch,) or empty
+    scene: Scene,
+    # parameters
+    weight: wp.array[wp.float32],  # (1,)
+    activation_distance: wp.array[wp.float32],  # (1,) [m]
+    tolerance: wp.array[wp.float32],  # (1,) [m]
+    dt: wp.array[wp.float32],  # (1,) [s] to scale by the speed, or empty
+    first: wp.vec3i,  # where in the spheres this launch begins
+    # outputs
+    cost: wp.array3d[wp.float32],  # (batch, horizon, n_spheres)
+    gradient: wp.array3d[wp.vec4],  # d cost / d (x, y, z, radius) of this waypoint, or empty
+    neighbours: wp.array3d[mat23],  # d cost / d center at the waypoint before and after
+    active: wp.array3d[wp.uint8],  # 1 where the cost is not 0, or empty
+):
+    """One thread per sphere and waypoint."""
+    row, waypoint, index = wp.tid()
+    row += first[0]
+    waypoint += first[1]
+    index += first[2]
+    motion = load_motion(spheres, row, waypoint, index)
+    swept = swept_cost_of(
+        scene, env_of_row(env_index, row), motion, activation_distance[0], tolerance[0]
+    )
+    result = scaled(swept, scale_of(motion, dt, weight[0]))
+    cost[row, waypoint, index] = result.cost
+    if gradient.shape[0] > 0:
+        center = result.center
+        gradient[row, waypoint, index] = wp.vec4(center[0], center[1], center[2], result.radius)
+        neighbours[row, waypoint, index] = wp.matrix_from_rows(result.previous, result.following)
+    if active.shape[0] > 0:
+        active[row, waypoint, index] = wp.where(result.cost == 0.0, wp.uint8(0), wp.uint8(1))
+
+
+@wp.kernel(enable_backward=False)
+def swept_vjp(
+    # operands
+    upstream: wp.array3d[wp.float32],  # (batch, horizon, n_spheres) d loss / d cost; empty: ones
+    gradient: wp.array3d[wp.vec4],  # as `swept_cost` writes them
+    neighbours: wp.array3d[mat23],
+    # outputs
+    total: wp.array3d[wp.vec4],  # d loss / d (x, y, z, radius); may be `gradient` itself
+):
+    """Gathers what the costs of three consecutive waypoints owe to the one between them."""
+    row, waypoint, index = wp.tid()
+    own = float(1.0)
+    before = float(1.0)
+    after = float(1.0)
+    center = wp.vec3(0.0)
+    if upstream.shape[0] > 0:
+        own = upstream[row, waypoint, index]
+    if waypoint > 0:
+        if upstream.shape[0] > 0:
+            before = upstream[row, waypoint - 1, index]
+        center += before * neighbours[row, waypoint - 1, index][1]
+    if waypoint + 1 < gradient.shape[1]:
+        if upstream.shape[0] > 0:
+            after = upstream[row, waypoint + 1, index]
+        center += after * neighbours[row, waypoint + 1, index][0]
+    total[row, waypoint, index] = own * gradient[row, waypoint, index] + wp.vec4(
+        center[0], center[1], center[2], 0.0
+    )
