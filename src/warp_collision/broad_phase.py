@@ -1,0 +1,97 @@
+"""A tree over the world boxes of the meshes, so that a query looks only at those near it."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+import warp as wp
+from torch import Tensor
+
+from warp_collision.kernels.broad_phase import world_boxes
+from warp_collision.launch import SceneTables, launch, quiet_warp, warp_stream
+from warp_collision.lifetime import retire
+
+# With fewer meshes than this in each env, looking at the box of every one is cheaper than a tree.
+MIN_MESHES = 12
+
+
+class BroadPhase:
+    """The tree of one world; built on the host, refit on the device.
+
+    Attributes:
+        tree: (2,) int64 on the device, Warp's id of the tree and 1, or of an empty one and 0.
+    """
+
+    def __init__(self, device: torch.device):
+        self._device = device
+        self._tree: wp.Bvh | None = None
+        self._boxes: tuple[Tensor, Tensor] | None = None
+        self._versions: tuple[int, ...] = ()
+        self.tree = no_tree(device).clone()
+
+    def forget(self) -> None:
+        """The meshes have changed: the next query builds a new tree."""
+        if self._tree is None:
+            return
+        self.tree.copy_(no_tree(self._device))
+        dropped = [self._tree, self._boxes]
+        self._tree = self._boxes = None
+        retire(dropped, self._device)
+
+    def fresh(self, tables: SceneTables, most_meshes: int) -> Tensor:
+        """A tree that fits the poses as they are now, or an empty one if none is worth it."""
+        if most_meshes < MIN_MESHES:
+            return no_tree(self._device)
+        if self._tree is None:
+            if self._device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+                return no_tree(
+                    self._device
+                )  # building waits for the device; every mesh is looked at instead
+            self._build(tables)
+        elif self._versions != _versions(tables):
+            self.refit(tables)
+        return self.tree
+
+    def refit(self, tables: SceneTables) -> None:
+        """Fits the tree to the poses, on the device."""
+        if self._tree is None:
+            return
+        self._compute_boxes(tables)
+        with quiet_warp(), warp_stream(self._device):
+            self._tree.refit()
+
+    def _build(self, tables: SceneTables) -> None:
+        n_envs, slots = tables.mesh_ids.shape
+        empty = torch.empty((n_envs, slots, 3), dtype=torch.float32, device=self._device)
+        self._boxes = (empty, torch.empty_like(empty))
+        self._compute_boxes(tables)
+        groups = torch.arange(n_envs, dtype=torch.int32, device=self._device)
+        groups = groups.repeat_interleave(slots)
+        with quiet_warp(), warp_stream(self._device):
+            lower, upper = (wp.from_torch(b.view(-1, 3), dtype=wp.vec3) for b in self._boxes)
+            self._tree = wp.Bvh(lower, upper, groups=wp.from_torch(groups))
+        self.tree.copy_(torch.tensor([int(self._tree.id), 1]))
+
+    def _compute_boxes(self, tables: SceneTables) -> None:
+        assert self._boxes is not None
+        self._versions = _versions(tables)
+        launch(world_boxes, tables.mesh_ids.shape, tables, *self._boxes, device=self._device)
+
+
+@functools.cache
+def _empty_tree(device: torch.device) -> tuple[wp.Bvh, Tensor]:
+    with quiet_warp():
+        lower = wp.full(1, 1e15, dtype=wp.vec3, device=str(device))
+        tree = wp.Bvh(lower, wp.full(1, -1e15, dtype=wp.vec3, device=str(device)))
+    return tree, torch.tensor([int(tree.id), 0], device=device)
+
+
+def no_tree(device: torch.device) -> Tensor:
+    """A tree of nothing, for scenes whose meshes are looked at one by one."""
+    return _empty_tree(device)[1]
+
+
+def _versions(tables: SceneTables) -> tuple[int, ...]:
+    """Changes whenever torch writes what the boxes depend on."""
+    return tuple(t._version for t in (tables.mesh_from_world, tables.mesh_ids, tables.n_meshes))

@@ -1,0 +1,244 @@
+"""The collision term of a trajectory optimizer, as a module."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+
+from warp_collision import validate
+from warp_collision.costs import Scalar, clearance, sphere_cost, swept_sphere_cost
+from warp_collision.world import MeshWorld
+
+Reduction = Literal["sum", "max", "waypoint", "none"]
+
+
+class Constraint(NamedTuple):
+    """Result of `CollisionCost.constraint`: satisfied where the value is not negative.
+
+    Attributes:
+        value: (batch, horizon, n_spheres) [m], clearance minus margin; +inf for disabled spheres
+            and where there is nothing to hit.
+        jacobian: (batch, horizon, n_spheres, 4), d value / d (x, y, z, radius) of the same sphere,
+            on which alone it depends; 0 where the value is infinite.
+        mesh: (batch, horizon, n_spheres) int32, index of the nearest mesh, -1 for none.
+
+    Example:
+        >>> import torch, trimesh
+        >>> from warp_collision import CollisionCost, MeshWorld
+        >>> world = MeshWorld()
+        >>> world.add("block", trimesh.creation.box((1.0, 1.0, 1.0)))
+        0
+        >>> spheres = torch.tensor([[[[0.75, 0.0, 0.0, 0.125]]]])
+        >>> found = CollisionCost(world).constraint(spheres, margin=0.25)
+        >>> found.value.item()  # 12.5 cm too near
+        -0.125
+        >>> found.jacobian.flatten().tolist(), found.mesh.item()
+        ([1.0, 0.0, 0.0, -1.0], 0)
+    """
+
+    value: Tensor
+    jacobian: Tensor
+    mesh: Tensor
+
+
+class CollisionCost(nn.Module):
+    """Collision cost of trajectories against a world: what a planner adds to its other terms.
+
+    The numbers are buffers of one element: they move with ``.to``, are in the ``state_dict``, and
+    may be changed in place, in a captured CUDA graph too. A weight that is given as an
+    `nn.Parameter` stays one. The world is not part of the state: it owns meshes on its device, so
+    ``.to`` leaves it where it is, a call with buffers elsewhere raises, and an assignment to
+    ``world`` hands over one that was built there. `copy.deepcopy` copies the buffers and shares the
+    world; pickling raises, as for the world itself.
+
+    Attributes:
+        world: the `MeshWorld` that spheres are checked against.
+        weight: (1,) buffer, or the parameter that was given.
+        activation_distance: (1,) buffer [m].
+        tolerance: (1,) buffer [m], or None.
+        dt: (1,) buffer [s], or None.
+        swept: whether the motion between waypoints is checked, or the waypoints alone.
+        speed_metric: whether costs are scaled by speed; needs `swept` and dt.
+        reduction: "sum", "max", "waypoint" or "none"; see `forward`.
+
+    Example:
+        >>> import torch, trimesh
+        >>> from warp_collision import CollisionCost, MeshWorld
+        >>> world = MeshWorld()
+        >>> world.add("block", trimesh.creation.box((1.0, 1.0, 1.0)))
+        0
+        >>> collision = CollisionCost(world, weight=10.0, swept=False)
+        >>> spheres = torch.tensor([[[[0.45, 0.0, 0.0, 0.1]], [[0.9, 0.0, 0.0, 0.1]]]])
+        >>> spheres.requires_grad_()
+        tensor([[[[0.4500, 0.0000, 0.0000, 0.1000]],
+        <BLANKLINE>
+                 [[0.9000, 0.0000, 0.0000, 0.1000]]]], requires_grad=True)
+        >>> cost = collision(spheres)  # one number per trajectory
+        >>> cost.sum().backward()
+        >>> [round(c, 3) for c in cost.tolist()], spheres.grad[0, 0, 0].tolist()
+        ([1.6], [-10.0, 0.0, 0.0, 10.0])
+        >>> collision.constraint(spheres, margin=0.05).value.flatten().tolist()[1] > 0.2
+        True
+    """
+
+    world: MeshWorld
+    weight: Tensor
+    activation_distance: Tensor
+    tolerance: Tensor | None
+    dt: Tensor | None
+
+    def __init__(
+        self,
+        world: MeshWorld,
+        *,
+        weight: Scalar = 1.0,
+        activation_distance: Scalar = 0.02,
+        swept: bool = True,
+        speed_metric: bool = False,
+        dt: Scalar | None = None,
+        tolerance: Scalar | None = None,
+        reduction: Reduction = "sum",
+    ):
+        """Creates the term; its buffers are on the device of the world.
+
+        Args:
+            world: the meshes; shared, so that moving them moves them here.
+            weight: factor of the cost.
+            activation_distance: clearance [m] at which a sphere begins to cost.
+            swept: check the motion between waypoints, not only the waypoints.
+            speed_metric: scale costs by the speed of their sphere; see `swept_sphere_cost`.
+            dt: seconds between waypoints; needed for the speed metric.
+            tolerance: of the sweep's smallest distance [m]; see `swept_sphere_cost` for None.
+            reduction: "sum" and "max" over a trajectory, "waypoint": sum over the spheres of each
+                waypoint, "none": each sphere for itself.
+
+        Raises:
+            TypeError, ValueError: an argument of another type, device or range, or a speed metric
+                without `swept` or dt.
+        """
+        super().__init__()
+        if reduction not in get_args(Reduction):
+            raise ValueError(f"reduction must be one of {get_args(Reduction)}, got {reduction!r}")
+        if speed_metric and not swept:
+            raise ValueError("swept must be True for the speed metric, got False")
+        if speed_metric and dt is None:
+            raise ValueError("dt must be given for the speed metric, got None")
+        self.world = world
+        self.swept, self.speed_metric, self.reduction = bool(swept), bool(speed_metric), reduction
+        if isinstance(weight, nn.Parameter):
+            validate.scalar_operand("weight", weight, self.world.device, any_sign=True)
+            self.weight = weight
+        else:
+            self._number("weight", weight, any_sign=True)
+        self._number("activation_distance", activation_distance)
+        self._number("tolerance", tolerance, positive=True)
+        self._number("dt", dt, positive=True)
+
+    def _number(self, name: str, value: Scalar | None, **rule: bool) -> None:
+        if isinstance(value, Tensor) and value.requires_grad:
+            parameter = ", other than an nn.Parameter" if name == "weight" else ""
+            raise ValueError(f"{name} must not require a gradient{parameter}: it is a buffer")
+        if value is not None:
+            # A copy: equal numbers share a tensor elsewhere, and this one may be changed.
+            value = validate.scalar_operand(name, value, self.world.device, **rule).clone()
+        self.register_buffer(name, value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Sets an attribute; as world only a `MeshWorld`."""
+        if name == "world" and not isinstance(value, MeshWorld):
+            raise TypeError(f"world must be a MeshWorld, got {type(value).__name__}")
+        super().__setattr__(name, value)  # pyright: ignore[reportArgumentType]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CollisionCost:
+        memo[id(self.world)] = self.world
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return twin
+
+    def extra_repr(self) -> str:
+        """Settings, for the module's text."""
+        return (
+            f"{self.world!r}, swept={self.swept}, speed_metric={self.speed_metric}, "
+            f"reduction={self.reduction!r}"
+        )
+
+    def forward(
+        self, spheres: Tensor, env_index: Tensor | None = None, *, poses: Tensor | None = None
+    ) -> Tensor:
+        """The cost of trajectories.
+
+        Args:
+            spheres: (batch, horizon, n_spheres, 4) x, y, z, radius [m]; see `sphere_cost`.
+            env_index: (batch,) int32, the env of each trajectory; env 0 for all if None.
+            poses: see `sphere_cost`.
+
+        Returns:
+            (batch,) for the reductions "sum" and "max", (batch, horizon) for "waypoint",
+            (batch, horizon, n_spheres) for "none".
+
+        Raises:
+            TypeError, ValueError: as `sphere_cost`.
+        """
+        self._require_device()
+        options: dict[str, Any] = {"env_index": env_index, "poses": poses}
+        if self.swept:
+            options |= {"tolerance": self.tolerance, "dt": self.dt}
+            options["speed_metric"] = self.speed_metric
+        function = swept_sphere_cost if self.swept else sphere_cost
+        cost = function(
+            spheres,
+            self.world,
+            weight=self.weight,
+            activation_distance=self.activation_distance,
+            **options,
+        )
+        if self.reduction == "sum":
+            return cost.sum((1, 2))
+        if self.reduction == "waypoint":
+            return cost.sum(2)
+        if self.reduction == "max":
+            # Of no spheres the largest cost is 0, as is their sum.
+            return cost.amax((1, 2)) if 0 not in cost.shape[1:] else cost.sum((1, 2))
+        return cost
+
+    def constraint(
+        self,
+        spheres: Tensor,
+        margin: Scalar = 0.0,
+        env_index: Tensor | None = None,
+        *,
+        poses: Tensor | None = None,
+    ) -> Constraint:
+        """The inequality ``clearance - margin >= 0`` at each waypoint, for constrained solvers.
+
+        Of the spheres at the waypoints, swept or not: the motion between them is the cost's part.
+
+        Args:
+            spheres: (batch, horizon, n_spheres, 4); see `sphere_cost`.
+            margin: clearance to keep [m]; a tensor broadcasts to (batch, horizon, n_spheres).
+            env_index: (batch,) int32, the env of each trajectory; env 0 for all if None.
+            poses: see `sphere_cost`.
+
+        Returns:
+            Value, Jacobian and nearest mesh; see `Constraint`. The value is differentiable too.
+
+        Raises:
+            TypeError, ValueError: as `sphere_cost`.
+        """
+        self._require_device()
+        found = clearance(spheres, self.world, env_index=env_index, poses=poses)
+        by_radius = torch.where(found.mesh >= 0, -1.0, 0.0).unsqueeze(-1)
+        jacobian = torch.cat((found.gradient.detach(), by_radius), dim=-1)
+        return Constraint(found.clearance - margin, jacobian, found.mesh)
+
+    def _require_device(self) -> None:
+        if self.weight.device != self.world.device:
+            raise ValueError(
+                f"world must be on device {self.weight.device} like the buffers, got "
+                f"{self.world.device}; a world stays where it was built: build one there and set "
+                "module.world"
+            )

@@ -1,0 +1,367 @@
+"""The costs and distances that users call, as differentiable torch functions."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from warp_collision import autograd, operators, routes, validate
+from warp_collision.launch import SceneTables
+from warp_collision.poses import invert_pose, to_rows
+from warp_collision.tables import check_values
+from warp_collision.world import MeshWorld
+
+Scalar = float | Tensor
+
+_SPHERES_SHAPE = "(batch, horizon, n_spheres, 4)"
+
+
+class SignedDistance(NamedTuple):
+    """Result of `signed_distance`.
+
+    Attributes:
+        distance: (batch, ...) [m], negative inside, +inf in an env without enabled meshes.
+        gradient: (batch, ..., 3), unit, outward; 0 where the distance is infinite.
+        mesh: (batch, ...) int32, index of the nearest mesh in `MeshWorld.names`, -1 for none.
+    """
+
+    distance: Tensor
+    gradient: Tensor
+    mesh: Tensor
+
+
+class Clearance(NamedTuple):
+    """Result of `clearance`.
+
+    Attributes:
+        clearance: (batch, horizon, n_spheres) [m], signed distance of the center minus radius; +inf
+            for disabled spheres and in an env without enabled meshes.
+        gradient: (batch, horizon, n_spheres, 3), unit, outward: d clearance / d center.
+        mesh: (batch, horizon, n_spheres) int32, index of the nearest mesh, -1 for none.
+    """
+
+    clearance: Tensor
+    gradient: Tensor
+    mesh: Tensor
+
+
+def sphere_cost(
+    spheres: Tensor,
+    world: MeshWorld,
+    *,
+    weight: Scalar = 1.0,
+    activation_distance: Scalar = 0.02,
+    env_index: Tensor | None = None,
+    poses: Tensor | None = None,
+) -> Tensor:
+    """Collision cost of spheres at rest: ``weight * sum over meshes of h(r + eta - sdf(center))``.
+
+    h is 0 up to 0, then ``d^2 / (2 eta)``, and ``d - eta / 2`` beyond the activation distance eta:
+    the smoothed hinge of CHOMP (Ratliff et al., 2009), exact at every depth. The gradient with
+    respect to centers and radii is exact for any incoming gradient; a second derivative raises.
+
+    Args:
+        spheres: (batch, horizon, n_spheres, 4) x, y, z, radius [m] in the world. float32 and
+            contiguous is fastest, other floating dtypes and layouts are converted once. A radius
+            below 0 disables a sphere: cost and gradient are 0.
+        world: the meshes.
+        weight: factor of the cost; a tensor may require a gradient.
+        activation_distance: eta [m], at which a clearance begins to cost.
+        env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
+        poses: (n_envs, max_meshes, 7), or (n_meshes, 7) for a world of one env: poses to use
+            instead of the world's, which may require a gradient.
+
+    Returns:
+        (batch, horizon, n_spheres) float32. NaN where a sphere or a pose is not finite: never free
+        space.
+
+    Raises:
+        TypeError: a dtype or type that does not fit.
+        ValueError: a shape, device or value that does not fit; values of device tensors are checked
+            in the mode `checking` only.
+
+    Example:
+        >>> import torch, trimesh
+        >>> from warp_collision import MeshWorld, sphere_cost
+        >>> world = MeshWorld()
+        >>> world.add("block", trimesh.creation.box((4.0, 4.0, 4.0)))
+        0
+        >>> spheres = torch.tensor([[[[1.5, 0.1, 0.2, 0.1]]]], requires_grad=True)
+        >>> cost = sphere_cost(spheres, world, activation_distance=0.02)
+        >>> cost.sum().backward()
+        >>> round(cost.item(), 4), spheres.grad.flatten().tolist()
+        (0.61, [-1.0, 0.0, 0.0, 1.0])
+    """
+    spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
+    tables = _tables(world, poses)
+    env_index = validate.env_operand(env_index, spheres.shape[0], world.n_envs, world.device)
+    eta = _constant("activation_distance", activation_distance, world.device)
+    factor = validate.scalar_operand("weight", weight, world.device, any_sign=True)
+    if routes.is_plain(spheres, factor, eta, env_index) and not _tracked(factor, tables):
+        if torch.is_grad_enabled() and spheres.requires_grad:
+            return autograd.DirectSphereCost.apply(spheres, tables, factor, eta, env_index)[0]
+        return operators.run_sphere_cost(spheres, tables, factor, eta, env_index, False)[0]
+    unit = validate.scalar_operand("weight", 1.0, world.device)
+    cost = routes.apply("sphere_cost", spheres, *tables[:5], env_index, unit, eta)[0]
+    return cost * factor
+
+
+def swept_sphere_cost(
+    spheres: Tensor,
+    world: MeshWorld,
+    *,
+    weight: Scalar = 1.0,
+    activation_distance: Scalar = 0.02,
+    tolerance: Scalar | None = None,
+    dt: Scalar | None = None,
+    speed_metric: bool = False,
+    env_index: Tensor | None = None,
+    poses: Tensor | None = None,
+) -> Tensor:
+    """Collision cost of spheres that move in straight lines between waypoints.
+
+    A waypoint owns the half segment before it and the half segment after it; its cost is that of
+    `sphere_cost` with the smallest signed distance along them in place of that at the center. The
+    minimum is certified: no place of the path is nearer by more than the tolerance, however thin
+    the obstacle. At rest this is `sphere_cost` exactly, and it never falls below it. A disabled
+    neighbour ends the path. The gradient includes the neighbouring waypoints' part.
+
+    On open meshes the sign of the distance jumps where no surface is; there the certificate holds
+    for the distance to the surface.
+
+    Args:
+        spheres: (batch, horizon, n_spheres, 4) x, y, z, radius [m]; see `sphere_cost`.
+        world: the meshes.
+        weight: factor of the cost; a tensor may require a gradient.
+        activation_distance: eta [m].
+        tolerance: of the smallest distance [m]; by default 1/20 of the activation distance, at
+            least 0.1 mm.
+        dt: seconds between waypoints; needed for the speed metric.
+        speed_metric: scale each cost by ``max(speed, 0.01 m/s)`` of its sphere: central difference
+            inside, one-sided at the ends of the path.
+        env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
+        poses: see `sphere_cost`.
+
+    Returns:
+        (batch, horizon, n_spheres) float32.
+
+    Raises:
+        TypeError, ValueError: as `sphere_cost`; also a speed metric without dt.
+
+    Example:
+        >>> import torch, trimesh
+        >>> from warp_collision import MeshWorld, sphere_cost, swept_sphere_cost
+        >>> world = MeshWorld()
+        >>> world.add("plate", trimesh.creation.box((1.0, 1.0, 0.0005)))
+        0
+        >>> path = torch.tensor([[[[0.1, 0.0, -0.5, 0.05]], [[0.1, 0.0, 0.6, 0.05]]]])
+        >>> sphere_cost(path, world).sum().item(), swept_sphere_cost(path, world).sum().item() > 0
+        (0.0, True)
+    """
+    spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
+    tables = _tables(world, poses)
+    env_index = validate.env_operand(env_index, spheres.shape[0], world.n_envs, world.device)
+    eta = _constant("activation_distance", activation_distance, world.device)
+    if tolerance is None:
+        tau = operators.default_tolerance(eta)
+    else:
+        tau = _constant("tolerance", tolerance, world.device, positive=True)
+    factor = validate.scalar_operand("weight", weight, world.device, any_sign=True)
+    step = None
+    if speed_metric:
+        if dt is None:
+            raise ValueError("dt must be given for the speed metric, got None")
+        step = _constant("dt", dt, world.device, positive=True)
+    if routes.is_plain(spheres, factor, eta, tau, env_index) and not _tracked(factor, tables):
+        if torch.is_grad_enabled() and spheres.requires_grad:
+            return autograd.DirectSweptCost.apply(
+                spheres, tables, factor, eta, tau, step, env_index
+            )[0]
+        return operators.run_swept_cost(spheres, tables, factor, eta, tau, step, env_index, False)[
+            0
+        ]
+    unit = validate.scalar_operand("weight", 1.0, world.device)
+    cost = routes.apply("swept_cost", spheres, *tables[:5], env_index, unit, eta, tau, step)[0]
+    return cost * factor
+
+
+def signed_distance(
+    points: Tensor,
+    world: MeshWorld,
+    *,
+    env_index: Tensor | None = None,
+    poses: Tensor | None = None,
+) -> SignedDistance:
+    """Signed distance of points to the nearest enabled mesh: negative inside, positive outside.
+
+    Args:
+        points: (batch, ..., 3) [m] in the world; floating dtypes and layouts other than contiguous
+            float32 are converted once.
+        world: the meshes.
+        env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
+        poses: see `sphere_cost`.
+
+    Returns:
+        Distance, gradient and index of the nearest mesh; see `SignedDistance`. Differentiable with
+        respect to the points, through `distance`; differentiating `gradient` raises.
+
+    Raises:
+        TypeError, ValueError: as `sphere_cost`.
+
+    Example:
+        >>> import torch, trimesh
+        >>> from warp_collision import MeshWorld, signed_distance
+        >>> world = MeshWorld()
+        >>> world.add("block", trimesh.creation.box((1.0, 1.0, 1.0)))
+        0
+        >>> result = signed_distance(torch.tensor([[0.4, 0.1, 0.0], [0.0, 0.0, 2.0]]), world)
+        >>> [round(d, 4) for d in result.distance.tolist()], result.mesh.tolist()
+        ([-0.1, 1.5], [0, 0])
+    """
+    points = validate.float_operand("points", points, 3, "(batch, ..., 3)", world.device)
+    tables = _tables(world, poses)
+    batch = points.shape[0]
+    env_index = validate.env_operand(env_index, batch, world.n_envs, world.device)
+    flat = points.reshape(batch, math.prod(points.shape[1:-1]), 3)
+    if routes.is_plain(flat, env_index) and not _tracked(None, tables):
+        if torch.is_grad_enabled() and flat.requires_grad:
+            found = autograd.DirectSceneDistance.apply(flat, tables, env_index)
+        else:
+            found = operators.run_scene_distance(flat, tables, env_index)
+    else:
+        found = routes.apply("scene_distance", flat, *tables[:5], env_index)
+    distance, gradient, mesh = found
+    shape = points.shape[:-1]
+    return SignedDistance(
+        distance.reshape(shape), gradient.reshape(points.shape), mesh.reshape(shape)
+    )
+
+
+def clearance(
+    spheres: Tensor,
+    world: MeshWorld,
+    *,
+    env_index: Tensor | None = None,
+    poses: Tensor | None = None,
+) -> Clearance:
+    """Clearance of spheres: signed distance of the center to the nearest mesh, minus the radius.
+
+    Args:
+        spheres: (batch, horizon, n_spheres, 4); see `sphere_cost`.
+        world: the meshes.
+        env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
+        poses: see `sphere_cost`.
+
+    Returns:
+        Clearance, its gradient by the center, and the nearest mesh; see `Clearance`.
+
+    Raises:
+        TypeError, ValueError: as `sphere_cost`.
+
+    Example:
+        >>> import torch, trimesh
+        >>> from warp_collision import MeshWorld, clearance
+        >>> world = MeshWorld()
+        >>> world.add("block", trimesh.creation.box((1.0, 1.0, 1.0)))
+        0
+        >>> round(clearance(torch.tensor([[[[0.7, 0.0, 0.0, 0.05]]]]), world).clearance.item(), 4)
+        0.15
+    """
+    spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
+    radius = spheres[..., 3]
+    found = signed_distance(spheres[..., :3], world, env_index=env_index, poses=poses)
+    disabled = radius < 0.0
+    return Clearance(
+        torch.where(disabled, torch.inf, found.distance - radius),
+        torch.where(disabled.unsqueeze(-1), 0.0, found.gradient),
+        torch.where(disabled, -1, found.mesh),
+    )
+
+
+def in_collision(
+    spheres: Tensor,
+    world: MeshWorld,
+    *,
+    env_index: Tensor | None = None,
+) -> Tensor:
+    """Whether spheres touch a mesh: true exactly where the clearance is below 0.
+
+    Args:
+        spheres: (batch, horizon, n_spheres, 4); see `sphere_cost`.
+        world: the meshes.
+        env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
+
+    Returns:
+        (batch, horizon, n_spheres) bool. True also where a sphere or a pose is not finite, because
+        nothing is known to be free there.
+
+    Raises:
+        TypeError, ValueError: as `sphere_cost`.
+
+    Example:
+        >>> import torch, trimesh
+        >>> from warp_collision import MeshWorld, in_collision
+        >>> world = MeshWorld()
+        >>> world.add("block", trimesh.creation.box((1.0, 1.0, 1.0)))
+        0
+        >>> spheres = torch.tensor([[[[0.7, 0.0, 0.0, 0.05], [0.7, 0.0, 0.0, 0.25]]]])
+        >>> in_collision(spheres, world).flatten().tolist()
+        [False, True]
+    """
+    with torch.no_grad():
+        return ~(clearance(spheres, world, env_index=env_index).clearance >= 0.0)
+
+
+def _constant(name: str, value: Scalar, device: torch.device, positive: bool = False) -> Tensor:
+    """An operand without a derivative."""
+    if isinstance(value, Tensor) and value.requires_grad:
+        raise ValueError(f"{name} must not require a gradient, none is defined; detach it")
+    return validate.scalar_operand(name, value, device, positive=positive)
+
+
+def _tracked(factor: Tensor | None, tables: SceneTables) -> bool:
+    """Whether a gradient reaches the weight or the poses."""
+    return torch.is_grad_enabled() and (
+        tables.mesh_from_world.requires_grad or (factor is not None and factor.requires_grad)
+    )
+
+
+def _tables(world: MeshWorld, poses: Tensor | None) -> SceneTables:
+    """The tables of a world, with other poses where they are given."""
+    tables = world.tables()
+    if poses is not None:
+        rows = _rows(world, poses)
+    else:
+        rows = world.differentiable_rows()
+    if rows is not None:
+        tables = tables._replace(mesh_from_world=rows)
+    if validate.is_checking():
+        name = "mesh_from_world" if poses is None else "poses"
+        check_values(tables, poses=name, ids="mesh_ids", counts="n_meshes")
+    return tables
+
+
+def _rows(world: MeshWorld, poses: Tensor) -> Tensor:
+    """Rows of mesh_from_world, differentiable, for poses that replace those of a world."""
+    full = (world.n_envs, world.max_meshes, 7)
+    validate.require_tensor("poses", poses, str(full))
+    validate.require_device("poses", poses, world.device)
+    if not poses.dtype.is_floating_point:
+        raise TypeError(f"poses must be floating point, got {poses.dtype}")
+    count = len(world.names(0))
+    if world.n_envs == 1 and poses.shape == (count, 7):
+        rest = world.mesh_from_world[:, count:]
+        rows = torch.cat((to_rows(invert_pose(poses.float()))[None], rest), dim=1)
+    elif poses.shape == full:
+        rows = to_rows(invert_pose(poses.float()))
+    else:
+        short = f" or {(count, 7)}" if world.n_envs == 1 else ""
+        raise ValueError(f"poses must have shape {full}{short}, got {validate.shape_of(poses)}")
+    if validate.is_checking():
+        for env, given in enumerate(poses.reshape(world.n_envs, -1, 7)):
+            for slot in range(len(world.names(env))):
+                validate.check_pose(f"poses of env {env}, slot {slot}", given[slot])
+    return rows.contiguous()

@@ -1,0 +1,61 @@
+"""Keeps what kernels read alive until no launch can read it any more.
+
+Queries read mesh ids from device tables while another thread may take a mesh out of the world. What
+is taken out is therefore retired, not dropped: it is freed once every launch that began before has
+ended.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import Any
+
+import torch
+
+_lock = threading.Lock()
+_clock = itertools.count()
+_readers: set[int] = set()  # times at which the launches in progress began
+_retired: list[tuple[int, Any]] = []
+
+
+def begin_reading() -> int:
+    """Starts a launch: nothing retired from now on is freed before `end_reading` of its token."""
+    with _lock:
+        token = next(_clock)
+        _readers.add(token)
+        return token
+
+
+def end_reading(token: int) -> None:
+    """Ends a launch, and frees what only it could still read."""
+    with _lock:
+        _readers.discard(token)
+        freed = _take_unread() if _retired else None
+    del freed
+
+
+def retire(objects: list[Any], device: torch.device) -> None:
+    """Frees objects as soon as no launch can read them.
+
+    On CUDA a launch goes on after its call: this waits for the device, which only structural
+    changes of a world do.
+    """
+    if not objects:
+        return
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    with _lock:
+        _retired.append((next(_clock), list(objects)))
+        freed = _take_unread()
+    objects.clear()
+    del freed
+
+
+def _take_unread() -> list[Any]:
+    """Removes from the retired what no launch in progress can read; freed outside the lock."""
+    oldest = min(_readers, default=None)
+    unread = [entry for entry in _retired if oldest is None or entry[0] < oldest]
+    if unread:
+        _retired[:] = [entry for entry in _retired if not (oldest is None or entry[0] < oldest)]
+    return unread

@@ -1,0 +1,166 @@
+"""Where the meshes of a world stand, and which of them take part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from warp_collision import validate
+from warp_collision.obstacle import MeshObstacle, PoseLike
+from warp_collision.poses import invert_pose, to_rows
+from warp_collision.tables import WorldTables
+
+
+@dataclass
+class Slot:
+    """A mesh in an env.
+
+    Attributes:
+        name: unique in the env.
+        obstacle: the mesh, shared with other slots.
+        pose: the pose (7,) that the mesh was given, if it requires a gradient.
+    """
+
+    name: str
+    obstacle: MeshObstacle
+    pose: Tensor | None = None
+
+
+class PlacedMeshes(WorldTables):
+    """Names, poses and enable masks on top of the tables."""
+
+    def __init__(self, n_envs: int, max_meshes: int, device: torch.device):
+        super().__init__(n_envs, max_meshes, device)
+        self._slots: list[list[Slot]] = [[] for _ in range(n_envs)]
+        self._keep_alive(self._slots)
+        self._tracks_poses = False
+
+    def names(self, env: int = 0) -> list[str]:
+        """Names of the meshes of an env, in slot order: index i is what queries report as i."""
+        return [slot.name for slot in self._env(env)]
+
+    def pose(self, name: str | int, env: int = 0) -> Tensor:
+        """Pose (7,) of a mesh in the world: x, y, z, qw, qx, qy, qz, a new tensor on the device."""
+        return invert_pose(self.mesh_from_world[env, self._index(name, env), :7])
+
+    def set_pose(self, name: str | int, pose: PoseLike, env: int = 0) -> None:
+        """Moves a mesh.
+
+        Args:
+            name: name or slot index.
+            pose: x, y, z, qw, qx, qy, qz of the mesh in the world. Numbers and host tensors are
+                checked; a tensor on a CUDA device is used without waiting for it, and a pose that
+                is not finite then gives NaN costs (or raises in the checking mode). Costs are
+                differentiable with respect to a tensor that requires a gradient, and read it anew
+                in every call, until the mesh is moved again.
+            env: which env.
+        """
+        index = self._index(name, env)
+        self._track([index], [pose], env)
+        if isinstance(pose, Tensor) and pose.is_cuda and not validate.is_checking():
+            self._write_poses(
+                env, slice(index, index + 1), validate.device_poses("pose", pose, (7,), self.device)
+            )
+            return
+        checked = validate.check_pose("pose", pose)
+        self._write_poses(env, slice(index, index + 1), checked)
+
+    def set_poses(self, poses: Tensor, env: int = 0) -> None:
+        """Moves all meshes of an env from a tensor on the world's device, without waiting for it.
+
+        Args:
+            poses: (n_meshes of the env, 7) x, y, z, qw, qx, qy, qz in slot order; may require a
+                gradient as in `set_pose`.
+            env: which env.
+        """
+        count = len(self._env(env))
+        poses = validate.device_poses("poses", poses, (count, 7), self.device)
+        if validate.is_checking():
+            for row in range(count):
+                validate.check_pose(f"poses[{row}]", poses[row])
+        self._track(range(count), poses, env)
+        self._write_poses(env, slice(0, count), poses)
+
+    def enable(self, name: str | int, on: bool | Tensor = True, env: int = 0) -> None:
+        """Lets queries check a mesh, or skip it.
+
+        Args:
+            name: name or slot index.
+            on: a bool, or a one-element tensor on the device, which is not waited for.
+            env: which env.
+        """
+        index = self._index(name, env)
+        if isinstance(on, Tensor):
+            if on.numel() != 1:
+                raise ValueError(f"on must have one element, got {validate.shape_of(on)}")
+            self.set_enabled(on.reshape(1), env, _first=index)
+        else:
+            self.enabled[env, index].fill_(int(bool(on)))
+
+    def set_enabled(self, mask: Tensor, env: int = 0, *, _first: int | None = None) -> None:
+        """Enables and disables all meshes of an env from a tensor, without waiting for it.
+
+        Args:
+            mask: (n_meshes of the env,) bool or integers on the world's device, in slot order.
+            env: which env.
+        """
+        count = len(self._env(env)) if _first is None else 1
+        begin = _first or 0
+        mask = validate.require_tensor("mask", mask, f"({count},)")
+        if mask.shape != (count,):
+            raise ValueError(
+                f"mask must have shape (n_meshes,) = ({count},), got {validate.shape_of(mask)}"
+            )
+        if mask.dtype.is_floating_point or mask.dtype.is_complex:
+            raise TypeError(f"mask must be bool or integers, got {mask.dtype}")
+        validate.require_device("mask", mask, self.device)
+        self.enabled[env, begin : begin + count].copy_(mask != 0)
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _keep_alive(self, holder: object) -> None:
+        """Ties meshes to the memory of the ids: whoever still has the tensor has the meshes."""
+        self.mesh_ids.untyped_storage().holder = holder  # pyright: ignore[reportAttributeAccessIssue]
+
+    def differentiable_rows(self) -> Tensor | None:
+        """mesh_from_world as a function of the poses that require a gradient; None without any."""
+        if not self._tracks_poses or not torch.is_grad_enabled():
+            return None
+        rows = self.mesh_from_world
+        for env, slots in enumerate(self._slots):
+            for index, slot in enumerate(slots):
+                if slot.pose is not None:
+                    row = to_rows(invert_pose(slot.pose.to(rows)))
+                    place = torch.zeros_like(rows[..., :1], dtype=torch.bool)
+                    place[env, index] = True
+                    rows = torch.where(place, row, rows)
+        return rows
+
+    def _track(self, indices: Iterable[int], poses: Iterable[PoseLike], env: int) -> None:
+        """Remembers which poses require a gradient."""
+        for index, pose in zip(indices, poses, strict=True):
+            tracked = isinstance(pose, Tensor) and pose.requires_grad and torch.is_grad_enabled()
+            self._slots[env][index].pose = pose if tracked else None
+            self._tracks_poses |= tracked
+
+    def _env(self, env: int) -> list[Slot]:
+        if not isinstance(env, int) or isinstance(env, bool):
+            raise TypeError(f"env must be an int, got {type(env).__name__}")
+        if not 0 <= env < len(self._slots):
+            raise IndexError(f"env must be in [0, {len(self._slots)}), got {env}")
+        return self._slots[env]
+
+    def _index(self, name: str | int, env: int) -> int:
+        slots = self._env(env)
+        if isinstance(name, int) and not isinstance(name, bool):
+            if not 0 <= name < len(slots):
+                raise IndexError(f"index must be in [0, {len(slots)}) in env {env}, got {name}")
+            return name
+        for index, slot in enumerate(slots):
+            if slot.name == name:
+                return index
+        known = ", ".join(repr(slot.name) for slot in slots) or "no meshes"
+        raise KeyError(f"name must be one of env {env}, which holds {known}; got {name!r}")

@@ -1,0 +1,355 @@
+"""A robot as spheres on its links: reads a URDF, batched and differentiable forward kinematics."""
+
+from __future__ import annotations
+
+import os
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_MOVING = ("revolute", "continuous", "prismatic")
+
+
+class LinkMesh(NamedTuple):
+    """A mesh that a link looks like."""
+
+    link: str
+    path: Path
+    link_from_mesh: np.ndarray  # (4, 4) [m], the scale included
+
+
+@dataclass(frozen=True, eq=False)
+class _Joint:
+    name: str
+    kind: str
+    parent: str
+    child: str
+    parent_from_joint: np.ndarray  # (4, 4)
+    axis: np.ndarray  # (3,), unit
+    limits: tuple[float, float]
+
+
+@dataclass
+class _Chain:
+    """The moving frames of a robot, with every fixed joint folded into a constant (float64).
+
+    Frame 0 is the root link; frame i + 1 moves with joint i. A link or sphere is constant in its
+    frame.
+    """
+
+    order: list[int] = field(default_factory=list)  # joints, parents before children
+    parents: dict[int, int] = field(default_factory=dict)  # joint to the frame that it moves in
+    terms: dict[int, np.ndarray] = field(default_factory=dict)  # joint to its (4, 4, 4) factors
+    link_frame: dict[str, int] = field(default_factory=dict)
+    frame_from_link: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+class RobotSpheres:
+    """The spheres on a robot's links, moved by forward kinematics.
+
+    Reads the links, the joints and the `<sphere>` collision shapes of a URDF file; other collision
+    shapes raise, as they would be left out of a collision check unnoticed. The root link stands in
+    the origin of the world frame. Joints: revolute, continuous, prismatic (one joint value each, in
+    the order of the file) and fixed.
+
+    Args:
+        urdf: Path of the URDF file. Mesh file names in it are relative to its folder.
+
+    Attributes:
+        joint_names: Names of the joints that move, in the order of the joint values.
+        joint_limits: (n_joints, 2) float32, lower and upper limit [rad or m], infinite without one.
+        link_names: Names of all links, in the order of the file.
+        sphere_links: For each sphere the name of the link that it sits on. Spheres are in the order
+            of the file, but those that move with the same joint stand together.
+        link_meshes: The visual meshes of the links (not loaded).
+
+    Raises:
+        FileNotFoundError: `urdf` does not exist.
+        ValueError: It is not a URDF, not a tree, has no spheres, or has parts not supported here.
+
+    Example:
+        >>> from importlib.resources import files
+        >>> from warp_collision.robot import RobotSpheres
+        >>> panda = RobotSpheres(str(files("warp_collision.assets") / "panda" / "panda.urdf"))
+        >>> len(panda.joint_names), len(panda.sphere_links)
+        (7, 59)
+        >>> panda.link_meshes[0].link  # a `LinkMesh`
+        'panda_link0'
+    """
+
+    def __init__(self, urdf: str | os.PathLike[str]):
+        path = Path(urdf)
+        if not path.is_file():
+            raise FileNotFoundError(f"urdf must be an existing file, got {str(path)!r}")
+        try:
+            robot = ElementTree.parse(path).getroot()
+        except ElementTree.ParseError as error:
+            raise ValueError(f"urdf must be well-formed XML, got {str(path)!r}: {error}") from error
+        if robot.tag != "robot":
+            raise ValueError(f"urdf must have the root element <robot>, got <{robot.tag}>")
+        self.link_names = tuple(_required(link, "name") for link in robot.findall("link"))
+        joints = [_read_joint(element) for element in robot.findall("joint")]
+        moving = [joint for joint in joints if joint.kind != "fixed"]
+        self.joint_names = tuple(joint.name for joint in moving)
+        self.joint_limits = torch.tensor([j.limits for j in moving], dtype=torch.float32)
+        self.joint_limits = self.joint_limits.reshape(-1, 2)
+        chain = _fold_chain(self.link_names, joints)
+
+        spheres = [s for link in robot.findall("link") for s in _read_spheres(link)]
+        spheres.sort(key=lambda sphere: chain.link_frame[sphere[0]])  # stable
+        if not spheres:
+            raise ValueError(f"urdf must have <sphere> collision shapes, got none in {str(path)!r}")
+        self.sphere_links = tuple(link for link, _, _ in spheres)
+        self.link_meshes = [
+            mesh for link in robot.findall("link") for mesh in _read_meshes(link, path.parent)
+        ]
+        self._order, self._parents = chain.order, chain.parents
+        self._link_frames = [chain.link_frame[name] for name in self.link_names]
+        counts = Counter(chain.link_frame[link] for link in self.sphere_links)
+        self._sphere_frames, self._frame_sizes = list(counts), list(counts.values())
+        centers = [chain.frame_from_link[link] @ [*center, 1.0] for link, center, _ in spheres]
+        self._constants = {
+            "terms": np.array([chain.terms[j] for j in range(len(moving))]).reshape(-1, 4, 4, 4),
+            "links": np.stack([chain.frame_from_link[name] for name in self.link_names]),
+            "centers": np.stack(centers)[:, :3],
+            "radii": np.array([radius for _, _, radius in spheres]),
+        }
+        self._on_device: dict[tuple[torch.device, torch.dtype], dict[str, Tensor]] = {}
+
+    @property
+    def n_joints(self) -> int:
+        """Number of joint values."""
+        return len(self.joint_names)
+
+    @property
+    def n_spheres(self) -> int:
+        """Number of spheres."""
+        return len(self.sphere_links)
+
+    def __call__(self, joints: Tensor) -> Tensor:
+        """Moves the spheres to joint values.
+
+        Args:
+            joints: (..., n_joints) float32 or float64 on any device [rad, prismatic: m]. Values
+                beyond the joint limits are accepted.
+
+        Returns:
+            (..., n_spheres, 4) spheres x, y, z, radius in the world frame [m], in the dtype and on
+            the device of `joints`, differentiable.
+
+        Raises:
+            TypeError: `joints` is not a float32 or float64 tensor.
+            ValueError: Its last dimension is not n_joints.
+        """
+        constants = self._move_constants(joints)
+        frames = self._frames(joints, constants["terms"])
+        # One product for each frame: gathering a matrix for each sphere is several times slower.
+        parts = [
+            centers @ frames[frame][..., :3, :3].mT + frames[frame][..., None, :3, 3]
+            for frame, centers in zip(
+                self._sphere_frames, constants["centers"].split(self._frame_sizes), strict=True
+            )
+        ]
+        centers = torch.cat(parts, dim=-2)
+        radii = constants["radii"].expand(centers.shape[:-1]).unsqueeze(-1)
+        return torch.cat([centers, radii], dim=-1)
+
+    def link_transforms(self, joints: Tensor) -> Tensor:
+        """Returns world_from_link (..., n_links, 4, 4) for joints (..., n_joints), as in a call."""
+        constants = self._move_constants(joints)
+        frames = self._frames(joints, constants["terms"])
+        stacked = torch.stack([frames[frame] for frame in self._link_frames], dim=-3)
+        return stacked @ constants["links"]
+
+    def _move_constants(self, joints: Tensor) -> dict[str, Tensor]:
+        """Checks the joint values; returns the constants in their dtype and on their device."""
+        if not isinstance(joints, Tensor) or joints.dtype not in (torch.float32, torch.float64):
+            kind = joints.dtype if isinstance(joints, Tensor) else type(joints).__name__
+            raise TypeError(f"joints must be a float32 or float64 tensor, got {kind}")
+        if joints.ndim == 0 or joints.shape[-1] != self.n_joints:
+            raise ValueError(
+                f"joints must have shape (..., {self.n_joints}), one value for each of "
+                f"{', '.join(self.joint_names)}, got {tuple(joints.shape)}"
+            )
+        key = (joints.device, joints.dtype)
+        if key not in self._on_device:
+            self._on_device[key] = {
+                name: torch.as_tensor(value).to(device=joints.device, dtype=joints.dtype)
+                for name, value in self._constants.items()
+            }
+        return self._on_device[key]
+
+    def _frames(self, joints: Tensor, terms: Tensor) -> list[Tensor]:
+        """Returns world_from_frame (..., 4, 4) of the 1 + n_joints frames."""
+        ones = torch.ones_like(joints)
+        # A joint's transform is linear in these four functions of its value: see _joint_terms.
+        factors = torch.stack([ones, torch.sin(joints), 1.0 - torch.cos(joints), joints], dim=-1)
+        steps = torch.einsum("...jf,jfrc->...jrc", factors, terms)
+        root = torch.eye(4, dtype=joints.dtype, device=joints.device)
+        frames = [root.expand(*joints.shape[:-1], 4, 4)] * (1 + self.n_joints)
+        for joint in self._order:
+            frames[joint + 1] = frames[self._parents[joint]] @ steps[..., joint, :, :]
+        return frames
+
+
+def _required(element: ElementTree.Element, key: str) -> str:
+    value = element.get(key)
+    if value is None:
+        raise ValueError(f"urdf: <{element.tag}> must have the attribute {key!r}")
+    return value
+
+
+def _numbers(text: str, count: int, where: str) -> np.ndarray:
+    try:
+        values = np.array([float(word) for word in text.split()])
+    except ValueError:
+        values = np.empty(0)
+    if len(values) != count or not np.isfinite(values).all():
+        raise ValueError(f"urdf: {where} must be {count} finite numbers, got {text!r}")
+    return values
+
+
+def _read_origin(element: ElementTree.Element) -> np.ndarray:
+    """Returns the (4, 4) transform of an element's <origin>; roll, pitch, yaw about fixed axes."""
+    origin = element.find("origin")
+    transform = np.eye(4)
+    if origin is None:
+        return transform
+    roll, pitch, yaw = _numbers(origin.get("rpy", "0 0 0"), 3, "rpy")
+    about = np.eye(3)
+    for axis, angle in zip(about, (roll, pitch, yaw), strict=True):
+        sine, versine = _rotation_terms(axis)
+        rotation = np.eye(3) + np.sin(angle) * sine + (1.0 - np.cos(angle)) * versine
+        transform[:3, :3] = rotation @ transform[:3, :3]
+    transform[:3, 3] = _numbers(origin.get("xyz", "0 0 0"), 3, "xyz")
+    return transform
+
+
+def _rotation_terms(axis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rodrigues' formula: rotation = 1 + sin(angle) * first + (1 - cos(angle)) * second."""
+    x, y, z = axis
+    cross = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
+    return cross, cross @ cross
+
+
+def _read_joint(element: ElementTree.Element) -> _Joint:
+    name, kind = _required(element, "name"), _required(element, "type")
+    if kind not in (*_MOVING, "fixed"):
+        raise ValueError(
+            f"urdf: joint {name!r} must be of type {', '.join(_MOVING)} or fixed, got {kind!r}"
+        )
+    if kind != "fixed" and element.find("mimic") is not None:
+        raise ValueError(f"urdf: joint {name!r} must not mimic another: that is not supported")
+    ends = [element.find(end) for end in ("parent", "child")]
+    if ends[0] is None or ends[1] is None:
+        raise ValueError(f"urdf: joint {name!r} must have a <parent> and a <child>")
+    axis, limits = np.array([1.0, 0.0, 0.0]), (-np.inf, np.inf)
+    if kind != "fixed":
+        axis = _read_axis(element, name)
+        limit = element.find("limit")
+        if limit is not None and kind != "continuous":
+            low, high = (limit.get(side, "0") for side in ("lower", "upper"))
+            limits = tuple(_numbers(f"{low} {high}", 2, f"the limits of joint {name!r}"))
+    parent, child = (_required(end, "link") for end in ends if end is not None)
+    return _Joint(name, kind, parent, child, _read_origin(element), axis, limits)
+
+
+def _read_axis(element: ElementTree.Element, name: str) -> np.ndarray:
+    found = element.find("axis")
+    text = "1 0 0" if found is None else found.get("xyz", "1 0 0")
+    axis = _numbers(text, 3, f"the axis of joint {name!r}")
+    length = np.linalg.norm(axis)
+    if length == 0.0:
+        raise ValueError(f"urdf: the axis of joint {name!r} must not be zero, got {text!r}")
+    return axis / length
+
+
+def _joint_terms(joint: _Joint, frame_from_joint: np.ndarray) -> np.ndarray:
+    """Returns (4, 4, 4): the transform's factors of 1, sin(value), 1 - cos(value) and value."""
+    motion = np.zeros((4, 4, 4))
+    motion[0] = np.eye(4)
+    if joint.kind == "prismatic":
+        motion[3, :3, 3] = joint.axis
+    else:
+        motion[1, :3, :3], motion[2, :3, :3] = _rotation_terms(joint.axis)
+    return frame_from_joint @ motion
+
+
+def _check_names(links: tuple[str, ...], joints: list[_Joint]) -> str:
+    """Raises unless every name is unique and every link is there; returns the root link."""
+    for names in (links, tuple(joint.name for joint in joints)):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"urdf: names must be unique, got {', '.join(twice)} twice")
+    for joint in joints:
+        for link in (joint.parent, joint.child):
+            if link not in links:
+                raise ValueError(
+                    f"urdf: joint {joint.name!r} must join links that exist, got {link!r}"
+                )
+    children = [joint.child for joint in joints]
+    roots = [link for link in links if link not in children]
+    if len(roots) != 1 or len(set(children)) != len(children):
+        raise ValueError(f"urdf: the links must form one tree, got the roots {roots}")
+    return roots[0]
+
+
+def _fold_chain(links: tuple[str, ...], joints: list[_Joint]) -> _Chain:
+    """Walks the tree from its root and folds the fixed joints into constants."""
+    root = _check_names(links, joints)
+    index = {j.name: i for i, j in enumerate(j for j in joints if j.kind != "fixed")}
+    chain = _Chain(link_frame={root: 0}, frame_from_link={root: np.eye(4)})
+    reached = [root]
+    for link in reached:
+        for joint in (j for j in joints if j.parent == link):
+            frame = chain.link_frame[link]
+            frame_from_joint = chain.frame_from_link[link] @ joint.parent_from_joint
+            if joint.kind != "fixed":
+                moved = index[joint.name]
+                chain.order.append(moved)
+                chain.parents[moved] = frame
+                chain.terms[moved] = _joint_terms(joint, frame_from_joint)
+                frame, frame_from_joint = moved + 1, np.eye(4)
+            chain.link_frame[joint.child] = frame
+            chain.frame_from_link[joint.child] = frame_from_joint
+            reached.append(joint.child)
+    if len(reached) != len(links):
+        loop = sorted(set(links) - set(reached))
+        raise ValueError(f"urdf: the links must form one tree, got a loop through {loop}")
+    return chain
+
+
+def _read_spheres(link: ElementTree.Element) -> list[tuple[str, np.ndarray, float]]:
+    """Returns (link, center (3,) in the link's frame [m], radius [m]) of each collision shape."""
+    name = _required(link, "name")
+    spheres = []
+    for collision in link.findall("collision"):
+        sphere = collision.find("geometry/sphere")
+        if sphere is None:
+            raise ValueError(
+                f"urdf: collision shapes must be <sphere>, got another on link {name!r}"
+            )
+        where = f"the sphere radius of link {name!r}"
+        radius = float(_numbers(_required(sphere, "radius"), 1, where)[0])
+        if radius < 0.0:
+            raise ValueError(f"urdf: {where} must not be negative, got {radius}")
+        spheres.append((name, _read_origin(collision)[:3, 3], radius))
+    return spheres
+
+
+def _read_meshes(link: ElementTree.Element, folder: Path) -> list[LinkMesh]:
+    """Returns the visual meshes of a link; other visual shapes are left out."""
+    meshes = []
+    for visual in link.findall("visual"):
+        mesh = visual.find("geometry/mesh")
+        if mesh is not None:
+            scale = np.diag([*_numbers(mesh.get("scale", "1 1 1"), 3, "a mesh scale"), 1.0])
+            path = folder / _required(mesh, "filename")
+            meshes.append(LinkMesh(_required(link, "name"), path, _read_origin(visual) @ scale))
+    return meshes

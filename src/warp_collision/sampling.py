@@ -1,0 +1,289 @@
+"""Drawing samples, for planning where obstacles or whole scenes are uncertain.
+
+The draws pass gradients straight through: a sample's derivative by its probability is taken to be
+that of its mean. For whatever is linear in the samples, as a cost is in the obstacles that exist,
+the gradient is then right on average.
+
+Obstacles that exist with a probability: the cost is a sum over meshes, so its mean is the sum of
+the costs of single meshes, each times its probability, with nothing to draw. What the mean does not
+tell, such as the tail, samples do: one env per draw, holding all meshes, with a drawn mask.
+
+    >>> import torch, trimesh
+    >>> from warp_collision import MeshWorld, sphere_cost
+    >>> from warp_collision.sampling import sample_bernoulli
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> exists = torch.tensor([0.9, 0.2])
+    >>> world = MeshWorld(n_envs=1000)
+    >>> for env, mask in enumerate(sample_bernoulli(exists.expand(1000, 2), generator=generator)):
+    ...     for x in (-0.4, 0.4):
+    ...         _ = world.add(str(x), trimesh.creation.box((1, 1, 1)), (x, 0, 0, 1, 0, 0, 0), env)
+    ...     world.set_enabled(mask > 0, env)
+    >>> spheres = torch.tensor([0.0, 0.0, 0.0, 0.1]).expand(1000, 1, 1, 4)
+    >>> costs = sphere_cost(spheres, world, env_index=torch.arange(1000)).flatten()
+    >>> round(costs.mean().item(), 2)  # 0.21 for each of the meshes, times 1.1
+    0.23
+    >>> worst = costs.topk(100).values.mean()  # CVaR: the mean of the worst tenth, both exist
+    >>> round(worst.item(), 2)
+    0.42
+
+Hypotheses of the scene: one env each, and for each row of a batch one that is drawn by belief.
+
+    >>> from warp_collision.sampling import choice
+    >>> belief = torch.tensor([0.7, 0.2, 0.1])
+    >>> choice(3, k=8, p=belief, dtype=torch.int32, generator=generator).shape
+    torch.Size([8])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from warp_collision import validate
+from warp_collision.routes import is_plain
+from warp_collision.straight_through import (
+    FUNCTIONS,
+    draw_indices,
+    is_distribution,
+    uniform_noise,
+)
+
+__all__ = ["GradFactor", "choice", "sample_bernoulli", "sample_multinomial"]
+
+
+class GradFactor:
+    """``GradFactor.apply(x, f)``: x itself, whose gradient is multiplied by f on its way back.
+
+    Balances a term against others, or turns it (f = -1) or stops it (f = 0), without a change of
+    its value.
+
+    Example:
+        >>> import torch
+        >>> from warp_collision.sampling import GradFactor
+        >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
+        >>> y = GradFactor.apply(x, 0.5)
+        >>> y.sum().backward()
+        >>> y.tolist(), x.grad.tolist()
+        ([1.0, 2.0], [0.5, 0.5])
+    """
+
+    @staticmethod
+    def apply(x: Tensor, f: float | Tensor) -> Tensor:
+        """Returns x.
+
+        Args:
+            x: any shape.
+            f: a number, or a tensor that broadcasts to x; it gets no gradient. In forward mode it
+                is the tangent that is multiplied.
+
+        Raises:
+            TypeError: x is no tensor, or f neither a number nor a tensor.
+            ValueError: f does not broadcast to x.
+        """
+        validate.require_tensor("x", x, "(...)")
+        if isinstance(f, Tensor):
+            # By hand: where shapes do not fit at all torch would raise in words of its own.
+            fits = f.ndim <= x.ndim and all(
+                size in (1, wanted)
+                for size, wanted in zip(reversed(f.shape), reversed(x.shape), strict=False)
+            )
+            if not fits:
+                raise ValueError(
+                    f"f must broadcast to the shape of x, {validate.shape_of(x)}, "
+                    f"got {validate.shape_of(f)}"
+                )
+        elif not isinstance(f, Real):
+            raise TypeError(f"f must be a number or a tensor, got {type(f).__name__}")
+        return _apply("grad_factor", x, f)
+
+
+def sample_bernoulli(p: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+    """Draws 1 with probability p and 0 otherwise, each element for itself.
+
+    Args:
+        p: probabilities, any shape, floating point.
+        generator: source of randomness on the device of p; torch's default one if None.
+
+    Returns:
+        Zeros and ones in the shape and dtype of p. Its gradient passes to p as it is.
+
+    Raises:
+        TypeError: p is no floating point tensor.
+        ValueError: a probability is not in [0, 1]. Values on a GPU, and inside transforms and
+            `torch.compile`, are not looked at (but in the mode `checking`); there such an element
+            gives NaN.
+
+    Example:
+        >>> import torch
+        >>> from warp_collision.sampling import sample_bernoulli
+        >>> p = torch.tensor([0.0, 1.0], requires_grad=True)
+        >>> sample = sample_bernoulli(p)
+        >>> (sample * torch.tensor([3.0, 4.0])).sum().backward()
+        >>> sample.tolist(), p.grad.tolist()
+        ([0.0, 1.0], [3.0, 4.0])
+    """
+    _check_probabilities(p)
+    return _apply("bernoulli", p, uniform_noise(p.shape, p, generator))
+
+
+def sample_multinomial(
+    p: Tensor, dim: int = -1, *, generator: torch.Generator | None = None
+) -> Tensor:
+    """Draws one category along an axis, each with its probability, as a one-hot tensor.
+
+    Args:
+        p: probabilities, any shape with at least one axis, floating point; they sum to 1 along
+            ``dim``.
+        dim: the axis of the categories.
+        generator: source of randomness on the device of p; torch's default one if None.
+
+    Returns:
+        One-hot along ``dim``, in the shape and dtype of p. Its gradient passes to p as it is.
+
+    Raises:
+        TypeError: p is no floating point tensor.
+        ValueError: p has no categories, a probability is not in [0, 1], or a sum is not 1; see
+            `sample_bernoulli` for when values are looked at.
+        IndexError: there is no such axis.
+
+    Example:
+        >>> import torch
+        >>> from warp_collision.sampling import sample_multinomial
+        >>> sample_multinomial(torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])).tolist()
+        [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
+    """
+    _check_probabilities(p, dim)
+    shape = list(p.shape)
+    shape[dim] = 1
+    return _apply("multinomial", p, uniform_noise(shape, p, generator), dim)
+
+
+def choice(
+    a: int | Sequence[float] | Tensor,
+    k: int = 1,
+    replace: bool = True,
+    p: Tensor | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    *,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Draws k of the items of a.
+
+    Args:
+        a: the items along its first axis; or a number n, for ``torch.arange(n)``.
+        k: how many to draw, at least 1.
+        replace: whether an item can be drawn again.
+        p: (n,) probability of each item, summing to 1; all alike if None. Without replacement an
+            item is drawn from what is left, in proportion to p.
+        dtype: of the result; by default that of a.
+        device: of the result; by default that of a, or of p where a is a number.
+        generator: source of randomness on the device; torch's default one if None.
+
+    Returns:
+        (k, ...) items in the order in which they were drawn. Where they are floating point the
+        gradient goes to the items that were drawn, and with replacement to p as well: that of the
+        mean. Otherwise the result is not differentiable.
+
+    Raises:
+        TypeError: an argument of another type.
+        ValueError: no items, k items are not there without replacement, or p is not a distribution
+            over a (see `sample_bernoulli` for when values are looked at), or requires a gradient
+            without replacement.
+
+    Example:
+        >>> import torch
+        >>> from warp_collision.sampling import choice
+        >>> sorted(choice(4, k=4, replace=False).tolist())
+        [0, 1, 2, 3]
+        >>> choice(torch.tensor([0.5, 1.5]), k=3, p=torch.tensor([0.0, 1.0])).tolist()
+        [1.5, 1.5, 1.5]
+    """
+    validate.require_count("k", k)
+    items = _items(a, p, dtype, device)
+    n = items.shape[0]
+    if p is not None:
+        p = p.to(items.device)
+        _check_choice(p, n, k, replace)
+    if not replace and k > n:
+        raise ValueError(f"k must be at most the number of items without replacement, {n}, got {k}")
+    like = torch.empty(0, device=items.device) if p is None else p
+    index = draw_indices(n, k, replace, None if p is None else p.detach(), like, generator)
+    return _apply("choice", items, p, index)
+
+
+def _apply(name: str, *operands: Any) -> Tensor:
+    if torch.compiler.is_compiling():
+        from warp_collision.in_graph import draw_in_graph  # see `routes.apply`
+
+        return draw_in_graph(name, *operands)
+    return FUNCTIONS[name].apply(*operands)
+
+
+# -- checks ---------------------------------------------------------------------------------------
+
+
+def _check_probabilities(p: Any, dim: int | None = None) -> None:
+    shape = "(...)" if dim is None else "(..., n)"
+    validate.require_tensor("p", p, shape)
+    if not p.dtype.is_floating_point:
+        raise TypeError(f"p must be floating point, got {p.dtype}")
+    if dim is not None:
+        if not -p.ndim <= dim < p.ndim:
+            raise IndexError(f"dim must be an axis of p, in [{-p.ndim}, {p.ndim}), got {dim}")
+        if p.shape[dim] == 0:
+            raise ValueError(f"p must have categories along dim, got {validate.shape_of(p)}")
+    # Reading values waits for a GPU, and has no meaning while tensors stand for batches of them.
+    if not is_plain(p) or (p.device.type != "cpu" and not validate.is_checking()):
+        return
+    bad = ~((p >= 0.0) & (p <= 1.0))
+    if bad.any():
+        raise ValueError(f"p must be in [0, 1], got {p[bad][0].item()}")
+    if dim is not None:
+        total = p.detach().double().sum(dim, keepdim=True)
+        wrong = ~is_distribution(p, total, dim)
+        if wrong.any():
+            raise ValueError(f"p must sum to 1 along dim {dim}, got {total[wrong][0].item()}")
+
+
+def _check_choice(p: Tensor, n: int, k: int, replace: bool) -> None:
+    if p.shape != (n,):
+        raise ValueError(f"p must have shape (n,) = ({n},), got {validate.shape_of(p)}")
+    _check_probabilities(p, 0)
+    if replace:
+        return
+    if p.requires_grad:
+        raise ValueError(
+            "p must not require a gradient without replacement, none is defined; detach it"
+        )
+    if is_plain(p) and (p.device.type == "cpu" or validate.is_checking()):
+        possible = int((p > 0.0).sum())
+        if k > possible:
+            raise ValueError(
+                "k must be at most the number of items of probability above 0 without "
+                f"replacement, {possible}, got {k}"
+            )
+
+
+def _items(
+    a: Any, p: Tensor | None, dtype: torch.dtype | None, device: torch.device | str | None
+) -> Tensor:
+    if p is not None:
+        validate.require_tensor("p", p, "(n,)")
+    if isinstance(a, int) and not isinstance(a, bool):
+        validate.require_count("a", a)
+        place = p.device if device is None and p is not None else device
+        return torch.arange(a, dtype=dtype, device=place)
+    if isinstance(a, Tensor):
+        items = a.to(dtype=a.dtype if dtype is None else dtype, device=device)
+    elif isinstance(a, Sequence) and not isinstance(a, str):
+        items = torch.tensor(a, dtype=dtype, device=device)
+    else:
+        raise TypeError(f"a must be an int, a sequence or a tensor, got {type(a).__name__}")
+    if items.ndim == 0 or items.shape[0] == 0:
+        raise ValueError(f"a must have items along its first axis, got {validate.shape_of(items)}")
+    return items

@@ -1,0 +1,196 @@
+"""Draws as functions of noise, which pass gradients straight through.
+
+With the noise as an operand they are deterministic, so transforms, checkpointing and forward mode
+treat them as any function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# How far the sum of probabilities may be from 1, by the precision of their dtype.
+_SUM_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
+_COARSE_TOLERANCE = 1e-2
+
+
+# -- functions of noise ---------------------------------------------------------------------------
+
+
+class GradFactor(torch.autograd.Function):
+    """Identity, whose gradient is multiplied by a factor."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, factor: float | Tensor) -> Tensor:  # noqa: D102
+        return x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: D102
+        factor = inputs[1]
+        ctx.factor = None if isinstance(factor, Tensor) else factor
+        saved = (factor,) if ctx.factor is None else ()
+        ctx.save_for_backward(*saved)
+        ctx.save_for_forward(*saved)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:  # noqa: D102
+        return upstream * _factor(ctx), None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor | None, _: Any) -> Tensor | None:  # noqa: D102
+        return None if tangent is None else tangent * _factor(ctx)
+
+
+def _factor(ctx: Any) -> float | Tensor:
+    return ctx.saved_tensors[0] if ctx.factor is None else ctx.factor
+
+
+class Bernoulli(torch.autograd.Function):
+    """Ones where the noise lies below the probability."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(p: Tensor, noise: Tensor) -> Tensor:  # noqa: D102
+        sample = (noise < p).to(p.dtype)
+        return torch.where((p >= 0.0) & (p <= 1.0), sample, torch.nan)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: D102
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:  # noqa: D102
+        return upstream, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:  # noqa: D102
+        return tangent.clone()
+
+
+class Multinomial(torch.autograd.Function):
+    """One-hot of the category whose share of [0, 1) the noise lies in."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(p: Tensor, noise: Tensor, dim: int) -> Tensor:  # noqa: D102
+        above, total = _is_above(p, noise, dim)
+        # Ones from the category that is drawn on; the first of them is it.
+        first = above.diff(dim=dim, prepend=torch.zeros_like(above.narrow(dim, 0, 1)))
+        return torch.where(is_distribution(p, total, dim), first.to(p.dtype), torch.nan)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: D102
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:  # noqa: D102
+        return upstream, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:  # noqa: D102
+        return tangent.clone()
+
+
+class Choice(torch.autograd.Function):
+    """The items at an index; by p, the derivative of their mean."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(items: Tensor, p: Tensor | None, index: Tensor) -> Tensor:  # noqa: D102
+        return items[index]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: D102
+        items, p, index = inputs
+        ctx.p_dtype = None if p is None else p.dtype
+        ctx.save_for_backward(items, index)
+        ctx.save_for_forward(items, index)
+        if not output.is_floating_point():
+            ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, Tensor | None, None]:  # noqa: D102
+        items, index = ctx.saved_tensors
+        by_items = by_p = None
+        if ctx.needs_input_grad[0]:
+            by_items = torch.zeros_like(items).index_add(0, index, upstream)
+        if ctx.needs_input_grad[1]:
+            by_p = items.reshape(items.shape[0], -1) @ upstream.sum(0).reshape(-1)
+            by_p = by_p.to(ctx.p_dtype)
+        return by_items, by_p, None
+
+    @staticmethod
+    def jvp(ctx: Any, of_items: Tensor | None, of_p: Tensor | None, _: None) -> Tensor:  # noqa: D102
+        items, index = ctx.saved_tensors
+        moved = torch.zeros_like(items[index])
+        if of_items is not None:
+            moved = moved + of_items[index]
+        if of_p is not None:
+            moved = moved + torch.tensordot(of_p.to(items.dtype), items, dims=1)
+        return moved
+
+
+FUNCTIONS: dict[str, type[torch.autograd.Function]] = {
+    "bernoulli": Bernoulli,
+    "choice": Choice,
+    "grad_factor": GradFactor,
+    "multinomial": Multinomial,
+}
+
+
+def is_distribution(p: Tensor, total: Tensor, dim: int) -> Tensor:
+    """Whether probabilities are in [0, 1] and their sum is 1, as far as their dtype can tell."""
+    tolerance = _SUM_TOLERANCE.get(p.dtype, _COARSE_TOLERANCE)
+    inside = ((p >= 0.0) & (p <= 1.0)).all(dim, keepdim=True)
+    return inside & ((total - 1.0).abs() <= tolerance)
+
+
+# -- noise and indices ----------------------------------------------------------------------------
+
+
+def uniform_noise(shape: Sequence[int], like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Uniform in [0, 1), so that probability 1 always draws and probability 0 never does.
+
+    In steps of 2^-53: in float32 a probability below 2^-24 would draw too often.
+    """
+    return torch.rand(tuple(shape), generator=generator, device=like.device, dtype=torch.float64)
+
+
+def _is_above(p: Tensor, noise: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Where the distribution function lies above the noise, and its last value.
+
+    The product may round up to that value, which nothing lies above.
+    """
+    cumulated = p.double().cumsum(dim)
+    total = cumulated.narrow(dim, -1, 1)
+    point = torch.minimum(noise * total, torch.nextafter(total, torch.zeros_like(total)))
+    return cumulated > point, total
+
+
+def draw_indices(
+    n: int,
+    k: int,
+    replace: bool,
+    p: Tensor | None,
+    like: Tensor,
+    generator: torch.Generator | None,
+) -> Tensor:
+    """Indices (k,) int64 of n items."""
+    if replace and p is None:
+        return (uniform_noise((k,), like, generator) * n).long().clamp(max=n - 1)
+    if replace and p is not None:
+        above, _ = _is_above(p.expand(k, n), uniform_noise((k, 1), like, generator), -1)
+        return (~above).sum(-1).clamp(max=n - 1)
+    # Efraimidis and Spirakis (2006): the largest of noise ** (1 / p) are drawn without replacement.
+    keys = torch.log1p(-uniform_noise((n,), like, generator))
+    if p is not None:
+        keys = torch.where(p > 0.0, keys / p, -torch.inf)
+    return keys.topk(k).indices

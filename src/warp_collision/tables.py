@@ -1,0 +1,179 @@
+"""The device tensors of a world: mesh ids, inverse poses, masks and counts, by env and slot."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from weakref import WeakSet, WeakValueDictionary
+
+import torch
+import warp as wp
+from torch import Tensor
+
+from warp_collision.broad_phase import MIN_MESHES, BroadPhase, no_tree
+from warp_collision.launch import SceneTables
+from warp_collision.obstacle import MeshObstacle
+from warp_collision.poses import invert_pose, to_rows
+
+# Worlds by the address of their id table, so that the drop-in Functions find what a world knows of
+# its meshes when they are handed its tensors.
+_worlds: WeakValueDictionary[int, WorldTables] = WeakValueDictionary()
+
+_IDENTITY = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0)
+
+
+class WorldTables:
+    """Tables of one device, updated in place; new tensors only when they grow.
+
+    Attributes:
+        device: where they live.
+        mesh_ids: (n_envs, max_meshes) int64, Warp mesh ids, 0 where a slot is empty.
+        mesh_from_world: (n_envs, max_meshes, 8) float32, inverse poses x, y, z, qw, qx, qy, qz and
+            padding.
+        enabled: (n_envs, max_meshes) uint8.
+        n_meshes: (n_envs,) int32, filled slots.
+    """
+
+    def __init__(self, n_envs: int, max_meshes: int, device: torch.device):
+        self.device = device
+        self._lock = threading.RLock()
+        self._broad_phase = BroadPhase(device)
+        self._unfinished: WeakSet[MeshObstacle] = WeakSet()
+        self._most_meshes = 0
+        self._allocate(n_envs, max_meshes)
+
+    def _allocate(self, n_envs: int, max_meshes: int) -> None:
+        with torch.inference_mode(False):
+            shape = (n_envs, max_meshes)
+            self.mesh_ids = torch.zeros(shape, dtype=torch.int64, device=self.device)
+            identity = torch.tensor(_IDENTITY, dtype=torch.float32, device=self.device)
+            self.mesh_from_world = identity.expand(*shape, 8).contiguous()
+            self.enabled = torch.zeros(shape, dtype=torch.uint8, device=self.device)
+            self.n_meshes = torch.zeros(n_envs, dtype=torch.int32, device=self.device)
+            self._records = torch.zeros(shape, dtype=torch.int64, device=self.device)
+        _worlds[self.mesh_ids.data_ptr()] = self
+
+    @property
+    def n_envs(self) -> int:
+        """Number of envs."""
+        return self.mesh_ids.shape[0]
+
+    @property
+    def max_meshes(self) -> int:
+        """Slots per env."""
+        return self.mesh_ids.shape[1]
+
+    def tables(self) -> SceneTables:
+        """The device tables that the kernels read."""
+        return SceneTables(
+            self.mesh_ids, self.mesh_from_world, self.enabled, self.n_meshes, self._records
+        )
+
+    def owns(self, tables: SceneTables) -> bool:
+        """Whether tables have the mesh ids of this world."""
+        same = self.mesh_ids.data_ptr() == tables.mesh_ids.data_ptr()
+        return same and self.mesh_ids.shape == tables.mesh_ids.shape
+
+    def complete(self, tables: SceneTables) -> SceneTables:
+        """Adds the records, and the tree where the poses are this world's too."""
+        tree = no_tree(self.device)
+        if self._unfinished or self._most_meshes >= MIN_MESHES:
+            with self._lock:
+                while self._unfinished and not _is_capturing(self.device):
+                    self._unfinished.pop().fill_grid()
+                if tables.mesh_from_world.data_ptr() == self.mesh_from_world.data_ptr():
+                    tree = self._broad_phase.fresh(self.tables(), self._most_meshes)
+        return tables._replace(records=self._records, tree=tree)
+
+    def refit(self) -> None:
+        """Takes notice of writes to the tables that torch does not see.
+
+        Poses written by `set_pose`, `set_poses` or any torch operation are noticed. Call this after
+        a Warp kernel, or a replayed CUDA graph that does not go through `set_poses`, has written
+        `mesh_from_world`, or capture it together with that. It does not wait for the device.
+
+        Example:
+            >>> from warp_collision import MeshWorld
+            >>> MeshWorld().refit()
+        """
+        with self._lock:
+            self._broad_phase.refit(self.tables())
+
+    def _reallocate(self, n_envs: int, max_meshes: int) -> None:
+        """Larger tables that begin with what the present ones hold."""
+        old = self.tables()
+        rows, slots = self.mesh_ids.shape
+        self._allocate(n_envs, max_meshes)
+        self._broad_phase.forget()
+        for new, previous in zip(self.tables(), old, strict=True):
+            if new is not None and previous is not None:
+                target = new[:rows] if new.ndim == 1 else new[:rows, :slots]
+                target.copy_(previous)
+
+    def _move_up(self, env: int, index: int, count: int) -> None:
+        """Overwrites a slot by those behind it."""
+        for table in (self.mesh_ids, self.mesh_from_world, self.enabled, self._records):
+            table[env, index : count - 1] = table[env, index + 1 : count].clone()
+
+    def _empty(self, env: int, count: int) -> None:
+        """Empties the slots from `count` on."""
+        self.n_meshes[env].fill_(count)
+        self.mesh_ids[env, count:] = 0
+        self._records[env, count:] = 0
+        self.enabled[env, count:] = 0
+
+    def _write_poses(self, env: int, place: slice, poses: Tensor) -> None:
+        """Inverts (float64 on the host, float32 on the device) and stores poses."""
+        with torch.no_grad():
+            rows = to_rows(invert_pose(poses.detach()))
+            self.mesh_from_world[env, place] = rows.to(self.device, torch.float32)
+            self.refit()
+
+
+def _is_capturing(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
+def completed(tables: SceneTables) -> SceneTables:
+    """The tables with all that a world knows, if they are those of a living world.
+
+    What is dear and only saves work is made here, at the first query: distance grids, and the tree
+    over the meshes, which is fit to the poses again when they have changed.
+    """
+    world = _worlds.get(tables.mesh_ids.data_ptr())
+    if world is None or not world.owns(tables):
+        return tables._replace(tree=no_tree(tables.mesh_ids.device))
+    return world.complete(tables)
+
+
+def check_values(tables: SceneTables, *, poses: str, ids: str, counts: str) -> None:
+    """Checks what only the values of the tables can tell; waits for the device.
+
+    Args:
+        tables: of a world, or of a caller of the drop-in Functions.
+        poses: what messages call the inverse poses.
+        ids: what they call the mesh ids.
+        counts: what they call the numbers of filled slots.
+    """
+    slots = tables.mesh_ids.shape[1]
+    bad = (tables.n_meshes < 0) | (tables.n_meshes > slots)
+    if bad.any():
+        raise ValueError(f"{counts} must be in [0, {slots}], got {tables.n_meshes[bad][0].item()}")
+    filled = torch.arange(slots, device=bad.device) < tables.n_meshes[:, None]
+    checked = filled & (tables.enabled != 0) & (tables.mesh_ids != 0)
+    for env, slot in torch.nonzero(checked).tolist():
+        row = tables.mesh_from_world[env, slot, :7].detach()
+        bad = row[~torch.isfinite(row)]
+        if len(bad):
+            raise ValueError(
+                f"{poses} must be finite, got {bad[0].item()} in env {env}, slot {slot}"
+            )
+        if row[3:].norm() < 1e-6:
+            raise ValueError(
+                f"{poses} must have quaternions other than 0, got 0 in env {env}, slot {slot}"
+            )
+    # By type: `isinstance` asks objects for their class, and some of all there are warn then.
+    living = {thing.id for thing in gc.get_objects() if issubclass(type(thing), wp.Mesh)}
+    for mesh_id in tables.mesh_ids[checked].tolist():
+        if mesh_id not in living:
+            raise ValueError(f"{ids} must hold ids of living wp.Mesh objects, got {mesh_id}")

@@ -1,0 +1,232 @@
+"""What the faces of a triangle mesh say about each other: edges, bodies, orientation.
+
+Plain vectorised NumPy: a mesh of 80,000 triangles is examined in a few hundredths of a second.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+Faces = np.ndarray  # (n, 3) vertex indices
+Vertices = np.ndarray  # (n, 3)
+
+
+def merge_equal_vertices(vertices: Vertices, faces: Faces) -> tuple[Vertices, Faces]:
+    """One vertex for each position: file formats split them by face, normal or texture."""
+    rows = np.ascontiguousarray(vertices + 0.0)  # -0.0 and 0.0 are one position
+    keys = rows.view(np.dtype((np.void, rows.dtype.itemsize * 3))).ravel()
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    if len(first) == len(vertices):
+        return vertices, faces
+    # Keep the order of first appearance, so that a clean mesh comes out as it went in.
+    order = np.argsort(first, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return vertices[first[order]], rank[inverse][faces]
+
+
+def degenerate_faces(vertices: Vertices, faces: Faces) -> np.ndarray:
+    """Mask of the faces without area: a repeated vertex, or three vertices on a line.
+
+    Warp's closest-point queries pass over faces whose doubled area is below 1e-6 of the sum of
+    their squared edges, or underflows in float32: what they do not see is no face.
+    """
+    corners = vertices[faces].astype(np.float64)
+    edges = corners[:, [1, 2, 0]] - corners
+    squared = np.einsum("fij,fij->f", edges, edges)
+    doubled_area = np.linalg.norm(np.cross(edges[:, 0], edges[:, 1]), axis=1)
+    return doubled_area <= np.maximum(1.1e-6 * squared, 1e-18)
+
+
+def rolled(faces: Faces) -> Faces:
+    """Faces turned so that the smallest index comes first; the orientation stays."""
+    start = np.argmin(faces, axis=1)[:, None]
+    return np.take_along_axis(faces, (start + np.arange(3)) % 3, axis=1)
+
+
+def first_of_equal_rows(rows: np.ndarray) -> np.ndarray:
+    """Mask of the rows that no earlier row equals."""
+    _, first = np.unique(_row_keys(rows), return_index=True)
+    mask = np.zeros(len(rows), dtype=bool)
+    mask[first] = True
+    return mask
+
+
+def _row_keys(rows: np.ndarray) -> np.ndarray:
+    """One number or record per row, equal where the rows are equal."""
+    rows = np.ascontiguousarray(rows, dtype=np.int64)
+    return rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
+
+
+def edge_keys(faces: Faces) -> tuple[np.ndarray, np.ndarray]:
+    """Keys of the undirected edges (n, 3) of each face and whether each runs from low to high."""
+    begin = faces.astype(np.int64)
+    end = begin[:, [1, 2, 0]]
+    low, high = np.minimum(begin, end), np.maximum(begin, end)
+    return low * (int(faces.max(initial=0)) + 1) + high, begin < end
+
+
+def is_closed(faces: Faces) -> bool:
+    """Whether every edge is run through as often one way as the other.
+
+    Then the winding number is a whole number everywhere off the surface, also when several bodies
+    share an edge.
+    """
+    keys, upward = edge_keys(faces)
+    _, inverse = np.unique(keys.ravel(), return_inverse=True)
+    balance = np.bincount(inverse.ravel(), weights=np.where(upward, 1.0, -1.0).ravel())
+    return bool((balance == 0).all())
+
+
+def paired_edges(faces: Faces) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Neighbours across the edges that exactly two faces share.
+
+    Returns:
+        (n, 2) pairs of faces, (n,) whether the two faces agree in orientation, and (n_faces,)
+        whether a face has another kind of edge: a border, or one that more faces share.
+    """
+    keys, upward = edge_keys(faces)
+    keys, upward = keys.ravel(), upward.ravel()
+    order = np.argsort(keys, kind="stable")
+    sorted_keys = keys[order]
+    starts = np.flatnonzero(np.r_[True, sorted_keys[1:] != sorted_keys[:-1]])
+    counts = np.diff(np.r_[starts, len(keys)])
+    twice = starts[counts == 2]
+    first, second = order[twice], order[twice + 1]
+    pairs = np.stack((first // 3, second // 3), axis=1)
+    loose = np.zeros(len(faces), dtype=bool)
+    loose[order[np.repeat(counts != 2, counts)] // 3] = True
+    return pairs, upward[first] != upward[second], loose
+
+
+def whole_bodies(faces: Faces, body: np.ndarray) -> np.ndarray:
+    """Mask of the bodies without a border: each edge has two faces of the body itself."""
+    keys, _ = edge_keys(faces)
+    rows = np.stack((np.repeat(body, 3), keys.ravel()), axis=1)
+    _, first, counts = np.unique(rows, axis=0, return_index=True, return_counts=True)
+    whole = np.ones(int(body.max()) + 1, dtype=bool)
+    whole[rows[first[counts != 2], 0]] = False
+    return whole
+
+
+def label_bodies(n_faces: int, pairs: np.ndarray) -> np.ndarray:
+    """Body of each face: 0, 1, ... for the components that the pairs of faces connect."""
+    label = np.arange(n_faces)
+    while len(pairs):
+        low = np.minimum(label[pairs[:, 0]], label[pairs[:, 1]])
+        updated = label.copy()
+        np.minimum.at(updated, label[pairs[:, 0]], low)
+        np.minimum.at(updated, label[pairs[:, 1]], low)
+        updated = updated[updated]
+        if np.array_equal(updated, label):
+            break
+        label = updated
+    return np.unique(label, return_inverse=True)[1]
+
+
+def consistent_flips(n_faces: int, pairs: np.ndarray, agree: np.ndarray) -> np.ndarray:
+    """Which faces to flip so that neighbours agree; the fewer of the two choices in each body.
+
+    Groups of faces merge along the edges, each face knowing whether it is flipped against the root
+    of its group, until the groups are the bodies. A body that no choice makes consistent (Möbius)
+    is left as it is.
+    """
+    root = np.arange(n_faces)
+    flip = np.zeros(n_faces, dtype=bool)
+    while True:
+        begin, end = root[pairs[:, 0]], root[pairs[:, 1]]
+        apart = begin != end
+        if not apart.any():
+            break
+        into = np.arange(n_faces)
+        against = np.zeros(n_faces, dtype=bool)
+        high = np.maximum(begin, end)[apart]
+        into[high] = np.minimum(begin, end)[apart]
+        against[high] = (flip[pairs[:, 0]] ^ flip[pairs[:, 1]] ^ ~agree)[apart]
+        while not np.array_equal(into, into[into]):
+            against, into = against ^ against[into], into[into]
+        flip, root = flip ^ against[root], into[root]
+    torn = flip[pairs[:, 0]] ^ flip[pairs[:, 1]] ^ ~agree
+    flip &= ~np.isin(root, root[pairs[torn, 0]])
+    most = 2 * np.bincount(root, weights=flip, minlength=n_faces) > np.bincount(
+        root, minlength=n_faces
+    )
+    return flip ^ most[root]
+
+
+def body_volumes(vertices: Vertices, faces: Faces, body: np.ndarray) -> np.ndarray:
+    """Signed volume of each body; positive where its faces look outward."""
+    corners = (vertices - vertices.mean(axis=0)).astype(np.float64)[faces]
+    terms = np.einsum("fi,fi->f", corners[:, 0], np.cross(corners[:, 1], corners[:, 2])) / 6.0
+    return np.bincount(body, weights=terms)
+
+
+def winding_numbers(points: np.ndarray, vertices: Vertices, faces: Faces) -> np.ndarray:
+    """Generalized winding number of a few points, summed over all faces in float64."""
+    result = np.empty(len(points))
+    for i, point in enumerate(np.asarray(points, dtype=np.float64)):
+        a, b, c = np.moveaxis(vertices[faces].astype(np.float64) - point, 1, 0)
+        la, lb, lc = (np.linalg.norm(x, axis=1) for x in (a, b, c))
+        volume = np.einsum("fi,fi->f", a, np.cross(b, c))
+        dots = [np.einsum("fi,fi->f", x, y) for x, y in ((a, b), (b, c), (c, a))]
+        span = la * lb * lc + dots[0] * lc + dots[1] * la + dots[2] * lb
+        result[i] = np.arctan2(volume, span).sum() / (2.0 * np.pi)
+    return result
+
+
+def _rounding_of_corners(corners: np.ndarray) -> np.ndarray:
+    """How much float32 loses on triangles (n, 3, 3), for each corner that they may begin with.
+
+    A closest-point query solves for the two edges that leave the first corner. With b the longer
+    and c the shorter of them it is rounded by about 2e-8 b^3 |b . c| / |b x c|^2: by nothing where
+    they are at right angles, by more than the triangle's height at the end of a sliver.
+
+    Returns:
+        (n, 3) b^3 |b . c| / |b x c|^2 [m].
+    """
+    ahead = np.roll(corners, -1, axis=1) - corners
+    back = np.roll(corners, 1, axis=1) - corners
+    longer = np.maximum(np.linalg.norm(ahead, axis=2), np.linalg.norm(back, axis=2))
+    dots = np.abs(np.einsum("fci,fci->fc", ahead, back))
+    cross = np.cross(ahead[:, 0], back[:, 0])
+    return longer**3 * dots / np.einsum("fi,fi->f", cross, cross)[:, None]
+
+
+def condition_slivers(
+    vertices: Vertices, faces: Faces, max_loss: float
+) -> tuple[Vertices, Faces, int]:
+    """Makes slivers such that closest-point queries in float32 are exact on them.
+
+    A sliver begins with its widest corner: that suffices where it is nearly a right angle. Others
+    are split at the foot of that corner's height, into two triangles with a right angle there.
+    The surface stays the same.
+
+    Args:
+        vertices: (n, 3).
+        faces: (n, 3), none without area.
+        max_loss: what is tolerated, in units of 2e-8 of the mesh's size.
+
+    Returns:
+        vertices, faces, and how many of the faces given were split.
+    """
+    vertices = vertices.astype(np.float64)
+    corners = vertices[faces]
+    loss = _rounding_of_corners(corners) / np.ptp(vertices, axis=0).max()
+    widest = np.linalg.norm(np.roll(corners, 1, axis=1) - np.roll(corners, -1, axis=1), axis=2)
+    begin = np.where(loss[:, 0] > max_loss, widest.argmax(axis=1), 0)
+    faces = np.take_along_axis(faces, (begin[:, None] + np.arange(3)) % 3, axis=1)
+    split = loss[np.arange(len(faces)), begin] > max_loss
+    if not split.any():
+        return vertices, faces, 0
+
+    apex, left, right = np.moveaxis(vertices[faces[split]], 1, 0)
+    base = right - left
+    along = np.einsum("fi,fi->f", apex - left, base) / np.einsum("fi,fi->f", base, base)
+    feet, index = np.unique(left + along[:, None] * base, axis=0, return_inverse=True)
+    foot = len(vertices) + index.reshape(-1)
+    halves = (
+        np.stack((foot, faces[split, 0], faces[split, 1]), axis=1),
+        np.stack((foot, faces[split, 2], faces[split, 0]), axis=1),
+    )
+    faces = np.concatenate((faces[~split], *halves))
+    return np.concatenate((vertices, feet)), faces, int(split.sum())

@@ -1,0 +1,275 @@
+"""Checks at the Python boundary, with one wording: the argument, the rule, the value.
+
+Shapes, dtypes and devices are always checked; they are known on the host. Values of device tensors
+(non-finite spheres, env indices, mesh ids) are checked only in the checking mode, because reading
+them waits for the device.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import torch
+
+_checking: ContextVar[bool] = ContextVar(
+    "warp_collision_checking", default=os.environ.get("WARP_COLLISION_CHECK", "0") not in ("", "0")
+)
+
+
+@contextmanager
+def checking(on: bool = True) -> Iterator[None]:
+    """Validates the values of all inputs, not only their shapes, in a `with` block.
+
+    In this mode every call also rejects non-finite spheres and points, poses that are not finite
+    or have a zero quaternion, env indices out of range, negative activation distances given as
+    tensors, and mesh ids that belong to no living `wp.Mesh`. Each check waits for the device. The
+    environment variable ``WARP_COLLISION_CHECK=1`` turns the mode on for a whole process.
+
+    Args:
+        on: False turns the mode off inside the block.
+
+    Example:
+        >>> import torch, warp_collision as wc
+        >>> with wc.checking():
+        ...     wc.sphere_cost(torch.full((1, 1, 1, 4), torch.nan), wc.MeshWorld())
+        Traceback (most recent call last):
+        ValueError: spheres must be finite, got nan at (0, 0, 0, 0)
+    """
+    token = _checking.set(on)
+    try:
+        yield
+    finally:
+        _checking.reset(token)
+
+
+def is_checking() -> bool:
+    """Whether the values of device tensors are to be checked."""
+    return not torch.compiler.is_compiling() and _checking.get()
+
+
+def shape_of(value: Any) -> str:
+    """Shape of a tensor for a message, as a plain tuple."""
+    return str(tuple(value.shape))
+
+
+def require_tensor(name: str, value: Any, shape: str) -> torch.Tensor:
+    """Requires a tensor; ``shape`` is the one that the message asks for."""
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(
+            f"{name} must be a torch.Tensor of shape {shape}, got {type(value).__name__}"
+        )
+    return value
+
+
+def require_device(name: str, value: torch.Tensor, device: torch.device) -> None:
+    """Requires a tensor on a device."""
+    if value.device != device:
+        raise ValueError(f"{name} must be on device {device} like the world, got {value.device}")
+
+
+def require_finite(name: str, value: torch.Tensor) -> None:
+    """Requires finite values; waits for the device."""
+    bad = torch.nonzero(~torch.isfinite(value))
+    if len(bad):
+        place = tuple(bad[0].tolist())
+        raise ValueError(f"{name} must be finite, got {value[place].item()} at {place}")
+
+
+def float_operand(
+    name: str, value: Any, width: int, shape: str, device: torch.device, *, ndim: int | None = None
+) -> torch.Tensor:
+    """A float32 contiguous operand of ``(..., width)`` on a device, converted once if need be.
+
+    Args:
+        name: the argument, for messages.
+        value: what the caller gave; any floating dtype and layout.
+        width: extent of the last axis.
+        shape: the expected shape, for messages.
+        device: the device it must be on.
+        ndim: number of axes; None for at least two.
+    """
+    tensor = require_tensor(name, value, shape)
+    axes_fit = tensor.ndim == ndim if ndim is not None else tensor.ndim >= 2
+    if not axes_fit or tensor.shape[-1] != width:
+        raise ValueError(f"{name} must have shape {shape}, got {shape_of(tensor)}")
+    if tensor.dtype is not torch.float32:
+        if not tensor.dtype.is_floating_point:
+            raise TypeError(f"{name} must be floating point, got {tensor.dtype}")
+        tensor = tensor.to(torch.float32)
+    if tensor.device != device:
+        require_device(name, tensor, device)
+    if not tensor.is_contiguous():
+        tensor = tensor.contiguous()
+    if is_checking():
+        require_finite(name, tensor)
+    return tensor
+
+
+_scalars: dict[tuple[float, torch.device], torch.Tensor] = {}
+
+
+def scalar_operand(
+    name: str,
+    value: Any,
+    device: torch.device,
+    *,
+    positive: bool = False,
+    any_sign: bool = False,
+    finite: bool = True,
+) -> torch.Tensor:
+    """A (1,) float32 tensor on a device from a number or a one-element tensor.
+
+    Numbers are checked at once; the values of tensors only in the checking mode.
+
+    Args:
+        name: the argument, for messages.
+        value: a number, or a tensor with one element.
+        device: where the kernels read it.
+        positive: 0 is not allowed.
+        any_sign: negative values are allowed.
+        finite: infinity is not allowed.
+    """
+    if isinstance(value, torch.Tensor):
+        if value.numel() != 1:
+            raise ValueError(f"{name} must be a number or have one element, got {shape_of(value)}")
+        if value.device != device:
+            require_device(name, value, device)
+        tensor = value.reshape(1).to(torch.float32).contiguous()
+        if is_checking():
+            _require_range(name, float(value.detach()), positive, any_sign, finite)
+        return tensor
+    if not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number or a tensor, got {type(value).__name__}")
+    number = float(value)
+    _require_range(name, number, positive, any_sign, finite)
+    if torch.compiler.is_compiling():
+        return torch.full((1,), number, dtype=torch.float32, device=device)
+    tensor = _scalars.get((number, device))
+    if tensor is None:
+        # Filled on the device: no copy from the host, so this is safe in a captured graph too.
+        with torch.inference_mode(False):
+            tensor = torch.full((1,), number, dtype=torch.float32, device=device)
+        if len(_scalars) < 256 and _outlives_call(tensor):
+            _scalars[number, device] = tensor
+    return tensor
+
+
+def _outlives_call(tensor: torch.Tensor) -> bool:
+    """Whether a tensor belongs to nobody: no transform of `torch.func`, trace or captured graph.
+
+    In a captured graph it would have no value before the graph is replayed.
+    """
+    return (
+        type(tensor) is torch.Tensor
+        and torch._C._functorch.peek_interpreter_stack() is None  # pyright: ignore[reportAttributeAccessIssue]
+        and not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+    )
+
+
+def _require_range(name: str, number: float, positive: bool, any_sign: bool, finite: bool) -> None:
+    # Comparisons, not math.isfinite: they can be traced for a number that changes between calls.
+    if not (number == math.inf and not finite) and not (-math.inf < number < math.inf):
+        raise ValueError(f"{name} must be finite, got {number}")
+    if positive and number <= 0.0:
+        raise ValueError(f"{name} must be positive, got {number}")
+    if not any_sign and number < 0.0:
+        raise ValueError(f"{name} must not be negative, got {number}")
+
+
+def env_operand(
+    value: torch.Tensor | None,
+    batch: int,
+    n_envs: int,
+    device: torch.device,
+    name: str = "env_index",
+) -> torch.Tensor | None:
+    """An int32 (batch,) index of envs, or None for env 0; int64 is converted."""
+    if value is None:
+        return None
+    tensor = require_tensor(name, value, f"({batch},)")
+    if tensor.shape != (batch,):
+        raise ValueError(f"{name} must have shape (batch,) = ({batch},), got {shape_of(tensor)}")
+    if tensor.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"{name} must be int32 or int64, got {tensor.dtype}")
+    require_device(name, tensor, device)
+    if is_checking():
+        bad = tensor[(tensor < 0) | (tensor >= n_envs)]
+        if len(bad):
+            raise ValueError(f"{name} must be in [0, {n_envs}), got {bad[0].item()}")
+    return tensor.to(torch.int32).contiguous()
+
+
+def check_pose(name: str, pose: Sequence[float] | np.ndarray | torch.Tensor) -> torch.Tensor:
+    """A (7,) float64 pose x, y, z, qw, qx, qy, qz on the host, with a unit quaternion."""
+    if isinstance(pose, torch.Tensor) and pose.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"{name} must be on a cpu or cuda device, got {pose.device}")
+    numbers = pose.detach().cpu().tolist() if isinstance(pose, torch.Tensor) else pose
+    try:
+        values = np.array(numbers)
+    except ValueError:  # ragged
+        values = np.array(None)
+    if values.dtype.kind not in "fiu":
+        raise TypeError(
+            f"{name} must be 7 numbers (x, y, z, qw, qx, qy, qz), got {type(pose).__name__}"
+        )
+    values = values.astype(np.float64)  # a copy, for it is normalised below
+    if values.shape != (7,):
+        raise ValueError(
+            f"{name} must have shape (7,): x, y, z, qw, qx, qy, qz, got {values.shape}"
+        )
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} must be finite, got {values.tolist()}")
+    # The kernels compute squares in float32.
+    if not (np.abs(values) < 1e14).all():
+        raise ValueError(f"{name} must be finite, below 1e14, got {values.tolist()}")
+    length = float(np.linalg.norm(values[3:]))
+    if length < 1e-6:
+        raise ValueError(f"{name} must have a quaternion (qw, qx, qy, qz) other than 0, got {pose}")
+    values[3:] /= length
+    return torch.from_numpy(values)
+
+
+def device_poses(
+    name: str, poses: Any, shape: tuple[int, ...], device: torch.device
+) -> torch.Tensor:
+    """Poses of an exact shape on a device, as rows (n, 7); their values are not read."""
+    tensor = require_tensor(name, poses, str(shape))
+    if tensor.shape != shape:
+        raise ValueError(
+            f"{name} must have shape {shape}: x, y, z, qw, qx, qy, qz, got {shape_of(tensor)}"
+        )
+    if not tensor.dtype.is_floating_point:
+        raise TypeError(f"{name} must be floating point, got {tensor.dtype}")
+    require_device(name, tensor, device)
+    return tensor.reshape(-1, 7)
+
+
+def require_count(name: str, value: Any) -> None:
+    """Requires an int of at least 1."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an int, got {type(value).__name__}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+
+
+def canonical_device(device: torch.device | str | int | None) -> torch.device:
+    """A cpu or cuda device with its index; torch's default device for None."""
+    chosen = torch.get_default_device() if device is None else torch.device(device)
+    if chosen.type not in ("cpu", "cuda"):
+        raise ValueError(f"device must be a cpu or cuda device, got {chosen}")
+    if chosen.type == "cuda":
+        if not torch.cuda.is_available():
+            raise ValueError(f"device must be available, got {chosen} without a CUDA GPU")
+        if chosen.index is None:
+            chosen = torch.device("cuda", torch.cuda.current_device())
+        if chosen.index >= torch.cuda.device_count():
+            raise ValueError(f"device must be below {torch.cuda.device_count()}, got {chosen}")
+        return chosen
+    return torch.device("cpu")  # tensors report no index, whatever they were asked for
