@@ -1,0 +1,308 @@
+"""What the library must compute, in float64 NumPy and by brute force.
+
+Nothing here knows Warp, torch or the library. Lengths are metres, spheres are
+``(batch, horizon, n_spheres, 4)`` with x, y, z, radius in the world frame, and a
+signed distance is negative inside. The costs of moving spheres are in
+``reference_sweep``.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.intp]
+
+IDENTITY = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
+ON_SURFACE = 1e-9  # [m] nearer than this, (p - c) / |p - c| is rounding, not a direction
+PAIRS_AT_ONCE = 1 << 18  # (point, triangle) pairs per block, to stay within the cache
+
+
+class Obstacle(NamedTuple):
+    """A triangle mesh at a pose ``(x, y, z, qw, qx, qy, qz)`` in the world."""
+
+    vertices: Array  # (n_vertices, 3)
+    faces: Indices  # (n_faces, 3), counter-clockwise seen from outside
+    pose: Sequence[float] | Array = IDENTITY
+    enabled: bool = True
+
+
+class SignedDistance(NamedTuple):
+    """Signed distance, its unit outward gradient, and what attains it.
+
+    The source is a face for one mesh, a slot for a scene, -1 where there is nothing.
+    """
+
+    distance: Array  # (n,)
+    gradient: Array  # (n, 3)
+    source: Indices  # (n,)
+
+
+def closest_on_triangles(points: Array, corners: Array) -> Array:
+    """Closest point of triangle i to point i.
+
+    The candidates are the foot of the perpendicular, where it lies in the triangle, and
+    the closest points of the three edges. Every candidate is a convex combination of the
+    corners, so that slivers and collinear corners can only lose the foot, which the edges
+    then replace.
+
+    Args:
+        points: (n, 3).
+        corners: (n, 3, 3), the corners of a triangle for each point.
+
+    Returns:
+        (n, 3).
+    """
+    a, b, c = corners[:, 0], corners[:, 1], corners[:, 2]
+    ab, ac, ap = b - a, c - a, points - a
+    normal = np.cross(ab, ac)
+    area = np.sum(normal * normal, axis=1)
+    safe = np.where(area > 0.0, area, 1.0)
+    v = np.sum(np.cross(ap, ac) * normal, axis=1) / safe
+    w = np.sum(np.cross(ab, ap) * normal, axis=1) / safe
+    best = a + v[:, None] * ab + w[:, None] * ac
+    inside = (area > 0.0) & (v >= 0.0) & (w >= 0.0) & (v + w <= 1.0)
+    best_squared = np.where(inside, np.sum((points - best) ** 2, axis=1), np.inf)
+    for start, end in ((a, b), (b, c), (c, a)):
+        edge = end - start
+        length = np.sum(edge * edge, axis=1)
+        along = np.sum((points - start) * edge, axis=1) / np.where(length > 0.0, length, 1.0)
+        candidate = start + np.clip(along, 0.0, 1.0)[:, None] * edge
+        squared = np.sum((points - candidate) ** 2, axis=1)
+        closer = squared < best_squared
+        best = np.where(closer[:, None], candidate, best)
+        best_squared = np.where(closer, squared, best_squared)
+    return best
+
+
+def _distances(points: Array, targets: Array) -> Array:
+    """Distances (n, m) of all points (n, 3) to all targets (m, 3), to about 1e-8 of the scale."""
+    squared = (points**2).sum(1)[:, None] - 2.0 * points @ targets.T + (targets**2).sum(1)
+    return np.sqrt(np.maximum(squared, 0.0))
+
+
+def _blocks(n_points: int, n_faces: int) -> list[slice]:
+    size = max(1, PAIRS_AT_ONCE // max(1, n_faces))
+    return [slice(start, start + size) for start in range(0, n_points, size)]
+
+
+def closest_points(points: Array, vertices: Array, faces: Indices) -> tuple[Array, Indices]:
+    """Closest points of a triangle mesh, over all its triangles.
+
+    A triangle whose bounding ball is further away than some other centroid is not
+    examined: it cannot hold the closest point.
+
+    Args:
+        points: (n, 3).
+        vertices: (n_vertices, 3).
+        faces: (n_faces, 3).
+
+    Returns:
+        The closest points (n, 3) and the faces (n,) that hold them.
+    """
+    corners = vertices[faces]
+    centroids = corners.mean(axis=1)
+    radii = np.linalg.norm(corners - centroids[:, None], axis=2).max(axis=1)
+    slack = 1e-6 * (1.0 + np.abs(centroids).max() + np.abs(points).max(initial=0.0))
+    closest = np.empty_like(points)
+    face = np.empty(len(points), dtype=np.intp)
+    for block in _blocks(len(points), len(faces)):
+        to_centroid = _distances(points[block], centroids)
+        bound = to_centroid.min(axis=1, keepdims=True) + slack
+        row, candidate = np.nonzero(to_centroid - radii <= bound)
+        on_triangle = closest_on_triangles(points[block][row], corners[candidate])
+        squared = np.sum((points[block][row] - on_triangle) ** 2, axis=1)
+        starts = np.searchsorted(row, np.arange(len(to_centroid)))
+        nearest = np.flatnonzero(squared == np.minimum.reduceat(squared, starts)[row])
+        first = nearest[np.unique(row[nearest], return_index=True)[1]]
+        closest[block] = on_triangle[first]
+        face[block] = candidate[first]
+    return closest, face
+
+
+def winding_number(points: Array, vertices: Array, faces: Indices) -> Array:
+    """Generalized winding number: the solid angle of all triangles over 4 pi.
+
+    Args:
+        points: (n, 3).
+        vertices: (n_vertices, 3).
+        faces: (n_faces, 3).
+
+    Returns:
+        (n,), 1 inside and 0 outside of a closed mesh, anything between for an open one.
+
+    Source: van Oosterom and Strackee, "The solid angle of a plane triangle", 1983.
+    """
+    a, b, c = (vertices[faces[:, i]] for i in range(3))
+    normals = np.cross(a, b) + np.cross(b, c) + np.cross(c, a)
+    volumes = np.sum(a * np.cross(b, c), axis=1)
+    squared_edges = [np.sum((i - j) ** 2, axis=1) for i, j in ((b, c), (c, a), (a, b))]
+    winding = np.empty(len(points))
+    for block in _blocks(len(points), len(faces)):
+        # The norms need every digit near a vertex, hence no expansion into products here.
+        norms = np.linalg.norm(points[block][:, None] - vertices, axis=2)
+        la, lb, lc = (norms[:, faces[:, i]] for i in range(3))
+        dots = [
+            0.5 * (first**2 + second**2 - edge)
+            for (first, second), edge in zip(
+                ((lb, lc), (lc, la), (la, lb)), squared_edges, strict=True
+            )
+        ]
+        determinant = volumes - points[block] @ normals.T
+        denominator = la * lb * lc + dots[0] * la + dots[1] * lb + dots[2] * lc
+        winding[block] = np.arctan2(determinant, denominator).sum(axis=1) / (2.0 * np.pi)
+    return winding
+
+
+def mesh_signed_distance(points: Array, vertices: Array, faces: Indices) -> SignedDistance:
+    """Signed distance of one mesh in its own frame; inside is where the winding exceeds 0.5.
+
+    The gradient is ``sign * (p - c) / |p - c|`` with c the closest point, and on the surface
+    the normal of the face that holds c.
+
+    Args:
+        points: (n, 3).
+        vertices: (n_vertices, 3).
+        faces: (n_faces, 3).
+    """
+    closest, face = closest_points(points, vertices, faces)
+    offset = points - closest
+    magnitude = np.linalg.norm(offset, axis=1)
+    sign = np.where(winding_number(points, vertices, faces) > 0.5, -1.0, 1.0)
+    on_surface = magnitude < ON_SURFACE
+    gradient = sign[:, None] * offset / np.where(on_surface, 1.0, magnitude)[:, None]
+    gradient[on_surface] = face_normals(vertices, faces[face[on_surface]])
+    return SignedDistance(sign * magnitude, gradient, face)
+
+
+def face_normals(vertices: Array, faces: Indices) -> Array:
+    """Unit outward normals (n_faces, 3)."""
+    a, b, c = (vertices[faces[:, i]] for i in range(3))
+    normal = np.cross(b - a, c - a)
+    return normal / np.linalg.norm(normal, axis=1, keepdims=True)
+
+
+def rotation_matrix(quaternion: Sequence[float] | Array) -> Array:
+    """Rotation matrix (3, 3) of a quaternion (w, x, y, z) of any length but 0."""
+    w, x, y, z = np.asarray(quaternion, dtype=np.float64) / np.linalg.norm(quaternion)
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    )
+
+
+def obstacle_signed_distance(points: Array, obstacle: Obstacle) -> SignedDistance:
+    """Signed distance of one posed mesh; points and gradients (n, 3) in the world."""
+    world_from_mesh = rotation_matrix(obstacle.pose[3:])
+    in_mesh = (points - np.asarray(obstacle.pose[:3], dtype=np.float64)) @ world_from_mesh
+    sample = mesh_signed_distance(in_mesh, obstacle.vertices, obstacle.faces)
+    return sample._replace(gradient=sample.gradient @ world_from_mesh.T)
+
+
+def scene_signed_distance(points: Array, scene: Sequence[Obstacle]) -> SignedDistance:
+    """Minimum over the enabled meshes of a scene, with the slot that attains it.
+
+    Returns:
+        Distance +inf, gradient 0 and source -1 where no mesh is enabled.
+    """
+    nearest = SignedDistance(
+        np.full(len(points), np.inf), np.zeros((len(points), 3)), np.full(len(points), -1)
+    )
+    for slot, obstacle in enumerate(scene):
+        if not obstacle.enabled:
+            continue
+        sample = obstacle_signed_distance(points, obstacle)
+        closer = sample.distance < nearest.distance
+        nearest = SignedDistance(
+            np.where(closer, sample.distance, nearest.distance),
+            np.where(closer[:, None], sample.gradient, nearest.gradient),
+            np.where(closer, slot, nearest.source),
+        )
+    return nearest
+
+
+def hinge(d: Array, activation_distance: float) -> Array:
+    """Cost of an overlap d [m]: 0, then quadratic up to the activation distance, then linear."""
+    if activation_distance == 0.0:
+        return np.maximum(d, 0.0)
+    quadratic = d * d / (2.0 * activation_distance)
+    linear = d - 0.5 * activation_distance
+    return np.where(d <= 0.0, 0.0, np.where(d <= activation_distance, quadratic, linear))
+
+
+def envs_of(
+    spheres: Array, scenes: Sequence[Sequence[Obstacle]], env_index: Sequence[int] | None
+) -> list[Sequence[Obstacle]]:
+    """The scene of every batch row; env 0 for all where no index is given."""
+    return [scenes[env] for env in (env_index or [0] * len(spheres))]
+
+
+def sphere_cost(
+    spheres: Array,
+    scenes: Sequence[Sequence[Obstacle]],
+    *,
+    weight: float = 1.0,
+    activation_distance: float = 0.02,
+    env_index: Sequence[int] | None = None,
+) -> Array:
+    """Weighted sum over the enabled meshes of the hinge of ``radius + eta - sdf(center)``.
+
+    Args:
+        spheres: (batch, horizon, n_spheres, 4); a radius below 0 disables the sphere.
+        scenes: one per env, each the slots of the env in order.
+        weight: factor of the sum.
+        activation_distance: eta [m].
+        env_index: the env of each batch row.
+
+    Returns:
+        (batch, horizon, n_spheres).
+    """
+    cost = np.zeros(spheres.shape[:3])
+    for row, scene in enumerate(envs_of(spheres, scenes, env_index)):
+        centers, radii = spheres[row, ..., :3].reshape(-1, 3), spheres[row, ..., 3].reshape(-1)
+        for obstacle in scene:
+            if obstacle.enabled:
+                distance = obstacle_signed_distance(centers, obstacle).distance
+                overlap = radii + activation_distance - distance
+                cost[row] += hinge(overlap, activation_distance).reshape(cost.shape[1:])
+    return np.where(spheres[..., 3] < 0.0, 0.0, weight * cost)
+
+
+def central_difference(function: Callable[[Array], float], x: Array, step: float = 1e-6) -> Array:
+    """Gradient of a scalar function of an array, in the shape of the array."""
+    gradient = np.empty_like(x)
+    for index in np.ndindex(x.shape):
+        ahead, behind = x.copy(), x.copy()
+        ahead[index] += step
+        behind[index] -= step
+        gradient[index] = (function(ahead) - function(behind)) / (2.0 * step)
+    return gradient
+
+
+class RowGradient(NamedTuple):
+    """Gradient of a function of rows, and how far its one-sided differences disagree."""
+
+    gradient: Array  # (..., k)
+    kink: Array  # (...)
+
+
+def row_gradient(function: Callable[[Array], Array], x: Array, step: float = 1e-6) -> RowGradient:
+    """Gradients of a function (..., k) -> (...) whose rows do not depend on each other.
+
+    ``kink`` is the largest difference between the forward and the backward difference: of the
+    order of ``step`` times the curvature where the function is smooth, of the order of the
+    gradient where it has a kink within ``step``.
+    """
+    middle = function(x)
+    gradient, kink = np.empty_like(x), np.zeros(x.shape[:-1])
+    for k in range(x.shape[-1]):
+        offset = step * np.eye(x.shape[-1])[k]
+        ahead, behind = function(x + offset), function(x - offset)
+        gradient[..., k] = (ahead - behind) / (2.0 * step)
+        kink = np.maximum(kink, np.abs(ahead - 2.0 * middle + behind) / step)
+    return RowGradient(gradient, kink)

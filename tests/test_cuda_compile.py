@@ -1,0 +1,78 @@
+"""Every kernel compiles for an sm_90 GPU, without one, and takes no more of it than it used to."""
+
+import struct
+from pathlib import Path
+
+import pytest
+from benchmarks import registers
+
+from warp_collision import kernels
+
+# Seconds of compiling, the more the longer the kernels are.
+SLOW = ("pose_gradient", "scene_distance", "swept_cost")
+
+needs_nvrtc = pytest.mark.skipif(
+    not registers.can_compile(), reason="this build of Warp has no NVRTC to compile for CUDA with"
+)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    "module",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name
+        for name in registers.MODULES
+    ],
+)
+def test_kernels_take_what_they_took(module: str) -> None:
+    kept = registers.read_kept()["kernels"][module]
+    found = registers.usage_of(module)
+    renew = "python -m benchmarks.registers --write keeps new figures"
+    assert set(found) == set(kept), renew
+    grown = {name: registers.grown(kept[name], usage) for name, usage in found.items()}
+    assert not any(grown.values()), f"{grown}; {renew}"
+
+
+def test_every_module_with_kernels_is_compiled() -> None:
+    (folder,) = kernels.__path__
+    files = Path(folder).glob("*.py")
+    assert {file.stem for file in files if "@wp.kernel" in file.read_text()} == set(
+        registers.MODULES
+    )
+
+
+def test_kept_figures_state_their_tolerance() -> None:
+    kept = registers.read_kept()
+    assert kept["arch"] == registers.ARCH
+    assert kept["tolerance"] == registers.TOLERANCE
+
+
+def test_growth_beyond_the_tolerance_is_found() -> None:
+    kept = {"registers": 100, "stack": 512, "local_loads": 10, "local_stores": 30}
+    assert registers.grown(kept, registers.Usage(108, 576, 42, 62)) == []
+    assert registers.grown(kept, registers.Usage(60, 0, 0, 0)) == []
+    assert registers.grown(kept, registers.Usage(109, 512, 10, 30)) == ["registers: 109, was 100"]
+    assert len(registers.grown(kept, registers.Usage(255, 1568, 448, 633))) == 4
+
+
+def test_cubin_is_read() -> None:
+    kernel = "some_kernel_0123abcd_cuda_kernel_forward"
+    names = b"\0" + b"\0".join(
+        [b".shstrtab", b".strtab", b".symtab", b".nv.info", f".text.{kernel}".encode()]
+    ) + b"\0"  # fmt: skip
+    symbols = bytes(24) + struct.pack("<I20x", 1)
+    info = struct.pack("<BBH", 3, 0x37, 0x7E)  # a record of another form, without data
+    info += struct.pack("<BBHII", 4, 0x2F, 8, 1, 96) + struct.pack("<BBHII", 4, 0x11, 8, 1, 512)
+    code = b"".join(struct.pack("<H14x", word) for word in (0x7983, 0x7387, 0x7387, 0x7221))
+    contents = [b"", names, b"\0" + kernel.encode() + b"\0", symbols, info, code]
+    labels = [b"", b".shstrtab", b".strtab", b".symtab", b".nv.info", b".text."]
+    body, headers = bytearray(64), b""
+    for label, content in zip(labels, contents, strict=True):
+        at = names.index(label) if label else 0
+        headers += struct.pack("<IIQQQQ24x", at, 0, 0, 0, len(body), len(content))
+        body += content
+    struct.pack_into("<Q", body, 40, len(body))
+    struct.pack_into("<HHH", body, 58, 64, len(contents), 1)
+    assert registers.read_cubin(bytes(body) + headers) == {
+        "some_kernel": registers.Usage(96, 512, 1, 2)
+    }

@@ -1,0 +1,236 @@
+"""Mesh and scene files, and sphere files: what they become, and the errors of wrong ones."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import trimesh
+
+from warp_collision.io import load_spheres, load_world_file, scene_meshes
+
+REST = [0, 0, 0, 1, 0, 0, 0]
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def world_vertices(obstacle) -> np.ndarray:
+    """The vertices in the world frame, (n, 3) float64."""
+    mesh, pose = obstacle
+    matrix = trimesh.transformations.quaternion_matrix(pose[3:])
+    matrix[:3, 3] = pose[:3]
+    return trimesh.transform_points(mesh.vertices, matrix)
+
+
+def assert_same_points(actual: np.ndarray, expected: np.ndarray, tolerance: float = 1e-6):
+    """Compares point sets, whatever their order."""
+    expected = np.asarray(expected)
+    assert len(actual) == len(expected)
+    distance = np.linalg.norm(actual[:, None] - expected[None], axis=-1)
+    assert distance.min(axis=1).max() < tolerance
+    assert distance.min(axis=0).max() < tolerance
+
+
+@pytest.mark.parametrize("ending", ["stl", "obj", "ply", "off", "glb", "dae"])
+def test_a_file_of_one_mesh_is_one_obstacle_named_as_the_file(tmp_path, ending):
+    box = trimesh.creation.box((1.0, 2.0, 3.0))
+    path = tmp_path / f"shelf.{ending}"
+    exported = box.export(file_type=ending)
+    path.write_bytes(exported.encode() if isinstance(exported, str) else exported)
+
+    world = load_world_file(path)
+
+    assert list(world) == ["shelf"]
+    mesh, pose = world["shelf"]
+    assert pose == pytest.approx(REST)
+    assert_same_points(mesh.vertices, box.vertices)
+    assert mesh.volume == pytest.approx(6.0)
+
+
+def test_scene_transforms_become_poses_and_instances_get_their_own_names(tmp_path):
+    box = trimesh.creation.box((1.0, 2.0, 3.0))
+    turned = trimesh.transformations.rotation_matrix(np.pi / 2, [0, 0, 1], [1.0, 0.0, 0.0])
+    scene = trimesh.Scene()
+    scene.add_geometry(box, geom_name="box", node_name="left")
+    scene.graph.update(frame_to="group", frame_from="world", matrix=turned)
+    scene.graph.update(frame_to="right", frame_from="group", geometry="box", matrix=turned)
+    scene.export(tmp_path / "scene.glb")
+
+    world = load_world_file(str(tmp_path / "scene.glb"))
+
+    assert set(world) == {"left", "right"}
+    assert world["left"][1] == pytest.approx(REST)
+    both = turned @ turned
+    pose = np.array(world["right"][1])
+    assert pose[:3] == pytest.approx(both[:3, 3], abs=1e-6)
+    half_turn_z = np.array([0.0, 0.0, 0.0, 1.0])
+    assert abs(pose[3:] @ half_turn_z) == pytest.approx(1.0, abs=1e-6)
+    # The rigid part is only in the pose: both instances have the same geometry.
+    assert np.array_equal(world["left"][0].vertices, world["right"][0].vertices)
+    assert_same_points(world_vertices(world["right"]), trimesh.transform_points(box.vertices, both))
+
+
+@pytest.mark.parametrize(
+    "linear",
+    [
+        np.diag([2.0, 2.0, 2.0]),
+        np.diag([1.0, 3.0, 0.5]),
+        np.diag([1.0, -1.0, 1.0]),
+        np.diag([-2.0, -1.0, -1.0]),
+        np.array([[1.0, 0.5, 0.0], [0.0, 1.0, 0.25], [0.0, 0.0, 1.0]]),
+    ],
+    ids=["uniform", "per axis", "mirrored", "point mirrored", "sheared"],
+)
+def test_what_is_not_rigid_is_baked_into_the_vertices(tmp_path, linear):
+    mesh = trimesh.creation.cone(radius=0.5, height=1.0, sections=7)
+    turn = trimesh.transformations.rotation_matrix(0.7, [1.0, 2.0, 3.0])[:3, :3]
+    transform = np.eye(4)
+    transform[:3, :3] = turn @ linear
+    transform[:3, 3] = [1.0, -2.0, 3.0]
+    scene = trimesh.Scene()
+    scene.add_geometry(mesh, node_name="part", transform=transform)
+    scene.add_geometry(mesh, node_name="other")
+    scene.export(tmp_path / "scene.glb")
+
+    obstacle = load_world_file(tmp_path / "scene.glb")["part"]
+
+    assert_same_points(world_vertices(obstacle), trimesh.transform_points(mesh.vertices, transform))
+    assert obstacle[1][:3] == pytest.approx([1.0, -2.0, 3.0])
+    assert np.linalg.norm(obstacle[1][3:]) == pytest.approx(1.0)
+    # Faces look outward, also after mirroring: the volume has a sign.
+    assert obstacle[0].volume == pytest.approx(mesh.volume * abs(np.linalg.det(linear)), rel=1e-5)
+
+
+def test_declared_units_are_converted_to_metres(tmp_path):
+    exported = trimesh.creation.box((10.0, 20.0, 30.0)).export(file_type="dae").decode()
+    assert exported.count("<asset>") == 1
+    path = write(
+        tmp_path / "box.dae",
+        exported.replace("<asset>", '<asset><unit name="millimeter" meter="0.001"/>'),
+    )
+    mesh, pose = load_world_file(path)["box"]
+    assert mesh.extents == pytest.approx([0.01, 0.02, 0.03])
+    assert pose == pytest.approx(REST)
+
+
+def test_a_scene_in_memory_keeps_its_node_names():
+    box = trimesh.creation.box((1.0, 2.0, 3.0))
+    scene = trimesh.Scene()
+    scene.add_geometry(box, node_name="crate", transform=np.diag([2.0, 2.0, 2.0, 1.0]))
+    ((name, (mesh, pose)),) = scene_meshes(scene).items()
+    assert name == "crate"
+    assert pose == pytest.approx(REST)
+    assert mesh.extents == pytest.approx([2.0, 4.0, 6.0])
+    assert box.extents == pytest.approx([1.0, 2.0, 3.0])
+    assert scene_meshes(trimesh.Scene()) == {}
+
+
+def test_a_flat_transform_is_refused(tmp_path):
+    scene = trimesh.Scene()
+    scene.add_geometry(
+        trimesh.creation.box(), node_name="sheet", transform=np.diag([1.0, 1.0, 0.0, 1.0])
+    )
+    scene.export(tmp_path / "scene.glb")
+    with pytest.raises(ValueError, match="'sheet' must be finite and invertible, got"):
+        load_world_file(tmp_path / "scene.glb")
+
+
+def test_a_part_that_is_no_mesh_is_refused(tmp_path):
+    scene = trimesh.Scene()
+    scene.add_geometry(trimesh.creation.box(), node_name="box")
+    scene.add_geometry(trimesh.PointCloud(np.eye(3)), node_name="scan")
+    scene.export(tmp_path / "scene.glb")
+    with pytest.raises(ValueError, match="part 'scan' must be a triangle mesh, got a PointCloud"):
+        load_world_file(tmp_path / "scene.glb")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("world.glb", b"glTF, or not", "trimesh cannot read it"),
+        ("world.ply", b"ply\n", "trimesh cannot read it"),
+        ("world.txt", b"box", "trimesh cannot read it"),
+        ("world.stl", b"nothing", "holds no triangle mesh"),
+    ],
+)
+def test_unreadable_files_are_refused_in_one_line(tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message) as raised:
+        load_world_file(path)
+    assert str(path) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("load", [load_world_file, load_spheres])
+def test_missing_files_are_named(tmp_path, load):
+    for path in (tmp_path / "nowhere.yaml", tmp_path):
+        with pytest.raises(FileNotFoundError, match="no such file") as raised:
+            load(path)
+        assert str(path) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [((3, 4), (1, 1, 3, 4)), ((2, 3, 4), (1, 2, 3, 4)), ((5, 2, 3, 4), (5, 2, 3, 4))],
+)
+def test_spheres_get_leading_axes(tmp_path, shape, expected):
+    array = np.random.default_rng(0).normal(size=shape)
+    np.save(tmp_path / "spheres.npy", array)
+    np.savez(tmp_path / "single.npz", anything=array)
+    np.savez_compressed(tmp_path / "named.npz", other=np.zeros(2), spheres=array)
+    for name in ("spheres.npy", "single.npz", "named.npz"):
+        spheres = load_spheres(tmp_path / name)
+        assert spheres.shape == expected
+        assert spheres.dtype == torch.float32
+        assert spheres.is_contiguous()
+        np.testing.assert_array_equal(spheres.numpy().reshape(shape), array.astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int32, np.uint8, ">f4"])
+def test_spheres_of_other_number_types_are_converted(tmp_path, dtype):
+    array = np.array([[1, 2, 3, 4]], dtype=dtype)
+    np.save(tmp_path / "spheres.npy", np.asfortranarray(array))
+    spheres = load_spheres(tmp_path / "spheres.npy")
+    assert spheres.dtype == torch.float32
+    assert spheres.tolist() == [[[[1.0, 2.0, 3.0, 4.0]]]]
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros(4), r"must have shape .* got \(4,\)"),
+        (np.zeros((2, 3)), r"must have shape .* got \(2, 3\)"),
+        (np.zeros((1, 1, 1, 1, 4)), "must have shape"),
+        (np.zeros((0, 4)), r"holds no spheres, got shape \(0, 4\)"),
+        (np.zeros((1, 4), dtype=bool), "must be numbers, got dtype bool"),
+        (np.zeros((1, 4), dtype=complex), "must be numbers, got dtype complex128"),
+        (np.array([["a"] * 4]), "must be numbers, got dtype"),
+        (np.array([[0, 0, 0, 1], [0, np.nan, 0, 1]]), r"must be finite, got .* at index \(1,\)"),
+        (np.array([[[0, 0, 0, 1e300]]]), r"must be finite, got .* at index \(0, 0\)"),
+        (np.array([[None] * 4]), "Object arrays cannot be loaded"),
+    ],
+)
+def test_wrong_spheres_are_refused(tmp_path, array, message):
+    np.save(tmp_path / "spheres.npy", array)
+    with pytest.raises(ValueError, match=message) as raised:
+        load_spheres(tmp_path / "spheres.npy")
+    assert "spheres.npy" in str(raised.value)
+
+
+def test_wrong_sphere_files_are_refused(tmp_path):
+    np.savez(tmp_path / "two.npz", a=np.zeros((1, 4)), b=np.zeros((1, 4)))
+    with pytest.raises(ValueError, match=r"an array 'spheres' or a single array, got \['a', 'b'\]"):
+        load_spheres(tmp_path / "two.npz")
+    for name, message in [
+        ("spheres.csv", "must be a .npy or .npz file, got '.csv'"),
+        ("empty.npy", "empty.npy"),
+        ("broken.npz", "broken.npz"),
+    ]:
+        path = tmp_path / name
+        path.write_bytes(b"" if name == "empty.npy" else b"PK\x03\x04 1, 2, 3, 4")
+        with pytest.raises(ValueError, match=message):
+            load_spheres(path)

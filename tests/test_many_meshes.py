@@ -1,0 +1,258 @@
+"""A world of many meshes gives what its meshes give one by one, however it came about."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import warp as wp
+
+import compare
+import reference
+import shapes
+from primitives import KINDS, Call
+from reference import Obstacle
+from warp_collision import MeshWorld, clearance, signed_distance, sphere_cost, swept_sphere_cost
+
+COUNT = 40
+ETA = 0.05
+
+
+def obstacles(seed: int = 81) -> list[Obstacle]:
+    """Boxes, balls and an open piece, scattered over some metres."""
+    rng = np.random.default_rng(seed)
+    names = ("box", "icosphere", "box", "box", "countertop")
+    return [
+        shapes.mesh(names[i % 5])._replace(pose=shapes.random_pose(rng, 1.0)) for i in range(COUNT)
+    ]
+
+
+def spheres() -> reference.Array:
+    """Spheres (1, 3, 24, 4) among the meshes, moving."""
+    rng = np.random.default_rng(82)
+    centers = rng.uniform(-1.3, 1.3, size=(1, 1, 24, 3)) + rng.uniform(-0.1, 0.1, (1, 3, 24, 3))
+    return shapes.spheres_at(rng, centers.reshape(-1, 3), (1, 3, 24))
+
+
+def assert_sums(world: MeshWorld, scene: list[Obstacle], env: int = 0) -> None:
+    """Costs and distances of an env are those of the reference."""
+    given = spheres()
+    on_device = compare.to_device(given, world.device)
+    row = torch.tensor([env], dtype=torch.int32, device=world.device)
+    cost = sphere_cost(on_device, world, activation_distance=ETA, env_index=row)
+    expected = reference.sphere_cost(given, [scene], activation_distance=ETA)
+    compare.assert_costs(cost, expected)
+    assert (expected > 0.0).any()
+    swept = swept_sphere_cost(
+        on_device, world, activation_distance=ETA, env_index=row, tolerance=1e-4
+    )
+    assert (swept >= cost - 1e-5).all()
+    still = on_device[:, :1].expand(1, 3, 24, 4)
+    at_rest = swept_sphere_cost(still, world, activation_distance=ETA, env_index=row)
+    compare.assert_costs(at_rest[:, 1], expected[:, 0])
+    found = signed_distance(on_device[..., :3], world, env_index=row)
+    points = given[..., :3].reshape(-1, 3)
+    nearest = reference.scene_signed_distance(points, scene)
+    compare.assert_costs(found.distance.reshape(-1), nearest.distance)
+
+
+def filled(scene: list[Obstacle], device: torch.device) -> MeshWorld:
+    """Two envs: the scene, and the same in the opposite order."""
+    return compare.build_world([scene, scene[::-1]], device, max_meshes=COUNT)
+
+
+def set_one_pose(world: MeshWorld, scene: list[Obstacle]) -> None:
+    """One mesh moves among the spheres."""
+    world.set_pose(0, scene[3].pose)
+    scene[0] = scene[0]._replace(pose=scene[3].pose)
+
+
+def set_all_poses(world: MeshWorld, scene: list[Obstacle]) -> None:
+    """All meshes move."""
+    poses = [obstacle.pose for obstacle in obstacles(83)]
+    world.set_poses(compare.to_device(np.array(poses), world.device))
+    scene[:] = [o._replace(pose=pose) for o, pose in zip(scene, poses, strict=True)]
+
+
+def write_poses(world: MeshWorld, scene: list[Obstacle]) -> None:
+    """The caller writes the table."""
+    world.mesh_from_world[0] = world.mesh_from_world[0].flip(0)
+    poses = [obstacle.pose for obstacle in scene[::-1]]
+    scene[:] = [o._replace(pose=pose) for o, pose in zip(scene, poses, strict=True)]
+
+
+def switch(world: MeshWorld, scene: list[Obstacle]) -> None:
+    """Every other mesh is switched off."""
+    mask = torch.arange(COUNT, device=world.device) % 2
+    world.set_enabled(mask)
+    scene[:] = [o._replace(enabled=bool(i % 2)) for i, o in enumerate(scene)]
+
+
+def remove(world: MeshWorld, scene: list[Obstacle]) -> None:
+    """Meshes at the begin, in the middle and at the end go."""
+    for index in (COUNT - 1, 17, 16, 0):
+        world.remove(index)
+        del scene[index]
+
+
+def replace(world: MeshWorld, scene: list[Obstacle]) -> None:
+    """A small mesh becomes one that reaches everywhere."""
+    large = shapes.box((2.5, 0.1, 2.5))
+    world.add("mesh_5", (large.vertices, large.faces), replace=True)
+    scene[5] = large
+
+
+def load(world: MeshWorld, scene: list[Obstacle]) -> None:
+    """The env holds something else."""
+    scene[:] = obstacles(84)[:30]
+    world.load({str(i): ((o.vertices, o.faces), o.pose) for i, o in enumerate(scene)})
+
+
+def grow(world: MeshWorld, scene: list[Obstacle]) -> None:
+    """More slots, of which one is used at once."""
+    world.grow(n_envs=3, max_meshes=COUNT + 5)
+    large = shapes.box((2.5, 0.1, 2.5))
+    world.add("large", (large.vertices, large.faces))
+    scene.append(large)
+
+
+def few(world: MeshWorld, scene: list[Obstacle]) -> None:
+    """Of all, three are left."""
+    while len(scene) > 3:
+        world.remove(1)
+        del scene[1]
+
+
+CHANGES = (
+    set_one_pose,
+    set_all_poses,
+    write_poses,
+    switch,
+    remove,
+    replace,
+    load,
+    grow,
+    few,
+)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda f: f.__name__)
+def test_after_each_change(
+    change: Callable[[MeshWorld, list[Obstacle]], None], device: torch.device
+) -> None:
+    scene = obstacles()
+    world = filled(scene, device)
+    other = scene[::-1]
+    assert_sums(world, scene)
+    change(world, scene)
+    assert_sums(world, scene)
+    assert_sums(world, other, env=1)
+
+
+def test_after_all_changes(device: torch.device) -> None:
+    scene = obstacles()
+    world = filled(scene, device)
+    other = scene[::-1]
+    for change in CHANGES:
+        if change is load:  # as many as at the beginning
+            continue
+        scene = obstacles()
+        world.load({f"mesh_{i}": ((o.vertices, o.faces), o.pose) for i, o in enumerate(scene)})
+        change(world, scene)
+        change_poses(world, scene)
+        assert_sums(world, scene)
+        assert_sums(world, other, env=1)
+
+
+def change_poses(world: MeshWorld, scene: list[Obstacle]) -> None:
+    """All that is there moves by half a metre."""
+    poses = np.array([obstacle.pose for obstacle in scene])
+    poses[:, 0] += 0.5
+    poses = shapes.rounded(poses)
+    world.set_poses(compare.to_device(poses, world.device))
+    scene[:] = [o._replace(pose=pose) for o, pose in zip(scene, poses, strict=True)]
+
+
+def test_poses_operand(device: torch.device) -> None:
+    """Poses given for one call hold for that call, and only for it."""
+    scene = obstacles()
+    world = filled(scene, device)
+    moved = [o._replace(pose=p.pose) for o, p in zip(scene, obstacles(85), strict=True)]
+    poses = torch.zeros((2, COUNT, 7), device=device)
+    poses[..., 3] = 1.0
+    poses[0] = compare.to_device(np.array([o.pose for o in moved]), device)
+    given = spheres()
+    on_device = compare.to_device(given, device)
+    for expected, options in ((scene, {}), (moved, {"poses": poses}), (scene, {})):
+        cost = sphere_cost(on_device, world, activation_distance=ETA, **options)
+        compare.assert_costs(
+            cost, reference.sphere_cost(given, [expected], activation_distance=ETA)
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_callers_tables(kind: str, device: torch.device) -> None:
+    """The ids of a world with a mask, a count or poses of the caller."""
+    scene = obstacles()
+    world = filled(scene, device)
+    given = compare.to_device(spheres()[:, :1], device)
+
+    def assert_cost(expected: list[Obstacle], **changes: Any) -> None:
+        cost = Call(kind, given, world, changes)()
+        sums = reference.sphere_cost(spheres()[:, :1], [expected], activation_distance=0.02)
+        compare.assert_costs(cost, sums)
+        assert (sums > 0.0).any()
+
+    assert_cost(scene)
+    count = torch.tensor([15, 0], dtype=torch.int32, device=device)
+    assert_cost(scene[:15], n_env_mesh=count)
+    mask = (torch.arange(COUNT, device=device) % 3 == 0).to(torch.uint8).expand(2, COUNT)
+    assert_cost(scene[::3], mesh_enable=mask.contiguous())
+    moved = [o._replace(pose=p.pose) for o, p in zip(scene[::-1], scene, strict=True)][::-1]
+    rows = world.mesh_from_world.flip(1).contiguous()
+    assert_cost(moved, mesh_pose_inverse=rows)
+    assert_cost(scene)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_own_meshes_in_the_table_of_a_world(kind: str, device: torch.device) -> None:
+    """A large mesh of the caller in the slot of a small one is found everywhere."""
+    scene = obstacles()
+    world = filled(scene, device)
+    given = compare.to_device(spheres()[:, :1], device)
+    call = Call(kind, given, world)
+    call()
+    large = shapes.box((2.5, 0.1, 2.5))
+    own = wp.Mesh(
+        wp.array(large.vertices, dtype=wp.vec3, device=str(device)),
+        wp.array(large.faces.ravel(), dtype=wp.int32, device=str(device)),
+        support_winding_number=True,
+    )
+    world.mesh_ids[0, 5] = own.id
+    scene[5] = large._replace(pose=scene[5].pose)
+    compare.assert_costs(
+        call(), reference.sphere_cost(spheres()[:, :1], [scene], activation_distance=0.02)
+    )
+
+
+@pytest.mark.parametrize("pose", [(np.nan, 0, 0, 1, 0, 0, 0), (0, 0, 0, 0, 0, 0, 0)])
+def test_one_mesh_that_is_nowhere(pose: tuple[float, ...], device: torch.device) -> None:
+    """It may be anywhere, so no sphere is free of it; nor is one in an env that is not there."""
+    scene = obstacles()
+    world = filled(scene, device)
+    far = compare.to_device(spheres() + 50.0, device)
+    assert (sphere_cost(far, world) == 0.0).all()
+    world.mesh_from_world[0, 7] = torch.tensor((*pose, 0.0), device=device)
+    for function in (sphere_cost, swept_sphere_cost):
+        assert function(far, world).isnan().all()
+    assert clearance(far, world).clearance.isnan().all()
+    world.enable(7, False)
+    assert (sphere_cost(far, world) == 0.0).all()
+    world.enable(7)
+    world.set_pose(7, scene[7].pose)
+    assert_sums(world, scene)
+    for env in (-1, 2):
+        row = torch.tensor([env], dtype=torch.int32, device=device)
+        for function in (sphere_cost, swept_sphere_cost):
+            assert function(far, world, env_index=row).isnan().all()

@@ -1,0 +1,297 @@
+"""What the drop-in Functions compute: costs, gradients, sparsity; ESDF is in test_esdf."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import trimesh
+import warp as wp
+
+import compare
+import shapes
+from primitives import KINDS, Call, paths, scenes
+from reference import IDENTITY
+from warp_collision import MeshWorld, sphere_cost, swept_sphere_cost
+
+Tensor = torch.Tensor
+WEIGHT, ETA, DT = 2.5, 0.03, 0.05
+
+
+def scalars(device: torch.device) -> dict[str, Tensor]:
+    """Parameters other than the usual ones."""
+    values = {"weight": WEIGHT, "activation_distance": ETA, "speed_dt": DT}
+    return {name: torch.full((1,), value, device=device) for name, value in values.items()}
+
+
+def functional(kind: str, spheres: Tensor, world: MeshWorld, **options: Any) -> Tensor:
+    """The same cost from the functional API."""
+    fixed: dict[str, Any] = {"weight": WEIGHT, "activation_distance": ETA}
+    if kind == "rest":
+        return sphere_cost(spheres, world, **fixed, **options)
+    return swept_sphere_cost(spheres, world, **fixed, **options)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("return_loss", [False, True])
+def test_same_as_the_functional_api(kind: str, return_loss: bool, device: torch.device) -> None:
+    world = compare.build_world(scenes(), device)
+    envs = torch.tensor([1, 0, 1], dtype=torch.int32, device=device)
+    spheres = paths(device).requires_grad_(True)
+    call = Call(kind, spheres, world, {**scalars(device), "env_query_idx": envs})
+    cost = call(return_loss=return_loss)
+    expected = functional(kind, spheres, world, env_index=envs)
+    assert (cost > 0.0).float().mean() > 0.2
+    assert torch.equal(cost, expected)
+    assert torch.equal(call["out_cost"], expected)
+    assert cost.data_ptr() == call["out_cost"].data_ptr()
+    (total,) = torch.autograd.grad(expected.sum(), spheres, retain_graph=True)
+    torch.testing.assert_close(call["out_grad"], total, rtol=1e-6, atol=1e-6)
+    assert torch.equal(call["sparsity_idx"], (expected != 0.0).to(torch.uint8))
+
+    incoming = torch.randn(cost.shape, generator=torch.Generator().manual_seed(62)).to(device)
+    (found,) = torch.autograd.grad(cost, spheres, incoming)
+    if return_loss:
+        (pulled,) = torch.autograd.grad(expected, spheres, incoming)
+        torch.testing.assert_close(found, pulled, rtol=1e-6, atol=1e-6)
+    else:
+        assert torch.equal(found, call["out_grad"])
+
+
+def test_cost_by_hand(device: torch.device) -> None:
+    """A sphere of 0.1 m at the face of a unit cube: free, in the activation band, deep."""
+    world = compare.build_world([[shapes.box((1.0, 1.0, 1.0))]], device)
+    centers = [0.65, 0.61, 0.55, 0.1]
+    spheres = torch.tensor([[[[x, 0.0, 0.02, 0.1] for x in centers]]], device=device)
+    call = Call("rest", spheres, world)
+    call(weight=torch.full((1,), 2.0, device=device))
+    d = [0.1 + 0.02 - (x - 0.5) for x in centers]
+    expected = [0.0, 2.0 * d[1] ** 2 / 0.04, 2.0 * (d[2] - 0.01), 2.0 * (d[3] - 0.01)]
+    np.testing.assert_allclose(call["out_cost"].flatten().tolist(), expected, rtol=2e-5)
+    slopes = [0.0, 2.0 * d[1] / 0.02, 2.0, 2.0]
+    gradient = [[-s, 0.0, 0.0, s] for s in slopes]
+    np.testing.assert_allclose(call["out_grad"][0, 0].tolist(), gradient, rtol=5e-5, atol=1e-6)
+    assert call["sparsity_idx"].flatten().tolist() == [0, 1, 1, 1]
+
+
+def test_swept_cost_by_hand(device: torch.device) -> None:
+    """A sphere passes 0.12 m above a cube, in one step between waypoints that are far from it."""
+    world = compare.build_world([[shapes.box((1.0, 1.0, 1.0))]], device)
+    spheres = torch.tensor([[[[-2.0, 0.0, 0.62, 0.1]], [[2.0, 0.0, 0.62, 0.1]]]], device=device)
+    call = Call("swept", spheres, world)
+    call(activation_distance=torch.full((1,), 0.05, device=device))
+    d = 0.1 + 0.05 - 0.12
+    np.testing.assert_allclose(call["out_cost"].flatten().tolist(), [d * d / 0.1] * 2, rtol=1e-4)
+    gradient = call["out_grad"][0, :, 0].cpu().numpy()
+    # Where along the flat top the minimum is found decides how the waypoints share it.
+    np.testing.assert_allclose(gradient[:, 2].sum(), -2.0 * d / 0.05, rtol=1e-4)
+    np.testing.assert_allclose(gradient[:, 3], d / 0.05, rtol=1e-4)
+    np.testing.assert_allclose(gradient[:, :2], 0.0, atol=1e-6)
+    assert (gradient[:, 2] < -0.1).all()
+    call(sweep_steps=0)
+    assert call["out_cost"].flatten().tolist() == [0.0, 0.0]
+    assert call["sparsity_idx"].flatten().tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_max_dist_never_cuts_a_cost_off(kind: str, device: torch.device) -> None:
+    world = compare.build_world([[shapes.box((4.0, 4.0, 4.0))]], device)
+    steps = torch.linspace(0.0, 2.2, 12, device=device)
+    spheres = torch.zeros((1, 12, 1, 4), device=device)
+    spheres[0, :, 0, 0], spheres[..., 3] = steps, 0.1
+    spheres[0, 0, 0, 0] = 1e-3  # off the middle, where all faces are as near
+    call = Call(kind, spheres, world)
+    expected = call().clone()
+    gradient = call["out_grad"].clone()
+    np.testing.assert_allclose(expected[0, 0].item(), 2.0 - 1e-3 + 0.1 + 0.01, rtol=1e-2)
+    for limit in (0.0, 1e-3, 0.12, 10.0, torch.inf):
+        call(max_dist=torch.full((1,), limit, device=device))
+        assert torch.equal(call["out_cost"], expected)
+        assert torch.equal(call["out_grad"], gradient)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_buffers_are_written_whole_at_every_call(kind: str, device: torch.device) -> None:
+    """Rubbish of earlier calls is gone, also where a sphere is free or disabled now."""
+    world = compare.build_world(scenes(), device)
+    spheres = paths(device)
+    call = Call(kind, spheres, world, scalars(device))
+    call()
+    costs = call["out_cost"].clone()
+    assert torch.equal(call["sparsity_idx"], (costs != 0.0).to(torch.uint8))
+    away = spheres.clone()
+    away[1, ..., :3] += 10.0
+    away[2, ..., 3] = -1.0
+    call(query_spheres=away)
+    assert (costs[1:] > 0.0).any()
+    for buffer in call.buffers:
+        assert (buffer[1:] == 0.0).all()
+    assert torch.equal(call["out_cost"][0], costs[0])
+    call(query_spheres=spheres)
+    assert torch.equal(call["out_cost"], costs)
+    assert torch.equal(call["sparsity_idx"], (costs != 0.0).to(torch.uint8))
+
+
+def test_no_sweep_is_the_resting_cost(device: torch.device) -> None:
+    world = compare.build_world(scenes(), device)
+    rest = Call("rest", paths(device), world, scalars(device))
+    swept = Call("swept", paths(device), world, scalars(device))
+    assert torch.equal(swept(sweep_steps=0), rest())
+    torch.testing.assert_close(swept["out_grad"], rest["out_grad"], rtol=1e-6, atol=1e-6)
+    assert torch.equal(swept["sparsity_idx"], rest["sparsity_idx"])
+    assert (swept(sweep_steps=1) > rest["out_cost"]).any()
+    several = swept["out_cost"].clone()
+    assert torch.equal(swept(sweep_steps=7), several)
+
+
+def speeds(spheres: Tensor) -> Tensor:
+    """By how much the speed metric scales each cost, for paths without disabled spheres."""
+    steps = (spheres[:, 1:, :, :3] - spheres[:, :-1, :, :3]).norm(dim=-1)
+    central = (spheres[:, 2:, :, :3] - spheres[:, :-2, :, :3]).norm(dim=-1) / 2.0
+    speed = torch.cat([steps[:, :1], central, steps[:, -1:]], dim=1) / DT
+    return speed.clamp(min=0.01)
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_speed_metric(steps: int, device: torch.device) -> None:
+    world = compare.build_world(scenes(), device)
+    spheres = paths(device)
+    spheres[..., 3] = spheres[..., 3].abs() * 0.1
+    spheres[0, :, 0] = spheres[0, :1, 0]  # at rest
+    spheres.requires_grad_(True)
+    call = Call("swept", spheres, world, {**scalars(device), "sweep_steps": steps})
+    plain = call().detach().clone()
+    cost = call(enable_speed_metric=True, return_loss=True)
+    torch.testing.assert_close(cost.detach(), plain * speeds(spheres.detach()), rtol=1e-5, atol=0)
+    if steps == 0:
+        expected = functional("rest", spheres, world) * speeds(spheres)
+    else:
+        expected = functional("swept", spheres, world, speed_metric=True, dt=DT)
+    (total,) = torch.autograd.grad(expected.sum(), spheres, retain_graph=True)
+    torch.testing.assert_close(call["out_grad"], total, rtol=1e-4, atol=1e-4)
+    incoming = torch.linspace(-1.0, 2.0, cost.numel(), device=device).reshape(cost.shape)
+    (found,) = torch.autograd.grad(cost, spheres, incoming)
+    (pulled,) = torch.autograd.grad(expected, spheres, incoming)
+    torch.testing.assert_close(found, pulled, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", [(0, 3, 2), (2, 0, 3), (2, 3, 0)])
+def test_nothing_to_check(kind: str, shape: tuple[int, int, int], device: torch.device) -> None:
+    world = compare.build_world(scenes(), device)
+    spheres = torch.zeros((*shape, 4), device=device, requires_grad=True)
+    cost = Call(kind, spheres, world)()
+    cost.sum().backward()
+    assert cost.shape == shape
+    assert spheres.grad is not None
+    assert spheres.grad.shape == spheres.shape
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("return_loss", [False, True])
+def test_layouts_and_dtypes_of_spheres(kind: str, return_loss: bool, device: torch.device) -> None:
+    world = compare.build_world(scenes(), device)
+    spheres = paths(device).requires_grad_(True)
+    call = Call(kind, spheres, world, {**scalars(device), "return_loss": return_loss})
+    expected = call().detach().clone()
+    (gradient,) = torch.autograd.grad(call().sum(), spheres)
+    padded = torch.randn((*spheres.shape[:3], 6), device=device)
+    padded[..., 1:5] = spheres.detach()
+    swapped = spheres.detach().transpose(0, 2).contiguous().transpose(0, 2)
+    for given in (padded[..., 1:5], swapped, spheres.detach().double()):
+        assert given.dtype is torch.float64 or not given.is_contiguous()
+        leaf = given.requires_grad_(True)
+        cost = call(query_spheres=leaf)
+        assert torch.equal(cost, expected)
+        assert cost.dtype is torch.float32
+        (found,) = torch.autograd.grad(cost.sum(), leaf)
+        assert found.dtype is leaf.dtype
+        torch.testing.assert_close(found.float(), gradient, rtol=1e-6, atol=1e-6)
+
+
+# -- the tables ----------------------------------------------------------------------------------
+
+
+def own_mesh(mesh: trimesh.Trimesh, device: torch.device, winding: bool) -> wp.Mesh:
+    """A Warp mesh as a caller makes one."""
+    return wp.Mesh(
+        wp.array(mesh.vertices, dtype=wp.vec3, device=str(device)),
+        wp.array(mesh.faces.ravel(), dtype=wp.int32, device=str(device)),
+        support_winding_number=winding,
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("winding", [False, True])
+def test_the_callers_own_meshes(kind: str, winding: bool, device: torch.device) -> None:
+    """Ids that no world knows of give what a world of the same meshes gives."""
+    ball, box = trimesh.creation.icosphere(2, 0.25), trimesh.creation.box((0.5, 0.3, 0.2))
+    world = MeshWorld(max_meshes=3, device=device)
+    pose = scenes()[0][0].pose
+    for name, mesh in (("ball", ball), ("box", box)):
+        world.add(name, mesh, pose)
+    spheres = paths(device)
+    theirs = Call(kind, spheres, world)
+    expected = theirs().clone()
+    assert (expected > 0.0).any()
+
+    meshes = [own_mesh(mesh, device, winding) for mesh in (ball, box)]
+    ids = torch.zeros_like(world.mesh_ids)
+    ids[0, :2] = torch.tensor([mesh.id for mesh in meshes])
+    own = Call(kind, spheres, world)
+    torch.testing.assert_close(own(mesh_idx=ids), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(own["out_grad"], theirs["out_grad"], rtol=1e-4, atol=1e-4)
+    # A world's own table may be handed on with ids of others in it: what it knows of its mesh
+    # must not be applied to theirs.
+    world.load({"speck": (trimesh.creation.box((1e-3, 1e-3, 1e-3)), (5.0, *IDENTITY[1:]))})
+    world.mesh_ids[0, 0] = meshes[0].id
+    world.mesh_from_world[0, 0] = world.mesh_from_world[0, 1]
+    only_ball = own(n_env_mesh=torch.ones_like(world.n_meshes)).clone()
+    torch.testing.assert_close(theirs(), only_ball, rtol=1e-5, atol=1e-6)
+    assert (only_ball > 0.0).any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_slots_that_are_not_checked(kind: str, device: torch.device) -> None:
+    """A disabled slot, one with id 0, and all behind the count are as if they were not there."""
+    pose = scenes()[0][0].pose
+    names = ("box", "icosphere", "torus", "box")
+    scene = [shapes.mesh(name)._replace(pose=pose) for name in names]
+    spheres = paths(device)
+    world = compare.build_world([scene], device)
+    single = [Call(kind, spheres, compare.build_world([[o]], device))() for o in scene]
+    assert all((cost > 0.0).any() for cost in single)
+
+    def assert_sum(slots: list[int], **changes: Tensor) -> None:
+        cost = Call(kind, spheres, world, changes)()
+        torch.testing.assert_close(cost, sum(single[i] for i in slots), rtol=1e-6, atol=1e-6)
+
+    assert_sum([0, 1, 2, 3])
+    mask = torch.tensor([[0, 1, 1, 0]], dtype=torch.uint8, device=device)
+    assert_sum([1, 2], mesh_enable=mask)
+    assert_sum([0, 1, 2, 3], mesh_enable=torch.full_like(mask, 255))
+    ids = world.mesh_ids.clone()
+    ids[0, 1] = 0
+    assert_sum([0, 2, 3], mesh_idx=ids)
+    count = torch.tensor([2], dtype=torch.int32, device=device)
+    assert_sum([0, 1], n_env_mesh=count)
+    assert_sum([0], n_env_mesh=count, mesh_idx=ids)
+    assert_sum([0, 1, 2, 3], n_env_mesh=count + 100)  # never beyond the table
+    assert (Call(kind, spheres, world)(n_env_mesh=0 * count) == 0.0).all()
+    assert (Call(kind, spheres, world)(n_env_mesh=-count) == 0.0).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_env_of_each_row(kind: str, device: torch.device) -> None:
+    world = compare.build_world(scenes(), device)
+    spheres = paths(device, (1, 6, 8)).expand(4, -1, -1, -1)
+    per_env = []
+    for env in range(2):
+        envs = torch.full((4,), env, dtype=torch.int32, device=device)
+        per_env.append(Call(kind, spheres, world, {"env_query_idx": envs})()[0])
+    assert not torch.equal(*per_env)
+    envs = torch.tensor([1, 0, 0, 1], dtype=torch.int32, device=device)
+    cost = Call(kind, spheres, world, {"env_query_idx": envs})()
+    for row, env in enumerate(envs.tolist()):
+        assert torch.equal(cost[row], per_env[env])
+    assert torch.equal(Call(kind, spheres, world)()[2], per_env[0])
