@@ -1,0 +1,1 @@
+"""Speed of the library against a straightforward baseline: `python -m benchmarks --help`."""
