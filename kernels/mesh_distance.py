@@ -2,7 +2,13 @@
 
 import warp as wp
 
-from warp_collision.kernels.mesh_record import FAR, ROUNDING, MeshRecord, bounds_of_distance
+from warp_collision.kernels.mesh_record import (
+    CONVEX,
+    FAR,
+    ROUNDING,
+    MeshRecord,
+    bounds_of_distance,
+)
 from warp_collision.kernels.winding import side_of_mesh
 
 # Warp's closest-point queries return hits strictly nearer than the limit they are given, so a limit
@@ -20,6 +26,8 @@ class SdfSample:
     found: bool
     rounding: float  # distances that differ by less are equal [m]
     on_surface: bool  # the gradient is the normal of the face, whatever the side
+    over_face: bool  # the closest point is not on an edge or vertex
+    behind: bool  # the point is behind the plane of the face
 
 
 @wp.func
@@ -40,7 +48,8 @@ def sample_face(mesh_id: wp.uint64, point: wp.vec3, face: int, u: float, v: floa
     # The height over the face, from its nearest corner, is sharper than any blend.
     corner = wp.where(wp.length_sq(b) < wp.length_sq(a), b, a)
     corner = wp.where(wp.length_sq(c) < wp.length_sq(corner), c, corner)
-    upright = wp.dot(normal, corner) * normal
+    depth = wp.dot(normal, corner)
+    upright = depth * normal
     scale = wp.length(a) + wp.length(point)
     # A blend that differs by rounding only lies over an edge between faces in one plane, say.
     over_face = wp.min(wp.min(u, v), w) > 1.0e-4 or wp.length(offset - upright) < 2.0e-7 * scale
@@ -53,13 +62,38 @@ def sample_face(mesh_id: wp.uint64, point: wp.vec3, face: int, u: float, v: floa
     sample.distance = wp.length(offset)
     sample.rounding = ROUNDING * scale + 1.0e-3 * sample.distance
     sample.on_surface = sample.distance <= sample.rounding
+    sample.over_face = over_face
+    sample.behind = depth > 0.0
     if sample.on_surface:
         sample.gradient = normal
     elif over_face:
-        sample.gradient = wp.where(wp.dot(normal, offset) <= 0.0, normal, -normal)
+        sample.gradient = wp.where(sample.behind, -normal, normal)
     else:
         sample.gradient = offset / -sample.distance
     return sample
+
+
+@wp.func
+def is_inside(
+    mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, sample: SdfSample, bounds: wp.vec2
+) -> bool:
+    """The side of a point, from what is known already where that suffices."""
+    if bounds[0] > 0.0:
+        return False
+    if bounds[1] < 0.0:
+        return True
+    # Bounds are those of a place nearby whose distance is known, give or take the way to it. Where
+    # no surface is as near as that, the side is that of the place.
+    known = 0.5 * (bounds[0] + bounds[1])
+    way = 0.5 * (bounds[1] - bounds[0])
+    if sample.distance > way + sample.rounding and wp.abs(known) > sample.rounding:
+        return known < 0.0
+    if record.sign_method == CONVEX and not sample.on_surface:
+        # Outside of an edge a point can be behind one of its two faces, but not within a face.
+        if sample.over_face or not sample.behind:
+            return sample.behind
+    near = sample.distance + sample.rounding
+    return side_of_mesh(mesh_id, record, point, near) < 0.0
 
 
 @wp.func
@@ -88,11 +122,7 @@ def mesh_distance(
     if not query.result:
         return sample
     found = sample_face(mesh_id, point, query.face, query.u, query.v)
-    inside = bounds[1] < 0.0
-    if not inside and bounds[0] <= 0.0:
-        near = found.distance + found.rounding
-        inside = side_of_mesh(mesh_id, record, point, near) < 0.0
-    if inside:
+    if is_inside(mesh_id, record, point, found, bounds):
         found.distance = -found.distance
         if not found.on_surface:
             found.gradient = -found.gradient

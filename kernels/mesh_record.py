@@ -7,6 +7,11 @@ FAR = wp.constant(1.0e15)
 # Rounding of a closest point, relative to the coordinates it was computed from.
 ROUNDING = wp.constant(4.0e-6)
 
+# How inside is told from outside.
+WINDING = wp.constant(0)  # winding number, approximated by a tree
+EXACT_WINDING = wp.constant(1)  # the same, summed over all triangles where the tree leaves a doubt
+CONVEX = wp.constant(2)  # inside is behind the face of the closest point
+
 
 @wp.struct
 class DistanceGrid:
@@ -26,7 +31,7 @@ class MeshRecord:
     lower: wp.vec3  # corners of the bounding box [m]
     upper: wp.vec3
     inside_reach: float  # farthest that a point outside the box can count as inside the mesh [m]
-    exact_winding: int  # 1: decide doubtful winding numbers by the sum over all triangles
+    sign_method: int  # WINDING, EXACT_WINDING or CONVEX
     grid: DistanceGrid
 
 

@@ -2,7 +2,7 @@
 
 import warp as wp
 
-from warp_collision.kernels.mesh_record import MeshRecord
+from warp_collision.kernels.mesh_record import EXACT_WINDING, MeshRecord
 
 # Cells of the winding-number tree are opened when nearer than this many of their radii.
 WINDING_ACCURACY = wp.constant(2.0)
@@ -54,10 +54,10 @@ def side_of_mesh(mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, limit: 
     """-1 inside the solid, 1 outside, for a point that is nearer to the surface than ``limit``."""
     # The tree's approximation errs by less than 0.1: where whole numbers are not enough, only the
     # sum decides between a threshold below and one above.
-    margin = wp.where(record.exact_winding == 0, 0.0, 0.1)
+    margin = wp.where(record.sign_method == EXACT_WINDING, 0.1, 0.0)
     side = float(0.0)
     # Not unrolled, for the count is no constant: the query is compiled once.
-    for ask in range(wp.where(record.exact_winding == 0, 1, 2)):
+    for ask in range(wp.where(record.sign_method == EXACT_WINDING, 2, 1)):
         threshold = 0.5 - margin + 2.0 * margin * float(ask)
         query = wp.mesh_query_point_sign_winding_number(
             mesh_id, point, limit, WINDING_ACCURACY, threshold

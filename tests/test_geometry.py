@@ -196,19 +196,57 @@ def test_faces_on_a_line_still_join_their_neighbours() -> None:
 
 def test_sign_methods() -> None:
     for mesh, method in (
-        (CUBE, "winding"),
+        (CUBE, "convex"),
         (OPEN, "exact_winding"),
         (together(CUBE, inverted(SMALL)), "winding"),
     ):
         report = prepared(mesh).report
         assert report.sign_method == method
-        assert ("closed" if method == "winding" else "open") in report.reason
+        assert ("open" if method == "exact_winding" else "closed") in report.reason
     for chosen in ("winding", "exact_winding"):
         for mesh in (CUBE, OPEN):
             report = prepared(mesh, sign=chosen).report
             assert (report.sign_method, report.reason) == (chosen, "chosen by the user")
     with pytest.raises(ValueError, match=r"sign must be one of .*'exact_winding'.* got 'parity'"):
         prepared(CUBE, sign="parity")
+
+
+CONVEX: dict[str, Callable[[], Mesh]] = {
+    "cube": lambda: CUBE,
+    "inverted cube": lambda: inverted(CUBE),
+    "ball": lambda: arrays(trimesh.creation.icosphere(subdivisions=3)),
+    "cylinder": lambda: arrays(trimesh.creation.cylinder(0.01, 1.0)),
+    "plate": lambda: arrays(trimesh.creation.box((1.0, 1.0, 5e-4))),
+    "cube far away": lambda: (CUBE[0] + 1000.0, CUBE[1]),
+}
+
+
+def dented(depth: float) -> Mesh:
+    """A cube with the middle of one side pushed in."""
+    vertices, faces = arrays(trimesh.creation.box((1.0, 1.0, 1.0)).subdivide())
+    middle = int(np.argmin(np.linalg.norm(vertices - (0.5, 0.0, 0.0), axis=1)))
+    return vertices - depth * np.eye(len(vertices))[middle, :, None] * (1.0, 0.0, 0.0), faces
+
+
+NOT_CONVEX: dict[str, Callable[[], Mesh]] = {
+    "dent": lambda: dented(1e-4),
+    "torus": lambda: arrays(trimesh.creation.torus(0.3, 0.1)),
+    "two cubes": lambda: together(CUBE, (CUBE[0] + (0.3, 0.0, 0.0), CUBE[1])),
+    "nested cubes": lambda: together(CUBE, SMALL),
+    "abutting cubes": lambda: together(CUBE, (CUBE[0] + (1.0, 0.0, 0.0), CUBE[1])),
+    "sheet with two sides": lambda: (CUBE[0][:3], np.array([[0, 1, 2], [2, 1, 0]])),
+    "open cube": lambda: OPEN,
+}
+
+
+def test_what_is_convex() -> None:
+    assert prepared(dented(0.0)).report.sign_method == "convex"
+    for name, make in CONVEX.items():
+        assert prepared(make()).report.sign_method == "convex", name
+    for name, make in NOT_CONVEX.items():
+        assert prepared(make(), repair=False).report.sign_method != "convex", name
+    # What is not outward is not told from inside by the face that is closest.
+    assert prepared(inverted(CUBE), repair=False).report.sign_method == "winding"
 
 
 def ribbon(n: int) -> Mesh:
@@ -260,7 +298,7 @@ def test_a_report_can_be_read() -> None:
         "degenerate 1, duplicate 1, reversed duplicate 0, sliver 0 faces",
         "inverted bodies 1",
         "dropped 1 degenerate faces; dropped 1 duplicate faces; turned 1 bodies outward",
-        "sign: winding (closed",
+        "sign: convex (closed",
     ):
         assert part in text
     world.add("open", OPEN)

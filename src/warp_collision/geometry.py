@@ -36,7 +36,7 @@ class MeshReport:
         overlapping_bodies: pairs of bodies whose bounding boxes intersect.
         sliver_faces: faces too thin for float32.
         repairs: what was changed, in words; empty if nothing was.
-        sign_method: how inside is told from outside.
+        sign_method: how inside is told from outside: "winding", "exact_winding" or "convex".
         reason: why that method.
     """
 
@@ -194,7 +194,8 @@ def prepare(
             neither changes the surface.
         sign: "winding" approximates the winding number of far faces by a tree, "exact_winding"
             sums it over all faces where the approximation leaves a doubt, "auto" takes the first
-            for closed meshes and the second for others.
+            for closed meshes and the second for others. The closed ones that are surely convex
+            need neither: there a point is inside where it is behind the face that is closest.
     """
     if sign not in get_args(SignMethod):
         raise ValueError(f"sign must be one of {get_args(SignMethod)}, got {sign!r}")
@@ -206,16 +207,17 @@ def prepare(
     faces = _drop_duplicates(faces, report, repair)
     faces = _orient(vertices, faces, report, repair)
     report.closed = topology.is_closed(faces)
-    _choose_sign(report, sign)
     faces = faces[~topology.degenerate_faces(vertices, faces)]
     vertices, faces, report.sliver_faces = topology.condition_slivers(vertices, faces, _MAX_LOSS)
     if report.sliver_faces:
         report.repairs.append(f"split {report.sliver_faces} sliver faces in place")
-    corners = vertices[faces]
+    vertices = vertices.astype(np.float32)
+    _choose_sign(report, sign, vertices, faces)
+    corners = vertices[faces].astype(np.float64)
     area = 0.5 * np.linalg.norm(
         np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1
     )
-    return Geometry(vertices.astype(np.float32), faces.astype(np.int32), report, float(area.sum()))
+    return Geometry(vertices, faces.astype(np.int32), report, float(area.sum()))
 
 
 def _drop_degenerate(
@@ -331,9 +333,14 @@ def _overlapping_boxes(vertices: np.ndarray, faces: np.ndarray, body: np.ndarray
     return int((np.triu(~apart, 1)).sum())
 
 
-def _choose_sign(report: MeshReport, sign: SignMethod) -> None:
+def _choose_sign(
+    report: MeshReport, sign: SignMethod, vertices: np.ndarray, faces: np.ndarray
+) -> None:
     if sign != "auto":
         report.sign_method, report.reason = sign, "chosen by the user"
+    elif report.closed and topology.is_convex(vertices, faces):
+        report.sign_method = "convex"
+        report.reason = "closed and convex: inside is behind the face of the closest point"
     elif report.closed:
         report.sign_method = "winding"
         report.reason = "closed: its winding number is whole, the tree cannot mistake it"

@@ -14,7 +14,7 @@ from torch import Tensor
 from warp_collision import launch
 from warp_collision.geometry import Geometry, MeshLike
 from warp_collision.kernels.distance_grid import fill_distance_grid
-from warp_collision.kernels.mesh_record import MeshRecord
+from warp_collision.kernels.mesh_record import CONVEX, EXACT_WINDING, WINDING, MeshRecord
 
 PoseLike = Any  # 7 numbers: a sequence, a NumPy array or a tensor
 MeshAndPose = Any  # a mesh, or a pair of mesh and pose
@@ -25,6 +25,7 @@ MeshAndPose = Any  # a mesh, or a pair of mesh and pose
 GRID_CELLS = 32_768
 _CELLS_PER_FACE = 16
 _FEWEST_CELLS = 512
+_SIGN_METHODS = {"winding": WINDING, "exact_winding": EXACT_WINDING, "convex": CONVEX}
 # Where the address of a grid stands in a record, counted in words of eight bytes.
 _VALUES_AT = (
     MeshRecord.numpy_dtype()["offsets"][MeshRecord.numpy_dtype()["names"].index("grid")] // 8
@@ -60,7 +61,7 @@ class MeshObstacle:
         record = MeshRecord()
         record.mesh_id = self.mesh_id
         record.lower, record.upper = wp.vec3(*lower), wp.vec3(*upper)
-        record.exact_winding = int(geometry.report.sign_method == "exact_winding")
+        record.sign_method = _SIGN_METHODS[geometry.report.sign_method]
         # A closed mesh has its inside in its box. An open one has winding numbers above 1/2 at most
         # as far as its whole area, seen face on, fills half of all directions.
         closed = geometry.report.closed

@@ -161,6 +161,33 @@ def body_volumes(vertices: Vertices, faces: Faces, body: np.ndarray) -> np.ndarr
     return np.bincount(body, weights=terms)
 
 
+def is_convex(vertices: Vertices, faces: Faces, most: int = 4_000_000) -> bool:
+    """Whether closed, outward faces bound a convex solid: no vertex is before the plane of a face.
+
+    Args:
+        vertices: (n, 3); those that no face uses count too.
+        faces: (n, 3), none without area.
+        most: how many pairs of a face and a vertex are worth the answer; beyond it is no.
+    """
+    if len(vertices) * len(faces) > most:
+        return False
+    vertices = vertices.astype(np.float64)
+    size = np.ptp(vertices, axis=0).max()
+    corners = vertices[faces]
+    normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    normals /= np.linalg.norm(normals, axis=1, keepdims=True)
+    offsets = np.einsum("fi,fi->f", normals, corners[:, 0])
+    # A few faces are enough to tell most of those that are not.
+    for chosen in (slice(0, 16), slice(16, None)):
+        heights = normals[chosen] @ vertices.T - offsets[chosen, None]
+        if heights.size and heights.max() > 1e-6 * size:
+            return False
+        # A sheet with two sides and nothing between them is no solid.
+        if heights.size and heights.min(axis=1).max() > -1e-4 * size:
+            return False
+    return True
+
+
 def winding_numbers(points: np.ndarray, vertices: Vertices, faces: Faces) -> np.ndarray:
     """Generalized winding number of a few points, summed over all faces in float64."""
     result = np.empty(len(points))
