@@ -20,7 +20,7 @@ from warp_collision.kernels.mesh_record import ROUNDING, MeshRecord
 MAX_REFINEMENTS = wp.constant(16)
 # Steps, relative to the root of a sum and a difference of distances: 2 is as far as bounds reach
 # where the distance stays what it is. Any slope makes such a step fail, which costs a query.
-CAUTION = wp.constant(1.4)
+CAUTION = wp.constant(1.5)
 # Smallest tolerance of a path, relative to its length: a few steps of float32.
 FINEST = wp.constant(5.0e-7)
 
