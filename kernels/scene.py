@@ -64,12 +64,17 @@ def is_checked(scene: Scene, env: int, slot: int) -> bool:
 
 
 @wp.func
+def pointer_of(scene: Scene, env: int, slot: int) -> wp.uint64:
+    """Where what is known of the mesh in a slot lies, 0 if nothing is."""
+    if scene.records.shape[0] == 0:
+        return wp.uint64(0)
+    return scene.records[env, slot]
+
+
+@wp.func
 def record_of(scene: Scene, env: int, slot: int) -> MeshRecord:
     """What is known of the mesh in a slot."""
-    mesh_id = scene.mesh_ids[env, slot]
-    if scene.records.shape[0] == 0:
-        return load_record(mesh_id, wp.uint64(0))
-    return load_record(mesh_id, scene.records[env, slot])
+    return load_record(scene.mesh_ids[env, slot], pointer_of(scene, env, slot))
 
 
 @wp.func
