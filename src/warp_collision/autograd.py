@@ -17,6 +17,7 @@ from torch.nn.functional import pad
 from warp_collision import operators, pose_operators
 from warp_collision.launch import SceneTables
 from warp_collision.refusals import NO_SECOND, FirstOrderOnly, Refused
+from warp_collision.runtime import refuse_unrecorded
 
 _NO_PARAMETERS = (
     "activation_distance, tolerance and dt must not require a gradient, none is defined; detach "
@@ -26,6 +27,7 @@ _NO_FORWARD = (
     "forward mode is defined for spheres and points only; use reverse mode for poses, and detach "
     "activation_distance, tolerance and dt"
 )
+_NO_GRAPH_OF_BACKWARD = "create_graph must be False"
 
 
 def _first_order(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -222,7 +224,7 @@ class DirectSphereCost(torch.autograd.Function):
         if upstream is None:
             return (None,) * 5
         (gradient,) = ctx.saved_tensors
-        return _pointwise_vjp(upstream, gradient), None, None, None, None
+        return _direct_vjp(upstream, gradient), None, None, None, None
 
 
 class DirectSweptCost(torch.autograd.Function):
@@ -255,9 +257,10 @@ class DirectSweptCost(torch.autograd.Function):
             return (None,) * 7
         gradient, neighbours = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph: the kernel would leave no trace in the graph
+            refuse_unrecorded(gradient.device, _NO_GRAPH_OF_BACKWARD)
             total = _swept_vjp(upstream, gradient, neighbours)
         else:
-            total = operators.run_swept_vjp(upstream.contiguous(), gradient, neighbours)
+            total = operators.run_swept_vjp(upstream, gradient, neighbours)
         return total, *(None,) * 6
 
 
@@ -282,7 +285,14 @@ class DirectSceneDistance(torch.autograd.Function):
         if upstream is None:
             return None, None, None
         (gradient,) = ctx.saved_tensors
-        return _pointwise_vjp(upstream, gradient), None, None
+        return _direct_vjp(upstream, gradient), None, None
+
+
+def _direct_vjp(upstream: Tensor, gradient: Tensor) -> Tensor:
+    if torch.is_grad_enabled():  # create_graph: a kernel would leave no trace in the graph
+        refuse_unrecorded(gradient.device, _NO_GRAPH_OF_BACKWARD)
+        return _pointwise_vjp(upstream, gradient)
+    return operators.run_pointwise_vjp(upstream, gradient)
 
 
 def _refuse_second(*gradients: Tensor | None) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from warp_collision import autograd, operators, routes, validate
 from warp_collision.launch import SceneTables
 from warp_collision.poses import invert_pose, to_rows
+from warp_collision.runtime import refuse_unrecorded
 from warp_collision.tables import check_values
 from warp_collision.world import MeshWorld
 
@@ -101,6 +102,7 @@ def sphere_cost(
     eta = _constant("activation_distance", activation_distance, world.device)
     factor = validate.scalar_operand("weight", weight, world.device, any_sign=True)
     if routes.is_plain(spheres, factor, eta, env_index) and not _tracked(factor, tables):
+        tables = world.complete(tables)
         if torch.is_grad_enabled() and spheres.requires_grad:
             return autograd.DirectSphereCost.apply(spheres, tables, factor, eta, env_index)[0]
         return operators.run_sphere_cost(spheres, tables, factor, eta, env_index, False)[0]
@@ -166,7 +168,7 @@ def swept_sphere_cost(
     env_index = validate.env_operand(env_index, spheres.shape[0], world.n_envs, world.device)
     eta = _constant("activation_distance", activation_distance, world.device)
     if tolerance is None:
-        tau = operators.default_tolerance(eta)
+        tau = _default_tolerance(activation_distance, eta)
     else:
         tau = _constant("tolerance", tolerance, world.device, positive=True)
     factor = validate.scalar_operand("weight", weight, world.device, any_sign=True)
@@ -176,6 +178,7 @@ def swept_sphere_cost(
             raise ValueError("dt must be given for the speed metric, got None")
         step = _constant("dt", dt, world.device, positive=True)
     if routes.is_plain(spheres, factor, eta, tau, env_index) and not _tracked(factor, tables):
+        tables = world.complete(tables)
         if torch.is_grad_enabled() and spheres.requires_grad:
             return autograd.DirectSweptCost.apply(
                 spheres, tables, factor, eta, tau, step, env_index
@@ -227,6 +230,7 @@ def signed_distance(
     env_index = validate.env_operand(env_index, batch, world.n_envs, world.device)
     flat = points.reshape(batch, math.prod(points.shape[1:-1]), 3)
     if routes.is_plain(flat, env_index) and not _tracked(None, tables):
+        tables = world.complete(tables)
         if torch.is_grad_enabled() and flat.requires_grad:
             found = autograd.DirectSceneDistance.apply(flat, tables, env_index)
         else:
@@ -322,6 +326,19 @@ def _constant(name: str, value: Scalar, device: torch.device, positive: bool = F
     return validate.scalar_operand(name, value, device, positive=positive)
 
 
+def _default_tolerance(activation_distance: Scalar, eta: Tensor) -> Tensor:
+    """The tolerance of a sweep that nobody chose."""
+    if isinstance(activation_distance, Tensor) or torch.compiler.is_compiling():
+        return operators.default_tolerance(eta)
+    name = "tolerance by activation_distance"
+    tolerance = validate.known_scalar(name, activation_distance, eta.device)
+    if tolerance is None:
+        with torch.inference_mode(False):
+            tolerance = operators.default_tolerance(eta)
+        validate.keep_scalar(name, activation_distance, tolerance)
+    return tolerance
+
+
 def _tracked(factor: Tensor | None, tables: SceneTables) -> bool:
     """Whether a gradient reaches the weight or the poses."""
     return torch.is_grad_enabled() and (
@@ -351,6 +368,7 @@ def _rows(world: MeshWorld, poses: Tensor) -> Tensor:
     validate.require_device("poses", poses, world.device)
     if not poses.dtype.is_floating_point:
         raise TypeError(f"poses must be floating point, got {poses.dtype}")
+    refuse_unrecorded(world.device, "poses must be those of the world")
     count = len(world.names(0))
     if world.n_envs == 1 and poses.shape == (count, 7):
         rest = world.mesh_from_world[:, count:]

@@ -15,6 +15,7 @@ from warp_collision import launch
 from warp_collision.geometry import Geometry, MeshLike
 from warp_collision.kernels.distance_grid import fill_distance_grid
 from warp_collision.kernels.mesh_record import MeshRecord
+from warp_collision.runtime import quiet_warp, settle
 
 PoseLike = Any  # 7 numbers: a sequence, a NumPy array or a tensor
 MeshAndPose = Any  # a mesh, or a pair of mesh and pose
@@ -48,7 +49,7 @@ class MeshObstacle:
         """
         target = str(device)
         self.report = geometry.report
-        with launch.quiet_warp():
+        with quiet_warp(), launch.warp_stream(device):
             self.mesh = wp.Mesh(
                 wp.array(geometry.vertices, dtype=wp.vec3, device=target),
                 wp.array(geometry.faces.ravel(), dtype=wp.int32, device=target),
@@ -83,6 +84,7 @@ class MeshObstacle:
         )
         # The kernels use the grid once they see its address: eight bytes, written at once.
         self.record.view(torch.int64)[0, _VALUES_AT] = self.grid.data_ptr()
+        settle(self.grid.device)
 
     @property
     def mesh_id(self) -> int:

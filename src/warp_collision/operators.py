@@ -12,25 +12,48 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from warp_collision import validate
+from warp_collision.kernels import products as product_kernels
 from warp_collision.kernels import scene_distance as distance_kernels
 from warp_collision.kernels import sphere_cost as sphere_kernels
 from warp_collision.kernels import swept_cost as swept_kernels
 from warp_collision.launch import SceneTables, launch
 from warp_collision.refusals import refuse_tangents
+from warp_collision.runtime import is_recording, refuse_unrecorded
 from warp_collision.tables import completed
 
 # The default tolerance of a sweep: this share of the activation distance, at least the minimum [m].
 _TOLERANCE_SHARE = 0.05
 _MIN_TOLERANCE = 1.0e-4
 
+_PLAIN_ONLY = (
+    "costs and distances must be called in plain eager code, with gradients by spheres and points "
+    "alone"
+)
+
 
 def default_tolerance(activation_distance: Tensor) -> Tensor:
     """Tolerance (1,) of a sweep, well below the activation distance (1,)."""
-    return (_TOLERANCE_SHARE * activation_distance).clamp(min=_MIN_TOLERANCE)
+    if torch.compiler.is_compiling() or not _is_recorded(activation_distance):
+        return (_TOLERANCE_SHARE * activation_distance).clamp(min=_MIN_TOLERANCE)
+    tolerance = torch.empty_like(activation_distance)
+    device = activation_distance.device
+    share, least = (
+        validate.scalar_operand("share", number, device)
+        for number in (_TOLERANCE_SHARE, _MIN_TOLERANCE)
+    )
+    operands = (activation_distance, share, least, tolerance)
+    launch(product_kernels.share_of, (1,), *operands, device=device)
+    return tolerance
 
 
 def _items(spheres: Tensor) -> int:
     return spheres.shape[:-1].numel()
+
+
+def _is_recorded(tensor: Tensor) -> bool:
+    """Whether only launches are seen, so that what torch computes would not be computed again."""
+    return tensor.device.type == "cpu" and is_recording()
 
 
 def run_sphere_cost(
@@ -96,12 +119,27 @@ def run_swept_cost(
     return cost, gradient, neighbours
 
 
+def run_pointwise_vjp(upstream: Tensor | None, gradient: Tensor) -> Tensor:
+    """Vector-Jacobian product of values that each depend on their own sphere or point alone.
+
+    Upstream None stands for ones; the result never shares memory with the gradient.
+    """
+    if not _is_recorded(gradient):
+        return gradient.clone() if upstream is None else upstream.unsqueeze(-1) * gradient
+    total = torch.empty_like(gradient)
+    kernel = product_kernels.sphere_vjp if gradient.ndim == 4 else product_kernels.point_vjp
+    operands = (_contiguous(upstream), gradient, total)
+    launch(kernel, gradient.shape[:-1], *operands, device=gradient.device)
+    return total
+
+
 def run_swept_vjp(
     upstream: Tensor | None, gradient: Tensor, neighbours: Tensor, total: Tensor | None = None
 ) -> Tensor:
     """Vector-Jacobian product (b, h, n, 4) of the swept cost; upstream None stands for ones."""
     if total is None:
         total = torch.empty_like(gradient)
+    upstream = _contiguous(upstream)
     launch(
         swept_kernels.swept_vjp,
         gradient.shape[:-1],
@@ -109,6 +147,13 @@ def run_swept_vjp(
         device=gradient.device,
     )
     return total
+
+
+def _contiguous(upstream: Tensor | None) -> Tensor | None:
+    if upstream is None or upstream.is_contiguous():
+        return upstream
+    refuse_unrecorded(upstream.device, "the incoming gradient must be contiguous")
+    return upstream.contiguous()
 
 
 def run_scene_distance(
@@ -147,6 +192,7 @@ def sphere_cost(
 ) -> tuple[Tensor, Tensor]:
     """Cost and gradient of resting spheres."""
     refuse_tangents()
+    refuse_unrecorded(spheres.device, _PLAIN_ONLY)
     tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records)
     cost, gradient = run_sphere_cost(
         spheres.contiguous(), tables, weight, activation_distance, env_index, True
@@ -171,6 +217,7 @@ def swept_cost(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Cost of moving spheres, gradient, and gradient to the neighbouring waypoints."""
     refuse_tangents()
+    refuse_unrecorded(spheres.device, _PLAIN_ONLY)
     tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records)
     cost, gradient, neighbours = run_swept_cost(
         spheres.contiguous(),
@@ -199,6 +246,7 @@ def scene_distance(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Signed distance, gradient and slot of the nearest mesh."""
     refuse_tangents()
+    refuse_unrecorded(points.device, _PLAIN_ONLY)
     tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records)
     return run_scene_distance(points.contiguous(), tables, env_index)
 

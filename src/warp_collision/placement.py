@@ -93,6 +93,7 @@ class PlacedMeshes(WorldTables):
             env: which env.
         """
         index = self._index(name, env)
+        self.refuse_recording()
         if isinstance(on, Tensor):
             if on.numel() != 1:
                 raise ValueError(f"on must have one element, got {validate.shape_of(on)}")
@@ -117,6 +118,7 @@ class PlacedMeshes(WorldTables):
         if mask.dtype.is_floating_point or mask.dtype.is_complex:
             raise TypeError(f"mask must be bool or integers, got {mask.dtype}")
         validate.require_device("mask", mask, self.device)
+        self.refuse_recording()
         self.enabled[env, begin : begin + count].copy_(mask != 0)
 
     # -- inside ---------------------------------------------------------------------------------
