@@ -1,7 +1,4 @@
-"""What torch computes from the outputs of the costs, for launches that are recorded.
-
-Torch's own arithmetic is as fast, but Warp's capture on the CPU sees launches only.
-"""
+"""Products that backward needs, as launches: few numbers, or what a capture has to see."""
 
 import warp as wp
 

@@ -130,7 +130,9 @@ class CollisionCost(nn.Module):
         self.world = world
         self.swept, self.speed_metric, self.reduction = bool(swept), bool(speed_metric), reduction
         if isinstance(weight, nn.Parameter):
-            validate.scalar_operand("weight", weight, self.world.device, any_sign=True)
+            validate.scalar_operand(
+                "weight", weight, self.world.device, any_sign=True, differentiable=True
+            )
             self.weight = weight
         else:
             self._number("weight", weight, any_sign=True)

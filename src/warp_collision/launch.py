@@ -19,7 +19,7 @@ import warp as wp
 
 from warp_collision.commands import Argument, Command, SceneTables
 from warp_collision.lifetime import begin_reading, end_reading
-from warp_collision.runtime import is_recording, quiet_warp, record
+from warp_collision.runtime import CPU, is_recording, quiet_warp, record
 
 # Below this many points, about 1 ms of work, a launch is not worth waking a second CPU thread.
 _MIN_PARALLEL_ITEMS = 4096
@@ -109,26 +109,16 @@ def launch(
         return
     token = begin_reading()
     try:
-        _launch(kernel, dim, arguments, device, items)
+        if device != CPU:
+            _command(kernel, str(device)).run(dim, arguments, _current_stream(device))
+        elif is_recording():
+            record(kernel, dim, arguments)
+        elif items < _MIN_PARALLEL_ITEMS or (threads := torch.get_num_threads()) == 1:
+            _command(kernel, "cpu").run(dim, arguments)
+        else:
+            _launch_chunks(kernel, dim, arguments, threads)
     finally:
         end_reading(token)
-
-
-def _launch(
-    kernel: Any,
-    dim: tuple[int, ...],
-    arguments: tuple[Argument, ...],
-    device: torch.device,
-    items: int,
-) -> None:
-    if device.type != "cpu":
-        _command(kernel, str(device)).run(dim, arguments, _current_stream(device))
-    elif is_recording():
-        record(kernel, dim, arguments)
-    elif items < _MIN_PARALLEL_ITEMS or (threads := torch.get_num_threads()) == 1:
-        _command(kernel, "cpu").run(dim, arguments)
-    else:
-        _launch_chunks(kernel, dim, arguments, threads)
 
 
 def _launch_chunks(

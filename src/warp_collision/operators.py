@@ -19,12 +19,15 @@ from warp_collision.kernels import sphere_cost as sphere_kernels
 from warp_collision.kernels import swept_cost as swept_kernels
 from warp_collision.launch import SceneTables, launch
 from warp_collision.refusals import refuse_tangents
-from warp_collision.runtime import is_recording, refuse_unrecorded
+from warp_collision.runtime import CPU, is_recording, refuse_unrecorded
 from warp_collision.tables import completed
 
 # The default tolerance of a sweep: this share of the activation distance, at least the minimum [m].
 _TOLERANCE_SHARE = 0.05
 _MIN_TOLERANCE = 1.0e-4
+
+# Of so few numbers a launch takes less time than two calls of torch that nobody made just before.
+_FEW = 4_096
 
 _PLAIN_ONLY = (
     "costs and distances must be called in plain eager code, with gradients by spheres and points "
@@ -47,13 +50,9 @@ def default_tolerance(activation_distance: Tensor) -> Tensor:
     return tolerance
 
 
-def _items(spheres: Tensor) -> int:
-    return spheres.shape[:-1].numel()
-
-
 def _is_recorded(tensor: Tensor) -> bool:
     """Whether only launches are seen, so that what torch computes would not be computed again."""
-    return tensor.device.type == "cpu" and is_recording()
+    return tensor.device == CPU and is_recording()
 
 
 def run_sphere_cost(
@@ -69,18 +68,25 @@ def run_sphere_cost(
     active: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Cost (b, h, n) and its gradient (b, h, n, 4), into the caller's buffers where given."""
-    shape = spheres.shape[:-1]
+    shape, device = spheres.shape, spheres.device
+    rows = shape[:-1]
     if cost is None:
-        cost = spheres.new_empty(shape)
+        cost = torch.empty(rows, dtype=torch.float32, device=device)
     if with_gradient and gradient is None:
-        gradient = torch.empty_like(spheres)
-    tables = completed(tables)
+        gradient = torch.empty(shape, dtype=torch.float32, device=device)
     launch(
         sphere_kernels.sphere_cost,
-        shape,
-        *(spheres, env_index, tables, weight, activation_distance, cost, gradient, active),
-        device=spheres.device,
-        items=_items(spheres),
+        rows,
+        spheres,
+        env_index,
+        completed(tables),
+        weight,
+        activation_distance,
+        cost,
+        gradient,
+        active,
+        device=device,
+        items=rows.numel(),
     )
     return cost, gradient
 
@@ -100,21 +106,22 @@ def run_swept_cost(
     active: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Swept cost (b, h, n), its gradient (b, h, n, 4), and that to neighbours (b, h, n, 2, 3)."""
-    shape = spheres.shape[:-1]
+    shape, device = spheres.shape, spheres.device
+    rows = shape[:-1]
     neighbours = None
     if cost is None:
-        cost = spheres.new_empty(shape)
+        cost = torch.empty(rows, dtype=torch.float32, device=device)
     if with_gradient:
-        gradient = torch.empty_like(spheres) if gradient is None else gradient
-        neighbours = spheres.new_empty((*shape, 2, 3))
-    tables = completed(tables)
+        if gradient is None:
+            gradient = torch.empty(shape, dtype=torch.float32, device=device)
+        neighbours = torch.empty((*rows, 2, 3), dtype=torch.float32, device=device)
     launch(
         swept_kernels.swept_cost,
-        shape,
-        *(spheres, env_index, tables, weight, activation_distance, tolerance, dt),
+        rows,
+        *(spheres, env_index, completed(tables), weight, activation_distance, tolerance, dt),
         *(cost, gradient, neighbours, active),
-        device=spheres.device,
-        items=8 * _items(spheres),
+        device=device,
+        items=8 * rows.numel(),
     )
     return cost, gradient, neighbours
 
@@ -124,12 +131,13 @@ def run_pointwise_vjp(upstream: Tensor | None, gradient: Tensor) -> Tensor:
 
     Upstream None stands for ones; the result never shares memory with the gradient.
     """
-    if not _is_recorded(gradient):
+    quick = gradient.numel() <= _FEW and upstream is not None and upstream.is_contiguous()
+    if not quick and not _is_recorded(gradient):
         return gradient.clone() if upstream is None else upstream.unsqueeze(-1) * gradient
-    total = torch.empty_like(gradient)
     kernel = product_kernels.sphere_vjp if gradient.ndim == 4 else product_kernels.point_vjp
-    operands = (_contiguous(upstream), gradient, total)
-    launch(kernel, gradient.shape[:-1], *operands, device=gradient.device)
+    shape, device = gradient.shape, gradient.device
+    total = torch.empty(shape, dtype=torch.float32, device=device)
+    launch(kernel, shape[:-1], _contiguous(upstream), gradient, total, device=device)
     return total
 
 
@@ -164,13 +172,12 @@ def run_scene_distance(
     distance = points.new_empty(shape)
     gradient = torch.empty_like(points)
     slot = points.new_empty(shape, dtype=torch.int32)
-    tables = completed(tables)
     launch(
         distance_kernels.scene_distance,
         shape,
-        *(points, env_index, tables, distance, gradient, slot),
+        *(points, env_index, completed(tables), distance, gradient, slot),
         device=points.device,
-        items=_items(points),
+        items=shape.numel(),
     )
     return distance, gradient, slot
 

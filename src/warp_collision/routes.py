@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from warp_collision.autograd import Operator
@@ -23,8 +24,8 @@ def is_plain(*tensors: Tensor | None) -> bool:
         if tensor is not None and type(tensor) is not Tensor and type(tensor) is not Parameter:
             return False
     return (
-        torch._C._functorch.peek_interpreter_stack() is None  # pyright: ignore[reportAttributeAccessIssue]
-        and torch.autograd.forward_ad._current_level < 0
+        not torch._C._are_functorch_transforms_active()
+        and forward_ad._current_level < 0
         and torch._C._len_torch_dispatch_stack() == 0
     )
 

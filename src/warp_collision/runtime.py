@@ -15,6 +15,9 @@ from typing import Any
 import torch
 import warp as wp
 
+# Comparing devices is a good deal cheaper than asking one for its type.
+CPU = torch.device("cpu")
+
 
 @contextmanager
 def quiet_warp() -> Iterator[None]:
@@ -41,7 +44,7 @@ def is_recording() -> bool:
 
 def is_capturing(device: torch.device) -> bool:
     """Whether work on a device goes into a graph: a CUDA graph, or Warp's own of the CPU."""
-    if device.type == "cpu":
+    if device == CPU:
         return is_recording()
     return torch.cuda.is_current_stream_capturing()
 
@@ -59,7 +62,7 @@ def refuse_unrecorded(device: torch.device, what: str) -> None:
         device: where it would compute.
         what: the rule that the caller has to follow there.
     """
-    if device.type == "cpu" and not torch.compiler.is_compiling() and is_recording():
+    if device == CPU and not torch.compiler.is_compiling() and is_recording():
         raise RuntimeError(
             f"inside Warp's capture on the CPU, which records launches alone, {what}"
         )

@@ -23,6 +23,8 @@ from warp_collision.runtime import refuse_unrecorded, settle
 _checking: ContextVar[bool] = ContextVar(
     "warp_collision_checking", default=os.environ.get("WARP_COLLISION_CHECK", "0") not in ("", "0")
 )
+# As long as nobody has, nobody needs to look at the context.
+_was_asked_for = _checking.get()
 
 
 @contextmanager
@@ -44,6 +46,8 @@ def checking(on: bool = True) -> Iterator[None]:
         Traceback (most recent call last):
         ValueError: spheres must be finite, got nan at (0, 0, 0, 0)
     """
+    global _was_asked_for
+    _was_asked_for |= on
     token = _checking.set(on)
     try:
         yield
@@ -53,7 +57,7 @@ def checking(on: bool = True) -> Iterator[None]:
 
 def is_checking() -> bool:
     """Whether the values of device tensors are to be checked."""
-    return not torch.compiler.is_compiling() and _checking.get()
+    return _was_asked_for and not torch.compiler.is_compiling() and _checking.get()
 
 
 def shape_of(value: Any) -> str:
@@ -97,7 +101,7 @@ def float_operand(
         device: the device it must be on.
         ndim: number of axes; None for at least two.
     """
-    tensor = require_tensor(name, value, shape)
+    tensor = value if isinstance(value, torch.Tensor) else require_tensor(name, value, shape)
     axes_fit = tensor.ndim == ndim if ndim is not None else tensor.ndim >= 2
     if not axes_fit or tensor.shape[-1] != width:
         raise ValueError(f"{name} must have shape {shape}, got {shape_of(tensor)}")
@@ -128,6 +132,7 @@ def scalar_operand(
     positive: bool = False,
     any_sign: bool = False,
     finite: bool = True,
+    differentiable: bool = False,
 ) -> torch.Tensor:
     """A (1,) float32 tensor on a device from a number or a one-element tensor.
 
@@ -140,10 +145,18 @@ def scalar_operand(
         positive: 0 is not allowed.
         any_sign: negative values are allowed.
         finite: infinity is not allowed.
+        differentiable: a tensor may require a gradient.
     """
+    is_compiling = torch.compiler.is_compiling()
+    if type(value) is float and not is_compiling:
+        known = _scalars.get((name, value, device))
+        if known is not None:
+            return known
     if isinstance(value, torch.Tensor):
         if value.numel() != 1:
             raise ValueError(f"{name} must be a number or have one element, got {shape_of(value)}")
+        if not differentiable and value.requires_grad:
+            raise ValueError(f"{name} must not require a gradient, none is defined; detach it")
         if value.device != device:
             require_device(name, value, device)
         if value.dtype is not torch.float32:
@@ -152,13 +165,11 @@ def scalar_operand(
         if is_checking():
             _require_range(name, float(value.detach()), positive, any_sign, finite)
         return tensor
-    if torch.compiler.is_compiling():
+    if is_compiling:
         return _filled(name, value, device, positive, any_sign, finite)
-    tensor = known_scalar(name, value, device)
-    if tensor is None:
-        with torch.inference_mode(False):
-            tensor = _filled(name, value, device, positive, any_sign, finite)
-        keep_scalar(name, value, tensor)
+    with torch.inference_mode(False):
+        tensor = _filled(name, value, device, positive, any_sign, finite)
+    keep_scalar(name, value, tensor)
     return tensor
 
 
