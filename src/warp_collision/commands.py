@@ -6,6 +6,7 @@ them: a wrong dtype or layout would read foreign memory, so the callers validate
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -114,7 +115,9 @@ class Command:
         self._first: Any = None
         self._begin: tuple[int, ...] | None = None
         self._patches: list[Callable[[Any], None]] = []
-        for variable, parameter in zip(kernel.adj.args, self._launch.params[1:], strict=True):
+        self._call = _DirectCall(self._launch) if _knows_calls(self._launch) else None
+        parameters = self._call.parameters() if self._call else self._launch.params[1:]
+        for variable, parameter in zip(kernel.adj.args, parameters, strict=True):
             if is_array(variable.type):
                 self._patches.append(_ArraySlot(parameter, variable.type).patch)
             elif is_struct(variable.type):
@@ -147,7 +150,43 @@ class Command:
         if dim != self._dim:
             self._launch.set_dim(dim)
             self._dim = dim
-        self._launch.launch(stream)
+            if self._call is not None:
+                self._call.refresh()
+        if self._call is not None:
+            self._call.function(*self._call.operands)
+        else:
+            self._launch.launch(stream)
+
+
+class _DirectCall:
+    """The call of a kernel on the CPU: a function of the bounds of the launch and its arguments.
+
+    `Launch.launch` does the same, but copies the arguments into a new structure each time, which
+    takes longer than all else here.
+    """
+
+    def __init__(self, launch: Any):
+        self._launch = launch
+        self._labels = [variable.label for variable in launch.kernel.adj.args]
+        values = launch.params[1:]
+        kinds = [(label, type(value)) for label, value in zip(self._labels, values, strict=True)]
+        self._arguments = type("Arguments", (ctypes.Structure,), {"_fields_": kinds})(*values)
+        self.function = launch.hooks.forward
+        self.operands: tuple[Any, Any]
+        self.refresh()
+
+    def parameters(self) -> list[Any]:
+        """The arguments of the kernel, within the structure."""
+        return [getattr(self._arguments, label) for label in self._labels]
+
+    def refresh(self) -> None:
+        """Takes notice of new bounds."""
+        self.operands = ctypes.byref(self._launch.bounds), ctypes.byref(self._arguments)
+
+
+def _knows_calls(launch: Any) -> bool:
+    """Whether this version of Warp is known to call this kernel as `_DirectCall` does."""
+    return launch.device.is_cpu and launch.block_dim == 1 and wp.__version__.startswith("1.19.")
 
 
 def _placeholder(kind: Any, device: str) -> Any:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.compiler import is_compiling
 
 from warp_collision.runtime import refuse_unrecorded, settle
 
@@ -57,7 +58,7 @@ def checking(on: bool = True) -> Iterator[None]:
 
 def is_checking() -> bool:
     """Whether the values of device tensors are to be checked."""
-    return _was_asked_for and not torch.compiler.is_compiling() and _checking.get()
+    return _was_asked_for and not is_compiling() and _checking.get()
 
 
 def shape_of(value: Any) -> str:
@@ -147,8 +148,7 @@ def scalar_operand(
         finite: infinity is not allowed.
         differentiable: a tensor may require a gradient.
     """
-    is_compiling = torch.compiler.is_compiling()
-    if type(value) is float and not is_compiling:
+    if type(value) is float and not is_compiling():
         known = _scalars.get((name, value, device))
         if known is not None:
             return known
@@ -165,7 +165,7 @@ def scalar_operand(
         if is_checking():
             _require_range(name, float(value.detach()), positive, any_sign, finite)
         return tensor
-    if is_compiling:
+    if is_compiling():
         return _filled(name, value, device, positive, any_sign, finite)
     with torch.inference_mode(False):
         tensor = _filled(name, value, device, positive, any_sign, finite)
