@@ -184,6 +184,19 @@ def test_a_graph_keeps_what_it_reads_and_writes() -> None:
     assert all((other == 5.0).all() for other in others)
 
 
+def test_a_recording_moves_nothing() -> None:
+    """The tree that a graph will fit to new poses is not taken for one that fits them already."""
+    operands = Operands(many_meshes())
+    operands.cost()
+    operands.world.mesh_from_world[..., :3] += 0.3
+    record(operands.cost)
+    fresh = many_meshes()
+    fresh.mesh_from_world[..., :3] += 0.3
+    expected = Operands(fresh).cost()
+    assert all(map(torch.equal, operands.cost(), expected))
+    assert (expected[0] != 0.0).any()
+
+
 def test_a_graph_outlives_its_tree() -> None:
     """Adding a mesh makes a new tree; the graph goes on with the old one, of the old meshes."""
     operands = Operands(many_meshes())
