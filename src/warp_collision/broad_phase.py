@@ -97,7 +97,7 @@ class BroadPhase:
 
 @functools.cache
 def _empty_tree(device: torch.device) -> tuple[wp.Bvh, Tensor]:
-    with quiet_warp():
+    with quiet_warp(), warp_stream(device):
         lower = wp.full(1, 1e15, dtype=wp.vec3, device=str(device))
         tree = wp.Bvh(lower, wp.full(1, -1e15, dtype=wp.vec3, device=str(device)))
     place = torch.tensor([int(tree.id), 0], device=device)

@@ -109,7 +109,7 @@ def sphere_cost(
         operands = tables, factor, eta, env_index
         if spheres.requires_grad and torch.is_grad_enabled():
             return autograd.DirectSphereCost.apply(spheres, operands)
-        return operators.run_sphere_cost(spheres, *operands, with_gradient=False)[0]
+        return operators.run_sphere_cost(spheres, *operands, False)[0]
     unit = validate.scalar_operand("weight", 1.0, world.device)
     cost = routes.apply("sphere_cost", spheres, *tables[:5], env_index, unit, eta)[0]
     return cost * factor
@@ -189,7 +189,7 @@ def swept_sphere_cost(
         operands = tables, factor, eta, tau, step, env_index
         if spheres.requires_grad and torch.is_grad_enabled():
             return autograd.DirectSweptCost.apply(spheres, operands)
-        return operators.run_swept_cost(spheres, *operands, with_gradient=False)[0]
+        return operators.run_swept_cost(spheres, *operands, False)[0]
     unit = validate.scalar_operand("weight", 1.0, world.device)
     cost = routes.apply("swept_cost", spheres, *tables[:5], env_index, unit, eta, tau, step)[0]
     return cost * factor

@@ -258,6 +258,14 @@ def _require(
     name: str, value: Any, shape: tuple[int, ...], dtype: torch.dtype, like: Tensor
 ) -> None:
     """Requires exactly what a kernel reads or writes: there is no converting a buffer in place."""
+    if (
+        isinstance(value, Tensor)
+        and value.shape == shape
+        and value.dtype is dtype
+        and value.device == like.device
+        and value.is_contiguous()
+    ):
+        return
     validate.require_tensor(name, value, str(shape))
     if tuple(value.shape) != shape:
         raise ValueError(f"{name} must have shape {shape}, got {validate.shape_of(value)}")
