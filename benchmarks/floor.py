@@ -1,6 +1,6 @@
 """The least that a cost can take in torch: an autograd Function that replays two launches.
 
-The kernel is the library's own, on arguments prepared once; nothing is validated or allocated.
+The kernels are the library's own, on arguments prepared once; nothing is validated or allocated.
 """
 
 from __future__ import annotations
@@ -12,21 +12,13 @@ import warp as wp
 from torch import Tensor
 
 from benchmarks.workloads import ACTIVATION_DISTANCE, Problem
+from warp_collision.kernels.products import sphere_vjp
 from warp_collision.kernels.scene import Scene
 from warp_collision.kernels.sphere_cost import sphere_cost
-from warp_collision.launch import quiet_warp
+from warp_collision.kernels.swept_cost import swept_cost, swept_vjp
+from warp_collision.operators import default_tolerance
+from warp_collision.runtime import quiet_warp
 from warp_collision.tables import completed
-
-
-@wp.kernel(enable_backward=False)
-def scale_gradient(
-    upstream: wp.array3d[wp.float32],  # (batch, horizon, n_spheres)
-    gradient: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres)
-    total: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres)
-):
-    """The vector-Jacobian product of a cost whose entries do not depend on each other."""
-    b, h, s = wp.tid()
-    total[b, h, s] = upstream[b, h, s] * gradient[b, h, s]
 
 
 class Floor:
@@ -37,36 +29,37 @@ class Floor:
 
     def __init__(self, problem: Problem):
         spheres = problem.spheres.detach()
-        device = spheres.device
+        device, shape = spheres.device, spheres.shape[:3]
         self._stream = wp.stream_from_torch() if spheres.is_cuda else None
-        self._cost, self._gradient = spheres.new_empty(spheres.shape[:3]), torch.empty_like(spheres)
-        self._total = torch.empty_like(spheres)
+        self._cost, self._total = spheres.new_empty(shape), torch.empty_like(spheres)
         self.ones = torch.ones_like(self._cost)
-        known = {
+        eta = torch.full((1,), ACTIVATION_DISTANCE, device=device)
+        # All that the kernels take, by the names of their arguments; what is missing is empty.
+        self._known = {
             "spheres": spheres,
             "env_index": problem.env_index,
             "scene": _scene(problem),
             "weight": torch.ones(1, device=device),
-            "activation_distance": torch.full((1,), ACTIVATION_DISTANCE, device=device),
+            "activation_distance": eta,
+            "tolerance": default_tolerance(eta),
             "first": wp.vec3i(0, 0, 0),
             "cost": self._cost,
-            "gradient": self._gradient,
-            "active": None,
+            "gradient": torch.empty_like(spheres),
+            "neighbours": spheres.new_empty((*shape, 2, 3)),
+            "upstream": self.ones,
+            "total": self._total,
         }
-        self._kept = known
-        arguments = [_argument(a.type, known[a.label], device) for a in sphere_cost.adj.args]
-        self._forward = self._record(sphere_cost, arguments)
-        buffers = (self.ones, self._gradient, self._total)
-        arguments = [
-            _argument(a.type, tensor, device)
-            for a, tensor in zip(scale_gradient.adj.args, buffers, strict=True)
-        ]
-        self._backward = self._record(scale_gradient, arguments)
+        swept = problem.workload.swept
+        self._forward = self._record(swept_cost if swept else sphere_cost)
+        self._backward = self._record(swept_vjp if swept else sphere_vjp)
 
-    def _record(self, kernel: Any, arguments: list[Any]) -> Any:
-        dim, device = tuple(self._cost.shape), str(self._cost.device)
+    def _record(self, kernel: Any) -> Any:
+        dim, device = tuple(self._cost.shape), self._cost.device
         with quiet_warp():
-            return wp.launch(kernel, dim, arguments, device=device, record_cmd=True)
+            arguments = [
+                _argument(a.type, self._known.get(a.label), device) for a in kernel.adj.args
+            ]
+            return wp.launch(kernel, dim, arguments, device=str(device), record_cmd=True)
 
     def cost(self, spheres: Tensor) -> Tensor:
         """The cost (b, h, n), differentiable by the spheres, which must be the problem's."""

@@ -6,6 +6,7 @@ disturb little; with several threads or a GPU it is the time on the clock.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -206,12 +207,10 @@ def contenders_of(problem: Problem, seconds: float, names: Sequence[str] = ()) -
 
     def of_rows(function: Callable[..., Tensor], **more: object) -> Cost:
         index = problem.env_index
-
-        def cost(spheres: Tensor) -> Tensor:
-            rows = None if index is None else index[: len(spheres)]
-            return function(spheres, problem.world, env_index=rows, **options, **more)
-
-        return cost
+        known = functools.partial(function, world=problem.world, **options, **more)
+        if index is None:
+            return known
+        return lambda spheres: known(spheres, env_index=index[: len(spheres)])
 
     if workload.swept:
         costs["baseline"] = of_rows(baseline.swept_sphere_cost), 1, True
@@ -224,7 +223,7 @@ def contenders_of(problem: Problem, seconds: float, names: Sequence[str] = ()) -
             costs["short search"] = of_rows(baseline.sphere_cost, limit=limit), 1, False
     if threads > 1:
         costs["all threads"] = (costs["library"][0], threads, True)
-    if workload.family == "tiny":
+    if workload.family in ("tiny", "free"):
         costs["floor"] = Floor(problem).cost, 1, True
 
     found = []

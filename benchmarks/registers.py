@@ -28,6 +28,7 @@ MODULES = (
     "broad_phase",
     "distance_grid",
     "pose_gradient",
+    "products",
     "scene_distance",
     "sphere_cost",
     "swept_cost",

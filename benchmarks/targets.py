@@ -62,6 +62,8 @@ TARGETS = (
     Target("panda-1024, all threads over one", "threads", "panda-1024", 1.8, True),
     Target("panda-swept-1024, all threads over one", "threads", "panda-swept-1024", 1.8, True),
     Target("tiny, time over two replayed launches", "floor", "tiny", 1.5),
+    Target("free, time over two replayed launches", "floor", "free", 1.5),
+    Target("free-swept, time over two replayed launches", "floor", "free-swept", 1.5),
     Target("bytes per resting sphere", "once", "bytes per resting sphere, beyond outputs", 32),
     Target("bytes per moving sphere", "once", "bytes per moving sphere, beyond outputs", 32),
     Target("first call, cold [s]", "once", "first call, cold kernel cache [s]", 3.0, only="cpu"),

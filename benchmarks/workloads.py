@@ -217,6 +217,21 @@ def tiny() -> Callable[[float], Content]:
     return make
 
 
+def free() -> Callable[[float], Content]:
+    """One trajectory of 32 waypoints that comes near none of five meshes."""
+
+    def make(_: float) -> Content:
+        rng = np.random.default_rng(9)
+        placed, edge = scattered(rng, 5)
+        spheres = np.full((1, 32, 60, 4), RADIUS, np.float32)
+        # Straight lines, beside the scene by its own width and more.
+        begin, end = rng.uniform(2.0 * edge, 3.0 * edge, (2, 60, 3))
+        spheres[0, ..., :3] = np.linspace(begin, end, 32)
+        return Content([placed], spheres)
+
+    return make
+
+
 def _all() -> list[Workload]:
     found = [
         Workload(f"near-torus-{t}", "near-torus", int(t), f"around a torus of {t} triangles", m)
@@ -250,6 +265,9 @@ def _all() -> list[Workload]:
         summary = f"{summary}, moving"
         found.append(Workload(f"panda-swept-{n}", "panda-swept", n, summary, panda(n), swept=True))
     found.append(Workload("tiny", "tiny", 0, "1 x 1 x 60 spheres, 10 meshes: latency", tiny()))
+    summary = "1 x 32 x 60 spheres, all far from 5 meshes"
+    found.append(Workload("free", "free", 0, summary, free()))
+    found.append(Workload("free-swept", "free", 0, f"{summary}, moving", free(), swept=True))
     return found
 
 

@@ -12,7 +12,15 @@ from torch.utils import _pytree as pytree
 
 import compare
 import shapes
-from differentiable import assert_same, backward, case_of, jacobian, world_of
+from differentiable import (
+    JIT_WARNING,
+    LEAF_WARNING,
+    assert_same,
+    backward,
+    case_of,
+    jacobian,
+    world_of,
+)
 from warp_collision import (
     CollisionCost,
     Constraint,
@@ -349,3 +357,25 @@ def test_functional_call_by_weight(world: MeshWorld, spheres: Tensor) -> None:
 
     slope = func.grad(loss)(torch.tensor([4.0], device=spheres.device))
     assert_same(slope, module(spheres).sum().reshape(1))
+
+
+@pytest.mark.filterwarnings(JIT_WARNING)
+@pytest.mark.filterwarnings(LEAF_WARNING)
+@pytest.mark.parametrize("reduction", ["sum", "max", "waypoint", "none"])
+def test_compiled(world: MeshWorld, spheres: Tensor, reduction: Any) -> None:
+    """A module in one graph, with its constraint as a tree among other results."""
+    module = CollisionCost(world, reduction=reduction)
+
+    def step(x: Tensor) -> dict[str, Any]:
+        return {"cost": module(x), "more": [module.constraint(x, 0.01)]}
+
+    def gradient(function: Any) -> tuple[dict[str, Any], Tensor]:
+        leaf = spheres.clone().requires_grad_(True)
+        found = function(leaf)
+        loss = found["cost"].sum() + found["more"][0].value.clamp(max=1.0).sum()
+        return found, torch.autograd.grad(loss, leaf)[0]
+
+    expected = gradient(step)
+    found = gradient(torch.compile(step, fullgraph=True, backend="aot_eager"))
+    assert type(found[0]["more"][0]) is Constraint
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)

@@ -16,9 +16,9 @@ PACKAGE = "warp_collision"
 # the layers below. The package itself stands where its name is: it imports what it offers.
 LAYERS = (
     ("kernels",),
-    ("lifetime", "validate", "poses", "refusals", "topology"),
+    ("lifetime", "runtime", "validate", "poses", "refusals", "topology"),
     ("geometry", "io_scene"),
-    ("launch",),
+    ("commands", "launch"),
     ("distance_grid", "obstacle", "broad_phase", "tables"),
     ("operators", "pose_operators"),
     ("autograd", "in_graph", "routes", "straight_through"),

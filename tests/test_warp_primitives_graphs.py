@@ -153,3 +153,54 @@ def test_forward_mode_raises(call: Call) -> None:
         dual = torch.autograd.forward_ad.make_dual(call.spheres, call.spheres)
         with pytest.raises(NotImplementedError, match="must implement the jvp function"):
             call(query_spheres=dual)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_export_raises(strict: bool, call: Call) -> None:
+    """An exported program has no buffers of the caller."""
+
+    class Model(torch.nn.Module):
+        def forward(self, spheres: Tensor) -> Tensor:
+            return call(query_spheres=spheres)
+
+    with pytest.raises(Exception, match="write buffers of the caller"):
+        torch.export.export(Model(), (call.spheres,), strict=strict)
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+@pytest.mark.parametrize("return_loss", [False, True])
+def test_checkpointing(return_loss: bool, use_reentrant: bool, call: Call) -> None:
+    """The buffers are written again before backward reads them."""
+
+    def loss(spheres: Tensor) -> Tensor:
+        cost = call(query_spheres=spheres, return_loss=return_loss)
+        return (cost * (2.0 if return_loss else 1.0)).sum()
+
+    def checkpointed(spheres: Tensor) -> Tensor:
+        return torch.utils.checkpoint.checkpoint(loss, spheres, use_reentrant=use_reentrant)
+
+    expected = value_and_gradient(loss, call.spheres)
+    assert_same(value_and_gradient(checkpointed, call.spheres), expected)
+    assert (expected[1] != 0.0).any()
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_modes_without_gradients(mode: Callable[[], Any], call: Call) -> None:
+    """The buffers are the same as with gradients."""
+    expected = call().detach().clone()
+    buffers = [buffer.clone() for buffer in call.buffers]
+    for buffer in call.buffers:
+        buffer.fill_(7)
+    with mode():
+        cost = call()
+    assert not cost.requires_grad
+    assert torch.equal(cost, expected)
+    assert all(map(torch.equal, call.buffers, buffers))
+
+
+def test_autocast_computes_in_float32(call: Call) -> None:
+    expected = value_and_gradient(lambda s: call(query_spheres=s).sum(), call.spheres)
+    with torch.autocast(call.spheres.device.type, dtype=torch.bfloat16):
+        found = value_and_gradient(lambda s: call(query_spheres=s).sum(), call.spheres)
+    assert found[0].dtype == torch.float32
+    assert_same(found, expected)

@@ -17,6 +17,7 @@ from torch.nn.functional import pad
 from warp_collision import operators, pose_operators
 from warp_collision.launch import SceneTables
 from warp_collision.refusals import NO_SECOND, FirstOrderOnly, Refused
+from warp_collision.runtime import refuse_unrecorded
 
 _NO_PARAMETERS = (
     "activation_distance, tolerance and dt must not require a gradient, none is defined; detach "
@@ -26,6 +27,7 @@ _NO_FORWARD = (
     "forward mode is defined for spheres and points only; use reverse mode for poses, and detach "
     "activation_distance, tolerance and dt"
 )
+_NO_GRAPH_OF_BACKWARD = "create_graph must be False"
 
 
 def _first_order(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -191,78 +193,59 @@ def _refuse(ctx: Any, other: Tensor, grads: list[Tensor | None], inputs: Sequenc
 
 # -- direct launches ------------------------------------------------------------------------------
 #
-# The gradient that backward needs is an output too, though nobody sees it: saved as an output it
-# knows the Function that it came from, so differentiating what backward made of it comes back here
-# as a gradient by a second output, and raises.
+# What has no derivative comes in one tuple, for torch looks at every tensor among the arguments.
 
 
 class DirectSphereCost(torch.autograd.Function):
-    """The resting cost in plain eager code; the first output."""
+    """The resting cost in plain eager code: of spheres, and the tuple of what the kernel reads."""
 
     @staticmethod
-    def forward(  # noqa: D102
-        ctx: Any,
-        spheres: Tensor,
-        tables: SceneTables,
-        weight: Tensor,
-        activation_distance: Tensor,
-        env_index: Tensor | None,
-    ) -> tuple[Tensor, ...]:
-        cost, gradient = operators.run_sphere_cost(
-            spheres, tables, weight, activation_distance, env_index, True
-        )
-        assert gradient is not None
-        ctx.set_materialize_grads(False)
+    def forward(ctx: Any, spheres: Tensor, operands: tuple[Any, ...]) -> Tensor:  # noqa: D102
+        cost, gradient = operators.run_sphere_cost(spheres, *operands, with_gradient=True)
+        ctx.spheres = spheres
         ctx.save_for_backward(gradient)
-        return cost, gradient
+        return cost
 
     @staticmethod
-    def backward(ctx: Any, upstream: Tensor | None, second: Tensor | None) -> tuple[Any, ...]:  # noqa: D102
-        _refuse_second(second)
-        if upstream is None:
-            return (None,) * 5
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:  # noqa: D102
         (gradient,) = ctx.saved_tensors
-        return _pointwise_vjp(upstream, gradient), None, None, None, None
+        if torch.is_grad_enabled():
+            return _pointwise_vjp(upstream, *_recorded(ctx, gradient)), None
+        return operators.run_pointwise_vjp(upstream, gradient), None
 
 
 class DirectSweptCost(torch.autograd.Function):
-    """The swept cost in plain eager code; the first output."""
+    """The swept cost in plain eager code: of spheres, and the tuple of what the kernel reads."""
 
     @staticmethod
-    def forward(  # noqa: D102
-        ctx: Any,
-        spheres: Tensor,
-        tables: SceneTables,
-        weight: Tensor,
-        activation_distance: Tensor,
-        tolerance: Tensor,
-        dt: Tensor | None,
-        env_index: Tensor | None,
-    ) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, spheres: Tensor, operands: tuple[Any, ...]) -> Tensor:  # noqa: D102
         cost, gradient, neighbours = operators.run_swept_cost(
-            spheres, tables, weight, activation_distance, tolerance, dt, env_index, True
+            spheres, *operands, with_gradient=True
         )
-        assert gradient is not None
-        assert neighbours is not None
-        ctx.set_materialize_grads(False)
+        ctx.spheres = spheres
         ctx.save_for_backward(gradient, neighbours)
-        return cost, gradient, neighbours
+        return cost
 
     @staticmethod
-    def backward(ctx: Any, upstream: Tensor | None, *second: Tensor | None) -> tuple[Any, ...]:  # noqa: D102
-        _refuse_second(*second)
-        if upstream is None:
-            return (None,) * 7
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:  # noqa: D102
         gradient, neighbours = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph: the kernel would leave no trace in the graph
-            total = _swept_vjp(upstream, gradient, neighbours)
-        else:
-            total = operators.run_swept_vjp(upstream.contiguous(), gradient, neighbours)
-        return total, *(None,) * 6
+        if torch.is_grad_enabled():
+            return _swept_vjp(upstream, *_recorded(ctx, gradient, neighbours)), None
+        return operators.run_swept_vjp(upstream, gradient, neighbours), None
+
+
+def _recorded(ctx: Any, *gradients: Tensor) -> list[Tensor]:
+    """Gradients for a product that is recorded: linear in what comes in, and refused in spheres."""
+    refuse_unrecorded(ctx.spheres.device, _NO_GRAPH_OF_BACKWARD)
+    return [FirstOrderOnly.apply(gradient, ctx.spheres) for gradient in gradients]
 
 
 class DirectSceneDistance(torch.autograd.Function):
-    """The signed distance in plain eager code."""
+    """The signed distance in plain eager code.
+
+    Its gradient is an output too: saved as one it knows the Function that it came from, so whoever
+    differentiates what backward made of it comes back here with a gradient by the second output.
+    """
 
     @staticmethod
     def forward(  # noqa: D102
@@ -278,13 +261,12 @@ class DirectSceneDistance(torch.autograd.Function):
     def backward(  # noqa: D102
         ctx: Any, upstream: Tensor | None, second: Tensor | None, _: None
     ) -> tuple[Any, ...]:
-        _refuse_second(second)
+        if second is not None:
+            raise RuntimeError(NO_SECOND)
         if upstream is None:
             return None, None, None
         (gradient,) = ctx.saved_tensors
-        return _pointwise_vjp(upstream, gradient), None, None
-
-
-def _refuse_second(*gradients: Tensor | None) -> None:
-    if any(gradient is not None for gradient in gradients):
-        raise RuntimeError(NO_SECOND)
+        if torch.is_grad_enabled():
+            refuse_unrecorded(gradient.device, _NO_GRAPH_OF_BACKWARD)
+            return _pointwise_vjp(upstream, gradient), None, None
+        return operators.run_pointwise_vjp(upstream, gradient), None, None

@@ -9,8 +9,9 @@ import warp as wp
 from torch import Tensor
 
 from warp_collision.kernels.broad_phase import world_boxes
-from warp_collision.launch import SceneTables, launch, quiet_warp, warp_stream
+from warp_collision.launch import SceneTables, launch, warp_stream
 from warp_collision.lifetime import retire
+from warp_collision.runtime import is_capturing, quiet_warp, settle
 
 # With fewer meshes than this in each env, looking at the box of every one is cheaper than a tree.
 MIN_MESHES = 12
@@ -28,30 +29,37 @@ class BroadPhase:
         self._tree: wp.Bvh | None = None
         self._boxes: tuple[Tensor, Tensor] | None = None
         self._versions: tuple[int, ...] = ()
+        self._written: torch.cuda.Event | None = None  # the latest refit
+        self._is_captured = False  # a graph refits this tree
         self.tree = no_tree(device).clone()
+        # Whoever has the tensor has the trees: this one, and those that a graph may still refit.
+        self._kept: list[wp.Bvh] = []
+        self.tree.untyped_storage().kept = self._kept  # pyright: ignore[reportAttributeAccessIssue]
 
     def forget(self) -> None:
         """The meshes have changed: the next query builds a new tree."""
         if self._tree is None:
             return
         self.tree.copy_(no_tree(self._device))
-        dropped = [self._tree, self._boxes]
+        dropped = [self._boxes] if self._is_captured else [self._kept.pop(), self._boxes]
         self._tree = self._boxes = None
+        self._is_captured = False
         retire(dropped, self._device)
 
-    def fresh(self, tables: SceneTables, most_meshes: int) -> Tensor:
-        """A tree that fits the poses as they are now, or an empty one if none is worth it."""
-        if most_meshes < MIN_MESHES:
-            return no_tree(self._device)
+    def make_fresh(self, tables: SceneTables) -> bool:
+        """Makes the tree fit the poses as they are now; whether there is one."""
         if self._tree is None:
-            if self._device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-                return no_tree(
-                    self._device
-                )  # building waits for the device; every mesh is looked at instead
+            if is_capturing(self._device):
+                return False  # building waits for the device; every mesh is looked at instead
             self._build(tables)
-        elif self._versions != _versions(tables):
+        elif is_capturing(self._device) or self._versions != _versions(tables):
+            # A graph fits it anew in each replay: poses may have been written since.
             self.refit(tables)
-        return self.tree
+        elif self._written is not None:
+            # Whoever wrote the poses is known to the caller, but not on which stream the tree was
+            # fit to them.
+            torch.cuda.current_stream(self._device).wait_event(self._written)
+        return True
 
     def refit(self, tables: SceneTables) -> None:
         """Fits the tree to the poses, on the device."""
@@ -60,6 +68,11 @@ class BroadPhase:
         self._compute_boxes(tables)
         with quiet_warp(), warp_stream(self._device):
             self._tree.refit()
+        if is_capturing(self._device):
+            self._is_captured = True
+        elif self._device.type == "cuda":
+            self._written = torch.cuda.Event()
+            self._written.record(torch.cuda.current_stream(self._device))
 
     def _build(self, tables: SceneTables) -> None:
         n_envs, slots = tables.mesh_ids.shape
@@ -71,20 +84,25 @@ class BroadPhase:
         with quiet_warp(), warp_stream(self._device):
             lower, upper = (wp.from_torch(b.view(-1, 3), dtype=wp.vec3) for b in self._boxes)
             self._tree = wp.Bvh(lower, upper, groups=wp.from_torch(groups))
+        self._kept.append(self._tree)
         self.tree.copy_(torch.tensor([int(self._tree.id), 1]))
+        settle(self._device)
 
     def _compute_boxes(self, tables: SceneTables) -> None:
         assert self._boxes is not None
-        self._versions = _versions(tables)
+        # In a graph nothing has run yet.
+        self._versions = () if is_capturing(self._device) else _versions(tables)
         launch(world_boxes, tables.mesh_ids.shape, tables, *self._boxes, device=self._device)
 
 
 @functools.cache
 def _empty_tree(device: torch.device) -> tuple[wp.Bvh, Tensor]:
-    with quiet_warp():
+    with quiet_warp(), warp_stream(device):
         lower = wp.full(1, 1e15, dtype=wp.vec3, device=str(device))
         tree = wp.Bvh(lower, wp.full(1, -1e15, dtype=wp.vec3, device=str(device)))
-    return tree, torch.tensor([int(tree.id), 0], device=device)
+    place = torch.tensor([int(tree.id), 0], device=device)
+    settle(device)
+    return tree, place
 
 
 def no_tree(device: torch.device) -> Tensor:

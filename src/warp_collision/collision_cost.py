@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from warp_collision import validate
 from warp_collision.costs import Scalar, clearance, sphere_cost, swept_sphere_cost
+from warp_collision.runtime import refuse_unrecorded
 from warp_collision.world import MeshWorld
 
 Reduction = Literal["sum", "max", "waypoint", "none"]
@@ -129,7 +130,9 @@ class CollisionCost(nn.Module):
         self.world = world
         self.swept, self.speed_metric, self.reduction = bool(swept), bool(speed_metric), reduction
         if isinstance(weight, nn.Parameter):
-            validate.scalar_operand("weight", weight, self.world.device, any_sign=True)
+            validate.scalar_operand(
+                "weight", weight, self.world.device, any_sign=True, differentiable=True
+            )
             self.weight = weight
         else:
             self._number("weight", weight, any_sign=True)
@@ -196,6 +199,8 @@ class CollisionCost(nn.Module):
             activation_distance=self.activation_distance,
             **options,
         )
+        if self.reduction != "none":
+            refuse_unrecorded(cost.device, 'reduction must be "none"')
         if self.reduction == "sum":
             return cost.sum((1, 2))
         if self.reduction == "waypoint":

@@ -11,6 +11,7 @@ from torch import Tensor
 from warp_collision import autograd, operators, routes, validate
 from warp_collision.launch import SceneTables
 from warp_collision.poses import invert_pose, to_rows
+from warp_collision.runtime import refuse_unrecorded
 from warp_collision.tables import check_values
 from warp_collision.world import MeshWorld
 
@@ -97,13 +98,18 @@ def sphere_cost(
     """
     spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
     tables = _tables(world, poses)
-    env_index = validate.env_operand(env_index, spheres.shape[0], world.n_envs, world.device)
-    eta = _constant("activation_distance", activation_distance, world.device)
-    factor = validate.scalar_operand("weight", weight, world.device, any_sign=True)
-    if routes.is_plain(spheres, factor, eta, env_index) and not _tracked(factor, tables):
-        if torch.is_grad_enabled() and spheres.requires_grad:
-            return autograd.DirectSphereCost.apply(spheres, tables, factor, eta, env_index)[0]
-        return operators.run_sphere_cost(spheres, tables, factor, eta, env_index, False)[0]
+    if env_index is not None:
+        env_index = validate.env_operand(env_index, spheres.shape[0], world.n_envs, world.device)
+    eta = validate.scalar_operand("activation_distance", activation_distance, world.device)
+    factor = validate.scalar_operand(
+        "weight", weight, world.device, any_sign=True, differentiable=True
+    )
+    if _is_direct(tables, factor, spheres, eta, env_index):
+        tables = world.complete(tables)
+        operands = tables, factor, eta, env_index
+        if spheres.requires_grad and torch.is_grad_enabled():
+            return autograd.DirectSphereCost.apply(spheres, operands)
+        return operators.run_sphere_cost(spheres, *operands, False)[0]
     unit = validate.scalar_operand("weight", 1.0, world.device)
     cost = routes.apply("sphere_cost", spheres, *tables[:5], env_index, unit, eta)[0]
     return cost * factor
@@ -163,26 +169,27 @@ def swept_sphere_cost(
     """
     spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
     tables = _tables(world, poses)
-    env_index = validate.env_operand(env_index, spheres.shape[0], world.n_envs, world.device)
-    eta = _constant("activation_distance", activation_distance, world.device)
+    if env_index is not None:
+        env_index = validate.env_operand(env_index, spheres.shape[0], world.n_envs, world.device)
+    eta = validate.scalar_operand("activation_distance", activation_distance, world.device)
     if tolerance is None:
-        tau = operators.default_tolerance(eta)
+        tau = _default_tolerance(activation_distance, eta)
     else:
-        tau = _constant("tolerance", tolerance, world.device, positive=True)
-    factor = validate.scalar_operand("weight", weight, world.device, any_sign=True)
+        tau = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
+    factor = validate.scalar_operand(
+        "weight", weight, world.device, any_sign=True, differentiable=True
+    )
     step = None
     if speed_metric:
         if dt is None:
             raise ValueError("dt must be given for the speed metric, got None")
-        step = _constant("dt", dt, world.device, positive=True)
-    if routes.is_plain(spheres, factor, eta, tau, env_index) and not _tracked(factor, tables):
-        if torch.is_grad_enabled() and spheres.requires_grad:
-            return autograd.DirectSweptCost.apply(
-                spheres, tables, factor, eta, tau, step, env_index
-            )[0]
-        return operators.run_swept_cost(spheres, tables, factor, eta, tau, step, env_index, False)[
-            0
-        ]
+        step = validate.scalar_operand("dt", dt, world.device, positive=True)
+    if _is_direct(tables, factor, spheres, eta, tau, env_index):
+        tables = world.complete(tables)
+        operands = tables, factor, eta, tau, step, env_index
+        if spheres.requires_grad and torch.is_grad_enabled():
+            return autograd.DirectSweptCost.apply(spheres, operands)
+        return operators.run_swept_cost(spheres, *operands, False)[0]
     unit = validate.scalar_operand("weight", 1.0, world.device)
     cost = routes.apply("swept_cost", spheres, *tables[:5], env_index, unit, eta, tau, step)[0]
     return cost * factor
@@ -226,8 +233,9 @@ def signed_distance(
     batch = points.shape[0]
     env_index = validate.env_operand(env_index, batch, world.n_envs, world.device)
     flat = points.reshape(batch, math.prod(points.shape[1:-1]), 3)
-    if routes.is_plain(flat, env_index) and not _tracked(None, tables):
-        if torch.is_grad_enabled() and flat.requires_grad:
+    if _is_direct(tables, None, flat, env_index):
+        tables = world.complete(tables)
+        if flat.requires_grad and torch.is_grad_enabled():
             found = autograd.DirectSceneDistance.apply(flat, tables, env_index)
         else:
             found = operators.run_scene_distance(flat, tables, env_index)
@@ -315,29 +323,34 @@ def in_collision(
         return ~(clearance(spheres, world, env_index=env_index).clearance >= 0.0)
 
 
-def _constant(name: str, value: Scalar, device: torch.device, positive: bool = False) -> Tensor:
-    """An operand without a derivative."""
-    if isinstance(value, Tensor) and value.requires_grad:
-        raise ValueError(f"{name} must not require a gradient, none is defined; detach it")
-    return validate.scalar_operand(name, value, device, positive=positive)
+def _default_tolerance(activation_distance: Scalar, eta: Tensor) -> Tensor:
+    """The tolerance of a sweep that nobody chose."""
+    if isinstance(activation_distance, Tensor) or torch.compiler.is_compiling():
+        return operators.default_tolerance(eta)
+    name = "tolerance by activation_distance"
+    tolerance = validate.known_scalar(name, activation_distance, eta.device)
+    if tolerance is None:
+        with torch.inference_mode(False):
+            tolerance = operators.default_tolerance(eta)
+        validate.keep_scalar(name, activation_distance, tolerance)
+    return tolerance
 
 
-def _tracked(factor: Tensor | None, tables: SceneTables) -> bool:
-    """Whether a gradient reaches the weight or the poses."""
-    return torch.is_grad_enabled() and (
-        tables.mesh_from_world.requires_grad or (factor is not None and factor.requires_grad)
-    )
+def _is_direct(tables: SceneTables, factor: Tensor | None, *operands: Tensor | None) -> bool:
+    """Whether a direct launch may serve a call, with gradients by spheres or points alone."""
+    if not routes.is_plain(factor, *operands):
+        return False
+    tracked = tables.mesh_from_world.requires_grad or (factor is not None and factor.requires_grad)
+    return not (tracked and torch.is_grad_enabled())
 
 
 def _tables(world: MeshWorld, poses: Tensor | None) -> SceneTables:
     """The tables of a world, with other poses where they are given."""
     tables = world.tables()
     if poses is not None:
-        rows = _rows(world, poses)
-    else:
-        rows = world.differentiable_rows()
-    if rows is not None:
-        tables = tables._replace(mesh_from_world=rows)
+        tables = tables._replace(mesh_from_world=_rows(world, poses))
+    elif world.tracks_poses:
+        tables = tables._replace(mesh_from_world=world.differentiable_rows())
     if validate.is_checking():
         name = "mesh_from_world" if poses is None else "poses"
         check_values(tables, poses=name, ids="mesh_ids", counts="n_meshes")
@@ -351,6 +364,7 @@ def _rows(world: MeshWorld, poses: Tensor) -> Tensor:
     validate.require_device("poses", poses, world.device)
     if not poses.dtype.is_floating_point:
         raise TypeError(f"poses must be floating point, got {poses.dtype}")
+    refuse_unrecorded(world.device, "poses must be those of the world")
     count = len(world.names(0))
     if world.n_envs == 1 and poses.shape == (count, 7):
         rest = world.mesh_from_world[:, count:]

@@ -21,18 +21,20 @@ _retired: list[tuple[int, Any]] = []
 
 def begin_reading() -> int:
     """Starts a launch: nothing retired from now on is freed before `end_reading` of its token."""
-    with _lock:
-        token = next(_clock)
-        _readers.add(token)
-        return token
+    # Without the lock, for every launch comes here. What is retired between these two lines has
+    # left the tables before, and this launch reads them after.
+    token = next(_clock)
+    _readers.add(token)
+    return token
 
 
 def end_reading(token: int) -> None:
     """Ends a launch, and frees what only it could still read."""
-    with _lock:
-        _readers.discard(token)
-        freed = _take_unread() if _retired else None
-    del freed
+    _readers.discard(token)
+    if _retired:
+        with _lock:
+            freed = _take_unread()
+        del freed
 
 
 def retire(objects: list[Any], device: torch.device) -> None:
@@ -54,7 +56,7 @@ def retire(objects: list[Any], device: torch.device) -> None:
 
 def _take_unread() -> list[Any]:
     """Removes from the retired what no launch in progress can read; freed outside the lock."""
-    oldest = min(_readers, default=None)
+    oldest = min(_readers.copy(), default=None)  # others come and go meanwhile
     unread = [entry for entry in _retired if oldest is None or entry[0] < oldest]
     if unread:
         _retired[:] = [entry for entry in _retired if not (oldest is None or entry[0] < oldest)]

@@ -15,6 +15,7 @@ from warp_collision import launch
 from warp_collision.distance_grid import GRID_CELLS, lay_grid
 from warp_collision.geometry import Geometry, MeshLike
 from warp_collision.kernels.mesh_record import CONVEX, EXACT_WINDING, WINDING, MeshRecord
+from warp_collision.runtime import quiet_warp, settle
 
 PoseLike = Any  # 7 numbers: a sequence, a NumPy array or a tensor
 MeshAndPose = Any  # a mesh, or a pair of mesh and pose
@@ -40,7 +41,7 @@ class MeshObstacle:
         """
         target = str(device)
         self.report = geometry.report
-        with launch.quiet_warp():
+        with quiet_warp(), launch.warp_stream(device):
             self.mesh = wp.Mesh(
                 wp.array(geometry.vertices, dtype=wp.vec3, device=target),
                 wp.array(geometry.faces.ravel(), dtype=wp.int32, device=target),
@@ -64,6 +65,7 @@ class MeshObstacle:
         """Computes the distance grid; queries are right without it, and faster with it."""
         if self._grid is not None:
             self._grid.fill(self.record)
+            settle(self.record.device)
 
     @property
     def mesh_id(self) -> int:

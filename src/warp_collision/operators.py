@@ -12,25 +12,47 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from warp_collision import validate
+from warp_collision.kernels import products as product_kernels
 from warp_collision.kernels import scene_distance as distance_kernels
 from warp_collision.kernels import sphere_cost as sphere_kernels
 from warp_collision.kernels import swept_cost as swept_kernels
 from warp_collision.launch import SceneTables, launch
 from warp_collision.refusals import refuse_tangents
+from warp_collision.runtime import CPU, is_recording, refuse_unrecorded
 from warp_collision.tables import completed
 
 # The default tolerance of a sweep: this share of the activation distance, at least the minimum [m].
 _TOLERANCE_SHARE = 0.05
 _MIN_TOLERANCE = 1.0e-4
 
+# Of so few numbers a launch takes less time than two calls of torch that nobody made just before.
+_FEW = 4_096
+
+_PLAIN_ONLY = (
+    "costs and distances must be called in plain eager code, with gradients by spheres and points "
+    "alone"
+)
+
 
 def default_tolerance(activation_distance: Tensor) -> Tensor:
     """Tolerance (1,) of a sweep, well below the activation distance (1,)."""
-    return (_TOLERANCE_SHARE * activation_distance).clamp(min=_MIN_TOLERANCE)
+    if torch.compiler.is_compiling() or not _is_recorded(activation_distance):
+        return (_TOLERANCE_SHARE * activation_distance).clamp(min=_MIN_TOLERANCE)
+    tolerance = torch.empty_like(activation_distance)
+    device = activation_distance.device
+    share, least = (
+        validate.scalar_operand("share", number, device)
+        for number in (_TOLERANCE_SHARE, _MIN_TOLERANCE)
+    )
+    operands = (activation_distance, share, least, tolerance)
+    launch(product_kernels.share_of, (1,), *operands, device=device)
+    return tolerance
 
 
-def _items(spheres: Tensor) -> int:
-    return spheres.shape[:-1].numel()
+def _is_recorded(tensor: Tensor) -> bool:
+    """Whether only launches are seen, so that what torch computes would not be computed again."""
+    return tensor.device == CPU and is_recording()
 
 
 def run_sphere_cost(
@@ -46,18 +68,25 @@ def run_sphere_cost(
     active: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Cost (b, h, n) and its gradient (b, h, n, 4), into the caller's buffers where given."""
-    shape = spheres.shape[:-1]
+    shape, device = spheres.shape, spheres.device
+    rows = shape[:-1]
     if cost is None:
-        cost = spheres.new_empty(shape)
+        cost = torch.empty(rows, dtype=torch.float32, device=device)
     if with_gradient and gradient is None:
-        gradient = torch.empty_like(spheres)
-    tables = completed(tables)
+        gradient = torch.empty(shape, dtype=torch.float32, device=device)
     launch(
         sphere_kernels.sphere_cost,
-        shape,
-        *(spheres, env_index, tables, weight, activation_distance, cost, gradient, active),
-        device=spheres.device,
-        items=_items(spheres),
+        rows,
+        spheres,
+        env_index,
+        completed(tables),
+        weight,
+        activation_distance,
+        cost,
+        gradient,
+        active,
+        device=device,
+        items=rows.numel(),
     )
     return cost, gradient
 
@@ -77,23 +106,39 @@ def run_swept_cost(
     active: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Swept cost (b, h, n), its gradient (b, h, n, 4), and that to neighbours (b, h, n, 2, 3)."""
-    shape = spheres.shape[:-1]
+    shape, device = spheres.shape, spheres.device
+    rows = shape[:-1]
     neighbours = None
     if cost is None:
-        cost = spheres.new_empty(shape)
+        cost = torch.empty(rows, dtype=torch.float32, device=device)
     if with_gradient:
-        gradient = torch.empty_like(spheres) if gradient is None else gradient
-        neighbours = spheres.new_empty((*shape, 2, 3))
-    tables = completed(tables)
+        if gradient is None:
+            gradient = torch.empty(shape, dtype=torch.float32, device=device)
+        neighbours = torch.empty((*rows, 2, 3), dtype=torch.float32, device=device)
     launch(
         swept_kernels.swept_cost,
-        shape,
-        *(spheres, env_index, tables, weight, activation_distance, tolerance, dt),
+        rows,
+        *(spheres, env_index, completed(tables), weight, activation_distance, tolerance, dt),
         *(cost, gradient, neighbours, active),
-        device=spheres.device,
-        items=8 * _items(spheres),
+        device=device,
+        items=8 * rows.numel(),
     )
     return cost, gradient, neighbours
+
+
+def run_pointwise_vjp(upstream: Tensor | None, gradient: Tensor) -> Tensor:
+    """Vector-Jacobian product of values that each depend on their own sphere or point alone.
+
+    Upstream None stands for ones; the result never shares memory with the gradient.
+    """
+    quick = gradient.numel() <= _FEW and upstream is not None and upstream.is_contiguous()
+    if not quick and not _is_recorded(gradient):
+        return gradient.clone() if upstream is None else upstream.unsqueeze(-1) * gradient
+    kernel = product_kernels.sphere_vjp if gradient.ndim == 4 else product_kernels.point_vjp
+    shape, device = gradient.shape, gradient.device
+    total = torch.empty(shape, dtype=torch.float32, device=device)
+    launch(kernel, shape[:-1], _contiguous(upstream), gradient, total, device=device)
+    return total
 
 
 def run_swept_vjp(
@@ -102,6 +147,7 @@ def run_swept_vjp(
     """Vector-Jacobian product (b, h, n, 4) of the swept cost; upstream None stands for ones."""
     if total is None:
         total = torch.empty_like(gradient)
+    upstream = _contiguous(upstream)
     launch(
         swept_kernels.swept_vjp,
         gradient.shape[:-1],
@@ -109,6 +155,13 @@ def run_swept_vjp(
         device=gradient.device,
     )
     return total
+
+
+def _contiguous(upstream: Tensor | None) -> Tensor | None:
+    if upstream is None or upstream.is_contiguous():
+        return upstream
+    refuse_unrecorded(upstream.device, "the incoming gradient must be contiguous")
+    return upstream.contiguous()
 
 
 def run_scene_distance(
@@ -119,13 +172,12 @@ def run_scene_distance(
     distance = points.new_empty(shape)
     gradient = torch.empty_like(points)
     slot = points.new_empty(shape, dtype=torch.int32)
-    tables = completed(tables)
     launch(
         distance_kernels.scene_distance,
         shape,
-        *(points, env_index, tables, distance, gradient, slot),
+        *(points, env_index, completed(tables), distance, gradient, slot),
         device=points.device,
-        items=_items(points),
+        items=shape.numel(),
     )
     return distance, gradient, slot
 
@@ -147,6 +199,7 @@ def sphere_cost(
 ) -> tuple[Tensor, Tensor]:
     """Cost and gradient of resting spheres."""
     refuse_tangents()
+    refuse_unrecorded(spheres.device, _PLAIN_ONLY)
     tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records)
     cost, gradient = run_sphere_cost(
         spheres.contiguous(), tables, weight, activation_distance, env_index, True
@@ -171,6 +224,7 @@ def swept_cost(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Cost of moving spheres, gradient, and gradient to the neighbouring waypoints."""
     refuse_tangents()
+    refuse_unrecorded(spheres.device, _PLAIN_ONLY)
     tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records)
     cost, gradient, neighbours = run_swept_cost(
         spheres.contiguous(),
@@ -199,6 +253,7 @@ def scene_distance(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Signed distance, gradient and slot of the nearest mesh."""
     refuse_tangents()
+    refuse_unrecorded(points.device, _PLAIN_ONLY)
     tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records)
     return run_scene_distance(points.contiguous(), tables, env_index)
 

@@ -36,7 +36,7 @@ class PlacedMeshes(WorldTables):
         super().__init__(n_envs, max_meshes, device)
         self._slots: list[list[Slot]] = [[] for _ in range(n_envs)]
         self._keep_alive(self._slots)
-        self._tracks_poses = False
+        self.tracks_poses = False  # whether a pose has required a gradient
 
     def names(self, env: int = 0) -> list[str]:
         """Names of the meshes of an env, in slot order: index i is what queries report as i."""
@@ -93,6 +93,7 @@ class PlacedMeshes(WorldTables):
             env: which env.
         """
         index = self._index(name, env)
+        self.refuse_recording()
         if isinstance(on, Tensor):
             if on.numel() != 1:
                 raise ValueError(f"on must have one element, got {validate.shape_of(on)}")
@@ -117,6 +118,7 @@ class PlacedMeshes(WorldTables):
         if mask.dtype.is_floating_point or mask.dtype.is_complex:
             raise TypeError(f"mask must be bool or integers, got {mask.dtype}")
         validate.require_device("mask", mask, self.device)
+        self.refuse_recording()
         self.enabled[env, begin : begin + count].copy_(mask != 0)
 
     # -- inside ---------------------------------------------------------------------------------
@@ -125,11 +127,11 @@ class PlacedMeshes(WorldTables):
         """Ties meshes to the memory of the ids: whoever still has the tensor has the meshes."""
         self.mesh_ids.untyped_storage().holder = holder  # pyright: ignore[reportAttributeAccessIssue]
 
-    def differentiable_rows(self) -> Tensor | None:
-        """mesh_from_world as a function of the poses that require a gradient; None without any."""
-        if not self._tracks_poses or not torch.is_grad_enabled():
-            return None
+    def differentiable_rows(self) -> Tensor:
+        """mesh_from_world as a function of the poses that require a gradient."""
         rows = self.mesh_from_world
+        if not torch.is_grad_enabled():
+            return rows
         for env, slots in enumerate(self._slots):
             for index, slot in enumerate(slots):
                 if slot.pose is not None:
@@ -144,7 +146,7 @@ class PlacedMeshes(WorldTables):
         for index, pose in zip(indices, poses, strict=True):
             tracked = isinstance(pose, Tensor) and pose.requires_grad and torch.is_grad_enabled()
             self._slots[env][index].pose = pose if tracked else None
-            self._tracks_poses |= tracked
+            self.tracks_poses |= tracked
 
     def _env(self, env: int) -> list[Slot]:
         if not isinstance(env, int) or isinstance(env, bool):

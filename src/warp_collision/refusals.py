@@ -94,6 +94,8 @@ def outside_graphs(reason: str) -> Callable[[Function], Function]:
             nonlocal disabled
             if torch.compiler.is_compiling():
                 torch._dynamo.graph_break(msg=reason)
+                if torch.compiler.is_exporting():  # which need not go through the compiler
+                    raise RuntimeError(reason)
             if disabled is None:
                 if "torch._dynamo" not in sys.modules:
                     return function(*args)

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
+from torch.compiler import is_compiling
 from torch.nn import Parameter
 
 from warp_collision.autograd import Operator
@@ -17,14 +19,14 @@ from warp_collision.autograd import Operator
 
 def is_plain(*tensors: Tensor | None) -> bool:
     """Whether a call is ordinary eager code, so that a direct launch may serve it."""
-    if torch.compiler.is_compiling():
+    if is_compiling():
         return False
     for tensor in tensors:
         if tensor is not None and type(tensor) is not Tensor and type(tensor) is not Parameter:
             return False
     return (
-        torch._C._functorch.peek_interpreter_stack() is None  # pyright: ignore[reportAttributeAccessIssue]
-        and torch.autograd.forward_ad._current_level < 0
+        not torch._C._are_functorch_transforms_active()
+        and forward_ad._current_level < 0
         and torch._C._len_torch_dispatch_stack() == 0
     )
 
@@ -39,7 +41,7 @@ def apply(name: str, *operands: Any) -> tuple[Tensor, ...]:
     Returns:
         The outputs of the operator; differentiating any but the first raises.
     """
-    if torch.compiler.is_compiling():
+    if is_compiling():
         # Imported by the compiler when it gets here: this loads the compiler, for seconds.
         from warp_collision.in_graph import apply_in_graph
 

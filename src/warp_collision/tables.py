@@ -14,6 +14,7 @@ from warp_collision.broad_phase import MIN_MESHES, BroadPhase, no_tree
 from warp_collision.launch import SceneTables
 from warp_collision.obstacle import MeshObstacle
 from warp_collision.poses import invert_pose, to_rows
+from warp_collision.runtime import is_capturing, refuse_unrecorded
 
 # Worlds by the address of their id table, so that the drop-in Functions find what a world knows of
 # its meshes when they are handed its tensors.
@@ -40,6 +41,8 @@ class WorldTables:
         self._broad_phase = BroadPhase(device)
         self._unfinished: WeakSet[MeshObstacle] = WeakSet()
         self._most_meshes = 0
+        # Nothing is left to be made for the next query, nor will be before the meshes change.
+        self._is_settled = True
         self._allocate(n_envs, max_meshes)
 
     def _allocate(self, n_envs: int, max_meshes: int) -> None:
@@ -51,6 +54,11 @@ class WorldTables:
             self.enabled = torch.zeros(shape, dtype=torch.uint8, device=self.device)
             self.n_meshes = torch.zeros(n_envs, dtype=torch.int32, device=self.device)
             self._records = torch.zeros(shape, dtype=torch.int64, device=self.device)
+        self._tables = SceneTables(
+            self.mesh_ids, self.mesh_from_world, self.enabled, self.n_meshes, self._records
+        )
+        self._without_tree = self._tables.complete(self._records, no_tree(self.device))
+        self._with_tree = self._tables.complete(self._records, self._broad_phase.tree)
         _worlds[self.mesh_ids.data_ptr()] = self
 
     @property
@@ -65,9 +73,7 @@ class WorldTables:
 
     def tables(self) -> SceneTables:
         """The device tables that the kernels read."""
-        return SceneTables(
-            self.mesh_ids, self.mesh_from_world, self.enabled, self.n_meshes, self._records
-        )
+        return self._tables
 
     def owns(self, tables: SceneTables) -> bool:
         """Whether tables have the mesh ids of this world."""
@@ -76,14 +82,28 @@ class WorldTables:
 
     def complete(self, tables: SceneTables) -> SceneTables:
         """Adds the records, and the tree where the poses are this world's too."""
-        tree = no_tree(self.device)
-        if self._unfinished or self._most_meshes >= MIN_MESHES:
-            with self._lock:
-                while self._unfinished and not _is_capturing(self.device):
+        has_tree = False if self._is_settled else self._prepare(tables)
+        known = self._with_tree if has_tree else self._without_tree
+        if (
+            tables.mesh_from_world is self.mesh_from_world
+            and tables.enabled is self.enabled
+            and tables.n_meshes is self.n_meshes
+        ):
+            return known
+        return tables._replace(records=known.records, tree=known.tree)
+
+    def _prepare(self, tables: SceneTables) -> bool:
+        """Makes what is still missing; whether there is a tree for the poses of these tables."""
+        with self._lock:
+            if not is_capturing(self.device):
+                while self._unfinished:
                     self._unfinished.pop().fill_grid()
-                if tables.mesh_from_world.data_ptr() == self.mesh_from_world.data_ptr():
-                    tree = self._broad_phase.fresh(self.tables(), self._most_meshes)
-        return tables._replace(records=self._records, tree=tree)
+            if self._most_meshes < MIN_MESHES:
+                self._is_settled = not self._unfinished
+                return False
+            if tables.mesh_from_world.data_ptr() != self.mesh_from_world.data_ptr():
+                return False
+            return self._broad_phase.make_fresh(self._tables)
 
     def refit(self) -> None:
         """Takes notice of writes to the tables that torch does not see.
@@ -99,16 +119,21 @@ class WorldTables:
         with self._lock:
             self._broad_phase.refit(self.tables())
 
+    def refuse_recording(self) -> None:
+        """Raises where Warp's capture on the CPU would miss a change of the tables."""
+        refuse_unrecorded(
+            self.device, "a world must not be changed; change it between replays, which see it"
+        )
+
     def _reallocate(self, n_envs: int, max_meshes: int) -> None:
         """Larger tables that begin with what the present ones hold."""
         old = self.tables()
         rows, slots = self.mesh_ids.shape
         self._allocate(n_envs, max_meshes)
         self._broad_phase.forget()
-        for new, previous in zip(self.tables(), old, strict=True):
-            if new is not None and previous is not None:
-                target = new[:rows] if new.ndim == 1 else new[:rows, :slots]
-                target.copy_(previous)
+        for new, previous in zip(self._tables.tensors(), old.tensors(), strict=True):
+            target = new[:rows] if new.ndim == 1 else new[:rows, :slots]
+            target.copy_(previous)
 
     def _move_up(self, env: int, index: int, count: int) -> None:
         """Overwrites a slot by those behind it."""
@@ -124,14 +149,11 @@ class WorldTables:
 
     def _write_poses(self, env: int, place: slice, poses: Tensor) -> None:
         """Inverts (float64 on the host, float32 on the device) and stores poses."""
+        self.refuse_recording()
         with torch.no_grad():
             rows = to_rows(invert_pose(poses.detach()))
             self.mesh_from_world[env, place] = rows.to(self.device, torch.float32)
             self.refit()
-
-
-def _is_capturing(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def completed(tables: SceneTables) -> SceneTables:
@@ -140,6 +162,8 @@ def completed(tables: SceneTables) -> SceneTables:
     What is dear and only saves work is made here, at the first query: distance grids, and the tree
     over the meshes, which is fit to the poses again when they have changed.
     """
+    if tables.token:
+        return tables
     world = _worlds.get(tables.mesh_ids.data_ptr())
     if world is None or not world.owns(tables):
         return tables._replace(tree=no_tree(tables.mesh_ids.device))

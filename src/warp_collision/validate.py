@@ -17,10 +17,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.compiler import is_compiling
+
+from warp_collision.runtime import refuse_unrecorded, settle
 
 _checking: ContextVar[bool] = ContextVar(
     "warp_collision_checking", default=os.environ.get("WARP_COLLISION_CHECK", "0") not in ("", "0")
 )
+# As long as nobody has, nobody needs to look at the context.
+_was_asked_for = _checking.get()
 
 
 @contextmanager
@@ -42,6 +47,8 @@ def checking(on: bool = True) -> Iterator[None]:
         Traceback (most recent call last):
         ValueError: spheres must be finite, got nan at (0, 0, 0, 0)
     """
+    global _was_asked_for
+    _was_asked_for |= on
     token = _checking.set(on)
     try:
         yield
@@ -51,7 +58,7 @@ def checking(on: bool = True) -> Iterator[None]:
 
 def is_checking() -> bool:
     """Whether the values of device tensors are to be checked."""
-    return not torch.compiler.is_compiling() and _checking.get()
+    return _was_asked_for and not is_compiling() and _checking.get()
 
 
 def shape_of(value: Any) -> str:
@@ -95,24 +102,27 @@ def float_operand(
         device: the device it must be on.
         ndim: number of axes; None for at least two.
     """
-    tensor = require_tensor(name, value, shape)
+    tensor = value if isinstance(value, torch.Tensor) else require_tensor(name, value, shape)
     axes_fit = tensor.ndim == ndim if ndim is not None else tensor.ndim >= 2
     if not axes_fit or tensor.shape[-1] != width:
         raise ValueError(f"{name} must have shape {shape}, got {shape_of(tensor)}")
     if tensor.dtype is not torch.float32:
         if not tensor.dtype.is_floating_point:
             raise TypeError(f"{name} must be floating point, got {tensor.dtype}")
+        refuse_unrecorded(device, f"{name} must be float32, got {tensor.dtype}")
         tensor = tensor.to(torch.float32)
     if tensor.device != device:
         require_device(name, tensor, device)
     if not tensor.is_contiguous():
+        refuse_unrecorded(device, f"{name} must be contiguous, got strides {tensor.stride()}")
         tensor = tensor.contiguous()
     if is_checking():
         require_finite(name, tensor)
     return tensor
 
 
-_scalars: dict[tuple[float, torch.device], torch.Tensor] = {}
+# What numbers have become, by what they are for: looking one up tells that it has been checked.
+_scalars: dict[tuple[str, float, torch.device], torch.Tensor] = {}
 
 
 def scalar_operand(
@@ -123,6 +133,7 @@ def scalar_operand(
     positive: bool = False,
     any_sign: bool = False,
     finite: bool = True,
+    differentiable: bool = False,
 ) -> torch.Tensor:
     """A (1,) float32 tensor on a device from a number or a one-element tensor.
 
@@ -135,30 +146,54 @@ def scalar_operand(
         positive: 0 is not allowed.
         any_sign: negative values are allowed.
         finite: infinity is not allowed.
+        differentiable: a tensor may require a gradient.
     """
+    if type(value) is float and not is_compiling():
+        known = _scalars.get((name, value, device))
+        if known is not None:
+            return known
     if isinstance(value, torch.Tensor):
         if value.numel() != 1:
             raise ValueError(f"{name} must be a number or have one element, got {shape_of(value)}")
+        if not differentiable and value.requires_grad:
+            raise ValueError(f"{name} must not require a gradient, none is defined; detach it")
         if value.device != device:
             require_device(name, value, device)
+        if value.dtype is not torch.float32:
+            refuse_unrecorded(device, f"{name} must be float32, got {value.dtype}")
         tensor = value.reshape(1).to(torch.float32).contiguous()
         if is_checking():
             _require_range(name, float(value.detach()), positive, any_sign, finite)
         return tensor
+    if is_compiling():
+        return _filled(name, value, device, positive, any_sign, finite)
+    with torch.inference_mode(False):
+        tensor = _filled(name, value, device, positive, any_sign, finite)
+    keep_scalar(name, value, tensor)
+    return tensor
+
+
+def _filled(
+    name: str, value: Any, device: torch.device, positive: bool, any_sign: bool, finite: bool
+) -> torch.Tensor:
     if not isinstance(value, Real):
         raise TypeError(f"{name} must be a number or a tensor, got {type(value).__name__}")
     number = float(value)
     _require_range(name, number, positive, any_sign, finite)
-    if torch.compiler.is_compiling():
-        return torch.full((1,), number, dtype=torch.float32, device=device)
-    tensor = _scalars.get((number, device))
-    if tensor is None:
-        # Filled on the device: no copy from the host, so this is safe in a captured graph too.
-        with torch.inference_mode(False):
-            tensor = torch.full((1,), number, dtype=torch.float32, device=device)
-        if len(_scalars) < 256 and _outlives_call(tensor):
-            _scalars[number, device] = tensor
-    return tensor
+    # Filled on the device: no copy from the host, so this is safe in a captured graph too.
+    return torch.full((1,), number, dtype=torch.float32, device=device)
+
+
+def known_scalar(name: str, value: Any, device: torch.device) -> torch.Tensor | None:
+    """What was kept of a number under a name."""
+    return _scalars.get((name, value, device)) if type(value) is float else None
+
+
+def keep_scalar(name: str, value: Any, tensor: torch.Tensor) -> None:
+    """Keeps what a number, checked for what the name stands for, has become on a device."""
+    if type(value) is float and len(_scalars) < 256 and _outlives_call(tensor):
+        settle(tensor.device)
+        _scalars[name, value, tensor.device] = tensor
 
 
 def _outlives_call(tensor: torch.Tensor) -> bool:
@@ -203,7 +238,10 @@ def env_operand(
         bad = tensor[(tensor < 0) | (tensor >= n_envs)]
         if len(bad):
             raise ValueError(f"{name} must be in [0, {n_envs}), got {bad[0].item()}")
-    return tensor.to(torch.int32).contiguous()
+    if tensor.dtype is not torch.int32 or not tensor.is_contiguous():
+        refuse_unrecorded(device, f"{name} must be int32 and contiguous")
+        tensor = tensor.to(torch.int32).contiguous()
+    return tensor
 
 
 def check_pose(name: str, pose: Sequence[float] | np.ndarray | torch.Tensor) -> torch.Tensor:

@@ -46,6 +46,7 @@ from warp_collision import operators, validate
 from warp_collision.kernels.scene_distance import sphere_esdf
 from warp_collision.launch import SceneTables, launch
 from warp_collision.refusals import FirstOrderOnly, outside_graphs
+from warp_collision.runtime import refuse_unrecorded
 from warp_collision.tables import check_values, completed
 
 _NO_GRAPH = (
@@ -135,7 +136,7 @@ class SdfMeshWarpPy(torch.autograd.Function):
     def backward(ctx: Any, grad_cost: Tensor) -> tuple[Any, ...]:  # noqa: D102
         (gradient,) = ctx.saved_tensors
         if ctx.return_loss:
-            gradient = grad_cost.unsqueeze(-1) * gradient
+            gradient = operators.run_pointwise_vjp(grad_cost, gradient)
         return _returned(gradient, ctx), *(None,) * 13
 
 
@@ -196,7 +197,7 @@ class SweptSdfMeshWarpPy(torch.autograd.Function):
             raise ValueError(f"sweep_steps must be an int, 0 or more, got {sweep_steps!r}")
         if sweep_steps == 0:
             tolerance = validate.scalar_operand(
-                "tolerance", torch.inf, spheres.device, finite=False
+                "tolerance without a sweep", torch.inf, spheres.device, finite=False
             )
         else:
             tolerance = operators.default_tolerance(activation_distance)
@@ -229,16 +230,17 @@ class SweptSdfMeshWarpPy(torch.autograd.Function):
     def backward(ctx: Any, grad_cost: Tensor) -> tuple[Any, ...]:  # noqa: D102
         gradient, *parts = ctx.saved_tensors
         if ctx.return_loss:
-            gradient = operators.run_swept_vjp(grad_cost.detach().contiguous(), *parts)
+            gradient = operators.run_swept_vjp(grad_cost.detach(), *parts)
         return _returned(gradient, ctx), *(None,) * 15
 
 
 def _returned(gradient: Tensor, ctx: Any) -> Tensor:
     """What backward may return of a gradient: not the buffer, and nothing twice differentiable."""
     if torch.is_grad_enabled():  # create_graph
+        refuse_unrecorded(gradient.device, "create_graph must be False")
         return FirstOrderOnly.apply(gradient, ctx.query_spheres)
     # A leaf may keep what it is given as its .grad, and the next call writes the buffer.
-    return gradient if ctx.return_loss else gradient.clone()
+    return gradient if ctx.return_loss else operators.run_pointwise_vjp(None, gradient)
 
 
 # -- checks -------------------------------------------------------------------------------------
@@ -256,6 +258,14 @@ def _require(
     name: str, value: Any, shape: tuple[int, ...], dtype: torch.dtype, like: Tensor
 ) -> None:
     """Requires exactly what a kernel reads or writes: there is no converting a buffer in place."""
+    if (
+        isinstance(value, Tensor)
+        and value.shape == shape
+        and value.dtype is dtype
+        and value.device == like.device
+        and value.is_contiguous()
+    ):
+        return
     validate.require_tensor(name, value, str(shape))
     if tuple(value.shape) != shape:
         raise ValueError(f"{name} must have shape {shape}, got {validate.shape_of(value)}")

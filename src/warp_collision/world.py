@@ -24,6 +24,7 @@ from warp_collision.io_scene import scene_meshes
 from warp_collision.lifetime import retire
 from warp_collision.obstacle import GRID_CELLS, MeshAndPose, MeshObstacle, PoseLike, split_pose
 from warp_collision.placement import PlacedMeshes, Slot
+from warp_collision.runtime import settle
 
 _IDENTITY = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 
@@ -150,6 +151,7 @@ class MeshWorld(PlacedMeshes):
             FileNotFoundError: there is no such file.
         """
         with self._lock:
+            self.refuse_recording()
             slots = self._env(env)
             known = self.names(env)
             if name in known and not replace:
@@ -185,6 +187,7 @@ class MeshWorld(PlacedMeshes):
                 f"meshes must be a mapping or a trimesh.Scene, got {type(meshes).__name__}"
             )
         with self._lock:
+            self.refuse_recording()
             self._env(env)
             if len(given) > self.max_meshes:
                 raise ValueError(
@@ -201,6 +204,7 @@ class MeshWorld(PlacedMeshes):
     def remove(self, name: str | int, env: int = 0) -> None:
         """Removes a mesh; the slots behind it move up by one."""
         with self._lock:
+            self.refuse_recording()
             index = self._index(name, env)
             slots = self._env(env)
             if index + 1 < len(slots):
@@ -212,6 +216,7 @@ class MeshWorld(PlacedMeshes):
     def clear(self, env: int | None = None) -> None:
         """Removes all meshes of an env, or of all envs."""
         with self._lock:
+            self.refuse_recording()
             for index in range(self.n_envs) if env is None else [env]:
                 self._env(index)
                 self._truncate(index, 0)
@@ -236,6 +241,7 @@ class MeshWorld(PlacedMeshes):
             if value < present:
                 raise ValueError(f"{key} must not shrink below {present}, got {value}")
         with self._lock:
+            self.refuse_recording()
             rows = self.n_envs
             # The old tensors may still be read: they keep the meshes that they name.
             self._keep_alive([list(slots) for slots in self._slots])
@@ -287,8 +293,10 @@ class MeshWorld(PlacedMeshes):
 
     def _meshes_changed(self, dropped: list[Slot]) -> None:
         self._most_meshes = max(len(slots) for slots in self._slots)
+        self._is_settled = False
         self._broad_phase.forget()
         retire(dropped, self.device)
+        settle(self.device)
 
     def _truncate(self, env: int, count: int) -> None:
         """Empties the slots from `count` on."""

@@ -1,0 +1,111 @@
+"""Recorded launches: what they remember of one call is not taken for what the next one asks."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+import torch
+
+import compare
+import shapes
+from differentiable import NAMES, Case, case_of
+from primitives import KINDS, Call, paths, scenes
+from warp_collision import MeshWorld, commands, launch, sphere_cost
+
+Tensor = torch.Tensor
+
+
+def world_with(names: list[str], device: torch.device) -> MeshWorld:
+    """One env with meshes by name, at places that depend on their order."""
+    rng = np.random.default_rng(77)
+    return compare.build_world([[shapes.placed(name, rng) for name in names]], device)
+
+
+def fresh(spheres: Tensor, world: MeshWorld) -> Tensor:
+    """The cost by launches that remember nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch._state, "commands", {})
+        return sphere_cost(spheres, world)
+
+
+def value_and_gradient(case: Case) -> list[Tensor]:
+    leaf = case.spheres.clone().requires_grad_(True)
+    values = case(leaf)
+    return [values, *torch.autograd.grad(values, leaf, case.upstream)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_both_ways_to_call_a_kernel(
+    name: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By Warp's own launch, for a version that is not known, and without copies."""
+    case = case_of(name, device)
+    expected = value_and_gradient(case)
+    monkeypatch.setattr(launch._state, "commands", {})
+    monkeypatch.setattr(commands, "_knows_calls", lambda _: False)
+    assert all(map(torch.equal, value_and_gradient(case), expected))
+    assert all(command._call is None for command in launch._state.commands.values())
+
+
+def test_worlds_in_turn(device: torch.device) -> None:
+    spheres = case_of("sphere_cost", device).spheres
+    worlds = [world_with(names, device) for names in (["box"], ["torus", "box"], ["icosphere"])]
+    expected = [fresh(spheres, world) for world in worlds]
+    assert not torch.equal(expected[0], expected[2])
+    for _ in range(2):
+        for world, cost in zip(worlds, expected, strict=True):
+            assert torch.equal(sphere_cost(spheres, world), cost)
+
+
+def test_a_world_that_grows(device: torch.device) -> None:
+    """Its tables are other tensors afterwards."""
+    spheres, world = case_of("sphere_cost", device).spheres, world_with(["box"], device)
+    before = sphere_cost(spheres, world)
+    world.grow(max_meshes=40)
+    assert torch.equal(sphere_cost(spheres, world), before)
+    ball = shapes.mesh("icosphere")
+    for i in range(20):  # from a dozen on there is a tree
+        world.add(f"ball {i}", (ball.vertices, ball.faces), (0.05 * i, 0, 0, 1, 0, 0, 0))
+        assert torch.equal(sphere_cost(spheres, world), fresh(spheres, world))
+    world.clear()
+    assert not sphere_cost(spheres, world).any()
+
+
+def test_poses_of_the_caller_in_between(device: torch.device) -> None:
+    case = case_of("sphere_cost", device)
+    expected = case(case.spheres)
+    moved = case(case.spheres, poses=case.poses + 0.1)
+    assert not torch.equal(moved, expected)
+    for _ in range(2):
+        assert torch.equal(case(case.spheres), expected)
+        assert torch.equal(case(case.spheres, poses=case.poses + 0.1), moved)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tables_of_the_caller_in_between(kind: str, device: torch.device) -> None:
+    """A mask, a count or poses of his own, with the ids of a world."""
+    world = compare.build_world(scenes(), device)
+    own = Call(kind, paths(device), world)
+    expected = own().clone()
+    others = {
+        "mesh_enable": torch.zeros_like(world.enabled),
+        "n_env_mesh": torch.zeros_like(world.n_meshes),
+        "mesh_pose_inverse": world.mesh_from_world + 5.0,
+    }
+    for name, table in others.items():
+        other = Call(kind, paths(device), world, {name: table})
+        for _ in range(2):
+            assert not torch.equal(other(), expected), name
+            assert torch.equal(own(), expected)
+
+
+def test_nothing_is_kept_alive(device: torch.device) -> None:
+    """A launch remembers a world by a number."""
+    world = world_with(["box"], device)
+    spheres = case_of("sphere_cost", device).spheres.clone()
+    sphere_cost(spheres, world)
+    held = [weakref.ref(world), weakref.ref(world.mesh_ids), weakref.ref(spheres)]
+    del world, spheres
+    gc.collect()
+    assert [ref() for ref in held] == [None] * 3
