@@ -36,8 +36,8 @@ class SceneTables(NamedTuple):
         enabled: (n_envs, slots) uint8.
         n_meshes: (n_envs,) int32.
         records: (n_envs, slots) int64 pointers to what is known of each mesh, or None.
-        tree: (2,) int64 id of a tree over the world boxes of all slots, grouped by env, and whether
-            there is one; or None, until it is known.
+        tree: (2,) int64 id of a tree over the world boxes of all slots, grouped by env, or 0, and
+            id of an empty tree; or None, until it is known.
     """
 
     mesh_ids: torch.Tensor
@@ -51,16 +51,34 @@ class SceneTables(NamedTuple):
 Argument = torch.Tensor | SceneTables | None
 
 
+class _Quiet:
+    """How many blocks of all threads ask for quiet, and the level before the first of them."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.blocks = 0
+        self.level = 0
+
+
+_quiet = _Quiet()
+
+
 @contextmanager
 def quiet_warp() -> Iterator[None]:
     """Keeps Warp's banner and its notes on compiling out of the caller's standard output."""
-    level = wp.config.log_level
-    wp.config.log_level = max(level, wp.LOG_WARNING)
-    try:
+    with _quiet.lock:
+        if _quiet.blocks == 0:
+            _quiet.level = wp.config.log_level
+        _quiet.blocks += 1
+        wp.config.log_level = max(_quiet.level, wp.LOG_WARNING)
         wp.init()
+    try:
         yield
     finally:
-        wp.config.log_level = level
+        with _quiet.lock:
+            _quiet.blocks -= 1
+            if _quiet.blocks == 0:
+                wp.config.log_level = _quiet.level
 
 
 class _ArraySlot:
@@ -173,8 +191,9 @@ _pool_lock = threading.Lock()
 
 def _forget_threads() -> None:
     """A forked child has none of its parent's threads."""
-    global _pool, _pool_lock, _record_lock
+    global _pool, _pool_lock, _record_lock, _quiet
     _pool = None
+    _quiet = _Quiet()
     _pool_lock = threading.Lock()
     _record_lock = threading.RLock()
 

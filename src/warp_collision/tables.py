@@ -25,49 +25,74 @@ _IDENTITY = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0)
 class WorldTables:
     """Tables of one device, updated in place; new tensors only when they grow.
 
+    Any thread may read the tables while another, under the lock, changes them.
+
     Attributes:
         device: where they live.
-        mesh_ids: (n_envs, max_meshes) int64, Warp mesh ids, 0 where a slot is empty.
-        mesh_from_world: (n_envs, max_meshes, 8) float32, inverse poses x, y, z, qw, qx, qy, qz and
-            padding.
-        enabled: (n_envs, max_meshes) uint8.
-        n_meshes: (n_envs,) int32, filled slots.
     """
 
     def __init__(self, n_envs: int, max_meshes: int, device: torch.device):
         self.device = device
         self._lock = threading.RLock()
-        self._broad_phase = BroadPhase(device)
         self._unfinished: WeakSet[MeshObstacle] = WeakSet()
         self._most_meshes = 0
-        self._allocate(n_envs, max_meshes)
+        self._broad_phase = BroadPhase(device)
+        self._use(self._allocate(n_envs, max_meshes))
 
-    def _allocate(self, n_envs: int, max_meshes: int) -> None:
+    def _allocate(self, n_envs: int, max_meshes: int) -> SceneTables:
+        """Tables of empty slots."""
+        shape = (n_envs, max_meshes)
         with torch.inference_mode(False):
-            shape = (n_envs, max_meshes)
-            self.mesh_ids = torch.zeros(shape, dtype=torch.int64, device=self.device)
             identity = torch.tensor(_IDENTITY, dtype=torch.float32, device=self.device)
-            self.mesh_from_world = identity.expand(*shape, 8).contiguous()
-            self.enabled = torch.zeros(shape, dtype=torch.uint8, device=self.device)
-            self.n_meshes = torch.zeros(n_envs, dtype=torch.int32, device=self.device)
-            self._records = torch.zeros(shape, dtype=torch.int64, device=self.device)
-        _worlds[self.mesh_ids.data_ptr()] = self
+            return SceneTables(
+                mesh_ids=torch.zeros(shape, dtype=torch.int64, device=self.device),
+                mesh_from_world=identity.expand(*shape, 8).contiguous(),
+                enabled=torch.zeros(shape, dtype=torch.uint8, device=self.device),
+                n_meshes=torch.zeros(n_envs, dtype=torch.int32, device=self.device),
+                records=torch.zeros(shape, dtype=torch.int64, device=self.device),
+            )
+
+    def _use(self, tables: SceneTables) -> None:
+        """Makes tables those of the world, all at once: other threads may be asking for them."""
+        # A tree belongs to tables of one shape; who still reads the old ones does without.
+        dropped, self._broad_phase = self._broad_phase, BroadPhase(self.device)
+        _worlds[tables.mesh_ids.data_ptr()] = self
+        self._tables = tables
+        dropped.forget()
+
+    @property
+    def mesh_ids(self) -> Tensor:
+        """(n_envs, max_meshes) int64, Warp mesh ids, 0 where a slot is empty."""
+        return self._tables.mesh_ids
+
+    @property
+    def mesh_from_world(self) -> Tensor:
+        """(n_envs, max_meshes, 8) float32, inverse poses x, y, z, qw, qx, qy, qz and padding."""
+        return self._tables.mesh_from_world
+
+    @property
+    def enabled(self) -> Tensor:
+        """(n_envs, max_meshes) uint8, 1 where queries check the mesh."""
+        return self._tables.enabled
+
+    @property
+    def n_meshes(self) -> Tensor:
+        """(n_envs,) int32, filled slots."""
+        return self._tables.n_meshes
 
     @property
     def n_envs(self) -> int:
         """Number of envs."""
-        return self.mesh_ids.shape[0]
+        return self._tables.mesh_ids.shape[0]
 
     @property
     def max_meshes(self) -> int:
         """Slots per env."""
-        return self.mesh_ids.shape[1]
+        return self._tables.mesh_ids.shape[1]
 
     def tables(self) -> SceneTables:
-        """The device tables that the kernels read."""
-        return SceneTables(
-            self.mesh_ids, self.mesh_from_world, self.enabled, self.n_meshes, self._records
-        )
+        """The device tables that the kernels read, which belong together."""
+        return self._tables
 
     def owns(self, tables: SceneTables) -> bool:
         """Whether tables have the mesh ids of this world."""
@@ -76,14 +101,22 @@ class WorldTables:
 
     def complete(self, tables: SceneTables) -> SceneTables:
         """Adds the records, and the tree where the poses are this world's too."""
-        tree = no_tree(self.device)
+        own, tree = self._tables, no_tree(self.device)
         if self._unfinished or self._most_meshes >= MIN_MESHES:
             with self._lock:
-                while self._unfinished and not _is_capturing(self.device):
-                    self._unfinished.pop().fill_grid()
-                if tables.mesh_from_world.data_ptr() == self.mesh_from_world.data_ptr():
-                    tree = self._broad_phase.fresh(self.tables(), self._most_meshes)
-        return tables._replace(records=self._records, tree=tree)
+                if not _is_capturing(self.device):
+                    self._fill_grids()
+                # Grown meanwhile, the world has a tree that counts other slots.
+                same = tables.mesh_from_world.data_ptr() == own.mesh_from_world.data_ptr()
+                if same and own is self._tables:
+                    tree = self._broad_phase.fresh(own, self._most_meshes)
+        return tables._replace(records=own.records, tree=tree)
+
+    def _fill_grids(self) -> None:
+        for obstacle in list(self._unfinished):
+            obstacle.fill_grid()
+            # Not before: who finds a mesh here waits for its grid, and all see the same.
+            self._unfinished.discard(obstacle)
 
     def refit(self) -> None:
         """Takes notice of writes to the tables that torch does not see.
@@ -97,30 +130,30 @@ class WorldTables:
             >>> MeshWorld().refit()
         """
         with self._lock:
-            self._broad_phase.refit(self.tables())
+            self._broad_phase.refit(self._tables)
 
-    def _reallocate(self, n_envs: int, max_meshes: int) -> None:
+    def _enlarged(self, n_envs: int, max_meshes: int) -> SceneTables:
         """Larger tables that begin with what the present ones hold."""
-        old = self.tables()
-        rows, slots = self.mesh_ids.shape
-        self._allocate(n_envs, max_meshes)
-        self._broad_phase.forget()
-        for new, previous in zip(self.tables(), old, strict=True):
+        old, larger = self._tables, self._allocate(n_envs, max_meshes)
+        rows, slots = old.mesh_ids.shape
+        for new, previous in zip(larger, old, strict=True):
             if new is not None and previous is not None:
                 target = new[:rows] if new.ndim == 1 else new[:rows, :slots]
                 target.copy_(previous)
+        return larger
 
     def _move_up(self, env: int, index: int, count: int) -> None:
         """Overwrites a slot by those behind it."""
-        for table in (self.mesh_ids, self.mesh_from_world, self.enabled, self._records):
+        for table in (self.mesh_ids, self.mesh_from_world, self.enabled, self._tables.records):
+            assert table is not None
             table[env, index : count - 1] = table[env, index + 1 : count].clone()
 
     def _empty(self, env: int, count: int) -> None:
         """Empties the slots from `count` on."""
         self.n_meshes[env].fill_(count)
-        self.mesh_ids[env, count:] = 0
-        self._records[env, count:] = 0
-        self.enabled[env, count:] = 0
+        for table in (self.mesh_ids, self.enabled, self._tables.records):
+            assert table is not None
+            table[env, count:] = 0
 
     def _write_poses(self, env: int, place: slice, poses: Tensor) -> None:
         """Inverts (float64 on the host, float32 on the device) and stores poses."""
