@@ -53,16 +53,15 @@ def winding_number(mesh_id: wp.uint64, point: wp.vec3) -> float:
 def side_of_mesh(mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, limit: float) -> float:
     """-1 inside the solid, 1 outside, for a point that is nearer to the surface than ``limit``."""
     # The tree's approximation errs by less than 0.1: where whole numbers are not enough, only the
-    # sum decides between a threshold below and one above.
-    margin = wp.where(record.sign_method == EXACT_WINDING, 0.1, 0.0)
-    side = float(0.0)
+    # sum decides between a threshold below, which most points outside do not reach, and one above.
+    exact = record.sign_method == EXACT_WINDING
+    margin = wp.where(exact, 0.1, 0.0)
     # Not unrolled, for the count is no constant: the query is compiled once.
-    for ask in range(wp.where(record.sign_method == EXACT_WINDING, 2, 1)):
+    for ask in range(wp.where(exact, 2, 1)):
         threshold = 0.5 - margin + 2.0 * margin * float(ask)
         query = wp.mesh_query_point_sign_winding_number(
             mesh_id, point, limit, WINDING_ACCURACY, threshold
         )
-        side += query.sign
-    if side == 0.0:
-        return wp.where(winding_number(mesh_id, point) > 0.5, -1.0, 1.0)
-    return wp.sign(side)
+        if not exact or (query.sign > 0.0) == (ask == 0):
+            return wp.sign(query.sign)
+    return wp.where(winding_number(mesh_id, point) > 0.5, -1.0, 1.0)

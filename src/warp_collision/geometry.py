@@ -207,18 +207,17 @@ def prepare(
         faces = np.concatenate((faces, flat))
     faces = _drop_duplicates(faces, report, repair)
     faces = _orient(vertices, faces, report, repair)
-    report.closed = topology.is_closed(faces)
-    faces = faces[~topology.degenerate_faces(vertices, faces)]
+    if len(flat):
+        faces = faces[~topology.degenerate_faces(vertices, faces)]
     vertices, faces, report.sliver_faces = topology.condition_slivers(vertices, faces, _MAX_LOSS)
     if report.sliver_faces:
         report.repairs.append(f"split {report.sliver_faces} sliver faces in place")
     vertices = vertices.astype(np.float32)
     _choose_sign(report, sign, vertices, faces)
-    corners = vertices[faces].astype(np.float64)
-    area = 0.5 * np.linalg.norm(
-        np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1
-    )
-    return Geometry(vertices, faces.astype(np.int32), report, float(area.sum()))
+    corners = vertices.astype(np.float64)[faces]
+    doubled = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    area = 0.5 * float(topology.lengths(doubled).sum())
+    return Geometry(vertices, faces.astype(np.int32), report, area)
 
 
 def _drop_degenerate(
@@ -243,8 +242,10 @@ def _close_a_gap(faces: np.ndarray, flat: np.ndarray) -> bool:
     """
     if len(flat) == 0:
         return False
-    without = topology.paired_edges(faces)[2]
-    joined = topology.paired_edges(np.concatenate((faces, flat)))[2]
+    without, joined = (
+        topology.paired_edges(topology.find_edges(some))[2]
+        for some in (faces, np.concatenate((faces, flat)))
+    )
     return bool(joined[: len(faces)].sum() < without.sum())
 
 
@@ -262,7 +263,7 @@ def _drop_duplicates(faces: np.ndarray, report: MeshReport, repair: bool) -> np.
         # Two bodies that touch share faces of opposite orientation too; there the edges of a wall
         # meet more than two faces, and both copies stay: their winding numbers cancel.
         single = faces[first_of_any]
-        _, _, loose = topology.paired_edges(single)
+        _, _, loose = topology.paired_edges(topology.find_edges(single))
         whole = int(first_of_any.sum()) == report.reversed_faces
         if whole or not loose.any():
             report.repairs.append(f"dropped {report.reversed_faces} reversed copies of faces")
@@ -273,28 +274,32 @@ def _drop_duplicates(faces: np.ndarray, report: MeshReport, repair: bool) -> np.
 def _orient(
     vertices: np.ndarray, faces: np.ndarray, report: MeshReport, repair: bool
 ) -> np.ndarray:
-    pairs, agree, _ = topology.paired_edges(faces)
+    edges = topology.find_edges(faces)
+    pairs, agree, _ = topology.paired_edges(edges)
     report.consistent = bool(agree.all())
     body = topology.label_bodies(len(faces), pairs)
     report.n_bodies = int(body.max()) + 1
     report.overlapping_bodies = _overlapping_boxes(vertices, faces, body)
     # Only a body without a border has an outside that its faces ought to look at.
-    whole = topology.whole_bodies(faces, body)
+    whole = topology.whole_bodies(edges, body)
     if repair and not report.consistent:
         flip = topology.consistent_flips(len(faces), pairs, agree) & whole[body]
         if flip.any():
             faces = np.where(flip[:, None], faces[:, ::-1], faces)
+            edges = topology.find_edges(faces)
             report.repairs.append("turned faces to agree with their neighbours")
-    turn = _inward_bodies(vertices, faces, body, whole)
+    turn = _inward_bodies(vertices, faces, body, whole, edges.are_closed)
     report.inverted_bodies = int(turn.sum())
     if repair and turn.any():
         faces = np.where(turn[body][:, None], faces[:, ::-1], faces)
+        edges = topology.find_edges(faces)
         report.repairs.append(f"turned {report.inverted_bodies} bodies outward")
+    report.closed = edges.are_closed
     return faces
 
 
 def _inward_bodies(
-    vertices: np.ndarray, faces: np.ndarray, body: np.ndarray, whole: np.ndarray
+    vertices: np.ndarray, faces: np.ndarray, body: np.ndarray, whole: np.ndarray, closed: bool
 ) -> np.ndarray:
     """Which bodies look inward by mistake; a cavity inside another body does so rightly.
 
@@ -302,7 +307,7 @@ def _inward_bodies(
     the larger ones, cavities included, leave free space.
     """
     volumes = topology.body_volumes(vertices, faces, body)
-    inside_out = volumes.sum() < 0 and topology.is_closed(faces)
+    inside_out = volumes.sum() < 0 and closed
     turn = np.full(len(volumes), inside_out)
     if inside_out:
         volumes = -volumes

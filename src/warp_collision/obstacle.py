@@ -23,7 +23,7 @@ MeshAndPose = Any  # a mesh, or a pair of mesh and pose
 # Most cells of the distance grid of a mesh, how many a face is worth, and how many a mesh gets that
 # has few faces.
 GRID_CELLS = 32_768
-_CELLS_PER_FACE = 16
+_CELLS_PER_FACE = 64
 _FEWEST_CELLS = 512
 _SIGN_METHODS = {"winding": WINDING, "exact_winding": EXACT_WINDING, "convex": CONVEX}
 # Where the address of a grid stands in a record, counted in words of eight bytes.

@@ -5,6 +5,8 @@ Plain vectorised NumPy: a mesh of 80,000 triangles is examined in a few hundredt
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 Faces = np.ndarray  # (n, 3) vertex indices
@@ -14,6 +16,8 @@ Vertices = np.ndarray  # (n, 3)
 def merge_equal_vertices(vertices: Vertices, faces: Faces) -> tuple[Vertices, Faces]:
     """One vertex for each position: file formats split them by face, normal or texture."""
     rows = np.ascontiguousarray(vertices + 0.0)  # -0.0 and 0.0 are one position
+    if _are_distinct(_hashes(rows)):
+        return vertices, faces
     keys = rows.view(np.dtype((np.void, rows.dtype.itemsize * 3))).ravel()
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     if len(first) == len(vertices):
@@ -25,16 +29,37 @@ def merge_equal_vertices(vertices: Vertices, faces: Faces) -> tuple[Vertices, Fa
     return vertices[first[order]], rank[inverse][faces]
 
 
+def _hashes(rows: np.ndarray) -> np.ndarray:
+    """A number (n,) for each row, equal for equal bytes and hardly ever otherwise."""
+    words = rows.view(f"u{rows.dtype.itemsize}").astype(np.uint64, copy=False)
+    hashes = np.zeros(len(rows), dtype=np.uint64)
+    for column in words.T:
+        hashes = (hashes ^ column) * np.uint64(0x9E3779B97F4A7C15)
+        hashes ^= hashes >> np.uint64(29)
+    return hashes
+
+
+def _are_distinct(numbers: np.ndarray) -> bool:
+    """Whether no two are equal. Sorting alone is much cheaper than finding out which are."""
+    numbers = np.sort(numbers)
+    return not (numbers[1:] == numbers[:-1]).any()
+
+
+def lengths(vectors: np.ndarray) -> np.ndarray:
+    """Euclidean lengths of vectors (..., 3)."""
+    return np.sqrt(np.einsum("...i,...i->...", vectors, vectors))
+
+
 def degenerate_faces(vertices: Vertices, faces: Faces) -> np.ndarray:
     """Mask of the faces without area: a repeated vertex, or three vertices on a line.
 
     Warp's closest-point queries pass over faces whose doubled area is below 1e-6 of the sum of
     their squared edges, or underflows in float32: what they do not see is no face.
     """
-    corners = vertices[faces].astype(np.float64)
+    corners = vertices.astype(np.float64)[faces]
     edges = corners[:, [1, 2, 0]] - corners
     squared = np.einsum("fij,fij->f", edges, edges)
-    doubled_area = np.linalg.norm(np.cross(edges[:, 0], edges[:, 1]), axis=1)
+    doubled_area = lengths(np.cross(edges[:, 0], edges[:, 1]))
     return doubled_area <= np.maximum(1.1e-6 * squared, 1e-18)
 
 
@@ -45,7 +70,9 @@ def rolled(faces: Faces) -> Faces:
 
 
 def first_of_equal_rows(rows: np.ndarray) -> np.ndarray:
-    """Mask of the rows that no earlier row equals."""
+    """Mask (n,) of the rows of an integer array that no earlier row equals."""
+    if _are_distinct(_hashes(np.ascontiguousarray(rows, dtype=np.int64))):
+        return np.ones(len(rows), dtype=bool)
     _, first = np.unique(_row_keys(rows), return_index=True)
     mask = np.zeros(len(rows), dtype=bool)
     mask[first] = True
@@ -58,53 +85,73 @@ def _row_keys(rows: np.ndarray) -> np.ndarray:
     return rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
 
 
-def edge_keys(faces: Faces) -> tuple[np.ndarray, np.ndarray]:
-    """Keys of the undirected edges (n, 3) of each face and whether each runs from low to high."""
+@dataclass(frozen=True)
+class Edges:
+    """The undirected edges of a mesh; side 3 f + k of the faces runs from corner k to the next.
+
+    Attributes:
+        order: (3 n_faces,) the sides, those along the same edge next to each other.
+        starts: (n_edges,) where in the order each edge begins.
+        counts: (n_edges,) how many sides run along it.
+        upward: (3 n_faces,) whether a side runs from the lower to the higher vertex index.
+    """
+
+    order: np.ndarray
+    starts: np.ndarray
+    counts: np.ndarray
+    upward: np.ndarray
+
+    @property
+    def balance(self) -> np.ndarray:
+        """How many more sides run along each edge upward than downward (n_edges,)."""
+        return np.add.reduceat(np.where(self.upward, 1, -1)[self.order], self.starts)
+
+    @property
+    def are_closed(self) -> bool:
+        """Whether every edge is run through as often one way as the other.
+
+        Then the winding number is a whole number everywhere off the surface, also when several
+        bodies share an edge.
+        """
+        return not self.balance.any()
+
+
+def find_edges(faces: Faces) -> Edges:
+    """The edges of faces (n, 3), n > 0."""
     begin = faces.astype(np.int64)
     end = begin[:, [1, 2, 0]]
-    low, high = np.minimum(begin, end), np.maximum(begin, end)
-    return low * (int(faces.max(initial=0)) + 1) + high, begin < end
+    keys = np.minimum(begin, end) * (int(faces.max()) + 1) + np.maximum(begin, end)
+    keys = keys.ravel()
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]])
+    return Edges(order, starts, np.diff(np.r_[starts, len(keys)]), (begin < end).ravel())
 
 
-def is_closed(faces: Faces) -> bool:
-    """Whether every edge is run through as often one way as the other.
-
-    Then the winding number is a whole number everywhere off the surface, also when several bodies
-    share an edge.
-    """
-    keys, upward = edge_keys(faces)
-    _, inverse = np.unique(keys.ravel(), return_inverse=True)
-    balance = np.bincount(inverse.ravel(), weights=np.where(upward, 1.0, -1.0).ravel())
-    return bool((balance == 0).all())
-
-
-def paired_edges(faces: Faces) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def paired_edges(edges: Edges) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Neighbours across the edges that exactly two faces share.
 
     Returns:
         (n, 2) pairs of faces, (n,) whether the two faces agree in orientation, and (n_faces,)
         whether a face has another kind of edge: a border, or one that more faces share.
     """
-    keys, upward = edge_keys(faces)
-    keys, upward = keys.ravel(), upward.ravel()
-    order = np.argsort(keys, kind="stable")
-    sorted_keys = keys[order]
-    starts = np.flatnonzero(np.r_[True, sorted_keys[1:] != sorted_keys[:-1]])
-    counts = np.diff(np.r_[starts, len(keys)])
-    twice = starts[counts == 2]
-    first, second = order[twice], order[twice + 1]
+    twice = edges.starts[edges.counts == 2]
+    first, second = edges.order[twice], edges.order[twice + 1]
     pairs = np.stack((first // 3, second // 3), axis=1)
-    loose = np.zeros(len(faces), dtype=bool)
-    loose[order[np.repeat(counts != 2, counts)] // 3] = True
-    return pairs, upward[first] != upward[second], loose
+    loose = np.zeros(len(edges.order) // 3, dtype=bool)
+    loose[edges.order[np.repeat(edges.counts != 2, edges.counts)] // 3] = True
+    return pairs, edges.upward[first] != edges.upward[second], loose
 
 
-def whole_bodies(faces: Faces, body: np.ndarray) -> np.ndarray:
+def whole_bodies(edges: Edges, body: np.ndarray) -> np.ndarray:
     """Mask of the bodies without a border: each edge has two faces of the body itself."""
-    keys, _ = edge_keys(faces)
-    rows = np.stack((np.repeat(body, 3), keys.ravel()), axis=1)
-    _, first, counts = np.unique(rows, axis=0, return_index=True, return_counts=True)
     whole = np.ones(int(body.max()) + 1, dtype=bool)
+    # Faces on both sides of an edge of two are one body: only other edges can be a border.
+    several = np.repeat(edges.counts != 2, edges.counts)
+    owner = body[edges.order[several] // 3]
+    edge = np.repeat(np.arange(len(edges.counts)), edges.counts)[several]
+    rows = np.stack((owner, edge), axis=1)
+    _, first, counts = np.unique(rows, axis=0, return_index=True, return_counts=True)
     whole[rows[first[counts != 2], 0]] = False
     return whole
 
@@ -121,7 +168,7 @@ def label_bodies(n_faces: int, pairs: np.ndarray) -> np.ndarray:
         if np.array_equal(updated, label):
             break
         label = updated
-    return np.unique(label, return_inverse=True)[1]
+    return (np.cumsum(label == np.arange(n_faces)) - 1)[label]
 
 
 def consistent_flips(n_faces: int, pairs: np.ndarray, agree: np.ndarray) -> np.ndarray:
@@ -201,22 +248,18 @@ def winding_numbers(points: np.ndarray, vertices: Vertices, faces: Faces) -> np.
     return result
 
 
-def _rounding_of_corners(corners: np.ndarray) -> np.ndarray:
-    """How much float32 loses on triangles (n, 3, 3), for each corner that they may begin with.
+def _rounding_of_triangles(corners: np.ndarray) -> np.ndarray:
+    """How much float32 loses on triangles (n, 3, 3) [m], in units of 2e-8.
 
     A closest-point query solves for the two edges that leave the first corner. With b the longer
     and c the shorter of them it is rounded by about 2e-8 b^3 |b . c| / |b x c|^2: by nothing where
     they are at right angles, by more than the triangle's height at the end of a sliver.
-
-    Returns:
-        (n, 3) b^3 |b . c| / |b x c|^2 [m].
     """
-    ahead = np.roll(corners, -1, axis=1) - corners
-    back = np.roll(corners, 1, axis=1) - corners
-    longer = np.maximum(np.linalg.norm(ahead, axis=2), np.linalg.norm(back, axis=2))
-    dots = np.abs(np.einsum("fci,fci->fc", ahead, back))
-    cross = np.cross(ahead[:, 0], back[:, 0])
-    return longer**3 * dots / np.einsum("fi,fi->f", cross, cross)[:, None]
+    ahead, back = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
+    longer = np.maximum(lengths(ahead), lengths(back))
+    dots = np.abs(np.einsum("fi,fi->f", ahead, back))
+    cross = np.cross(ahead, back)
+    return longer**3 * dots / np.einsum("fi,fi->f", cross, cross)
 
 
 def condition_slivers(
@@ -237,12 +280,16 @@ def condition_slivers(
         vertices, faces, and how many of the faces given were split.
     """
     vertices = vertices.astype(np.float64)
-    corners = vertices[faces]
-    loss = _rounding_of_corners(corners) / np.ptp(vertices, axis=0).max()
-    widest = np.linalg.norm(np.roll(corners, 1, axis=1) - np.roll(corners, -1, axis=1), axis=2)
-    begin = np.where(loss[:, 0] > max_loss, widest.argmax(axis=1), 0)
-    faces = np.take_along_axis(faces, (begin[:, None] + np.arange(3)) % 3, axis=1)
-    split = loss[np.arange(len(faces)), begin] > max_loss
+    limit = max_loss * np.ptp(vertices, axis=0).max()
+    poor = np.flatnonzero(_rounding_of_triangles(vertices[faces]) > limit)
+    if len(poor) == 0:
+        return vertices, faces, 0
+    corners = vertices[faces[poor]]
+    widest = lengths(np.roll(corners, 1, axis=1) - np.roll(corners, -1, axis=1)).argmax(axis=1)
+    faces = faces.copy()
+    faces[poor] = np.take_along_axis(faces[poor], (widest[:, None] + np.arange(3)) % 3, axis=1)
+    split = np.zeros(len(faces), dtype=bool)
+    split[poor] = _rounding_of_triangles(vertices[faces[poor]]) > limit
     if not split.any():
         return vertices, faces, 0
 
