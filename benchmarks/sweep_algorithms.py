@@ -91,48 +91,46 @@ def _balls(a: Sample, b: Sample) -> tuple[float, float]:
 
 
 def second_order(start: Sample, length: float) -> Search:
-    """Long steps that the second-order bounds confirm, or else halve: as in kernels/sweep.py."""
-    return (yield from _confirmed_steps(start, start.distance, length, 1.0))
+    """Long steps that the second-order bounds confirm, or else halve."""
+    floor = min(start.distance, REACH) - TOLERANCE
+    return (yield from _confirmed_steps(start, length, _level_step(start.distance, floor)))
 
 
 def end_first(start: Sample, length: float) -> Search:
-    """The same after a look at the end: what is low there need not be resolved on the way.
+    """The same after a look at the end, as in kernels/sweep.py.
 
-    With the low end known, a step that reaches just as far as the bounds of a level distance fails
-    on the slightest slope towards it; hence a little less.
+    What is low there need not be resolved on the way.
     """
-    if start.distance - length >= min(start.distance, REACH) - TOLERANCE:
-        return start.distance
-    end = yield length
-    best = min(start.distance, end.distance)
-    if _balls(start, end)[0] >= min(best, REACH) - TOLERANCE:
-        return best
-    return (yield from _confirmed_steps(start, best, length, 0.95))
+    return (yield from _confirmed_steps(start, length, length))
 
 
-def _confirmed_steps(here: Sample, best: float, length: float, caution: float) -> Search:
+def _confirmed_steps(here: Sample, length: float, step: float) -> Search:
+    best = here.distance
     floor = min(best, REACH) - TOLERANCE
-    step = _level_step(here.distance, floor, caution)
     while here.distance - floor < length - here.place:
         there = yield min(here.place + step, length)
         best = min(best, there.distance)
         floor = min(best, REACH) - TOLERANCE
         if step <= here.distance - floor or _balls(here, there)[0] >= floor:
             here = there
-            step = _level_step(here.distance, floor, caution)
+            step = _level_step(here.distance, floor)
         else:
             step = max(0.5 * (there.place - here.place), here.distance - floor)
     return best
 
 
-def _level_step(distance: float, floor: float, caution: float) -> float:
-    """How far the bounds reach if the distance stays what it is; at least a sure step."""
+def _level_step(distance: float, floor: float) -> float:
+    """How far the bounds reach as the distance changes little; at least a sure step.
+
+    2 instead of 1.5 is as far as they reach where it does not change at all: steps that fail on the
+    slightest slope, each of which costs a query.
+    """
     sure = distance - floor
     if distance > 0.0 and floor > 0.0:
-        return max(sure, 2.0 * caution * math.sqrt(max(distance**2 - floor**2, 0.0)))
+        return max(sure, 1.5 * math.sqrt(max(distance**2 - floor**2, 0.0)))
     if distance < 0.0:
-        return max(sure, 2.0 * caution * math.sqrt(max(floor**2 - distance**2, 0.0)))
-    return 2.0 * sure
+        return max(sure, 1.5 * math.sqrt(max(floor**2 - distance**2, 0.0)))
+    return 1.5 * sure
 
 
 def branch_and_bound(

@@ -15,7 +15,11 @@ CONVEX = wp.constant(2)  # inside is behind the face of the closest point
 
 @wp.struct
 class DistanceGrid:
-    """Signed distances of a closed mesh at the centers of cubic cells, x running fastest."""
+    """Signed distances at the centers of cubic cells, x running fastest.
+
+    Of an open mesh, whose signed distance jumps where the winding number passes 1/2, only cells in
+    which no point has another side than the center have a value; the others have `FAR`.
+    """
 
     values: wp.uint64  # pointer to (nz, ny, nx) float32 [m]; 0: no grid
     origin: wp.vec3  # lower corner of the first cell [m]
@@ -74,6 +78,8 @@ def bounds_from_grid(grid: DistanceGrid, point: wp.vec3) -> wp.vec2:
         return wp.vec2(-FAR, FAR)
     shape = (grid.shape[2], grid.shape[1], grid.shape[0])
     value = wp.array(ptr=grid.values, shape=shape, dtype=wp.float32)[z, y, x]
+    if value >= FAR:
+        return wp.vec2(-FAR, FAR)
     center = cell_center(grid, x, y, z)
     way = wp.length(point - center) + ROUNDING * (wp.length(center) + wp.abs(value))
     return wp.vec2(value - way, value + way)

@@ -73,11 +73,17 @@ def checked_mesh(scene: Scene, env: int, slot: int) -> wp.uint64:
 
 
 @wp.func
+def pointer_of(scene: Scene, env: int, slot: int) -> wp.uint64:
+    """Where what is known of the mesh in a slot lies, 0 if nothing is."""
+    if scene.records.shape[0] == 0:
+        return wp.uint64(0)
+    return scene.records[env, slot]
+
+
+@wp.func
 def record_of(scene: Scene, env: int, slot: int, mesh_id: wp.uint64) -> MeshRecord:
     """What is known of the mesh of a slot."""
-    if scene.records.shape[0] == 0:
-        return load_record(mesh_id, wp.uint64(0))
-    return load_record(mesh_id, scene.records[env, slot])
+    return load_record(mesh_id, pointer_of(scene, env, slot))
 
 
 @wp.func

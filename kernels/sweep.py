@@ -14,13 +14,13 @@ the Lipschitz bound alone needs one sample per tolerance.
 import warp as wp
 
 from warp_collision.kernels.mesh_distance import SdfSample, mesh_distance
-from warp_collision.kernels.mesh_record import ROUNDING, MeshRecord
+from warp_collision.kernels.mesh_record import ROUNDING, load_record
 
 # Refinements of a minimum that is already certified: they sharpen its value and its gradient.
 MAX_REFINEMENTS = wp.constant(16)
 # Steps, relative to the root of a sum and a difference of distances: 2 is as far as bounds reach
 # where the distance stays what it is. Any slope makes such a step fail, which costs a query.
-CAUTION = wp.constant(1.4)
+CAUTION = wp.constant(1.5)
 # Smallest tolerance of a path, relative to its length: a few steps of float32.
 FINEST = wp.constant(5.0e-7)
 
@@ -30,7 +30,7 @@ class Path:
     """A straight piece of path through the frame of one mesh, as the kernel marches along it."""
 
     mesh_id: wp.uint64
-    record: MeshRecord
+    record: wp.uint64  # pointer to what is known of the mesh, read anew by each query
     origin: wp.vec3
     direction: wp.vec3  # unit
     length: float  # [m]
@@ -66,7 +66,8 @@ def sample_path(path: Path, position: float, near: wp.vec3) -> PathSample:
     """Signed distance at a place of the path; the search ends at ``near``, a surface point."""
     point = path.origin + position * path.direction
     limit = wp.length(near - point) * 1.001 + ROUNDING * (wp.length(near) + wp.length(point))
-    return path_sample(path, position, mesh_distance(path.mesh_id, path.record, point, limit))
+    record = load_record(path.mesh_id, path.record)
+    return path_sample(path, position, mesh_distance(path.mesh_id, record, point, limit))
 
 
 @wp.func

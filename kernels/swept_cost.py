@@ -4,7 +4,7 @@ import warp as wp
 
 from warp_collision.kernels.hinge import hinge
 from warp_collision.kernels.mesh_distance import mesh_distance
-from warp_collision.kernels.mesh_record import MeshRecord
+from warp_collision.kernels.mesh_record import load_record
 from warp_collision.kernels.scene import (
     Scene,
     checked_mesh,
@@ -12,7 +12,7 @@ from warp_collision.kernels.scene import (
     env_of_row,
     is_env,
     mesh_from_world,
-    record_of,
+    pointer_of,
     slots_in_box,
     tree_of,
 )
@@ -100,7 +100,7 @@ def not_a_number() -> SweptCost:
 
 
 @wp.func
-def half_segment(mesh_id: wp.uint64, record: MeshRecord, begin: wp.vec3, end: wp.vec3) -> Path:
+def half_segment(mesh_id: wp.uint64, record: wp.uint64, begin: wp.vec3, end: wp.vec3) -> Path:
     """The half of a segment next to ``begin``."""
     path = Path()
     path.mesh_id = mesh_id
@@ -124,7 +124,7 @@ def swept_cost_against_mesh(
     tolerance: float,
 ) -> SweptCost:
     """Cost of what one waypoint owns of the path, against the mesh of one slot."""
-    record = record_of(scene, env, slot, mesh_id)
+    record = pointer_of(scene, env, slot)
     pose = mesh_from_world(scene, env, slot)
     center = wp.transform_point(pose, motion.center)
     previous = wp.transform_point(pose, motion.previous)
@@ -134,7 +134,7 @@ def swept_cost_against_mesh(
     result = SweptCost()
     reach = motion.radius + activation_distance
     longest = 0.5 * wp.max(wp.length(previous - center), wp.length(following - center))
-    start = mesh_distance(mesh_id, record, center, reach + longest)
+    start = mesh_distance(mesh_id, load_record(mesh_id, record), center, reach + longest)
     if not start.found:
         return result
 

@@ -19,7 +19,7 @@ LAYERS = (
     ("lifetime", "validate", "poses", "refusals", "topology"),
     ("geometry", "io_scene"),
     ("launch",),
-    ("obstacle", "broad_phase", "tables"),
+    ("distance_grid", "obstacle", "broad_phase", "tables"),
     ("operators", "pose_operators"),
     ("autograd", "in_graph", "routes", "straight_through"),
     ("placement",),

@@ -78,12 +78,14 @@ class Geometry:
         faces: (n, 3) int32.
         report: what was found and changed.
         area: surface [m^2].
+        border: (m, 2, 3) float32, ends of the edges at which the surface ends.
     """
 
     vertices: np.ndarray
     faces: np.ndarray
     report: MeshReport
     area: float
+    border: np.ndarray
 
 
 def read_mesh(name: str, mesh: MeshLike) -> tuple[np.ndarray, np.ndarray]:
@@ -206,7 +208,9 @@ def prepare(
     if _close_a_gap(faces, flat):
         faces = np.concatenate((faces, flat))
     faces = _drop_duplicates(faces, report, repair)
-    faces = _orient(vertices, faces, report, repair)
+    faces, edges = _orient(vertices, faces, report, repair)
+    report.closed = edges.are_closed
+    border = vertices[edges.border(faces)]
     if len(flat):
         faces = faces[~topology.degenerate_faces(vertices, faces)]
     vertices, faces, report.sliver_faces = topology.condition_slivers(vertices, faces, _MAX_LOSS)
@@ -217,7 +221,7 @@ def prepare(
     corners = vertices.astype(np.float64)[faces]
     doubled = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
     area = 0.5 * float(topology.lengths(doubled).sum())
-    return Geometry(vertices, faces.astype(np.int32), report, area)
+    return Geometry(vertices, faces.astype(np.int32), report, area, border)
 
 
 def _drop_degenerate(
@@ -273,7 +277,8 @@ def _drop_duplicates(faces: np.ndarray, report: MeshReport, repair: bool) -> np.
 
 def _orient(
     vertices: np.ndarray, faces: np.ndarray, report: MeshReport, repair: bool
-) -> np.ndarray:
+) -> tuple[np.ndarray, topology.Edges]:
+    """The faces, turned where that is a repair, and their edges."""
     edges = topology.find_edges(faces)
     pairs, agree, _ = topology.paired_edges(edges)
     report.consistent = bool(agree.all())
@@ -294,8 +299,7 @@ def _orient(
         faces = np.where(turn[body][:, None], faces[:, ::-1], faces)
         edges = topology.find_edges(faces)
         report.repairs.append(f"turned {report.inverted_bodies} bodies outward")
-    report.closed = edges.are_closed
-    return faces
+    return faces, edges
 
 
 def _inward_bodies(

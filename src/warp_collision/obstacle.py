@@ -12,24 +12,15 @@ import warp as wp
 from torch import Tensor
 
 from warp_collision import launch
+from warp_collision.distance_grid import GRID_CELLS, lay_grid
 from warp_collision.geometry import Geometry, MeshLike
-from warp_collision.kernels.distance_grid import fill_distance_grid
 from warp_collision.kernels.mesh_record import CONVEX, EXACT_WINDING, WINDING, MeshRecord
 
 PoseLike = Any  # 7 numbers: a sequence, a NumPy array or a tensor
 MeshAndPose = Any  # a mesh, or a pair of mesh and pose
 
 
-# Most cells of the distance grid of a mesh, how many a face is worth, and how many a mesh gets that
-# has few faces.
-GRID_CELLS = 32_768
-_CELLS_PER_FACE = 64
-_FEWEST_CELLS = 512
 _SIGN_METHODS = {"winding": WINDING, "exact_winding": EXACT_WINDING, "convex": CONVEX}
-# Where the address of a grid stands in a record, counted in words of eight bytes.
-_VALUES_AT = (
-    MeshRecord.numpy_dtype()["offsets"][MeshRecord.numpy_dtype()["names"].index("grid")] // 8
-)
 
 
 class MeshObstacle:
@@ -66,24 +57,13 @@ class MeshObstacle:
         # as far as its whole area, seen face on, fills half of all directions.
         closed = geometry.report.closed
         record.inside_reach = 0.0 if closed else float(np.sqrt(geometry.area / (2.0 * np.pi)))
-        self.grid: Tensor | None = None
-        if closed and grid_cells > 0:
-            self.grid = _add_grid(record, lower, upper, grid_cells, len(geometry.faces), device)
+        self._grid = lay_grid(geometry, record, grid_cells, device)
         self.record = _upload(record, device)
 
     def fill_grid(self) -> None:
         """Computes the distance grid; queries are right without it, and faster with it."""
-        if self.grid is None:
-            return
-        launch.launch(
-            fill_distance_grid,
-            self.grid.shape[:2],
-            *(self.record, self.grid),
-            device=self.grid.device,
-            items=self.grid.numel(),
-        )
-        # The kernels use the grid once they see its address: eight bytes, written at once.
-        self.record.view(torch.int64)[0, _VALUES_AT] = self.grid.data_ptr()
+        if self._grid is not None:
+            self._grid.fill(self.record)
 
     @property
     def mesh_id(self) -> int:
@@ -107,37 +87,6 @@ def _has_rows(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         return len(value) > 0 and isinstance(value[0], (tuple, list, np.ndarray))
     return getattr(value, "ndim", 0) > 1
-
-
-def _grid_shape(extents: np.ndarray, cells: int) -> tuple[float, tuple[int, int, int]]:
-    """Edge of the cubic cells and their counts nx, ny, nz: as fine as a number of cells allows.
-
-    One layer of cells more on each side keeps points of the surface, rounded, in the grid.
-    """
-    edge = float(extents.max()) / max(cells, 27) ** (1.0 / 3.0)
-    while True:
-        shape = np.ceil(extents / edge).astype(int) + 2
-        if shape.prod() <= max(cells, 27):
-            return edge, (int(shape[0]), int(shape[1]), int(shape[2]))
-        edge *= 1.05
-
-
-def _add_grid(
-    record: Any,
-    lower: np.ndarray,
-    upper: np.ndarray,
-    most: int,
-    n_faces: int,
-    device: torch.device,
-) -> Tensor:
-    """Lays a grid over the box of a mesh, described in its record; returns its empty values."""
-    extents = (upper - lower).astype(np.float64)
-    edge, shape = _grid_shape(extents, min(most, max(_CELLS_PER_FACE * n_faces, _FEWEST_CELLS)))
-    values = torch.empty(shape[::-1], dtype=torch.float32, device=device)
-    record.grid.origin = wp.vec3(*(0.5 * (lower + upper) - 0.5 * edge * np.array(shape)))
-    record.grid.cell = edge
-    record.grid.shape = wp.vec3i(*shape)
-    return values
 
 
 def _upload(record: Any, device: torch.device) -> Tensor:

@@ -115,6 +115,15 @@ class Edges:
         """
         return not self.balance.any()
 
+    def border(self, faces: Faces) -> np.ndarray:
+        """Ends (m, 2) of the edges at which the surface of the faces ends, as vertex indices.
+
+        An edge is repeated as often as more sides run along it one way than the other.
+        """
+        balance = np.abs(self.balance)
+        face, corner = np.divmod(np.repeat(self.order[self.starts], balance), 3)
+        return np.stack((faces[face, corner], faces[face, (corner + 1) % 3]), axis=1)
+
 
 def find_edges(faces: Faces) -> Edges:
     """The edges of faces (n, 3), n > 0."""

@@ -74,7 +74,7 @@ class MeshWorld(PlacedMeshes):
             n_envs: number of parallel envs, at least 1.
             max_meshes: slots per env, at least 1; `grow` adds more.
             device: where everything lives; by default torch's default device.
-            grid_cells: most cells of the distance grid that each closed mesh gets, 4 bytes a cell;
+            grid_cells: most cells of the distance grid that each mesh gets, 4 bytes a cell;
                 0 for none. Grids make queries faster and change no result.
         """
         validate.require_count("n_envs", n_envs)
@@ -108,7 +108,7 @@ class MeshWorld(PlacedMeshes):
             >>> world.add("ball", trimesh.creation.icosphere(2))
             0
             >>> print(world.report("ball").sign_method)
-            winding
+            convex
         """
         with self._lock:
             return self._env(env)[self._index(name, env)].obstacle.report
