@@ -11,7 +11,14 @@ FINE = 1e-6  # [m] tolerance of the sweep
 KINK = 1e-3
 
 
-def assert_relative(actual: Array, expected: Array, kink: Array, share: float, what: str) -> None:
+def assert_relative(
+    actual: Array,
+    expected: Array,
+    kink: Array,
+    share: float,
+    what: str,
+    absolute: float = ABSOLUTE,
+) -> None:
     """Rows (..., k) equal to 1e-3 of their length where the model is smooth.
 
     Args:
@@ -20,6 +27,7 @@ def assert_relative(actual: Array, expected: Array, kink: Array, share: float, w
         kink: (...), by how much one-sided differences disagree, relative to the weight.
         share: of the rows that must be smooth.
         what: for the print.
+        absolute: error that is allowed beside the relative one.
     """
     assert np.isfinite(actual).all()
     smooth = kink < KINK
@@ -32,4 +40,4 @@ def assert_relative(actual: Array, expected: Array, kink: Array, share: float, w
         f"gradient: {what}, {smooth.sum()} configurations, {steep.sum()} with a slope, largest "
         f"relative error {(error[steep] / size[steep]).max():.1e}"
     )
-    assert (error <= RELATIVE * size + ABSOLUTE).all()
+    assert (error <= RELATIVE * size + absolute).all()
