@@ -21,6 +21,8 @@ MAX_REFINEMENTS = wp.constant(16)
 # Steps, relative to the root of a sum and a difference of distances: 2 is as far as bounds reach
 # where the distance stays what it is. Any slope makes such a step fail, which costs a query.
 CAUTION = wp.constant(1.5)
+# Distances that differ by less may be equal but for rounding [m].
+BLUR = wp.constant(1.0e-7)
 # Smallest tolerance of a path, relative to its length: a few steps of float32.
 FINEST = wp.constant(5.0e-7)
 
@@ -129,30 +131,40 @@ def next_step(distance: float, floor: float) -> float:
 def refine(path: Path, left: PathSample, right: PathSample) -> PathSample:
     """A minimum between two samples, the lower of which falls towards the other.
 
-    Cuts where the two tangents meet, kept away from the ends, or in the middle while the slopes do
-    not face each other. Where they stay apart to the end the minimum is a kink: the derivative of
-    its value is the mean of the two gradients without slope.
+    Cuts where an evenly growing slope is zero, or where the two tangents meet, as at a kink; in the
+    middle while the slopes do not face each other. Where they stay apart to the end the minimum is
+    a kink: the derivative of its value is the mean of the two gradients without slope.
     """
     settled = bool(False)
     cut = float(0.0)
-    for _ in range(MAX_REFINEMENTS):
+    sharp = 2.0e-4 * path.length  # the place shares the gradient out between the two waypoints
+    for step in range(MAX_REFINEMENTS):
         width = right.position - left.position
         cut = 0.5 * width
+        blurred = bool(False)
         if left.slope < 0.0 and right.slope > 0.0:
             rise = right.slope - left.slope
-            cut = (left.distance - right.distance + right.slope * width) / rise
-            # Settled when the tangents leave less to gain than the rounding of a distance, and the
-            # place is sharp too: it shares the gradient out between the two waypoints.
-            gain = wp.min(left.distance, right.distance) - (left.distance + left.slope * cut)
-            shift = wp.min(cut, width - cut)
-            settled = (gain < 1.0e-7 and shift < 2.0e-4 * path.length) or width < 1.0e-6
-            if settled:
+            meet = (left.distance - right.distance + right.slope * width) / rise
+            gain = wp.min(left.distance, right.distance) - (left.distance + left.slope * meet)
+            # Rounded distances do not tell where tangents meet that are nearly parallel: slopes do.
+            blurred = gain < BLUR and BLUR > sharp * rise
+            if blurred:
+                settled = width < 2.0 * sharp or wp.min(-left.slope, right.slope) < 1.0e-5
+            else:
+                settled = gain < BLUR and wp.min(meet, width - meet) < sharp
+            bend = right.distance - left.distance - 0.5 * (left.slope + right.slope) * width
+            if blurred or wp.abs(bend) < 0.01 * rise * width:
+                meet = -left.slope / rise * width
+            if settled or width < 1.0e-6:
+                settled = True
+                cut = meet
                 break
-            cut = wp.clamp(cut, 0.05 * width, 0.95 * width)
+            if not blurred or step % 2 == 0:
+                cut = wp.clamp(meet, 0.05 * width, 0.95 * width)
         middle = sample_path(path, left.position + cut, left.closest)
         lowest = wp.min(left.distance, right.distance)
         falls_right = left.distance <= right.distance
-        if middle.distance < lowest:
+        if blurred or middle.distance < lowest:
             falls_right = middle.slope < 0.0
         else:
             falls_right = not falls_right

@@ -18,7 +18,7 @@ from warp_collision import MeshWorld, signed_distance
 from warp_collision.kernels import mesh_distance as distance_module
 from warp_collision.kernels import sweep as sweep_module
 from warp_collision.kernels.mesh_distance import SdfSample, mesh_distance
-from warp_collision.kernels.mesh_record import MeshRecord
+from warp_collision.kernels.mesh_record import MeshRecord, load_record
 
 SCENES = ("plates", "posts", "grid of rods", "clutter")
 
@@ -180,7 +180,7 @@ CountedPath, counted_path_sample, counted_sweep = counted.Path, counted.path_sam
 @wp.kernel(enable_backward=False)
 def _count(
     mesh_id: wp.uint64,
-    record: wp.array[MeshRecord],
+    record: wp.uint64,
     begin: wp.array[wp.vec3],
     end: wp.array[wp.vec3],
     reach: float,
@@ -193,11 +193,11 @@ def _count(
     before = counter[0]
     path = CountedPath()
     path.mesh_id = mesh_id
-    path.record = record[0]
+    path.record = record
     path.origin = begin[i]
     path.length = wp.length(end[i] - begin[i])
     path.direction = (end[i] - begin[i]) / path.length
-    start = counted_distance(mesh_id, record[0], begin[i], reach + path.length)
+    start = counted_distance(mesh_id, load_record(mesh_id, record), begin[i], reach + path.length)
     lowest[i] = start.distance
     if start.found:
         found = counted_sweep(path, counted_path_sample(path, 0.0, start), reach, tolerance)
@@ -211,13 +211,12 @@ def count_queries(
     """Distance queries (n,) that the library's sweep makes on paths, and what it finds (n,)."""
     world = MeshWorld(device="cpu")
     world.add("mesh", (mesh.vertices, mesh.faces))
-    record = wp.array(
-        ptr=int(world.tables().records[0, 0]), shape=(1,), dtype=MeshRecord, device="cpu"
-    )
+    records = world.tables().records
+    assert records is not None
     arrays = [wp.array(x.astype(np.float32), dtype=wp.vec3, device="cpu") for x in (begin, end)]
     counts = wp.zeros(len(begin), dtype=wp.int32, device="cpu")
     lowest = wp.zeros(len(begin), dtype=wp.float32, device="cpu")
     mesh_id = wp.uint64(int(world.mesh_ids[0, 0]))
-    inputs = [mesh_id, record, *arrays, reach, tolerance]
+    inputs = [mesh_id, wp.uint64(int(records[0, 0])), *arrays, reach, tolerance]
     wp.launch(_count, len(begin), inputs, [counts, lowest], device="cpu")
     return counts.numpy(), lowest.numpy().astype(np.float64)
