@@ -19,7 +19,7 @@ def world_boxes(
     low = wp.vec3(FAR, FAR, FAR)
     high = wp.vec3(-FAR, -FAR, -FAR)
     if slot < count_slots(scene, env):
-        record = record_of(scene, env, slot)
+        record = record_of(scene, env, slot, scene.mesh_ids[env, slot])
         pose = mesh_from_world(scene, env, slot)
         center = 0.5 * (record.lower + record.upper)
         half = 0.5 * (record.upper - record.lower) + wp.vec3(record.inside_reach)

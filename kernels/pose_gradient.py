@@ -7,7 +7,7 @@ outside. The queries are made again, so that a cost without pose gradients pays 
 
 import warp as wp
 
-from warp_collision.kernels.scene import Scene, env_of_row, is_checked
+from warp_collision.kernels.scene import Scene, checked_mesh, env_of_row
 from warp_collision.kernels.sphere_cost import cost_against_mesh
 from warp_collision.kernels.swept_cost import (
     is_finite,
@@ -66,7 +66,8 @@ def sphere_cost_pose_vjp(
     """One thread per slot and part of the spheres."""
     env, slot, part = wp.tid()
     total = vec8()
-    if is_checked(scene, env, slot):
+    mesh_id = checked_mesh(scene, env, slot)
+    if mesh_id != wp.uint64(0):
         count = spheres.shape[0] * spheres.shape[1] * spheres.shape[2]
         for item in range(part, count, partial.shape[2]):
             at = place_of(item, spheres.shape[1], spheres.shape[2])
@@ -74,7 +75,7 @@ def sphere_cost_pose_vjp(
             if env_of_row(env_index, at[0]) == env and not (sphere[3] < 0.0):
                 center = wp.vec3(sphere[0], sphere[1], sphere[2])
                 term = cost_against_mesh(
-                    scene, env, slot, center, sphere[3], activation_distance[0]
+                    scene, env, slot, mesh_id, center, sphere[3], activation_distance[0]
                 )
                 push = term.push * (weight[0] * upstream[at[0], at[1], at[2]])
                 total += row_gradient(scene.mesh_from_world, env, slot, term.contact, push)
@@ -99,14 +100,15 @@ def swept_cost_pose_vjp(
     """One thread per slot and part of the spheres."""
     env, slot, part = wp.tid()
     total = vec8()
-    if is_checked(scene, env, slot):
+    mesh_id = checked_mesh(scene, env, slot)
+    if mesh_id != wp.uint64(0):
         count = spheres.shape[0] * spheres.shape[1] * spheres.shape[2]
         for item in range(part, count, partial.shape[2]):
             at = place_of(item, spheres.shape[1], spheres.shape[2])
             motion = load_motion(spheres, at[0], at[1], at[2])
             if env_of_row(env_index, at[0]) == env and not (motion.radius < 0.0):
                 term = swept_cost_against_mesh(
-                    scene, env, slot, motion, activation_distance[0], tolerance[0]
+                    scene, env, slot, mesh_id, motion, activation_distance[0], tolerance[0]
                 )
                 scale = scale_of(motion, dt, weight[0]).value * upstream[at[0], at[1], at[2]]
                 if not is_finite(motion):

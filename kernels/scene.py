@@ -15,7 +15,7 @@ class Scene:
     enabled: wp.array2d[wp.uint8]  # (n_envs, slots) 1: checked
     n_meshes: wp.array[wp.int32]  # (n_envs,) filled slots
     records: wp.array2d[wp.uint64]  # (n_envs, slots) pointers to MeshRecord; may be empty
-    tree: wp.array[wp.uint64]  # (2,) id of a tree over world boxes by env, and whether it is used
+    tree: wp.array[wp.uint64]  # (2,) ids of a tree over world boxes by env or 0, of an empty one
 
 
 @wp.func
@@ -39,28 +39,37 @@ def count_slots(scene: Scene, env: int) -> int:
 
 
 @wp.func
-def has_tree(scene: Scene) -> bool:
-    """Whether a tree finds the meshes near a place; else every slot is looked at."""
-    return scene.tree[1] != wp.uint64(0)
+def tree_of(scene: Scene) -> wp.uint64:
+    """Id of a tree that finds the meshes near a place; 0: every slot is looked at.
+
+    To be read once for a walk: another thread may drop the tree, or build one, in the middle of it.
+    """
+    return scene.tree[0]
 
 
 @wp.func
-def slots_in_box(scene: Scene, env: int, center: wp.vec3, reach: float) -> wp.BvhQuery:
-    """Items of the tree near a place; the slot of an item is what remains after full envs.
+def slots_in_box(
+    scene: Scene, tree: wp.uint64, env: int, center: wp.vec3, reach: float
+) -> wp.BvhQuery:
+    """Items of a tree near a place; the slot of an item is what remains after full envs.
 
     Without a tree there is an empty one, for a query must be of something.
     """
     half = wp.vec3(reach)
-    root = wp.bvh_get_group_root(scene.tree[0], env)
-    return wp.bvh_query_aabb(scene.tree[0], center - half, center + half, root)
+    searched = wp.where(tree == wp.uint64(0), scene.tree[1], tree)
+    root = wp.bvh_get_group_root(searched, env)
+    return wp.bvh_query_aabb(searched, center - half, center + half, root)
 
 
 @wp.func
-def is_checked(scene: Scene, env: int, slot: int) -> bool:
-    """Whether a slot takes part: filled, enabled, and holding a mesh."""
-    if slot >= count_slots(scene, env):
-        return False
-    return scene.enabled[env, slot] != wp.uint8(0) and scene.mesh_ids[env, slot] != wp.uint64(0)
+def checked_mesh(scene: Scene, env: int, slot: int) -> wp.uint64:
+    """Warp's id of the mesh in a slot that takes part: filled and enabled; else 0.
+
+    To be read once for a mesh: another thread may empty the slot, and a query of id 0 crashes.
+    """
+    if slot >= count_slots(scene, env) or scene.enabled[env, slot] == wp.uint8(0):
+        return wp.uint64(0)
+    return scene.mesh_ids[env, slot]
 
 
 @wp.func
@@ -72,9 +81,9 @@ def pointer_of(scene: Scene, env: int, slot: int) -> wp.uint64:
 
 
 @wp.func
-def record_of(scene: Scene, env: int, slot: int) -> MeshRecord:
-    """What is known of the mesh in a slot."""
-    return load_record(scene.mesh_ids[env, slot], pointer_of(scene, env, slot))
+def record_of(scene: Scene, env: int, slot: int, mesh_id: wp.uint64) -> MeshRecord:
+    """What is known of the mesh of a slot."""
+    return load_record(mesh_id, pointer_of(scene, env, slot))
 
 
 @wp.func

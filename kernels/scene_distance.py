@@ -6,14 +6,14 @@ from warp_collision.kernels.mesh_distance import mesh_distance
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.scene import (
     Scene,
+    checked_mesh,
     count_slots,
     env_of_row,
-    has_tree,
-    is_checked,
     is_env,
     mesh_from_world,
     record_of,
     slots_in_box,
+    tree_of,
 )
 from warp_collision.kernels.transforms import to_world
 
@@ -33,16 +33,16 @@ class SceneSample:
 @wp.func
 def nearer(scene: Scene, env: int, slot: int, point: wp.vec3, best: SceneSample) -> SceneSample:
     """The mesh of a slot if it is nearer than the best so far; NaN for good if its pose is."""
-    if not is_checked(scene, env, slot) or wp.isnan(best.distance):
+    mesh_id = checked_mesh(scene, env, slot)
+    if mesh_id == wp.uint64(0) or wp.isnan(best.distance):
         return best
     pose = mesh_from_world(scene, env, slot)
     local = wp.transform_point(pose, point)
     if not wp.isfinite(local):
         return nowhere()
     # Only what is nearer than the best so far is worth finding.
-    sample = mesh_distance(
-        scene.mesh_ids[env, slot], record_of(scene, env, slot), local, best.distance
-    )
+    record = record_of(scene, env, slot, mesh_id)
+    sample = mesh_distance(mesh_id, record, local, best.distance)
     if sample.found:
         best.distance = sample.distance
         best.gradient = to_world(pose, sample.gradient)
@@ -70,16 +70,17 @@ def scene_distance_at(scene: Scene, env: int, point: wp.vec3, limit: float) -> S
     best.distance = limit
     best.gradient = wp.vec3(0.0)
     # With a tree: boxes of growing size until the best mesh found lies within the last one.
-    radius = wp.where(has_tree(scene), FIRST_RADIUS, limit)
+    tree = tree_of(scene)
+    radius = wp.where(tree != wp.uint64(0), FIRST_RADIUS, limit)
     certain = float(-1.0)  # a limit of 0 still asks for what is inside
     while certain < wp.min(best.distance, limit):
         certain = wp.min(radius, limit)
-        near = slots_in_box(scene, env, point, certain)
+        near = slots_in_box(scene, tree, env, point, certain)
         item = int(0)
         slot = int(-1)
         more = bool(True)
         while more:
-            if has_tree(scene):
+            if tree != wp.uint64(0):
                 more = wp.bvh_query_next(near, item)
                 slot = item % scene.mesh_ids.shape[1]
             else:

@@ -6,14 +6,14 @@ from warp_collision.kernels.hinge import hinge
 from warp_collision.kernels.mesh_distance import mesh_distance
 from warp_collision.kernels.scene import (
     Scene,
+    checked_mesh,
     count_slots,
     env_of_row,
-    has_tree,
-    is_checked,
     is_env,
     mesh_from_world,
     record_of,
     slots_in_box,
+    tree_of,
 )
 from warp_collision.kernels.transforms import to_world
 
@@ -42,7 +42,13 @@ def not_a_number() -> SphereCost:
 
 @wp.func
 def cost_against_mesh(
-    scene: Scene, env: int, slot: int, center: wp.vec3, radius: float, activation_distance: float
+    scene: Scene,
+    env: int,
+    slot: int,
+    mesh_id: wp.uint64,
+    center: wp.vec3,
+    radius: float,
+    activation_distance: float,
 ) -> SphereCost:
     """Cost of a sphere against the mesh of one slot."""
     pose = mesh_from_world(scene, env, slot)
@@ -51,7 +57,7 @@ def cost_against_mesh(
         return not_a_number()
     result = SphereCost()
     reach = radius + activation_distance
-    sample = mesh_distance(scene.mesh_ids[env, slot], record_of(scene, env, slot), point, reach)
+    sample = mesh_distance(mesh_id, record_of(scene, env, slot, mesh_id), point, reach)
     if sample.found:
         term = hinge(reach - sample.distance, activation_distance)
         result.cost = term[0]
@@ -82,19 +88,25 @@ def cost_of_sphere(
         return not_a_number()
     total = SphereCost()
     center = wp.vec3(sphere[0], sphere[1], sphere[2])
-    near = slots_in_box(scene, env, center, sphere[3] + activation_distance)
+    tree = tree_of(scene)
+    near = slots_in_box(scene, tree, env, center, sphere[3] + activation_distance)
     item = int(0)
     slot = int(-1)
     more = bool(True)
     while more:
-        if has_tree(scene):
+        if tree != wp.uint64(0):
             more = wp.bvh_query_next(near, item)
             slot = item % scene.mesh_ids.shape[1]
         else:
             slot += 1
             more = slot < count_slots(scene, env)
-        if more and is_checked(scene, env, slot):
-            term = cost_against_mesh(scene, env, slot, center, sphere[3], activation_distance)
+        mesh_id = wp.uint64(0)
+        if more:
+            mesh_id = checked_mesh(scene, env, slot)
+        if mesh_id != wp.uint64(0):
+            term = cost_against_mesh(
+                scene, env, slot, mesh_id, center, sphere[3], activation_distance
+            )
             total = add(total, term)
     return total
 

@@ -7,14 +7,14 @@ from warp_collision.kernels.mesh_distance import mesh_distance
 from warp_collision.kernels.mesh_record import load_record
 from warp_collision.kernels.scene import (
     Scene,
+    checked_mesh,
     count_slots,
     env_of_row,
-    has_tree,
-    is_checked,
     is_env,
     mesh_from_world,
     pointer_of,
     slots_in_box,
+    tree_of,
 )
 from warp_collision.kernels.speed import SpeedScale, speed_scale
 from warp_collision.kernels.sweep import Path, path_sample, sweep
@@ -118,12 +118,12 @@ def swept_cost_against_mesh(
     scene: Scene,
     env: int,
     slot: int,
+    mesh_id: wp.uint64,
     motion: Motion,
     activation_distance: float,
     tolerance: float,
 ) -> SweptCost:
     """Cost of what one waypoint owns of the path, against the mesh of one slot."""
-    mesh_id = scene.mesh_ids[env, slot]
     record = pointer_of(scene, env, slot)
     pose = mesh_from_world(scene, env, slot)
     center = wp.transform_point(pose, motion.center)
@@ -197,19 +197,25 @@ def swept_cost_of(
         return not_a_number()
     total = SweptCost()
     reach = motion.radius + activation_distance + longest_half(motion)
-    near = slots_in_box(scene, env, motion.center, reach)
+    tree = tree_of(scene)
+    near = slots_in_box(scene, tree, env, motion.center, reach)
     item = int(0)
     slot = int(-1)
     more = bool(True)
     while more:
-        if has_tree(scene):
+        if tree != wp.uint64(0):
             more = wp.bvh_query_next(near, item)
             slot = item % scene.mesh_ids.shape[1]
         else:
             slot += 1
             more = slot < count_slots(scene, env)
-        if more and is_checked(scene, env, slot):
-            term = swept_cost_against_mesh(scene, env, slot, motion, activation_distance, tolerance)
+        mesh_id = wp.uint64(0)
+        if more:
+            mesh_id = checked_mesh(scene, env, slot)
+        if mesh_id != wp.uint64(0):
+            term = swept_cost_against_mesh(
+                scene, env, slot, mesh_id, motion, activation_distance, tolerance
+            )
             total = add(total, term)
     return total
 

@@ -4,7 +4,6 @@ Kinks, where the one-sided differences of the model disagree, are left out; the 
 in is asserted. ``pytest -s tests/test_truth_gradient.py`` prints the errors.
 """
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -16,40 +15,10 @@ import reference
 import reference_sweep
 import shapes
 import truth_boxes
-from reference import Array, Obstacle
+from reference import Array
 from truth_boxes import Box, random_boxes, spheres_around
+from truth_gradients import FINE, assert_relative
 from warp_collision import MeshWorld, clearance, signed_distance, sphere_cost, swept_sphere_cost
-
-RELATIVE = 1e-3
-# Slopes of the quadratic part are overlaps over eta: 0.3 um of rounding over 2 cm.
-ABSOLUTE = 3e-5
-FINE = 1e-6  # [m] tolerance of the sweep
-KINK = 1e-3
-
-
-def assert_relative(actual: Array, expected: Array, kink: Array, share: float, what: str) -> None:
-    """Rows (..., k) equal to 1e-3 of their length where the model is smooth.
-
-    Args:
-        actual: (..., k).
-        expected: (..., k).
-        kink: (...), by how much one-sided differences disagree, relative to the weight.
-        share: of the rows that must be smooth.
-        what: for the print.
-    """
-    assert np.isfinite(actual).all()
-    smooth = kink < KINK
-    assert smooth.mean() > share
-    error = np.linalg.norm(actual - expected, axis=-1)[smooth]
-    size = np.linalg.norm(expected, axis=-1)[smooth]
-    assert (size > 0.1).mean() > 0.2
-    steep = size > 0.1
-    print(
-        f"gradient: {what}, {smooth.sum()} configurations, {steep.sum()} with a slope, largest "
-        f"relative error {(error[steep] / size[steep]).max():.1e}"
-    )
-    assert (error <= RELATIVE * size + ABSOLUTE).all()
-
 
 # -- spheres --------------------------------------------------------------------------------------
 
@@ -219,124 +188,3 @@ def test_descent_leaves_an_obstacle(name: str, device: torch.device) -> None:
         assert better.any()
     print(f"descent: {name}, 250 spheres, {accepted} steps accepted, {refused} refused")
     assert (before > radius + eta - step).all()
-
-
-# -- poses ----------------------------------------------------------------------------------------
-
-Values = Callable[[Array], Array]  # poses (n_meshes, 7) -> values of spheres
-
-
-def pose_gradient(
-    library: Callable[[torch.Tensor], torch.Tensor],
-    model: Values,
-    poses: Array,
-    incoming: Array,
-    device: torch.device,
-) -> tuple[Array, Array, float]:
-    """Pulled back gradients (n_meshes, 7) of the library and the model, and the smooth share.
-
-    Spheres at which a difference of the model has a kink take no part.
-    """
-    step = 2e-6
-    slopes = np.zeros((*poses.shape, *incoming.shape))
-    smooth = np.ones(incoming.shape, dtype=bool)
-    middle = model(poses)
-    for index in np.ndindex(poses.shape):
-        ahead, behind = poses.copy(), poses.copy()
-        ahead[index] += step
-        behind[index] -= step
-        high, low = model(ahead), model(behind)
-        slopes[index] = (high - low) / (2.0 * step)
-        smooth &= np.abs(high - 2.0 * middle + low) / step < KINK
-    weights = np.where(smooth, incoming, 0.0)
-    leaf = compare.to_device(poses, device).requires_grad_(True)
-    values = library(leaf)
-    np.testing.assert_allclose(compare.to_array(values), middle, rtol=1e-5, atol=1e-5)
-    values.backward(compare.to_device(weights, device))
-    assert leaf.grad is not None
-    return compare.to_array(leaf.grad), (slopes * weights).sum(axis=(2, 3, 4)), smooth.mean()
-
-
-def minimum_over(boxes: list[Box], points: Array) -> Array:
-    return np.min([one.distance(points.reshape(-1, 3)) for one in boxes], axis=0).reshape(
-        points.shape[:-1]
-    )
-
-
-POSE_MODELS: dict[str, Callable[[list[Box], Array], Array]] = {
-    "sphere_cost": lambda boxes, s: truth_boxes.sphere_cost(s, boxes, 1.0, 0.02),
-    "swept_sphere_cost": lambda boxes, s: truth_boxes.swept_cost(s, boxes, 1.0, 0.02),
-    "with the speed metric": lambda boxes, s: truth_boxes.swept_cost(s, boxes, 1.0, 0.02, 0.1),
-    "signed_distance": lambda boxes, s: minimum_over(boxes, s[..., :3]),
-    "clearance": lambda boxes, s: minimum_over(boxes, s[..., :3]) - s[..., 3],
-}
-POSE_CALLS: dict[str, Callable[..., torch.Tensor]] = {
-    "sphere_cost": sphere_cost,
-    "swept_sphere_cost": partial(swept_sphere_cost, tolerance=FINE),
-    "with the speed metric": partial(swept_sphere_cost, tolerance=FINE, dt=0.1, speed_metric=True),
-    "signed_distance": lambda s, world, poses: (
-        signed_distance(s[..., :3], world, poses=poses).distance
-    ),
-    "clearance": lambda s, world, poses: clearance(s, world, poses=poses).clearance,
-}
-
-
-@pytest.mark.parametrize("name", POSE_MODELS)
-@pytest.mark.parametrize("length", [1.0, 1.7])
-def test_gradient_by_poses(name: str, length: float, device: torch.device) -> None:
-    """Translation and quaternion of three boxes, one of which nothing touches or all do.
-
-    Quaternions of another length than 1 mean the same turn, and so does their gradient.
-    """
-    rng = np.random.default_rng(135)
-    boxes = [
-        Box(shapes.rounded(rng.uniform(0.2, 0.5, 3)), shapes.random_pose(rng, 0.2))
-        for _ in range(3)
-    ]
-    poses = np.stack([one.pose for one in boxes])
-    poses[:, 3:] *= length
-    poses = shapes.rounded(poses)
-    spheres = spheres_around(rng, boxes, (20, 3, 10), 0.1)
-    spheres[..., 3] = np.abs(spheres[..., 3])
-    world = compare.build_world([[one.obstacle for one in boxes]], device, max_meshes=3)
-    on_device = compare.to_device(spheres, device)
-
-    def model(moved: Array) -> Array:
-        return POSE_MODELS[name](
-            [Box(one.extents, pose) for one, pose in zip(boxes, moved, strict=True)], spheres
-        )
-
-    actual, expected, share = pose_gradient(
-        lambda p: POSE_CALLS[name](on_device, world=world, poses=p),
-        model,
-        poses,
-        rng.normal(size=spheres.shape[:3]),
-        device,
-    )
-    assert share > 0.7
-    assert (np.abs(expected) > 0.1).mean() > 0.7
-    error = np.linalg.norm(actual - expected, axis=1) / np.linalg.norm(expected, axis=1)
-    print(f"gradient: {name} by poses, relative error {error.max():.1e}")
-    np.testing.assert_array_less(error, RELATIVE)
-
-
-def test_gradient_by_the_poses_of_each_env(device: torch.device) -> None:
-    """(n_envs, max_meshes, 7): an env's poses take what its own rows cost, empty slots nothing."""
-    rng = np.random.default_rng(136)
-    boxes = [Box(shapes.rounded(rng.uniform(0.2, 0.5, 3)), shapes.random_pose(rng)) for _ in "abc"]
-    scenes: list[list[Obstacle]] = [[boxes[0].obstacle, boxes[1].obstacle], [boxes[2].obstacle], []]
-    world = compare.build_world(scenes, device, max_meshes=3)
-    poses = np.tile([0.0, 0, 0, 1, 0, 0, 0], (3, 3, 1))
-    poses[0, 0], poses[0, 1], poses[1, 0] = (one.pose for one in boxes)
-    spheres = compare.to_device(spheres_around(rng, boxes, (6, 2, 20), 0.1), device)
-    envs = torch.tensor([0, 1, 2, 0, 1, 0], dtype=torch.int32, device=device)
-    leaf = compare.to_device(poses, device).requires_grad_(True)
-    sphere_cost(spheres, world, env_index=envs, poses=leaf).sum().backward()
-    assert leaf.grad is not None
-    touched = (leaf.grad != 0.0).any(dim=-1).tolist()
-    assert touched == [[True, True, False], [True, False, False], [False] * 3]
-    for env, count in ((0, 2), (1, 1)):
-        alone = compare.build_world([scenes[env]], device, max_meshes=count)
-        part = compare.to_device(poses[env, :count], device).requires_grad_(True)
-        sphere_cost(spheres[envs == env].contiguous(), alone, poses=part).sum().backward()
-        torch.testing.assert_close(leaf.grad[env, :count], part.grad, rtol=1e-4, atol=1e-4)

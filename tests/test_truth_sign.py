@@ -9,10 +9,12 @@ the largest coordinate are left out: there float32 does not know.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import trimesh
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -165,6 +167,40 @@ def test_open_meshes_follow_their_winding_number(name: str, device: torch.device
 def test_open_meshes_at_many_points(name: str, device: torch.device) -> None:
     wrong = wrong_by_winding(name, MANY, device)
     print(f"sign: {name}, open, {len(open_mesh(name)[1])} faces, {2 * MANY} points, {wrong} wrong")
+    assert wrong == 0
+
+
+# -- meshes from files ----------------------------------------------------------------------------
+
+FILES = sorted(path for path in shapes.ASSETS.glob("panda/meshes/*.stl"))
+
+
+def wrong_on_file(path: Path, count: int, device: torch.device) -> int:
+    """Signs of a file, whose faces share no vertices, that its winding number contradicts."""
+    loaded = trimesh.load_mesh(path, process=False)
+    vertices, faces = np.asarray(loaded.vertices, dtype=np.float64), np.asarray(loaded.faces)
+    points = both_kinds(vertices, faces, count)
+    winding = reference.winding_number(points, vertices, faces)
+    world = MeshWorld(device=device)
+    world.add(path.stem, path)
+    found = distances(world, points)
+    margin = TOLERANCE * (np.abs(vertices).max() + np.abs(points).max())
+    clear = (np.abs(winding - 0.5) > 0.4) & (np.abs(found) > margin)
+    assert clear.mean() > 0.9
+    assert (winding[clear] > 0.5).any()
+    return int((clear & ((found < 0.0) != (winding > 0.5))).sum())
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_no_wrong_sign_on_robot_links(path: Path, device: torch.device) -> None:
+    assert wrong_on_file(path, FEW // 10, device) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_no_wrong_sign_on_robot_links_at_many_points(path: Path, device: torch.device) -> None:
+    wrong = wrong_on_file(path, MANY // 2, device)
+    print(f"sign: {path.name}, {MANY} points, {wrong} wrong")
     assert wrong == 0
 
 

@@ -159,14 +159,17 @@ def winding_paths(name: str, count: int, waypoints: int) -> Array:
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_reversed_paths_cost_the_same(name: str, device: torch.device) -> None:
+@pytest.mark.parametrize("count", [300, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_reversed_paths_cost_the_same(name: str, count: int, device: torch.device) -> None:
     """To the last bit."""
-    paths = compare.to_device(winding_paths(name, 300, 7), device)
+    paths = compare.to_device(winding_paths(name, count, 7), device)
     world = compare.build_world([[scene(name)]], device)
     forth = swept_sphere_cost(paths, world)
     back = swept_sphere_cost(paths.flip(1), world)
+    differ = int((forth != back.flip(1)).sum())
+    print(f"reversal: {name}, {forth.numel()} waypoints, {differ} cost something else reversed")
     assert (forth > 0.0).float().mean() > 0.2
-    assert torch.equal(forth, back.flip(1))
+    assert differ == 0
 
 
 @pytest.mark.parametrize("name", SCENES)
@@ -183,10 +186,11 @@ def test_at_rest_it_is_the_cost_of_the_point(name: str, device: torch.device) ->
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_splitting_a_segment_changes_nothing(name: str, device: torch.device) -> None:
+@pytest.mark.parametrize("count", [500, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_splitting_a_segment_changes_nothing(name: str, count: int, device: torch.device) -> None:
     """The smallest clearance over the path stays, wherever a segment is cut, within tolerance."""
     rng = np.random.default_rng(127)
-    ends = segments(rng, scene(name), 500)
+    ends = segments(rng, scene(name), count)
     world = compare.build_world([[scene(name)]], device)
     radius = 0.05
     cost = partial(swept_sphere_cost, world=world, activation_distance=0.0, tolerance=TOLERANCE)
@@ -201,7 +205,12 @@ def test_splitting_a_segment_changes_nothing(name: str, device: torch.device) ->
         shares = np.sort(rng.random((len(ends), pieces - 1, 1)), axis=1)
         inner = ends[:, :1] + shares * (ends[:, 1:] - ends[:, :1])
         split = overlap(np.concatenate([ends[:, :1], inner, ends[:, 1:]], axis=1))
-        assert np.abs(split - whole).max() < TOLERANCE + ROUNDING
+        change = np.abs(split - whole).max()
+        print(
+            f"splits: {name}, {count} segments in {pieces} pieces, the smallest clearance changes "
+            f"by at most {1e3 * change:.3f} mm"
+        )
+        assert change < TOLERANCE + ROUNDING
 
 
 # -- queries --------------------------------------------------------------------------------------

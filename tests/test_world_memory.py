@@ -211,3 +211,76 @@ def test_id_tensors_outlive_the_world(how: str, device: torch.device) -> None:
     cost = float(done.stdout.split()[-1])
     # A table of before the growth may show the mesh that was removed after it, or not.
     assert cost == pytest.approx(1.1) or (how == "grown" and cost == 0.0)
+
+
+# -- size of the process --------------------------------------------------------------------------
+
+GROWTH = """
+import gc, sys
+from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
+import numpy as np, torch, trimesh
+from warp_collision import MeshWorld, sphere_cost, swept_sphere_cost
+
+def size():
+    gc.collect()
+    resident = Path("/proc/self/status")
+    if resident.exists():
+        return int(resident.read_text().split("VmRSS:")[1].split()[0]) / 1024.0
+    return getrusage(RUSAGE_SELF).ru_maxrss / 1024.0
+
+cycles = int(sys.argv[2])
+ball = trimesh.creation.icosphere(subdivisions=1, radius=0.2)
+vertices, faces = np.asarray(ball.vertices), np.asarray(ball.faces)
+world = MeshWorld(2, 16, sys.argv[1])
+box = trimesh.creation.box((0.1, 0.1, 0.1))
+for index in range(12):  # as many as make a tree
+    world.add(f"kept {index}", box, (index, 0, 0, 1, 0, 0, 0))
+random = torch.Generator().manual_seed(5)
+spheres = (torch.rand((2, 2, 4, 4), generator=random) * 0.2).to(world.device)
+sizes = []
+for cycle in range(cycles):
+    if cycle % (cycles // 5) == 0:
+        sizes.append(size())
+    for part in (0, 1):
+        scale = 1.0 + 1e-5 * (2 * cycle + part)  # never the same geometry
+        world.add("comes", (vertices * scale, faces), replace=True)
+        assert (sphere_cost(spheres, world) > 0.0).all()
+    world.set_pose("comes", (0.0, 0.0, 1e-4 * (cycle % 7), 1, 0, 0, 0))
+    assert (swept_sphere_cost(spheres, world) > 0.0).all()
+    world.remove("comes")
+    try:
+        world.add("comes", (vertices * 0.0, faces))
+    except ValueError:
+        pass
+sizes.append(size())
+print(*sizes)
+"""
+
+
+def sizes_over(cycles: int, device: torch.device) -> list[float]:
+    """Sizes of a process [MB] at each fifth of some cycles of adding, asking and removing.
+
+    A process of its own: what other tests have freed would hide what this one leaks.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", GROWTH, str(device), str(cycles)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [float(word) for word in done.stdout.split()[-6:]]
+
+
+def test_the_process_does_not_grow(device: torch.device) -> None:
+    """The last 120 of 150 cycles add 240 meshes; leaked they would be 4 MB."""
+    sizes = sizes_over(150, device)
+    assert sizes[-1] - sizes[1] < 1.5, sizes
+
+
+@pytest.mark.slow
+def test_the_process_does_not_grow_over_many_cycles(device: torch.device) -> None:
+    sizes = sizes_over(10_000, device)
+    print(f"memory: 10000 cycles of two meshes each, MB at each fifth: {sizes}")
+    assert sizes[-1] - sizes[1] < 3.0, sizes

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import torch
 import warp as wp
 from torch import Tensor
@@ -18,10 +16,11 @@ MIN_MESHES = 12
 
 
 class BroadPhase:
-    """The tree of one world; built on the host, refit on the device.
+    """The tree over one set of tables; built on the host, refit on the device.
 
     Attributes:
-        tree: (2,) int64 on the device, Warp's id of the tree and 1, or of an empty one and 0.
+        tree: (2,) int64 on the device, Warp's id of the tree or 0, and that of an empty one. Which
+            tree there is changes in place, in one word: launches in progress read it.
     """
 
     def __init__(self, device: torch.device):
@@ -40,7 +39,7 @@ class BroadPhase:
         """The meshes have changed: the next query builds a new tree."""
         if self._tree is None:
             return
-        self.tree.copy_(no_tree(self._device))
+        self.tree[0].zero_()
         dropped = [self._boxes] if self._is_captured else [self._kept.pop(), self._boxes]
         self._tree = self._boxes = None
         self._is_captured = False
@@ -85,7 +84,7 @@ class BroadPhase:
             lower, upper = (wp.from_torch(b.view(-1, 3), dtype=wp.vec3) for b in self._boxes)
             self._tree = wp.Bvh(lower, upper, groups=wp.from_torch(groups))
         self._kept.append(self._tree)
-        self.tree.copy_(torch.tensor([int(self._tree.id), 1]))
+        self.tree[0].fill_(int(self._tree.id))
         settle(self._device)
 
     def _compute_boxes(self, tables: SceneTables) -> None:
@@ -95,19 +94,21 @@ class BroadPhase:
         launch(world_boxes, tables.mesh_ids.shape, tables, *self._boxes, device=self._device)
 
 
-@functools.cache
-def _empty_tree(device: torch.device) -> tuple[wp.Bvh, Tensor]:
-    with quiet_warp(), warp_stream(device):
-        lower = wp.full(1, 1e15, dtype=wp.vec3, device=str(device))
-        tree = wp.Bvh(lower, wp.full(1, -1e15, dtype=wp.vec3, device=str(device)))
-    place = torch.tensor([int(tree.id), 0], device=device)
-    settle(device)
-    return tree, place
+_empty_trees: dict[torch.device, tuple[wp.Bvh, Tensor]] = {}
 
 
 def no_tree(device: torch.device) -> Tensor:
     """A tree of nothing, for scenes whose meshes are looked at one by one."""
-    return _empty_tree(device)[1]
+    known = _empty_trees.get(device)
+    if known is None:
+        with quiet_warp(), warp_stream(device):
+            lower = wp.full(1, 1e15, dtype=wp.vec3, device=str(device))
+            tree = wp.Bvh(lower, wp.full(1, -1e15, dtype=wp.vec3, device=str(device)))
+        made = tree, torch.tensor([0, int(tree.id)], device=device)
+        settle(device)
+        # Two threads may both make one: only the one that is kept lives on.
+        known = _empty_trees.setdefault(device, made)
+    return known[1]
 
 
 def _versions(tables: SceneTables) -> tuple[int, ...]:

@@ -346,36 +346,37 @@ def _is_direct(tables: SceneTables, factor: Tensor | None, *operands: Tensor | N
 
 def _tables(world: MeshWorld, poses: Tensor | None) -> SceneTables:
     """The tables of a world, with other poses where they are given."""
-    tables = world.tables()
-    if poses is not None:
-        tables = tables._replace(mesh_from_world=_rows(world, poses))
-    elif world.tracks_poses:
-        tables = tables._replace(mesh_from_world=world.differentiable_rows())
+    if poses is None:
+        tables = world.differentiable_tables()
+    else:
+        tables = world.tables()
+        tables = tables._replace(mesh_from_world=_rows(world, tables, poses))
     if validate.is_checking():
         name = "mesh_from_world" if poses is None else "poses"
         check_values(tables, poses=name, ids="mesh_ids", counts="n_meshes")
     return tables
 
 
-def _rows(world: MeshWorld, poses: Tensor) -> Tensor:
+def _rows(world: MeshWorld, tables: SceneTables, poses: Tensor) -> Tensor:
     """Rows of mesh_from_world, differentiable, for poses that replace those of a world."""
-    full = (world.n_envs, world.max_meshes, 7)
+    n_envs, slots = tables.mesh_ids.shape
+    full = (n_envs, slots, 7)
     validate.require_tensor("poses", poses, str(full))
     validate.require_device("poses", poses, world.device)
     if not poses.dtype.is_floating_point:
         raise TypeError(f"poses must be floating point, got {poses.dtype}")
     refuse_unrecorded(world.device, "poses must be those of the world")
     count = len(world.names(0))
-    if world.n_envs == 1 and poses.shape == (count, 7):
-        rest = world.mesh_from_world[:, count:]
+    if n_envs == 1 and poses.shape == (count, 7):
+        rest = tables.mesh_from_world[:, count:]
         rows = torch.cat((to_rows(invert_pose(poses.float()))[None], rest), dim=1)
     elif poses.shape == full:
         rows = to_rows(invert_pose(poses.float()))
     else:
-        short = f" or {(count, 7)}" if world.n_envs == 1 else ""
+        short = f" or {(count, 7)}" if n_envs == 1 else ""
         raise ValueError(f"poses must have shape {full}{short}, got {validate.shape_of(poses)}")
     if validate.is_checking():
-        for env, given in enumerate(poses.reshape(world.n_envs, -1, 7)):
+        for env, given in enumerate(poses.reshape(n_envs, -1, 7)):
             for slot in range(len(world.names(env))):
                 validate.check_pose(f"poses of env {env}, slot {slot}", given[slot])
     return rows.contiguous()

@@ -136,7 +136,8 @@ def _check_vertices(name: str, value: Any) -> np.ndarray:
         np.issubdtype(vertices.dtype, np.floating) or np.issubdtype(vertices.dtype, np.integer)
     ):
         raise TypeError(f"mesh {name!r}: vertices must be real numbers, got {vertices.dtype}")
-    vertices = vertices.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # NumPy warns of some NaNs; all are refused below
+        vertices = vertices.astype(np.float64)
     # Beyond this the fourth power of a distance, of which queries make use, overflows float32.
     bad = ~(np.abs(vertices) < 1e9).all(axis=1)
     if bad.any():

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
+from warp_collision.launch import SceneTables
 from warp_collision.obstacle import MeshObstacle, PoseLike
 from warp_collision.poses import invert_pose, to_rows
 from warp_collision.tables import WorldTables
@@ -35,8 +36,8 @@ class PlacedMeshes(WorldTables):
     def __init__(self, n_envs: int, max_meshes: int, device: torch.device):
         super().__init__(n_envs, max_meshes, device)
         self._slots: list[list[Slot]] = [[] for _ in range(n_envs)]
-        self._keep_alive(self._slots)
-        self.tracks_poses = False  # whether a pose has required a gradient
+        keep_alive(self.tables(), self._slots)
+        self._tracks_poses = False  # whether a pose has required a gradient
 
     def names(self, env: int = 0) -> list[str]:
         """Names of the meshes of an env, in slot order: index i is what queries report as i."""
@@ -44,7 +45,8 @@ class PlacedMeshes(WorldTables):
 
     def pose(self, name: str | int, env: int = 0) -> Tensor:
         """Pose (7,) of a mesh in the world: x, y, z, qw, qx, qy, qz, a new tensor on the device."""
-        return invert_pose(self.mesh_from_world[env, self._index(name, env), :7])
+        with self._lock:
+            return invert_pose(self.mesh_from_world[env, self._index(name, env), :7])
 
     def set_pose(self, name: str | int, pose: PoseLike, env: int = 0) -> None:
         """Moves a mesh.
@@ -58,15 +60,14 @@ class PlacedMeshes(WorldTables):
                 in every call, until the mesh is moved again.
             env: which env.
         """
-        index = self._index(name, env)
-        self._track([index], [pose], env)
         if isinstance(pose, Tensor) and pose.is_cuda and not validate.is_checking():
-            self._write_poses(
-                env, slice(index, index + 1), validate.device_poses("pose", pose, (7,), self.device)
-            )
-            return
-        checked = validate.check_pose("pose", pose)
-        self._write_poses(env, slice(index, index + 1), checked)
+            checked = validate.device_poses("pose", pose, (7,), self.device)
+        else:
+            checked = validate.check_pose("pose", pose)
+        with self._lock:
+            index = self._index(name, env)
+            self._track([index], [pose], env)
+            self._write_poses(env, slice(index, index + 1), checked)
 
     def set_poses(self, poses: Tensor, env: int = 0) -> None:
         """Moves all meshes of an env from a tensor on the world's device, without waiting for it.
@@ -76,13 +77,14 @@ class PlacedMeshes(WorldTables):
                 gradient as in `set_pose`.
             env: which env.
         """
-        count = len(self._env(env))
-        poses = validate.device_poses("poses", poses, (count, 7), self.device)
-        if validate.is_checking():
-            for row in range(count):
-                validate.check_pose(f"poses[{row}]", poses[row])
-        self._track(range(count), poses, env)
-        self._write_poses(env, slice(0, count), poses)
+        with self._lock:
+            count = len(self._env(env))
+            poses = validate.device_poses("poses", poses, (count, 7), self.device)
+            if validate.is_checking():
+                for row in range(count):
+                    validate.check_pose(f"poses[{row}]", poses[row])
+            self._track(range(count), poses, env)
+            self._write_poses(env, slice(0, count), poses)
 
     def enable(self, name: str | int, on: bool | Tensor = True, env: int = 0) -> None:
         """Lets queries check a mesh, or skip it.
@@ -92,24 +94,31 @@ class PlacedMeshes(WorldTables):
             on: a bool, or a one-element tensor on the device, which is not waited for.
             env: which env.
         """
-        index = self._index(name, env)
         self.refuse_recording()
-        if isinstance(on, Tensor):
-            if on.numel() != 1:
-                raise ValueError(f"on must have one element, got {validate.shape_of(on)}")
-            self.set_enabled(on.reshape(1), env, _first=index)
-        else:
-            self.enabled[env, index].fill_(int(bool(on)))
+        if isinstance(on, Tensor) and on.numel() != 1:
+            raise ValueError(f"on must have one element, got {validate.shape_of(on)}")
+        with self._lock:
+            index = self._index(name, env)
+            if isinstance(on, Tensor):
+                self._write_enabled(on.reshape(1), env, slice(index, index + 1))
+            else:
+                self.enabled[env, index].fill_(int(bool(on)))
 
-    def set_enabled(self, mask: Tensor, env: int = 0, *, _first: int | None = None) -> None:
+    def set_enabled(self, mask: Tensor, env: int = 0) -> None:
         """Enables and disables all meshes of an env from a tensor, without waiting for it.
 
         Args:
             mask: (n_meshes of the env,) bool or integers on the world's device, in slot order.
             env: which env.
         """
-        count = len(self._env(env)) if _first is None else 1
-        begin = _first or 0
+        self.refuse_recording()
+        with self._lock:
+            self._write_enabled(mask, env, slice(0, len(self._env(env))))
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _write_enabled(self, mask: Tensor, env: int, place: slice) -> None:
+        count = place.stop - place.start
         mask = validate.require_tensor("mask", mask, f"({count},)")
         if mask.shape != (count,):
             raise ValueError(
@@ -118,35 +127,30 @@ class PlacedMeshes(WorldTables):
         if mask.dtype.is_floating_point or mask.dtype.is_complex:
             raise TypeError(f"mask must be bool or integers, got {mask.dtype}")
         validate.require_device("mask", mask, self.device)
-        self.refuse_recording()
-        self.enabled[env, begin : begin + count].copy_(mask != 0)
+        self.enabled[env, place].copy_(mask != 0)
 
-    # -- inside ---------------------------------------------------------------------------------
-
-    def _keep_alive(self, holder: object) -> None:
-        """Ties meshes to the memory of the ids: whoever still has the tensor has the meshes."""
-        self.mesh_ids.untyped_storage().holder = holder  # pyright: ignore[reportAttributeAccessIssue]
-
-    def differentiable_rows(self) -> Tensor:
-        """mesh_from_world as a function of the poses that require a gradient."""
-        rows = self.mesh_from_world
-        if not torch.is_grad_enabled():
-            return rows
-        for env, slots in enumerate(self._slots):
-            for index, slot in enumerate(slots):
+    def differentiable_tables(self) -> SceneTables:
+        """The tables, with rows that are functions of the poses that require a gradient."""
+        tables = self.tables()
+        if not self._tracks_poses or not torch.is_grad_enabled():
+            return tables
+        rows = tables.mesh_from_world
+        # Slices: another thread may add envs and slots that these tables do not have.
+        for env, slots in enumerate(self._slots[: rows.shape[0]]):
+            for index, slot in enumerate(slots[: rows.shape[1]]):
                 if slot.pose is not None:
                     row = to_rows(invert_pose(slot.pose.to(rows)))
                     place = torch.zeros_like(rows[..., :1], dtype=torch.bool)
                     place[env, index] = True
                     rows = torch.where(place, row, rows)
-        return rows
+        return tables._replace(mesh_from_world=rows)
 
     def _track(self, indices: Iterable[int], poses: Iterable[PoseLike], env: int) -> None:
         """Remembers which poses require a gradient."""
         for index, pose in zip(indices, poses, strict=True):
             tracked = isinstance(pose, Tensor) and pose.requires_grad and torch.is_grad_enabled()
             self._slots[env][index].pose = pose if tracked else None
-            self.tracks_poses |= tracked
+            self._tracks_poses |= tracked
 
     def _env(self, env: int) -> list[Slot]:
         if not isinstance(env, int) or isinstance(env, bool):
@@ -166,3 +170,8 @@ class PlacedMeshes(WorldTables):
                 return index
         known = ", ".join(repr(slot.name) for slot in slots) or "no meshes"
         raise KeyError(f"name must be one of env {env}, which holds {known}; got {name!r}")
+
+
+def keep_alive(tables: SceneTables, holder: object) -> None:
+    """Ties meshes to the memory of the ids: whoever still has the tensor has the meshes."""
+    tables.mesh_ids.untyped_storage().holder = holder  # pyright: ignore[reportAttributeAccessIssue]

@@ -8,6 +8,8 @@ results that are not there yet. So whatever needs torch between launches is refu
 from __future__ import annotations
 
 import functools
+import os
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -19,16 +21,43 @@ import warp as wp
 CPU = torch.device("cpu")
 
 
+class _Quiet:
+    """How many blocks of all threads ask for quiet, and the level before the first of them."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.blocks = 0
+        self.level = 0
+
+
+_quiet = _Quiet()
+
+
+def _forget_threads() -> None:
+    """A forked child has none of its parent's threads."""
+    global _quiet
+    _quiet = _Quiet()
+
+
+os.register_at_fork(after_in_child=_forget_threads)
+
+
 @contextmanager
 def quiet_warp() -> Iterator[None]:
     """Keeps Warp's banner and its notes on compiling out of the caller's standard output."""
-    level = wp.config.log_level
-    wp.config.log_level = max(level, wp.LOG_WARNING)
-    try:
+    with _quiet.lock:
+        if _quiet.blocks == 0:
+            _quiet.level = wp.config.log_level
+        _quiet.blocks += 1
+        wp.config.log_level = max(_quiet.level, wp.LOG_WARNING)
         wp.init()
+    try:
         yield
     finally:
-        wp.config.log_level = level
+        with _quiet.lock:
+            _quiet.blocks -= 1
+            if _quiet.blocks == 0:
+                wp.config.log_level = _quiet.level
 
 
 @functools.cache

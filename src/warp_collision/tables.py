@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from typing import NamedTuple
 from weakref import WeakSet, WeakValueDictionary
 
 import torch
@@ -23,43 +24,101 @@ _worlds: WeakValueDictionary[int, WorldTables] = WeakValueDictionary()
 _IDENTITY = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0)
 
 
+class _Tables(NamedTuple):
+    """The tables of one size with what belongs to them, replaced all at once.
+
+    Attributes:
+        tables: without a tree.
+        without_tree: the same for many calls, with an empty tree.
+        with_tree: the same with the tree of the broad phase.
+        broad_phase: keeps that tree.
+    """
+
+    tables: SceneTables
+    without_tree: SceneTables
+    with_tree: SceneTables
+    broad_phase: BroadPhase
+
+    @classmethod
+    def of(cls, tables: SceneTables, broad_phase: BroadPhase) -> _Tables:
+        """Tables with records and a broad phase for them."""
+        assert tables.records is not None
+        empty = tables.complete(tables.records, no_tree(tables.mesh_ids.device))
+        return cls(tables, empty, tables.complete(tables.records, broad_phase.tree), broad_phase)
+
+
 class WorldTables:
     """Tables of one device, updated in place; new tensors only when they grow.
 
+    Any thread may read the tables while another, under the lock, changes them.
+
     Attributes:
         device: where they live.
-        mesh_ids: (n_envs, max_meshes) int64, Warp mesh ids, 0 where a slot is empty.
-        mesh_from_world: (n_envs, max_meshes, 8) float32, inverse poses x, y, z, qw, qx, qy, qz and
-            padding.
-        enabled: (n_envs, max_meshes) uint8.
-        n_meshes: (n_envs,) int32, filled slots.
     """
 
     def __init__(self, n_envs: int, max_meshes: int, device: torch.device):
         self.device = device
         self._lock = threading.RLock()
-        self._broad_phase = BroadPhase(device)
         self._unfinished: WeakSet[MeshObstacle] = WeakSet()
         self._most_meshes = 0
         # Nothing is left to be made for the next query, nor will be before the meshes change.
         self._is_settled = True
-        self._allocate(n_envs, max_meshes)
+        self._now: _Tables
+        self._use(self._allocate(n_envs, max_meshes))
 
-    def _allocate(self, n_envs: int, max_meshes: int) -> None:
+    def _allocate(self, n_envs: int, max_meshes: int) -> SceneTables:
+        """Tables of empty slots."""
+        shape = (n_envs, max_meshes)
         with torch.inference_mode(False):
-            shape = (n_envs, max_meshes)
-            self.mesh_ids = torch.zeros(shape, dtype=torch.int64, device=self.device)
             identity = torch.tensor(_IDENTITY, dtype=torch.float32, device=self.device)
-            self.mesh_from_world = identity.expand(*shape, 8).contiguous()
-            self.enabled = torch.zeros(shape, dtype=torch.uint8, device=self.device)
-            self.n_meshes = torch.zeros(n_envs, dtype=torch.int32, device=self.device)
-            self._records = torch.zeros(shape, dtype=torch.int64, device=self.device)
-        self._tables = SceneTables(
-            self.mesh_ids, self.mesh_from_world, self.enabled, self.n_meshes, self._records
-        )
-        self._without_tree = self._tables.complete(self._records, no_tree(self.device))
-        self._with_tree = self._tables.complete(self._records, self._broad_phase.tree)
-        _worlds[self.mesh_ids.data_ptr()] = self
+            return SceneTables(
+                mesh_ids=torch.zeros(shape, dtype=torch.int64, device=self.device),
+                mesh_from_world=identity.expand(*shape, 8).contiguous(),
+                enabled=torch.zeros(shape, dtype=torch.uint8, device=self.device),
+                n_meshes=torch.zeros(n_envs, dtype=torch.int32, device=self.device),
+                records=torch.zeros(shape, dtype=torch.int64, device=self.device),
+            )
+
+    def _use(self, tables: SceneTables) -> None:
+        """Makes tables those of the world, all at once: other threads may be asking for them."""
+        # A tree belongs to tables of one shape; who still reads the old ones does without.
+        previous = getattr(self, "_now", None)
+        _worlds[tables.mesh_ids.data_ptr()] = self
+        self._now = _Tables.of(tables, BroadPhase(self.device))
+        if previous is not None:
+            previous.broad_phase.forget()
+
+    @property
+    def mesh_ids(self) -> Tensor:
+        """(n_envs, max_meshes) int64, Warp mesh ids, 0 where a slot is empty."""
+        return self._now.tables.mesh_ids
+
+    @property
+    def mesh_from_world(self) -> Tensor:
+        """(n_envs, max_meshes, 8) float32, inverse poses x, y, z, qw, qx, qy, qz and padding."""
+        return self._now.tables.mesh_from_world
+
+    @property
+    def enabled(self) -> Tensor:
+        """(n_envs, max_meshes) uint8, 1 where queries check the mesh."""
+        return self._now.tables.enabled
+
+    @property
+    def n_meshes(self) -> Tensor:
+        """(n_envs,) int32, filled slots."""
+        return self._now.tables.n_meshes
+
+    @property
+    def _records(self) -> Tensor:
+        """(n_envs, max_meshes) int64, pointers to what is known of each mesh."""
+        records = self._now.tables.records
+        assert records is not None
+        return records
+
+    @property
+    def _broad_phase(self) -> BroadPhase:
+        """The tree over the present tables."""
+        return self._now.broad_phase
 
     @property
     def n_envs(self) -> int:
@@ -72,8 +131,8 @@ class WorldTables:
         return self.mesh_ids.shape[1]
 
     def tables(self) -> SceneTables:
-        """The device tables that the kernels read."""
-        return self._tables
+        """The device tables that the kernels read, which belong together."""
+        return self._now.tables
 
     def owns(self, tables: SceneTables) -> bool:
         """Whether tables have the mesh ids of this world."""
@@ -82,28 +141,37 @@ class WorldTables:
 
     def complete(self, tables: SceneTables) -> SceneTables:
         """Adds the records, and the tree where the poses are this world's too."""
-        has_tree = False if self._is_settled else self._prepare(tables)
-        known = self._with_tree if has_tree else self._without_tree
+        now = self._now
+        has_tree = False if self._is_settled else self._prepare(tables, now)
+        known = now.with_tree if has_tree else now.without_tree
         if (
-            tables.mesh_from_world is self.mesh_from_world
-            and tables.enabled is self.enabled
-            and tables.n_meshes is self.n_meshes
+            tables.mesh_from_world is known.mesh_from_world
+            and tables.enabled is known.enabled
+            and tables.n_meshes is known.n_meshes
         ):
             return known
         return tables._replace(records=known.records, tree=known.tree)
 
-    def _prepare(self, tables: SceneTables) -> bool:
+    def _prepare(self, tables: SceneTables, now: _Tables) -> bool:
         """Makes what is still missing; whether there is a tree for the poses of these tables."""
         with self._lock:
             if not is_capturing(self.device):
-                while self._unfinished:
-                    self._unfinished.pop().fill_grid()
+                self._fill_grids()
             if self._most_meshes < MIN_MESHES:
                 self._is_settled = not self._unfinished
                 return False
-            if tables.mesh_from_world.data_ptr() != self.mesh_from_world.data_ptr():
+            # Grown meanwhile, the world has a tree that counts other slots.
+            if now is not self._now:
                 return False
-            return self._broad_phase.make_fresh(self._tables)
+            if tables.mesh_from_world.data_ptr() != now.tables.mesh_from_world.data_ptr():
+                return False
+            return now.broad_phase.make_fresh(now.tables)
+
+    def _fill_grids(self) -> None:
+        for obstacle in list(self._unfinished):
+            obstacle.fill_grid()
+            # Not before: who finds a mesh here waits for its grid, and all see the same.
+            self._unfinished.discard(obstacle)
 
     def refit(self) -> None:
         """Takes notice of writes to the tables that torch does not see.
@@ -117,7 +185,7 @@ class WorldTables:
             >>> MeshWorld().refit()
         """
         with self._lock:
-            self._broad_phase.refit(self.tables())
+            self._broad_phase.refit(self._now.tables)
 
     def refuse_recording(self) -> None:
         """Raises where Warp's capture on the CPU would miss a change of the tables."""
@@ -125,27 +193,27 @@ class WorldTables:
             self.device, "a world must not be changed; change it between replays, which see it"
         )
 
-    def _reallocate(self, n_envs: int, max_meshes: int) -> None:
+    def _enlarged(self, n_envs: int, max_meshes: int) -> SceneTables:
         """Larger tables that begin with what the present ones hold."""
-        old = self.tables()
-        rows, slots = self.mesh_ids.shape
-        self._allocate(n_envs, max_meshes)
-        self._broad_phase.forget()
-        for new, previous in zip(self._tables.tensors(), old.tensors(), strict=True):
+        old, larger = self._now.tables, self._allocate(n_envs, max_meshes)
+        rows, slots = old.mesh_ids.shape
+        for new, previous in zip(larger.tensors(), old.tensors(), strict=True):
             target = new[:rows] if new.ndim == 1 else new[:rows, :slots]
             target.copy_(previous)
+        return larger
 
     def _move_up(self, env: int, index: int, count: int) -> None:
         """Overwrites a slot by those behind it."""
         for table in (self.mesh_ids, self.mesh_from_world, self.enabled, self._records):
+            assert table is not None
             table[env, index : count - 1] = table[env, index + 1 : count].clone()
 
     def _empty(self, env: int, count: int) -> None:
         """Empties the slots from `count` on."""
         self.n_meshes[env].fill_(count)
-        self.mesh_ids[env, count:] = 0
-        self._records[env, count:] = 0
-        self.enabled[env, count:] = 0
+        for table in (self.mesh_ids, self.enabled, self._records):
+            assert table is not None
+            table[env, count:] = 0
 
     def _write_poses(self, env: int, place: slice, poses: Tensor) -> None:
         """Inverts (float64 on the host, float32 on the device) and stores poses."""

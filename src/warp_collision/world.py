@@ -23,7 +23,7 @@ from warp_collision.geometry import (
 from warp_collision.io_scene import scene_meshes
 from warp_collision.lifetime import retire
 from warp_collision.obstacle import GRID_CELLS, MeshAndPose, MeshObstacle, PoseLike, split_pose
-from warp_collision.placement import PlacedMeshes, Slot
+from warp_collision.placement import PlacedMeshes, Slot, keep_alive
 from warp_collision.runtime import settle
 
 _IDENTITY = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
@@ -47,12 +47,9 @@ class MeshWorld(PlacedMeshes):
     waiting for the device, inside a captured CUDA graph too. Adding, replacing, removing and
     growing are for the host; a mesh that is no longer held is freed once no launch can read it.
 
-    Attributes:
-        mesh_ids: (n_envs, max_meshes) int64, Warp mesh ids, 0 where a slot is empty.
-        mesh_from_world: (n_envs, max_meshes, 8) float32, inverse poses x, y, z, qw, qx, qy, qz and
-            padding.
-        enabled: (n_envs, max_meshes) uint8.
-        n_meshes: (n_envs,) int32, filled slots.
+    Any number of threads may query a world, and get what one thread would. They may do so while
+    another thread changes it: envs that are not being changed cost what they did, and a query of
+    one that is may see parts of it before the change and others after it.
 
     Example:
         >>> import torch, trimesh
@@ -114,7 +111,8 @@ class MeshWorld(PlacedMeshes):
             >>> print(world.report("ball").sign_method)
             convex
         """
-        return self._env(env)[self._index(name, env)].obstacle.report
+        with self._lock:
+            return self._env(env)[self._index(name, env)].obstacle.report
 
     # -- changing what it holds -----------------------------------------------------------------
 
@@ -198,8 +196,9 @@ class MeshWorld(PlacedMeshes):
                 self._entry(name, *split_pose(value), True, True, "auto")
                 for name, value in given.items()
             ]
-            self._truncate(env, 0)
+            # In this order, so that queries of other threads never find the env empty.
             self._fill(env, 0, entries)
+            self._truncate(env, len(entries))
 
     def remove(self, name: str | int, env: int = 0) -> None:
         """Removes a mesh; the slots behind it move up by one."""
@@ -207,11 +206,12 @@ class MeshWorld(PlacedMeshes):
             self.refuse_recording()
             index = self._index(name, env)
             slots = self._env(env)
+            self._broad_phase.forget()
             if index + 1 < len(slots):
                 self._move_up(env, index, len(slots))
             removed = slots.pop(index)
-            slots.append(removed)
-            self._truncate(env, len(slots) - 1)
+            self._empty(env, len(slots))
+            self._meshes_changed([removed])
 
     def clear(self, env: int | None = None) -> None:
         """Removes all meshes of an env, or of all envs."""
@@ -244,10 +244,11 @@ class MeshWorld(PlacedMeshes):
             self.refuse_recording()
             rows = self.n_envs
             # The old tensors may still be read: they keep the meshes that they name.
-            self._keep_alive([list(slots) for slots in self._slots])
-            self._reallocate(n_envs, max_meshes)
-            self._keep_alive(self._slots)
+            keep_alive(self.tables(), [list(slots) for slots in self._slots])
+            larger = self._enlarged(n_envs, max_meshes)
+            keep_alive(larger, self._slots)
             self._slots += [[] for _ in range(n_envs - rows)]
+            self._use(larger)
 
     # -- inside ---------------------------------------------------------------------------------
 
@@ -278,6 +279,7 @@ class MeshWorld(PlacedMeshes):
         slots = self._slots[env]
         last = first + len(entries)
         dropped = slots[first:last]
+        self._broad_phase.forget()
         slots[first:last] = [Slot(entry.name, entry.obstacle) for entry in entries]
         if entries:
             place = slice(first, last)
@@ -294,7 +296,6 @@ class MeshWorld(PlacedMeshes):
     def _meshes_changed(self, dropped: list[Slot]) -> None:
         self._most_meshes = max(len(slots) for slots in self._slots)
         self._is_settled = False
-        self._broad_phase.forget()
         retire(dropped, self.device)
         settle(self.device)
 
@@ -302,6 +303,7 @@ class MeshWorld(PlacedMeshes):
         """Empties the slots from `count` on."""
         slots = self._slots[env]
         dropped = slots[count:]
+        self._broad_phase.forget()
         del slots[count:]
         self._empty(env, count)
         self._meshes_changed(dropped)
