@@ -113,8 +113,8 @@ CASES = [
     *((change, 5) for change in changing.CHANGES),
     *((change, 20) for change in ("remove and add", "move", "grow")),
 ]
-FEW, MANY = 4, 150
-MORE = [*CASES, *((change, 20) for change in ("replace", "load", "track"))]
+FEW, MANY = 4, 60
+MORE = [*CASES, *((change, 20) for change in ("replace", "load"))]
 # The order of sums is not told with a tree over the meshes, nor with gradients by poses: rounding
 # of gradients that are as large as 60, the speed being a factor of theirs.
 ROUNDING = 2e-5
