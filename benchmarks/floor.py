@@ -12,9 +12,8 @@ import warp as wp
 from torch import Tensor
 
 from benchmarks.workloads import ACTIVATION_DISTANCE, Problem
-from warp_collision.kernels.products import sphere_vjp
 from warp_collision.kernels.scene import Scene
-from warp_collision.kernels.sphere_cost import sphere_cost
+from warp_collision.kernels.sphere_cost import sphere_cost, sphere_vjp
 from warp_collision.kernels.swept_cost import swept_cost, swept_vjp
 from warp_collision.operators import default_tolerance
 from warp_collision.runtime import quiet_warp

@@ -28,7 +28,6 @@ MODULES = (
     "broad_phase",
     "distance_grid",
     "pose_gradient",
-    "products",
     "scene_distance",
     "sphere_cost",
     "swept_cost",

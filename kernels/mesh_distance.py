@@ -88,7 +88,8 @@ def is_inside(
     way = 0.5 * (bounds[1] - bounds[0])
     if sample.distance > way + sample.rounding and wp.abs(known) > sample.rounding:
         return known < 0.0
-    if record.sign_method == CONVEX and not sample.on_surface:
+    # Normals of slivers, and whether a closest point is on an edge, are rounded too.
+    if record.sign_method == CONVEX and sample.distance > 30.0 * sample.rounding:
         # Outside of an edge a point can be behind one of its two faces, but not within a face.
         if sample.over_face or not sample.behind:
             return sample.behind

@@ -143,3 +143,19 @@ def sphere_cost(
         )
     if active.shape[0] > 0:
         active[row, waypoint, index] = wp.where(value == 0.0, wp.uint8(0), wp.uint8(1))
+
+
+@wp.kernel(enable_backward=False)
+def sphere_vjp(
+    # operands
+    upstream: wp.array3d[wp.float32],  # (batch, horizon, n_spheres) d loss / d cost; empty: ones
+    gradient: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) d cost / d (x, y, z, radius)
+    # outputs
+    total: wp.array3d[wp.vec4],  # d loss / d (x, y, z, radius)
+):
+    """The vector-Jacobian product of costs that each depend on their own sphere alone."""
+    row, waypoint, index = wp.tid()
+    factor = float(1.0)
+    if upstream.shape[0] > 0:
+        factor = upstream[row, waypoint, index]
+    total[row, waypoint, index] = factor * gradient[row, waypoint, index]

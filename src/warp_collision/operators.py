@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
-from warp_collision.kernels import products as product_kernels
 from warp_collision.kernels import scene_distance as distance_kernels
 from warp_collision.kernels import sphere_cost as sphere_kernels
 from warp_collision.kernels import swept_cost as swept_kernels
@@ -46,7 +45,7 @@ def default_tolerance(activation_distance: Tensor) -> Tensor:
         for number in (_TOLERANCE_SHARE, _MIN_TOLERANCE)
     )
     operands = (activation_distance, share, least, tolerance)
-    launch(product_kernels.share_of, (1,), *operands, device=device)
+    launch(swept_kernels.share_of, (1,), *operands, device=device)
     return tolerance
 
 
@@ -134,7 +133,7 @@ def run_pointwise_vjp(upstream: Tensor | None, gradient: Tensor) -> Tensor:
     quick = gradient.numel() <= _FEW and upstream is not None and upstream.is_contiguous()
     if not quick and not _is_recorded(gradient):
         return gradient.clone() if upstream is None else upstream.unsqueeze(-1) * gradient
-    kernel = product_kernels.sphere_vjp if gradient.ndim == 4 else product_kernels.point_vjp
+    kernel = sphere_kernels.sphere_vjp if gradient.ndim == 4 else distance_kernels.point_vjp
     shape, device = gradient.shape, gradient.device
     total = torch.empty(shape, dtype=torch.float32, device=device)
     launch(kernel, shape[:-1], _contiguous(upstream), gradient, total, device=device)
