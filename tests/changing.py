@@ -56,7 +56,9 @@ def scene(count: int, env: int) -> dict[str, tuple[trimesh.Trimesh, Array]]:
 
 def crowd(count: int, device: torch.device, n_envs: int = N_ENVS) -> MeshWorld:
     """A world of such envs; from 12 meshes on there is a tree over them."""
-    world = MeshWorld(n_envs, SLOTS, device)
+    # Without lists, which come in the midst of the queries: with them another of two triangles that
+    # are equally near may be taken, and here bits are compared.
+    world = MeshWorld(n_envs, SLOTS, device, list_bytes=0)
     for env in range(n_envs):
         world.load(scene(count, env), env)
     return world

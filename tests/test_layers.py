@@ -16,10 +16,11 @@ PACKAGE = "warp_collision"
 # the layers below. The package itself stands where its name is: it imports what it offers.
 LAYERS = (
     ("kernels",),
-    ("lifetime", "runtime", "validate", "poses", "refusals", "topology"),
+    ("background", "lifetime", "runtime", "validate", "poses", "refusals", "topology"),
     ("geometry", "io_scene"),
     ("commands", "launch"),
-    ("distance_grid", "obstacle", "broad_phase", "tables"),
+    ("candidates", "distance_grid"),
+    ("obstacle", "broad_phase", "tables"),
     ("operators", "pose_operators"),
     ("autograd", "in_graph", "routes", "straight_through"),
     ("placement",),

@@ -105,7 +105,7 @@ def sphere_cost(
         "weight", weight, world.device, any_sign=True, differentiable=True
     )
     if _is_direct(tables, factor, spheres, eta, env_index):
-        tables = world.complete(tables)
+        tables = world.complete(tables, spheres)
         operands = tables, factor, eta, env_index
         if spheres.requires_grad and torch.is_grad_enabled():
             return autograd.DirectSphereCost.apply(spheres, operands)
@@ -185,7 +185,7 @@ def swept_sphere_cost(
             raise ValueError("dt must be given for the speed metric, got None")
         step = validate.scalar_operand("dt", dt, world.device, positive=True)
     if _is_direct(tables, factor, spheres, eta, tau, env_index):
-        tables = world.complete(tables)
+        tables = world.complete(tables, spheres)
         operands = tables, factor, eta, tau, step, env_index
         if spheres.requires_grad and torch.is_grad_enabled():
             return autograd.DirectSweptCost.apply(spheres, operands)
@@ -234,7 +234,7 @@ def signed_distance(
     env_index = validate.env_operand(env_index, batch, world.n_envs, world.device)
     flat = points.reshape(batch, math.prod(points.shape[1:-1]), 3)
     if _is_direct(tables, None, flat, env_index):
-        tables = world.complete(tables)
+        tables = world.complete(tables, flat)
         if flat.requires_grad and torch.is_grad_enabled():
             found = autograd.DirectSceneDistance.apply(flat, tables, env_index)
         else:

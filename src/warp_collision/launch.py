@@ -121,6 +121,15 @@ def launch(
         end_reading(token)
 
 
+def launch_unrecorded(kernel: Any, dim: tuple[int, ...], *arguments: Argument) -> None:
+    """Runs a kernel on the CPU at once, whatever another thread records or captures."""
+    token = begin_reading()
+    try:
+        _command(kernel, "cpu").run(dim, arguments)
+    finally:
+        end_reading(token)
+
+
 def _launch_chunks(
     kernel: Any, dim: tuple[int, ...], arguments: tuple[Argument, ...], threads: int
 ) -> None:
@@ -151,4 +160,4 @@ def _launch_chunks(
         helper.result()
 
 
-__all__ = ["SceneTables", "launch", "quiet_warp", "warp_stream"]
+__all__ = ["SceneTables", "launch", "launch_unrecorded", "quiet_warp", "warp_stream"]

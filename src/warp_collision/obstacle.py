@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import torch
@@ -11,7 +13,8 @@ import trimesh
 import warp as wp
 from torch import Tensor
 
-from warp_collision import launch
+from warp_collision import background, launch
+from warp_collision.candidates import LIST_BYTES, CandidateLists, build, bytes_of_lists
 from warp_collision.distance_grid import GRID_CELLS, lay_grid
 from warp_collision.geometry import Geometry, MeshLike
 from warp_collision.kernels.mesh_record import CONVEX, EXACT_WINDING, WINDING, MeshRecord
@@ -22,6 +25,10 @@ MeshAndPose = Any  # a mesh, or a pair of mesh and pose
 
 
 _SIGN_METHODS = {"winding": WINDING, "exact_winding": EXACT_WINDING, "convex": CONVEX}
+# Where the address of the lists stands in a record, counted in words of eight bytes.
+_LISTS_AT = (
+    MeshRecord.numpy_dtype()["offsets"][MeshRecord.numpy_dtype()["names"].index("candidates")] // 8
+)
 
 
 class MeshObstacle:
@@ -31,13 +38,20 @@ class MeshObstacle:
     or a launch that may still read it.
     """
 
-    def __init__(self, geometry: Geometry, device: torch.device, grid_cells: int = GRID_CELLS):
+    def __init__(
+        self,
+        geometry: Geometry,
+        device: torch.device,
+        grid_cells: int = GRID_CELLS,
+        list_bytes: int = LIST_BYTES,
+    ):
         """Uploads a mesh.
 
         Args:
             geometry: the triangles.
             device: where to.
             grid_cells: most cells of its distance grid, 4 bytes each; 0 for none.
+            list_bytes: most bytes of its candidate lists; 0 for none.
         """
         target = str(device)
         self.report = geometry.report
@@ -60,6 +74,10 @@ class MeshObstacle:
         record.inside_reach = 0.0 if closed else float(np.sqrt(geometry.area / (2.0 * np.pi)))
         self._grid = lay_grid(geometry, record, grid_cells, device)
         self.record = _upload(record, device)
+        self.lists: CandidateLists | None = None
+        # Lists are for CPUs, where a descent of the tree costs as much as a hundred candidates.
+        most = list_bytes if device.type == "cpu" else 0
+        self.list_bytes = bytes_of_lists(len(geometry.faces), most)
 
     def fill_grid(self) -> None:
         """Computes the distance grid; queries are right without it, and faster with it."""
@@ -67,10 +85,32 @@ class MeshObstacle:
             self._grid.fill(self.record)
             settle(self.record.device)
 
+    def build_lists(self) -> None:
+        """Has candidate lists built in the background; they make queries on the CPU faster."""
+        if self.list_bytes > 0:
+            background.submit(self, _build_lists)
+
     @property
     def mesh_id(self) -> int:
         """Warp's id of the mesh."""
         return int(self.mesh.id)
+
+
+def _build_lists(obstacle: MeshObstacle) -> Iterator[None]:
+    """Steps that build the lists of a mesh and hand them to it; they do not keep it alive."""
+    owner = ref(obstacle)
+    steps = build(obstacle.mesh, obstacle.record, obstacle.list_bytes)
+    return _hand_over(steps, owner)
+
+
+def _hand_over(steps: Iterator[CandidateLists | None], owner: ref[MeshObstacle]) -> Iterator[None]:
+    for lists in steps:
+        obstacle = owner()
+        if lists is not None and obstacle is not None:
+            obstacle.lists = lists
+            obstacle.record.view(torch.int64)[0, _LISTS_AT] = lists.address
+        del obstacle
+        yield None
 
 
 def split_pose(value: Any) -> tuple[MeshLike, PoseLike | None]:

@@ -79,7 +79,7 @@ def run_sphere_cost(
         rows,
         spheres,
         env_index,
-        completed(tables),
+        completed(tables, spheres),
         weight,
         activation_distance,
         cost,
@@ -118,7 +118,15 @@ def run_swept_cost(
     launch(
         swept_kernels.swept_cost,
         rows,
-        *(spheres, env_index, completed(tables), weight, activation_distance, tolerance, dt),
+        *(
+            spheres,
+            env_index,
+            completed(tables, spheres),
+            weight,
+            activation_distance,
+            tolerance,
+            dt,
+        ),
         *(cost, gradient, neighbours, active),
         device=device,
         items=8 * rows.numel(),
@@ -175,7 +183,7 @@ def run_scene_distance(
     launch(
         distance_kernels.scene_distance,
         shape,
-        *(points, env_index, completed(tables), distance, gradient, slot),
+        *(points, env_index, completed(tables, points), distance, gradient, slot),
         device=points.device,
         items=shape.numel(),
     )

@@ -11,6 +11,7 @@ import torch
 import warp as wp
 from torch import Tensor
 
+from warp_collision import background
 from warp_collision.broad_phase import MIN_MESHES, BroadPhase, no_tree
 from warp_collision.launch import SceneTables
 from warp_collision.obstacle import MeshObstacle
@@ -21,6 +22,8 @@ from warp_collision.runtime import is_capturing, refuse_unrecorded
 # its meshes when they are handed its tensors.
 _worlds: WeakValueDictionary[int, WorldTables] = WeakValueDictionary()
 
+# Points that a world is asked about before lists are worth building: a tenth of a second or two.
+_POINTS_BEFORE_LISTS = 100_000
 _IDENTITY = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0)
 
 
@@ -60,6 +63,10 @@ class WorldTables:
         self.device = device
         self._lock = threading.RLock()
         self._unfinished: WeakSet[MeshObstacle] = WeakSet()
+        # Meshes whose lists are not begun, and how many points have to be asked before they are.
+        self._without_lists: WeakSet[MeshObstacle] = WeakSet()
+        self._wants_lists = False
+        self._points_left = _POINTS_BEFORE_LISTS
         self._most_meshes = 0
         # Nothing is left to be made for the next query, nor will be before the meshes change.
         self._is_settled = True
@@ -139,8 +146,17 @@ class WorldTables:
         same = self.mesh_ids.data_ptr() == tables.mesh_ids.data_ptr()
         return same and self.mesh_ids.shape == tables.mesh_ids.shape
 
-    def complete(self, tables: SceneTables) -> SceneTables:
-        """Adds the records, and the tree where the poses are this world's too."""
+    def complete(self, tables: SceneTables, points: Tensor | None = None) -> SceneTables:
+        """Adds the records, and the tree where the poses are this world's too.
+
+        Args:
+            tables: of this world, or such with other poses.
+            points: (..., k) what is about to be asked: lists are built when there was much.
+        """
+        if self._wants_lists and points is not None:
+            self._points_left -= points.shape[:-1].numel()
+            if self._points_left < 0:
+                self._build_lists()
         now = self._now
         has_tree = False if self._is_settled else self._prepare(tables, now)
         known = now.with_tree if has_tree else now.without_tree
@@ -172,6 +188,30 @@ class WorldTables:
             obstacle.fill_grid()
             # Not before: who finds a mesh here waits for its grid, and all see the same.
             self._unfinished.discard(obstacle)
+            self._without_lists.add(obstacle)
+            self._wants_lists = self.device.type == "cpu"
+
+    def prepare(self) -> None:
+        """Makes now, and waits for, all that makes queries faster.
+
+        Otherwise the first query makes what it needs, and the candidate lists of the CPU are built
+        in the background once there were 100,000 points. With lists another of two triangles may
+        be taken that are equally near: a program that has to repeat its results to the last bit
+        calls this before its first query.
+
+        Example:
+            >>> from warp_collision import MeshWorld
+            >>> MeshWorld().prepare()
+        """
+        self.complete(self.tables())
+        self._build_lists()
+        background.wait()
+
+    def _build_lists(self) -> None:
+        with self._lock:
+            while self._without_lists:
+                self._without_lists.pop().build_lists()
+            self._wants_lists = False
 
     def refit(self) -> None:
         """Takes notice of writes to the tables that torch does not see.
@@ -224,18 +264,23 @@ class WorldTables:
             self.refit()
 
 
-def completed(tables: SceneTables) -> SceneTables:
+def completed(tables: SceneTables, points: Tensor | None = None) -> SceneTables:
     """The tables with all that a world knows, if they are those of a living world.
 
     What is dear and only saves work is made here, at the first query: distance grids, and the tree
-    over the meshes, which is fit to the poses again when they have changed.
+    over the meshes, which is fit to the poses again when they have changed. What is dearer still is
+    begun here, in the background, once the world was asked about many points.
+
+    Args:
+        tables: of a world, or of a caller of the drop-in Functions.
+        points: (..., k) what is about to be asked.
     """
     if tables.token:
         return tables
     world = _worlds.get(tables.mesh_ids.data_ptr())
     if world is None or not world.owns(tables):
         return tables._replace(tree=no_tree(tables.mesh_ids.device))
-    return world.complete(tables)
+    return world.complete(tables, points)
 
 
 def check_values(tables: SceneTables, *, poses: str, ids: str, counts: str) -> None:

@@ -107,7 +107,7 @@ class SdfMeshWarpPy(torch.autograd.Function):
             launch(
                 sphere_esdf,
                 spheres.shape[:-1],
-                *(spheres, env_index, completed(tables), weight, max_dist),
+                *(spheres, env_index, completed(tables, spheres), weight, max_dist),
                 *(out_cost, out_grad, sparsity_idx),
                 device=spheres.device,
                 items=out_cost.numel(),
