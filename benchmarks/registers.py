@@ -26,6 +26,7 @@ ARCH = 90
 KEPT = Path(__file__).resolve().parent / "registers.json"
 MODULES = (
     "broad_phase",
+    "candidate_lists",
     "distance_grid",
     "pose_gradient",
     "scene_distance",

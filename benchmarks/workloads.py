@@ -91,6 +91,7 @@ def build(workload: Workload, device: torch.device | str = "cpu", scale: float =
     world = MeshWorld(len(content.scenes), max(1, most), device)
     for env, scene in enumerate(content.scenes):
         world.load({f"mesh {i}": (m, tuple(p)) for i, (m, p) in enumerate(scene)}, env)
+    world.prepare()
     env_index = content.env_index
     return Problem(
         workload,

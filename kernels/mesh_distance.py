@@ -2,6 +2,7 @@
 
 import warp as wp
 
+from warp_collision.kernels.candidates import ClosestPoint, closest_listed
 from warp_collision.kernels.mesh_record import (
     CONVEX,
     FAR,
@@ -98,6 +99,31 @@ def is_inside(
 
 
 @wp.func
+def closest_point(
+    mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, search: float, without_limit: bool
+) -> ClosestPoint:
+    """Closest point of a mesh from a list, else by the tree; found if nearer than the search.
+
+    Args:
+        mesh_id: the mesh.
+        record: what is known of it.
+        point: in its frame.
+        search: what is farther need not be found [m].
+        without_limit: search everywhere where nothing was found in the first place.
+    """
+    closest = closest_listed(record, point, wp.where(without_limit, FAR, search))
+    if not closest.is_known:
+        query = wp.mesh_query_point_no_sign(mesh_id, point, search)
+        if not query.result and without_limit:
+            query = wp.mesh_query_point_no_sign(mesh_id, point, FAR)
+        closest.found = query.result
+        closest.face = query.face
+        closest.u = query.u
+        closest.v = query.v
+    return closest
+
+
+@wp.func
 def mesh_distance(
     mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, limit: float
 ) -> SdfSample:
@@ -117,12 +143,10 @@ def mesh_distance(
     if bounds[0] > 0.0 or search >= FAR:
         search = wp.clamp(limit, 0.0, search)
 
-    query = wp.mesh_query_point_no_sign(mesh_id, point, search * WIDEN)
-    if not query.result and bounds[0] <= 0.0:
-        query = wp.mesh_query_point_no_sign(mesh_id, point, FAR)
-    if not query.result:
+    closest = closest_point(mesh_id, record, point, search * WIDEN, bounds[0] <= 0.0)
+    if not closest.found:
         return sample
-    found = sample_face(mesh_id, point, query.face, query.u, query.v)
+    found = sample_face(mesh_id, point, closest.face, closest.u, closest.v)
     if is_inside(mesh_id, record, point, found, bounds):
         found.distance = -found.distance
         if not found.on_surface:

@@ -131,7 +131,7 @@ def _shape(extents: np.ndarray, cells: int) -> tuple[float, tuple[int, int, int]
 
     One layer of cells more on each side keeps points of the surface, rounded, in the grid.
     """
-    edge = float(extents.max()) / max(cells, 27) ** (1.0 / 3.0)
+    edge = max(float(extents.prod() / cells) ** (1.0 / 3.0), float(extents.max()) / cells)
     while True:
         shape = np.ceil(extents / edge).astype(int) + 2
         if shape.prod() <= max(cells, 27):

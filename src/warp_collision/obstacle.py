@@ -12,6 +12,7 @@ import warp as wp
 from torch import Tensor
 
 from warp_collision import launch
+from warp_collision.candidates import LIST_BYTES, CandidateLists, build, bytes_of_lists
 from warp_collision.distance_grid import GRID_CELLS, lay_grid
 from warp_collision.geometry import Geometry, MeshLike
 from warp_collision.kernels.mesh_record import CONVEX, EXACT_WINDING, WINDING, MeshRecord
@@ -22,6 +23,10 @@ MeshAndPose = Any  # a mesh, or a pair of mesh and pose
 
 
 _SIGN_METHODS = {"winding": WINDING, "exact_winding": EXACT_WINDING, "convex": CONVEX}
+# Where the address of the lists stands in a record, counted in words of eight bytes.
+_LISTS_AT = (
+    MeshRecord.numpy_dtype()["offsets"][MeshRecord.numpy_dtype()["names"].index("candidates")] // 8
+)
 
 
 class MeshObstacle:
@@ -31,13 +36,20 @@ class MeshObstacle:
     or a launch that may still read it.
     """
 
-    def __init__(self, geometry: Geometry, device: torch.device, grid_cells: int = GRID_CELLS):
+    def __init__(
+        self,
+        geometry: Geometry,
+        device: torch.device,
+        grid_cells: int = GRID_CELLS,
+        list_bytes: int = LIST_BYTES,
+    ):
         """Uploads a mesh.
 
         Args:
             geometry: the triangles.
             device: where to.
             grid_cells: most cells of its distance grid, 4 bytes each; 0 for none.
+            list_bytes: most bytes of its candidate lists; 0 for none.
         """
         target = str(device)
         self.report = geometry.report
@@ -60,12 +72,23 @@ class MeshObstacle:
         record.inside_reach = 0.0 if closed else float(np.sqrt(geometry.area / (2.0 * np.pi)))
         self._grid = lay_grid(geometry, record, grid_cells, device)
         self.record = _upload(record, device)
+        self.lists: CandidateLists | None = None
+        # Lists are for CPUs, where a descent of the tree costs as much as a hundred candidates.
+        most = list_bytes if device.type == "cpu" else 0
+        self.list_bytes = bytes_of_lists(len(geometry.faces), most)
 
     def fill_grid(self) -> None:
         """Computes the distance grid; queries are right without it, and faster with it."""
         if self._grid is not None:
             self._grid.fill(self.record)
             settle(self.record.device)
+
+    def build_lists(self) -> None:
+        """Builds the candidate lists, if it may have any and has none yet."""
+        if self.list_bytes > 0 and self.lists is None:
+            self.lists = build(self.mesh, self.record, self.list_bytes)
+            if self.lists is not None:
+                self.record.view(torch.int64)[0, _LISTS_AT] = self.lists.address
 
     @property
     def mesh_id(self) -> int:

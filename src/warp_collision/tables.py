@@ -60,6 +60,7 @@ class WorldTables:
         self.device = device
         self._lock = threading.RLock()
         self._unfinished: WeakSet[MeshObstacle] = WeakSet()
+        self._without_lists: WeakSet[MeshObstacle] = WeakSet()
         self._most_meshes = 0
         # Nothing is left to be made for the next query, nor will be before the meshes change.
         self._is_settled = True
@@ -172,6 +173,32 @@ class WorldTables:
             obstacle.fill_grid()
             # Not before: who finds a mesh here waits for its grid, and all see the same.
             self._unfinished.discard(obstacle)
+            self._without_lists.add(obstacle)
+
+    def prepare(self) -> None:
+        """Makes now what queries would make, and on the CPU candidate lists, which they would not.
+
+        Lists make queries of fine meshes 1.3 to 3 times faster, and take a second for some ten
+        thousand faces. Where two triangles are equally near they may take the other one: the
+        distance is the same to rounding, the gradient as good.
+
+        Example:
+            >>> import trimesh
+            >>> from warp_collision import MeshWorld
+            >>> world = MeshWorld(device="cpu")
+            >>> world.add("ball", trimesh.creation.icosphere(2))
+            0
+            >>> world.prepare()
+        """
+        self.refuse_recording()
+        self.complete(self.tables())
+        # Not under the lock: meanwhile other threads may query.
+        while self._without_lists:
+            try:
+                obstacle = self._without_lists.pop()
+            except KeyError:
+                return
+            obstacle.build_lists()
 
     def refit(self) -> None:
         """Takes notice of writes to the tables that torch does not see.

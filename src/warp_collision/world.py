@@ -12,6 +12,7 @@ import trimesh
 from torch import Tensor
 
 from warp_collision import validate
+from warp_collision.candidates import LIST_BYTES
 from warp_collision.geometry import (
     MeshLike,
     MeshReport,
@@ -68,6 +69,7 @@ class MeshWorld(PlacedMeshes):
         device: torch.device | str | int | None = None,
         *,
         grid_cells: int = GRID_CELLS,
+        list_bytes: int = LIST_BYTES,
     ):
         """Creates a world without meshes.
 
@@ -77,11 +79,14 @@ class MeshWorld(PlacedMeshes):
             device: where everything lives; by default torch's default device.
             grid_cells: most cells of the distance grid that each mesh gets, 4 bytes a cell;
                 0 for none. Grids make queries faster and change no result.
+            list_bytes: most bytes of the candidate lists that `prepare` builds for each mesh on the
+                CPU; 0 for none. A mesh of n faces gets at most 400 n + 32,768 bytes.
         """
         validate.require_count("n_envs", n_envs)
         validate.require_count("max_meshes", max_meshes)
         super().__init__(n_envs, max_meshes, validate.canonical_device(device))
         self._grid_cells = grid_cells
+        self._list_bytes = list_bytes
         self._obstacles: WeakValueDictionary[str, MeshObstacle] = WeakValueDictionary()
 
     def __repr__(self) -> str:
@@ -270,7 +275,9 @@ class MeshWorld(PlacedMeshes):
         obstacle = self._obstacles.get(key)
         if obstacle is None:
             geometry = prepare(name, vertices, faces, repair=repair, sign=sign)
-            obstacle = self._obstacles[key] = MeshObstacle(geometry, self.device, self._grid_cells)
+            obstacle = self._obstacles[key] = MeshObstacle(
+                geometry, self.device, self._grid_cells, self._list_bytes
+            )
             self._unfinished.add(obstacle)
         return _Entry(name, obstacle, checked, bool(enabled))
 
