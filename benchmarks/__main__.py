@@ -40,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seconds=options.seconds,
         with_peers=not options.no_peers and not options.only,
         with_once=not options.only,
+        prepared=not options.unprepared,
     )
     for file in report.write(results, options.out):
         print(file)
@@ -63,6 +64,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--scale", type=float, default=1.0, help="factor of the number of spheres")
     parser.add_argument(
         "--seconds", type=float, default=4.0, help="time for the rounds of a workload (default 4)"
+    )
+    parser.add_argument(
+        "--unprepared", action="store_true", help="worlds as they are without `world.prepare()`"
     )
     parser.add_argument("--no-peers", action="store_true", help="leave other libraries out")
     parser.add_argument(
@@ -95,6 +99,7 @@ def run(
     seconds: float = 4.0,
     with_peers: bool = True,
     with_once: bool = True,
+    prepared: bool = True,
 ) -> dict[str, Any]:
     """Measures workloads, pairs of them, peers, and what is paid once.
 
@@ -105,6 +110,7 @@ def run(
         seconds: about how long the rounds of one workload take.
         with_peers: whether to compare with other libraries.
         with_once: whether to measure what is paid once, and memory.
+        prepared: whether worlds have their candidate lists built.
 
     Returns:
         All results, fit for JSON.
@@ -117,7 +123,7 @@ def run(
 
     def problem(name: str) -> Problem:
         if name not in problems:
-            problems[name] = build(WORKLOADS[name], device, scale)
+            problems[name] = build(WORKLOADS[name], device, scale, prepared)
         return problems[name]
 
     workloads: list[dict[str, Any]] = []

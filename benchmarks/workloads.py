@@ -78,20 +78,27 @@ class Problem:
     env_index: Tensor | None
 
 
-def build(workload: Workload, device: torch.device | str = "cpu", scale: float = 1.0) -> Problem:
+def build(
+    workload: Workload,
+    device: torch.device | str = "cpu",
+    scale: float = 1.0,
+    prepared: bool = True,
+) -> Problem:
     """Builds the world and the spheres of a workload.
 
     Args:
         workload: which one.
         device: where to.
         scale: factor of the number of spheres.
+        prepared: whether the world has its candidate lists built.
     """
     content = workload.make(scale)
     most = max(len(scene) for scene in content.scenes)
     world = MeshWorld(len(content.scenes), max(1, most), device)
     for env, scene in enumerate(content.scenes):
         world.load({f"mesh {i}": (m, tuple(p)) for i, (m, p) in enumerate(scene)}, env)
-    world.prepare()
+    if prepared:
+        world.prepare()
     env_index = content.env_index
     return Problem(
         workload,
