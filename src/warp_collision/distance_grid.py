@@ -27,8 +27,8 @@ _MARGIN = 0.3
 _BORDER_WORK = 20_000_000
 
 
-def _word_of(name: str) -> int:
-    """Where a field stands in a record, in bytes."""
+def offset_in_record(name: str) -> int:
+    """Where a field stands in a `MeshRecord`, in bytes."""
     layout: dict[str, Any] = MeshRecord.numpy_dtype()
     return layout["offsets"][layout["names"].index(name)]
 
@@ -77,7 +77,7 @@ class DistanceGrid:
         if self._border is not None:
             self._narrow(record)
         # The kernels use the grid once they see its address: eight bytes, written at once.
-        record.view(torch.int64)[0, _word_of("grid") // 8] = self.values.data_ptr()
+        record.view(torch.int64)[0, offset_in_record("grid") // 8] = self.values.data_ptr()
 
     def _narrow(self, record: Tensor) -> None:
         """Lowers how far from its box an open mesh can count points as inside.
@@ -97,7 +97,7 @@ class DistanceGrid:
         x, y, z = ways
         way = (x**2 + y[:, None] ** 2 + z[:, None, None] ** 2).sqrt()
         farthest = 1.0001 * torch.where(outside, 0.0, way).max()
-        reach = record.view(torch.float32)[0, _word_of("inside_reach") // 4 :][:1]
+        reach = record.view(torch.float32)[0, offset_in_record("inside_reach") // 4 :][:1]
         reach.copy_(torch.where(sealed, torch.minimum(farthest, reach), reach))
 
 

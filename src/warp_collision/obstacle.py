@@ -13,7 +13,7 @@ from torch import Tensor
 
 from warp_collision import launch
 from warp_collision.candidates import LIST_BYTES, CandidateLists, build, bytes_of_lists
-from warp_collision.distance_grid import GRID_CELLS, lay_grid
+from warp_collision.distance_grid import GRID_CELLS, lay_grid, offset_in_record
 from warp_collision.geometry import Geometry, MeshLike
 from warp_collision.kernels.mesh_record import CONVEX, EXACT_WINDING, WINDING, MeshRecord
 from warp_collision.runtime import quiet_warp, settle
@@ -23,10 +23,6 @@ MeshAndPose = Any  # a mesh, or a pair of mesh and pose
 
 
 _SIGN_METHODS = {"winding": WINDING, "exact_winding": EXACT_WINDING, "convex": CONVEX}
-# Where the address of the lists stands in a record, counted in words of eight bytes.
-_LISTS_AT = (
-    MeshRecord.numpy_dtype()["offsets"][MeshRecord.numpy_dtype()["names"].index("candidates")] // 8
-)
 
 
 class MeshObstacle:
@@ -88,7 +84,8 @@ class MeshObstacle:
         if self.list_bytes > 0 and self.lists is None:
             self.lists = build(self.mesh, self.record, self.list_bytes)
             if self.lists is not None:
-                self.record.view(torch.int64)[0, _LISTS_AT] = self.lists.address
+                place = offset_in_record("candidates") // 8
+                self.record.view(torch.int64)[0, place] = self.lists.address
 
     @property
     def mesh_id(self) -> int:
