@@ -2,11 +2,14 @@
 
 import warp as wp
 
+from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.scene import Scene, count_slots, mesh_from_world, record_of
 
+wp.set_module_options(OPTIONS)
 
-@wp.kernel(enable_backward=False)
+
+@wp.kernel
 def world_boxes(
     # operands
     scene: Scene,

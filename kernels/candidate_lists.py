@@ -21,10 +21,11 @@ from warp_collision.kernels.candidates import (
     corners_of,
     height_step,
 )
+from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.mesh_record import FAR, ROUNDING, MeshRecord
 
 # Loops over corners within loops over rivals, unrolled, would take half a minute to compile.
-wp.set_module_options({"max_unroll": 1, "enable_backward": False})
+wp.set_module_options({**OPTIONS, "max_unroll": 1})
 
 # Cells are filled in blocks of 4 x 4 x 4, which share what they ask the tree.
 BLOCK = wp.constant(4)
@@ -336,7 +337,7 @@ def fill_cell(
     return used + count
 
 
-@wp.kernel(enable_backward=False)
+@wp.kernel
 def fill_candidates(
     # operands
     record: wp.array[MeshRecord],  # (1,)

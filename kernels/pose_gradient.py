@@ -7,6 +7,7 @@ outside. The queries are made again, so that a cost without pose gradients pays 
 
 import warp as wp
 
+from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.scene import Scene, checked_mesh, env_of_row
 from warp_collision.kernels.sphere_cost import cost_against_mesh
 from warp_collision.kernels.swept_cost import (
@@ -15,6 +16,8 @@ from warp_collision.kernels.swept_cost import (
     scale_of,
     swept_cost_against_mesh,
 )
+
+wp.set_module_options(OPTIONS)
 
 vec8 = wp.types.vector(length=8, dtype=wp.float32)
 
@@ -50,7 +53,7 @@ def place_of(item: int, horizon: int, n_spheres: int) -> wp.vec3i:
     return wp.vec3i(rest // horizon, rest % horizon, item % n_spheres)
 
 
-@wp.kernel(enable_backward=False)
+@wp.kernel
 def sphere_cost_pose_vjp(
     # operands
     spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
@@ -82,7 +85,7 @@ def sphere_cost_pose_vjp(
     partial[env, slot, part] = total
 
 
-@wp.kernel(enable_backward=False)
+@wp.kernel
 def swept_cost_pose_vjp(
     # operands
     spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]

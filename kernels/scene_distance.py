@@ -2,6 +2,7 @@
 
 import warp as wp
 
+from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.mesh_distance import mesh_distance
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.scene import (
@@ -16,6 +17,8 @@ from warp_collision.kernels.scene import (
     tree_of,
 )
 from warp_collision.kernels.transforms import to_world
+
+wp.set_module_options(OPTIONS)
 
 # Size of the first box that is searched for meshes [m].
 FIRST_RADIUS = wp.constant(0.1)
@@ -92,7 +95,7 @@ def scene_distance_at(scene: Scene, env: int, point: wp.vec3, limit: float) -> S
     return best
 
 
-@wp.kernel(enable_backward=False)
+@wp.kernel
 def scene_distance(
     # operands
     points: wp.array2d[wp.vec3],  # (batch, n_points) [m]
@@ -117,7 +120,7 @@ def scene_distance(
     slot[row, index] = sample.slot
 
 
-@wp.kernel(enable_backward=False)
+@wp.kernel
 def sphere_esdf(
     # operands
     spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
@@ -153,7 +156,7 @@ def sphere_esdf(
     active[row, waypoint, index] = wp.where(value == 0.0, wp.uint8(0), wp.uint8(1))
 
 
-@wp.kernel(enable_backward=False)
+@wp.kernel
 def point_vjp(
     # operands
     upstream: wp.array2d[wp.float32],  # (batch, n_points) d loss / d distance

@@ -2,6 +2,7 @@
 
 import warp as wp
 
+from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.hinge import hinge
 from warp_collision.kernels.mesh_distance import mesh_distance
 from warp_collision.kernels.scene import (
@@ -16,6 +17,8 @@ from warp_collision.kernels.scene import (
     tree_of,
 )
 from warp_collision.kernels.transforms import to_world
+
+wp.set_module_options(OPTIONS)
 
 
 @wp.struct
@@ -111,7 +114,7 @@ def cost_of_sphere(
     return total
 
 
-@wp.kernel(enable_backward=False)
+@wp.kernel
 def sphere_cost(
     # operands
     spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
@@ -145,7 +148,7 @@ def sphere_cost(
         active[row, waypoint, index] = wp.where(value == 0.0, wp.uint8(0), wp.uint8(1))
 
 
-@wp.kernel(enable_backward=False)
+@wp.kernel
 def sphere_vjp(
     # operands
     upstream: wp.array3d[wp.float32],  # (batch, horizon, n_spheres) d loss / d cost; empty: ones

@@ -2,6 +2,7 @@
 
 import warp as wp
 
+from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.hinge import hinge
 from warp_collision.kernels.mesh_distance import mesh_distance
 from warp_collision.kernels.mesh_record import load_record
@@ -19,6 +20,8 @@ from warp_collision.kernels.scene import (
 from warp_collision.kernels.speed import SpeedScale, speed_scale
 from warp_collision.kernels.sweep import Path, path_sample, sweep
 from warp_collision.kernels.transforms import to_world
+
+wp.set_module_options(OPTIONS)
 
 mat23 = wp.types.matrix(shape=(2, 3), dtype=wp.float32)
 
@@ -253,7 +256,7 @@ def scaled(swept: SweptCost, scale: SpeedScale) -> SweptCost:
     return result
 
 
-@wp.kernel(enable_backward=False)
+@wp.kernel
 def swept_cost(
     # operands
     spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
@@ -290,7 +293,7 @@ def swept_cost(
         active[row, waypoint, index] = wp.where(result.cost == 0.0, wp.uint8(0), wp.uint8(1))
 
 
-@wp.kernel(enable_backward=False)
+@wp.kernel
 def swept_vjp(
     # operands
     upstream: wp.array3d[wp.float32],  # (batch, horizon, n_spheres) d loss / d cost; empty: ones
@@ -320,7 +323,7 @@ def swept_vjp(
     )
 
 
-@wp.kernel(enable_backward=False)
+@wp.kernel
 def share_of(
     # operands
     whole: wp.array[wp.float32],  # (1,)

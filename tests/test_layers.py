@@ -95,9 +95,18 @@ def test_no_circles() -> None:
 def test_kernels_import_warp_alone(module: str) -> None:
     """Device code knows neither torch nor what launches it."""
     names = list(imported(KERNEL_FILES[module]))
-    assert names or module == "__init__"
+    assert names or module in ("__init__", "compiling")
     foreign = [n for n in names if n != "warp" and not n.startswith(f"{PACKAGE}.kernels.")]
     assert not foreign
+
+
+@pytest.mark.parametrize("module", KERNEL_FILES)
+def test_kernels_are_compiled_alike(module: str) -> None:
+    """One that forgets the options compiles a backward pass that nobody calls."""
+    text = KERNEL_FILES[module].read_text()
+    has_kernels = "\n@wp.kernel" in text
+    has_options = "\nwp.set_module_options(OPTIONS)" in text or "({**OPTIONS," in text
+    assert has_kernels == has_options
 
 
 def test_the_kernels_are_one_folder() -> None:

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from warp_collision import launch
 from warp_collision.geometry import Geometry
-from warp_collision.kernels.distance_grid import fill_distance_grid, fill_open_grid
+from warp_collision.kernels.distance_grid import fill_distance_grid
 from warp_collision.kernels.mesh_record import FAR, MeshRecord
+from warp_collision.kernels.open_grid import fill_open_grid
 
 # Most cells of the distance grid of a mesh, how many a face is worth, and how many a mesh gets that
 # has few faces.
