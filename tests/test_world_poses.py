@@ -1,6 +1,7 @@
 """Moving meshes and switching them on and off."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -224,6 +225,47 @@ def test_a_world_made_and_changed_without_gradients(
     sphere_cost(spheres, world).sum().backward()
     assert spheres.grad is not None
     assert spheres.grad[0, 0, 0, 3] == 1.0
+
+
+def test_poses_that_require_gradients_come_and_go(device: torch.device) -> None:
+    """Some meshes have rows of one tensor, some a tensor of their own, and some just a place."""
+    rng = np.random.default_rng(137)
+    start = torch.tensor(np.stack([shapes.random_pose(rng, 0.3) for _ in range(9)]), device=device)
+    start = start.float()
+    spheres = torch.tensor(rng.uniform(-0.8, 0.8, (4, 3, 20, 4)), device=device).float().abs_()
+    world = MeshWorld(2, 8, device)
+    for env, count in ((0, 5), (1, 4)):
+        for i in range(count):
+            world.add(f"mesh {i}", BOX, start[5 * env + i].cpu(), env)
+    envs = torch.tensor([0, 1, 1, 0], dtype=torch.int32, device=device)
+
+    first, second = (start[part].clone().requires_grad_(True) for part in (slice(5), slice(5, 9)))
+    own = start[2].clone().requires_grad_(True)
+    world.set_poses(first)
+    world.set_poses(second, env=1)
+    world.set_pose("mesh 2", own)
+    world.set_pose("mesh 3", start[3].cpu())
+    world.remove("mesh 0")
+    sphere_cost(spheres, world, env_index=envs).sum().backward()
+
+    poses = torch.zeros((2, 8, 7), device=device)
+    poses[..., 3] = 1.0
+    poses[0, :4], poses[1, :4] = start[1:5], start[5:]
+    poses.requires_grad_(True)
+    sphere_cost(spheres, world, env_index=envs, poses=poses).sum().backward()
+    assert poses.grad is not None
+    assert (poses.grad[:, :4] != 0.0).any(dim=-1).all()
+    expected = torch.zeros_like(first)
+    expected[[1, 4]] = poses.grad[0, [0, 3]]
+    close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
+    close(first.grad, expected)
+    close(own.grad, poses.grad[0, 1])
+    close(second.grad, poses.grad[1, :4])
+
+    with torch.no_grad():  # nothing requires a gradient any longer
+        world.set_poses(first[1:].detach())
+        world.set_poses(second, env=1)
+    assert not sphere_cost(spheres, world, env_index=envs).requires_grad
 
 
 def test_the_default_device() -> None:

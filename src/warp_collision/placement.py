@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -22,12 +21,14 @@ class Slot:
     Attributes:
         name: unique in the env.
         obstacle: the mesh, shared with other slots.
-        pose: the pose (7,) that the mesh was given, if it requires a gradient.
+        poses: (n, 7) or (7,) poses that require a gradient, of which the mesh has one; or None.
+        row: which of them.
     """
 
     name: str
     obstacle: MeshObstacle
-    pose: Tensor | None = None
+    poses: Tensor | None = None
+    row: int = 0
 
 
 class PlacedMeshes(WorldTables):
@@ -66,7 +67,7 @@ class PlacedMeshes(WorldTables):
             checked = validate.check_pose("pose", pose)
         with self._lock:
             index = self._index(name, env)
-            self._track([index], [pose], env)
+            self._track(env, slice(index, index + 1), pose if isinstance(pose, Tensor) else checked)
             self._write_poses(env, slice(index, index + 1), checked)
 
     def set_poses(self, poses: Tensor, env: int = 0) -> None:
@@ -83,7 +84,7 @@ class PlacedMeshes(WorldTables):
             if validate.is_checking():
                 for row in range(count):
                     validate.check_pose(f"poses[{row}]", poses[row])
-            self._track(range(count), poses, env)
+            self._track(env, slice(0, count), poses)
             self._write_poses(env, slice(0, count), poses)
 
     def enable(self, name: str | int, on: bool | Tensor = True, env: int = 0) -> None:
@@ -135,22 +136,45 @@ class PlacedMeshes(WorldTables):
         if not self._tracks_poses or not torch.is_grad_enabled():
             return tables
         rows = tables.mesh_from_world
-        # Slices: another thread may add envs and slots that these tables do not have.
-        for env, slots in enumerate(self._slots[: rows.shape[0]]):
-            for index, slot in enumerate(slots[: rows.shape[1]]):
-                if slot.pose is not None:
-                    row = to_rows(invert_pose(slot.pose.to(rows)))
-                    place = torch.zeros_like(rows[..., :1], dtype=torch.bool)
-                    place[env, index] = True
-                    rows = torch.where(place, row, rows)
-        return tables._replace(mesh_from_world=rows)
+        runs = self._tracked_runs(*rows.shape[:2])
+        if not runs:
+            return tables
+        # One inverse for all, and pieces put together: indices would have to come from the host.
+        poses = torch.cat([poses.to(rows) for _, poses in runs])
+        inverses = to_rows(invert_pose(poses)).split([len(poses) for _, poses in runs])
+        flat, pieces, end = rows.flatten(0, 1), [], 0
+        for (begin, _), inverse in zip(runs, inverses, strict=True):
+            pieces += [flat[end:begin], inverse]
+            end = begin + len(inverse)
+        whole = torch.cat([*pieces, flat[end:]])
+        return tables._replace(mesh_from_world=whole.view_as(rows))
 
-    def _track(self, indices: Iterable[int], poses: Iterable[PoseLike], env: int) -> None:
-        """Remembers which poses require a gradient."""
-        for index, pose in zip(indices, poses, strict=True):
-            tracked = isinstance(pose, Tensor) and pose.requires_grad and torch.is_grad_enabled()
-            self._slots[env][index].pose = pose if tracked else None
-            self._tracks_poses |= tracked
+    def _tracked_runs(self, n_envs: int, n_slots: int) -> list[tuple[int, Tensor]]:
+        """Poses that require a gradient: of consecutive slots, counted over all envs, from one."""
+        found: list[tuple[int, Tensor, int, int]] = []
+        # Slices: another thread may add envs and slots that the tables at hand do not have.
+        for env, slots in enumerate(self._slots[:n_envs]):
+            for place, slot in enumerate(slots[:n_slots], env * n_slots):
+                if slot.poses is None:
+                    continue
+                begin, poses, first, count = found[-1] if found else (-1, None, 0, 0)
+                if poses is slot.poses and (begin + count, first + count) == (place, slot.row):
+                    found[-1] = (begin, slot.poses, first, count + 1)
+                else:
+                    found.append((place, slot.poses, slot.row, 1))
+        return [
+            (begin, poses.reshape(-1, 7)[first : first + count])
+            for begin, poses, first, count in found
+        ]
+
+    def _track(self, env: int, place: slice, poses: Tensor) -> None:
+        """Remembers poses that require a gradient, a row each, and forgets those before."""
+        tracked = poses.requires_grad and torch.is_grad_enabled()
+        if not tracked and not self._tracks_poses:
+            return
+        self._tracks_poses = True
+        for row, slot in enumerate(self._slots[env][place]):
+            slot.poses, slot.row = (poses, row) if tracked else (None, 0)
 
     def _env(self, env: int) -> list[Slot]:
         if not isinstance(env, int) or isinstance(env, bool):
