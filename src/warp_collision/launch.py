@@ -23,8 +23,11 @@ from warp_collision.runtime import CPU, is_recording, quiet_warp, record
 
 # Below this many points, about 1 ms of work, a launch is not worth waking a second CPU thread.
 _MIN_PARALLEL_ITEMS = 4096
-# More chunks than threads even out spheres that are dearer than others.
+# More chunks than threads even out spheres that are dearer than others, and cores that are busy
+# elsewhere; large launches have as many as cost nothing yet.
 _CHUNKS_PER_THREAD = 4
+_MOST_CHUNKS_PER_THREAD = 64
+_ITEMS_PER_CHUNK = 4096
 
 
 class _ThreadState(threading.local):
@@ -116,16 +119,18 @@ def launch(
         elif items < _MIN_PARALLEL_ITEMS or (threads := torch.get_num_threads()) == 1:
             _command(kernel, "cpu").run(dim, arguments)
         else:
-            _launch_chunks(kernel, dim, arguments, threads)
+            chunks = min(items // _ITEMS_PER_CHUNK, threads * _MOST_CHUNKS_PER_THREAD)
+            chunks = max(chunks, threads * _CHUNKS_PER_THREAD)
+            _launch_chunks(kernel, dim, arguments, threads, chunks)
     finally:
         end_reading(token)
 
 
 def _launch_chunks(
-    kernel: Any, dim: tuple[int, ...], arguments: tuple[Argument, ...], threads: int
+    kernel: Any, dim: tuple[int, ...], arguments: tuple[Argument, ...], threads: int, chunks: int
 ) -> None:
     axis = max(range(len(dim)), key=lambda i: dim[i])
-    chunks = min(dim[axis], threads * _CHUNKS_PER_THREAD)
+    chunks = min(dim[axis], chunks)
     bounds = [dim[axis] * i // chunks for i in range(chunks + 1)]
 
     def run(begin: int, end: int) -> None:
