@@ -2,7 +2,7 @@
 
 import warp as wp
 
-from warp_collision.kernels.candidates import ClosestPoint, closest_listed
+from warp_collision.kernels.candidates import ClosestPoint, closest_listed, runs_on_cpu
 from warp_collision.kernels.mesh_record import (
     CONVEX,
     FAR,
@@ -15,6 +15,8 @@ from warp_collision.kernels.winding import side_of_mesh
 # Warp's closest-point queries return hits strictly nearer than the limit they are given, so a limit
 # is widened by far more than its rounding before it is used.
 WIDEN = wp.constant(1.0 + 1.0e-5)
+# Steps away from the surface, to where the side may be known, before a winding query.
+MAX_STEPS = wp.constant(6)
 
 
 @wp.struct
@@ -75,30 +77,6 @@ def sample_face(mesh_id: wp.uint64, point: wp.vec3, face: int, u: float, v: floa
 
 
 @wp.func
-def is_inside(
-    mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, sample: SdfSample, bounds: wp.vec2
-) -> bool:
-    """The side of a point, from what is known already where that suffices."""
-    if bounds[0] > 0.0:
-        return False
-    if bounds[1] < 0.0:
-        return True
-    # Bounds are those of a place nearby whose distance is known, give or take the way to it. Where
-    # no surface is as near as that, the side is that of the place.
-    known = 0.5 * (bounds[0] + bounds[1])
-    way = 0.5 * (bounds[1] - bounds[0])
-    if sample.distance > way + sample.rounding and wp.abs(known) > sample.rounding:
-        return known < 0.0
-    # Normals of slivers, and whether a closest point is on an edge, are rounded too.
-    if record.sign_method == CONVEX and sample.distance > 30.0 * sample.rounding:
-        # Outside of an edge a point can be behind one of its two faces, but not within a face.
-        if sample.over_face or not sample.behind:
-            return sample.behind
-    near = sample.distance + sample.rounding
-    return side_of_mesh(mesh_id, record, point, near) < 0.0
-
-
-@wp.func
 def closest_point(
     mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, search: float, without_limit: bool
 ) -> ClosestPoint:
@@ -124,6 +102,92 @@ def closest_point(
 
 
 @wp.func
+def nearest_surface(
+    mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, search: float, without_limit: bool
+) -> SdfSample:
+    """Unsigned distance; see `closest_point`."""
+    sample = SdfSample()
+    closest = closest_point(mesh_id, record, point, search * WIDEN, without_limit)
+    if closest.found:
+        sample = sample_face(mesh_id, point, closest.face, closest.u, closest.v)
+    return sample
+
+
+@wp.func
+def side_by_bounds(bounds: wp.vec2) -> float:
+    """-1 inside, 1 outside, 0 where bounds of the signed distance do not tell."""
+    if bounds[0] > 0.0:
+        return 1.0
+    if bounds[1] < 0.0:
+        return -1.0
+    return 0.0
+
+
+@wp.func
+def side_by_sample(record: MeshRecord, sample: SdfSample, bounds: wp.vec2) -> float:
+    """-1 inside, 1 outside, 0 where neither the closest point nor the bounds tell."""
+    # Bounds are those of a place nearby whose distance is known, give or take the way to it. Where
+    # no surface is as near as that, the side is that of the place.
+    known = 0.5 * (bounds[0] + bounds[1])
+    way = 0.5 * (bounds[1] - bounds[0])
+    if sample.distance > way + sample.rounding and wp.abs(known) > sample.rounding:
+        return wp.sign(known)
+    # Normals of slivers, and whether a closest point is on an edge, are rounded too.
+    if record.sign_method == CONVEX and sample.distance > 30.0 * sample.rounding:
+        # Outside of an edge a point can be behind one of its two faces, but not within a face.
+        if sample.over_face or not sample.behind:
+            return wp.where(sample.behind, -1.0, 1.0)
+    return 0.0
+
+
+@wp.func
+def side_farther_away(
+    mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, sample: SdfSample
+) -> float:
+    """-1 inside, 1 outside of a closed mesh, from places farther off its surface; 0 if unknown.
+
+    No surface is nearer to a point than the closest one: all places nearer than that have the side
+    of the point. At the farthest of them the surface is twice as far, where nothing else is near.
+    """
+    place = wp.vec3(point)
+    here = sample
+    side = float(0.0)
+    least = float(0.0)
+    steps = int(0)
+    while side == 0.0 and steps < MAX_STEPS:
+        step = here.distance - 2.0 * here.rounding
+        if step < wp.max(least, 6.0 * here.rounding):
+            break
+        place += step * here.gradient
+        bounds = bounds_of_distance(record, place)
+        side = side_by_bounds(bounds)
+        if side == 0.0:
+            here = nearest_surface(mesh_id, record, place, 2.0 * here.distance, False)
+            side = side_by_sample(record, here, bounds)
+        least = 1.3 * step
+        steps += 1
+    return side
+
+
+@wp.func
+def is_inside(
+    mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, sample: SdfSample, bounds: wp.vec2
+) -> bool:
+    """The side of a point, in the cheapest of all ways that tell."""
+    side = side_by_bounds(bounds)
+    if side == 0.0:
+        side = side_by_sample(record, sample, bounds)
+    # An open mesh has points of both sides without a surface in between. On a GPU, where a warp
+    # takes as long as the slowest of its threads, steps may not pay, and cost registers.
+    is_closed = record.inside_reach == 0.0 and bounds[1] < FAR
+    if side == 0.0 and is_closed and runs_on_cpu():
+        side = side_farther_away(mesh_id, record, point, sample)
+    if side == 0.0:
+        return side_of_mesh(mesh_id, record, point, sample.distance + sample.rounding) < 0.0
+    return side < 0.0
+
+
+@wp.func
 def mesh_distance(
     mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, limit: float
 ) -> SdfSample:
@@ -143,10 +207,9 @@ def mesh_distance(
     if bounds[0] > 0.0 or search >= FAR:
         search = wp.clamp(limit, 0.0, search)
 
-    closest = closest_point(mesh_id, record, point, search * WIDEN, bounds[0] <= 0.0)
-    if not closest.found:
+    found = nearest_surface(mesh_id, record, point, search, bounds[0] <= 0.0)
+    if not found.found:
         return sample
-    found = sample_face(mesh_id, point, closest.face, closest.u, closest.v)
     if is_inside(mesh_id, record, point, found, bounds):
         found.distance = -found.distance
         if not found.on_surface:
