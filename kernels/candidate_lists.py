@@ -30,8 +30,8 @@ wp.set_module_options({**OPTIONS, "max_unroll": 1})
 # Cells are filled in blocks of 4 x 4 x 4, which share what they ask the tree.
 BLOCK = wp.constant(4)
 SQRT_3 = wp.constant(1.7320509)
-# A list that is longer is left out: the tree is quicker.
-LONGEST = wp.constant(255)
+# A list that is longer is left out: it would take the room of many.
+LONGEST = wp.constant(1500)
 # Rivals of a cube: the nearest triangle at its center, and those by their planes at the corners.
 RIVALS = wp.constant(9)
 RivalDistances = wp.types.matrix(shape=(9, 8), dtype=wp.float32)
@@ -317,7 +317,7 @@ def store(
 def fill_cell(
     grid: CandidateGrid, stack: Stack, first: int, last: int, place: wp.vec3i, used: int
 ) -> int:
-    """Fills one cell from the topmost list, that of a cube around it; returns the new end."""
+    """Fills one cell from the topmost list, that of a cube around it; returns where lists end."""
     if place[0] >= grid.shape[0] or place[1] >= grid.shape[1] or place[2] >= grid.shape[2]:
         return used
     cube = Cube()
@@ -328,8 +328,10 @@ def fill_cell(
     if end - last > 3:
         end = drop_unneeded(grid, stack, last, end, cube)
     count = end - last
-    if count > LONGEST or used + count > grid.n_candidates:
+    if count > LONGEST:
         return used
+    if used + count > grid.n_candidates:
+        return used + count  # more than there is: no list fits any more
     n_cells = grid.shape[0] * grid.shape[1] * grid.shape[2]
     cells = wp.array(ptr=grid.cells, shape=(n_cells,), dtype=CandidateCell)
     index = (place[2] * grid.shape[1] + place[1]) * grid.shape[0] + place[0]
@@ -350,7 +352,7 @@ def fill_candidates(
     group_of: wp.array[wp.int32],
     seen: wp.array[wp.int32],
     # outputs
-    progress: wp.array[wp.int32],  # (2,) blocks and candidates done
+    progress: wp.array[wp.int32],  # (2,) blocks done, and candidates that they need
 ):
     """Each thread fills the next block. One thread at a time: for the CPU."""
     grid = grids[0]

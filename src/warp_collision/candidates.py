@@ -10,7 +10,7 @@ import warp as wp
 from torch import Tensor
 
 from warp_collision import launch
-from warp_collision.kernels.candidate_lists import BLOCK, LONGEST, fill_candidates
+from warp_collision.kernels.candidate_lists import BLOCK, fill_candidates
 from warp_collision.kernels.candidates import Candidate, CandidateCell, CandidateGrid
 
 # Bytes of lists: at most, how many a face is worth, which takes 225 else, and how many the fewest
@@ -155,8 +155,7 @@ def _fill(lists: CandidateLists, record: Tensor, stack: _Stack) -> int | None:
             *(record, lists.grid, *stack, progress),
             device=progress.device,
         )
-        # Cells are without lists from where the room is used up: begin again with fewer.
-        if len(lists.candidates) - int(progress[1]) < int(LONGEST):
+        if int(progress[1]) > len(lists.candidates):
             return None
     return int(progress[1])
 
