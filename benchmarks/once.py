@@ -35,7 +35,22 @@ spheres.grad.cpu()
 print(time.perf_counter() - begin)
 """
 
-# Likewise: a process that has freed nothing grows by what a mesh takes.
+# What no library with kernels of its own can be below: Warp compiles a kernel that does nothing.
+_FIRST_KERNEL = """
+import sys, tempfile, time
+import warp as wp
+wp.init()
+@wp.kernel
+def nothing(a: wp.array[float]):
+    a[wp.tid()] = 0.0
+a = wp.zeros(1, device=sys.argv[1])
+begin = time.perf_counter()
+wp.launch(nothing, 1, [a], device=sys.argv[1])
+wp.synchronize()
+print(time.perf_counter() - begin)
+"""
+
+# In a process of its own too: one that has freed nothing grows by what a mesh takes.
 _MESH = """
 import sys
 import torch
@@ -66,11 +81,14 @@ def once(device: torch.device) -> dict[str, float]:
 def first_calls(device: torch.device) -> dict[str, float]:
     """Seconds of the first call in a process, with an empty kernel cache and with a full one."""
     with tempfile.TemporaryDirectory() as cache:
+        nothing = _in_new_file(_FIRST_KERNEL, str(device), cache)
+    with tempfile.TemporaryDirectory() as cache:
 
         def first() -> float:
             return _in_new_process(_FIRST_CALL, str(device), WARP_CACHE_PATH=cache)
 
         return {
+            "a kernel that does nothing, cold kernel cache [s]": nothing,
             "first call, cold kernel cache [s]": first(),
             "first call, warm kernel cache [s]": min(first() for _ in range(3)),
         }
@@ -87,6 +105,15 @@ def _in_new_process(code: str, *arguments: str, **environment: str) -> float:
         check=True,
     )
     return float(done.stdout.split()[-1])
+
+
+def _in_new_file(code: str, device: str, folder: str) -> float:
+    """The same, where Warp has to find the source of kernels in a file."""
+    path = Path(folder) / "measured.py"
+    path.write_text(code)
+    return _in_new_process(
+        f"import runpy; runpy.run_path({str(path)!r})", device, WARP_CACHE_PATH=folder
+    )
 
 
 def adding(device: torch.device) -> dict[str, float]:
