@@ -28,6 +28,7 @@ MODULES = (
     "broad_phase",
     "candidate_lists",
     "distance_grid",
+    "open_grid",
     "pose_gradient",
     "scene_distance",
     "sphere_cost",
