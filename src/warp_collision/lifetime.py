@@ -8,6 +8,7 @@ ended.
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from typing import Any
 
@@ -17,6 +18,16 @@ _lock = threading.Lock()
 _clock = itertools.count()
 _readers: set[int] = set()  # times at which the launches in progress began
 _retired: list[tuple[int, Any]] = []
+
+
+def _forget_threads() -> None:
+    """A forked child has none of its parent's threads, so nobody who reads or holds the lock."""
+    global _lock
+    _lock = threading.Lock()
+    _readers.clear()
+
+
+os.register_at_fork(after_in_child=_forget_threads)
 
 
 def begin_reading() -> int:
