@@ -10,6 +10,7 @@ import warp as wp
 from torch import Tensor
 
 from warp_collision import launch
+from warp_collision.distance_grid import cubic_cells
 from warp_collision.kernels.candidate_lists import BLOCK, fill_candidates
 from warp_collision.kernels.candidates import Candidate, CandidateCell, CandidateGrid
 
@@ -78,7 +79,7 @@ class CandidateLists:
         lower = groups.corners.amin(dim=(0, 1)).numpy().astype(np.float64)
         upper = groups.corners.amax(dim=(0, 1)).numpy().astype(np.float64)
         margin = _MARGIN * (upper - lower).max()
-        self._edge, self._shape = _lay_cells(upper - lower + 2.0 * margin, n_cells)
+        self._edge, self._shape = cubic_cells(upper - lower + 2.0 * margin, n_cells)
         self._origin = 0.5 * (lower + upper) - 0.5 * self._edge * np.array(self._shape)
         self.groups = groups
         count = int(np.prod(self._shape))
@@ -185,16 +186,6 @@ def _group(corners: np.ndarray) -> Groups:
         torch.from_numpy(order.astype(np.int32)),
         size,
     )
-
-
-def _lay_cells(extents: np.ndarray, count: int) -> tuple[float, tuple[int, int, int]]:
-    """Edge of cubic cells and their numbers along x, y and z, at most a count in all."""
-    edge = float((extents.prod() / count) ** (1.0 / 3.0))
-    while True:
-        shape = np.ceil(extents / edge * 1.0001).astype(int)
-        if shape.prod() <= max(count, 1):
-            return edge, (int(shape[0]), int(shape[1]), int(shape[2]))
-        edge *= 1.02
 
 
 def _affordable_cells(n_groups: int, n_bytes: int) -> int:

@@ -59,7 +59,8 @@ class DistanceGrid:
             self._border = torch.from_numpy(geometry.border).to(device).contiguous()
             margin = _MARGIN * float((upper - lower).max())
         extents = upper - lower + 2.0 * margin
-        edge, shape = _shape(extents, cells)
+        # A layer more keeps points of the surface, rounded, in the grid.
+        edge, shape = cubic_cells(extents, cells, around=1)
         self.values = torch.empty(shape[::-1], dtype=torch.float32, device=device)
         origin = 0.5 * (lower + upper) - 0.5 * edge * np.array(shape)
         record.grid.origin = wp.vec3(*origin)
@@ -127,14 +128,19 @@ def lay_grid(
     return DistanceGrid(geometry, record, cells, device)
 
 
-def _shape(extents: np.ndarray, cells: int) -> tuple[float, tuple[int, int, int]]:
-    """Edge of the cubic cells and their counts nx, ny, nz: as fine as a number of cells allows.
+def cubic_cells(
+    extents: np.ndarray, most: int, around: int = 0
+) -> tuple[float, tuple[int, int, int]]:
+    """Edge of cubic cells over a box and their counts nx, ny, nz, as fine as a number allows.
 
-    One layer of cells more on each side keeps points of the surface, rounded, in the grid.
+    Args:
+        extents: (3,) of the box [m].
+        most: how many cells there may be; there are more only if the fewest possible are.
+        around: layers of cells beyond the box, on each side.
     """
-    edge = max(float(extents.prod() / cells) ** (1.0 / 3.0), float(extents.max()) / cells)
+    edge = max(float(extents.prod() / most) ** (1.0 / 3.0), float(extents.max()) / most)
     while True:
-        shape = np.ceil(extents / edge).astype(int) + 2
-        if shape.prod() <= max(cells, 27):
+        shape = np.ceil(extents / edge * 1.0001).astype(int) + 2 * around
+        if shape.prod() <= max(most, (1 + 2 * around) ** 3):
             return edge, (int(shape[0]), int(shape[1]), int(shape[2]))
-        edge *= 1.05
+        edge *= 1.02
