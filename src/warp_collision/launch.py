@@ -9,10 +9,10 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import warp as wp
@@ -20,6 +20,8 @@ import warp as wp
 from warp_collision.commands import Argument, Command, SceneTables
 from warp_collision.lifetime import begin_reading, end_reading
 from warp_collision.runtime import CPU, is_recording, quiet_warp, record
+
+T = TypeVar("T")
 
 # Below this many points, about 1 ms of work, a launch is not worth waking a second CPU thread.
 _MIN_PARALLEL_ITEMS = 4096
@@ -138,22 +140,33 @@ def _launch_chunks(
         first = tuple(begin if i == axis else 0 for i in range(len(dim)))
         _command(kernel, "cpu").run(part, arguments, first=first)
 
-    pool = _workers(threads - 1)
-    remaining = iter(list(itertools.pairwise(bounds)))
+    share(lambda chunk: run(*chunk), list(itertools.pairwise(bounds)), threads)
+
+
+def share(run: Callable[[T], object], items: Sequence[T], threads: int) -> None:
+    """Calls a function with each of some items, in their order, on this CPU thread and others.
+
+    Args:
+        run: for work that releases the GIL.
+        items: what it is called with.
+        threads: how many, this one included.
+    """
+    remaining = iter(items)
     lock = threading.Lock()
 
     def work() -> None:
         while True:
             with lock:
-                chunk = next(remaining, None)
-            if chunk is None:
+                item = next(remaining, None)
+            if item is None:
                 return
-            run(*chunk)
+            run(item)
 
-    helpers = [pool.submit(work) for _ in range(threads - 1)]
+    count = min(threads, len(items)) - 1
+    helpers = [_workers(count).submit(work) for _ in range(count)]
     work()
     for helper in helpers:
         helper.result()
 
 
-__all__ = ["SceneTables", "launch", "quiet_warp", "warp_stream"]
+__all__ = ["SceneTables", "launch", "quiet_warp", "share", "warp_stream"]

@@ -12,7 +12,7 @@ import warp as wp
 from torch import Tensor
 
 from warp_collision.broad_phase import MIN_MESHES, BroadPhase, no_tree
-from warp_collision.launch import SceneTables
+from warp_collision.launch import SceneTables, share
 from warp_collision.obstacle import MeshObstacle
 from warp_collision.poses import invert_pose, to_rows
 from warp_collision.runtime import is_capturing, refuse_unrecorded
@@ -179,8 +179,9 @@ class WorldTables:
         """Makes now what queries would make, and on the CPU candidate lists, which they would not.
 
         Lists make queries near and inside single meshes 1.2 to 3 times faster, and take some
-        seconds for ten thousands of faces. Where two triangles are equally near they may take the
-        other one: the distance is the same to rounding, the gradient as good.
+        seconds for ten thousands of faces; several meshes share torch's CPU threads. Where two
+        triangles are equally near lists may take the other one: the distance is the same to
+        rounding, the gradient as good.
 
         Example:
             >>> import trimesh
@@ -193,12 +194,17 @@ class WorldTables:
         self.refuse_recording()
         self.complete(self.tables())
         # Not under the lock: meanwhile other threads may query.
+        share(MeshObstacle.build_lists, self._take_without_lists(), torch.get_num_threads())
+
+    def _take_without_lists(self) -> list[MeshObstacle]:
+        """Takes all meshes that nobody has begun to build lists for, the largest first."""
+        taken = []
         while self._without_lists:
             try:
-                obstacle = self._without_lists.pop()
-            except KeyError:
-                return
-            obstacle.build_lists()
+                taken.append(self._without_lists.pop())
+            except KeyError:  # another thread was quicker
+                break
+        return sorted(taken, key=lambda obstacle: -obstacle.list_bytes)
 
     def refit(self) -> None:
         """Takes notice of writes to the tables that torch does not see.
