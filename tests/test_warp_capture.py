@@ -197,6 +197,60 @@ def test_a_recording_moves_nothing() -> None:
     assert (expected[0] != 0.0).any()
 
 
+@wp.kernel
+def _write(rows: wp.array3d[wp.float32], target: wp.array3d[wp.float32]):
+    i, j, k = wp.tid()
+    target[i, j, k] = rows[i, j, k]
+
+
+@pytest.mark.parametrize("change", ["add", "remove"])
+def test_a_graph_survives_another_tree(change: str) -> None:
+    """Replays see poses as they are, whatever tree eager queries have built since."""
+    operands = Operands(many_meshes())
+    world = operands.world
+    expected = operands.cost()[0].clone()
+    assert (expected > 0.0).any()
+    graph, outputs = record(operands.cost)
+    away = (50.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
+    if change == "add":
+        world.grow(max_meshes=24)
+        operands.cost()
+        graph, outputs = record(operands.cost)  # tensors of a grown world are new ones
+        world.add("far", trimesh.creation.box((0.1, 0.1, 0.1)), away)
+    else:
+        world.remove("mesh_19")
+    operands.cost()  # builds a tree over the meshes as they are now
+    for seed in range(3):
+        for index in range(len(world.names())):
+            moved = shapes.random_pose(np.random.default_rng(seed + 10 * index), 0.4)
+            world.mesh_from_world[0, index, :7] = torch.tensor(moved, dtype=torch.float32)
+        wp.capture_launch(graph)
+        # The tree and its absence add the meshes up in different orders.
+        torch.testing.assert_close(outputs, operands.cost(), rtol=1e-4, atol=1e-5)
+        assert not torch.equal(outputs[0], expected)
+
+
+def test_poses_that_graphs_move_are_noticed() -> None:
+    """A graph that fits no tree, as there is none yet, and moves meshes behind torch's back."""
+    operands = Operands(many_meshes())
+    world = operands.world
+    written = world.mesh_from_world.clone()
+    target = wp.from_torch(world.mesh_from_world)
+    with wp.ScopedCapture(device="cpu") as capture:
+        wp.launch(_write, written.shape, [wp.from_torch(written), target], device="cpu")
+        world.refit()
+    operands.cost()  # builds the tree
+    for index in range(20):
+        moved = shapes.random_pose(np.random.default_rng(index), 0.4)
+        written[0, index, :7] = torch.tensor(moved, dtype=torch.float32)
+        wp.capture_launch(capture.graph)
+        with_tree = operands.cost()[0]
+        # A copy of the poses is not the world's, so that every mesh is looked at.
+        call = Call("rest", operands.spheres.detach(), world)
+        plain = call(mesh_pose_inverse=world.mesh_from_world.clone())
+        torch.testing.assert_close(with_tree.detach(), plain, rtol=1e-5, atol=1e-6)
+
+
 def test_a_graph_outlives_its_tree() -> None:
     """Adding a mesh makes a new tree; the graph goes on with the old one, of the old meshes."""
     operands = Operands(many_meshes())
@@ -264,8 +318,11 @@ REFUSED: dict[str, tuple[str, Callable[[Operands], Any]]] = {
     "create_graph": ("create_graph must be False", create_graph),
     "sum": ("incoming gradient must be contiguous", summed),
     "swept sum": ("incoming gradient must be contiguous", summed_swept),
-    "clearance": ("points must be contiguous", lambda o: clearance(o.spheres, o.world)),
-    "in_collision": ("points must be contiguous", lambda o: in_collision(o.spheres, o.world)),
+    "clearance": ("ask for signed_distance of contiguous", lambda o: clearance(o.spheres, o.world)),
+    "in_collision": (
+        "ask for signed_distance of contiguous",
+        lambda o: in_collision(o.spheres, o.world),
+    ),
     "reduction": (
         'reduction must be "none"',
         lambda o: CollisionCost(o.world, reduction="sum")(o.spheres),

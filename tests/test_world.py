@@ -12,7 +12,7 @@ import pytest
 import torch
 import trimesh
 
-from warp_collision import MeshWorld, signed_distance
+from warp_collision import MeshWorld, signed_distance, sphere_cost
 from worlds import (
     BALL,
     BOX,
@@ -347,3 +347,27 @@ def test_a_world_is_not_copied(duplicate: Callable[[Any], Any], world: MeshWorld
     with pytest.raises(TypeError, match="MeshWorld owns device memory"):
         duplicate(world)
     assert_holds(world, *SCENES)
+
+
+@pytest.mark.parametrize("when", ["made", "filled", "grown", "queried"])
+def test_worlds_in_inference_mode(when: str, device: torch.device) -> None:
+    """What is made there serves everywhere."""
+    boxes = {f"box {i}": (BOX, (2.0 * i, 0, 0, 1, 0, 0, 0)) for i in range(14)}
+    spheres = torch.zeros((1, 1, 1, 4), device=device)
+    with torch.inference_mode(when == "made"):
+        world = MeshWorld(max_meshes=14, device=device)
+    with torch.inference_mode(when == "filled"):
+        world.load(boxes)
+    with torch.inference_mode(when == "grown"):
+        world.grow(max_meshes=20)
+    with torch.inference_mode(when == "queried"):
+        expected = sphere_cost(spheres, world)
+    world.prepare()
+    world.add("small", CUBE, (100.0, 0, 0, 1, 0, 0, 0))
+    leaf = spheres.clone().requires_grad_(True)
+    cost = sphere_cost(leaf, world)
+    cost.sum().backward()
+    assert cost.item() == expected.item() > 0.0
+    world.set_pose("box 0", (0, 0, 50, 1, 0, 0, 0))
+    world.remove("small")
+    assert sphere_cost(leaf, world).item() < expected.item()

@@ -21,28 +21,31 @@ class BroadPhase:
     Attributes:
         tree: (2,) int64 on the device, Warp's id of the tree or 0, and that of an empty one. Which
             tree there is changes in place, in one word: launches in progress read it.
+        is_captured: a graph refits this tree, so that it must stay the one that the graph reads.
+        moved_by_graphs: graphs move meshes, which no tensor tells: every query fits the tree anew.
     """
 
-    def __init__(self, device: torch.device):
+    def __init__(self, device: torch.device, *, moved_by_graphs: bool = False):
         self._device = device
         self._tree: wp.Bvh | None = None
         self._boxes: tuple[Tensor, Tensor] | None = None
         self._versions: tuple[int, ...] = ()
         self._written: torch.cuda.Event | None = None  # the latest refit
-        self._is_captured = False  # a graph refits this tree
-        self.tree = no_tree(device).clone()
+        self.is_captured = False
+        self.moved_by_graphs = moved_by_graphs
+        with torch.inference_mode(False):
+            self.tree = no_tree(device).clone()
         # Whoever has the tensor has the trees: this one, and those that a graph may still refit.
         self._kept: list[wp.Bvh] = []
         self.tree.untyped_storage().kept = self._kept  # pyright: ignore[reportAttributeAccessIssue]
 
     def forget(self) -> None:
-        """The meshes have changed: the next query builds a new tree."""
+        """The meshes have changed; unless a graph has this tree, the next query builds another."""
         if self._tree is None:
             return
         self.tree[0].zero_()
-        dropped = [self._boxes] if self._is_captured else [self._kept.pop(), self._boxes]
+        dropped = [self._boxes] if self.is_captured else [self._kept.pop(), self._boxes]
         self._tree = self._boxes = None
-        self._is_captured = False
         retire(dropped, self._device)
 
     def make_fresh(self, tables: SceneTables) -> bool:
@@ -51,9 +54,15 @@ class BroadPhase:
             if is_capturing(self._device):
                 return False  # building waits for the device; every mesh is looked at instead
             self._build(tables)
-        elif is_capturing(self._device) or self._versions != _versions(tables):
+        elif (
+            is_capturing(self._device)
+            or self.moved_by_graphs
+            or self._versions != _versions(tables)
+        ):
             # A graph fits it anew in each replay: poses may have been written since.
-            self.refit(tables)
+            if self._written is not None and not is_capturing(self._device):
+                torch.cuda.current_stream(self._device).wait_event(self._written)
+            self._fit(tables)
         elif self._written is not None:
             # Whoever wrote the poses is known to the caller, but not on which stream the tree was
             # fit to them.
@@ -61,14 +70,18 @@ class BroadPhase:
         return True
 
     def refit(self, tables: SceneTables) -> None:
-        """Fits the tree to the poses, on the device."""
-        if self._tree is None:
-            return
+        """Fits the tree, if there is one, to poses that were written, on the device."""
+        self.moved_by_graphs |= is_capturing(self._device)
+        if self._tree is not None:
+            self._fit(tables)
+
+    def _fit(self, tables: SceneTables) -> None:
+        assert self._tree is not None
         self._compute_boxes(tables)
         with quiet_warp(), warp_stream(self._device):
             self._tree.refit()
         if is_capturing(self._device):
-            self._is_captured = True
+            self.is_captured = True
         elif self._device.type == "cuda":
             self._written = torch.cuda.Event()
             self._written.record(torch.cuda.current_stream(self._device))
@@ -82,10 +95,11 @@ class BroadPhase:
         groups = groups.repeat_interleave(slots)
         with quiet_warp(), warp_stream(self._device):
             lower, upper = (wp.from_torch(b.view(-1, 3), dtype=wp.vec3) for b in self._boxes)
-            self._tree = wp.Bvh(lower, upper, groups=wp.from_torch(groups))
-        self._kept.append(self._tree)
-        self.tree[0].fill_(int(self._tree.id))
+            tree = wp.Bvh(lower, upper, groups=wp.from_torch(groups))
+        self._kept.append(tree)
+        self.tree[0].fill_(int(tree.id))
         settle(self._device)
+        self._tree = tree
 
     def _compute_boxes(self, tables: SceneTables) -> None:
         assert self._boxes is not None
@@ -104,7 +118,8 @@ def no_tree(device: torch.device) -> Tensor:
         with quiet_warp(), warp_stream(device):
             lower = wp.full(1, 1e15, dtype=wp.vec3, device=str(device))
             tree = wp.Bvh(lower, wp.full(1, -1e15, dtype=wp.vec3, device=str(device)))
-        made = tree, torch.tensor([0, int(tree.id)], device=device)
+        with torch.inference_mode(False):
+            made = tree, torch.tensor([0, int(tree.id)], device=device)
         settle(device)
         # Two threads may both make one: only the one that is kept lives on.
         known = _empty_trees.setdefault(device, made)

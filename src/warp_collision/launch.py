@@ -40,16 +40,18 @@ class _ThreadState(threading.local):
 
 _state = _ThreadState()
 _record_lock = threading.RLock()
+_stream_lock = threading.RLock()
 _pool: ThreadPoolExecutor | None = None
 _pool_lock = threading.Lock()
 
 
 def _forget_threads() -> None:
     """A forked child has none of its parent's threads."""
-    global _pool, _pool_lock, _record_lock
+    global _pool, _pool_lock, _record_lock, _stream_lock
     _pool = None
     _pool_lock = threading.Lock()
     _record_lock = threading.RLock()
+    _stream_lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_forget_threads)
@@ -88,7 +90,9 @@ def warp_stream(device: torch.device) -> Iterator[None]:
     if device.type == "cpu":
         yield
     else:
-        with wp.ScopedStream(_current_stream(device)):
+        # Warp has one current stream for all threads. Waiting for the one before would be a wait
+        # for work outside of a captured graph, which ends the capture.
+        with _stream_lock, wp.ScopedStream(_current_stream(device), sync_enter=False):
             yield
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from warp_collision.broad_phase import MIN_MESHES, BroadPhase, no_tree
 from warp_collision.launch import SceneTables, share
+from warp_collision.lifetime import retire
 from warp_collision.obstacle import MeshObstacle
 from warp_collision.poses import invert_pose, to_rows
 from warp_collision.runtime import is_capturing, refuse_unrecorded
@@ -61,6 +62,7 @@ class WorldTables:
         self._lock = threading.RLock()
         self._unfinished: WeakSet[MeshObstacle] = WeakSet()
         self._without_lists: WeakSet[MeshObstacle] = WeakSet()
+        self._of_graphs: list[BroadPhase] = []
         self._most_meshes = 0
         # Nothing is left to be made for the next query, nor will be before the meshes change.
         self._is_settled = True
@@ -85,9 +87,26 @@ class WorldTables:
         # A tree belongs to tables of one shape; who still reads the old ones does without.
         previous = getattr(self, "_now", None)
         _worlds[tables.mesh_ids.data_ptr()] = self
-        self._now = _Tables.of(tables, BroadPhase(self.device))
-        if previous is not None:
-            previous.broad_phase.forget()
+        if previous is None:
+            self._now = _Tables.of(tables, BroadPhase(self.device))
+            return
+        moved = previous.broad_phase.moved_by_graphs
+        self._now = _Tables.of(tables, BroadPhase(self.device, moved_by_graphs=moved))
+        previous.broad_phase.forget()
+        # Launches of other streams may still read the old tensors.
+        retire([previous], self.device)
+
+    def _forget_tree(self) -> None:
+        """The meshes are about to change: whatever knows their old places is not asked again."""
+        old = self._now.broad_phase
+        old.forget()
+        if old.is_captured:
+            # Graphs go on with its tensor, which says that there is no tree, for good: a new tree
+            # would be one that they do not refit.
+            self._of_graphs.append(old)
+            moved = old.moved_by_graphs
+            new = BroadPhase(self.device, moved_by_graphs=moved)
+            self._now = _Tables.of(self._now.tables, new)
 
     @property
     def mesh_ids(self) -> Tensor:
