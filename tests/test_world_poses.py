@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import warp as wp
 
 import shapes
 from reference import rotation_matrix
-from warp_collision import MeshWorld, signed_distance, sphere_cost
+from warp_collision import MeshWorld, in_collision, signed_distance, sphere_cost
 from worlds import BOX, CUBE, SCENES, SHIFT, TILT, TURN, Held, assert_holds, build, probe
 
 ROUNDING = 1e-6  # poses that come as float32 tensors are inverted in float32
@@ -266,6 +267,59 @@ def test_poses_that_require_gradients_come_and_go(device: torch.device) -> None:
         world.set_poses(first[1:].detach())
         world.set_poses(second, env=1)
     assert not sphere_cost(spheres, world, env_index=envs).requires_grad
+
+
+def test_poses_that_require_gradients_are_read_anew(device: torch.device) -> None:
+    """By every function, with gradients and without."""
+    world = MeshWorld(device=device)
+    world.add("box", BOX)
+    spheres = torch.zeros((1, 1, 1, 4), device=device)
+    pose = torch.tensor([5.0, 0, 0, 2, 0, 0, 0], device=device, requires_grad=True)
+    world.set_pose("box", pose)
+    assert not in_collision(spheres, world).any()
+    with torch.no_grad():
+        pose[0] = 0.01
+        assert sphere_cost(spheres, world).item() > 0.0
+    assert sphere_cost(spheres, world).requires_grad
+    assert in_collision(spheres, world).all()
+    expected = torch.tensor([0.01, 0, 0, 1, 0, 0, 0], device=device)
+    torch.testing.assert_close(world.pose("box"), expected)
+    assert not world.pose("box").requires_grad
+
+
+@pytest.mark.parametrize("how", ["add", "replace", "load"])
+def test_meshes_come_with_poses_that_require_gradients(how: str, device: torch.device) -> None:
+    world = MeshWorld(device=device)
+    pose = torch.tensor([0.0, 0, 0, 1, 0, 0, 0], device=device, requires_grad=True)
+    if how == "load":
+        world.load({"box": (BOX, pose), "other": BOX})
+    else:
+        if how == "replace":
+            world.add("box", CUBE)
+        world.add("box", BOX, pose, replace=how == "replace")
+    spheres = torch.full((1, 1, 1, 4), 0.1, device=device)
+    sphere_cost(spheres, world).sum().backward()
+    assert pose.grad is not None
+    assert pose.grad[:3].abs().max() > 0.5
+
+
+def test_a_refused_pose_moves_nothing() -> None:
+    world = build([Held("box", BOX)], device=torch.device("cpu"))
+    pose = torch.tensor([5.0, 0, 0, 1, 0, 0, 0], requires_grad=True)
+    for move in (lambda: world.set_pose("box", pose), lambda: world.set_poses(pose[None])):
+        with pytest.raises(RuntimeError, match="capture"), wp.ScopedCapture(device="cpu"):
+            move()
+        assert_holds(world, [Held("box", BOX)])
+        assert not sphere_cost(torch.zeros((1, 1, 1, 4)), world).requires_grad
+
+
+def test_integers_of_numpy(device: torch.device) -> None:
+    world = MeshWorld(np.int64(2), np.int32(3), device)
+    world.add("box", BOX, env=np.int64(1))
+    world.set_pose(np.int64(0), SHIFT, env=np.int16(1))
+    assert_holds(world, [], [Held("box", BOX, SHIFT)])
+    with pytest.raises(TypeError, match="env must be an int, got float"):
+        world.names(1.0)  # pyright: ignore[reportArgumentType]
 
 
 def test_the_default_device() -> None:

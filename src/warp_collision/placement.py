@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from warp_collision import validate
 from warp_collision.launch import SceneTables
 from warp_collision.obstacle import MeshObstacle, PoseLike
 from warp_collision.poses import invert_pose, to_rows
+from warp_collision.runtime import refuse_unrecorded
 from warp_collision.tables import WorldTables
 
 
@@ -47,7 +49,12 @@ class PlacedMeshes(WorldTables):
     def pose(self, name: str | int, env: int = 0) -> Tensor:
         """Pose (7,) of a mesh in the world: x, y, z, qw, qx, qy, qz, a new tensor on the device."""
         with self._lock:
-            return invert_pose(self.mesh_from_world[env, self._index(name, env), :7])
+            index = self._index(name, env)
+            slot = self._slots[env][index]
+            row = self.mesh_from_world[env, index, :7]
+            if slot.poses is not None:
+                row = invert_pose(slot.poses.detach().reshape(-1, 7)[slot.row].to(row))
+            return invert_pose(row)
 
     def set_pose(self, name: str | int, pose: PoseLike, env: int = 0) -> None:
         """Moves a mesh.
@@ -58,7 +65,9 @@ class PlacedMeshes(WorldTables):
                 checked; a tensor on a CUDA device is used without waiting for it, and a pose that
                 is not finite then gives NaN costs (or raises in the checking mode). Costs are
                 differentiable with respect to a tensor that requires a gradient, and read it anew
-                in every call, until the mesh is moved again.
+                in every call, until the mesh is moved again; `mesh_from_world` keeps what it was
+                here. One that was computed from others gives all of them gradients, once: each
+                backward frees how it was computed, as always in torch.
             env: which env.
         """
         if isinstance(pose, Tensor) and pose.is_cuda and not validate.is_checking():
@@ -67,8 +76,9 @@ class PlacedMeshes(WorldTables):
             checked = validate.check_pose("pose", pose)
         with self._lock:
             index = self._index(name, env)
-            self._track(env, slice(index, index + 1), pose if isinstance(pose, Tensor) else checked)
-            self._write_poses(env, slice(index, index + 1), checked)
+            place = slice(index, index + 1)
+            self._write_poses(env, place, checked)
+            self._track(env, place, pose if isinstance(pose, Tensor) else checked)
 
     def set_poses(self, poses: Tensor, env: int = 0) -> None:
         """Moves all meshes of an env from a tensor on the world's device, without waiting for it.
@@ -84,8 +94,8 @@ class PlacedMeshes(WorldTables):
             if validate.is_checking():
                 for row in range(count):
                     validate.check_pose(f"poses[{row}]", poses[row])
-            self._track(env, slice(0, count), poses)
             self._write_poses(env, slice(0, count), poses)
+            self._track(env, slice(0, count), poses)
 
     def enable(self, name: str | int, on: bool | Tensor = True, env: int = 0) -> None:
         """Lets queries check a mesh, or skip it.
@@ -133,12 +143,13 @@ class PlacedMeshes(WorldTables):
     def differentiable_tables(self) -> SceneTables:
         """The tables, with rows that are functions of the poses that require a gradient."""
         tables = self.tables()
-        if not self._tracks_poses or not torch.is_grad_enabled():
+        if not self._tracks_poses:
             return tables
         rows = tables.mesh_from_world
         runs = self._tracked_runs(*rows.shape[:2])
         if not runs:
             return tables
+        refuse_unrecorded(self.device, "poses of meshes must not require a gradient")
         # One inverse for all, and pieces put together: indices would have to come from the host.
         poses = torch.cat([poses.to(rows) for _, poses in runs])
         inverses = to_rows(invert_pose(poses)).split([len(poses) for _, poses in runs])
@@ -177,18 +188,18 @@ class PlacedMeshes(WorldTables):
             slot.poses, slot.row = (poses, row) if tracked else (None, 0)
 
     def _env(self, env: int) -> list[Slot]:
-        if not isinstance(env, int) or isinstance(env, bool):
-            raise TypeError(f"env must be an int, got {type(env).__name__}")
+        validate.require_int("env", env)
         if not 0 <= env < len(self._slots):
             raise IndexError(f"env must be in [0, {len(self._slots)}), got {env}")
         return self._slots[env]
 
     def _index(self, name: str | int, env: int) -> int:
         slots = self._env(env)
-        if isinstance(name, int) and not isinstance(name, bool):
-            if not 0 <= name < len(slots):
+        if isinstance(name, Integral) and not isinstance(name, bool):
+            place = int(name)
+            if not 0 <= place < len(slots):
                 raise IndexError(f"index must be in [0, {len(slots)}) in env {env}, got {name}")
-            return name
+            return place
         for index, slot in enumerate(slots):
             if slot.name == name:
                 return index

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -289,10 +289,15 @@ def device_poses(
     return tensor.reshape(-1, 7)
 
 
+def require_int(name: str, value: Any) -> None:
+    """Requires an int, of Python or NumPy."""
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an int, got {type(value).__name__}")
+
+
 def require_count(name: str, value: Any) -> None:
     """Requires an int of at least 1."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{name} must be an int, got {type(value).__name__}")
+    require_int(name, value)
     if value < 1:
         raise ValueError(f"{name} must be at least 1, got {value}")
 

@@ -37,6 +37,7 @@ class _Entry:
     name: str
     obstacle: MeshObstacle
     pose: Tensor
+    given: Tensor  # the pose as it came, if it was a tensor
     enabled: bool
 
 
@@ -137,9 +138,11 @@ class MeshWorld(PlacedMeshes):
 
         Args:
             name: unique in the env.
-            mesh: a `trimesh.Trimesh`, a pair (vertices (n, 3) [m], faces (n, 3)), or the path of a
-                mesh file. Equal geometry is stored once, whatever its names and envs.
-            pose: x, y, z, qw, qx, qy, qz of the mesh in the world; identity if None.
+            mesh: a `trimesh.Trimesh` in metres or the units that it declares, a pair
+                (vertices (n, 3) [m], faces (n, 3)), or the path of a mesh file. Equal geometry is
+                stored once, whatever its names and envs.
+            pose: x, y, z, qw, qx, qy, qz of the mesh in the world; identity if None. It may
+                require a gradient as in `set_pose`.
             env: which env.
             enabled: whether queries check it.
             replace: give the mesh of this name new geometry, pose and state; its slot stays.
@@ -211,7 +214,7 @@ class MeshWorld(PlacedMeshes):
             self.refuse_recording()
             index = self._index(name, env)
             slots = self._env(env)
-            self._broad_phase.forget()
+            self._forget_tree()
             if index + 1 < len(slots):
                 self._move_up(env, index, len(slots))
             removed = slots.pop(index)
@@ -279,14 +282,15 @@ class MeshWorld(PlacedMeshes):
                 geometry, self.device, self._grid_cells, self._list_bytes
             )
             self._unfinished.add(obstacle)
-        return _Entry(name, obstacle, checked, bool(enabled))
+        given = pose if isinstance(pose, Tensor) else checked
+        return _Entry(name, obstacle, checked, given, bool(enabled))
 
     def _fill(self, env: int, first: int, entries: list[_Entry]) -> None:
         """Writes consecutive slots from `first`, then frees what they held."""
         slots = self._slots[env]
         last = first + len(entries)
         dropped = slots[first:last]
-        self._broad_phase.forget()
+        self._forget_tree()
         slots[first:last] = [Slot(entry.name, entry.obstacle) for entry in entries]
         if entries:
             place = slice(first, last)
@@ -297,6 +301,8 @@ class MeshWorld(PlacedMeshes):
             ):
                 table[env, place] = torch.tensor(values, dtype=table.dtype).to(self.device)
             self._write_poses(env, place, torch.stack([entry.pose for entry in entries]))
+            for index, entry in enumerate(entries, first):
+                self._track(env, slice(index, index + 1), entry.given)
         self.n_meshes[env].fill_(len(slots))
         self._meshes_changed(dropped)
 
@@ -310,7 +316,7 @@ class MeshWorld(PlacedMeshes):
         """Empties the slots from `count` on."""
         slots = self._slots[env]
         dropped = slots[count:]
-        self._broad_phase.forget()
+        self._forget_tree()
         del slots[count:]
         self._empty(env, count)
         self._meshes_changed(dropped)
