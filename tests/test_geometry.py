@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 import trimesh
 
 from flawed import (
@@ -27,7 +28,7 @@ from flawed import (
     with_faces,
 )
 from reference import closest_points
-from warp_collision import MeshWorld
+from warp_collision import MeshWorld, signed_distance
 
 # -- clean meshes ---------------------------------------------------------------------------------
 
@@ -305,3 +306,19 @@ def test_a_report_can_be_read() -> None:
     assert "open, consistently oriented" in str(world.report("open"))
     assert "repaired: nothing" in str(world.report("open"))
     assert "sign: exact_winding" in str(world.report(1))
+
+
+@pytest.mark.parametrize(("units", "metre"), [("mm", 1000.0), ("inches", 1.0 / 0.0254), ("m", 1.0)])
+def test_units_that_a_mesh_declares(units: str, metre: float) -> None:
+    """A mesh and a scene of it are of one size."""
+    mesh = trimesh.creation.box((metre, metre, metre))
+    mesh.units = units
+    added, loaded = MeshWorld(device="cpu"), MeshWorld(device="cpu")
+    added.add("box", mesh)
+    loaded.load(trimesh.Scene(mesh))
+    for world in (added, loaded):
+        distance = signed_distance(torch.zeros(1, 3), world).distance
+        assert distance.item() == pytest.approx(-0.5, rel=1e-6)
+    mesh.units = "furlongs per fortnight"
+    with pytest.raises(ValueError, match="mesh 'box': units must be a unit of length, got 'furl"):
+        added.add("box", mesh, replace=True)

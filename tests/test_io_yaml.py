@@ -94,6 +94,12 @@ def test_round_shapes_contain_the_exact_body_within_the_documented_excess(tmp_pa
 GOOD_CUBOID = f"{{dims: [1, 1, 1], pose: {REST}}}"
 
 
+def test_colors_and_kinds_without_obstacles_make_no_difference(tmp_path):
+    text = f"cuboid: {{a: {{dims: [1, 1, 1], pose: {REST}, color: [1, 0, 0, 1]}}}}\nsphere:\n"
+    obstacles = load_world_file(write(tmp_path / "world.yaml", text))
+    assert list(obstacles) == ["a"]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -115,8 +121,8 @@ GOOD_CUBOID = f"{{dims: [1, 1, 1], pose: {REST}}}"
             "names must be unique, got 'a' in cuboid and in sphere",
         ),
         (
-            f"cuboid: {{a: {{dims: [1, 1, 1], pose: {REST}, color: red}}}}",
-            "cuboid.a: keys must be among dims, pose, got 'color'",
+            f"cuboid: {{a: {{dims: [1, 1, 1], pose: {REST}, mass: 3}}}}",
+            "cuboid.a: keys must be among dims, pose, color, got 'mass'",
         ),
         ("cuboid: {a: {dims: [1, 1, 1]}}", "cuboid.a: the key 'pose' is required, got dims"),
         ("cuboid: {a: {}}", "cuboid.a: the key 'dims' is required, got none"),

@@ -87,6 +87,36 @@ def test_a_disabled_sphere_may_be_anywhere(world: MeshWorld) -> None:
     assert not in_collision(spheres, world)[1, 1, 2]
 
 
+def test_a_disabled_sphere_that_is_nowhere_pulls_nothing(world: MeshWorld) -> None:
+    for function in (*COSTS, lambda s, world: clearance(s, world).clearance.clamp(max=9.0)):
+        spheres = some_spheres(world.device)
+        spheres[1, 1, 2] = torch.tensor([NAN, INF, 0.0, -1.0], device=world.device)
+        spheres.requires_grad_(True)
+        function(spheres, world).sum().backward()
+        assert spheres.grad is not None
+        assert spheres.grad.isfinite().all()
+        assert (spheres.grad[1, 1, 2] == 0.0).all()
+
+
+def test_poses_of_empty_slots_may_be_anything(world: MeshWorld) -> None:
+    """And get no gradient."""
+    spheres = some_spheres(world.device)
+    poses = torch.zeros((3, 4, 7), device=world.device)
+    used = torch.arange(4, device=world.device) < world.n_meshes[:, None]
+    poses[used] = torch.tensor([0.0, 0, 0, 1, 0, 0, 0], device=world.device)
+    poses[~used] = torch.tensor([NAN, INF, 0, 0, 0, 0, 0], device=world.device)
+    assert used.any()
+    assert not used.all()
+    clean = torch.where(used[..., None], poses, poses[0, 0])
+    poses.requires_grad_(True)
+    for function in COSTS:
+        cost = function(spheres, world, poses=poses)
+        assert torch.equal(cost, function(spheres, world, poses=clean))
+        (gradient,) = torch.autograd.grad(cost.sum(), poses)
+        assert gradient.isfinite().all()
+        assert (gradient[~used] == 0.0).all()
+
+
 @pytest.mark.parametrize("number", BAD_NUMBERS)
 def test_a_point_that_is_nowhere(number: float, world: MeshWorld) -> None:
     for row, scene in enumerate((0, 2)):
@@ -156,6 +186,11 @@ def test_an_env_out_of_range_with_poses_that_require_a_gradient(
     distance = signed_distance(spheres[..., :3], world, env_index=rows, poses=poses).distance
     assert distance[0].isnan().all()
     assert distance[1].isfinite().all()
+    # Nor is it one of another element of a batch.
+    many = torch.stack([poses.detach()] * 3)
+    cost = torch.func.vmap(lambda p: sphere_cost(spheres, world, env_index=rows, poses=p))(many)
+    assert cost[:, 0].isnan().all()
+    assert (cost[:, 1] > 0.0).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)

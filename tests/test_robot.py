@@ -127,6 +127,17 @@ def test_the_panda_is_what_its_file_says():
     assert all(mesh.path.is_file() for mesh in panda.link_meshes)
 
 
+def test_a_first_call_in_inference_mode(tree):
+    joints = torch.full((1, tree.n_joints), 0.3)
+    with torch.inference_mode():
+        expected = tree(joints)
+    joints.requires_grad_(True)
+    spheres = tree(joints)
+    spheres.sum().backward()
+    assert torch.equal(spheres, expected)
+    assert (joints.grad != 0.0).any()
+
+
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-6), (torch.float64, 1e-14)])
 def test_panda_spheres_match_the_reference(dtype, error, device):
     panda = load_panda()

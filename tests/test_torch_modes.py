@@ -45,6 +45,22 @@ def test_checkpointing(use_reentrant: bool, case: Case) -> None:
     assert_same(backward(loss_of_poses, case.poses), backward(case.loss_of_poses, case.poses))
 
 
+@pytest.mark.parametrize("count", [5, 1_500])
+def test_a_batch_of_incoming_gradients(count: int, case: Case) -> None:
+    """`is_grads_batched`, with few spheres and with many: they take different ways."""
+    spheres = case.spheres.repeat(1, 1, -(-count // 5), 1).requires_grad_(True)
+    values = case(spheres)
+    generator = torch.Generator(spheres.device).manual_seed(5)
+    upstream = torch.rand((3, *values.shape), generator=generator, device=spheres.device)
+
+    def gradient(incoming: Tensor, **options: bool) -> Tensor:
+        return torch.autograd.grad(values, spheres, incoming, retain_graph=True, **options)[0]
+
+    expected = torch.stack([gradient(one) for one in upstream])
+    assert (expected != 0.0).any()
+    assert_same(gradient(upstream, is_grads_batched=True), expected)
+
+
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_modes_without_gradients(
     mode: Callable[[], Any], case: Case, monkeypatch: pytest.MonkeyPatch

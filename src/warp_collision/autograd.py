@@ -196,6 +196,12 @@ def _refuse(ctx: Any, other: Tensor, grads: list[Tensor | None], inputs: Sequenc
 # What has no derivative comes in one tuple, for torch looks at every tensor among the arguments.
 
 
+def _is_launched(upstream: Tensor) -> bool:
+    """Whether a launch computes a product: nobody records it, or hands in a batch of gradients."""
+    batched: bool = torch._C._functorch.is_legacy_batchedtensor(upstream)  # pyright: ignore[reportAttributeAccessIssue]
+    return not batched and not torch.is_grad_enabled()
+
+
 class DirectSphereCost(torch.autograd.Function):
     """The resting cost in plain eager code: of spheres, and the tuple of what the kernel reads."""
 
@@ -209,7 +215,7 @@ class DirectSphereCost(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:  # noqa: D102
         (gradient,) = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if not _is_launched(upstream):
             return _pointwise_vjp(upstream, *_recorded(ctx, gradient)), None
         return operators.run_pointwise_vjp(upstream, gradient), None
 
@@ -229,7 +235,7 @@ class DirectSweptCost(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:  # noqa: D102
         gradient, neighbours = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if not _is_launched(upstream):
             return _swept_vjp(upstream, *_recorded(ctx, gradient, neighbours)), None
         return operators.run_swept_vjp(upstream, gradient, neighbours), None
 
@@ -266,7 +272,7 @@ class DirectSceneDistance(torch.autograd.Function):
         if upstream is None:
             return None, None, None
         (gradient,) = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if not _is_launched(upstream):
             refuse_unrecorded(gradient.device, _NO_GRAPH_OF_BACKWARD)
             return _pointwise_vjp(upstream, gradient), None, None
         return operators.run_pointwise_vjp(upstream, gradient), None, None

@@ -279,9 +279,12 @@ def clearance(
         0.15
     """
     spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
+    refuse_unrecorded(world.device, "ask for signed_distance of contiguous points")
     radius = spheres[..., 3]
-    found = signed_distance(spheres[..., :3], world, env_index=env_index, poses=poses)
     disabled = radius < 0.0
+    # The center of a disabled sphere may be anything, and its gradient is 0.
+    centers = torch.where(disabled.unsqueeze(-1), 0.0, spheres[..., :3])
+    found = signed_distance(centers, world, env_index=env_index, poses=poses)
     return Clearance(
         torch.where(disabled, torch.inf, found.distance - radius),
         torch.where(disabled.unsqueeze(-1), 0.0, found.gradient),
@@ -294,6 +297,7 @@ def in_collision(
     world: MeshWorld,
     *,
     env_index: Tensor | None = None,
+    poses: Tensor | None = None,
 ) -> Tensor:
     """Whether spheres touch a mesh: true exactly where the clearance is below 0.
 
@@ -301,6 +305,7 @@ def in_collision(
         spheres: (batch, horizon, n_spheres, 4); see `sphere_cost`.
         world: the meshes.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
+        poses: see `sphere_cost`.
 
     Returns:
         (batch, horizon, n_spheres) bool. True also where a sphere or a pose is not finite, because
@@ -320,7 +325,8 @@ def in_collision(
         [False, True]
     """
     with torch.no_grad():
-        return ~(clearance(spheres, world, env_index=env_index).clearance >= 0.0)
+        found = clearance(spheres, world, env_index=env_index, poses=poses)
+        return ~(found.clearance >= 0.0)
 
 
 def _default_tolerance(activation_distance: Scalar, eta: Tensor) -> Tensor:
@@ -371,7 +377,10 @@ def _rows(world: MeshWorld, tables: SceneTables, poses: Tensor) -> Tensor:
         rest = tables.mesh_from_world[:, count:]
         rows = torch.cat((to_rows(invert_pose(poses.float()))[None], rest), dim=1)
     elif poses.shape == full:
-        rows = to_rows(invert_pose(poses.float()))
+        # Empty slots may hold anything: an inverse of zeros would have gradients of NaN.
+        used = torch.arange(slots, device=poses.device) < tables.n_meshes[:, None]
+        identity = (torch.arange(7, device=poses.device) == 3).to(poses.dtype)
+        rows = to_rows(invert_pose(torch.where(used[..., None], poses, identity).float()))
     else:
         short = f" or {(count, 7)}" if n_envs == 1 else ""
         raise ValueError(f"poses must have shape {full}{short}, got {validate.shape_of(poses)}")

@@ -12,6 +12,7 @@ import numpy as np
 import trimesh
 
 from warp_collision import topology
+from warp_collision.io_scene import metres_per_unit
 
 MeshLike = trimesh.Trimesh | tuple[Any, Any] | list[Any] | str | os.PathLike[str]
 SignMethod = Literal["auto", "winding", "exact_winding"]
@@ -89,7 +90,7 @@ class Geometry:
 
 
 def read_mesh(name: str, mesh: MeshLike) -> tuple[np.ndarray, np.ndarray]:
-    """Vertices (n, 3) float64 and faces (n, 3) int64 of anything that `MeshWorld.add` takes.
+    """Vertices (n, 3) float64 [m] and faces (n, 3) int64 of anything that `MeshWorld.add` takes.
 
     Raises:
         FileNotFoundError: the path does not exist.
@@ -99,7 +100,8 @@ def read_mesh(name: str, mesh: MeshLike) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(mesh, (str, os.PathLike)):
         mesh = _load_file(name, Path(mesh))
     if isinstance(mesh, trimesh.Trimesh):
-        mesh = (mesh.vertices, mesh.faces)
+        scale = metres_per_unit(mesh.units, f"mesh {name!r}")
+        mesh = (mesh.vertices * scale if scale != 1.0 else mesh.vertices, mesh.faces)
     if not isinstance(mesh, (tuple, list)) or len(mesh) != 2:
         raise TypeError(
             f"mesh {name!r} must be a trimesh.Trimesh, a pair (vertices, faces) or a path, "

@@ -39,7 +39,7 @@ def load_world_file(path: str | os.PathLike[str]) -> dict[str, Obstacle]:
     `pose` is x, y, z, qw, qx, qy, qz of the obstacle in the world; the quaternion may have any
     length but 0. `file_path` is relative to the YAML file; a file of several parts becomes one
     mesh. `scale` (optional) is one positive number or three. A cuboid is centered on its pose, and
-    so is a cylinder, whose axis is z. A sphere takes `position` or `pose`.
+    so is a cylinder, whose axis is z. A sphere takes `position` or `pose`. `color` is ignored.
 
     Cylinders and spheres are tessellated from the **outside**: the mesh contains the exact body, so
     clearance is never overestimated. Vertices stick out by at most 0.031 % of the radius for a

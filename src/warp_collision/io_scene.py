@@ -68,8 +68,7 @@ def read_parts(path: Path) -> list[Part]:
 
 def _parts_of_scene(scene: trimesh.Scene, where: str) -> Iterator[Part]:
     to_metres = np.eye(4)
-    if scene.units not in (None, "meters"):
-        to_metres[:3, :3] *= trimesh.units.unit_conversion(scene.units, "meters")
+    to_metres[:3, :3] *= metres_per_unit(scene.units, where)
     for node in scene.graph.nodes_geometry:
         transform, key = scene.graph[node]
         mesh = scene.geometry[key]
@@ -85,6 +84,20 @@ def _parts_of_scene(scene: trimesh.Scene, where: str) -> Iterator[Part]:
                 f"got {world_from_mesh.tolist()}"
             )
         yield Part(str(node), mesh, world_from_mesh)
+
+
+def metres_per_unit(units: str | None, where: str) -> float:
+    """Length of the unit that a scene or mesh declares, 1 if none [m].
+
+    Raises:
+        ValueError: there is no such unit.
+    """
+    if units is None:
+        return 1.0
+    try:
+        return float(trimesh.units.unit_conversion(units, "meters"))
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"{where}: units must be a unit of length, got {units!r}") from error
 
 
 def obstacle(part: Part) -> Obstacle:

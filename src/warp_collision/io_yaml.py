@@ -16,6 +16,7 @@ from warp_collision.io_scene import Obstacle, one_line, read_parts, transformed
 
 _CYLINDER_SIDES = 128
 _SPHERE_SUBDIVISIONS = 4  # 5,120 triangles
+_IGNORED = ("color",)  # what makes no difference to a collision
 # PyYAML follows YAML 1.1, where 1e-3 (no dot) and 1.5e3 (no sign) are text.
 _EXPONENT = re.compile(r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
 
@@ -43,7 +44,8 @@ def world_from_mapping(document: object, *, where: str, folder: Path) -> dict[st
     obstacles: dict[str, Obstacle] = {}
     kind_of: dict[str, str] = {}
     for kind, entries in kinds.items():
-        for name, entry in _mapping(entries, f"{where}: {kind}", "names").items():
+        named = {} if entries is None else entries  # `cuboid:` with nothing behind it
+        for name, entry in _mapping(named, f"{where}: {kind}", "names").items():
             if not isinstance(name, str) or not name:
                 raise ValueError(f"{where}: {kind}: names must be text, got {name!r}; quote it")
             if name in kind_of:
@@ -95,7 +97,7 @@ class _Fields:
         self.folder = folder  # what relative paths start from
 
     def expect(self, *required: str, optional: tuple[str, ...] = ()) -> None:
-        _check_keys(self.values, self.where, allowed=(*required, *optional))
+        _check_keys(self.values, self.where, allowed=(*required, *optional, *_IGNORED))
         for key in required:
             if key not in self.values:
                 raise ValueError(f"{self.where}: the key {key!r} is required, got {self._keys()}")

@@ -330,7 +330,10 @@ def batch_over_envs(operator: Callable[..., tuple[Tensor, ...]]) -> Callable[...
             n_envs = tables[0].numel() // tables[0].shape[-1]
             n_envs = n_envs // size if in_dims[1] is not None else n_envs
             offset = torch.arange(size, device=spheres.device, dtype=torch.int32) * n_envs
-            env_index = _batch_first(env_index, index_dim, size) + offset[:, None]
+            env_index = _batch_first(env_index, index_dim, size)
+            # What is out of range stays so, instead of being another one's env.
+            is_env = (env_index >= 0) & (env_index < n_envs)
+            env_index = torch.where(is_env, env_index + offset[:, None], -1)
             index_dim = 0
             tables = [_fold(t, d, size) for t, d in zip(tables, in_dims[1:6], strict=True)]
         env_index = _fold(env_index, index_dim, size)

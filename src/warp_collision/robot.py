@@ -179,10 +179,11 @@ class RobotSpheres:
             )
         key = (joints.device, joints.dtype)
         if key not in self._on_device:
-            self._on_device[key] = {
-                name: torch.as_tensor(value).to(device=joints.device, dtype=joints.dtype)
-                for name, value in self._constants.items()
-            }
+            with torch.inference_mode(False):  # later calls may need gradients
+                self._on_device[key] = {
+                    name: torch.as_tensor(value).to(device=joints.device, dtype=joints.dtype)
+                    for name, value in self._constants.items()
+                }
         return self._on_device[key]
 
     def _frames(self, joints: Tensor, terms: Tensor) -> list[Tensor]:
