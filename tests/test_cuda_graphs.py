@@ -1,6 +1,8 @@
 """CUDA graphs: captured once, replayed with other spheres, poses, masks and weights."""
 
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -41,11 +43,15 @@ def case(request: pytest.FixtureRequest, cuda: torch.device) -> Case:
     return replace(case_of(request.param, cuda), world=world_with_two_meshes(cuda))
 
 
-@pytest.fixture
-def _no_synchronisation() -> Iterator[None]:
-    torch.cuda.set_sync_debug_mode("error")
-    yield
-    torch.cuda.set_sync_debug_mode("default")
+@contextmanager
+def no_synchronisation() -> Iterator[None]:
+    """Within the block whatever waits for the device raises."""
+    with warnings.catch_warnings(action="ignore"):  # torch calls the mode a prototype
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 def capture(step: Callable[[], list[Tensor]]) -> tuple[torch.cuda.CUDAGraph, list[Tensor]]:
@@ -73,6 +79,7 @@ class Operands:
         self.poses = torch.stack([case.world.pose(i) for i in range(2)])
         self.mask = torch.ones(2, dtype=torch.bool, device=device)
         self.weight = torch.ones(1, device=device)
+        self.moved = torch.tensor(MOVED, device=device)
 
     def step(self) -> list[Tensor]:
         """Places the meshes, and computes values and their gradient."""
@@ -89,7 +96,7 @@ class Operands:
         yield "spheres"
         self.upstream.neg_()
         yield "upstream"
-        self.poses[0].copy_(self.poses.new_tensor(MOVED))
+        self.poses[0].copy_(self.moved)
         yield "poses"
         self.mask[0].fill_(False)
         yield "mask"
@@ -112,7 +119,6 @@ def test_forward_and_backward(case: Case) -> None:
 
 
 @needs_gpu
-@pytest.mark.usefixtures("_no_synchronisation")
 def test_replay_takes_no_memory_and_waits_for_nothing(case: Case) -> None:
     graph, outputs = capture(Operands(case).step)
 
@@ -121,14 +127,14 @@ def test_replay_takes_no_memory_and_waits_for_nothing(case: Case) -> None:
         return stats["allocation.all.allocated"], stats["num_device_alloc"]
 
     before = allocations()
-    for _ in range(5):
-        graph.replay()
+    with no_synchronisation():
+        for _ in range(5):
+            graph.replay()
     assert allocations() == before
     assert all(output.is_cuda for output in outputs)
 
 
 @needs_gpu
-@pytest.mark.usefixtures("_no_synchronisation")
 def test_eager_calls_wait_for_nothing(case: Case) -> None:
     """Once warm, forward and backward take memory from the allocator's cache alone."""
     operands = Operands(case)
@@ -136,8 +142,9 @@ def test_eager_calls_wait_for_nothing(case: Case) -> None:
         operands.step()
     device = wp.get_device(str(case.spheres.device))
     before = torch.cuda.memory_stats()["num_device_alloc"], wp.get_mempool_used_mem_current(device)
-    for _ in operands.changes():
-        operands.step()
+    with no_synchronisation():
+        for _ in operands.changes():
+            operands.step()
     after = torch.cuda.memory_stats()["num_device_alloc"], wp.get_mempool_used_mem_current(device)
     assert after == before
 

@@ -6,6 +6,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
+import warp as wp
 
 import compare
 import shapes
@@ -109,3 +110,19 @@ def test_nothing_is_kept_alive(device: torch.device) -> None:
     del world, spheres
     gc.collect()
     assert [ref() for ref in held] == [None] * 3
+
+
+def test_rows_that_32_bits_cannot_count() -> None:
+    """They raise: a wrapped stride would read foreign memory."""
+    descriptor = wp.empty((1, 1), dtype=wp.vec4, device="cpu").__ctype__()
+    slot = commands._ArraySlot(descriptor, wp.array2d(dtype=wp.vec4))
+    one = torch.zeros(1, 1, 4)
+    slot.patch(one.expand(2, 2**27 - 1, 4))
+    assert descriptor.strides[0] == 2**31 - 16
+    slot.patch(one.expand(1, 2**28, 4))  # a single row is as long as it likes
+    with pytest.raises(ValueError, match="must take less than 2 GiB"):
+        slot.patch(one.expand(2, 2**27, 4))
+    with pytest.raises(ValueError, match="must take less than 2 GiB"):
+        slot.patch(one.expand(2, 2**27, 4))  # and goes on to
+    slot.patch(one.expand(2, 5, 4))
+    assert descriptor.strides[0] == 80

@@ -17,6 +17,7 @@ import warp as wp
 from warp_collision.runtime import is_array, is_struct, quiet_warp
 
 _tokens = itertools.count(1)
+_MOST = 2**31 - 1  # extents and strides are numbers of 32 bits
 
 
 class SceneTables(NamedTuple):
@@ -75,12 +76,17 @@ class _ArraySlot:
             shape = tensor.shape
             if shape == self._shape:
                 return
-        self._shape = shape
         stride = self._itemsize
         for axis in reversed(range(len(self._nothing))):
+            if shape[axis] > _MOST or (stride > _MOST and shape[axis] > 1):
+                raise ValueError(
+                    f"a row of shape {tuple(shape[axis:])} must take less than 2 GiB, as kernels "
+                    "count in 32 bits; split it"
+                )
             self._descriptor.shape[axis] = shape[axis]
-            self._descriptor.strides[axis] = stride
+            self._descriptor.strides[axis] = min(stride, _MOST)
             stride *= shape[axis]
+        self._shape = shape
 
 
 class _SceneSlot:

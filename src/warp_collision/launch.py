@@ -35,10 +35,11 @@ _ITEMS_PER_CHUNK = 4096
 class _ThreadState(threading.local):
     def __init__(self) -> None:
         self.commands: dict[tuple[Any, str], Command] = {}
-        self.streams: dict[tuple[torch.device, int], wp.Stream] = {}
 
 
 _state = _ThreadState()
+# Of all threads, and never dropped: Warp knows a stream once, by its handle.
+_streams: dict[tuple[torch.device, int], wp.Stream] = {}
 _record_lock = threading.RLock()
 _stream_lock = threading.RLock()
 _pool: ThreadPoolExecutor | None = None
@@ -78,9 +79,12 @@ def _command(kernel: Any, device: str) -> Command:
 def _current_stream(device: torch.device) -> wp.Stream:
     # The default streams of all devices have the same handle.
     key = device, torch.cuda.current_stream(device).cuda_stream
-    stream = _state.streams.get(key)
+    stream = _streams.get(key)
     if stream is None:
-        stream = _state.streams[key] = wp.Stream(str(device), cuda_stream=key[1])
+        with _stream_lock:
+            stream = _streams.get(key)
+            if stream is None:
+                stream = _streams[key] = wp.Stream(str(device), cuda_stream=key[1])
     return stream
 
 

@@ -8,8 +8,10 @@ ended.
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import threading
+import weakref
 from typing import Any
 
 import torch
@@ -17,7 +19,8 @@ import torch
 _lock = threading.Lock()
 _clock = itertools.count()
 _readers: set[int] = set()  # times at which the launches in progress began
-_retired: list[tuple[int, Any]] = []
+_left: list[Any] = []  # by owners that went while a graph was captured
+_retired: list[tuple[int, Any, torch.device]] = []
 
 
 def _forget_threads() -> None:
@@ -43,9 +46,7 @@ def end_reading(token: int) -> None:
     """Ends a launch, and frees what only it could still read."""
     _readers.discard(token)
     if _retired:
-        with _lock:
-            freed = _take_unread()
-        del freed
+        _free_unread()
 
 
 def retire(objects: list[Any], device: torch.device) -> None:
@@ -59,16 +60,50 @@ def retire(objects: list[Any], device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     with _lock:
-        _retired.append((next(_clock), list(objects)))
-        freed = _take_unread()
+        _retired.append((next(_clock), list(objects), device))
     objects.clear()
-    del freed
+    _free_unread()
 
 
-def _take_unread() -> list[Any]:
-    """Removes from the retired what no launch in progress can read; freed outside the lock."""
-    oldest = min(_readers.copy(), default=None)  # others come and go meanwhile
-    unread = [entry for entry in _retired if oldest is None or entry[0] < oldest]
-    if unread:
-        _retired[:] = [entry for entry in _retired if not (oldest is None or entry[0] < oldest)]
+def free_with(owner: object, held: list[Any], device: torch.device) -> None:
+    """Keeps what an owner holds until launches that are on their way when it goes have ended.
+
+    Args:
+        owner: an object that is let go without further notice.
+        held: what it holds, may still change.
+        device: on the CPU nothing is on its way by then.
+    """
+    if device.type == "cuda":
+        weakref.finalize(owner, _wait_and_free, held, device).atexit = False
+
+
+def _wait_and_free(held: list[Any], device: torch.device) -> None:
+    # While a graph is captured nobody may wait; the next change of a world frees it.
+    if torch.cuda.is_current_stream_capturing():
+        _left.append(held)
+    else:
+        torch.cuda.synchronize(device)
+    del held
+
+
+def _free_unread() -> None:
+    """Frees of the retired what no launch in progress can read."""
+    with _lock:
+        unread = _take_unread()
+    for device in {entry[2] for entry in unread if entry[2].type == "cuda"}:
+        torch.cuda.synchronize(device)  # launches that ended since go on there
+        _left.clear()
+    del unread  # not under the lock
+
+
+def _take_unread() -> list[tuple[int, Any, torch.device]]:
+    """Removes from the retired what no launch in progress can read, and may be freed now."""
+    oldest = min(_readers.copy(), default=math.inf)  # others come and go meanwhile
+    unread: list[tuple[int, Any, torch.device]] = []
+    kept: list[tuple[int, Any, torch.device]] = []
+    for entry in _retired:
+        begins, _, device = entry
+        waits = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+        (unread if begins < oldest and not waits else kept).append(entry)
+    _retired[:] = kept
     return unread

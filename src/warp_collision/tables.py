@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakSet, WeakValueDictionary
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from warp_collision.broad_phase import MIN_MESHES, BroadPhase, no_tree
 from warp_collision.launch import SceneTables, share
-from warp_collision.lifetime import retire
+from warp_collision.lifetime import free_with, retire
 from warp_collision.obstacle import MeshObstacle
 from warp_collision.poses import invert_pose, to_rows
 from warp_collision.runtime import is_capturing, refuse_unrecorded
@@ -62,10 +62,12 @@ class WorldTables:
         self._lock = threading.RLock()
         self._unfinished: WeakSet[MeshObstacle] = WeakSet()
         self._without_lists: WeakSet[MeshObstacle] = WeakSet()
-        self._of_graphs: list[BroadPhase] = []
         self._most_meshes = 0
         # Nothing is left to be made for the next query, nor will be before the meshes change.
         self._is_settled = True
+        self._of_graphs: list[BroadPhase] = []
+        self._held: list[Any] = []
+        free_with(self, self._held, device)
         self._now: _Tables
         self._use(self._allocate(n_envs, max_meshes))
 
@@ -88,10 +90,10 @@ class WorldTables:
         previous = getattr(self, "_now", None)
         _worlds[tables.mesh_ids.data_ptr()] = self
         if previous is None:
-            self._now = _Tables.of(tables, BroadPhase(self.device))
+            self._publish(_Tables.of(tables, BroadPhase(self.device)))
             return
         moved = previous.broad_phase.moved_by_graphs
-        self._now = _Tables.of(tables, BroadPhase(self.device, moved_by_graphs=moved))
+        self._publish(_Tables.of(tables, BroadPhase(self.device, moved_by_graphs=moved)))
         previous.broad_phase.forget()
         # Launches of other streams may still read the old tensors.
         retire([previous], self.device)
@@ -104,9 +106,12 @@ class WorldTables:
             # Graphs go on with its tensor, which says that there is no tree, for good: a new tree
             # would be one that they do not refit.
             self._of_graphs.append(old)
-            moved = old.moved_by_graphs
-            new = BroadPhase(self.device, moved_by_graphs=moved)
-            self._now = _Tables.of(self._now.tables, new)
+            new = BroadPhase(self.device, moved_by_graphs=old.moved_by_graphs)
+            self._publish(_Tables.of(self._now.tables, new))
+
+    def _publish(self, tables: _Tables) -> None:
+        self._now = tables
+        self._held[:] = [tables, *self._of_graphs]
 
     @property
     def mesh_ids(self) -> Tensor:

@@ -53,6 +53,9 @@ class MeshWorld(PlacedMeshes):
     another thread changes it: envs that are not being changed cost what they did, and a query of
     one that is may see parts of it before the change and others after it.
 
+    On CUDA keep a world as long as graphs that query it. After its meshes have moved, queries and
+    replays on several streams must wait for each other, as the tree over the meshes is fit anew.
+
     Example:
         >>> import torch, trimesh
         >>> from warp_collision import MeshWorld, signed_distance
