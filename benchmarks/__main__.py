@@ -6,8 +6,9 @@ import argparse
 import platform
 import re
 import sys
-from collections.abc import Sequence
-from importlib.metadata import version
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from benchmarks.workloads import WORKLOADS, Problem, build
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs what the command line asks for; 0 unless a result was wrong."""
+    """Runs what the command line asks for; 0 unless something failed, a wrong result say."""
     options = _parser().parse_args(arguments)
     if options.list:
         for workload in WORKLOADS.values():
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.gpu is not None:
         from benchmarks.gpu import run_all
 
-        return run_all(options.gpu)
+        return run_all(options.gpu, stages=options.stages, limit=60.0 * options.minutes)
     results = run(
         torch.device(options.device),
         names=_select(options.only),
@@ -41,11 +42,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with_peers=not options.no_peers and not options.only,
         with_once=not options.only,
         prepared=not options.unprepared,
+        folder=options.out,
     )
     for file in report.write(results, options.out):
         print(file)
     print(report.markdown({**results, "targets": evaluate(results)}))
-    return 0
+    return 1 if results["failed"] else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -78,6 +80,16 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         help="on a CUDA machine: the test suite and all benchmarks, everything into this folder",
     )
+    parser.add_argument(
+        "--stages",
+        nargs="+",
+        choices=("tests", "benchmarks"),
+        default=["tests", "benchmarks"],
+        help="what --gpu runs, in this order",
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=120.0, help="when --gpu ends a stage (default 120)"
+    )
     parser.add_argument("--list", action="store_true", help="list the workloads")
     return parser
 
@@ -100,6 +112,7 @@ def run(
     with_peers: bool = True,
     with_once: bool = True,
     prepared: bool = True,
+    folder: Path | None = None,
 ) -> dict[str, Any]:
     """Measures workloads, pairs of them, peers, and what is paid once.
 
@@ -112,51 +125,62 @@ def run(
         with_once: whether to measure what is paid once, and memory.
         prepared: whether worlds have their candidate lists built.
 
-    Returns:
-        All results, fit for JSON.
+        folder: where the figures are kept as they come, so that a run that is ended loses few.
 
-    Raises:
-        WrongResultError: the library or the baseline differs from the reference.
+    Returns:
+        All results, fit for JSON. What raised, a wrong result say, has no figures and is in
+        "failed": what it was, and the message.
     """
     pairs = [pair for pair in PAIRS if set(pair) <= set(names)]
     problems: dict[str, Problem] = {}
+    results: dict[str, Any] = {
+        **_machine(device),
+        "scale": scale,
+        "workloads": [],
+        "pairs": {},
+        "once": {},
+        "peers": [],
+        "failed": {},
+    }
 
     def problem(name: str) -> Problem:
         if name not in problems:
             problems[name] = build(WORKLOADS[name], device, scale, prepared)
         return problems[name]
 
-    workloads: list[dict[str, Any]] = []
-    ratios: dict[str, float] = {}
-    steps = len(names) + len(pairs) + with_peers + with_once
-    with progress(steps) as (announce, say):
-        for name in names:
-            announce(f"{name}: {WORKLOADS[name].summary}")
-            found = measure(problem(name), seconds=seconds)
-            say(_line(found))
-            workloads.append(found.as_dict())
-        for first, second in pairs:
-            announce(f"{first} against {second}")
-            ratios[f"{first} / {second}"] = compare(
-                problem(first), problem(second), seconds=0.5 * seconds
-            )
+    def measure_workload(name: str) -> None:
+        found = measure(problem(name), seconds=seconds)
+        say(_line(found))
+        results["workloads"].append(found.as_dict())
+
+    def measure_pair(first: str, second: str) -> None:
+        found = compare(problem(first), problem(second), seconds=0.5 * seconds)
+        results["pairs"][f"{first} / {second}"] = found
+
+    def measure_once() -> None:
         problems.clear()
-        paid: dict[str, float] = {}
-        if with_once:
-            announce("first calls, adding, moving, memory")
-            paid = once(device)
-        peers: list[dict[str, Any]] = []
-        if with_peers:
-            announce("other libraries")
-            peers = compare_peers(scale=scale, say=say)
-    return {
-        **_machine(device),
-        "scale": scale,
-        "workloads": workloads,
-        "pairs": ratios,
-        "once": paid,
-        "peers": peers,
-    }
+        results["once"] = once(device)
+
+    steps: list[tuple[str, Callable[[], None]]] = [
+        (f"{name}: {WORKLOADS[name].summary}", partial(measure_workload, name)) for name in names
+    ]
+    steps += [(f"{pair[0]} against {pair[1]}", partial(measure_pair, *pair)) for pair in pairs]
+    if with_once:
+        steps.append(("first calls, adding, moving, memory", measure_once))
+    if with_peers:
+        peers = partial(compare_peers, scale=scale)
+        steps.append(("other libraries", lambda: results.update(peers=peers(say=say))))
+    with progress(len(steps)) as (announce, say):
+        for what, step in steps:
+            announce(what)
+            try:
+                step()
+            except Exception as error:
+                results["failed"][what] = f"{type(error).__name__}: {error}"
+                say(f"failed: {results['failed'][what]}")
+            if folder is not None:
+                report.write_figures(results, folder)
+    return results
 
 
 def _line(found: Measurement) -> str:
@@ -168,8 +192,12 @@ def _line(found: Measurement) -> str:
 
 
 def _machine(device: torch.device) -> dict[str, Any]:
-    versions = {name: version(name) for name in ("torch", "warp-lang", "warp-collision")}
-    versions = {"Python": platform.python_version(), **versions}
+    versions = {"Python": platform.python_version()}
+    for name in ("torch", "warp-lang", "warp-collision"):
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = "not installed"  # a checkout on the path
     if device.type == "cuda":
         title = torch.cuda.get_device_name(device)
         slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import subprocess
 import sys
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -12,15 +15,19 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def run_all(folder: Path) -> int:
+STAGES = ("tests", "benchmarks")
+
+
+def run_all(folder: Path, *, stages: Sequence[str] = STAGES, limit: float = math.inf) -> int:
     """Runs the test suite on cuda, then all benchmarks, and keeps what they print.
 
     Args:
         folder: for `tests.txt`, `benchmarks.txt`, `machine.txt`, and the results of the benchmarks.
+        stages: which of the two, in which order.
+        limit: seconds after which a stage is ended; the results until then are kept.
 
     Returns:
-        0 if the tests passed and no benchmark computed a wrong result. The benchmarks run in any
-        case.
+        0 if the tests passed and no benchmark computed a wrong result. Each stage runs in any case.
     """
     if not torch.cuda.is_available():
         print("needs a CUDA device that torch can use: torch.cuda.is_available() is False")
@@ -29,19 +36,25 @@ def run_all(folder: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "machine.txt").write_text(_machine())
     python = [sys.executable, "-m"]
-    # The suite's device fixture runs everything on the CPU and on cuda; here only cuda is news.
-    pytest = [*python, "pytest", "-m", "not slow", "-k", "not cpu", "--durations=20"]
-    tests = _run(pytest, folder / "tests.txt")
-    benchmarks = _run(
-        [*python, "benchmarks", "--device", "cuda", "--out", str(folder)],
-        folder / "benchmarks.txt",
-    )
-    print(f"tests: exit status {tests}; benchmarks: exit status {benchmarks}; see {folder}")
-    return tests or benchmarks
+    commands = {
+        # The suite's device fixture runs everything on the CPU and on cuda; here only cuda is news.
+        # Files that need a package that is missing must not keep the others from running.
+        "tests": [
+            *("pytest", "-m", "not slow", "-k", "not cpu", "--durations=20"),
+            "--continue-on-collection-errors",
+        ],
+        "benchmarks": ["benchmarks", "--device", "cuda", "--out", str(folder)],
+    }
+    found = {
+        stage: _run([*python, *commands[stage]], folder / f"{stage}.txt", limit) for stage in stages
+    }
+    told = "; ".join(f"{stage}: exit status {status}" for stage, status in found.items())
+    print(f"{told}; see {folder}")
+    return next((status for status in found.values() if status), 0)
 
 
-def _run(command: list[str], log: Path) -> int:
-    """Runs a command in the repository, showing and keeping what it prints."""
+def _run(command: list[str], log: Path, limit: float = math.inf) -> int:
+    """Runs a command in the repository for some seconds, showing and keeping what it prints."""
     print("$", *command[1:], flush=True)
     with (
         log.open("w") as file,
@@ -50,9 +63,13 @@ def _run(command: list[str], log: Path) -> int:
         ) as process,
     ):
         assert process.stdout is not None
+        timer = threading.Timer(min(limit, threading.TIMEOUT_MAX), process.kill)
+        timer.start()
         for line in process.stdout:
             print(line, end="", flush=True)
             file.write(line)
+            file.flush()
+        timer.cancel()
     return process.returncode
 
 

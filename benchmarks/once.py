@@ -96,14 +96,17 @@ def first_calls(device: torch.device) -> dict[str, float]:
 
 def _in_new_process(code: str, *arguments: str, **environment: str) -> float:
     """The number that a program prints last."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code, *arguments],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment},
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
+    if done.returncode:
+        raise RuntimeError(f"a program to be measured failed:\n{done.stderr[-2000:]}")
     return float(done.stdout.split()[-1])
 
 

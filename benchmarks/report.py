@@ -21,17 +21,23 @@ def write(results: dict[str, Any], folder: Path = RESULTS) -> list[Path]:
     Returns:
         The files.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    name = results["device"]
-    files = [folder / f"{name}.json", folder / f"{name}.md"]
+    files = [write_figures(results, folder), folder / f"{results['device']}.md"]
     results = {**results, "targets": evaluate(results)}
-    files[0].write_text(json.dumps(results, indent=1, default=_plain) + "\n")
     files[1].write_text(markdown(results))
     try:
         from benchmarks.plots import draw
     except ImportError:
         return files
     return files + draw(results, folder)
+
+
+def write_figures(results: dict[str, Any], folder: Path = RESULTS) -> Path:
+    """Writes `<device>.json` alone; see `write`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{results['device']}.json"
+    results = {**results, "targets": evaluate(results)}
+    file.write_text(json.dumps(results, indent=1, default=_plain) + "\n")
+    return file
 
 
 def _plain(value: Any) -> Any:
@@ -47,6 +53,7 @@ def markdown(results: dict[str, Any]) -> str:
         ("Pairs", _pairs(results["pairs"])),
         ("Paid once, and memory", _once(results["once"])),
         ("Other libraries", _peers(results["peers"])),
+        ("Failed", "\n".join(f"- {k}: {v}" for k, v in results["failed"].items())),
     ):
         if table:
             parts.append(f"\n## {heading}\n\n{table}")

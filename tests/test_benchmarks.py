@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -227,7 +228,7 @@ def test_gpu_run_keeps_going_and_tells_failures(
 ) -> None:
     commands = []
 
-    def run(command: list[str], log: Path) -> int:
+    def run(command: list[str], log: Path, _: float) -> int:
         commands.append(command[2:])
         log.write_text("done")
         return int(command[2] == failing)
@@ -243,6 +244,9 @@ def test_gpu_run_keeps_going_and_tells_failures(
         "machine.txt",
         "tests.txt",
     }
+    commands.clear()
+    main(["--gpu", str(tmp_path), "--stages", "benchmarks"])
+    assert [command[0] for command in commands] == ["benchmarks"]
 
 
 def test_output_of_a_command_is_shown_and_kept(
@@ -252,3 +256,35 @@ def test_output_of_a_command_is_shown_and_kept(
     assert gpu._run(command, tmp_path / "log.txt") == 3
     assert (tmp_path / "log.txt").read_text() == "hello\n"
     assert "hello" in capsys.readouterr().out
+
+
+def test_a_command_that_hangs_is_ended(tmp_path: Path) -> None:
+    code = "import time; print('begun', flush=True); time.sleep(600)"
+    assert gpu._run([sys.executable, "-c", code], tmp_path / "log.txt", limit=3.0) != 0
+    assert (tmp_path / "log.txt").read_text() in ("begun\n", "")  # on a slow machine nothing yet
+
+
+def test_what_fails_is_told_and_the_rest_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(problem: Any, **options: float) -> Any:
+        if problem.workload.name == "tiny":
+            raise truth.WrongResultError("tiny, library: cost is off by 1")
+        return measure.measure(problem, **options)
+
+    monkeypatch.setattr("benchmarks.__main__.measure", failing)
+    arguments = ["--only", "tiny", "near-torus-200", "--scale", "0.01", "--seconds", "0.01"]
+    assert main([*arguments, "--out", str(tmp_path)]) == 1
+    assert "WrongResultError: tiny, library: cost is off" in capsys.readouterr().out
+    results = json.loads((tmp_path / "cpu.json").read_text())
+    assert [row["workload"] for row in results["workloads"]] == ["near-torus-200"]
+    assert [what.split(":")[0] for what in results["failed"]] == ["tiny"]
+    assert "cost is off" in (tmp_path / "cpu.md").read_text()
+
+
+def test_programs_to_be_measured_find_what_this_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+    code = "import os; print(os.environ['PYTHONPATH'].split(os.pathsep).index('/somewhere'))"
+    assert once._in_new_process(code) == 1.0
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        once._in_new_process("1 / 0")
