@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +77,8 @@ def once(device: torch.device) -> dict[str, float]:
     found.update(adding(device))
     found["pose update of 1000 meshes [s]"] = pose_update(device)
     found.update(memory(device))
+    if device.type == "cpu":
+        found["hashing, all threads over one"] = threads()
     return found
 
 
@@ -149,6 +153,26 @@ def pose_update(device: torch.device) -> float:
     with cpu_threads(1):
         runs = [seconds_of(lambda: problem.world.set_poses(poses), device) for _ in range(20)]
     return float(np.median([run.clock for run in runs]))
+
+
+def threads() -> float:
+    """How much faster all CPU threads are than one at work that shares nothing: hashing.
+
+    No library can be above that; on a machine that others use it is below the number of threads.
+    """
+    count, data = torch.get_num_threads(), bytes(4_000_000)
+
+    def work(_: int) -> None:
+        hashlib.sha256(data).digest()  # releases the GIL
+
+    cpu = torch.device("cpu")
+    with ThreadPoolExecutor(count) as pool:
+        ratios = [
+            seconds_of(lambda: [work(i) for i in range(count)], cpu).clock
+            / seconds_of(lambda: list(pool.map(work, range(count))), cpu).clock
+            for _ in range(31)
+        ]
+    return float(np.median(ratios))
 
 
 def memory(device: torch.device) -> dict[str, float]:
