@@ -4,13 +4,14 @@ import gc
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 
 import pytest
 import torch
 import warp as wp
 
-from warp_collision import MeshWorld, sphere_cost
+from warp_collision import MeshWorld, lifetime, sphere_cost
 from warp_collision.lifetime import begin_reading, end_reading
 from worlds import BALL, BOX, CUBE, Held, build
 
@@ -284,3 +285,59 @@ def test_the_process_does_not_grow_over_many_cycles(device: torch.device) -> Non
     sizes = sizes_over(10_000, device)
     print(f"memory: 10000 cycles of two meshes each, MB at each fifth: {sizes}")
     assert sizes[-1] - sizes[1] < 3.0, sizes
+
+
+# -- what a GPU would be asked to wait for --------------------------------------------------------
+
+
+class Thing:
+    """Something that a launch may read."""
+
+
+class FakeGpu:
+    """Counts who waits for it."""
+
+    device = torch.device("cuda", 0)
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.waits = 0
+        self.captures = False
+        monkeypatch.setattr(torch.cuda, "synchronize", self._wait)
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: self.captures)
+
+    def _wait(self, _: torch.device) -> None:
+        assert not self.captures, "waiting ends a capture"
+        self.waits += 1
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
+    """A GPU that is not there."""
+    return FakeGpu(monkeypatch)
+
+
+def test_what_an_owner_held_waits_for_the_device(gpu: FakeGpu) -> None:
+    owner, held = Thing(), [Thing()]
+    seen = []
+    weakref.finalize(held[0], lambda: seen.append(gpu.waits))
+    lifetime.free_with(owner, held, gpu.device)
+    del held, owner
+    assert seen == [1]
+
+
+def test_nothing_waits_while_a_graph_is_captured(gpu: FakeGpu) -> None:
+    owner, held, read = Thing(), [Thing()], Thing()
+    alive = weakref.ref(held[0]), weakref.ref(read)
+    lifetime.free_with(owner, held, gpu.device)
+    token = lifetime.begin_reading()
+    lifetime.retire([read], gpu.device)
+    del held, read
+    gpu.captures = True
+    lifetime.end_reading(token)
+    del owner
+    assert all(thing() is not None for thing in alive)
+    gpu.captures = False
+    waits = gpu.waits
+    lifetime.end_reading(lifetime.begin_reading())
+    assert gpu.waits > waits
+    assert all(thing() is None for thing in alive)

@@ -202,7 +202,7 @@ class WorldTables:
     def prepare(self) -> None:
         """Makes now what queries would make, and on the CPU candidate lists, which they would not.
 
-        Lists make queries near and inside single meshes 1.2 to 3 times faster, and take some
+        Lists make queries near and inside single meshes 1.3 to 4 times faster, and take some
         seconds for ten thousands of faces; several meshes share torch's CPU threads. Where two
         triangles are equally near lists may take the other one: the distance is the same to
         rounding, the gradient as good.
