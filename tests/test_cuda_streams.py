@@ -76,7 +76,7 @@ def test_streams_of_two_devices_are_two(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(wp, "Stream", Stream)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Current())
-    monkeypatch.setattr(launch._state, "streams", {})
+    monkeypatch.setattr(launch, "_streams", {})
     first, second = (launch._current_stream(torch.device("cuda", i)) for i in range(2))
     assert (first.device, second.device) == ("cuda:0", "cuda:1")
     assert launch._current_stream(torch.device("cuda", 0)) is first
