@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from benchmarks import report
+from benchmarks.gpu import STAGES, run_all
 from benchmarks.measure import Measurement, compare, measure
 from benchmarks.once import once
 from benchmarks.peers import compare_peers
@@ -31,8 +32,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{workload.name:20s} {workload.summary}")
         return 0
     if options.gpu is not None:
-        from benchmarks.gpu import run_all
-
         return run_all(options.gpu, stages=options.stages, limit=60.0 * options.minutes)
     results = run(
         torch.device(options.device),
@@ -83,8 +82,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--stages",
         nargs="+",
-        choices=("tests", "benchmarks"),
-        default=["tests", "benchmarks"],
+        choices=STAGES,
+        default=STAGES,
         help="what --gpu runs, in this order",
     )
     parser.add_argument(

@@ -16,13 +16,12 @@ from warp_collision.kernels.candidates import (
     Candidate,
     CandidateCell,
     CandidateGrid,
-    center_of,
     closest_on_triangle,
     corners_of,
     height_step,
 )
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.mesh_record import FAR, ROUNDING, MeshRecord
+from warp_collision.kernels.mesh_record import FAR, ROUNDING, MeshRecord, cell_center
 
 # Loops over corners within loops over rivals, unrolled, would take half a minute to compile.
 wp.set_module_options({**OPTIONS, "max_unroll": 1})
@@ -321,7 +320,7 @@ def fill_cell(
     if place[0] >= grid.shape[0] or place[1] >= grid.shape[1] or place[2] >= grid.shape[2]:
         return used
     cube = Cube()
-    cube.center = center_of(grid, place[0], place[1], place[2])
+    cube.center = cell_center(grid.origin, grid.cell, place[0], place[1], place[2])
     # A little larger, for what rounds when a point finds its cell.
     cube.half = 0.5001 * grid.cell + ROUNDING * wp.length(cube.center)
     end = narrow(grid, stack, first, last, cube, RIVALS)
@@ -372,7 +371,8 @@ def fill_candidates(
         return
     cube = Cube()
     cube.half = 2.001 * grid.cell
-    cube.center = center_of(grid, first[0], first[1], first[2]) + wp.vec3(1.5 * grid.cell)
+    corner_center = cell_center(grid.origin, grid.cell, first[0], first[1], first[2])
+    cube.center = corner_center + wp.vec3(1.5 * grid.cell)
     cube.half += ROUNDING * wp.length(cube.center)
     whole = gather(record[0].mesh_id, grid, stack, cube, block)
     if whole == 0:

@@ -5,7 +5,7 @@ Triangles are listed in groups of neighbours, one or a few in each: the finer a 
 
 import warp as wp
 
-from warp_collision.kernels.mesh_record import MeshRecord
+from warp_collision.kernels.mesh_record import MeshRecord, cell_around, cell_center
 
 # The direction of a candidate is stored in this many steps to each side, its height in this many.
 STEPS = wp.constant(127.0)
@@ -65,12 +65,6 @@ def corners_of(grid: CandidateGrid, triangle: int) -> wp.mat33:
     """Corners of a triangle, as rows."""
     corners = wp.array(ptr=grid.corners, shape=(grid.n_triangles, 3), dtype=wp.vec3)
     return wp.matrix_from_rows(corners[triangle, 0], corners[triangle, 1], corners[triangle, 2])
-
-
-@wp.func
-def center_of(grid: CandidateGrid, x: int, y: int, z: int) -> wp.vec3:
-    """Center of a cell."""
-    return grid.origin + grid.cell * wp.vec3(float(x) + 0.5, float(y) + 0.5, float(z) + 0.5)
 
 
 @wp.func
@@ -186,16 +180,13 @@ def closest_listed(record: MeshRecord, point: wp.vec3, limit: float) -> ClosestP
     if not runs_on_cpu() or record.candidates == wp.uint64(0):
         return ClosestPoint()
     grid = wp.array(ptr=record.candidates, shape=(1,), dtype=CandidateGrid)[0]
-    place = (point - grid.origin) / grid.cell
-    x = int(wp.floor(place[0]))
-    y = int(wp.floor(place[1]))
-    z = int(wp.floor(place[2]))
-    inside = x >= 0 and y >= 0 and z >= 0
-    if not inside or x >= grid.shape[0] or y >= grid.shape[1] or z >= grid.shape[2]:
+    place = cell_around(point, grid.origin, grid.cell, grid.shape)
+    if place[0] < 0:
         return ClosestPoint()
     shape = (grid.shape[0] * grid.shape[1] * grid.shape[2],)
     cells = wp.array(ptr=grid.cells, shape=shape, dtype=CandidateCell)
-    cell = cells[(z * grid.shape[1] + y) * grid.shape[0] + x]
+    cell = cells[(place[2] * grid.shape[1] + place[1]) * grid.shape[0] + place[0]]
     if cell.count == 0:
         return ClosestPoint()
-    return closest_in_list(grid, cell, point - center_of(grid, x, y, z), point, limit)
+    center = cell_center(grid.origin, grid.cell, place[0], place[1], place[2])
+    return closest_in_list(grid, cell, point - center, point, limit)

@@ -1,5 +1,5 @@
 """How all kernels are compiled: the options of their modules."""
 
-# Warp's own flags for the CPU raise the thresholds of inlining so far that compiling takes a third
-# longer; these kernels gain nothing by it.
+# Warp's own flags for the CPU raise the thresholds of inlining, which makes compiling longer; these
+# kernels gain nothing by it.
 OPTIONS = {"enable_backward": False, "cpu_compiler_flags": "-march=native"}

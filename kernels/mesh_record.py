@@ -62,26 +62,35 @@ def distance_to_box(point: wp.vec3, lower: wp.vec3, upper: wp.vec3) -> float:
 
 
 @wp.func
-def cell_center(grid: DistanceGrid, x: int, y: int, z: int) -> wp.vec3:
-    """Center of a cell."""
-    return grid.origin + grid.cell * wp.vec3(float(x) + 0.5, float(y) + 0.5, float(z) + 0.5)
+def cell_center(origin: wp.vec3, edge: float, x: int, y: int, z: int) -> wp.vec3:
+    """Center of a cell of a grid of cubes."""
+    return origin + edge * wp.vec3(float(x) + 0.5, float(y) + 0.5, float(z) + 0.5)
+
+
+@wp.func
+def cell_around(point: wp.vec3, origin: wp.vec3, edge: float, shape: wp.vec3i) -> wp.vec3i:
+    """The cell x, y, z that a point is in; x is -1 where that is none of the grid."""
+    place = (point - origin) / edge
+    x = int(wp.floor(place[0]))
+    y = int(wp.floor(place[1]))
+    z = int(wp.floor(place[2]))
+    inside = x >= 0 and y >= 0 and z >= 0
+    if not inside or x >= shape[0] or y >= shape[1] or z >= shape[2]:
+        return wp.vec3i(-1, -1, -1)
+    return wp.vec3i(x, y, z)
 
 
 @wp.func
 def bounds_from_grid(grid: DistanceGrid, point: wp.vec3) -> wp.vec2:
     """Certified bounds of the signed distance: it changes by no more than the way to the center."""
-    place = (point - grid.origin) / grid.cell
-    x = int(wp.floor(place[0]))
-    y = int(wp.floor(place[1]))
-    z = int(wp.floor(place[2]))
-    inside = x >= 0 and y >= 0 and z >= 0
-    if not inside or x >= grid.shape[0] or y >= grid.shape[1] or z >= grid.shape[2]:
+    cell = cell_around(point, grid.origin, grid.cell, grid.shape)
+    if cell[0] < 0:
         return wp.vec2(-FAR, FAR)
     shape = (grid.shape[2], grid.shape[1], grid.shape[0])
-    value = wp.array(ptr=grid.values, shape=shape, dtype=wp.float32)[z, y, x]
+    value = wp.array(ptr=grid.values, shape=shape, dtype=wp.float32)[cell[2], cell[1], cell[0]]
     if value >= FAR:
         return wp.vec2(-FAR, FAR)
-    center = cell_center(grid, x, y, z)
+    center = cell_center(grid.origin, grid.cell, cell[0], cell[1], cell[2])
     way = wp.length(point - center) + ROUNDING * (wp.length(center) + wp.abs(value))
     return wp.vec2(value - way, value + way)
 

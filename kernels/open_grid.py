@@ -88,7 +88,7 @@ def fill_open_grid(
     grid = mesh.grid
     limit = float(FAR)
     for x in range(grid.shape[0]):
-        center = cell_center(grid, x, y, z)
+        center = cell_center(grid.origin, grid.cell, x, y, z)
         query = wp.mesh_query_point_no_sign(mesh.mesh_id, center, limit)
         nearest = wp.mesh_eval_position(mesh.mesh_id, query.face, query.u, query.v)
         distance = wp.length(nearest - center)
