@@ -321,18 +321,3 @@ def swept_vjp(
     total[row, waypoint, index] = own * gradient[row, waypoint, index] + wp.vec4(
         center[0], center[1], center[2], 0.0
     )
-
-
-@wp.kernel
-def share_of(
-    # operands
-    whole: wp.array[wp.float32],  # (1,)
-    # parameters
-    share: wp.array[wp.float32],  # (1,)
-    least: wp.array[wp.float32],  # (1,)
-    # outputs
-    part: wp.array[wp.float32],  # (1,)
-):
-    """A share of a number, at least another number."""
-    index = wp.tid()
-    part[index] = wp.max(share[index] * whole[index], least[index])

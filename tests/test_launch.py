@@ -126,3 +126,11 @@ def test_rows_that_32_bits_cannot_count() -> None:
         slot.patch(one.expand(2, 2**27, 4))  # and goes on to
     slot.patch(one.expand(2, 5, 4))
     assert descriptor.strides[0] == 80
+
+
+def test_a_capture_on_the_cpu_is_refused() -> None:
+    """A graph of Warp would be replayed without the launch, and nobody would know."""
+    world = world_with(["box"], torch.device("cpu"))
+    spheres = torch.zeros((1, 1, 1, 4))
+    with pytest.raises(RuntimeError, match="cannot be captured"), wp.ScopedCapture(device="cpu"):
+        sphere_cost(spheres, world)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import warp as wp
 
 import shapes
 from reference import rotation_matrix
@@ -305,9 +304,9 @@ def test_meshes_come_with_poses_that_require_gradients(how: str, device: torch.d
 
 def test_a_refused_pose_moves_nothing() -> None:
     world = build([Held("box", BOX)], device=torch.device("cpu"))
-    pose = torch.tensor([5.0, 0, 0, 1, 0, 0, 0], requires_grad=True)
-    for move in (lambda: world.set_pose("box", pose), lambda: world.set_poses(pose[None])):
-        with pytest.raises(RuntimeError, match="capture"), wp.ScopedCapture(device="cpu"):
+    pose = torch.tensor([5.0, 0, 0, 0, 0, 0, 0], requires_grad=True)
+    for move in (lambda: world.set_pose("box", pose), lambda: world.set_poses(pose)):
+        with pytest.raises(ValueError, match="pose"):
             move()
         assert_holds(world, [Held("box", BOX)])
         assert not sphere_cost(torch.zeros((1, 1, 1, 4)), world).requires_grad

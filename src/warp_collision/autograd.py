@@ -17,7 +17,6 @@ from torch.nn.functional import pad
 from warp_collision import operators, pose_operators
 from warp_collision.launch import SceneTables
 from warp_collision.refusals import NO_SECOND, FirstOrderOnly, Refused
-from warp_collision.runtime import refuse_unrecorded
 
 _NO_PARAMETERS = (
     "activation_distance, tolerance and dt must not require a gradient, none is defined; detach "
@@ -27,7 +26,6 @@ _NO_FORWARD = (
     "forward mode is defined for spheres and points only; use reverse mode for poses, and detach "
     "activation_distance, tolerance and dt"
 )
-_NO_GRAPH_OF_BACKWARD = "create_graph must be False"
 
 
 def _first_order(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -242,7 +240,6 @@ class DirectSweptCost(torch.autograd.Function):
 
 def _recorded(ctx: Any, *gradients: Tensor) -> list[Tensor]:
     """Gradients for a product that is recorded: linear in what comes in, and refused in spheres."""
-    refuse_unrecorded(ctx.spheres.device, _NO_GRAPH_OF_BACKWARD)
     return [FirstOrderOnly.apply(gradient, ctx.spheres) for gradient in gradients]
 
 
@@ -273,6 +270,5 @@ class DirectSceneDistance(torch.autograd.Function):
             return None, None, None
         (gradient,) = ctx.saved_tensors
         if not _is_launched(upstream):
-            refuse_unrecorded(gradient.device, _NO_GRAPH_OF_BACKWARD)
             return _pointwise_vjp(upstream, gradient), None, None
         return operators.run_pointwise_vjp(upstream, gradient), None, None

@@ -11,7 +11,6 @@ from torch import Tensor
 from warp_collision import autograd, operators, routes, validate
 from warp_collision.launch import SceneTables
 from warp_collision.poses import invert_pose, to_rows
-from warp_collision.runtime import refuse_unrecorded
 from warp_collision.tables import check_values
 from warp_collision.world import MeshWorld
 
@@ -279,7 +278,6 @@ def clearance(
         0.15
     """
     spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
-    refuse_unrecorded(world.device, "ask for signed_distance of contiguous points")
     radius = spheres[..., 3]
     disabled = radius < 0.0
     # The center of a disabled sphere may be anything, and its gradient is 0.
@@ -371,7 +369,6 @@ def _rows(world: MeshWorld, tables: SceneTables, poses: Tensor) -> Tensor:
     validate.require_device("poses", poses, world.device)
     if not poses.dtype.is_floating_point:
         raise TypeError(f"poses must be floating point, got {poses.dtype}")
-    refuse_unrecorded(world.device, "poses must be those of the world")
     count = len(world.names(0))
     if n_envs == 1 and poses.shape == (count, 7):
         rest = tables.mesh_from_world[:, count:]

@@ -19,7 +19,7 @@ import warp as wp
 
 from warp_collision.commands import Argument, Command, SceneTables
 from warp_collision.lifetime import begin_reading, end_reading
-from warp_collision.runtime import CPU, is_recording, quiet_warp, record
+from warp_collision.runtime import CPU, quiet_warp, refuse_cpu_capture
 
 T = TypeVar("T")
 
@@ -124,9 +124,9 @@ def launch(
     try:
         if device != CPU:
             _command(kernel, str(device)).run(dim, arguments, _current_stream(device))
-        elif is_recording():
-            record(kernel, dim, arguments)
-        elif items < _MIN_PARALLEL_ITEMS or (threads := torch.get_num_threads()) == 1:
+            return
+        refuse_cpu_capture()
+        if items < _MIN_PARALLEL_ITEMS or (threads := torch.get_num_threads()) == 1:
             _command(kernel, "cpu").run(dim, arguments)
         else:
             chunks = min(items // _ITEMS_PER_CHUNK, threads * _MOST_CHUNKS_PER_THREAD)

@@ -12,13 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from warp_collision import validate
 from warp_collision.kernels import scene_distance as distance_kernels
 from warp_collision.kernels import sphere_cost as sphere_kernels
 from warp_collision.kernels import swept_cost as swept_kernels
 from warp_collision.launch import SceneTables, launch
 from warp_collision.refusals import refuse_tangents
-from warp_collision.runtime import CPU, is_recording, refuse_unrecorded
 from warp_collision.tables import completed
 
 # The default tolerance of a sweep: this share of the activation distance, at least the minimum [m].
@@ -28,30 +26,10 @@ _MIN_TOLERANCE = 1.0e-4
 # Of so few numbers a launch takes less time than two calls of torch that nobody made just before.
 _FEW = 4_096
 
-_PLAIN_ONLY = (
-    "costs and distances must be called in plain eager code, with gradients by spheres and points "
-    "alone"
-)
-
 
 def default_tolerance(activation_distance: Tensor) -> Tensor:
     """Tolerance (1,) of a sweep, well below the activation distance (1,)."""
-    if torch.compiler.is_compiling() or not _is_recorded(activation_distance):
-        return (_TOLERANCE_SHARE * activation_distance).clamp(min=_MIN_TOLERANCE)
-    tolerance = torch.empty_like(activation_distance)
-    device = activation_distance.device
-    share, least = (
-        validate.scalar_operand("share", number, device)
-        for number in (_TOLERANCE_SHARE, _MIN_TOLERANCE)
-    )
-    operands = (activation_distance, share, least, tolerance)
-    launch(swept_kernels.share_of, (1,), *operands, device=device)
-    return tolerance
-
-
-def _is_recorded(tensor: Tensor) -> bool:
-    """Whether only launches are seen, so that what torch computes would not be computed again."""
-    return tensor.device == CPU and is_recording()
+    return (_TOLERANCE_SHARE * activation_distance).clamp(min=_MIN_TOLERANCE)
 
 
 def run_sphere_cost(
@@ -131,7 +109,7 @@ def run_pointwise_vjp(upstream: Tensor | None, gradient: Tensor) -> Tensor:
     Upstream None stands for ones; the result never shares memory with the gradient.
     """
     quick = gradient.numel() <= _FEW and upstream is not None and upstream.is_contiguous()
-    if not quick and not _is_recorded(gradient):
+    if not quick:
         return gradient.clone() if upstream is None else upstream.unsqueeze(-1) * gradient
     kernel = sphere_kernels.sphere_vjp if gradient.ndim == 4 else distance_kernels.point_vjp
     total = torch.empty_like(gradient)
@@ -157,10 +135,7 @@ def run_swept_vjp(
 
 
 def _contiguous(upstream: Tensor | None) -> Tensor | None:
-    if upstream is None or upstream.is_contiguous():
-        return upstream
-    refuse_unrecorded(upstream.device, "the incoming gradient must be contiguous")
-    return upstream.contiguous()
+    return None if upstream is None else upstream.contiguous()
 
 
 def run_scene_distance(
@@ -198,7 +173,6 @@ def sphere_cost(
 ) -> tuple[Tensor, Tensor]:
     """Cost and gradient of resting spheres."""
     refuse_tangents()
-    refuse_unrecorded(spheres.device, _PLAIN_ONLY)
     tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records)
     cost, gradient = run_sphere_cost(
         spheres.contiguous(), tables, weight, activation_distance, env_index, True
@@ -223,7 +197,6 @@ def swept_cost(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Cost of moving spheres, gradient, and gradient to the neighbouring waypoints."""
     refuse_tangents()
-    refuse_unrecorded(spheres.device, _PLAIN_ONLY)
     tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records)
     cost, gradient, neighbours = run_swept_cost(
         spheres.contiguous(),
@@ -252,7 +225,6 @@ def scene_distance(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Signed distance, gradient and slot of the nearest mesh."""
     refuse_tangents()
-    refuse_unrecorded(points.device, _PLAIN_ONLY)
     tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records)
     return run_scene_distance(points.contiguous(), tables, env_index)
 

@@ -12,7 +12,6 @@ from warp_collision import validate
 from warp_collision.launch import SceneTables
 from warp_collision.obstacle import MeshObstacle, PoseLike
 from warp_collision.poses import invert_pose, to_rows
-from warp_collision.runtime import refuse_unrecorded
 from warp_collision.tables import WorldTables
 
 
@@ -105,7 +104,6 @@ class PlacedMeshes(WorldTables):
             on: a bool, or a one-element tensor on the device, which is not waited for.
             env: which env.
         """
-        self.refuse_recording()
         if isinstance(on, Tensor) and on.numel() != 1:
             raise ValueError(f"on must have one element, got {validate.shape_of(on)}")
         with self._lock:
@@ -122,7 +120,6 @@ class PlacedMeshes(WorldTables):
             mask: (n_meshes of the env,) bool or integers on the world's device, in slot order.
             env: which env.
         """
-        self.refuse_recording()
         with self._lock:
             self._write_enabled(mask, env, slice(0, len(self._env(env))))
 
@@ -149,7 +146,6 @@ class PlacedMeshes(WorldTables):
         runs = self._tracked_runs(*rows.shape[:2])
         if not runs:
             return tables
-        refuse_unrecorded(self.device, "poses of meshes must not require a gradient")
         # One inverse for all, and pieces put together: indices would have to come from the host.
         poses = torch.cat([poses.to(rows) for _, poses in runs])
         inverses = to_rows(invert_pose(poses)).split([len(poses) for _, poses in runs])

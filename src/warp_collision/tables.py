@@ -16,7 +16,7 @@ from warp_collision.launch import SceneTables, share
 from warp_collision.lifetime import free_with, retire
 from warp_collision.obstacle import MeshObstacle
 from warp_collision.poses import invert_pose, to_rows
-from warp_collision.runtime import is_capturing, refuse_unrecorded
+from warp_collision.runtime import is_capturing
 
 # Worlds by the address of their id table, so that the drop-in Functions find what a world knows of
 # its meshes when they are handed its tensors.
@@ -215,7 +215,6 @@ class WorldTables:
             0
             >>> world.prepare()
         """
-        self.refuse_recording()
         self.complete(self.tables())
         # Not under the lock: meanwhile other threads may query.
         share(MeshObstacle.build_lists, self._take_without_lists(), torch.get_num_threads())
@@ -244,12 +243,6 @@ class WorldTables:
         with self._lock:
             self._broad_phase.refit(self._now.tables)
 
-    def refuse_recording(self) -> None:
-        """Raises where Warp's capture on the CPU would miss a change of the tables."""
-        refuse_unrecorded(
-            self.device, "a world must not be changed; change it between replays, which see it"
-        )
-
     def _enlarged(self, n_envs: int, max_meshes: int) -> SceneTables:
         """Larger tables that begin with what the present ones hold."""
         old, larger = self._now.tables, self._allocate(n_envs, max_meshes)
@@ -274,7 +267,6 @@ class WorldTables:
 
     def _write_poses(self, env: int, place: slice, poses: Tensor) -> None:
         """Inverts (float64 on the host, float32 on the device) and stores poses."""
-        self.refuse_recording()
         with torch.no_grad():
             rows = to_rows(invert_pose(poses.detach()))
             self.mesh_from_world[env, place] = rows.to(self.device, torch.float32)

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch.compiler import is_compiling
 
-from warp_collision.runtime import refuse_unrecorded, settle
+from warp_collision.runtime import settle
 
 _checking: ContextVar[bool] = ContextVar(
     "warp_collision_checking", default=os.environ.get("WARP_COLLISION_CHECK", "0") not in ("", "0")
@@ -109,12 +109,10 @@ def float_operand(
     if tensor.dtype is not torch.float32:
         if not tensor.dtype.is_floating_point:
             raise TypeError(f"{name} must be floating point, got {tensor.dtype}")
-        refuse_unrecorded(device, f"{name} must be float32, got {tensor.dtype}")
         tensor = tensor.to(torch.float32)
     if tensor.device != device:
         require_device(name, tensor, device)
     if not tensor.is_contiguous():
-        refuse_unrecorded(device, f"{name} must be contiguous, got strides {tensor.stride()}")
         tensor = tensor.contiguous()
     if is_checking():
         require_finite(name, tensor)
@@ -159,8 +157,6 @@ def scalar_operand(
             raise ValueError(f"{name} must not require a gradient, none is defined; detach it")
         if value.device != device:
             require_device(name, value, device)
-        if value.dtype is not torch.float32:
-            refuse_unrecorded(device, f"{name} must be float32, got {value.dtype}")
         tensor = value.reshape(1).to(torch.float32).contiguous()
         if is_checking():
             _require_range(name, float(value.detach()), positive, any_sign, finite)
@@ -239,7 +235,6 @@ def env_operand(
         if len(bad):
             raise ValueError(f"{name} must be in [0, {n_envs}), got {bad[0].item()}")
     if tensor.dtype is not torch.int32 or not tensor.is_contiguous():
-        refuse_unrecorded(device, f"{name} must be int32 and contiguous")
         tensor = tensor.to(torch.int32).contiguous()
     return tensor
 

@@ -46,7 +46,6 @@ from warp_collision import operators, validate
 from warp_collision.kernels.scene_distance import sphere_esdf
 from warp_collision.launch import SceneTables, launch
 from warp_collision.refusals import FirstOrderOnly, outside_graphs
-from warp_collision.runtime import refuse_unrecorded
 from warp_collision.tables import check_values, completed
 
 _NO_GRAPH = (
@@ -237,7 +236,6 @@ class SweptSdfMeshWarpPy(torch.autograd.Function):
 def _returned(gradient: Tensor, ctx: Any) -> Tensor:
     """What backward may return of a gradient: not the buffer, and nothing twice differentiable."""
     if torch.is_grad_enabled():  # create_graph
-        refuse_unrecorded(gradient.device, "create_graph must be False")
         return FirstOrderOnly.apply(gradient, ctx.query_spheres)
     # A leaf may keep what it is given as its .grad, and the next call writes the buffer.
     return gradient if ctx.return_loss else operators.run_pointwise_vjp(None, gradient)

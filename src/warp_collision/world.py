@@ -160,7 +160,6 @@ class MeshWorld(PlacedMeshes):
             FileNotFoundError: there is no such file.
         """
         with self._lock:
-            self.refuse_recording()
             slots = self._env(env)
             known = self.names(env)
             if name in known and not replace:
@@ -196,7 +195,6 @@ class MeshWorld(PlacedMeshes):
                 f"meshes must be a mapping or a trimesh.Scene, got {type(meshes).__name__}"
             )
         with self._lock:
-            self.refuse_recording()
             self._env(env)
             if len(given) > self.max_meshes:
                 raise ValueError(
@@ -214,7 +212,6 @@ class MeshWorld(PlacedMeshes):
     def remove(self, name: str | int, env: int = 0) -> None:
         """Removes a mesh; the slots behind it move up by one."""
         with self._lock:
-            self.refuse_recording()
             index = self._index(name, env)
             slots = self._env(env)
             self._forget_tree()
@@ -227,7 +224,6 @@ class MeshWorld(PlacedMeshes):
     def clear(self, env: int | None = None) -> None:
         """Removes all meshes of an env, or of all envs."""
         with self._lock:
-            self.refuse_recording()
             for index in range(self.n_envs) if env is None else [env]:
                 self._env(index)
                 self._truncate(index, 0)
@@ -252,7 +248,6 @@ class MeshWorld(PlacedMeshes):
             if value < present:
                 raise ValueError(f"{key} must not shrink below {present}, got {value}")
         with self._lock:
-            self.refuse_recording()
             rows = self.n_envs
             # The old tensors may still be read: they keep the meshes that they name.
             keep_alive(self.tables(), [list(slots) for slots in self._slots])
