@@ -14,7 +14,7 @@ import warp as wp
 from torch import Tensor
 
 from warp_collision import MeshWorld
-from warp_collision.launch import quiet_warp
+from warp_collision.launching.launch import quiet_warp
 
 UNLIMITED = 1.0e6  # [m]
 SPACING = 1.0e-3  # [m] between the samples of a path

@@ -15,9 +15,9 @@ from benchmarks.workloads import ACTIVATION_DISTANCE, Problem
 from warp_collision.kernels.scene import Scene
 from warp_collision.kernels.sphere_cost import sphere_cost, sphere_vjp
 from warp_collision.kernels.swept_cost import swept_cost, swept_vjp
-from warp_collision.operators import default_tolerance
-from warp_collision.runtime import quiet_warp
-from warp_collision.tables import completed
+from warp_collision.launching.warp_runtime import quiet_warp
+from warp_collision.torch_ops.operators import default_tolerance
+from warp_collision.world.tables import completed
 
 
 class Floor:

@@ -29,7 +29,7 @@ from benchmarks.measure import cpu_threads
 from benchmarks.shapes import shape
 from benchmarks.workloads import IDENTITY, Placed
 from warp_collision import MeshWorld, signed_distance
-from warp_collision.launch import quiet_warp
+from warp_collision.launching.launch import quiet_warp
 
 MESHES = ("link", "torus-16000")
 ON_SURFACE = 1e-6  # [m]

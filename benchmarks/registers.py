@@ -2,7 +2,7 @@
 
 Compiles each kernel module with NVRTC and reads the cubin, which is an ELF file. `python -m
 benchmarks.registers` prints the figures, `--write` keeps them in registers.json, against which
-tests/test_cuda_compile.py holds every change.
+tests/kernels/test_cuda_compile.py holds every change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import warp as wp
 
-from warp_collision.launch import quiet_warp
+from warp_collision.launching.launch import quiet_warp
 
 ARCH = 90
 KEPT = Path(__file__).resolve().parent / "registers.json"

@@ -13,7 +13,7 @@ from torch import Tensor
 from benchmarks.workloads import ACTIVATION_DISTANCE, Placed, Problem
 
 # The reference belongs to the tests, whose folder is no package.
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 import reference
 import reference_sweep

@@ -11,13 +11,13 @@ from warp_collision.costs import (
     sphere_cost,
     swept_sphere_cost,
 )
-from warp_collision.geometry import MeshReport
 from warp_collision.least_squares import (
     GaussNewton,
     clearance_residuals,
     cost_residuals,
     gauss_newton,
 )
+from warp_collision.obstacles.geometry import MeshReport
 from warp_collision.validate import checking
 from warp_collision.world import MeshWorld
 

@@ -8,11 +8,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from warp_collision import autograd, operators, routes, validate
-from warp_collision.launch import SceneTables
+from warp_collision import validate
+from warp_collision.launching.launch import SceneTables
 from warp_collision.poses import invert_pose, to_rows
-from warp_collision.tables import check_values
+from warp_collision.torch_ops import autograd, dispatch, operators
 from warp_collision.world import MeshWorld
+from warp_collision.world.tables import check_values
 
 Scalar = float | Tensor
 
@@ -110,7 +111,7 @@ def sphere_cost(
             return autograd.DirectSphereCost.apply(spheres, operands)
         return operators.run_sphere_cost(spheres, *operands, False)[0]
     unit = validate.scalar_operand("weight", 1.0, world.device)
-    cost = routes.apply("sphere_cost", spheres, *tables[:5], env_index, unit, eta)[0]
+    cost = dispatch.apply("sphere_cost", spheres, *tables[:5], env_index, unit, eta)[0]
     return cost * factor
 
 
@@ -190,7 +191,7 @@ def swept_sphere_cost(
             return autograd.DirectSweptCost.apply(spheres, operands)
         return operators.run_swept_cost(spheres, *operands, False)[0]
     unit = validate.scalar_operand("weight", 1.0, world.device)
-    cost = routes.apply("swept_cost", spheres, *tables[:5], env_index, unit, eta, tau, step)[0]
+    cost = dispatch.apply("swept_cost", spheres, *tables[:5], env_index, unit, eta, tau, step)[0]
     return cost * factor
 
 
@@ -239,7 +240,7 @@ def signed_distance(
         else:
             found = operators.run_scene_distance(flat, tables, env_index)
     else:
-        found = routes.apply("scene_distance", flat, *tables[:5], env_index)
+        found = dispatch.apply("scene_distance", flat, *tables[:5], env_index)
     distance, gradient, mesh = found
     shape = points.shape[:-1]
     return SignedDistance(
@@ -342,7 +343,7 @@ def _default_tolerance(activation_distance: Scalar, eta: Tensor) -> Tensor:
 
 def _is_direct(tables: SceneTables, factor: Tensor | None, *operands: Tensor | None) -> bool:
     """Whether a direct launch may serve a call, with gradients by spheres or points alone."""
-    if not routes.is_plain(factor, *operands):
+    if not dispatch.is_plain(factor, *operands):
         return False
     tracked = tables.mesh_from_world.requires_grad or (factor is not None and factor.requires_grad)
     return not (tracked and torch.is_grad_enabled())

@@ -44,8 +44,8 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
-from warp_collision.routes import is_plain
-from warp_collision.straight_through import (
+from warp_collision.torch_ops.dispatch import is_plain
+from warp_collision.torch_ops.sampling_functions import (
     FUNCTIONS,
     draw_indices,
     is_distribution,
@@ -218,7 +218,7 @@ def choice(
 
 def _apply(name: str, *operands: Any) -> Tensor:
     if torch.compiler.is_compiling():
-        from warp_collision.in_graph import draw_in_graph  # see `routes.apply`
+        from warp_collision.torch_ops.traced import draw_in_graph  # see `dispatch.apply`
 
         return draw_in_graph(name, *operands)
     return FUNCTIONS[name].apply(*operands)

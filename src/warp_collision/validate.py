@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch.compiler import is_compiling
 
-from warp_collision.runtime import settle
+from warp_collision.devices import synchronize
 
 _checking: ContextVar[bool] = ContextVar(
     "warp_collision_checking", default=os.environ.get("WARP_COLLISION_CHECK", "0") not in ("", "0")
@@ -188,7 +188,7 @@ def known_scalar(name: str, value: Any, device: torch.device) -> torch.Tensor | 
 def keep_scalar(name: str, value: Any, tensor: torch.Tensor) -> None:
     """Keeps what a number, checked for what the name stands for, has become on a device."""
     if type(value) is float and len(_scalars) < 256 and _outlives_call(tensor):
-        settle(tensor.device)
+        synchronize(tensor.device)
         _scalars[name, value, tensor.device] = tensor
 
 

@@ -42,11 +42,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from warp_collision import operators, validate
+from warp_collision import validate
 from warp_collision.kernels.scene_distance import sphere_esdf
-from warp_collision.launch import SceneTables, launch
-from warp_collision.refusals import FirstOrderOnly, outside_graphs
-from warp_collision.tables import check_values, completed
+from warp_collision.launching.launch import SceneTables, launch
+from warp_collision.torch_ops import operators
+from warp_collision.torch_ops.second_derivatives import FirstOrderOnly, outside_graphs
+from warp_collision.world.tables import check_values, completed
 
 _NO_GRAPH = (
     "the drop-in Functions write buffers of the caller, which a graph cannot keep apart; use "

@@ -1,0 +1,1 @@
+"""The command line: `warp-collision demo` and `warp-collision check`."""

@@ -1,0 +1,122 @@
+"""Scenes to meshes and poses: the parts of a scene graph and what their transforms become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import trimesh
+
+from warp_collision.obstacles.units import metres_per_unit
+
+Obstacle = tuple[trimesh.Trimesh, tuple[float, ...]]  # mesh, pose x y z qw qx qy qz
+
+_RIGID_TOLERANCE = 1e-6  # files store rotations in float32, whose rounding is below this
+
+
+class Part(NamedTuple):
+    """A node of a scene graph that has a mesh."""
+
+    name: str
+    mesh: trimesh.Trimesh
+    world_from_mesh: np.ndarray  # (4, 4), [m], may scale and shear
+
+
+def scene_meshes(scene: trimesh.Scene) -> dict[str, Obstacle]:
+    """Meshes and poses of a scene, ready for `MeshWorld.load`.
+
+    Every node of the scene graph that has a mesh becomes an obstacle under the node's name. The
+    rigid part of its transform becomes the pose; scale, shear and mirroring are baked into the
+    vertices. Coordinates are metres unless the scene declares another unit.
+
+    Args:
+        scene: the scene; it is not changed.
+
+    Returns:
+        Name to (mesh, pose), where a pose is x, y, z, qw, qx, qy, qz of the mesh in the world.
+
+    Raises:
+        ValueError: a part is no triangle mesh, or its transform is not finite and invertible.
+
+    Example:
+        >>> import trimesh
+        >>> from warp_collision.io import scene_meshes
+        >>> scene = trimesh.Scene()
+        >>> _ = scene.add_geometry(trimesh.creation.box((1, 1, 1)), node_name="crate")
+        >>> list(scene_meshes(scene))
+        ['crate']
+    """
+    return {part.name: obstacle(part) for part in _parts_of_scene(scene, "scene")}
+
+
+def read_parts(path: Path) -> list[Part]:
+    """Reads the meshes of a file, at least one, with their transforms.
+
+    Raises:
+        ValueError: trimesh cannot read the file, it holds no mesh, a part that is no mesh, or a
+            transform that is not finite and invertible.
+    """
+    try:
+        scene = trimesh.load_scene(path)
+    except Exception as error:  # trimesh's readers raise whatever a broken file leads to
+        raise ValueError(f"{path}: trimesh cannot read it: {one_line(error)}") from error
+    parts = list(_parts_of_scene(scene, str(path)))
+    if not parts:
+        raise ValueError(f"{path}: holds no triangle mesh")
+    return parts
+
+
+def _parts_of_scene(scene: trimesh.Scene, where: str) -> Iterator[Part]:
+    to_metres = np.eye(4)
+    to_metres[:3, :3] *= metres_per_unit(scene.units, where)
+    for node in scene.graph.nodes_geometry:
+        transform, key = scene.graph[node]
+        mesh = scene.geometry[key]
+        if not isinstance(mesh, trimesh.Trimesh):
+            raise ValueError(
+                f"{where}: part {node!r} must be a triangle mesh, got a {type(mesh).__name__}"
+            )
+        world_from_mesh = to_metres @ np.asarray(transform, dtype=np.float64)
+        linear = world_from_mesh[:3, :3]
+        if not np.isfinite(world_from_mesh).all() or np.linalg.matrix_rank(linear) < 3:
+            raise ValueError(
+                f"{where}: the transform of part {node!r} must be finite and invertible, "
+                f"got {world_from_mesh.tolist()}"
+            )
+        yield Part(str(node), mesh, world_from_mesh)
+
+
+def obstacle(part: Part) -> Obstacle:
+    """Splits a part's transform into a pose and a rest that is baked into the vertices."""
+    linear = part.world_from_mesh[:3, :3]
+    # Polar decomposition: linear = rotation @ stretch, where stretch holds scale, shear, mirroring.
+    left, _, right = np.linalg.svd(linear)
+    rotation = left @ right
+    rotation *= np.sign(np.linalg.det(rotation))
+    stretch = rotation.T @ linear
+    if np.abs(stretch - np.eye(3)).max() < _RIGID_TOLERANCE:
+        stretch = np.eye(3)
+    world_from_body = np.eye(4)
+    world_from_body[:3, :3] = rotation
+    quaternion = trimesh.transformations.quaternion_from_matrix(world_from_body)
+    pose = (*part.world_from_mesh[:3, 3], *quaternion)
+    return transformed(part.mesh, stretch), tuple(float(value) for value in pose)
+
+
+def transformed(
+    mesh: trimesh.Trimesh, linear: np.ndarray, offset: np.ndarray | float = 0.0
+) -> trimesh.Trimesh:
+    """A bare copy, without colours and textures, whose faces still look outward if mirrored."""
+    mirrored = np.linalg.det(linear) < 0
+    return trimesh.Trimesh(
+        vertices=mesh.vertices @ linear.T + offset,
+        faces=mesh.faces[:, ::-1] if mirrored else mesh.faces,
+        process=False,
+    )
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error without its line breaks."""
+    return " ".join(str(error).split()) or type(error).__name__

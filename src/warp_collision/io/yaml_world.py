@@ -1,0 +1,226 @@
+"""YAML worlds, to meshes and poses: mesh files, and shapes that become meshes."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import trimesh
+
+from warp_collision.io.scene import Obstacle, one_line, read_parts, transformed
+
+_CYLINDER_SIDES = 128
+_SPHERE_SUBDIVISIONS = 4  # 5,120 triangles
+_IGNORED = ("color",)  # what makes no difference to a collision
+# PyYAML follows YAML 1.1, where 1e-3 (no dot) and 1.5e3 (no sign) are text.
+_EXPONENT = re.compile(r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
+
+
+def read_yaml_world(path: Path) -> dict[str, Obstacle]:
+    """Reads the obstacles of a YAML file; `warp_collision.io.load_world_file` has the format."""
+    return world_from_mapping(_parse_yaml(path), where=str(path), folder=path.parent)
+
+
+def world_from_mapping(document: object, *, where: str, folder: Path) -> dict[str, Obstacle]:
+    """Obstacles from what a world file says, as a mapping of kinds to names to values.
+
+    Args:
+        document: for example ``{"cuboid": {"table": {"dims": [1, 1, 1], "pose": [...]}}}``;
+            `warp_collision.io.load_world_file` has the format.
+        where: what errors begin with.
+        folder: what relative file paths start from.
+
+    Raises:
+        FileNotFoundError: a mesh file does not exist.
+        ValueError: anything else that is wrong; it names the key, the rule and the value.
+    """
+    kinds = _mapping(document, where, "kinds of obstacles")
+    _check_keys(kinds, where, allowed=tuple(_READERS))
+    obstacles: dict[str, Obstacle] = {}
+    kind_of: dict[str, str] = {}
+    for kind, entries in kinds.items():
+        named = {} if entries is None else entries  # `cuboid:` with nothing behind it
+        for name, entry in _mapping(named, f"{where}: {kind}", "names").items():
+            if not isinstance(name, str) or not name:
+                raise ValueError(f"{where}: {kind}: names must be text, got {name!r}; quote it")
+            if name in kind_of:
+                raise ValueError(
+                    f"{where}: names must be unique, got {name!r} in {kind_of[name]} and in {kind}"
+                )
+            kind_of[name] = kind
+            place = f"{where}: {kind}.{name}"
+            obstacles[name] = _READERS[kind](_Fields(place, _mapping(entry, place, "keys"), folder))
+    return obstacles
+
+
+def _parse_yaml(path: Path) -> object:
+    try:
+        import yaml
+    except ImportError as error:
+        raise ImportError(
+            f"{path}: reading YAML needs PyYAML: pip install 'warp-collision[io]'"
+        ) from error
+
+    class Loader(yaml.SafeLoader):
+        """Refuses keys that stand twice, of which YAML would silently drop the first."""
+
+        def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+            node = super().compose_mapping_node(anchor)
+            keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            seen: set[str] = set()
+            for key in keys:
+                if key.value in seen:
+                    line = key.start_mark.line + 1
+                    raise yaml.YAMLError(f"the key {key.value!r} stands again in line {line}")
+                seen.add(key.value)
+            return node
+
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.0123456789"))
+    try:
+        with path.open(encoding="utf-8") as file:
+            return yaml.load(file, Loader)  # a SafeLoader: builds plain values only
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: no valid YAML: {one_line(error)}") from error
+
+
+class _Fields:
+    """The fields of one obstacle, read with errors that say where they stand."""
+
+    def __init__(self, where: str, values: dict[str, Any], folder: Path) -> None:
+        self.where = where
+        self.values = values
+        self.folder = folder  # what relative paths start from
+
+    def expect(self, *required: str, optional: tuple[str, ...] = ()) -> None:
+        _check_keys(self.values, self.where, allowed=(*required, *optional, *_IGNORED))
+        for key in required:
+            if key not in self.values:
+                raise ValueError(f"{self.where}: the key {key!r} is required, got {self._keys()}")
+
+    def expect_either(self, first: str, second: str) -> None:
+        if (first in self.values) == (second in self.values):
+            raise ValueError(
+                f"{self.where}: either {first!r} or {second!r} is required, got {self._keys()}"
+            )
+
+    def text(self, key: str) -> str:
+        value = self.values[key]
+        if not isinstance(value, str) or not value:
+            raise ValueError(f"{self.where}.{key} must be text, got {value!r}")
+        return value
+
+    def numbers(self, key: str, rule: str, count: int, *, positive: bool = False) -> list[float]:
+        """Reads a list of finite numbers, or a bare number where `count` is 1."""
+        value = self.values[key]
+        values = [value] if count == 1 else value
+        good = (
+            isinstance(values, list)
+            and len(values) == count
+            and all(_is_number(item) and (item > 0 or not positive) for item in values)
+        )
+        if not good:
+            raise ValueError(f"{self.where}.{key} must be {rule}, got {value!r}")
+        return [float(item) for item in values]
+
+    def length(self, key: str) -> float:
+        return self.numbers(key, "a positive number", 1, positive=True)[0]
+
+    def pose(self) -> tuple[float, ...]:
+        rule = "7 finite numbers x, y, z, qw, qx, qy, qz with a quaternion that is not zero"
+        values = self.numbers("pose", rule, 7)
+        norm = math.hypot(*values[3:])
+        if norm == 0.0:
+            raise ValueError(f"{self.where}.pose must be {rule}, got {self.values['pose']!r}")
+        return (*values[:3], *(value / norm for value in values[3:]))
+
+    def _keys(self) -> str:
+        return ", ".join(self.values) or "none"
+
+
+def _mesh(fields: _Fields) -> Obstacle:
+    fields.expect("file_path", "pose", optional=("scale",))
+    path = fields.folder / fields.text("file_path")
+    if not path.is_file():
+        raise FileNotFoundError(f"{fields.where}.file_path must be an existing file, got {path}")
+    stretch = np.eye(3)
+    if "scale" in fields.values:
+        count = 3 if isinstance(fields.values["scale"], list) else 1
+        stretch *= fields.numbers("scale", "1 or 3 positive numbers", count, positive=True)
+    meshes = [
+        transformed(
+            part.mesh, stretch @ part.world_from_mesh[:3, :3], stretch @ part.world_from_mesh[:3, 3]
+        )
+        for part in read_parts(path)
+    ]
+    return _joined(meshes), fields.pose()
+
+
+def _joined(meshes: list[trimesh.Trimesh]) -> trimesh.Trimesh:
+    # One name is one obstacle, which is enabled and moved as a whole.
+    starts = np.cumsum([0, *(len(mesh.vertices) for mesh in meshes)])
+    return trimesh.Trimesh(
+        vertices=np.concatenate([mesh.vertices for mesh in meshes]),
+        faces=np.concatenate(
+            [mesh.faces + start for mesh, start in zip(meshes, starts, strict=False)]
+        ),
+        process=False,
+    )
+
+
+def _cuboid(fields: _Fields) -> Obstacle:
+    fields.expect("dims", "pose")
+    dims = fields.numbers("dims", "3 positive numbers", 3, positive=True)
+    return trimesh.creation.box(extents=dims), fields.pose()
+
+
+def _cylinder(fields: _Fields) -> Obstacle:
+    fields.expect("radius", "height", "pose")
+    radius, height = fields.length("radius"), fields.length("height")
+    corner = radius / math.cos(math.pi / _CYLINDER_SIDES)  # the sides touch the exact cylinder
+    mesh = trimesh.creation.cylinder(radius=corner, height=height, sections=_CYLINDER_SIDES)
+    return mesh, fields.pose()
+
+
+def _sphere(fields: _Fields) -> Obstacle:
+    fields.expect("radius", optional=("pose", "position"))
+    fields.expect_either("pose", "position")
+    if "pose" in fields.values:
+        pose = fields.pose()
+    else:
+        pose = (*fields.numbers("position", "3 finite numbers x, y, z", 3), 1.0, 0.0, 0.0, 0.0)
+    mesh = trimesh.creation.icosphere(subdivisions=_SPHERE_SUBDIVISIONS)
+    nearest_face = np.einsum("ij,ij->i", mesh.triangles_center, mesh.face_normals).min()
+    mesh.apply_scale(fields.length("radius") / nearest_face)  # that face touches the exact sphere
+    return mesh, pose
+
+
+_READERS: dict[str, Callable[[_Fields], Obstacle]] = {
+    "mesh": _mesh,
+    "cuboid": _cuboid,
+    "cylinder": _cylinder,
+    "sphere": _sphere,
+}
+
+
+def _mapping(value: object, where: str, what: str) -> dict[Any, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{where} must be a mapping of {what}, got {value!r}")
+    return value
+
+
+def _check_keys(values: dict, where: str, *, allowed: tuple[str, ...]) -> None:
+    for key in values:
+        if key not in allowed:
+            raise ValueError(f"{where}: keys must be among {', '.join(allowed)}, got {key!r}")
+
+
+def _is_number(value: object) -> bool:
+    # bool is a kind of int in Python, but `yes` is no length.
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max

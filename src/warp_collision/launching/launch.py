@@ -1,0 +1,181 @@
+"""Launches of the kernels on torch tensors: streams, CPU threads, recorded commands.
+
+Nothing in this file checks its arguments: a wrong dtype or layout would read foreign memory, so the
+callers validate first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+import warp as wp
+
+from warp_collision.devices import CPU
+from warp_collision.launching.deferred_free import begin_reading, end_reading
+from warp_collision.launching.recorded_launch import Argument, Command, SceneTables
+from warp_collision.launching.warp_runtime import quiet_warp, refuse_cpu_capture
+
+T = TypeVar("T")
+
+# Below this many points, about 1 ms of work, a launch is not worth waking a second CPU thread.
+_MIN_PARALLEL_ITEMS = 4096
+# More chunks than threads even out spheres that are dearer than others, and cores that are busy
+# elsewhere; large launches have as many as cost nothing yet.
+_CHUNKS_PER_THREAD = 4
+_MOST_CHUNKS_PER_THREAD = 64
+_ITEMS_PER_CHUNK = 4096
+
+
+class _ThreadState(threading.local):
+    def __init__(self) -> None:
+        self.commands: dict[tuple[Any, str], Command] = {}
+
+
+_state = _ThreadState()
+# Of all threads, and never dropped: Warp knows a stream once, by its handle.
+_streams: dict[tuple[torch.device, int], wp.Stream] = {}
+_record_lock = threading.RLock()
+_stream_lock = threading.RLock()
+_pool: ThreadPoolExecutor | None = None
+_pool_lock = threading.Lock()
+
+
+def _forget_threads() -> None:
+    """A forked child has none of its parent's threads."""
+    global _pool, _pool_lock, _record_lock, _stream_lock
+    _pool = None
+    _pool_lock = threading.Lock()
+    _record_lock = threading.RLock()
+    _stream_lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forget_threads)
+
+
+def _workers(count: int) -> ThreadPoolExecutor:
+    global _pool
+    with _pool_lock:
+        if _pool is None or _pool._max_workers < count:
+            _pool = ThreadPoolExecutor(count, thread_name_prefix="warp-collision")
+        return _pool
+
+
+def _command(kernel: Any, device: str) -> Command:
+    key = (kernel, device)
+    command = _state.commands.get(key)
+    if command is None:
+        # Recording loads the module, which two threads must not do at once.
+        with _record_lock:
+            command = _state.commands[key] = Command(kernel, device)
+    return command
+
+
+def _current_stream(device: torch.device) -> wp.Stream:
+    # The default streams of all devices have the same handle.
+    key = device, torch.cuda.current_stream(device).cuda_stream
+    stream = _streams.get(key)
+    if stream is None:
+        with _stream_lock:
+            stream = _streams.get(key)
+            if stream is None:
+                stream = _streams[key] = wp.Stream(str(device), cuda_stream=key[1])
+    return stream
+
+
+@contextmanager
+def warp_stream(device: torch.device) -> Iterator[None]:
+    """Lets Warp's own work on a device follow torch's current stream."""
+    if device.type == "cpu":
+        yield
+    else:
+        # Warp has one current stream for all threads. Waiting for the one before would be a wait
+        # for work outside of a captured graph, which ends the capture.
+        with _stream_lock, wp.ScopedStream(_current_stream(device), sync_enter=False):
+            yield
+
+
+def launch(
+    kernel: Any,
+    dim: tuple[int, ...],
+    *arguments: Argument,
+    device: torch.device,
+    items: int = 0,
+) -> None:
+    """Runs a kernel over ``dim`` on torch's current stream, or on the CPU.
+
+    Args:
+        kernel: a kernel whose array and struct parameters come in the order of ``arguments``; a
+            vector parameter, if it has one, is the index at which a launch begins.
+        dim: extents of the launch; one of them 0 launches nothing.
+        arguments: contiguous tensors of the kernel's dtypes, None for an empty array.
+        device: where the tensors live.
+        items: work of the launch in queried points; large launches use all of torch's CPU
+            threads. Every output element has one owner, so the result does not depend on them.
+    """
+    if 0 in dim:
+        return
+    token = begin_reading()
+    try:
+        if device != CPU:
+            _command(kernel, str(device)).run(dim, arguments, _current_stream(device))
+            return
+        refuse_cpu_capture()
+        if items < _MIN_PARALLEL_ITEMS or (threads := torch.get_num_threads()) == 1:
+            _command(kernel, "cpu").run(dim, arguments)
+        else:
+            chunks = min(items // _ITEMS_PER_CHUNK, threads * _MOST_CHUNKS_PER_THREAD)
+            chunks = max(chunks, threads * _CHUNKS_PER_THREAD)
+            _launch_chunks(kernel, dim, arguments, threads, chunks)
+    finally:
+        end_reading(token)
+
+
+def _launch_chunks(
+    kernel: Any, dim: tuple[int, ...], arguments: tuple[Argument, ...], threads: int, chunks: int
+) -> None:
+    axis = max(range(len(dim)), key=lambda i: dim[i])
+    chunks = min(dim[axis], chunks)
+    bounds = [dim[axis] * i // chunks for i in range(chunks + 1)]
+
+    def run(begin: int, end: int) -> None:
+        part = (*dim[:axis], end - begin, *dim[axis + 1 :])
+        first = tuple(begin if i == axis else 0 for i in range(len(dim)))
+        _command(kernel, "cpu").run(part, arguments, first=first)
+
+    share(lambda chunk: run(*chunk), list(itertools.pairwise(bounds)), threads)
+
+
+def share(run: Callable[[T], object], items: Sequence[T], threads: int) -> None:
+    """Calls a function with each of some items, in their order, on this CPU thread and others.
+
+    Args:
+        run: for work that releases the GIL.
+        items: what it is called with.
+        threads: how many, this one included.
+    """
+    remaining = iter(items)
+    lock = threading.Lock()
+
+    def work() -> None:
+        while True:
+            with lock:
+                item = next(remaining, None)
+            if item is None:
+                return
+            run(item)
+
+    count = min(threads, len(items)) - 1
+    helpers = [_workers(count).submit(work) for _ in range(count)]
+    work()
+    for helper in helpers:
+        helper.result()
+
+
+__all__ = ["SceneTables", "launch", "quiet_warp", "share", "warp_stream"]

@@ -1,0 +1,213 @@
+"""Recorded launches: a kernel's arguments are wrapped once, and later calls patch pointers.
+
+A launch through `wp.launch` spends most of its time on wrapping arguments. Nothing here checks
+them: a wrong dtype or layout would read foreign memory, so the callers validate first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import warp as wp
+
+from warp_collision.launching.warp_runtime import is_array, is_struct, quiet_warp
+
+_tokens = itertools.count(1)
+_MOST = 2**31 - 1  # extents and strides are numbers of 32 bits
+
+
+class SceneTables(NamedTuple):
+    """Device tables of the meshes of all envs, in the order of the kernels' `Scene` struct.
+
+    Attributes:
+        mesh_ids: (n_envs, slots) int64 Warp mesh ids.
+        mesh_from_world: (n_envs, slots, 8) float32.
+        enabled: (n_envs, slots) uint8.
+        n_meshes: (n_envs,) int32.
+        records: (n_envs, slots) int64 pointers to what is known of each mesh, or None.
+        tree: (2,) int64 id of a tree over the world boxes of all slots, grouped by env, and whether
+            there is one; or None, until it is known.
+        token: a recorded launch that met this number last still points to these tensors; 0 for
+            tables that it has to look at.
+    """
+
+    mesh_ids: torch.Tensor
+    mesh_from_world: torch.Tensor
+    enabled: torch.Tensor
+    n_meshes: torch.Tensor
+    records: torch.Tensor | None
+    tree: torch.Tensor | None = None
+    token: int = 0
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Those that there are."""
+        return [part for part in self[:6] if part is not None]
+
+    def complete(self, records: torch.Tensor, tree: torch.Tensor) -> SceneTables:
+        """Tables with all that is known, for many calls."""
+        return SceneTables(*self[:4], records, tree, next(_tokens))
+
+
+Argument = torch.Tensor | SceneTables | None
+
+
+class _ArraySlot:
+    """The place of one array argument in a recorded launch."""
+
+    def __init__(self, descriptor: Any, kind: Any):
+        self._descriptor = descriptor
+        self._itemsize = wp.types.type_size_in_bytes(kind.dtype)
+        self._nothing = (0,) * kind.ndim
+        self._shape: tuple[int, ...] | None = None
+
+    def patch(self, tensor: torch.Tensor | None) -> None:
+        if tensor is None:
+            shape = self._nothing
+            if shape == self._shape:
+                return
+            self._descriptor.data = 0
+        else:
+            self._descriptor.data = tensor.data_ptr()
+            # Vectors and matrices are the trailing axes of a tensor, and one item in Warp.
+            shape = tensor.shape
+            if shape == self._shape:
+                return
+        stride = self._itemsize
+        for axis in reversed(range(len(self._nothing))):
+            if shape[axis] > _MOST or (stride > _MOST and shape[axis] > 1):
+                raise ValueError(
+                    f"a row of shape {tuple(shape[axis:])} must take less than 2 GiB, as kernels "
+                    "count in 32 bits; split it"
+                )
+            self._descriptor.shape[axis] = shape[axis]
+            self._descriptor.strides[axis] = min(stride, _MOST)
+            stride *= shape[axis]
+        self._shape = shape
+
+
+class _SceneSlot:
+    """The place of the tables of a scene in a recorded launch."""
+
+    def __init__(self, descriptor: Any, kind: Any):
+        self._fields = [
+            _ArraySlot(getattr(descriptor, name), variable.type)
+            for name, variable in kind.vars.items()
+        ]
+        self._token = 0
+
+    def patch(self, tables: SceneTables) -> None:
+        if tables.token == 0 or tables.token != self._token:
+            for field, tensor in zip(self._fields, tables[:6], strict=True):
+                field.patch(tensor)
+            self._token = tables.token
+
+
+class Command:
+    """A launch of one kernel on one device, recorded once.
+
+    Not safe for use from two threads; each has its own, see `launch`.
+    """
+
+    def __init__(self, kernel: Any, device: str):
+        dim = (1,) * _launch_ndim(kernel)
+        with quiet_warp():
+            arguments = [_placeholder(variable.type, device) for variable in kernel.adj.args]
+            self._launch: Any = wp.launch(kernel, dim, arguments, device=device, record_cmd=True)
+        self._dim: tuple[int, ...] = dim
+        self._first: Any = None
+        self._begin: tuple[int, ...] | None = None
+        self._patches: list[Callable[[Any], None]] = []
+        self._call = _DirectCall(self._launch) if _knows_calls(self._launch) else None
+        parameters = self._call.parameters() if self._call else self._launch.params[1:]
+        for variable, parameter in zip(kernel.adj.args, parameters, strict=True):
+            if is_array(variable.type):
+                self._patches.append(_ArraySlot(parameter, variable.type).patch)
+            elif is_struct(variable.type):
+                self._patches.append(_SceneSlot(parameter, variable.type).patch)
+            else:
+                self._first = parameter
+
+    def run(
+        self,
+        dim: tuple[int, ...],
+        arguments: tuple[Argument, ...],
+        stream: wp.Stream | None = None,
+        first: tuple[int, ...] | None = None,
+    ) -> None:
+        """Launches the kernel.
+
+        Args:
+            dim: extents of the launch.
+            arguments: of the kernel, but for the index at which it begins.
+            stream: on which CUDA stream.
+            first: the index at which it begins, where not at the first of all; a kernel that has no
+                such parameter always begins there.
+        """
+        for patch, argument in zip(self._patches, arguments, strict=True):
+            patch(argument)
+        if first != self._begin and self._first is not None:
+            for axis in range(len(dim)):
+                self._first[axis] = first[axis] if first else 0
+            self._begin = first
+        if dim != self._dim:
+            self._launch.set_dim(dim)
+            self._dim = dim
+            if self._call is not None:
+                self._call.refresh()
+        if self._call is not None:
+            self._call.function(*self._call.operands)
+        else:
+            self._launch.launch(stream)
+
+
+class _DirectCall:
+    """The call of a kernel on the CPU: a function of the bounds of the launch and its arguments.
+
+    `Launch.launch` does the same, but copies the arguments into a new structure each time, which
+    takes longer than all else here.
+    """
+
+    def __init__(self, launch: Any):
+        self._launch = launch
+        self._labels = [variable.label for variable in launch.kernel.adj.args]
+        values = launch.params[1:]
+        kinds = [(label, type(value)) for label, value in zip(self._labels, values, strict=True)]
+        self._arguments = type("Arguments", (ctypes.Structure,), {"_fields_": kinds})(*values)
+        self.function = launch.hooks.forward
+        self.operands: tuple[Any, Any]
+        self.refresh()
+
+    def parameters(self) -> list[Any]:
+        """The arguments of the kernel, within the structure."""
+        return [getattr(self._arguments, label) for label in self._labels]
+
+    def refresh(self) -> None:
+        """Takes notice of new bounds."""
+        self.operands = ctypes.byref(self._launch.bounds), ctypes.byref(self._arguments)
+
+
+def _knows_calls(launch: Any) -> bool:
+    """Whether this version of Warp is known to call this kernel as `_DirectCall` does."""
+    return launch.device.is_cpu and launch.block_dim == 1 and wp.__version__.startswith("1.19.")
+
+
+def _placeholder(kind: Any, device: str) -> Any:
+    if is_array(kind):
+        return wp.empty((1,) * kind.ndim, dtype=kind.dtype, device=device)
+    if is_struct(kind):
+        struct = kind()
+        for name, variable in kind.vars.items():
+            setattr(struct, name, _placeholder(variable.type, device))
+        return struct
+    return kind()
+
+
+def _launch_ndim(kernel: Any) -> int:
+    """As many axes as the index at which a launch begins, or as the last output."""
+    kinds = [variable.type for variable in kernel.adj.args]
+    begins = [len(kind()) for kind in kinds if not is_array(kind) and not is_struct(kind)]
+    return begins[0] if begins else kinds[-1].ndim

@@ -1,0 +1,146 @@
+"""The grid of signed distances of a mesh, from which queries have bounds for one read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import warp as wp
+from torch import Tensor
+
+from warp_collision.kernels.distance_grid import fill_distance_grid
+from warp_collision.kernels.mesh_record import FAR, MeshRecord
+from warp_collision.kernels.open_grid import fill_open_grid
+from warp_collision.launching import launch
+from warp_collision.obstacles.geometry import Geometry
+
+# Most cells of the distance grid of a mesh, how many a face is worth, and how many a mesh gets that
+# has few faces.
+GRID_CELLS = 32_768
+_CELLS_PER_FACE = 64
+_FEWEST_CELLS = 512
+_FEWEST_OPEN_CELLS = 4_096
+# How far the grid of an open mesh goes beyond its box, in parts of its size: points outside of the
+# box can count as inside, and the grid shows how far.
+_MARGIN = 0.3
+# Most pairs of a cell and an edge of the border that the grid of an open mesh is worth.
+_BORDER_WORK = 20_000_000
+
+
+def offset_in_record(name: str) -> int:
+    """Where a field stands in a `MeshRecord`, in bytes."""
+    layout: dict[str, Any] = MeshRecord.numpy_dtype()
+    return layout["offsets"][layout["names"].index(name)]
+
+
+class DistanceGrid:
+    """The grid of one mesh on a device; queries are right before it is filled, and faster after.
+
+    Attributes:
+        values: (nz, ny, nx) float32 [m].
+    """
+
+    def __init__(self, geometry: Geometry, record: Any, cells: int, device: torch.device):
+        """Lays a grid over the box of a mesh and describes it in the record of the mesh.
+
+        Args:
+            geometry: the mesh.
+            record: a `MeshRecord`, not yet on the device.
+            cells: most cells that the grid may have.
+            device: where to.
+        """
+        lower, upper = (
+            np.array(corner, dtype=np.float64) for corner in (record.lower, record.upper)
+        )
+        self._border: Tensor | None = None
+        margin = 0.0
+        if not geometry.report.closed:
+            self._border = torch.from_numpy(geometry.border).to(device).contiguous()
+            margin = _MARGIN * float((upper - lower).max())
+        extents = upper - lower + 2.0 * margin
+        # A layer more keeps points of the surface, rounded, in the grid.
+        edge, shape = cubic_cells(extents, cells, around=1)
+        self.values = torch.empty(shape[::-1], dtype=torch.float32, device=device)
+        origin = 0.5 * (lower + upper) - 0.5 * edge * np.array(shape)
+        record.grid.origin = wp.vec3(*origin)
+        record.grid.cell = self._edge = edge
+        record.grid.shape = wp.vec3i(*shape)
+        self._box = np.stack((lower, upper)) - origin
+
+    def fill(self, record: Tensor) -> None:
+        """Computes the values, and tells the record (1, n bytes) on the device of them."""
+        dim, items = self.values.shape[:2], self.values.numel()
+        arguments: tuple[Tensor, ...] = (record, self.values)
+        kernel = fill_distance_grid
+        if self._border is not None:
+            kernel, arguments = fill_open_grid, (record, self._border, self.values)
+        launch.launch(kernel, dim, *arguments, device=self.values.device, items=items)
+        if self._border is not None:
+            self._narrow(record)
+        # The kernels use the grid once they see its address: eight bytes, written at once.
+        record.view(torch.int64)[0, offset_in_record("grid") // 8] = self.values.data_ptr()
+
+    def _narrow(self, record: Tensor) -> None:
+        """Lowers how far from its box an open mesh can count points as inside.
+
+        Winding numbers are harmonic off the surface and vanish far away: they are nowhere larger
+        than on a shell around the surface. If all of the outermost cells are outside, so is
+        whatever is beyond them, and the farthest cell that is not sure to be outside counts.
+        """
+        outside = (self.values > 0.0) & (self.values < 0.5 * FAR)
+        sealed = outside.sum() - outside[1:-1, 1:-1, 1:-1].sum() == _count_outermost(outside.shape)
+        # From the box to the farthest corner of each cell, by axis.
+        ways = []
+        for axis, count in enumerate(reversed(outside.shape)):
+            begin = self._edge * torch.arange(count, device=outside.device)
+            low, high = self._box[:, axis].tolist()
+            ways.append(torch.maximum(low - begin, begin + self._edge - high).clamp(min=0.0))
+        x, y, z = ways
+        way = (x**2 + y[:, None] ** 2 + z[:, None, None] ** 2).sqrt()
+        farthest = 1.0001 * torch.where(outside, 0.0, way).max()
+        reach = record.view(torch.float32)[0, offset_in_record("inside_reach") // 4 :][:1]
+        reach.copy_(torch.where(sealed, torch.minimum(farthest, reach), reach))
+
+
+def _count_outermost(shape: torch.Size) -> int:
+    """How many cells of a grid have none beyond them on some side."""
+    return int(np.prod(shape) - np.prod(np.maximum(np.array(shape) - 2, 0)))
+
+
+def lay_grid(
+    geometry: Geometry, record: Any, most: int, device: torch.device
+) -> DistanceGrid | None:
+    """A grid for a mesh, or None where none is worth its memory and time.
+
+    Args:
+        geometry: the mesh.
+        record: its `MeshRecord`, which is told where the grid lies.
+        most: most cells, 4 bytes each; 0 for none.
+        device: where to.
+    """
+    fewest = _FEWEST_CELLS if geometry.report.closed else _FEWEST_OPEN_CELLS
+    cells = min(most, max(_CELLS_PER_FACE * len(geometry.faces), fewest))
+    if len(geometry.border):
+        cells = min(cells, _BORDER_WORK // len(geometry.border))
+    if most <= 0 or cells < min(most, fewest):
+        return None
+    return DistanceGrid(geometry, record, cells, device)
+
+
+def cubic_cells(
+    extents: np.ndarray, most: int, around: int = 0
+) -> tuple[float, tuple[int, int, int]]:
+    """Edge of cubic cells over a box and their counts nx, ny, nz, as fine as a number allows.
+
+    Args:
+        extents: (3,) of the box [m].
+        most: how many cells there may be; there are more only if the fewest possible are.
+        around: layers of cells beyond the box, on each side.
+    """
+    edge = max(float(extents.prod() / most) ** (1.0 / 3.0), float(extents.max()) / most)
+    while True:
+        shape = np.ceil(extents / edge * 1.0001).astype(int) + 2 * around
+        if shape.prod() <= max(most, (1 + 2 * around) ** 3):
+            return edge, (int(shape[0]), int(shape[1]), int(shape[2]))
+        edge *= 1.02

@@ -1,0 +1,361 @@
+"""From a mesh as users have it to triangles that can be trusted, and a report of what was found."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import trimesh
+
+from warp_collision.obstacles import topology
+from warp_collision.obstacles.units import metres_per_unit
+
+MeshLike = trimesh.Trimesh | tuple[Any, Any] | list[Any] | str | os.PathLike[str]
+SignMethod = Literal["auto", "winding", "exact_winding"]
+
+# Rounding of closest points that a face may cause, in units of 2e-8 of the mesh's size.
+_MAX_LOSS = 10.0
+
+
+@dataclass
+class MeshReport:
+    """What was found in a mesh when it was loaded, and what was done about it.
+
+    Attributes:
+        n_faces: faces as given.
+        n_bodies: components connected by shared edges.
+        closed: every edge is run through as often one way as the other.
+        consistent: neighbouring faces agree in orientation.
+        degenerate_faces: faces without area.
+        duplicate_faces: faces that repeat an earlier one with the same orientation.
+        reversed_faces: faces that repeat an earlier one with the opposite orientation.
+        inverted_bodies: closed bodies whose faces look inward.
+        overlapping_bodies: pairs of bodies whose bounding boxes intersect.
+        sliver_faces: faces too thin for float32.
+        repairs: what was changed, in words; empty if nothing was.
+        sign_method: how inside is told from outside: "winding", "exact_winding" or "convex".
+        reason: why that method.
+    """
+
+    n_faces: int
+    n_bodies: int = 0
+    closed: bool = False
+    consistent: bool = False
+    degenerate_faces: int = 0
+    duplicate_faces: int = 0
+    reversed_faces: int = 0
+    inverted_bodies: int = 0
+    overlapping_bodies: int = 0
+    sliver_faces: int = 0
+    repairs: list[str] = field(default_factory=list)
+    sign_method: str = "winding"
+    reason: str = ""
+
+    def __str__(self) -> str:
+        state = "closed" if self.closed else "open"
+        lines = [
+            f"{self.n_faces} faces, {self.n_bodies} bodies, {state}, "
+            + ("consistently oriented" if self.consistent else "inconsistently oriented"),
+            f"degenerate {self.degenerate_faces}, duplicate {self.duplicate_faces}, reversed "
+            f"duplicate {self.reversed_faces}, sliver {self.sliver_faces} faces",
+            f"inverted bodies {self.inverted_bodies}, pairs of bodies that may overlap "
+            f"{self.overlapping_bodies}",
+            "repaired: " + ("; ".join(self.repairs) or "nothing"),
+            f"sign: {self.sign_method} ({self.reason})",
+        ]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Triangles ready for the device.
+
+    Attributes:
+        vertices: (n, 3) float32 [m].
+        faces: (n, 3) int32.
+        report: what was found and changed.
+        area: surface [m^2].
+        border: (m, 2, 3) float32, ends of the edges at which the surface ends.
+    """
+
+    vertices: np.ndarray
+    faces: np.ndarray
+    report: MeshReport
+    area: float
+    border: np.ndarray
+
+
+def read_mesh(name: str, mesh: MeshLike) -> tuple[np.ndarray, np.ndarray]:
+    """Vertices (n, 3) float64 [m] and faces (n, 3) int64 of anything that `MeshWorld.add` takes.
+
+    Raises:
+        FileNotFoundError: the path does not exist.
+        TypeError: not a mesh, a pair of arrays or a path.
+        ValueError: empty, not finite, or face indices that fit no vertex.
+    """
+    if isinstance(mesh, (str, os.PathLike)):
+        mesh = _load_file(name, Path(mesh))
+    if isinstance(mesh, trimesh.Trimesh):
+        scale = metres_per_unit(mesh.units, f"mesh {name!r}")
+        mesh = (mesh.vertices * scale if scale != 1.0 else mesh.vertices, mesh.faces)
+    if not isinstance(mesh, (tuple, list)) or len(mesh) != 2:
+        raise TypeError(
+            f"mesh {name!r} must be a trimesh.Trimesh, a pair (vertices, faces) or a path, "
+            f"got {type(mesh).__name__}"
+        )
+    return _check_vertices(name, mesh[0]), _check_faces(name, mesh[1], len(mesh[0]))
+
+
+def _load_file(name: str, path: Path) -> trimesh.Trimesh:
+    if not path.is_file():
+        raise FileNotFoundError(f"mesh {name!r}: there is no file {str(path)!r}")
+    try:
+        return trimesh.load_mesh(path, process=False)
+    except Exception as error:  # trimesh's readers raise whatever a broken file leads to
+        raise ValueError(f"mesh {name!r}: {str(path)!r} is no mesh file: {error}") from error
+
+
+def _to_array(name: str, part: str, value: Any) -> np.ndarray:
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"mesh {name!r}: {part} must be an array (n, 3): {error}") from error
+
+
+def _check_vertices(name: str, value: Any) -> np.ndarray:
+    vertices = _to_array(name, "vertices", value)
+    if vertices.ndim != 2 or vertices.shape[1] != 3 or len(vertices) == 0:
+        raise ValueError(
+            f"mesh {name!r}: vertices must have shape (n, 3) and n > 0, got {vertices.shape}"
+        )
+    if not (
+        np.issubdtype(vertices.dtype, np.floating) or np.issubdtype(vertices.dtype, np.integer)
+    ):
+        raise TypeError(f"mesh {name!r}: vertices must be real numbers, got {vertices.dtype}")
+    with np.errstate(invalid="ignore"):  # NumPy warns of some NaNs; all are refused below
+        vertices = vertices.astype(np.float64)
+    # Beyond this the fourth power of a distance, of which queries make use, overflows float32.
+    bad = ~(np.abs(vertices) < 1e9).all(axis=1)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise ValueError(
+            f"mesh {name!r}: vertices must be finite and below 1e9, got {vertices[row]} at {row}"
+        )
+    return vertices
+
+
+def _check_faces(name: str, value: Any, n_vertices: int) -> np.ndarray:
+    faces = _to_array(name, "faces", value)
+    if faces.ndim == 1 and len(faces) % 3 == 0 and len(faces):
+        faces = faces.reshape(-1, 3)
+    if faces.ndim != 2 or faces.shape[1] != 3 or len(faces) == 0:
+        raise ValueError(
+            f"mesh {name!r}: faces must have shape (n, 3) and n > 0, or a multiple of three "
+            f"indices, got {faces.shape}"
+        )
+    if not np.issubdtype(faces.dtype, np.integer):
+        raise TypeError(f"mesh {name!r}: faces must be integers, got {faces.dtype}")
+    bad = (faces < 0) | (faces >= n_vertices)
+    if bad.any():
+        raise ValueError(
+            f"mesh {name!r}: faces must index vertices 0 to {n_vertices - 1}, "
+            f"got {faces[bad][0]} in face {int(np.argwhere(bad)[0, 0])}"
+        )
+    return faces.astype(np.int64)
+
+
+def content_key(vertices: np.ndarray, faces: np.ndarray, *options: object) -> str:
+    """Equal for equal geometry and options."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in (vertices, faces):
+        digest.update(repr((part.shape, part.dtype.str)).encode())
+        digest.update(np.ascontiguousarray(part).tobytes())
+    digest.update(repr(options).encode())
+    return digest.hexdigest()
+
+
+def prepare(
+    name: str,
+    vertices: np.ndarray,
+    faces: np.ndarray,
+    *,
+    repair: bool = True,
+    sign: SignMethod = "auto",
+) -> Geometry:
+    """Examines a mesh, repairs what is safe, and chooses how its sign is told.
+
+    Args:
+        name: for messages.
+        vertices: (n, 3).
+        faces: (n, 3).
+        repair: drop degenerate and duplicate faces, one of a face and its reversed copy, and turn
+            bodies outward. Vertices at one position are merged and slivers split in any case;
+            neither changes the surface.
+        sign: "winding" approximates the winding number of far faces by a tree, "exact_winding"
+            sums it over all faces where the approximation leaves a doubt, "auto" takes the first
+            for closed meshes and the second for others. The closed ones that are surely convex
+            need neither: there a point is inside where it is behind the face that is closest.
+    """
+    if sign not in get_args(SignMethod):
+        raise ValueError(f"sign must be one of {get_args(SignMethod)}, got {sign!r}")
+    report = MeshReport(n_faces=len(faces))
+    vertices, faces = topology.merge_equal_vertices(vertices.astype(np.float32), faces)
+    faces, flat = _drop_degenerate(name, vertices, faces, report)
+    if _close_a_gap(faces, flat):
+        faces = np.concatenate((faces, flat))
+    faces = _drop_duplicates(faces, report, repair)
+    faces, edges = _orient(vertices, faces, report, repair)
+    report.closed = edges.are_closed
+    border = vertices[edges.border(faces)]
+    if len(flat):
+        faces = faces[~topology.degenerate_faces(vertices, faces)]
+    vertices, faces, report.sliver_faces = topology.condition_slivers(vertices, faces, _MAX_LOSS)
+    if report.sliver_faces:
+        report.repairs.append(f"split {report.sliver_faces} sliver faces in place")
+    vertices = vertices.astype(np.float32)
+    _choose_sign(report, sign, vertices, faces)
+    corners = vertices.astype(np.float64)[faces]
+    doubled = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    area = 0.5 * float(topology.lengths(doubled).sum())
+    return Geometry(vertices, faces.astype(np.int32), report, area, border)
+
+
+def _drop_degenerate(
+    name: str, vertices: np.ndarray, faces: np.ndarray, report: MeshReport
+) -> tuple[np.ndarray, np.ndarray]:
+    """The faces with area, and those without that have three vertices: they lie on a line."""
+    # Never kept: the queries do not see them, and they have no normal.
+    degenerate = topology.degenerate_faces(vertices, faces)
+    report.degenerate_faces = int(degenerate.sum())
+    if degenerate.all():
+        raise ValueError(f"mesh {name!r} must have a face with area, all {len(faces)} have none")
+    if degenerate.any():
+        report.repairs.append(f"dropped {report.degenerate_faces} degenerate faces")
+    repeated = (faces == np.roll(faces, 1, axis=1)).any(axis=1)
+    return faces[~degenerate], faces[degenerate & ~repeated]
+
+
+def _close_a_gap(faces: np.ndarray, flat: np.ndarray) -> bool:
+    """Whether faces without area join others, as where one long edge meets two short ones.
+
+    They tell then what belongs together, and which way it looks, before they are dropped.
+    """
+    if len(flat) == 0:
+        return False
+    without, joined = (
+        topology.paired_edges(topology.find_edges(some))[2]
+        for some in (faces, np.concatenate((faces, flat)))
+    )
+    return bool(joined[: len(faces)].sum() < without.sum())
+
+
+def _drop_duplicates(faces: np.ndarray, report: MeshReport, repair: bool) -> np.ndarray:
+    first_oriented = topology.first_of_equal_rows(topology.rolled(faces))
+    first_of_any = topology.first_of_equal_rows(np.sort(faces, axis=1))
+    report.duplicate_faces = int((~first_oriented).sum())
+    report.reversed_faces = int((first_oriented & ~first_of_any).sum())
+    if not repair:
+        return faces
+    if report.duplicate_faces:
+        report.repairs.append(f"dropped {report.duplicate_faces} duplicate faces")
+    kept = faces[first_oriented]
+    if report.reversed_faces:
+        # Two bodies that touch share faces of opposite orientation too; there the edges of a wall
+        # meet more than two faces, and both copies stay: their winding numbers cancel.
+        single = faces[first_of_any]
+        _, _, loose = topology.paired_edges(topology.find_edges(single))
+        whole = int(first_of_any.sum()) == report.reversed_faces
+        if whole or not loose.any():
+            report.repairs.append(f"dropped {report.reversed_faces} reversed copies of faces")
+            return single
+    return kept
+
+
+def _orient(
+    vertices: np.ndarray, faces: np.ndarray, report: MeshReport, repair: bool
+) -> tuple[np.ndarray, topology.Edges]:
+    """The faces, turned where that is a repair, and their edges."""
+    edges = topology.find_edges(faces)
+    pairs, agree, _ = topology.paired_edges(edges)
+    report.consistent = bool(agree.all())
+    body = topology.label_bodies(len(faces), pairs)
+    report.n_bodies = int(body.max()) + 1
+    report.overlapping_bodies = _overlapping_boxes(vertices, faces, body)
+    # Only a body without a border has an outside that its faces ought to look at.
+    whole = topology.whole_bodies(edges, body)
+    if repair and not report.consistent:
+        flip = topology.consistent_flips(len(faces), pairs, agree) & whole[body]
+        if flip.any():
+            faces = np.where(flip[:, None], faces[:, ::-1], faces)
+            edges = topology.find_edges(faces)
+            report.repairs.append("turned faces to agree with their neighbours")
+    turn = _inward_bodies(vertices, faces, body, whole, edges.are_closed)
+    report.inverted_bodies = int(turn.sum())
+    if repair and turn.any():
+        faces = np.where(turn[body][:, None], faces[:, ::-1], faces)
+        edges = topology.find_edges(faces)
+        report.repairs.append(f"turned {report.inverted_bodies} bodies outward")
+    return faces, edges
+
+
+def _inward_bodies(
+    vertices: np.ndarray, faces: np.ndarray, body: np.ndarray, whole: np.ndarray, closed: bool
+) -> np.ndarray:
+    """Which bodies look inward by mistake; a cavity inside another body does so rightly.
+
+    From the largest body to the smallest: one that looks inward is wrong if it reaches to where all
+    the larger ones, cavities included, leave free space.
+    """
+    volumes = topology.body_volumes(vertices, faces, body)
+    inside_out = volumes.sum() < 0 and closed
+    turn = np.full(len(volumes), inside_out)
+    if inside_out:
+        volumes = -volumes
+    order = np.argsort(-np.abs(volumes), kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    for index in order[(volumes[order] < 0) & whole[order]]:
+        larger = (rank[body] < rank[index]) & whole[body]
+        outward = np.where(turn[body[larger]][:, None], faces[larger][:, ::-1], faces[larger])
+        own = vertices[np.unique(faces[body == index])]
+        extremes = own[np.concatenate((own.argmin(axis=0), own.argmax(axis=0)))]
+        # Bodies that touch have points on each other's surface: between 0.1 and 0.5.
+        if any(topology.winding_numbers(p[None], vertices, outward)[0] < 0.1 for p in extremes):
+            turn[index] = not turn[index]
+    return turn
+
+
+def _overlapping_boxes(vertices: np.ndarray, faces: np.ndarray, body: np.ndarray) -> int:
+    """Pairs of bodies whose bounding boxes intersect; counted among the first 1,000 bodies."""
+    count = min(int(body.max()) + 1, 1000)
+    if count < 2:
+        return 0
+    corners = vertices[faces]
+    order = np.argsort(body, kind="stable")
+    starts = np.searchsorted(body[order], np.arange(int(body.max()) + 1))
+    lower = np.minimum.reduceat(corners.min(axis=1)[order], starts)[:count]
+    upper = np.maximum.reduceat(corners.max(axis=1)[order], starts)[:count]
+    apart = (lower[:, None] > upper[None]).any(axis=2) | (upper[:, None] < lower[None]).any(axis=2)
+    return int((np.triu(~apart, 1)).sum())
+
+
+def _choose_sign(
+    report: MeshReport, sign: SignMethod, vertices: np.ndarray, faces: np.ndarray
+) -> None:
+    if sign != "auto":
+        report.sign_method, report.reason = sign, "chosen by the user"
+    elif report.closed and topology.is_convex(vertices, faces):
+        report.sign_method = "convex"
+        report.reason = "closed and convex: inside is behind the face of the closest point"
+    elif report.closed:
+        report.sign_method = "winding"
+        report.reason = "closed: its winding number is whole, the tree cannot mistake it"
+    else:
+        report.sign_method = "exact_winding"
+        report.reason = "open or inconsistent: winding numbers near 0.5 are summed exactly"

@@ -1,0 +1,123 @@
+"""What stands in a world: geometry on a device, with what the kernels know of it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import torch
+import trimesh
+import warp as wp
+from torch import Tensor
+
+from warp_collision.devices import synchronize
+from warp_collision.kernels.mesh_record import CONVEX, EXACT_WINDING, WINDING, MeshRecord
+from warp_collision.launching import launch
+from warp_collision.launching.warp_runtime import quiet_warp
+from warp_collision.obstacles.candidate_lists import (
+    LIST_BYTES,
+    CandidateLists,
+    build,
+    bytes_of_lists,
+)
+from warp_collision.obstacles.distance_grid import GRID_CELLS, lay_grid, offset_in_record
+from warp_collision.obstacles.geometry import Geometry, MeshLike
+
+PoseLike = Any  # 7 numbers: a sequence, a NumPy array or a tensor
+MeshAndPose = Any  # a mesh, or a pair of mesh and pose
+
+
+_SIGN_METHODS = {"winding": WINDING, "exact_winding": EXACT_WINDING, "convex": CONVEX}
+
+
+class MeshObstacle:
+    """A mesh on a device: the Warp mesh, its record for the kernels, and its report.
+
+    Shared by all slots of all envs that hold the same geometry, and alive as long as one of them,
+    or a launch that may still read it.
+    """
+
+    def __init__(
+        self,
+        geometry: Geometry,
+        device: torch.device,
+        grid_cells: int = GRID_CELLS,
+        list_bytes: int = LIST_BYTES,
+    ):
+        """Uploads a mesh.
+
+        Args:
+            geometry: the triangles.
+            device: where to.
+            grid_cells: most cells of its distance grid, 4 bytes each; 0 for none.
+            list_bytes: most bytes of its candidate lists; 0 for none.
+        """
+        target = str(device)
+        self.report = geometry.report
+        with quiet_warp(), launch.warp_stream(device):
+            self.mesh = wp.Mesh(
+                wp.array(geometry.vertices, dtype=wp.vec3, device=target),
+                wp.array(geometry.faces.ravel(), dtype=wp.int32, device=target),
+                support_winding_number=True,
+                bvh_constructor="sah" if device.type == "cpu" else None,
+                bvh_leaf_size=4 if device.type == "cpu" else None,
+            )
+        lower, upper = geometry.vertices.min(axis=0), geometry.vertices.max(axis=0)
+        record = MeshRecord()
+        record.mesh_id = self.mesh_id
+        record.lower, record.upper = wp.vec3(*lower), wp.vec3(*upper)
+        record.sign_method = _SIGN_METHODS[geometry.report.sign_method]
+        # A closed mesh has its inside in its box. An open one has winding numbers above 1/2 at most
+        # as far as its whole area, seen face on, fills half of all directions.
+        closed = geometry.report.closed
+        record.inside_reach = 0.0 if closed else float(np.sqrt(geometry.area / (2.0 * np.pi)))
+        self._grid = lay_grid(geometry, record, grid_cells, device)
+        self.record = _upload(record, device)
+        self.lists: CandidateLists | None = None
+        # Lists are for CPUs, where a descent of the tree costs as much as a hundred candidates.
+        most = list_bytes if device.type == "cpu" else 0
+        self.list_bytes = bytes_of_lists(len(geometry.faces), most)
+
+    def fill_grid(self) -> None:
+        """Computes the distance grid; queries are right without it, and faster with it."""
+        if self._grid is not None:
+            self._grid.fill(self.record)
+            synchronize(self.record.device)
+
+    def build_lists(self) -> None:
+        """Builds the candidate lists, if it may have any and has none yet."""
+        if self.list_bytes > 0 and self.lists is None:
+            self.lists = build(self.mesh, self.record, self.list_bytes)
+            if self.lists is not None:
+                place = offset_in_record("candidates") // 8
+                self.record.view(torch.int64)[0, place] = self.lists.address
+
+    @property
+    def mesh_id(self) -> int:
+        """Warp's id of the mesh."""
+        return int(self.mesh.id)
+
+
+def split_pose(value: Any) -> tuple[MeshLike, PoseLike | None]:
+    """A mesh, or a pair of mesh and pose; a pair of arrays is a mesh itself."""
+    if isinstance(value, (tuple, list)) and len(value) == 2:
+        first = value[0]
+        is_mesh = isinstance(first, (trimesh.Trimesh, str, os.PathLike))
+        is_pair = isinstance(first, (tuple, list)) and len(first) == 2
+        if is_mesh or value[1] is None or (is_pair and not _has_rows(value[1])):
+            return first, value[1]
+    return value, None
+
+
+def _has_rows(value: Any) -> bool:
+    """Whether something is like the faces of a mesh, and not like a pose."""
+    if isinstance(value, (tuple, list)):
+        return len(value) > 0 and isinstance(value[0], (tuple, list, np.ndarray))
+    return getattr(value, "ndim", 0) > 1
+
+
+def _upload(record: Any, device: torch.device) -> Tensor:
+    """A record as bytes (1, n) on a device."""
+    host = wp.array([record], dtype=MeshRecord, device="cpu").numpy()
+    return torch.from_numpy(np.frombuffer(host.tobytes(), np.uint8).copy()).to(device)[None]

@@ -1,0 +1,19 @@
+"""Units of length that meshes and scenes declare."""
+
+from __future__ import annotations
+
+import trimesh
+
+
+def metres_per_unit(units: str | None, where: str) -> float:
+    """Length of the unit that a scene or mesh declares, 1 if none [m].
+
+    Raises:
+        ValueError: there is no such unit.
+    """
+    if units is None:
+        return 1.0
+    try:
+        return float(trimesh.units.unit_conversion(units, "meters"))
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"{where}: units must be a unit of length, got {units!r}") from error

@@ -1,0 +1,157 @@
+"""Gradients with respect to poses as torch operators: `torch.ops.warp_collision.*_pose_vjp`.
+
+Each takes what its cost or distance took, and the gradient of a loss by it, and returns the
+gradient of that loss by the rows of `mesh_from_world`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from warp_collision.kernels import pose_gradient as kernels
+from warp_collision.launching.launch import SceneTables, launch
+from warp_collision.poses import quaternion_rotate
+from warp_collision.torch_ops.operators import one_by_one
+from warp_collision.torch_ops.second_derivatives import refuse_recording
+
+
+def _run(
+    kernel: Any,
+    spheres: Tensor,
+    tables: SceneTables,
+    parameters: tuple[Tensor | None, ...],
+    env_index: Tensor | None,
+    upstream: Tensor,
+) -> Tensor:
+    # Parts keep a wide device busy without adding up in shared memory, at 32 bytes each.
+    count = upstream.numel()
+    parts = max(1, min(256, count // 64)) if spheres.is_cuda else 1
+    partial = spheres.new_zeros((*tables.mesh_ids.shape, parts, 8))
+    if count:
+        launch(
+            kernel,
+            partial.shape[:-1],
+            *(spheres, env_index, tables, *parameters, upstream, partial),
+            device=spheres.device,
+        )
+    return partial.sum(2)
+
+
+@torch.library.custom_op("warp_collision::sphere_cost_pose_vjp", mutates_args=())
+def sphere_cost_pose_vjp(
+    spheres: Tensor,
+    mesh_ids: Tensor,
+    mesh_from_world: Tensor,
+    enabled: Tensor,
+    n_meshes: Tensor,
+    records: Tensor | None,
+    env_index: Tensor | None,
+    weight: Tensor,
+    activation_distance: Tensor,
+    upstream: Tensor,
+) -> Tensor:
+    """Gradient (n_envs, slots, 8) of a loss by the rows of mesh_from_world."""
+    refuse_recording()
+    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records)
+    return _run(
+        kernels.sphere_cost_pose_vjp,
+        spheres.contiguous(),
+        tables,
+        (weight, activation_distance),
+        env_index,
+        upstream.contiguous(),
+    )
+
+
+@torch.library.custom_op("warp_collision::swept_cost_pose_vjp", mutates_args=())
+def swept_cost_pose_vjp(
+    spheres: Tensor,
+    mesh_ids: Tensor,
+    mesh_from_world: Tensor,
+    enabled: Tensor,
+    n_meshes: Tensor,
+    records: Tensor | None,
+    env_index: Tensor | None,
+    weight: Tensor,
+    activation_distance: Tensor,
+    tolerance: Tensor,
+    dt: Tensor | None,
+    upstream: Tensor,
+) -> Tensor:
+    """Gradient (n_envs, slots, 8) of a loss by the rows of mesh_from_world."""
+    refuse_recording()
+    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records)
+    return _run(
+        kernels.swept_cost_pose_vjp,
+        spheres.contiguous(),
+        tables,
+        (weight, activation_distance, tolerance, dt),
+        env_index,
+        upstream.contiguous(),
+    )
+
+
+@torch.library.custom_op("warp_collision::scene_distance_pose_vjp", mutates_args=())
+def scene_distance_pose_vjp(
+    points: Tensor,
+    mesh_from_world: Tensor,
+    env_index: Tensor | None,
+    gradient: Tensor,
+    slot: Tensor,
+    upstream: Tensor,
+) -> Tensor:
+    """Gradient (n_envs, slots, 8) of a loss by the rows of mesh_from_world.
+
+    The point as the nearest mesh sees it is ``R(q) point + t``; the distance grows by its motion
+    along the gradient (b, n, 3) in the frame of that mesh. Points (b, n, 3) that no mesh is near
+    have slot (b, n) -1 and no part in it.
+    """
+    refuse_recording()
+    # Masks, not selections: a selection would wait for the device to tell its size.
+    env = torch.zeros_like(slot) if env_index is None else env_index[:, None].expand_as(slot)
+    place = (env.long().clamp(0, mesh_from_world.shape[0] - 1), slot.long().clamp(min=0))
+    quaternion = mesh_from_world[*place, 3:7]
+    length = torch.linalg.vector_norm(quaternion, dim=-1, keepdim=True)
+    quaternion = quaternion / length
+    along = upstream.unsqueeze(-1) * quaternion_rotate(quaternion, gradient)
+    by_quaternion = _rotation_vjp(quaternion, points, along)
+    # Only the part across the quaternion turns anything.
+    across = by_quaternion - quaternion * (quaternion * by_quaternion).sum(-1, keepdim=True)
+    parts = torch.cat((along, across / length, torch.zeros_like(length)), dim=-1)
+    parts = torch.where((slot >= 0).unsqueeze(-1), parts, 0.0)
+    return torch.zeros_like(mesh_from_world).index_put_(place, parts, accumulate=True)
+
+
+def _rotation_vjp(quaternion: Tensor, vector: Tensor, push: Tensor) -> Tensor:
+    """Derivative (..., 4) of ``push . R(q) vector``, written as `quaternion_rotate` writes R."""
+    w, u = quaternion[..., :1], quaternion[..., 1:]
+
+    def dot(a: Tensor, b: Tensor) -> Tensor:
+        return (a * b).sum(-1, keepdim=True)
+
+    by_w = 2.0 * dot(push, torch.linalg.cross(u, vector))
+    by_u = 2.0 * (
+        w * torch.linalg.cross(vector, push)
+        + dot(u, vector) * push
+        + dot(u, push) * vector
+        - 2.0 * dot(push, vector) * u
+    )
+    return torch.cat((by_w, by_u), dim=-1)
+
+
+@sphere_cost_pose_vjp.register_fake
+@swept_cost_pose_vjp.register_fake
+def _(spheres: Tensor, mesh_ids: Tensor, mesh_from_world: Tensor, *_: Any) -> Tensor:
+    return mesh_from_world.new_empty(mesh_from_world.shape)
+
+
+@scene_distance_pose_vjp.register_fake
+def _(points: Tensor, mesh_from_world: Tensor, *_: Any) -> Tensor:
+    return mesh_from_world.new_empty(mesh_from_world.shape)
+
+
+for _operator in (sphere_cost_pose_vjp, swept_cost_pose_vjp, scene_distance_pose_vjp):
+    _operator.register_vmap(one_by_one(_operator))

@@ -1,0 +1,28 @@
+"""The way of `torch.compile` and `torch.export` through Functions.
+
+The compiler puts these calls into its graph as they are, and runs them when it takes derivatives.
+What it would make of a Function by reading its code has neither forward mode nor batching, and
+inside `torch.func.grad` forgets its backward.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from warp_collision.torch_ops.autograd import Operator
+from warp_collision.torch_ops.sampling_functions import FUNCTIONS
+
+
+@torch.compiler.allow_in_graph
+def apply_in_graph(name: str, *operands: Any) -> tuple[Tensor, ...]:
+    """Calls an operator by name; see `dispatch.apply`."""
+    return Operator.apply(name, True, *operands)
+
+
+@torch.compiler.allow_in_graph
+def draw_in_graph(name: str, *operands: Any) -> Tensor:
+    """Calls one of the Functions of `straight_through` by name."""
+    return FUNCTIONS[name].apply(*operands)

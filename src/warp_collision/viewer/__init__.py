@@ -1,0 +1,1 @@
+"""Pictures of paths, drawn by a software renderer that needs no OpenGL."""

@@ -1,0 +1,132 @@
+"""A tree over the world boxes of the meshes, so that a query looks only at those near it."""
+
+from __future__ import annotations
+
+import torch
+import warp as wp
+from torch import Tensor
+
+from warp_collision.devices import is_capturing, synchronize
+from warp_collision.kernels.broad_phase import world_boxes
+from warp_collision.launching.deferred_free import retire
+from warp_collision.launching.launch import SceneTables, launch, warp_stream
+from warp_collision.launching.warp_runtime import quiet_warp
+
+# With fewer meshes than this in each env, looking at the box of every one is cheaper than a tree.
+MIN_MESHES = 12
+
+
+class BroadPhase:
+    """The tree over one set of tables; built on the host, refit on the device.
+
+    Attributes:
+        tree: (2,) int64 on the device, Warp's id of the tree or 0, and that of an empty one. Which
+            tree there is changes in place, in one word: launches in progress read it.
+        is_captured: a graph refits this tree, so that it must stay the one that the graph reads.
+        moved_by_graphs: graphs move meshes, which no tensor tells: every query fits the tree anew.
+    """
+
+    def __init__(self, device: torch.device, *, moved_by_graphs: bool = False):
+        self._device = device
+        self._tree: wp.Bvh | None = None
+        self._boxes: tuple[Tensor, Tensor] | None = None
+        self._versions: tuple[int, ...] = ()
+        self._written: torch.cuda.Event | None = None  # the latest refit
+        self.is_captured = False
+        self.moved_by_graphs = moved_by_graphs
+        with torch.inference_mode(False):
+            self.tree = no_tree(device).clone()
+        # Whoever has the tensor has the trees: this one, and those that a graph may still refit.
+        self._kept: list[wp.Bvh] = []
+        self.tree.untyped_storage().kept = self._kept  # pyright: ignore[reportAttributeAccessIssue]
+
+    def forget(self) -> None:
+        """The meshes have changed; unless a graph has this tree, the next query builds another."""
+        if self._tree is None:
+            return
+        self.tree[0].zero_()
+        dropped = [self._boxes] if self.is_captured else [self._kept.pop(), self._boxes]
+        self._tree = self._boxes = None
+        retire(dropped, self._device)
+
+    def make_fresh(self, tables: SceneTables) -> bool:
+        """Makes the tree fit the poses as they are now; whether there is one."""
+        if self._tree is None:
+            if is_capturing(self._device):
+                return False  # building waits for the device; every mesh is looked at instead
+            self._build(tables)
+        elif (
+            is_capturing(self._device)
+            or self.moved_by_graphs
+            or self._versions != _versions(tables)
+        ):
+            # A graph fits it anew in each replay: poses may have been written since.
+            if self._written is not None and not is_capturing(self._device):
+                torch.cuda.current_stream(self._device).wait_event(self._written)
+            self._fit(tables)
+        elif self._written is not None:
+            # Whoever wrote the poses is known to the caller, but not on which stream the tree was
+            # fit to them.
+            torch.cuda.current_stream(self._device).wait_event(self._written)
+        return True
+
+    def refit(self, tables: SceneTables) -> None:
+        """Fits the tree, if there is one, to poses that were written, on the device."""
+        self.moved_by_graphs |= is_capturing(self._device)
+        if self._tree is not None:
+            self._fit(tables)
+
+    def _fit(self, tables: SceneTables) -> None:
+        assert self._tree is not None
+        self._compute_boxes(tables)
+        with quiet_warp(), warp_stream(self._device):
+            self._tree.refit()
+        if is_capturing(self._device):
+            self.is_captured = True
+        elif self._device.type == "cuda":
+            self._written = torch.cuda.Event()
+            self._written.record(torch.cuda.current_stream(self._device))
+
+    def _build(self, tables: SceneTables) -> None:
+        n_envs, slots = tables.mesh_ids.shape
+        empty = torch.empty((n_envs, slots, 3), dtype=torch.float32, device=self._device)
+        self._boxes = (empty, torch.empty_like(empty))
+        self._compute_boxes(tables)
+        groups = torch.arange(n_envs, dtype=torch.int32, device=self._device)
+        groups = groups.repeat_interleave(slots)
+        with quiet_warp(), warp_stream(self._device):
+            lower, upper = (wp.from_torch(b.view(-1, 3), dtype=wp.vec3) for b in self._boxes)
+            tree = wp.Bvh(lower, upper, groups=wp.from_torch(groups))
+        self._kept.append(tree)
+        self.tree[0].fill_(int(tree.id))
+        synchronize(self._device)
+        self._tree = tree
+
+    def _compute_boxes(self, tables: SceneTables) -> None:
+        assert self._boxes is not None
+        # In a graph nothing has run yet.
+        self._versions = () if is_capturing(self._device) else _versions(tables)
+        launch(world_boxes, tables.mesh_ids.shape, tables, *self._boxes, device=self._device)
+
+
+_empty_trees: dict[torch.device, tuple[wp.Bvh, Tensor]] = {}
+
+
+def no_tree(device: torch.device) -> Tensor:
+    """A tree of nothing, for scenes whose meshes are looked at one by one."""
+    known = _empty_trees.get(device)
+    if known is None:
+        with quiet_warp(), warp_stream(device):
+            lower = wp.full(1, 1e15, dtype=wp.vec3, device=str(device))
+            tree = wp.Bvh(lower, wp.full(1, -1e15, dtype=wp.vec3, device=str(device)))
+        with torch.inference_mode(False):
+            made = tree, torch.tensor([0, int(tree.id)], device=device)
+        synchronize(device)
+        # Two threads may both make one: only the one that is kept lives on.
+        known = _empty_trees.setdefault(device, made)
+    return known[1]
+
+
+def _versions(tables: SceneTables) -> tuple[int, ...]:
+    """Changes whenever torch writes what the boxes depend on."""
+    return tuple(t._version for t in (tables.mesh_from_world, tables.mesh_ids, tables.n_meshes))

@@ -1,0 +1,197 @@
+"""The demo's numbers against exact primitives, and what it writes."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from reference import hinge, rotation_matrix
+from warp_collision.cli.demo import (
+    ACTIVATION_DISTANCE,
+    DEFAULT_PROBLEM,
+    PathCheck,
+    _read_problems,
+    check_path,
+    load_panda,
+    load_problem,
+    problem_names,
+    run_demo,
+    straight_path,
+)
+
+SWEEP_TOLERANCE = ACTIVATION_DISTANCE / 20  # the documented default
+
+
+def in_frame(points: np.ndarray, pose: list[float]) -> np.ndarray:
+    rotation = rotation_matrix(np.array(pose[3:]) / np.linalg.norm(pose[3:]))
+    return (points - pose[:3]) @ rotation
+
+
+def outside_of(q: np.ndarray) -> np.ndarray:
+    """Signed distance from the signed distances to slabs whose intersection is the body."""
+    return np.linalg.norm(np.maximum(q, 0), axis=-1) + np.minimum(q.max(axis=-1), 0)
+
+
+def exact_distances(name: str, points: np.ndarray) -> np.ndarray:
+    """Signed distances (n_obstacles, ...) of points (..., 3) to a problem's exact primitives."""
+    entry, rows = _read_problems()[name], []
+    for item in entry["cuboid"].values():
+        local = in_frame(points, item["pose"])
+        rows.append(outside_of(np.abs(local) - np.array(item["dims"]) / 2))
+    for item in entry["cylinder"].values():
+        local = in_frame(points, item["pose"])
+        radial = np.hypot(local[..., 0], local[..., 1]) - item["radius"]
+        rows.append(outside_of(np.stack([radial, np.abs(local[..., 2]) - item["height"] / 2], -1)))
+    return np.array(rows)
+
+
+def check_problem(name: str, device: torch.device, waypoints: int = 32) -> PathCheck:
+    problem, robot = load_problem(name), load_panda()
+    return check_path(problem, robot, straight_path(problem, robot, waypoints), device)
+
+
+def test_problems_are_two_sets_of_eight():
+    names = [f"{kind}_{i}" for kind in ("bookshelf_thin", "cage") for i in range(1, 9)]
+    assert problem_names() == names
+    assert DEFAULT_PROBLEM in names
+
+
+@pytest.mark.parametrize("name", problem_names())
+def test_starts_and_goals_are_free_and_straight_lines_collide(name):
+    problem, robot = load_problem(name), load_panda()
+    spheres = robot(straight_path(problem, robot, 32).double()).numpy()
+    exact = (exact_distances(name, spheres[..., :3]) - spheres[..., 3]).min(axis=(0, 2))
+    assert exact[0] > 0.0
+    assert exact[-1] > 0.0
+    assert exact.min() < -0.025
+
+
+@pytest.mark.parametrize("name", ["cage_2", "bookshelf_thin_7"])
+def test_clearance_and_cost_match_exact_primitives(name, device):
+    check = check_problem(name, device)
+    spheres = check.spheres.double().numpy()
+    exact = exact_distances(name, spheres[..., :3]) - spheres[..., 3]
+    # Cuboids are exact as meshes; the prisms lie inside their cylinders by up to the sagitta.
+    cylinders = name.startswith("bookshelf")
+    sagitta = 0.03 * (1 - np.cos(np.pi / 64)) if cylinders else 0.0
+    error = check.clearance.double().numpy() - exact.min(axis=0)
+    assert error.min() > -2e-6
+    assert error.max() < sagitta + 2e-6
+
+    cost = hinge(ACTIVATION_DISTANCE - exact, ACTIVATION_DISTANCE).sum(axis=0)
+    error = cost - check.cost.double().numpy()  # the slope of the cost is at most 1 for each mesh
+    assert error.min() > -1e-5
+    assert error.max() < 2 * sagitta + 1e-5
+
+    two = np.sort(exact, axis=0)[:2]
+    clear = two[1] - two[0] > sagitta + 1e-5
+    assert clear.mean() > 0.9
+    np.testing.assert_array_equal(check.mesh.numpy()[clear], exact.argmin(axis=0)[clear])
+
+
+def test_rows_match_exact_primitives(device):
+    check, names = check_problem("cage_2", device), list(load_problem("cage_2").obstacles)
+    robot = load_panda()
+    spheres = check.spheres.double().numpy()
+    exact = exact_distances("cage_2", spheres[..., :3]) - spheres[..., 3]
+    for row, distances in zip(check.waypoints, np.swapaxes(exact, 0, 1), strict=True):
+        mesh, sphere = np.unravel_index(distances.argmin(), distances.shape)
+        assert row.clearance == pytest.approx(distances.min(), abs=2e-6)
+        assert row.mesh == names[mesh]
+        assert row.link == robot.sphere_links[sphere]
+        assert row.collides == (distances.min() < 0.0)
+        cost = hinge(ACTIVATION_DISTANCE - distances, ACTIVATION_DISTANCE).sum()
+        assert row.cost == pytest.approx(cost, abs=1e-5)
+    assert check.deepest.waypoint == exact.min(axis=(0, 2)).argmin()
+
+
+def test_swept_costs_match_dense_samples(device):
+    check = check_problem("cage_2", device)
+    spheres = check.spheres.double().numpy()
+    centers, radii = spheres[..., :3], spheres[..., 3]
+    last = len(centers) - 1
+    share = np.linspace(0.0, 0.5, 200)[:, None, None]
+    on_the_way = []
+    for waypoint, row in enumerate(check.waypoints):
+        here = centers[waypoint]
+        paths = [
+            here + share * (centers[neighbour] - here)
+            for neighbour in (max(waypoint - 1, 0), min(waypoint + 1, last))
+        ]
+        distances = exact_distances("cage_2", np.concatenate(paths)).min(axis=1) - radii[waypoint]
+        costs = hinge(ACTIVATION_DISTANCE - distances, ACTIVATION_DISTANCE)
+        assert row.swept_cost == pytest.approx(costs.sum(), abs=SWEEP_TOLERANCE)
+        assert row.swept_cost >= row.cost - 1e-6
+        if abs(distances.min()) > SWEEP_TOLERANCE:
+            assert row.collides_on_the_way == (distances.min() < 0.0)
+            on_the_way.append(row.collides_on_the_way and not row.collides)
+    assert any(on_the_way)
+
+
+def test_demo_writes_picture_report_and_table(tmp_path, capsys):
+    output, report = tmp_path / "demo.png", tmp_path / "report.json"
+    assert run_demo(output=output, report=report) == 0
+    printed = capsys.readouterr().out
+    written = json.loads(report.read_text())
+    assert written["problem"] == DEFAULT_PROBLEM
+    assert len(written["waypoints"]) == 32
+    assert written["colliding_waypoints"] == list(range(8, 24))
+    assert printed.count("COLLISION\n") == 16
+    assert "deepest: 74.8 mm, side_frontB and panda_link5 at waypoint 17" in printed
+
+    assert output.stat().st_size < 600_000
+    picture = np.asarray(Image.open(output).convert("HSV")).astype(int)
+    assert picture.shape == (1000, 1600, 3)
+    scene = picture[100:, :1150]
+    hot = (
+        (scene[..., 1] > 130)
+        & (scene[..., 2] > 60)
+        & ((scene[..., 0] < 35) | (scene[..., 0] > 230))
+    )
+    calm = (scene[..., 1] > 20) & (scene[..., 0] > 130) & (scene[..., 0] < 175)
+    assert hot.sum() > 10_000  # spheres with a cost
+    assert calm.sum() > 100_000  # obstacles
+
+
+def test_demo_writes_the_table_as_text(tmp_path, capsys):
+    report = tmp_path / "report.txt"
+    assert run_demo(problem="bookshelf_thin_2", waypoints=5, report=report, picture=False) == 0
+    assert report.read_text() in capsys.readouterr().out
+    assert not (tmp_path / "demo.png").exists()
+
+
+def test_demo_without_the_viz_extra(tmp_path, capsys, monkeypatch):
+    for name in ("matplotlib", "rich", "rich.console", "rich.progress"):
+        monkeypatch.setitem(sys.modules, name, None)
+    output = tmp_path / "demo.png"
+    assert run_demo(waypoints=4, output=output, report=tmp_path / "report.json") == 0
+    printed = capsys.readouterr().out
+    assert "side_frontB" in printed
+    assert "no picture: matplotlib is not installed; pip install 'warp-collision[viz]'" in printed
+    assert not output.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"problem": "cage_9"}, ValueError, "problem must be one of bookshelf_thin_1, .*'cage_9'"),
+        ({"waypoints": 1}, ValueError, "waypoints must be at least 2, got 1"),
+        ({"output": "none/demo.png"}, FileNotFoundError, "output must be in an existing folder"),
+        ({"report": "none/demo.json"}, FileNotFoundError, "report must be in an existing folder"),
+    ],
+)
+def test_wrong_arguments(arguments, error, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=message):
+        run_demo(**arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_problem_for_another_robot():
+    problem, robot = load_problem("cage_1"), load_panda()
+    problem.joint_names.reverse()
+    with pytest.raises(ValueError, match="problem 'cage_1' must be for the joints"):
+        straight_path(problem, robot, 4)

@@ -1,0 +1,256 @@
+"""Streams and devices: what one stream made, another may read; each tensor is used where it is."""
+
+import copy
+import pickle
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import warp as wp
+
+import compare
+import shapes
+from differentiable import assert_same
+from warp_collision import (
+    CollisionCost,
+    MeshWorld,
+    sphere_cost,
+    swept_sphere_cost,
+    validate,
+)
+from warp_collision.launching import launch
+
+Tensor = torch.Tensor
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+needs_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA GPUs")
+
+MOVED = (0.05, -0.1, 0.02, 0.9, 0.1, -0.3, 0.2)
+CPU = torch.device("cpu")
+LONG = 50_000_000  # cycles that a stream is kept busy: a hundredth of a second and more
+
+
+def world_of(count: int, device: torch.device) -> MeshWorld:
+    """A world of boxes; from a dozen on it has a tree."""
+    rng = np.random.default_rng(94)
+    world = MeshWorld(1, count, device)
+    for i in range(count):
+        box = shapes.placed("box", rng)
+        world.add(f"box {i}", (box.vertices, box.faces), box.pose)
+    return world
+
+
+def spheres_on(device: torch.device) -> Tensor:
+    """Spheres among the boxes."""
+    rng = np.random.default_rng(95)
+    return compare.to_device(
+        shapes.random_spheres(rng, shapes.placed("box", rng), (4, 5, 6)), device
+    )
+
+
+def gradients(world: MeshWorld, spheres: Tensor, **options: Any) -> list[Tensor]:
+    """Both costs and their gradients."""
+    found = []
+    for function in (sphere_cost, swept_sphere_cost):
+        leaf = spheres.detach().clone().requires_grad_(True)
+        cost = function(leaf, world, **options)
+        found += [cost.detach(), *torch.autograd.grad(cost.sum(), leaf)]
+    return found
+
+
+# -- without a GPU --------------------------------------------------------------------------------
+
+
+def test_streams_of_two_devices_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default stream of every device has the same handle."""
+
+    class Stream:
+        def __init__(self, device: str, cuda_stream: int):
+            self.device, self.handle = device, cuda_stream
+
+    class Current:
+        cuda_stream = 0
+
+    monkeypatch.setattr(wp, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Current())
+    monkeypatch.setattr(launch, "_streams", {})
+    first, second = (launch._current_stream(torch.device("cuda", i)) for i in range(2))
+    assert (first.device, second.device) == ("cuda:0", "cuda:1")
+    assert launch._current_stream(torch.device("cuda", 0)) is first
+
+
+def test_a_kept_number_has_its_device_and_purpose(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number that is good as one argument may be bad as another."""
+    monkeypatch.setattr(validate, "_scalars", {})
+    weight = validate.scalar_operand("weight", -2.0, CPU, any_sign=True)
+    assert validate.scalar_operand("weight", -2.0, CPU, any_sign=True) is weight
+    with pytest.raises(ValueError, match="activation_distance must not be negative, got -2"):
+        validate.scalar_operand("activation_distance", -2.0, CPU)
+    with pytest.raises(ValueError, match="tolerance must be positive, got 0"):
+        swept_sphere_cost(spheres_on(CPU), world_of(1, CPU), tolerance=0.0, activation_distance=0.0)
+    meta = validate.scalar_operand("weight", -2.0, torch.device("meta"), any_sign=True)
+    assert meta.device.type == "meta"
+
+
+@pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_world_says_that_it_stays_where_it_is(make: Callable[[Any], Any]) -> None:
+    world = world_of(1, CPU)
+    with pytest.raises(TypeError, match="owns device memory and cannot be"):
+        make(world)
+    if make is pickle.dumps:
+        with pytest.raises(TypeError, match="owns device memory and cannot be pickled"):
+            make(CollisionCost(world))
+
+
+def test_a_module_per_thread_and_world() -> None:
+    """As data parallel code has it: a replica with a world of its own for each worker."""
+    worlds = [world_of(count, CPU) for count in (3, 14)]
+    modules = [CollisionCost(world, reduction="waypoint") for world in worlds]
+    parts = spheres_on(CPU).chunk(2)
+    expected = [module(part) for module, part in zip(modules, parts, strict=True)]
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(20):
+            found = list(pool.map(lambda pair: pair[0](pair[1]), zip(modules, parts, strict=True)))
+            assert all(map(torch.equal, found, expected))
+
+
+# -- streams of one GPU ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def streams() -> Iterator[tuple[torch.cuda.Stream, torch.cuda.Stream]]:
+    """Two streams that wait for what was there before, and for nothing else."""
+    torch.cuda.synchronize()
+    pair = torch.cuda.Stream(), torch.cuda.Stream()
+    yield pair
+    torch.cuda.synchronize()
+
+
+@needs_gpu
+def test_numbers_first_met_on_another_stream(
+    streams: tuple[torch.cuda.Stream, torch.cuda.Stream], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(validate, "_scalars", {})
+    device = torch.device("cuda", torch.cuda.current_device())
+    world, spheres = world_of(3, device), spheres_on(device)
+    options = {"weight": 1.7, "activation_distance": 0.043}
+    expected = gradients(world_of(3, CPU), spheres.cpu(), **options)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(streams[0]):
+        torch.cuda._sleep(LONG)
+        sphere_cost(spheres, world, **options)
+    with torch.cuda.stream(streams[1]):
+        found = gradients(world, spheres, **options)
+    torch.cuda.synchronize()
+    assert_same([value.cpu() for value in found], expected)
+
+
+@needs_gpu
+@pytest.mark.parametrize("count", [3, 20])
+def test_a_world_made_on_another_stream(
+    count: int, streams: tuple[torch.cuda.Stream, torch.cuda.Stream]
+) -> None:
+    """Meshes, tables, distance grids and the tree are there for everyone once the call is over."""
+    device = torch.device("cuda", torch.cuda.current_device())
+    spheres = spheres_on(device)
+    expected = gradients(world_of(count, CPU), spheres.cpu())
+    torch.cuda.synchronize()
+    with torch.cuda.stream(streams[0]):
+        torch.cuda._sleep(LONG)
+        world = world_of(count, device)
+    with torch.cuda.stream(streams[1]):
+        found = gradients(world, spheres)
+    with torch.cuda.stream(streams[0]):
+        again = gradients(world, spheres)
+    torch.cuda.synchronize()
+    for values in (found, again):
+        assert_same([value.cpu() for value in values], expected)
+
+
+@needs_gpu
+def test_a_tree_fit_on_another_stream(
+    streams: tuple[torch.cuda.Stream, torch.cuda.Stream],
+) -> None:
+    """Poses are there for both streams; the first to look fits the tree to them."""
+    device = torch.device("cuda", torch.cuda.current_device())
+    world, spheres, still = world_of(20, device), spheres_on(device), world_of(20, CPU)
+    gradients(world, spheres)
+    world.mesh_from_world[..., :3] += 0.3
+    still.mesh_from_world[..., :3] += 0.3
+    torch.cuda.synchronize()
+    with torch.cuda.stream(streams[0]):
+        torch.cuda._sleep(LONG)
+        sphere_cost(spheres, world)
+    with torch.cuda.stream(streams[1]):
+        found = gradients(world, spheres)
+    torch.cuda.synchronize()
+    assert_same([value.cpu() for value in found], gradients(still, spheres.cpu()))
+
+
+@needs_gpu
+def test_a_graph_fits_its_tree_anew() -> None:
+    """Poses that torch writes between replays are seen by the replay, and by eager calls after."""
+    device = torch.device("cuda", torch.cuda.current_device())
+    world, spheres = world_of(20, device), spheres_on(device)
+    for _ in range(3):
+        gradients(world, spheres)
+    world.mesh_from_world[..., :3] += (
+        0.1  # the tree does not know yet, and the capture runs nothing
+    )
+
+    def without_tree() -> Tensor:
+        poses = torch.stack([world.pose(i) for i in range(20)])
+        return sphere_cost(spheres, world, poses=poses)
+
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = sphere_cost(spheres, world)
+    for _ in range(3):
+        expected = sphere_cost(
+            spheres, world, poses=torch.stack([world.pose(i) for i in range(20)])
+        )
+        assert_same(sphere_cost(spheres, world), expected)
+        world.mesh_from_world[..., :3] += 0.1
+        expected = sphere_cost(
+            spheres, world, poses=torch.stack([world.pose(i) for i in range(20)])
+        )
+        graph.replay()
+        assert_same(captured, expected)
+
+
+# -- two GPUs -------------------------------------------------------------------------------------
+
+
+@needs_gpus
+@pytest.mark.parametrize("count", [3, 20])
+def test_tensors_on_a_device_that_is_not_the_current_one(count: int) -> None:
+    expected = gradients(world_of(count, CPU), spheres_on(CPU))
+    for index in (1, 0):
+        device = torch.device("cuda", index)
+        with torch.cuda.device(1 - index):
+            found = gradients(world_of(count, device), spheres_on(device))
+            assert torch.cuda.current_device() == 1 - index
+        assert all(value.device == device for value in found)
+        assert_same([value.cpu() for value in found], expected)
+
+
+@needs_gpus
+def test_a_world_per_device_in_threads() -> None:
+    """One thread and one module per device, as `DataParallel` runs them."""
+    expected = gradients(world_of(14, CPU), spheres_on(CPU))
+
+    def work(index: int) -> list[Tensor]:
+        device = torch.device("cuda", index)
+        with torch.cuda.device(device):
+            world = world_of(14, device)
+            for _ in range(20):
+                found = gradients(world, spheres_on(device))
+            return [value.cpu() for value in found]
+
+    with ThreadPoolExecutor(2) as pool:
+        for found in pool.map(work, range(2)):
+            assert_same(found, expected)

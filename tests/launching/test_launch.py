@@ -1,0 +1,137 @@
+"""Recorded launches: what they remember of one call is not taken for what the next one asks."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+import torch
+import warp as wp
+
+import compare
+import shapes
+from differentiable import NAMES, Case, case_of
+from primitives import KINDS, Call, paths, scenes
+from warp_collision import MeshWorld, sphere_cost
+from warp_collision.launching import launch, recorded_launch
+
+Tensor = torch.Tensor
+
+
+def world_with(names: list[str], device: torch.device) -> MeshWorld:
+    """One env with meshes by name, at places that depend on their order."""
+    rng = np.random.default_rng(77)
+    return compare.build_world([[shapes.placed(name, rng) for name in names]], device)
+
+
+def fresh(spheres: Tensor, world: MeshWorld) -> Tensor:
+    """The cost by launches that remember nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch._state, "commands", {})
+        return sphere_cost(spheres, world)
+
+
+def value_and_gradient(case: Case) -> list[Tensor]:
+    leaf = case.spheres.clone().requires_grad_(True)
+    values = case(leaf)
+    return [values, *torch.autograd.grad(values, leaf, case.upstream)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_both_ways_to_call_a_kernel(
+    name: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By Warp's own launch, for a version that is not known, and without copies."""
+    case = case_of(name, device)
+    expected = value_and_gradient(case)
+    monkeypatch.setattr(launch._state, "commands", {})
+    monkeypatch.setattr(recorded_launch, "_knows_calls", lambda _: False)
+    assert all(map(torch.equal, value_and_gradient(case), expected))
+    assert all(command._call is None for command in launch._state.commands.values())
+
+
+def test_worlds_in_turn(device: torch.device) -> None:
+    spheres = case_of("sphere_cost", device).spheres
+    worlds = [world_with(names, device) for names in (["box"], ["torus", "box"], ["icosphere"])]
+    expected = [fresh(spheres, world) for world in worlds]
+    assert not torch.equal(expected[0], expected[2])
+    for _ in range(2):
+        for world, cost in zip(worlds, expected, strict=True):
+            assert torch.equal(sphere_cost(spheres, world), cost)
+
+
+def test_a_world_that_grows(device: torch.device) -> None:
+    """Its tables are other tensors afterwards."""
+    spheres, world = case_of("sphere_cost", device).spheres, world_with(["box"], device)
+    before = sphere_cost(spheres, world)
+    world.grow(max_meshes=40)
+    assert torch.equal(sphere_cost(spheres, world), before)
+    ball = shapes.mesh("icosphere")
+    for i in range(20):  # from a dozen on there is a tree
+        world.add(f"ball {i}", (ball.vertices, ball.faces), (0.05 * i, 0, 0, 1, 0, 0, 0))
+        assert torch.equal(sphere_cost(spheres, world), fresh(spheres, world))
+    world.clear()
+    assert not sphere_cost(spheres, world).any()
+
+
+def test_poses_of_the_caller_in_between(device: torch.device) -> None:
+    case = case_of("sphere_cost", device)
+    expected = case(case.spheres)
+    moved = case(case.spheres, poses=case.poses + 0.1)
+    assert not torch.equal(moved, expected)
+    for _ in range(2):
+        assert torch.equal(case(case.spheres), expected)
+        assert torch.equal(case(case.spheres, poses=case.poses + 0.1), moved)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tables_of_the_caller_in_between(kind: str, device: torch.device) -> None:
+    """A mask, a count or poses of his own, with the ids of a world."""
+    world = compare.build_world(scenes(), device)
+    own = Call(kind, paths(device), world)
+    expected = own().clone()
+    others = {
+        "mesh_enable": torch.zeros_like(world.enabled),
+        "n_env_mesh": torch.zeros_like(world.n_meshes),
+        "mesh_pose_inverse": world.mesh_from_world + 5.0,
+    }
+    for name, table in others.items():
+        other = Call(kind, paths(device), world, {name: table})
+        for _ in range(2):
+            assert not torch.equal(other(), expected), name
+            assert torch.equal(own(), expected)
+
+
+def test_nothing_is_kept_alive(device: torch.device) -> None:
+    """A launch remembers a world by a number."""
+    world = world_with(["box"], device)
+    spheres = case_of("sphere_cost", device).spheres.clone()
+    sphere_cost(spheres, world)
+    held = [weakref.ref(world), weakref.ref(world.mesh_ids), weakref.ref(spheres)]
+    del world, spheres
+    gc.collect()
+    assert [ref() for ref in held] == [None] * 3
+
+
+def test_rows_that_32_bits_cannot_count() -> None:
+    """They raise: a wrapped stride would read foreign memory."""
+    descriptor = wp.empty((1, 1), dtype=wp.vec4, device="cpu").__ctype__()
+    slot = recorded_launch._ArraySlot(descriptor, wp.array2d(dtype=wp.vec4))
+    one = torch.zeros(1, 1, 4)
+    slot.patch(one.expand(2, 2**27 - 1, 4))
+    assert descriptor.strides[0] == 2**31 - 16
+    slot.patch(one.expand(1, 2**28, 4))  # a single row is as long as it likes
+    with pytest.raises(ValueError, match="must take less than 2 GiB"):
+        slot.patch(one.expand(2, 2**27, 4))
+    with pytest.raises(ValueError, match="must take less than 2 GiB"):
+        slot.patch(one.expand(2, 2**27, 4))  # and goes on to
+    slot.patch(one.expand(2, 5, 4))
+    assert descriptor.strides[0] == 80
+
+
+def test_a_capture_on_the_cpu_is_refused() -> None:
+    """A graph of Warp would be replayed without the launch, and nobody would know."""
+    world = world_with(["box"], torch.device("cpu"))
+    spheres = torch.zeros((1, 1, 1, 4))
+    with pytest.raises(RuntimeError, match="cannot be captured"), wp.ScopedCapture(device="cpu"):
+        sphere_cost(spheres, world)

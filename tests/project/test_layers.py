@@ -1,0 +1,164 @@
+"""The layers of the code: imports go down only, and files and kernels stay small."""
+
+import ast
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "warp_collision"
+KERNELS = ROOT / "kernels"
+PACKAGE = "warp_collision"
+
+# From the bottom up. A module may import from its own layer and from the layers below; within a
+# layer nothing goes in a circle. The package itself stands where its name is.
+LAYERS = (
+    ("kernels",),
+    ("devices", "poses", "validate"),
+    ("launching",),
+    ("obstacles",),
+    ("io",),
+    ("world",),
+    ("torch_ops",),
+    ("robot",),
+    ("collision_cost", "costs", "least_squares", "sampling", "warp_primitives"),
+    (PACKAGE,),
+    ("viewer",),
+    ("cli",),
+)
+HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
+
+MODULES = {
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts): path
+    for path in sorted(SOURCE.rglob("*.py"))
+    if "kernels" not in path.relative_to(SOURCE).parts and path != SOURCE / "__init__.py"
+}
+KERNEL_FILES = {path.stem: path for path in sorted(KERNELS.glob("*.py"))}
+
+MAX_FILE, MAX_KERNEL, MAX_ARGUMENTS = 400, 60, 14
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Dotted names of all that a file imports, at its top, in functions and for type checkers."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name} imports relatively at line {node.lineno}"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def own_imports(path: Path) -> set[str]:
+    """Modules of the package that a file imports, `PACKAGE` for what the package itself offers."""
+    found = set()
+    for name in imported(path):
+        parts = name.split(".")
+        if parts[0] != PACKAGE:
+            continue
+        # The longest name that is a module or a package; a name behind it is what it has.
+        known = (".".join(parts[1:end]) for end in range(len(parts), 1, -1))
+        found.add(next((k for k in known if k in MODULES or k in HEIGHT), PACKAGE))
+    return found
+
+
+def package_of(module: str) -> str:
+    """The package or top-level module that decides where a module stands."""
+    return module.split(".")[0]
+
+
+def test_every_package_has_a_layer() -> None:
+    assert {*map(package_of, MODULES), "kernels", PACKAGE} == set(HEIGHT)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_go_down(module: str) -> None:
+    height = HEIGHT[package_of(module)]
+    upward = [n for n in own_imports(MODULES[module]) if HEIGHT[package_of(n)] > height]
+    assert not upward, f"{module} imports from layers above it"
+
+
+def test_the_package_offers_only_what_is_below_it() -> None:
+    offered = own_imports(SOURCE / "__init__.py")
+    assert offered
+    assert all(HEIGHT[package_of(name)] < HEIGHT[PACKAGE] for name in offered)
+
+
+def test_no_circles() -> None:
+    graph = {module: own_imports(path) - {module} for module, path in MODULES.items()}
+    order = list(TopologicalSorter(graph).static_order())
+    places = [order.index(name) for name in ("launching.launch", "torch_ops.operators", "costs")]
+    assert places == sorted(places)
+    kernels = {
+        stem: {n.split(".")[2] for n in imported(path) if n.startswith(f"{PACKAGE}.kernels.")}
+        for stem, path in KERNEL_FILES.items()
+    }
+    order = list(TopologicalSorter(kernels).static_order())
+    assert order.index("transforms") < order.index("scene") < order.index("swept_cost")
+
+
+@pytest.mark.parametrize("package", sorted({package_of(m) for m in MODULES if "." in m}))
+def test_every_package_says_what_is_in_it(package: str) -> None:
+    text = ast.get_docstring(ast.parse((SOURCE / package / "__init__.py").read_text()))
+    assert text
+
+
+@pytest.mark.parametrize("module", KERNEL_FILES)
+def test_kernels_import_warp_alone(module: str) -> None:
+    """Device code knows neither torch nor what launches it."""
+    names = list(imported(KERNEL_FILES[module]))
+    assert names or module in ("__init__", "compiling")
+    foreign = [n for n in names if n != "warp" and not n.startswith(f"{PACKAGE}.kernels.")]
+    assert not foreign
+
+
+@pytest.mark.parametrize("module", KERNEL_FILES)
+def test_kernels_are_compiled_alike(module: str) -> None:
+    """One that forgets the options compiles a backward pass that nobody calls."""
+    text = KERNEL_FILES[module].read_text()
+    has_kernels = "\n@wp.kernel" in text
+    has_options = "\nwp.set_module_options(OPTIONS)" in text or "({**OPTIONS," in text
+    assert has_kernels == has_options
+
+
+def test_the_kernels_are_one_folder() -> None:
+    """What `src` has under this name is a link for type checkers and editors, if anything."""
+    link = SOURCE / "kernels"
+    assert not link.exists() or link.resolve() == KERNELS
+
+
+def python_files() -> list[Path]:
+    """All that is written by hand here."""
+    folders = (KERNELS, ROOT / "tests", ROOT / "benchmarks")
+    files = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+    return [SOURCE / "__init__.py", *MODULES.values(), *files]
+
+
+@pytest.mark.parametrize("path", python_files(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_files_are_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= MAX_FILE
+
+
+def device_functions() -> list[tuple[str, ast.FunctionDef]]:
+    """Kernels and the functions that they call."""
+    return [
+        (path.stem, node)
+        for path in KERNEL_FILES.values()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        and any(ast.unparse(decorator).startswith("wp.") for decorator in node.decorator_list)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("module", "function"),
+    device_functions(),
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
+def test_kernels_are_short(module: str, function: ast.FunctionDef) -> None:
+    assert function.end_lineno is not None
+    begin = min(decorator.lineno for decorator in function.decorator_list)
+    assert function.end_lineno - begin + 1 <= MAX_KERNEL
+    assert len(function.args.args) <= MAX_ARGUMENTS
+    assert ast.get_docstring(function), f"{module}.{function.name} has no docstring"

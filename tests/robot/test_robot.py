@@ -1,0 +1,254 @@
+"""Forward kinematics against an independent float64 one, written with quaternions."""
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from warp_collision.cli.demo import load_panda
+from warp_collision.robot import RobotSpheres
+
+URDF = Path(__file__).resolve().parents[2] / "assets" / "panda" / "panda.urdf"
+
+# Every kind of joint, scaled axes, a branch, fixed joints in chains, children before parents.
+TREE = """<robot name="tree">
+  <link name="tip"><collision>
+    <origin xyz="0.01 0.02 0.03" rpy="1 2 3"/><geometry><sphere radius="0.04"/></geometry>
+  </collision></link>
+  <link name="slider"><collision><geometry><sphere radius="0.2"/></geometry></collision></link>
+  <link name="wheel">
+    <collision><origin xyz="0 0.5 0"/><geometry><sphere radius="0.1"/></geometry></collision>
+  </link>
+  <link name="root"><collision><geometry><sphere radius="0"/></geometry></collision></link>
+  <link name="bracket"/>
+  <joint name="to_tip" type="fixed">
+    <parent link="slider"/><child link="tip"/><origin xyz="0.3 -0.1 0.2" rpy="-0.4 1.1 2.9"/>
+  </joint>
+  <joint name="slide" type="prismatic">
+    <parent link="wheel"/><child link="slider"/><origin xyz="0.1 0 0" rpy="0.3 0 0"/>
+    <axis xyz="0 3 4"/><limit lower="-0.5" upper="0.25" effort="1" velocity="1"/>
+  </joint>
+  <joint name="turn" type="continuous">
+    <parent link="bracket"/><child link="wheel"/><origin rpy="0 -0.7 0.2"/><axis xyz="1 -2 2"/>
+  </joint>
+  <joint name="mount" type="fixed">
+    <parent link="root"/><child link="bracket"/><origin xyz="0 0 1" rpy="0.1 0.2 0.3"/>
+  </joint>
+</robot>"""
+
+
+def turn(axis: np.ndarray, angle: float) -> np.ndarray:
+    """The 4 x 4 rotation about an axis, by way of its quaternion."""
+    x, y, z = np.sin(angle / 2) * axis / np.sqrt(axis @ axis)
+    w = np.cos(angle / 2)
+    matrix = np.eye(4)
+    matrix[:3, :3] = [
+        [w * w + x * x - y * y - z * z, 2 * (x * y - w * z), 2 * (x * z + w * y)],
+        [2 * (x * y + w * z), w * w - x * x + y * y - z * z, 2 * (y * z - w * x)],
+        [2 * (x * z - w * y), 2 * (y * z + w * x), w * w - x * x - y * y + z * z],
+    ]
+    return matrix
+
+
+def shift(offset: np.ndarray) -> np.ndarray:
+    matrix = np.eye(4)
+    matrix[:3, 3] = offset
+    return matrix
+
+
+def words(element: ElementTree.Element | None, key: str, default: str) -> np.ndarray:
+    return np.array(
+        [float(w) for w in (default if element is None else element.get(key, default)).split()]
+    )
+
+
+def origin_of(element: ElementTree.Element) -> np.ndarray:
+    origin = element.find("origin")
+    roll, pitch, yaw = words(origin, "rpy", "0 0 0")
+    x, y, z = np.eye(3)
+    return shift(words(origin, "xyz", "0 0 0")) @ turn(z, yaw) @ turn(y, pitch) @ turn(x, roll)
+
+
+def reference(text: str, values: dict[str, float]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """World from link, and its spheres (n, 4) in the world, of each link of a URDF."""
+    robot = ElementTree.fromstring(text)
+    joints = {j.find("child").get("link"): j for j in robot.findall("joint")}
+
+    def world_from(link: str) -> np.ndarray:
+        joint = joints.get(link)
+        if joint is None:
+            return np.eye(4)
+        world_from_joint = world_from(joint.find("parent").get("link")) @ origin_of(joint)
+        axis, value = words(joint.find("axis"), "xyz", "1 0 0"), values.get(joint.get("name"), 0.0)
+        match joint.get("type"):
+            case "fixed":
+                return world_from_joint
+            case "prismatic":
+                return world_from_joint @ shift(value * axis / np.linalg.norm(axis))
+        return world_from_joint @ turn(axis, value)
+
+    links = {}
+    for link in robot.findall("link"):
+        matrix = world_from(link.get("name"))
+        spheres = [
+            [*(matrix @ origin_of(c))[:3, 3], float(c.find("geometry/sphere").get("radius"))]
+            for c in link.findall("collision")
+        ]
+        links[link.get("name")] = matrix, np.array(spheres).reshape(-1, 4)
+    return links
+
+
+def expected_spheres(robot: RobotSpheres, text: str, joints: np.ndarray) -> np.ndarray:
+    """(n, n_spheres, 4) in the robot's order, which is that of the file within a link."""
+    rows = []
+    for values in joints:
+        links = reference(text, dict(zip(robot.joint_names, values, strict=True)))
+        order = list(dict.fromkeys(robot.sphere_links))
+        rows.append(np.concatenate([links[name][1] for name in order]))
+    return np.array(rows)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> RobotSpheres:
+    (tmp_path / "tree.urdf").write_text(TREE)
+    return RobotSpheres(tmp_path / "tree.urdf")
+
+
+def test_the_panda_is_what_its_file_says():
+    panda = load_panda()
+    assert panda.joint_names == tuple(f"panda_joint{i}" for i in range(1, 8))
+    assert (panda.n_joints, panda.n_spheres) == (7, 59)
+    assert panda.sphere_links.count("panda_hand") == 18
+    limits = [[-2.9671, 2.9671], [-0.0873, 3.8223]]
+    torch.testing.assert_close(panda.joint_limits[[0, 5]], torch.tensor(limits))
+    assert len(panda.link_meshes) == 11
+    assert all(mesh.path.is_file() for mesh in panda.link_meshes)
+
+
+def test_a_first_call_in_inference_mode(tree):
+    joints = torch.full((1, tree.n_joints), 0.3)
+    with torch.inference_mode():
+        expected = tree(joints)
+    joints.requires_grad_(True)
+    spheres = tree(joints)
+    spheres.sum().backward()
+    assert torch.equal(spheres, expected)
+    assert (joints.grad != 0.0).any()
+
+
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-6), (torch.float64, 1e-14)])
+def test_panda_spheres_match_the_reference(dtype, error, device):
+    panda = load_panda()
+    joints = np.random.default_rng(1).uniform(-3.0, 3.0, (200, 7))
+    spheres = panda(torch.tensor(joints, dtype=dtype, device=device))
+    assert spheres.dtype == dtype
+    assert spheres.device.type == device.type
+    expected = expected_spheres(panda, URDF.read_text(), joints)
+    np.testing.assert_allclose(spheres.cpu().numpy(), expected, atol=error, rtol=0)
+
+
+def test_every_kind_of_joint_matches_the_reference(tree):
+    assert tree.joint_names == ("slide", "turn")
+    np.testing.assert_allclose(
+        tree.joint_limits.numpy(), [[-0.5, 0.25], [-np.inf, np.inf]], rtol=1e-6
+    )
+    joints = np.random.default_rng(2).uniform(-4.0, 4.0, (50, 2))
+    expected = expected_spheres(tree, TREE, joints)
+    np.testing.assert_allclose(tree(torch.tensor(joints)).numpy(), expected, atol=1e-14)
+
+
+def test_link_transforms_match_the_reference(tree):
+    joints = np.array([0.3, -1.2])
+    matrices = tree.link_transforms(torch.tensor(joints)).numpy()
+    links = reference(TREE, {"slide": 0.3, "turn": -1.2})
+    assert tree.link_names == tuple(links)
+    for matrix, (expected, _) in zip(matrices, links.values(), strict=True):
+        np.testing.assert_allclose(matrix, expected, atol=1e-14)
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (2, 3), (0,), (2, 0, 3)])
+def test_any_batch_shape(shape):
+    panda = load_panda()
+    joints = torch.rand((*shape, 7), generator=torch.Generator().manual_seed(3))
+    spheres = panda(joints)
+    assert spheres.shape == (*shape, 59, 4)
+    each = [panda(row) for row in joints.reshape(-1, 7)]
+    stacked = torch.stack(each) if each else spheres.new_empty(0, 59, 4)
+    torch.testing.assert_close(spheres.reshape(-1, 59, 4), stacked, atol=1e-6, rtol=0)
+
+
+def test_gradients_match_finite_differences(tree):
+    generator = torch.Generator().manual_seed(4)
+    for robot in (load_panda(), tree):
+        joints = torch.rand((2, robot.n_joints), generator=generator, dtype=torch.float64)
+        assert torch.autograd.gradcheck(robot, joints.requires_grad_())
+
+
+def test_batched_by_vmap():
+    panda = load_panda()
+    joints = torch.rand((4, 7), generator=torch.Generator().manual_seed(5))
+    torch.testing.assert_close(torch.func.vmap(panda)(joints), panda(joints))
+
+
+@pytest.mark.parametrize(
+    ("joints", "error", "message"),
+    [
+        (torch.zeros(6), ValueError, r"joints must have shape \(\.\.\., 7\).*got \(6,\)"),
+        (torch.tensor(0.0), ValueError, r"joints must have shape .* got \(\)"),
+        (torch.zeros(7, dtype=torch.int64), TypeError, "joints must be a float32.*torch.int64"),
+        ([0.0] * 7, TypeError, "joints must be a float32 or float64 tensor, got list"),
+    ],
+)
+def test_wrong_joint_values(joints, error, message):
+    with pytest.raises(error, match=message):
+        load_panda()(joints)
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"urdf must be an existing file, got .*none\.urdf"):
+        RobotSpheres(tmp_path / "none.urdf")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("</robot>", "", "well-formed XML"),
+        ("robot", "model", "root element <robot>, got <model>"),
+        ('"continuous"', '"planar"', "'turn' must be of type .* got 'planar'"),
+        ('<axis xyz="1 -2 2"/>', '<axis xyz="0 0 0"/>', "axis of joint 'turn' must not be zero"),
+        ('xyz="1 -2 2"', 'xyz="1 -2"', "axis of joint 'turn' must be 3 finite numbers"),
+        ('rpy="0 -0.7 0.2"', 'rpy="0 nan 0"', "rpy must be 3 finite numbers, got '0 nan 0'"),
+        ('<axis xyz="1 -2 2"/>', '<mimic joint="slide"/>', "'turn' must not mimic"),
+        ('<child link="wheel"/>', "", "'turn' must have a <parent> and a <child>"),
+        ('<sphere radius="0.2"/>', '<box size="1 1 1"/>', "must be <sphere>, .* link 'slider'"),
+        ('radius="0.2"', 'radius="-0.2"', "radius of link 'slider' must not be negative"),
+        ('radius="0.2"', "", "<sphere> must have the attribute 'radius'"),
+        ('<parent link="root"/>', '<parent link="rot"/>', "links that exist, got 'rot'"),
+        ('<link name="bracket"/>', '<link name="tip"/>', "must be unique, got tip twice"),
+        ('name="slide"', 'name="turn"', "must be unique, got turn twice"),
+        ('<parent link="root"/>', '<parent link="tip"/>', "one tree, got a loop through"),
+        ('<parent link="slider"/><child link="tip"/>',
+         '<parent link="slider"/><child link="wheel"/>', "one tree, got the roots"),
+    ],
+)  # fmt: skip
+def test_wrong_files(old, new, message, tmp_path):
+    assert old in TREE
+    (tmp_path / "wrong.urdf").write_text(TREE.replace(old, new))
+    with pytest.raises(ValueError, match=message):
+        RobotSpheres(tmp_path / "wrong.urdf")
+
+
+def test_a_robot_without_spheres(tmp_path):
+    (tmp_path / "bare.urdf").write_text('<robot name="bare"><link name="a"/></robot>')
+    with pytest.raises(ValueError, match="must have <sphere> collision shapes, got none"):
+        RobotSpheres(tmp_path / "bare.urdf")
+
+
+def test_a_robot_without_joints(tmp_path):
+    sphere = '<collision><geometry><sphere radius="1"/></geometry></collision>'
+    text = f'<robot name="rock"><link name="a">{sphere}</link></robot>'
+    (tmp_path / "rock.urdf").write_text(text)
+    spheres = RobotSpheres(tmp_path / "rock.urdf")(torch.zeros(2, 0))
+    torch.testing.assert_close(spheres, torch.tensor([[[0.0, 0.0, 0.0, 1.0]]] * 2))
