@@ -17,7 +17,7 @@ from warp_collision.kernels.sphere_cost import sphere_cost, sphere_vjp
 from warp_collision.kernels.swept_cost import swept_cost, swept_vjp
 from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.torch_ops.operators import default_tolerance
-from warp_collision.world.tables import completed
+from warp_collision.world.acceleration import with_acceleration
 
 
 class Floor:
@@ -87,7 +87,7 @@ class _Replay(torch.autograd.Function):
 
 
 def _scene(problem: Problem) -> Any:
-    tables = completed(problem.world.tables())
+    tables = with_acceleration(problem.world._storage.tables)
     scene = Scene()
     for name, variable in Scene.vars.items():
         value = getattr(tables, name)

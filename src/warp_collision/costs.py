@@ -10,10 +10,9 @@ from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.launching.launch import SceneTables
-from warp_collision.poses import invert_pose, to_rows
 from warp_collision.torch_ops import autograd, dispatch, operators
 from warp_collision.world import MeshWorld
-from warp_collision.world.tables import check_values
+from warp_collision.world.queries import scene_tables
 
 Scalar = float | Tensor
 
@@ -97,7 +96,7 @@ def sphere_cost(
         (0.61, [-1.0, 0.0, 0.0, 1.0])
     """
     spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
-    tables = _tables(world, poses)
+    tables = scene_tables(world, poses)
     if env_index is not None:
         env_index = validate.env_operand(env_index, spheres.shape[0], world.n_envs, world.device)
     eta = validate.scalar_operand("activation_distance", activation_distance, world.device)
@@ -105,7 +104,6 @@ def sphere_cost(
         "weight", weight, world.device, any_sign=True, differentiable=True
     )
     if _is_direct(tables, factor, spheres, eta, env_index):
-        tables = world.complete(tables)
         operands = tables, factor, eta, env_index
         if spheres.requires_grad and torch.is_grad_enabled():
             return autograd.DirectSphereCost.apply(spheres, operands)
@@ -168,7 +166,7 @@ def swept_sphere_cost(
         (0.0, True)
     """
     spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
-    tables = _tables(world, poses)
+    tables = scene_tables(world, poses)
     if env_index is not None:
         env_index = validate.env_operand(env_index, spheres.shape[0], world.n_envs, world.device)
     eta = validate.scalar_operand("activation_distance", activation_distance, world.device)
@@ -185,7 +183,6 @@ def swept_sphere_cost(
             raise ValueError("dt must be given for the speed metric, got None")
         step = validate.scalar_operand("dt", dt, world.device, positive=True)
     if _is_direct(tables, factor, spheres, eta, tau, env_index):
-        tables = world.complete(tables)
         operands = tables, factor, eta, tau, step, env_index
         if spheres.requires_grad and torch.is_grad_enabled():
             return autograd.DirectSweptCost.apply(spheres, operands)
@@ -229,12 +226,11 @@ def signed_distance(
         ([-0.1, 1.5], [0, 0])
     """
     points = validate.float_operand("points", points, 3, "(batch, ..., 3)", world.device)
-    tables = _tables(world, poses)
+    tables = scene_tables(world, poses)
     batch = points.shape[0]
     env_index = validate.env_operand(env_index, batch, world.n_envs, world.device)
     flat = points.reshape(batch, math.prod(points.shape[1:-1]), 3)
     if _is_direct(tables, None, flat, env_index):
-        tables = world.complete(tables)
         if flat.requires_grad and torch.is_grad_enabled():
             found = autograd.DirectSceneDistance.apply(flat, tables, env_index)
         else:
@@ -347,43 +343,3 @@ def _is_direct(tables: SceneTables, factor: Tensor | None, *operands: Tensor | N
         return False
     tracked = tables.mesh_from_world.requires_grad or (factor is not None and factor.requires_grad)
     return not (tracked and torch.is_grad_enabled())
-
-
-def _tables(world: MeshWorld, poses: Tensor | None) -> SceneTables:
-    """The tables of a world, with other poses where they are given."""
-    if poses is None:
-        tables = world.differentiable_tables()
-    else:
-        tables = world.tables()
-        tables = tables._replace(mesh_from_world=_rows(world, tables, poses))
-    if validate.is_checking():
-        name = "mesh_from_world" if poses is None else "poses"
-        check_values(tables, poses=name, ids="mesh_ids", counts="n_meshes")
-    return tables
-
-
-def _rows(world: MeshWorld, tables: SceneTables, poses: Tensor) -> Tensor:
-    """Rows of mesh_from_world, differentiable, for poses that replace those of a world."""
-    n_envs, slots = tables.mesh_ids.shape
-    full = (n_envs, slots, 7)
-    validate.require_tensor("poses", poses, str(full))
-    validate.require_device("poses", poses, world.device)
-    if not poses.dtype.is_floating_point:
-        raise TypeError(f"poses must be floating point, got {poses.dtype}")
-    count = len(world.names(0))
-    if n_envs == 1 and poses.shape == (count, 7):
-        rest = tables.mesh_from_world[:, count:]
-        rows = torch.cat((to_rows(invert_pose(poses.float()))[None], rest), dim=1)
-    elif poses.shape == full:
-        # Empty slots may hold anything: an inverse of zeros would have gradients of NaN.
-        used = torch.arange(slots, device=poses.device) < tables.n_meshes[:, None]
-        identity = (torch.arange(7, device=poses.device) == 3).to(poses.dtype)
-        rows = to_rows(invert_pose(torch.where(used[..., None], poses, identity).float()))
-    else:
-        short = f" or {(count, 7)}" if n_envs == 1 else ""
-        raise ValueError(f"poses must have shape {full}{short}, got {validate.shape_of(poses)}")
-    if validate.is_checking():
-        for env, given in enumerate(poses.reshape(n_envs, -1, 7)):
-            for slot in range(len(world.names(env))):
-                validate.check_pose(f"poses of env {env}, slot {slot}", given[slot])
-    return rows.contiguous()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from numbers import Integral, Real
@@ -272,7 +272,7 @@ def check_pose(name: str, pose: Sequence[float] | np.ndarray | torch.Tensor) -> 
 def device_poses(
     name: str, poses: Any, shape: tuple[int, ...], device: torch.device
 ) -> torch.Tensor:
-    """Poses of an exact shape on a device, as rows (n, 7); their values are not read."""
+    """Poses of an exact shape on a device, as rows (n, 7); values only in the checking mode."""
     tensor = require_tensor(name, poses, str(shape))
     if tensor.shape != shape:
         raise ValueError(
@@ -281,7 +281,22 @@ def device_poses(
     if not tensor.dtype.is_floating_point:
         raise TypeError(f"{name} must be floating point, got {tensor.dtype}")
     require_device(name, tensor, device)
-    return tensor.reshape(-1, 7)
+    rows = tensor.reshape(-1, 7)
+    if is_checking():
+        for index, row in enumerate(rows):
+            check_pose(f"{name}[{index}]" if tensor.ndim > 1 else name, row)
+    return rows
+
+
+def device_mask(name: str, mask: Any, count: int, device: torch.device) -> torch.Tensor:
+    """A mask (count,) of bools or integers on a device; its values are not read."""
+    mask = require_tensor(name, mask, f"({count},)")
+    if mask.shape != (count,):
+        raise ValueError(f"{name} must have shape (n_meshes,) = ({count},), got {shape_of(mask)}")
+    if mask.dtype.is_floating_point or mask.dtype.is_complex:
+        raise TypeError(f"{name} must be bool or integers, got {mask.dtype}")
+    require_device(name, mask, device)
+    return mask
 
 
 def require_int(name: str, value: Any) -> None:
@@ -295,6 +310,19 @@ def require_count(name: str, value: Any) -> None:
     require_int(name, value)
     if value < 1:
         raise ValueError(f"{name} must be at least 1, got {value}")
+
+
+def require_growth(name: str, value: Any, present: int) -> None:
+    """Requires an int that is not below the present one."""
+    require_count(name, value)
+    if value < present:
+        raise ValueError(f"{name} must not shrink below {present}, got {value}")
+
+
+def require_mapping(name: str, value: Any, rule: str) -> None:
+    """Requires a mapping; the rule says what else the caller may give."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} must be {rule}, got {type(value).__name__}")
 
 
 def canonical_device(device: torch.device | str | int | None) -> torch.device:

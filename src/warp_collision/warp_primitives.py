@@ -47,7 +47,8 @@ from warp_collision.kernels.scene_distance import sphere_esdf
 from warp_collision.launching.launch import SceneTables, launch
 from warp_collision.torch_ops import operators
 from warp_collision.torch_ops.second_derivatives import FirstOrderOnly, outside_graphs
-from warp_collision.world.tables import check_values, completed
+from warp_collision.world.acceleration import with_acceleration
+from warp_collision.world.queries import check_values
 
 _NO_GRAPH = (
     "the drop-in Functions write buffers of the caller, which a graph cannot keep apart; use "
@@ -107,7 +108,7 @@ class SdfMeshWarpPy(torch.autograd.Function):
             launch(
                 sphere_esdf,
                 spheres.shape[:-1],
-                *(spheres, env_index, completed(tables), weight, max_dist),
+                *(spheres, env_index, with_acceleration(tables), weight, max_dist),
                 *(out_cost, out_grad, sparsity_idx),
                 device=spheres.device,
                 items=out_cost.numel(),

@@ -31,7 +31,7 @@ MESHES = {
 
 def obstacle_of(world: MeshWorld, index: int = 0) -> MeshObstacle:
     """A mesh of a world."""
-    return world._slots[0][index].obstacle
+    return world._slots.envs[0][index].obstacle
 
 
 def world_of(name: str, **options: int) -> MeshWorld:

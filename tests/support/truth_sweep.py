@@ -211,8 +211,7 @@ def count_queries(
     """Distance queries (n,) that the library's sweep makes on paths, and what it finds (n,)."""
     world = MeshWorld(device="cpu")
     world.add("mesh", (mesh.vertices, mesh.faces))
-    records = world.tables().records
-    assert records is not None
+    records = world._storage.records
     arrays = [wp.array(x.astype(np.float32), dtype=wp.vec3, device="cpu") for x in (begin, end)]
     counts = wp.zeros(len(begin), dtype=wp.int32, device="cpu")
     lowest = wp.zeros(len(begin), dtype=wp.float32, device="cpu")

@@ -326,7 +326,7 @@ class WorldMachine(RuleBasedStateMachine):
         assert len(set(world.mesh_ids[world.mesh_ids != 0].tolist())) == len(model.geometries())
         # The tables are the same memory until the world grows.
         assert self.pointers == [table.data_ptr() for table in tables(world)]
-        for slots in world._slots:
+        for slots in world._slots.envs:
             self.held |= {id(slot.obstacle.mesh): ref(slot.obstacle.mesh) for slot in slots}
 
 

@@ -149,10 +149,10 @@ def _launch_chunks(
         first = tuple(begin if i == axis else 0 for i in range(len(dim)))
         _command(kernel, "cpu").run(part, arguments, first=first)
 
-    share(lambda chunk: run(*chunk), list(itertools.pairwise(bounds)), threads)
+    parallel_for(lambda chunk: run(*chunk), list(itertools.pairwise(bounds)), threads)
 
 
-def share(run: Callable[[T], object], items: Sequence[T], threads: int) -> None:
+def parallel_for(run: Callable[[T], object], items: Sequence[T], threads: int) -> None:
     """Calls a function with each of some items, in their order, on this CPU thread and others.
 
     Args:
@@ -178,4 +178,4 @@ def share(run: Callable[[T], object], items: Sequence[T], threads: int) -> None:
         helper.result()
 
 
-__all__ = ["SceneTables", "launch", "quiet_warp", "share", "warp_stream"]
+__all__ = ["SceneTables", "launch", "parallel_for", "quiet_warp", "warp_stream"]

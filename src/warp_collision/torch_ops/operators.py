@@ -17,7 +17,7 @@ from warp_collision.kernels import sphere_cost as sphere_kernels
 from warp_collision.kernels import swept_cost as swept_kernels
 from warp_collision.launching.launch import SceneTables, launch
 from warp_collision.torch_ops.second_derivatives import refuse_tangents
-from warp_collision.world.tables import completed
+from warp_collision.world.acceleration import with_acceleration
 
 # The default tolerance of a sweep: this share of the activation distance, at least the minimum [m].
 _TOLERANCE_SHARE = 0.05
@@ -56,7 +56,7 @@ def run_sphere_cost(
         rows,
         spheres,
         env_index,
-        completed(tables),
+        with_acceleration(tables),
         weight,
         activation_distance,
         cost,
@@ -95,7 +95,15 @@ def run_swept_cost(
     launch(
         swept_kernels.swept_cost,
         rows,
-        *(spheres, env_index, completed(tables), weight, activation_distance, tolerance, dt),
+        *(
+            spheres,
+            env_index,
+            with_acceleration(tables),
+            weight,
+            activation_distance,
+            tolerance,
+            dt,
+        ),
         *(cost, gradient, neighbours, active),
         device=device,
         items=8 * rows.numel(),
@@ -149,7 +157,7 @@ def run_scene_distance(
     launch(
         distance_kernels.scene_distance,
         shape,
-        *(points, env_index, completed(tables), distance, gradient, slot),
+        *(points, env_index, with_acceleration(tables), distance, gradient, slot),
         device=points.device,
         items=shape.numel(),
     )

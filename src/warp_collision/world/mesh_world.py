@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
-from weakref import WeakValueDictionary
 
 import torch
 import trimesh
@@ -16,38 +15,21 @@ from warp_collision.devices import synchronize
 from warp_collision.io.scene import scene_meshes
 from warp_collision.launching.deferred_free import retire
 from warp_collision.obstacles.candidate_lists import LIST_BYTES
-from warp_collision.obstacles.geometry import (
-    MeshLike,
-    MeshReport,
-    SignMethod,
-    content_key,
-    prepare,
-    read_mesh,
-)
+from warp_collision.obstacles.distance_grid import GRID_CELLS
+from warp_collision.obstacles.geometry import MeshLike, MeshReport, SignMethod
 from warp_collision.obstacles.mesh_obstacle import (
-    GRID_CELLS,
     MeshAndPose,
-    MeshObstacle,
     PoseLike,
     split_pose,
 )
-from warp_collision.world.placement import PlacedMeshes, Slot, keep_alive
-
-_IDENTITY = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
-
-
-@dataclass
-class _Entry:
-    """A slot about to be filled, checked in every respect."""
-
-    name: str
-    obstacle: MeshObstacle
-    pose: Tensor
-    given: Tensor  # the pose as it came, if it was a tensor
-    enabled: bool
+from warp_collision.poses import invert_pose
+from warp_collision.world.acceleration import Acceleration
+from warp_collision.world.obstacle_cache import Entry, ObstacleCache
+from warp_collision.world.scene_storage import SceneStorage
+from warp_collision.world.slots import Slot, Slots
 
 
-class MeshWorld(PlacedMeshes):
+class MeshWorld:
     """Meshes, poses and enable masks of one or more parallel envs, on one device.
 
     The tensors can be handed to the drop-in Functions; they are updated in place, and stay the same
@@ -94,25 +76,69 @@ class MeshWorld(PlacedMeshes):
         """
         validate.require_count("n_envs", n_envs)
         validate.require_count("max_meshes", max_meshes)
-        super().__init__(n_envs, max_meshes, validate.canonical_device(device))
-        self._grid_cells = grid_cells
-        self._list_bytes = list_bytes
-        self._obstacles: WeakValueDictionary[str, MeshObstacle] = WeakValueDictionary()
+        self.device = validate.canonical_device(device)
+        self._lock = threading.RLock()
+        self._slots = Slots(n_envs)
+        self._obstacles = ObstacleCache(self.device, grid_cells, list_bytes)
+        self._storage = SceneStorage(n_envs, max_meshes, self.device)
+        self._storage.keep_alive(self._slots.envs)
+        self._acceleration = Acceleration(self._storage.tables, self._lock)
 
     def __repr__(self) -> str:
-        counts = [len(slots) for slots in self._slots]
+        counts = [len(slots) for slots in self._slots.envs]
         return f"MeshWorld({sum(counts)} meshes in {self.n_envs} envs on {self.device})"
 
-    def __copy__(self) -> MeshWorld:
-        raise TypeError("a MeshWorld owns device memory and cannot be copied; build a second one")
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> MeshWorld:
-        return self.__copy__()
-
-    def __reduce__(self) -> Any:
-        raise TypeError("a MeshWorld owns device memory and cannot be pickled; save its meshes")
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            "a MeshWorld owns device memory: it cannot be copied and cannot be pickled; build a "
+            "second one from its meshes"
+        )
 
     # -- what the world holds -------------------------------------------------------------------
+
+    @property
+    def mesh_ids(self) -> Tensor:
+        """(n_envs, max_meshes) int64, Warp mesh ids, 0 where a slot is empty."""
+        return self._storage.tables.mesh_ids
+
+    @property
+    def mesh_from_world(self) -> Tensor:
+        """(n_envs, max_meshes, 8) float32, inverse poses x, y, z, qw, qx, qy, qz and padding."""
+        return self._storage.tables.mesh_from_world
+
+    @property
+    def enabled(self) -> Tensor:
+        """(n_envs, max_meshes) uint8, 1 where queries check the mesh."""
+        return self._storage.tables.enabled
+
+    @property
+    def n_meshes(self) -> Tensor:
+        """(n_envs,) int32, filled slots."""
+        return self._storage.tables.n_meshes
+
+    @property
+    def n_envs(self) -> int:
+        """Number of envs."""
+        return self.mesh_ids.shape[0]
+
+    @property
+    def max_meshes(self) -> int:
+        """Slots per env."""
+        return self.mesh_ids.shape[1]
+
+    def names(self, env: int = 0) -> list[str]:
+        """Names of the meshes of an env, in slot order: index i is what queries report as i."""
+        return [slot.name for slot in self._slots.of(env)]
+
+    def pose(self, name: str | int, env: int = 0) -> Tensor:
+        """Pose (7,) of a mesh in the world: x, y, z, qw, qx, qy, qz, a new tensor on the device."""
+        with self._lock:
+            index = self._slots.index(name, env)
+            slot = self._slots.envs[env][index]
+            row = self.mesh_from_world[env, index, :7]
+            if slot.pose is not None:
+                row = invert_pose(slot.pose.detach().to(row))
+            return invert_pose(row)
 
     def report(self, name: str | int, env: int = 0) -> MeshReport:
         """What was found in a mesh when it was loaded; see `MeshReport`.
@@ -127,7 +153,7 @@ class MeshWorld(PlacedMeshes):
             convex
         """
         with self._lock:
-            return self._env(env)[self._index(name, env)].obstacle.report
+            return self._slots.of(env)[self._slots.index(name, env)].obstacle.report
 
     # -- changing what it holds -----------------------------------------------------------------
 
@@ -166,20 +192,8 @@ class MeshWorld(PlacedMeshes):
             FileNotFoundError: there is no such file.
         """
         with self._lock:
-            slots = self._env(env)
-            known = self.names(env)
-            if name in known and not replace:
-                raise ValueError(
-                    f"name must be new in env {env}, got {name!r} again; pass replace=True to give "
-                    "it new geometry"
-                )
-            if name not in known and len(slots) >= self.max_meshes:
-                raise ValueError(
-                    f"env {env} must have a free slot for {name!r}, all {self.max_meshes} are "
-                    "taken; grow(max_meshes=...) adds some"
-                )
-            entry = self._entry(name, mesh, pose, enabled, repair, sign)
-            index = known.index(name) if name in known else len(slots)
+            index = self._slots.index_for(name, env, self.max_meshes, replace)
+            entry = self._obstacles.entry(name, mesh, pose, enabled, repair, sign)
             self._fill(env, index, [entry])
             return index
 
@@ -196,20 +210,11 @@ class MeshWorld(PlacedMeshes):
             env: which env.
         """
         given = scene_meshes(meshes) if isinstance(meshes, trimesh.Scene) else meshes
-        if not isinstance(given, Mapping):
-            raise TypeError(
-                f"meshes must be a mapping or a trimesh.Scene, got {type(meshes).__name__}"
-            )
+        validate.require_mapping("meshes", given, "a mapping or a trimesh.Scene")
         with self._lock:
-            self._env(env)
-            if len(given) > self.max_meshes:
-                raise ValueError(
-                    f"env {env} must have a slot for each mesh, got {len(given)} meshes for "
-                    f"{self.max_meshes} slots; grow(max_meshes=...) adds some"
-                )
+            self._slots.require_room(env, len(given), self.max_meshes)
             entries = [
-                self._entry(name, *split_pose(value), True, True, "auto")
-                for name, value in given.items()
+                self._obstacles.entry(name, *split_pose(value)) for name, value in given.items()
             ]
             # In this order, so that queries of other threads never find the env empty.
             self._fill(env, 0, entries)
@@ -218,20 +223,18 @@ class MeshWorld(PlacedMeshes):
     def remove(self, name: str | int, env: int = 0) -> None:
         """Removes a mesh; the slots behind it move up by one."""
         with self._lock:
-            index = self._index(name, env)
-            slots = self._env(env)
-            self._forget_tree()
-            if index + 1 < len(slots):
-                self._move_up(env, index, len(slots))
+            index = self._slots.index(name, env)
+            slots = self._slots.of(env)
+            self._acceleration.drop_tree()
+            self._storage.remove(env, index, len(slots))
             removed = slots.pop(index)
-            self._empty(env, len(slots))
             self._meshes_changed([removed])
 
     def clear(self, env: int | None = None) -> None:
         """Removes all meshes of an env, or of all envs."""
         with self._lock:
             for index in range(self.n_envs) if env is None else [env]:
-                self._env(index)
+                self._slots.of(index)
                 self._truncate(index, 0)
 
     def grow(self, n_envs: int | None = None, max_meshes: int | None = None) -> None:
@@ -246,81 +249,152 @@ class MeshWorld(PlacedMeshes):
         """
         n_envs = self.n_envs if n_envs is None else n_envs
         max_meshes = self.max_meshes if max_meshes is None else max_meshes
-        for key, value, present in (
-            ("n_envs", n_envs, self.n_envs),
-            ("max_meshes", max_meshes, self.max_meshes),
-        ):
-            validate.require_count(key, value)
-            if value < present:
-                raise ValueError(f"{key} must not shrink below {present}, got {value}")
+        validate.require_growth("n_envs", n_envs, self.n_envs)
+        validate.require_growth("max_meshes", max_meshes, self.max_meshes)
         with self._lock:
             rows = self.n_envs
             # The old tensors may still be read: they keep the meshes that they name.
-            keep_alive(self.tables(), [list(slots) for slots in self._slots])
-            larger = self._enlarged(n_envs, max_meshes)
-            keep_alive(larger, self._slots)
-            self._slots += [[] for _ in range(n_envs - rows)]
-            self._use(larger)
+            self._storage.keep_alive([list(slots) for slots in self._slots.envs])
+            larger = self._storage.enlarged(n_envs, max_meshes)
+            larger.keep_alive(self._slots.envs)
+            self._slots.envs += [[] for _ in range(n_envs - rows)]
+            # In this order: records of larger tables fit smaller ones, but not the reverse.
+            self._acceleration.use(larger.tables)
+            self._storage = larger
+
+    # -- moving and enabling --------------------------------------------------------------------
+
+    def set_pose(self, name: str | int, pose: PoseLike, env: int = 0) -> None:
+        """Moves a mesh.
+
+        Args:
+            name: name or slot index.
+            pose: x, y, z, qw, qx, qy, qz of the mesh in the world. Numbers and host tensors are
+                checked; a tensor on a CUDA device is used without waiting for it, and a pose that
+                is not finite then gives NaN costs (or raises in the checking mode). Costs are
+                differentiable with respect to a tensor that requires a gradient, and read it anew
+                in every call, until the mesh is moved again; `mesh_from_world` keeps what it was
+                here. One that was computed from others gives all of them gradients, once: each
+                backward frees how it was computed, as always in torch.
+            env: which env.
+        """
+        if isinstance(pose, Tensor) and pose.is_cuda and not validate.is_checking():
+            checked = validate.device_poses("pose", pose, (7,), self.device)
+        else:
+            checked = validate.check_pose("pose", pose)
+        with self._lock:
+            index = self._slots.index(name, env)
+            place = slice(index, index + 1)
+            self._write_poses(env, place, checked)
+            self._slots.track(env, place, pose if isinstance(pose, Tensor) else checked)
+
+    def set_poses(self, poses: Tensor, env: int = 0) -> None:
+        """Moves all meshes of an env from a tensor on the world's device, without waiting for it.
+
+        Args:
+            poses: (n_meshes of the env, 7) x, y, z, qw, qx, qy, qz in slot order; may require a
+                gradient as in `set_pose`.
+            env: which env.
+        """
+        with self._lock:
+            count = len(self._slots.of(env))
+            poses = validate.device_poses("poses", poses, (count, 7), self.device)
+            self._write_poses(env, slice(0, count), poses)
+            self._slots.track(env, slice(0, count), poses)
+
+    def enable(self, name: str | int, on: bool | Tensor = True, env: int = 0) -> None:
+        """Lets queries check a mesh, or skip it.
+
+        Args:
+            name: name or slot index.
+            on: a bool, or a one-element tensor on the device, which is not waited for.
+            env: which env.
+        """
+        if isinstance(on, Tensor) and on.numel() != 1:
+            raise ValueError(f"on must have one element, got {validate.shape_of(on)}")
+        with self._lock:
+            index = self._slots.index(name, env)
+            if isinstance(on, Tensor):
+                mask = validate.device_mask("on", on.reshape(1), 1, self.device)
+            else:
+                mask = torch.full((1,), bool(on), device=self.device)
+            self._storage.write_enabled(env, slice(index, index + 1), mask)
+
+    def set_enabled(self, mask: Tensor, env: int = 0) -> None:
+        """Enables and disables all meshes of an env from a tensor, without waiting for it.
+
+        Args:
+            mask: (n_meshes of the env,) bool or integers on the world's device, in slot order.
+            env: which env.
+        """
+        with self._lock:
+            count = len(self._slots.of(env))
+            self._storage.write_enabled(
+                env, slice(0, count), validate.device_mask("mask", mask, count, self.device)
+            )
+
+    def prepare(self) -> None:
+        """Builds what queries build lazily, and on the CPU candidate lists, which they do not.
+
+        Lists make queries near and inside meshes 1.3 to 4 times faster, and take seconds for tens
+        of thousands of faces. Of two triangles that are equally near they may find the other one.
+
+        Example:
+            >>> import trimesh
+            >>> from warp_collision import MeshWorld
+            >>> world = MeshWorld(device="cpu")
+            >>> world.add("ball", trimesh.creation.icosphere(2))
+            0
+            >>> world.prepare()
+        """
+        self._acceleration.prepare()
+
+    def refit(self) -> None:
+        """Refits the broad phase after writes to the tables that torch does not see.
+
+        Poses written by `set_pose`, `set_poses` or any torch operation are noticed. Call this after
+        a Warp kernel, or a replayed CUDA graph that does not go through `set_poses`, has written
+        `mesh_from_world`, or capture it together with that. It does not wait for the device.
+
+        Example:
+            >>> from warp_collision import MeshWorld
+            >>> MeshWorld().refit()
+        """
+        self._acceleration.refit()
 
     # -- inside ---------------------------------------------------------------------------------
 
-    def _entry(
-        self,
-        name: str,
-        mesh: MeshLike,
-        pose: PoseLike | None,
-        enabled: bool,
-        repair: bool,
-        sign: SignMethod,
-    ) -> _Entry:
-        if not isinstance(name, str) or not name:
-            raise TypeError(f"name must be a non-empty string, got {name!r}")
-        label = f"pose of {name!r}"
-        checked = validate.check_pose(label, _IDENTITY if pose is None else pose)
-        vertices, faces = read_mesh(name, mesh)
-        key = content_key(vertices, faces, repair, sign)
-        obstacle = self._obstacles.get(key)
-        if obstacle is None:
-            geometry = prepare(name, vertices, faces, repair=repair, sign=sign)
-            obstacle = self._obstacles[key] = MeshObstacle(
-                geometry, self.device, self._grid_cells, self._list_bytes
-            )
-            self._unfinished.add(obstacle)
-        given = pose if isinstance(pose, Tensor) else checked
-        return _Entry(name, obstacle, checked, given, bool(enabled))
-
-    def _fill(self, env: int, first: int, entries: list[_Entry]) -> None:
+    def _fill(self, env: int, first: int, entries: list[Entry]) -> None:
         """Writes consecutive slots from `first`, then frees what they held."""
-        slots = self._slots[env]
-        last = first + len(entries)
+        slots, last = self._slots.envs[env], first + len(entries)
         dropped = slots[first:last]
-        self._forget_tree()
+        self._acceleration.drop_tree()
         slots[first:last] = [Slot(entry.name, entry.obstacle) for entry in entries]
         if entries:
-            place = slice(first, last)
-            for table, values in (
-                (self.mesh_ids, [entry.obstacle.mesh_id for entry in entries]),
-                (self._records, [entry.obstacle.record.data_ptr() for entry in entries]),
-                (self.enabled, [int(entry.enabled) for entry in entries]),
-            ):
-                table[env, place] = torch.tensor(values, dtype=table.dtype).to(self.device)
-            self._write_poses(env, place, torch.stack([entry.pose for entry in entries]))
+            obstacles = [entry.obstacle for entry in entries]
+            self._acceleration.add(obstacles)
+            self._storage.write_obstacles(env, first, obstacles, [e.enabled for e in entries])
+            poses = torch.stack([entry.pose for entry in entries])
+            self._write_poses(env, slice(first, last), poses)
             for index, entry in enumerate(entries, first):
-                self._track(env, slice(index, index + 1), entry.given)
-        self.n_meshes[env].fill_(len(slots))
+                self._slots.track(env, slice(index, index + 1), entry.given)
+        self._storage.set_count(env, len(slots))
         self._meshes_changed(dropped)
-
-    def _meshes_changed(self, dropped: list[Slot]) -> None:
-        self._most_meshes = max(len(slots) for slots in self._slots)
-        self._is_settled = False
-        retire(dropped, self.device)
-        synchronize(self.device)
 
     def _truncate(self, env: int, count: int) -> None:
         """Empties the slots from `count` on."""
-        slots = self._slots[env]
+        slots = self._slots.envs[env]
         dropped = slots[count:]
-        self._forget_tree()
+        self._acceleration.drop_tree()
         del slots[count:]
-        self._empty(env, count)
+        self._storage.truncate(env, count)
         self._meshes_changed(dropped)
+
+    def _meshes_changed(self, dropped: list[Slot]) -> None:
+        self._acceleration.meshes_changed(self._slots.most)
+        retire(dropped, self.device)
+        synchronize(self.device)
+
+    def _write_poses(self, env: int, slots: slice, poses: Tensor) -> None:
+        self._storage.write_poses(env, slots, poses)
+        self._acceleration.refit()

@@ -1,0 +1,188 @@
+"""What makes queries of a world faster, built lazily: grids, lists, and the broad phase's tree."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+from weakref import WeakSet, WeakValueDictionary
+
+import torch
+
+from warp_collision.devices import is_capturing
+from warp_collision.launching.deferred_free import free_with, retire
+from warp_collision.launching.launch import parallel_for
+from warp_collision.launching.recorded_launch import SceneTables
+from warp_collision.obstacles.mesh_obstacle import MeshObstacle
+from warp_collision.world.broad_phase import MIN_MESHES, BroadPhase, no_tree
+
+# By the address of the table of ids: the drop-in Functions and custom operators are handed tensors
+# alone, and find here what a world knows of them.
+_accelerations: WeakValueDictionary[int, Acceleration] = WeakValueDictionary()
+
+
+def with_acceleration(tables: SceneTables) -> SceneTables:
+    """The tables with records and tree, if they are those of a living world.
+
+    Acceleration structures are built lazily, here, at the first query: distance grids, and the tree
+    over the meshes, which is refit when poses have changed.
+    """
+    if tables.token:
+        return tables
+    acceleration = _accelerations.get(tables.mesh_ids.data_ptr())
+    if acceleration is None or not acceleration.owns(tables):
+        return tables._replace(tree=no_tree(tables.mesh_ids.device))
+    return acceleration.complete(tables)
+
+
+class _State(NamedTuple):
+    """The tables of one size with what belongs to them, replaced all at once.
+
+    Attributes:
+        tables: without a tree.
+        without_tree: the same for many calls, with an empty tree.
+        with_tree: the same with the tree of the broad phase.
+        broad_phase: keeps that tree.
+    """
+
+    tables: SceneTables
+    without_tree: SceneTables
+    with_tree: SceneTables
+    broad_phase: BroadPhase
+
+    @classmethod
+    def of(cls, tables: SceneTables, broad_phase: BroadPhase) -> _State:
+        """Tables with records and a broad phase for them."""
+        assert tables.records is not None
+        empty = tables.complete(tables.records, no_tree(tables.mesh_ids.device))
+        return cls(tables, empty, tables.complete(tables.records, broad_phase.tree), broad_phase)
+
+
+class Acceleration:
+    """The acceleration structures of one world.
+
+    Any thread may ask it to complete tables while another, under the lock of the world, changes
+    what they hold.
+    """
+
+    def __init__(self, tables: SceneTables, lock: threading.RLock):
+        """Creates it for tables without meshes.
+
+        Args:
+            tables: of the world, with records.
+            lock: of the world.
+        """
+        self._device = tables.mesh_ids.device
+        self._lock = lock
+        self._known: WeakSet[MeshObstacle] = WeakSet()
+        self._without_grids: WeakSet[MeshObstacle] = WeakSet()
+        self._without_lists: WeakSet[MeshObstacle] = WeakSet()
+        self._most_meshes = 0
+        # Whether everything is built that the next query needs, until the meshes change.
+        self._is_settled = True
+        self._of_graphs: list[BroadPhase] = []
+        self._held: list[Any] = []
+        free_with(self, self._held, self._device)
+        self._state: _State
+        self._publish(_State.of(tables, BroadPhase(self._device)))
+
+    def owns(self, tables: SceneTables) -> bool:
+        """Whether tables have the mesh ids of this world."""
+        own = self._state.tables.mesh_ids
+        same = own.data_ptr() == tables.mesh_ids.data_ptr()
+        return same and own.shape == tables.mesh_ids.shape
+
+    def complete(self, tables: SceneTables) -> SceneTables:
+        """Adds the records, and the tree where the poses are this world's too."""
+        state = self._state
+        has_tree = False if self._is_settled else self._build(tables, state)
+        known = state.with_tree if has_tree else state.without_tree
+        if (
+            tables.mesh_from_world is known.mesh_from_world
+            and tables.enabled is known.enabled
+            and tables.n_meshes is known.n_meshes
+        ):
+            return known
+        return tables._replace(records=known.records, tree=known.tree)
+
+    def add(self, obstacles: Iterable[MeshObstacle]) -> None:
+        """Takes notice of obstacles; grids and lists of new ones are still to be built."""
+        for obstacle in obstacles:
+            if obstacle not in self._known:
+                self._known.add(obstacle)
+                self._without_grids.add(obstacle)
+
+    def meshes_changed(self, most_meshes: int) -> None:
+        """Slots were filled or emptied; the fullest env has that many."""
+        self._most_meshes = most_meshes
+        self._is_settled = False
+
+    def drop_tree(self) -> None:
+        """Drops the tree before the meshes change: it knows their old boxes."""
+        old = self._state.broad_phase
+        old.forget()
+        if old.is_captured:
+            # Graphs go on with its tensor, which says that there is no tree, for good: a new tree
+            # would be one that they do not refit.
+            self._of_graphs.append(old)
+            new = BroadPhase(self._device, moved_by_graphs=old.moved_by_graphs)
+            self._publish(_State.of(self._state.tables, new))
+
+    def use(self, tables: SceneTables) -> None:
+        """Changes over to larger tables, all at once: other threads may be asking for them."""
+        # A tree belongs to tables of one shape; who still reads the old ones does without.
+        previous = self._state
+        moved = previous.broad_phase.moved_by_graphs
+        self._publish(_State.of(tables, BroadPhase(self._device, moved_by_graphs=moved)))
+        previous.broad_phase.forget()
+        # Launches of other streams may still read the old tensors.
+        retire([previous], self._device)
+
+    def refit(self) -> None:
+        """Refits the tree, if there is one, to poses that were written, on the device."""
+        with self._lock:
+            self._state.broad_phase.refit(self._state.tables)
+
+    def prepare(self) -> None:
+        """Builds what queries would build, and on the CPU candidate lists."""
+        self.complete(self._state.tables)
+        # Not under the lock: meanwhile other threads may query.
+        obstacles = self._take_without_lists()
+        parallel_for(MeshObstacle.build_lists, obstacles, torch.get_num_threads())
+
+    def _publish(self, state: _State) -> None:
+        _accelerations[state.tables.mesh_ids.data_ptr()] = self
+        self._state = state
+        self._held[:] = [state, *self._of_graphs]
+
+    def _build(self, tables: SceneTables, state: _State) -> bool:
+        """Builds what is missing; whether there is a tree for the poses of these tables."""
+        with self._lock:
+            if not is_capturing(self._device):
+                self._fill_grids()
+            if self._most_meshes < MIN_MESHES:
+                self._is_settled = not self._without_grids
+                return False
+            # Grown meanwhile, the world has a tree that counts other slots.
+            if state is not self._state:
+                return False
+            if tables.mesh_from_world.data_ptr() != state.tables.mesh_from_world.data_ptr():
+                return False
+            return state.broad_phase.make_fresh(state.tables)
+
+    def _fill_grids(self) -> None:
+        for obstacle in list(self._without_grids):
+            obstacle.fill_grid()
+            # Not before: who finds a mesh here waits for its grid, and all see the same.
+            self._without_grids.discard(obstacle)
+            self._without_lists.add(obstacle)
+
+    def _take_without_lists(self) -> list[MeshObstacle]:
+        """Takes all meshes that nobody has begun to build lists for, the largest first."""
+        taken = []
+        while self._without_lists:
+            try:
+                taken.append(self._without_lists.pop())
+            except KeyError:  # another thread was quicker
+                break
+        return sorted(taken, key=lambda obstacle: -obstacle.list_bytes)

@@ -1,0 +1,76 @@
+"""Obstacles of a world on its device, shared by content."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+import torch
+from torch import Tensor
+
+from warp_collision import validate
+from warp_collision.obstacles.geometry import (
+    MeshLike,
+    SignMethod,
+    content_key,
+    prepare,
+    read_mesh,
+)
+from warp_collision.obstacles.mesh_obstacle import MeshObstacle, PoseLike
+
+_IDENTITY = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
+
+
+@dataclass
+class Entry:
+    """A slot about to be filled, checked in every respect.
+
+    Attributes:
+        name: of the slot.
+        obstacle: what stands in it.
+        pose: (7,) float64 on the host.
+        given: the pose as it came, if it was a tensor.
+        enabled: whether queries check it.
+    """
+
+    name: str
+    obstacle: MeshObstacle
+    pose: Tensor
+    given: Tensor
+    enabled: bool
+
+
+class ObstacleCache:
+    """Makes obstacles; equal geometry is stored once, as long as a slot holds it."""
+
+    def __init__(self, device: torch.device, grid_cells: int, list_bytes: int):
+        self._device = device
+        self._options = (grid_cells, list_bytes)
+        self._obstacles: WeakValueDictionary[str, MeshObstacle] = WeakValueDictionary()
+
+    def entry(
+        self,
+        name: str,
+        mesh: MeshLike,
+        pose: PoseLike | None,
+        enabled: bool = True,
+        repair: bool = True,
+        sign: SignMethod = "auto",
+    ) -> Entry:
+        """Checks what is to fill a slot; arguments and errors are those of `MeshWorld.add`."""
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"name must be a non-empty string, got {name!r}")
+        checked = validate.check_pose(f"pose of {name!r}", _IDENTITY if pose is None else pose)
+        obstacle = self._obstacle(name, mesh, repair, sign)
+        given = pose if isinstance(pose, Tensor) else checked
+        return Entry(name, obstacle, checked, given, bool(enabled))
+
+    def _obstacle(self, name: str, mesh: MeshLike, repair: bool, sign: SignMethod) -> MeshObstacle:
+        vertices, faces = read_mesh(name, mesh)
+        key = content_key(vertices, faces, repair, sign)
+        obstacle = self._obstacles.get(key)
+        if obstacle is None:
+            geometry = prepare(name, vertices, faces, repair=repair, sign=sign)
+            obstacle = MeshObstacle(geometry, self._device, *self._options)
+            self._obstacles[key] = obstacle
+        return obstacle

@@ -1,0 +1,94 @@
+"""The tables that a query of a world reads, and checks of their values."""
+
+from __future__ import annotations
+
+import gc
+
+import torch
+import warp as wp
+from torch import Tensor
+
+from warp_collision import validate
+from warp_collision.launching.recorded_launch import SceneTables
+from warp_collision.poses import invert_pose, to_rows
+from warp_collision.world.mesh_world import MeshWorld
+
+
+def scene_tables(world: MeshWorld, poses: Tensor | None = None) -> SceneTables:
+    """The tables of a world, differentiable by its poses, or by others that replace them.
+
+    Args:
+        world: the world.
+        poses: (n_envs, max_meshes, 7), or (n_meshes, 7) for a world of one env.
+    """
+    tables = world._storage.tables
+    if poses is None:
+        rows = world._slots.differentiable_rows(tables.mesh_from_world)
+    else:
+        rows = _rows(world, tables, poses)
+    if rows is not tables.mesh_from_world:
+        tables = tables._replace(mesh_from_world=rows)
+    if validate.is_checking():
+        name = "mesh_from_world" if poses is None else "poses"
+        check_values(tables, poses=name, ids="mesh_ids", counts="n_meshes")
+    return tables
+
+
+def _rows(world: MeshWorld, tables: SceneTables, poses: Tensor) -> Tensor:
+    """Rows of mesh_from_world, differentiable, for poses that replace those of a world."""
+    n_envs, slots = tables.mesh_ids.shape
+    full = (n_envs, slots, 7)
+    validate.require_tensor("poses", poses, str(full))
+    validate.require_device("poses", poses, world.device)
+    if not poses.dtype.is_floating_point:
+        raise TypeError(f"poses must be floating point, got {poses.dtype}")
+    count = len(world.names(0))
+    if n_envs == 1 and poses.shape == (count, 7):
+        rest = tables.mesh_from_world[:, count:]
+        rows = torch.cat((to_rows(invert_pose(poses.float()))[None], rest), dim=1)
+    elif poses.shape == full:
+        # Empty slots may hold anything: an inverse of zeros would have gradients of NaN.
+        used = torch.arange(slots, device=poses.device) < tables.n_meshes[:, None]
+        identity = (torch.arange(7, device=poses.device) == 3).to(poses.dtype)
+        rows = to_rows(invert_pose(torch.where(used[..., None], poses, identity).float()))
+    else:
+        short = f" or {(count, 7)}" if n_envs == 1 else ""
+        raise ValueError(f"poses must have shape {full}{short}, got {validate.shape_of(poses)}")
+    if validate.is_checking():
+        for env, given in enumerate(poses.reshape(n_envs, -1, 7)):
+            for slot in range(len(world.names(env))):
+                validate.check_pose(f"poses of env {env}, slot {slot}", given[slot])
+    return rows.contiguous()
+
+
+def check_values(tables: SceneTables, *, poses: str, ids: str, counts: str) -> None:
+    """Checks what only the values of the tables can tell; waits for the device.
+
+    Args:
+        tables: of a world, or of a caller of the drop-in Functions.
+        poses: what messages call the inverse poses.
+        ids: what they call the mesh ids.
+        counts: what they call the numbers of filled slots.
+    """
+    slots = tables.mesh_ids.shape[1]
+    bad = (tables.n_meshes < 0) | (tables.n_meshes > slots)
+    if bad.any():
+        raise ValueError(f"{counts} must be in [0, {slots}], got {tables.n_meshes[bad][0].item()}")
+    filled = torch.arange(slots, device=bad.device) < tables.n_meshes[:, None]
+    checked = filled & (tables.enabled != 0) & (tables.mesh_ids != 0)
+    for env, slot in torch.nonzero(checked).tolist():
+        row = tables.mesh_from_world[env, slot, :7].detach()
+        bad = row[~torch.isfinite(row)]
+        if len(bad):
+            raise ValueError(
+                f"{poses} must be finite, got {bad[0].item()} in env {env}, slot {slot}"
+            )
+        if row[3:].norm() < 1e-6:
+            raise ValueError(
+                f"{poses} must have quaternions other than 0, got 0 in env {env}, slot {slot}"
+            )
+    # By type: `isinstance` asks objects for their class, and some of all there are warn then.
+    living = {thing.id for thing in gc.get_objects() if issubclass(type(thing), wp.Mesh)}
+    for mesh_id in tables.mesh_ids[checked].tolist():
+        if mesh_id not in living:
+            raise ValueError(f"{ids} must hold ids of living wp.Mesh objects, got {mesh_id}")

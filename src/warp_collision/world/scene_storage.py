@@ -1,0 +1,93 @@
+"""The device tables of a world: mesh ids, inverse poses, masks and counts, by env and slot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from warp_collision.launching.recorded_launch import SceneTables
+from warp_collision.obstacles.mesh_obstacle import MeshObstacle
+from warp_collision.poses import invert_pose, to_rows
+
+_IDENTITY = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0)
+
+
+class SceneStorage:
+    """Tables of one size on one device, written in place; growing makes a larger copy.
+
+    Any thread may read the tables while one writes them.
+
+    Attributes:
+        tables: the tensors that kernels read, without a tree.
+        records: (n_envs, max_meshes) int64, pointers to the record of each mesh; one of the tables.
+    """
+
+    def __init__(self, n_envs: int, max_meshes: int, device: torch.device):
+        shape = (n_envs, max_meshes)
+        with torch.inference_mode(False):
+            identity = torch.tensor(_IDENTITY, dtype=torch.float32, device=device)
+            self.records = torch.zeros(shape, dtype=torch.int64, device=device)
+            self.tables = SceneTables(
+                mesh_ids=torch.zeros(shape, dtype=torch.int64, device=device),
+                mesh_from_world=identity.expand(*shape, 8).contiguous(),
+                enabled=torch.zeros(shape, dtype=torch.uint8, device=device),
+                n_meshes=torch.zeros(n_envs, dtype=torch.int32, device=device),
+                records=self.records,
+            )
+
+    def keep_alive(self, holder: object) -> None:
+        """Ties an object to the memory of the ids: whoever has that tensor has the meshes."""
+        storage = self.tables.mesh_ids.untyped_storage()
+        storage.holder = holder  # pyright: ignore[reportAttributeAccessIssue]
+
+    def enlarged(self, n_envs: int, max_meshes: int) -> SceneStorage:
+        """Larger tables that begin with what these hold."""
+        old = self.tables
+        larger = SceneStorage(n_envs, max_meshes, old.mesh_ids.device)
+        rows, slots = old.mesh_ids.shape
+        for new, previous in zip(larger.tables.tensors(), old.tensors(), strict=True):
+            target = new[:rows] if new.ndim == 1 else new[:rows, :slots]
+            target.copy_(previous)
+        return larger
+
+    def write_obstacles(
+        self, env: int, first: int, obstacles: Sequence[MeshObstacle], enabled: Sequence[bool]
+    ) -> None:
+        """Writes ids, records and masks of consecutive slots from `first`."""
+        slots = slice(first, first + len(obstacles))
+        for table, values in (
+            (self.tables.mesh_ids, [obstacle.mesh_id for obstacle in obstacles]),
+            (self.records, [obstacle.record.data_ptr() for obstacle in obstacles]),
+            (self.tables.enabled, [int(on) for on in enabled]),
+        ):
+            table[env, slots] = torch.tensor(values, dtype=table.dtype).to(table.device)
+
+    def write_poses(self, env: int, slots: slice, poses: Tensor) -> None:
+        """Writes poses (n, 7), inverted: float64 on the host, float32 on the device."""
+        rows = self.tables.mesh_from_world
+        with torch.no_grad():
+            inverse = to_rows(invert_pose(poses.detach()))
+            rows[env, slots] = inverse.to(rows.device, torch.float32)
+
+    def write_enabled(self, env: int, slots: slice, mask: Tensor) -> None:
+        """Writes masks (n,) of any dtype: what is not 0 is enabled."""
+        self.tables.enabled[env, slots].copy_(mask != 0)
+
+    def set_count(self, env: int, count: int) -> None:
+        """Sets the number of filled slots."""
+        self.tables.n_meshes[env].fill_(count)
+
+    def truncate(self, env: int, count: int) -> None:
+        """Empties the slots from `count` on."""
+        self.set_count(env, count)
+        for table in (self.tables.mesh_ids, self.tables.enabled, self.records):
+            table[env, count:] = 0
+
+    def remove(self, env: int, index: int, count: int) -> None:
+        """Removes one of `count` filled slots; those behind it move up by one."""
+        if index + 1 < count:
+            for table in (*self.tables[:3], self.records):
+                table[env, index : count - 1] = table[env, index + 1 : count].clone()
+        self.truncate(env, count - 1)

@@ -1,0 +1,146 @@
+"""The parts that a world is made of, each alone: slots, storage, acceleration."""
+
+import threading
+
+import pytest
+import torch
+import trimesh
+import warp as wp
+
+from warp_collision.obstacles.geometry import prepare, read_mesh
+from warp_collision.obstacles.mesh_obstacle import MeshObstacle
+from warp_collision.world.acceleration import Acceleration, with_acceleration
+from warp_collision.world.scene_storage import SceneStorage
+from warp_collision.world.slots import Slot, Slots
+
+CPU = torch.device("cpu")
+POSES = torch.tensor(
+    [[0.1, -0.2, 0.3, 0.5, 0.5, -0.5, 0.5], [1.0, 2.0, 3.0, 0.8, 0.0, 0.6, 0.0]],
+    dtype=torch.float64,
+)
+
+
+@pytest.fixture
+def obstacle(device: torch.device) -> MeshObstacle:
+    """A mesh on each device."""
+    return MeshObstacle(prepare("box", *read_mesh("box", trimesh.creation.box())), device)
+
+
+# -- slots ----------------------------------------------------------------------------------------
+
+
+def slots_with(obstacle: MeshObstacle, *names: str) -> Slots:
+    """Two envs, the second with slots of these names."""
+    slots = Slots(2)
+    slots.envs[1] += [Slot(name, obstacle) for name in names]
+    return slots
+
+
+def test_slots_are_found_by_name_and_index(obstacle: MeshObstacle) -> None:
+    slots = slots_with(obstacle, "a", "b")
+    assert (slots.index("b", 1), slots.index(0, 1), slots.most) == (1, 0, 2)
+    with pytest.raises(KeyError, match="env 0, which holds no meshes; got 'b'"):
+        slots.index("b", 0)
+    with pytest.raises(IndexError, match=r"index must be in \[0, 2\) in env 1, got 2"):
+        slots.index(2, 1)
+    with pytest.raises(IndexError, match=r"env must be in \[0, 2\), got 2"):
+        slots.of(2)
+
+
+def test_a_new_name_gets_the_first_free_slot(obstacle: MeshObstacle) -> None:
+    slots = slots_with(obstacle, "a", "b")
+    assert slots.index_for("c", 1, 3, replace=False) == 2
+    assert slots.index_for("a", 1, 2, replace=True) == 0
+    with pytest.raises(ValueError, match="name must be new in env 1, got 'a' again"):
+        slots.index_for("a", 1, 3, replace=False)
+    with pytest.raises(ValueError, match="env 1 must have a free slot for 'c', all 2 are taken"):
+        slots.index_for("c", 1, 2, replace=False)
+
+
+def test_only_tracked_poses_make_rows_differentiable(obstacle: MeshObstacle) -> None:
+    slots = slots_with(obstacle, "a", "b")
+    rows = SceneStorage(2, 3, CPU).tables.mesh_from_world
+    slots.track(1, slice(0, 2), POSES)
+    assert slots.differentiable_rows(rows) is rows
+    poses = POSES.clone().requires_grad_()
+    slots.track(1, slice(1, 2), poses[1])
+    tracked = slots.differentiable_rows(rows)
+    assert torch.equal(tracked[0], rows[0])
+    assert torch.equal(tracked[1, 0], rows[1, 0])
+    (gradient,) = torch.autograd.grad(tracked[1, 1].sum(), poses)
+    assert gradient[0].abs().max() == 0.0
+    assert gradient[1].abs().max() > 0.1
+
+
+# -- storage --------------------------------------------------------------------------------------
+
+
+def test_storage_holds_inverse_poses(device: torch.device, obstacle: MeshObstacle) -> None:
+    storage = SceneStorage(2, 3, device)
+    storage.write_obstacles(1, 0, [obstacle, obstacle], [True, False])
+    storage.write_poses(1, slice(0, 2), POSES)
+    storage.set_count(1, 2)
+    tables = storage.tables
+    assert tables.mesh_ids.tolist() == [[0, 0, 0], [obstacle.mesh_id, obstacle.mesh_id, 0]]
+    assert tables.enabled[1].tolist() == [1, 0, 0]
+    for row, pose in zip(tables.mesh_from_world[1, :2].cpu().numpy(), POSES.numpy(), strict=True):
+        inverse = wp.transform_inverse(wp.transform(*pose[:3], *pose[4:], pose[3]))
+        expected = [*inverse[:3], inverse[6], *inverse[3:6], 0.0]
+        assert row == pytest.approx(expected, abs=1e-6)
+
+
+def test_storage_moves_up_and_grows(device: torch.device, obstacle: MeshObstacle) -> None:
+    storage = SceneStorage(1, 3, device)
+    storage.write_obstacles(0, 0, [obstacle] * 3, [True, False, True])
+    storage.write_poses(0, slice(0, 2), POSES)
+    storage.set_count(0, 3)
+    kept = storage.tables.mesh_from_world[0, 1].clone()
+    storage.remove(0, 0, 3)
+    assert storage.tables.enabled.tolist() == [[0, 1, 0]]
+    assert torch.equal(storage.tables.mesh_from_world[0, 0], kept)
+    larger = storage.enlarged(2, 5).tables
+    assert larger.n_meshes.tolist() == [2, 0]
+    assert larger.enabled.tolist() == [[0, 1, 0, 0, 0], [0] * 5]
+    assert torch.equal(larger.mesh_from_world[0, 0], kept)
+
+
+# -- acceleration ---------------------------------------------------------------------------------
+
+
+def test_grids_are_built_at_the_first_query(device: torch.device, obstacle: MeshObstacle) -> None:
+    storage = SceneStorage(1, 2, device)
+    acceleration = Acceleration(storage.tables, threading.RLock())
+    storage.write_obstacles(0, 0, [obstacle], [True])
+    storage.set_count(0, 1)
+    before = obstacle.record.clone()
+    acceleration.add([obstacle])
+    acceleration.meshes_changed(1)
+    assert torch.equal(obstacle.record, before)
+    complete = acceleration.complete(storage.tables)
+    assert not torch.equal(obstacle.record, before)
+    assert complete.records is storage.records
+    assert complete.tree is not None
+
+
+def test_tables_find_their_acceleration(device: torch.device) -> None:
+    storage = SceneStorage(1, 2, device)
+    acceleration = Acceleration(storage.tables, threading.RLock())
+    bare = storage.tables._replace(records=None)
+    assert with_acceleration(bare).records is storage.records
+    foreign = bare._replace(mesh_ids=bare.mesh_ids.clone())
+    assert with_acceleration(foreign).records is None
+    # Completed tables are as they are.
+    complete = acceleration.complete(storage.tables)
+    assert with_acceleration(complete) is complete
+
+
+def test_larger_tables_replace_smaller_ones(device: torch.device) -> None:
+    storage = SceneStorage(1, 2, device)
+    acceleration = Acceleration(storage.tables, threading.RLock())
+    larger = storage.enlarged(2, 4)
+    acceleration.use(larger.tables)
+    assert acceleration.owns(larger.tables)
+    assert not acceleration.owns(storage.tables)
+    # Who still has the old ones gets records that have at least their extents.
+    old = acceleration.complete(storage.tables)
+    assert old.records is larger.records
