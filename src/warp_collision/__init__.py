@@ -1,25 +1,59 @@
-"""GPU collision costs on NVIDIA Warp: signed distance and swept spheres as torch functions."""
+"""GPU collision costs on NVIDIA Warp: signed distance and swept spheres as torch functions.
 
-from warp_collision import sampling
-from warp_collision.collision_cost import CollisionCost, Constraint
-from warp_collision.costs import (
-    Clearance,
-    SignedDistance,
-    clearance,
-    in_collision,
-    signed_distance,
-    sphere_cost,
-    swept_sphere_cost,
-)
-from warp_collision.least_squares import (
-    GaussNewton,
-    clearance_residuals,
-    cost_residuals,
-    gauss_newton,
-)
-from warp_collision.obstacles.geometry import MeshReport
-from warp_collision.validate import checking
-from warp_collision.world import MeshWorld
+Words and conventions, the same in code, tests and documentation:
+
+- **signed distance** (sdf) [m] from a point to a closed surface: negative inside, positive outside.
+  Its gradient is unit and points outward, where distance grows.
+- **clearance** of a sphere: sdf(center) - radius; its penetration is max(0, -clearance).
+- **spheres** (batch, horizon, n_spheres, 4) float32: x, y, z, radius in the world frame. A radius
+  below 0 disables a sphere: its cost and gradient are 0.
+- **pose** (x, y, z, qw, qx, qy, qz) of an obstacle in the world. Transforms are named b_from_a, so
+  that they chain by reading; kernels read the inverse, mesh_from_world.
+- **env**: one of several parallel scenes; env_index (batch,) says which one each row is for.
+
+The cost of a sphere against one obstacle, with eta the activation distance and
+d = radius + eta - sdf(center), is the smoothed hinge
+
+    h(d) = 0 up to d = 0, d^2 / (2 eta) up to eta, d - eta / 2 beyond,
+
+once continuously differentiable and exact at every depth; the costs of all enabled obstacles are
+added. The minus sign between a cost and the gradient of a distance appears once, in the cost.
+
+A moving sphere goes in straight lines between waypoints. Waypoint t owns the half segment before it
+and the half segment after it, and costs h(radius + eta - m) with m the smallest sdf along them,
+certified to a tolerance: the sdf is 1-Lipschitz, so that a sample of value f rules out values below
+m within f - m. At rest this is the cost above; reversed in time the costs are reversed.
+
+What is not finite costs NaN and is in collision, never free. Backward is the exact vector-Jacobian
+product for any incoming gradient; second derivatives are not defined and raise.
+
+Names are imported when they are first used: torch and Warp take seconds.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from warp_collision import sampling
+    from warp_collision.collision_cost import CollisionCost, Constraint
+    from warp_collision.costs import (
+        Clearance,
+        SignedDistance,
+        clearance,
+        in_collision,
+        signed_distance,
+        sphere_cost,
+        swept_sphere_cost,
+    )
+    from warp_collision.least_squares import (
+        GaussNewton,
+        clearance_residuals,
+        cost_residuals,
+        gauss_newton,
+    )
+    from warp_collision.obstacles.geometry import MeshReport
+    from warp_collision.validate import checking
+    from warp_collision.world import MeshWorld
 
 __all__ = [
     "Clearance",
@@ -40,3 +74,38 @@ __all__ = [
     "sphere_cost",
     "swept_sphere_cost",
 ]
+
+_MODULES = {
+    "collision_cost": ("CollisionCost", "Constraint"),
+    "costs": (
+        "Clearance",
+        "SignedDistance",
+        "clearance",
+        "in_collision",
+        "signed_distance",
+        "sphere_cost",
+        "swept_sphere_cost",
+    ),
+    "least_squares": ("GaussNewton", "clearance_residuals", "cost_residuals", "gauss_newton"),
+    "obstacles.geometry": ("MeshReport",),
+    "validate": ("checking",),
+    "world": ("MeshWorld",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name when it is first used."""
+    if name in _MODULE_OF:
+        value = getattr(importlib.import_module(f"warp_collision.{_MODULE_OF[name]}"), name)
+    elif name in ("io", "poses", "robot", "sampling", "warp_primitives"):
+        value = importlib.import_module(f"warp_collision.{name}")
+    else:
+        raise AttributeError(f"module 'warp_collision' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Public names, imported or not."""
+    return sorted({*globals(), *__all__})

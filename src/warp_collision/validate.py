@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch.compiler import is_compiling
 
+from warp_collision import torch_private
 from warp_collision.devices import synchronize
 
 _checking: ContextVar[bool] = ContextVar(
@@ -199,7 +200,7 @@ def _outlives_call(tensor: torch.Tensor) -> bool:
     """
     return (
         type(tensor) is torch.Tensor
-        and torch._C._functorch.peek_interpreter_stack() is None  # pyright: ignore[reportAttributeAccessIssue]
+        and not torch_private.is_func_transformed()
         and not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
     )
 

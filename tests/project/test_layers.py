@@ -1,6 +1,7 @@
 """The layers of the code: imports go down only, and files and kernels stay small."""
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -16,7 +17,7 @@ PACKAGE = "warp_collision"
 # layer nothing goes in a circle. The package itself stands where its name is.
 LAYERS = (
     ("kernels",),
-    ("devices", "poses", "validate"),
+    ("devices", "poses", "torch_private", "validate"),
     ("launching",),
     ("obstacles",),
     ("io",),
@@ -96,6 +97,14 @@ def test_no_circles() -> None:
     }
     order = list(TopologicalSorter(kernels).static_order())
     assert order.index("transforms") < order.index("scene") < order.index("swept_cost")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_private_parts_of_torch_are_in_one_file(module: str) -> None:
+    private = re.findall(
+        r"\b(?:torch|forward_ad|autograd|_C)\._[a-zA-Z]\w*", MODULES[module].read_text()
+    )
+    assert not private or module == "torch_private"
 
 
 @pytest.mark.parametrize("package", sorted({package_of(m) for m in MODULES if "." in m}))

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from warp_collision import torch_private
 from warp_collision.launching.launch import SceneTables
 from warp_collision.torch_ops import operators, pose_operators
 from warp_collision.torch_ops.second_derivatives import NO_SECOND, FirstOrderOnly, Refused
@@ -196,8 +197,7 @@ def _refuse(ctx: Any, other: Tensor, grads: list[Tensor | None], inputs: Sequenc
 
 def _is_launched(upstream: Tensor) -> bool:
     """Whether a launch computes a product: nobody records it, or hands in a batch of gradients."""
-    batched: bool = torch._C._functorch.is_legacy_batchedtensor(upstream)  # pyright: ignore[reportAttributeAccessIssue]
-    return not batched and not torch.is_grad_enabled()
+    return not torch_private.is_batched_gradient(upstream) and not torch.is_grad_enabled()
 
 
 class DirectSphereCost(torch.autograd.Function):

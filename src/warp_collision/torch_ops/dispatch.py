@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 from torch.nn import Parameter
 
+from warp_collision import torch_private
 from warp_collision.torch_ops.autograd import Operator
 
 
@@ -24,11 +23,7 @@ def is_plain(*tensors: Tensor | None) -> bool:
     for tensor in tensors:
         if tensor is not None and type(tensor) is not Tensor and type(tensor) is not Parameter:
             return False
-    return (
-        not torch._C._are_functorch_transforms_active()
-        and forward_ad._current_level < 0
-        and torch._C._len_torch_dispatch_stack() == 0
-    )
+    return not torch_private.is_transformed()
 
 
 def apply(name: str, *operands: Any) -> tuple[Tensor, ...]:

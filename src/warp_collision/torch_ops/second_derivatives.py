@@ -6,14 +6,13 @@ A derivative that torch takes for zero, because nobody told it otherwise, is wor
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
-from types import FrameType
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
+
+from warp_collision import torch_private
 
 NO_SECOND = (
     "the second derivative of a collision cost or distance is not defined: it is zero almost "
@@ -93,14 +92,11 @@ def outside_graphs(reason: str) -> Callable[[Function], Function]:
         def call(*args: Any) -> Any:
             nonlocal disabled
             if torch.compiler.is_compiling():
-                torch._dynamo.graph_break(msg=reason)
+                torch_private.break_graph(reason)
                 if torch.compiler.is_exporting():  # which need not go through the compiler
                     raise RuntimeError(reason)
-            if disabled is None:
-                if "torch._dynamo" not in sys.modules:
-                    return function(*args)
-                disabled = torch._dynamo.disable(function, reason=reason)
-            return disabled(*args)
+            disabled = disabled or torch_private.keep_compiler_out(function, reason)
+            return (disabled or function)(*args)
 
         return call  # pyright: ignore[reportReturnType]
 
@@ -151,7 +147,7 @@ def refuse_tangents() -> None:
     Everywhere else a Function with a `jvp` has met the tangents, and runs the operator without.
     Under the dispatcher there is no telling which operands have one.
     """
-    if forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled():
+    if torch_private.has_forward_tangents():
         raise RuntimeError(
             "forward mode through a compiled function is not defined: use torch.func.jvp inside "
             "of it, or forward mode without torch.compile"
@@ -163,12 +159,7 @@ def refuse_recording() -> None:
 
     Torch refuses to differentiate the backward of a compiled graph, but only where it sees that the
     result depends on what it is differentiated by; else it takes it for a constant (2.13, with any
-    compiled function). Nothing but the call stack tells: `_double_backward` is its way there.
+    compiled function).
     """
-    frame: FrameType | None = sys._getframe(1)
-    for _ in range(64):
-        if frame is None:
-            return
-        if frame.f_code.co_name == "_double_backward":
-            raise RuntimeError(NO_SECOND)
-        frame = frame.f_back
+    if torch_private.is_double_backward_of_graph():
+        raise RuntimeError(NO_SECOND)

@@ -1,0 +1,34 @@
+"""The names of the package: imported when they are first used, and all there."""
+
+import subprocess
+import sys
+
+import pytest
+
+import warp_collision
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, warp_collision\n"
+        "heavy = {'torch', 'warp', 'trimesh', 'numpy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("name", warp_collision.__all__)
+def test_public_names_are_there(name: str) -> None:
+    thing = getattr(warp_collision, name)
+    assert name in dir(warp_collision)
+    assert getattr(warp_collision, name) is thing
+
+
+def test_every_lazy_name_is_public() -> None:
+    assert {*warp_collision._MODULE_OF, "sampling"} == set(warp_collision.__all__)
+
+
+def test_unknown_names_raise() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        warp_collision.nothing  # noqa: B018  # pyright: ignore[reportAttributeAccessIssue]
