@@ -87,11 +87,8 @@ class _Replay(torch.autograd.Function):
 
 
 def _scene(problem: Problem) -> Any:
-    tables = with_acceleration(problem.world._storage.tables)
     scene = Scene()
-    for name, variable in Scene.vars.items():
-        value = getattr(tables, name)
-        setattr(scene, name, _argument(variable.type, value, problem.world.device))
+    with_acceleration(problem.world._storage.tables).write(scene)
     return scene
 
 

@@ -4,7 +4,7 @@ import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.mesh_record import FAR
-from warp_collision.kernels.scene import Scene, count_slots, mesh_from_world, record_of
+from warp_collision.kernels.scene import Obstacle, Scene, load_obstacle, record_of, slot_of_thread
 
 wp.set_module_options(OPTIONS)
 
@@ -18,12 +18,17 @@ def world_boxes(
     upper: wp.array2d[wp.vec3],
 ):
     """One thread per slot. A mesh without a finite pose is everywhere, an empty slot nowhere."""
-    env, slot = wp.tid()
+    env, index = wp.tid()
     low = wp.vec3(FAR, FAR, FAR)
     high = wp.vec3(-FAR, -FAR, -FAR)
-    if slot < count_slots(scene, env):
-        record = record_of(scene, env, slot, scene.mesh_ids[env, slot])
-        pose = mesh_from_world(scene, env, slot)
+    # Enabled or not: a mask that changes does not move the boxes.
+    obstacle = Obstacle()
+    slot = slot_of_thread(scene, env, index)
+    if slot >= 0:
+        obstacle = load_obstacle(scene, slot)
+    if obstacle.takes_part:
+        record = record_of(obstacle)
+        pose = obstacle.mesh_from_world
         center = 0.5 * (record.lower + record.upper)
         half = 0.5 * (record.upper - record.lower) + wp.vec3(record.inside_reach)
         place = wp.transform_point(wp.transform_inverse(pose), center)
@@ -41,5 +46,5 @@ def world_boxes(
         if wp.isfinite(place) and wp.isfinite(reach):
             low = place - reach
             high = place + reach
-    lower[env, slot] = low
-    upper[env, slot] = high
+    lower[env, index] = low
+    upper[env, index] = high

@@ -8,27 +8,32 @@ outside. The queries are made again, so that a cost without pose gradients pays 
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.scene import Scene, checked_mesh, env_of_row
-from warp_collision.kernels.sphere_cost import cost_against_mesh
+from warp_collision.kernels.scene import (
+    Scene,
+    env_of_row,
+    is_enabled,
+    load_obstacle,
+    pose_row,
+    slot_of_thread,
+)
+from warp_collision.kernels.sphere_cost import cost_against, sphere_query
 from warp_collision.kernels.swept_cost import (
+    SweepQuery,
     is_finite,
     load_motion,
     scale_of,
-    swept_cost_against_mesh,
+    swept_cost_against,
 )
+from warp_collision.kernels.transforms import vec8
 
 wp.set_module_options(OPTIONS)
 
-vec8 = wp.types.vector(length=8, dtype=wp.float32)
-
 
 @wp.func
-def row_gradient(
-    rows: wp.array3d[wp.float32], env: int, slot: int, contact: wp.vec3, push: wp.vec3
-) -> vec8:
+def row_gradient(row: vec8, contact: wp.vec3, push: wp.vec3) -> vec8:
     """Derivative of ``push . (R(q) contact + t)`` by a row (t, q), its quaternion normalised."""
-    u = wp.vec3(rows[env, slot, 4], rows[env, slot, 5], rows[env, slot, 6])
-    w = rows[env, slot, 3]
+    u = wp.vec3(row[4], row[5], row[6])
+    w = row[3]
     length = wp.sqrt(w * w + wp.length_sq(u))
     w = w / length
     u = u / length
@@ -67,22 +72,22 @@ def sphere_cost_pose_vjp(
     partial: wp.array3d[vec8],  # (n_envs, slots, parts) d loss / d row, to be summed over parts
 ):
     """One thread per slot and part of the spheres."""
-    env, slot, part = wp.tid()
+    env, index, part = wp.tid()
     total = vec8()
-    mesh_id = checked_mesh(scene, env, slot)
-    if mesh_id != wp.uint64(0):
+    slot = slot_of_thread(scene, env, index)
+    if slot >= 0 and is_enabled(scene, slot):
         count = spheres.shape[0] * spheres.shape[1] * spheres.shape[2]
         for item in range(part, count, partial.shape[2]):
             at = place_of(item, spheres.shape[1], spheres.shape[2])
             sphere = spheres[at[0], at[1], at[2]]
             if env_of_row(env_index, at[0]) == env and not (sphere[3] < 0.0):
-                center = wp.vec3(sphere[0], sphere[1], sphere[2])
-                term = cost_against_mesh(
-                    scene, env, slot, mesh_id, center, sphere[3], activation_distance[0]
-                )
-                push = term.push * (weight[0] * upstream[at[0], at[1], at[2]])
-                total += row_gradient(scene.mesh_from_world, env, slot, term.contact, push)
-    partial[env, slot, part] = total
+                # Loaded anew for each: a pose that stays takes a GPU ten registers.
+                obstacle = load_obstacle(scene, slot)
+                if obstacle.takes_part:
+                    term = cost_against(obstacle, sphere_query(sphere, activation_distance[0]))
+                    push = term.push * (weight[0] * upstream[at[0], at[1], at[2]])
+                    total += row_gradient(pose_row(scene, slot), term.contact, push)
+    partial[env, index, part] = total
 
 
 @wp.kernel
@@ -101,22 +106,24 @@ def swept_cost_pose_vjp(
     partial: wp.array3d[vec8],  # (n_envs, slots, parts) d loss / d row, to be summed over parts
 ):
     """One thread per slot and part of the spheres."""
-    env, slot, part = wp.tid()
+    env, index, part = wp.tid()
     total = vec8()
-    mesh_id = checked_mesh(scene, env, slot)
-    if mesh_id != wp.uint64(0):
+    slot = slot_of_thread(scene, env, index)
+    if slot >= 0 and is_enabled(scene, slot):
+        query = SweepQuery()
+        query.activation_distance = activation_distance[0]
+        query.tolerance = tolerance[0]
         count = spheres.shape[0] * spheres.shape[1] * spheres.shape[2]
         for item in range(part, count, partial.shape[2]):
             at = place_of(item, spheres.shape[1], spheres.shape[2])
             motion = load_motion(spheres, at[0], at[1], at[2])
             if env_of_row(env_index, at[0]) == env and not (motion.radius < 0.0):
-                term = swept_cost_against_mesh(
-                    scene, env, slot, mesh_id, motion, activation_distance[0], tolerance[0]
-                )
+                query.motion = motion
+                obstacle = load_obstacle(scene, slot)
                 scale = scale_of(motion, dt, weight[0]).value * upstream[at[0], at[1], at[2]]
                 if not is_finite(motion):
                     scale = wp.nan
-                total += row_gradient(
-                    scene.mesh_from_world, env, slot, term.contact, term.push * scale
-                )
-    partial[env, slot, part] = total
+                if obstacle.takes_part:
+                    term = swept_cost_against(obstacle, query)
+                    total += row_gradient(pose_row(scene, slot), term.contact, term.push * scale)
+    partial[env, index, part] = total

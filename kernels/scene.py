@@ -1,21 +1,41 @@
-"""The meshes of parallel envs, as device tables, and how a kernel walks them."""
+"""The obstacles of parallel envs, as device tables, and the one walk over them."""
 
 import warp as wp
 
 from warp_collision.kernels.mesh_record import MeshRecord, load_record
-from warp_collision.kernels.transforms import load_transform
+from warp_collision.kernels.transforms import load_transform, vec8
 
 
 @wp.struct
 class Scene:
-    """Tables of the meshes of all envs; ``slots`` is the second axis."""
+    """Tables of the obstacles of all envs, contiguous and told by their pointers.
 
-    mesh_ids: wp.array2d[wp.uint64]  # (n_envs, slots) Warp mesh ids, 0: empty
-    mesh_from_world: wp.array3d[wp.float32]  # (n_envs, slots, 8) x, y, z, qw, qx, qy, qz, pad
-    enabled: wp.array2d[wp.uint8]  # (n_envs, slots) 1: checked
-    n_meshes: wp.array[wp.int32]  # (n_envs,) filled slots
-    records: wp.array2d[wp.uint64]  # (n_envs, slots) pointers to MeshRecord; may be empty
-    tree: wp.array[wp.uint64]  # (2,) ids of a tree over world boxes by env or 0, of an empty one
+    Functions take it by value: a struct of arrays would be seven times as large, and copying it
+    would be most of what a sphere in free space costs on a CPU.
+    """
+
+    mesh_ids: wp.uint64  # to (n_envs, n_slots) uint64, Warp mesh ids, 0: empty
+    mesh_from_world: wp.uint64  # to (n_envs, n_slots) vec8: x, y, z, qw, qx, qy, qz, padding
+    enabled: wp.uint64  # to (n_envs, n_slots) uint8, 1: checked
+    n_meshes: wp.uint64  # to (n_envs,) int32, filled slots
+    records: wp.uint64  # to (n_envs, n_slots) pointers to MeshRecord; 0: nothing is known
+    tree: wp.uint64  # to (2,) uint64, ids of a tree over world boxes by env or 0, of an empty one
+    n_envs: int
+    n_slots: int
+
+
+@wp.struct
+class Obstacle:
+    """What a query needs of one obstacle.
+
+    Slots are counted through all envs: those of an env begin at ``env * n_slots``.
+    """
+
+    takes_part: bool  # False: nothing else here has a meaning
+    slot: int
+    mesh_id: wp.uint64
+    record: wp.uint64  # pointer to a MeshRecord, 0: nothing is known
+    mesh_from_world: wp.transform
 
 
 @wp.func
@@ -29,64 +49,108 @@ def env_of_row(env_index: wp.array[wp.int32], row: int) -> int:
 @wp.func
 def is_env(scene: Scene, env: int) -> bool:
     """Whether there is such an env; reading any other would read foreign memory."""
-    return env >= 0 and env < scene.mesh_ids.shape[0]
+    return env >= 0 and env < scene.n_envs
 
 
 @wp.func
-def count_slots(scene: Scene, env: int) -> int:
-    """Filled slots of an env, never more than there are."""
-    return wp.clamp(scene.n_meshes[env], 0, scene.mesh_ids.shape[1])
+def filled_slots(scene: Scene, env: int) -> wp.vec2i:
+    """First slot of an env and the one behind its last filled one, counted through all envs."""
+    first = env * scene.n_slots
+    n_meshes = wp.array(ptr=scene.n_meshes, shape=(scene.n_envs,), dtype=wp.int32)[env]
+    return wp.vec2i(first, first + wp.clamp(n_meshes, 0, scene.n_slots))
+
+
+@wp.func
+def pose_row(scene: Scene, slot: int) -> vec8:
+    """The row of a slot in ``mesh_from_world``."""
+    return wp.array(ptr=scene.mesh_from_world, shape=(scene.n_slots,), dtype=vec8)[slot]
+
+
+@wp.func
+def load_obstacle(scene: Scene, slot: int) -> Obstacle:
+    """The obstacle of a filled slot, enabled or not; one of mesh id 0 takes no part.
+
+    The id is read once: another thread may empty the slot, and a query of id 0 crashes.
+    """
+    obstacle = Obstacle()
+    obstacle.mesh_id = wp.array(ptr=scene.mesh_ids, shape=(scene.n_slots,), dtype=wp.uint64)[slot]
+    if obstacle.mesh_id == wp.uint64(0):
+        return obstacle
+    obstacle.takes_part = True
+    obstacle.slot = slot
+    if scene.records != wp.uint64(0):
+        obstacle.record = wp.array(ptr=scene.records, shape=(scene.n_slots,), dtype=wp.uint64)[slot]
+    obstacle.mesh_from_world = load_transform(pose_row(scene, slot))
+    return obstacle
+
+
+@wp.func
+def is_enabled(scene: Scene, slot: int) -> bool:
+    """Whether queries check the obstacle of a slot."""
+    enabled = wp.array(ptr=scene.enabled, shape=(scene.n_slots,), dtype=wp.uint8)
+    return enabled[slot] != wp.uint8(0)
+
+
+@wp.func
+def slot_of_thread(scene: Scene, env: int, index: int) -> int:
+    """The slot at an index of an env, for kernels with a thread for each; -1: not filled."""
+    slots = filled_slots(scene, env)
+    return wp.where(slots[0] + index < slots[1], slots[0] + index, -1)
+
+
+@wp.func
+def record_of(obstacle: Obstacle) -> MeshRecord:
+    """What is known of the mesh of an obstacle."""
+    return load_record(obstacle.mesh_id, obstacle.record)
 
 
 @wp.func
 def tree_of(scene: Scene) -> wp.uint64:
-    """Id of a tree that finds the meshes near a place; 0: every slot is looked at.
+    """Id of a tree that finds the obstacles near a place; 0: every slot is looked at.
 
     To be read once for a walk: another thread may drop the tree, or build one, in the middle of it.
     """
-    return scene.tree[0]
+    return wp.array(ptr=scene.tree, shape=(2,), dtype=wp.uint64)[0]
 
 
-@wp.func
-def slots_in_box(
-    scene: Scene, tree: wp.uint64, env: int, center: wp.vec3, reach: float
-) -> wp.BvhQuery:
-    """Items of a tree near a place; the slot of an item is what remains after full envs.
+def make_walk(visit, Query, State):
+    """A walk over the enabled obstacles near a place, as a device function.
 
-    Without a tree there is an empty one, for a query must be of something.
+    The state goes from obstacle to obstacle, in an order that depends on the tree. The only query
+    of a tree is opened here, and only where there is a tree: on CUDA all queries of a block share
+    one stack.
+
+    Args:
+        visit: device function (obstacle: Obstacle, query: Query, state: State) -> State.
+        Query: type of what does not change on the way.
+        State: type of what does.
     """
-    half = wp.vec3(reach)
-    searched = wp.where(tree == wp.uint64(0), scene.tree[1], tree)
-    root = wp.bvh_get_group_root(searched, env)
-    return wp.bvh_query_aabb(searched, center - half, center + half, root)
 
+    def walk(
+        scene: Scene, env: int, center: wp.vec3, reach: float, query: Query, state: State
+    ) -> State:
+        """Visits all obstacles whose world boxes a box of this reach around a center meets."""
+        tree = tree_of(scene)
+        slots = filled_slots(scene, env)
+        slot = slots[0] - 1
+        more = bool(True)
+        if tree != wp.uint64(0):
+            half = wp.vec3(reach)
+            near = wp.bvh_query_aabb(
+                tree, center - half, center + half, wp.bvh_get_group_root(tree, env)
+            )
+        while more:
+            if tree != wp.uint64(0):
+                more = wp.bvh_query_next(near, slot)
+            else:
+                slot += 1
+                more = slot < slots[1]
+            if more and slot < slots[1] and is_enabled(scene, slot):
+                obstacle = load_obstacle(scene, slot)
+                if obstacle.takes_part:
+                    state = visit(obstacle, query, state)
+        return state
 
-@wp.func
-def checked_mesh(scene: Scene, env: int, slot: int) -> wp.uint64:
-    """Warp's id of the mesh in a slot that takes part: filled and enabled; else 0.
-
-    To be read once for a mesh: another thread may empty the slot, and a query of id 0 crashes.
-    """
-    if slot >= count_slots(scene, env) or scene.enabled[env, slot] == wp.uint8(0):
-        return wp.uint64(0)
-    return scene.mesh_ids[env, slot]
-
-
-@wp.func
-def pointer_of(scene: Scene, env: int, slot: int) -> wp.uint64:
-    """Where what is known of the mesh in a slot lies, 0 if nothing is."""
-    if scene.records.shape[0] == 0:
-        return wp.uint64(0)
-    return scene.records[env, slot]
-
-
-@wp.func
-def record_of(scene: Scene, env: int, slot: int, mesh_id: wp.uint64) -> MeshRecord:
-    """What is known of the mesh of a slot."""
-    return load_record(mesh_id, pointer_of(scene, env, slot))
-
-
-@wp.func
-def mesh_from_world(scene: Scene, env: int, slot: int) -> wp.transform:
-    """Pose of the world in the mesh of a slot."""
-    return load_transform(scene.mesh_from_world, env, slot)
+    # Warp knows functions by their qualified names.
+    walk.__name__ = walk.__qualname__ = f"walk_{visit.key}"
+    return wp.func(walk)

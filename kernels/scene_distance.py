@@ -6,14 +6,12 @@ from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.mesh_distance import mesh_distance
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.scene import (
+    Obstacle,
     Scene,
-    checked_mesh,
-    count_slots,
     env_of_row,
     is_env,
-    mesh_from_world,
+    make_walk,
     record_of,
-    slots_in_box,
     tree_of,
 )
 from warp_collision.kernels.transforms import to_world
@@ -30,27 +28,7 @@ class SceneSample:
 
     distance: float  # [m]
     gradient: wp.vec3  # unit, outward, world frame
-    slot: int  # the mesh that attains the distance, -1: none below the limit
-
-
-@wp.func
-def nearer(scene: Scene, env: int, slot: int, point: wp.vec3, best: SceneSample) -> SceneSample:
-    """The mesh of a slot if it is nearer than the best so far; NaN for good if its pose is."""
-    mesh_id = checked_mesh(scene, env, slot)
-    if mesh_id == wp.uint64(0) or wp.isnan(best.distance):
-        return best
-    pose = mesh_from_world(scene, env, slot)
-    local = wp.transform_point(pose, point)
-    if not wp.isfinite(local):
-        return nowhere()
-    # Only what is nearer than the best so far is worth finding.
-    record = record_of(scene, env, slot, mesh_id)
-    sample = mesh_distance(mesh_id, record, local, best.distance)
-    if sample.found:
-        best.distance = sample.distance
-        best.gradient = to_world(pose, sample.gradient)
-        best.slot = slot
-    return best
+    slot: int  # that attains the distance, counted through all envs; -1: none below the limit
 
 
 @wp.func
@@ -64,6 +42,27 @@ def nowhere() -> SceneSample:
 
 
 @wp.func
+def nearer(obstacle: Obstacle, point: wp.vec3, best: SceneSample) -> SceneSample:
+    """An obstacle if it is nearer than the best so far; NaN for good if its pose is."""
+    if wp.isnan(best.distance):
+        return best
+    pose = obstacle.mesh_from_world
+    local = wp.transform_point(pose, point)
+    if not wp.isfinite(local):
+        return nowhere()
+    # Only what is nearer than the best so far is worth finding.
+    sample = mesh_distance(obstacle.mesh_id, record_of(obstacle), local, best.distance)
+    if sample.found:
+        best.distance = sample.distance
+        best.gradient = to_world(pose, sample.gradient)
+        best.slot = obstacle.slot
+    return best
+
+
+nearest = make_walk(nearer, wp.vec3, SceneSample)
+
+
+@wp.func
 def scene_distance_at(scene: Scene, env: int, point: wp.vec3, limit: float) -> SceneSample:
     """Exact where it is below the limit, else the limit; NaN where the point or a pose is NaN."""
     if not wp.isfinite(point) or not is_env(scene, env):
@@ -73,24 +72,11 @@ def scene_distance_at(scene: Scene, env: int, point: wp.vec3, limit: float) -> S
     best.distance = limit
     best.gradient = wp.vec3(0.0)
     # With a tree: boxes of growing size until the best mesh found lies within the last one.
-    tree = tree_of(scene)
-    radius = wp.where(tree != wp.uint64(0), FIRST_RADIUS, limit)
+    radius = wp.where(tree_of(scene) != wp.uint64(0), FIRST_RADIUS, limit)
     certain = float(-1.0)  # a limit of 0 still asks for what is inside
     while certain < wp.min(best.distance, limit):
         certain = wp.min(radius, limit)
-        near = slots_in_box(scene, tree, env, point, certain)
-        item = int(0)
-        slot = int(-1)
-        more = bool(True)
-        while more:
-            if tree != wp.uint64(0):
-                more = wp.bvh_query_next(near, item)
-                slot = item % scene.mesh_ids.shape[1]
-            else:
-                slot += 1
-                more = slot < count_slots(scene, env)
-            if more:
-                best = nearer(scene, env, slot, point, best)
+        best = nearest(scene, env, point, certain, point, best)
         radius = wp.where(best.slot >= 0, best.distance, 4.0 * radius)
     return best
 
@@ -112,12 +98,13 @@ def scene_distance(
     row, index = wp.tid()
     row += first[0]
     index += first[1]
-    sample = scene_distance_at(scene, env_of_row(env_index, row), points[row, index], FAR)
+    env = env_of_row(env_index, row)
+    sample = scene_distance_at(scene, env, points[row, index], FAR)
     if sample.slot < 0 and not wp.isnan(sample.distance):
         sample.distance = wp.inf
     distance[row, index] = sample.distance
     gradient[row, index] = sample.gradient
-    slot[row, index] = sample.slot
+    slot[row, index] = wp.where(sample.slot < 0, -1, sample.slot - env * scene.n_slots)
 
 
 @wp.kernel

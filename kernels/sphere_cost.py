@@ -6,19 +6,25 @@ from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.hinge import hinge
 from warp_collision.kernels.mesh_distance import mesh_distance
 from warp_collision.kernels.scene import (
+    Obstacle,
     Scene,
-    checked_mesh,
-    count_slots,
     env_of_row,
     is_env,
-    mesh_from_world,
+    make_walk,
     record_of,
-    slots_in_box,
-    tree_of,
 )
 from warp_collision.kernels.transforms import to_world
 
 wp.set_module_options(OPTIONS)
+
+
+@wp.struct
+class SphereQuery:
+    """A sphere at rest, and how far off it begins to cost."""
+
+    center: wp.vec3
+    radius: float
+    activation_distance: float  # [m]
 
 
 @wp.struct
@@ -44,74 +50,60 @@ def not_a_number() -> SphereCost:
 
 
 @wp.func
-def cost_against_mesh(
-    scene: Scene,
-    env: int,
-    slot: int,
-    mesh_id: wp.uint64,
-    center: wp.vec3,
-    radius: float,
-    activation_distance: float,
-) -> SphereCost:
-    """Cost of a sphere against the mesh of one slot."""
-    pose = mesh_from_world(scene, env, slot)
-    point = wp.transform_point(pose, center)
+def sphere_query(sphere: wp.vec4, activation_distance: float) -> SphereQuery:
+    """The query of a sphere x, y, z, radius."""
+    query = SphereQuery()
+    query.center = wp.vec3(sphere[0], sphere[1], sphere[2])
+    query.radius = sphere[3]
+    query.activation_distance = activation_distance
+    return query
+
+
+@wp.func
+def cost_against(obstacle: Obstacle, query: SphereQuery) -> SphereCost:
+    """Cost of a sphere against one obstacle."""
+    pose = obstacle.mesh_from_world
+    point = wp.transform_point(pose, query.center)
     if not wp.isfinite(point):
         return not_a_number()
     result = SphereCost()
-    reach = radius + activation_distance
-    sample = mesh_distance(mesh_id, record_of(scene, env, slot, mesh_id), point, reach)
+    reach = query.radius + query.activation_distance
+    sample = mesh_distance(obstacle.mesh_id, record_of(obstacle), point, reach)
     if sample.found:
-        term = hinge(reach - sample.distance, activation_distance)
+        term = hinge(reach - sample.distance, query.activation_distance)
         result.cost = term[0]
         result.radius = term[1]
-        result.contact = center
+        result.contact = query.center
         result.push = sample.gradient * (-term[1])
         result.center = to_world(pose, result.push)
     return result
 
 
 @wp.func
-def add(total: SphereCost, term: SphereCost) -> SphereCost:
-    """Sum of two costs."""
+def add_cost(obstacle: Obstacle, query: SphereQuery, total: SphereCost) -> SphereCost:
+    """Adds the cost against one obstacle to those before."""
+    term = cost_against(obstacle, query)
     total.cost += term.cost
     total.center += term.center
     total.radius += term.radius
     return total
 
 
+sum_of_costs = make_walk(add_cost, SphereQuery, SphereCost)
+
+
 @wp.func
 def cost_of_sphere(
     scene: Scene, env: int, sphere: wp.vec4, activation_distance: float
 ) -> SphereCost:
-    """Sum of the costs against all enabled meshes of an env."""
+    """Sum of the costs against all enabled obstacles of an env."""
     if sphere[3] < 0.0:
         return SphereCost()
     if not wp.isfinite(sphere) or not wp.isfinite(activation_distance) or not is_env(scene, env):
         return not_a_number()
-    total = SphereCost()
-    center = wp.vec3(sphere[0], sphere[1], sphere[2])
-    tree = tree_of(scene)
-    near = slots_in_box(scene, tree, env, center, sphere[3] + activation_distance)
-    item = int(0)
-    slot = int(-1)
-    more = bool(True)
-    while more:
-        if tree != wp.uint64(0):
-            more = wp.bvh_query_next(near, item)
-            slot = item % scene.mesh_ids.shape[1]
-        else:
-            slot += 1
-            more = slot < count_slots(scene, env)
-        mesh_id = wp.uint64(0)
-        if more:
-            mesh_id = checked_mesh(scene, env, slot)
-        if mesh_id != wp.uint64(0):
-            term = cost_against_mesh(
-                scene, env, slot, mesh_id, center, sphere[3], activation_distance
-            )
-            total = add(total, term)
-    return total
+    query = sphere_query(sphere, activation_distance)
+    reach = query.radius + activation_distance
+    return sum_of_costs(scene, env, query.center, reach, query, SphereCost())
 
 
 @wp.kernel

@@ -5,17 +5,13 @@ import warp as wp
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.hinge import hinge
 from warp_collision.kernels.mesh_distance import mesh_distance
-from warp_collision.kernels.mesh_record import load_record
 from warp_collision.kernels.scene import (
+    Obstacle,
     Scene,
-    checked_mesh,
-    count_slots,
     env_of_row,
     is_env,
-    mesh_from_world,
-    pointer_of,
-    slots_in_box,
-    tree_of,
+    make_walk,
+    record_of,
 )
 from warp_collision.kernels.speed import SpeedScale, speed_scale
 from warp_collision.kernels.sweep import Path, path_sample, sweep
@@ -36,6 +32,15 @@ class Motion:
     following: wp.vec3  # the center itself where the path ends here
     has_previous: bool
     has_following: bool
+
+
+@wp.struct
+class SweepQuery:
+    """What one waypoint owns of a path, how far off it begins to cost, and how exactly."""
+
+    motion: Motion
+    activation_distance: float  # [m]
+    tolerance: float  # [m]
 
 
 @wp.struct
@@ -103,11 +108,11 @@ def not_a_number() -> SweptCost:
 
 
 @wp.func
-def half_segment(mesh_id: wp.uint64, record: wp.uint64, begin: wp.vec3, end: wp.vec3) -> Path:
-    """The half of a segment next to ``begin``."""
+def half_segment(obstacle: Obstacle, begin: wp.vec3, end: wp.vec3) -> Path:
+    """The half of a segment next to ``begin``, in the frame of an obstacle."""
     path = Path()
-    path.mesh_id = mesh_id
-    path.record = record
+    path.mesh_id = obstacle.mesh_id
+    path.record = obstacle.record
     path.origin = begin
     distance = wp.length(end - begin)
     path.length = 0.5 * distance
@@ -117,27 +122,19 @@ def half_segment(mesh_id: wp.uint64, record: wp.uint64, begin: wp.vec3, end: wp.
 
 
 @wp.func
-def swept_cost_against_mesh(
-    scene: Scene,
-    env: int,
-    slot: int,
-    mesh_id: wp.uint64,
-    motion: Motion,
-    activation_distance: float,
-    tolerance: float,
-) -> SweptCost:
-    """Cost of what one waypoint owns of the path, against the mesh of one slot."""
-    record = pointer_of(scene, env, slot)
-    pose = mesh_from_world(scene, env, slot)
+def swept_cost_against(obstacle: Obstacle, query: SweepQuery) -> SweptCost:
+    """Cost of what one waypoint owns of the path, against one obstacle."""
+    motion = query.motion
+    pose = obstacle.mesh_from_world
     center = wp.transform_point(pose, motion.center)
     previous = wp.transform_point(pose, motion.previous)
     following = wp.transform_point(pose, motion.following)
     if not wp.isfinite(center):
         return not_a_number()
     result = SweptCost()
-    reach = motion.radius + activation_distance
+    reach = motion.radius + query.activation_distance
     longest = 0.5 * wp.max(wp.length(previous - center), wp.length(following - center))
-    start = mesh_distance(mesh_id, load_record(mesh_id, record), center, reach + longest)
+    start = mesh_distance(obstacle.mesh_id, record_of(obstacle), center, reach + longest)
     if not start.found:
         return result
 
@@ -148,15 +145,15 @@ def swept_cost_against_mesh(
     # The count is not a constant, so that the sweep is not compiled twice.
     for side in range(wp.where(longest > 0.0, 2, 0)):
         end = wp.where(side == 0, previous, following)
-        path = half_segment(mesh_id, record, center, end)
-        found = sweep(path, path_sample(path, 0.0, start), reach, tolerance)
+        path = half_segment(obstacle, center, end)
+        found = sweep(path, path_sample(path, 0.0, start), reach, query.tolerance)
         if found.distance < lowest.distance:
             lowest = found
             lowest.position = found.position / (2.0 * path.length)
             backward = side == 0
             neighbour = wp.where(backward, motion.previous, motion.following)
 
-    term = hinge(reach - lowest.distance, activation_distance)
+    term = hinge(reach - lowest.distance, query.activation_distance)
     result.cost = term[0]
     result.radius = term[1]
     # Envelope theorem: the minimiser stays, the path through it moves with the two waypoints.
@@ -179,8 +176,9 @@ def longest_half(motion: Motion) -> float:
 
 
 @wp.func
-def add(total: SweptCost, term: SweptCost) -> SweptCost:
-    """Sum of two costs."""
+def add_swept_cost(obstacle: Obstacle, query: SweepQuery, total: SweptCost) -> SweptCost:
+    """Adds the cost against one obstacle to those before."""
+    term = swept_cost_against(obstacle, query)
     total.cost += term.cost
     total.radius += term.radius
     total.previous += term.previous
@@ -189,38 +187,24 @@ def add(total: SweptCost, term: SweptCost) -> SweptCost:
     return total
 
 
+sum_of_swept_costs = make_walk(add_swept_cost, SweepQuery, SweptCost)
+
+
 @wp.func
 def swept_cost_of(
     scene: Scene, env: int, motion: Motion, activation_distance: float, tolerance: float
 ) -> SweptCost:
-    """Sum of the costs against all enabled meshes of an env."""
+    """Sum of the costs against all enabled obstacles of an env."""
     if motion.radius < 0.0:
         return SweptCost()
     if not is_finite(motion) or not wp.isfinite(activation_distance) or not is_env(scene, env):
         return not_a_number()
-    total = SweptCost()
+    query = SweepQuery()
+    query.motion = motion
+    query.activation_distance = activation_distance
+    query.tolerance = tolerance
     reach = motion.radius + activation_distance + longest_half(motion)
-    tree = tree_of(scene)
-    near = slots_in_box(scene, tree, env, motion.center, reach)
-    item = int(0)
-    slot = int(-1)
-    more = bool(True)
-    while more:
-        if tree != wp.uint64(0):
-            more = wp.bvh_query_next(near, item)
-            slot = item % scene.mesh_ids.shape[1]
-        else:
-            slot += 1
-            more = slot < count_slots(scene, env)
-        mesh_id = wp.uint64(0)
-        if more:
-            mesh_id = checked_mesh(scene, env, slot)
-        if mesh_id != wp.uint64(0):
-            term = swept_cost_against_mesh(
-                scene, env, slot, mesh_id, motion, activation_distance, tolerance
-            )
-            total = add(total, term)
-    return total
+    return sum_of_swept_costs(scene, env, motion.center, reach, query, SweptCost())
 
 
 @wp.func

@@ -2,20 +2,22 @@
 
 import warp as wp
 
+vec8 = wp.types.vector(length=8, dtype=wp.float32)
+
 
 @wp.func
-def load_transform(rows: wp.array3d[wp.float32], env: int, slot: int) -> wp.transform:
-    """Reads one row and normalises its quaternion; a zero quaternion gives NaN, never a rotation.
+def load_transform(row: vec8) -> wp.transform:
+    """The transform of a row, its quaternion normalised; a zero quaternion gives NaN.
 
     The division is written out because `wp.normalize` maps a zero quaternion to zero, which would
     silently send every point to the frame's origin.
     """
-    x = rows[env, slot, 4]
-    y = rows[env, slot, 5]
-    z = rows[env, slot, 6]
-    w = rows[env, slot, 3]
+    x = row[4]
+    y = row[5]
+    z = row[6]
+    w = row[3]
     scale = 1.0 / wp.sqrt(w * w + x * x + y * y + z * z)
-    position = wp.vec3(rows[env, slot, 0], rows[env, slot, 1], rows[env, slot, 2])
+    position = wp.vec3(row[0], row[1], row[2])
     return wp.transform(position, wp.quat(x * scale, y * scale, z * scale, w * scale))
 
 

@@ -21,7 +21,7 @@ _MOST = 2**31 - 1  # extents and strides are numbers of 32 bits
 
 
 class SceneTables(NamedTuple):
-    """Device tables of the meshes of all envs, in the order of the kernels' `Scene` struct.
+    """Device tables of the meshes of all envs, by the names of the kernels' `Scene` struct.
 
     Attributes:
         mesh_ids: (n_envs, slots) int64 Warp mesh ids.
@@ -42,6 +42,13 @@ class SceneTables(NamedTuple):
     records: torch.Tensor | None
     tree: torch.Tensor | None = None
     token: int = 0
+
+    def write(self, scene: Any) -> None:
+        """Lets a `Scene`, or what a launch holds of one, point to these tables."""
+        scene.n_envs, scene.n_slots = self.mesh_ids.shape
+        for name in self._fields[:6]:
+            table = getattr(self, name)
+            setattr(scene, name, 0 if table is None else table.data_ptr())
 
     def tensors(self) -> list[torch.Tensor]:
         """Those that there are."""
@@ -92,17 +99,13 @@ class _ArraySlot:
 class _SceneSlot:
     """The place of the tables of a scene in a recorded launch."""
 
-    def __init__(self, descriptor: Any, kind: Any):
-        self._fields = [
-            _ArraySlot(getattr(descriptor, name), variable.type)
-            for name, variable in kind.vars.items()
-        ]
+    def __init__(self, descriptor: Any):
+        self._descriptor = descriptor
         self._token = 0
 
     def patch(self, tables: SceneTables) -> None:
         if tables.token == 0 or tables.token != self._token:
-            for field, tensor in zip(self._fields, tables[:6], strict=True):
-                field.patch(tensor)
+            tables.write(self._descriptor)
             self._token = tables.token
 
 
@@ -127,7 +130,7 @@ class Command:
             if is_array(variable.type):
                 self._patches.append(_ArraySlot(parameter, variable.type).patch)
             elif is_struct(variable.type):
-                self._patches.append(_SceneSlot(parameter, variable.type).patch)
+                self._patches.append(_SceneSlot(parameter).patch)
             else:
                 self._first = parameter
 
@@ -198,11 +201,6 @@ def _knows_calls(launch: Any) -> bool:
 def _placeholder(kind: Any, device: str) -> Any:
     if is_array(kind):
         return wp.empty((1,) * kind.ndim, dtype=kind.dtype, device=device)
-    if is_struct(kind):
-        struct = kind()
-        for name, variable in kind.vars.items():
-            setattr(struct, name, _placeholder(variable.type, device))
-        return struct
     return kind()
 
 
