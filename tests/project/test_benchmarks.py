@@ -5,10 +5,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from benchmarks import baseline, gpu, measure, once, report, sweep_algorithms, targets, truth
+from benchmarks import baseline, gpu, measure, once, report, targets, truth
 from benchmarks.__main__ import main, run
 from benchmarks.workloads import ACTIVATION_DISTANCE, WORKLOADS, build
 
@@ -185,23 +184,6 @@ def test_pairs_are_compared() -> None:
     )
     assert results["pairs"]["deep-link / near-link"] > 0.0
     assert "deep-link / near-link" in report.markdown({**results, "targets": []})
-
-
-def test_certified_sweeps_are_right_and_need_few_queries() -> None:
-    rows = sweep_algorithms.experiment(20)
-    queries = {(row["segments"], row["algorithm"]): row["queries"] for row in rows}
-    for kind in ("near-parallel", "crossing", "inside"):
-        second_order = queries[kind, "marching, second-order bounds"]
-        assert second_order < 0.5 * queries[kind, "marching, Lipschitz bound"]
-    assert queries["far", "marching, Lipschitz bound"] == 1.0
-
-
-def test_closest_points_of_the_experiment_are_on_the_surface() -> None:
-    segments = sweep_algorithms.make_segments("crossing", 5)
-    oracle = sweep_algorithms.Oracle(sweep_algorithms.make_world(), segments)
-    for sample in oracle(range(5), [0.05] * 5):
-        offset = sample.closest - np.array([sample.place, 0.0, 0.0])
-        assert abs(np.linalg.norm(offset) - abs(sample.distance)) < 1e-6
 
 
 def test_memory_of_a_sphere_and_a_triangle(device: torch.device) -> None:
