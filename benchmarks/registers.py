@@ -2,7 +2,7 @@
 
 Compiles each kernel module with NVRTC and reads the cubin, which is an ELF file. `python -m
 benchmarks.registers` prints the figures, `--write` keeps them in registers.json, against which
-tests/kernels/test_cuda_compile.py holds every change.
+tests/kernels/test_cuda_compile.py holds every change; `--add` keeps those of new kernels alone.
 """
 
 from __future__ import annotations
@@ -157,6 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Prints what every kernel takes."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.registers", description=__doc__)
     parser.add_argument("--write", action="store_true", help="keep the figures in registers.json")
+    parser.add_argument("--add", action="store_true", help="keep those of new kernels alone")
     options = parser.parse_args(arguments)
     if not can_compile():
         print("this installation of Warp cannot compile for CUDA")
@@ -168,7 +169,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for kernel, usage in sorted(usage_of(module).items()):
             found[module][kernel] = usage._asdict()
             print(f"{kernel:24s}" + "".join(f"{value:14d}" for value in usage), flush=True)
-    if options.write:
+    if options.add:
+        known = read_kept()["kernels"]
+        for module, kernels in found.items():
+            kernels.update((k, known[module][k]) for k in kernels if k in known.get(module, {}))
+    if options.write or options.add:
         kept = {"arch": ARCH, "warp": wp.__version__, "tolerance": TOLERANCE, "kernels": found}
         KEPT.write_text(json.dumps(kept, indent=1) + "\n")
     return 0

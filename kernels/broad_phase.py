@@ -48,3 +48,13 @@ def world_boxes(
             high = place + reach
     lower[env, index] = low
     upper[env, index] = high
+
+
+@wp.kernel
+def find_roots(
+    # outputs
+    tree: wp.array[wp.int64],  # (1 + n_envs,) id of the tree, then the root node of each env
+):
+    """One thread per env. A query would search for the root, each time."""
+    env = wp.tid()
+    tree[1 + env] = wp.int64(wp.bvh_get_group_root(wp.uint64(tree[0]), env))

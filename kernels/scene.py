@@ -19,7 +19,7 @@ class Scene:
     enabled: wp.uint64  # to (n_envs, n_slots) uint8, 1: checked
     n_meshes: wp.uint64  # to (n_envs,) int32, filled slots
     records: wp.uint64  # to (n_envs, n_slots) pointers to MeshRecord; 0: nothing is known
-    tree: wp.uint64  # to (2,) uint64, ids of a tree over world boxes by env or 0, of an empty one
+    tree: wp.uint64  # to (1,) pointer to a tree as `find_roots` describes it; 0: there is none
     n_envs: int
     n_slots: int
 
@@ -36,6 +36,14 @@ class Obstacle:
     mesh_id: wp.uint64
     record: wp.uint64  # pointer to a MeshRecord, 0: nothing is known
     mesh_from_world: wp.transform
+
+
+@wp.struct
+class EnvTree:
+    """The part of a tree that holds the obstacles of one env."""
+
+    bvh: wp.uint64  # 0: there is no tree, every slot is looked at
+    root: int  # node that the query begins at
 
 
 @wp.func
@@ -105,12 +113,35 @@ def record_of(obstacle: Obstacle) -> MeshRecord:
 
 
 @wp.func
-def tree_of(scene: Scene) -> wp.uint64:
-    """Id of a tree that finds the obstacles near a place; 0: every slot is looked at.
+def tree_of(scene: Scene, env: int) -> EnvTree:
+    """The tree that finds the obstacles of an env that are near a place, if there is one.
 
     To be read once for a walk: another thread may drop the tree, or build one, in the middle of it.
     """
-    return wp.array(ptr=scene.tree, shape=(2,), dtype=wp.uint64)[0]
+    tree = EnvTree()
+    if scene.tree != wp.uint64(0):
+        known = wp.array(ptr=scene.tree, shape=(1,), dtype=wp.uint64)[0]
+        if known != wp.uint64(0):
+            words = wp.array(ptr=known, shape=(1 + scene.n_envs,), dtype=wp.int64)
+            tree.root = int(words[1 + env])
+            # The root of a group that is not there is -1, which means the whole tree to a query.
+            if tree.root >= 0:
+                tree.bvh = wp.uint64(words[0])
+    return tree
+
+
+@wp.func_native("""
+    const wp::BVH bvh = wp::bvh_get(tree.bvh);
+    const wp::BVHPackedNodeHalf lower = bvh.node_lowers[tree.root];
+    const wp::BVHPackedNodeHalf upper = bvh.node_uppers[tree.root];
+    const wp::float32 x = wp::max(wp::max(lower.x - point[0], point[0] - upper.x), 0.0f);
+    const wp::float32 y = wp::max(wp::max(lower.y - point[1], point[1] - upper.y), 0.0f);
+    const wp::float32 z = wp::max(wp::max(lower.z - point[2], point[2] - upper.z), 0.0f);
+    return wp::sqrt(x * x + y * y + z * z);
+""")
+def distance_to_root(tree: EnvTree, point: wp.vec3) -> float:
+    """Distance to the box around all obstacles of an env, of which none is nearer than that."""
+    ...
 
 
 def make_walk(visit, Query, State):
@@ -130,17 +161,15 @@ def make_walk(visit, Query, State):
         scene: Scene, env: int, center: wp.vec3, reach: float, query: Query, state: State
     ) -> State:
         """Visits all obstacles whose world boxes a box of this reach around a center meets."""
-        tree = tree_of(scene)
+        tree = tree_of(scene, env)
         slots = filled_slots(scene, env)
         slot = slots[0] - 1
         more = bool(True)
-        if tree != wp.uint64(0):
+        if tree.bvh != wp.uint64(0):
             half = wp.vec3(reach)
-            near = wp.bvh_query_aabb(
-                tree, center - half, center + half, wp.bvh_get_group_root(tree, env)
-            )
+            near = wp.bvh_query_aabb(tree.bvh, center - half, center + half, tree.root)
         while more:
-            if tree != wp.uint64(0):
+            if tree.bvh != wp.uint64(0):
                 more = wp.bvh_query_next(near, slot)
             else:
                 slot += 1

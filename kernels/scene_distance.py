@@ -3,11 +3,13 @@
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.finite import is_finite3, is_finite4
 from warp_collision.kernels.mesh_distance import mesh_distance
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.scene import (
     Obstacle,
     Scene,
+    distance_to_root,
     env_of_row,
     is_env,
     make_walk,
@@ -18,8 +20,8 @@ from warp_collision.kernels.transforms import to_world
 
 wp.set_module_options(OPTIONS)
 
-# Size of the first box that is searched for meshes [m].
-FIRST_RADIUS = wp.constant(0.1)
+# How far beyond the box around all obstacles the search begins [m].
+FIRST_STEP = wp.constant(0.1)
 
 
 @wp.struct
@@ -44,11 +46,11 @@ def nowhere() -> SceneSample:
 @wp.func
 def nearer(obstacle: Obstacle, point: wp.vec3, best: SceneSample) -> SceneSample:
     """An obstacle if it is nearer than the best so far; NaN for good if its pose is."""
-    if wp.isnan(best.distance):
+    if obstacle.slot == best.slot or wp.isnan(best.distance):
         return best
     pose = obstacle.mesh_from_world
     local = wp.transform_point(pose, point)
-    if not wp.isfinite(local):
+    if not is_finite3(local):
         return nowhere()
     # Only what is nearer than the best so far is worth finding.
     sample = mesh_distance(obstacle.mesh_id, record_of(obstacle), local, best.distance)
@@ -65,19 +67,22 @@ nearest = make_walk(nearer, wp.vec3, SceneSample)
 @wp.func
 def scene_distance_at(scene: Scene, env: int, point: wp.vec3, limit: float) -> SceneSample:
     """Exact where it is below the limit, else the limit; NaN where the point or a pose is NaN."""
-    if not wp.isfinite(point) or not is_env(scene, env):
+    if not is_finite3(point) or not is_env(scene, env):
         return nowhere()
     best = SceneSample()
     best.slot = -1
     best.distance = limit
     best.gradient = wp.vec3(0.0)
-    # With a tree: boxes of growing size until the best mesh found lies within the last one.
-    radius = wp.where(tree_of(scene) != wp.uint64(0), FIRST_RADIUS, limit)
-    certain = float(-1.0)  # a limit of 0 still asks for what is inside
-    while certain < wp.min(best.distance, limit):
-        certain = wp.min(radius, limit)
-        best = nearest(scene, env, point, certain, point, best)
-        radius = wp.where(best.slot >= 0, best.distance, 4.0 * radius)
+    # With a tree: boxes of growing size until the best obstacle lies within the last one.
+    tree = tree_of(scene, env)
+    reach = float(limit)
+    if tree.bvh != wp.uint64(0):
+        reach = distance_to_root(tree, point) + FIRST_STEP
+    searched = float(-1.0)  # a limit of 0 still asks for what is inside
+    while searched < best.distance:
+        searched = wp.min(reach, best.distance)
+        best = nearest(scene, env, point, searched, point, best)
+        reach = wp.where(best.slot >= 0, best.distance, 4.0 * searched)
     return best
 
 
@@ -133,11 +138,16 @@ def sphere_esdf(
     # A disabled sphere has no value; a radius that is NaN is not disabled and reads as NaN.
     if not (sphere[3] < 0.0):
         center = wp.vec3(sphere[0], sphere[1], sphere[2])
-        if not wp.isfinite(sphere):
+        if not is_finite4(sphere):
             center = wp.vec3(wp.nan, wp.nan, wp.nan)
         sample = scene_distance_at(scene, env_of_row(env_index, row), center, max_distance[0])
         value = -weight[0] * sample.distance
         slope = -weight[0] * sample.gradient
+    # Computed anew: indices that stay through the queries take a dozen registers of a GPU.
+    row, waypoint, index = wp.tid()
+    row += first[0]
+    waypoint += first[1]
+    index += first[2]
     esdf[row, waypoint, index] = value
     gradient[row, waypoint, index] = wp.vec4(slope[0], slope[1], slope[2], 0.0)
     active[row, waypoint, index] = wp.where(value == 0.0, wp.uint8(0), wp.uint8(1))

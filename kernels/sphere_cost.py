@@ -3,6 +3,7 @@
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.finite import is_finite3, is_finite4
 from warp_collision.kernels.hinge import hinge
 from warp_collision.kernels.mesh_distance import mesh_distance
 from warp_collision.kernels.scene import (
@@ -64,7 +65,7 @@ def cost_against(obstacle: Obstacle, query: SphereQuery) -> SphereCost:
     """Cost of a sphere against one obstacle."""
     pose = obstacle.mesh_from_world
     point = wp.transform_point(pose, query.center)
-    if not wp.isfinite(point):
+    if not is_finite3(point):
         return not_a_number()
     result = SphereCost()
     reach = query.radius + query.activation_distance
@@ -99,7 +100,7 @@ def cost_of_sphere(
     """Sum of the costs against all enabled obstacles of an env."""
     if sphere[3] < 0.0:
         return SphereCost()
-    if not wp.isfinite(sphere) or not wp.isfinite(activation_distance) or not is_env(scene, env):
+    if not is_finite4(sphere) or not wp.isfinite(activation_distance) or not is_env(scene, env):
         return not_a_number()
     query = sphere_query(sphere, activation_distance)
     reach = query.radius + activation_distance

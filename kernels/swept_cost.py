@@ -3,6 +3,7 @@
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.finite import is_finite3
 from warp_collision.kernels.hinge import hinge
 from warp_collision.kernels.mesh_distance import mesh_distance
 from warp_collision.kernels.scene import (
@@ -86,10 +87,10 @@ def load_motion(spheres: wp.array3d[wp.vec4], row: int, waypoint: int, index: in
 def is_finite(motion: Motion) -> bool:
     """Whether the path through this waypoint is anywhere at all."""
     return (
-        wp.isfinite(motion.center)
+        is_finite3(motion.center)
         and wp.isfinite(motion.radius)
-        and wp.isfinite(motion.previous)
-        and wp.isfinite(motion.following)
+        and is_finite3(motion.previous)
+        and is_finite3(motion.following)
     )
 
 
@@ -129,7 +130,7 @@ def swept_cost_against(obstacle: Obstacle, query: SweepQuery) -> SweptCost:
     center = wp.transform_point(pose, motion.center)
     previous = wp.transform_point(pose, motion.previous)
     following = wp.transform_point(pose, motion.following)
-    if not wp.isfinite(center):
+    if not is_finite3(center):
         return not_a_number()
     result = SweptCost()
     reach = motion.radius + query.activation_distance

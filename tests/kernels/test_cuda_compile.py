@@ -28,7 +28,9 @@ def test_kernels_take_what_they_took(module: str) -> None:
     kept = registers.read_kept()["kernels"][module]
     found = registers.usage_of(module)
     renew = "python -m benchmarks.registers --write keeps new figures"
-    assert set(found) == set(kept), renew
+    assert set(found) == set(kept), (
+        "python -m benchmarks.registers --add keeps those of new kernels"
+    )
     grown = {name: registers.grown(kept[name], usage) for name, usage in found.items()}
     assert not any(grown.values()), f"{grown}; {renew}"
 

@@ -29,8 +29,8 @@ class SceneTables(NamedTuple):
         enabled: (n_envs, slots) uint8.
         n_meshes: (n_envs,) int32.
         records: (n_envs, slots) int64 pointers to what is known of each mesh, or None.
-        tree: (2,) int64 id of a tree over the world boxes of all slots, grouped by env, and whether
-            there is one; or None, until it is known.
+        tree: (1,) int64 pointer to a tree over the world boxes of all slots, grouped by env, or 0;
+            or None.
         token: a recorded launch that met this number last still points to these tensors; 0 for
             tables that it has to look at.
     """
@@ -54,7 +54,7 @@ class SceneTables(NamedTuple):
         """Those that there are."""
         return [part for part in self[:6] if part is not None]
 
-    def complete(self, records: torch.Tensor, tree: torch.Tensor) -> SceneTables:
+    def complete(self, records: torch.Tensor, tree: torch.Tensor | None) -> SceneTables:
         """Tables with all that is known, for many calls."""
         return SceneTables(*self[:4], records, tree, next(_tokens))
 

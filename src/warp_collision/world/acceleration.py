@@ -14,7 +14,7 @@ from warp_collision.launching.deferred_free import free_with, retire
 from warp_collision.launching.launch import parallel_for
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle
-from warp_collision.world.broad_phase import MIN_MESHES, BroadPhase, no_tree
+from warp_collision.world.broad_phase import BroadPhase
 
 # By the address of the table of ids: the drop-in Functions and custom operators are handed tensors
 # alone, and find here what a world knows of them.
@@ -31,7 +31,7 @@ def with_acceleration(tables: SceneTables) -> SceneTables:
         return tables
     acceleration = _accelerations.get(tables.mesh_ids.data_ptr())
     if acceleration is None or not acceleration.owns(tables):
-        return tables._replace(tree=no_tree(tables.mesh_ids.device))
+        return tables
     return acceleration.complete(tables)
 
 
@@ -40,7 +40,7 @@ class _State(NamedTuple):
 
     Attributes:
         tables: without a tree.
-        without_tree: the same for many calls, with an empty tree.
+        without_tree: the same for many calls.
         with_tree: the same with the tree of the broad phase.
         broad_phase: keeps that tree.
     """
@@ -54,8 +54,8 @@ class _State(NamedTuple):
     def of(cls, tables: SceneTables, broad_phase: BroadPhase) -> _State:
         """Tables with records and a broad phase for them."""
         assert tables.records is not None
-        empty = tables.complete(tables.records, no_tree(tables.mesh_ids.device))
-        return cls(tables, empty, tables.complete(tables.records, broad_phase.tree), broad_phase)
+        without = tables.complete(tables.records, None)
+        return cls(tables, without, tables.complete(tables.records, broad_phase.tree), broad_phase)
 
 
 class Acceleration:
@@ -160,7 +160,7 @@ class Acceleration:
         with self._lock:
             if not is_capturing(self._device):
                 self._fill_grids()
-            if self._most_meshes < MIN_MESHES:
+            if self._most_meshes == 0:
                 self._is_settled = not self._without_grids
                 return False
             # Grown meanwhile, the world has a tree that counts other slots.

@@ -7,21 +7,18 @@ import warp as wp
 from torch import Tensor
 
 from warp_collision.devices import is_capturing, synchronize
-from warp_collision.kernels.broad_phase import world_boxes
+from warp_collision.kernels.broad_phase import find_roots, world_boxes
 from warp_collision.launching.deferred_free import retire
 from warp_collision.launching.launch import SceneTables, launch, warp_stream
 from warp_collision.launching.warp_runtime import quiet_warp
-
-# With fewer meshes than this in each env, looking at the box of every one is cheaper than a tree.
-MIN_MESHES = 12
 
 
 class BroadPhase:
     """The tree over one set of tables; built on the host, refit on the device.
 
     Attributes:
-        tree: (2,) int64 on the device, Warp's id of the tree or 0, and that of an empty one. Which
-            tree there is changes in place, in one word: launches in progress read it.
+        tree: (1,) int64 on the device, pointer to the id of Warp's tree and its roots by env, or 0.
+            Which tree there is changes in place, in one word: launches in progress read it.
         is_captured: a graph refits this tree, so that it must stay the one that the graph reads.
         moved_by_graphs: graphs move meshes, which no tensor tells: every query fits the tree anew.
     """
@@ -35,16 +32,16 @@ class BroadPhase:
         self.is_captured = False
         self.moved_by_graphs = moved_by_graphs
         with torch.inference_mode(False):
-            self.tree = no_tree(device).clone()
+            self.tree = torch.zeros(1, dtype=torch.int64, device=device)
         # Whoever has the tensor has the trees: this one, and those that a graph may still refit.
-        self._kept: list[wp.Bvh] = []
+        self._kept: list[tuple[wp.Bvh, Tensor]] = []
         self.tree.untyped_storage().kept = self._kept  # pyright: ignore[reportAttributeAccessIssue]
 
     def forget(self) -> None:
         """The meshes have changed; unless a graph has this tree, the next query builds another."""
         if self._tree is None:
             return
-        self.tree[0].zero_()
+        self.tree.zero_()
         dropped = [self._boxes] if self.is_captured else [self._kept.pop(), self._boxes]
         self._tree = self._boxes = None
         retire(dropped, self._device)
@@ -97,8 +94,10 @@ class BroadPhase:
         with quiet_warp(), warp_stream(self._device):
             lower, upper = (wp.from_torch(b.view(-1, 3), dtype=wp.vec3) for b in self._boxes)
             tree = wp.Bvh(lower, upper, groups=wp.from_torch(groups))
-        self._kept.append(tree)
-        self.tree[0].fill_(int(tree.id))
+        words = torch.full((1 + n_envs,), int(tree.id), dtype=torch.int64, device=self._device)
+        launch(find_roots, (n_envs,), words, device=self._device)
+        self._kept.append((tree, words))
+        self.tree.fill_(words.data_ptr())
         synchronize(self._device)
         self._tree = tree
 
@@ -107,24 +106,6 @@ class BroadPhase:
         # In a graph nothing has run yet.
         self._versions = () if is_capturing(self._device) else _versions(tables)
         launch(world_boxes, tables.mesh_ids.shape, tables, *self._boxes, device=self._device)
-
-
-_empty_trees: dict[torch.device, tuple[wp.Bvh, Tensor]] = {}
-
-
-def no_tree(device: torch.device) -> Tensor:
-    """A tree of nothing, for scenes whose meshes are looked at one by one."""
-    known = _empty_trees.get(device)
-    if known is None:
-        with quiet_warp(), warp_stream(device):
-            lower = wp.full(1, 1e15, dtype=wp.vec3, device=str(device))
-            tree = wp.Bvh(lower, wp.full(1, -1e15, dtype=wp.vec3, device=str(device)))
-        with torch.inference_mode(False):
-            made = tree, torch.tensor([0, int(tree.id)], device=device)
-        synchronize(device)
-        # Two threads may both make one: only the one that is kept lives on.
-        known = _empty_trees.setdefault(device, made)
-    return known[1]
 
 
 def _versions(tables: SceneTables) -> tuple[int, ...]:
