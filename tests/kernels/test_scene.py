@@ -10,7 +10,8 @@ from warp_collision import MeshWorld
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.scene import Obstacle, Scene, make_walk
 from warp_collision.launching.launch import launch
-from warp_collision.world.tables import completed
+from warp_collision.world.acceleration import with_acceleration
+from warp_collision.world.queries import scene_tables
 
 wp.set_module_options(OPTIONS)
 
@@ -53,7 +54,7 @@ def visited(world: MeshWorld, boxes: torch.Tensor) -> tuple[torch.Tensor, torch.
     shape = (N_ENVS, len(boxes))
     bits = torch.empty(shape, dtype=torch.int32, device=world.device)
     counts = torch.empty_like(bits)
-    tables = completed(world.tables())
+    tables = with_acceleration(scene_tables(world))
     launch(visit_all, shape, tables, boxes, bits, counts, device=world.device)
     return bits.cpu(), counts.cpu()
 
