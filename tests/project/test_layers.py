@@ -17,7 +17,8 @@ PACKAGE = "warp_collision"
 # layer nothing goes in a circle. The package itself stands where its name is.
 LAYERS = (
     ("kernels",),
-    ("devices", "poses", "torch_private", "validate"),
+    ("devices", "messages", "poses", "torch_private", "validate"),
+    ("formats",),
     ("launching",),
     ("obstacles",),
     ("io",),

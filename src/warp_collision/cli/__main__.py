@@ -16,7 +16,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from warp_collision.cli.terminal import Parser, print_text
 from warp_collision.cli.text_table import align
+from warp_collision.messages import escaped
 
 if TYPE_CHECKING:
     import torch
@@ -86,15 +88,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return options.run(options)
     except (OSError, ValueError, ImportError) as error:
         message = " ".join(str(error).split())
-        print(f"warp-collision: error: {message}", file=sys.stderr)
+        print_text(f"warp-collision: error: {message}", sys.stderr)
         return BAD_INPUT
     except Exception:  # Python's own status, 1, would read as a collision
-        traceback.print_exc()
+        print_text(traceback.format_exc(), sys.stderr, end="")
         return INTERNAL_ERROR
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="warp-collision",
         description="Collision checks of spheres, such as those of a robot, against meshes.",
         epilog=_EPILOG,
@@ -216,12 +218,15 @@ def _check(options: argparse.Namespace) -> int:
     obstacles = load_world_file(options.world)
     spheres = load_spheres(options.spheres).to(device)
     world = MeshWorld(max_meshes=len(obstacles), device=device)
-    world.load(obstacles)
+    try:
+        world.load(obstacles)
+    except ValueError as error:  # it names the mesh, and only here its file is known
+        raise ValueError(f"{options.world}: {error}") from error
     rows = _check_rows(spheres, world, options.activation_distance, swept=options.swept)
     if options.json:
-        _print(json.dumps(_summary(rows, options, device), indent=1, allow_nan=False))
+        print_text(json.dumps(_summary(rows, options, device), indent=1, allow_nan=False))
     else:
-        _print("\n".join(_table(rows, swept=options.swept)))
+        print_text("\n".join(_table(rows, swept=options.swept)))
     return COLLISION if any(row["collision"] for row in rows) else FREE
 
 
@@ -261,13 +266,6 @@ def _start_warp(device: torch.device) -> None:
     finally:
         os.dup2(stderr, 2)
         os.close(stderr)
-
-
-def _print(text: str) -> None:
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _check_rows(
@@ -351,7 +349,7 @@ def _table(rows: list[dict[str, Any]], *, swept: bool) -> list[str]:
             str(row["waypoint"]),
             "-" if row["clearance"] is None else f"{row['clearance']:.4f}",
             "-" if row["sphere"] is None else str(row["sphere"]),
-            row["mesh"] or "-",
+            escaped(row["mesh"] or "-"),
             f"{row['cost']:.4g}",
             _verdict(row),
         )
@@ -378,7 +376,7 @@ def _conclusion(rows: list[dict[str, Any]], *, swept: bool) -> str:
     return (
         f"{state}; smallest clearance at a waypoint {worst['clearance']:.4f} m: batch "
         f"{worst['batch']}, waypoint {worst['waypoint']}, sphere {worst['sphere']}, "
-        f"mesh {worst['mesh']}"
+        f"mesh {escaped(worst['mesh'])}"
     )
 
 

@@ -22,6 +22,7 @@ import warp as wp
 from torch import Tensor
 
 from warp_collision import MeshWorld, clearance, sphere_cost, swept_sphere_cost
+from warp_collision.cli.terminal import print_text
 from warp_collision.cli.text_table import align
 from warp_collision.robot import RobotSpheres
 
@@ -126,12 +127,12 @@ def run_demo(
         joints = straight_path(task, robot, waypoints)
         check = check_path(task, robot, joints, device)
     table = format_table(task, check, device)
-    print(table, flush=True)
+    print_text(table)
     if report.suffix == ".json":
         report.write_text(json.dumps(summary(task, check, device), indent=1) + "\n")
     else:
-        report.write_text(table + "\n")
-    print(f"report: {report}")
+        report.write_text(table + "\n", encoding="utf-8")
+    print_text(f"report: {report}")
     if picture:
         _draw(task, robot, joints, check, output)
     return 0
@@ -296,7 +297,7 @@ def _draw(
     try:
         import matplotlib  # noqa: F401  # asked for now, so that nothing is rendered in vain
     except ModuleNotFoundError as error:
-        print(
+        print_text(
             f"no picture: {error.name} is not installed; "
             "pip install 'warp-collision[viz]' brings what it needs"
         )
@@ -317,7 +318,7 @@ def _draw(
     )
     with _progress("drawing the picture") as progress:
         draw_path(picture, output, progress)
-    print(f"picture: {output}")
+    print_text(f"picture: {output}")
 
 
 def _placed(mesh: trimesh.Trimesh, pose: list[float]) -> tuple[np.ndarray, np.ndarray]:

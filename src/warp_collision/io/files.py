@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from warp_collision.io.scene import Obstacle, obstacle, one_line, read_parts
+from warp_collision.formats.mesh_files import is_file
+from warp_collision.formats.numpy_arrays import read_spheres
+from warp_collision.io.scene import Obstacle, obstacle, read_parts
 from warp_collision.io.yaml_world import read_yaml_world
+from warp_collision.messages import escaped
 
 _YAML_SUFFIXES = (".yaml", ".yml")
 
@@ -43,6 +45,13 @@ def load_world_file(path: str | os.PathLike[str]) -> dict[str, Obstacle]:
     clearance is never overestimated. Vertices stick out by at most 0.031 % of the radius for a
     cylinder (128 sides) and 0.12 % for a sphere (5,120 triangles).
 
+    **Limits.** Whatever a file holds and this function would have to leave out is an error: a
+    truncated list of faces, a part that is no triangle mesh, sparse or compressed glTF accessors,
+    a skinned mesh, an archive. Files that a mesh file refers to lie in its folder or below. A file
+    has at most 50 million faces, all instances counted, and coordinates below 1e9; YAML at most
+    8 MiB, 500,000 values with aliases and merges expanded, and 32 levels; XML at most 256 MiB, 100
+    levels, and no document type, so no entities.
+
     Args:
         path: the file.
 
@@ -73,7 +82,9 @@ def load_world_file(path: str | os.PathLike[str]) -> dict[str, Obstacle]:
         names = [path.stem] if len(found) == 1 else [part.name for part in found]
         obstacles = {name: obstacle(part) for name, part in zip(names, found, strict=True)}
     if not obstacles:
-        raise ValueError(f"{path}: holds no obstacle, so every check against it would be free")
+        raise ValueError(
+            f"{escaped(str(path))}: holds no obstacle, so every check against it would be free"
+        )
     return obstacles
 
 
@@ -81,18 +92,19 @@ def load_spheres(path: str | os.PathLike[str]) -> torch.Tensor:
     """Reads spheres from a NumPy file.
 
     Args:
-        path: a .npy file, or an .npz file with an array `spheres` or with a single array. The array
-            holds x, y, z, radius in metres along its last axis, with shape (n_spheres, 4),
-            (horizon, n_spheres, 4) or (batch, horizon, n_spheres, 4); integers and other floats are
-            converted to float32. A negative radius disables a sphere.
+        path: a .npy file, or an .npz file with an array `spheres` or with a single array, stored or
+            deflated, of at most 1 GiB if it is compressed. The array holds x, y, z, radius in
+            metres along its last axis, with shape (n_spheres, 4), (horizon, n_spheres, 4) or
+            (batch, horizon, n_spheres, 4); integers and other floats are converted to float32. A
+            negative radius disables a sphere.
 
     Returns:
         (batch, horizon, n_spheres, 4) float32 on the CPU; missing leading axes have length 1.
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: it is no such file, or the array has another shape, no spheres, another kind of
-            values, or values that are not finite.
+        ValueError: it is no such file, or damaged, or the array has another shape, no spheres,
+            another kind of values, or values that are not finite.
 
     Example:
         >>> import tempfile
@@ -104,43 +116,20 @@ def load_spheres(path: str | os.PathLike[str]) -> torch.Tensor:
         torch.Size([1, 32, 59, 4])
     """
     path = _existing(path)
-    array = _read_array(path)
-    if not np.issubdtype(array.dtype, np.floating) and not np.issubdtype(array.dtype, np.integer):
-        raise ValueError(f"{path}: spheres must be numbers, got dtype {array.dtype}")
-    if array.ndim not in (2, 3, 4) or array.shape[-1] != 4:
-        raise ValueError(
-            f"{path}: spheres must have shape (n_spheres, 4), (horizon, n_spheres, 4) or "
-            f"(batch, horizon, n_spheres, 4), got {array.shape}"
-        )
-    if array.size == 0:
-        raise ValueError(f"{path}: holds no spheres, got shape {array.shape}")
+    array = read_spheres(path)
     with np.errstate(over="ignore"):  # a double beyond float32 becomes inf, refused below
         spheres = array.astype(np.float32)
     bad = np.argwhere(~np.isfinite(spheres).all(axis=-1))
     if len(bad):
         index = tuple(int(i) for i in bad[0])
-        raise ValueError(f"{path}: spheres must be finite, got {array[index]} at index {index}")
+        raise ValueError(
+            f"{escaped(str(path))}: spheres must be finite, got {array[index]} at index {index}"
+        )
     return torch.from_numpy(spheres.reshape((1,) * (4 - spheres.ndim) + spheres.shape))
 
 
 def _existing(path: str | os.PathLike[str]) -> Path:
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file")
+    if not is_file(path):
+        raise FileNotFoundError(f"{escaped(str(path))}: no such file")
     return path
-
-
-def _read_array(path: Path) -> np.ndarray:
-    if path.suffix.lower() not in (".npy", ".npz"):
-        raise ValueError(f"{path}: spheres must be a .npy or .npz file, got {path.suffix!r}")
-    try:
-        with path.open("rb") as file:  # np.load by path leaves a broken .npz open
-            loaded = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                return loaded
-            keys = list(loaded.files)
-            if "spheres" not in keys and len(keys) != 1:
-                raise ValueError(f"must hold an array 'spheres' or a single array, got {keys}")
-            return loaded["spheres" if "spheres" in keys else keys[0]]
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path}: {one_line(error)}") from error

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import trimesh
 
+from warp_collision.formats.mesh_files import MAX_COORDINATE, load_scene
+from warp_collision.messages import escaped, shown
 from warp_collision.obstacles.units import metres_per_unit
 
 Obstacle = tuple[trimesh.Trimesh, tuple[float, ...]]  # mesh, pose x y z qw qx qy qz
@@ -55,17 +57,14 @@ def read_parts(path: Path) -> list[Part]:
     """Reads the meshes of a file, at least one, with their transforms.
 
     Raises:
-        ValueError: trimesh cannot read the file, it holds no mesh, a part that is no mesh, or a
-            transform that is not finite and invertible.
+        ValueError: trimesh cannot read the file, it is damaged, holds no mesh, a part that is no
+            mesh, or a transform that is not finite and invertible.
     """
-    try:
-        scene = trimesh.load_scene(path)
-    except Exception as error:  # trimesh's readers raise whatever a broken file leads to
-        raise ValueError(f"{path}: trimesh cannot read it: {one_line(error)}") from error
-    parts = list(_parts_of_scene(scene, str(path)))
-    if not parts:
-        raise ValueError(f"{path}: holds no triangle mesh")
-    return parts
+    scene = load_scene(path)
+    for mesh in scene.geometry.values():
+        if isinstance(mesh, trimesh.Trimesh):
+            mesh.merge_vertices()
+    return list(_parts_of_scene(scene, escaped(str(path))))
 
 
 def _parts_of_scene(scene: trimesh.Scene, where: str) -> Iterator[Part]:
@@ -76,14 +75,17 @@ def _parts_of_scene(scene: trimesh.Scene, where: str) -> Iterator[Part]:
         mesh = scene.geometry[key]
         if not isinstance(mesh, trimesh.Trimesh):
             raise ValueError(
-                f"{where}: part {node!r} must be a triangle mesh, got a {type(mesh).__name__}"
+                f"{where}: part {shown(node)} must be a triangle mesh, got a {type(mesh).__name__}"
             )
         world_from_mesh = to_metres @ np.asarray(transform, dtype=np.float64)
         linear = world_from_mesh[:3, :3]
-        if not np.isfinite(world_from_mesh).all() or np.linalg.matrix_rank(linear) < 3:
+        if (
+            not (np.abs(world_from_mesh) < MAX_COORDINATE).all()
+            or np.linalg.matrix_rank(linear) < 3
+        ):
             raise ValueError(
-                f"{where}: the transform of part {node!r} must be finite and invertible, "
-                f"got {world_from_mesh.tolist()}"
+                f"{where}: the transform of part {shown(node)} must be finite and invertible, "
+                f"got {shown(world_from_mesh.tolist())}"
             )
         yield Part(str(node), mesh, world_from_mesh)
 
@@ -115,8 +117,3 @@ def transformed(
         faces=mesh.faces[:, ::-1] if mirrored else mesh.faces,
         process=False,
     )
-
-
-def one_line(error: BaseException) -> str:
-    """The message of an error without its line breaks."""
-    return " ".join(str(error).split()) or type(error).__name__

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,18 +11,19 @@ from typing import Any
 import numpy as np
 import trimesh
 
-from warp_collision.io.scene import Obstacle, one_line, read_parts, transformed
+from warp_collision.formats.mesh_files import MAX_COORDINATE, is_file
+from warp_collision.formats.yaml_values import read_yaml
+from warp_collision.io.scene import Obstacle, read_parts, transformed
+from warp_collision.messages import MAX_SHOWN, escaped, shown
 
 _CYLINDER_SIDES = 128
 _SPHERE_SUBDIVISIONS = 4  # 5,120 triangles
 _IGNORED = ("color",)  # what makes no difference to a collision
-# PyYAML follows YAML 1.1, where 1e-3 (no dot) and 1.5e3 (no sign) are text.
-_EXPONENT = re.compile(r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
 
 
 def read_yaml_world(path: Path) -> dict[str, Obstacle]:
     """Reads the obstacles of a YAML file; `warp_collision.io.load_world_file` has the format."""
-    return world_from_mapping(_parse_yaml(path), where=str(path), folder=path.parent)
+    return world_from_mapping(read_yaml(path), where=escaped(str(path)), folder=path.parent)
 
 
 def world_from_mapping(document: object, *, where: str, folder: Path) -> dict[str, Obstacle]:
@@ -47,45 +47,18 @@ def world_from_mapping(document: object, *, where: str, folder: Path) -> dict[st
         named = {} if entries is None else entries  # `cuboid:` with nothing behind it
         for name, entry in _mapping(named, f"{where}: {kind}", "names").items():
             if not isinstance(name, str) or not name:
-                raise ValueError(f"{where}: {kind}: names must be text, got {name!r}; quote it")
+                raise ValueError(
+                    f"{where}: {kind}: names must be text, got {shown(name)}; quote it"
+                )
             if name in kind_of:
                 raise ValueError(
-                    f"{where}: names must be unique, got {name!r} in {kind_of[name]} and in {kind}"
+                    f"{where}: names must be unique, got {shown(name)} in {kind_of[name]} and "
+                    f"in {kind}"
                 )
             kind_of[name] = kind
-            place = f"{where}: {kind}.{name}"
+            place = f"{where}: {kind}.{escaped(name, MAX_SHOWN)}"
             obstacles[name] = _READERS[kind](_Fields(place, _mapping(entry, place, "keys"), folder))
     return obstacles
-
-
-def _parse_yaml(path: Path) -> object:
-    try:
-        import yaml
-    except ImportError as error:
-        raise ImportError(
-            f"{path}: reading YAML needs PyYAML: pip install 'warp-collision[io]'"
-        ) from error
-
-    class Loader(yaml.SafeLoader):
-        """Refuses keys that stand twice, of which YAML would silently drop the first."""
-
-        def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-            node = super().compose_mapping_node(anchor)
-            keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-            seen: set[str] = set()
-            for key in keys:
-                if key.value in seen:
-                    line = key.start_mark.line + 1
-                    raise yaml.YAMLError(f"the key {key.value!r} stands again in line {line}")
-                seen.add(key.value)
-            return node
-
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.0123456789"))
-    try:
-        with path.open(encoding="utf-8") as file:
-            return yaml.load(file, Loader)  # a SafeLoader: builds plain values only
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: no valid YAML: {one_line(error)}") from error
 
 
 class _Fields:
@@ -111,7 +84,7 @@ class _Fields:
     def text(self, key: str) -> str:
         value = self.values[key]
         if not isinstance(value, str) or not value:
-            raise ValueError(f"{self.where}.{key} must be text, got {value!r}")
+            raise ValueError(f"{self.where}.{key} must be text, got {shown(value)}")
         return value
 
     def numbers(self, key: str, rule: str, count: int, *, positive: bool = False) -> list[float]:
@@ -124,18 +97,29 @@ class _Fields:
             and all(_is_number(item) and (item > 0 or not positive) for item in values)
         )
         if not good:
-            raise ValueError(f"{self.where}.{key} must be {rule}, got {value!r}")
+            raise ValueError(f"{self.where}.{key} must be {rule}, got {shown(value)}")
         return [float(item) for item in values]
 
+    def lengths(self, key: str, rule: str, count: int, *, positive: bool = False) -> list[float]:
+        """Reads numbers that a coordinate can have."""
+        values = self.numbers(key, rule, count, positive=positive)
+        if max(map(abs, values)) >= MAX_COORDINATE:
+            raise ValueError(f"{self.where}.{key} must be below 1e9, got {shown(self.values[key])}")
+        return values
+
     def length(self, key: str) -> float:
-        return self.numbers(key, "a positive number", 1, positive=True)[0]
+        return self.lengths(key, "a positive number", 1, positive=True)[0]
 
     def pose(self) -> tuple[float, ...]:
         rule = "7 finite numbers x, y, z, qw, qx, qy, qz with a quaternion that is not zero"
         values = self.numbers("pose", rule, 7)
+        if max(map(abs, values[:3])) >= MAX_COORDINATE:
+            raise ValueError(
+                f"{self.where}.pose must have a position below 1e9, got {shown(values)}"
+            )
         norm = math.hypot(*values[3:])
-        if norm == 0.0:
-            raise ValueError(f"{self.where}.pose must be {rule}, got {self.values['pose']!r}")
+        if not 0.0 < norm < math.inf:
+            raise ValueError(f"{self.where}.pose must be {rule}, got {shown(self.values['pose'])}")
         return (*values[:3], *(value / norm for value in values[3:]))
 
     def _keys(self) -> str:
@@ -145,17 +129,23 @@ class _Fields:
 def _mesh(fields: _Fields) -> Obstacle:
     fields.expect("file_path", "pose", optional=("scale",))
     path = fields.folder / fields.text("file_path")
-    if not path.is_file():
-        raise FileNotFoundError(f"{fields.where}.file_path must be an existing file, got {path}")
+    if not is_file(path):
+        raise FileNotFoundError(
+            f"{fields.where}.file_path must be an existing file, got {shown(str(path))}"
+        )
+    try:
+        parts = read_parts(path)
+    except ValueError as error:
+        raise ValueError(f"{fields.where}.file_path: {error}") from error
     stretch = np.eye(3)
     if "scale" in fields.values:
         count = 3 if isinstance(fields.values["scale"], list) else 1
-        stretch *= fields.numbers("scale", "1 or 3 positive numbers", count, positive=True)
+        stretch *= fields.lengths("scale", "1 or 3 positive numbers", count, positive=True)
     meshes = [
         transformed(
             part.mesh, stretch @ part.world_from_mesh[:3, :3], stretch @ part.world_from_mesh[:3, 3]
         )
-        for part in read_parts(path)
+        for part in parts
     ]
     return _joined(meshes), fields.pose()
 
@@ -174,7 +164,7 @@ def _joined(meshes: list[trimesh.Trimesh]) -> trimesh.Trimesh:
 
 def _cuboid(fields: _Fields) -> Obstacle:
     fields.expect("dims", "pose")
-    dims = fields.numbers("dims", "3 positive numbers", 3, positive=True)
+    dims = fields.lengths("dims", "3 positive numbers", 3, positive=True)
     return trimesh.creation.box(extents=dims), fields.pose()
 
 
@@ -192,7 +182,7 @@ def _sphere(fields: _Fields) -> Obstacle:
     if "pose" in fields.values:
         pose = fields.pose()
     else:
-        pose = (*fields.numbers("position", "3 finite numbers x, y, z", 3), 1.0, 0.0, 0.0, 0.0)
+        pose = (*fields.lengths("position", "3 finite numbers x, y, z", 3), 1.0, 0.0, 0.0, 0.0)
     mesh = trimesh.creation.icosphere(subdivisions=_SPHERE_SUBDIVISIONS)
     nearest_face = np.einsum("ij,ij->i", mesh.triangles_center, mesh.face_normals).min()
     mesh.apply_scale(fields.length("radius") / nearest_face)  # that face touches the exact sphere
@@ -209,14 +199,14 @@ _READERS: dict[str, Callable[[_Fields], Obstacle]] = {
 
 def _mapping(value: object, where: str, what: str) -> dict[Any, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{where} must be a mapping of {what}, got {value!r}")
+        raise ValueError(f"{where} must be a mapping of {what}, got {shown(value)}")
     return value
 
 
 def _check_keys(values: dict, where: str, *, allowed: tuple[str, ...]) -> None:
     for key in values:
         if key not in allowed:
-            raise ValueError(f"{where}: keys must be among {', '.join(allowed)}, got {key!r}")
+            raise ValueError(f"{where}: keys must be among {', '.join(allowed)}, got {shown(key)}")
 
 
 def _is_number(value: object) -> bool:

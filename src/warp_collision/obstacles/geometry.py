@@ -11,6 +11,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import trimesh
 
+from warp_collision.formats.mesh_files import is_file, load_scene
+from warp_collision.messages import shown
 from warp_collision.obstacles import topology
 from warp_collision.obstacles.units import metres_per_unit
 
@@ -111,12 +113,12 @@ def read_mesh(name: str, mesh: MeshLike) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _load_file(name: str, path: Path) -> trimesh.Trimesh:
-    if not path.is_file():
-        raise FileNotFoundError(f"mesh {name!r}: there is no file {str(path)!r}")
+    if not is_file(path):
+        raise FileNotFoundError(f"mesh {name!r}: there is no file {shown(str(path))}")
     try:
-        return trimesh.load_mesh(path, process=False)
-    except Exception as error:  # trimesh's readers raise whatever a broken file leads to
-        raise ValueError(f"mesh {name!r}: {str(path)!r} is no mesh file: {error}") from error
+        return load_scene(path).to_mesh()
+    except ValueError as error:
+        raise ValueError(f"mesh {name!r}: {error}") from error
 
 
 def _to_array(name: str, part: str, value: Any) -> np.ndarray:

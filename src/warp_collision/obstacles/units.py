@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import trimesh
 
+from warp_collision.messages import shown
+
 
 def metres_per_unit(units: str | None, where: str) -> float:
     """Length of the unit that a scene or mesh declares, 1 if none [m].
@@ -16,4 +18,4 @@ def metres_per_unit(units: str | None, where: str) -> float:
     try:
         return float(trimesh.units.unit_conversion(units, "meters"))
     except (KeyError, ValueError) as error:
-        raise ValueError(f"{where}: units must be a unit of length, got {units!r}") from error
+        raise ValueError(f"{where}: units must be a unit of length, got {shown(units)}") from error

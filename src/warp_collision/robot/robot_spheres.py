@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
+from xml.etree.ElementTree import Element
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from warp_collision.formats.mesh_files import is_file
+from warp_collision.messages import escaped, shown
+from warp_collision.robot.urdf import read_urdf
 
 _MOVING = ("revolute", "continuous", "prismatic")
 
@@ -54,9 +58,11 @@ class RobotSpheres:
     """The spheres on a robot's links, moved by forward kinematics.
 
     Reads the links, the joints and the `<sphere>` collision shapes of a URDF file; other collision
-    shapes raise, as they would be left out of a collision check unnoticed. The root link stands in
-    the origin of the world frame. Joints: revolute, continuous, prismatic (one joint value each, in
-    the order of the file) and fixed.
+    shapes raise, as they would be left out of a collision check unnoticed; so do links, joints and
+    shapes inside other elements than their own (but for `<gazebo>`, `<transmission>` and
+    `<ros2_control>`), a second shape in one `<collision>`, and macros of xacro. The root link
+    stands in the origin of the world frame. Joints: revolute, continuous, prismatic (one joint
+    value each, in the order of the file) and fixed.
 
     Args:
         urdf: Path of the URDF file. Mesh file names in it are relative to its folder.
@@ -72,6 +78,7 @@ class RobotSpheres:
     Raises:
         FileNotFoundError: `urdf` does not exist.
         ValueError: It is not a URDF, not a tree, has no spheres, or has parts not supported here.
+            The message names the file and the link or joint.
 
     Example:
         >>> from importlib.resources import files
@@ -85,14 +92,15 @@ class RobotSpheres:
 
     def __init__(self, urdf: str | os.PathLike[str]):
         path = Path(urdf)
-        if not path.is_file():
-            raise FileNotFoundError(f"urdf must be an existing file, got {str(path)!r}")
+        if not is_file(path):
+            raise FileNotFoundError(f"urdf must be an existing file, got {shown(str(path))}")
+        robot = read_urdf(path)
         try:
-            robot = ElementTree.parse(path).getroot()
-        except ElementTree.ParseError as error:
-            raise ValueError(f"urdf must be well-formed XML, got {str(path)!r}: {error}") from error
-        if robot.tag != "robot":
-            raise ValueError(f"urdf must have the root element <robot>, got <{robot.tag}>")
+            self._read(robot, path.parent)
+        except ValueError as error:
+            raise ValueError(f"{escaped(str(path))}: {error}") from error
+
+    def _read(self, robot: Element, folder: Path) -> None:
         self.link_names = tuple(_required(link, "name") for link in robot.findall("link"))
         joints = [_read_joint(element) for element in robot.findall("joint")]
         moving = [joint for joint in joints if joint.kind != "fixed"]
@@ -104,10 +112,10 @@ class RobotSpheres:
         spheres = [s for link in robot.findall("link") for s in _read_spheres(link)]
         spheres.sort(key=lambda sphere: chain.link_frame[sphere[0]])  # stable
         if not spheres:
-            raise ValueError(f"urdf must have <sphere> collision shapes, got none in {str(path)!r}")
+            raise ValueError("links must have <sphere> collision shapes, got none")
         self.sphere_links = tuple(link for link, _, _ in spheres)
         self.link_meshes = [
-            mesh for link in robot.findall("link") for mesh in _read_meshes(link, path.parent)
+            mesh for link in robot.findall("link") for mesh in _read_meshes(link, folder)
         ]
         self._order, self._parents = chain.order, chain.parents
         self._link_frames = [chain.link_frame[name] for name in self.link_names]
@@ -199,10 +207,10 @@ class RobotSpheres:
         return frames
 
 
-def _required(element: ElementTree.Element, key: str) -> str:
+def _required(element: Element, key: str) -> str:
     value = element.get(key)
     if value is None:
-        raise ValueError(f"urdf: <{element.tag}> must have the attribute {key!r}")
+        raise ValueError(f"<{element.tag}> must have the attribute {shown(key)}")
     return value
 
 
@@ -211,12 +219,14 @@ def _numbers(text: str, count: int, where: str) -> np.ndarray:
         values = np.array([float(word) for word in text.split()])
     except ValueError:
         values = np.empty(0)
-    if len(values) != count or not np.isfinite(values).all():
-        raise ValueError(f"urdf: {where} must be {count} finite numbers, got {text!r}")
+    # They are used in float32, and Python reads 1_0 as 10.
+    good = len(values) == count and (np.abs(values) < 3e38).all() and "_" not in text
+    if not good:
+        raise ValueError(f"{where} must be {count} finite numbers, got {shown(text)}")
     return values
 
 
-def _read_origin(element: ElementTree.Element) -> np.ndarray:
+def _read_origin(element: Element) -> np.ndarray:
     """Returns the (4, 4) transform of an element's <origin>; roll, pitch, yaw about fixed axes."""
     origin = element.find("origin")
     transform = np.eye(4)
@@ -239,35 +249,35 @@ def _rotation_terms(axis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return cross, cross @ cross
 
 
-def _read_joint(element: ElementTree.Element) -> _Joint:
+def _read_joint(element: Element) -> _Joint:
     name, kind = _required(element, "name"), _required(element, "type")
     if kind not in (*_MOVING, "fixed"):
         raise ValueError(
-            f"urdf: joint {name!r} must be of type {', '.join(_MOVING)} or fixed, got {kind!r}"
+            f"joint {shown(name)} must be of type {', '.join(_MOVING)} or fixed, got {shown(kind)}"
         )
     if kind != "fixed" and element.find("mimic") is not None:
-        raise ValueError(f"urdf: joint {name!r} must not mimic another: that is not supported")
+        raise ValueError(f"joint {shown(name)} must not mimic another: that is not supported")
     ends = [element.find(end) for end in ("parent", "child")]
     if ends[0] is None or ends[1] is None:
-        raise ValueError(f"urdf: joint {name!r} must have a <parent> and a <child>")
+        raise ValueError(f"joint {shown(name)} must have a <parent> and a <child>")
     axis, limits = np.array([1.0, 0.0, 0.0]), (-np.inf, np.inf)
     if kind != "fixed":
         axis = _read_axis(element, name)
         limit = element.find("limit")
         if limit is not None and kind != "continuous":
             low, high = (limit.get(side, "0") for side in ("lower", "upper"))
-            limits = tuple(_numbers(f"{low} {high}", 2, f"the limits of joint {name!r}"))
+            limits = tuple(_numbers(f"{low} {high}", 2, f"the limits of joint {shown(name)}"))
     parent, child = (_required(end, "link") for end in ends if end is not None)
     return _Joint(name, kind, parent, child, _read_origin(element), axis, limits)
 
 
-def _read_axis(element: ElementTree.Element, name: str) -> np.ndarray:
+def _read_axis(element: Element, name: str) -> np.ndarray:
     found = element.find("axis")
     text = "1 0 0" if found is None else found.get("xyz", "1 0 0")
-    axis = _numbers(text, 3, f"the axis of joint {name!r}")
+    axis = _numbers(text, 3, f"the axis of joint {shown(name)}")
     length = np.linalg.norm(axis)
     if length == 0.0:
-        raise ValueError(f"urdf: the axis of joint {name!r} must not be zero, got {text!r}")
+        raise ValueError(f"the axis of joint {shown(name)} must not be zero, got {shown(text)}")
     return axis / length
 
 
@@ -285,19 +295,20 @@ def _joint_terms(joint: _Joint, frame_from_joint: np.ndarray) -> np.ndarray:
 def _check_names(links: tuple[str, ...], joints: list[_Joint]) -> str:
     """Raises unless every name is unique and every link is there; returns the root link."""
     for names in (links, tuple(joint.name for joint in joints)):
-        twice = sorted({name for name in names if names.count(name) > 1})
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice:
-            raise ValueError(f"urdf: names must be unique, got {', '.join(twice)} twice")
+            raise ValueError(f"names must be unique, got {shown(twice)} twice")
+    known = set(links)
     for joint in joints:
         for link in (joint.parent, joint.child):
-            if link not in links:
+            if link not in known:
                 raise ValueError(
-                    f"urdf: joint {joint.name!r} must join links that exist, got {link!r}"
+                    f"joint {shown(joint.name)} must join links that exist, got {shown(link)}"
                 )
-    children = [joint.child for joint in joints]
+    children = {joint.child for joint in joints}
     roots = [link for link in links if link not in children]
-    if len(roots) != 1 or len(set(children)) != len(children):
-        raise ValueError(f"urdf: the links must form one tree, got the roots {roots}")
+    if len(roots) != 1 or len(children) != len(joints):
+        raise ValueError(f"the links must form one tree, got the roots {shown(roots)}")
     return roots[0]
 
 
@@ -306,9 +317,12 @@ def _fold_chain(links: tuple[str, ...], joints: list[_Joint]) -> _Chain:
     root = _check_names(links, joints)
     index = {j.name: i for i, j in enumerate(j for j in joints if j.kind != "fixed")}
     chain = _Chain(link_frame={root: 0}, frame_from_link={root: np.eye(4)})
+    below: dict[str, list[_Joint]] = {}
+    for joint in joints:
+        below.setdefault(joint.parent, []).append(joint)
     reached = [root]
     for link in reached:
-        for joint in (j for j in joints if j.parent == link):
+        for joint in below.get(link, []):
             frame = chain.link_frame[link]
             frame_from_joint = chain.frame_from_link[link] @ joint.parent_from_joint
             if joint.kind != "fixed":
@@ -322,11 +336,11 @@ def _fold_chain(links: tuple[str, ...], joints: list[_Joint]) -> _Chain:
             reached.append(joint.child)
     if len(reached) != len(links):
         loop = sorted(set(links) - set(reached))
-        raise ValueError(f"urdf: the links must form one tree, got a loop through {loop}")
+        raise ValueError(f"the links must form one tree, got a loop through {shown(loop)}")
     return chain
 
 
-def _read_spheres(link: ElementTree.Element) -> list[tuple[str, np.ndarray, float]]:
+def _read_spheres(link: Element) -> list[tuple[str, np.ndarray, float]]:
     """Returns (link, center (3,) in the link's frame [m], radius [m]) of each collision shape."""
     name = _required(link, "name")
     spheres = []
@@ -334,17 +348,17 @@ def _read_spheres(link: ElementTree.Element) -> list[tuple[str, np.ndarray, floa
         sphere = collision.find("geometry/sphere")
         if sphere is None:
             raise ValueError(
-                f"urdf: collision shapes must be <sphere>, got another on link {name!r}"
+                f"collision shapes must be <sphere>, got another on link {shown(name)}"
             )
-        where = f"the sphere radius of link {name!r}"
+        where = f"the sphere radius of link {shown(name)}"
         radius = float(_numbers(_required(sphere, "radius"), 1, where)[0])
         if radius < 0.0:
-            raise ValueError(f"urdf: {where} must not be negative, got {radius}")
+            raise ValueError(f"{where} must not be negative, got {radius}")
         spheres.append((name, _read_origin(collision)[:3, 3], radius))
     return spheres
 
 
-def _read_meshes(link: ElementTree.Element, folder: Path) -> list[LinkMesh]:
+def _read_meshes(link: Element, folder: Path) -> list[LinkMesh]:
     """Returns the visual meshes of a link; other visual shapes are left out."""
     meshes = []
     for visual in link.findall("visual"):

@@ -1,0 +1,104 @@
+"""Arrays of numbers from NumPy's files, which are believed only as far as their sizes agree."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from warp_collision.messages import escaped, one_line, shown
+
+MAX_UNPACKED = 1 << 30  # bytes of a compressed array: a file of 1 MiB can unpack to 1 GiB
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+def read_spheres(path: Path) -> np.ndarray:
+    """Reads the one array of a .npy file, or the array `spheres` or the only one of an .npz file.
+
+    Shape, type and size are checked before anything is allocated.
+
+    Returns:
+        (..., n_spheres, 4) of two to four axes and at least one sphere, of any real number type.
+
+    Raises:
+        ValueError: no such file, damaged, or no such array; it names the file and the member.
+    """
+    where = escaped(str(path))
+    suffix = path.suffix.lower()
+    if suffix not in (".npy", ".npz"):
+        raise ValueError(f"{where}: spheres must be a .npy or .npz file, got {shown(suffix)}")
+    try:
+        if suffix == ".npz":
+            return _read_npz(path)
+        with path.open("rb") as file:
+            return _read_npy(file, path.stat().st_size)
+    except Exception as error:  # zipfile, zlib and NumPy's header reader raise of many kinds
+        raise ValueError(f"{where}: {one_line(error)}") from error
+
+
+def _read_npz(path: Path) -> np.ndarray:
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        names = [member.filename.removesuffix(".npy") for member in members]
+        if names.count("spheres") != 1 and len(names) != 1:
+            raise ValueError(f"must hold one array 'spheres' or a single array, got {shown(names)}")
+        name = "spheres" if "spheres" in names else names[0]
+        member = members[names.index(name)]
+        try:
+            return _read_member(archive, member)
+        except Exception as error:
+            raise ValueError(f"member {shown(member.filename)}: {one_line(error)}") from error
+
+
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+    if member.flag_bits & 1:
+        raise ValueError("must not be encrypted")
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(
+            f"must be stored or deflated, as NumPy writes it, got method {member.compress_type}"
+        )
+    if member.file_size > max(MAX_UNPACKED, member.compress_size):
+        raise ValueError(f"must unpack to at most {MAX_UNPACKED} bytes, got {member.file_size}")
+    with archive.open(member) as file:
+        array = _read_npy(file, member.file_size)
+        if file.read(1):  # at the end of a member its checksum is compared
+            raise ValueError("must end with its array")
+        return array
+
+
+def _read_npy(file: IO[bytes], size: int) -> np.ndarray:
+    version = np.lib.format.read_magic(file)
+    if version not in _HEADERS:
+        raise ValueError(f"an array must have format version 1.0 or 2.0, got {version}")
+    shape, fortran_order, dtype = _HEADERS[version](file)
+    _check_header(shape, dtype)
+    expected = math.prod(shape) * dtype.itemsize
+    if file.tell() + expected != size:
+        raise ValueError(
+            f"spheres of shape {shape} and dtype {dtype} must be {expected} bytes, got "
+            f"{size - file.tell()}"
+        )
+    data = file.read(expected)
+    if len(data) != expected:
+        raise ValueError(f"spheres must be {expected} bytes, got {len(data)}")
+    return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran_order else "C")
+
+
+def _check_header(shape: tuple[int, ...], dtype: Any) -> None:
+    if dtype.kind not in "iuf":
+        raise ValueError(f"spheres must be numbers, got dtype {escaped(str(dtype), 100)}")
+    if len(shape) not in (2, 3, 4) or shape[-1] != 4:
+        raise ValueError(
+            f"spheres must have shape (n_spheres, 4), (horizon, n_spheres, 4) or "
+            f"(batch, horizon, n_spheres, 4), got {shown(shape)}"
+        )
+    if any(length < 0 for length in shape):
+        raise ValueError(f"spheres must have a shape of whole numbers, got {shown(shape)}")
+    if 0 in shape:
+        raise ValueError(f"holds no spheres, got shape {shown(shape)}")

@@ -1,0 +1,83 @@
+"""Values, names and errors as messages show them: short, on one line, printable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+MAX_SHOWN = 200  # characters of a value
+MAX_ERROR = 400  # characters of another library's message
+_MAX_BITS = 1024  # of an integer that is written out; Python refuses to from 4,300 digits on
+
+
+def shown(value: object) -> str:
+    """The `repr` of a value, cut to 200 characters.
+
+    Containers are walked only as far as they are shown, so that neither their size nor how often
+    they hold one another matters.
+
+    Example:
+        >>> from warp_collision.messages import shown
+        >>> shown([1, "a"])
+        "[1, 'a']"
+        >>> deep = ["lol"]
+        >>> for _ in range(100):
+        ...     deep = [deep, deep]
+        >>> len(shown(deep))
+        200
+    """
+    text = ""
+    for piece in _pieces(value):
+        text += piece
+        if len(text) > MAX_SHOWN:
+            break
+    return escaped(text, MAX_SHOWN)
+
+
+def escaped(text: str, length: int | None = None) -> str:
+    r"""The text with its unprintable characters escaped, and cut, safe to print to a terminal.
+
+    Line breaks, terminal control sequences, characters that reverse the direction of writing and
+    halves of surrogate pairs are escaped as in `repr`.
+
+    Example:
+        >>> from warp_collision.messages import escaped
+        >>> print(escaped("shelf\x1b[31m"))
+        shelf\x1b[31m
+    """
+    if length is not None:
+        text = text[: length + 1]
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return text if length is None or len(text) <= length else f"{text[: length - 3]}..."
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error as one printable line of at most 400 characters."""
+    text = str(error)[: 4 * MAX_ERROR]
+    if isinstance(error, LookupError | TypeError | AttributeError | AssertionError):
+        text = f"{type(error).__name__}: {text}"  # these often say no more than a name
+    return escaped(" ".join(text.split()), MAX_ERROR) or type(error).__name__
+
+
+def _pieces(value: object) -> Iterator[str]:
+    """Texts that together are the value's `repr`; none is empty, most are short."""
+    if isinstance(value, str | bytes):
+        yield repr(value[: MAX_SHOWN + 1])
+    elif isinstance(value, int) and value.bit_length() > _MAX_BITS:
+        yield f"an integer of {value.bit_length()} bits"
+    elif type(value) is dict:
+        yield "{"
+        for index, (key, item) in enumerate(value.items()):
+            yield ", " if index else ""
+            yield from _pieces(key)
+            yield ": "
+            yield from _pieces(item)
+        yield "}"
+    elif type(value) is list or type(value) is tuple:
+        yield "(" if type(value) is tuple else "["
+        for index, item in enumerate(value):
+            yield ", " if index else ""
+            yield from _pieces(item)
+        yield ("," if len(value) == 1 else "") + ")" if type(value) is tuple else "]"
+    else:
+        yield " ".join(repr(value).split())

@@ -1,0 +1,156 @@
+"""Valid files with a few bytes changed, cut, repeated or mixed: read soundly or refused by name."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import trimesh
+from trimesh.exchange.load import mesh_formats
+
+from hostile_files import REST
+from hostile_gltf import GLB, gltf
+from hostile_meshes import STL, exported
+from hostile_numpy import npy, npz
+from hostile_urdf import SPHERE, joint, robot
+from warp_collision.io import load_spheres, load_world_file
+from warp_collision.robot import RobotSpheres
+
+CONE = trimesh.creation.cone(radius=0.5, height=1.0, sections=9)
+SPHERES = npy((3, 2, 4), data=np.arange(24, dtype="<f4").tobytes())
+WORLD = f"""
+mesh:
+  block: {{file_path: block.stl, pose: {REST}, scale: 0.5}}
+cuboid:
+  table: &table {{dims: [1.0, 0.6, 4e-2], pose: [0.5, 0, 0.4, 1, 0, 0, 0]}}
+  other: {{<<: *table, dims: [1, 2, 3]}}
+cylinder: {{can: {{radius: 0.03, height: 0.14, pose: {REST}}}}}
+sphere: {{ball: {{radius: 0.05, position: [0.5, 0.2, 0.47], color: "red"}}}}
+"""
+ROBOT = robot(
+    f'<link name="a"><collision><origin xyz="1 2 3" rpy="0 1 0"/>{SPHERE}</collision></link>'
+    f'<link name="b"><collision>{SPHERE}</collision></link>{joint("j", "a", "b")}',
+    '<?xml version="1.0" encoding="utf-8"?>',
+)
+
+# Name of the file, content, what reads it.
+FILES: dict[str, tuple[bytes, Callable[[Path], Any]]] = {
+    "cone.stl": (exported("stl", CONE), load_world_file),
+    "text.stl": (exported("stl_ascii", CONE), load_world_file),
+    "cone.ply": (exported("ply", CONE), load_world_file),
+    "text.ply": (exported("ply", CONE, encoding="ascii"), load_world_file),
+    "cone.obj": (exported("obj", CONE), load_world_file),
+    "cone.off": (exported("off", CONE), load_world_file),
+    "cone.dae": (exported("dae", CONE), load_world_file),
+    "cone.glb": (exported("glb", CONE), load_world_file),
+    "own.glb": (GLB, load_world_file),
+    "triangle.gltf": (gltf(), load_world_file),
+    "world.yaml": (WORLD.encode(), load_world_file),
+    "robot.urdf": (ROBOT, RobotSpheres),
+    "spheres.npy": (SPHERES, load_spheres),
+    "stored.npz": (npz(("spheres.npy", SPHERES)), load_spheres),
+    "deflated.npz": (npz(("spheres.npy", SPHERES), ("b.npy", SPHERES), method=8), load_spheres),
+}
+CORPUS = [data for data, _ in FILES.values()]
+NUMBERS = [b"-1", b"0", b"nan", b"inf", b"1e999", b"99999999999999999999", b"4294967295", b"x", b""]
+
+
+def mutated(data: bytes, rng: random.Random) -> bytes:
+    """The data after one to three random changes."""
+    for _ in range(rng.randint(1, 3)):
+        at, length = rng.randrange(len(data) + 1), rng.choice((1, 1, 2, 4, 8, 40))
+        other = rng.choice(CORPUS)
+        start = rng.randrange(len(other))
+        digits = [i for i, byte in enumerate(data) if 48 <= byte <= 57]
+        match rng.randrange(9):
+            case 0:
+                data = data[:at] + rng.randbytes(length) + data[at + length :]
+            case 1 if data:
+                at = rng.randrange(len(data))
+                data = data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :]
+            case 2:
+                data = data[:at]
+            case 3:
+                data = data[:at] + data[at + length :]
+            case 4:
+                data = data[:at] + data[at : at + length] * rng.randint(2, 5) + data[at + length :]
+            case 5:
+                data = data[:at] + other[start : start + length] + data[at + length :]
+            case 6:
+                data = data[:at] + other[start:]
+            case 7 if digits:
+                at = rng.choice(digits)
+                data = data[:at] + rng.choice(NUMBERS) + data[at + 1 :]
+            case _:
+                data = data[:at] + rng.choice((b"\0", b"\xff")) * length + data[at + length :]
+    return data
+
+
+def check(name: str, seed: int, folder: Path) -> bool:
+    """Whether a mutation of a file is read; what is read is sound, what is not names the file."""
+    data, load = FILES[name]
+    path = folder / name
+    path.write_bytes(mutated(data, random.Random(f"{name} {seed}")))
+    result, message = None, ""
+    try:
+        result = load(path)
+    except (ValueError, FileNotFoundError, ImportError) as error:
+        message = str(error)
+    if result is None:
+        assert str(path) in message, f"seed {seed}"
+        assert message.isprintable(), f"seed {seed}"
+        return False
+    if isinstance(result, torch.Tensor):
+        assert result.isfinite().all()
+    elif isinstance(result, dict):
+        for mesh, pose in result.values():
+            assert len(mesh.faces) > 0, f"seed {seed}"
+            assert np.isfinite(mesh.vertices).all(), f"seed {seed}"
+            assert np.isfinite(pose).all(), f"seed {seed}"
+    else:
+        assert result.n_spheres > 0, f"seed {seed}"
+    return True
+
+
+def run(name: str, seeds: range, folder: Path) -> None:
+    (folder / "block.stl").write_bytes(STL)
+    read = sum(check(name, seed, folder) for seed in seeds)
+    assert read < len(seeds)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_as_they_are(name, tmp_path):
+    (tmp_path / "block.stl").write_bytes(STL)
+    (tmp_path / name).write_bytes(FILES[name][0])
+    FILES[name][1](tmp_path / name)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_changed_files(name, tmp_path):
+    run(name, range(60), tmp_path)
+
+
+@pytest.mark.parametrize("ending", sorted(mesh_formats()))
+def test_other_content_under_every_ending(ending, tmp_path):
+    rng = random.Random(ending)
+    for data in (*CORPUS, *(rng.randbytes(n) for n in (1, 3, 50, 1000)), b"", b"\n" * 99):
+        path = tmp_path / f"other.{ending}"
+        path.write_bytes(data)
+        try:
+            world = load_world_file(path)
+        except ValueError as error:
+            message = str(error)
+        else:
+            assert all(len(mesh.faces) > 0 for mesh, _ in world.values())
+            continue
+        assert str(path) in message
+        assert message.isprintable()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FILES)
+def test_many_changed_files(name, tmp_path):
+    run(name, range(1_000, 3_000), tmp_path)
