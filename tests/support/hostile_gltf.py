@@ -59,6 +59,19 @@ def chain(levels: int) -> Callable[[dict], None]:
     return change
 
 
+def repeating(key: str, times: int) -> Callable[[dict], None]:
+    """A buffer of a megabyte, and what uses it very often."""
+
+    def change(tree: dict) -> None:
+        uri = "data:;base64," + base64.b64encode(bytes(1 << 20)).decode()
+        tree["buffers"] = [{"byteLength": 1 << 20, "uri": uri}]
+        tree["bufferViews"][0]["byteLength"] = 1 << 20
+        tree["accessors"][0]["count"] = (1 << 20) // 12
+        (tree["meshes"][0] if key == "primitives" else tree)[key] *= times
+
+    return change
+
+
 def many_instances(tree: dict) -> None:
     tree["meshes"][0]["primitives"] *= 1000
     tree["nodes"] = [{"mesh": 0}] * 1000
@@ -169,6 +182,18 @@ GLTFS: dict[str, tuple[bytes, str]] = {
     "a scene beyond": (gltf(set_in("scene", value=7)), "IndexError|list index"),
     "no scene": (gltf(lambda tree: tree.pop("scenes")), "holds no triangle mesh"),
     "many instances": (gltf(many_instances), "at most 100000 primitives .* got 1001000"),
+    "many views": (
+        gltf(repeating("bufferViews", 1100)),
+        "bufferViews must be at most 1073741824 bytes in all, got 1153433600",
+    ),
+    "many accessors": (
+        gltf(repeating("accessors", 1100)),
+        "accessors must be at most 1073741824 bytes in all, got 1153429200",
+    ),
+    "many primitives": (
+        gltf(repeating("primitives", 400)),
+        "at most 100000 primitives and 30000000 corners, got 800 and 69904800",
+    ),
     "an infinite corner": (
         gltf(
             set_in(

@@ -12,7 +12,7 @@ from warp_collision.formats.xml_file import read_xml
 from warp_collision.messages import MAX_SHOWN, escaped, shown
 
 MAX_INSTANCES = 10_000
-MAX_EXPANDED = 1 << 30  # characters of the geometry, that of every instance counted
+MAX_EXPANDED = 64 << 20  # characters of the geometry of all instances, where it stands for more
 
 # What makes no difference to a collision, and is the part that is most often broken.
 _APPEARANCE = frozenset(
@@ -27,7 +27,8 @@ def read_collada(path: Path) -> bytes:
 
     Raises:
         ValueError: no well-formed XML, numbers that are not finite, a skinned mesh, or nodes that
-            hold one another or instantiate more than 10,000 geometries or 1 GiB of text.
+            hold one another, or instantiate more than 10,000 geometries or 64 MiB of text that
+            is not there as often.
     """
     root = read_xml(path)
     if _name(root) != "COLLADA":
@@ -74,6 +75,7 @@ def _check_instances(root: Element) -> None:
         for g in root.iter()
         if _name(g) == "geometry"
     }
+    most = max(MAX_EXPANDED, sum(sizes.values()))
     known: dict[str | None, tuple[int, int] | None] = {}
 
     def count(element: Element) -> tuple[int, int]:
@@ -89,9 +91,9 @@ def _check_instances(root: Element) -> None:
             else:
                 continue
             instances, size = instances + found[0], size + found[1]
-        if instances > MAX_INSTANCES or size > MAX_EXPANDED:
+        if instances > MAX_INSTANCES or size > most:
             raise ValueError(
-                f"nodes must instantiate at most {MAX_INSTANCES} geometries and {MAX_EXPANDED} "
+                f"nodes must instantiate at most {MAX_INSTANCES} geometries and {most} "
                 f"characters, got {instances} and {size}"
             )
         return instances, size

@@ -17,7 +17,9 @@ from warp_collision.messages import shown
 
 MAX_INSTANCES = 100_000
 MAX_DEPTH = 256
-MAX_INDICES = 150_000_000  # of all instances: three for each of 50 million faces
+# Of what stands there once and is used often: parts of a file that overlap, instances.
+MAX_EXPANDED = 1 << 30  # bytes of views and of accessors
+MAX_CORNERS = 30_000_000  # of all instances
 
 _MAGIC, _JSON, _BIN = 0x46546C67, 0x4E4F534A, 0x004E4942
 _ITEM = {5120: 1, 5121: 1, 5122: 2, 5123: 2, 5125: 4, 5126: 4}  # bytes of a component
@@ -126,15 +128,23 @@ def _check(tree: dict[str, Any], buffers: list[bytes]) -> None:
         _check_view(view, f"bufferViews[{i}]", buffers)
         for i, view in enumerate(_objects(tree, "bufferViews"))
     ]
-    counts = [
+    accessors = [
         _check_accessor(accessor, f"accessors[{i}]", views)
         for i, accessor in enumerate(_objects(tree, "accessors"))
     ]
+    counts = [count for count, _ in accessors]
+    most = max(MAX_EXPANDED, sum(map(len, buffers)))
+    for key, size in (
+        ("bufferViews", sum(length for length, _ in views)),
+        ("accessors", sum(size for _, size in accessors)),
+    ):
+        if size > most:
+            raise ValueError(f"{key} must be at most {most} bytes in all, got {size}")
     sizes = [
         _check_mesh(mesh, f"meshes[{i}]", tree, counts)
         for i, mesh in enumerate(_objects(tree, "meshes"))
     ]
-    _check_nodes(tree, sizes)
+    _check_nodes(tree, sizes, max(MAX_CORNERS, sum(counts)))
 
 
 def _check_view(view: dict[str, Any], where: str, buffers: list[bytes]) -> tuple[int, int]:
@@ -145,12 +155,14 @@ def _check_view(view: dict[str, Any], where: str, buffers: list[bytes]) -> tuple
     return length, _whole(view, "byteStride", where, 253, 0)
 
 
-def _check_accessor(accessor: dict[str, Any], where: str, views: list[tuple[int, int]]) -> int:
-    """Returns the number of items; 0 of those that no mesh may use, which are made empty."""
+def _check_accessor(
+    accessor: dict[str, Any], where: str, views: list[tuple[int, int]]
+) -> tuple[int, int]:
+    """Returns the numbers of items and of bytes; 0 where no mesh may use it, as it is emptied."""
     if "sparse" in accessor or "bufferView" not in accessor:
         accessor.clear()
         accessor.update(componentType=5126, type="SCALAR", count=0)
-        return 0
+        return 0, 0
     length, stride = views[_whole(accessor, "bufferView", where, len(views))]
     component, kind = accessor.get("componentType"), accessor.get("type")
     if component not in _ITEM or kind not in _WIDTH:
@@ -161,13 +173,14 @@ def _check_accessor(accessor: dict[str, Any], where: str, views: list[tuple[int,
     if stride and stride < row:
         raise ValueError(f"{where} must have a byteStride of at least {row}, got {stride}")
     start = _whole(accessor, "byteOffset", where, length + 1, 0)
-    return _whole(accessor, "count", where, (length - start - row) // (stride or row) + 2)
+    count = _whole(accessor, "count", where, (length - start - row) // (stride or row) + 2)
+    return count, count * row
 
 
 def _check_mesh(
     mesh: dict[str, Any], where: str, tree: dict[str, Any], counts: list[int]
 ) -> tuple[int, int]:
-    """Returns the numbers of primitives and of indices."""
+    """Returns the numbers of primitives and of corners."""
     total = 0
     primitives = _objects(mesh, "primitives")
     for index, primitive in enumerate(primitives):
@@ -176,10 +189,10 @@ def _check_mesh(
         if mode not in _MODES:
             raise ValueError(f"{place}.mode must be one of {_MODES}, got {shown(mode)}")
         position = _whole(primitive["attributes"], "POSITION", f"{place}.attributes", len(counts))
-        corners = position
+        indices = position
         if "indices" in primitive:
-            corners = _whole(primitive, "indices", place, len(counts))
-        if 0 in (counts[position], counts[corners]):
+            indices = _whole(primitive, "indices", place, len(counts))
+        if 0 in (counts[position], counts[indices]):
             raise ValueError(f"{place} must have positions and indices, not sparse or compressed")
         for key in set(primitive) - {"indices", "mode"}:
             del primitive[key]  # colours, normals and compressed copies make no difference
@@ -187,15 +200,15 @@ def _check_mesh(
         accessor = tree["accessors"][position]
         if accessor["type"] != "VEC3" or accessor.get("normalized"):
             raise ValueError(f"{place} must have positions of type VEC3 that are not normalized")
-        total += max(counts[corners], counts[position])
+        total += max(counts[indices], counts[position])
     return len(primitives), total
 
 
-def _check_nodes(tree: dict[str, Any], sizes: list[tuple[int, int]]) -> None:
+def _check_nodes(tree: dict[str, Any], sizes: list[tuple[int, int]], most: int) -> None:
     """Raises unless the nodes are trees, and their instances come to a bounded size."""
     nodes = _objects(tree, "nodes")
     parents: dict[int, int] = {}
-    instances, indices = (sum(part) for part in zip((0, 0), *sizes, strict=True))
+    instances, corners = (sum(part) for part in zip((0, 0), *sizes, strict=True))
     for index, node in enumerate(nodes):
         where = f"nodes[{index}]"
         node.pop("camera", None)  # trimesh leaves out what such a node holds
@@ -203,16 +216,16 @@ def _check_nodes(tree: dict[str, Any], sizes: list[tuple[int, int]]) -> None:
             raise ValueError(f"{where} must not use {_INSTANCING}")
         if "mesh" in node:
             size = sizes[_whole(node, "mesh", where, len(sizes))]
-            instances, indices = instances + size[0], indices + size[1]
+            instances, corners = instances + size[0], corners + size[1]
         for child in node.get("children", []):
             _whole({"children": child}, "children", where, len(nodes))
             if child in parents:
                 raise ValueError(f"{where} must not share a child, got {child} again")
             parents[child] = index
-    if instances > MAX_INSTANCES or indices > MAX_INDICES:
+    if instances > MAX_INSTANCES or corners > most:
         raise ValueError(
-            f"a file must instantiate at most {MAX_INSTANCES} primitives and {MAX_INDICES} "
-            f"corners, got {instances} and {indices}"
+            f"a file must instantiate at most {MAX_INSTANCES} primitives and {most} "
+            f"corners, got {instances} and {corners}"
         )
     for index in range(len(nodes)):
         depth, parent = 0, parents.get(index)

@@ -41,10 +41,11 @@ def load_scene(path: Path) -> trimesh.Scene:
             part that is no mesh. It names the file.
     """
     where = escaped(str(path))
+    siblings = _Siblings(path)
     with _errors_named(where):
-        data, n_faces, options = _prepare(path)
+        data, n_faces, options = _prepare(path, siblings)
     with _errors_named(f"{where}: trimesh cannot read it"):
-        scene = _load(data, path, options)
+        scene = _load(data, path, siblings, options)
     with _errors_named(where):
         _check_meshes(scene, n_faces)
     return scene
@@ -67,7 +68,7 @@ def _errors_named(where: str) -> Iterator[None]:
         raise ValueError(f"{where}: {one_line(error)}") from error
 
 
-def _prepare(path: Path) -> tuple[bytes, int, dict[str, Any]]:
+def _prepare(path: Path, siblings: _Siblings) -> tuple[bytes, int, dict[str, Any]]:
     """What trimesh gets to read, how many faces that are at the least, and options to read it."""
     ending = path.suffix.lower().removeprefix(".")
     if ending not in mesh_formats() or ending in _ARCHIVES:
@@ -78,12 +79,12 @@ def _prepare(path: Path) -> tuple[bytes, int, dict[str, Any]]:
     data = path.read_bytes()
     if ending in ("glb", "gltf"):
         read = read_glb if ending == "glb" else read_gltf
-        return read(data, _Siblings(path).get), 0, {"skip_materials": True}
+        return read(data, siblings.get), 0, {"skip_materials": True}
     data, n_faces = _CHECKS[ending](data) if ending in _CHECKS else (data, 0)
     return data, n_faces, {}
 
 
-def _load(data: bytes, path: Path, options: dict[str, Any]) -> trimesh.Scene:
+def _load(data: bytes, path: Path, siblings: _Siblings, options: dict[str, Any]) -> trimesh.Scene:
     with warnings.catch_warnings():
         # Older NumPy only warns where it stops reading a text, and where NaN becomes an index.
         warnings.filterwarnings("error", "string or file could not be read", DeprecationWarning)
@@ -91,7 +92,7 @@ def _load(data: bytes, path: Path, options: dict[str, Any]) -> trimesh.Scene:
         return trimesh.load_scene(
             io.BytesIO(data),
             file_type=path.suffix.lower().removeprefix("."),
-            resolver=_Siblings(path),
+            resolver=siblings,
             process=False,
             **options,
         )
@@ -153,8 +154,14 @@ class _Siblings(Resolver):
     def __init__(self, path: Path) -> None:
         self.file_name = path.name  # what trimesh names the parts of an OBJ file after
         self._folder = path.parent
+        self._found: dict[str, bytes] = {}  # a small file may name a large one very often
 
     def get(self, key: str) -> bytes:
+        if key not in self._found:
+            self._found[key] = self._read(key)
+        return self._found[key]
+
+    def _read(self, key: str) -> bytes:
         for name in dict.fromkeys((key, unquote(key))):
             relative = Path(name)
             if relative.is_absolute() or ".." in relative.parts:

@@ -18,9 +18,9 @@ def read_xml(path: Path) -> Element:
 
     Raises:
         ValueError: no well-formed XML, beyond these bounds, an encoding that is not known, or a
-            document type: entities can expand without bound and read other files.
+            document type: entities can expand without bound and read other files. The caller
+            names the file.
     """
-    where = escaped(str(path))
     try:
         size = path.stat().st_size
         if size > MAX_BYTES:
@@ -29,9 +29,9 @@ def read_xml(path: Path) -> Element:
         parser.feed(path.read_bytes())
         return parser.close()
     except _Refused as error:
-        raise ValueError(f"{where}: {error}") from None
+        raise ValueError(str(error)) from None
     except Exception as error:  # ParseError, LookupError and ValueError of an odd encoding
-        raise ValueError(f"{where}: must be well-formed XML: {one_line(error)}") from error
+        raise ValueError(f"must be well-formed XML: {one_line(error)}") from error
 
 
 class _Refused(Exception):

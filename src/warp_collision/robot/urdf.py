@@ -27,8 +27,8 @@ def read_urdf(path: Path) -> Element:
             expanded, a link, joint or shape inside another element than its own, or twice what
             stands once. It names the file and the link or joint.
     """
-    robot = read_xml(path)
     try:
+        robot = read_xml(path)
         if robot.tag != "robot":
             raise ValueError(f"must have the root element <robot>, got <{escaped(robot.tag, 100)}>")
         for element, parent, named in _walk(robot):
