@@ -13,7 +13,7 @@ import trimesh
 
 from warp_collision.formats.mesh_files import is_file, load_scene
 from warp_collision.messages import shown
-from warp_collision.obstacles import topology
+from warp_collision.obstacles import slivers, topology
 from warp_collision.obstacles.units import metres_per_unit
 
 MeshLike = trimesh.Trimesh | tuple[Any, Any] | list[Any] | str | os.PathLike[str]
@@ -208,19 +208,19 @@ def prepare(
         raise ValueError(f"sign must be one of {get_args(SignMethod)}, got {sign!r}")
     report = MeshReport(n_faces=len(faces))
     vertices, faces = topology.merge_equal_vertices(vertices.astype(np.float32), faces)
-    faces, flat = _drop_degenerate(name, vertices, faces, report)
-    if _close_a_gap(faces, flat):
-        faces = np.concatenate((faces, flat))
+    tolerance = slivers.ROUNDING * float(np.abs(vertices[faces]).max())
+    faces, flat = _set_flat_aside(name, vertices, faces, tolerance, report)
     faces = _drop_duplicates(faces, report, repair)
     faces, edges = _orient(vertices, faces, report, repair)
     report.closed = edges.are_closed
     border = vertices[edges.border(faces)]
-    if len(flat):
-        faces = faces[~topology.degenerate_faces(vertices, faces)]
-    vertices, faces, report.sliver_faces = topology.condition_slivers(vertices, faces, _MAX_LOSS)
+    vertices, faces, report.sliver_faces = slivers.condition_slivers(vertices, faces, _MAX_LOSS)
     if report.sliver_faces:
         report.repairs.append(f"split {report.sliver_faces} sliver faces in place")
     vertices = vertices.astype(np.float32)
+    if len(flat):
+        faces = np.concatenate((faces, flat))
+    faces = _drop_unseen(name, vertices, faces, tolerance, report)
     _choose_sign(report, sign, vertices, faces)
     corners = vertices.astype(np.float64)[faces]
     doubled = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
@@ -228,33 +228,57 @@ def prepare(
     return Geometry(vertices, faces.astype(np.int32), report, area, border)
 
 
-def _drop_degenerate(
-    name: str, vertices: np.ndarray, faces: np.ndarray, report: MeshReport
+def _set_flat_aside(
+    name: str, vertices: np.ndarray, faces: np.ndarray, tolerance: float, report: MeshReport
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The faces with area, and those without that have three vertices: they lie on a line."""
-    # Never kept: the queries do not see them, and they have no normal.
-    degenerate = topology.degenerate_faces(vertices, faces)
-    report.degenerate_faces = int(degenerate.sum())
-    if degenerate.all():
-        raise ValueError(f"mesh {name!r} must have a face with area, all {len(faces)} have none")
-    if degenerate.any():
-        report.repairs.append(f"dropped {report.degenerate_faces} degenerate faces")
+    """The faces with area, and those without that have three vertices and join no others."""
     repeated = (faces == np.roll(faces, 1, axis=1)).any(axis=1)
-    return faces[~degenerate], faces[degenerate & ~repeated]
+    report.degenerate_faces = int(repeated.sum())
+    if repeated.any():
+        faces = faces[~repeated]
+    flat = topology.degenerate_faces(vertices, faces)
+    flat[flat] = slivers.heights(vertices, faces[flat]) <= tolerance
+    if flat.all():
+        flat = slivers.are_on_a_line(vertices, faces)
+    if flat.all():
+        raise ValueError(
+            f"mesh {name!r} must have a face with area, all {report.n_faces} have none"
+        )
+    if not flat.any():
+        return faces, faces[:0]
+    if _close_a_gap(faces[~flat], faces[flat]):
+        # They tell what belongs together, and which way it looks, before they are dropped.
+        return np.concatenate((faces[~flat], faces[flat])), faces[:0]
+    return faces[~flat], faces[flat]
 
 
 def _close_a_gap(faces: np.ndarray, flat: np.ndarray) -> bool:
-    """Whether faces without area join others, as where one long edge meets two short ones.
-
-    They tell then what belongs together, and which way it looks, before they are dropped.
-    """
-    if len(flat) == 0:
-        return False
+    """Whether faces without area join others, as where one long edge meets two short ones."""
     without, joined = (
         topology.paired_edges(topology.find_edges(some))[2]
         for some in (faces, np.concatenate((faces, flat)))
     )
     return bool(joined[: len(faces)].sum() < without.sum())
+
+
+def _drop_unseen(
+    name: str, vertices: np.ndarray, faces: np.ndarray, tolerance: float, report: MeshReport
+) -> np.ndarray:
+    """The faces that queries see; raises if the others do not cover one that they do not see."""
+    unseen = topology.degenerate_faces(vertices, faces)
+    report.degenerate_faces += int(unseen.sum())
+    if report.degenerate_faces:
+        report.repairs.insert(0, f"dropped {report.degenerate_faces} degenerate faces")
+    if not unseen.any():
+        return faces
+    lost = slivers.uncovered_faces(vertices, faces, unseen, tolerance)
+    if lost.any():
+        corners = vertices[faces[lost][0]].tolist()
+        raise ValueError(
+            f"mesh {name!r} must have faces that float32 can tell from a line, {int(lost.sum())} "
+            f"are longer than 450,000 times their height and no others cover them, got {corners}"
+        )
+    return faces[~unseen]
 
 
 def _drop_duplicates(faces: np.ndarray, report: MeshReport, repair: bool) -> np.ndarray:
