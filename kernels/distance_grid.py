@@ -34,8 +34,7 @@ def fill_distance_grid(
         distance = wp.length(nearest - center)
         # The side stays until the row comes near the surface; only there it is asked again.
         if side == 0.0 or distance < 1.001 * grid.cell:
-            near = distance * 1.001 + 1.0e-5 * (wp.length(nearest) + grid.cell)
-            side = side_of_mesh(mesh.mesh_id, mesh, center, near)
+            side = side_of_mesh(mesh.mesh_id, mesh, center)
         values[z, y, x] = side * distance
         limit = (distance + grid.cell) * (WIDEN * WIDEN) + 1.0e-5 * wp.length(center)
         if distance < 1.001 * grid.cell:

@@ -183,7 +183,7 @@ def is_inside(
     if side == 0.0 and is_closed and runs_on_cpu():
         side = side_farther_away(mesh_id, record, point, sample)
     if side == 0.0:
-        return side_of_mesh(mesh_id, record, point, sample.distance + sample.rounding) < 0.0
+        return side_of_mesh(mesh_id, record, point) < 0.0
     return side < 0.0
 
 

@@ -5,7 +5,7 @@ import warp as wp
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.mesh_distance import WIDEN
 from warp_collision.kernels.mesh_record import FAR, ROUNDING, MeshRecord, cell_center
-from warp_collision.kernels.winding import WINDING_ACCURACY, winding_number
+from warp_collision.kernels.winding import SUMMED, WINDING_ACCURACY, winding_number
 
 wp.set_module_options(OPTIONS)
 
@@ -42,7 +42,7 @@ def change_of_winding(
 
 @wp.func
 def side_of_ball(
-    mesh_id: wp.uint64, border: wp.array2d[wp.vec3], center: wp.vec3, reach: float, limit: float
+    mesh_id: wp.uint64, border: wp.array2d[wp.vec3], center: wp.vec3, reach: float
 ) -> float:
     """-1 if all points within ``reach`` are inside, 1 if all are outside, 0 if that is not sure.
 
@@ -51,22 +51,17 @@ def side_of_ball(
         border: (n_edges, 2) ends of the edges at which its surface ends.
         center: of the ball.
         reach: radius of the ball, into which no surface may reach [m].
-        limit: more than the distance of the center to the surface [m].
     """
     # Beyond this change neither side can be sure, as the tree errs by up to 0.1.
     change = change_of_winding(border, center, reach, 0.39)
     if change >= 0.39:
         return 0.0
-    for ask in range(2):
-        threshold = 0.5 + (0.1 + change) * (2.0 * float(ask) - 1.0)
-        query = wp.mesh_query_point_sign_winding_number(
-            mesh_id, center, limit, WINDING_ACCURACY, threshold
-        )
-        if (query.sign > 0.0) == (ask == 0):
-            return wp.sign(query.sign)
+    excess = winding_number(mesh_id, center, WINDING_ACCURACY) - 0.5
+    if wp.abs(excess) > 0.1 + change:
+        return -wp.sign(excess)
     if wp.mesh_get(mesh_id).indices.shape[0] > MAX_SUMMED:
         return 0.0
-    excess = winding_number(mesh_id, center) - 0.5
+    excess = winding_number(mesh_id, center, SUMMED) - 0.5
     return wp.where(wp.abs(excess) > change + 1.0e-3, -wp.sign(excess), 0.0)
 
 
@@ -96,5 +91,5 @@ def fill_open_grid(
         reach = HALF_DIAGONAL * grid.cell + ROUNDING * (wp.length(center) + distance)
         side = float(0.0)
         if distance > reach:
-            side = side_of_ball(mesh.mesh_id, border, center, reach, limit)
+            side = side_of_ball(mesh.mesh_id, border, center, reach)
         values[z, y, x] = wp.where(side == 0.0, FAR, side * distance)

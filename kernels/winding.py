@@ -6,62 +6,74 @@ from warp_collision.kernels.mesh_record import EXACT_WINDING, MeshRecord
 
 # Cells of the winding-number tree are opened when nearer than this many of their radii.
 WINDING_ACCURACY = wp.constant(2.0)
+# All of them: the sum over every triangle.
+SUMMED = wp.constant(1.0e15)
 
 
-@wp.func
-def solid_angle(a: wp.vec3, b: wp.vec3, c: wp.vec3) -> float:
-    """Half the solid angle of a triangle seen from the origin.
+@wp.func_native("""
+    const wp::Mesh mesh = wp::mesh_get(mesh_id);
+    if (!mesh.solid_angle_props)  // nothing to descend by: the parity of rays
+        return wp::mesh_query_inside_ray_tracing(mesh_id, point) < 0.0f ? 1.0f : 0.0f;
+    int stack[BVH_QUERY_STACK_SIZE];
+    int count = 1;
+    stack[0] = *mesh.bvh.root;
+    wp::float32 total = 0.0f, lost = 0.0f;  // Kahan's compensation: many terms of both signs
+    while (count) {
+        const int node = stack[--count];
+        const wp::BVHPackedNodeHalf lower = wp::bvh_load_node(mesh.bvh.node_lowers, node);
+        const wp::BVHPackedNodeHalf upper = wp::bvh_load_node(mesh.bvh.node_uppers, node);
+        wp::float32 angle = 0.0f;
+        for (int k = lower.i; lower.b && k < (int)upper.i; ++k) {
+            const int* corner = &mesh.indices.data[3 * mesh.bvh.primitive_indices[k]];
+            wp::vec3 x = wp::normalize(mesh.points[corner[0]] - point);
+            wp::vec3 y = wp::normalize(mesh.points[corner[1]] - point);
+            wp::vec3 z = wp::normalize(mesh.points[corner[2]] - point);
+            const wp::float32 xy = dot(x, y), yz = dot(y, z), zx = dot(z, x);
+            const wp::vec3 first = x;
+            if (xy > yz && xy >= zx) {
+                x = z; z = y; y = first;
+            } else if (zx > yz) {
+                x = y; y = z; z = first;
+            }
+            const wp::vec3 across = x + y;
+            angle += wp::atan2(dot(across, cross(y, z - y)), dot(across, x + z));
+        }
+        if (!lower.b && wp::evaluate_node_solid_angle(
+                point, &mesh.solid_angle_props[node], angle, accuracy * accuracy)) {
+            stack[count++] = upper.i;
+            stack[count++] = lower.i;
+        } else {
+            const wp::float32 term = (lower.b ? 2.0f * angle : angle) - lost;
+            const wp::float32 grown = total + term;
+            lost = (grown - total) - term;
+            total = grown;
+        }
+    }
+    return total * 0.07957747154f;
+""")
+def winding_number(mesh_id: wp.uint64, point: wp.vec3, accuracy: float) -> float:
+    """Generalized winding number (Jacobson et al. 2013), far nodes of the tree approximated.
 
-    Van Oosterom and Strackee, The solid angle of a plane triangle, 1983.
+    The solid angle of a triangle is van Oosterom's and Strackee's (1983), 1 + x.y + y.z + z.x for
+    unit vectors written as (x + y).(x + z), and the determinant as (x + y).(y cross (z - y)), with
+    y and z the two that are nearest to each other. So nothing cancels near an edge that is seen
+    from end to end, where x is nearly -y, and the rounding is that of the three directions, which
+    are the same for all triangles at a vertex.
     """
-    length_a = wp.length(a)
-    length_b = wp.length(b)
-    length_c = wp.length(c)
-    volume = wp.dot(a, wp.cross(b - a, c - a))
-    # In the plane of the triangle the angle jumps between its two sides: the mean is 0.
-    if volume == 0.0:
-        return 0.0
-    return wp.atan2(
-        volume,
-        length_a * length_b * length_c
-        + wp.dot(a, b) * length_c
-        + wp.dot(a, c) * length_b
-        + wp.dot(b, c) * length_a,
-    )
+    ...
 
 
 @wp.func
-def winding_number(mesh_id: wp.uint64, point: wp.vec3) -> float:
-    """Generalized winding number (Jacobson et al. 2013), summed over every triangle."""
-    mesh = wp.mesh_get(mesh_id)
-    total = float(0.0)
-    lost = float(0.0)  # Kahan's compensation: thousands of terms of both signs are added
-    for face in range(mesh.indices.shape[0] // 3):
-        term = solid_angle(
-            mesh.points[mesh.indices[3 * face]] - point,
-            mesh.points[mesh.indices[3 * face + 1]] - point,
-            mesh.points[mesh.indices[3 * face + 2]] - point,
-        )
-        term -= lost
-        grown = total + term
-        lost = (grown - total) - term
-        total = grown
-    return total / (2.0 * wp.pi)
-
-
-@wp.func
-def side_of_mesh(mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, limit: float) -> float:
-    """-1 inside the solid, 1 outside, for a point that is nearer to the surface than ``limit``."""
-    # The tree's approximation errs by less than 0.1: where whole numbers are not enough, only the
-    # sum decides between a threshold below, which most points outside do not reach, and one above.
+def side_of_mesh(mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3) -> float:
+    """-1 inside the solid, 1 outside."""
     exact = record.sign_method == EXACT_WINDING
-    margin = wp.where(exact, 0.1, 0.0)
-    # Not unrolled, for the count is no constant: the query is compiled once.
-    for ask in range(wp.where(exact, 2, 1)):
-        threshold = 0.5 - margin + 2.0 * margin * float(ask)
-        query = wp.mesh_query_point_sign_winding_number(
-            mesh_id, point, limit, WINDING_ACCURACY, threshold
-        )
-        if not exact or (query.sign > 0.0) == (ask == 0):
-            return wp.sign(query.sign)
-    return wp.where(winding_number(mesh_id, point) > 0.5, -1.0, 1.0)
+    accuracy = float(WINDING_ACCURACY)
+    number = float(0.0)
+    # Not unrolled, for the count is no constant: the tree is compiled once.
+    for _ask in range(wp.where(exact, 2, 1)):
+        number = winding_number(mesh_id, point, accuracy)
+        # The tree errs by less than 0.1: too much where whole numbers are not enough.
+        if wp.abs(number - 0.5) > 0.1:
+            break
+        accuracy = SUMMED
+    return wp.where(number > 0.5, -1.0, 1.0)
