@@ -13,7 +13,7 @@ import trimesh
 
 from warp_collision.formats.mesh_files import is_file, load_scene
 from warp_collision.messages import shown
-from warp_collision.obstacles import slivers, topology
+from warp_collision.obstacles import slicing, slivers, topology
 from warp_collision.obstacles.units import metres_per_unit
 
 MeshLike = trimesh.Trimesh | tuple[Any, Any] | list[Any] | str | os.PathLike[str]
@@ -37,7 +37,8 @@ class MeshReport:
         reversed_faces: faces that repeat an earlier one with the opposite orientation.
         inverted_bodies: closed bodies whose faces look inward.
         overlapping_bodies: pairs of bodies whose bounding boxes intersect.
-        sliver_faces: faces too thin for float32.
+        sliver_faces: faces too thin for float32, which were split.
+        sliced_faces: faces so long and thin, in pairs, that they were sliced across.
         repairs: what was changed, in words; empty if nothing was.
         sign_method: how inside is told from outside: "winding", "exact_winding" or "convex".
         reason: why that method.
@@ -53,6 +54,7 @@ class MeshReport:
     inverted_bodies: int = 0
     overlapping_bodies: int = 0
     sliver_faces: int = 0
+    sliced_faces: int = 0
     repairs: list[str] = field(default_factory=list)
     sign_method: str = "winding"
     reason: str = ""
@@ -214,6 +216,7 @@ def prepare(
     faces, edges = _orient(vertices, faces, report, repair)
     report.closed = edges.are_closed
     border = vertices[edges.border(faces)]
+    vertices, faces = _slice_needles(name, vertices, faces, tolerance, report)
     vertices, faces, report.sliver_faces = slivers.condition_slivers(vertices, faces, _MAX_LOSS)
     if report.sliver_faces:
         report.repairs.append(f"split {report.sliver_faces} sliver faces in place")
@@ -259,6 +262,21 @@ def _close_a_gap(faces: np.ndarray, flat: np.ndarray) -> bool:
         for some in (faces, np.concatenate((faces, flat)))
     )
     return bool(joined[: len(faces)].sum() < without.sum())
+
+
+def _slice_needles(
+    name: str, vertices: np.ndarray, faces: np.ndarray, tolerance: float, report: MeshReport
+) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        vertices, sliced, count = slicing.slice_needles(vertices, faces, _MAX_LOSS, tolerance)
+    except ValueError as error:
+        raise ValueError(f"mesh {name!r} {error}") from None
+    report.sliced_faces = count
+    if count:
+        report.repairs.append(
+            f"sliced {count} long thin faces into {len(sliced) - len(faces) + count}"
+        )
+    return vertices, sliced
 
 
 def _drop_unseen(

@@ -124,7 +124,7 @@ def _cover_segment(
     return reached >= 1.0 - 1e-9
 
 
-def _rounding_of_triangles(corners: np.ndarray) -> np.ndarray:
+def rounding_of_triangles(corners: np.ndarray) -> np.ndarray:
     """How much float32 loses on triangles (n, 3, 3) [m], in units of 2e-8.
 
     A closest-point query solves for the two edges that leave the first corner. With b the longer
@@ -136,6 +136,14 @@ def _rounding_of_triangles(corners: np.ndarray) -> np.ndarray:
     dots = np.abs(np.einsum("fi,fi->f", ahead, back))
     cross = np.cross(ahead, back)
     return longer**3 * dots / np.maximum(np.einsum("fi,fi->f", cross, cross), 1e-300)
+
+
+def widest_first(vertices: Vertices, faces: Faces) -> tuple[Faces, np.ndarray]:
+    """Faces (n, 3) turned so that the widest corner comes first, and their corners (n, 3, 3)."""
+    corners = vertices[faces]
+    widest = lengths(np.roll(corners, 1, axis=1) - np.roll(corners, -1, axis=1)).argmax(axis=1)
+    faces = np.take_along_axis(faces, (widest[:, None] + np.arange(3)) % 3, axis=1)
+    return faces, vertices[faces]
 
 
 def condition_slivers(
@@ -157,16 +165,14 @@ def condition_slivers(
     """
     vertices = vertices.astype(np.float64)
     limit = max_loss * np.ptp(vertices, axis=0).max()
-    poor = np.flatnonzero(_rounding_of_triangles(vertices[faces]) > limit)
+    poor = np.flatnonzero(rounding_of_triangles(vertices[faces]) > limit)
     poor = poor[~degenerate_faces(vertices, faces[poor])]
     if len(poor) == 0:
         return vertices, faces, 0
-    corners = vertices[faces[poor]]
-    widest = lengths(np.roll(corners, 1, axis=1) - np.roll(corners, -1, axis=1)).argmax(axis=1)
     faces = faces.copy()
-    faces[poor] = np.take_along_axis(faces[poor], (widest[:, None] + np.arange(3)) % 3, axis=1)
+    faces[poor], corners = widest_first(vertices, faces[poor])
     split = np.zeros(len(faces), dtype=bool)
-    split[poor] = _rounding_of_triangles(vertices[faces[poor]]) > limit
+    split[poor] = rounding_of_triangles(corners) > limit
     if not split.any():
         return vertices, faces, 0
 
