@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -13,7 +13,8 @@ import trimesh
 
 from warp_collision.formats.mesh_files import is_file, load_scene
 from warp_collision.messages import shown
-from warp_collision.obstacles import slicing, slivers, topology
+from warp_collision.obstacles import orientation, slicing, slivers, topology
+from warp_collision.obstacles.mesh_report import MeshReport
 from warp_collision.obstacles.units import metres_per_unit
 
 MeshLike = trimesh.Trimesh | tuple[Any, Any] | list[Any] | str | os.PathLike[str]
@@ -21,57 +22,6 @@ SignMethod = Literal["auto", "winding", "exact_winding"]
 
 # Rounding of closest points that a face may cause, in units of 2e-8 of the mesh's size.
 _MAX_LOSS = 10.0
-
-
-@dataclass
-class MeshReport:
-    """What was found in a mesh when it was loaded, and what was done about it.
-
-    Attributes:
-        n_faces: faces as given.
-        n_bodies: components connected by shared edges.
-        closed: every edge is run through as often one way as the other.
-        consistent: neighbouring faces agree in orientation.
-        degenerate_faces: faces without area.
-        duplicate_faces: faces that repeat an earlier one with the same orientation.
-        reversed_faces: faces that repeat an earlier one with the opposite orientation.
-        inverted_bodies: closed bodies whose faces look inward.
-        overlapping_bodies: pairs of bodies whose bounding boxes intersect.
-        sliver_faces: faces too thin for float32, which were split.
-        sliced_faces: faces so long and thin, in pairs, that they were sliced across.
-        repairs: what was changed, in words; empty if nothing was.
-        sign_method: how inside is told from outside: "winding", "exact_winding" or "convex".
-        reason: why that method.
-    """
-
-    n_faces: int
-    n_bodies: int = 0
-    closed: bool = False
-    consistent: bool = False
-    degenerate_faces: int = 0
-    duplicate_faces: int = 0
-    reversed_faces: int = 0
-    inverted_bodies: int = 0
-    overlapping_bodies: int = 0
-    sliver_faces: int = 0
-    sliced_faces: int = 0
-    repairs: list[str] = field(default_factory=list)
-    sign_method: str = "winding"
-    reason: str = ""
-
-    def __str__(self) -> str:
-        state = "closed" if self.closed else "open"
-        lines = [
-            f"{self.n_faces} faces, {self.n_bodies} bodies, {state}, "
-            + ("consistently oriented" if self.consistent else "inconsistently oriented"),
-            f"degenerate {self.degenerate_faces}, duplicate {self.duplicate_faces}, reversed "
-            f"duplicate {self.reversed_faces}, sliver {self.sliver_faces} faces",
-            f"inverted bodies {self.inverted_bodies}, pairs of bodies that may overlap "
-            f"{self.overlapping_bodies}",
-            "repaired: " + ("; ".join(self.repairs) or "nothing"),
-            f"sign: {self.sign_method} ({self.reason})",
-        ]
-        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -213,7 +163,7 @@ def prepare(
     tolerance = slivers.ROUNDING * float(np.abs(vertices[faces]).max())
     faces, flat = _set_flat_aside(name, vertices, faces, tolerance, report)
     faces = _drop_duplicates(faces, report, repair)
-    faces, edges = _orient(vertices, faces, report, repair)
+    faces, edges = orientation.orient(vertices, faces, report, repair)
     report.closed = edges.are_closed
     border = vertices[edges.border(faces)]
     vertices, faces = _slice_needles(name, vertices, faces, tolerance, report)
@@ -319,74 +269,6 @@ def _drop_duplicates(faces: np.ndarray, report: MeshReport, repair: bool) -> np.
             report.repairs.append(f"dropped {report.reversed_faces} reversed copies of faces")
             return single
     return kept
-
-
-def _orient(
-    vertices: np.ndarray, faces: np.ndarray, report: MeshReport, repair: bool
-) -> tuple[np.ndarray, topology.Edges]:
-    """The faces, turned where that is a repair, and their edges."""
-    edges = topology.find_edges(faces)
-    pairs, agree, _ = topology.paired_edges(edges)
-    report.consistent = bool(agree.all())
-    body = topology.label_bodies(len(faces), pairs)
-    report.n_bodies = int(body.max()) + 1
-    report.overlapping_bodies = _overlapping_boxes(vertices, faces, body)
-    # Only a body without a border has an outside that its faces ought to look at.
-    whole = topology.whole_bodies(edges, body)
-    if repair and not report.consistent:
-        flip = topology.consistent_flips(len(faces), pairs, agree) & whole[body]
-        if flip.any():
-            faces = np.where(flip[:, None], faces[:, ::-1], faces)
-            edges = topology.find_edges(faces)
-            report.repairs.append("turned faces to agree with their neighbours")
-    turn = _inward_bodies(vertices, faces, body, whole, edges.are_closed)
-    report.inverted_bodies = int(turn.sum())
-    if repair and turn.any():
-        faces = np.where(turn[body][:, None], faces[:, ::-1], faces)
-        edges = topology.find_edges(faces)
-        report.repairs.append(f"turned {report.inverted_bodies} bodies outward")
-    return faces, edges
-
-
-def _inward_bodies(
-    vertices: np.ndarray, faces: np.ndarray, body: np.ndarray, whole: np.ndarray, closed: bool
-) -> np.ndarray:
-    """Which bodies look inward by mistake; a cavity inside another body does so rightly.
-
-    From the largest body to the smallest: one that looks inward is wrong if it reaches to where all
-    the larger ones, cavities included, leave free space.
-    """
-    volumes = topology.body_volumes(vertices, faces, body)
-    inside_out = volumes.sum() < 0 and closed
-    turn = np.full(len(volumes), inside_out)
-    if inside_out:
-        volumes = -volumes
-    order = np.argsort(-np.abs(volumes), kind="stable")
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    for index in order[(volumes[order] < 0) & whole[order]]:
-        larger = (rank[body] < rank[index]) & whole[body]
-        outward = np.where(turn[body[larger]][:, None], faces[larger][:, ::-1], faces[larger])
-        own = vertices[np.unique(faces[body == index])]
-        extremes = own[np.concatenate((own.argmin(axis=0), own.argmax(axis=0)))]
-        # Bodies that touch have points on each other's surface: between 0.1 and 0.5.
-        if any(topology.winding_numbers(p[None], vertices, outward)[0] < 0.1 for p in extremes):
-            turn[index] = not turn[index]
-    return turn
-
-
-def _overlapping_boxes(vertices: np.ndarray, faces: np.ndarray, body: np.ndarray) -> int:
-    """Pairs of bodies whose bounding boxes intersect; counted among the first 1,000 bodies."""
-    count = min(int(body.max()) + 1, 1000)
-    if count < 2:
-        return 0
-    corners = vertices[faces]
-    order = np.argsort(body, kind="stable")
-    starts = np.searchsorted(body[order], np.arange(int(body.max()) + 1))
-    lower = np.minimum.reduceat(corners.min(axis=1)[order], starts)[:count]
-    upper = np.maximum.reduceat(corners.max(axis=1)[order], starts)[:count]
-    apart = (lower[:, None] > upper[None]).any(axis=2) | (upper[:, None] < lower[None]).any(axis=2)
-    return int((np.triu(~apart, 1)).sum())
 
 
 def _choose_sign(

@@ -242,16 +242,3 @@ def is_convex(vertices: Vertices, faces: Faces, most: int = 4_000_000) -> bool:
         if heights.size and heights.min(axis=1).max() > -1e-4 * size:
             return False
     return True
-
-
-def winding_numbers(points: np.ndarray, vertices: Vertices, faces: Faces) -> np.ndarray:
-    """Generalized winding number of a few points, summed over all faces in float64."""
-    result = np.empty(len(points))
-    for i, point in enumerate(np.asarray(points, dtype=np.float64)):
-        a, b, c = np.moveaxis(vertices[faces].astype(np.float64) - point, 1, 0)
-        la, lb, lc = (np.linalg.norm(x, axis=1) for x in (a, b, c))
-        volume = np.einsum("fi,fi->f", a, np.cross(b, c))
-        dots = [np.einsum("fi,fi->f", x, y) for x, y in ((a, b), (b, c), (c, a))]
-        span = la * lb * lc + dots[0] * lc + dots[1] * la + dots[2] * lb
-        result[i] = np.arctan2(volume, span).sum() / (2.0 * np.pi)
-    return result

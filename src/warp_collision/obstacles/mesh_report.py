@@ -1,0 +1,56 @@
+"""What is told about a mesh that was loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class MeshReport:
+    """What was found in a mesh when it was loaded, and what was done about it.
+
+    Attributes:
+        n_faces: faces as given.
+        n_bodies: components connected by shared edges.
+        closed: every edge is run through as often one way as the other.
+        consistent: neighbouring faces agree in orientation.
+        degenerate_faces: faces without area.
+        duplicate_faces: faces that repeat an earlier one with the same orientation.
+        reversed_faces: faces that repeat an earlier one with the opposite orientation.
+        inverted_bodies: closed bodies whose faces look inward.
+        overlapping_bodies: pairs of bodies whose bounding boxes intersect.
+        sliver_faces: faces too thin for float32, which were split.
+        sliced_faces: faces so long and thin, in pairs, that they were sliced across.
+        repairs: what was changed, in words; empty if nothing was.
+        sign_method: how inside is told from outside: "winding", "exact_winding" or "convex".
+        reason: why that method.
+    """
+
+    n_faces: int
+    n_bodies: int = 0
+    closed: bool = False
+    consistent: bool = False
+    degenerate_faces: int = 0
+    duplicate_faces: int = 0
+    reversed_faces: int = 0
+    inverted_bodies: int = 0
+    overlapping_bodies: int = 0
+    sliver_faces: int = 0
+    sliced_faces: int = 0
+    repairs: list[str] = field(default_factory=list)
+    sign_method: str = "winding"
+    reason: str = ""
+
+    def __str__(self) -> str:
+        state = "closed" if self.closed else "open"
+        lines = [
+            f"{self.n_faces} faces, {self.n_bodies} bodies, {state}, "
+            + ("consistently oriented" if self.consistent else "inconsistently oriented"),
+            f"degenerate {self.degenerate_faces}, duplicate {self.duplicate_faces}, reversed "
+            f"duplicate {self.reversed_faces}, sliver {self.sliver_faces} faces",
+            f"inverted bodies {self.inverted_bodies}, pairs of bodies that may overlap "
+            f"{self.overlapping_bodies}",
+            "repaired: " + ("; ".join(self.repairs) or "nothing"),
+            f"sign: {self.sign_method} ({self.reason})",
+        ]
+        return "\n".join(lines)

@@ -1,0 +1,105 @@
+"""Which way the faces of a mesh look, body by body, and turning them where that is a repair."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from warp_collision.obstacles import topology
+from warp_collision.obstacles.crossings import body_windings
+from warp_collision.obstacles.mesh_report import MeshReport
+from warp_collision.obstacles.topology import Faces, Vertices
+
+
+def orient(
+    vertices: Vertices, faces: Faces, report: MeshReport, repair: bool
+) -> tuple[Faces, topology.Edges]:
+    """The faces, turned where that is a repair, and their edges."""
+    edges = topology.find_edges(faces)
+    pairs, agree, _ = topology.paired_edges(edges)
+    report.consistent = bool(agree.all())
+    body = topology.label_bodies(len(faces), pairs)
+    report.n_bodies = int(body.max()) + 1
+    report.overlapping_bodies = _overlapping_boxes(vertices, faces, body)
+    # Only a body without a border has an outside that its faces ought to look at.
+    whole = topology.whole_bodies(edges, body)
+    if repair and not report.consistent:
+        flip = topology.consistent_flips(len(faces), pairs, agree) & whole[body]
+        if flip.any():
+            faces = np.where(flip[:, None], faces[:, ::-1], faces)
+            edges = topology.find_edges(faces)
+            report.repairs.append("turned faces to agree with their neighbours")
+    turn = _inward_bodies(vertices, faces, body, whole, edges.are_closed)
+    report.inverted_bodies = int(turn.sum())
+    if repair and turn.any():
+        faces = np.where(turn[body][:, None], faces[:, ::-1], faces)
+        edges = topology.find_edges(faces)
+        report.repairs.append(f"turned {report.inverted_bodies} bodies outward")
+    return faces, edges
+
+
+def _inward_bodies(
+    vertices: Vertices, faces: Faces, body: np.ndarray, whole: np.ndarray, closed: bool
+) -> np.ndarray:
+    """Which bodies look inward by mistake; a cavity inside another body does so rightly.
+
+    From the largest body to the smallest: one that looks inward is wrong if it reaches to where all
+    the larger ones, cavities included, leave free space.
+    """
+    volumes = topology.body_volumes(vertices, faces, body)
+    inside_out = volumes.sum() < 0 and closed
+    turn = np.full(len(volumes), inside_out)
+    if inside_out:
+        volumes = -volumes
+    order = np.argsort(-np.abs(volumes), kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    suspects = order[(volumes[order] < 0) & whole[order]]
+    if len(suspects) == 0:
+        return turn
+    points, owner = _extremes(vertices, faces, body, suspects)
+    solid = whole[body]
+    point, other, number = body_windings(
+        points, rank[owner], vertices, faces[solid], rank[body[solid]]
+    )
+    by_owner = np.argsort(rank[owner[point]], kind="stable")
+    point, other, number = point[by_owner], order[other[by_owner]], number[by_owner]
+    ends = np.searchsorted(rank[owner[point]], rank[suspects], side="right")
+    begin = 0
+    for index, end in zip(suspects, ends, strict=True):
+        signed = np.where(turn[other[begin:end]], -1.0, 1.0) * number[begin:end]
+        around = np.bincount(point[begin:end] % 6, weights=signed, minlength=6)
+        # Bodies that touch have points on each other's surface: between 0.1 and 0.5.
+        if (around < 0.1).any():
+            turn[index] = not turn[index]
+        begin = end
+    return turn
+
+
+def _extremes(
+    vertices: Vertices, faces: Faces, body: np.ndarray, chosen: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The lowest and highest vertex of bodies along each axis (6 n, 3), and their bodies (6 n,)."""
+    mask = np.zeros(int(body.max()) + 1, dtype=bool)
+    mask[chosen] = True
+    owner = np.repeat(body[mask[body]], 3)
+    corners = vertices[faces[mask[body]].ravel()]
+    ends = []
+    for axis in range(3):
+        order = np.lexsort((corners[:, axis], owner))
+        last = np.flatnonzero(np.diff(owner[order], append=-1))
+        ends += [corners[order[np.r_[0, last[:-1] + 1]]], corners[order[last]]]
+    return np.stack(ends, axis=1).reshape(-1, 3), np.repeat(np.unique(owner), 6)
+
+
+def _overlapping_boxes(vertices: np.ndarray, faces: np.ndarray, body: np.ndarray) -> int:
+    """Pairs of bodies whose bounding boxes intersect; counted among the first 1,000 bodies."""
+    count = min(int(body.max()) + 1, 1000)
+    if count < 2:
+        return 0
+    corners = vertices[faces]
+    order = np.argsort(body, kind="stable")
+    starts = np.searchsorted(body[order], np.arange(int(body.max()) + 1))
+    lower = np.minimum.reduceat(corners.min(axis=1)[order], starts)[:count]
+    upper = np.maximum.reduceat(corners.max(axis=1)[order], starts)[:count]
+    apart = (lower[:, None] > upper[None]).any(axis=2) | (upper[:, None] < lower[None]).any(axis=2)
+    return int((np.triu(~apart, 1)).sum())
