@@ -34,6 +34,18 @@ class SdfSample:
 
 
 @wp.func
+def way_to_face(point: wp.vec3, a: wp.vec3, b: wp.vec3, c: wp.vec3, u: float, v: float) -> wp.vec3:
+    """From a point to ``u a + v b + (1 - u - v) c``, however far the corners a, b, c are.
+
+    In float64: beside a face of a hundred metres the corners cancel to the last centimetre.
+    """
+    to_c = wp.vec3d(c) - wp.vec3d(point)
+    to_a = wp.vec3d(a) - wp.vec3d(c)
+    to_b = wp.vec3d(b) - wp.vec3d(c)
+    return wp.vec3(to_c + wp.float64(u) * to_a + wp.float64(v) * to_b)
+
+
+@wp.func
 def sample_face(mesh_id: wp.uint64, point: wp.vec3, face: int, u: float, v: float) -> SdfSample:
     """Unsigned distance and its gradient from the closest point, given by face and barycentrics.
 
@@ -41,19 +53,16 @@ def sample_face(mesh_id: wp.uint64, point: wp.vec3, face: int, u: float, v: floa
     is; on edges and vertices it is the direction to the point, or the normal when that is noise.
     """
     mesh = wp.mesh_get(mesh_id)
-    # Offsets are taken from the point before they are blended: less rounding than blending first.
-    a = mesh.points[mesh.indices[3 * face]] - point
-    b = mesh.points[mesh.indices[3 * face + 1]] - point
-    c = mesh.points[mesh.indices[3 * face + 2]] - point
+    a = mesh.points[mesh.indices[3 * face]]
+    b = mesh.points[mesh.indices[3 * face + 1]]
+    c = mesh.points[mesh.indices[3 * face + 2]]
     w = 1.0 - u - v
-    offset = u * a + v * b + w * c
+    offset = way_to_face(point, a, b, c, u, v)
     normal = wp.normalize(wp.cross(b - a, c - a))
-    # The height over the face, from its nearest corner, is sharper than any blend.
-    corner = wp.where(wp.length_sq(b) < wp.length_sq(a), b, a)
-    corner = wp.where(wp.length_sq(c) < wp.length_sq(corner), c, corner)
-    depth = wp.dot(normal, corner)
+    # The height over the face is sharper than any blend: where it is taken from does not matter.
+    depth = wp.dot(normal, offset)
     upright = depth * normal
-    scale = wp.length(a) + wp.length(point)
+    scale = wp.length(a - point) + wp.length(point)
     # A blend that differs by rounding only lies over an edge between faces in one plane, say.
     over_face = wp.min(wp.min(u, v), w) > 1.0e-4 or wp.length(offset - upright) < 2.0e-7 * scale
     if over_face:
@@ -214,6 +223,7 @@ def mesh_distance(
         found.distance = -found.distance
         if not found.on_surface:
             found.gradient = -found.gradient
-    if found.distance < limit:
-        return found
-    return sample
+    # In this order, so that a distance of NaN is not one beyond the limit.
+    if found.distance >= limit:
+        return sample
+    return found

@@ -17,13 +17,14 @@ from warp_collision.kernels.scene import (
     slot_of_thread,
 )
 from warp_collision.kernels.sphere_cost import cost_against, sphere_query
+from warp_collision.kernels.sphere_cost import is_known as is_sphere_known
 from warp_collision.kernels.swept_cost import (
     SweepQuery,
-    is_finite,
     load_motion,
     scale_of,
     swept_cost_against,
 )
+from warp_collision.kernels.swept_cost import is_known as is_motion_known
 from warp_collision.kernels.transforms import vec8
 
 wp.set_module_options(OPTIONS)
@@ -83,10 +84,13 @@ def sphere_cost_pose_vjp(
             if env_of_row(env_index, at[0]) == env and not (sphere[3] < 0.0):
                 # Loaded anew for each: a pose that stays takes a GPU ten registers.
                 obstacle = load_obstacle(scene, slot)
+                query = sphere_query(sphere, activation_distance[0])
+                scale = weight[0] * upstream[at[0], at[1], at[2]]
+                if not is_sphere_known(query):
+                    scale = wp.nan
                 if obstacle.takes_part:
-                    term = cost_against(obstacle, sphere_query(sphere, activation_distance[0]))
-                    push = term.push * (weight[0] * upstream[at[0], at[1], at[2]])
-                    total += row_gradient(pose_row(scene, slot), term.contact, push)
+                    push = cost_against(obstacle, query).push * scale
+                    total += row_gradient(pose_row(scene, slot), query.center, push)
     partial[env, index, part] = total
 
 
@@ -121,7 +125,7 @@ def swept_cost_pose_vjp(
                 query.motion = motion
                 obstacle = load_obstacle(scene, slot)
                 scale = scale_of(motion, dt, weight[0]).value * upstream[at[0], at[1], at[2]]
-                if not is_finite(motion):
+                if not is_motion_known(motion, activation_distance[0]):
                     scale = wp.nan
                 if obstacle.takes_part:
                     term = swept_cost_against(obstacle, query)

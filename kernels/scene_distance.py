@@ -3,9 +3,10 @@
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.finite import is_finite3, is_finite4
+from warp_collision.kernels.finite import is_finite4
 from warp_collision.kernels.mesh_distance import mesh_distance
 from warp_collision.kernels.mesh_record import FAR
+from warp_collision.kernels.precision import is_somewhere
 from warp_collision.kernels.scene import (
     Obstacle,
     Scene,
@@ -50,7 +51,7 @@ def nearer(obstacle: Obstacle, point: wp.vec3, best: SceneSample) -> SceneSample
         return best
     pose = obstacle.mesh_from_world
     local = wp.transform_point(pose, point)
-    if not is_finite3(local):
+    if not is_somewhere(local):
         return nowhere()
     # Only what is nearer than the best so far is worth finding.
     sample = mesh_distance(obstacle.mesh_id, record_of(obstacle), local, best.distance)
@@ -67,7 +68,7 @@ nearest = make_walk(nearer, wp.vec3, SceneSample)
 @wp.func
 def scene_distance_at(scene: Scene, env: int, point: wp.vec3, limit: float) -> SceneSample:
     """Exact where it is below the limit, else the limit; NaN where the point or a pose is NaN."""
-    if not is_finite3(point) or not is_env(scene, env):
+    if not is_somewhere(point) or not is_env(scene, env):
         return nowhere()
     best = SceneSample()
     best.slot = -1

@@ -31,8 +31,9 @@ def speed_scale(
     intervals = wp.where(has_previous, 1.0, 0.0) + wp.where(has_following, 1.0, 0.0)
     distance = wp.length(end - begin)
     scale = SpeedScale()
-    scale.value = MIN_SPEED
-    if distance > MIN_SPEED * intervals * dt:
+    # A negative time would give a negative cost.
+    scale.value = wp.where(dt >= 0.0, MIN_SPEED, wp.nan)
+    if dt >= 0.0 and distance > MIN_SPEED * intervals * dt:
         duration = intervals * dt
         scale.value = distance / duration
         along = (end - begin) / (distance * duration)

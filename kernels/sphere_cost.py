@@ -3,9 +3,9 @@
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.finite import is_finite3, is_finite4
 from warp_collision.kernels.hinge import hinge
 from warp_collision.kernels.mesh_distance import mesh_distance
+from warp_collision.kernels.precision import is_length, is_somewhere, uncertainty
 from warp_collision.kernels.scene import (
     Obstacle,
     Scene,
@@ -61,16 +61,30 @@ def sphere_query(sphere: wp.vec4, activation_distance: float) -> SphereQuery:
 
 
 @wp.func
+def is_known(query: SphereQuery) -> bool:
+    """Whether it can be said what a sphere that is not disabled costs."""
+    return (
+        is_somewhere(query.center)
+        and is_length(query.radius)
+        and is_length(query.activation_distance)
+    )
+
+
+@wp.func
 def cost_against(obstacle: Obstacle, query: SphereQuery) -> SphereCost:
     """Cost of a sphere against one obstacle."""
     pose = obstacle.mesh_from_world
     point = wp.transform_point(pose, query.center)
-    if not is_finite3(point):
+    if not is_somewhere(point):
         return not_a_number()
     result = SphereCost()
     reach = query.radius + query.activation_distance
-    sample = mesh_distance(obstacle.mesh_id, record_of(obstacle), point, reach)
+    coordinates = wp.length(query.center) + wp.length(wp.transform_get_translation(pose))
+    unsure = uncertainty(coordinates, query.activation_distance)
+    sample = mesh_distance(obstacle.mesh_id, record_of(obstacle), point, reach + unsure)
     if sample.found:
+        if unsure > 0.0 and sample.distance >= reach:
+            return not_a_number()
         term = hinge(reach - sample.distance, query.activation_distance)
         result.cost = term[0]
         result.radius = term[1]
@@ -100,9 +114,9 @@ def cost_of_sphere(
     """Sum of the costs against all enabled obstacles of an env."""
     if sphere[3] < 0.0:
         return SphereCost()
-    if not is_finite4(sphere) or not wp.isfinite(activation_distance) or not is_env(scene, env):
-        return not_a_number()
     query = sphere_query(sphere, activation_distance)
+    if not is_known(query) or not is_env(scene, env):
+        return not_a_number()
     reach = query.radius + activation_distance
     return sum_of_costs(scene, env, query.center, reach, query, SphereCost())
 

@@ -23,8 +23,8 @@ MAX_REFINEMENTS = wp.constant(16)
 CAUTION = wp.constant(1.5)
 # Distances that differ by less may be equal but for rounding [m].
 BLUR = wp.constant(1.0e-7)
-# Smallest tolerance of a path, relative to its length: a few steps of float32.
-FINEST = wp.constant(5.0e-7)
+# Rounding of a distance on a path, relative to the coordinates there.
+PATH_ROUNDING = wp.constant(2.5e-7)
 
 
 @wp.struct
@@ -73,16 +73,27 @@ def sample_path(path: Path, position: float, near: wp.vec3) -> PathSample:
 
 
 @wp.func
-def bound_by_empty_balls(a: PathSample, b: PathSample, length: float) -> float:
-    """Lower bound of the distance between two samples outside whose empty balls overlap.
+def rounding_on(path: Path) -> float:
+    """How far rounding may put a distance on a path off [m]."""
+    return PATH_ROUNDING * (wp.length(path.origin) + path.length)
+
+
+@wp.func
+def bound_by_empty_balls(a: float, b: float, length: float) -> float:
+    """Lower bound of the distance between two places outside whose empty balls overlap.
 
     The nearest place that the union of the balls leaves to a surface is the circle in which their
     spheres meet, unless one center is nearer still.
+
+    Args:
+        a: radius of one ball; balls that are too large by rounding seem to overlap by its root [m].
+        b: of the other.
+        length: between their centers [m].
     """
-    meet = 0.5 * (length + (a.distance - b.distance) * (a.distance + b.distance) / length)
+    meet = 0.5 * (length + (a - b) * (a + b) / length)
     if meet <= 0.0 or meet >= length:
-        return wp.min(a.distance, b.distance)
-    return wp.sqrt(wp.max((a.distance - meet) * (a.distance + meet), 0.0))
+        return wp.min(a, b)
+    return wp.sqrt(wp.max((a - meet) * (a + meet), 0.0))
 
 
 @wp.func
@@ -107,8 +118,12 @@ def lower_bound(path: Path, a: PathSample, b: PathSample) -> float:
     """Certified lower bound of the signed distance between two samples of the path."""
     length = b.position - a.position
     bound = 0.5 * (a.distance + b.distance - length)
-    if a.distance > 0.0 and b.distance > 0.0 and a.distance + b.distance > length:
-        return wp.max(bound, bound_by_empty_balls(a, b, length))
+    if a.distance > 0.0 and b.distance > 0.0:
+        rounding = rounding_on(path)
+        ball_a = a.distance - rounding
+        ball_b = b.distance - rounding
+        if ball_a > 0.0 and ball_b > 0.0 and ball_a + ball_b > length:
+            return wp.max(bound, bound_by_empty_balls(ball_a, ball_b, length))
     if a.found and b.found:
         return wp.max(bound, bound_by_closest_points(path, a, b))
     return bound
@@ -211,7 +226,8 @@ def sweep(path: Path, start: PathSample, reach: float, tolerance: float) -> Path
     if wp.isinf(tolerance):
         return start
     # Steps below the rounding of a place on the path would never end; NaN takes the finest.
-    slack = wp.where(tolerance > FINEST * path.length, tolerance, FINEST * path.length)
+    finest = 2.0 * rounding_on(path)
+    slack = wp.where(tolerance > finest, tolerance, finest)
     best = start
     left = start  # nearest samples on both sides of the best
     right = start

@@ -3,9 +3,9 @@
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.finite import is_finite3
 from warp_collision.kernels.hinge import hinge
 from warp_collision.kernels.mesh_distance import mesh_distance
+from warp_collision.kernels.precision import is_length, is_somewhere, uncertainty
 from warp_collision.kernels.scene import (
     Obstacle,
     Scene,
@@ -84,13 +84,14 @@ def load_motion(spheres: wp.array3d[wp.vec4], row: int, waypoint: int, index: in
 
 
 @wp.func
-def is_finite(motion: Motion) -> bool:
-    """Whether the path through this waypoint is anywhere at all."""
+def is_known(motion: Motion, activation_distance: float) -> bool:
+    """Whether it can be said what a waypoint that is not disabled costs."""
     return (
-        is_finite3(motion.center)
-        and wp.isfinite(motion.radius)
-        and is_finite3(motion.previous)
-        and is_finite3(motion.following)
+        is_somewhere(motion.center)
+        and is_somewhere(motion.previous)
+        and is_somewhere(motion.following)
+        and is_length(motion.radius)
+        and is_length(activation_distance)
     )
 
 
@@ -130,11 +131,13 @@ def swept_cost_against(obstacle: Obstacle, query: SweepQuery) -> SweptCost:
     center = wp.transform_point(pose, motion.center)
     previous = wp.transform_point(pose, motion.previous)
     following = wp.transform_point(pose, motion.following)
-    if not is_finite3(center):
+    if not is_somewhere(center):
         return not_a_number()
     result = SweptCost()
-    reach = motion.radius + query.activation_distance
     longest = 0.5 * wp.max(wp.length(previous - center), wp.length(following - center))
+    coordinates = wp.length(motion.center) + wp.length(wp.transform_get_translation(pose))
+    unsure = uncertainty(coordinates + 2.0 * longest, query.activation_distance)
+    reach = motion.radius + query.activation_distance + unsure
     start = mesh_distance(obstacle.mesh_id, record_of(obstacle), center, reach + longest)
     if not start.found:
         return result
@@ -154,7 +157,9 @@ def swept_cost_against(obstacle: Obstacle, query: SweepQuery) -> SweptCost:
             backward = side == 0
             neighbour = wp.where(backward, motion.previous, motion.following)
 
-    term = hinge(reach - lowest.distance, query.activation_distance)
+    if unsure > 0.0 and lowest.distance < reach and lowest.distance >= reach - unsure:
+        return not_a_number()
+    term = hinge(reach - unsure - lowest.distance, query.activation_distance)
     result.cost = term[0]
     result.radius = term[1]
     # Envelope theorem: the minimiser stays, the path through it moves with the two waypoints.
@@ -198,7 +203,7 @@ def swept_cost_of(
     """Sum of the costs against all enabled obstacles of an env."""
     if motion.radius < 0.0:
         return SweptCost()
-    if not is_finite(motion) or not wp.isfinite(activation_distance) or not is_env(scene, env):
+    if not is_known(motion, activation_distance) or not is_env(scene, env):
         return not_a_number()
     query = SweepQuery()
     query.motion = motion

@@ -16,7 +16,9 @@ def load_transform(row: vec8) -> wp.transform:
     y = row[5]
     z = row[6]
     w = row[3]
-    scale = 1.0 / wp.sqrt(w * w + x * x + y * y + z * z)
+    length_sq = w * w + x * x + y * y + z * z
+    # Squares that over- or underflow would give some other rotation, or none.
+    scale = wp.where(length_sq > 1.0e-30 and length_sq < 1.0e30, 1.0 / wp.sqrt(length_sq), wp.nan)
     position = wp.vec3(row[0], row[1], row[2])
     return wp.transform(position, wp.quat(x * scale, y * scale, z * scale, w * scale))
 

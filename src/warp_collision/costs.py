@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
+from warp_collision.kernels.precision import NEGLIGIBLE, ROUND_OFF
 from warp_collision.launching.launch import SceneTables
 from warp_collision.torch_ops import autograd, dispatch, operators
 from warp_collision.world import MeshWorld
@@ -321,7 +322,14 @@ def in_collision(
     """
     with torch.no_grad():
         found = clearance(spheres, world, env_index=env_index, poses=poses)
-        return ~(found.clearance >= 0.0)
+        return ~(found.clearance >= _uncertainty(spheres))
+
+
+def _uncertainty(spheres: Tensor) -> Tensor:
+    """How much nearer than computed a mesh may be, where that is more than a millimetre [m]."""
+    # Of the center and of the mesh, which is as far from the origin if it is near the center.
+    rounding = 2.0 * ROUND_OFF * spheres[..., :3].float().abs().sum(-1)
+    return torch.where(rounding > NEGLIGIBLE, rounding, 0.0)
 
 
 def _default_tolerance(activation_distance: Scalar, eta: Tensor) -> Tensor:

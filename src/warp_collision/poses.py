@@ -34,6 +34,8 @@ def invert_pose(pose: torch.Tensor) -> torch.Tensor:
         tensor([-1., -2., -3.,  1., -0., -0., -0.])
     """
     quaternion = pose[..., 3:]
+    # First by the largest component, whose square neither over- nor underflows afterwards.
+    quaternion = quaternion / quaternion.detach().abs().amax(dim=-1, keepdim=True)
     quaternion = quaternion / torch.linalg.vector_norm(quaternion, dim=-1, keepdim=True)
     inverse = torch.cat((quaternion[..., :1], -quaternion[..., 1:]), dim=-1)
     return torch.cat((-quaternion_rotate(inverse, pose[..., :3]), inverse), dim=-1)

@@ -236,7 +236,8 @@ def env_operand(
         if len(bad):
             raise ValueError(f"{name} must be in [0, {n_envs}), got {bad[0].item()}")
     if tensor.dtype is not torch.int32 or not tensor.is_contiguous():
-        tensor = tensor.to(torch.int32).contiguous()
+        # What is out of range stays so, instead of wrapping to an env.
+        tensor = tensor.clamp(-1, n_envs).to(torch.int32).contiguous()
     return tensor
 
 
@@ -260,9 +261,9 @@ def check_pose(name: str, pose: Sequence[float] | np.ndarray | torch.Tensor) -> 
         )
     if not np.isfinite(values).all():
         raise ValueError(f"{name} must be finite, got {values.tolist()}")
-    # The kernels compute squares in float32.
-    if not (np.abs(values) < 1e14).all():
-        raise ValueError(f"{name} must be finite, below 1e14, got {values.tolist()}")
+    # As the kernels have it: farther coordinates have no distance in float32.
+    if not (np.abs(values) < 1e9).all():
+        raise ValueError(f"{name} must be finite and below 1e9, got {values.tolist()}")
     length = float(np.linalg.norm(values[3:]))
     if length < 1e-6:
         raise ValueError(f"{name} must have a quaternion (qw, qx, qy, qz) other than 0, got {pose}")

@@ -170,6 +170,23 @@ def test_an_env_out_of_range_is_not_free(index: int, world: MeshWorld) -> None:
         assert (call["sparsity_idx"] == 1).all()
 
 
+@pytest.mark.parametrize("index", [2**32, -(2**32), 2**32 + 1, 2**31, 3 * 2**32 + 2, 2**63 - 1])
+def test_an_int64_env_does_not_wrap(index: int, world: MeshWorld) -> None:
+    spheres = some_spheres(world.device)
+    rows = env(world.device, index, 0)
+    assert rows.dtype is torch.int64
+    assert in_collision(spheres, world, env_index=rows)[0].all()
+    assert signed_distance(spheres[..., :3], world, env_index=rows).distance[0].isnan().all()
+    for function in COSTS:
+        expected = function(spheres, world)[1]
+        cost = function(spheres, world, env_index=rows)
+        assert cost[0].isnan().all()
+        assert torch.equal(cost[1], expected)
+        many = torch.func.vmap(lambda r: function(spheres, world, env_index=r))(rows[None])
+        assert many[0, 0].isnan().all()
+        assert torch.equal(many[0, 1], expected)
+
+
 @pytest.mark.parametrize("index", [-1, 3])
 def test_an_env_out_of_range_with_poses_that_require_a_gradient(
     index: int, world: MeshWorld

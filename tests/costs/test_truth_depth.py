@@ -300,6 +300,42 @@ def test_errors_far_from_the_origin(offset: float, how: str, device: torch.devic
     assert error < FAR_LIMITS[offset]
 
 
+# -- large meshes -----------------------------------------------------------------------------------
+
+# Size [m] of a turned slab whose surface passes the origin to the largest error of the distance [m]
+# within two metres of it: over its faces, and where they meet. Stated in the documentation.
+SIZE_LIMITS = {1.0: (1e-6, 1e-6), 10.0: (1e-6, 3e-6), 100.0: (1e-6, 3e-5), 1000.0: (1e-6, 3e-4)}
+
+
+@pytest.mark.parametrize("size", SIZE_LIMITS)
+def test_errors_beside_large_faces(size: float, device: torch.device) -> None:
+    """The corners are far: what they have in common must cancel without a loss."""
+    rng = np.random.default_rng(118)
+    slab = shapes.box((size, size, 0.5))
+    half = 0.5 * size * np.array([1.0, 1.0, 0.5 / size])
+    within = np.array([0.31, -0.17, 1.0])  # a meter and more from the edges between the faces
+    for kind, place, limit in (
+        ("face", within, SIZE_LIMITS[size][0]),
+        ("diagonal", np.array([0.4, 0.4, 1.0]), SIZE_LIMITS[size][1]),
+        ("edge", np.array([0.3, 1.0, 1.0]), SIZE_LIMITS[size][1]),
+        ("vertex", np.array([1.0, 1.0, 1.0]), SIZE_LIMITS[size][1]),
+    ):
+        worst = 0.0
+        for _ in range(4):
+            turn = reference.rotation_matrix(rng.normal(size=4))
+            vertices = shapes.rounded((slab.vertices - place * half) @ turn.T)
+            mesh = Obstacle(vertices, slab.faces)
+            points = rng.normal(size=(1000, 3)) * 10.0 ** rng.uniform(-6, -0.1, (1000, 1))
+            points = shapes.rounded(np.clip(points, -2.0, 2.0))
+            found = signed_distance(compare.to_device(points[None], device), world_of(mesh, device))
+            closest, _ = reference.closest_points(points, mesh.vertices, mesh.faces)
+            expected = np.linalg.norm(points - closest, axis=1)
+            error = np.abs(np.abs(compare.to_array(found.distance)[0]) - expected).max()
+            worst = max(worst, float(error))
+        print(f"large: {size:g} m, {kind}: largest error of the distance {worst:.1e} m")
+        assert worst < limit
+
+
 def test_clearance_is_the_distance_less_the_radius(device: torch.device) -> None:
     """To the last bit, at any depth."""
     rng = np.random.default_rng(118)

@@ -22,8 +22,9 @@ def some_spheres(device: torch.device) -> torch.Tensor:
 
 
 def env(device: torch.device, *rows: int) -> torch.Tensor:
-    """An index of envs."""
-    return torch.tensor(rows, dtype=torch.int32, device=device)
+    """An index of envs, as int64 where int32 does not hold it."""
+    narrow = max(abs(row) for row in rows) <= 2**31 - 1 or min(rows) == -(2**31)
+    return torch.tensor(rows, dtype=torch.int32 if narrow else torch.int64, device=device)
 
 
 BAD_POSES = {

@@ -1,0 +1,42 @@
+"""What float32 can hold: which coordinates are anywhere at all, and how far rounding moves them."""
+
+import warp as wp
+
+# Coordinates are below this [m]: the fourth power of a distance, of which closest-point queries
+# make use, must not overflow.
+FARTHEST = wp.constant(1.0e9)
+# The largest number of float32.
+LARGEST = wp.constant(3.4028234e38)
+# Rounding of a place in the frame of a mesh and of a distance there, relative to the coordinates.
+ROUND_OFF = wp.constant(1.0e-6)
+# Rounding below this is part of the documented precision [m].
+NEGLIGIBLE = wp.constant(1.0e-3)
+
+
+@wp.func
+def is_somewhere(point: wp.vec3) -> bool:
+    """Whether coordinates are finite and in range; NaN compares false, and squares overflow."""
+    return wp.length_sq(point) < FARTHEST * FARTHEST
+
+
+@wp.func
+def is_length(value: float) -> bool:
+    """Whether a radius or an activation distance is one: finite and not negative."""
+    return value >= 0.0 and value <= LARGEST
+
+
+@wp.func
+def uncertainty(coordinates: float, activation_distance: float) -> float:
+    """How much nearer than computed a mesh may be where that could hide a contact, else 0 [m].
+
+    A sphere is reported free when its clearance is the activation distance or more. Rounding of
+    less than that does not turn a contact into free space.
+
+    Args:
+        coordinates: sum of the lengths that are rounded: center, position of the mesh, path [m].
+        activation_distance: [m].
+    """
+    rounding = ROUND_OFF * coordinates
+    if rounding <= wp.max(activation_distance, NEGLIGIBLE):
+        return 0.0
+    return rounding
