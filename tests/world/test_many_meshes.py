@@ -13,7 +13,14 @@ import reference
 import shapes
 from primitives import KINDS, Call
 from reference import Obstacle
-from warp_collision import MeshWorld, clearance, signed_distance, sphere_cost, swept_sphere_cost
+from warp_collision import (
+    MeshWorld,
+    clearance,
+    in_collision,
+    signed_distance,
+    sphere_cost,
+    swept_sphere_cost,
+)
 
 COUNT = 40
 ETA = 0.05
@@ -256,3 +263,37 @@ def test_one_mesh_that_is_nowhere(pose: tuple[float, ...], device: torch.device)
         row = torch.tensor([env], dtype=torch.int32, device=device)
         for function in (sphere_cost, swept_sphere_cost):
             assert function(far, world, env_index=row).isnan().all()
+
+
+def through_data(rows: torch.Tensor, env: int, slot: int, x: float) -> None:
+    """Torch sees no write of what `data` gives."""
+    rows.data[env, slot, 0] = x
+
+
+def through_numpy(rows: torch.Tensor, env: int, slot: int, x: float) -> None:
+    rows.numpy()[env, slot, 0] = x
+
+
+def through_warp(rows: torch.Tensor, env: int, slot: int, x: float) -> None:
+    wp.from_torch(rows).numpy()[env, slot, 0] = x
+
+
+@pytest.mark.parametrize("write", [through_data, through_numpy, through_warp])
+@pytest.mark.parametrize("count", [1, 11, 12, 13, 30])
+def test_poses_that_are_written_past_torch(
+    write: Callable[[torch.Tensor, int, int, float], None], count: int
+) -> None:
+    """On the CPU they are noticed; a CUDA device would have to be waited for."""
+    box = shapes.box((0.2, 0.2, 0.2))
+    scene = [box._replace(pose=(0.0, 2.0 * i, 0.0, 1.0, 0.0, 0.0, 0.0)) for i in range(count)]
+    world = compare.build_world([scene, scene], torch.device("cpu"), max_meshes=count + 2)
+    sphere = torch.tensor([7.0, 0.0, 0.0, 0.05]).expand(1, 2, 1, 4).contiguous()
+    row = torch.tensor([1], dtype=torch.int32)
+    for _ in range(2):
+        for x, is_hit in ((0.0, False), (-7.0, True), (-3.0, False)):
+            write(world.mesh_from_world, 1, 0, x)
+            for cost in (sphere_cost, swept_sphere_cost):
+                assert (cost(sphere, world, env_index=row) > 0.0).all() == is_hit
+            assert in_collision(sphere, world, env_index=row).all() == is_hit
+            for kind in KINDS:
+                assert (Call(kind, sphere, world)(env_query_idx=row) > 0.0).all() == is_hit

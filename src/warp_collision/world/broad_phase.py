@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 import warp as wp
 from torch import Tensor
@@ -28,6 +29,8 @@ class BroadPhase:
         self._tree: wp.Bvh | None = None
         self._boxes: tuple[Tensor, Tensor] | None = None
         self._versions: tuple[int, ...] = ()
+        # On the CPU the poses themselves and what they were when the boxes were computed, as bits.
+        self._poses: tuple[np.ndarray, np.ndarray] | None = None
         self._written: torch.cuda.Event | None = None  # the latest refit
         self.is_captured = False
         self.moved_by_graphs = moved_by_graphs
@@ -55,7 +58,7 @@ class BroadPhase:
         elif (
             is_capturing(self._device)
             or self.moved_by_graphs
-            or self._versions != _versions(tables)
+            or self._is_outdated(tables)
         ):
             # A graph fits it anew in each replay: poses may have been written since.
             if self._written is not None and not is_capturing(self._device):
@@ -72,6 +75,15 @@ class BroadPhase:
         self.moved_by_graphs |= is_capturing(self._device)
         if self._tree is not None:
             self._fit(tables)
+
+    def _is_outdated(self, tables: SceneTables) -> bool:
+        """Whether tables were written; on the CPU also past torch, as through NumPy or `.data`."""
+        if self._versions != _versions(tables):
+            return True
+        if self._poses is None:
+            return False
+        now, before = self._poses
+        return not bool((now == before).all())
 
     def _fit(self, tables: SceneTables) -> None:
         assert self._tree is not None
@@ -105,6 +117,10 @@ class BroadPhase:
         assert self._boxes is not None
         # In a graph nothing has run yet.
         self._versions = () if is_capturing(self._device) else _versions(tables)
+        if self._device.type == "cpu":
+            # Before the boxes: what another thread writes meanwhile is noticed next time.
+            poses = tables.mesh_from_world.numpy().view(np.int64)
+            self._poses = poses, poses.copy()
         launch(world_boxes, tables.mesh_ids.shape, tables, *self._boxes, device=self._device)
 
 

@@ -352,9 +352,10 @@ class MeshWorld:
     def refit(self) -> None:
         """Refits the broad phase after writes to the tables that torch does not see.
 
-        Poses written by `set_pose`, `set_poses` or any torch operation are noticed. Call this after
-        a Warp kernel, or a replayed CUDA graph that does not go through `set_poses`, has written
-        `mesh_from_world`, or capture it together with that. It does not wait for the device.
+        Poses written by `set_pose`, `set_poses` or any torch operation are noticed, and on the CPU
+        all others too. On CUDA call this after a Warp kernel, a write through `.data`, or a
+        replayed CUDA graph that does not go through `set_poses`, has written `mesh_from_world`, or
+        capture it together with that. It does not wait for the device.
 
         Example:
             >>> from warp_collision import MeshWorld
