@@ -10,6 +10,7 @@ from warp_collision.kernels.mesh_record import (
     MeshRecord,
     bounds_of_distance,
 )
+from warp_collision.kernels.precision import ROUND_OFF
 from warp_collision.kernels.winding import side_of_mesh
 
 # Warp's closest-point queries return hits strictly nearer than the limit they are given, so a limit
@@ -116,7 +117,8 @@ def nearest_surface(
 ) -> SdfSample:
     """Unsigned distance; see `closest_point`."""
     sample = SdfSample()
-    closest = closest_point(mesh_id, record, point, search * WIDEN, without_limit)
+    search = search * WIDEN + ROUND_OFF * wp.length(point)
+    closest = closest_point(mesh_id, record, point, search, without_limit)
     if closest.found:
         sample = sample_face(mesh_id, point, closest.face, closest.u, closest.v)
     return sample

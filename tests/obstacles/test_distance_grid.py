@@ -10,9 +10,9 @@ import shapes
 from reference import Array
 from truth_open import NAMES as OPEN
 from truth_open import open_mesh
-from truth_points import random_points
+from truth_points import aligned_points, random_points
 from truth_solids import solid
-from warp_collision import MeshWorld, signed_distance
+from warp_collision import MeshWorld, signed_distance, sphere_cost, swept_sphere_cost
 from warp_collision.kernels.mesh_record import FAR, MeshRecord
 from warp_collision.obstacles.distance_grid import DistanceGrid
 from warp_collision.obstacles.geometry import prepare
@@ -103,6 +103,29 @@ def test_kitchen_pieces_reach_less_with_a_grid(device: torch.device) -> None:
     geometry = prepare("oven", *open_mesh("oven"))
     _, _, record = filled("oven", device)
     assert record["inside_reach"] < 0.9 * np.sqrt(geometry.area / (2.0 * np.pi))
+
+
+@pytest.mark.parametrize("name", [*CLOSED, *TOUCHING, *OPEN, "1 km away"])
+@pytest.mark.parametrize("cells", [27, 32_768])
+def test_grids_change_no_bit(name: str, cells: int, device: torch.device) -> None:
+    """Of costs and distances, at random points and in line with faces and edges."""
+    vertices, faces = mesh_of(name)
+    rng = np.random.default_rng(3)
+    count = 20_000 if name == "1 km away" else 1000
+    points = [kind(rng, vertices, faces, count) for kind in (random_points, aligned_points)]
+    centers = compare.to_device(shapes.rounded(np.concatenate(points))[None], device)
+    radii = torch.full_like(centers[..., :1], 0.03)
+    spheres = torch.cat((centers, radii), dim=-1)[:, :, None].contiguous()
+    found = []
+    for grid_cells in (0, cells):
+        world = MeshWorld(device=device, grid_cells=grid_cells)
+        world.add(name, (vertices, faces))
+        distance = signed_distance(centers, world)[:2]
+        found.append((sphere_cost(spheres, world), swept_sphere_cost(spheres, world), *distance))
+    clear = found[0][2].abs() > 1e-5  # on the surface rounding tells the side
+    for plain, gridded in zip(*found, strict=True):
+        same = plain == gridded
+        assert same.reshape(*clear.shape, -1)[clear].all()
 
 
 @pytest.mark.parametrize("name", [*CLOSED, *TOUCHING, *OPEN])

@@ -55,11 +55,7 @@ class BroadPhase:
             if is_capturing(self._device):
                 return False  # building waits for the device; every mesh is looked at instead
             self._build(tables)
-        elif (
-            is_capturing(self._device)
-            or self.moved_by_graphs
-            or self._is_outdated(tables)
-        ):
+        elif is_capturing(self._device) or self.moved_by_graphs or self._is_outdated(tables):
             # A graph fits it anew in each replay: poses may have been written since.
             if self._written is not None and not is_capturing(self._device):
                 torch.cuda.current_stream(self._device).wait_event(self._written)
