@@ -297,3 +297,25 @@ def test_poses_that_are_written_past_torch(
             assert in_collision(sphere, world, env_index=row).all() == is_hit
             for kind in KINDS:
                 assert (Call(kind, sphere, world)(env_query_idx=row) > 0.0).all() == is_hit
+
+
+@pytest.mark.parametrize("count", [2, 30])
+def test_tables_that_move_in_memory(count: int) -> None:
+    """Torch moves what it shares with other processes, as it does what goes through its queues."""
+    box = shapes.box((0.4, 0.9, 0.9))
+    scene = [box._replace(pose=(0.5 * i - 0.6, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)) for i in range(count)]
+    world = compare.build_world([scene], torch.device("cpu"), max_meshes=count)
+    given = compare.to_device(spheres(), world.device)
+    before = [cost(given, world) for cost in (sphere_cost, swept_sphere_cost)]
+    assert all((cost > 0.0).any() for cost in before)
+    for table in (world.mesh_ids, world.mesh_from_world, world.enabled, world.n_meshes):
+        place = table.data_ptr()
+        table.share_memory_()
+        assert table.data_ptr() != place
+        for cost, expected in zip((sphere_cost, swept_sphere_cost), before, strict=True):
+            assert torch.equal(cost(given, world), expected)
+        for kind in KINDS:
+            Call(kind, given, world)()
+    world.set_pose(0, (30.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0))
+    moved = [scene[0]._replace(pose=(30.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)), *scene[1:]]
+    compare.assert_costs(sphere_cost(given, world), reference.sphere_cost(spheres(), [moved]))

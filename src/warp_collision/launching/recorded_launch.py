@@ -31,8 +31,8 @@ class SceneTables(NamedTuple):
         records: (n_envs, slots) int64 pointers to what is known of each mesh, or None.
         tree: (1,) int64 pointer to a tree over the world boxes of all slots, grouped by env, or 0;
             or None.
-        token: a recorded launch that met this number last still points to these tensors; 0 for
-            tables that it has to look at.
+        token: a recorded launch that met this number last still points to these tensors, if they
+            have not moved; 0 for tables that it has to look at.
     """
 
     mesh_ids: torch.Tensor
@@ -102,11 +102,15 @@ class _SceneSlot:
     def __init__(self, descriptor: Any):
         self._descriptor = descriptor
         self._token = 0
+        self._places: list[int] = []
 
     def patch(self, tables: SceneTables) -> None:
-        if tables.token == 0 or tables.token != self._token:
+        # The public tables stay the same tensors, but torch moves their memory when they are shared
+        # with another process.
+        places = [table.data_ptr() for table in tables[:4]]
+        if tables.token == 0 or tables.token != self._token or places != self._places:
             tables.write(self._descriptor)
-            self._token = tables.token
+            self._token, self._places = tables.token, places
 
 
 class Command:

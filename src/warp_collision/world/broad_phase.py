@@ -29,8 +29,7 @@ class BroadPhase:
         self._tree: wp.Bvh | None = None
         self._boxes: tuple[Tensor, Tensor] | None = None
         self._versions: tuple[int, ...] = ()
-        # On the CPU the poses themselves and what they were when the boxes were computed, as bits.
-        self._poses: tuple[np.ndarray, np.ndarray] | None = None
+        self._poses: np.ndarray | None = None  # on the CPU: as they were for the boxes, as bits
         self._written: torch.cuda.Event | None = None  # the latest refit
         self.is_captured = False
         self.moved_by_graphs = moved_by_graphs
@@ -78,8 +77,7 @@ class BroadPhase:
             return True
         if self._poses is None:
             return False
-        now, before = self._poses
-        return not bool((now == before).all())
+        return not bool((_bits(tables.mesh_from_world) == self._poses).all())
 
     def _fit(self, tables: SceneTables) -> None:
         assert self._tree is not None
@@ -115,9 +113,13 @@ class BroadPhase:
         self._versions = () if is_capturing(self._device) else _versions(tables)
         if self._device.type == "cpu":
             # Before the boxes: what another thread writes meanwhile is noticed next time.
-            poses = tables.mesh_from_world.numpy().view(np.int64)
-            self._poses = poses, poses.copy()
+            self._poses = _bits(tables.mesh_from_world).copy()
         launch(world_boxes, tables.mesh_ids.shape, tables, *self._boxes, device=self._device)
+
+
+def _bits(rows: Tensor) -> np.ndarray:
+    """Rows of eight float32 as integers, which are equal even where they are NaN."""
+    return rows.numpy().view(np.int64)
 
 
 def _versions(tables: SceneTables) -> tuple[int, ...]:
