@@ -76,8 +76,9 @@ def sphere_cost(
             instead of the world's, which may require a gradient.
 
     Returns:
-        (batch, horizon, n_spheres) float32. NaN where a sphere or a pose is not finite: never free
-        space.
+        (batch, horizon, n_spheres) float32. Never free space but where that is known: NaN where a
+        sphere or a pose is not finite or beyond 1e9 m, and where rounding that exceeds 1 mm and the
+        activation distance may hide a contact.
 
     Raises:
         TypeError: a dtype or type that does not fit.
@@ -143,7 +144,7 @@ def swept_sphere_cost(
         weight: factor of the cost; a tensor may require a gradient.
         activation_distance: eta [m].
         tolerance: of the smallest distance [m]; by default 1/20 of the activation distance, at
-            least 0.1 mm.
+            least 0.1 mm. Rounding allows none below 5e-7 of the coordinates and of the segment.
         dt: seconds between waypoints; needed for the speed metric.
         speed_metric: scale each cost by ``max(speed, 0.01 m/s)`` of its sphere: central difference
             inside, one-sided at the ends of the path.
@@ -295,7 +296,7 @@ def in_collision(
     env_index: Tensor | None = None,
     poses: Tensor | None = None,
 ) -> Tensor:
-    """Whether spheres touch a mesh: true exactly where the clearance is below 0.
+    """Whether spheres touch a mesh: true where the clearance is below 0.
 
     Args:
         spheres: (batch, horizon, n_spheres, 4); see `sphere_cost`.
@@ -304,8 +305,9 @@ def in_collision(
         poses: see `sphere_cost`.
 
     Returns:
-        (batch, horizon, n_spheres) bool. True also where a sphere or a pose is not finite, because
-        nothing is known to be free there.
+        (batch, horizon, n_spheres) bool. True also where nothing is known to be free: where a sphere
+        or a pose is not finite, or where rounding of more than a millimetre, as it is kilometres
+        from the origin, may hide a contact.
 
     Raises:
         TypeError, ValueError: as `sphere_cost`.

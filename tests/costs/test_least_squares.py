@@ -154,6 +154,40 @@ def test_steps_lead_out_of_collision(world: MeshWorld, centers: Tensor, kind: st
     assert torch.equal(x[4], centers[4])
 
 
+def test_a_path_around_obstacles(device: torch.device) -> None:
+    """Levenberg and Marquardt on a smooth path whose straight line runs through two meshes."""
+    world = MeshWorld(device=device)
+    world.add("ball", trimesh.creation.icosphere(3, 0.3))
+    world.add("post", trimesh.creation.cylinder(0.05, 1.0), (0.6, 0.1, 0.0, 1.0, 0.0, 0.0, 0.0))
+    ends = torch.tensor([[-1.0, 0.02, 0.0], [1.2, 0.0, 0.05]], device=device)
+    line = torch.lerp(ends[0], ends[1], torch.linspace(0.0, 1.0, 24, device=device)[:, None])
+
+    def spheres(inner: Tensor) -> Tensor:
+        whole = torch.cat((ends[:1], inner.reshape(-1, 3), ends[1:]))
+        return torch.nn.functional.pad(whole, (0, 1), value=0.05)[None, :, None]
+
+    def residuals(inner: Tensor) -> Tensor:
+        path = spheres(inner)
+        cost = swept_sphere_cost(path, world, activation_distance=ETA, weight=200.0)
+        bend = path[0, :-2, 0, :3] - 2.0 * path[0, 1:-1, 0, :3] + path[0, 2:, 0, :3]
+        return torch.cat((3.0 * bend.flatten(), cost_residuals(cost).flatten()))
+
+    x, damping = line[1:-1].flatten(), 1e-2
+    losses = [0.5 * residuals(x).square().sum()]
+    assert swept_sphere_cost(spheres(x), world, activation_distance=0.0).sum() > 0.5
+    for _ in range(40):
+        moved = x + gauss_newton(residuals, x).step(damping)
+        loss = 0.5 * residuals(moved).square().sum()
+        if loss < losses[-1]:
+            x, damping = moved, max(damping / 3.0, 1e-6)
+            losses.append(loss)
+        else:
+            damping *= 4.0
+    assert losses[-1] < 1e-3 * losses[0]
+    assert swept_sphere_cost(spheres(x), world, activation_distance=0.0).sum() == 0.0
+    assert clearance(spheres(x), world).clearance.min() > 0.9 * ETA
+
+
 def test_damping(world: MeshWorld, centers: Tensor) -> None:
     """More of it makes a shorter step, in the limit along the gradient."""
     model = gauss_newton(residuals_of(world, "cost"), centers)

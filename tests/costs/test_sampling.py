@@ -86,6 +86,22 @@ def test_choice_with_replacement(device: torch.device) -> None:
     assert_frequency(torch.bincount(even, minlength=4) / N, torch.full((4,), 0.25, device=device))
 
 
+def test_many_draws_of_many_items(device: torch.device) -> None:
+    """The memory grows with the sum of both numbers; frequencies pass Pearson's test."""
+    p = torch.rand(50_000, device=device, generator=seeded(device))
+    p[::3] = 0.0
+    p /= p.sum()
+    count = 1_000_000
+    drawn = torch.bincount(
+        choice(50_000, k=count, p=p, generator=seeded(device, 1)), minlength=50_000
+    )
+    assert (drawn[::3] == 0).all()
+    expected = count * p.double()[p > 0.0]
+    excess = ((drawn[p > 0.0] - expected) ** 2 / expected).sum().item()
+    freedom = len(expected) - 1  # Pearson's sum has this mean; cells of one draw widen it a little
+    assert abs(excess - freedom) < 6.0 * (2.0 * freedom + (1.0 / expected).sum().item()) ** 0.5
+
+
 @pytest.mark.parametrize("weights", [(0.1, 0.0, 0.6, 0.3), None])
 def test_choice_without_replacement(
     weights: tuple[float, ...] | None, device: torch.device

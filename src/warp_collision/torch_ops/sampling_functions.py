@@ -165,14 +165,19 @@ def uniform_noise(shape: Sequence[int], like: Tensor, generator: torch.Generator
 
 
 def _is_above(p: Tensor, noise: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Where the distribution function lies above the noise, and its last value.
+    """Where the distribution function lies above the noise, and its last value."""
+    cumulated, point = _cumulated(p, noise, dim)
+    return cumulated > point, cumulated.narrow(dim, -1, 1)
+
+
+def _cumulated(p: Tensor, noise: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """The distribution function, and the noise in [0, its last value).
 
     The product may round up to that value, which nothing lies above.
     """
     cumulated = p.double().cumsum(dim)
     total = cumulated.narrow(dim, -1, 1)
-    point = torch.minimum(noise * total, torch.nextafter(total, torch.zeros_like(total)))
-    return cumulated > point, total
+    return cumulated, torch.minimum(noise * total, torch.nextafter(total, torch.zeros_like(total)))
 
 
 def draw_indices(
@@ -187,8 +192,8 @@ def draw_indices(
     if replace and p is None:
         return (uniform_noise((k,), like, generator) * n).long().clamp(max=n - 1)
     if replace and p is not None:
-        above, _ = _is_above(p.expand(k, n), uniform_noise((k, 1), like, generator), -1)
-        return (~above).sum(-1).clamp(max=n - 1)
+        cumulated, point = _cumulated(p, uniform_noise((k,), like, generator), -1)
+        return torch.searchsorted(cumulated, point, right=True).clamp(max=n - 1)
     # Efraimidis and Spirakis (2006): the largest of noise ** (1 / p) are drawn without replacement.
     keys = torch.log1p(-uniform_noise((n,), like, generator))
     if p is not None:
