@@ -305,9 +305,9 @@ def in_collision(
         poses: see `sphere_cost`.
 
     Returns:
-        (batch, horizon, n_spheres) bool. True also where nothing is known to be free: where a sphere
-        or a pose is not finite, or where rounding of more than a millimetre, as it is kilometres
-        from the origin, may hide a contact.
+        (batch, horizon, n_spheres) bool. True also where nothing is known to be free: where a
+        sphere or a pose is not finite, or where rounding of more than a millimetre, as it is
+        kilometres from the origin, may hide a contact.
 
     Raises:
         TypeError, ValueError: as `sphere_cost`.

@@ -1,4 +1,4 @@
-"""Numbers that float32 cannot hold to the precision that counts: a cost is right or NaN, never 0."""
+"""Numbers that float32 holds too coarsely or not at all: a cost is right or NaN, never 0."""
 
 from collections.abc import Callable
 from typing import Any

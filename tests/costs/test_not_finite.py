@@ -182,7 +182,7 @@ def test_an_int64_env_does_not_wrap(index: int, world: MeshWorld) -> None:
         cost = function(spheres, world, env_index=rows)
         assert cost[0].isnan().all()
         assert torch.equal(cost[1], expected)
-        many = torch.func.vmap(lambda r: function(spheres, world, env_index=r))(rows[None])
+        many = torch.func.vmap(lambda r, f=function: f(spheres, world, env_index=r))(rows[None])
         assert many[0, 0].isnan().all()
         assert torch.equal(many[0, 1], expected)
 

@@ -300,7 +300,7 @@ def test_errors_far_from_the_origin(offset: float, how: str, device: torch.devic
     assert error < FAR_LIMITS[offset]
 
 
-# -- large meshes -----------------------------------------------------------------------------------
+# -- large meshes ---------------------------------------------------------------------------------
 
 # Size [m] of a turned slab whose surface passes the origin to the largest error of the distance [m]
 # within two metres of it: over its faces, and where they meet. Stated in the documentation.
