@@ -352,10 +352,9 @@ class MeshWorld:
     def refit(self) -> None:
         """Refits the broad phase after writes to the tables that torch does not see.
 
-        Poses written by `set_pose`, `set_poses` or any torch operation are noticed, and on the CPU
-        all others too. On CUDA call this after a Warp kernel, a write through `.data`, or a
-        replayed CUDA graph that does not go through `set_poses`, has written `mesh_from_world`, or
-        capture it together with that. It does not wait for the device.
+        All writes on the CPU are noticed, and those of torch operations on CUDA. There, call this
+        after a Warp kernel, `.data`, or a replayed CUDA graph without `set_poses` has written
+        `mesh_from_world`, or capture it together with that. It does not wait for the device.
 
         Example:
             >>> from warp_collision import MeshWorld
