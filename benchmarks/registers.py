@@ -27,6 +27,7 @@ KEPT = Path(__file__).resolve().parent / "registers.json"
 MODULES = (
     "broad_phase",
     "candidate_lists",
+    "collision",
     "distance_grid",
     "open_grid",
     "pose_gradient",

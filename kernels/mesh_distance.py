@@ -229,3 +229,22 @@ def mesh_distance(
     if found.distance >= limit:
         return sample
     return found
+
+
+@wp.func
+def is_nearer(mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, limit: float) -> bool:
+    """Whether `mesh_distance` is below ``limit``; a surface nearer than that needs no side.
+
+    Of a distance of NaN nothing is known: it is nearer.
+    """
+    bounds = bounds_of_distance(record, point)
+    if bounds[0] >= limit:
+        return False
+    if bounds[1] < limit:
+        return True
+    found = nearest_surface(mesh_id, record, point, limit, False)
+    if found.found and not (found.distance >= limit):
+        return True
+    if bounds[0] > 0.0:
+        return False
+    return mesh_distance(mesh_id, record, point, limit).found

@@ -144,7 +144,7 @@ def distance_to_root(tree: EnvTree, point: wp.vec3) -> float:
     ...
 
 
-def make_walk(visit, Query, State):
+def make_walk(visit, Query, State, is_over=None):
     """A walk over the enabled obstacles near a place, as a device function.
 
     The state goes from obstacle to obstacle, in an order that depends on the tree. The only query
@@ -155,7 +155,16 @@ def make_walk(visit, Query, State):
         visit: device function (obstacle: Obstacle, query: Query, state: State) -> State.
         Query: type of what does not change on the way.
         State: type of what does.
+        is_over: device function (state: State) -> bool, after which nothing else is visited.
     """
+    if is_over is None:
+
+        def is_over(state: State) -> bool:
+            """Everything is visited."""
+            return False
+
+        is_over.__name__ = is_over.__qualname__ = f"{visit.key}_goes_on"
+        is_over = wp.func(is_over)
 
     def walk(
         scene: Scene, env: int, center: wp.vec3, reach: float, query: Query, state: State
@@ -178,6 +187,8 @@ def make_walk(visit, Query, State):
                 obstacle = load_obstacle(scene, slot)
                 if obstacle.takes_part:
                     state = visit(obstacle, query, state)
+                    if is_over(state):
+                        more = False
         return state
 
     # Warp knows functions by their qualified names.

@@ -75,10 +75,11 @@ def scene_distance_at(scene: Scene, env: int, point: wp.vec3, limit: float) -> S
     best.distance = limit
     best.gradient = wp.vec3(0.0)
     # With a tree: boxes of growing size until the best obstacle lies within the last one.
-    tree = tree_of(scene, env)
     reach = float(limit)
-    if tree.bvh != wp.uint64(0):
-        reach = distance_to_root(tree, point) + FIRST_STEP
+    if limit > FIRST_STEP:
+        tree = tree_of(scene, env)
+        if tree.bvh != wp.uint64(0):
+            reach = distance_to_root(tree, point) + FIRST_STEP
     searched = float(-1.0)  # a limit of 0 still asks for what is inside
     while searched < best.distance:
         searched = wp.min(reach, best.distance)
@@ -111,6 +112,50 @@ def scene_distance(
     distance[row, index] = sample.distance
     gradient[row, index] = sample.gradient
     slot[row, index] = wp.where(sample.slot < 0, -1, sample.slot - env * scene.n_slots)
+
+
+@wp.kernel
+def sphere_clearance(
+    # operands
+    spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
+    env_index: wp.array[wp.int32],  # (batch,) or empty
+    scene: Scene,
+    # parameters
+    max_distance: wp.array[wp.float32],  # (1,) [m] or empty
+    first: wp.vec3i,  # where in the spheres this launch begins
+    # outputs
+    clearance: wp.array3d[wp.float32],  # (batch, horizon, n_spheres) [m], inf: none up to the limit
+    gradient: wp.array3d[wp.vec4],  # d clearance / d (x, y, z, radius)
+    slot: wp.array3d[wp.int32],  # (batch, horizon, n_spheres) -1: none
+):
+    """One thread per sphere; a disabled one is clear of everything."""
+    row, waypoint, index = wp.tid()
+    row += first[0]
+    waypoint += first[1]
+    index += first[2]
+    sphere = spheres[row, waypoint, index]
+    env = env_of_row(env_index, row)
+    sample = SceneSample()
+    sample.slot = -1
+    if not (sphere[3] < 0.0):
+        center = wp.vec3(sphere[0], sphere[1], sphere[2])
+        limit = float(FAR)
+        if max_distance.shape[0] > 0:
+            limit = sphere[3] + max_distance[0]
+            if not wp.isfinite(limit):
+                center = wp.vec3(wp.nan, wp.nan, wp.nan)
+        sample = scene_distance_at(scene, env, center, limit)
+    if sample.slot >= 0:
+        sample.slot -= env * scene.n_slots
+    elif not wp.isnan(sample.distance):
+        sample.distance = wp.inf
+    value = sample.distance - sphere[3]
+    clearance[row, waypoint, index] = value
+    by_radius = wp.where(value == wp.inf, 0.0, -1.0)
+    by_radius = wp.where(wp.isnan(value), value, by_radius)
+    by_center = sample.gradient
+    gradient[row, waypoint, index] = wp.vec4(by_center[0], by_center[1], by_center[2], by_radius)
+    slot[row, waypoint, index] = sample.slot
 
 
 @wp.kernel

@@ -255,3 +255,25 @@ def sweep(path: Path, start: PathSample, reach: float, tolerance: float) -> Path
     if best.distance >= reach:
         return best
     return refine_around(path, left, best, right)
+
+
+@wp.func
+def is_free(path: Path, start: PathSample, radius: float, tolerance: float) -> bool:
+    """Whether no place of a path is nearer than ``radius``, by the bounds that `sweep` uses.
+
+    True is a proof; False means a place that is nearer than the radius plus the tolerance.
+    """
+    rounding = rounding_on(path)
+    reach = radius + wp.where(tolerance > 2.0 * rounding, tolerance, 2.0 * rounding)
+    floor = radius + rounding
+    here = start
+    step = path.length
+    while here.distance >= reach and here.distance - floor < path.length - here.position:
+        there = sample_path(path, wp.min(here.position + step, path.length), here.closest)
+        sure = here.distance - floor
+        if there.distance < reach or step <= sure or lower_bound(path, here, there) >= floor:
+            here = there
+            step = next_step(here.distance, floor)
+        else:
+            step = wp.max(0.5 * (there.position - here.position), sure)
+    return here.distance >= reach

@@ -36,11 +36,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from warp_collision import sampling
     from warp_collision.collision_cost import CollisionCost, Constraint
+    from warp_collision.collisions import any_in_collision, in_collision, swept_in_collision
     from warp_collision.costs import (
         Clearance,
         SignedDistance,
         clearance,
-        in_collision,
         signed_distance,
         sphere_cost,
         swept_sphere_cost,
@@ -63,6 +63,7 @@ __all__ = [
     "MeshReport",
     "MeshWorld",
     "SignedDistance",
+    "any_in_collision",
     "checking",
     "clearance",
     "clearance_residuals",
@@ -72,16 +73,17 @@ __all__ = [
     "sampling",
     "signed_distance",
     "sphere_cost",
+    "swept_in_collision",
     "swept_sphere_cost",
 ]
 
 _MODULES = {
     "collision_cost": ("CollisionCost", "Constraint"),
+    "collisions": ("any_in_collision", "in_collision", "swept_in_collision"),
     "costs": (
         "Clearance",
         "SignedDistance",
         "clearance",
-        "in_collision",
         "signed_distance",
         "sphere_cost",
         "swept_sphere_cost",

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
-from warp_collision.kernels.precision import NEGLIGIBLE, ROUND_OFF
 from warp_collision.launching.launch import SceneTables
 from warp_collision.torch_ops import autograd, dispatch, operators
 from warp_collision.world import MeshWorld
@@ -39,7 +38,8 @@ class Clearance(NamedTuple):
 
     Attributes:
         clearance: (batch, horizon, n_spheres) [m], signed distance of the center minus radius; +inf
-            for disabled spheres and in an env without enabled meshes.
+            for disabled spheres, beyond the largest distance that was asked for, and in an env
+            without enabled meshes.
         gradient: (batch, horizon, n_spheres, 3), unit, outward: d clearance / d center.
         mesh: (batch, horizon, n_spheres) int32, index of the nearest mesh, -1 for none.
     """
@@ -234,7 +234,8 @@ def signed_distance(
     flat = points.reshape(batch, math.prod(points.shape[1:-1]), 3)
     if _is_direct(tables, None, flat, env_index):
         if flat.requires_grad and torch.is_grad_enabled():
-            found = autograd.DirectSceneDistance.apply(flat, tables, env_index)
+            run = operators.run_scene_distance
+            found = autograd.DirectDistance.apply(flat, run, (tables, env_index))
         else:
             found = operators.run_scene_distance(flat, tables, env_index)
     else:
@@ -250,6 +251,7 @@ def clearance(
     spheres: Tensor,
     world: MeshWorld,
     *,
+    max_distance: Scalar | None = None,
     env_index: Tensor | None = None,
     poses: Tensor | None = None,
 ) -> Clearance:
@@ -258,6 +260,8 @@ def clearance(
     Args:
         spheres: (batch, horizon, n_spheres, 4); see `sphere_cost`.
         world: the meshes.
+        max_distance: beyond this clearance [m], which is found at the price of a `sphere_cost` of
+            this activation distance, a sphere is clear of everything: +inf, gradient 0, mesh -1.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
         poses: see `sphere_cost`.
 
@@ -273,65 +277,28 @@ def clearance(
         >>> world = MeshWorld()
         >>> world.add("block", trimesh.creation.box((1.0, 1.0, 1.0)))
         0
-        >>> round(clearance(torch.tensor([[[[0.7, 0.0, 0.0, 0.05]]]]), world).clearance.item(), 4)
+        >>> spheres = torch.tensor([[[[0.7, 0.0, 0.0, 0.05]]]])
+        >>> round(clearance(spheres, world).clearance.item(), 4)
         0.15
+        >>> clearance(spheres, world, max_distance=0.1).clearance.item()
+        inf
     """
     spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
-    radius = spheres[..., 3]
-    disabled = radius < 0.0
-    # The center of a disabled sphere may be anything, and its gradient is 0.
-    centers = torch.where(disabled.unsqueeze(-1), 0.0, spheres[..., :3])
-    found = signed_distance(centers, world, env_index=env_index, poses=poses)
-    return Clearance(
-        torch.where(disabled, torch.inf, found.distance - radius),
-        torch.where(disabled.unsqueeze(-1), 0.0, found.gradient),
-        torch.where(disabled, -1, found.mesh),
-    )
-
-
-def in_collision(
-    spheres: Tensor,
-    world: MeshWorld,
-    *,
-    env_index: Tensor | None = None,
-    poses: Tensor | None = None,
-) -> Tensor:
-    """Whether spheres touch a mesh: true where the clearance is below 0.
-
-    Args:
-        spheres: (batch, horizon, n_spheres, 4); see `sphere_cost`.
-        world: the meshes.
-        env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
-        poses: see `sphere_cost`.
-
-    Returns:
-        (batch, horizon, n_spheres) bool. True also where nothing is known to be free: where a
-        sphere or a pose is not finite, or where rounding of more than a millimetre, as it is
-        kilometres from the origin, may hide a contact.
-
-    Raises:
-        TypeError, ValueError: as `sphere_cost`.
-
-    Example:
-        >>> import torch, trimesh
-        >>> from warp_collision import MeshWorld, in_collision
-        >>> world = MeshWorld()
-        >>> world.add("block", trimesh.creation.box((1.0, 1.0, 1.0)))
-        0
-        >>> spheres = torch.tensor([[[[0.7, 0.0, 0.0, 0.05], [0.7, 0.0, 0.0, 0.25]]]])
-        >>> in_collision(spheres, world).flatten().tolist()
-        [False, True]
-    """
-    with torch.no_grad():
-        found = clearance(spheres, world, env_index=env_index, poses=poses)
-        return ~(found.clearance >= _uncertainty(spheres))
-
-
-def _uncertainty(spheres: Tensor) -> Tensor:
-    """How much nearer than computed a mesh may be, where that is more than a millimetre [m]."""
-    # Of the center and of the mesh, which is as far from the origin if it is near the center.
-    rounding = 2.0 * ROUND_OFF * spheres[..., :3].float().abs().sum(-1)
-    return torch.where(rounding > NEGLIGIBLE, rounding, 0.0)
+    tables = scene_tables(world, poses)
+    env_index = validate.env_operand(env_index, spheres.shape[0], world.n_envs, world.device)
+    limit = None
+    if max_distance is not None:
+        limit = validate.scalar_operand("max_distance", max_distance, world.device)
+    if _is_direct(tables, None, spheres, env_index, limit):
+        operands = tables, env_index, limit
+        if spheres.requires_grad and torch.is_grad_enabled():
+            found = autograd.DirectDistance.apply(spheres, operators.run_clearance, operands)
+        else:
+            found = operators.run_clearance(spheres, *operands)
+    else:
+        found = dispatch.apply("clearance", spheres, *tables[:5], env_index, limit)
+    value, gradient, mesh = found
+    return Clearance(value, gradient[..., :3], mesh)
 
 
 def _default_tolerance(activation_distance: Scalar, eta: Tensor) -> Tensor:

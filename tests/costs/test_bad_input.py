@@ -10,10 +10,12 @@ from reference import IDENTITY
 from refusals import forbid_launches, refuses
 from warp_collision import (
     MeshWorld,
+    any_in_collision,
     clearance,
     in_collision,
     signed_distance,
     sphere_cost,
+    swept_in_collision,
     swept_sphere_cost,
 )
 from worlds import SCENES, build
@@ -42,6 +44,8 @@ SPHERE_FUNCTIONS: tuple[Function, ...] = (
     swept_sphere_cost,
     clearance,
     in_collision,
+    any_in_collision,
+    swept_in_collision,
 )
 COSTS: tuple[Function, ...] = (sphere_cost, swept_sphere_cost)
 SHAPE = r"\(batch, horizon, n_spheres, 4\)"

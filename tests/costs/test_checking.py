@@ -17,14 +17,18 @@ from reference import IDENTITY
 from refusals import forbid_launches, refuses
 from warp_collision import (
     MeshWorld,
+    any_in_collision,
     checking,
     clearance,
     in_collision,
     signed_distance,
     sphere_cost,
+    swept_in_collision,
     swept_sphere_cost,
 )
 from worlds import BOX, CUBE, SCENES, SHIFT, TURN, Held, build
+
+YES_OR_NO: tuple[Function, ...] = (in_collision, any_in_collision, swept_in_collision)
 
 
 @pytest.fixture
@@ -41,7 +45,7 @@ def checked(monkeypatch: pytest.MonkeyPatch, world: MeshWorld) -> MeshWorld:
 
 
 @pytest.mark.parametrize("number", BAD_NUMBERS)
-@pytest.mark.parametrize("function", [*COSTS, clearance, in_collision])
+@pytest.mark.parametrize("function", [*COSTS, clearance, *YES_OR_NO])
 def test_spheres_are_checked(function: Function, number: float, checked: MeshWorld) -> None:
     spheres = some_spheres(checked.device)
     spheres[1, 1, 2, 1] = number
@@ -117,7 +121,7 @@ def test_what_is_not_read_is_not_checked(kind: str, world: MeshWorld) -> None:
     assert (cost > 0.0).any(dim=2).any(dim=1).all()
 
 
-@pytest.mark.parametrize("function", [*COSTS, clearance, in_collision, signed_distance])
+@pytest.mark.parametrize("function", [*COSTS, clearance, *YES_OR_NO, signed_distance])
 def test_env_index_is_checked(function: Function, checked: MeshWorld) -> None:
     operand = some_spheres(checked.device)
     operand = operand[..., :3] if function is signed_distance else operand

@@ -8,7 +8,7 @@ import compare
 import reference
 import shapes
 from reference import Array, Obstacle
-from warp_collision import clearance, in_collision, signed_distance
+from warp_collision import MeshWorld, clearance, in_collision, signed_distance
 
 
 def assert_unit_gradients(actual: Array, expected: reference.SignedDistance, kink: Array) -> None:
@@ -203,3 +203,59 @@ def test_clearance_and_collision(horizon: int, device: torch.device) -> None:
     enabled = torch.tensor(~disabled, device=device)
     torch.testing.assert_close(result.gradient[enabled], plain.gradient[enabled])
     torch.testing.assert_close(result.mesh[enabled], plain.mesh[enabled])
+
+
+@pytest.mark.parametrize("limit", [0.0, 0.03, 0.5, 20.0])
+def test_clearance_up_to_a_distance(limit: float, device: torch.device) -> None:
+    """Below the limit it is the clearance, with all gradients; beyond it there is nothing."""
+    rng = np.random.default_rng(47)
+    scene = [shapes.placed(name, rng) for name in ("box", "torus", "robot_link", "icosphere")]
+    scene[1] = scene[1]._replace(enabled=False)
+    world = compare.build_world([scene, []], device)
+    spheres = shapes.random_spheres(rng, scene[0], (2, 6, 16), disabled=0.1)
+    leaf = compare.to_device(spheres, device).requires_grad_(True)
+    poses = compare.to_device(np.array([o.pose for o in scene]), device).expand(2, 4, 7).clone()
+    poses.requires_grad_(True)
+    envs = torch.tensor([0, 1], dtype=torch.int32, device=device)
+    exact = clearance(leaf, world, env_index=envs)
+    near = exact.clearance < limit
+    assert near.any()
+    assert not near[1].any()
+    found = clearance(leaf, world, env_index=envs, max_distance=limit)
+    assert torch.equal(found.clearance, torch.where(near, exact.clearance, torch.inf))
+    assert torch.equal(found.mesh, torch.where(near, exact.mesh, -1))
+    assert torch.equal(found.gradient, torch.where(near[..., None], exact.gradient, 0.0))
+    for tensors in ((leaf,), (leaf, poses)):
+        other = {} if len(tensors) == 1 else {"poses": poses}
+        near_again = clearance(leaf, world, env_index=envs, max_distance=limit, **other)
+        all_again = clearance(leaf, world, env_index=envs, **other)
+        actual = torch.autograd.grad(near_again.clearance[near].sum(), tensors)
+        expected = torch.autograd.grad(all_again.clearance[near].sum(), tensors)
+        for one, two in zip(actual, expected, strict=True):
+            torch.testing.assert_close(one, two)
+            assert two.any()
+
+
+def test_clearance_up_to_a_distance_in_graphs(device: torch.device) -> None:
+    rng = np.random.default_rng(48)
+    obstacle = shapes.placed("robot_link", rng)
+    world = compare.build_world([[obstacle]], device)
+    spheres = compare.to_device(shapes.random_spheres(rng, obstacle, (3, 2, 8)), device)
+
+    def near(s: torch.Tensor) -> torch.Tensor:
+        return clearance(s, world, max_distance=0.05).clearance
+
+    expected = near(spheres)
+    assert torch.isinf(expected).any()
+    assert not torch.isinf(expected).all()
+    compiled = torch.compile(near, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(spheres), expected)
+    batched = torch.func.vmap(lambda s: near(s[None])[0])(spheres)
+    assert torch.equal(batched, expected)
+
+
+def test_a_limit_of_the_clearance_that_is_refused(device: torch.device) -> None:
+    spheres = torch.ones((1, 2, 3, 4), device=device)
+    for limit in (-0.1, torch.nan, torch.inf):
+        with pytest.raises(ValueError, match="max_distance must be"):
+            clearance(spheres, MeshWorld(1, 2, device), max_distance=limit)

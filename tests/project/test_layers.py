@@ -25,7 +25,7 @@ LAYERS = (
     ("world",),
     ("torch_ops",),
     ("robot",),
-    ("collision_cost", "costs", "least_squares", "sampling", "warp_primitives"),
+    ("collision_cost", "collisions", "costs", "least_squares", "sampling", "warp_primitives"),
     (PACKAGE,),
     ("viewer",),
     ("cli",),

@@ -24,7 +24,12 @@ from differentiable import (
 from warp_collision import MeshWorld, clearance
 from warp_collision import signed_distance as signed_distance_of
 from warp_collision import sphere_cost as sphere_cost_of
-from warp_collision.torch_ops import operators, pose_operators, second_derivatives
+from warp_collision.torch_ops import (
+    collision_operators,
+    operators,
+    pose_operators,
+    second_derivatives,
+)
 
 Tensor = torch.Tensor
 Route = Callable[[Case, Callable[..., Any]], None]
@@ -315,6 +320,10 @@ def operands(device: torch.device, with_index: bool) -> dict[Any, tuple[Any, ...
         operators.sphere_cost: (spheres, *tables, rows, one, eta),
         operators.swept_cost: (spheres, *tables, rows, one, eta, 0.1 * eta, dt),
         operators.scene_distance: (points, *tables, rows),
+        operators.clearance: (spheres, *tables, rows, eta if with_index else None),
+        collision_operators.in_collision: (spheres, *tables, rows),
+        collision_operators.any_in_collision: (spheres, *tables, rows),
+        collision_operators.swept_in_collision: (spheres, *tables, rows, 0.1 * eta),
         pose_operators.sphere_cost_pose_vjp: (spheres, *tables, rows, one, eta, upstream),
         pose_operators.swept_cost_pose_vjp: (
             *(spheres, *tables, rows, one, eta, 0.1 * eta, dt, upstream),
@@ -327,7 +336,7 @@ def operands(device: torch.device, with_index: bool) -> dict[Any, tuple[Any, ...
     }
 
 
-@pytest.mark.parametrize("place", range(8))
+@pytest.mark.parametrize("place", range(12))
 @pytest.mark.parametrize("with_index", [False, True])
 def test_opcheck(place: int, with_index: bool, device: torch.device) -> None:
     operator, arguments = list(operands(device, with_index).items())[place]

@@ -15,17 +15,16 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from warp_collision import torch_private
-from warp_collision.launching.launch import SceneTables
 from warp_collision.torch_ops import operators, pose_operators
 from warp_collision.torch_ops.second_derivatives import NO_SECOND, FirstOrderOnly, Refused
 
 _NO_PARAMETERS = (
-    "activation_distance, tolerance and dt must not require a gradient, none is defined; detach "
-    "them"
+    "activation_distance, max_distance, tolerance and dt must not require a gradient, none is "
+    "defined; detach them"
 )
 _NO_FORWARD = (
     "forward mode is defined for spheres and points only; use reverse mode for poses, and detach "
-    "activation_distance, tolerance and dt"
+    "activation_distance, max_distance, tolerance and dt"
 )
 
 
@@ -74,6 +73,17 @@ def _distance_pose_vjp(inputs: Sequence[Any], linear: Sequence[Tensor], upstream
     return pose_operators.scene_distance_pose_vjp(points, rows, env_index, gradient, slot, upstream)
 
 
+def _clearance_pose_vjp(
+    inputs: Sequence[Any], linear: Sequence[Tensor], upstream: Tensor
+) -> Tensor:
+    spheres, _, rows, _, _, _, env_index, _ = inputs
+    gradient, slot = linear
+    points, along = (part[..., :3].flatten(1, 2) for part in (spheres, gradient))
+    return pose_operators.scene_distance_pose_vjp(
+        points, rows, env_index, along, slot.flatten(1, 2), upstream.flatten(1, 2)
+    )
+
+
 _RULES = {
     "sphere_cost": _Rule(
         operators.sphere_cost,
@@ -90,6 +100,7 @@ _RULES = {
     "scene_distance": _Rule(
         operators.scene_distance, _pointwise_vjp, _pointwise_jvp, _distance_pose_vjp
     ),
+    "clearance": _Rule(operators.clearance, _pointwise_vjp, _pointwise_jvp, _clearance_pose_vjp),
 }
 # Where the spheres, the rows of mesh_from_world, and what has no derivative stand among the inputs
 # of the Function.
@@ -243,8 +254,8 @@ def _recorded(ctx: Any, *gradients: Tensor) -> list[Tensor]:
     return [FirstOrderOnly.apply(gradient, ctx.spheres) for gradient in gradients]
 
 
-class DirectSceneDistance(torch.autograd.Function):
-    """The signed distance in plain eager code.
+class DirectDistance(torch.autograd.Function):
+    """A signed distance or a clearance in plain eager code.
 
     Its gradient is an output too: saved as one it knows the Function that it came from, so whoever
     differentiates what backward made of it comes back here with a gradient by the second output.
@@ -252,9 +263,12 @@ class DirectSceneDistance(torch.autograd.Function):
 
     @staticmethod
     def forward(  # noqa: D102
-        ctx: Any, points: Tensor, tables: SceneTables, env_index: Tensor | None
+        ctx: Any,
+        points: Tensor,
+        run: Callable[..., tuple[Tensor, Tensor, Tensor]],
+        operands: tuple[Any, ...],
     ) -> tuple[Tensor, Tensor, Tensor]:
-        distance, gradient, slot = operators.run_scene_distance(points, tables, env_index)
+        distance, gradient, slot = run(points, *operands)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(gradient)
         ctx.mark_non_differentiable(slot)

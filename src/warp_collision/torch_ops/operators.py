@@ -164,6 +164,25 @@ def run_scene_distance(
     return distance, gradient, slot
 
 
+def run_clearance(
+    spheres: Tensor, tables: SceneTables, env_index: Tensor | None, max_distance: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Clearance (b, h, n), gradient (b, h, n, 4) and slot (b, h, n) int32 of spheres."""
+    rows = spheres.shape[:-1]
+    clearance = spheres.new_empty(rows)
+    gradient = torch.empty_like(spheres)
+    slot = spheres.new_empty(rows, dtype=torch.int32)
+    launch(
+        distance_kernels.sphere_clearance,
+        rows,
+        *(spheres, env_index, with_acceleration(tables), max_distance),
+        *(clearance, gradient, slot),
+        device=spheres.device,
+        items=rows.numel(),
+    )
+    return clearance, gradient, slot
+
+
 # -- operators ----------------------------------------------------------------------------------
 
 
@@ -237,6 +256,23 @@ def scene_distance(
     return run_scene_distance(points.contiguous(), tables, env_index)
 
 
+@torch.library.custom_op("warp_collision::clearance", mutates_args=())
+def clearance(
+    spheres: Tensor,
+    mesh_ids: Tensor,
+    mesh_from_world: Tensor,
+    enabled: Tensor,
+    n_meshes: Tensor,
+    records: Tensor | None,
+    env_index: Tensor | None,
+    max_distance: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Clearance of spheres, gradient and slot of the nearest mesh."""
+    refuse_tangents()
+    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records)
+    return run_clearance(spheres.contiguous(), tables, env_index, max_distance)
+
+
 @sphere_cost.register_fake
 def _(spheres: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return spheres.new_empty(spheres.shape[:-1]), spheres.new_empty(spheres.shape)
@@ -252,6 +288,7 @@ def _(spheres: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
     )
 
 
+@clearance.register_fake
 @scene_distance.register_fake
 def _(points: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
     shape = points.shape[:-1]
@@ -342,5 +379,5 @@ def one_by_one(operator: Callable[..., Any]) -> Callable[..., Any]:
     return rule
 
 
-for _operator in (sphere_cost, swept_cost, scene_distance):
+for _operator in (sphere_cost, swept_cost, scene_distance, clearance):
     _operator.register_vmap(batch_over_envs(_operator))

@@ -1,0 +1,167 @@
+"""Whether spheres touch an obstacle, at rest and in motion: the first that they touch decides."""
+
+import warp as wp
+
+from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.mesh_distance import is_nearer, mesh_distance
+from warp_collision.kernels.precision import is_length, is_somewhere, uncertainty
+from warp_collision.kernels.scene import (
+    Obstacle,
+    Scene,
+    env_of_row,
+    is_env,
+    make_walk,
+    record_of,
+)
+from warp_collision.kernels.sweep import is_free, path_sample
+from warp_collision.kernels.swept_cost import (
+    Motion,
+    SweepQuery,
+    half_segment,
+    is_known,
+    load_motion,
+    longest_half,
+)
+
+wp.set_module_options(OPTIONS)
+
+
+@wp.func
+def is_hit(hit: bool) -> bool:
+    """One obstacle is enough."""
+    return hit
+
+
+@wp.func
+def touches(obstacle: Obstacle, sphere: wp.vec4, hit: bool) -> bool:
+    """Whether a sphere touches an obstacle, or may, for all that its pose and rounding tell."""
+    center = wp.vec3(sphere[0], sphere[1], sphere[2])
+    pose = obstacle.mesh_from_world
+    point = wp.transform_point(pose, center)
+    if not is_somewhere(point):
+        return True
+    coordinates = wp.length(center) + wp.length(wp.transform_get_translation(pose))
+    limit = sphere[3] + uncertainty(coordinates, 0.0)
+    return is_nearer(obstacle.mesh_id, record_of(obstacle), point, limit)
+
+
+touches_any = make_walk(touches, wp.vec4, bool, is_hit)
+
+
+@wp.func
+def sphere_collides(scene: Scene, env: int, sphere: wp.vec4) -> bool:
+    """Whether a sphere touches an enabled obstacle of its env, or is not finite."""
+    if sphere[3] < 0.0:
+        return False
+    center = wp.vec3(sphere[0], sphere[1], sphere[2])
+    if not is_somewhere(center) or not is_length(sphere[3]) or not is_env(scene, env):
+        return True
+    return touches_any(scene, env, center, sphere[3], sphere, False)
+
+
+@wp.func
+def touches_on_path(obstacle: Obstacle, query: SweepQuery, hit: bool) -> bool:
+    """Whether what one waypoint owns of a path is not proven to be free of an obstacle."""
+    motion = query.motion
+    pose = obstacle.mesh_from_world
+    center = wp.transform_point(pose, motion.center)
+    if not is_somewhere(center):
+        return True
+    previous = wp.transform_point(pose, motion.previous)
+    following = wp.transform_point(pose, motion.following)
+    longest = 0.5 * wp.max(wp.length(previous - center), wp.length(following - center))
+    coordinates = wp.length(motion.center) + wp.length(wp.transform_get_translation(pose))
+    radius = motion.radius + uncertainty(coordinates + 2.0 * longest, 0.0)
+    limit = radius + query.tolerance + longest
+    start = mesh_distance(obstacle.mesh_id, record_of(obstacle), center, limit)
+    if not start.found:
+        return False
+    # The count is not a constant, so that the sweep is not compiled twice; at rest one end is both.
+    for side in range(wp.where(longest > 0.0, 2, 1)):
+        path = half_segment(obstacle, center, wp.where(side == 0, previous, following))
+        if not is_free(path, path_sample(path, 0.0, start), radius, query.tolerance):
+            return True
+    return False
+
+
+touches_any_on_path = make_walk(touches_on_path, SweepQuery, bool, is_hit)
+
+
+@wp.func
+def motion_collides(scene: Scene, env: int, motion: Motion, tolerance: float) -> bool:
+    """Whether what one waypoint owns of a path is not proven to be free, or is not finite."""
+    if motion.radius < 0.0:
+        return False
+    if not is_known(motion, tolerance) or not is_env(scene, env):
+        return True
+    query = SweepQuery()
+    query.motion = motion
+    query.tolerance = tolerance
+    reach = motion.radius + tolerance + longest_half(motion)
+    return touches_any_on_path(scene, env, motion.center, reach, query, False)
+
+
+@wp.kernel
+def in_collision(
+    # operands
+    spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
+    env_index: wp.array[wp.int32],  # (batch,) or empty
+    scene: Scene,
+    # parameters
+    first: wp.vec3i,  # where in the spheres this launch begins
+    # outputs
+    hit: wp.array3d[wp.bool],  # (batch, horizon, n_spheres)
+):
+    """One thread per sphere."""
+    row, waypoint, index = wp.tid()
+    row += first[0]
+    waypoint += first[1]
+    index += first[2]
+    sphere = spheres[row, waypoint, index]
+    hit[row, waypoint, index] = sphere_collides(scene, env_of_row(env_index, row), sphere)
+
+
+@wp.kernel
+def any_in_collision(
+    # operands
+    spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
+    env_index: wp.array[wp.int32],  # (batch,) or empty
+    scene: Scene,
+    # parameters
+    first: wp.vec2i,  # where in the waypoints this launch begins
+    # outputs
+    hit: wp.array2d[wp.bool],  # (batch, horizon)
+):
+    """One thread per waypoint; the first sphere that collides ends it."""
+    row, waypoint = wp.tid()
+    row += first[0]
+    waypoint += first[1]
+    env = env_of_row(env_index, row)
+    found = bool(False)
+    index = int(0)
+    while index < spheres.shape[2] and not found:
+        found = sphere_collides(scene, env, spheres[row, waypoint, index])
+        index += 1
+    hit[row, waypoint] = found
+
+
+@wp.kernel
+def swept_in_collision(
+    # operands
+    spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
+    env_index: wp.array[wp.int32],  # (batch,) or empty
+    scene: Scene,
+    # parameters
+    tolerance: wp.array[wp.float32],  # (1,) [m]
+    first: wp.vec3i,  # where in the spheres this launch begins
+    # outputs
+    hit: wp.array3d[wp.bool],  # (batch, horizon, n_spheres)
+):
+    """One thread per sphere and waypoint."""
+    row, waypoint, index = wp.tid()
+    row += first[0]
+    waypoint += first[1]
+    index += first[2]
+    motion = load_motion(spheres, row, waypoint, index)
+    env = env_of_row(env_index, row)
+    hit[row, waypoint, index] = motion_collides(scene, env, motion, tolerance[0])

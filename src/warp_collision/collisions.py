@@ -1,0 +1,163 @@
+"""Yes or no: whether spheres touch a mesh, at rest and in motion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from warp_collision import validate
+from warp_collision.torch_ops import collision_operators as operators
+from warp_collision.torch_ops import dispatch
+from warp_collision.world import MeshWorld
+from warp_collision.world.queries import scene_tables
+
+_SPHERES_SHAPE = "(batch, horizon, n_spheres, 4)"
+
+
+def in_collision(
+    spheres: Tensor,
+    world: MeshWorld,
+    *,
+    env_index: Tensor | None = None,
+    poses: Tensor | None = None,
+) -> Tensor:
+    """Whether spheres touch a mesh: true where the clearance is below 0.
+
+    The first mesh that is touched decides, and no distance is computed: many times as fast as
+    `clearance`.
+
+    Args:
+        spheres: (batch, horizon, n_spheres, 4); see `sphere_cost`.
+        world: the meshes.
+        env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
+        poses: see `sphere_cost`.
+
+    Returns:
+        (batch, horizon, n_spheres) bool. True also where nothing is known to be free: where a
+        sphere or a pose is not finite, or where rounding of more than a millimetre, as it is
+        kilometres from the origin, may hide a contact. False for disabled spheres.
+
+    Raises:
+        TypeError, ValueError: as `sphere_cost`.
+
+    Example:
+        >>> import torch, trimesh
+        >>> from warp_collision import MeshWorld, in_collision
+        >>> world = MeshWorld()
+        >>> world.add("block", trimesh.creation.box((1.0, 1.0, 1.0)))
+        0
+        >>> spheres = torch.tensor([[[[0.7, 0.0, 0.0, 0.05], [0.7, 0.0, 0.0, 0.25]]]])
+        >>> in_collision(spheres, world).flatten().tolist()
+        [False, True]
+    """
+    run = operators.run_in_collision, operators.in_collision
+    return _answer(*run, spheres, world, env_index, poses)
+
+
+def any_in_collision(
+    spheres: Tensor,
+    world: MeshWorld,
+    *,
+    env_index: Tensor | None = None,
+    poses: Tensor | None = None,
+) -> Tensor:
+    """Whether any sphere of a waypoint touches a mesh: `in_collision` over all of its spheres.
+
+    The first sphere that touches one ends the search, so put those first that often do.
+
+    Args:
+        spheres: (batch, horizon, n_spheres, 4); see `sphere_cost`.
+        world: the meshes.
+        env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
+        poses: see `sphere_cost`.
+
+    Returns:
+        (batch, horizon) bool, with the rules of `in_collision`; False without spheres.
+
+    Raises:
+        TypeError, ValueError: as `sphere_cost`.
+
+    Example:
+        >>> import torch, trimesh
+        >>> from warp_collision import MeshWorld, any_in_collision
+        >>> world = MeshWorld()
+        >>> world.add("block", trimesh.creation.box((1.0, 1.0, 1.0)))
+        0
+        >>> spheres = torch.tensor([[[[0.7, 0.0, 0.0, 0.05], [0.7, 0.0, 0.0, 0.25]]]])
+        >>> any_in_collision(spheres, world).tolist()
+        [[True]]
+    """
+    run = operators.run_any_in_collision, operators.any_in_collision
+    return _answer(*run, spheres, world, env_index, poses)
+
+
+def swept_in_collision(
+    spheres: Tensor,
+    world: MeshWorld,
+    *,
+    tolerance: float | Tensor = 1e-4,
+    env_index: Tensor | None = None,
+    poses: Tensor | None = None,
+) -> Tensor:
+    """Whether spheres that move in straight lines between waypoints touch a mesh on their way.
+
+    A waypoint owns the half segment before it and the half segment after it, as in
+    `swept_sphere_cost`. False is a proof that this share of the path is free, however thin the
+    obstacles are; True is a collision, or a place with a clearance below the tolerance.
+
+    On open meshes the sign of the distance jumps where no surface is; there the proof holds for the
+    distance to the surface.
+
+    Args:
+        spheres: (batch, horizon, n_spheres, 4); see `sphere_cost`. A disabled neighbour ends the
+            path.
+        world: the meshes.
+        tolerance: clearance that may count as a collision [m], at least what a distance is rounded
+            by, some 5e-7 of the coordinates.
+        env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
+        poses: see `sphere_cost`.
+
+    Returns:
+        (batch, horizon, n_spheres) bool, with the rules of `in_collision` where something is not
+        finite.
+
+    Raises:
+        TypeError, ValueError: as `sphere_cost`.
+
+    Example:
+        >>> import torch, trimesh
+        >>> from warp_collision import MeshWorld, in_collision, swept_in_collision
+        >>> world = MeshWorld()
+        >>> world.add("plate", trimesh.creation.box((1.0, 1.0, 0.0005)))
+        0
+        >>> path = torch.tensor([[[[0.1, 0.0, -0.5, 0.05]], [[0.1, 0.0, 0.6, 0.05]]]])
+        >>> in_collision(path, world).any().item(), swept_in_collision(path, world).any().item()
+        (False, True)
+    """
+    tau = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
+    run = operators.run_swept_in_collision, operators.swept_in_collision
+    return _answer(*run, spheres, world, env_index, poses, tau.detach())
+
+
+def _answer(
+    run: Callable[..., Tensor],
+    operator: Any,
+    spheres: Tensor,
+    world: MeshWorld,
+    env_index: Tensor | None,
+    poses: Tensor | None,
+    *parameters: Tensor,
+) -> Tensor:
+    """Validates operands, and runs a launch, or an operator where torch's transforms need one."""
+    spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
+    spheres = spheres.detach()
+    with torch.no_grad():
+        tables = scene_tables(world, poses)
+    env_index = validate.env_operand(env_index, spheres.shape[0], world.n_envs, world.device)
+    if dispatch.is_plain(spheres, env_index, *parameters):
+        return run(spheres, tables, env_index, *parameters)
+    tables = tables._replace(mesh_from_world=tables.mesh_from_world.detach())
+    return operator(spheres, *tables[:5], env_index, *parameters)
