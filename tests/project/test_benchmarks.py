@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from benchmarks import baseline, gpu, measure, once, report, targets, truth
+from benchmarks import baseline, free_spheres, gpu, measure, once, report, targets, truth
 from benchmarks.__main__ import main, run
 from benchmarks.workloads import ACTIVATION_DISTANCE, WORKLOADS, build
 
@@ -270,3 +270,18 @@ def test_programs_to_be_measured_find_what_this_one_does(monkeypatch: pytest.Mon
     assert once._in_new_process(code) == 1.0
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         once._in_new_process("1 / 0")
+
+
+def test_free_spheres(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every figure follows a comparison: free spheres cost nothing, others what is right."""
+    monkeypatch.setattr(free_spheres, "FAR", (0, 5))
+    monkeypatch.setattr(free_spheres, "AMONG", {5: 1.5})
+    assert free_spheres.main(["--count", "400", "--rounds", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    names = ["ns per sphere", "far from 0", "far from 5", "in a gap of 5", "among 5 tori"]
+    assert [name for line in lines for name in names[1:] if line.startswith(name)] == names[1:]
+    wrong = free_spheres.tori(5)[0]
+    wrong.set_enabled(torch.zeros(5, dtype=torch.bool))
+    monkeypatch.setattr(free_spheres, "tori", lambda count: (wrong, 0.8))
+    with pytest.raises(AssertionError, match="the library is wrong"):
+        free_spheres.among_rows(400, 1)
