@@ -78,7 +78,7 @@ class Acceleration:
         self._without_grids: WeakSet[MeshObstacle] = WeakSet()
         self._without_lists: WeakSet[MeshObstacle] = WeakSet()
         self._most_meshes = 0
-        # Whether everything is built that the next query needs, until the meshes change.
+        # Whether all grids are built, until the meshes change.
         self._is_settled = True
         self._of_graphs: list[BroadPhase] = []
         self._held: list[Any] = []
@@ -95,7 +95,10 @@ class Acceleration:
     def complete(self, tables: SceneTables) -> SceneTables:
         """Adds the records, and the tree where the poses are this world's too."""
         state = self._state
-        has_tree = False if self._is_settled else self._build(tables, state)
+        if self._is_settled and self._is_fresh(tables, state):
+            has_tree = self._most_meshes > 0
+        else:
+            has_tree = self._build(tables, state)
         known = state.with_tree if has_tree else state.without_tree
         if (
             tables.mesh_from_world is known.mesh_from_world
@@ -155,13 +158,20 @@ class Acceleration:
         self._state = state
         self._held[:] = [state, *self._of_graphs]
 
+    def _is_fresh(self, tables: SceneTables, state: _State) -> bool:
+        """Whether there is nothing to build; without the lock, which most queries do not need."""
+        if self._most_meshes == 0:
+            return True
+        is_own = tables.mesh_from_world is state.tables.mesh_from_world
+        return is_own and state.broad_phase.is_fresh(state.tables)
+
     def _build(self, tables: SceneTables, state: _State) -> bool:
         """Builds what is missing; whether there is a tree for the poses of these tables."""
         with self._lock:
-            if not is_capturing(self._device):
+            if self._without_grids and not is_capturing(self._device):
                 self._fill_grids()
+            self._is_settled = not self._without_grids
             if self._most_meshes == 0:
-                self._is_settled = not self._without_grids
                 return False
             # Grown meanwhile, the world has a tree that counts other slots.
             if state is not self._state:

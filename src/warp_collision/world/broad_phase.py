@@ -7,7 +7,7 @@ import torch
 import warp as wp
 from torch import Tensor
 
-from warp_collision.devices import is_capturing, synchronize
+from warp_collision.devices import CPU, is_capturing, synchronize
 from warp_collision.kernels.broad_phase import find_roots, world_boxes
 from warp_collision.launching.deferred_free import retire
 from warp_collision.launching.launch import SceneTables, launch, warp_stream
@@ -48,6 +48,12 @@ class BroadPhase:
         self._tree = self._boxes = None
         retire(dropped, self._device)
 
+    def is_fresh(self, tables: SceneTables) -> bool:
+        """Whether the tree fits the poses as they are, on a CPU: on a GPU streams have to wait."""
+        return (
+            self._device == CPU and self._tree is not None and self._versions == _versions(tables)
+        )
+
     def make_fresh(self, tables: SceneTables) -> bool:
         """Makes the tree fit the poses as they are now; whether there is one."""
         if self._tree is None:
@@ -81,9 +87,10 @@ class BroadPhase:
 
     def _fit(self, tables: SceneTables) -> None:
         assert self._tree is not None
-        self._compute_boxes(tables)
+        versions = self._compute_boxes(tables)
         with quiet_warp(), warp_stream(self._device):
             self._tree.refit()
+        self._versions = versions
         if is_capturing(self._device):
             self.is_captured = True
         elif self._device.type == "cuda":
@@ -94,7 +101,7 @@ class BroadPhase:
         n_envs, slots = tables.mesh_ids.shape
         empty = torch.empty((n_envs, slots, 3), dtype=torch.float32, device=self._device)
         self._boxes = (empty, torch.empty_like(empty))
-        self._compute_boxes(tables)
+        versions = self._compute_boxes(tables)
         groups = torch.arange(n_envs, dtype=torch.int32, device=self._device)
         groups = groups.repeat_interleave(slots)
         with quiet_warp(), warp_stream(self._device):
@@ -105,16 +112,21 @@ class BroadPhase:
         self._kept.append((tree, words))
         self.tree.fill_(words.data_ptr())
         synchronize(self._device)
+        self._versions = versions
         self._tree = tree
 
-    def _compute_boxes(self, tables: SceneTables) -> None:
+    def _compute_boxes(self, tables: SceneTables) -> tuple[int, ...]:
+        """Computes the world boxes; returns which versions of the tables they are of."""
         assert self._boxes is not None
+        # Until the tree fits them it fits nothing.
+        self._versions = ()
         # In a graph nothing has run yet.
-        self._versions = () if is_capturing(self._device) else _versions(tables)
+        versions = () if is_capturing(self._device) else _versions(tables)
         if self._device.type == "cpu":
             # Before the boxes: what another thread writes meanwhile is noticed next time.
             self._poses = _bits(tables.mesh_from_world).copy()
         launch(world_boxes, tables.mesh_ids.shape, tables, *self._boxes, device=self._device)
+        return versions
 
 
 def _bits(rows: Tensor) -> np.ndarray:
