@@ -295,3 +295,70 @@ def test_env_of_each_row(kind: str, device: torch.device) -> None:
     for row, env in enumerate(envs.tolist()):
         assert torch.equal(cost[row], per_env[env])
     assert torch.equal(Call(kind, spheres, world)()[2], per_env[0])
+
+
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+@pytest.mark.parametrize("shape", [(3,), (3, 1), (1, 3), (3, 1, 1)], ids=str)
+def test_env_of_each_row_in_any_integers(
+    shape: tuple[int, ...], dtype: torch.dtype, kind: str, device: torch.device
+) -> None:
+    world = compare.build_world(scenes(), device)
+    call = Call(kind, paths(device), world)
+    envs = torch.tensor([1, 0, 1], dtype=torch.int32, device=device)
+    expected = call(env_query_idx=envs).clone()
+    assert not torch.equal(expected, call(env_query_idx=None))
+    assert torch.equal(call(env_query_idx=envs.to(dtype).view(shape)), expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("return_loss", [False, True])
+def test_flat_buffers(return_loss: bool, kind: str, device: torch.device) -> None:
+    """Buffers in fewer axes: rows in order, the right number of elements."""
+    world = compare.build_world(scenes(), device)
+    spheres = paths(device).requires_grad_(True)
+    options = {**scalars(device), "return_loss": return_loss}
+    call = Call(kind, spheres, world, options)
+    weights = torch.linspace(0.5, 1.5, spheres[..., 0].numel(), device=device)
+    expected = call().detach().clone()
+    (call().flatten() * weights).sum().backward()
+    gradient, spheres.grad = spheres.grad, None
+    flat = Call(kind, spheres, world, options)
+    for name, shape in (("out_cost", -1), ("out_grad", (-1, 4)), ("sparsity_idx", (3, -1))):
+        flat.arguments[name] = flat[name].view(shape)
+    cost = flat()
+    assert cost.shape == (expected.numel(),)
+    assert torch.equal(cost.view_as(expected), expected)
+    assert cost.data_ptr() == flat["out_cost"].data_ptr()
+    (cost * weights).sum().backward()
+    assert torch.equal(spheres.grad, gradient)
+    for mine, theirs in zip(flat.buffers, call.buffers, strict=True):
+        assert torch.equal(mine.view_as(theirs), theirs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_flat_tables_and_scalars(kind: str, device: torch.device) -> None:
+    world = compare.build_world(scenes(), device)
+    call = Call(kind, paths(device), world)
+    envs = torch.tensor([1, 0, 1], dtype=torch.int32, device=device)
+    expected = call(env_query_idx=envs).clone()
+    call(
+        mesh_pose_inverse=call["mesh_pose_inverse"].view(-1, 8),
+        mesh_enable=call["mesh_enable"].view(-1),
+        n_env_mesh=call["n_env_mesh"].view(-1, 1),
+        weight=call["weight"].view(()),
+        max_dist=call["max_dist"].view(1, 1),
+    )
+    assert torch.equal(call["out_cost"], expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ids_as_unsigned_numbers(kind: str, device: torch.device) -> None:
+    """Torch knows uint64 too, which is what Warp's ids are."""
+    world = compare.build_world(scenes(), device)
+    call = Call(kind, paths(device), world)
+    expected = call().clone()
+    assert torch.equal(call(mesh_idx=world.mesh_ids.view(torch.uint64)), expected)

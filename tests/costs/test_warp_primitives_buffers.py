@@ -233,13 +233,17 @@ UNFIT: list[Unfit] = [
       for name in (*BUFFERS, "mesh_idx", "mesh_pose_inverse", "mesh_enable")),
     *((name, lambda t: t[:1], ValueError, r"must have shape \(3, 6, 8.*\), got \(1, 6, 8")
       for name in BUFFERS),
-    *((name, lambda t: t.reshape(-1), ValueError, r"must have shape \(3, 6, 8.*\), got \(\d+,\)")
-      for name in BUFFERS),
+    *((name, lambda t: t.transpose(0, 2).contiguous(), ValueError,
+       r"must have shape \(3, 6, 8.*\), got \(8, 6, 3") for name in BUFFERS),
+    *((name, lambda t: t.reshape(-1)[:-4].clone(), ValueError,
+       r"must have shape \(3, 6, 8.*\), got \(\d+,\)") for name in BUFFERS),
+    ("out_grad", lambda t: t.reshape(4, -1), ValueError, r"\(3, 6, 8, 4\), got \(4, 144\)"),
     *((name, lambda t: torch.cat([t, t]), ValueError, r"must have shape \(3, 6, 8.*got \(6, 6, 8")
       for name in BUFFERS),
     *((name, lambda t: t.expand(2), ValueError, r"must have shape \(1,\), got \(2,\)")
       for name in SCALARS),
-    *((name, lambda t: t[0], ValueError, r"must have shape \(1,\), got \(\)") for name in SCALARS),
+    *((name, lambda t: t[:0], ValueError, r"must have shape \(1,\), got \(0,\)")
+      for name in SCALARS),
     *((name, lambda t: 1.0, TypeError, r"must be a torch\.Tensor.*got float") for name in SCALARS),
     ("mesh_idx", lambda t: t[0], ValueError, r"must have shape \(n_envs, max_meshes\).*got \(4,\)"),
     ("mesh_idx", lambda t: t[:, :0], ValueError, r"both above 0, got \(2, 0\)"),
@@ -247,10 +251,12 @@ UNFIT: list[Unfit] = [
      r"must have shape \(2, 4, 8\), got \(2, 4, 7\)"),
     ("mesh_enable", lambda t: t[:, :2], ValueError, r"must have shape \(2, 4\), got \(2, 2\)"),
     ("n_env_mesh", lambda t: t[:1], ValueError, r"must have shape \(2,\), got \(1,\)"),
-    ("env_query_idx", lambda _: torch.zeros(2, dtype=torch.int32), ValueError,
-     r"must have shape \(3,\), got \(2,\)"),
-    ("env_query_idx", lambda _: torch.zeros(3, dtype=torch.int64), TypeError,
-     r"must be torch\.int32, got torch\.int64"),
+    ("env_query_idx", lambda _: torch.zeros((2, 1), dtype=torch.int32), ValueError,
+     r"must have 3 elements, got shape \(2, 1\)"),
+    ("env_query_idx", lambda _: torch.zeros(3), TypeError,
+     r"must be integers, got torch\.float32"),
+    ("env_query_idx", lambda _: torch.zeros(3, dtype=torch.bool), TypeError,
+     r"must be integers, got torch\.bool"),
     ("env_query_idx", lambda _: torch.zeros(3, dtype=torch.int32, device="meta"), ValueError,
      "like query_spheres, got meta"),
     ("env_query_idx", lambda _: [0, 0, 0], TypeError, r"must be a torch\.Tensor.*got list"),

@@ -25,7 +25,10 @@ LAYERS = (
     ("world",),
     ("torch_ops",),
     ("robot",),
-    ("collision_cost", "collisions", "costs", "least_squares", "sampling", "warp_primitives"),
+    (
+        *("collision_cost", "collisions", "costs", "least_squares", "sampling"),
+        *("primitive_arguments", "warp_primitives"),
+    ),
     (PACKAGE,),
     ("viewer",),
     ("cli",),
