@@ -105,6 +105,7 @@ def swept_cost_pose_vjp(
     activation_distance: wp.array[wp.float32],  # (1,) [m]
     tolerance: wp.array[wp.float32],  # (1,) [m]
     dt: wp.array[wp.float32],  # (1,) [s] or empty
+    min_speed: wp.array[wp.float32],  # (1,) [m/s] or empty
     upstream: wp.array3d[wp.float32],  # (batch, horizon, n_spheres) d loss / d cost
     # outputs
     partial: wp.array3d[vec8],  # (n_envs, slots, parts) d loss / d row, to be summed over parts
@@ -124,7 +125,8 @@ def swept_cost_pose_vjp(
             if env_of_row(env_index, at[0]) == env and not (motion.radius < 0.0):
                 query.motion = motion
                 obstacle = load_obstacle(scene, slot)
-                scale = scale_of(motion, dt, weight[0]).value * upstream[at[0], at[1], at[2]]
+                scale = scale_of(motion, dt, min_speed, weight[0]).value
+                scale *= upstream[at[0], at[1], at[2]]
                 if not is_motion_known(motion, activation_distance[0]):
                     scale = wp.nan
                 if obstacle.takes_part:

@@ -2,8 +2,8 @@
 
 import warp as wp
 
-# A sphere at rest still costs this speed's share [m/s]; also in the public documentation.
-MIN_SPEED = wp.constant(0.01)
+# Below this speed [m/s] a cost is not scaled, where no least speed is given.
+STILL = wp.constant(1.0e-3)
 
 
 @wp.struct
@@ -24,16 +24,30 @@ def speed_scale(
     has_previous: bool,
     has_following: bool,
     dt: float,
+    min_speed: wp.array[wp.float32],
 ) -> SpeedScale:
-    """``max(speed, MIN_SPEED)``: central difference, one-sided where a neighbour is missing."""
+    """Speed by central difference, one-sided where a neighbour is missing.
+
+    With a ``min_speed`` (1,) the scale is that at least, so that it is continuous. Without one, in
+    an empty array, it is 1 at both ends of the path and below `STILL`.
+    """
     begin = wp.where(has_previous, previous, center)
     end = wp.where(has_following, following, center)
     intervals = wp.where(has_previous, 1.0, 0.0) + wp.where(has_following, 1.0, 0.0)
-    distance = wp.length(end - begin)
     scale = SpeedScale()
-    # A negative time would give a negative cost.
-    scale.value = wp.where(dt >= 0.0, MIN_SPEED, wp.nan)
-    if dt >= 0.0 and distance > MIN_SPEED * intervals * dt:
+    scale.value = 1.0
+    least = STILL
+    is_scaled = has_previous and has_following
+    if min_speed.shape[0] > 0:
+        least = min_speed[0]
+        scale.value = least
+        is_scaled = bool(True)
+    # A negative time would give a negative cost, a negative least speed none at all.
+    if not (dt >= 0.0 and least > 0.0):
+        scale.value = wp.nan
+        is_scaled = bool(False)
+    distance = wp.length(end - begin)
+    if is_scaled and distance > least * intervals * dt:
         duration = intervals * dt
         scale.value = distance / duration
         along = (end - begin) / (distance * duration)

@@ -214,8 +214,10 @@ def swept_cost_of(
 
 
 @wp.func
-def scale_of(motion: Motion, dt: wp.array[wp.float32], weight: float) -> SpeedScale:
-    """Weight of a waypoint's cost, times its speed if ``dt`` is given."""
+def scale_of(
+    motion: Motion, dt: wp.array[wp.float32], min_speed: wp.array[wp.float32], weight: float
+) -> SpeedScale:
+    """Weight of a waypoint's cost, times its speed if ``dt`` is given; see `speed_scale`."""
     scale = SpeedScale()
     scale.value = 1.0
     if dt.shape[0] > 0:
@@ -226,6 +228,7 @@ def scale_of(motion: Motion, dt: wp.array[wp.float32], weight: float) -> SpeedSc
             motion.has_previous,
             motion.has_following,
             dt[0],
+            min_speed,
         )
     scale.value = weight * scale.value
     scale.previous = weight * scale.previous
@@ -257,6 +260,7 @@ def swept_cost(
     activation_distance: wp.array[wp.float32],  # (1,) [m]
     tolerance: wp.array[wp.float32],  # (1,) [m]
     dt: wp.array[wp.float32],  # (1,) [s] to scale by the speed, or empty
+    min_speed: wp.array[wp.float32],  # (1,) [m/s] least scale, or empty: see `speed_scale`
     first: wp.vec3i,  # where in the spheres this launch begins
     # outputs
     cost: wp.array3d[wp.float32],  # (batch, horizon, n_spheres)
@@ -273,7 +277,7 @@ def swept_cost(
     swept = swept_cost_of(
         scene, env_of_row(env_index, row), motion, activation_distance[0], tolerance[0]
     )
-    result = scaled(swept, scale_of(motion, dt, weight[0]))
+    result = scaled(swept, scale_of(motion, dt, min_speed, weight[0]))
     cost[row, waypoint, index] = result.cost
     if gradient.shape[0] > 0:
         center = result.center

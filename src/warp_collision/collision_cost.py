@@ -60,6 +60,7 @@ class CollisionCost(nn.Module):
         activation_distance: (1,) buffer [m].
         tolerance: (1,) buffer [m], or None.
         dt: (1,) buffer [s], or None.
+        min_speed: (1,) buffer [m/s], or None without the speed metric.
         swept: whether the motion between waypoints is checked, or the waypoints alone.
         speed_metric: whether costs are scaled by speed; needs `swept` and dt.
         reduction: "sum", "max", "waypoint" or "none"; see `forward`.
@@ -89,6 +90,7 @@ class CollisionCost(nn.Module):
     activation_distance: Tensor
     tolerance: Tensor | None
     dt: Tensor | None
+    min_speed: Tensor | None
 
     def __init__(
         self,
@@ -99,6 +101,7 @@ class CollisionCost(nn.Module):
         swept: bool = True,
         speed_metric: bool = False,
         dt: Scalar | None = None,
+        min_speed: Scalar = 0.01,
         tolerance: Scalar | None = None,
         reduction: Reduction = "sum",
     ):
@@ -111,6 +114,7 @@ class CollisionCost(nn.Module):
             swept: check the motion between waypoints, not only the waypoints.
             speed_metric: scale costs by the speed of their sphere; see `swept_sphere_cost`.
             dt: seconds between waypoints; needed for the speed metric.
+            min_speed: the least that the speed metric scales by [m/s].
             tolerance: of the sweep's smallest distance [m]; see `swept_sphere_cost` for None.
             reduction: "sum" and "max" over a trajectory, "waypoint": sum over the spheres of each
                 waypoint, "none": each sphere for itself.
@@ -138,6 +142,9 @@ class CollisionCost(nn.Module):
         self._number("activation_distance", activation_distance)
         self._number("tolerance", tolerance, positive=True)
         self._number("dt", dt, positive=True)
+        self._number("min_speed", min_speed, positive=True)
+        if not speed_metric:
+            self.min_speed = None
 
     def _number(self, name: str, value: Scalar | None, **rule: bool) -> None:
         if isinstance(value, Tensor) and value.requires_grad:
@@ -189,7 +196,8 @@ class CollisionCost(nn.Module):
         options: dict[str, Any] = {"env_index": env_index, "poses": poses}
         if self.swept:
             options |= {"tolerance": self.tolerance, "dt": self.dt}
-            options["speed_metric"] = self.speed_metric
+            if self.speed_metric:
+                options |= {"speed_metric": True, "min_speed": self.min_speed}
         function = swept_sphere_cost if self.swept else sphere_cost
         cost = function(
             spheres,

@@ -124,6 +124,7 @@ def swept_sphere_cost(
     tolerance: Scalar | None = None,
     dt: Scalar | None = None,
     speed_metric: bool = False,
+    min_speed: Scalar = 0.01,
     env_index: Tensor | None = None,
     poses: Tensor | None = None,
 ) -> Tensor:
@@ -146,8 +147,9 @@ def swept_sphere_cost(
         tolerance: of the smallest distance [m]; by default 1/20 of the activation distance, at
             least 0.1 mm. Rounding allows none below 5e-7 of the coordinates and of the segment.
         dt: seconds between waypoints; needed for the speed metric.
-        speed_metric: scale each cost by ``max(speed, 0.01 m/s)`` of its sphere: central difference
+        speed_metric: scale each cost by ``max(speed, min_speed)`` of its sphere: central difference
             inside, one-sided at the ends of the path.
+        min_speed: the least that the speed metric scales by [m/s], so that a sphere at rest costs.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
         poses: see `sphere_cost`.
 
@@ -179,18 +181,20 @@ def swept_sphere_cost(
     factor = validate.scalar_operand(
         "weight", weight, world.device, any_sign=True, differentiable=True
     )
-    step = None
+    step = least = None
     if speed_metric:
         if dt is None:
             raise ValueError("dt must be given for the speed metric, got None")
         step = validate.scalar_operand("dt", dt, world.device, positive=True)
+        least = validate.scalar_operand("min_speed", min_speed, world.device, positive=True)
     if _is_direct(tables, factor, spheres, eta, tau, env_index):
-        operands = tables, factor, eta, tau, step, env_index
+        operands = tables, factor, eta, tau, step, least, env_index
         if spheres.requires_grad and torch.is_grad_enabled():
             return autograd.DirectSweptCost.apply(spheres, operands)
         return operators.run_swept_cost(spheres, *operands, False)[0]
     unit = validate.scalar_operand("weight", 1.0, world.device)
-    cost = dispatch.apply("swept_cost", spheres, *tables[:5], env_index, unit, eta, tau, step)[0]
+    parameters = unit, eta, tau, step, least
+    cost = dispatch.apply("swept_cost", spheres, *tables[:5], env_index, *parameters)[0]
     return cost * factor
 
 

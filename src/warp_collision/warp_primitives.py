@@ -19,7 +19,7 @@ these names already hold, buffers included; results follow this library's contra
 | max_dist | (1,) f32 | clamps the ESDF outside [m]; never cuts a cost off |
 | env_query_idx | b integers or None | env of each row, (b,) or (b, 1); None: env 0 |
 | sweep_steps | int | 0: no sweep; 1 or more: the certified sweep |
-| enable_speed_metric | bool | scale by max(speed, 0.01 m/s) |
+| enable_speed_metric | bool | scale by the speed, by 1 at both ends and below 1e-3 m/s |
 | return_loss | bool | backward applies the incoming gradient, or takes it for 1 |
 | compute_esdf | bool | cost is weight times the distance, positive inside |
 
@@ -217,6 +217,7 @@ class SweptSdfMeshWarpPy(torch.autograd.Function):
             activation_distance,
             tolerance,
             speed_dt if enable_speed_metric else None,
+            None,
             env_index,
             True,
             cost=cost,

@@ -125,6 +125,10 @@ SWEPT_SCALARS: list[tuple[str, Any, type[Exception], str]] = [
     ("dt", INF, ValueError, "dt must be finite, got inf"),
     ("dt", None, ValueError, "dt must be given for the speed metric, got None"),
     ("dt", "fast", TypeError, "dt must be a number or a tensor, got str"),
+    ("min_speed", 0.0, ValueError, r"min_speed must be positive, got 0\.0"),
+    ("min_speed", NAN, ValueError, "min_speed must be finite, got nan"),
+    ("min_speed", torch.ones(2), ValueError, r"min_speed must .* one element, got \(2,\)"),
+    ("min_speed", None, TypeError, "min_speed must be a number or a tensor, got NoneType"),
 ]
 
 

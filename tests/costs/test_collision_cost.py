@@ -169,6 +169,7 @@ def test_the_weight_as_parameter(world: MeshWorld, spheres: Tensor) -> None:
 def test_state_dict(world: MeshWorld, spheres: Tensor) -> None:
     """Holds the numbers, not the world."""
     settings: dict[str, Any] = {"weight": 3.0, "activation_distance": 0.1, "tolerance": 1e-3}
+    settings["min_speed"] = 0.25
     module = CollisionCost(world, **settings, **SPEED)
     state = pickle.loads(pickle.dumps(module.state_dict()))
     assert {name: round(value.item(), 6) for name, value in state.items()} == {
@@ -250,6 +251,7 @@ def test_text(world: MeshWorld) -> None:
         ),
         ({"tolerance": 0.0}, "tolerance must be positive"),
         ({"dt": 0.0}, "dt must be positive"),
+        ({"min_speed": 0.0}, "min_speed must be positive"),
         ({"speed_metric": True}, "dt must be given for the speed metric"),
         ({**SPEED, "swept": False}, "swept must be True for the speed metric"),
     ],
@@ -259,7 +261,7 @@ def test_bad_values(options: dict[str, Any], message: str) -> None:
         CollisionCost(MeshWorld(device="cpu"), **options)
 
 
-@pytest.mark.parametrize("name", ["weight", "activation_distance", "tolerance", "dt"])
+@pytest.mark.parametrize("name", ["weight", "activation_distance", "tolerance", "dt", "min_speed"])
 def test_bad_types(name: str) -> None:
     options: Any = {name: "many"}
     with pytest.raises(TypeError, match=f"{name} must be a number or a tensor, got str"):

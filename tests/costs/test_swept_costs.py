@@ -197,6 +197,18 @@ def test_speed_metric_of_a_slow_sphere(device: torch.device) -> None:
     np.testing.assert_allclose(slow_slope, 0.01 * slope, rtol=1e-5, atol=1e-8)
 
 
+@pytest.mark.parametrize("min_speed", [1e-4, 0.3])
+def test_the_floor_of_the_speed_metric(min_speed: float, device: torch.device) -> None:
+    """An argument, of which some spheres are slower and some faster."""
+    rng = np.random.default_rng(47)
+    obstacle = shapes.placed("torus", rng)
+    spheres = shapes.random_paths(rng, obstacle, (2, 4, 4), step=0.2, disabled=0.1)
+    spheres[0, :, 0, :3] = spheres[0, :1, 0, :3]
+    speed = reference_sweep.speeds(spheres, 0.2)
+    assert 0.0 < (speed < min_speed).mean() < 1.0
+    assert_swept(spheres, [[obstacle]], device, dt=0.2, min_speed=min_speed)
+
+
 @pytest.mark.parametrize("name", shapes.CLOSED)
 @pytest.mark.parametrize("tolerance", [None, 1e-3])
 def test_within_the_tolerance_and_never_above(

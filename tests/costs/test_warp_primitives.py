@@ -144,37 +144,6 @@ def test_no_sweep_is_the_resting_cost(device: torch.device) -> None:
     assert torch.equal(swept(sweep_steps=7), several)
 
 
-def speeds(spheres: Tensor) -> Tensor:
-    """By how much the speed metric scales each cost, for paths without disabled spheres."""
-    steps = (spheres[:, 1:, :, :3] - spheres[:, :-1, :, :3]).norm(dim=-1)
-    central = (spheres[:, 2:, :, :3] - spheres[:, :-2, :, :3]).norm(dim=-1) / 2.0
-    speed = torch.cat([steps[:, :1], central, steps[:, -1:]], dim=1) / DT
-    return speed.clamp(min=0.01)
-
-
-@pytest.mark.parametrize("steps", [0, 1])
-def test_speed_metric(steps: int, device: torch.device) -> None:
-    world = compare.build_world(scenes(), device)
-    spheres = paths(device)
-    spheres[..., 3] = spheres[..., 3].abs() * 0.1
-    spheres[0, :, 0] = spheres[0, :1, 0]  # at rest
-    spheres.requires_grad_(True)
-    call = Call("swept", spheres, world, {**scalars(device), "sweep_steps": steps})
-    plain = call().detach().clone()
-    cost = call(enable_speed_metric=True, return_loss=True)
-    torch.testing.assert_close(cost.detach(), plain * speeds(spheres.detach()), rtol=1e-5, atol=0)
-    if steps == 0:
-        expected = functional("rest", spheres, world) * speeds(spheres)
-    else:
-        expected = functional("swept", spheres, world, speed_metric=True, dt=DT)
-    (total,) = torch.autograd.grad(expected.sum(), spheres, retain_graph=True)
-    torch.testing.assert_close(call["out_grad"], total, rtol=1e-4, atol=1e-4)
-    incoming = torch.linspace(-1.0, 2.0, cost.numel(), device=device).reshape(cost.shape)
-    (found,) = torch.autograd.grad(cost, spheres, incoming)
-    (pulled,) = torch.autograd.grad(expected, spheres, incoming)
-    torch.testing.assert_close(found, pulled, rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", [(0, 3, 2), (2, 0, 3), (2, 3, 0)])
 def test_nothing_to_check(kind: str, shape: tuple[int, int, int], device: torch.device) -> None:

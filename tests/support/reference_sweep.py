@@ -141,6 +141,7 @@ def swept_sphere_cost(
     weight: float = 1.0,
     activation_distance: float = 0.02,
     dt: float | None = None,
+    min_speed: float = SPEED_FLOOR,
     env_index: Sequence[int] | None = None,
     **sampling: int,
 ) -> Array:
@@ -152,6 +153,7 @@ def swept_sphere_cost(
         weight: factor of the sum.
         activation_distance: eta [m].
         dt: time between waypoints [s]; scales the cost by the speed where it is given.
+        min_speed: the least that a cost is scaled by [m/s].
         env_index: the env of each batch row.
         sampling: options of ``path_minimum``.
 
@@ -171,7 +173,7 @@ def swept_sphere_cost(
             )
             overlap = spheres[row, ..., 3] + activation_distance - lowest[0]
             cost[row] += hinge(overlap, activation_distance)
-    scale = 1.0 if dt is None else np.maximum(speeds(spheres, dt), SPEED_FLOOR)
+    scale = 1.0 if dt is None else np.maximum(speeds(spheres, dt), min_speed)
     return np.where(spheres[..., 3] < 0.0, 0.0, weight * scale * cost)
 
 

@@ -318,7 +318,7 @@ def operands(device: torch.device, with_index: bool) -> dict[Any, tuple[Any, ...
     spheres, upstream = case.spheres, case.upstream
     return {
         operators.sphere_cost: (spheres, *tables, rows, one, eta),
-        operators.swept_cost: (spheres, *tables, rows, one, eta, 0.1 * eta, dt),
+        operators.swept_cost: (spheres, *tables, rows, one, eta, 0.1 * eta, dt, dt),
         operators.scene_distance: (points, *tables, rows),
         operators.clearance: (spheres, *tables, rows, eta if with_index else None),
         collision_operators.in_collision: (spheres, *tables, rows),
@@ -326,7 +326,7 @@ def operands(device: torch.device, with_index: bool) -> dict[Any, tuple[Any, ...
         collision_operators.swept_in_collision: (spheres, *tables, rows, 0.1 * eta),
         pose_operators.sphere_cost_pose_vjp: (spheres, *tables, rows, one, eta, upstream),
         pose_operators.swept_cost_pose_vjp: (
-            *(spheres, *tables, rows, one, eta, 0.1 * eta, dt, upstream),
+            *(spheres, *tables, rows, one, eta, 0.1 * eta, dt, dt, upstream),
         ),
         pose_operators.scene_distance_pose_vjp: (
             *(points, tables[1], rows, gradient, slot, upstream.flatten(1)),

@@ -312,6 +312,7 @@ PARAMETERS = [
     ("swept_sphere_cost", "activation_distance"),
     ("swept_sphere_cost", "tolerance"),
     ("swept_sphere_cost", "dt"),
+    ("swept_sphere_cost", "min_speed"),
 ]
 
 
@@ -319,7 +320,8 @@ PARAMETERS = [
 def test_parameters_without_a_derivative(name: str, parameter: str, device: torch.device) -> None:
     """They may be mapped over; their gradient raises, and is not zero."""
     case = case_of(name, device)
-    extra: dict[str, Any] = {"speed_metric": True} if parameter == "dt" else {}
+    timed = {"dt": {"speed_metric": True}, "min_speed": {"speed_metric": True, "dt": 10.0}}
+    extra: dict[str, Any] = timed.get(parameter, {})
 
     def loss(value: Tensor) -> Tensor:
         return case.loss(case.spheres, **{parameter: value}, **extra)

@@ -19,12 +19,12 @@ from warp_collision.torch_ops import operators, pose_operators
 from warp_collision.torch_ops.second_derivatives import NO_SECOND, FirstOrderOnly, Refused
 
 _NO_PARAMETERS = (
-    "activation_distance, max_distance, tolerance and dt must not require a gradient, none is "
-    "defined; detach them"
+    "activation_distance, max_distance, tolerance, dt and min_speed must not require a gradient, "
+    "none is defined; detach them"
 )
 _NO_FORWARD = (
     "forward mode is defined for spheres and points only; use reverse mode for poses, and detach "
-    "activation_distance, max_distance, tolerance and dt"
+    "activation_distance, max_distance, tolerance, dt and min_speed"
 )
 
 

@@ -75,6 +75,7 @@ def run_swept_cost(
     activation_distance: Tensor,
     tolerance: Tensor,
     dt: Tensor | None,
+    min_speed: Tensor | None,
     env_index: Tensor | None,
     with_gradient: bool,
     *,
@@ -82,7 +83,11 @@ def run_swept_cost(
     gradient: Tensor | None = None,
     active: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Swept cost (b, h, n), its gradient (b, h, n, 4), and that to neighbours (b, h, n, 2, 3)."""
+    """Swept cost (b, h, n), its gradient (b, h, n, 4), and that to neighbours (b, h, n, 2, 3).
+
+    With ``dt`` (1,) costs are scaled by speed, at least by ``min_speed`` (1,); without a least, by
+    1 at the ends of a path and at rest.
+    """
     shape, device = spheres.shape, spheres.device
     rows = shape[:-1]
     neighbours = None
@@ -95,15 +100,8 @@ def run_swept_cost(
     launch(
         swept_kernels.swept_cost,
         rows,
-        *(
-            spheres,
-            env_index,
-            with_acceleration(tables),
-            weight,
-            activation_distance,
-            tolerance,
-            dt,
-        ),
+        *(spheres, env_index, with_acceleration(tables), weight, activation_distance, tolerance),
+        *(dt, min_speed),
         *(cost, gradient, neighbours, active),
         device=device,
         items=8 * rows.numel(),
@@ -221,6 +219,7 @@ def swept_cost(
     activation_distance: Tensor,
     tolerance: Tensor,
     dt: Tensor | None,
+    min_speed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Cost of moving spheres, gradient, and gradient to the neighbouring waypoints."""
     refuse_tangents()
@@ -232,6 +231,7 @@ def swept_cost(
         activation_distance,
         tolerance,
         dt,
+        min_speed,
         env_index,
         True,
     )

@@ -79,6 +79,7 @@ def swept_cost_pose_vjp(
     activation_distance: Tensor,
     tolerance: Tensor,
     dt: Tensor | None,
+    min_speed: Tensor | None,
     upstream: Tensor,
 ) -> Tensor:
     """Gradient (n_envs, slots, 8) of a loss by the rows of mesh_from_world."""
@@ -88,7 +89,7 @@ def swept_cost_pose_vjp(
         kernels.swept_cost_pose_vjp,
         spheres.contiguous(),
         tables,
-        (weight, activation_distance, tolerance, dt),
+        (weight, activation_distance, tolerance, dt, min_speed),
         env_index,
         upstream.contiguous(),
     )
