@@ -29,6 +29,7 @@ MODULES = (
     "candidate_lists",
     "collision",
     "distance_grid",
+    "foreign",
     "open_grid",
     "pose_gradient",
     "scene_distance",

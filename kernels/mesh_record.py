@@ -52,6 +52,7 @@ def load_record(mesh_id: wp.uint64, pointer: wp.uint64) -> MeshRecord:
     record.lower = wp.vec3(-FAR, -FAR, -FAR)
     record.upper = wp.vec3(FAR, FAR, FAR)
     record.inside_reach = FAR
+    record.sign_method = EXACT_WINDING
     return record
 
 

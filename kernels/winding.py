@@ -12,8 +12,7 @@ SUMMED = wp.constant(1.0e15)
 
 @wp.func_native("""
     const wp::Mesh mesh = wp::mesh_get(mesh_id);
-    if (!mesh.solid_angle_props)  // nothing to descend by: the parity of rays
-        return wp::mesh_query_inside_ray_tracing(mesh_id, point) < 0.0f ? 1.0f : 0.0f;
+    const bool summed = !mesh.solid_angle_props;  // of a caller: no node can be approximated
     int stack[BVH_QUERY_STACK_SIZE];
     int count = 1;
     stack[0] = *mesh.bvh.root;
@@ -38,8 +37,8 @@ SUMMED = wp.constant(1.0e15)
             const wp::vec3 across = x + y;
             angle += wp::atan2(dot(across, cross(y, z - y)), dot(across, x + z));
         }
-        if (!lower.b && wp::evaluate_node_solid_angle(
-                point, &mesh.solid_angle_props[node], angle, accuracy * accuracy)) {
+        if (!lower.b && (summed || wp::evaluate_node_solid_angle(
+                point, &mesh.solid_angle_props[node], angle, accuracy * accuracy))) {
             stack[count++] = upper.i;
             stack[count++] = lower.i;
         } else {

@@ -111,7 +111,7 @@ def sphere_cost(
             return autograd.DirectSphereCost.apply(spheres, operands)
         return operators.run_sphere_cost(spheres, *operands, False)[0]
     unit = validate.scalar_operand("weight", 1.0, world.device)
-    cost = dispatch.apply("sphere_cost", spheres, *tables[:5], env_index, unit, eta)[0]
+    cost = dispatch.apply("sphere_cost", spheres, *tables.operands(), env_index, unit, eta)[0]
     return cost * factor
 
 
@@ -194,7 +194,7 @@ def swept_sphere_cost(
         return operators.run_swept_cost(spheres, *operands, False)[0]
     unit = validate.scalar_operand("weight", 1.0, world.device)
     parameters = unit, eta, tau, step, least
-    cost = dispatch.apply("swept_cost", spheres, *tables[:5], env_index, *parameters)[0]
+    cost = dispatch.apply("swept_cost", spheres, *tables.operands(), env_index, *parameters)[0]
     return cost * factor
 
 
@@ -243,7 +243,7 @@ def signed_distance(
         else:
             found = operators.run_scene_distance(flat, tables, env_index)
     else:
-        found = dispatch.apply("scene_distance", flat, *tables[:5], env_index)
+        found = dispatch.apply("scene_distance", flat, *tables.operands(), env_index)
     distance, gradient, mesh = found
     shape = points.shape[:-1]
     return SignedDistance(

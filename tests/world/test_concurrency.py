@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 import torch
 import trimesh
-import warp as wp
 
 import changing
 from changing import HARMLESS, N_THREADS, Outcome, crowd, everything, paths
-from warp_collision.launching import launch
+from warp_collision.launching import launch, warp_runtime
 
 
 def in_threads(work: Callable[[int], None]) -> None:
@@ -98,13 +97,13 @@ def test_threads_with_worlds_of_their_own(device: torch.device) -> None:
 
 def test_threads_leave_the_log_level(device: torch.device) -> None:
     """Blocks that keep Warp quiet overlap, and the level is that of before all of them."""
-    before = wp.config.log_level
+    before = warp_runtime.log_level()
     outer, inner = launch.quiet_warp(), launch.quiet_warp()
     with outer:
         inner.__enter__()
-    assert wp.config.log_level >= before
+    assert warp_runtime.log_level() >= before
     inner.__exit__(None, None, None)
-    assert wp.config.log_level == before
+    assert warp_runtime.log_level() == before
 
 
 # -- changes --------------------------------------------------------------------------------------

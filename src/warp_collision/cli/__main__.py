@@ -253,7 +253,9 @@ def _start_warp(device: torch.device) -> None:
     """Starts Warp without its greeting and, for a check on the CPU, without a warning of no GPU."""
     import warp as wp
 
-    wp.config.log_level = wp.LOG_WARNING
+    from warp_collision.launching.warp_runtime import silence_warp
+
+    silence_warp()
     if device.type != "cpu":
         wp.init()
         return

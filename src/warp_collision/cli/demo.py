@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import trimesh
-import warp as wp
 from torch import Tensor
 
 from warp_collision import MeshWorld, clearance, sphere_cost, swept_sphere_cost
 from warp_collision.cli.terminal import print_text
 from warp_collision.cli.text_table import align
+from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.robot import RobotSpheres
 
 DEFAULT_PROBLEM = "cage_2"
@@ -123,7 +123,7 @@ def run_demo(
     robot = load_panda()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
-    with _quiet_warp(), _progress("checking the path (compiles the kernels the first time)"):
+    with quiet_warp(), _progress("checking the path (compiles the kernels the first time)"):
         joints = straight_path(task, robot, waypoints)
         check = check_path(task, robot, joints, device)
     table = format_table(task, check, device)
@@ -339,17 +339,6 @@ def _robot_meshes(robot: RobotSpheres, joints: Tensor) -> list[tuple[np.ndarray,
         link = robot.link_names.index(item.link)
         bodies.append(_transformed(mesh, world_from_link[link] @ item.link_from_mesh))
     return bodies
-
-
-@contextlib.contextmanager
-def _quiet_warp() -> Iterator[None]:
-    """Keeps Warp's greeting and its news of compiled kernels out of the table."""
-    level = wp.config.log_level
-    wp.config.log_level = wp.LOG_WARNING
-    try:
-        yield
-    finally:
-        wp.config.log_level = level
 
 
 @contextlib.contextmanager

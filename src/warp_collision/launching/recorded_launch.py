@@ -50,6 +50,17 @@ class SceneTables(NamedTuple):
             table = getattr(self, name)
             setattr(scene, name, 0 if table is None else table.data_ptr())
 
+    # These two are written out, since torch 2.6 traces neither slices nor `_replace` of a tuple.
+
+    def operands(self) -> tuple[torch.Tensor | None, ...]:
+        """What operators take: all but the tree."""
+        return self.mesh_ids, self.mesh_from_world, self.enabled, self.n_meshes, self.records
+
+    def at(self, mesh_from_world: torch.Tensor) -> SceneTables:
+        """The same meshes at other poses, (n_envs, slots, 8)."""
+        ids, enabled, n_meshes = self.mesh_ids, self.enabled, self.n_meshes
+        return SceneTables(ids, mesh_from_world, enabled, n_meshes, self.records, self.tree)
+
     def tensors(self) -> list[torch.Tensor]:
         """Those that there are."""
         return [part for part in self[:6] if part is not None]

@@ -11,6 +11,11 @@ from typing import Any
 
 import warp as wp
 
+# How Warp is told what to print: by levels from 1.14 on, before that to be quiet or not.
+_SETTING, _QUIETEST = (
+    ("log_level", wp.LOG_WARNING) if hasattr(wp.config, "log_level") else ("quiet", True)
+)
+
 
 class _Quiet:
     """How many blocks of all threads ask for quiet, and the level before the first of them."""
@@ -33,14 +38,24 @@ def _forget_threads() -> None:
 os.register_at_fork(after_in_child=_forget_threads)
 
 
+def log_level() -> int:
+    """Warp's log level, the higher the quieter."""
+    return getattr(wp.config, _SETTING)
+
+
+def silence_warp() -> None:
+    """Lets Warp print no more than warnings from now on."""
+    setattr(wp.config, _SETTING, max(log_level(), _QUIETEST))
+
+
 @contextmanager
 def quiet_warp() -> Iterator[None]:
     """Keeps Warp's banner and its notes on compiling out of the caller's standard output."""
     with _quiet.lock:
         if _quiet.blocks == 0:
-            _quiet.level = wp.config.log_level
+            _quiet.level = log_level()
         _quiet.blocks += 1
-        wp.config.log_level = max(_quiet.level, wp.LOG_WARNING)
+        silence_warp()
         wp.init()
     try:
         yield
@@ -48,7 +63,7 @@ def quiet_warp() -> Iterator[None]:
         with _quiet.lock:
             _quiet.blocks -= 1
             if _quiet.blocks == 0:
-                wp.config.log_level = _quiet.level
+                setattr(wp.config, _SETTING, _quiet.level)
 
 
 @functools.cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -27,6 +28,9 @@ from warp_collision.obstacles.geometry import Geometry, MeshLike
 PoseLike = Any  # 7 numbers: a sequence, a NumPy array or a tensor
 MeshAndPose = Any  # a mesh, or a pair of mesh and pose
 
+
+# By device and Warp's id, for those who are handed ids alone.
+_living: WeakValueDictionary[tuple[torch.device, int], MeshObstacle] = WeakValueDictionary()
 
 _SIGN_METHODS = {"winding": WINDING, "exact_winding": EXACT_WINDING, "convex": CONVEX}
 
@@ -74,6 +78,7 @@ class MeshObstacle:
         record.inside_reach = 0.0 if closed else float(np.sqrt(geometry.area / (2.0 * np.pi)))
         self._grid = lay_grid(geometry, record, grid_cells, device)
         self.record = _upload(record, device)
+        _living[device, self.mesh_id] = self
         self.lists: CandidateLists | None = None
         # Lists are for CPUs, where a descent of the tree costs as much as a hundred candidates.
         most = list_bytes if device.type == "cpu" else 0
@@ -97,6 +102,11 @@ class MeshObstacle:
     def mesh_id(self) -> int:
         """Warp's id of the mesh."""
         return int(self.mesh.id)
+
+
+def obstacle_of(mesh_id: int, device: torch.device) -> MeshObstacle | None:
+    """The obstacle that a Warp id on a device belongs to, if it is one of ours."""
+    return _living.get((device, mesh_id))
 
 
 def split_pose(value: Any) -> tuple[MeshLike, PoseLike | None]:

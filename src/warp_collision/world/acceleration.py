@@ -15,6 +15,7 @@ from warp_collision.launching.launch import parallel_for
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle
 from warp_collision.world.broad_phase import BroadPhase
+from warp_collision.world.foreign_meshes import complete_foreign
 
 # By the address of the table of ids: the drop-in Functions and custom operators are handed tensors
 # alone, and find here what a world knows of them.
@@ -22,7 +23,7 @@ _accelerations: WeakValueDictionary[int, Acceleration] = WeakValueDictionary()
 
 
 def with_acceleration(tables: SceneTables) -> SceneTables:
-    """The tables with records and tree, if they are those of a living world.
+    """The tables with records and tree, of a living world or of a caller's own meshes.
 
     Acceleration structures are built lazily, here, at the first query: distance grids, and the tree
     over the meshes, which is refit when poses have changed.
@@ -31,7 +32,7 @@ def with_acceleration(tables: SceneTables) -> SceneTables:
         return tables
     acceleration = _accelerations.get(tables.mesh_ids.data_ptr())
     if acceleration is None or not acceleration.owns(tables):
-        return tables
+        return complete_foreign(tables) if tables.records is None else tables
     return acceleration.complete(tables)
 
 

@@ -61,11 +61,14 @@ class ObstacleCache:
         if not isinstance(name, str) or not name:
             raise TypeError(f"name must be a non-empty string, got {name!r}")
         checked = validate.check_pose(f"pose of {name!r}", _IDENTITY if pose is None else pose)
-        obstacle = self._obstacle(name, mesh, repair, sign)
+        obstacle = self.obstacle(name, mesh, repair, sign)
         given = pose if isinstance(pose, Tensor) else checked
         return Entry(name, obstacle, checked, given, bool(enabled))
 
-    def _obstacle(self, name: str, mesh: MeshLike, repair: bool, sign: SignMethod) -> MeshObstacle:
+    def obstacle(
+        self, name: str, mesh: MeshLike, repair: bool = True, sign: SignMethod = "auto"
+    ) -> MeshObstacle:
+        """The obstacle of a mesh; arguments and errors are those of `MeshWorld.add`."""
         vertices, faces = read_mesh(name, mesh)
         key = content_key(vertices, faces, repair, sign)
         obstacle = self._obstacles.get(key)

@@ -27,7 +27,7 @@ def scene_tables(world: MeshWorld, poses: Tensor | None = None) -> SceneTables:
     else:
         rows = _rows(world, tables, poses)
     if rows is not tables.mesh_from_world:
-        tables = tables._replace(mesh_from_world=rows)
+        tables = tables.at(rows)
     if validate.is_checking():
         name = "mesh_from_world" if poses is None else "poses"
         check_values(tables, poses=name, ids="mesh_ids", counts="n_meshes")

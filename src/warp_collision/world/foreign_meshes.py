@@ -1,0 +1,293 @@
+"""Meshes that callers of the drop-in Functions made themselves, as fast and as right as a world's.
+
+Nothing is known of such a mesh but its id. At first sight its points and faces are read and become
+an obstacle of our own, with bounds, sign method, grid and tree; queries use that in its place.
+Before each launch kernels compare the caller's meshes with what was read, so that a mesh that was
+refit, or another one under the same id, is noticed: on the CPU it is read anew at once; on CUDA the
+kernels query it directly until the host, which does not wait, has seen the news.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from warp_collision.devices import CPU, is_capturing
+from warp_collision.kernels import foreign as kernels
+from warp_collision.launching.deferred_free import free_with, retire
+from warp_collision.launching.launch import launch
+from warp_collision.launching.recorded_launch import SceneTables
+from warp_collision.obstacles.candidate_lists import LIST_BYTES
+from warp_collision.obstacles.distance_grid import GRID_CELLS
+from warp_collision.obstacles.mesh_obstacle import obstacle_of
+from warp_collision.world.broad_phase import MIN_MESHES, BroadPhase, no_tree
+from warp_collision.world.obstacle_cache import ObstacleCache
+
+# Tables that are kept, the latest; who has more of them in turns reads meshes again.
+_MOST_TABLES = 64
+# Words that one thread compares.
+_CHUNK = 4_096
+# Readings in one call, should another thread change the meshes all the time.
+_MOST_READINGS = 3
+
+_lock = threading.RLock()
+_scenes: OrderedDict[tuple[int, tuple[int, ...], torch.device], ForeignScene] = OrderedDict()
+
+
+def _forget_threads() -> None:
+    """A forked child has none of its parent's threads, so nobody who holds the lock."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forget_threads)
+
+_of_graphs: list[Any] = []  # what captured graphs read, for good
+_caches: dict[torch.device, ObstacleCache] = {}
+
+
+def complete_foreign(tables: SceneTables) -> SceneTables:
+    """The tables with copies of the meshes in their place, their records, and a tree.
+
+    Args:
+        tables: of a caller, whose filled and enabled slots have ids of living meshes.
+
+    Raises:
+        ValueError: a mesh is none: without a face with area, or not finite.
+    """
+    key = tables.mesh_ids.data_ptr(), tuple(tables.mesh_ids.shape), tables.mesh_ids.device
+    with _lock:
+        scene = _scenes.pop(key, None)
+        if scene is None:
+            scene = ForeignScene(tables.mesh_ids.device)
+        completed = scene.complete(tables)
+        _scenes[key] = scene
+        while len(_scenes) > _MOST_TABLES:
+            _scenes.popitem(last=False)
+    return completed
+
+
+class ForeignScene:
+    """What is known of the meshes in one table of ids."""
+
+    def __init__(self, device: torch.device):
+        self._device = device
+        self._copies: _Copies | None = None
+        self._told: torch.cuda.Event | None = None  # when the news are on the host
+        self._held: list[Any] = []
+        free_with(self, self._held, device)
+
+    def complete(self, tables: SceneTables) -> SceneTables:
+        """See `complete_foreign`."""
+        if is_capturing(self._device):
+            if self._copies is None:
+                return tables._replace(tree=no_tree(self._device))
+            _of_graphs.append(self._copies)
+            return self._copies.substitute(tables)
+        if self._copies is None or self._has_heard_of_changes():
+            self._read(tables)
+        assert self._copies is not None
+        completed = self._copies.substitute(tables)
+        if self._device != CPU:
+            self._copies.send_news()
+            self._told = torch.cuda.Event()
+            self._told.record(torch.cuda.current_stream(self._device))
+            return completed
+        readings = 0
+        while self._copies.meshes_changed() and readings < _MOST_READINGS:
+            self._read(tables)
+            completed = self._copies.substitute(tables)
+            readings += 1
+        return completed
+
+    def _has_heard_of_changes(self) -> bool:
+        assert self._copies is not None
+        return self._told is not None and self._told.query() and self._copies.meshes_changed()
+
+    def _read(self, tables: SceneTables) -> None:
+        """Reads the meshes that are not known, or no longer; waits for the device."""
+        previous = self._copies
+        self._told = None
+        self._copies = _Copies(tables, previous)
+        if previous is not None:
+            retire([previous], self._device)
+        self._held[:] = [self._copies]
+
+
+class _Copies:
+    """Copies of the meshes of one table, for as long as none of them changes."""
+
+    def __init__(self, tables: SceneTables, previous: _Copies | None):
+        self._device = device = tables.mesh_ids.device
+        shape = tables.mesh_ids.shape
+        ids = _ids_in_use(tables)
+        known = {} if previous is None else previous.unchanged()
+        # By id of the caller's mesh; those of a world are their own copies.
+        self._own = {i: o for i in np.unique(ids[ids != 0]) if (o := obstacle_of(int(i), device))}
+        foreign = [int(i) for i in np.unique(ids[ids != 0]) if i not in self._own]
+        read = {i: known[i] for i in foreign if i in known}
+        read |= _read_meshes({i: ids for i in foreign if i not in known}, device)
+        self._read: dict[int, _Mesh] = {i: read[i] for i in foreign}
+        obstacles = self._own | {i: mesh.obstacle for i, mesh in self._read.items()}
+        for obstacle in obstacles.values():
+            obstacle.fill_grid()
+        self._index(ids, foreign)
+        # All of these are read by kernels.
+        self._known = _table(ids, device)
+        self._ids_of_copies = _table(
+            _mapped(ids, {i: o.mesh_id for i, o in obstacles.items()}), device
+        )
+        pointers = {i: o.record.data_ptr() for i, o in obstacles.items()}
+        self._records_of_copies = _table(_mapped(ids, pointers), device)
+        with torch.inference_mode(False):
+            self._changed = torch.zeros(max(1, len(foreign)), dtype=torch.int32, device=device)
+            self._news = torch.zeros(2, dtype=torch.int32, device=device)
+            self._poses = torch.full((*shape, 8), torch.nan, device=device)
+            self._mesh_ids = torch.zeros(shape, dtype=torch.int64, device=device)
+            self._records = torch.zeros(shape, dtype=torch.int64, device=device)
+        # Whoever has the tensor has the meshes.
+        kept = list(obstacles.values())
+        self._mesh_ids.untyped_storage().kept = kept  # pyright: ignore[reportAttributeAccessIssue]
+        self._on_host = self._news
+        if device != CPU:
+            self._on_host = torch.zeros(2, dtype=torch.int32).pin_memory()
+        self._heard = self._on_host.numpy()
+        # Nobody tells who writes poses on a GPU, and asking it would be waiting for it.
+        self._broad_phase = BroadPhase(device, moved_by_graphs=device != CPU)
+        self._has_tree = int((ids != 0).sum(1).max()) >= MIN_MESHES
+
+    def _index(self, ids: np.ndarray, foreign: list[int]) -> None:
+        """Lays out the tables of meshes, slots and chunks."""
+        rows, slots, chunks, hashes = [], [], [], []
+        for index, mesh_id in enumerate(foreign):
+            mesh = self._read[mesh_id]
+            places = np.flatnonzero(ids.ravel() == mesh_id)
+            rows.append([mesh_id, *mesh.size, len(slots), len(slots) + len(places)])
+            slots += places.tolist()
+            chunks += [[index, *chunk] for chunk in mesh.chunks]
+            hashes.append(mesh.hashes)
+        self._meshes = _table(np.array(rows, dtype=np.int64).reshape(-1, 5), self._device)
+        self._slots = _table(np.array(slots, dtype=np.int32), self._device)
+        self._chunks = _table(np.array(chunks, dtype=np.int32).reshape(-1, 4), self._device)
+        self._hashes = _table(np.concatenate([np.zeros(0, np.int64), *hashes]), self._device)
+        index_of = {mesh_id: index for index, mesh_id in enumerate(foreign)}
+        self._mesh_of_slot = _table(_mapped(ids, index_of, -1).astype(np.int32), self._device)
+
+    def substitute(self, tables: SceneTables) -> SceneTables:
+        """Tables with the copies of all meshes that are still what was read."""
+        news, device = self._news, self._device
+        heard = self._heard
+        launch(
+            kernels.find_changed,
+            (len(self._chunks),),
+            *(tables, self._meshes, self._slots, self._chunks, self._hashes, self._changed, news),
+            device=device,
+        )
+        launch(
+            kernels.substitute,
+            tuple(self._mesh_ids.shape),
+            *(tables, self._known, self._mesh_of_slot, self._ids_of_copies),
+            *(self._records_of_copies, self._changed),
+            *(self._poses, news, self._records, self._mesh_ids),
+            device=device,
+        )
+        copies = tables._replace(mesh_ids=self._mesh_ids, records=self._records)
+        tree = no_tree(device)
+        if self._has_tree:
+            if device == CPU and heard[kernels.BOXES_CHANGED]:
+                heard[kernels.BOXES_CHANGED] = 0
+                self._broad_phase.refit(copies)
+            if self._broad_phase.make_fresh(copies):
+                tree = self._broad_phase.tree
+        return copies._replace(tree=tree)
+
+    def send_news(self) -> None:
+        """Copies the news to the host, without waiting for it."""
+        self._on_host.copy_(self._news, non_blocking=True)
+
+    def meshes_changed(self) -> bool:
+        """Whether the host has heard that a mesh is not what was read."""
+        return bool(self._heard[kernels.MESHES_CHANGED])
+
+    def unchanged(self) -> dict[int, _Mesh]:
+        """The meshes that are still what was read; waits for the device."""
+        changed = self._changed.tolist()
+        return {i: m for (i, m), new in zip(self._read.items(), changed, strict=False) if not new}
+
+
+class _Mesh:
+    """One mesh as it was read: its copy, and how to tell that it is still the same.
+
+    Attributes:
+        obstacle: the copy.
+        size: points and faces.
+        chunks: rows of whether of faces, begin and end.
+        hashes: (n_chunks,) int64.
+    """
+
+    def __init__(self, name: str, mesh_id: int, size: list[int], device: torch.device):
+        self.size = size
+        self.chunks = [
+            [of_faces, begin, min(begin + _CHUNK, 3 * count)]
+            for of_faces, count in enumerate(size)
+            for begin in range(0, 3 * count, _CHUNK)
+        ]
+        rows = _table(np.array([[mesh_id, *size, 0, 0]], dtype=np.int64), device)
+        chunks = _table(np.array([[0, *c] for c in self.chunks], dtype=np.int32), device)
+        hashes = torch.empty(len(self.chunks), dtype=torch.int64, device=device)
+        launch(kernels.hash_chunks, (len(chunks),), rows, chunks, hashes, device=device)
+        points = torch.empty((size[0], 3), dtype=torch.float32, device=device)
+        faces = torch.empty((size[1], 3), dtype=torch.int32, device=device)
+        one = _table(np.array([mesh_id]), device)
+        launch(kernels.read_points, (size[0],), one, points, device=device)
+        launch(kernels.read_faces, tuple(faces.shape), one, faces, device=device)
+        self.hashes = hashes.cpu().numpy()
+        self.obstacle = _cache(device).obstacle(name, (points, faces))
+
+
+def _read_meshes(ids_of: dict[int, np.ndarray], device: torch.device) -> dict[int, _Mesh]:
+    """Reads meshes by id; the tables of ids say in messages where they are from."""
+    if not ids_of:
+        return {}
+    sizes = torch.empty((len(ids_of), 2), dtype=torch.int32, device=device)
+    launch(
+        kernels.mesh_sizes,
+        tuple(sizes.shape),
+        *(_table(np.array(list(ids_of)), device), sizes),
+        device=device,
+    )
+    found = {}
+    for (mesh_id, ids), size in zip(ids_of.items(), sizes.tolist(), strict=True):
+        env, slot = np.argwhere(ids == mesh_id)[0]
+        found[mesh_id] = _Mesh(f"mesh_idx[{env}, {slot}]", mesh_id, size, device)
+    return found
+
+
+def _cache(device: torch.device) -> ObstacleCache:
+    return _caches.setdefault(device, ObstacleCache(device, GRID_CELLS, LIST_BYTES))
+
+
+def _ids_in_use(tables: SceneTables) -> np.ndarray:
+    """The ids (n_envs, slots) of the meshes that queries check, 0 elsewhere; waits."""
+    slots = tables.mesh_ids.shape[1]
+    filled = torch.arange(slots, device=tables.mesh_ids.device) < tables.n_meshes[:, None]
+    used = filled & (tables.enabled != 0)
+    return torch.where(used, tables.mesh_ids, 0).cpu().numpy()
+
+
+def _mapped(ids: np.ndarray, values: dict[int, int], otherwise: int = 0) -> np.ndarray:
+    """What a dictionary has of each id."""
+    keys, inverse = np.unique(ids, return_inverse=True)
+    found = np.array([values.get(int(key), otherwise) for key in keys], dtype=np.int64)
+    return found[inverse].reshape(ids.shape)
+
+
+def _table(values: np.ndarray, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.from_numpy(np.ascontiguousarray(values)).to(device)

@@ -1,0 +1,53 @@
+"""Meshes of which the kernels know nothing but their id: slow, and right."""
+
+import numpy as np
+import pytest
+import torch
+import trimesh
+import warp as wp
+
+import compare
+import shapes
+from reference import sphere_cost
+from warp_collision import MeshWorld
+from warp_collision.launching.launch import quiet_warp
+from warp_collision.launching.recorded_launch import SceneTables
+from warp_collision.torch_ops import operators
+from warp_collision.world.broad_phase import no_tree
+
+
+@pytest.mark.parametrize("winding", [False, True])
+@pytest.mark.parametrize("name", [*shapes.CLOSED, *shapes.OPEN, "overlapping"])
+def test_cost_and_gradient(name: str, winding: bool, device: torch.device) -> None:
+    """Without records: as while a graph is captured, or before the host has heard of a refit."""
+    rng = np.random.default_rng(80)
+    obstacle = shapes.mesh("box" if name == "overlapping" else name)
+    if name == "overlapping":  # where rays err
+        moved = obstacle.vertices + np.array([0.11, 0.07, 0.05])
+        faces = np.concatenate((obstacle.faces, obstacle.faces + len(obstacle.vertices)))
+        vertices = np.concatenate((obstacle.vertices, moved))
+        obstacle = obstacle._replace(vertices=vertices, faces=faces)
+    spheres = shapes.random_spheres(rng, obstacle, (2, 1, 150))
+    if name in shapes.OPEN:
+        clear = compare.clear_of_openings(spheres[..., :3].reshape(-1, 3), obstacle, margin=0.02)
+        spheres = spheres.reshape(1, 1, -1, 4)[:, :, clear]
+    with quiet_warp():
+        mesh = wp.Mesh(
+            wp.array(obstacle.vertices, dtype=wp.vec3, device=str(device)),
+            wp.array(obstacle.faces.ravel(), dtype=wp.int32, device=str(device)),
+            support_winding_number=winding,
+        )
+    world = MeshWorld(max_meshes=1, device=device)
+    world.add("place", trimesh.creation.box((0.1, 0.1, 0.1)), obstacle.pose)
+    ids = torch.tensor([[mesh.id]], dtype=torch.int64, device=device)
+    tables = SceneTables(ids, world.mesh_from_world, world.enabled, world.n_meshes, None)
+    tables = tables.complete(torch.zeros_like(ids), no_tree(device))  # pointers to no record
+    one = torch.ones(1, device=device)
+    cost, gradient = operators.run_sphere_cost(
+        compare.to_device(spheres, device), tables, one, 0.02 * one, None, True
+    )
+    truth = sphere_cost(spheres, [[obstacle]])
+    assert 0.1 < (truth > 0.0).mean() < 0.95
+    compare.assert_costs(cost, truth)
+    assert gradient is not None
+    assert torch.isfinite(gradient).all()
