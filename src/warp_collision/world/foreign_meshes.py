@@ -13,6 +13,7 @@ import os
 import threading
 from collections import OrderedDict
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -25,8 +26,8 @@ from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.candidate_lists import LIST_BYTES
 from warp_collision.obstacles.distance_grid import GRID_CELLS
-from warp_collision.obstacles.mesh_obstacle import obstacle_of
-from warp_collision.world.broad_phase import MIN_MESHES, BroadPhase, no_tree
+from warp_collision.obstacles.mesh_obstacle import MeshObstacle, obstacle_of
+from warp_collision.world.broad_phase import BroadPhase, no_tree
 from warp_collision.world.obstacle_cache import ObstacleCache
 
 # Tables that are kept, the latest; who has more of them in turns reads meshes again.
@@ -50,6 +51,7 @@ os.register_at_fork(after_in_child=_forget_threads)
 
 _of_graphs: list[Any] = []  # what captured graphs read, for good
 _caches: dict[torch.device, ObstacleCache] = {}
+_with_grids: WeakSet[MeshObstacle] = WeakSet()
 
 
 def complete_foreign(tables: SceneTables) -> SceneTables:
@@ -135,8 +137,10 @@ class _Copies:
         read |= _read_meshes({i: ids for i in foreign if i not in known}, device)
         self._read: dict[int, _Mesh] = {i: read[i] for i in foreign}
         obstacles = self._own | {i: mesh.obstacle for i, mesh in self._read.items()}
-        for obstacle in obstacles.values():
-            obstacle.fill_grid()
+        for mesh in self._read.values():
+            if mesh.obstacle not in _with_grids:
+                mesh.obstacle.fill_grid()
+                _with_grids.add(mesh.obstacle)
         self._index(ids, foreign)
         # All of these are read by kernels.
         self._known = _table(ids, device)
@@ -160,7 +164,6 @@ class _Copies:
         self._heard = self._on_host.numpy()
         # Nobody tells who writes poses on a GPU, and asking it would be waiting for it.
         self._broad_phase = BroadPhase(device, moved_by_graphs=device != CPU)
-        self._has_tree = int((ids != 0).sum(1).max()) >= MIN_MESHES
 
     def _index(self, ids: np.ndarray, foreign: list[int]) -> None:
         """Lays out the tables of meshes, slots and chunks."""
@@ -198,14 +201,12 @@ class _Copies:
             device=device,
         )
         copies = tables._replace(mesh_ids=self._mesh_ids, records=self._records)
-        tree = no_tree(device)
-        if self._has_tree:
-            if device == CPU and heard[kernels.BOXES_CHANGED]:
-                heard[kernels.BOXES_CHANGED] = 0
-                self._broad_phase.refit(copies)
-            if self._broad_phase.make_fresh(copies):
-                tree = self._broad_phase.tree
-        return copies._replace(tree=tree)
+        if device == CPU and heard[kernels.BOXES_CHANGED]:
+            heard[kernels.BOXES_CHANGED] = 0
+            self._broad_phase.refit(copies)
+        # With a tree from the first mesh on: a sphere far from all costs as much among any number.
+        has_tree = self._broad_phase.make_fresh(copies)
+        return copies._replace(tree=self._broad_phase.tree if has_tree else no_tree(device))
 
     def send_news(self) -> None:
         """Copies the news to the host, without waiting for it."""
