@@ -19,6 +19,7 @@ import warp as wp
 from torch import Tensor
 
 from benchmarks.baseline import pose_of, smooth_hinge
+from benchmarks.report import RESULTS
 from benchmarks.shapes import clutter, random_poses
 from benchmarks.workloads import ACTIVATION_DISTANCE, WORKLOADS, Placed
 from warp_collision.launching.launch import quiet_warp
@@ -29,7 +30,7 @@ COUNTS, BATCHES = (1, 5, 20, 100), (1, 32, 500)
 # How many times its time the library may take, by number of meshes.
 TARGETS = {1: 2.0, 5: 1.5, 20: 1.0, 100: 1.0}
 STEPS = wp.constant(2)  # samples of each half segment, beside the waypoint itself
-# Seconds that the slower kernels get for one call: they run fewer rows where there are many.
+# Queries of one call of the straightforward kernels: where there are more they run fewer rows.
 _MOST_PAIRS = 4_000_000
 
 
@@ -163,6 +164,7 @@ def library_call(scene: Scene, buffers: Buffers, swept: bool) -> Callable[[], Te
     device = buffers.spheres.device
     one, eta = torch.ones(1, device=device), torch.full((1,), ACTIVATION_DISTANCE, device=device)
     spheres = buffers.spheres.detach().requires_grad_(True)
+    # The caller keeps the meshes alive.
     tables = (scene.ids, scene.rows, scene.enabled, scene.counts, one)
 
     def call() -> Tensor:
@@ -288,6 +290,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--meshes", type=int, nargs="+", choices=COUNTS, default=COUNTS)
     parser.add_argument("--batch", type=int, nargs="+", default=BATCHES)
     parser.add_argument("--seconds", type=float, default=1.0, help="for each line (default 1)")
+    parser.add_argument("--write", action="store_true", help="keep the table in results/")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -300,6 +303,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     rows.append(measure(count, batch, swept, options.seconds, device))
                     print(text(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
     print(text(rows))
+    if options.write:
+        (RESULTS / f"foreign-{device.type}.md").write_text(text(rows) + "\n")
     return 0
 
 
