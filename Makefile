@@ -17,7 +17,7 @@ comma  := ,
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all lint format check bench bench-gpu lock clean clean-venv
+.PHONY: help install demo test test-all test-oldest lint format check bench bench-gpu lock clean clean-venv
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -32,6 +32,9 @@ test: $(VENV)/.installed-dev ## the whole test suite, but for runs that take min
 
 test-all: $(VENV)/.installed-dev ## the whole test suite
 	$(RUN) pytest $(ARGS)
+
+test-oldest: $(VENV)-oldest/.installed ## the test suite on the oldest versions, in an environment of its own
+	$(VENV)-oldest/bin/python -m pytest -m "not slow" $(ARGS)
 
 lint: $(VENV)/.installed-dev ## style and types, without changing a file
 	$(RUN) ruff check .
@@ -62,10 +65,10 @@ lock: ## renews constraints.txt, but for torch and warp-lang
 
 clean: ## removes what builds, tests and the demo wrote
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis demo.png demo-report.*
-	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -path './$(VENV)*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 clean-venv: clean ## removes .venv too
-	rm -rf $(VENV) *.egg-info src/*.egg-info
+	rm -rf $(VENV) $(VENV)-oldest *.egg-info src/*.egg-info
 
 # The stamps make an install run again only when what it depends on has changed. The build backend
 # is installed first and used as it is: a build environment of its own would not heed constraints.
@@ -83,6 +86,14 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/.made
 
 $(VENV)/.installed-bench: pyproject.toml constraints.txt | $(VENV)/.made
 	$(call install,dev$(comma)bench,$@ $(VENV)/.installed-dev $(VENV)/.installed-viz)
+
+# The lower bounds of pyproject.toml, exactly.
+$(VENV)-oldest/.installed: pyproject.toml
+	$(PYTHON) -m venv --clear $(VENV)-oldest
+	$(PYTHON) tests/support/oldest.py > $(VENV)-oldest/constraints.txt
+	cd $(VENV)-oldest && bin/python -m pip install --quiet -c constraints.txt setuptools
+	cd $(VENV)-oldest && bin/python -m pip install --no-build-isolation -c constraints.txt -e '..[dev]'
+	@touch $@
 
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \

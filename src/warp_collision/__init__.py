@@ -98,7 +98,11 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 def __getattr__(name: str) -> Any:
     """Imports a public name when it is first used."""
-    if name in _MODULE_OF:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("warp-collision")
+    elif name in _MODULE_OF:
         value = getattr(importlib.import_module(f"warp_collision.{_MODULE_OF[name]}"), name)
     elif name in ("io", "poses", "robot", "sampling", "warp_primitives"):
         value = importlib.import_module(f"warp_collision.{name}")

@@ -50,6 +50,19 @@ def test_both_ways_to_call_a_kernel(
     assert all(command._call is None for command in launch._state.commands.values())
 
 
+@pytest.mark.parametrize("version", ["1.12.1", "1.18.9", "1.20.0", "1.190.0", "2.0.0"])
+def test_versions_that_are_not_known_are_called_by_warp(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = case_of("sphere_cost", torch.device("cpu"))
+    expected = value_and_gradient(case)
+    monkeypatch.setattr(launch._state, "commands", {})
+    monkeypatch.setattr(wp, "__version__", version)
+    assert all(map(torch.equal, value_and_gradient(case), expected))
+    assert launch._state.commands
+    assert all(command._call is None for command in launch._state.commands.values())
+
+
 def test_worlds_in_turn(device: torch.device) -> None:
     spheres = case_of("sphere_cost", device).spheres
     worlds = [world_with(names, device) for names in (["box"], ["torus", "box"], ["icosphere"])]

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -32,3 +34,9 @@ def test_every_lazy_name_is_public() -> None:
 def test_unknown_names_raise() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         warp_collision.nothing  # noqa: B018  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_version() -> None:
+    root = Path(__file__).resolve().parents[2]
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    assert warp_collision.__version__ == project["version"]
