@@ -126,13 +126,23 @@ class Buffers(NamedTuple):
     active: Tensor
 
 
-def make_scene(count: int, device: torch.device) -> Scene:
-    """The shelf of the Panda's problem, or the first of its boxes and cylinders; and clutter."""
+def placed_meshes(count: int) -> list[Placed]:
+    """Boxes and cylinders of the Panda's problem, those near its path first; and clutter."""
     rng = np.random.default_rng(17)
-    placed = WORKLOADS["panda-1"].make(1.0).scenes[0][:count]
+    content = WORKLOADS["panda-1"].make(1.0)
+    centers = content.spheres[..., :3]
+    placed = sorted(
+        content.scenes[0],
+        key=lambda p: float(np.linalg.norm(centers - np.array(p.pose)[:3], axis=-1).min()),
+    )[:count]
     poses = random_poses(rng, count - len(placed), 1.6) - np.array([0.8, 0.8, 0.2, 0, 0, 0, 0])
     kinds = clutter()
-    placed += [Placed(kinds[i % len(kinds)], pose) for i, pose in enumerate(poses)]
+    return placed + [Placed(kinds[i % len(kinds)], pose) for i, pose in enumerate(poses)]
+
+
+def make_scene(count: int, device: torch.device) -> Scene:
+    """Meshes as a caller makes them, and tables of one env."""
+    placed = placed_meshes(count)
     with quiet_warp():
         meshes = [
             wp.Mesh(
@@ -248,14 +258,14 @@ def measure(count: int, batch: int, swept: bool, seconds: float, device: torch.d
     times: list[tuple[float, float]] = []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(times) < 3:
-        times.append((_time(library) / batch / per_row, _time(theirs) / rows / per_row))
+        times.append((elapsed(library) / batch / per_row, elapsed(theirs) / rows / per_row))
     mine, other = np.median(np.array(times), axis=0)
     ratio = float(np.median([a / b for a, b in times]))
     found = float(mine), float(other), ratio
     return Row(count, batch, swept, *found, first_sight, wrong, rows * per_row)
 
 
-def _time(call: Callable[[], Tensor]) -> float:
+def elapsed(call: Callable[[], Tensor]) -> float:
     """Seconds of a call, repeated to at least 10 ms, by the thread's own time on the CPU."""
     clock = time.perf_counter if torch.cuda.is_available() else time.thread_time
     repeats, begin = 0, clock()
