@@ -11,10 +11,8 @@ from warp_collision.kernels.scene import (
     Scene,
     is_enabled,
     load_obstacle,
-    pose_row,
     slot_of_thread,
 )
-from warp_collision.kernels.transforms import vec8
 
 wp.set_module_options(OPTIONS)
 
@@ -171,7 +169,6 @@ def substitute(
     records_of_copies: wp.array2d[wp.uint64],  # (n_envs, n_slots) pointers to MeshRecord
     changed: wp.array[wp.int32],  # (n_meshes,)
     # outputs
-    poses: wp.array2d[vec8],  # (n_envs, n_slots) rows that boxes were computed from
     news: wp.array[wp.int32],  # (2,) what changed, for the host
     records: wp.array2d[wp.uint64],  # (n_envs, n_slots) pointers to MeshRecord, or 0
     mesh_ids: wp.array2d[wp.uint64],  # (n_envs, n_slots) ids that queries use
@@ -193,10 +190,6 @@ def substitute(
             record = records_of_copies[env, index]
         else:
             news[MESHES_CHANGED] = 1
-        row = pose_row(scene, slot)
-        if not (row == poses[env, index]):
-            poses[env, index] = row
-            news[BOXES_CHANGED] = 1
     if mesh_id != mesh_ids[env, index]:
         news[BOXES_CHANGED] = 1
     mesh_ids[env, index] = mesh_id

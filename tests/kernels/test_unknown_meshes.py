@@ -13,7 +13,6 @@ from warp_collision import MeshWorld
 from warp_collision.launching.launch import quiet_warp
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.torch_ops import operators
-from warp_collision.world.broad_phase import no_tree
 
 
 @pytest.mark.parametrize("winding", [False, True])
@@ -41,7 +40,7 @@ def test_cost_and_gradient(name: str, winding: bool, device: torch.device) -> No
     world.add("place", trimesh.creation.box((0.1, 0.1, 0.1)), obstacle.pose)
     ids = torch.tensor([[mesh.id]], dtype=torch.int64, device=device)
     tables = SceneTables(ids, world.mesh_from_world, world.enabled, world.n_meshes, None)
-    tables = tables.complete(torch.zeros_like(ids), no_tree(device))  # pointers to no record
+    tables = tables.complete(torch.zeros_like(ids), None)  # pointers to no record
     one = torch.ones(1, device=device)
     cost, gradient = operators.run_sphere_cost(
         compare.to_device(spheres, device), tables, one, 0.02 * one, None, True

@@ -27,7 +27,7 @@ from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.candidate_lists import LIST_BYTES
 from warp_collision.obstacles.distance_grid import GRID_CELLS
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle, obstacle_of
-from warp_collision.world.broad_phase import BroadPhase, no_tree
+from warp_collision.world.broad_phase import BroadPhase
 from warp_collision.world.obstacle_cache import ObstacleCache
 
 # Tables that are kept, the latest; who has more of them in turns reads meshes again.
@@ -89,7 +89,7 @@ class ForeignScene:
         """See `complete_foreign`."""
         if is_capturing(self._device):
             if self._copies is None:
-                return tables._replace(tree=no_tree(self._device))
+                return tables
             _of_graphs.append(self._copies)
             return self._copies.substitute(tables)
         if self._copies is None or self._has_heard_of_changes():
@@ -152,7 +152,6 @@ class _Copies:
         with torch.inference_mode(False):
             self._changed = torch.zeros(max(1, len(foreign)), dtype=torch.int32, device=device)
             self._news = torch.zeros(2, dtype=torch.int32, device=device)
-            self._poses = torch.full((*shape, 8), torch.nan, device=device)
             self._mesh_ids = torch.zeros(shape, dtype=torch.int64, device=device)
             self._records = torch.zeros(shape, dtype=torch.int64, device=device)
         # Whoever has the tensor has the meshes.
@@ -197,7 +196,7 @@ class _Copies:
             tuple(self._mesh_ids.shape),
             *(tables, self._known, self._mesh_of_slot, self._ids_of_copies),
             *(self._records_of_copies, self._changed),
-            *(self._poses, news, self._records, self._mesh_ids),
+            *(news, self._records, self._mesh_ids),
             device=device,
         )
         copies = tables._replace(mesh_ids=self._mesh_ids, records=self._records)
@@ -206,7 +205,7 @@ class _Copies:
             self._broad_phase.refit(copies)
         # With a tree from the first mesh on: a sphere far from all costs as much among any number.
         has_tree = self._broad_phase.make_fresh(copies)
-        return copies._replace(tree=self._broad_phase.tree if has_tree else no_tree(device))
+        return copies._replace(tree=self._broad_phase.tree if has_tree else None)
 
     def send_news(self) -> None:
         """Copies the news to the host, without waiting for it."""
