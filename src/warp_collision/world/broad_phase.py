@@ -50,9 +50,8 @@ class BroadPhase:
 
     def is_fresh(self, tables: SceneTables) -> bool:
         """Whether the tree fits the poses as they are, on a CPU: on a GPU streams have to wait."""
-        return (
-            self._device == CPU and self._tree is not None and self._versions == _versions(tables)
-        )
+        is_built = self._device == CPU and self._tree is not None
+        return is_built and not self._is_outdated(tables)
 
     def make_fresh(self, tables: SceneTables) -> bool:
         """Makes the tree fit the poses as they are now; whether there is one."""
