@@ -188,12 +188,12 @@ def known_scalar(name: str, value: Any, device: torch.device) -> torch.Tensor | 
 
 def keep_scalar(name: str, value: Any, tensor: torch.Tensor) -> None:
     """Keeps what a number, checked for what the name stands for, has become on a device."""
-    if type(value) is float and len(_scalars) < 256 and _outlives_call(tensor):
+    if type(value) is float and len(_scalars) < 256 and outlives_call(tensor):
         synchronize(tensor.device)
         _scalars[name, value, tensor.device] = tensor
 
 
-def _outlives_call(tensor: torch.Tensor) -> bool:
+def outlives_call(tensor: torch.Tensor) -> bool:
     """Whether a tensor belongs to nobody: no transform of `torch.func`, trace or captured graph.
 
     In a captured graph it would have no value before the graph is replayed.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import warp as wp
@@ -18,6 +18,11 @@ from warp_collision.launching.warp_runtime import is_array, is_struct, quiet_war
 
 _tokens = itertools.count(1)
 _MOST = 2**31 - 1  # extents and strides are numbers of 32 bits
+
+
+def new_token() -> int:
+    """A number for tables that never change; see `SceneTables.token`."""
+    return next(_tokens)
 
 
 class SceneTables(NamedTuple):
@@ -67,10 +72,26 @@ class SceneTables(NamedTuple):
 
     def complete(self, records: torch.Tensor, tree: torch.Tensor | None) -> SceneTables:
         """Tables with all that is known, for many calls."""
-        return SceneTables(*self[:4], records, tree, next(_tokens))
+        return SceneTables(*self[:4], records, tree, new_token())
 
 
-Argument = torch.Tensor | SceneTables | None
+class StructTables(Protocol):
+    """What a kernel's struct points to, as `SceneTables`."""
+
+    @property
+    def token(self) -> int:
+        """See `SceneTables`."""
+        ...
+
+    def addresses(self) -> list[int]:
+        """Where those tables are now that may move."""
+        ...
+
+    def write(self, scene: Any) -> None:
+        """Lets a struct, or what a launch holds of one, point to these tables."""
+
+
+Argument = torch.Tensor | StructTables | None
 
 
 class _ArraySlot:
@@ -107,18 +128,18 @@ class _ArraySlot:
         self._shape = shape
 
 
-class _SceneSlot:
-    """The place of the tables of a scene in a recorded launch."""
+class _StructSlot:
+    """The place of the tables of a scene or a robot in a recorded launch."""
 
     def __init__(self, descriptor: Any):
         self._descriptor = descriptor
         self._token = 0
         self._places: list[int] = []
 
-    def patch(self, tables: SceneTables) -> None:
-        # The public tables stay the same tensors, but torch moves their memory when they are shared
-        # with another process.
-        places = [table.data_ptr() for table in tables[:4]]
+    def patch(self, tables: StructTables) -> None:
+        # Tables stay the same tensors, but torch moves their memory when they are shared with
+        # another process.
+        places = tables.addresses()
         if tables.token == 0 or tables.token != self._token or places != self._places:
             tables.write(self._descriptor)
             self._token, self._places = tables.token, places
@@ -145,7 +166,7 @@ class Command:
             if is_array(variable.type):
                 self._patches.append(_ArraySlot(parameter, variable.type).patch)
             elif is_struct(variable.type):
-                self._patches.append(_SceneSlot(parameter).patch)
+                self._patches.append(_StructSlot(parameter).patch)
             else:
                 self._first = parameter
 

@@ -206,7 +206,7 @@ def _refuse(ctx: Any, other: Tensor, grads: list[Tensor | None], inputs: Sequenc
 # What has no derivative comes in one tuple, for torch looks at every tensor among the arguments.
 
 
-def _is_launched(upstream: Tensor) -> bool:
+def is_launched(upstream: Tensor) -> bool:
     """Whether a launch computes a product: nobody records it, or hands in a batch of gradients."""
     return not torch_private.is_batched_gradient(upstream) and not torch.is_grad_enabled()
 
@@ -224,7 +224,7 @@ class DirectSphereCost(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:  # noqa: D102
         (gradient,) = ctx.saved_tensors
-        if not _is_launched(upstream):
+        if not is_launched(upstream):
             return _pointwise_vjp(upstream, *_recorded(ctx, gradient)), None
         return operators.run_pointwise_vjp(upstream, gradient), None
 
@@ -244,7 +244,7 @@ class DirectSweptCost(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:  # noqa: D102
         gradient, neighbours = ctx.saved_tensors
-        if not _is_launched(upstream):
+        if not is_launched(upstream):
             return _swept_vjp(upstream, *_recorded(ctx, gradient, neighbours)), None
         return operators.run_swept_vjp(upstream, gradient, neighbours), None
 
@@ -283,6 +283,6 @@ class DirectDistance(torch.autograd.Function):
         if upstream is None:
             return None, None, None
         (gradient,) = ctx.saved_tensors
-        if not _is_launched(upstream):
+        if not is_launched(upstream):
             return _pointwise_vjp(upstream, gradient), None, None
         return operators.run_pointwise_vjp(upstream, gradient), None, None

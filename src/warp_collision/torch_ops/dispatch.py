@@ -14,6 +14,7 @@ from torch.nn import Parameter
 
 from warp_collision import torch_private
 from warp_collision.torch_ops.autograd import Operator
+from warp_collision.torch_ops.linearized import Linearized, run_directly
 
 
 def is_plain(*tensors: Tensor | None) -> bool:
@@ -42,3 +43,14 @@ def apply(name: str, *operands: Any) -> tuple[Tensor, ...]:
 
         return apply_in_graph(name, *operands)
     return Operator.apply(name, False, *operands)
+
+
+def apply_linearized(name: str, operand: Tensor, *constants: Tensor) -> Tensor:
+    """The first output of an operator of `linearized`, differentiable by its operand."""
+    if is_plain(operand):
+        return run_directly(name, operand, constants)
+    if is_compiling():
+        from warp_collision.torch_ops.traced import linearized_in_graph
+
+        return linearized_in_graph(name, operand, *constants)[0]
+    return Linearized.apply(name, False, operand, *constants)[0]

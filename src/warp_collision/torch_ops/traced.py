@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from warp_collision.torch_ops.autograd import Operator
+from warp_collision.torch_ops.linearized import Linearized
 from warp_collision.torch_ops.sampling_functions import FUNCTIONS
 
 
@@ -20,6 +21,12 @@ from warp_collision.torch_ops.sampling_functions import FUNCTIONS
 def apply_in_graph(name: str, *operands: Any) -> tuple[Tensor, ...]:
     """Calls an operator by name; see `dispatch.apply`."""
     return Operator.apply(name, True, *operands)
+
+
+@torch.compiler.allow_in_graph
+def linearized_in_graph(name: str, operand: Tensor, *constants: Tensor) -> tuple[Tensor, ...]:
+    """Calls an operator with products by name; see `dispatch.apply_linearized`."""
+    return Linearized.apply(name, True, operand, *constants)
 
 
 @torch.compiler.allow_in_graph

@@ -1,0 +1,242 @@
+"""Forward kinematics of a tree of joints, folded to the frames that move.
+
+float32 runs as Warp kernels, with exact products with the Jacobian in both modes; float64 is
+computed by torch's own operations, which have all derivatives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from warp_collision import validate
+from warp_collision.devices import CPU
+from warp_collision.kernels.kinematics import RobotFrame
+from warp_collision.torch_ops import dispatch
+
+# A link's transform is read off four points of it: its origin and the ends of its axes.
+CORNERS = np.concatenate([np.zeros((1, 3)), np.eye(3)])
+
+
+@dataclass(frozen=True, eq=False)
+class MovingJoint:
+    """A joint that moves, and with it a frame whose z axis is the axis of the joint.
+
+    Attributes:
+        parent: frame that it moves in: 0 for the root, i + 1 for what joint i moves.
+        parent_from_joint: (4, 4) pose of the joint at value 0 [m], fixed joints folded in.
+        axis: (3,) in the frame of the joint, unit.
+        slides: whether it is prismatic.
+        value: which joint value moves it.
+        multiplier: by how much; a mimic joint moves with another's value.
+        shift: its value where the joint value is 0.
+    """
+
+    parent: int
+    parent_from_joint: np.ndarray
+    axis: np.ndarray
+    slides: bool
+    value: int
+    multiplier: float = 1.0
+    shift: float = 0.0
+
+
+class PointTables(NamedTuple):
+    """Points on frames as the kernels read them.
+
+    Attributes:
+        frames: (n_frames, bytes) uint8, structs `RobotFrame`.
+        ranges: (n_frames, 2) int32, the points of each frame: from, to.
+        points: (n_points, 4) float32 x, y, z in the frame [m], and a radius.
+    """
+
+    frames: Tensor
+    ranges: Tensor
+    points: Tensor
+
+
+class _TorchTables(NamedTuple):
+    """The same for torch's own operations: per moving frame, and per point."""
+
+    parent_from_frame: Tensor  # (n_joints, 4, 4)
+    values: Tensor  # (n_joints,) int64
+    gears: Tensor  # (n_joints, 2) multiplier and shift
+    points: Tensor  # (n_points, 4)
+
+
+class Kinematics:
+    """Points on the frames of a tree of joints, moved by joint values.
+
+    Args:
+        joints: in an order in which parents come before children.
+        n_values: number of joint values.
+        frames: (n_points,) the frame of each point, 0 for the root; equal ones stand together.
+        points: (n_points, 4) x, y, z in the frame of the joint, and a radius [m].
+    """
+
+    def __init__(
+        self, joints: Sequence[MovingJoint], n_values: int, frames: np.ndarray, points: np.ndarray
+    ):
+        self.joints, self.n_values = tuple(joints), n_values
+        turns = _axis_turns(self.joints)
+        self.point_frames = np.asarray(frames, dtype=np.int64)
+        self._points = np.array(points, dtype=np.float64).reshape(-1, 4)
+        for frame, turn in enumerate(turns):
+            chosen = self.point_frames == frame
+            self._points[chosen, :3] = self._points[chosen, :3] @ turn[:3, :3]
+        self._parent_from_frame = np.array(
+            [
+                np.linalg.inv(turns[joint.parent]) @ joint.parent_from_joint @ turns[i + 1]
+                for i, joint in enumerate(self.joints)
+            ]
+        ).reshape(-1, 4, 4)
+        self._host_tables = self._pack()
+        self._on_device = {CPU: self._host_tables}
+        self._in_torch: dict[torch.device, _TorchTables] = {}
+
+    @property
+    def n_frames(self) -> int:
+        """Number of frames, the root included."""
+        return len(self.joints) + 1
+
+    @property
+    def local_points(self) -> np.ndarray:
+        """(n_points, 4) float64 x, y, z in frames whose z axis is that of the joint, and radius."""
+        return self._points
+
+    def place(self, joints: Tensor) -> Tensor:
+        """Points (..., n_points, 4) in the world at joint values (..., n_values)."""
+        if joints.dtype == torch.float64:
+            return self._place_in_torch(joints)
+        tables = self.tables(joints.device)
+        if joints.ndim == 2:
+            return dispatch.apply_linearized("place_points", joints.contiguous(), *tables)
+        shape = joints.shape[:-1]
+        flat = joints.reshape(math.prod(shape), self.n_values)
+        placed = dispatch.apply_linearized("place_points", flat.contiguous(), *tables)
+        return placed.reshape(*shape, len(self._points), 4)
+
+    def tables(self, device: torch.device) -> PointTables:
+        """The points as the kernels read them, on a device."""
+        known = self._on_device.get(device)
+        if known is None:
+            with torch.inference_mode(False):  # later calls may need gradients
+                known = PointTables(*(part.to(device) for part in self._host_tables))
+            if validate.outlives_call(known.points):
+                self._on_device[device] = known
+        return known
+
+    def _pack(self) -> PointTables:
+        counts = Counter(self.point_frames.tolist())
+        first = [_first_of(self.point_frames, frame) for frame in range(self.n_frames)]
+        ranges = np.array([(begin, begin + counts[f]) for f, begin in enumerate(first)])
+        frames = frame_records(self.joints, self._parent_from_frame)
+        parts = (frames, ranges.astype(np.int32), self._points.astype(np.float32))
+        with torch.inference_mode(False):
+            return PointTables(*(torch.from_numpy(part) for part in parts))
+
+    def _place_in_torch(self, joints: Tensor) -> Tensor:
+        tables = self._torch_tables(joints.device)
+        multipliers, shifts = tables.gears.unbind(-1)
+        values = joints[..., tables.values] * multipliers + shifts
+        root = torch.eye(4, dtype=joints.dtype, device=joints.device)
+        frames = [root.expand(*joints.shape[:-1], 4, 4)]
+        for i, joint in enumerate(self.joints):
+            step = tables.parent_from_frame[i] @ _about_z(values[..., i], joint.slides)
+            frames.append(frames[joint.parent] @ step)
+        # One product for each frame: gathering a matrix for each point is several times slower.
+        counts = Counter(self.point_frames.tolist())  # in their order
+        centers = tables.points[:, :3].split(list(counts.values()))
+        parts = [
+            center @ frames[frame][..., :3, :3].mT + frames[frame][..., None, :3, 3]
+            for frame, center in zip(counts, centers, strict=True)
+        ]
+        placed = torch.cat(parts, dim=-2)
+        radii = tables.points[:, 3].expand(placed.shape[:-1]).unsqueeze(-1)
+        return torch.cat([placed, radii], dim=-1)
+
+    def _torch_tables(self, device: torch.device) -> _TorchTables:
+        known = self._in_torch.get(device)
+        if known is None:
+            parts = (
+                self._parent_from_frame,
+                np.array([joint.value for joint in self.joints], dtype=np.int64),
+                np.array([(j.multiplier, j.shift) for j in self.joints]).reshape(-1, 2),
+                self._points,
+            )
+            with torch.inference_mode(False):
+                known = _TorchTables(*(torch.from_numpy(part).to(device) for part in parts))
+            if validate.outlives_call(known.points):
+                self._in_torch[device] = known
+        return known
+
+
+def corner_points(frame_from_link: np.ndarray) -> np.ndarray:
+    """(n_links * 4, 4) points from which `transforms_of` reads transforms (n_links, 4, 4)."""
+    corners = np.einsum("lrc,pc->lpr", frame_from_link[:, :3, :3], CORNERS)
+    corners += frame_from_link[:, None, :3, 3]
+    return np.concatenate([corners, np.zeros((*corners.shape[:2], 1))], axis=-1).reshape(-1, 4)
+
+
+def transforms_of(corners: Tensor) -> Tensor:
+    """Transforms (..., n_links, 4, 4) from placed points (..., n_links, 4, 4)."""
+    places = corners[..., :3]
+    origin = places[..., :1, :]
+    columns = torch.cat((places[..., 1:, :] - origin, origin), dim=-2).mT
+    last = torch.tensor([0.0, 0.0, 0.0, 1.0], dtype=corners.dtype, device=corners.device)
+    return torch.cat((columns, last.expand(*columns.shape[:-2], 1, 4)), dim=-2)
+
+
+def frame_records(joints: Sequence[MovingJoint], parent_from_frame: np.ndarray) -> np.ndarray:
+    """(n_frames, bytes) uint8, structs `RobotFrame`: the root, then one for each joint."""
+    kind: Any = RobotFrame
+    records = np.zeros(len(joints) + 1, dtype=np.dtype(kind.numpy_dtype()))
+    records["rotation"][0] = np.eye(3)
+    records["rotation"][1:] = parent_from_frame[:, :3, :3]
+    records["offset"][1:] = parent_from_frame[:, :3, 3]
+    for record, joint in zip(records[1:], joints, strict=True):
+        record["multiplier"], record["shift"] = joint.multiplier, joint.shift
+        record["value"], record["parent"] = joint.value, joint.parent
+        record["slides"] = int(joint.slides)
+    return records.view(np.uint8).reshape(len(records), -1)
+
+
+def _axis_turns(joints: Sequence[MovingJoint]) -> list[np.ndarray]:
+    """For each frame a (4, 4) rotation joint_from_frame that makes its z axis that of the joint."""
+    turns = [np.eye(4)]
+    for joint in joints:
+        # Any direction off the axis will do; the axis along which it is shortest is farthest off.
+        aside = np.cross(np.eye(3)[np.argmin(np.abs(joint.axis))], joint.axis)
+        aside /= np.linalg.norm(aside)
+        turn = np.eye(4)
+        turn[:3, :3] = np.stack([aside, np.cross(joint.axis, aside), joint.axis], axis=1)
+        turns.append(turn)
+    return turns
+
+
+def _first_of(frames: np.ndarray, frame: int) -> int:
+    """Index of the first point of a frame, 0 where it has none."""
+    return int(np.argmax(frames == frame)) if (frames == frame).any() else 0
+
+
+def _about_z(values: Tensor, slides: bool) -> Tensor:
+    """(..., 4, 4) motion of a joint about or along z."""
+    one, zero = torch.ones_like(values), torch.zeros_like(values)
+    if slides:
+        cosine, sine, height = one, zero, values
+    else:
+        cosine, sine, height = torch.cos(values), torch.sin(values), zero
+    rows = [
+        (cosine, -sine, zero, zero),
+        (sine, cosine, zero, zero),
+        (zero, zero, one, height),
+        (zero, zero, zero, one),
+    ]
+    return torch.stack([torch.stack(row, dim=-1) for row in rows], dim=-2)
