@@ -66,6 +66,10 @@ class SceneTables(NamedTuple):
         ids, enabled, n_meshes = self.mesh_ids, self.enabled, self.n_meshes
         return SceneTables(ids, mesh_from_world, enabled, n_meshes, self.records, self.tree)
 
+    def addresses(self) -> list[int]:
+        """Where the public tables are now."""
+        return [table.data_ptr() for table in self[:4]]
+
     def tensors(self) -> list[torch.Tensor]:
         """Those that there are."""
         return [part for part in self[:6] if part is not None]

@@ -11,10 +11,11 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from warp_collision.formats.mesh_files import is_file
 from warp_collision.messages import escaped, shown
+from warp_collision.robot.kinematics import MovingJoint
+from warp_collision.robot.robot_model import RobotModel
 from warp_collision.robot.urdf import read_urdf
 
 _MOVING = ("revolute", "continuous", "prismatic")
@@ -54,7 +55,7 @@ class _Chain:
     frame_from_link: dict[str, np.ndarray] = field(default_factory=dict)
 
 
-class RobotSpheres:
+class RobotSpheres(RobotModel):
     """The spheres on a robot's links, moved by forward kinematics.
 
     Reads the links, the joints and the `<sphere>` collision shapes of a URDF file; other collision
@@ -117,94 +118,21 @@ class RobotSpheres:
         self.link_meshes = [
             mesh for link in robot.findall("link") for mesh in _read_meshes(link, folder)
         ]
-        self._order, self._parents = chain.order, chain.parents
-        self._link_frames = [chain.link_frame[name] for name in self.link_names]
-        counts = Counter(chain.link_frame[link] for link in self.sphere_links)
-        self._sphere_frames, self._frame_sizes = list(counts), list(counts.values())
+        place = {0: 0} | {joint + 1: i for i, joint in enumerate(chain.order, start=1)}
+        frames = [chain.link_frame[link] for link in self.sphere_links]
         centers = [chain.frame_from_link[link] @ [*center, 1.0] for link, center, _ in spheres]
-        self._constants = {
-            "terms": np.array([chain.terms[j] for j in range(len(moving))]).reshape(-1, 4, 4, 4),
-            "links": np.stack([chain.frame_from_link[name] for name in self.link_names]),
-            "centers": np.stack(centers)[:, :3],
-            "radii": np.array([radius for _, _, radius in spheres]),
-        }
-        self._on_device: dict[tuple[torch.device, torch.dtype], dict[str, Tensor]] = {}
-
-    @property
-    def n_joints(self) -> int:
-        """Number of joint values."""
-        return len(self.joint_names)
-
-    @property
-    def n_spheres(self) -> int:
-        """Number of spheres."""
-        return len(self.sphere_links)
-
-    def __call__(self, joints: Tensor) -> Tensor:
-        """Moves the spheres to joint values.
-
-        Args:
-            joints: (..., n_joints) float32 or float64 on any device [rad, prismatic: m]. Values
-                beyond the joint limits are accepted.
-
-        Returns:
-            (..., n_spheres, 4) spheres x, y, z, radius in the world frame [m], in the dtype and on
-            the device of `joints`, differentiable.
-
-        Raises:
-            TypeError: `joints` is not a float32 or float64 tensor.
-            ValueError: Its last dimension is not n_joints.
-        """
-        constants = self._move_constants(joints)
-        frames = self._frames(joints, constants["terms"])
-        # One product for each frame: gathering a matrix for each sphere is several times slower.
-        parts = [
-            centers @ frames[frame][..., :3, :3].mT + frames[frame][..., None, :3, 3]
-            for frame, centers in zip(
-                self._sphere_frames, constants["centers"].split(self._frame_sizes), strict=True
-            )
-        ]
-        centers = torch.cat(parts, dim=-2)
-        radii = constants["radii"].expand(centers.shape[:-1]).unsqueeze(-1)
-        return torch.cat([centers, radii], dim=-1)
-
-    def link_transforms(self, joints: Tensor) -> Tensor:
-        """Returns world_from_link (..., n_links, 4, 4) for joints (..., n_joints), as in a call."""
-        constants = self._move_constants(joints)
-        frames = self._frames(joints, constants["terms"])
-        stacked = torch.stack([frames[frame] for frame in self._link_frames], dim=-3)
-        return stacked @ constants["links"]
-
-    def _move_constants(self, joints: Tensor) -> dict[str, Tensor]:
-        """Checks the joint values; returns the constants in their dtype and on their device."""
-        if not isinstance(joints, Tensor) or joints.dtype not in (torch.float32, torch.float64):
-            kind = joints.dtype if isinstance(joints, Tensor) else type(joints).__name__
-            raise TypeError(f"joints must be a float32 or float64 tensor, got {kind}")
-        if joints.ndim == 0 or joints.shape[-1] != self.n_joints:
-            raise ValueError(
-                f"joints must have shape (..., {self.n_joints}), one value for each of "
-                f"{', '.join(self.joint_names)}, got {tuple(joints.shape)}"
-            )
-        key = (joints.device, joints.dtype)
-        if key not in self._on_device:
-            with torch.inference_mode(False):  # later calls may need gradients
-                self._on_device[key] = {
-                    name: torch.as_tensor(value).to(device=joints.device, dtype=joints.dtype)
-                    for name, value in self._constants.items()
-                }
-        return self._on_device[key]
-
-    def _frames(self, joints: Tensor, terms: Tensor) -> list[Tensor]:
-        """Returns world_from_frame (..., 4, 4) of the 1 + n_joints frames."""
-        ones = torch.ones_like(joints)
-        # A joint's transform is linear in these four functions of its value: see _joint_terms.
-        factors = torch.stack([ones, torch.sin(joints), 1.0 - torch.cos(joints), joints], dim=-1)
-        steps = torch.einsum("...jf,jfrc->...jrc", factors, terms)
-        root = torch.eye(4, dtype=joints.dtype, device=joints.device)
-        frames = [root.expand(*joints.shape[:-1], 4, 4)] * (1 + self.n_joints)
-        for joint in self._order:
-            frames[joint + 1] = frames[self._parents[joint]] @ steps[..., joint, :, :]
-        return frames
+        points = np.stack(centers)
+        points[:, 3] = [radius for _, _, radius in spheres]
+        moved = [_moving_joint(chain, joint, place) for joint in chain.order]
+        link_frames = np.array([place[chain.link_frame[name]] for name in self.link_names])
+        self._build(
+            moved,
+            np.array([place[frame] for frame in frames]),
+            points,
+            link_frames,
+            np.stack([chain.frame_from_link[name] for name in self.link_names]),
+            [(joint.parent, joint.child) for joint in joints],
+        )
 
 
 def _required(element: Element, key: str) -> str:
@@ -290,6 +218,16 @@ def _joint_terms(joint: _Joint, frame_from_joint: np.ndarray) -> np.ndarray:
     else:
         motion[1, :3, :3], motion[2, :3, :3] = _rotation_terms(joint.axis)
     return frame_from_joint @ motion
+
+
+def _moving_joint(chain: _Chain, joint: int, place: dict[int, int]) -> MovingJoint:
+    """A joint with the frames in the order of the chain."""
+    parent_from_joint, sine, _, slide = chain.terms[joint]
+    turn = parent_from_joint[:3, :3].T @ sine[:3, :3]  # the cross product with the axis
+    slides = bool(slide.any())
+    along = parent_from_joint[:3, :3].T @ slide[:3, 3]
+    axis = along if slides else np.array([turn[2, 1], turn[0, 2], turn[1, 0]])
+    return MovingJoint(place[chain.parents[joint]], parent_from_joint, axis, slides, joint)
 
 
 def _check_names(links: tuple[str, ...], joints: list[_Joint]) -> str:

@@ -1,0 +1,77 @@
+"""The order in which the parts of a segment are looked at, and what is still open in each."""
+
+import warp as wp
+
+# A segment is cut into no more than 2^MAX_LEVEL parts, and looked at in no more places than this.
+MAX_LEVEL = wp.constant(20)
+MAX_PLACES = wp.constant(65536)
+
+masks = wp.types.vector(length=21, dtype=wp.uint64)
+ALL = wp.constant(wp.uint64(0xFFFFFFFFFFFFFFFF))
+NONE = wp.constant(wp.uint64(0))
+
+
+@wp.struct
+class Bisection:
+    """A dyadic interval of [0, 1], and numbers that are open in it: bit i % 64 for number i."""
+
+    level: int  # the interval is 2^-level long
+    index: int  # and begins at that many of its lengths
+    places: int  # intervals that were looked at
+    is_done: bool
+    is_exhausted: bool  # something stayed open for good
+    bodies: masks  # by level
+    pairs: masks
+
+
+@wp.func
+def bit_of(number: int) -> wp.uint64:
+    """The bit that stands for a number; numbers that share one are open together."""
+    return wp.uint64(1) << wp.uint64(number % 64)
+
+
+@wp.func
+def whole_segment() -> Bisection:
+    """Everything is open."""
+    search = Bisection()
+    search.bodies = masks(ALL)
+    search.pairs = masks(ALL)
+    return search
+
+
+@wp.func
+def half_of(search: Bisection) -> float:
+    """Half the length of the interval."""
+    return 0.5 / float(1 << search.level)
+
+
+@wp.func
+def middle_of(search: Bisection) -> float:
+    """The middle of the interval, exact in float32."""
+    return (2.0 * float(search.index) + 1.0) * half_of(search)
+
+
+@wp.func
+def next_interval(search: Bisection, bodies: wp.uint64, pairs: wp.uint64) -> Bisection:
+    """Both halves of the interval if something is open in it, else what comes after it."""
+    search.places += 1
+    if bodies != NONE or pairs != NONE:
+        if search.level == MAX_LEVEL or search.places >= MAX_PLACES:
+            search.is_exhausted = True
+            search.is_done = True
+            return search
+        search.level += 1
+        search.index *= 2
+        of_bodies = search.bodies
+        of_bodies[search.level] = bodies
+        search.bodies = of_bodies
+        of_pairs = search.pairs
+        of_pairs[search.level] = pairs
+        search.pairs = of_pairs
+        return search
+    search.index += 1
+    while search.index % 2 == 0 and search.level > 0:
+        search.index /= 2
+        search.level -= 1
+    search.is_done = search.level == 0
+    return search

@@ -1,0 +1,234 @@
+"""Whether robots collide on joint paths, and at single configurations: yes, or proven no.
+
+A segment is bisected. Around a configuration that was evaluated each body and each pair of bodies
+is proven free over an interval, or stays open and is looked at in both halves of it.
+"""
+
+import warp as wp
+
+from warp_collision.kernels.bisection import (
+    NONE,
+    bit_of,
+    half_of,
+    middle_of,
+    next_interval,
+    whole_segment,
+)
+from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.kinematics import place_point
+from warp_collision.kernels.robot_motion import (
+    MovingFrame,
+    Robot,
+    bend_bound,
+    bodies_of_frame,
+    body_of,
+    frame_of,
+    move_robot,
+    moved_frame,
+    path_rounding,
+    resting_root,
+)
+from warp_collision.kernels.robot_pairs import BodyPair, bend_of_pair, bodies_against_each_other
+from warp_collision.kernels.robot_scene import (
+    CLEAR,
+    DISTANCE_ROUNDING,
+    HIT,
+    Interval,
+    body_against_scene,
+)
+from warp_collision.kernels.scene import Scene, env_of_row, is_env
+
+wp.set_module_options(OPTIONS)
+
+# Bounds of derivatives are sharper on parts of a segment.
+BEND_PARTS = wp.constant(8)
+
+
+@wp.struct
+class Open:
+    """Bodies, or pairs of bodies, that are not proven free over an interval."""
+
+    mask: wp.uint64  # bit i % 64 for number i
+    is_hit: bool
+
+
+@wp.func
+def open_bodies(
+    robot: Robot,
+    joints: wp.array3d[wp.float32],
+    row: int,
+    segment: int,
+    states: wp.array3d[MovingFrame],
+    interval: Interval,
+    scene: Scene,
+    env: int,
+    asked: wp.uint64,
+) -> Open:
+    """Which of the bodies asked for are not proven free of obstacles."""
+    result = Open(NONE, False)
+    for b in range(robot.n_bodies):
+        if asked & bit_of(b) != NONE and not result.is_hit:
+            body = body_of(robot, b)
+            if body.radius >= 0.0:
+                state = states[row, segment, body.frame]
+                center = place_point(state.placement, body.center)
+                interval.bend = bend_bound(
+                    robot, joints, row, segment, states, body, center, 0, interval.half
+                )
+                verdict = body_against_scene(robot, body, state, interval, scene, env)
+                if verdict != CLEAR:
+                    result.mask = result.mask | bit_of(b)
+                result.is_hit = verdict == HIT
+    return result
+
+
+@wp.func
+def open_pairs(
+    robot: Robot,
+    joints: wp.array3d[wp.float32],
+    row: int,
+    segment: int,
+    states: wp.array3d[MovingFrame],
+    interval: Interval,
+    body_pairs: wp.array[BodyPair],
+    pairs: wp.array[wp.vec2i],
+    asked: wp.uint64,
+) -> Open:
+    """Which of the pairs of bodies asked for are not proven apart."""
+    result = Open(NONE, False)
+    for k in range(body_pairs.shape[0]):
+        if asked & bit_of(k) != NONE and not result.is_hit:
+            pair = body_pairs[k]
+            interval.bend = bend_of_pair(robot, joints, row, segment, states, pair, interval.half)
+            first = states[row, segment, body_of(robot, pair.first).frame]
+            second = states[row, segment, body_of(robot, pair.second).frame]
+            ancestor = states[row, segment, pair.ancestor]
+            verdict = bodies_against_each_other(
+                robot, pair, pairs, first, second, ancestor, interval
+            )
+            if verdict != CLEAR:
+                result.mask = result.mask | bit_of(k)
+            result.is_hit = verdict == HIT
+    return result
+
+
+@wp.kernel
+def joint_path_hit(
+    # operands
+    joints: wp.array3d[wp.float32],  # (batch, horizon, n_joints) [rad or m]
+    env_index: wp.array[wp.int32],  # (batch,) or empty
+    scene: Scene,
+    robot: Robot,
+    body_pairs: wp.array[BodyPair],
+    pairs: wp.array[wp.vec2i],  # (n_pairs,) spheres of the pairs of bodies
+    # parameters
+    tolerance: wp.array[wp.float32],  # (1,) [m]
+    first: wp.vec2i,  # where in the segments this launch begins
+    # outputs
+    states: wp.array3d[MovingFrame],  # (batch, horizon - 1, n_frames) scratch
+    hit: wp.array2d[wp.bool],  # (batch, horizon - 1)
+):
+    """One thread per segment."""
+    row, segment = wp.tid()
+    row += first[0]
+    segment += first[1]
+    env = env_of_row(env_index, row)
+    slack = path_rounding(robot, joints, row, segment)
+    found = not is_env(scene, env) or not wp.isfinite(slack)
+    search = whole_segment()
+    while not found and not search.is_done:
+        middle = middle_of(search)
+        move_robot(robot, joints, row, segment, middle, states)
+        interval = Interval(half_of(search), 0.0, slack, DISTANCE_ROUNDING, tolerance[0], middle)
+        bodies = search.bodies[search.level]
+        world = open_bodies(robot, joints, row, segment, states, interval, scene, env, bodies)
+        itself = Open(NONE, False)
+        if not world.is_hit:
+            meetings = search.pairs[search.level]
+            itself = open_pairs(
+                robot, joints, row, segment, states, interval, body_pairs, pairs, meetings
+            )
+        search = next_interval(search, world.mask, itself.mask)
+        found = world.is_hit or itself.is_hit or search.is_exhausted
+    hit[row, segment] = found
+
+
+@wp.kernel
+def configuration_hit(
+    # operands
+    joints: wp.array3d[wp.float32],  # (batch, horizon, n_joints) [rad or m]
+    env_index: wp.array[wp.int32],  # (batch,) or empty
+    scene: Scene,
+    robot: Robot,
+    body_pairs: wp.array[BodyPair],
+    pairs: wp.array[wp.vec2i],
+    # parameters
+    first: wp.vec2i,  # where in the configurations this launch begins
+    # outputs
+    states: wp.array3d[MovingFrame],  # (batch, horizon, n_frames) scratch
+    hit: wp.array2d[wp.bool],  # (batch, horizon)
+):
+    """One thread per configuration; the first hit ends it."""
+    row, waypoint = wp.tid()
+    row += first[0]
+    waypoint += first[1]
+    env = env_of_row(env_index, row)
+    found = not is_env(scene, env)
+    interval = Interval(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    state = resting_root()
+    for k in range(robot.n_frames):
+        if not found:
+            if k > 0:
+                frame = frame_of(robot, k)
+                if frame.parent != k - 1:
+                    state = states[row, waypoint, frame.parent]
+                state = moved_frame(robot, k, state, joints[row, waypoint, frame.value], 0.0)
+            states[row, waypoint, k] = state
+            span = bodies_of_frame(robot, k)
+            for b in range(span[0], span[1]):
+                body = body_of(robot, b)
+                if body.radius >= 0.0 and not found:
+                    verdict = body_against_scene(robot, body, state, interval, scene, env)
+                    found = verdict == HIT
+    for m in range(body_pairs.shape[0]):
+        if not found:
+            pair = body_pairs[m]
+            verdict = bodies_against_each_other(
+                robot,
+                pair,
+                pairs,
+                states[row, waypoint, body_of(robot, pair.first).frame],
+                states[row, waypoint, body_of(robot, pair.second).frame],
+                states[row, waypoint, pair.ancestor],
+                interval,
+            )
+            found = verdict == HIT
+    hit[row, waypoint] = found
+
+
+@wp.kernel
+def segment_bend(
+    # operands
+    joints: wp.array3d[wp.float32],  # (batch, horizon, n_joints) [rad or m]
+    robot: Robot,
+    # parameters
+    first: wp.vec2i,  # where in the segments this launch begins
+    # outputs
+    states: wp.array3d[MovingFrame],  # (batch, horizon - 1, n_frames) scratch
+    bend: wp.array2d[wp.float32],  # (batch, horizon - 1) bound of |c''| of all spheres [m]
+):
+    """One thread per segment."""
+    row, segment = wp.tid()
+    row += first[0]
+    segment += first[1]
+    largest = float(0.0)
+    half = 0.5 / float(BEND_PARTS)
+    for part in range(BEND_PARTS):
+        move_robot(robot, joints, row, segment, (2.0 * float(part) + 1.0) * half, states)
+        for b in range(robot.n_bodies):
+            body = body_of(robot, b)
+            center = place_point(states[row, segment, body.frame].placement, body.center)
+            bound = bend_bound(robot, joints, row, segment, states, body, center, 0, half)
+            if not (bound <= largest) and not wp.isnan(largest):
+                largest = bound
+    bend[row, segment] = largest

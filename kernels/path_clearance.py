@@ -1,0 +1,363 @@
+"""Smallest clearance of a robot on joint paths, as certified intervals.
+
+Branch and bound: configurations give upper bounds of the smallest clearance, and around each of
+them every body, or pair of bodies, has a lower bound over an interval. What cannot be lower than
+the upper bound by more than the tolerance is dropped; the rest is looked at in both halves.
+"""
+
+import warp as wp
+
+from warp_collision.kernels.bisection import (
+    NONE,
+    Bisection,
+    bit_of,
+    half_of,
+    middle_of,
+    next_interval,
+    whole_segment,
+)
+from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.kinematics import first_three, place_point
+from warp_collision.kernels.mesh_distance import mesh_distance
+from warp_collision.kernels.mesh_record import FAR
+from warp_collision.kernels.robot_motion import (
+    MovingFrame,
+    Robot,
+    bend_bound,
+    body_of,
+    move_robot,
+    path_rounding,
+    sphere_of,
+    velocity_of,
+)
+from warp_collision.kernels.robot_pairs import (
+    BodyPair,
+    approach,
+    bend_of_pair,
+    farthest_approach,
+)
+from warp_collision.kernels.robot_scene import (
+    DISTANCE_ROUNDING,
+    BodyCheck,
+    Interval,
+    travel,
+)
+from warp_collision.kernels.scene import (
+    Obstacle,
+    Scene,
+    env_of_row,
+    is_env,
+    make_walk,
+    record_of,
+)
+
+wp.set_module_options(OPTIONS)
+
+# Parts of a segment whose ends are looked at first: a good upper bound leaves little to bisect.
+FIRST_PARTS = wp.constant(8)
+# Intervals are narrower than the tolerance by more than the rounding of their bounds.
+WITHIN = wp.constant(0.999)
+
+
+@wp.struct
+class Nearest:
+    """What is known of the smallest clearance of a segment."""
+
+    upper: float  # that of a configuration [m]; FAR if there is nothing, NaN if not finite
+    lower: float  # no part that was dropped is lower [m]
+    floor: float  # no part of the interval that was looked at last is lower [m]
+    position: float  # of the upper bound along the segment
+    sphere: int  # that has it, -1 for none
+    other: int  # obstacle or sphere that it is near to
+    is_open: bool  # the body that was looked at last may be lower than known
+    open: wp.uint64  # the same of all bodies that were looked at: bit i % 64 for number i
+
+
+@wp.func
+def nothing_near() -> Nearest:
+    """Before anything was looked at."""
+    return Nearest(FAR, FAR, FAR, 0.0, -1, -1, False, NONE)
+
+
+@wp.func
+def dropped(best: Nearest, low: float) -> Nearest:
+    """A part with this lower bound is not looked at again."""
+    best.lower = wp.min(best.lower, low)
+    return best
+
+
+@wp.func
+def not_finite(best: Nearest) -> Nearest:
+    """Nothing is known of what is nowhere."""
+    best.upper = wp.nan
+    return best
+
+
+@wp.func
+def nearer_of_body(obstacle: Obstacle, check: BodyCheck, best: Nearest) -> Nearest:
+    """The spheres of a body against one obstacle."""
+    if wp.isnan(best.upper):
+        return best
+    interval = check.interval
+    body = check.body
+    point = wp.transform_point(obstacle.mesh_from_world, check.center)
+    if not wp.isfinite(point):
+        return not_finite(best)
+    record = record_of(obstacle)
+    size = wp.length(point) + wp.length(check.center)
+    blur = interval.rounding * size + interval.slack
+    goal = best.upper - interval.tolerance
+    loss = check.ball_travel + blur
+    ball = mesh_distance(obstacle.mesh_id, record, point, body.radius + loss + goal)
+    if not ball.found:
+        return dropped(best, goal)
+    best.floor = wp.min(best.floor, ball.distance - body.radius - loss)
+    is_coarse = check.ball_travel > body.radius
+    if is_coarse:
+        best.is_open = True
+    placement = check.state.placement
+    for index in range(body.begin, body.end):
+        sphere = sphere_of(check.spheres, index)
+        if not (sphere[3] < 0.0):
+            local = first_three(sphere)
+            if not is_coarse:
+                speed = wp.length(velocity_of(check.state, placement.rotation * local))
+                loss = travel(interval, speed) + blur
+            goal = best.upper - interval.tolerance
+            limit = sphere[3] + wp.where(is_coarse, best.upper, wp.max(best.upper, goal + loss))
+            low = goal
+            if ball.distance - wp.length(local - body.center) < limit + DISTANCE_ROUNDING * size:
+                place = place_point(placement, local)
+                place = wp.transform_point(obstacle.mesh_from_world, place)
+                sample = mesh_distance(obstacle.mesh_id, record, place, limit)
+                if sample.found:
+                    gap = sample.distance - sphere[3]
+                    low = gap - loss
+                    if gap + blur < best.upper:
+                        best.upper = gap + blur
+                        best.sphere = index
+                        best.other = obstacle.slot
+            if not is_coarse:
+                if low < best.upper - interval.tolerance:
+                    best.is_open = True
+                else:
+                    best = dropped(best, low)
+    return best
+
+
+nearest_obstacle = make_walk(nearer_of_body, BodyCheck, Nearest)
+
+
+@wp.func
+def nearest_to_bodies(
+    robot: Robot,
+    joints: wp.array3d[wp.float32],
+    row: int,
+    segment: int,
+    states: wp.array3d[MovingFrame],
+    interval: Interval,
+    scene: Scene,
+    env: int,
+    asked: wp.uint64,
+    best: Nearest,
+) -> Nearest:
+    """All bodies asked for against the obstacles of an env."""
+    best.open = NONE
+    best.floor = FAR
+    before = best.upper
+    for b in range(robot.n_bodies):
+        body = body_of(robot, b)
+        if asked & bit_of(b) != NONE and body.radius >= 0.0 and not wp.isnan(best.upper):
+            state = states[row, segment, body.frame]
+            center = place_point(state.placement, body.center)
+            interval.bend = bend_bound(
+                robot, joints, row, segment, states, body, center, 0, interval.half
+            )
+            speed = wp.length(velocity_of(state, center - state.placement.origin))
+            far = travel(interval, speed)
+            check = BodyCheck(robot.spheres, body, state, center, far, interval)
+            goal = best.upper - interval.tolerance
+            reach = body.radius + far + goal + interval.slack
+            reach += DISTANCE_ROUNDING * (wp.length(center) + wp.abs(reach))
+            best.is_open = False
+            best = nearest_obstacle(scene, env, center, wp.max(reach, 0.0), check, best)
+            # Obstacles that the walk did not come to.
+            best = dropped(best, goal)
+            if best.is_open:
+                best.open = best.open | bit_of(b)
+            if not wp.isfinite(center):
+                best = not_finite(best)
+    if best.upper < before:
+        best.position = interval.middle
+    return best
+
+
+@wp.func
+def nearest_of_pair(
+    robot: Robot,
+    pair: BodyPair,
+    pairs: wp.array[wp.vec2i],
+    first: MovingFrame,
+    second: MovingFrame,
+    ancestor: MovingFrame,
+    interval: Interval,
+    best: Nearest,
+) -> Nearest:
+    """The spheres of two bodies against each other."""
+    one = body_of(robot, pair.first)
+    other = body_of(robot, pair.second)
+    here = place_point(first.placement, one.center)
+    there = place_point(second.placement, other.center)
+    spread = one.spread + other.spread
+    loss = farthest_approach(interval, first, second, ancestor, spread, here, there)
+    least = wp.length(here - there) - one.radius - other.radius - loss
+    goal = best.upper - interval.tolerance
+    if least >= goal:
+        return dropped(best, least)
+    best.floor = wp.min(best.floor, least)
+    for p in range(pair.begin, pair.end):
+        a = sphere_of(robot.spheres, pairs[p][0])
+        b = sphere_of(robot.spheres, pairs[p][1])
+        if not (a[3] < 0.0 or b[3] < 0.0):
+            here = place_point(first.placement, first_three(a))
+            there = place_point(second.placement, first_three(b))
+            radii = a[3] + b[3]
+            goal = best.upper - interval.tolerance
+            low = wp.length(here - there) - radii - loss
+            if not (low >= goal):
+                gap = approach(interval, first, second, ancestor, here, there)
+                if not wp.isfinite(gap):
+                    return not_finite(best)
+                low = gap[1] - radii
+                if gap[0] - radii < best.upper:
+                    best.upper = gap[0] - radii
+                    best.sphere = pairs[p][0]
+                    best.other = pairs[p][1]
+            if low < best.upper - interval.tolerance:
+                best.is_open = True
+            else:
+                best = dropped(best, low)
+    return best
+
+
+@wp.func
+def nearest_to_itself(
+    robot: Robot,
+    joints: wp.array3d[wp.float32],
+    row: int,
+    segment: int,
+    states: wp.array3d[MovingFrame],
+    interval: Interval,
+    body_pairs: wp.array[BodyPair],
+    pairs: wp.array[wp.vec2i],
+    asked: wp.uint64,
+    best: Nearest,
+) -> Nearest:
+    """All pairs of bodies asked for."""
+    best.open = NONE
+    best.floor = FAR
+    before = best.upper
+    for k in range(body_pairs.shape[0]):
+        if asked & bit_of(k) != NONE and not wp.isnan(best.upper):
+            pair = body_pairs[k]
+            interval.bend = bend_of_pair(robot, joints, row, segment, states, pair, interval.half)
+            first = states[row, segment, body_of(robot, pair.first).frame]
+            second = states[row, segment, body_of(robot, pair.second).frame]
+            ancestor = states[row, segment, pair.ancestor]
+            best.is_open = False
+            best = nearest_of_pair(robot, pair, pairs, first, second, ancestor, interval, best)
+            if best.is_open:
+                best.open = best.open | bit_of(k)
+    if best.upper < before:
+        best.position = interval.middle
+    return best
+
+
+@wp.func
+def certified(best: Nearest, whole: float, is_exhausted: bool) -> wp.vec3:
+    """Returns (lower, upper, position); `whole` is a lower bound of the whole segment."""
+    if wp.isnan(best.upper):
+        return wp.vec3(wp.nan, wp.nan, wp.nan)
+    if best.sphere < 0:
+        return wp.vec3(wp.inf, wp.inf, 0.0)
+    lower = best.lower
+    if is_exhausted:
+        lower = wp.min(lower, whole)
+    return wp.vec3(wp.min(lower, best.upper), best.upper, best.position)
+
+
+@wp.func
+def interval_of(search: Bisection, parts: int) -> wp.vec2:
+    """Returns (middle, half of the length): first the ends of a few parts, over no interval.
+
+    They prove nothing but an upper bound.
+    """
+    if parts <= FIRST_PARTS:
+        return wp.vec2(float(parts) / float(FIRST_PARTS), 0.0)
+    return wp.vec2(middle_of(search), half_of(search))
+
+
+@wp.kernel
+def joint_path_clearance(
+    # operands
+    joints: wp.array3d[wp.float32],  # (batch, horizon, n_joints) [rad or m]
+    env_index: wp.array[wp.int32],  # (batch,) or empty
+    scene: Scene,
+    robot: Robot,
+    body_pairs: wp.array[BodyPair],
+    pairs: wp.array[wp.vec2i],  # (n_pairs,) spheres of the pairs of bodies
+    # parameters
+    tolerance: wp.array[wp.float32],  # (1,) [m]
+    first: wp.vec2i,  # where in the segments this launch begins
+    # outputs
+    states: wp.array3d[MovingFrame],  # (batch, horizon - 1, n_frames) scratch
+    bounds: wp.array2d[wp.vec3],  # (batch, horizon - 1) lower, upper, position
+    nearest: wp.array2d[wp.vec2i],  # sphere and obstacle, -1 for none
+    self_bounds: wp.array2d[wp.vec3],  # the same of the robot with itself
+    self_nearest: wp.array2d[wp.vec2i],  # two spheres
+):
+    """One thread per segment."""
+    row, segment = wp.tid()
+    row += first[0]
+    segment += first[1]
+    env = env_of_row(env_index, row)
+    slack = path_rounding(robot, joints, row, segment)
+    world = nothing_near()
+    itself = nothing_near()
+    search = whole_segment()
+    if not is_env(scene, env) or not wp.isfinite(slack):
+        world = not_finite(world)
+        itself = not_finite(itself)
+        search.is_done = True
+    whole = wp.vec2(FAR, FAR)
+    parts = int(0)
+    while not search.is_done:
+        is_first = parts <= FIRST_PARTS
+        span = interval_of(search, parts)
+        parts += 1
+        known = wp.vec2(world.lower, itself.lower)
+        move_robot(robot, joints, row, segment, span[0], states)
+        width = WITHIN * tolerance[0]
+        interval = Interval(span[1], 0.0, slack, DISTANCE_ROUNDING, width, span[0])
+        bodies = search.bodies[search.level]
+        world = nearest_to_bodies(
+            robot, joints, row, segment, states, interval, scene, env, bodies, world
+        )
+        meetings = search.pairs[search.level]
+        itself = nearest_to_itself(
+            robot, joints, row, segment, states, interval, body_pairs, pairs, meetings, itself
+        )
+        if is_first:
+            world.lower = known[0]
+            itself.lower = known[1]
+        else:
+            if search.places == 0:
+                whole = wp.min(
+                    wp.vec2(world.floor, itself.floor), wp.vec2(world.lower, itself.lower)
+                )
+            search = next_interval(search, world.open, itself.open)
+    bounds[row, segment] = certified(world, whole[0], search.is_exhausted)
+    self_bounds[row, segment] = certified(itself, whole[1], search.is_exhausted)
+    slot = wp.where(world.other < 0, -1, world.other - env * scene.n_slots)
+    nearest[row, segment] = wp.vec2i(world.sphere, slot)
+    self_nearest[row, segment] = wp.vec2i(itself.sphere, itself.other)

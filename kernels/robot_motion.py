@@ -1,0 +1,202 @@
+"""A robot at joint values and the rates of its frames, with bounds of how its spheres move.
+
+For a point c that hangs on joints 1..m whose values change at rates w, the second derivative is
+the sum over pairs of joints of w_j w_k a_j x (a_k x (c - o_k)), k the more distal one (a_j x d_k
+where k is prismatic, nothing where j is). So |c''| is at most the sum of |w_j w_k| rho_k, where
+rho_k is the largest distance of c from the axis of joint k, or 1. Over an interval around a
+configuration rho_k is that at the configuration and what the joints beyond k add to it.
+"""
+
+import warp as wp
+
+from warp_collision.kernels.kinematics import (
+    Placement,
+    RobotFrame,
+    Twist,
+    axis_of,
+    move_frame,
+    place_frame,
+    root_placement,
+)
+
+# Two steps of float32, relative.
+STEP = wp.constant(2.4e-7)
+
+
+@wp.struct
+class RobotBody:
+    """The spheres of one link, consecutive, and a ball that holds them."""
+
+    frame: int  # that they move with
+    begin: int  # spheres: from, to
+    end: int
+    center: wp.vec3  # of the ball, in the frame [m]
+    radius: float  # of the ball; negative if all spheres are disabled
+    spread: float  # largest distance of the spheres' centers from that of the ball
+
+
+@wp.struct
+class Robot:
+    """A tree of frames and the spheres on them, told by pointers as a `Scene`."""
+
+    frames: wp.uint64  # to (n_frames,) RobotFrame, parents before children
+    bodies: wp.uint64  # to (n_bodies,) RobotBody
+    ranges: wp.uint64  # to (n_frames,) vec2i, bodies of each frame: from, to
+    spheres: wp.uint64  # to (n_spheres,) vec4: x, y, z in their frame, radius; < 0: disabled
+    n_frames: int
+    n_bodies: int
+    reach: float  # of the farthest sphere, without prismatic travel [m]
+
+
+@wp.func
+def frame_of(robot: Robot, k: int) -> RobotFrame:
+    """What moves with joint k - 1; frame 0 is the root."""
+    return wp.array(ptr=robot.frames, shape=(robot.n_frames,), dtype=RobotFrame)[k]
+
+
+@wp.func
+def body_of(robot: Robot, b: int) -> RobotBody:
+    """The spheres of a link."""
+    return wp.array(ptr=robot.bodies, shape=(robot.n_bodies,), dtype=RobotBody)[b]
+
+
+@wp.func
+def bodies_of_frame(robot: Robot, k: int) -> wp.vec2i:
+    """Bodies that move with a frame: from, to."""
+    return wp.array(ptr=robot.ranges, shape=(robot.n_frames,), dtype=wp.vec2i)[k]
+
+
+@wp.func
+def sphere_of(spheres: wp.uint64, index: int) -> wp.vec4:
+    """A sphere in its frame."""
+    return wp.array(ptr=spheres, shape=(index + 1,), dtype=wp.vec4)[index]
+
+
+@wp.struct
+class MovingFrame:
+    """Where a frame is and how it moves."""
+
+    placement: Placement
+    twist: Twist
+
+
+@wp.func
+def moved_frame(
+    robot: Robot, k: int, parent: MovingFrame, value: float, rate: float
+) -> MovingFrame:
+    """Frame k from its parent, the value of its joint in `joints` and the rate of that."""
+    frame = frame_of(robot, k)
+    angle = frame.multiplier * value + frame.shift
+    placement = place_frame(frame, parent.placement, angle)
+    twist = move_frame(frame, parent.placement, parent.twist, placement, frame.multiplier * rate)
+    return MovingFrame(placement, twist)
+
+
+@wp.func
+def resting_root() -> MovingFrame:
+    """The root, which does not move."""
+    return MovingFrame(root_placement(), Twist(wp.vec3(0.0), wp.vec3(0.0)))
+
+
+@wp.func
+def move_robot(
+    robot: Robot,
+    joints: wp.array3d[wp.float32],
+    row: int,
+    segment: int,
+    s: float,
+    states: wp.array3d[MovingFrame],
+):
+    """Writes all frames at a place s in [0, 1] of a segment, and their rates by s."""
+    state = resting_root()
+    states[row, segment, 0] = state
+    for k in range(1, robot.n_frames):
+        frame = frame_of(robot, k)
+        if frame.parent != k - 1:
+            state = states[row, segment, frame.parent]
+        begin = joints[row, segment, frame.value]
+        rate = joints[row, segment + 1, frame.value] - begin
+        state = moved_frame(robot, k, state, begin + s * rate, rate)
+        states[row, segment, k] = state
+
+
+@wp.func
+def velocity_of(state: MovingFrame, arm: wp.vec3) -> wp.vec3:
+    """Rate of a point of a frame, given from the frame's origin along the axes of the world."""
+    return state.twist.linear + wp.cross(state.twist.angular, arm)
+
+
+@wp.func
+def rate_of_frame(
+    robot: Robot, joints: wp.array3d[wp.float32], row: int, segment: int, k: int
+) -> float:
+    """How much the joint of a frame changes along a segment."""
+    frame = frame_of(robot, k)
+    change = joints[row, segment + 1, frame.value] - joints[row, segment, frame.value]
+    return wp.abs(frame.multiplier * change)
+
+
+@wp.func
+def bend_bound(
+    robot: Robot,
+    joints: wp.array3d[wp.float32],
+    row: int,
+    segment: int,
+    states: wp.array3d[MovingFrame],
+    body: RobotBody,
+    center: wp.vec3,
+    ancestor: int,
+    half: float,
+) -> float:
+    """Bound of |c''| over `half` to both sides, of all spheres of a body, in an ancestor's frame.
+
+    Args:
+        robot: the robot.
+        joints: (batch, horizon, n_joints).
+        row: of the joints.
+        segment: of the path.
+        states: frames at the middle of the interval.
+        body: whose spheres.
+        center: of the body's ball, in the world.
+        ancestor: the frame in which they are seen.
+        half: of the interval's length.
+    """
+    bend = float(0.0)
+    drift = float(0.0)  # sum of w rho of the joints beyond
+    k = body.frame
+    while k != ancestor:
+        w = rate_of_frame(robot, joints, row, segment, k)
+        if frame_of(robot, k).slides != 0:
+            drift += w
+        else:
+            placement = states[row, segment, k].placement
+            arm = wp.length(wp.cross(axis_of(placement), center - placement.origin))
+            rho = arm + body.spread + half * drift
+            bend += w * (2.0 * drift + w * rho)
+            drift += w * rho
+        k = frame_of(robot, k).parent
+    return bend
+
+
+@wp.func
+def path_rounding(robot: Robot, joints: wp.array3d[wp.float32], row: int, segment: int) -> float:
+    """How far float32 may put a sphere off the path of a segment [m]; NaN if joints are not finite.
+
+    Each frame turns what hangs on it by some steps of float32, and a joint's value is off by some
+    steps of itself.
+    """
+    reach = robot.reach
+    angles = float(0.0)
+    travel = float(0.0)
+    for k in range(1, robot.n_frames):
+        frame = frame_of(robot, k)
+        begin = frame.multiplier * joints[row, segment, frame.value]
+        end = frame.multiplier * joints[row, segment + 1, frame.value]
+        size = wp.max(wp.abs(begin), wp.abs(end)) + wp.abs(frame.shift)
+        # A sum keeps a NaN, which a maximum drops.
+        size += 0.0 * (begin + end)
+        if frame.slides != 0:
+            travel += size
+        else:
+            angles += size
+    return STEP * ((reach + travel) * (float(robot.n_frames) + angles) + travel)

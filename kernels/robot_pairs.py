@@ -1,0 +1,152 @@
+"""Bodies of a robot against each other, at rest and over an interval of a motion.
+
+Joints that two bodies have in common do not move them against each other, so both are seen from
+their common ancestor. The distance of two centers changes as their offset does along its own
+direction, to first order.
+"""
+
+import warp as wp
+
+from warp_collision.kernels.kinematics import first_three, place_point
+from warp_collision.kernels.robot_motion import (
+    MovingFrame,
+    Robot,
+    bend_bound,
+    body_of,
+    sphere_of,
+    velocity_of,
+)
+from warp_collision.kernels.robot_scene import CLEAR, HIT, UNDECIDED, Interval, travel
+
+
+@wp.struct
+class BodyPair:
+    """Two bodies whose spheres may touch."""
+
+    first: int
+    second: int
+    begin: int  # pairs of spheres: from, to
+    end: int
+    ancestor: int  # the last frame that both hang on
+
+
+@wp.func
+def bend_of_pair(
+    robot: Robot,
+    joints: wp.array3d[wp.float32],
+    row: int,
+    segment: int,
+    states: wp.array3d[MovingFrame],
+    pair: BodyPair,
+    half: float,
+) -> float:
+    """Bound of the second derivative of offsets between two bodies; see `bend_bound`."""
+    one = body_of(robot, pair.first)
+    other = body_of(robot, pair.second)
+    here = place_point(states[row, segment, one.frame].placement, one.center)
+    there = place_point(states[row, segment, other.frame].placement, other.center)
+    end = pair.ancestor
+    bend = bend_bound(robot, joints, row, segment, states, one, here, end, half)
+    return bend + bend_bound(robot, joints, row, segment, states, other, there, end, half)
+
+
+@wp.func
+def approach(
+    interval: Interval,
+    first: MovingFrame,
+    second: MovingFrame,
+    ancestor: MovingFrame,
+    here: wp.vec3,
+    there: wp.vec3,
+) -> wp.vec2:
+    """Returns (distance, least distance over the interval) of a point of each of two frames."""
+    offset = here - there
+    distance = wp.length(offset)
+    rate = velocity_of(first, here - first.placement.origin)
+    rate -= velocity_of(second, there - second.placement.origin)
+    rate -= wp.cross(ancestor.twist.angular, offset)
+    speed = wp.length(rate)
+    if distance > 0.0:
+        speed = wp.abs(wp.dot(rate, offset)) / distance
+    least = distance - interval.half * (speed + 0.5 * interval.half * interval.bend)
+    blur = 2.0 * interval.slack + interval.rounding * (wp.length(here) + wp.length(there))
+    return wp.vec2(distance + blur, least - blur)
+
+
+@wp.func
+def farthest_approach(
+    interval: Interval,
+    first: MovingFrame,
+    second: MovingFrame,
+    ancestor: MovingFrame,
+    spread: float,
+    here: wp.vec3,
+    there: wp.vec3,
+) -> float:
+    """How much nearer any two spheres of two bodies may come over an interval, and its rounding.
+
+    Args:
+        interval: the interval.
+        first: frame of one body.
+        second: frame of the other.
+        ancestor: the last frame that both hang on.
+        spread: sum of how far centers of spheres are from those of the balls [m].
+        here: center of the ball of the first body.
+        there: center of the other's.
+    """
+    rate = velocity_of(first, here - first.placement.origin)
+    rate -= velocity_of(second, there - second.placement.origin)
+    rate -= wp.cross(ancestor.twist.angular, here - there)
+    turning = wp.length(first.twist.angular - ancestor.twist.angular)
+    turning += wp.length(second.twist.angular - ancestor.twist.angular)
+    size = wp.length(here) + wp.length(there) + spread
+    blur = 2.0 * interval.slack + interval.rounding * size
+    return travel(interval, wp.length(rate) + turning * spread) + blur
+
+
+@wp.func
+def bodies_against_each_other(
+    robot: Robot,
+    pair: BodyPair,
+    pairs: wp.array[wp.vec2i],
+    first: MovingFrame,
+    second: MovingFrame,
+    ancestor: MovingFrame,
+    interval: Interval,
+) -> int:
+    """The balls of two bodies first, then their pairs of spheres."""
+    one = body_of(robot, pair.first)
+    other = body_of(robot, pair.second)
+    here = place_point(first.placement, one.center)
+    there = place_point(second.placement, other.center)
+    spread = one.spread + other.spread
+    margin = farthest_approach(interval, first, second, ancestor, spread, here, there)
+    margin = wp.max(margin, interval.tolerance)
+    if wp.length(here - there) > one.radius + other.radius + margin:
+        return CLEAR
+    verdict = int(CLEAR)
+    index = int(-1)
+    is_near = bool(False)
+    radius = float(0.0)
+    for p in range(pair.begin, pair.end):
+        if pairs[p][0] != index:
+            index = pairs[p][0]
+            a = sphere_of(robot.spheres, index)
+            radius = a[3]
+            here = place_point(first.placement, first_three(a))
+            # A sphere far from the other body's ball is far from all of its spheres.
+            is_near = not (radius < 0.0)
+            if wp.length(here - there) > radius + other.radius + margin:
+                is_near = False
+        if is_near:
+            b = sphere_of(robot.spheres, pairs[p][1])
+            place = place_point(second.placement, first_three(b))
+            offset = here - place
+            reach = radius + b[3] + margin
+            if not (b[3] < 0.0 or wp.dot(offset, offset) > reach * reach):
+                gap = approach(interval, first, second, ancestor, here, place)
+                if not (gap[0] >= radius + b[3] + interval.tolerance):
+                    return HIT
+                if not (gap[1] > radius + b[3]):
+                    verdict = UNDECIDED
+    return verdict

@@ -1,0 +1,120 @@
+"""Bodies of a robot against the obstacles of an env, at rest and over an interval of a motion."""
+
+import warp as wp
+
+from warp_collision.kernels.kinematics import first_three, place_point
+from warp_collision.kernels.mesh_distance import mesh_distance
+from warp_collision.kernels.robot_motion import (
+    MovingFrame,
+    Robot,
+    RobotBody,
+    sphere_of,
+    velocity_of,
+)
+from warp_collision.kernels.scene import Obstacle, Scene, make_walk, record_of
+
+# What a check says of a body.
+CLEAR = wp.constant(0)  # proven free
+UNDECIDED = wp.constant(1)
+HIT = wp.constant(2)  # below the tolerance at the configuration, or not finite
+
+# Steps of float32 in a distance, relative to the coordinates it was computed from.
+DISTANCE_ROUNDING = wp.constant(1.0e-6)
+
+
+@wp.struct
+class Interval:
+    """How much is asked of a body around a configuration."""
+
+    half: float  # of its length
+    bend: float  # bound of |c''| of all spheres of the body
+    slack: float  # rounding of where the spheres are [m]
+    rounding: float  # of distances, relative to coordinates; 0 at rest, as in `in_collision`
+    tolerance: float  # of the answer [m]: a clearance below it may count as a collision
+    middle: float  # where on the segment the configuration is
+
+
+@wp.func
+def travel(interval: Interval, speed: float) -> float:
+    """How far a point may come from where it is in the middle of an interval."""
+    return interval.half * (speed + 0.5 * interval.half * interval.bend)
+
+
+@wp.struct
+class BodyCheck:
+    """A body at a configuration, and what is asked of it."""
+
+    spheres: wp.uint64  # pointer, see `Robot`
+    body: RobotBody
+    state: MovingFrame
+    center: wp.vec3  # of the body's ball, in the world
+    ball_travel: float  # of that center over the interval [m]
+    interval: Interval
+
+
+@wp.func
+def against_obstacle(obstacle: Obstacle, check: BodyCheck, verdict: int) -> int:
+    """The ball of a body first, then its spheres."""
+    if verdict == HIT:
+        return HIT
+    interval = check.interval
+    body = check.body
+    point = wp.transform_point(obstacle.mesh_from_world, check.center)
+    if not wp.isfinite(point):
+        return HIT
+    record = record_of(obstacle)
+    size = wp.length(point) + wp.length(check.center)
+    blur = interval.rounding * size + interval.slack
+    reach = body.radius + wp.max(check.ball_travel + blur, interval.tolerance)
+    ball = mesh_distance(obstacle.mesh_id, record, point, reach)
+    if not ball.found:
+        return verdict
+    # Where the body moves farther than its size, its spheres tell no more than its ball does; but
+    # they tell whether it collides here.
+    is_coarse = check.ball_travel > body.radius
+    if is_coarse:
+        verdict = UNDECIDED
+        if ball.distance > body.radius + interval.tolerance:
+            return verdict
+    placement = check.state.placement
+    for index in range(body.begin, body.end):
+        sphere = sphere_of(check.spheres, index)
+        if not (sphere[3] < 0.0):
+            local = first_three(sphere)
+            needed = interval.tolerance - blur
+            if not is_coarse:
+                speed = wp.length(velocity_of(check.state, placement.rotation * local))
+                needed = wp.max(needed, travel(interval, speed) + blur)
+            limit = sphere[3] + needed
+            if ball.distance - wp.length(local - body.center) < limit + DISTANCE_ROUNDING * size:
+                place = place_point(placement, local)
+                place = wp.transform_point(obstacle.mesh_from_world, place)
+                sample = mesh_distance(obstacle.mesh_id, record, place, limit)
+                if sample.found:
+                    verdict = UNDECIDED
+                    if sample.distance < sphere[3] + interval.tolerance - blur:
+                        return HIT
+    return verdict
+
+
+check_obstacles = make_walk(against_obstacle, BodyCheck, int)
+
+
+@wp.func
+def body_against_scene(
+    robot: Robot,
+    body: RobotBody,
+    state: MovingFrame,
+    interval: Interval,
+    scene: Scene,
+    env: int,
+) -> int:
+    """A body against all enabled obstacles of an env."""
+    center = place_point(state.placement, body.center)
+    if not wp.isfinite(center):
+        return HIT
+    speed = wp.length(velocity_of(state, center - state.placement.origin))
+    check = BodyCheck(robot.spheres, body, state, center, travel(interval, speed), interval)
+    reach = body.radius + wp.max(check.ball_travel, interval.tolerance)
+    reach += DISTANCE_ROUNDING * wp.length(center) + interval.slack
+    return check_obstacles(scene, env, center, reach, check, CLEAR)

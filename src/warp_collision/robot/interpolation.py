@@ -1,0 +1,63 @@
+"""Joint paths cut into parts whose chords are close to the arcs that spheres move on."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from warp_collision.kernels.joint_path import segment_bend
+from warp_collision.launching.launch import launch
+from warp_collision.robot.robot_tables import STATE, RobotTables
+
+_MOST_PARTS = 100_000
+
+
+class Interpolated(NamedTuple):
+    """Result of `RobotSpheres.interpolate`.
+
+    Attributes:
+        joints: (batch, (horizon - 1) * parts + 1, n_joints), waypoint t at index t * parts.
+        parts: into how many equal parts each segment is cut.
+    """
+
+    joints: Tensor
+    parts: int
+
+
+def cut(joints: Tensor, parts: int) -> Interpolated:
+    """Cuts each segment of joint paths (batch, horizon, n_joints) into equal parts."""
+    s = torch.arange(parts, dtype=joints.dtype, device=joints.device) / parts
+    steps = joints[:, 1:] - joints[:, :-1]
+    inner = joints[:, :-1, None] + s[:, None] * steps[:, :, None]
+    return Interpolated(torch.cat((inner.flatten(1, 2), joints[:, -1:]), dim=1), parts)
+
+
+def parts_for(joints: Tensor, tables: RobotTables, max_deviation: Tensor) -> int:
+    """Into how many parts segments are cut for chords that are close to their arcs.
+
+    The chord of an n-th part of a segment is nowhere farther from the arc than the largest second
+    derivative by the place in the segment, divided by 8 n^2.
+    """
+    joints = joints.detach().float().contiguous()
+    segments = joints.shape[0], max(joints.shape[1] - 1, 0)
+    states = joints.new_empty((*segments, tables.frames.shape[0], STATE))
+    bend = joints.new_empty(segments)
+    launch(
+        segment_bend,
+        segments,
+        *(joints, tables, states, bend),
+        device=joints.device,
+        items=16 * segments[0] * segments[1],
+    )
+    if bend.numel() == 0:
+        return 1
+    parts = torch.sqrt(bend.amax() / (8.0 * max_deviation)).item()
+    if not parts <= _MOST_PARTS:
+        raise ValueError(
+            f"joints must be finite, and need at most {_MOST_PARTS} parts a segment, got {parts}"
+        )
+    # The bound itself is rounded.
+    return max(1, math.ceil(parts * (1.0 + 1.0e-5)))

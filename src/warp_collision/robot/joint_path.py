@@ -1,0 +1,261 @@
+"""Whether a robot collides: at joint values, and certified along joint paths."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from warp_collision import validate
+from warp_collision.kernels import joint_path as kernels
+from warp_collision.kernels import path_clearance as clearance_kernels
+from warp_collision.launching.launch import launch
+from warp_collision.robot.robot_model import RobotModel
+from warp_collision.robot.robot_tables import STATE
+from warp_collision.robot.self_collision import SelfCollisionPairs
+from warp_collision.world import MeshWorld
+from warp_collision.world.acceleration import with_acceleration
+from warp_collision.world.queries import scene_tables
+
+
+def configuration_in_collision(
+    joints: Tensor,
+    robot: RobotModel,
+    world: MeshWorld,
+    *,
+    self_collision: bool | SelfCollisionPairs = True,
+    env_index: Tensor | None = None,
+) -> Tensor:
+    """Whether a robot at joint values touches an obstacle or itself.
+
+    Args:
+        joints: (..., n_joints) [rad, prismatic: m], on the device of the world.
+        robot: the robot, whose root stands in the origin of the world.
+        world: the obstacles.
+        self_collision: whether the robot may not touch itself either, by the pairs of
+            `RobotSpheres.self_collision_pairs`, or the pairs that count.
+        env_index: (batch,) int32 for joints (batch, ..., n_joints), the env of each row; env 0 for
+            all if None.
+
+    Returns:
+        (...,) bool. True also where joints or poses are not finite.
+
+    Raises:
+        TypeError, ValueError: an argument of another type, shape, device or range.
+
+    Example:
+        >>> import torch, trimesh
+        >>> from warp_collision import MeshWorld, configuration_in_collision
+        >>> from warp_collision.cli.demo import load_panda
+        >>> world = MeshWorld()
+        >>> world.add("shelf", trimesh.creation.box((0.4, 0.4, 0.02)), (0.5, 0, 0.3, 1, 0, 0, 0))
+        0
+        >>> joints = torch.tensor([[0.0, -0.5, 0, -2.2, 0, 1.6, 0.8], [0, 0.4, 0, -1.6, 0, 2, 0.8]])
+        >>> configuration_in_collision(joints, load_panda(), world).tolist()
+        [False, True]
+    """
+    robot.check_joints(joints)
+    shape = joints.shape[:-1]
+    batch = shape[0] if shape else 1
+    flat = joints.reshape(batch, shape[1:].numel() if shape else 1, robot.n_joints)
+    flat, env_index = _operands(flat, world, env_index)
+    pairs = _pairs(robot, self_collision, world.device)
+    rows = flat.shape[:2]
+    tables = robot.tables(world.device)
+    states = flat.new_empty((*rows, tables.frames.shape[0], STATE))
+    hit = flat.new_empty(rows, dtype=torch.bool)
+    launch(
+        kernels.configuration_hit,
+        rows,
+        *(flat, env_index, with_acceleration(scene_tables(world)), tables, *pairs),
+        *(states, hit),
+        device=world.device,
+        items=16 * rows.numel(),
+    )
+    return hit.reshape(shape)
+
+
+def joint_path_in_collision(
+    joints: Tensor,
+    robot: RobotModel,
+    world: MeshWorld,
+    *,
+    tolerance: float | Tensor = 1e-3,
+    self_collision: bool | SelfCollisionPairs = True,
+    env_index: Tensor | None = None,
+) -> Tensor:
+    """Whether a robot collides between waypoints, on the arcs of its spheres.
+
+    Joint values go straight from waypoint to waypoint; spheres then move on arcs, not on the
+    chords that `swept_sphere_cost` checks. Each segment is bisected until bounds of the spheres'
+    first and second derivatives prove it free, or a configuration on it is too near to something.
+
+    Args:
+        joints: (batch, horizon, n_joints) [rad, prismatic: m], on the device of the world.
+            Continuous joints go the way of the numbers, they do not wrap.
+        robot: the robot, whose root stands in the origin of the world.
+        world: the obstacles.
+        tolerance: [m], below which a clearance may count as a collision. One below some hundredths
+            of a millimetre leaves too little room for the rounding of float32.
+        self_collision: see `configuration_in_collision`; proven are the pairs that count.
+        env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
+
+    Returns:
+        (batch, horizon - 1) bool for each segment. False is a proof that the whole segment is free;
+        true is a collision or a clearance below the tolerance (or not finite, or one that 65,536
+        configurations could not decide).
+
+    Raises:
+        TypeError, ValueError: an argument of another type, shape, device or range.
+
+    Example:
+        >>> import torch, trimesh
+        >>> from warp_collision import MeshWorld, joint_path_in_collision
+        >>> from warp_collision.cli.demo import load_panda
+        >>> world = MeshWorld()
+        >>> world.add("plate", trimesh.creation.box((0.5, 0.001, 0.5)), (0.5, 0, 0.5, 1, 0, 0, 0))
+        0
+        >>> path = torch.tensor([[[-0.9, 0, 0, -1.6, 0, 1.6, 0.8], [0.9, 0, 0, -1.6, 0, 1.6, 0.8]]])
+        >>> joint_path_in_collision(path, load_panda(), world).tolist()
+        [[True]]
+    """
+    robot.check_joints(joints)
+    joints, env_index = _operands(joints, world, env_index)
+    limit = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
+    pairs = _pairs(robot, self_collision, world.device)
+    segments = joints.shape[0], max(joints.shape[1] - 1, 0)
+    tables = robot.tables(world.device)
+    states = joints.new_empty((*segments, tables.frames.shape[0], STATE))
+    hit = joints.new_empty(segments, dtype=torch.bool)
+    launch(
+        kernels.joint_path_hit,
+        segments,
+        *(joints, env_index, with_acceleration(scene_tables(world)), tables, *pairs),
+        *(limit, states, hit),
+        device=world.device,
+        items=256 * segments[0] * segments[1],
+    )
+    return hit
+
+
+class JointPathClearance(NamedTuple):
+    """Result of `joint_path_clearance`; all (batch, horizon - 1).
+
+    Attributes:
+        lower: [m], nowhere on the segment is the clearance to the world smaller; NaN if joints or
+            poses are not finite, +inf where there is nothing to hit.
+        upper: [m], clearance at `position`, at most the tolerance above `lower`.
+        position: where on the segment, from 0 to 1.
+        sphere: int32, the sphere that is nearest there, -1 for none.
+        mesh: int32, the obstacle that it is nearest to, -1 for none.
+        self_lower: [m], the same between spheres of the robot, by the pairs that count.
+        self_upper: [m].
+        self_position: where on the segment.
+        self_sphere: int32, one of the two spheres, -1 for none.
+        self_other: int32, the other one.
+    """
+
+    lower: Tensor
+    upper: Tensor
+    position: Tensor
+    sphere: Tensor
+    mesh: Tensor
+    self_lower: Tensor
+    self_upper: Tensor
+    self_position: Tensor
+    self_sphere: Tensor
+    self_other: Tensor
+
+
+def joint_path_clearance(
+    joints: Tensor,
+    robot: RobotModel,
+    world: MeshWorld,
+    *,
+    tolerance: float | Tensor = 1e-3,
+    self_collision: bool | SelfCollisionPairs = True,
+    env_index: Tensor | None = None,
+) -> JointPathClearance:
+    """Smallest clearance of a robot between waypoints, on the arcs of its spheres, as an interval.
+
+    Branch and bound with the bounds of `joint_path_in_collision`. On open meshes the lower bound is
+    certified for the distance to the surface.
+
+    Args:
+        joints: (batch, horizon, n_joints); see `joint_path_in_collision`.
+        robot: the robot, whose root stands in the origin of the world.
+        world: the obstacles.
+        tolerance: [m], how wide the intervals may be. They are wider where 65,536 configurations do
+            not suffice.
+        self_collision: see `configuration_in_collision`.
+        env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
+
+    Returns:
+        Intervals, and where the smallest clearance is; see `JointPathClearance`.
+
+    Raises:
+        TypeError, ValueError: an argument of another type, shape, device or range.
+
+    Example:
+        >>> import torch, trimesh
+        >>> from warp_collision import MeshWorld, joint_path_clearance
+        >>> from warp_collision.cli.demo import load_panda
+        >>> world = MeshWorld()
+        >>> world.add("plate", trimesh.creation.box((0.5, 0.001, 0.5)), (0.5, 0, 0.5, 1, 0, 0, 0))
+        0
+        >>> panda = load_panda()
+        >>> path = torch.tensor([[[-0.9, 0, 0, -1.6, 0, 2, 0.8], [-0.5, 0, 0, -1.6, 0, 2, 0.8]]])
+        >>> found = joint_path_clearance(path, panda, world)
+        >>> round(found.upper.item(), 2), 0.0 <= (found.upper - found.lower).item() <= 1e-3
+        (0.04, True)
+        >>> panda.sphere_links[found.sphere.item()], found.position.item()
+        ('panda_link5', 1.0)
+    """
+    robot.check_joints(joints)
+    joints, env_index = _operands(joints, world, env_index)
+    width = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
+    pairs = _pairs(robot, self_collision, world.device)
+    segments = joints.shape[0], max(joints.shape[1] - 1, 0)
+    tables = robot.tables(world.device)
+    states = joints.new_empty((*segments, tables.frames.shape[0], STATE))
+    bounds, self_bounds = (joints.new_empty((*segments, 3)) for _ in range(2))
+    nearest, self_nearest = (joints.new_empty((*segments, 2), dtype=torch.int32) for _ in range(2))
+    launch(
+        clearance_kernels.joint_path_clearance,
+        segments,
+        *(joints, env_index, with_acceleration(scene_tables(world)), tables, *pairs),
+        *(width, states, bounds, nearest, self_bounds, self_nearest),
+        device=world.device,
+        items=1024 * segments[0] * segments[1],
+    )
+    parts = bounds, nearest, self_bounds, self_nearest
+    return JointPathClearance(*(column for part in parts for column in part.unbind(-1)))
+
+
+def _operands(
+    joints: Tensor, world: MeshWorld, env_index: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """float32 joints (batch, horizon, n_joints) without a gradient, and the index of envs."""
+    shape = "(batch, horizon, n_joints)"
+    joints = validate.float_operand(
+        "joints", joints.detach(), joints.shape[-1], shape, world.device, ndim=3
+    )
+    if env_index is not None:
+        env_index = validate.env_operand(env_index, joints.shape[0], world.n_envs, world.device)
+    return joints, env_index
+
+
+def _pairs(
+    robot: RobotModel, self_collision: bool | SelfCollisionPairs, device: torch.device
+) -> tuple[Tensor | None, Tensor | None]:
+    if self_collision is False:
+        return None, None
+    if self_collision is True:
+        return robot.pair_tables(robot.default_pairs, device)
+    if not isinstance(self_collision, SelfCollisionPairs):
+        raise TypeError(
+            "self_collision must be a bool or SelfCollisionPairs, got "
+            f"{type(self_collision).__name__}"
+        )
+    return robot.pair_tables(self_collision, device)

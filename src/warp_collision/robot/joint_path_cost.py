@@ -1,0 +1,132 @@
+"""The cost of joint paths: swept over chords that are close to the arcs."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.compiler import is_compiling
+from torch.nn.functional import pad
+
+from warp_collision import validate
+from warp_collision.costs import swept_sphere_cost
+from warp_collision.robot.interpolation import cut
+from warp_collision.robot.robot_model import RobotModel
+from warp_collision.robot.self_collision import SelfCollisionPairs, self_collision_cost
+from warp_collision.world import MeshWorld
+
+
+def joint_path_cost(
+    joints: Tensor,
+    robot: RobotModel,
+    world: MeshWorld,
+    *,
+    weight: float | Tensor = 1.0,
+    activation_distance: float | Tensor = 0.02,
+    max_deviation: float = 1e-3,
+    substeps: int | None = None,
+    tolerance: float | Tensor | None = None,
+    self_weight: float | Tensor = 0.0,
+    self_activation_distance: float | Tensor = 0.01,
+    pairs: SelfCollisionPairs | None = None,
+    env_index: Tensor | None = None,
+    poses: Tensor | None = None,
+) -> Tensor:
+    """Collision cost of a robot whose joint values go straight from waypoint to waypoint.
+
+    A waypoint owns the half segment before it and the half segment after it. They are cut into
+    parts whose chords deviate from the spheres' arcs by no more than `max_deviation`, and each
+    sphere costs the largest `swept_sphere_cost` of what the waypoint owns. That of the robot with
+    itself is the largest `self_collision_cost` at the ends of the parts. The cost is not grown by
+    the deviation; certificates are the matter of `joint_path_in_collision`.
+
+    Differentiable by the joint values, exact for any incoming gradient at a fixed number of parts,
+    the neighbouring waypoints' part included.
+
+    Args:
+        joints: (batch, horizon, n_joints) [rad, prismatic: m], on the device of the world.
+        robot: the robot, whose root stands in the origin of the world.
+        world: the obstacles.
+        weight: factor of the cost against the world.
+        activation_distance: eta [m] against the world.
+        max_deviation: [m], of chords from arcs; it chooses the number of parts, one for the batch,
+            which waits for the device.
+        substeps: that number of parts of each segment, odd; for graphs and `torch.compile`.
+        tolerance: of the sweep, see `swept_sphere_cost`.
+        self_weight: factor of the cost of the robot against itself; 0.0 for none.
+        self_activation_distance: eta [m] of that.
+        pairs: which spheres count for that; by default those of
+            `RobotSpheres.self_collision_pairs`.
+        env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
+        poses: see `sphere_cost`.
+
+    Returns:
+        (batch, horizon) float32, the sum over the spheres.
+
+    Raises:
+        TypeError, ValueError: an argument of another type, shape, device or range.
+
+    Example:
+        >>> import torch, trimesh
+        >>> from warp_collision import MeshWorld, joint_path_cost
+        >>> from warp_collision.cli.demo import load_panda
+        >>> world = MeshWorld()
+        >>> world.add("plate", trimesh.creation.box((0.5, 0.001, 0.5)), (0.5, 0, 0.5, 1, 0, 0, 0))
+        0
+        >>> path = torch.tensor([[[-0.9, 0, 0, -1.6, 0, 1.6, 0.8], [0.9, 0, 0, -1.6, 0, 1.6, 0.8]]])
+        >>> path.requires_grad_()
+        tensor([[[-0.9000,  0.0000,  0.0000, -1.6000,  0.0000,  1.6000,  0.8000],
+                 [ 0.9000,  0.0000,  0.0000, -1.6000,  0.0000,  1.6000,  0.8000]]],
+               requires_grad=True)
+        >>> cost = joint_path_cost(path, load_panda(), world)
+        >>> cost.sum().backward()
+        >>> (cost > 0.0).tolist(), path.grad.isfinite().all().item()
+        ([[True, True]], True)
+    """
+    robot.check_joints(joints)
+    if joints.ndim != 3:
+        raise ValueError(
+            f"joints must have shape (batch, horizon, n_joints), got {validate.shape_of(joints)}"
+        )
+    if substeps is None:
+        if is_compiling():
+            raise ValueError("substeps must be given in a compiled graph, got None")
+        fine = robot.interpolate(joints, max_deviation, odd=True)
+    else:
+        validate.require_count("substeps", substeps)
+        if substeps % 2 == 0:
+            raise ValueError(f"substeps must be odd, got {substeps}")
+        fine = cut(joints, substeps)
+    spheres = robot(fine.joints)
+    cost = swept_sphere_cost(
+        spheres,
+        world,
+        activation_distance=activation_distance,
+        tolerance=tolerance,
+        env_index=env_index,
+        poses=poses,
+    )
+    factor = validate.scalar_operand(
+        "weight", weight, world.device, any_sign=True, differentiable=True
+    )
+    total = factor * _largest(cost, fine.parts)
+    if isinstance(self_weight, Tensor) or self_weight != 0.0:
+        itself = self_collision_cost(
+            spheres,
+            robot.default_pairs if pairs is None else pairs,
+            activation_distance=self_activation_distance,
+        )
+        factor = validate.scalar_operand(
+            "self_weight", self_weight, world.device, any_sign=True, differentiable=True
+        )
+        total = total + factor * _largest(itself, fine.parts)
+    return total
+
+
+def _largest(cost: Tensor, parts: int) -> Tensor:
+    """Sum over spheres of the largest cost (batch, n, n_spheres) of what each waypoint owns.
+
+    With an odd number of parts a waypoint owns as many of their ends: what they own, half the part
+    before and half the part after, is together what the waypoint owns.
+    """
+    beyond = (parts - 1) // 2
+    owned = pad(cost, (0, 0, beyond, beyond)).unflatten(1, (-1, parts))
+    return owned.amax(2).sum(-1)

@@ -1,0 +1,147 @@
+"""A robot as the kernels of joint paths read it: frames, spheres, and balls around its links."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from warp_collision.kernels.robot_motion import RobotBody
+from warp_collision.kernels.robot_pairs import BodyPair
+from warp_collision.launching.recorded_launch import new_token
+from warp_collision.robot.kinematics import Kinematics
+from warp_collision.robot.self_collision import SelfCollisionPairs
+
+# Balls are larger than computed, by more than float32 rounds.
+_WIDER, _AT_LEAST = 1.0 + 1.0e-6, 1.0e-7
+# Numbers of float32 in the struct `MovingFrame` that kernels keep for each frame.
+STATE = 18
+
+
+class RobotTables(NamedTuple):
+    """Tables by the names of the kernels' `Robot` struct.
+
+    Attributes:
+        frames: (n_frames, bytes) uint8, structs `RobotFrame`.
+        bodies: (n_bodies, bytes) uint8, structs `RobotBody`.
+        ranges: (n_frames, 2) int32, bodies of each frame: from, to.
+        spheres: (n_spheres, 4) float32 in their frames.
+        reach: of the farthest sphere, without prismatic travel [m].
+        token: a recorded launch that met this number last still points to these tensors.
+    """
+
+    frames: Tensor
+    bodies: Tensor
+    ranges: Tensor
+    spheres: Tensor
+    reach: float
+    token: int
+
+    def write(self, scene: Any) -> None:
+        """Lets a `Robot`, or what a launch holds of one, point to these tables."""
+        scene.n_frames, scene.n_bodies = len(self.frames), len(self.bodies)
+        scene.reach = self.reach
+        for name in self._fields[:4]:
+            setattr(scene, name, getattr(self, name).data_ptr())
+
+
+def records(count: int, struct: Any) -> np.ndarray:
+    """Zeros for a Warp struct."""
+    return np.zeros(count, dtype=np.dtype(struct.numpy_dtype()))
+
+
+def as_bytes(structs: np.ndarray) -> np.ndarray:
+    """(n, bytes) uint8, which a tensor can be made of."""
+    return structs.view(np.uint8).reshape(len(structs), structs.dtype.itemsize)
+
+
+def pack_robot(
+    kinematics: Kinematics, sphere_links: Sequence[str], device: torch.device
+) -> RobotTables:
+    """Tables of a robot; its bodies are the links, in the order of their spheres."""
+    points, frames = kinematics.local_points, kinematics.point_frames.tolist()
+    spans, begin = [], 0
+    for _, group in itertools.groupby(sphere_links):
+        end = begin + len(list(group))
+        spans.append((begin, end))
+        begin = end
+    bodies = records(len(spans), RobotBody)
+    for body, (begin, end) in zip(bodies, spans, strict=True):
+        center, radius, spread = bounding_ball(points[begin:end])
+        body["frame"], body["begin"], body["end"] = frames[begin], begin, end
+        body["center"], body["radius"], body["spread"] = center, radius, spread
+    owners = bodies["frame"]
+    ranges = [
+        (int(np.argmax(owners == frame)), int(np.argmax(owners == frame) + (owners == frame).sum()))
+        for frame in range(kinematics.n_frames)
+    ]
+    offsets = np.zeros(kinematics.n_frames)
+    for i, joint in enumerate(kinematics.joints, start=1):
+        offset = np.linalg.norm(joint.parent_from_joint[:3, 3])
+        offsets[i] = offsets[joint.parent] + offset
+    far = np.linalg.norm(bodies["center"], axis=1) + bodies["radius"]
+    reach = float((offsets[owners] + far).max(initial=0.0))
+    base = kinematics.tables(device)
+    with torch.inference_mode(False):
+        return RobotTables(
+            base.frames,
+            torch.from_numpy(as_bytes(bodies)).to(device),
+            torch.tensor(ranges, dtype=torch.int32).reshape(-1, 2).to(device),
+            base.points,
+            reach,
+            new_token(),
+        )
+
+
+def bounding_ball(spheres: np.ndarray) -> tuple[np.ndarray, float, float]:
+    """Center, radius and spread of a ball that holds spheres (n, 4); radius -1 if none is enabled.
+
+    Steps towards the farthest sphere that shrink by and by (Badoiu and Clarkson, 2003) come near
+    the smallest ball, and any ball will do.
+    """
+    spheres = spheres[~(spheres[:, 3] < 0.0)]
+    if len(spheres) == 0:
+        return np.zeros(3), -1.0, 0.0
+    center = spheres[:, :3].mean(axis=0)
+    best = center, np.inf
+    for step in range(1, 300):
+        offsets = spheres[:, :3] - center
+        reach = np.linalg.norm(offsets, axis=1) + spheres[:, 3]
+        far = int(reach.argmax())
+        if reach[far] < best[1]:
+            best = center, float(reach[far])
+        center = center + offsets[far] / (step + 1)
+    center = best[0].astype(np.float32).astype(np.float64)
+    away = np.linalg.norm(spheres[:, :3] - center, axis=1)
+    radius = float((away + spheres[:, 3]).max())
+    return center, radius * _WIDER + _AT_LEAST, float(away.max()) * _WIDER + _AT_LEAST
+
+
+def pack_pairs(
+    kinematics: Kinematics, pairs: SelfCollisionPairs, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Structs `BodyPair` (n, bytes) uint8, and the pairs of spheres (n_pairs, 2) int32."""
+    tables = pairs.tables(torch.device("cpu"))
+    meetings = tables.group_pairs.numpy()
+    found = records(len(meetings), BodyPair)
+    first_spheres = tables.groups.numpy()[:, 0]
+    frames = kinematics.point_frames.tolist()
+    for record, (first, second, begin, end) in zip(found, meetings, strict=True):
+        record["first"], record["second"] = first, second
+        record["begin"], record["end"] = begin, end
+        chains = [_ancestors(kinematics, frames[first_spheres[body]]) for body in (first, second)]
+        record["ancestor"] = next(frame for frame in chains[0] if frame in chains[1])
+    with torch.inference_mode(False):
+        return torch.from_numpy(as_bytes(found)).to(device), tables.pairs.to(device)
+
+
+def _ancestors(kinematics: Kinematics, frame: int) -> list[int]:
+    """A frame and all that it hangs on, the root last."""
+    chain = [frame]
+    while chain[-1] != 0:
+        chain.append(kinematics.joints[chain[-1] - 1].parent)
+    return chain

@@ -1,0 +1,304 @@
+"""The robot with itself: which pairs of spheres count, their cost and their clearance."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from warp_collision import validate
+from warp_collision.torch_ops import dispatch, self_operators
+
+_SPHERES_SHAPE = "(batch, horizon, n_spheres, 4)"
+# Clearances whose samples differ by less are constant but for rounding [m].
+_CONSTANT = 1.0e-5
+
+
+class PairTables(NamedTuple):
+    """Pairs as the kernels read them, sorted by the links that they are of.
+
+    Attributes:
+        groups: (n_groups, 2) int32, the spheres of a link: from, to.
+        group_pairs: (n_group_pairs, 4) int32, two groups, and their pairs: from, to.
+        pairs: (n_pairs, 2) int32, two spheres.
+    """
+
+    groups: Tensor
+    group_pairs: Tensor
+    pairs: Tensor
+
+
+class ConstantPair(NamedTuple):
+    """Two spheres that keep their clearance [m] at all joint values."""
+
+    first: int
+    second: int
+    clearance: float
+
+
+@dataclass(frozen=True, eq=False)
+class SelfCollisionPairs:
+    """The pairs of spheres that self-collision is checked for; see `self_collision_pairs`.
+
+    What is proven of a robot and itself is proven of these pairs, and of no others.
+
+    Attributes:
+        sphere_links: the link of each sphere.
+        pairs: (n_pairs, 2) int64, two spheres of different links, the smaller index first.
+        ignored: pairs of links that are left out: adjacent ones, and those that were asked for.
+        touching: (n, 2) int64, pairs that are left out as they touch at every joint value tried.
+        constant: pairs within `pairs` whose clearance does not depend on the joint values: an
+            activation distance above it costs everywhere.
+        never_near: (n, 2) int64, pairs left out by `find_pairs`: never near in its samples.
+    """
+
+    sphere_links: tuple[str, ...]
+    pairs: np.ndarray
+    ignored: frozenset[frozenset[str]] = frozenset()
+    touching: np.ndarray = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
+    constant: tuple[ConstantPair, ...] = ()
+    never_near: np.ndarray = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
+    _on_device: dict[torch.device, PairTables] = field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    @property
+    def n_spheres(self) -> int:
+        """Number of spheres of the robot."""
+        return len(self.sphere_links)
+
+    @property
+    def groups(self) -> list[tuple[int, int]]:
+        """Consecutive spheres of one link: from, to."""
+        found, begin = [], 0
+        for _, spheres in itertools.groupby(self.sphere_links):
+            end = begin + len(list(spheres))
+            found.append((begin, end))
+            begin = end
+        return found
+
+    def tables(self, device: torch.device) -> PairTables:
+        """The pairs as the kernels read them, on a device."""
+        known = self._on_device.get(device)
+        if known is None:
+            with torch.inference_mode(False):
+                known = PairTables(*(torch.from_numpy(part).to(device) for part in self._pack()))
+            if validate.outlives_call(known.pairs):
+                self._on_device[device] = known
+        return known
+
+    def _pack(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        groups = np.array(self.groups, dtype=np.int32).reshape(-1, 2)
+        group_of = np.repeat(np.arange(len(groups)), groups[:, 1] - groups[:, 0])
+        keys = group_of[self.pairs]
+        order = np.lexsort((keys[:, 1], keys[:, 0]))
+        pairs, keys = self.pairs[order], keys[order]
+        is_first = np.ones(len(pairs), dtype=bool)
+        is_first[1:] = (np.diff(keys, axis=0) != 0).any(axis=1)
+        first = np.flatnonzero(is_first)
+        ends = np.append(first, len(pairs))[1:]
+        meetings = np.concatenate([keys[first], np.stack([first, ends], axis=1)], axis=1)
+        return groups, meetings.astype(np.int32), pairs.astype(np.int32).reshape(-1, 2)
+
+
+class SelfClearance(NamedTuple):
+    """Result of `self_clearance`.
+
+    Attributes:
+        clearance: (batch, horizon) [m], smallest distance between the surfaces of two spheres,
+            negative where they overlap; +inf without pairs.
+        first: (batch, horizon) int32, one of the two spheres, -1 for none.
+        second: (batch, horizon) int32, the other one.
+    """
+
+    clearance: Tensor
+    first: Tensor
+    second: Tensor
+
+
+def self_collision_cost(
+    spheres: Tensor,
+    pairs: SelfCollisionPairs,
+    *,
+    weight: float | Tensor = 1.0,
+    activation_distance: float | Tensor = 0.01,
+) -> Tensor:
+    """Cost of a robot's spheres against each other.
+
+    A pair costs `h(r + r' + eta - |c - c'|)` with the hinge of `sphere_cost`, half of it for each
+    of its two spheres. The gradient is exact for any incoming gradient; where two centers coincide
+    it has a fixed direction.
+
+    Args:
+        spheres: (batch, horizon, n_spheres, 4) x, y, z, radius [m] of the robot; a radius below 0
+            disables a sphere.
+        pairs: which count, from `RobotSpheres.self_collision_pairs`.
+        weight: factor of the cost; a tensor may require a gradient.
+        activation_distance: eta [m], the clearance at which a pair begins to cost.
+
+    Returns:
+        (batch, horizon, n_spheres) float32; NaN for spheres of pairs that are not finite.
+
+    Raises:
+        TypeError, ValueError: an argument of another type, shape, device or range.
+
+    Example:
+        >>> import torch
+        >>> from warp_collision.cli.demo import load_panda
+        >>> from warp_collision.robot import self_collision_cost
+        >>> panda = load_panda()
+        >>> pairs = panda.self_collision_pairs()
+        >>> joints = torch.tensor([[[0.0, -0.5, 0.0, -2.2, 0.0, 1.6, 0.8]]])
+        >>> self_collision_cost(panda(joints), pairs).sum().item()
+        0.0
+        >>> folded = torch.tensor([[[0.0, 1.7, 0.0, -3.0, 0.0, 0.0, 0.8]]])
+        >>> self_collision_cost(panda(folded), pairs).sum().item() > 0.1
+        True
+    """
+    spheres = _spheres_operand(spheres, pairs)
+    device = spheres.device
+    eta = validate.scalar_operand("activation_distance", activation_distance, device)
+    factor = validate.scalar_operand("weight", weight, device, any_sign=True, differentiable=True)
+    unit = validate.scalar_operand("weight", 1.0, device)
+    tables = pairs.tables(device)
+    flat = spheres.flatten(0, 1)
+    cost = dispatch.apply_linearized("self_collision", flat, *tables, unit, eta)
+    return (cost if factor is unit else cost * factor).reshape(spheres.shape[:-1])
+
+
+def self_clearance(spheres: Tensor, pairs: SelfCollisionPairs) -> SelfClearance:
+    """Smallest clearance between two spheres of a robot.
+
+    Args:
+        spheres: (batch, horizon, n_spheres, 4); see `self_collision_cost`.
+        pairs: which count.
+
+    Returns:
+        The clearance, differentiable by the spheres, and the pair; see `SelfClearance`.
+
+    Raises:
+        TypeError, ValueError: as `self_collision_cost`.
+
+    Example:
+        >>> import torch
+        >>> from warp_collision.cli.demo import load_panda
+        >>> from warp_collision.robot import self_clearance
+        >>> panda = load_panda()
+        >>> joints = torch.tensor([[[0.0, -0.5, 0.0, -2.2, 0.0, 1.6, 0.8]]])
+        >>> found = self_clearance(panda(joints), panda.self_collision_pairs())
+        >>> links = [panda.sphere_links[i] for i in (found.first.item(), found.second.item())]
+        >>> found.clearance.item() > 0.01, links
+        (True, ['panda_link5', 'panda_link7'])
+    """
+    spheres = _spheres_operand(spheres, pairs)
+    flat = spheres.flatten(0, 1)
+    closest = self_operators.closest_pair(flat.detach(), *pairs.tables(spheres.device))
+    chosen = closest.clamp(min=0).long().unsqueeze(-1).expand(-1, -1, 4)
+    if flat.shape[1] == 0:
+        gap = flat.new_full(flat.shape[:1], torch.inf)
+    else:
+        first, second = flat.gather(1, chosen).unbind(1)
+        offset = first[:, :3] - second[:, :3]
+        gap = torch.linalg.vector_norm(offset, dim=-1) - first[:, 3] - second[:, 3]
+        gap = torch.where(closest[:, 0] < 0, torch.inf, gap)
+    shape = spheres.shape[:2]
+    return SelfClearance(gap.reshape(shape), *(c.reshape(shape) for c in closest.unbind(-1)))
+
+
+def _spheres_operand(spheres: Tensor, pairs: SelfCollisionPairs) -> Tensor:
+    if not isinstance(pairs, SelfCollisionPairs):
+        raise TypeError(f"pairs must be SelfCollisionPairs, got {type(pairs).__name__}")
+    validate.require_tensor("spheres", spheres, _SPHERES_SHAPE)
+    spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, spheres.device, ndim=4)
+    if spheres.shape[2] != pairs.n_spheres:
+        raise ValueError(
+            f"spheres must have shape {_SPHERES_SHAPE} with n_spheres = {pairs.n_spheres} as the "
+            f"pairs, got {validate.shape_of(spheres)}"
+        )
+    return spheres
+
+
+# -- which pairs count ----------------------------------------------------------------------------
+
+
+def pairs_of_links(
+    sphere_links: Sequence[str],
+    sphere_frames: np.ndarray,
+    link_names: Sequence[str],
+    adjacent: Iterable[tuple[str, str]],
+    ignore: Iterable[tuple[str, str]],
+) -> SelfCollisionPairs:
+    """All pairs of spheres of different links, but for pairs of links that are left out.
+
+    Two links that fixed joints make one body, in one frame, do not move against each other.
+    """
+    asked_for = [tuple(pair) for pair in ignore]
+    for pair in asked_for:
+        unknown = [name for name in pair if name not in link_names]
+        if len(pair) != 2 or unknown:
+            raise ValueError(f"ignore must be pairs of links of the robot, got {pair}")
+    ignored = frozenset(frozenset(pair) for pair in (*adjacent, *asked_for))
+    kept = [
+        (a, b)
+        for a, b in itertools.combinations(range(len(sphere_links)), 2)
+        if sphere_links[a] != sphere_links[b]
+        and sphere_frames[a] != sphere_frames[b]
+        and frozenset((sphere_links[a], sphere_links[b])) not in ignored
+    ]
+    pairs = np.array(kept, dtype=np.int64).reshape(-1, 2)
+    return SelfCollisionPairs(tuple(sphere_links), pairs, ignored)
+
+
+def without_touching(pairs: SelfCollisionPairs, samples: Tensor) -> SelfCollisionPairs:
+    """Leaves out pairs that touch in all samples (n, n_spheres, 4); reports constant ones."""
+    if len(pairs) == 0:
+        return pairs
+    lowest, highest = _range_of_clearance(pairs, samples)
+    touching = highest < 0.0
+    constant = (highest - lowest < _CONSTANT) & ~touching
+    return replace(
+        pairs,
+        pairs=pairs.pairs[~touching],
+        touching=pairs.pairs[touching],
+        constant=tuple(
+            ConstantPair(int(a), int(b), float(gap))
+            for (a, b), gap in zip(pairs.pairs[constant], lowest[constant], strict=True)
+        ),
+        _on_device={},
+    )
+
+
+def without_far(pairs: SelfCollisionPairs, samples: Tensor, margin: float) -> SelfCollisionPairs:
+    """Leaves out pairs that are nowhere nearer than a margin [m] in samples."""
+    lowest, _ = _range_of_clearance(pairs, samples)
+    near = lowest < margin
+    kept = {tuple(pair) for pair in pairs.pairs[near].tolist()}
+    constant = tuple(pair for pair in pairs.constant if pair[:2] in kept)
+    return replace(
+        pairs,
+        pairs=pairs.pairs[near],
+        never_near=pairs.pairs[~near],
+        constant=constant,
+        _on_device={},
+    )
+
+
+def _range_of_clearance(
+    pairs: SelfCollisionPairs, samples: Tensor
+) -> tuple[np.ndarray, np.ndarray]:
+    """Smallest and largest clearance (n_pairs,) [m] of each pair in samples."""
+    lowest = np.full(len(pairs), np.inf)
+    highest = np.full(len(pairs), -np.inf)
+    first, second = torch.from_numpy(pairs.pairs).unbind(-1)
+    for part in samples.double().split(256):
+        a, b = part[:, first], part[:, second]
+        gap = torch.linalg.vector_norm(a[..., :3] - b[..., :3], dim=-1) - a[..., 3] - b[..., 3]
+        lowest = np.minimum(lowest, gap.amin(0).numpy())
+        highest = np.maximum(highest, gap.amax(0).numpy())
+    return lowest, highest
