@@ -30,9 +30,13 @@ MODULES = (
     "collision",
     "distance_grid",
     "foreign",
+    "joint_path",
+    "kinematics",
     "open_grid",
+    "path_clearance",
     "pose_gradient",
     "scene_distance",
+    "self_collision",
     "sphere_cost",
     "swept_cost",
 )

@@ -7,55 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from robots import PANDA as URDF
+from robots import TREE, shift, tree_robot, turn
 from warp_collision.cli.demo import load_panda
 from warp_collision.robot import RobotSpheres
-
-URDF = Path(__file__).resolve().parents[2] / "assets" / "panda" / "panda.urdf"
-
-# Every kind of joint, scaled axes, a branch, fixed joints in chains, children before parents.
-TREE = """<robot name="tree">
-  <link name="tip"><collision>
-    <origin xyz="0.01 0.02 0.03" rpy="1 2 3"/><geometry><sphere radius="0.04"/></geometry>
-  </collision></link>
-  <link name="slider"><collision><geometry><sphere radius="0.2"/></geometry></collision></link>
-  <link name="wheel">
-    <collision><origin xyz="0 0.5 0"/><geometry><sphere radius="0.1"/></geometry></collision>
-  </link>
-  <link name="root"><collision><geometry><sphere radius="0"/></geometry></collision></link>
-  <link name="bracket"/>
-  <joint name="to_tip" type="fixed">
-    <parent link="slider"/><child link="tip"/><origin xyz="0.3 -0.1 0.2" rpy="-0.4 1.1 2.9"/>
-  </joint>
-  <joint name="slide" type="prismatic">
-    <parent link="wheel"/><child link="slider"/><origin xyz="0.1 0 0" rpy="0.3 0 0"/>
-    <axis xyz="0 3 4"/><limit lower="-0.5" upper="0.25" effort="1" velocity="1"/>
-  </joint>
-  <joint name="turn" type="continuous">
-    <parent link="bracket"/><child link="wheel"/><origin rpy="0 -0.7 0.2"/><axis xyz="1 -2 2"/>
-  </joint>
-  <joint name="mount" type="fixed">
-    <parent link="root"/><child link="bracket"/><origin xyz="0 0 1" rpy="0.1 0.2 0.3"/>
-  </joint>
-</robot>"""
-
-
-def turn(axis: np.ndarray, angle: float) -> np.ndarray:
-    """The 4 x 4 rotation about an axis, by way of its quaternion."""
-    x, y, z = np.sin(angle / 2) * axis / np.sqrt(axis @ axis)
-    w = np.cos(angle / 2)
-    matrix = np.eye(4)
-    matrix[:3, :3] = [
-        [w * w + x * x - y * y - z * z, 2 * (x * y - w * z), 2 * (x * z + w * y)],
-        [2 * (x * y + w * z), w * w - x * x + y * y - z * z, 2 * (y * z - w * x)],
-        [2 * (x * z - w * y), 2 * (y * z + w * x), w * w - x * x - y * y + z * z],
-    ]
-    return matrix
-
-
-def shift(offset: np.ndarray) -> np.ndarray:
-    matrix = np.eye(4)
-    matrix[:3, 3] = offset
-    return matrix
 
 
 def words(element: ElementTree.Element | None, key: str, default: str) -> np.ndarray:
@@ -112,8 +67,7 @@ def expected_spheres(robot: RobotSpheres, text: str, joints: np.ndarray) -> np.n
 
 @pytest.fixture
 def tree(tmp_path: Path) -> RobotSpheres:
-    (tmp_path / "tree.urdf").write_text(TREE)
-    return RobotSpheres(tmp_path / "tree.urdf")
+    return tree_robot(tmp_path)
 
 
 def test_the_panda_is_what_its_file_says():

@@ -1,0 +1,223 @@
+"""The robot with itself, against every pair in float64."""
+
+import numpy as np
+import pytest
+import torch
+from torch import func
+
+from differentiable import JIT_WARNING
+from robots import tree_robot
+from warp_collision.cli.demo import load_panda
+from warp_collision.robot import (
+    RobotSpheres,
+    SelfCollisionPairs,
+    self_clearance,
+    self_collision_cost,
+)
+
+pytestmark = pytest.mark.filterwarnings(JIT_WARNING)
+
+
+def gaps(spheres: torch.Tensor, pairs: SelfCollisionPairs) -> torch.Tensor:
+    """Clearance (..., n_pairs) of each pair in float64; infinite where one is disabled."""
+    a, b = (spheres.double()[..., pairs.pairs[:, i], :] for i in (0, 1))
+    gap = (a[..., :3] - b[..., :3]).norm(dim=-1) - a[..., 3] - b[..., 3]
+    return torch.where((a[..., 3] < 0.0) | (b[..., 3] < 0.0), torch.inf, gap)
+
+
+def expected_cost(spheres: torch.Tensor, pairs: SelfCollisionPairs, eta: float) -> torch.Tensor:
+    depth = eta - gaps(spheres, pairs)
+    cost = torch.where(depth <= eta, depth.clamp(min=0.0) ** 2 / (2 * eta), depth - eta / 2)
+    total = torch.zeros(spheres.shape[:-1], dtype=torch.float64)
+    for side in (0, 1):
+        total = total.index_add(-1, torch.tensor(pairs.pairs[:, side]), 0.5 * cost)
+    return total
+
+
+def folded(robot: RobotSpheres, *shape: int, seed: int = 0) -> torch.Tensor:
+    """Spheres of random joint values, many of which touch."""
+    generator = torch.Generator().manual_seed(seed)
+    joints = torch.rand((*shape, robot.n_joints), generator=generator) * 6.0 - 3.0
+    return robot(joints)
+
+
+@pytest.fixture(scope="module")
+def panda() -> RobotSpheres:
+    return load_panda()
+
+
+@pytest.fixture(scope="module")
+def pairs(panda) -> SelfCollisionPairs:
+    return panda.self_collision_pairs()
+
+
+def test_pairs_of_the_panda(panda, pairs):
+    links = {frozenset(panda.sphere_links[i] for i in pair) for pair in pairs.pairs}
+    assert all(len(pair) == 2 for pair in links)
+    assert frozenset(("panda_link2", "panda_link3")) not in links  # a joint connects them
+    assert frozenset(("panda_link7", "panda_hand")) not in links  # one body
+    assert frozenset(("panda_link6", "panda_hand")) in links
+    near = {
+        frozenset(panda.sphere_links[i] for i in (a, b)): gap
+        for a, b, gap in sorted(pairs.constant, key=lambda pair: -pair.clearance)
+    }
+    assert near[frozenset(("panda_link5", "panda_link7"))] == pytest.approx(0.0152, abs=1e-4)
+
+
+def test_links_to_ignore(panda, pairs):
+    fewer = panda.self_collision_pairs(ignore=[("panda_hand", "panda_link0")])
+    links = {frozenset(panda.sphere_links[i] for i in pair) for pair in fewer.pairs}
+    assert frozenset(("panda_link0", "panda_hand")) not in links
+    assert len(pairs) - len(fewer) == panda.sphere_links.count("panda_hand")
+    with pytest.raises(ValueError, match=r"pairs of links of the robot, got \('panda_hand', 'arm'"):
+        panda.self_collision_pairs(ignore=[("panda_hand", "arm")])
+
+
+def test_pairs_that_always_touch_are_left_out_and_said(tmp_path):
+    robot = tree_robot(tmp_path)
+    # The wheel's sphere is 0.5 m off the axis, on which the slider's sphere of 0.2 m moves.
+    found = robot.self_collision_pairs()
+    everything = {tuple(pair) for pair in [*found.pairs.tolist(), *found.touching.tolist()]}
+    a, b = (robot.sphere_links.index(link) for link in ("root", "tip"))
+    assert (min(a, b), max(a, b)) in everything
+    spheres = folded(robot, 500, 1)
+    for pair in found.touching:
+        assert (gaps(spheres, SelfCollisionPairs(robot.sphere_links, pair[None])) < 0).all()
+
+
+def test_pairs_found_by_samples(panda, pairs):
+    found = panda.find_pairs(2000)
+    assert len(found) + len(found.never_near) == len(pairs)
+    assert len(found) < 0.5 * len(pairs)
+    wider = panda.find_pairs(2000, margin=0.05)
+    assert {*map(tuple, found.pairs)} < {*map(tuple, wider.pairs)}
+    with pytest.raises(ValueError, match="n_samples must be at least 1, got 0"):
+        panda.find_pairs(0)
+
+
+@pytest.mark.parametrize("eta", [0.0, 0.01, 0.05])
+def test_cost_is_that_of_every_pair(panda, pairs, eta, device):
+    spheres = folded(panda, 40, 3)
+    spheres[5, 1, 20:40, 3] = -1.0
+    spheres[6, 0, 7, :3] = torch.nan
+    spheres[6, 0, 7, 3] = -1.0  # disabled: its place does not matter
+    found = self_collision_cost(
+        spheres.to(device), pairs, weight=3.0, activation_distance=eta
+    ).cpu()
+    reference = spheres.clone()
+    reference[6, 0, 7, :3] = 0.0
+    expected = 3.0 * expected_cost(reference, pairs, eta or 1e-12)
+    assert (expected > 0).any(-1).double().mean() > 0.3
+    torch.testing.assert_close(found.double(), expected, atol=2e-5, rtol=1e-5)
+
+
+def test_every_incoming_gradient(panda, pairs, device):
+    spheres = folded(panda, 10, 2, seed=1).to(device).requires_grad_()
+    upstream = torch.randn((10, 2, 59), generator=torch.Generator().manual_seed(1))
+    self_collision_cost(spheres, pairs).backward(upstream.to(device))
+    exact = spheres.detach().cpu().double().requires_grad_()
+    expected_cost(exact, pairs, 0.01).backward(upstream.double())
+    torch.testing.assert_close(spheres.grad.cpu().double(), exact.grad, atol=1e-4, rtol=1e-4)
+    assert exact.grad.abs().max() > 1.0
+
+
+def test_coincident_centers_are_pushed_apart():
+    pairs = SelfCollisionPairs(("a", "b"), np.array([[0, 1]]))
+    spheres = torch.tensor([[[[0.3, -0.2, 0.1, 0.05]] * 2]]).requires_grad_()
+    cost = self_collision_cost(spheres, pairs)
+    torch.testing.assert_close(cost, torch.full((1, 1, 2), 0.5 * (0.1 + 0.01 - 0.005)))
+    cost.sum().backward()
+    push = spheres.grad[0, 0, :, :3]
+    torch.testing.assert_close(push[0], -push[1])
+    torch.testing.assert_close(push.norm(dim=-1), torch.ones(2))
+    torch.testing.assert_close(spheres.grad[0, 0, :, 3], torch.ones(2))
+
+
+@pytest.mark.parametrize("column", [0, 3])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_what_is_not_finite_is_not_free(panda, pairs, column, value):
+    for sphere in (3, 58):
+        spheres = folded(panda, 2, 1, seed=2)
+        spheres[0, 0, sphere, column] = value
+        cost = self_collision_cost(spheres, pairs)
+        gap = self_clearance(spheres, pairs).clearance[0, 0]
+        if value == torch.inf and column == 0:
+            continue  # infinitely far away is free
+        assert not (cost[0, 0, sphere] < torch.inf)
+        assert not (gap > -torch.inf)
+        assert cost[1].isfinite().all()
+
+
+def test_clearance_is_the_smallest_of_all_pairs(panda, pairs, device):
+    spheres = folded(panda, 60, 2, seed=3)
+    spheres[4, 1, :30, 3] = -1.0
+    found = self_clearance(spheres.to(device), pairs)
+    expected, place = gaps(spheres, pairs).min(-1)
+    torch.testing.assert_close(found.clearance.cpu().double(), expected, atol=1e-6, rtol=0)
+    closest = torch.stack([found.first, found.second], -1).cpu().long()
+    assert (closest == torch.tensor(pairs.pairs)[place]).all(-1).double().mean() > 0.99
+
+
+def test_clearance_has_a_gradient(panda, pairs):
+    spheres = folded(panda, 1, 1, seed=4).requires_grad_()
+    self_clearance(spheres, pairs).clearance.sum().backward()
+    exact = spheres.detach().double().requires_grad_()
+    gaps(exact, pairs).amin().backward()
+    torch.testing.assert_close(spheres.grad.double(), exact.grad, atol=1e-5, rtol=0)
+
+
+def test_no_pairs(panda):
+    none = SelfCollisionPairs(panda.sphere_links, np.empty((0, 2), dtype=np.int64))
+    spheres = folded(panda, 2, 3)
+    assert (self_collision_cost(spheres, none) == 0.0).all()
+    found = self_clearance(spheres, none)
+    assert (found.clearance == torch.inf).all()
+    assert (found.first == -1).all()
+
+
+def test_transforms(panda, pairs):
+    spheres = folded(panda, 3, 2, seed=5)
+
+    def cost(row):
+        return self_collision_cost(row, pairs)
+
+    expected = expected_cost(spheres, pairs, 0.01)
+    torch.testing.assert_close(func.vmap(cost)(spheres[:, None])[:, 0].double(), expected)
+    one = spheres[:1, :1]
+    backward, forward = func.jacrev(cost)(one), func.jacfwd(cost)(one)
+    torch.testing.assert_close(backward, forward)
+    exact = func.jacrev(lambda s: expected_cost(s, pairs, 0.01))(one.double())
+    torch.testing.assert_close(backward.double(), exact, atol=1e-4, rtol=1e-4)
+    compiled = torch.compile(cost, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(spheres), cost(spheres))
+    with pytest.raises(RuntimeError, match="second derivative"):
+        func.jacfwd(func.jacrev(lambda s: cost(s).sum()))(one)
+    closest = func.vmap(lambda row: self_clearance(row, pairs).clearance)(spheres[:, None])
+    torch.testing.assert_close(closest[:, 0], self_clearance(spheres, pairs).clearance)
+
+
+def test_weights_have_gradients(panda, pairs):
+    spheres = folded(panda, 3, 2, seed=6)
+    weight = torch.tensor(2.0, requires_grad=True)
+    self_collision_cost(spheres, pairs, weight=weight).sum().backward()
+    expected = expected_cost(spheres, pairs, 0.01).sum().float()
+    torch.testing.assert_close(weight.grad, expected, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("spheres", "error", "message"),
+    [
+        (torch.zeros(1, 1, 58, 4), ValueError, "n_spheres = 59 as the pairs, got"),
+        (torch.zeros(1, 59, 4), ValueError, "spheres must have shape"),
+        ([0.0], TypeError, "spheres must be a torch.Tensor"),
+    ],
+)
+def test_wrong_spheres(pairs, spheres, error, message):
+    for function in (self_collision_cost, self_clearance):
+        with pytest.raises(error, match=message):
+            function(spheres, pairs)
+
+
+def test_wrong_pairs(panda):
+    with pytest.raises(TypeError, match="pairs must be SelfCollisionPairs, got ndarray"):
+        self_collision_cost(folded(panda, 1, 1), np.zeros((1, 2)))

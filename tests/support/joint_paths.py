@@ -1,0 +1,135 @@
+"""Joint paths among plates and posts, and what float64 kinematics say of them, sampled densely."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import trimesh
+
+from robots import turn
+from warp_collision import MeshWorld
+from warp_collision.robot import RobotSpheres, SelfCollisionPairs
+
+Tensor = torch.Tensor
+
+# How far apart samples are, in motion of the fastest sphere [m].
+SPACING = 1e-4
+_COARSE = 20  # fine samples in a coarse one
+
+# A column that slides, a boom that turns, a trolley that slides on it, and a hand.
+_CRANE_JOINTS = (
+    ("lift", "prismatic", "base", "column", "0 0 0.1", "0 0 0", "0 0 1"),
+    ("swing", "revolute", "column", "boom", "0.05 0 0.2", "0.2 0 0", "0.1 0 1"),
+    ("run", "prismatic", "boom", "trolley", "0.1 0.05 0", "0 0.3 0.1", "1 0.2 0"),
+    ("tilt", "revolute", "trolley", "arm", "0.2 0 -0.1", "0.5 0.2 1", "0 1 0.3"),
+    ("roll", "continuous", "arm", "hand", "0.3 0.05 0", "0 0 0.4", "1 0 0"),
+    ("grip", "prismatic", "hand", "finger", "0.1 0.02 0", "0 0 0", "0 1 0"),
+)
+
+
+def crane(folder: Path) -> RobotSpheres:
+    """A robot with prismatic joints between and behind joints that turn."""
+    rng = np.random.default_rng(30)
+    text = '<robot name="crane"><link name="base"/>'
+    for name, kind, parent, child, xyz, rpy, axis in _CRANE_JOINTS:
+        spheres = "".join(
+            f'<collision><origin xyz="{x:.4f} {y:.4f} {z:.4f}"/><geometry>'
+            f'<sphere radius="{radius:.4f}"/></geometry></collision>'
+            for x, y, z, radius in np.column_stack(
+                [rng.uniform(-0.12, 0.12, (4, 3)), rng.uniform(0.02, 0.06, 4)]
+            )
+        )
+        text += f'<link name="{child}">{spheres}</link>'
+        text += f'<joint name="{name}" type="{kind}"><parent link="{parent}"/>'
+        text += f'<child link="{child}"/><origin xyz="{xyz}" rpy="{rpy}"/><axis xyz="{axis}"/>'
+        text += '<limit lower="-0.6" upper="0.6" effort="1" velocity="1"/></joint>'
+    (folder / "crane.urdf").write_text(text + "</robot>")
+    return RobotSpheres(folder / "crane.urdf")
+
+
+class Boxes(NamedTuple):
+    """Cuboids: half sides (n, 3) and poses (n, 4, 4) in the world, float64."""
+
+    half: Tensor
+    world_from_box: Tensor
+
+
+def plates_and_posts(rng: np.random.Generator, count: int, around: Tensor) -> Boxes:
+    """Plates of 0.5 mm and posts of 2 mm near some places (n, 3)."""
+    half, poses = [], []
+    for i in range(count):
+        size = (0.15, 0.15, 0.00025) if i % 2 else (0.001, 0.001, 0.2)
+        pose = turn(rng.normal(size=3), rng.uniform(0.5, 3.0))
+        place = around[rng.integers(len(around))].numpy()
+        pose[:3, 3] = place + rng.uniform(-0.25, 0.25, 3)
+        half.append(size)
+        poses.append(pose)
+    return Boxes(torch.tensor(half), torch.tensor(np.array(poses)))
+
+
+def world_of(boxes: Boxes, device: torch.device) -> MeshWorld:
+    """The same as meshes."""
+    world = MeshWorld(max_meshes=len(boxes.half), device=device)
+    for i, (half, pose) in enumerate(zip(*boxes, strict=True)):
+        quaternion = trimesh.transformations.quaternion_from_matrix(pose.numpy())
+        mesh = trimesh.creation.box((2.0 * half).numpy())
+        world.add(f"box {i}", mesh, [*pose[:3, 3].tolist(), *quaternion.tolist()])
+    return world
+
+
+def clearance(spheres: Tensor, boxes: Boxes) -> Tensor:
+    """(n, n_spheres) float64 clearance of the nearest box, of spheres (n, n_spheres, 4)."""
+    smallest = torch.full(spheres.shape[:-1], torch.inf, dtype=torch.float64)
+    for half, pose in zip(*boxes, strict=True):
+        local = ((spheres[..., :3] - pose[:3, 3]) @ pose[:3, :3]).abs() - half
+        outside = local.clamp(min=0.0).norm(dim=-1)
+        smallest = torch.minimum(smallest, outside + local.amax(-1).clamp(max=0.0))
+    return smallest - spheres[..., 3]
+
+
+def gaps(spheres: Tensor, pairs: SelfCollisionPairs) -> Tensor:
+    """(n, n_pairs) float64 clearance of pairs of spheres."""
+    a, b = (spheres[:, pairs.pairs[:, side]] for side in (0, 1))
+    return (a[..., :3] - b[..., :3]).norm(dim=-1) - a[..., 3] - b[..., 3]
+
+
+def sampled_minimum(
+    robot: RobotSpheres, begin: Tensor, end: Tensor, value, *, speed: float = 1.0
+) -> float:
+    """Smallest value on a segment, at samples between which no sphere moves farther than SPACING.
+
+    Args:
+        robot: the robot.
+        begin: (n_joints,) float64.
+        end: (n_joints,) float64.
+        value: of spheres (n, n_spheres, 4), something (n, m) that changes no faster than they move.
+        speed: by which factor it may change faster.
+    """
+    # Chords of 200 parts are within a few percent of the arcs, and samples a tenth closer.
+    places = robot(begin + torch.linspace(0, 1, 201, dtype=torch.float64)[:, None] * (end - begin))
+    longest = 220.0 * (places[1:, :, :3] - places[:-1, :, :3]).norm(dim=-1).max().item()
+    parts = int(np.ceil(longest / (SPACING * _COARSE))) + 1
+    s = torch.linspace(0, 1, parts + 1, dtype=torch.float64)
+    coarse = torch.cat(
+        [value(robot(begin + part[:, None] * (end - begin))).amin(-1) for part in s.split(512)]
+    )
+    reach = 2.0 * speed * SPACING * _COARSE
+    low = torch.minimum(coarse[1:], coarse[:-1])
+    chosen = torch.nonzero(low < coarse.min() + reach)[:, 0]
+    inner = torch.linspace(0, 1, _COARSE + 1, dtype=torch.float64)[:-1]
+    fine = (s[chosen][:, None] + inner / parts).reshape(-1)
+    values = [value(robot(begin + part[:, None] * (end - begin))).min() for part in fine.split(512)]
+    return min([coarse.min().item(), *(float(v) for v in values)])
+
+
+def random_paths(
+    robot: RobotSpheres, rng: np.random.Generator, batch: int, horizon: int, step: float
+) -> Tensor:
+    """Joint paths (batch, horizon, n_joints) float32 with steps up to `step`, ever other sizes."""
+    low, high = robot.joint_limits.clamp(-2.0, 2.0).double().numpy().T
+    begin = rng.uniform(low, high, (batch, 1, robot.n_joints))
+    size = step * rng.uniform(0.05, 1.0, (batch, horizon - 1, 1))
+    steps = size * rng.uniform(-1.0, 1.0, (batch, horizon - 1, robot.n_joints))
+    paths = np.concatenate([begin, begin + steps.cumsum(axis=1)], axis=1)
+    return torch.tensor(paths, dtype=torch.float32)
