@@ -139,6 +139,9 @@ def swept_sphere_cost(
     On open meshes the sign of the distance jumps where no surface is; there the certificate holds
     for the distance to the surface.
 
+    Chords are not arcs: a robot whose joints go straight between waypoints moves its spheres on
+    arcs, which `joint_path_cost` and `joint_path_in_collision` are for.
+
     Args:
         spheres: (batch, horizon, n_spheres, 4) x, y, z, radius [m]; see `sphere_cost`.
         world: the meshes.

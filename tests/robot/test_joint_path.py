@@ -6,17 +6,17 @@ import torch
 import trimesh
 
 import joint_paths
-from joint_paths import crane, random_paths, sampled_minimum
+from joint_paths import Crane, random_paths, sampled_minimum
 from warp_collision import MeshWorld, in_collision
 from warp_collision.cli.demo import load_panda
 from warp_collision.robot import (
     JointPathClearance,
-    RobotSpheres,
     configuration_in_collision,
     joint_path_clearance,
     joint_path_in_collision,
     self_clearance,
 )
+from warp_collision.robot.robot_model import RobotModel
 
 TOLERANCE = 1e-3
 # What the smallest sampled clearance may be above the smallest.
@@ -24,11 +24,11 @@ BETWEEN_SAMPLES = 1e-4
 
 
 @pytest.fixture(scope="module")
-def robots(tmp_path_factory) -> dict[str, RobotSpheres]:
-    return {"panda": load_panda(), "crane": crane(tmp_path_factory.mktemp("crane"))}
+def robots() -> dict[str, RobotModel]:
+    return {"panda": load_panda(), "crane": Crane()}
 
 
-def obstacles(robot: RobotSpheres, rng: np.random.Generator, count: int) -> joint_paths.Boxes:
+def obstacles(robot: RobotModel, rng: np.random.Generator, count: int) -> joint_paths.Boxes:
     reach = robot(random_paths(robot, rng, 20, 1, 1.0)[:, 0].double())
     places = reach[..., :3].reshape(-1, 3)
     # Not in the foot, which would collide in every configuration.

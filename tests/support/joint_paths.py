@@ -1,15 +1,16 @@
 """Joint paths among plates and posts, and what float64 kinematics say of them, sampled densely."""
 
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 import trimesh
 
-from robots import turn
+from robots import shift, turn
 from warp_collision import MeshWorld
-from warp_collision.robot import RobotSpheres, SelfCollisionPairs
+from warp_collision.robot import SelfCollisionPairs
+from warp_collision.robot.kinematics import MovingJoint
+from warp_collision.robot.robot_model import RobotModel
 
 Tensor = torch.Tensor
 
@@ -17,35 +18,51 @@ Tensor = torch.Tensor
 SPACING = 1e-4
 _COARSE = 20  # fine samples in a coarse one
 
-# A column that slides, a boom that turns, a trolley that slides on it, and a hand.
-_CRANE_JOINTS = (
-    ("lift", "prismatic", "base", "column", "0 0 0.1", "0 0 0", "0 0 1"),
-    ("swing", "revolute", "column", "boom", "0.05 0 0.2", "0.2 0 0", "0.1 0 1"),
-    ("run", "prismatic", "boom", "trolley", "0.1 0.05 0", "0 0.3 0.1", "1 0.2 0"),
-    ("tilt", "revolute", "trolley", "arm", "0.2 0 -0.1", "0.5 0.2 1", "0 1 0.3"),
-    ("roll", "continuous", "arm", "hand", "0.3 0.05 0", "0 0 0.4", "1 0 0"),
-    ("grip", "prismatic", "hand", "finger", "0.1 0.02 0", "0 0 0", "0 1 0"),
-)
 
+class Crane(RobotModel):
+    """A column that slides, a boom, a trolley on it, an arm, and a hand.
 
-def crane(folder: Path) -> RobotSpheres:
-    """A robot with prismatic joints between and behind joints that turn."""
-    rng = np.random.default_rng(30)
-    text = '<robot name="crane"><link name="base"/>'
-    for name, kind, parent, child, xyz, rpy, axis in _CRANE_JOINTS:
-        spheres = "".join(
-            f'<collision><origin xyz="{x:.4f} {y:.4f} {z:.4f}"/><geometry>'
-            f'<sphere radius="{radius:.4f}"/></geometry></collision>'
-            for x, y, z, radius in np.column_stack(
-                [rng.uniform(-0.12, 0.12, (4, 3)), rng.uniform(0.02, 0.06, 4)]
-            )
+    Prismatic joints between and behind joints that turn; two fingers that one value moves, in
+    opposite directions, and a wheel that turns with the arm.
+    """
+
+    _JOINTS = (
+        # parent, child, place, turned by, axis, slides, value and gear
+        ("base", "column", (0, 0, 0.1), (0, 0, 0), (0, 0, 1), True, (0,)),
+        ("column", "boom", (0.05, 0, 0.2), (0.2, 0, 0), (0.1, 0, 1), False, (1,)),
+        ("boom", "trolley", (0.1, 0.05, 0), (0, 0.3, 0.1), (1, 0.2, 0), True, (2,)),
+        ("trolley", "arm", (0.2, 0, -0.1), (0.5, 0.2, 1), (0, 1, 0.3), False, (3,)),
+        ("arm", "hand", (0.3, 0.05, 0), (0, 0, 0.4), (1, 0, 0), False, (4,)),
+        ("hand", "left", (0.1, 0.05, 0), (0, 0, 0), (0, 1, 0), True, (5,)),
+        ("hand", "right", (0.1, -0.05, 0), (0.3, 0, 0), (0, 1, 0), True, (5, -1.0, 0.1)),
+        ("boom", "wheel", (-0.3, 0, 0.1), (0, 1, 0), (0, 1, 1), False, (3, -1.5, 0.3)),
+    )
+
+    def __init__(self):
+        rng = np.random.default_rng(30)
+        self.joint_names = ("lift", "swing", "run", "tilt", "roll", "grip")
+        self.joint_limits = torch.tensor([[-0.6, 0.6]] * 6)
+        self.link_names = ("base", *(joint[1] for joint in self._JOINTS))
+        joints = []
+        for parent, _, place, turned, axis, slides, gear in self._JOINTS:
+            pose = shift(np.array(place, dtype=float))
+            if any(turned):
+                pose = pose @ turn(np.array(turned, dtype=float), float(np.linalg.norm(turned)))
+            axis = np.array(axis) / np.linalg.norm(axis)
+            frame = self.link_names.index(parent)
+            joints.append(MovingJoint(frame, pose, axis, slides, *gear))
+        frames = np.repeat(np.arange(1, len(joints) + 1), 4)
+        self.sphere_links = tuple(self.link_names[frame] for frame in frames)
+        centers = rng.uniform(-0.12, 0.12, (len(frames), 3))
+        radii = rng.uniform(0.02, 0.06, (len(frames), 1))
+        self._build(
+            joints,
+            frames,
+            np.concatenate([centers, radii], axis=1),
+            np.arange(len(joints) + 1),
+            np.tile(np.eye(4), (len(joints) + 1, 1, 1)),
+            [joint[:2] for joint in self._JOINTS],
         )
-        text += f'<link name="{child}">{spheres}</link>'
-        text += f'<joint name="{name}" type="{kind}"><parent link="{parent}"/>'
-        text += f'<child link="{child}"/><origin xyz="{xyz}" rpy="{rpy}"/><axis xyz="{axis}"/>'
-        text += '<limit lower="-0.6" upper="0.6" effort="1" velocity="1"/></joint>'
-    (folder / "crane.urdf").write_text(text + "</robot>")
-    return RobotSpheres(folder / "crane.urdf")
 
 
 class Boxes(NamedTuple):
@@ -95,7 +112,7 @@ def gaps(spheres: Tensor, pairs: SelfCollisionPairs) -> Tensor:
 
 
 def sampled_minimum(
-    robot: RobotSpheres, begin: Tensor, end: Tensor, value, *, speed: float = 1.0
+    robot: RobotModel, begin: Tensor, end: Tensor, value, *, speed: float = 1.0
 ) -> float:
     """Smallest value on a segment, at samples between which no sphere moves farther than SPACING.
 
@@ -124,7 +141,7 @@ def sampled_minimum(
 
 
 def random_paths(
-    robot: RobotSpheres, rng: np.random.Generator, batch: int, horizon: int, step: float
+    robot: RobotModel, rng: np.random.Generator, batch: int, horizon: int, step: float
 ) -> Tensor:
     """Joint paths (batch, horizon, n_joints) float32 with steps up to `step`, ever other sizes."""
     low, high = robot.joint_limits.clamp(-2.0, 2.0).double().numpy().T
