@@ -94,6 +94,16 @@ def not_finite(best: Nearest) -> Nearest:
 
 
 @wp.func
+def looked_at(interval: Interval, before: Nearest, best: Nearest) -> Nearest:
+    """What is known after a configuration; over no interval it proves no lower bound."""
+    if best.upper < before.upper:
+        best.position = interval.middle
+    if interval.half == 0.0:
+        best.lower = before.lower
+    return best
+
+
+@wp.func
 def nearer_of_body(obstacle: Obstacle, check: BodyCheck, best: Nearest) -> Nearest:
     """The spheres of a body against one obstacle."""
     if wp.isnan(best.upper):
@@ -164,7 +174,7 @@ def nearest_to_bodies(
     """All bodies asked for against the obstacles of an env."""
     best.open = NONE
     best.floor = FAR
-    before = best.upper
+    known = best
     for b in range(robot.n_bodies):
         body = body_of(robot, b)
         if asked & bit_of(b) != NONE and body.radius >= 0.0 and not wp.isnan(best.upper):
@@ -187,9 +197,7 @@ def nearest_to_bodies(
                 best.open = best.open | bit_of(b)
             if not wp.isfinite(center):
                 best = not_finite(best)
-    if best.upper < before:
-        best.position = interval.middle
-    return best
+    return looked_at(interval, known, best)
 
 
 @wp.func
@@ -256,7 +264,7 @@ def nearest_to_itself(
     """All pairs of bodies asked for."""
     best.open = NONE
     best.floor = FAR
-    before = best.upper
+    known = best
     for k in range(body_pairs.shape[0]):
         if asked & bit_of(k) != NONE and not wp.isnan(best.upper):
             pair = body_pairs[k]
@@ -268,9 +276,7 @@ def nearest_to_itself(
             best = nearest_of_pair(robot, pair, pairs, first, second, ancestor, interval, best)
             if best.is_open:
                 best.open = best.open | bit_of(k)
-    if best.upper < before:
-        best.position = interval.middle
-    return best
+    return looked_at(interval, known, best)
 
 
 @wp.func
@@ -332,10 +338,8 @@ def joint_path_clearance(
     whole = wp.vec2(FAR, FAR)
     parts = int(0)
     while not search.is_done:
-        is_first = parts <= FIRST_PARTS
         span = interval_of(search, parts)
         parts += 1
-        known = wp.vec2(world.lower, itself.lower)
         move_robot(robot, joints, row, segment, span[0], states)
         width = WITHIN * tolerance[0]
         interval = Interval(span[1], 0.0, slack, DISTANCE_ROUNDING, width, span[0])
@@ -347,10 +351,7 @@ def joint_path_clearance(
         itself = nearest_to_itself(
             robot, joints, row, segment, states, interval, body_pairs, pairs, meetings, itself
         )
-        if is_first:
-            world.lower = known[0]
-            itself.lower = known[1]
-        else:
+        if span[1] > 0.0:
             if search.places == 0:
                 whole = wp.min(
                     wp.vec2(world.floor, itself.floor), wp.vec2(world.lower, itself.lower)

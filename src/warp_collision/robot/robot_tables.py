@@ -41,6 +41,10 @@ class RobotTables(NamedTuple):
     reach: float
     token: int
 
+    def addresses(self) -> list[int]:
+        """None: these tables are nobody else's, and stay where they are."""
+        return []
+
     def write(self, scene: Any) -> None:
         """Lets a `Robot`, or what a launch holds of one, point to these tables."""
         scene.n_frames, scene.n_bodies = len(self.frames), len(self.bodies)
