@@ -21,6 +21,14 @@ class Interpolated(NamedTuple):
     Attributes:
         joints: (batch, (horizon - 1) * parts + 1, n_joints), waypoint t at index t * parts.
         parts: into how many equal parts each segment is cut.
+
+    Example:
+        >>> import torch
+        >>> from warp_collision.cli.demo import load_panda
+        >>> path = torch.linspace(0.0, 1.0, 3)[None, :, None].expand(1, 3, 7)
+        >>> cut = load_panda().interpolate(path, max_deviation=1e-2)
+        >>> cut.joints.shape[1] == 2 * cut.parts + 1
+        True
     """
 
     joints: Tensor
