@@ -22,6 +22,8 @@ from flawed import (
     volume,
     windings,
 )
+from reference import closest_points, winding_number
+from warp_collision.obstacles.crossings import body_windings
 
 
 @pytest.mark.parametrize("mesh", [CUBE, BALL])
@@ -158,3 +160,50 @@ def test_many_bodies_apart() -> None:
     geometry = prepared((mesh[0], third.reshape(-1, 3)))
     assert geometry.report.inverted_bodies == len(third[::3])
     assert volume(geometry) == pytest.approx(11**3)
+
+
+def test_windings_by_rays_are_those_of_sums() -> None:
+    """Also of points on vertices, edges and faces of other bodies."""
+    rng = np.random.default_rng(72)
+    small = [
+        (CUBE[0] * scale + place, CUBE[1])
+        for scale, place in zip(
+            rng.uniform(0.1, 0.6, 40), rng.uniform(-2.0, 2.0, (40, 3)), strict=True
+        )
+    ]
+    bodies = [box(5.0, 5.0, 5.0), inverted(box(4.5, 4.5, 4.5)), CUBE, BALL, *small]
+    vertices, faces = together(*bodies)
+    body = np.repeat(np.arange(len(bodies)), [len(mesh[1]) for mesh in bodies])
+    on_faces = vertices[faces[rng.integers(len(faces), size=100)]].mean(axis=1)
+    points = np.concatenate([rng.uniform(-3.0, 3.0, (200, 3)), vertices, on_faces])
+    before = rng.integers(len(bodies), size=len(points))
+    found = np.zeros((len(points), len(bodies)))
+    index, other, number = body_windings(points, before, vertices, faces, body)
+    found[index, other] = number
+    for k in range(len(bodies)):
+        own = faces[body == k]
+        asked = before > k
+        touching = np.linalg.norm(closest_points(points, vertices, own)[0] - points, axis=1) < 1e-9
+        off = asked & ~touching
+        np.testing.assert_allclose(
+            found[off, k], winding_number(points[off], vertices, own), atol=1e-6
+        )
+        share = found[asked & touching, k] * (-1.0 if k == 1 else 1.0)
+        assert ((share > 0.1) & (share < 0.6)).all()
+        assert not found[~asked, k].any()
+
+
+def test_many_cavities() -> None:
+    """Of which some, and what is beside them, look the wrong way."""
+    rng = np.random.default_rng(73)
+    places = np.stack(np.meshgrid(*[np.arange(10.0)] * 3), axis=-1).reshape(-1, 3) - 4.5
+    holes = [inverted((SMALL[0] + place, SMALL[1])) for place in places]
+    within = [(0.5 * SMALL[0] + place, SMALL[1]) for place in places[::3]]
+    wrong = [
+        inverted((CUBE[0] + (place + (20.0, 0.0, 0.0)), CUBE[1])) for place in 2.0 * places[::7]
+    ]
+    bodies = [box(12.0, 12.0, 12.0), *holes, *within, *wrong]
+    geometry = prepared(together(*(bodies[k] for k in rng.permutation(len(bodies)))))
+    assert geometry.report.inverted_bodies == len(wrong)
+    solid = 12.0**3 - 1000 * 0.4**3 + len(within) * 0.2**3 + len(wrong)
+    assert volume(geometry) == pytest.approx(solid, rel=1e-5)

@@ -94,8 +94,9 @@ def _pairs(points: np.ndarray, corners: np.ndarray) -> Iterator[tuple[np.ndarray
             point = np.repeat(np.arange(start, stop), count)
             skip = np.repeat(begin[start:stop] - (np.cumsum(count) - count), count)
             face = owner[np.arange(len(point)) + skip]
-            hit = (points[point] >= lower[face]).all(axis=1)
-            hit &= (points[point] <= upper[face]).all(axis=1)
+            place, low, high = points[point].T, lower[face].T, upper[face].T
+            hit = (place[0] >= low[0]) & (place[1] >= low[1])
+            hit &= (place[0] <= high[0]) & (place[1] <= high[1])
             yield point[hit], face[hit]
             start = stop
 
@@ -126,10 +127,14 @@ def _crossings(points: np.ndarray, corners: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def winding_number(point: np.ndarray, vertices: Vertices, faces: Faces) -> float:
-    """Generalized winding number of a point, summed over all faces in float64."""
+    """Generalized winding number of a point, summed over all faces in float64.
+
+    In the plane of a face, where its share jumps, it is the mean of both sides: on a surface 1/2.
+    """
     a, b, c = np.moveaxis(vertices[faces].astype(np.float64) - point, 1, 0)
     la, lb, lc = (lengths(x) for x in (a, b, c))
     volume = np.einsum("fi,fi->f", a, np.cross(b, c))
     dots = [np.einsum("fi,fi->f", x, y) for x, y in ((a, b), (b, c), (c, a))]
     span = la * lb * lc + dots[0] * lc + dots[1] * la + dots[2] * lb
-    return float(np.arctan2(volume, span).sum() / (2.0 * np.pi))
+    off_plane = np.abs(volume) > 1e-9 * la * lb * lc
+    return float(np.arctan2(volume, span)[off_plane].sum() / (2.0 * np.pi))

@@ -244,7 +244,8 @@ def _drop_unseen(
         corners = vertices[faces[lost][0]].tolist()
         raise ValueError(
             f"mesh {name!r} must have faces that float32 can tell from a line, {int(lost.sum())} "
-            f"are longer than 450,000 times their height and no others cover them, got {corners}"
+            f"are below 1/450,000 of their length in height, or below 1e-18 m2, and no others "
+            f"cover them, got {corners}"
         )
     return faces[~unseen]
 

@@ -71,11 +71,21 @@ def slice_needles(
     vertices = vertices.astype(np.float64)
     corners = vertices[faces]
     sides = lengths(np.roll(corners, -1, axis=1) - corners)
-    wanted = _wanted_slices(vertices, faces, sides, max_loss)
-    if not (wanted > 1.0).any():
+    seen, sharp = _wanted_slices(vertices, faces, sides, max_loss, 0.25 * tolerance)
+    if not (sharp > 1.0).any():
         return vertices, faces, 0
-    quads = _find_quads(vertices, faces, sides, wanted > 0.0, tolerance)
-    slices = _agreed_slices(quads.long_sides(len(vertices)), wanted[quads.faces].max(axis=1))
+    quads = _find_quads(vertices, faces, sides, sharp > 0.0, tolerance)
+    long_sides = quads.long_sides(len(vertices))
+    # A needle that is in no pair would be fanned out into thinner ones: only if there is need.
+    lone = NEEDLE * sides.min(axis=1) < sides.max(axis=1)
+    lone[quads.faces] = False
+    around = _side_keys(faces[lone], np.roll(faces[lone], -1, axis=1), len(vertices))
+    group = _groups(long_sides)
+    fanned = np.isin(group, group[np.isin(long_sides, around).any(axis=1)])
+    wanted = np.where(fanned[:, None], seen[quads.faces], sharp[quads.faces]).max(axis=1, initial=0)
+    most = np.zeros(len(quads.faces))
+    np.maximum.at(most, group, wanted)
+    slices = most[group]
     if 2.0 * slices[slices > 1.0].sum() > MOST_SLICES:
         raise ValueError(
             f"must be resolved by at most {MOST_SLICES:,} faces, got {2.0 * slices.sum():,.0f}"
@@ -87,10 +97,14 @@ def slice_needles(
 
 
 def _wanted_slices(
-    vertices: Vertices, faces: Faces, sides: np.ndarray, max_loss: float
-) -> np.ndarray:
-    """Into how many slices each face ought to be cut; 0 for all that are no needles."""
-    wanted = np.zeros(len(faces))
+    vertices: Vertices, faces: Faces, sides: np.ndarray, max_loss: float, least: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Into how many slices each face ought to be cut to be seen at all, and to be rounded little.
+
+    0 for all that are no needles, and for those with less than the least height [m], which float32
+    tells from a line nowhere.
+    """
+    seen, sharp = np.zeros(len(faces)), np.zeros(len(faces))
     longest = sides.max(axis=1)
     slender = np.flatnonzero(NEEDLE * sides.min(axis=1) < longest)
     corners = widest_first(vertices, faces[slender])[1]
@@ -100,11 +114,12 @@ def _wanted_slices(
     rounded = rounding_of_triangles(corners) > limit
     # The rounding of a slice grows with its skew and with the square of its aspect ratio.
     skew = _SKEW * np.abs(vertices[faces]).max()
-    wanted[slender] = np.ceil(
-        np.maximum(aspect / _LONGEST, np.where(rounded, 1.5 * aspect * np.sqrt(skew / limit), 1.0))
-    )
-    wanted[slender[(aspect < NEEDLE) | (doubled == 0.0)]] = 0.0
-    return wanted
+    slices = np.where(rounded, np.ceil(1.5 * aspect * np.sqrt(skew / limit)), 1.0)
+    needle = (aspect >= NEEDLE) & (doubled > least * longest[slender])
+    chosen, aspect = slender[needle], aspect[needle]
+    seen[chosen] = np.where(aspect > 2.0 * _LONGEST, np.ceil(aspect / _LONGEST), 1.0)
+    sharp[chosen] = np.maximum(np.ceil(aspect / _LONGEST), slices[needle])
+    return seen, sharp
 
 
 def _find_quads(
@@ -179,16 +194,11 @@ def _match(n_faces: int, pairs: np.ndarray, gaps: np.ndarray) -> np.ndarray:
     return np.array(chosen, dtype=np.int64)
 
 
-def _agreed_slices(long_sides: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The most slices (n,) that any of the quads wants that hang together by long sides."""
-    if len(wanted) == 0:
-        return wanted
+def _groups(long_sides: np.ndarray) -> np.ndarray:
+    """Which quads (n,) hang together by long sides (n, 2), by number."""
     _, first, inverse = np.unique(long_sides, return_index=True, return_inverse=True)
-    beside = np.stack((np.arange(2 * len(wanted)), first[inverse.ravel()]), axis=1) // 2
-    group = label_bodies(len(wanted), beside)
-    most = np.zeros(int(group.max()) + 1)
-    np.maximum.at(most, group, wanted)
-    return most[group]
+    beside = np.stack((np.arange(long_sides.size), first[inverse.ravel()]), axis=1) // 2
+    return label_bodies(len(long_sides), beside)
 
 
 def _cut(

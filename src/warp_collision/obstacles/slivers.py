@@ -12,6 +12,8 @@ from warp_collision.obstacles.topology import Faces, Vertices, degenerate_faces,
 
 # How far the surface may move, in parts of the largest coordinate: two roundings to float32.
 ROUNDING = 2.0**-22
+# How many faces in a row neighbours may cover, and how many faces are looked at one by one.
+_LONGEST_CHAIN, _MOST_LOOKS = 64, 10_000
 
 
 def heights(vertices: Vertices, faces: Faces) -> np.ndarray:
@@ -48,6 +50,8 @@ def uncovered_faces(
     thin = np.flatnonzero(left)
     kept = vertices.astype(np.float64)[faces[~dropped]]
     lower, upper = kept.min(axis=1) - tolerance, kept.max(axis=1) + tolerance
+    if len(thin) > _MOST_LOOKS:
+        return left
     # All of a face is within its height of its longest edge.
     reach = tolerance - heights(vertices, faces[thin])
     for face, rest in zip(thin[reach > 0.0], reach[reach > 0.0], strict=True):
@@ -79,7 +83,9 @@ def _covered_by_neighbours(
     sides = _longest_edges(vertices[faces[thin]].astype(np.float64))
     longest, *shorter = np.take_along_axis(edge_of[thin], sides, axis=1).T
     height = heights(vertices, faces[thin])
-    while True:
+    by_longest = by_shorter = np.full(len(thin), np.inf)
+    # What a longer chain of neighbours covers is left to a closer look.
+    for _ in range(_LONGEST_CHAIN):
         by_longest = distance[longest] + height
         by_shorter = np.maximum(distance[shorter[0]], distance[shorter[1]]) + height
         updated = distance.copy()
