@@ -1,4 +1,4 @@
-"""Signed distance from a point to one mesh, in the frame of the mesh."""
+"""Signed distance from a point to one mesh or exact shape, in the frame of the mesh."""
 
 import warp as wp
 
@@ -8,8 +8,10 @@ from warp_collision.kernels.mesh_record import (
     FAR,
     ROUNDING,
     MeshRecord,
+    Shape,
     bounds_of_distance,
 )
+from warp_collision.kernels.shape_distance import shape_distance
 from warp_collision.kernels.winding import side_of_mesh
 
 # Warp's closest-point queries return hits strictly nearer than the limit they are given, so a limit
@@ -188,6 +190,20 @@ def is_inside(
 
 
 @wp.func
+def exact_distance(record: MeshRecord, point: wp.vec3, limit: float) -> SdfSample:
+    """Signed distance of an exact shape, by its formula."""
+    sample = SdfSample()
+    sample.distance = limit
+    exact = shape_distance(record, point)
+    if exact.distance < limit:
+        sample.found = True
+        sample.distance = exact.distance
+        sample.gradient = exact.gradient
+        sample.closest = point - exact.distance * exact.gradient
+    return sample
+
+
+@wp.func
 def mesh_distance(
     mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, limit: float
 ) -> SdfSample:
@@ -198,6 +214,8 @@ def mesh_distance(
     point ends where they say that there must be one. Without bounds a point that is not found
     nearer than the limit is either far outside or deep inside, and is searched without a limit.
     """
+    if record.shape != Shape.MESH:
+        return exact_distance(record, point, limit)
     sample = SdfSample()
     sample.distance = limit
     bounds = bounds_of_distance(record, point)

@@ -1,5 +1,7 @@
 """What is known of a mesh beside its triangles, and what that says about a distance for free."""
 
+from enum import IntEnum
+
 import warp as wp
 
 # Farther than anything in a scene, yet its square is finite in float32.
@@ -11,6 +13,16 @@ ROUNDING = wp.constant(4.0e-6)
 WINDING = wp.constant(0)  # winding number, approximated by a tree
 EXACT_WINDING = wp.constant(1)  # the same, summed over all triangles where the tree leaves a doubt
 CONVEX = wp.constant(2)  # inside is behind the face of the closest point
+
+
+class Shape(IntEnum):
+    """What a mesh stands for: its triangles, or the exact shape that they are tessellated from."""
+
+    MESH = 0
+    CUBOID = 1
+    SPHERE = 2
+    CAPSULE = 3
+    CYLINDER = 4
 
 
 @wp.struct
@@ -32,10 +44,14 @@ class MeshRecord:
     """What is known of a mesh; one per mesh, shared by all envs."""
 
     mesh_id: wp.uint64  # the mesh that all this is about
-    lower: wp.vec3  # corners of the bounding box [m]
+    lower: wp.vec3  # corners of the bounding box, of the exact shape if it is one [m]
     upper: wp.vec3
     inside_reach: float  # farthest that a point outside the box can count as inside the mesh [m]
     sign_method: int  # WINDING, EXACT_WINDING or CONVEX
+    shape: int  # a Shape; one that is exact has its center in that of the box
+    size: wp.vec3  # of a cuboid half its edges; else radius, radius, half length along z [m]
+    is_turned: bool  # whether the axes of the shape are not those of the mesh
+    turn: wp.quat  # rotation of the shape's frame from the mesh's, if so
     grid: DistanceGrid
     candidates: wp.uint64  # pointer to a CandidateGrid; 0: none
 

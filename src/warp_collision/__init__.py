@@ -52,17 +52,22 @@ if TYPE_CHECKING:
         gauss_newton,
     )
     from warp_collision.obstacles.geometry import MeshReport
+    from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere
     from warp_collision.validate import checking
     from warp_collision.world import MeshWorld
 
 __all__ = [
+    "Capsule",
     "Clearance",
     "CollisionCost",
     "Constraint",
+    "Cuboid",
+    "Cylinder",
     "GaussNewton",
     "MeshReport",
     "MeshWorld",
     "SignedDistance",
+    "Sphere",
     "checking",
     "clearance",
     "clearance_residuals",
@@ -88,6 +93,7 @@ _MODULES = {
     ),
     "least_squares": ("GaussNewton", "clearance_residuals", "cost_residuals", "gauss_newton"),
     "obstacles.geometry": ("MeshReport",),
+    "obstacles.shapes": ("Capsule", "Cuboid", "Cylinder", "Sphere"),
     "validate": ("checking",),
     "world": ("MeshWorld",),
 }

@@ -10,6 +10,7 @@ import torch
 import trimesh
 import warp as wp
 from torch import Tensor
+from trimesh.transformations import quaternion_matrix
 
 from warp_collision.devices import synchronize
 from warp_collision.kernels.mesh_record import CONVEX, EXACT_WINDING, WINDING, MeshRecord
@@ -23,6 +24,7 @@ from warp_collision.obstacles.candidate_lists import (
 )
 from warp_collision.obstacles.distance_grid import GRID_CELLS, lay_grid, offset_in_record
 from warp_collision.obstacles.geometry import Geometry, MeshLike
+from warp_collision.obstacles.shapes import KINDS, PlacedShape, kernel_size
 
 PoseLike = Any  # 7 numbers: a sequence, a NumPy array or a tensor
 MeshAndPose = Any  # a mesh, or a pair of mesh and pose
@@ -115,6 +117,19 @@ def _has_rows(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         return len(value) > 0 and isinstance(value[0], (tuple, list, np.ndarray))
     return getattr(value, "ndim", 0) > 1
+
+
+def describe_shape(record: Any, placed: PlacedShape) -> None:
+    """Tells a `MeshRecord` that its mesh stands for an exact shape."""
+    placed = placed.straightened()
+    rotation = quaternion_matrix(placed.turn)[:3, :3]
+    half = np.abs(rotation) @ placed.shape.half_extents
+    record.lower, record.upper = wp.vec3(*(placed.center - half)), wp.vec3(*(placed.center + half))
+    record.shape = int(KINDS[type(placed.shape)])
+    record.size = wp.vec3(*kernel_size(placed.shape))
+    record.is_turned = not placed.is_straight
+    w, x, y, z = placed.turn
+    record.turn = wp.quat(-x, -y, -z, w)  # to the shape's frame
 
 
 def _upload(record: Any, device: torch.device) -> Tensor:
