@@ -53,9 +53,10 @@ def nearer(obstacle: Obstacle, point: wp.vec3, best: SceneSample) -> SceneSample
     if not is_finite3(local):
         return nowhere()
     # Only what is nearer than the best so far is worth finding.
-    sample = mesh_distance(obstacle.mesh_id, record_of(obstacle), local, best.distance)
+    limit = best.distance + obstacle.padding
+    sample = mesh_distance(obstacle.mesh_id, record_of(obstacle), local, limit)
     if sample.found:
-        best.distance = sample.distance
+        best.distance = sample.distance - obstacle.padding
         best.gradient = to_world(pose, sample.gradient)
         best.slot = obstacle.slot
     return best

@@ -68,7 +68,7 @@ def cost_against(obstacle: Obstacle, query: SphereQuery) -> SphereCost:
     if not is_finite3(point):
         return not_a_number()
     result = SphereCost()
-    reach = query.radius + query.activation_distance
+    reach = query.radius + query.activation_distance + obstacle.padding
     sample = mesh_distance(obstacle.mesh_id, record_of(obstacle), point, reach)
     if sample.found:
         term = hinge(reach - sample.distance, query.activation_distance)

@@ -133,7 +133,7 @@ def swept_cost_against(obstacle: Obstacle, query: SweepQuery) -> SweptCost:
     if not is_finite3(center):
         return not_a_number()
     result = SweptCost()
-    reach = motion.radius + query.activation_distance
+    reach = motion.radius + query.activation_distance + obstacle.padding
     longest = 0.5 * wp.max(wp.length(previous - center), wp.length(following - center))
     start = mesh_distance(obstacle.mesh_id, record_of(obstacle), center, reach + longest)
     if not start.found:

@@ -72,7 +72,8 @@ def sphere_cost(
         activation_distance: eta [m], at which a clearance begins to cost.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
         poses: (n_envs, max_meshes, 7), or (n_meshes, 7) for a world of one env: poses to use
-            instead of the world's, which may require a gradient.
+            instead of the world's, which may require a gradient. 4 x 4 matrices may stand in place
+            of the 7 numbers; those that are not rigid give NaN.
 
     Returns:
         (batch, horizon, n_spheres) float32. NaN where a sphere or a pose is not finite: never free
@@ -109,7 +110,7 @@ def sphere_cost(
             return autograd.DirectSphereCost.apply(spheres, operands)
         return operators.run_sphere_cost(spheres, *operands, False)[0]
     unit = validate.scalar_operand("weight", 1.0, world.device)
-    cost = dispatch.apply("sphere_cost", spheres, *tables[:5], env_index, unit, eta)[0]
+    cost = dispatch.apply("sphere_cost", spheres, *tables.operands, env_index, unit, eta)[0]
     return cost * factor
 
 
@@ -188,7 +189,9 @@ def swept_sphere_cost(
             return autograd.DirectSweptCost.apply(spheres, operands)
         return operators.run_swept_cost(spheres, *operands, False)[0]
     unit = validate.scalar_operand("weight", 1.0, world.device)
-    cost = dispatch.apply("swept_cost", spheres, *tables[:5], env_index, unit, eta, tau, step)[0]
+    cost = dispatch.apply("swept_cost", spheres, *tables.operands, env_index, unit, eta, tau, step)[
+        0
+    ]
     return cost * factor
 
 
@@ -236,7 +239,7 @@ def signed_distance(
         else:
             found = operators.run_scene_distance(flat, tables, env_index)
     else:
-        found = dispatch.apply("scene_distance", flat, *tables[:5], env_index)
+        found = dispatch.apply("scene_distance", flat, *tables.operands, env_index)
     distance, gradient, mesh = found
     shape = points.shape[:-1]
     return SignedDistance(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from warp_collision.obstacles.candidate_lists import (
 )
 from warp_collision.obstacles.distance_grid import GRID_CELLS, lay_grid, offset_in_record
 from warp_collision.obstacles.geometry import Geometry, MeshLike
-from warp_collision.obstacles.shapes import KINDS, PlacedShape, kernel_size
+from warp_collision.obstacles.shapes import KINDS, PlacedShape, Shape, kernel_size
 
 PoseLike = Any  # 7 numbers: a sequence, a NumPy array or a tensor
 MeshAndPose = Any  # a mesh, or a pair of mesh and pose
@@ -69,16 +69,21 @@ class MeshObstacle:
         record = MeshRecord()
         record.mesh_id = self.mesh_id
         record.lower, record.upper = wp.vec3(*lower), wp.vec3(*upper)
-        record.sign_method = _SIGN_METHODS[geometry.report.sign_method]
+        is_exact = geometry.shape is not None
+        if geometry.shape is not None:
+            describe_shape(record, geometry.shape)
+        else:
+            record.sign_method = _SIGN_METHODS[geometry.report.sign_method]
         # A closed mesh has its inside in its box. An open one has winding numbers above 1/2 at most
         # as far as its whole area, seen face on, fills half of all directions.
         closed = geometry.report.closed
         record.inside_reach = 0.0 if closed else float(np.sqrt(geometry.area / (2.0 * np.pi)))
-        self._grid = lay_grid(geometry, record, grid_cells, device)
+        # A formula needs neither grid nor lists.
+        self._grid = lay_grid(geometry, record, 0 if is_exact else grid_cells, device)
         self.record = _upload(record, device)
         self.lists: CandidateLists | None = None
         # Lists are for CPUs, where a descent of the tree costs as much as a hundred candidates.
-        most = list_bytes if device.type == "cpu" else 0
+        most = list_bytes if device.type == "cpu" and not is_exact else 0
         self.list_bytes = bytes_of_lists(len(geometry.faces), most)
 
     def fill_grid(self) -> None:
@@ -105,9 +110,9 @@ def split_pose(value: Any) -> tuple[MeshLike, PoseLike | None]:
     """A mesh, or a pair of mesh and pose; a pair of arrays is a mesh itself."""
     if isinstance(value, (tuple, list)) and len(value) == 2:
         first = value[0]
-        is_mesh = isinstance(first, (trimesh.Trimesh, str, os.PathLike))
-        is_pair = isinstance(first, (tuple, list)) and len(first) == 2
-        if is_mesh or value[1] is None or (is_pair and not _has_rows(value[1])):
+        is_mesh = isinstance(first, (trimesh.Trimesh, *get_args(Shape), str, os.PathLike))
+        is_pair = isinstance(first, (tuple, list)) and len(first) == 2 and _has_rows(first[0])
+        if is_mesh or value[1] is None or is_pair:
             return first, value[1]
     return value, None
 

@@ -185,6 +185,20 @@ class PlacedShape:
         """Whether the shape has the axes of the mesh."""
         return bool((self.turn == _NO_TURN).all())
 
+    def scaled(self, factor: float) -> PlacedShape:
+        """The shape of a mesh whose unit is that many metres."""
+        if factor == 1.0:
+            return self
+        make: Any = type(self.shape)
+        values = (factor * np.array(getattr(self.shape, part.name)) for part in fields(self.shape))
+        return PlacedShape(make(*values), factor * self.center, self.turn)
+
+    def tessellate(self) -> Triangles:
+        """The mesh that contains the shape, in the frame of the mesh."""
+        vertices, faces = self.shape.tessellate()
+        rotation = quaternion_matrix(self.turn)[:3, :3]
+        return Triangles(vertices @ rotation.T + self.center, faces)
+
     def straightened(self) -> PlacedShape:
         """The same without a turn, where axes lie along axes: distances are cheaper then."""
         rotation = quaternion_matrix(self.turn)[:3, :3]

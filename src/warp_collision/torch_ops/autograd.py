@@ -69,7 +69,7 @@ class _Rule(NamedTuple):
 
 
 def _distance_pose_vjp(inputs: Sequence[Any], linear: Sequence[Tensor], upstream: Tensor) -> Tensor:
-    points, _, rows, _, _, _, env_index = inputs
+    points, _, rows, _, _, _, _, env_index = inputs
     gradient, slot = linear
     return pose_operators.scene_distance_pose_vjp(points, rows, env_index, gradient, slot, upstream)
 
@@ -93,7 +93,7 @@ _RULES = {
 }
 # Where the spheres, the rows of mesh_from_world, and what has no derivative stand among the inputs
 # of the Function.
-_SPHERES, _ROWS, _PARAMETERS = 2, 4, 9
+_SPHERES, _ROWS, _PARAMETERS = 2, 4, 10
 
 
 class _PoseGradient(torch.autograd.Function):

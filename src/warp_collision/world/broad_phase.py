@@ -110,4 +110,5 @@ class BroadPhase:
 
 def _versions(tables: SceneTables) -> tuple[int, ...]:
     """Changes whenever torch writes what the boxes depend on."""
-    return tuple(t._version for t in (tables.mesh_from_world, tables.mesh_ids, tables.n_meshes))
+    read = (tables.mesh_from_world, tables.mesh_ids, tables.n_meshes, tables.padding)
+    return tuple(table._version for table in read if table is not None)
