@@ -217,10 +217,11 @@ class March:
 
 
 @wp.func
-def narrow(march: March, there: PathSample, reach: float, slack: float) -> March:
+def narrow(march: March, there: PathSample, path: Path, reach: float) -> March:
     """One more sample of a convex distance: the minimum is where it turns from falling to rising.
 
-    The distance lies above its tangents, so their meeting point is the next place to look at.
+    The distance lies above its tangents, so their meeting point is the next place to look at. So
+    few samples settle it that the tolerance is not made use of.
     """
     march.best = lower_of(march.best, there)
     march.unsure = False
@@ -236,7 +237,10 @@ def narrow(march: March, there: PathSample, reach: float, slack: float) -> March
         march.step = wp.clamp(meet, 0.05 * width, 0.95 * width)
         # One within reach is refined later, and beyond it nobody asks how far.
         bound = march.left.distance + march.left.slope * meet
-        march.unsure = march.best.distance >= reach and bound < reach - slack
+        finest = FINEST * path.length
+        march.unsure = bound < reach - finest and march.best.distance >= reach
+        # A twentieth of less would be no step.
+        march.unsure = march.unsure and width > 5.0 * finest
     return march
 
 
@@ -272,9 +276,10 @@ def sweep(path: Path, start: PathSample, reach: float, tolerance: float) -> Path
     """
     if wp.isinf(tolerance):
         return start
-    # Steps below the rounding of a place on the path would never end; NaN takes the finest.
-    slack = wp.where(tolerance > FINEST * path.length, tolerance, FINEST * path.length)
     is_convex = load_record(path.mesh_id, path.record).shape != Shape.MESH
+    # Steps below the rounding of a place on the path would never end; NaN takes the finest.
+    finest = FINEST * path.length
+    slack = wp.where(tolerance > finest and not is_convex, tolerance, finest)
     end_of_tangent = start.distance + start.slope * path.length
     if is_convex and (start.slope >= 0.0 or end_of_tangent >= reach):
         return start
@@ -290,7 +295,7 @@ def sweep(path: Path, start: PathSample, reach: float, tolerance: float) -> Path
         here = march.here
         there = sample_path(path, wp.min(here.position + march.step, path.length), here.closest)
         if is_convex:
-            march = narrow(march, there, reach, slack)
+            march = narrow(march, there, path, reach)
         else:
             march = advance(march, there, path, reach, slack)
     if march.best.distance >= reach:

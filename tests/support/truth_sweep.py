@@ -19,6 +19,7 @@ from warp_collision.kernels import mesh_distance as distance_module
 from warp_collision.kernels import sweep as sweep_module
 from warp_collision.kernels.mesh_distance import SdfSample, mesh_distance
 from warp_collision.kernels.mesh_record import MeshRecord, load_record
+from warp_collision.obstacles.shapes import Shape
 
 SCENES = ("plates", "posts", "grid of rods", "clutter")
 
@@ -206,11 +207,17 @@ def _count(
 
 
 def count_queries(
-    mesh: Obstacle, begin: Array, end: Array, reach: float, tolerance: float
+    mesh: Obstacle | Shape, begin: Array, end: Array, reach: float, tolerance: float
 ) -> tuple[Array, Array]:
-    """Distance queries (n,) that the library's sweep makes on paths, and what it finds (n,)."""
+    """Distance queries (n,) that the library's sweep makes on paths, and what it finds (n,).
+
+    A mesh is never taken for an exact shape.
+    """
     world = MeshWorld(device="cpu")
-    world.add("mesh", (mesh.vertices, mesh.faces))
+    if isinstance(mesh, Obstacle):
+        world.add("mesh", (mesh.vertices, mesh.faces), repair=False)
+    else:
+        world.add("mesh", mesh)
     records = world._storage.records
     arrays = [wp.array(x.astype(np.float32), dtype=wp.vec3, device="cpu") for x in (begin, end)]
     counts = wp.zeros(len(begin), dtype=wp.int32, device="cpu")
