@@ -10,7 +10,6 @@ import torch
 import trimesh
 import warp as wp
 from torch import Tensor
-from trimesh.transformations import quaternion_matrix
 
 from warp_collision.devices import synchronize
 from warp_collision.kernels.mesh_record import CONVEX, EXACT_WINDING, WINDING, MeshRecord
@@ -127,8 +126,7 @@ def _has_rows(value: Any) -> bool:
 def describe_shape(record: Any, placed: PlacedShape) -> None:
     """Tells a `MeshRecord` that its mesh stands for an exact shape."""
     placed = placed.straightened()
-    rotation = quaternion_matrix(placed.turn)[:3, :3]
-    half = np.abs(rotation) @ placed.shape.half_extents
+    half = np.abs(placed.matrix[:3, :3]) @ placed.shape.half_extents
     record.lower, record.upper = wp.vec3(*(placed.center - half)), wp.vec3(*(placed.center + half))
     record.shape = int(KINDS[type(placed.shape)])
     record.size = wp.vec3(*kernel_size(placed.shape))

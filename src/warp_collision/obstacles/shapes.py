@@ -181,6 +181,13 @@ class PlacedShape:
     turn: np.ndarray = field(default_factory=lambda: _NO_TURN.copy())
 
     @property
+    def matrix(self) -> np.ndarray:
+        """(4, 4) transform from the frame of the shape to that of the mesh."""
+        matrix = quaternion_matrix(self.turn)
+        matrix[:3, 3] = self.center
+        return matrix
+
+    @property
     def is_straight(self) -> bool:
         """Whether the shape has the axes of the mesh."""
         return bool((self.turn == _NO_TURN).all())
@@ -196,13 +203,11 @@ class PlacedShape:
     def tessellate(self) -> Triangles:
         """The mesh that contains the shape, in the frame of the mesh."""
         vertices, faces = self.shape.tessellate()
-        rotation = quaternion_matrix(self.turn)[:3, :3]
-        return Triangles(vertices @ rotation.T + self.center, faces)
+        return Triangles(vertices @ self.matrix[:3, :3].T + self.center, faces)
 
     def straightened(self) -> PlacedShape:
         """The same without a turn, where axes lie along axes: distances are cheaper then."""
-        rotation = quaternion_matrix(self.turn)[:3, :3]
-        shape = self.shape
+        rotation, shape = self.matrix[:3, :3], self.shape
         if isinstance(shape, Cuboid):
             axes = np.abs(rotation).argmax(axis=1)
             straight = bool((1.0 - np.abs(rotation).max(axis=1) < _ROUNDING).all())
@@ -227,6 +232,13 @@ def kernel_size(shape: Shape) -> np.ndarray:
     if isinstance(shape, Capsule):
         return np.array([shape.radius, shape.radius, 0.5 * shape.length])
     return shape.half_extents
+
+
+def mesh_of(body: trimesh.Trimesh | Shape) -> trimesh.Trimesh:
+    """A mesh itself, or the mesh that contains a shape."""
+    if isinstance(body, trimesh.Trimesh):
+        return body
+    return trimesh.Trimesh(*body.tessellate(), process=False)
 
 
 def _triangles(mesh: trimesh.Trimesh) -> Triangles:
