@@ -19,6 +19,8 @@ PAIRS = (
     (Capsule(0.1, 0.5), capsule(0.1, 0.5), 0.0025),
     (Capsule(0.02, 6.0), capsule(0.02, 6.0), 0.0025),
     (Capsule(0.4, 0.0), capsule(0.4, 0.0), 0.0025),
+    (Capsule(0.001, 24.0), capsule(0.001, 24.0), 0.0025),
+    (Cylinder(0.001, 24.0), cylinder(0.001, 24.0), 0.00031),
     (Cylinder(0.1, 0.5), cylinder(0.1, 0.5), 0.00031),
     (Cylinder(0.5, 0.001), cylinder(0.5, 0.001), 0.00031),
 )

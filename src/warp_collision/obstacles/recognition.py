@@ -13,12 +13,12 @@ from warp_collision.obstacles import topology
 from warp_collision.obstacles.geometry import (
     Geometry,
     MeshLike,
-    MeshReport,
     SignMethod,
     content_key,
     prepare,
     read_mesh,
 )
+from warp_collision.obstacles.mesh_report import MeshReport
 from warp_collision.obstacles.shapes import (
     Capsule,
     Cuboid,
@@ -34,6 +34,8 @@ from warp_collision.obstacles.units import metres_per_unit
 # steps of float32, in which files store them.
 _ROUNDING = 4.0 * 2.0**-23
 _RIGID = 1e-9
+# Length over width of shapes whose meshes are sliced across.
+_MOST_SLENDER = 1e6
 
 
 class Source(NamedTuple):
@@ -184,8 +186,8 @@ def _placed(shape: Shape, center: np.ndarray, axes: np.ndarray) -> PlacedShape:
 
 
 def _shape_geometry(placed: PlacedShape, reason: str) -> Geometry:
-    """The mesh that contains a shape."""
-    mesh = placed.tessellate()
+    """The mesh that contains a shape, for kernels that know triangles only."""
+    mesh = _resolved(placed.tessellate(), placed.shape)
     report = MeshReport(
         n_faces=len(mesh.faces),
         n_bodies=1,
@@ -209,7 +211,7 @@ def _cuboid_geometry(found: _Cuboid, n_faces: int) -> Geometry:
     """The twelve triangles of a cuboid that a mesh was recognised as."""
     geometry = _shape_geometry(found.placed, "all faces lie in the sides of one cuboid")
     report = geometry.report
-    report.n_faces = n_faces
+    report.n_faces = n_faces  # as given
     if found.inward.all():
         report.inverted_bodies = 1
         report.repairs.append("turned 1 bodies outward")
@@ -217,6 +219,18 @@ def _cuboid_geometry(found: _Cuboid, n_faces: int) -> Geometry:
         report.consistent = False
         report.repairs.append("turned faces to agree with their neighbours")
     return geometry
+
+
+def _resolved(mesh: Triangles, shape: Shape) -> Triangles:
+    """The mesh without needles that queries of triangles would not see, where that is possible."""
+    half = shape.half_extents
+    if half.max() > _MOST_SLENDER * half.min():
+        return mesh
+    try:
+        geometry = prepare("shape", mesh.vertices, mesh.faces, sign="winding")
+    except ValueError:  # too small for float32, say; the formula does not mind
+        return mesh
+    return Triangles(geometry.vertices, geometry.faces)
 
 
 def _area(mesh: Triangles) -> float:

@@ -124,11 +124,10 @@ class Capsule:
         half_step = 0.25 * math.pi / _RINGS
         angles = half_step * np.arange(1, 2 * _RINGS, 2)
         corner = self.radius / math.cos(half_step)
-        across = np.append(corner * np.cos(angles), 0.0) / math.cos(math.pi / _CAPSULE_SIDES)
+        across = np.append(corner * np.cos(angles), 0.0)
         along = np.append(corner * np.sin(angles), self.radius) + 0.5 * self.length
         upper = np.column_stack((across, along))
-        outline = np.concatenate((upper[::-1] * (1.0, -1.0), upper))
-        return _triangles(trimesh.creation.revolve(outline, sections=_CAPSULE_SIDES))
+        return _revolved(np.concatenate((upper[::-1] * (1.0, -1.0), upper)), _CAPSULE_SIDES)
 
 
 @dataclass(frozen=True)
@@ -159,8 +158,9 @@ class Cylinder:
 
     def tessellate(self) -> Triangles:
         """A mesh around the shape, which sticks out by at most 0.031 % of the radius."""
-        corner = self.radius / math.cos(math.pi / _SIDES)  # the sides touch the exact cylinder
-        return _triangles(trimesh.creation.cylinder(corner, self.height, sections=_SIDES))
+        radius, half = self.radius, 0.5 * self.height
+        outline = np.array([[0.0, -half], [radius, -half], [radius, half], [0.0, half]])
+        return _revolved(outline, _SIDES)
 
 
 Shape = Cuboid | Sphere | Capsule | Cylinder
@@ -243,6 +243,32 @@ def mesh_of(body: trimesh.Trimesh | Shape) -> trimesh.Trimesh:
 
 def _triangles(mesh: trimesh.Trimesh) -> Triangles:
     return Triangles(np.array(mesh.vertices, np.float64), np.array(mesh.faces, np.int64))
+
+
+def _revolved(outline: np.ndarray, sides: int) -> Triangles:
+    """The surface around the z axis whose sides touch a revolved outline.
+
+    Args:
+        outline: (n, 2) distance from the axis and height, from one place of the axis up to another.
+        sides: of each ring.
+    """
+    angles = 2.0 * math.pi / sides * np.arange(sides)
+    circle = np.column_stack((np.cos(angles), np.sin(angles))) / math.cos(math.pi / sides)
+    rings = np.empty((len(outline) - 2, sides, 3))
+    rings[..., :2] = outline[1:-1, None, :1] * circle
+    rings[..., 2] = outline[1:-1, None, 1]
+    poles = np.array([[0.0, 0.0, outline[0, 1]], [0.0, 0.0, outline[-1, 1]]])
+    index = np.arange(rings.shape[0] * sides).reshape(-1, sides)
+    following = np.roll(index, -1, axis=1)
+    low, high = (len(rings) * sides + pole for pole in np.indices((2, sides))[0])
+    faces = [
+        np.stack((low, following[0], index[0])),
+        np.stack((high, index[-1], following[-1])),
+        np.stack((index[:-1], following[:-1], following[1:])).reshape(3, -1),
+        np.stack((index[:-1], following[1:], index[1:])).reshape(3, -1),
+    ]
+    vertices = np.concatenate((rings.reshape(-1, 3), poles))
+    return Triangles(vertices, np.concatenate(faces, axis=1).T.astype(np.int64))
 
 
 def _around_sphere(radius: float) -> Triangles:
