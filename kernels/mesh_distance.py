@@ -7,9 +7,12 @@ from warp_collision.kernels.mesh_record import (
     CONVEX,
     FAR,
     ROUNDING,
+    ExactShape,
     MeshRecord,
-    Shape,
     bounds_of_distance,
+    is_exact,
+    load_exact,
+    load_record,
 )
 from warp_collision.kernels.shape_distance import shape_distance
 from warp_collision.kernels.winding import side_of_mesh
@@ -190,20 +193,6 @@ def is_inside(
 
 
 @wp.func
-def exact_distance(record: MeshRecord, point: wp.vec3, limit: float) -> SdfSample:
-    """Signed distance of an exact shape, by its formula."""
-    sample = SdfSample()
-    sample.distance = limit
-    exact = shape_distance(record, point)
-    if exact.distance < limit:
-        sample.found = True
-        sample.distance = exact.distance
-        sample.gradient = exact.gradient
-        sample.closest = point - exact.distance * exact.gradient
-    return sample
-
-
-@wp.func
 def mesh_distance(
     mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, limit: float
 ) -> SdfSample:
@@ -214,8 +203,6 @@ def mesh_distance(
     point ends where they say that there must be one. Without bounds a point that is not found
     nearer than the limit is either far outside or deep inside, and is searched without a limit.
     """
-    if record.shape != Shape.MESH:
-        return exact_distance(record, point, limit)
     sample = SdfSample()
     sample.distance = limit
     bounds = bounds_of_distance(record, point)
@@ -235,3 +222,34 @@ def mesh_distance(
     if found.distance < limit:
         return found
     return sample
+
+
+@wp.func
+def exact_distance(exact: ExactShape, point: wp.vec3, limit: float) -> SdfSample:
+    """Signed distance of an exact shape wherever it is below ``limit``."""
+    sample = SdfSample()
+    sample.distance = limit
+    found = shape_distance(exact, point)
+    if found.distance < limit:
+        sample.found = True
+        sample.distance = found.distance
+        sample.gradient = found.gradient
+        sample.closest = point - found.distance * found.gradient
+    return sample
+
+
+@wp.func
+def obstacle_distance(
+    mesh_id: wp.uint64, record: wp.uint64, point: wp.vec3, limit: float
+) -> SdfSample:
+    """Exact signed distance wherever it is below ``limit``, by a formula where there is one.
+
+    Args:
+        mesh_id: the mesh.
+        record: pointer to what is known of it, 0: nothing.
+        point: in its frame.
+        limit: [m].
+    """
+    if is_exact(mesh_id, record):
+        return exact_distance(load_exact(record), point, limit)
+    return mesh_distance(mesh_id, load_record(mesh_id, record), point, limit)

@@ -40,18 +40,26 @@ class DistanceGrid:
 
 
 @wp.struct
+class ExactShape:
+    """A shape that has a formula, in the frame of its mesh."""
+
+    kind: int  # a Shape
+    is_turned: bool  # whether its axes are not those of the mesh
+    center: wp.vec3
+    size: wp.vec3  # of a cuboid half its edges; else radius, radius, half length along z [m]
+    turn: wp.quat  # rotation to the shape's frame from the mesh's, where it is turned
+
+
+@wp.struct
 class MeshRecord:
     """What is known of a mesh; one per mesh, shared by all envs."""
 
     mesh_id: wp.uint64  # the mesh that all this is about
-    lower: wp.vec3  # corners of the bounding box, of the exact shape if it is one [m]
+    exact: ExactShape  # what it stands for, if that has a formula
+    lower: wp.vec3  # corners of the bounding box [m]
     upper: wp.vec3
     inside_reach: float  # farthest that a point outside the box can count as inside the mesh [m]
     sign_method: int  # WINDING, EXACT_WINDING or CONVEX
-    shape: int  # a Shape; one that is exact has its center in that of the box
-    size: wp.vec3  # of a cuboid half its edges; else radius, radius, half length along z [m]
-    is_turned: bool  # whether the axes of the shape are not those of the mesh
-    turn: wp.quat  # rotation of the shape's frame from the mesh's, if so
     grid: DistanceGrid
     candidates: wp.uint64  # pointer to a CandidateGrid; 0: none
 
@@ -69,6 +77,21 @@ def load_record(mesh_id: wp.uint64, pointer: wp.uint64) -> MeshRecord:
     record.upper = wp.vec3(FAR, FAR, FAR)
     record.inside_reach = FAR
     return record
+
+
+@wp.func
+def is_exact(mesh_id: wp.uint64, pointer: wp.uint64) -> bool:
+    """Whether the record behind a pointer is that of the mesh, and says that it has a formula."""
+    if pointer == wp.uint64(0):
+        return False
+    record = wp.array(ptr=pointer, shape=(1,), dtype=MeshRecord)
+    return record[0].exact.kind != Shape.MESH and record[0].mesh_id == mesh_id
+
+
+@wp.func
+def load_exact(pointer: wp.uint64) -> ExactShape:
+    """The exact shape in the record behind a pointer."""
+    return wp.array(ptr=pointer, shape=(1,), dtype=MeshRecord)[0].exact
 
 
 @wp.func

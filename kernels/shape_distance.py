@@ -6,7 +6,7 @@ depth. On edges, axes and centers, where several directions are as good, one of 
 
 import warp as wp
 
-from warp_collision.kernels.mesh_record import FAR, MeshRecord, Shape
+from warp_collision.kernels.mesh_record import FAR, ExactShape, Shape
 
 # A vector that is shorter has no direction: its square vanishes in float32 [m].
 POINT = wp.constant(1.0e-18)
@@ -85,20 +85,20 @@ def cylinder_distance(radius: float, half_height: float, point: wp.vec3) -> Shap
 
 
 @wp.func
-def shape_distance(record: MeshRecord, point: wp.vec3) -> ShapeSample:
-    """Signed distance of the exact shape that a record describes, in the frame of its mesh."""
-    local = point - 0.5 * (record.lower + record.upper)
-    if record.is_turned:
-        local = wp.quat_rotate(record.turn, local)
-    size = record.size
+def shape_distance(exact: ExactShape, point: wp.vec3) -> ShapeSample:
+    """Signed distance of an exact shape, in the frame of its mesh."""
+    local = point - exact.center
+    if exact.is_turned:
+        local = wp.quat_rotate(exact.turn, local)
+    size = exact.size
     sample = ShapeSample()
-    if record.shape == Shape.CUBOID:
+    if exact.kind == Shape.CUBOID:
         sample = cuboid_distance(size, local)
-    elif record.shape == Shape.CYLINDER:
+    elif exact.kind == Shape.CYLINDER:
         sample = cylinder_distance(size[0], size[2], local)
     else:
         # A sphere is a capsule without length.
         sample = capsule_distance(size[0], size[2], local)
-    if record.is_turned:
-        sample.gradient = wp.quat_rotate_inv(record.turn, sample.gradient)
+    if exact.is_turned:
+        sample.gradient = wp.quat_rotate_inv(exact.turn, sample.gradient)
     return sample

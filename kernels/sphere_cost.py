@@ -5,14 +5,13 @@ import warp as wp
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.finite import is_finite3, is_finite4
 from warp_collision.kernels.hinge import hinge
-from warp_collision.kernels.mesh_distance import mesh_distance
+from warp_collision.kernels.mesh_distance import obstacle_distance
 from warp_collision.kernels.scene import (
     Obstacle,
     Scene,
     env_of_row,
     is_env,
     make_walk,
-    record_of,
 )
 from warp_collision.kernels.transforms import to_world
 
@@ -69,7 +68,7 @@ def cost_against(obstacle: Obstacle, query: SphereQuery) -> SphereCost:
         return not_a_number()
     result = SphereCost()
     reach = query.radius + query.activation_distance + obstacle.padding
-    sample = mesh_distance(obstacle.mesh_id, record_of(obstacle), point, reach)
+    sample = obstacle_distance(obstacle.mesh_id, obstacle.record, point, reach)
     if sample.found:
         term = hinge(reach - sample.distance, query.activation_distance)
         result.cost = term[0]

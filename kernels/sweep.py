@@ -16,8 +16,8 @@ One that rises from the start, or whose tangent stays beyond the reach, needs no
 
 import warp as wp
 
-from warp_collision.kernels.mesh_distance import SdfSample, mesh_distance
-from warp_collision.kernels.mesh_record import ROUNDING, Shape, load_record
+from warp_collision.kernels.mesh_distance import SdfSample, obstacle_distance
+from warp_collision.kernels.mesh_record import ROUNDING, is_exact
 
 # Refinements of a minimum that is already certified: they sharpen its value and its gradient.
 MAX_REFINEMENTS = wp.constant(16)
@@ -71,8 +71,8 @@ def sample_path(path: Path, position: float, near: wp.vec3) -> PathSample:
     """Signed distance at a place of the path; the search ends at ``near``, a surface point."""
     point = path.origin + position * path.direction
     limit = wp.length(near - point) * 1.001 + ROUNDING * (wp.length(near) + wp.length(point))
-    record = load_record(path.mesh_id, path.record)
-    return path_sample(path, position, mesh_distance(path.mesh_id, record, point, limit))
+    sample = obstacle_distance(path.mesh_id, path.record, point, limit)
+    return path_sample(path, position, sample)
 
 
 @wp.func
@@ -276,7 +276,7 @@ def sweep(path: Path, start: PathSample, reach: float, tolerance: float) -> Path
     """
     if wp.isinf(tolerance):
         return start
-    is_convex = load_record(path.mesh_id, path.record).shape != Shape.MESH
+    is_convex = is_exact(path.mesh_id, path.record)
     # Steps below the rounding of a place on the path would never end; NaN takes the finest.
     finest = FINEST * path.length
     slack = wp.where(tolerance > finest and not is_convex, tolerance, finest)

@@ -5,14 +5,13 @@ import warp as wp
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.finite import is_finite3
 from warp_collision.kernels.hinge import hinge
-from warp_collision.kernels.mesh_distance import mesh_distance
+from warp_collision.kernels.mesh_distance import obstacle_distance
 from warp_collision.kernels.scene import (
     Obstacle,
     Scene,
     env_of_row,
     is_env,
     make_walk,
-    record_of,
 )
 from warp_collision.kernels.speed import SpeedScale, speed_scale
 from warp_collision.kernels.sweep import Path, path_sample, sweep
@@ -135,7 +134,7 @@ def swept_cost_against(obstacle: Obstacle, query: SweepQuery) -> SweptCost:
     result = SweptCost()
     reach = motion.radius + query.activation_distance + obstacle.padding
     longest = 0.5 * wp.max(wp.length(previous - center), wp.length(following - center))
-    start = mesh_distance(obstacle.mesh_id, record_of(obstacle), center, reach + longest)
+    start = obstacle_distance(obstacle.mesh_id, obstacle.record, center, reach + longest)
     if not start.found:
         return result
 

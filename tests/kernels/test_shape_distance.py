@@ -9,7 +9,7 @@ import warp as wp
 from exact_shapes import ExactShape, capsule, cuboid, cylinder, scattered, slopes, sphere
 from warp_collision import Capsule, Cuboid, Cylinder, Sphere
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.mesh_distance import mesh_distance
+from warp_collision.kernels.mesh_distance import exact_distance
 from warp_collision.kernels.mesh_record import MeshRecord
 from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.obstacles.mesh_obstacle import describe_shape
@@ -66,7 +66,7 @@ def sample_shape(
     """The signed distance of an exact shape."""
     index = wp.tid()
     known = record[0]
-    sample = mesh_distance(known.mesh_id, known, points[index], limit)
+    sample = exact_distance(known.exact, points[index], limit)
     distance[index] = sample.distance
     gradient[index] = sample.gradient
     closest[index] = sample.closest

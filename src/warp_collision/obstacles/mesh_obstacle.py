@@ -128,11 +128,12 @@ def describe_shape(record: Any, placed: PlacedShape) -> None:
     placed = placed.straightened()
     half = np.abs(placed.matrix[:3, :3]) @ placed.shape.half_extents
     record.lower, record.upper = wp.vec3(*(placed.center - half)), wp.vec3(*(placed.center + half))
-    record.shape = int(KINDS[type(placed.shape)])
-    record.size = wp.vec3(*kernel_size(placed.shape))
-    record.is_turned = not placed.is_straight
+    record.exact.kind = int(KINDS[type(placed.shape)])
+    record.exact.center = wp.vec3(*placed.center)
+    record.exact.size = wp.vec3(*kernel_size(placed.shape))
+    record.exact.is_turned = not placed.is_straight
     w, x, y, z = placed.turn
-    record.turn = wp.quat(-x, -y, -z, w)  # to the shape's frame
+    record.exact.turn = wp.quat(-x, -y, -z, w)
 
 
 def _upload(record: Any, device: torch.device) -> Tensor:
