@@ -14,6 +14,7 @@ from torch import Tensor
 from benchmarks.shapes import Array, clutter, random_poses, shape
 from warp_collision import MeshWorld, signed_distance
 from warp_collision.cli.demo import load_panda, load_problem, straight_path
+from warp_collision.obstacles.shapes import mesh_of
 
 RADIUS = 0.04  # [m]
 ACTIVATION_DISTANCE = 0.02  # [m]
@@ -208,7 +209,7 @@ def panda(batch: int, horizon: int = 32) -> Callable[[float], Content]:
         bends = torch.from_numpy(rng.normal(0.0, 0.2, (rows, 3, 1, robot.n_joints))).float()
         waves = torch.stack([torch.sin(k * share) / k for k in (1, 2, 3)])
         spheres = robot(line + (bends * waves).sum(dim=1)).float().numpy()
-        placed = [Placed(mesh, pose) for mesh, pose in problem.obstacles.values()]
+        placed = [Placed(mesh_of(body), pose) for body, pose in problem.obstacles.values()]
         return Content([placed], np.ascontiguousarray(spheres))
 
     return make

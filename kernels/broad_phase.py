@@ -40,7 +40,9 @@ def world_boxes(
             wp.dot(wp.abs(wp.vec3(turn[0, 2], turn[1, 2], turn[2, 2])), half),
         )
         # Rounding of the pose must not make a box too small.
-        reach += wp.vec3(1.0e-5 * (wp.length(place) + wp.length(center) + wp.length(half)))
+        reach += wp.vec3(
+            obstacle.padding + 1.0e-5 * (wp.length(place) + wp.length(center) + wp.length(half))
+        )
         low = wp.vec3(-FAR, -FAR, -FAR)
         high = wp.vec3(FAR, FAR, FAR)
         if wp.isfinite(place) and wp.isfinite(reach):

@@ -3,7 +3,7 @@
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.mesh_distance import is_nearer, mesh_distance
+from warp_collision.kernels.mesh_distance import is_nearer, obstacle_distance
 from warp_collision.kernels.precision import is_length, is_somewhere, uncertainty
 from warp_collision.kernels.scene import (
     Obstacle,
@@ -11,7 +11,6 @@ from warp_collision.kernels.scene import (
     env_of_row,
     is_env,
     make_walk,
-    record_of,
 )
 from warp_collision.kernels.sweep import is_free, path_sample
 from warp_collision.kernels.swept_cost import (
@@ -41,8 +40,8 @@ def touches(obstacle: Obstacle, sphere: wp.vec4, hit: bool) -> bool:
     if not is_somewhere(point):
         return True
     coordinates = wp.length(center) + wp.length(wp.transform_get_translation(pose))
-    limit = sphere[3] + uncertainty(coordinates, 0.0)
-    return is_nearer(obstacle.mesh_id, record_of(obstacle), point, limit)
+    limit = sphere[3] + obstacle.padding + uncertainty(coordinates, 0.0)
+    return is_nearer(obstacle.mesh_id, obstacle.record, point, limit)
 
 
 touches_any = make_walk(touches, wp.vec4, bool, is_hit)
@@ -71,9 +70,9 @@ def touches_on_path(obstacle: Obstacle, query: SweepQuery, hit: bool) -> bool:
     following = wp.transform_point(pose, motion.following)
     longest = 0.5 * wp.max(wp.length(previous - center), wp.length(following - center))
     coordinates = wp.length(motion.center) + wp.length(wp.transform_get_translation(pose))
-    radius = motion.radius + uncertainty(coordinates + 2.0 * longest, 0.0)
+    radius = motion.radius + obstacle.padding + uncertainty(coordinates + 2.0 * longest, 0.0)
     limit = radius + query.tolerance + longest
-    start = mesh_distance(obstacle.mesh_id, record_of(obstacle), center, limit)
+    start = obstacle_distance(obstacle.mesh_id, obstacle.record, center, limit)
     if not start.found:
         return False
     # The count is not a constant, so that the sweep is not compiled twice; at rest one end is both.

@@ -1,4 +1,4 @@
-"""Signed distance from a point to one mesh, in the frame of the mesh."""
+"""Signed distance from a point to one mesh or exact shape, in the frame of the mesh."""
 
 import warp as wp
 
@@ -7,10 +7,15 @@ from warp_collision.kernels.mesh_record import (
     CONVEX,
     FAR,
     ROUNDING,
+    ExactShape,
     MeshRecord,
     bounds_of_distance,
+    is_exact,
+    load_exact,
+    load_record,
 )
 from warp_collision.kernels.precision import ROUND_OFF
+from warp_collision.kernels.shape_distance import shape_distance
 from warp_collision.kernels.winding import side_of_mesh
 
 # Warp's closest-point queries return hits strictly nearer than the limit they are given, so a limit
@@ -232,11 +237,45 @@ def mesh_distance(
 
 
 @wp.func
-def is_nearer(mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, limit: float) -> bool:
-    """Whether `mesh_distance` is below ``limit``; a surface nearer than that needs no side.
+def exact_distance(exact: ExactShape, point: wp.vec3, limit: float) -> SdfSample:
+    """Signed distance of an exact shape wherever it is below ``limit``."""
+    sample = SdfSample()
+    sample.distance = limit
+    found = shape_distance(exact, point)
+    if found.distance < limit:
+        sample.found = True
+        sample.distance = found.distance
+        sample.gradient = found.gradient
+        sample.closest = point - found.distance * found.gradient
+    return sample
+
+
+@wp.func
+def obstacle_distance(
+    mesh_id: wp.uint64, record: wp.uint64, point: wp.vec3, limit: float
+) -> SdfSample:
+    """Exact signed distance wherever it is below ``limit``, by a formula where there is one.
+
+    Args:
+        mesh_id: the mesh.
+        record: pointer to what is known of it, 0: nothing.
+        point: in its frame.
+        limit: [m].
+    """
+    if is_exact(mesh_id, record):
+        return exact_distance(load_exact(record), point, limit)
+    return mesh_distance(mesh_id, load_record(mesh_id, record), point, limit)
+
+
+@wp.func
+def is_nearer(mesh_id: wp.uint64, pointer: wp.uint64, point: wp.vec3, limit: float) -> bool:
+    """Whether `obstacle_distance` is below ``limit``; a surface nearer than that needs no side.
 
     Of a distance of NaN nothing is known: it is nearer.
     """
+    if is_exact(mesh_id, pointer):
+        return not (shape_distance(load_exact(pointer), point).distance >= limit)
+    record = load_record(mesh_id, pointer)
     bounds = bounds_of_distance(record, point)
     if bounds[0] >= limit:
         return False

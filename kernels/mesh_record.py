@@ -1,5 +1,7 @@
 """What is known of a mesh beside its triangles, and what that says about a distance for free."""
 
+from enum import IntEnum
+
 import warp as wp
 
 # Farther than anything in a scene, yet its square is finite in float32.
@@ -11,6 +13,16 @@ ROUNDING = wp.constant(4.0e-6)
 WINDING = wp.constant(0)  # winding number, approximated by a tree
 EXACT_WINDING = wp.constant(1)  # the same, summed over all triangles where the tree leaves a doubt
 CONVEX = wp.constant(2)  # inside is behind the face of the closest point
+
+
+class Shape(IntEnum):
+    """What a mesh stands for: its triangles, or the exact shape that they are tessellated from."""
+
+    MESH = 0
+    CUBOID = 1
+    SPHERE = 2
+    CAPSULE = 3
+    CYLINDER = 4
 
 
 @wp.struct
@@ -28,10 +40,22 @@ class DistanceGrid:
 
 
 @wp.struct
+class ExactShape:
+    """A shape that has a formula, in the frame of its mesh."""
+
+    kind: int  # a Shape
+    is_turned: bool  # whether its axes are not those of the mesh
+    center: wp.vec3
+    size: wp.vec3  # of a cuboid half its edges; else radius, radius, half length along z [m]
+    turn: wp.quat  # rotation to the shape's frame from the mesh's, where it is turned
+
+
+@wp.struct
 class MeshRecord:
     """What is known of a mesh; one per mesh, shared by all envs."""
 
     mesh_id: wp.uint64  # the mesh that all this is about
+    exact: ExactShape  # what it stands for, if that has a formula
     lower: wp.vec3  # corners of the bounding box [m]
     upper: wp.vec3
     inside_reach: float  # farthest that a point outside the box can count as inside the mesh [m]
@@ -54,6 +78,21 @@ def load_record(mesh_id: wp.uint64, pointer: wp.uint64) -> MeshRecord:
     record.inside_reach = FAR
     record.sign_method = EXACT_WINDING
     return record
+
+
+@wp.func
+def is_exact(mesh_id: wp.uint64, pointer: wp.uint64) -> bool:
+    """Whether the record behind a pointer is that of the mesh, and says that it has a formula."""
+    if pointer == wp.uint64(0):
+        return False
+    record = wp.array(ptr=pointer, shape=(1,), dtype=MeshRecord)
+    return record[0].exact.kind != Shape.MESH and record[0].mesh_id == mesh_id
+
+
+@wp.func
+def load_exact(pointer: wp.uint64) -> ExactShape:
+    """The exact shape in the record behind a pointer."""
+    return wp.array(ptr=pointer, shape=(1,), dtype=MeshRecord)[0].exact
 
 
 @wp.func

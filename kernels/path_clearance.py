@@ -18,8 +18,8 @@ from warp_collision.kernels.bisection import (
 )
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.kinematics import first_three, place_point
-from warp_collision.kernels.mesh_distance import mesh_distance
 from warp_collision.kernels.mesh_record import FAR
+from warp_collision.kernels.precision import is_somewhere
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
     Robot,
@@ -40,6 +40,7 @@ from warp_collision.kernels.robot_scene import (
     DISTANCE_ROUNDING,
     BodyCheck,
     Interval,
+    padded_distance,
     travel,
 )
 from warp_collision.kernels.scene import (
@@ -48,7 +49,6 @@ from warp_collision.kernels.scene import (
     env_of_row,
     is_env,
     make_walk,
-    record_of,
 )
 
 wp.set_module_options(OPTIONS)
@@ -111,14 +111,13 @@ def nearer_of_body(obstacle: Obstacle, check: BodyCheck, best: Nearest) -> Neare
     interval = check.interval
     body = check.body
     point = wp.transform_point(obstacle.mesh_from_world, check.center)
-    if not wp.isfinite(point):
+    if not is_somewhere(point):
         return not_finite(best)
-    record = record_of(obstacle)
     size = wp.length(point) + wp.length(check.center)
     blur = interval.rounding * size + interval.slack
     goal = best.upper - interval.tolerance
     loss = check.ball_travel + blur
-    ball = mesh_distance(obstacle.mesh_id, record, point, body.radius + loss + goal)
+    ball = padded_distance(obstacle, point, body.radius + loss + goal)
     if not ball.found:
         return dropped(best, goal)
     best.floor = wp.min(best.floor, ball.distance - body.radius - loss)
@@ -139,7 +138,7 @@ def nearer_of_body(obstacle: Obstacle, check: BodyCheck, best: Nearest) -> Neare
             if ball.distance - wp.length(local - body.center) < limit + DISTANCE_ROUNDING * size:
                 place = place_point(placement, local)
                 place = wp.transform_point(obstacle.mesh_from_world, place)
-                sample = mesh_distance(obstacle.mesh_id, record, place, limit)
+                sample = padded_distance(obstacle, place, limit)
                 if sample.found:
                     gap = sample.distance - sphere[3]
                     low = gap - loss

@@ -3,7 +3,8 @@
 import warp as wp
 
 from warp_collision.kernels.kinematics import first_three, place_point
-from warp_collision.kernels.mesh_distance import mesh_distance
+from warp_collision.kernels.mesh_distance import SdfSample, obstacle_distance
+from warp_collision.kernels.precision import is_somewhere
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
     Robot,
@@ -11,7 +12,7 @@ from warp_collision.kernels.robot_motion import (
     sphere_of,
     velocity_of,
 )
-from warp_collision.kernels.scene import Obstacle, Scene, make_walk, record_of
+from warp_collision.kernels.scene import Obstacle, Scene, make_walk
 
 # What a check says of a body.
 CLEAR = wp.constant(0)  # proven free
@@ -53,6 +54,14 @@ class BodyCheck:
 
 
 @wp.func
+def padded_distance(obstacle: Obstacle, point: wp.vec3, limit: float) -> SdfSample:
+    """Signed distance of an obstacle, lowered by its padding, wherever it is below ``limit``."""
+    sample = obstacle_distance(obstacle.mesh_id, obstacle.record, point, limit + obstacle.padding)
+    sample.distance -= obstacle.padding
+    return sample
+
+
+@wp.func
 def against_obstacle(obstacle: Obstacle, check: BodyCheck, verdict: int) -> int:
     """The ball of a body first, then its spheres."""
     if verdict == HIT:
@@ -60,13 +69,12 @@ def against_obstacle(obstacle: Obstacle, check: BodyCheck, verdict: int) -> int:
     interval = check.interval
     body = check.body
     point = wp.transform_point(obstacle.mesh_from_world, check.center)
-    if not wp.isfinite(point):
+    if not is_somewhere(point):
         return HIT
-    record = record_of(obstacle)
     size = wp.length(point) + wp.length(check.center)
     blur = interval.rounding * size + interval.slack
     reach = body.radius + wp.max(check.ball_travel + blur, interval.tolerance)
-    ball = mesh_distance(obstacle.mesh_id, record, point, reach)
+    ball = padded_distance(obstacle, point, reach)
     if not ball.found:
         return verdict
     # Where the body moves farther than its size, its spheres tell no more than its ball does; but
@@ -89,7 +97,7 @@ def against_obstacle(obstacle: Obstacle, check: BodyCheck, verdict: int) -> int:
             if ball.distance - wp.length(local - body.center) < limit + DISTANCE_ROUNDING * size:
                 place = place_point(placement, local)
                 place = wp.transform_point(obstacle.mesh_from_world, place)
-                sample = mesh_distance(obstacle.mesh_id, record, place, limit)
+                sample = padded_distance(obstacle, place, limit)
                 if sample.found:
                     verdict = UNDECIDED
                     if sample.distance < sphere[3] + interval.tolerance - blur:

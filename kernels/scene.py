@@ -19,6 +19,7 @@ class Scene:
     enabled: wp.uint64  # to (n_envs, n_slots) uint8, 1: checked
     n_meshes: wp.uint64  # to (n_envs,) int32, filled slots
     records: wp.uint64  # to (n_envs, n_slots) pointers to MeshRecord; 0: nothing is known
+    padding: wp.uint64  # to (n_envs, n_slots) float32 [m]; 0: none
     tree: wp.uint64  # to (1,) pointer to a tree as `find_roots` describes it; 0: there is none
     n_envs: int
     n_slots: int
@@ -35,6 +36,7 @@ class Obstacle:
     slot: int
     mesh_id: wp.uint64
     record: wp.uint64  # pointer to a MeshRecord, 0: nothing is known
+    padding: float  # its signed distance is lowered by this [m]
     mesh_from_world: wp.transform
 
 
@@ -88,6 +90,9 @@ def load_obstacle(scene: Scene, slot: int) -> Obstacle:
     obstacle.slot = slot
     if scene.records != wp.uint64(0):
         obstacle.record = wp.array(ptr=scene.records, shape=(scene.n_slots,), dtype=wp.uint64)[slot]
+    if scene.padding != wp.uint64(0):
+        paddings = wp.array(ptr=scene.padding, shape=(scene.n_slots,), dtype=wp.float32)
+        obstacle.padding = paddings[slot]
     obstacle.mesh_from_world = load_transform(pose_row(scene, slot))
     return obstacle
 

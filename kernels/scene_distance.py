@@ -4,7 +4,7 @@ import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.finite import is_finite4
-from warp_collision.kernels.mesh_distance import mesh_distance
+from warp_collision.kernels.mesh_distance import obstacle_distance
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.precision import is_somewhere
 from warp_collision.kernels.scene import (
@@ -14,7 +14,6 @@ from warp_collision.kernels.scene import (
     env_of_row,
     is_env,
     make_walk,
-    record_of,
     tree_of,
 )
 from warp_collision.kernels.transforms import to_world
@@ -54,9 +53,10 @@ def nearer(obstacle: Obstacle, point: wp.vec3, best: SceneSample) -> SceneSample
     if not is_somewhere(local):
         return nowhere()
     # Only what is nearer than the best so far is worth finding.
-    sample = mesh_distance(obstacle.mesh_id, record_of(obstacle), local, best.distance)
+    limit = best.distance + obstacle.padding
+    sample = obstacle_distance(obstacle.mesh_id, obstacle.record, local, limit)
     if sample.found:
-        best.distance = sample.distance
+        best.distance = sample.distance - obstacle.padding
         best.gradient = to_world(pose, sample.gradient)
         best.slot = obstacle.slot
     return best

@@ -4,7 +4,7 @@ import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.hinge import hinge
-from warp_collision.kernels.mesh_distance import mesh_distance
+from warp_collision.kernels.mesh_distance import obstacle_distance
 from warp_collision.kernels.precision import is_length, is_somewhere, uncertainty
 from warp_collision.kernels.scene import (
     Obstacle,
@@ -12,7 +12,6 @@ from warp_collision.kernels.scene import (
     env_of_row,
     is_env,
     make_walk,
-    record_of,
 )
 from warp_collision.kernels.transforms import to_world
 
@@ -78,10 +77,10 @@ def cost_against(obstacle: Obstacle, query: SphereQuery) -> SphereCost:
     if not is_somewhere(point):
         return not_a_number()
     result = SphereCost()
-    reach = query.radius + query.activation_distance
+    reach = query.radius + query.activation_distance + obstacle.padding
     coordinates = wp.length(query.center) + wp.length(wp.transform_get_translation(pose))
     unsure = uncertainty(coordinates, query.activation_distance)
-    sample = mesh_distance(obstacle.mesh_id, record_of(obstacle), point, reach + unsure)
+    sample = obstacle_distance(obstacle.mesh_id, obstacle.record, point, reach + unsure)
     if sample.found:
         if unsure > 0.0 and sample.distance >= reach:
             return not_a_number()

@@ -9,12 +9,15 @@ signed distance f and the closest surface point c. Then for every point q of the
 and where two samples are outside, the surface is outside the union of their two empty balls. The
 last two bounds are of second order in the step, so few samples certify a path along a wall, where
 the Lipschitz bound alone needs one sample per tolerance.
+
+The signed distance of an exact shape is convex, as the shape is: all of it lies above its tangents.
+One that rises from the start, or whose tangent stays beyond the reach, needs no further sample.
 """
 
 import warp as wp
 
-from warp_collision.kernels.mesh_distance import SdfSample, mesh_distance
-from warp_collision.kernels.mesh_record import ROUNDING, load_record
+from warp_collision.kernels.mesh_distance import SdfSample, obstacle_distance
+from warp_collision.kernels.mesh_record import ROUNDING, is_exact
 
 # Refinements of a minimum that is already certified: they sharpen its value and its gradient.
 MAX_REFINEMENTS = wp.constant(16)
@@ -68,8 +71,8 @@ def sample_path(path: Path, position: float, near: wp.vec3) -> PathSample:
     """Signed distance at a place of the path; the search ends at ``near``, a surface point."""
     point = path.origin + position * path.direction
     limit = wp.length(near - point) * 1.001 + ROUNDING * (wp.length(near) + wp.length(point))
-    record = load_record(path.mesh_id, path.record)
-    return path_sample(path, position, mesh_distance(path.mesh_id, record, point, limit))
+    sample = obstacle_distance(path.mesh_id, path.record, point, limit)
+    return path_sample(path, position, sample)
 
 
 @wp.func
@@ -216,6 +219,69 @@ def refine_around(path: Path, left: PathSample, best: PathSample, right: PathSam
     return best
 
 
+@wp.struct
+class March:
+    """How far along a path the minimum is known."""
+
+    best: PathSample
+    left: PathSample  # nearest samples on both sides of the best
+    right: PathSample
+    here: PathSample  # of a mesh, the path is certified up to here
+    step: float  # from the sample on the left, or from here, to the next one [m]
+    unsure: bool  # whether there is a next one
+
+
+@wp.func
+def narrow(march: March, there: PathSample, path: Path, reach: float) -> March:
+    """One more sample of a convex distance: the minimum is where it turns from falling to rising.
+
+    The distance lies above its tangents, so their meeting point is the next place to look at. So
+    few samples settle it that the tolerance is not made use of.
+    """
+    march.best = lower_of(march.best, there)
+    march.unsure = False
+    if there.slope >= 0.0:
+        march.right = there
+    else:
+        march.left = there
+        march.here = there
+    if march.right.position > march.left.position:
+        width = march.right.position - march.left.position
+        fall = march.left.distance - march.right.distance + march.right.slope * width
+        meet = wp.clamp(fall / (march.right.slope - march.left.slope), 0.0, width)
+        march.step = wp.clamp(meet, 0.05 * width, 0.95 * width)
+        # One within reach is refined later, and beyond it nobody asks how far.
+        bound = march.left.distance + march.left.slope * meet
+        finest = 2.0 * rounding_on(path)
+        march.unsure = bound < reach - finest and march.best.distance >= reach
+        # A twentieth of less would be no step.
+        march.unsure = march.unsure and width > 5.0 * finest
+    return march
+
+
+@wp.func
+def advance(march: March, there: PathSample, path: Path, reach: float, slack: float) -> March:
+    """One more sample of a mesh: certifies the way to it, or lets the next trial be nearer."""
+    here = march.here
+    if there.distance < march.best.distance:
+        # Trials only shrink towards `here`, so nothing nearer was sampled before this one.
+        march.left = here
+        march.right = wp.where(march.best.position > there.position, march.best, there)
+        march.best = there
+    elif there.position > march.best.position and (
+        march.right.position <= march.best.position or there.position < march.right.position
+    ):
+        march.right = there
+    floor = wp.min(march.best.distance, reach) - slack
+    if march.step <= here.distance - floor or lower_bound(path, here, there) >= floor:
+        march.here = there
+        march.step = next_step(there.distance, floor)
+    else:
+        march.step = wp.max(0.5 * (there.position - here.position), here.distance - floor)
+    march.unsure = march.here.distance - floor < path.length - march.here.position
+    return march
+
+
 @wp.func
 def sweep(path: Path, start: PathSample, reach: float, tolerance: float) -> PathSample:
     """Smallest signed distance of a path, to the tolerance, if it is below ``reach``.
@@ -225,36 +291,31 @@ def sweep(path: Path, start: PathSample, reach: float, tolerance: float) -> Path
     """
     if wp.isinf(tolerance):
         return start
+    is_convex = is_exact(path.mesh_id, path.record)
     # Steps below the rounding of a place on the path would never end; NaN takes the finest.
     finest = 2.0 * rounding_on(path)
-    slack = wp.where(tolerance > finest, tolerance, finest)
-    best = start
-    left = start  # nearest samples on both sides of the best
-    right = start
-    here = start  # the path is certified up to here
-    floor = wp.min(best.distance, reach) - slack
+    slack = wp.where(tolerance > finest and not is_convex, tolerance, finest)
+    end_of_tangent = start.distance + start.slope * path.length
+    if is_convex and (start.slope >= 0.0 or end_of_tangent >= reach):
+        return start
+    march = March()
+    march.best = start
+    march.left = start
+    march.right = start
+    march.here = start
     # The far end first: it settles short paths, and lowers the floor of those that go in.
-    step = path.length
-    while here.distance - floor < path.length - here.position:
-        there = sample_path(path, wp.min(here.position + step, path.length), here.closest)
-        if there.distance < best.distance:
-            # Trials only shrink towards `here`, so nothing nearer was sampled before this one.
-            left = here
-            right = wp.where(best.position > there.position, best, there)
-            best = there
-        elif there.position > best.position and (
-            right.position <= best.position or there.position < right.position
-        ):
-            right = there
-        floor = wp.min(best.distance, reach) - slack
-        if step <= here.distance - floor or lower_bound(path, here, there) >= floor:
-            here = there
-            step = next_step(here.distance, floor)
+    march.step = path.length
+    march.unsure = start.distance - (wp.min(start.distance, reach) - slack) < path.length
+    while march.unsure:
+        here = march.here
+        there = sample_path(path, wp.min(here.position + march.step, path.length), here.closest)
+        if is_convex:
+            march = narrow(march, there, path, reach)
         else:
-            step = wp.max(0.5 * (there.position - here.position), here.distance - floor)
-    if best.distance >= reach:
-        return best
-    return refine_around(path, left, best, right)
+            march = advance(march, there, path, reach, slack)
+    if march.best.distance >= reach:
+        return march.best
+    return refine_around(path, march.left, march.best, march.right)
 
 
 @wp.func

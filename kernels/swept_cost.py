@@ -4,7 +4,7 @@ import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.hinge import hinge
-from warp_collision.kernels.mesh_distance import mesh_distance
+from warp_collision.kernels.mesh_distance import obstacle_distance
 from warp_collision.kernels.precision import is_length, is_somewhere, uncertainty
 from warp_collision.kernels.scene import (
     Obstacle,
@@ -12,7 +12,6 @@ from warp_collision.kernels.scene import (
     env_of_row,
     is_env,
     make_walk,
-    record_of,
 )
 from warp_collision.kernels.speed import SpeedScale, speed_scale
 from warp_collision.kernels.sweep import Path, path_sample, sweep
@@ -137,8 +136,8 @@ def swept_cost_against(obstacle: Obstacle, query: SweepQuery) -> SweptCost:
     longest = 0.5 * wp.max(wp.length(previous - center), wp.length(following - center))
     coordinates = wp.length(motion.center) + wp.length(wp.transform_get_translation(pose))
     unsure = uncertainty(coordinates + 2.0 * longest, query.activation_distance)
-    reach = motion.radius + query.activation_distance + unsure
-    start = mesh_distance(obstacle.mesh_id, record_of(obstacle), center, reach + longest)
+    reach = motion.radius + query.activation_distance + obstacle.padding + unsure
+    start = obstacle_distance(obstacle.mesh_id, obstacle.record, center, reach + longest)
     if not start.found:
         return result
 

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         gauss_newton,
     )
     from warp_collision.obstacles.geometry import MeshReport
+    from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere
     from warp_collision.robot import (
         JointPathClearance,
         RobotSpheres,
@@ -68,9 +69,12 @@ if TYPE_CHECKING:
     from warp_collision.world import MeshWorld
 
 __all__ = [
+    "Capsule",
     "Clearance",
     "CollisionCost",
     "Constraint",
+    "Cuboid",
+    "Cylinder",
     "GaussNewton",
     "JointPathClearance",
     "MeshReport",
@@ -79,6 +83,7 @@ __all__ = [
     "SelfClearance",
     "SelfCollisionPairs",
     "SignedDistance",
+    "Sphere",
     "any_in_collision",
     "checking",
     "clearance",
@@ -112,6 +117,7 @@ _MODULES = {
     ),
     "least_squares": ("GaussNewton", "clearance_residuals", "cost_residuals", "gauss_newton"),
     "obstacles.geometry": ("MeshReport",),
+    "obstacles.shapes": ("Capsule", "Cuboid", "Cylinder", "Sphere"),
     "robot": (
         "JointPathClearance",
         "RobotSpheres",
@@ -119,7 +125,6 @@ _MODULES = {
         "SelfCollisionPairs",
         "configuration_in_collision",
         "joint_path_clearance",
-        "joint_path_cost",
         "joint_path_cost",
         "joint_path_in_collision",
         "self_clearance",

@@ -160,4 +160,4 @@ def _answer(
     if dispatch.is_plain(spheres, env_index, *parameters):
         return run(spheres, tables, env_index, *parameters)
     tables = tables._replace(mesh_from_world=tables.mesh_from_world.detach())
-    return operator(spheres, *tables[:5], env_index, *parameters)
+    return operator(spheres, *tables.operands(), env_index, *parameters)

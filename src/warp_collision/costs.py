@@ -73,7 +73,8 @@ def sphere_cost(
         activation_distance: eta [m], at which a clearance begins to cost.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
         poses: (n_envs, max_meshes, 7), or (n_meshes, 7) for a world of one env: poses to use
-            instead of the world's, which may require a gradient.
+            instead of the world's, which may require a gradient. 4 x 4 matrices may stand in place
+            of the 7 numbers; those that are not rigid give NaN.
 
     Returns:
         (batch, horizon, n_spheres) float32. Never free space but where that is known: NaN where a
@@ -303,7 +304,7 @@ def clearance(
         else:
             found = operators.run_clearance(spheres, *operands)
     else:
-        found = dispatch.apply("clearance", spheres, *tables[:5], env_index, limit)
+        found = dispatch.apply("clearance", spheres, *tables.operands(), env_index, limit)
     value, gradient, mesh = found
     return Clearance(value, gradient[..., :3], mesh)
 

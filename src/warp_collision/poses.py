@@ -1,8 +1,11 @@
-"""Rigid poses as torch tensors: (x, y, z, qw, qx, qy, qz), differentiable."""
+"""Rigid poses as torch tensors: (x, y, z, qw, qx, qy, qz) or 4 x 4 matrices, differentiable."""
 
 from __future__ import annotations
 
 import torch
+
+# How far the rotation of a matrix may be from orthonormal, in any entry of its square.
+_ORTHONORMAL = 1e-4
 
 
 def quaternion_rotate(quaternion: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
@@ -51,3 +54,70 @@ def to_rows(mesh_from_world: torch.Tensor) -> torch.Tensor:
         torch.Size([2, 8])
     """
     return torch.nn.functional.pad(mesh_from_world, (0, 1))
+
+
+def is_rigid(matrix: torch.Tensor) -> torch.Tensor:
+    """Whether matrices (..., 4, 4) are rotations and translations, to 1e-4; bool (...).
+
+    Example:
+        >>> import torch
+        >>> from warp_collision.poses import is_rigid
+        >>> is_rigid(torch.stack((torch.eye(4), -torch.eye(4)))).tolist()
+        [True, False]
+    """
+    matrix = matrix.detach()
+    rotation = matrix[..., :3, :3]
+    a, b, c = rotation.unbind(-2)
+    eye = torch.eye(4, dtype=matrix.dtype, device=matrix.device)
+    off = (rotation @ rotation.mT - eye[:3, :3]).abs().amax(dim=(-2, -1))
+    last = (matrix[..., 3, :] - eye[3]).abs().amax(dim=-1)
+    turned = (torch.linalg.cross(a, b) * c).sum(-1) > 0.0
+    return (off < _ORTHONORMAL) & (last < _ORTHONORMAL) & turned
+
+
+def pose_from_matrix(matrix: torch.Tensor) -> torch.Tensor:
+    """Poses (..., 7) of matrices (..., 4, 4); those that are not rigid become NaN.
+
+    The products of all pairs of a quaternion's parts are linear in its matrix. Of the four rows
+    q_i q that they make the longest one is taken, and scaled to a unit quaternion.
+
+    Example:
+        >>> import torch
+        >>> from warp_collision.poses import pose_from_matrix
+        >>> half_turn = torch.diag(torch.tensor([-1.0, -1.0, 1.0, 1.0]))  # about z
+        >>> pose_from_matrix(half_turn).tolist()
+        [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
+    """
+    (xx, xy, xz, x), (yx, yy, yz, y), (zx, zy, zz, z) = (
+        row.unbind(-1) for row in matrix[..., :3, :].unbind(-2)
+    )
+    one = torch.ones_like(xx)
+    products = torch.stack(
+        [
+            *(one + xx + yy + zz, zy - yz, xz - zx, yx - xy),
+            *(zy - yz, one + xx - yy - zz, yx + xy, xz + zx),
+            *(xz - zx, yx + xy, one - xx + yy - zz, zy + yz),
+            *(yx - xy, xz + zx, zy + yz, one - xx - yy + zz),
+        ],
+        dim=-1,
+    ).unflatten(-1, (4, 4))
+    longest = products.diagonal(dim1=-2, dim2=-1).argmax(-1)
+    index = longest[..., None, None].expand(*longest.shape, 1, 4)
+    row = products.gather(-2, index).squeeze(-2)
+    quaternion = row / torch.linalg.vector_norm(row, dim=-1, keepdim=True)
+    quaternion = torch.where(is_rigid(matrix).unsqueeze(-1), quaternion, torch.nan)
+    return torch.cat((torch.stack((x, y, z), dim=-1), quaternion), dim=-1)
+
+
+def pose_rows(poses: torch.Tensor) -> torch.Tensor:
+    """Rows (n, 7) of poses (..., 7) or matrices (..., 4, 4).
+
+    Example:
+        >>> import torch
+        >>> from warp_collision.poses import pose_rows
+        >>> pose_rows(torch.eye(4)).tolist()
+        [[0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]]
+    """
+    if poses.shape[-2:] == (4, 4):
+        poses = pose_from_matrix(poses)
+    return poses.reshape(-1, 7)

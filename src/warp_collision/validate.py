@@ -21,6 +21,7 @@ from torch.compiler import is_compiling
 
 from warp_collision import torch_private
 from warp_collision.devices import synchronize
+from warp_collision.poses import is_rigid, pose_from_matrix, pose_rows
 
 _checking: ContextVar[bool] = ContextVar(
     "warp_collision_checking", default=os.environ.get("WARP_COLLISION_CHECK", "0") not in ("", "0")
@@ -242,7 +243,12 @@ def env_operand(
 
 
 def check_pose(name: str, pose: Sequence[float] | np.ndarray | torch.Tensor) -> torch.Tensor:
-    """A (7,) float64 pose x, y, z, qw, qx, qy, qz on the host, with a unit quaternion."""
+    """A (7,) float64 pose x, y, z, qw, qx, qy, qz on the host, with a unit quaternion.
+
+    Args:
+        name: the argument, for messages.
+        pose: 7 numbers, or a rigid 4 x 4 matrix.
+    """
     if isinstance(pose, torch.Tensor) and pose.device.type not in ("cpu", "cuda"):
         raise ValueError(f"{name} must be on a cpu or cuda device, got {pose.device}")
     numbers = pose.detach().cpu().tolist() if isinstance(pose, torch.Tensor) else pose
@@ -255,15 +261,23 @@ def check_pose(name: str, pose: Sequence[float] | np.ndarray | torch.Tensor) -> 
             f"{name} must be 7 numbers (x, y, z, qw, qx, qy, qz), got {type(pose).__name__}"
         )
     values = values.astype(np.float64)  # a copy, for it is normalised below
-    if values.shape != (7,):
+    if values.shape not in ((7,), (4, 4)):
         raise ValueError(
-            f"{name} must have shape (7,): x, y, z, qw, qx, qy, qz, got {values.shape}"
+            f"{name} must have shape (7,): x, y, z, qw, qx, qy, qz, or (4, 4), got {values.shape}"
         )
     if not np.isfinite(values).all():
         raise ValueError(f"{name} must be finite, got {values.tolist()}")
     # As the kernels have it: farther coordinates have no distance in float32.
     if not (np.abs(values) < 1e9).all():
         raise ValueError(f"{name} must be finite and below 1e9, got {values.tolist()}")
+    if values.shape == (4, 4):
+        matrix = torch.from_numpy(values)
+        if not is_rigid(matrix):
+            raise ValueError(
+                f"{name} must be a rigid transform: an orthonormal rotation of determinant 1, a "
+                f"translation, and a last row 0, 0, 0, 1, got {values.tolist()}"
+            )
+        values = pose_from_matrix(matrix).numpy()
     length = float(np.linalg.norm(values[3:]))
     if length < 1e-6:
         raise ValueError(f"{name} must have a quaternion (qw, qx, qy, qz) other than 0, got {pose}")
@@ -274,20 +288,24 @@ def check_pose(name: str, pose: Sequence[float] | np.ndarray | torch.Tensor) -> 
 def device_poses(
     name: str, poses: Any, shape: tuple[int, ...], device: torch.device
 ) -> torch.Tensor:
-    """Poses of an exact shape on a device, as rows (n, 7); values only in the checking mode."""
+    """Poses of a shape (..., 7) on a device, as rows (n, 7); values only in the checking mode.
+
+    Matrices (..., 4, 4) become rows; those that are not rigid become NaN.
+    """
     tensor = require_tensor(name, poses, str(shape))
-    if tensor.shape != shape:
+    matrices = (*shape[:-1], 4, 4)
+    if tensor.shape not in (shape, matrices):
         raise ValueError(
-            f"{name} must have shape {shape}: x, y, z, qw, qx, qy, qz, got {shape_of(tensor)}"
+            f"{name} must have shape {shape}: x, y, z, qw, qx, qy, qz, or {matrices}, "
+            f"got {shape_of(tensor)}"
         )
     if not tensor.dtype.is_floating_point:
         raise TypeError(f"{name} must be floating point, got {tensor.dtype}")
     require_device(name, tensor, device)
-    rows = tensor.reshape(-1, 7)
     if is_checking():
-        for index, row in enumerate(rows):
-            check_pose(f"{name}[{index}]" if tensor.ndim > 1 else name, row)
-    return rows
+        for index, pose in enumerate(tensor.reshape(-1, *tensor.shape[len(shape) - 1 :])):
+            check_pose(f"{name}[{index}]" if len(shape) > 1 else name, pose)
+    return pose_rows(tensor)
 
 
 def device_mask(name: str, mask: Any, count: int, device: torch.device) -> torch.Tensor:
@@ -299,6 +317,16 @@ def device_mask(name: str, mask: Any, count: int, device: torch.device) -> torch
         raise TypeError(f"{name} must be bool or integers, got {mask.dtype}")
     require_device(name, mask, device)
     return mask
+
+
+def check_padding(name: str, value: Any) -> float:
+    """A length that is finite and not negative [m]."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
+    number = float(value)
+    if not 0.0 <= number < 1e9:
+        raise ValueError(f"{name} must not be negative, and below 1e9, got {number}")
+    return number
 
 
 def require_int(name: str, value: Any) -> None:

@@ -17,6 +17,7 @@ from hostile_meshes import STL, exported
 from hostile_numpy import npy, npz
 from hostile_urdf import SPHERE, joint, robot
 from warp_collision.io import load_spheres, load_world_file
+from warp_collision.obstacles.shapes import mesh_of
 from warp_collision.robot import RobotSpheres
 
 CONE = trimesh.creation.cone(radius=0.5, height=1.0, sections=9)
@@ -106,7 +107,7 @@ def check(name: str, seed: int, folder: Path) -> bool:
     if isinstance(result, torch.Tensor):
         assert result.isfinite().all()
     elif isinstance(result, dict):
-        for mesh, pose in result.values():
+        for mesh, pose in ((mesh_of(body), pose) for body, pose in result.values()):
             assert len(mesh.faces) > 0, f"seed {seed}"
             assert np.isfinite(mesh.vertices).all(), f"seed {seed}"
             assert np.isfinite(pose).all(), f"seed {seed}"

@@ -15,7 +15,7 @@ from hostile_meshes import MESHES, STL
 from hostile_numpy import NUMPY
 from hostile_urdf import SPHERE, URDF, URDFS, joint, robot
 from hostile_yaml import YAML
-from warp_collision import MeshWorld
+from warp_collision import Cuboid, MeshWorld
 from warp_collision.io import load_spheres, load_world_file
 from warp_collision.robot import RobotSpheres
 
@@ -106,7 +106,7 @@ def test_odd_but_right_yaml(tmp_path):
     )
     world = load_world_file(path)
     assert list(world) == ["first", "2001-02-03", "<<", "third"]
-    assert world["2001-02-03"][0].extents.tolist() == [2.0, 2.0, 2.0]
+    assert world["2001-02-03"][0] == Cuboid((2.0, 2.0, 2.0))
     assert world["<<"][0].extents.tolist() == [1.0, 2.0, 3.0]
     assert world["third"][1][:3] == (1.0, 10.0, 0.5)
 

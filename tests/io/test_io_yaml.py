@@ -4,8 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import trimesh
 
+from reference import rotation_matrix
+from warp_collision import Capsule, Cuboid, Cylinder, MeshWorld, Sphere, signed_distance
 from warp_collision.io import load_world_file
 
 REST = [0, 0, 0, 1, 0, 0, 0]
@@ -45,8 +48,8 @@ def test_yaml_world_keeps_names_order_and_poses(tmp_path):
     assert world["shelf"][0].extents == pytest.approx([0.001, 0.002, 0.003])
     assert world["stretched"][0].extents == pytest.approx([1.0, 4.0, 9.0])
     assert world["table"][1] == pytest.approx([0.5, 0.0, 0.4, *QUARTER_TURN_Z])
-    assert world["table"][0].extents == pytest.approx([1.0, 0.6, 0.04])
-    assert all(mesh.is_watertight and mesh.volume > 0 for mesh, _ in world.values())
+    assert world["table"][0] == Cuboid((1.0, 0.6, 0.04))
+    assert all(world[name][0].is_watertight for name in ("shelf", "stretched"))
 
 
 def test_a_mesh_file_of_several_parts_is_one_obstacle(tmp_path):
@@ -67,28 +70,39 @@ def test_a_mesh_file_of_several_parts_is_one_obstacle(tmp_path):
     assert mesh.volume == pytest.approx(0.5**3 + 1.0)
 
 
-def test_round_shapes_contain_the_exact_body_within_the_documented_excess(tmp_path):
+def test_shapes_are_exact(tmp_path):
     path = write(
         tmp_path / "world.yaml",
         f"""
         cylinder: {{can: {{radius: 0.5, height: 2.0, pose: {REST}}}}}
         sphere: {{ball: {{radius: 2.0, pose: {REST}}}}}
+        cuboid: {{table: {{dims: [1, 2, 3], pose: {REST}}}}}
         """,
     )
-    world = load_world_file(path)
+    assert [shape for shape, _ in load_world_file(path).values()] == [
+        Cylinder(0.5, 2.0),
+        Sphere(2.0),
+        Cuboid((1.0, 2.0, 3.0)),
+    ]
 
-    can = world["can"][0]
-    assert can.bounds[:, 2] == pytest.approx([-1.0, 1.0])
-    sides = np.abs(can.face_normals[:, 2]) < 0.5
-    planes = np.einsum("ij,ij->i", can.triangles_center, can.face_normals)
-    assert planes[sides].min() >= 0.5 - 1e-12
-    assert np.linalg.norm(can.vertices[:, :2], axis=1).max() <= 0.5 * 1.00031
 
-    ball = world["ball"][0]
-    planes = np.einsum("ij,ij->i", ball.triangles_center, ball.face_normals)
-    assert planes.min() >= 2.0 - 1e-12
-    assert np.linalg.norm(ball.vertices, axis=1).max() <= 2.0 * 1.0012
-    assert len(ball.faces) == 5120
+@pytest.mark.parametrize("tip", [(0.0, 0.0, 0.3), (0.1, -0.2, 0.2), (0.0, 0.0, -0.4), (0.1, 0, 0)])
+def test_capsules_go_from_base_to_tip(tip, tmp_path):
+    base, radius = (0.1, 0.0, 0.0), 0.05
+    pose = [1.0, 2.0, 3.0, 0.8, 0.0, 0.6, 0.0]
+    entry = f"{{radius: {radius}, base: {list(base)}, tip: {list(tip)}, pose: {pose}}}"
+    path = write(tmp_path / "world.yaml", f"capsule: {{arm: {entry}}}")
+    world = MeshWorld(device="cpu")
+    world.load(load_world_file(path))
+    assert world.report("arm").shape == Capsule(radius, np.linalg.norm(np.subtract(tip, base)))
+    rotation = rotation_matrix(np.array(pose[3:]))
+    begin, end = (rotation @ np.array(p) + pose[:3] for p in (base, tip))
+    points = np.random.default_rng(8).uniform(-0.5, 0.5, (500, 3)) + begin
+    along = (points - begin) @ (end - begin) / max(((end - begin) ** 2).sum(), 1e-300)
+    nearest = begin + np.clip(along, 0.0, 1.0)[:, None] * (end - begin)
+    truth = np.linalg.norm(points - nearest, axis=1) - radius
+    found = signed_distance(torch.tensor(points[None], dtype=torch.float32), world).distance
+    np.testing.assert_allclose(found[0], truth, rtol=0, atol=2e-6)
 
 
 GOOD_CUBOID = f"{{dims: [1, 1, 1], pose: {REST}}}"
@@ -110,7 +124,7 @@ def test_colors_and_kinds_without_obstacles_make_no_difference(tmp_path):
         ("cuboid: {a: [", "no valid YAML"),
         ("cuboid: 3", "cuboid must be a mapping of names, got 3"),
         ("cuboid: {a: 3}", "cuboid.a must be a mapping of keys, got 3"),
-        ("cubiod: {}", "keys must be among mesh, cuboid, cylinder, sphere, got 'cubiod'"),
+        ("cubiod: {}", "keys must be among mesh, cuboid, cylinder, sphere, capsule, got 'cubiod'"),
         (f"cuboid: {{1: {GOOD_CUBOID}}}", "cuboid: names must be text, got 1"),
         (
             f"cuboid: {{a: {GOOD_CUBOID}, a: {GOOD_CUBOID}}}",
@@ -225,5 +239,5 @@ def test_yaml_merge_keys_are_no_duplicates(tmp_path):
         """,
     )
     world = load_world_file(path)
-    assert world["a"][0].extents == pytest.approx([1.0, 1.0, 1.0])
-    assert world["b"][0].extents == pytest.approx([2.0, 2.0, 2.0])
+    assert world["a"][0] == Cuboid((1.0, 1.0, 1.0))
+    assert world["b"][0] == Cuboid((2.0, 2.0, 2.0))

@@ -17,8 +17,8 @@ from truth_solids import Solid, box, convex, joined, scattered_bodies, torus
 from warp_collision import MeshWorld, signed_distance
 from warp_collision.kernels import mesh_distance as distance_module
 from warp_collision.kernels import sweep as sweep_module
-from warp_collision.kernels.mesh_distance import SdfSample, mesh_distance
-from warp_collision.kernels.mesh_record import MeshRecord, load_record
+from warp_collision.kernels.mesh_distance import SdfSample, obstacle_distance
+from warp_collision.obstacles.shapes import Shape
 
 SCENES = ("plates", "posts", "grid of rods", "clutter")
 
@@ -150,11 +150,11 @@ COUNTER = wp.constant(wp.uint64(_counter.ctypes.data))
 
 @wp.func
 def counted_distance(
-    mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, limit: float
+    mesh_id: wp.uint64, record: wp.uint64, point: wp.vec3, limit: float
 ) -> SdfSample:
     counter = wp.array(ptr=COUNTER, shape=(1,), dtype=wp.int32)
     counter[0] = counter[0] + 1
-    return mesh_distance(mesh_id, record, point, limit)
+    return obstacle_distance(mesh_id, record, point, limit)
 
 
 def _counted_sweep() -> ModuleType:
@@ -164,12 +164,12 @@ def _counted_sweep() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    original = distance_module.mesh_distance
-    distance_module.mesh_distance = counted_distance
+    original = distance_module.obstacle_distance
+    distance_module.obstacle_distance = counted_distance
     try:
         spec.loader.exec_module(module)
     finally:
-        distance_module.mesh_distance = original
+        distance_module.obstacle_distance = original
     return module
 
 
@@ -197,7 +197,7 @@ def _count(
     path.origin = begin[i]
     path.length = wp.length(end[i] - begin[i])
     path.direction = (end[i] - begin[i]) / path.length
-    start = counted_distance(mesh_id, load_record(mesh_id, record), begin[i], reach + path.length)
+    start = counted_distance(mesh_id, record, begin[i], reach + path.length)
     lowest[i] = start.distance
     if start.found:
         found = counted_sweep(path, counted_path_sample(path, 0.0, start), reach, tolerance)
@@ -206,11 +206,17 @@ def _count(
 
 
 def count_queries(
-    mesh: Obstacle, begin: Array, end: Array, reach: float, tolerance: float
+    mesh: Obstacle | Shape, begin: Array, end: Array, reach: float, tolerance: float
 ) -> tuple[Array, Array]:
-    """Distance queries (n,) that the library's sweep makes on paths, and what it finds (n,)."""
+    """Distance queries (n,) that the library's sweep makes on paths, and what it finds (n,).
+
+    A mesh is never taken for an exact shape.
+    """
     world = MeshWorld(device="cpu")
-    world.add("mesh", (mesh.vertices, mesh.faces))
+    if isinstance(mesh, Obstacle):
+        world.add("mesh", (mesh.vertices, mesh.faces), repair=False)
+    else:
+        world.add("mesh", mesh)
     records = world._storage.records
     arrays = [wp.array(x.astype(np.float32), dtype=wp.vec3, device="cpu") for x in (begin, end)]
     counts = wp.zeros(len(begin), dtype=wp.int32, device="cpu")

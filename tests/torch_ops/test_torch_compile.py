@@ -309,7 +309,7 @@ def test_export_with_dynamic_shapes(case: Case) -> None:
 def operands(device: torch.device, with_index: bool) -> dict[Any, tuple[Any, ...]]:
     """Operands of each operator."""
     case = of_envs(case_of("sphere_cost", device))
-    tables = case.world._storage.tables[:5]
+    tables = case.world._storage.tables.operands
     rows = torch.tensor([2, 0], dtype=torch.int32, device=device) if with_index else None
     one, eta = torch.ones(1, device=device), torch.full((1,), 0.02, device=device)
     dt = one if with_index else None

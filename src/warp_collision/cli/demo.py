@@ -23,21 +23,16 @@ from torch import Tensor
 from warp_collision import MeshWorld, clearance, sphere_cost, swept_sphere_cost
 from warp_collision.cli.terminal import print_text
 from warp_collision.cli.text_table import align
+from warp_collision.io.scene import Obstacle
+from warp_collision.io.yaml_world import world_from_mapping
 from warp_collision.launching.warp_runtime import quiet_warp
+from warp_collision.obstacles.shapes import Shape, mesh_of
 from warp_collision.robot import RobotSpheres
 
 DEFAULT_PROBLEM = "cage_2"
 ACTIVATION_DISTANCE = 0.02  # m
 
 _ASSETS = "warp_collision.assets"
-_CYLINDER_SIDES = 64
-
-
-class Obstacle(NamedTuple):
-    """A mesh and its pose x, y, z, qw, qx, qy, qz in the world [m]."""
-
-    mesh: trimesh.Trimesh
-    pose: list[float]
 
 
 @dataclass(frozen=True)
@@ -144,7 +139,7 @@ def problem_names() -> list[str]:
 
 
 def load_problem(name: str) -> Problem:
-    """Returns one of the problems that come with the package, its obstacles as meshes.
+    """Returns one of the problems that come with the package, its obstacles as exact shapes.
 
     Raises:
         ValueError: There is no such problem.
@@ -153,13 +148,8 @@ def load_problem(name: str) -> Problem:
     if name not in problems:
         raise ValueError(f"problem must be one of {', '.join(problems)}, got {name!r}")
     entry = problems[name]
-    obstacles = {
-        key: Obstacle(trimesh.creation.box(item["dims"]), item["pose"])
-        for key, item in entry["cuboid"].items()
-    }
-    for key, item in entry["cylinder"].items():
-        mesh = trimesh.creation.cylinder(item["radius"], item["height"], sections=_CYLINDER_SIDES)
-        obstacles[key] = Obstacle(mesh, item["pose"])
+    kinds = {kind: entry[kind] for kind in ("cuboid", "cylinder")}
+    obstacles = world_from_mapping(kinds, where=f"problem {name!r}", folder=Path())
     return Problem(name, entry["joint_names"], entry["start"], entry["goal"], obstacles)
 
 
@@ -321,10 +311,12 @@ def _draw(
     print_text(f"picture: {output}")
 
 
-def _placed(mesh: trimesh.Trimesh, pose: list[float]) -> tuple[np.ndarray, np.ndarray]:
+def _placed(
+    body: trimesh.Trimesh | Shape, pose: tuple[float, ...]
+) -> tuple[np.ndarray, np.ndarray]:
     world_from_mesh = trimesh.transformations.quaternion_matrix(pose[3:])
     world_from_mesh[:3, 3] = pose[:3]
-    return _transformed(mesh, world_from_mesh)
+    return _transformed(mesh_of(body), world_from_mesh)
 
 
 def _transformed(mesh: trimesh.Trimesh, transform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -35,15 +35,15 @@ def load_world_file(path: str | os.PathLike[str]) -> dict[str, Obstacle]:
         cuboid:   {table: {dims: [1.0, 0.6, 0.04], pose: [0.5, 0, 0.4, 1, 0, 0, 0]}}
         cylinder: {can: {radius: 0.03, height: 0.14, pose: [0.5, 0, 0.49, 1, 0, 0, 0]}}
         sphere:   {ball: {radius: 0.05, position: [0.5, 0.2, 0.47]}}
+        capsule:  {arm: {radius: 0.05, base: [0, 0, 0], tip: [0, 0, 0.3], pose: [...]}}
 
     `pose` is x, y, z, qw, qx, qy, qz of the obstacle in the world; the quaternion may have any
     length but 0. `file_path` is relative to the YAML file; a file of several parts becomes one
     mesh. `scale` (optional) is one positive number or three. A cuboid is centered on its pose, and
-    so is a cylinder, whose axis is z. A sphere takes `position` or `pose`. `color` is ignored.
+    so is a cylinder, whose axis is z. A sphere takes `position` or `pose`. The axis of a capsule
+    goes from `base` to `tip`, in the frame of its pose. `color` is ignored.
 
-    Cylinders and spheres are tessellated from the **outside**: the mesh contains the exact body, so
-    clearance is never overestimated. Vertices stick out by at most 0.031 % of the radius for a
-    cylinder (128 sides) and 0.12 % for a sphere (5,120 triangles).
+    Shapes are exact, see `warp_collision.Cuboid`, `Cylinder`, `Sphere` and `Capsule`.
 
     **Limits.** Whatever a file holds and this function would have to leave out is an error: a
     truncated list of faces, a part that is no triangle mesh, sparse or compressed glTF accessors,
@@ -56,7 +56,7 @@ def load_world_file(path: str | os.PathLike[str]) -> dict[str, Obstacle]:
         path: the file.
 
     Returns:
-        Name to (mesh, pose), in the order of the file; at least one.
+        Name to (mesh or shape, pose), in the order of the file; at least one.
 
     Raises:
         FileNotFoundError: the file, or a mesh file that it names, does not exist.

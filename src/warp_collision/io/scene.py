@@ -11,9 +11,12 @@ import trimesh
 
 from warp_collision.formats.mesh_files import MAX_COORDINATE, load_scene
 from warp_collision.messages import escaped, shown
+from warp_collision.obstacles.recognition import shape_of
+from warp_collision.obstacles.shapes import Shape
 from warp_collision.obstacles.units import metres_per_unit
 
-Obstacle = tuple[trimesh.Trimesh, tuple[float, ...]]  # mesh, pose x y z qw qx qy qz
+# A mesh or an exact shape, and its pose x, y, z, qw, qx, qy, qz.
+Obstacle = tuple[trimesh.Trimesh | Shape, tuple[float, ...]]
 
 _RIGID_TOLERANCE = 1e-6  # files store rotations in float32, whose rounding is below this
 
@@ -31,13 +34,14 @@ def scene_meshes(scene: trimesh.Scene) -> dict[str, Obstacle]:
 
     Every node of the scene graph that has a mesh becomes an obstacle under the node's name. The
     rigid part of its transform becomes the pose; scale, shear and mirroring are baked into the
-    vertices. Coordinates are metres unless the scene declares another unit.
+    vertices. A primitive of trimesh that is not distorted becomes an exact shape. Coordinates are
+    metres unless the scene declares another unit.
 
     Args:
         scene: the scene; it is not changed.
 
     Returns:
-        Name to (mesh, pose), where a pose is x, y, z, qw, qx, qy, qz of the mesh in the world.
+        Name to (mesh or shape, pose), where a pose is x, y, z, qw, qx, qy, qz in the world.
 
     Raises:
         ValueError: a part is no triangle mesh, or its transform is not finite and invertible.
@@ -100,11 +104,21 @@ def obstacle(part: Part) -> Obstacle:
     stretch = rotation.T @ linear
     if np.abs(stretch - np.eye(3)).max() < _RIGID_TOLERANCE:
         stretch = np.eye(3)
-    world_from_body = np.eye(4)
+    world_from_body = part.world_from_mesh.copy()
     world_from_body[:3, :3] = rotation
-    quaternion = trimesh.transformations.quaternion_from_matrix(world_from_body)
-    pose = (*part.world_from_mesh[:3, 3], *quaternion)
-    return transformed(part.mesh, stretch), tuple(float(value) for value in pose)
+    factor = float(np.cbrt(np.linalg.det(stretch)))
+    if np.abs(stretch - factor * np.eye(3)).max() < _RIGID_TOLERANCE * factor:
+        placed = shape_of(part.mesh)
+        if placed is not None:
+            placed = placed.scaled(factor)
+            return placed.shape, pose_of(world_from_body @ placed.matrix)
+    return transformed(part.mesh, stretch), pose_of(world_from_body)
+
+
+def pose_of(matrix: np.ndarray) -> tuple[float, ...]:
+    """Pose x, y, z, qw, qx, qy, qz of a rigid matrix (4, 4)."""
+    quaternion = trimesh.transformations.quaternion_from_matrix(matrix)
+    return tuple(float(value) for value in (*matrix[:3, 3], *quaternion))
 
 
 def transformed(

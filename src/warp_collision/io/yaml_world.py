@@ -1,4 +1,4 @@
-"""YAML worlds, to meshes and poses: mesh files, and shapes that become meshes."""
+"""YAML worlds, to obstacles and poses: mesh files and exact shapes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ import trimesh
 
 from warp_collision.formats.mesh_files import MAX_COORDINATE, is_file
 from warp_collision.formats.yaml_values import read_yaml
-from warp_collision.io.scene import Obstacle, read_parts, transformed
+from warp_collision.io.scene import Obstacle, pose_of, read_parts, transformed
 from warp_collision.messages import MAX_SHOWN, escaped, shown
+from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere
 
-_CYLINDER_SIDES = 128
-_SPHERE_SUBDIVISIONS = 4  # 5,120 triangles
 _IGNORED = ("color",)  # what makes no difference to a collision
 
 
@@ -110,6 +109,9 @@ class _Fields:
     def length(self, key: str) -> float:
         return self.lengths(key, "a positive number", 1, positive=True)[0]
 
+    def point(self, key: str) -> list[float]:
+        return self.lengths(key, "3 finite numbers x, y, z", 3)
+
     def pose(self) -> tuple[float, ...]:
         rule = "7 finite numbers x, y, z, qw, qx, qy, qz with a quaternion that is not zero"
         values = self.numbers("pose", rule, 7)
@@ -164,16 +166,13 @@ def _joined(meshes: list[trimesh.Trimesh]) -> trimesh.Trimesh:
 
 def _cuboid(fields: _Fields) -> Obstacle:
     fields.expect("dims", "pose")
-    dims = fields.lengths("dims", "3 positive numbers", 3, positive=True)
-    return trimesh.creation.box(extents=dims), fields.pose()
+    x, y, z = fields.lengths("dims", "3 positive numbers", 3, positive=True)
+    return Cuboid((x, y, z)), fields.pose()
 
 
 def _cylinder(fields: _Fields) -> Obstacle:
     fields.expect("radius", "height", "pose")
-    radius, height = fields.length("radius"), fields.length("height")
-    corner = radius / math.cos(math.pi / _CYLINDER_SIDES)  # the sides touch the exact cylinder
-    mesh = trimesh.creation.cylinder(radius=corner, height=height, sections=_CYLINDER_SIDES)
-    return mesh, fields.pose()
+    return Cylinder(fields.length("radius"), fields.length("height")), fields.pose()
 
 
 def _sphere(fields: _Fields) -> Obstacle:
@@ -182,11 +181,27 @@ def _sphere(fields: _Fields) -> Obstacle:
     if "pose" in fields.values:
         pose = fields.pose()
     else:
-        pose = (*fields.lengths("position", "3 finite numbers x, y, z", 3), 1.0, 0.0, 0.0, 0.0)
-    mesh = trimesh.creation.icosphere(subdivisions=_SPHERE_SUBDIVISIONS)
-    nearest_face = np.einsum("ij,ij->i", mesh.triangles_center, mesh.face_normals).min()
-    mesh.apply_scale(fields.length("radius") / nearest_face)  # that face touches the exact sphere
-    return mesh, pose
+        pose = (*fields.point("position"), 1.0, 0.0, 0.0, 0.0)
+    return Sphere(fields.length("radius")), pose
+
+
+def _capsule(fields: _Fields) -> Obstacle:
+    fields.expect("radius", "base", "tip", "pose")
+    base, tip = np.array(fields.point("base")), np.array(fields.point("tip"))
+    length = float(np.linalg.norm(tip - base))
+    if length >= MAX_COORDINATE:
+        raise ValueError(f"{fields.where}.tip must be within 1e9 of the base, got {length:g}")
+    # The axis of a capsule is z, and its middle the origin.
+    pose_from_capsule = np.eye(4)
+    if length > 0.0:
+        turn = trimesh.geometry.align_vectors((0.0, 0.0, 1.0), (tip - base) / length)
+        pose_from_capsule = np.array(turn)
+    pose_from_capsule[:3, 3] = 0.5 * (base + tip)
+    pose = fields.pose()
+    world_from_pose = trimesh.transformations.quaternion_matrix(pose[3:])
+    world_from_pose[:3, 3] = pose[:3]
+    capsule = Capsule(fields.length("radius"), length)
+    return capsule, pose_of(world_from_pose @ pose_from_capsule)
 
 
 _READERS: dict[str, Callable[[_Fields], Obstacle]] = {
@@ -194,6 +209,7 @@ _READERS: dict[str, Callable[[_Fields], Obstacle]] = {
     "cuboid": _cuboid,
     "cylinder": _cylinder,
     "sphere": _sphere,
+    "capsule": _capsule,
 }
 
 

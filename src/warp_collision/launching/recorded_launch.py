@@ -34,6 +34,7 @@ class SceneTables(NamedTuple):
         enabled: (n_envs, slots) uint8.
         n_meshes: (n_envs,) int32.
         records: (n_envs, slots) int64 pointers to what is known of each mesh, or None.
+        padding: (n_envs, slots) float32, what each mesh is inflated by [m], or None.
         tree: (1,) int64 pointer to a tree over the world boxes of all slots, grouped by env, or 0;
             or None.
         token: a recorded launch that met this number last still points to these tensors, if they
@@ -45,13 +46,14 @@ class SceneTables(NamedTuple):
     enabled: torch.Tensor
     n_meshes: torch.Tensor
     records: torch.Tensor | None
+    padding: torch.Tensor | None = None
     tree: torch.Tensor | None = None
     token: int = 0
 
     def write(self, scene: Any) -> None:
         """Lets a `Scene`, or what a launch holds of one, point to these tables."""
         scene.n_envs, scene.n_slots = self.mesh_ids.shape
-        for name in self._fields[:6]:
+        for name in self._fields[:7]:
             table = getattr(self, name)
             setattr(scene, name, 0 if table is None else table.data_ptr())
 
@@ -59,12 +61,14 @@ class SceneTables(NamedTuple):
 
     def operands(self) -> tuple[torch.Tensor | None, ...]:
         """What operators take: all but the tree."""
-        return self.mesh_ids, self.mesh_from_world, self.enabled, self.n_meshes, self.records
+        ids, enabled, n_meshes = self.mesh_ids, self.enabled, self.n_meshes
+        return ids, self.mesh_from_world, enabled, n_meshes, self.records, self.padding
 
     def at(self, mesh_from_world: torch.Tensor) -> SceneTables:
         """The same meshes at other poses, (n_envs, slots, 8)."""
         ids, enabled, n_meshes = self.mesh_ids, self.enabled, self.n_meshes
-        return SceneTables(ids, mesh_from_world, enabled, n_meshes, self.records, self.tree)
+        known = self.records, self.padding, self.tree
+        return SceneTables(ids, mesh_from_world, enabled, n_meshes, *known)
 
     def addresses(self) -> list[int]:
         """Where the public tables are now."""
@@ -72,11 +76,11 @@ class SceneTables(NamedTuple):
 
     def tensors(self) -> list[torch.Tensor]:
         """Those that there are."""
-        return [part for part in self[:6] if part is not None]
+        return [part for part in self[:7] if part is not None]
 
-    def complete(self, records: torch.Tensor, tree: torch.Tensor | None) -> SceneTables:
-        """Tables with all that is known, for many calls."""
-        return SceneTables(*self[:4], records, tree, new_token())
+    def complete(self, tree: torch.Tensor | None) -> SceneTables:
+        """Tables with a tree or without one, for many calls."""
+        return self._replace(tree=tree, token=new_token())
 
 
 class StructTables(Protocol):

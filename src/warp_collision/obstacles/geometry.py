@@ -15,9 +15,10 @@ from warp_collision.formats.mesh_files import is_file, load_scene
 from warp_collision.messages import shown
 from warp_collision.obstacles import orientation, slicing, slivers, topology
 from warp_collision.obstacles.mesh_report import MeshReport
+from warp_collision.obstacles.shapes import PlacedShape, Shape
 from warp_collision.obstacles.units import metres_per_unit
 
-MeshLike = trimesh.Trimesh | tuple[Any, Any] | list[Any] | str | os.PathLike[str]
+MeshLike = trimesh.Trimesh | Shape | tuple[Any, Any] | list[Any] | str | os.PathLike[str]
 SignMethod = Literal["auto", "winding", "exact_winding"]
 
 # Rounding of closest points that a face may cause, in units of 2e-8 of the mesh's size.
@@ -34,6 +35,7 @@ class Geometry:
         report: what was found and changed.
         area: surface [m^2].
         border: (m, 2, 3) float32, ends of the edges at which the surface ends.
+        shape: the exact shape that they stand for, if there is one.
     """
 
     vertices: np.ndarray
@@ -41,6 +43,7 @@ class Geometry:
     report: MeshReport
     area: float
     border: np.ndarray
+    shape: PlacedShape | None = None
 
 
 def read_mesh(name: str, mesh: MeshLike) -> tuple[np.ndarray, np.ndarray]:
@@ -58,8 +61,8 @@ def read_mesh(name: str, mesh: MeshLike) -> tuple[np.ndarray, np.ndarray]:
         mesh = (mesh.vertices * scale if scale != 1.0 else mesh.vertices, mesh.faces)
     if not isinstance(mesh, (tuple, list)) or len(mesh) != 2:
         raise TypeError(
-            f"mesh {name!r} must be a trimesh.Trimesh, a pair (vertices, faces) or a path, "
-            f"got {type(mesh).__name__}"
+            f"mesh {name!r} must be a trimesh.Trimesh, an exact shape such as Cuboid, a pair "
+            f"(vertices, faces) or a path, got {type(mesh).__name__}"
         )
     return _check_vertices(name, mesh[0]), _check_faces(name, mesh[1], len(mesh[0]))
 

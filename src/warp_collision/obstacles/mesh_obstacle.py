@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, get_args
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -24,6 +24,7 @@ from warp_collision.obstacles.candidate_lists import (
 )
 from warp_collision.obstacles.distance_grid import GRID_CELLS, lay_grid, offset_in_record
 from warp_collision.obstacles.geometry import Geometry, MeshLike
+from warp_collision.obstacles.shapes import KINDS, PlacedShape, Shape, kernel_size
 
 PoseLike = Any  # 7 numbers: a sequence, a NumPy array or a tensor
 MeshAndPose = Any  # a mesh, or a pair of mesh and pose
@@ -71,17 +72,22 @@ class MeshObstacle:
         record = MeshRecord()
         record.mesh_id = self.mesh_id
         record.lower, record.upper = wp.vec3(*lower), wp.vec3(*upper)
-        record.sign_method = _SIGN_METHODS[geometry.report.sign_method]
+        is_exact = geometry.shape is not None
+        if geometry.shape is not None:
+            describe_shape(record, geometry.shape)
+        else:
+            record.sign_method = _SIGN_METHODS[geometry.report.sign_method]
         # A closed mesh has its inside in its box. An open one has winding numbers above 1/2 at most
         # as far as its whole area, seen face on, fills half of all directions.
         closed = geometry.report.closed
         record.inside_reach = 0.0 if closed else float(np.sqrt(geometry.area / (2.0 * np.pi)))
-        self._grid = lay_grid(geometry, record, grid_cells, device)
+        # A formula needs neither grid nor lists.
+        self._grid = lay_grid(geometry, record, 0 if is_exact else grid_cells, device)
         self.record = _upload(record, device)
         _living[device, self.mesh_id] = self
         self.lists: CandidateLists | None = None
         # Lists are for CPUs, where a descent of the tree costs as much as a hundred candidates.
-        most = list_bytes if device.type == "cpu" else 0
+        most = list_bytes if device.type == "cpu" and not is_exact else 0
         self.list_bytes = bytes_of_lists(len(geometry.faces), most)
 
     def fill_grid(self) -> None:
@@ -113,9 +119,9 @@ def split_pose(value: Any) -> tuple[MeshLike, PoseLike | None]:
     """A mesh, or a pair of mesh and pose; a pair of arrays is a mesh itself."""
     if isinstance(value, (tuple, list)) and len(value) == 2:
         first = value[0]
-        is_mesh = isinstance(first, (trimesh.Trimesh, str, os.PathLike))
-        is_pair = isinstance(first, (tuple, list)) and len(first) == 2
-        if is_mesh or value[1] is None or (is_pair and not _has_rows(value[1])):
+        is_mesh = isinstance(first, (trimesh.Trimesh, *get_args(Shape), str, os.PathLike))
+        is_pair = isinstance(first, (tuple, list)) and len(first) == 2 and _has_rows(first[0])
+        if is_mesh or value[1] is None or is_pair:
             return first, value[1]
     return value, None
 
@@ -125,6 +131,19 @@ def _has_rows(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         return len(value) > 0 and isinstance(value[0], (tuple, list, np.ndarray))
     return getattr(value, "ndim", 0) > 1
+
+
+def describe_shape(record: Any, placed: PlacedShape) -> None:
+    """Tells a `MeshRecord` that its mesh stands for an exact shape."""
+    placed = placed.straightened()
+    half = np.abs(placed.matrix[:3, :3]) @ placed.shape.half_extents
+    record.lower, record.upper = wp.vec3(*(placed.center - half)), wp.vec3(*(placed.center + half))
+    record.exact.kind = int(KINDS[type(placed.shape)])
+    record.exact.center = wp.vec3(*placed.center)
+    record.exact.size = wp.vec3(*kernel_size(placed.shape))
+    record.exact.is_turned = not placed.is_straight
+    w, x, y, z = placed.turn
+    record.exact.turn = wp.quat(-x, -y, -z, w)
 
 
 def _upload(record: Any, device: torch.device) -> Tensor:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from warp_collision.obstacles.shapes import Shape
+
 
 @dataclass
 class MeshReport:
@@ -22,8 +24,10 @@ class MeshReport:
         sliver_faces: faces too thin for float32, which were split.
         sliced_faces: faces so long and thin, in pairs, that they were sliced across.
         repairs: what was changed, in words; empty if nothing was.
-        sign_method: how inside is told from outside: "winding", "exact_winding" or "convex".
+        sign_method: how inside is told from outside: "winding", "exact_winding", "convex", or
+            "exact" for an exact shape.
         reason: why that method.
+        shape: the exact shape that queries see instead of triangles, if there is one.
     """
 
     n_faces: int
@@ -40,9 +44,11 @@ class MeshReport:
     repairs: list[str] = field(default_factory=list)
     sign_method: str = "winding"
     reason: str = ""
+    shape: Shape | None = None
 
     def __str__(self) -> str:
         state = "closed" if self.closed else "open"
+        kind = f"sign: {self.sign_method}" if self.shape is None else f"exact: {self.shape}"
         lines = [
             f"{self.n_faces} faces, {self.n_bodies} bodies, {state}, "
             + ("consistently oriented" if self.consistent else "inconsistently oriented"),
@@ -51,6 +57,6 @@ class MeshReport:
             f"inverted bodies {self.inverted_bodies}, pairs of bodies that may overlap "
             f"{self.overlapping_bodies}",
             "repaired: " + ("; ".join(self.repairs) or "nothing"),
-            f"sign: {self.sign_method} ({self.reason})",
+            f"{kind} ({self.reason})",
         ]
         return "\n".join(lines)

@@ -63,10 +63,11 @@ def in_collision(
     enabled: Tensor,
     n_meshes: Tensor,
     records: Tensor | None,
+    padding: Tensor | None,
     env_index: Tensor | None,
 ) -> Tensor:
     """Which spheres collide."""
-    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records)
+    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding)
     return run_in_collision(spheres.contiguous(), tables, env_index)
 
 
@@ -78,10 +79,11 @@ def any_in_collision(
     enabled: Tensor,
     n_meshes: Tensor,
     records: Tensor | None,
+    padding: Tensor | None,
     env_index: Tensor | None,
 ) -> Tensor:
     """At which waypoints any sphere collides."""
-    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records)
+    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding)
     return run_any_in_collision(spheres.contiguous(), tables, env_index)
 
 
@@ -93,11 +95,12 @@ def swept_in_collision(
     enabled: Tensor,
     n_meshes: Tensor,
     records: Tensor | None,
+    padding: Tensor | None,
     env_index: Tensor | None,
     tolerance: Tensor,
 ) -> Tensor:
     """Which spheres are not proven free on their share of the path."""
-    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records)
+    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding)
     return run_swept_in_collision(spheres.contiguous(), tables, env_index, tolerance)
 
 

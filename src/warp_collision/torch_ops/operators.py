@@ -192,13 +192,14 @@ def sphere_cost(
     enabled: Tensor,
     n_meshes: Tensor,
     records: Tensor | None,
+    padding: Tensor | None,
     env_index: Tensor | None,
     weight: Tensor,
     activation_distance: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Cost and gradient of resting spheres."""
     refuse_tangents()
-    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records)
+    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding)
     cost, gradient = run_sphere_cost(
         spheres.contiguous(), tables, weight, activation_distance, env_index, True
     )
@@ -214,6 +215,7 @@ def swept_cost(
     enabled: Tensor,
     n_meshes: Tensor,
     records: Tensor | None,
+    padding: Tensor | None,
     env_index: Tensor | None,
     weight: Tensor,
     activation_distance: Tensor,
@@ -223,7 +225,7 @@ def swept_cost(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Cost of moving spheres, gradient, and gradient to the neighbouring waypoints."""
     refuse_tangents()
-    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records)
+    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding)
     cost, gradient, neighbours = run_swept_cost(
         spheres.contiguous(),
         tables,
@@ -248,11 +250,12 @@ def scene_distance(
     enabled: Tensor,
     n_meshes: Tensor,
     records: Tensor | None,
+    padding: Tensor | None,
     env_index: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Signed distance, gradient and slot of the nearest mesh."""
     refuse_tangents()
-    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records)
+    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding)
     return run_scene_distance(points.contiguous(), tables, env_index)
 
 
@@ -264,12 +267,13 @@ def clearance(
     enabled: Tensor,
     n_meshes: Tensor,
     records: Tensor | None,
+    padding: Tensor | None,
     env_index: Tensor | None,
     max_distance: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Clearance of spheres, gradient and slot of the nearest mesh."""
     refuse_tangents()
-    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records)
+    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding)
     return run_clearance(spheres.contiguous(), tables, env_index, max_distance)
 
 
@@ -320,13 +324,13 @@ def _fold(value: Any, dim: int | None, size: int) -> Any:
 def batch_over_envs(operator: Callable[..., tuple[Tensor, ...]]) -> Callable[..., Any]:
     """A batching rule: a mapped axis of spheres makes more rows, one of the tables more envs.
 
-    The operator takes spheres, the five tables and the env index first. Parameters behind them are
+    The operator takes spheres, the six tables and the env index first. Parameters behind them are
     single numbers to the kernels, so a mapped axis there is run one by one.
     """
 
     def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
         size = info.batch_size
-        if any(dim is not None for dim in in_dims[7:]):
+        if any(dim is not None for dim in in_dims[8:]):
             calls = [
                 operator(
                     *(
@@ -338,10 +342,10 @@ def batch_over_envs(operator: Callable[..., tuple[Tensor, ...]]) -> Callable[...
             ]
             outputs = tuple(torch.stack(parts) for parts in zip(*calls, strict=True))
             return outputs, (0,) * len(outputs)
-        spheres, env_index = args[0], args[6]
+        spheres, env_index = args[0], args[7]
         rows = spheres.shape[0] if in_dims[0] is None else spheres.movedim(in_dims[0], 0).shape[1]
-        tables, index_dim = args[1:6], in_dims[6]
-        if any(dim is not None for dim in in_dims[1:6]):
+        tables, index_dim = args[1:7], in_dims[7]
+        if any(dim is not None for dim in in_dims[1:7]):
             if env_index is None:
                 env_index = spheres.new_zeros(rows, dtype=torch.int32)
             n_envs = tables[0].numel() // tables[0].shape[-1]
@@ -352,9 +356,9 @@ def batch_over_envs(operator: Callable[..., tuple[Tensor, ...]]) -> Callable[...
             is_env = (env_index >= 0) & (env_index < n_envs)
             env_index = torch.where(is_env, env_index + offset[:, None], -1)
             index_dim = 0
-            tables = [_fold(t, d, size) for t, d in zip(tables, in_dims[1:6], strict=True)]
+            tables = [_fold(t, d, size) for t, d in zip(tables, in_dims[1:7], strict=True)]
         env_index = _fold(env_index, index_dim, size)
-        outputs = operator(_fold(spheres, in_dims[0], size), *tables, env_index, *args[7:])
+        outputs = operator(_fold(spheres, in_dims[0], size), *tables, env_index, *args[8:])
         return tuple(o.unflatten(0, (size, rows)) for o in outputs), (0,) * len(outputs)
 
     return rule

@@ -48,6 +48,7 @@ def sphere_cost_pose_vjp(
     enabled: Tensor,
     n_meshes: Tensor,
     records: Tensor | None,
+    padding: Tensor | None,
     env_index: Tensor | None,
     weight: Tensor,
     activation_distance: Tensor,
@@ -55,7 +56,7 @@ def sphere_cost_pose_vjp(
 ) -> Tensor:
     """Gradient (n_envs, slots, 8) of a loss by the rows of mesh_from_world."""
     refuse_recording()
-    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records)
+    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding)
     return _run(
         kernels.sphere_cost_pose_vjp,
         spheres.contiguous(),
@@ -74,6 +75,7 @@ def swept_cost_pose_vjp(
     enabled: Tensor,
     n_meshes: Tensor,
     records: Tensor | None,
+    padding: Tensor | None,
     env_index: Tensor | None,
     weight: Tensor,
     activation_distance: Tensor,
@@ -84,7 +86,7 @@ def swept_cost_pose_vjp(
 ) -> Tensor:
     """Gradient (n_envs, slots, 8) of a loss by the rows of mesh_from_world."""
     refuse_recording()
-    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records)
+    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding)
     return _run(
         kernels.swept_cost_pose_vjp,
         spheres.contiguous(),

@@ -16,6 +16,7 @@ from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle
 from warp_collision.world.broad_phase import BroadPhase
 from warp_collision.world.foreign_meshes import complete_foreign
+from warp_collision.world.scene_storage import padding_of
 
 # By the address of the table of ids: the drop-in Functions and custom operators are handed tensors
 # alone, and find here what a world knows of them.
@@ -23,13 +24,15 @@ _accelerations: WeakValueDictionary[int, Acceleration] = WeakValueDictionary()
 
 
 def with_acceleration(tables: SceneTables) -> SceneTables:
-    """The tables with records and tree, of a living world or of a caller's own meshes.
+    """The tables with records, padding and tree, of a living world or of a caller's own meshes.
 
     Acceleration structures are built lazily, here, at the first query: distance grids, and the tree
     over the meshes, which is refit when poses have changed.
     """
     if tables.token:
         return tables
+    if tables.padding is None:
+        tables = tables._replace(padding=padding_of(tables.mesh_ids))
     acceleration = _accelerations.get(tables.mesh_ids.data_ptr())
     if acceleration is None or not acceleration.owns(tables):
         return complete_foreign(tables) if tables.records is None else tables
@@ -54,9 +57,7 @@ class _State(NamedTuple):
     @classmethod
     def of(cls, tables: SceneTables, broad_phase: BroadPhase) -> _State:
         """Tables with records and a broad phase for them."""
-        assert tables.records is not None
-        without = tables.complete(tables.records, None)
-        return cls(tables, without, tables.complete(tables.records, broad_phase.tree), broad_phase)
+        return cls(tables, tables.complete(None), tables.complete(broad_phase.tree), broad_phase)
 
 
 class Acceleration:

@@ -135,4 +135,5 @@ def _bits(rows: Tensor) -> np.ndarray:
 
 def _versions(tables: SceneTables) -> tuple[int, ...]:
     """Changes whenever torch writes what the boxes depend on."""
-    return tuple(t._version for t in (tables.mesh_from_world, tables.mesh_ids, tables.n_meshes))
+    read = (tables.mesh_from_world, tables.mesh_ids, tables.n_meshes, tables.padding)
+    return tuple(table._version for table in read if table is not None)

@@ -17,11 +17,7 @@ from warp_collision.launching.deferred_free import retire
 from warp_collision.obstacles.candidate_lists import LIST_BYTES
 from warp_collision.obstacles.distance_grid import GRID_CELLS
 from warp_collision.obstacles.geometry import MeshLike, MeshReport, SignMethod
-from warp_collision.obstacles.mesh_obstacle import (
-    MeshAndPose,
-    PoseLike,
-    split_pose,
-)
+from warp_collision.obstacles.mesh_obstacle import MeshAndPose, PoseLike, split_pose
 from warp_collision.poses import invert_pose
 from warp_collision.world.acceleration import Acceleration
 from warp_collision.world.obstacle_cache import Entry, ObstacleCache
@@ -117,6 +113,11 @@ class MeshWorld:
         return self._storage.tables.n_meshes
 
     @property
+    def padding(self) -> Tensor:
+        """(n_envs, max_meshes) float32, what the obstacle of each slot is inflated by [m]."""
+        return self._storage.padding
+
+    @property
     def n_envs(self) -> int:
         """Number of envs."""
         return self.mesh_ids.shape[0]
@@ -144,13 +145,12 @@ class MeshWorld:
         """What was found in a mesh when it was loaded; see `MeshReport`.
 
         Example:
-            >>> import trimesh
-            >>> from warp_collision import MeshWorld
+            >>> from warp_collision import Cuboid, MeshWorld
             >>> world = MeshWorld()
-            >>> world.add("ball", trimesh.creation.icosphere(2))
+            >>> world.add("table", Cuboid((1.2, 0.8, 0.04)))
             0
-            >>> print(world.report("ball").sign_method)
-            convex
+            >>> print(world.report("table").shape)
+            Cuboid(dims=(1.2, 0.8, 0.04))
         """
         with self._lock:
             return self._slots.of(env)[self._slots.index(name, env)].obstacle.report
@@ -168,21 +168,25 @@ class MeshWorld:
         replace: bool = False,
         repair: bool = True,
         sign: SignMethod = "auto",
+        padding: float = 0.0,
     ) -> int:
-        """Adds a mesh to an env.
+        """Adds a mesh or an exact shape to an env.
 
         Args:
             name: unique in the env.
             mesh: a `trimesh.Trimesh` in metres or the units that it declares, a pair
-                (vertices (n, 3) [m], faces (n, 3)), or the path of a mesh file. Equal geometry is
-                stored once, whatever its names and envs.
-            pose: x, y, z, qw, qx, qy, qz of the mesh in the world; identity if None. It may
-                require a gradient as in `set_pose`.
+                (vertices (n, 3) [m], faces (n, 3)), the path of a mesh file, or a `Cuboid`,
+                `Sphere`, `Capsule` or `Cylinder`. Trimesh's primitives and meshes that are cuboids
+                to rounding become exact shapes too, unless `repair` or `sign` is given. Equal
+                geometry is stored once, whatever its names and envs.
+            pose: x, y, z, qw, qx, qy, qz of the mesh in the world, or a rigid 4 x 4 matrix;
+                identity if None. It may require a gradient as in `set_pose`.
             env: which env.
             enabled: whether queries check it.
             replace: give the mesh of this name new geometry, pose and state; its slot stays.
             repair: see `geometry.prepare`.
             sign: how inside is told from outside: "auto", "winding" or "exact_winding".
+            padding: the obstacle is inflated by this [m]: its signed distance is lowered by it.
 
         Returns:
             The index of its slot.
@@ -193,15 +197,11 @@ class MeshWorld:
         """
         with self._lock:
             index = self._slots.index_for(name, env, self.max_meshes, replace)
-            entry = self._obstacles.entry(name, mesh, pose, enabled, repair, sign)
+            entry = self._obstacles.entry(name, mesh, pose, enabled, repair, sign, padding)
             self._fill(env, index, [entry])
             return index
 
-    def load(
-        self,
-        meshes: Mapping[str, MeshAndPose] | trimesh.Scene,
-        env: int = 0,
-    ) -> None:
+    def load(self, meshes: Mapping[str, MeshAndPose] | trimesh.Scene, env: int = 0) -> None:
         """Replaces everything that an env holds; an empty mapping empties it.
 
         Args:
@@ -269,13 +269,12 @@ class MeshWorld:
 
         Args:
             name: name or slot index.
-            pose: x, y, z, qw, qx, qy, qz of the mesh in the world. Numbers and host tensors are
-                checked; a tensor on a CUDA device is used without waiting for it, and a pose that
-                is not finite then gives NaN costs (or raises in the checking mode). Costs are
-                differentiable with respect to a tensor that requires a gradient, and read it anew
-                in every call, until the mesh is moved again; `mesh_from_world` keeps what it was
-                here. One that was computed from others gives all of them gradients, once: each
-                backward frees how it was computed, as always in torch.
+            pose: x, y, z, qw, qx, qy, qz of the mesh in the world, or a rigid 4 x 4 matrix.
+                Numbers and host tensors are checked; a tensor on a CUDA device is used without
+                waiting for it, and a pose that is not valid then gives NaN costs (or raises in the
+                checking mode). Costs are differentiable with respect to a tensor that requires a
+                gradient, and read it anew in every call, until the mesh is moved again. One that
+                was computed from others gives them gradients once, as always in torch.
             env: which env.
         """
         if isinstance(pose, Tensor) and pose.is_cuda and not validate.is_checking():
@@ -292,14 +291,14 @@ class MeshWorld:
         """Moves all meshes of an env from a tensor on the world's device, without waiting for it.
 
         Args:
-            poses: (n_meshes of the env, 7) x, y, z, qw, qx, qy, qz in slot order; may require a
-                gradient as in `set_pose`.
+            poses: (n_meshes of the env, 7) x, y, z, qw, qx, qy, qz in slot order, or matrices
+                (n_meshes, 4, 4); those that are not rigid give NaN. May require a gradient.
             env: which env.
         """
         with self._lock:
             count = len(self._slots.of(env))
-            poses = validate.device_poses("poses", poses, (count, 7), self.device)
-            self._write_poses(env, slice(0, count), poses)
+            rows = validate.device_poses("poses", poses, (count, 7), self.device)
+            self._write_poses(env, slice(0, count), rows)
             self._slots.track(env, slice(0, count), poses)
 
     def enable(self, name: str | int, on: bool | Tensor = True, env: int = 0) -> None:
@@ -373,9 +372,10 @@ class MeshWorld:
         if entries:
             obstacles = [entry.obstacle for entry in entries]
             self._acceleration.add(obstacles)
-            self._storage.write_obstacles(env, first, obstacles, [e.enabled for e in entries])
-            poses = torch.stack([entry.pose for entry in entries])
-            self._write_poses(env, slice(first, last), poses)
+            self._storage.write_obstacles(
+                env, first, obstacles, [e.enabled for e in entries], [e.padding for e in entries]
+            )
+            self._write_poses(env, slice(first, last), torch.stack([e.pose for e in entries]))
             for index, entry in enumerate(entries, first):
                 self._slots.track(env, slice(index, index + 1), entry.given)
         self._storage.set_count(env, len(slots))

@@ -9,14 +9,9 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
-from warp_collision.obstacles.geometry import (
-    MeshLike,
-    SignMethod,
-    content_key,
-    prepare,
-    read_mesh,
-)
+from warp_collision.obstacles.geometry import MeshLike, SignMethod
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle, PoseLike
+from warp_collision.obstacles.recognition import read_obstacle
 
 _IDENTITY = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 
@@ -31,6 +26,7 @@ class Entry:
         pose: (7,) float64 on the host.
         given: the pose as it came, if it was a tensor.
         enabled: whether queries check it.
+        padding: what it is inflated by [m].
     """
 
     name: str
@@ -38,6 +34,7 @@ class Entry:
     pose: Tensor
     given: Tensor
     enabled: bool
+    padding: float
 
 
 class ObstacleCache:
@@ -56,24 +53,24 @@ class ObstacleCache:
         enabled: bool = True,
         repair: bool = True,
         sign: SignMethod = "auto",
+        padding: float = 0.0,
     ) -> Entry:
         """Checks what is to fill a slot; arguments and errors are those of `MeshWorld.add`."""
         if not isinstance(name, str) or not name:
             raise TypeError(f"name must be a non-empty string, got {name!r}")
         checked = validate.check_pose(f"pose of {name!r}", _IDENTITY if pose is None else pose)
+        padding = validate.check_padding(f"padding of {name!r}", padding)
         obstacle = self.obstacle(name, mesh, repair, sign)
         given = pose if isinstance(pose, Tensor) else checked
-        return Entry(name, obstacle, checked, given, bool(enabled))
+        return Entry(name, obstacle, checked, given, bool(enabled), padding)
 
     def obstacle(
         self, name: str, mesh: MeshLike, repair: bool = True, sign: SignMethod = "auto"
     ) -> MeshObstacle:
         """The obstacle of a mesh; arguments and errors are those of `MeshWorld.add`."""
-        vertices, faces = read_mesh(name, mesh)
-        key = content_key(vertices, faces, repair, sign)
-        obstacle = self._obstacles.get(key)
+        source = read_obstacle(name, mesh, repair=repair, sign=sign)
+        obstacle = self._obstacles.get(source.key)
         if obstacle is None:
-            geometry = prepare(name, vertices, faces, repair=repair, sign=sign)
-            obstacle = MeshObstacle(geometry, self._device, *self._options)
-            self._obstacles[key] = obstacle
+            obstacle = MeshObstacle(source.examine(), self._device, *self._options)
+            self._obstacles[source.key] = obstacle
         return obstacle

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.launching.recorded_launch import SceneTables
-from warp_collision.poses import invert_pose, to_rows
+from warp_collision.poses import invert_pose, pose_rows, to_rows
 from warp_collision.world.mesh_world import MeshWorld
 
 
@@ -19,7 +19,8 @@ def scene_tables(world: MeshWorld, poses: Tensor | None = None) -> SceneTables:
 
     Args:
         world: the world.
-        poses: (n_envs, max_meshes, 7), or (n_meshes, 7) for a world of one env.
+        poses: (n_envs, max_meshes, 7), or (n_meshes, 7) for a world of one env; 4 x 4 matrices in
+            place of the 7 numbers.
     """
     tables = world._storage.tables
     if poses is None:
@@ -43,19 +44,28 @@ def _rows(world: MeshWorld, tables: SceneTables, poses: Tensor) -> Tensor:
     if not poses.dtype.is_floating_point:
         raise TypeError(f"poses must be floating point, got {poses.dtype}")
     count = len(world.names(0))
-    if n_envs == 1 and poses.shape == (count, 7):
+    is_matrix = poses.shape[-2:] == (4, 4)
+    leading = poses.shape[: -2 if is_matrix else -1]
+    fits = is_matrix or poses.shape[-1:] == (7,)
+    if fits and n_envs == 1 and leading == (count,):
         rest = tables.mesh_from_world[:, count:]
-        rows = torch.cat((to_rows(invert_pose(poses.float()))[None], rest), dim=1)
-    elif poses.shape == full:
+        rows = torch.cat((to_rows(invert_pose(pose_rows(poses.float())))[None], rest), dim=1)
+    elif fits and leading == (n_envs, slots):
         # Empty slots may hold anything: an inverse of zeros would have gradients of NaN.
         used = torch.arange(slots, device=poses.device) < tables.n_meshes[:, None]
-        identity = (torch.arange(7, device=poses.device) == 3).to(poses.dtype)
-        rows = to_rows(invert_pose(torch.where(used[..., None], poses, identity).float()))
+        size = 4 if is_matrix else 7
+        one = torch.eye(size, dtype=poses.dtype, device=poses.device)
+        one = one if is_matrix else one[3]
+        known = torch.where(used.view(*leading, *(1,) * one.ndim), poses, one)
+        rows = to_rows(invert_pose(pose_rows(known.float()))).view(n_envs, slots, 8)
     else:
         short = f" or {(count, 7)}" if n_envs == 1 else ""
-        raise ValueError(f"poses must have shape {full}{short}, got {validate.shape_of(poses)}")
+        raise ValueError(
+            f"poses must have shape {full}{short}, or (4, 4) in place of 7, "
+            f"got {validate.shape_of(poses)}"
+        )
     if validate.is_checking():
-        for env, given in enumerate(poses.reshape(n_envs, -1, 7)):
+        for env, given in enumerate(poses.reshape(n_envs, -1, *poses.shape[len(leading) :])):
             for slot in range(len(world.names(env))):
                 validate.check_pose(f"poses of env {env}, slot {slot}", given[slot])
     return rows.contiguous()

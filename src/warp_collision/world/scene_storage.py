@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -13,6 +14,16 @@ from warp_collision.poses import invert_pose, to_rows
 
 _IDENTITY = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0)
 
+# By the address of the table of ids, alive as long as that table: the drop-in Functions are handed
+# ids alone, and a table that the world has outgrown still says what its meshes are inflated by.
+_paddings: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
+
+
+def padding_of(mesh_ids: Tensor) -> Tensor | None:
+    """The paddings that belong to a table of ids, if it is one of a world."""
+    padding = _paddings.get(mesh_ids.data_ptr())
+    return padding if padding is not None and padding.shape == mesh_ids.shape else None
+
 
 class SceneStorage:
     """Tables of one size on one device, written in place; growing makes a larger copy.
@@ -22,6 +33,7 @@ class SceneStorage:
     Attributes:
         tables: the tensors that kernels read, without a tree.
         records: (n_envs, max_meshes) int64, pointers to the record of each mesh; one of the tables.
+        padding: (n_envs, max_meshes) float32 [m], one of the tables.
     """
 
     def __init__(self, n_envs: int, max_meshes: int, device: torch.device):
@@ -29,13 +41,18 @@ class SceneStorage:
         with torch.inference_mode(False):
             identity = torch.tensor(_IDENTITY, dtype=torch.float32, device=device)
             self.records = torch.zeros(shape, dtype=torch.int64, device=device)
+            self.padding = torch.zeros(shape, dtype=torch.float32, device=device)
             self.tables = SceneTables(
                 mesh_ids=torch.zeros(shape, dtype=torch.int64, device=device),
                 mesh_from_world=identity.expand(*shape, 8).contiguous(),
                 enabled=torch.zeros(shape, dtype=torch.uint8, device=device),
                 n_meshes=torch.zeros(n_envs, dtype=torch.int32, device=device),
                 records=self.records,
+                padding=self.padding,
             )
+        _paddings[self.tables.mesh_ids.data_ptr()] = self.padding
+        ids = self.tables.mesh_ids.untyped_storage()
+        ids.padding = self.padding  # pyright: ignore[reportAttributeAccessIssue]
 
     def keep_alive(self, holder: object) -> None:
         """Ties an object to the memory of the ids: whoever has that tensor has the meshes."""
@@ -53,14 +70,20 @@ class SceneStorage:
         return larger
 
     def write_obstacles(
-        self, env: int, first: int, obstacles: Sequence[MeshObstacle], enabled: Sequence[bool]
+        self,
+        env: int,
+        first: int,
+        obstacles: Sequence[MeshObstacle],
+        enabled: Sequence[bool],
+        padding: Sequence[float],
     ) -> None:
-        """Writes ids, records and masks of consecutive slots from `first`."""
+        """Writes ids, records, masks and paddings of consecutive slots from `first`."""
         slots = slice(first, first + len(obstacles))
         for table, values in (
             (self.tables.mesh_ids, [obstacle.mesh_id for obstacle in obstacles]),
             (self.records, [obstacle.record.data_ptr() for obstacle in obstacles]),
             (self.tables.enabled, [int(on) for on in enabled]),
+            (self.padding, padding),
         ):
             table[env, slots] = torch.tensor(values, dtype=table.dtype).to(table.device)
 
@@ -82,12 +105,12 @@ class SceneStorage:
     def truncate(self, env: int, count: int) -> None:
         """Empties the slots from `count` on."""
         self.set_count(env, count)
-        for table in (self.tables.mesh_ids, self.tables.enabled, self.records):
+        for table in (self.tables.mesh_ids, self.tables.enabled, self.records, self.padding):
             table[env, count:] = 0
 
     def remove(self, env: int, index: int, count: int) -> None:
         """Removes one of `count` filled slots; those behind it move up by one."""
         if index + 1 < count:
-            for table in (*self.tables[:3], self.records):
+            for table in (*self.tables[:3], self.records, self.padding):
                 table[env, index : count - 1] = table[env, index + 1 : count].clone()
         self.truncate(env, count - 1)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle
-from warp_collision.poses import invert_pose, to_rows
+from warp_collision.poses import invert_pose, pose_rows, to_rows
 
 
 @dataclass
@@ -21,7 +21,8 @@ class Slot:
     Attributes:
         name: unique in the env.
         obstacle: the mesh, shared with other slots.
-        poses: (n, 7) or (7,) poses that require a gradient, of which the mesh has one; or None.
+        poses: (n, 7), (7,), (n, 4, 4) or (4, 4) poses that require a gradient, of which the mesh
+            has one; or None.
         row: which of them.
     """
 
@@ -33,7 +34,7 @@ class Slot:
     @property
     def pose(self) -> Tensor | None:
         """Its pose (7,) that requires a gradient, if it has one."""
-        return None if self.poses is None else self.poses.reshape(-1, 7)[self.row]
+        return None if self.poses is None else pose_rows(self.poses)[self.row]
 
 
 class Slots:
@@ -142,5 +143,5 @@ def _tracked_runs(
             else:
                 found.append((index, slot.poses, slot.row, 1))
     return [
-        (begin, poses.reshape(-1, 7)[first : first + count]) for begin, poses, first, count in found
+        (begin, pose_rows(poses)[first : first + count]) for begin, poses, first, count in found
     ]

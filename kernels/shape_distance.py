@@ -1,0 +1,104 @@
+"""Exact signed distance and gradient of the shapes that have a formula, centered on their frames.
+
+A shape of a box or of a segment is its own set of closest points, so each formula is exact at every
+depth. On edges, axes and centers, where several directions are as good, one of them is taken.
+"""
+
+import warp as wp
+
+from warp_collision.kernels.mesh_record import FAR, ExactShape, Shape
+
+# A vector that is shorter has no direction: its square vanishes in float32 [m].
+POINT = wp.constant(1.0e-18)
+
+
+@wp.struct
+class ShapeSample:
+    """Signed distance of a shape at a point."""
+
+    distance: float  # [m]
+    gradient: wp.vec3  # unit, outward
+
+
+@wp.func
+def with_signs_of(value: wp.vec3, signs: wp.vec3) -> wp.vec3:
+    """A vector of the first octant, mirrored into the octant of another."""
+    return wp.vec3(
+        wp.where(signs[0] < 0.0, -value[0], value[0]),
+        wp.where(signs[1] < 0.0, -value[1], value[1]),
+        wp.where(signs[2] < 0.0, -value[2], value[2]),
+    )
+
+
+@wp.func
+def cuboid_distance(half: wp.vec3, point: wp.vec3) -> ShapeSample:
+    """A cuboid by its half edges; inside, the nearest face counts, x before y before z."""
+    sample = ShapeSample()
+    beyond = wp.abs(point) - half
+    deepest = wp.max(beyond)
+    if deepest > POINT:
+        outside = wp.max(beyond, wp.vec3(0.0))
+        sample.distance = wp.length(outside)
+        sample.gradient = outside / sample.distance
+    else:
+        sample.distance = deepest
+        sample.gradient = wp.vec3(0.0, 0.0, 1.0)
+        if beyond[0] == deepest:
+            sample.gradient = wp.vec3(1.0, 0.0, 0.0)
+        elif beyond[1] == deepest:
+            sample.gradient = wp.vec3(0.0, 1.0, 0.0)
+    sample.gradient = with_signs_of(sample.gradient, point)
+    return sample
+
+
+@wp.func
+def sphere_distance(radius: float, point: wp.vec3) -> ShapeSample:
+    """A sphere; at its center the gradient is x."""
+    sample = ShapeSample()
+    distance = wp.length(point)
+    sample.distance = distance - radius
+    sample.gradient = wp.vec3(1.0, 0.0, 0.0)
+    if distance > POINT:
+        sample.gradient = point / distance
+    return sample
+
+
+@wp.func
+def capsule_distance(radius: float, half_length: float, point: wp.vec3) -> ShapeSample:
+    """A capsule along z: a sphere around the closest point of its axis."""
+    along = wp.clamp(point[2], -half_length, half_length)
+    return sphere_distance(radius, wp.vec3(point[0], point[1], point[2] - along))
+
+
+@wp.func
+def cylinder_distance(radius: float, half_height: float, point: wp.vec3) -> ShapeSample:
+    """A cylinder along z: a rectangle in the half plane of the point; on the axis, that of x."""
+    across = wp.vec2(point[0], point[1])
+    distance = wp.length(across)
+    radial = wp.vec2(1.0, 0.0)
+    if distance > POINT:
+        radial = across / distance
+    sample = cuboid_distance(wp.vec3(radius, FAR, half_height), wp.vec3(distance, 0.0, point[2]))
+    outward = sample.gradient[0] * radial
+    sample.gradient = wp.vec3(outward[0], outward[1], sample.gradient[2])
+    return sample
+
+
+@wp.func
+def shape_distance(exact: ExactShape, point: wp.vec3) -> ShapeSample:
+    """Signed distance of an exact shape, in the frame of its mesh."""
+    local = point - exact.center
+    if exact.is_turned:
+        local = wp.quat_rotate(exact.turn, local)
+    size = exact.size
+    sample = ShapeSample()
+    if exact.kind == Shape.CUBOID:
+        sample = cuboid_distance(size, local)
+    elif exact.kind == Shape.CYLINDER:
+        sample = cylinder_distance(size[0], size[2], local)
+    else:
+        # A sphere is a capsule without length.
+        sample = capsule_distance(size[0], size[2], local)
+    if exact.is_turned:
+        sample.gradient = wp.quat_rotate_inv(exact.turn, sample.gradient)
+    return sample

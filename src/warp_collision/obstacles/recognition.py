@@ -1,0 +1,239 @@
+"""Which obstacles are exact shapes: those given as such, and meshes that are cuboids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+import trimesh
+from trimesh.transformations import quaternion_from_matrix
+
+from warp_collision.obstacles import topology
+from warp_collision.obstacles.geometry import (
+    Geometry,
+    MeshLike,
+    SignMethod,
+    content_key,
+    prepare,
+    read_mesh,
+)
+from warp_collision.obstacles.mesh_report import MeshReport
+from warp_collision.obstacles.shapes import (
+    Capsule,
+    Cuboid,
+    Cylinder,
+    PlacedShape,
+    Shape,
+    Sphere,
+    Triangles,
+)
+from warp_collision.obstacles.units import metres_per_unit
+
+# Vertices off the side of a cuboid by less are rounded, in units of the largest coordinate: four
+# steps of float32, in which files store them.
+_ROUNDING = 4.0 * 2.0**-23
+_RIGID = 1e-9
+# Length over width of shapes whose meshes are sliced across.
+_MOST_SLENDER = 1e6
+
+
+class Source(NamedTuple):
+    """An obstacle that has been read and may be known already.
+
+    Attributes:
+        key: equal for equal geometry and options.
+        examine: makes its geometry, at some expense.
+    """
+
+    key: str
+    examine: Callable[[], Geometry]
+
+
+class _Cuboid(NamedTuple):
+    """What a mesh was recognised as.
+
+    Attributes:
+        placed: the cuboid.
+        inward: (n,) which faces look into it.
+    """
+
+    placed: PlacedShape
+    inward: np.ndarray
+
+
+def read_obstacle(name: str, given: MeshLike, *, repair: bool, sign: SignMethod) -> Source:
+    """Reads what `MeshWorld.add` takes; errors are those of `read_mesh` and `prepare`."""
+    placed = shape_of(given) if sign == "auto" else None
+    if placed is not None:
+        if isinstance(given, trimesh.Trimesh):
+            placed = placed.scaled(metres_per_unit(given.units, f"mesh {name!r}"))
+        reason = f"given as {type(given).__name__}"
+        key = content_key(placed.center, placed.turn, placed.shape, reason)
+        return Source(key, lambda: _shape_geometry(placed, reason))
+    if isinstance(given, get_args(Shape)):
+        raise ValueError(f"sign of {name!r} must be 'auto' for an exact shape, got {sign!r}")
+    vertices, faces = read_mesh(name, given)
+
+    def examine() -> Geometry:
+        found = find_cuboid(vertices, faces) if repair and sign == "auto" else None
+        if found is None:
+            return prepare(name, vertices, faces, repair=repair, sign=sign)
+        return _cuboid_geometry(found, len(faces))
+
+    return Source(content_key(vertices, faces, repair, sign), examine)
+
+
+def shape_of(given: Any) -> PlacedShape | None:
+    """The exact shape that something is: one of ours, or a primitive of trimesh; else None.
+
+    A primitive whose transform is not rigid is a mesh. Units are those of the primitive.
+    """
+    if isinstance(given, get_args(Shape)):
+        return PlacedShape(given)
+    primitives = trimesh.primitives
+    known = (primitives.Box, primitives.Sphere, primitives.Cylinder, primitives.Capsule)
+    if not isinstance(given, known):
+        return None
+    values: Any = given.primitive
+    shape: Shape
+    if isinstance(given, primitives.Box):
+        shape = Cuboid(values.extents)
+    elif isinstance(given, primitives.Sphere):
+        shape = Sphere(values.radius)
+    elif isinstance(given, primitives.Cylinder):
+        shape = Cylinder(values.radius, values.height)
+    else:
+        shape = Capsule(values.radius, values.height)
+    transform = np.asarray(values.transform, dtype=np.float64)
+    axes = transform[:3, :3]
+    if np.abs(axes @ axes.T - np.eye(3)).max() > _RIGID:
+        return None
+    return _placed(shape, transform[:3, 3], axes)
+
+
+def find_cuboid(vertices: np.ndarray, faces: np.ndarray) -> _Cuboid | None:
+    """The cuboid that is a mesh, if all its faces lie in the sides of one and cover each once.
+
+    Args:
+        vertices: (n, 3) float64 [m].
+        faces: (n, 3).
+    """
+    corners = vertices[faces]
+    normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    areas = topology.lengths(normals)
+    if len(faces) < 12 or areas.min() <= 0.0:
+        return None
+    normals = normals / areas[:, None]
+    for axes in (np.eye(3), _axes_of(normals, areas)):
+        found = None if axes is None else _cuboid_along(axes, corners, normals, areas)
+        if found is not None:
+            merged = topology.merge_equal_vertices(vertices.astype(np.float32), faces)[1]
+            outward = np.where(found.inward[:, None], merged[:, ::-1], merged)
+            # Without a border, faces that look outward cover all sides equally often.
+            return found if topology.find_edges(outward).are_closed else None
+    return None
+
+
+def _axes_of(normals: np.ndarray, areas: np.ndarray) -> np.ndarray | None:
+    """Axes (rows) of a cuboid from its two largest faces that are not parallel, or None."""
+    first = normals[areas.argmax()]
+    along = normals @ first
+    if (np.abs(np.abs(along) - np.round(np.abs(along))) > 1e-2).any():
+        return None
+    across = np.abs(along) < 0.5
+    if not across.any():
+        return None
+    second = normals[np.where(across, areas, 0.0).argmax()]
+    second = second - (second @ first) * first
+    second /= np.linalg.norm(second)
+    return np.stack((first, second, np.cross(first, second)))
+
+
+def _cuboid_along(
+    axes: np.ndarray, corners: np.ndarray, normals: np.ndarray, areas: np.ndarray
+) -> _Cuboid | None:
+    """The bounding box along some axes, if all faces lie in its sides and have its area."""
+    local = corners @ axes.T
+    lower, upper = local.min(axis=(0, 1)), local.max(axis=(0, 1))
+    extents = upper - lower
+    tolerance = _ROUNDING * float(np.abs(corners).max())
+    if extents.min() <= 8.0 * tolerance:
+        return None
+    directions = normals @ axes.T
+    axis = np.abs(directions).argmax(axis=1)
+    place = np.take_along_axis(local, axis[:, None, None], axis=2)[:, :, 0]
+    on_lower = (np.abs(place - lower[axis][:, None]) <= tolerance).all(axis=1)
+    on_upper = (np.abs(place - upper[axis][:, None]) <= tolerance).all(axis=1)
+    if not (on_lower | on_upper).all():
+        return None
+    x, y, z = extents
+    # Of a whole number of covers only one has an area near that of the cuboid.
+    if abs(0.5 * areas.sum() / (2.0 * (x * y + y * z + z * x)) - 1.0) > 0.1:
+        return None
+    outward = np.take_along_axis(directions, axis[:, None], axis=1)[:, 0]
+    shape = Cuboid((float(x), float(y), float(z)))
+    return _Cuboid(
+        _placed(shape, 0.5 * (lower + upper) @ axes, axes.T), (outward > 0.0) != on_upper
+    )
+
+
+def _placed(shape: Shape, center: np.ndarray, axes: np.ndarray) -> PlacedShape:
+    """A shape with its axes in columns; what mirrors does nothing to it."""
+    matrix = np.eye(4)
+    matrix[:3, :3] = axes * (1.0, 1.0, np.sign(np.linalg.det(axes)))
+    return PlacedShape(shape, np.array(center), quaternion_from_matrix(matrix)).straightened()
+
+
+def _shape_geometry(placed: PlacedShape, reason: str) -> Geometry:
+    """The mesh that contains a shape, for kernels that know triangles only."""
+    mesh = _resolved(placed.tessellate(), placed.shape)
+    report = MeshReport(
+        n_faces=len(mesh.faces),
+        n_bodies=1,
+        closed=True,
+        consistent=True,
+        sign_method="exact",
+        reason=reason,
+        shape=placed.shape,
+    )
+    return Geometry(
+        mesh.vertices.astype(np.float32),
+        mesh.faces.astype(np.int32),
+        report,
+        _area(mesh),
+        np.empty((0, 2, 3), np.float32),
+        placed,
+    )
+
+
+def _cuboid_geometry(found: _Cuboid, n_faces: int) -> Geometry:
+    """The twelve triangles of a cuboid that a mesh was recognised as."""
+    geometry = _shape_geometry(found.placed, "all faces lie in the sides of one cuboid")
+    report = geometry.report
+    report.n_faces = n_faces  # as given
+    if found.inward.all():
+        report.inverted_bodies = 1
+        report.repairs.append("turned 1 bodies outward")
+    elif found.inward.any():
+        report.consistent = False
+        report.repairs.append("turned faces to agree with their neighbours")
+    return geometry
+
+
+def _resolved(mesh: Triangles, shape: Shape) -> Triangles:
+    """The mesh without needles that queries of triangles would not see, where that is possible."""
+    half = shape.half_extents
+    if half.max() > _MOST_SLENDER * half.min():
+        return mesh
+    try:
+        geometry = prepare("shape", mesh.vertices, mesh.faces, sign="winding")
+    except ValueError:  # too small for float32, say; the formula does not mind
+        return mesh
+    return Triangles(geometry.vertices, geometry.faces)
+
+
+def _area(mesh: Triangles) -> float:
+    corners = mesh.vertices[mesh.faces]
+    doubled = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    return 0.5 * float(topology.lengths(doubled).sum())

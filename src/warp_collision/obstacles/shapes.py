@@ -1,0 +1,307 @@
+"""Shapes whose distance has a formula, as users give them, and the meshes that contain them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+import trimesh
+from trimesh.transformations import quaternion_matrix
+
+from warp_collision.kernels.mesh_record import Shape as ShapeKind
+
+_SIDES = 128
+_CAPSULE_SIDES = 64
+_RINGS = 16  # of each cap of a capsule
+_SUBDIVISIONS = 4  # of an icosahedron: 5,120 triangles
+# Coordinates of meshes have the same limit, see `geometry.read_mesh`.
+_LARGEST = 1e9
+_NO_TURN = np.array([1.0, 0.0, 0.0, 0.0])
+_ROUNDING = 1e-14  # of a cosine: an angle of 1e-7
+
+
+class Triangles(NamedTuple):
+    """A closed mesh that looks outward."""
+
+    vertices: np.ndarray  # (n, 3) float64 [m]
+    faces: np.ndarray  # (n, 3) int64
+
+
+@dataclass(frozen=True)
+class Cuboid:
+    """A box around the origin of its frame, with the axes of the frame.
+
+    Attributes:
+        dims: full lengths of its edges along x, y and z [m].
+
+    Example:
+        >>> from warp_collision import Cuboid, MeshWorld
+        >>> world = MeshWorld()
+        >>> world.add("table", Cuboid((1.2, 0.8, 0.04)), pose=(0.6, 0.0, 0.4, 1, 0, 0, 0))
+        0
+    """
+
+    dims: tuple[float, float, float]
+
+    def __post_init__(self) -> None:
+        values = _numbers(self.dims)
+        if values is None or values.shape != (3,):
+            raise TypeError(f"dims must be three numbers, got {self.dims!r}")
+        for value in values:
+            _require_length("dims", value)
+        object.__setattr__(self, "dims", tuple(values.tolist()))
+
+    @property
+    def half_extents(self) -> np.ndarray:
+        """(3,) half edges of the bounding box [m]."""
+        return 0.5 * np.array(self.dims)
+
+    def tessellate(self) -> Triangles:
+        """Twelve triangles, exactly the shape."""
+        return _triangles(trimesh.creation.box(self.dims))
+
+
+@dataclass(frozen=True)
+class Sphere:
+    """A ball around the origin of its frame, as an obstacle.
+
+    Attributes:
+        radius: [m].
+
+    Example:
+        >>> from warp_collision import MeshWorld, Sphere
+        >>> world = MeshWorld()
+        >>> world.add("ball", Sphere(0.1))
+        0
+    """
+
+    radius: float
+
+    def __post_init__(self) -> None:
+        _require_lengths(self)
+
+    @property
+    def half_extents(self) -> np.ndarray:
+        """(3,) half edges of the bounding box [m]."""
+        return np.full(3, self.radius)
+
+    def tessellate(self) -> Triangles:
+        """A mesh around the shape, which sticks out by at most 0.12 % of the radius."""
+        return _around_sphere(self.radius)
+
+
+@dataclass(frozen=True)
+class Capsule:
+    """All places within a radius of a segment of the z axis, whose middle is the origin.
+
+    Attributes:
+        radius: [m].
+        length: of the segment, without the caps [m]; 0 is a sphere.
+
+    Example:
+        >>> from warp_collision import Capsule, MeshWorld
+        >>> world = MeshWorld()
+        >>> world.add("forearm", Capsule(radius=0.05, length=0.3))
+        0
+    """
+
+    radius: float
+    length: float
+
+    def __post_init__(self) -> None:
+        _require_lengths(self, may_be_zero=("length",))
+
+    @property
+    def half_extents(self) -> np.ndarray:
+        """(3,) half edges of the bounding box [m]."""
+        return np.array([self.radius, self.radius, 0.5 * self.length + self.radius])
+
+    def tessellate(self) -> Triangles:
+        """A mesh around the shape, which sticks out by at most 0.25 % of the radius."""
+        # Tangents of a quarter circle meet at these angles; the first is the side of the capsule.
+        half_step = 0.25 * math.pi / _RINGS
+        angles = half_step * np.arange(1, 2 * _RINGS, 2)
+        corner = self.radius / math.cos(half_step)
+        across = np.append(corner * np.cos(angles), 0.0)
+        along = np.append(corner * np.sin(angles), self.radius) + 0.5 * self.length
+        upper = np.column_stack((across, along))
+        return _revolved(np.concatenate((upper[::-1] * (1.0, -1.0), upper)), _CAPSULE_SIDES)
+
+
+@dataclass(frozen=True)
+class Cylinder:
+    """A cylinder around the z axis, whose middle is the origin.
+
+    Attributes:
+        radius: [m].
+        height: [m].
+
+    Example:
+        >>> from warp_collision import Cylinder, MeshWorld
+        >>> world = MeshWorld()
+        >>> world.add("can", Cylinder(radius=0.03, height=0.14))
+        0
+    """
+
+    radius: float
+    height: float
+
+    def __post_init__(self) -> None:
+        _require_lengths(self)
+
+    @property
+    def half_extents(self) -> np.ndarray:
+        """(3,) half edges of the bounding box [m]."""
+        return np.array([self.radius, self.radius, 0.5 * self.height])
+
+    def tessellate(self) -> Triangles:
+        """A mesh around the shape, which sticks out by at most 0.031 % of the radius."""
+        radius, half = self.radius, 0.5 * self.height
+        outline = np.array([[0.0, -half], [radius, -half], [radius, half], [0.0, half]])
+        return _revolved(outline, _SIDES)
+
+
+Shape = Cuboid | Sphere | Capsule | Cylinder
+
+
+@dataclass(frozen=True)
+class PlacedShape:
+    """A shape somewhere in the frame of a mesh.
+
+    Attributes:
+        shape: the shape.
+        center: (3,) of its own frame in that of the mesh [m].
+        turn: (4,) unit quaternion w, x, y, z, rotation of its frame in that of the mesh.
+    """
+
+    shape: Shape
+    center: np.ndarray = field(default_factory=lambda: np.zeros(3))
+    turn: np.ndarray = field(default_factory=lambda: _NO_TURN.copy())
+
+    @property
+    def matrix(self) -> np.ndarray:
+        """(4, 4) transform from the frame of the shape to that of the mesh."""
+        matrix = quaternion_matrix(self.turn)
+        matrix[:3, 3] = self.center
+        return matrix
+
+    @property
+    def is_straight(self) -> bool:
+        """Whether the shape has the axes of the mesh."""
+        return bool((self.turn == _NO_TURN).all())
+
+    def scaled(self, factor: float) -> PlacedShape:
+        """The shape of a mesh whose unit is that many metres."""
+        if factor == 1.0:
+            return self
+        make: Any = type(self.shape)
+        values = (factor * np.array(getattr(self.shape, part.name)) for part in fields(self.shape))
+        return PlacedShape(make(*values), factor * self.center, self.turn)
+
+    def tessellate(self) -> Triangles:
+        """The mesh that contains the shape, in the frame of the mesh."""
+        vertices, faces = self.shape.tessellate()
+        return Triangles(vertices @ self.matrix[:3, :3].T + self.center, faces)
+
+    def straightened(self) -> PlacedShape:
+        """The same without a turn, where axes lie along axes: distances are cheaper then."""
+        rotation, shape = self.matrix[:3, :3], self.shape
+        if isinstance(shape, Cuboid):
+            axes = np.abs(rotation).argmax(axis=1)
+            straight = bool((1.0 - np.abs(rotation).max(axis=1) < _ROUNDING).all())
+            shape = Cuboid(tuple(np.array(shape.dims)[axes].tolist()))
+        else:
+            straight = isinstance(shape, Sphere) or 1.0 - abs(rotation[2, 2]) < _ROUNDING
+        return PlacedShape(shape, self.center) if straight else self
+
+
+KINDS: dict[type[Any], ShapeKind] = {
+    Cuboid: ShapeKind.CUBOID,
+    Sphere: ShapeKind.SPHERE,
+    Capsule: ShapeKind.CAPSULE,
+    Cylinder: ShapeKind.CYLINDER,
+}
+
+
+def kernel_size(shape: Shape) -> np.ndarray:
+    """(3,) size of a shape as the kernels' `MeshRecord` has it [m]."""
+    if isinstance(shape, Sphere):
+        return np.array([shape.radius, shape.radius, 0.0])
+    if isinstance(shape, Capsule):
+        return np.array([shape.radius, shape.radius, 0.5 * shape.length])
+    return shape.half_extents
+
+
+def mesh_of(body: trimesh.Trimesh | Shape) -> trimesh.Trimesh:
+    """A mesh itself, or the mesh that contains a shape."""
+    if isinstance(body, trimesh.Trimesh):
+        return body
+    return trimesh.Trimesh(*body.tessellate(), process=False)
+
+
+def _triangles(mesh: trimesh.Trimesh) -> Triangles:
+    return Triangles(np.array(mesh.vertices, np.float64), np.array(mesh.faces, np.int64))
+
+
+def _revolved(outline: np.ndarray, sides: int) -> Triangles:
+    """The surface around the z axis whose sides touch a revolved outline.
+
+    Args:
+        outline: (n, 2) distance from the axis and height, from one place of the axis up to another.
+        sides: of each ring.
+    """
+    angles = 2.0 * math.pi / sides * np.arange(sides)
+    circle = np.column_stack((np.cos(angles), np.sin(angles))) / math.cos(math.pi / sides)
+    rings = np.empty((len(outline) - 2, sides, 3))
+    rings[..., :2] = outline[1:-1, None, :1] * circle
+    rings[..., 2] = outline[1:-1, None, 1]
+    poles = np.array([[0.0, 0.0, outline[0, 1]], [0.0, 0.0, outline[-1, 1]]])
+    index = np.arange(rings.shape[0] * sides).reshape(-1, sides)
+    following = np.roll(index, -1, axis=1)
+    low, high = (len(rings) * sides + pole for pole in np.indices((2, sides))[0])
+    faces = [
+        np.stack((low, following[0], index[0])),
+        np.stack((high, index[-1], following[-1])),
+        np.stack((index[:-1], following[:-1], following[1:])).reshape(3, -1),
+        np.stack((index[:-1], following[1:], index[1:])).reshape(3, -1),
+    ]
+    vertices = np.concatenate((rings.reshape(-1, 3), poles))
+    return Triangles(vertices, np.concatenate(faces, axis=1).T.astype(np.int64))
+
+
+def _around_sphere(radius: float) -> Triangles:
+    mesh = trimesh.creation.icosphere(subdivisions=_SUBDIVISIONS)
+    nearest_face = np.einsum("ij,ij->i", mesh.triangles_center, mesh.face_normals).min()
+    mesh.apply_scale(radius / nearest_face)  # that face touches the exact sphere
+    return _triangles(mesh)
+
+
+def _numbers(value: Any) -> np.ndarray | None:
+    """Real numbers as float64, None if something is none."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+    try:
+        array = np.asarray(value)
+    except ValueError:  # ragged
+        return None
+    return array.astype(np.float64) if array.dtype.kind in "fiu" else None
+
+
+def _require_lengths(shape: Any, may_be_zero: tuple[str, ...] = ()) -> None:
+    """Makes all fields of a shape floats that are lengths."""
+    for name in (part.name for part in fields(shape)):
+        given = getattr(shape, name)
+        value = _numbers(given)
+        if value is None or value.size != 1:
+            raise TypeError(f"{name} must be a number, got {given!r}")
+        number = float(value.reshape(()))
+        _require_length(name, number, name in may_be_zero)
+        object.__setattr__(shape, name, number)
+
+
+def _require_length(name: str, value: float, may_be_zero: bool = False) -> None:
+    if not 0.0 < value < _LARGEST and not (may_be_zero and value == 0.0):
+        also = " or 0" if may_be_zero else ""
+        raise ValueError(f"{name} must be positive and below {_LARGEST:g}{also}, got {value}")

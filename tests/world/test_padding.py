@@ -1,0 +1,195 @@
+"""Obstacles inflated by a padding: their signed distance is lowered by it, in every query."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import trimesh
+
+import shapes
+from primitives import Call
+from warp_collision import (
+    Cuboid,
+    MeshWorld,
+    clearance,
+    in_collision,
+    signed_distance,
+    sphere_cost,
+    swept_sphere_cost,
+)
+from worlds import BALL, BOX, SHIFT, TILT
+
+PADDING = 0.07
+ETA = 0.03
+OPEN = trimesh.Trimesh(BOX.vertices, BOX.faces[2:])
+BODIES: dict[str, Any] = {"cuboid": Cuboid((0.5, 0.3, 0.2)), "ball": BALL, "open": OPEN}
+
+
+def inflated(device: torch.device, padding: float, bodies: dict[str, Any] = BODIES) -> MeshWorld:
+    world = MeshWorld(device=device)
+    for index, (name, body) in enumerate(bodies.items()):
+        pose = (0.4 * index - 0.4, 0.1, -0.2, 0.8, 0.0, 0.6, 0.0)
+        world.add(name, body, pose, padding=padding if index != 1 else 2 * padding)
+    return world
+
+
+def some_paths(device: torch.device) -> torch.Tensor:
+    rng = np.random.default_rng(71)
+    spheres = np.concatenate(
+        (rng.uniform(-1, 1, (3, 5, 200, 3)), rng.uniform(0, 0.1, (3, 5, 200, 1))), axis=-1
+    )
+    return torch.tensor(spheres, dtype=torch.float32, device=device)
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_one_obstacle(name: str, device: torch.device) -> None:
+    """Against the same obstacle without padding and spheres that are larger by it."""
+    spheres = some_paths(device)
+    larger = spheres.clone()
+    larger[..., 3] += PADDING
+    bare, padded = (inflated(device, p, {name: BODIES[name]}) for p in (0.0, PADDING))
+    points = spheres[:, 0, :, :3].contiguous()
+    near, far = signed_distance(points, padded), signed_distance(points, bare)
+    torch.testing.assert_close(near.distance, far.distance - PADDING, rtol=0, atol=1e-6)
+    torch.testing.assert_close(near.gradient, far.gradient)
+    close = {"rtol": 1e-5, "atol": 1e-6}
+    found = clearance(spheres, padded).clearance
+    torch.testing.assert_close(found, clearance(larger, bare).clearance, **close)
+    assert torch.equal(in_collision(spheres, padded), found < 0.0)
+    assert in_collision(spheres, padded).any()
+    for query in (sphere_cost, swept_sphere_cost):
+        cost, same = (
+            query(s, w, activation_distance=ETA) for s, w in ((spheres, padded), (larger, bare))
+        )
+        torch.testing.assert_close(cost, same, **close)
+        assert (cost > 0.0).float().mean() > 0.02
+    for kind in ("rest", "swept"):
+        calls = [Call(kind, s, w) for s, w in ((spheres, padded), (larger, bare))]
+        torch.testing.assert_close(*(call().clone() for call in calls), **close)
+    calls = [Call("rest", spheres, w, {"compute_esdf": True}) for w in (padded, bare)]
+    limit = calls[0]["max_dist"]
+    padded_esdf = calls[0]().clone()
+    torch.testing.assert_close(
+        padded_esdf, (calls[1](max_dist=limit + 1.0) + PADDING).clamp(min=-1.0), rtol=0, atol=1e-6
+    )
+
+
+def test_the_nearest_is_that_of_the_inflated_ones(device: torch.device) -> None:
+    world = MeshWorld(device=device)
+    world.add("left", BALL, (-1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0))
+    world.add("right", BALL, (1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0), padding=0.5)
+    point = torch.tensor([[[-0.1, 0.0, 0.0]]], device=device)
+    assert signed_distance(point, world).mesh.item() == 1
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_many(count: int, device: torch.device) -> None:
+    """With a tree over the world boxes, which grow too."""
+    rng = np.random.default_rng(73)
+    world = MeshWorld(max_meshes=count, device=device)
+    alone = []
+    spheres = some_paths(device)
+    for index in range(count):
+        pose, padding = shapes.random_pose(rng, 1.0), float(rng.uniform(0.0, 0.3))
+        body = (BOX, BALL, OPEN)[index % 3]
+        world.add(f"{index}", body, pose, padding=padding)
+        one = MeshWorld(device=device)
+        one.add("it", body, pose, padding=padding)
+        alone.append(one)
+    for query in (sphere_cost, swept_sphere_cost):
+        total = sum(query(spheres, one, activation_distance=ETA) for one in alone)
+        cost = query(spheres, world, activation_distance=ETA)
+        torch.testing.assert_close(cost, total, rtol=1e-5, atol=1e-5)
+    points = spheres[:, 0, :, :3].contiguous()
+    nearest = torch.stack([signed_distance(points, one).distance for one in alone]).amin(0)
+    found = signed_distance(points, world).distance
+    torch.testing.assert_close(found, nearest, rtol=0, atol=1e-6)
+
+
+def test_padding_stays_with_its_slot(device: torch.device) -> None:
+    world = MeshWorld(2, 3, device)
+    world.add("a", BOX, SHIFT, padding=0.1)
+    world.add("b", BOX, TILT, padding=0.2)
+    world.add("c", BALL, env=1, padding=0.3)
+    assert world.mesh_ids[0, 0] == world.mesh_ids[0, 1]
+    expected = torch.tensor([[0.1, 0.2, 0.0], [0.3, 0.0, 0.0]], device=device)
+    torch.testing.assert_close(world.padding, expected)
+    world.remove("a")
+    assert world.padding[0].tolist() == pytest.approx([0.2, 0.0, 0.0])
+    world.grow(3, 4)
+    assert world.padding[:, 0].tolist() == pytest.approx([0.2, 0.3, 0.0])
+    world.add("b", BOX, replace=True)
+    assert world.padding[0, 0].item() == 0.0
+    world.add("d", BOX, padding=0.4)
+    world.load({"e": BOX, "f": BALL})
+    assert (world.padding[0] == 0.0).all()
+    world.clear()
+    assert (world.padding == 0.0).all()
+
+
+def test_tables_that_a_world_has_outgrown_keep_their_padding(device: torch.device) -> None:
+    spheres = some_paths(device)
+    world = inflated(device, PADDING)
+    call = Call("rest", spheres, world)
+    before = call().clone()
+    world.grow(2, 64)
+    world.load({})
+    torch.testing.assert_close(call(), before, rtol=1e-5, atol=1e-6)
+    assert (before > 0.0).any()
+
+
+def test_writes_to_the_padding_are_noticed(device: torch.device) -> None:
+    world = MeshWorld(max_meshes=40, device=device)
+    for index in range(30):
+        world.add(f"{index}", BALL, (float(index), 0.0, 0.0, 1.0, 0.0, 0.0, 0.0))
+    sphere = torch.tensor([[[[7.0, 2.0, 0.0, 0.1]]]], device=device)
+    assert sphere_cost(sphere, world).item() == 0.0
+    world.padding[0, 7] = 2.0
+    assert sphere_cost(sphere, world).item() > 0.0
+
+
+def test_transforms_of_torch(device: torch.device) -> None:
+    world = inflated(device, PADDING)
+    spheres = some_paths(device)
+    expected = sphere_cost(spheres, world, activation_distance=ETA)
+    mapped = torch.func.vmap(lambda row: sphere_cost(row[None], world, activation_distance=ETA)[0])(
+        spheres
+    )
+    assert torch.equal(mapped, expected)
+    poses = torch.stack([world.pose(i) for i in range(3)])
+    by_pose = torch.func.vmap(
+        lambda p: swept_sphere_cost(spheres, world, activation_distance=ETA, poses=p)
+    )(torch.stack((poses, poses)))
+    swept = swept_sphere_cost(spheres, world, activation_distance=ETA)
+    torch.testing.assert_close(by_pose[1], swept, rtol=1e-4, atol=1e-5)
+    leaf = poses.clone().requires_grad_(True)
+    sphere_cost(spheres, world, activation_distance=ETA, poses=leaf).sum().backward()
+    assert leaf.grad is not None
+    step = torch.zeros_like(poses)
+    step[1, 0] = 1e-3
+    costs = [
+        sphere_cost(spheres, world, activation_distance=ETA, poses=poses + s).double().sum()
+        for s in (step, -step)
+    ]
+    slope = (costs[0] - costs[1]).item() / 2e-3
+    assert leaf.grad[1, 0].item() == pytest.approx(slope, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("padding", "error", "message"),
+    [
+        (-0.1, ValueError, "padding of 'a' must not be negative, and below 1e9, got -0.1"),
+        (np.nan, ValueError, "padding of 'a' must not be negative, and below 1e9, got nan"),
+        (np.inf, ValueError, "padding of 'a' .* got inf"),
+        ("1", TypeError, "padding of 'a' must be a number, got str"),
+        (True, TypeError, "padding of 'a' must be a number, got bool"),
+    ],
+)
+def test_bad_padding(
+    padding: Any, error: type[Exception], message: str, device: torch.device
+) -> None:
+    world = MeshWorld(device=device)
+    with pytest.raises(error, match=message):
+        world.add("a", BOX, padding=padding)
+    assert world.names() == []
