@@ -63,19 +63,25 @@ def keep_compiler_out(function: Callable[..., Any], reason: str) -> Callable[...
     """
     if "torch._dynamo" not in sys.modules:
         return None
-    return torch._dynamo.disable(function, reason=reason)
+    try:
+        return torch._dynamo.disable(function, reason=reason)
+    except TypeError:  # torch 2.6 takes no reason
+        return torch._dynamo.disable(function)
 
 
 def is_double_backward_of_graph() -> bool:
     """Whether a compiled backward is being differentiated, somewhere up the call stack.
 
-    Nothing but the call stack tells: `_double_backward` is how torch gets there.
+    Nothing but the call stack tells: `_double_backward` is how torch gets there. Before 2.13 it
+    goes past that, with gradients enabled, where no saved tensor requires one.
     """
+    recording = torch.is_grad_enabled()
     frame: FrameType | None = sys._getframe(1)
     for _ in range(64):
         if frame is None:
             return False
-        if frame.f_code.co_name == "_double_backward":
+        name = frame.f_code.co_name
+        if name == "_double_backward" or (recording and name == "_backward_impl"):
             return True
         frame = frame.f_back
     return False

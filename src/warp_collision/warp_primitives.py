@@ -27,10 +27,11 @@ Spheres of other floating dtypes and layouts are converted once. All else is rea
 place: contiguous, of the dtype above (ids also as u64), in this shape or with neighbouring axes
 merged, as in a flat buffer; the cost is returned in the shape of `out_cost`.
 
-Mesh ids may be those of a `MeshWorld` or of the caller's own `wp.Mesh`, which must be alive until
-the kernel has run, hold a face, and be built with ``support_winding_number=True``; without
-that Warp's ray method tells the sign, which errs on flipped and overlapping bodies. An id that is
-neither 0 nor a living mesh ends the process; the mode `warp_collision.checking` finds it first.
+Mesh ids may be those of a `MeshWorld` or of the caller's own `wp.Mesh`, with or without winding
+numbers, which must be alive until the kernel has run and hold a face. Those are read at first sight
+and compared with that before each launch, so that a refit or another mesh under the same id is
+noticed; see `world.foreign_meshes`. In slots that are filled and enabled an id that is neither 0
+nor a living mesh ends the process; the mode `warp_collision.checking` finds it first.
 
 A buffer that is overwritten between forward and backward raises in backward. Second derivatives and
 `torch.func` transforms raise: a buffer of the caller has no batched or differentiable form.
