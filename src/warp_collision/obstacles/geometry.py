@@ -151,13 +151,19 @@ def prepare(
         name: for messages.
         vertices: (n, 3).
         faces: (n, 3).
-        repair: drop degenerate and duplicate faces, one of a face and its reversed copy, and turn
-            bodies outward. Vertices at one position are merged and slivers split in any case;
-            neither changes the surface.
+        repair: drop duplicate faces, one of a face and its reversed copy, and turn bodies outward.
+            In any case vertices at one float32 position are merged, faces without area dropped,
+            slivers split and long thin quads sliced; none of it moves the surface by more than
+            2**-22 of the largest coordinate.
         sign: "winding" approximates the winding number of far faces by a tree, "exact_winding"
             sums it over all faces where the approximation leaves a doubt, "auto" takes the first
             for closed meshes and the second for others. The closed ones that are surely convex
             need neither: there a point is inside where it is behind the face that is closest.
+
+    Raises:
+        ValueError: no face has an area, a face stays thinner than queries see (a height below
+            1/450,000 of its length, or 1e-18 m^2) and no others cover it to 2**-22 of the largest
+            coordinate, or long thin quads would have to be sliced into more than a million faces.
     """
     if sign not in get_args(SignMethod):
         raise ValueError(f"sign must be one of {get_args(SignMethod)}, got {sign!r}")

@@ -14,9 +14,11 @@ class MeshReport:
     Attributes:
         n_faces: faces as given.
         n_bodies: components connected by shared edges.
-        closed: every edge is run through as often one way as the other.
+        closed: every edge is run through as often one way as the other, in what queries see; up to
+            rounding where faces without area were dropped from between others.
         consistent: neighbouring faces agree in orientation.
-        degenerate_faces: faces without area.
+        degenerate_faces: faces without area, and those that queries do not see and the others cover
+            to 2**-22 of the largest coordinate; all of them were dropped.
         duplicate_faces: faces that repeat an earlier one with the same orientation.
         reversed_faces: faces that repeat an earlier one with the opposite orientation.
         inverted_bodies: closed bodies whose faces look inward.

@@ -192,7 +192,8 @@ class MeshWorld:
             The index of its slot.
 
         Raises:
-            ValueError: the name is taken, the env is full, the pose or the mesh is not valid.
+            ValueError: the name is taken, the env is full, the pose or the mesh is not valid, or
+                parts of the mesh are too thin for float32, see `geometry.prepare`.
             FileNotFoundError: there is no such file.
         """
         with self._lock:
