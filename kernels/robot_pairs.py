@@ -94,13 +94,15 @@ def farthest_approach(
         here: center of the ball of the first body.
         there: center of the other's.
     """
+    size = wp.length(here) + wp.length(there) + spread
+    blur = 2.0 * interval.slack + interval.rounding * size
+    if interval.half == 0.0:
+        return blur
     rate = velocity_of(first, here - first.placement.origin)
     rate -= velocity_of(second, there - second.placement.origin)
     rate -= wp.cross(ancestor.twist.angular, here - there)
     turning = wp.length(first.twist.angular - ancestor.twist.angular)
     turning += wp.length(second.twist.angular - ancestor.twist.angular)
-    size = wp.length(here) + wp.length(there) + spread
-    blur = 2.0 * interval.slack + interval.rounding * size
     return travel(interval, wp.length(rate) + turning * spread) + blur
 
 
