@@ -40,6 +40,7 @@ from warp_collision.kernels.robot_scene import (
     DISTANCE_ROUNDING,
     BodyCheck,
     Interval,
+    ball_distance,
     padded_distance,
     travel,
 )
@@ -117,11 +118,12 @@ def nearer_of_body(obstacle: Obstacle, check: BodyCheck, best: Nearest) -> Neare
     blur = interval.rounding * size + interval.slack
     goal = best.upper - interval.tolerance
     loss = check.ball_travel + blur
-    ball = padded_distance(obstacle, point, body.radius + loss + goal)
-    if not ball.found:
+    reach = body.radius + loss + goal
+    ball = ball_distance(obstacle, point, reach)
+    if ball >= reach:
         return dropped(best, goal)
-    best.floor = wp.min(best.floor, ball.distance - body.radius - loss)
-    is_coarse = check.ball_travel > body.radius
+    best.floor = wp.min(best.floor, ball - body.radius - loss)
+    is_coarse = check.ball_travel > body.radius and ball > -FAR
     if is_coarse:
         best.is_open = True
     placement = check.state.placement
@@ -135,7 +137,7 @@ def nearer_of_body(obstacle: Obstacle, check: BodyCheck, best: Nearest) -> Neare
             goal = best.upper - interval.tolerance
             limit = sphere[3] + wp.where(is_coarse, best.upper, wp.max(best.upper, goal + loss))
             low = goal
-            if ball.distance - wp.length(local - body.center) < limit + DISTANCE_ROUNDING * size:
+            if ball - wp.length(local - body.center) < limit + DISTANCE_ROUNDING * size:
                 place = place_point(placement, local)
                 place = wp.transform_point(obstacle.mesh_from_world, place)
                 sample = padded_distance(obstacle, place, limit)

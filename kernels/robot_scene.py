@@ -4,6 +4,7 @@ import warp as wp
 
 from warp_collision.kernels.kinematics import first_three, place_point
 from warp_collision.kernels.mesh_distance import SdfSample, obstacle_distance
+from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.precision import is_somewhere
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
@@ -12,7 +13,7 @@ from warp_collision.kernels.robot_motion import (
     sphere_of,
     velocity_of,
 )
-from warp_collision.kernels.scene import Obstacle, Scene, make_walk
+from warp_collision.kernels.scene import Obstacle, Scene, make_walk, record_of
 
 # What a check says of a body.
 CLEAR = wp.constant(0)  # proven free
@@ -62,6 +63,18 @@ def padded_distance(obstacle: Obstacle, point: wp.vec3, limit: float) -> SdfSamp
 
 
 @wp.func
+def ball_distance(obstacle: Obstacle, center: wp.vec3, limit: float) -> float:
+    """Signed distance of the center of a ball where it is below a limit, else the limit.
+
+    -FAR if it says nothing of other places: that of an open mesh jumps where no surface is.
+    """
+    if record_of(obstacle).inside_reach > 0.0:
+        return -FAR
+    sample = padded_distance(obstacle, center, limit)
+    return wp.where(sample.found, sample.distance, limit)
+
+
+@wp.func
 def against_obstacle(obstacle: Obstacle, check: BodyCheck, verdict: int) -> int:
     """The ball of a body first, then its spheres."""
     if verdict == HIT:
@@ -74,15 +87,15 @@ def against_obstacle(obstacle: Obstacle, check: BodyCheck, verdict: int) -> int:
     size = wp.length(point) + wp.length(check.center)
     blur = interval.rounding * size + interval.slack
     reach = body.radius + wp.max(check.ball_travel + blur, interval.tolerance)
-    ball = padded_distance(obstacle, point, reach)
-    if not ball.found:
+    ball = ball_distance(obstacle, point, reach)
+    if ball >= reach:
         return verdict
     # Where the body moves farther than its size, its spheres tell no more than its ball does; but
     # they tell whether it collides here.
-    is_coarse = check.ball_travel > body.radius
+    is_coarse = check.ball_travel > body.radius and ball > -FAR
     if is_coarse:
         verdict = UNDECIDED
-        if ball.distance > body.radius + interval.tolerance:
+        if ball > body.radius + interval.tolerance:
             return verdict
     placement = check.state.placement
     for index in range(body.begin, body.end):
@@ -94,7 +107,7 @@ def against_obstacle(obstacle: Obstacle, check: BodyCheck, verdict: int) -> int:
                 speed = wp.length(velocity_of(check.state, placement.rotation * local))
                 needed = wp.max(needed, travel(interval, speed) + blur)
             limit = sphere[3] + needed
-            if ball.distance - wp.length(local - body.center) < limit + DISTANCE_ROUNDING * size:
+            if ball - wp.length(local - body.center) < limit + DISTANCE_ROUNDING * size:
                 place = place_point(placement, local)
                 place = wp.transform_point(obstacle.mesh_from_world, place)
                 sample = padded_distance(obstacle, place, limit)

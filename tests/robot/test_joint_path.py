@@ -155,6 +155,26 @@ def test_configurations_are_those_of_in_collision(robots, name, device):
     assert with_itself.sum() > expected.sum()
 
 
+def test_open_meshes_as_in_collision(robots, device):
+    """A hand enters a bowl, where the side changes without a surface in between."""
+    panda = robots["panda"]
+    bowl = trimesh.creation.icosphere(subdivisions=3, radius=0.35)
+    bowl.update_faces(bowl.triangles_center[:, 2] < 0.1)
+    joints = torch.tensor([0.0, 0.4, 0.0, -1.6, 0.0, 2.0, 0.8], device=device)
+    spheres = panda(joints)
+    verdicts = []
+    for height in np.linspace(0.1, 0.4, 40):
+        world = MeshWorld(device=device)
+        world.add("bowl", bowl, (0.67, 0.0, height, 1, 0, 0, 0))
+        expected = in_collision(spheres[None, None], world).any().item()
+        options = {"self_collision": False}
+        assert configuration_in_collision(joints, panda, world, **options).item() == expected
+        path = joints.expand(1, 2, 7).contiguous()
+        assert joint_path_in_collision(path, panda, world, **options).item() >= expected
+        verdicts.append(expected)
+    assert 5 < sum(verdicts) < 35
+
+
 def test_any_shape_of_joints(robots):
     panda, world = robots["panda"], MeshWorld(device="cpu")
     world.add("block", trimesh.creation.box((0.6, 0.6, 0.6)), (0.5, 0, 0.3, 1, 0, 0, 0))
