@@ -17,7 +17,7 @@ from warp_collision.launching.deferred_free import retire
 from warp_collision.obstacles.candidate_lists import LIST_BYTES
 from warp_collision.obstacles.distance_grid import GRID_CELLS
 from warp_collision.obstacles.geometry import MeshLike, MeshReport, SignMethod
-from warp_collision.obstacles.mesh_obstacle import MeshAndPose, PoseLike, split_pose
+from warp_collision.obstacles.mesh_obstacle import MeshAndPose, PoseLike
 from warp_collision.poses import invert_pose
 from warp_collision.world.acceleration import Acceleration
 from warp_collision.world.obstacle_cache import Entry, ObstacleCache
@@ -205,17 +205,16 @@ class MeshWorld:
         """Replaces everything that an env holds; an empty mapping empties it.
 
         Args:
-            meshes: name to mesh, or to a pair of mesh and pose; or a `trimesh.Scene`, whose graph
-                gives the poses. If any of them is not valid the world stays as it was.
+            meshes: name to mesh, to a pair of mesh and pose, or to an `io.Obstacle`; or a
+                `trimesh.Scene`, whose graph gives the poses. If any of them is not valid the world
+                stays as it was.
             env: which env.
         """
         given = scene_meshes(meshes) if isinstance(meshes, trimesh.Scene) else meshes
         validate.require_mapping("meshes", given, "a mapping or a trimesh.Scene")
         with self._lock:
             self._slots.require_room(env, len(given), self.max_meshes)
-            entries = [
-                self._obstacles.entry(name, *split_pose(value)) for name, value in given.items()
-            ]
+            entries = [self._obstacles.entry_of(name, value) for name, value in given.items()]
             # In this order, so that queries of other threads never find the env empty.
             self._fill(env, 0, entries)
             self._truncate(env, len(entries))
