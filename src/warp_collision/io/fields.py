@@ -133,4 +133,5 @@ def is_number(value: object) -> bool:
     # bool is a kind of int in Python, but `yes` is no length.
     if isinstance(value, bool) or not isinstance(value, Real):
         return False
-    return abs(value) <= sys.float_info.max
+    number: Any = value
+    return abs(number) <= sys.float_info.max

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def add_mjcf(content: Content, path: Path) -> None:
         ValueError: MuJoCo cannot compile it; it names the file.
     """
     try:
-        import mujoco
+        mujoco: Any = importlib.import_module("mujoco")
     except ImportError as error:
         raise ImportError(
             f"{content.where}: reading MJCF needs mujoco: pip install 'warp-collision[mujoco]'"

@@ -9,7 +9,7 @@ from trimesh.transformations import quaternion_from_matrix, quaternion_matrix
 from warp_collision.formats.mesh_files import MAX_COORDINATE
 from warp_collision.io.content import Obstacle
 from warp_collision.messages import shown
-from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Shape, Sphere
+from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Shape, Sphere, mesh_of
 
 _RIGID_TOLERANCE = 1e-6  # files store rotations in float32, whose rounding is below this
 
@@ -49,7 +49,7 @@ def place_shape(shape: Shape, world_from_shape: np.ndarray) -> Obstacle:
         if resized is not None:
             axes = axes * (np.sign(np.linalg.det(axes)), 1.0, 1.0)  # the shapes are symmetric
             return Obstacle(resized, pose_from(axes, world_from_shape[:3, 3]))
-    return place_mesh(mesh_around(shape), world_from_shape)
+    return place_mesh(mesh_of(shape), world_from_shape)
 
 
 def _resized(shape: Shape, scale: np.ndarray) -> Shape | None:
@@ -67,11 +67,6 @@ def _resized(shape: Shape, scale: np.ndarray) -> Shape | None:
     if isinstance(shape, Capsule):
         return Capsule(shape.radius * across, shape.length * along)
     return Sphere(shape.radius * across)
-
-
-def mesh_around(shape: Shape) -> trimesh.Trimesh:
-    """The mesh that contains a shape."""
-    return trimesh.Trimesh(*shape.tessellate(), process=False)
 
 
 def cone_around(radius: float, height: float) -> trimesh.Trimesh:

@@ -19,6 +19,7 @@ from warp_collision.io.placing import (
     transformed,
 )
 from warp_collision.messages import escaped, shown
+from warp_collision.obstacles.recognition import shape_of
 from warp_collision.obstacles.units import metres_per_unit
 
 
@@ -36,8 +37,9 @@ def scene_meshes(scene: trimesh.Scene) -> dict[str, Obstacle]:
 
     Every node of the scene graph that has a mesh becomes an obstacle under the node's name. The
     rigid part of its transform becomes the pose; scale, shear and mirroring are baked into the
-    vertices. Coordinates are metres unless the scene declares another unit. What
-    `MeshWorld.to_scene` made keeps its names, slots, exact shapes, paddings and masks.
+    vertices. A primitive of trimesh that is not distorted becomes an exact shape. Coordinates are
+    metres unless the scene declares another unit. What `MeshWorld.to_scene` made keeps its names,
+    slots, exact shapes, paddings and masks.
 
     Args:
         scene: the scene; it is not changed.
@@ -133,8 +135,11 @@ def parts_of(scene: trimesh.Scene, where: str) -> list[Part]:
 
 def _obstacle(part: Part) -> Obstacle:
     shape = part.marked.shape_of(part.mesh)
+    primitive = shape_of(part.mesh)  # of trimesh, in memory alone
     if shape is not None:
         placed = place_shape(shape, part.world_from_mesh)
+    elif primitive is not None:
+        placed = place_shape(primitive.shape, part.world_from_mesh @ primitive.matrix)
     else:
         placed = place_mesh(part.mesh, part.world_from_mesh)
     return placed._replace(padding=part.marked.padding, enabled=part.marked.enabled)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ def add_usd(content: Content, path: Path) -> None:
         ValueError: the stage or a layer of it cannot be opened, or a prim is wrong.
     """
     try:
-        from pxr import Usd, UsdGeom
+        Usd, UsdGeom = _module("Usd"), _module("UsdGeom")
     except ImportError as error:
         raise ImportError(
             f"{content.where}: reading USD needs usd-core: pip install 'warp-collision[usd]'"
@@ -83,10 +84,13 @@ def add_usd(content: Content, path: Path) -> None:
             content.add(name, found)
 
 
+def _module(name: str) -> Any:
+    return importlib.import_module(f"pxr.{name}")
+
+
 def _prims(stage: Any, content: Content) -> Iterator[tuple[Any, bool | None]]:
     """What has a geometry, and whether it collides: None if nothing is said."""
-    from pxr import Usd, UsdGeom, UsdPhysics
-
+    Usd, UsdGeom, UsdPhysics = (_module(name) for name in ("Usd", "UsdGeom", "UsdPhysics"))
     registry = Usd.SchemaRegistry()
     predicate = Usd.TraverseInstanceProxies(Usd.PrimDefaultPredicate)
     collides: dict[Any, bool | None] = {}
@@ -183,6 +187,8 @@ def _mesh(values: _Attributes, matrix: np.ndarray) -> Obstacle | str:
     if len(holes):
         kept = ~np.isin(np.arange(len(counts)), holes)
         counts, indices = counts[kept], indices[np.repeat(kept, counts)]
+        if len(counts) == 0:
+            return "a Mesh without faces"
     faces = triangulate(points, counts, indices)
     if values["orientation"] == "leftHanded":
         faces = faces[:, ::-1]

@@ -13,9 +13,9 @@ import trimesh
 
 from warp_collision.io.content import Obstacle
 from warp_collision.io.marks import kind_of, mark
-from warp_collision.io.placing import matrix_from, mesh_around
+from warp_collision.io.placing import matrix_from
 from warp_collision.messages import escaped, shown
-from warp_collision.obstacles.shapes import Capsule, Shape
+from warp_collision.obstacles.shapes import Capsule, Shape, mesh_of
 
 _KINDS = ("cuboid", "sphere", "capsule", "cylinder", "mesh")
 
@@ -52,11 +52,14 @@ def obstacle_scene(obstacles: Mapping[str, Obstacle]) -> trimesh.Scene:
                 metadata=node_mark,
             )
             continue
-        mesh = geometry if isinstance(geometry, trimesh.Trimesh) else mesh_around(geometry)
         scene.add_geometry(
-            mesh, node_name=name, geom_name=name, transform=transform, metadata=node_mark
+            mesh_of(geometry),
+            node_name=name,
+            geom_name=name,
+            transform=transform,
+            metadata=node_mark,
         )
-        names[id(geometry)] = scene.graph[name][1]
+        names[id(geometry)] = str(scene.graph[name][1])
     return scene
 
 
@@ -93,7 +96,8 @@ def save_world_file(path: str | os.PathLike[str], obstacles: Mapping[str, Obstac
     if ending in (".yaml", ".yml"):
         _write_yaml(path, obstacles)
     elif ending == ".glb":
-        path.write_bytes(obstacle_scene(obstacles).export(file_type="glb"))
+        exported: Any = obstacle_scene(obstacles).export(file_type="glb")
+        path.write_bytes(exported)
     else:
         raise ValueError(f"{where}: the name must end in .yaml, .yml or .glb, got {shown(ending)}")
 
@@ -143,7 +147,6 @@ def _write_mesh(path: Path, name: str, index: int, mesh: trimesh.Trimesh) -> str
     folder.mkdir(exist_ok=True)
     plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:60]
     file = folder / f"{index:03d}_{plain}.ply"
-    file.write_bytes(
-        trimesh.Trimesh(mesh.vertices, mesh.faces, process=False).export(file_type="ply")
-    )
+    bare: Any = trimesh.Trimesh(mesh.vertices, mesh.faces, process=False)
+    file.write_bytes(bare.export(file_type="ply"))
     return f"{folder.name}/{file.name}"
