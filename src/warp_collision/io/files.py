@@ -24,7 +24,7 @@ from warp_collision.messages import escaped
 
 _YAML = (".yaml", ".yml")
 _URDF = (".urdf",)
-_XML = (".xml", ".mjcf")
+_XML = (".xml",)
 _USD = (".usd", ".usda", ".usdc", ".usdz")
 
 
@@ -61,7 +61,7 @@ def load_world_file(
 
     **URDF** (.urdf): the collision shapes of all links, at joint values 0.
 
-    **MJCF** (.xml, .mjcf; needs the extra `mujoco`): the geoms as MuJoCo compiles them, where the
+    **MJCF** (.xml; needs the extra `mujoco`): the geoms as MuJoCo compiles them, where the
     model starts. Geoms whose contype and conaffinity are 0 collide with nothing and are left out,
     with a warning. Meshes are as they are, not their convex hulls.
 

@@ -48,9 +48,8 @@ def add_mjcf(content: Content, path: Path) -> None:
     frames = _body_frames(model)
     names = _names(model)
     pairs = {*np.ravel(model.pair_geom1).tolist(), *np.ravel(model.pair_geom2).tolist()}
-    kinds = {int(kind): kind.name for kind in mujoco.mjtGeom}
     for geom in range(model.ngeom):
-        kind, name = kinds[int(model.geom_type[geom])], names[geom]
+        kind, name = mujoco.mjtGeom(int(model.geom_type[geom])).name, names[geom]
         entry = f"geom {escaped(name)!r}"
         collides = model.geom_contype[geom] or model.geom_conaffinity[geom] or geom in pairs
         if not collides:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-MAX_CONCAVE = 2_000  # corners of a concave polygon: clipping ears takes quadratic time
+MAX_CONCAVE = 4_000_000  # squared corners of concave polygons, each is clipped in quadratic time
 _FLAT = 1e-9  # of a cross product, in units of the polygon's squared size
 
 
@@ -17,7 +17,7 @@ def triangulate(points: np.ndarray, counts: np.ndarray, indices: np.ndarray) -> 
         indices: (sum of counts,) their points.
 
     Raises:
-        ValueError: a concave polygon of more than 2,000 corners.
+        ValueError: concave polygons whose squared numbers of corners add up to over 4,000,000.
 
     Example:
         >>> import numpy as np
@@ -26,16 +26,20 @@ def triangulate(points: np.ndarray, counts: np.ndarray, indices: np.ndarray) -> 
         >>> triangulate(corners, np.array([4]), np.arange(4)).tolist()
         [[0, 1, 2], [0, 2, 3]]
     """
-    starts = np.cumsum(counts) - counts
+    starts, work = np.cumsum(counts) - counts, 0
     pieces, order = [np.empty((0, 3), np.int64)], [np.empty(0, np.int64)]
     for count in np.unique(counts):
         rows = np.flatnonzero(counts == count)
         polygons = indices[starts[rows][:, None] + np.arange(count)]
+        if count == 4:  # its fan starts at the corner that may be concave
+            first = _turns(points[polygons]).argmin(axis=1)
+            polygons = np.take_along_axis(polygons, (first[:, None] + np.arange(4)) % 4, axis=1)
         faces = np.stack([polygons[:, [0, i, i + 1]] for i in range(1, count - 1)], axis=1)
-        concave = np.flatnonzero(~_are_convex(points[polygons])) if count > 3 else []
-        if len(concave) and count > MAX_CONCAVE:
+        concave = np.flatnonzero(~_are_convex(points[polygons])) if count > 4 else []
+        work += len(concave) * int(count) ** 2
+        if work > MAX_CONCAVE:
             raise ValueError(
-                f"a concave polygon must have at most {MAX_CONCAVE} corners, got {count}"
+                f"squared corners of concave polygons must be at most {MAX_CONCAVE}, got {work}"
             )
         for row in concave:
             faces[row] = polygons[row][_clip_ears(_flattened(points[polygons[row]]))]
@@ -50,15 +54,20 @@ def _normals(corners: np.ndarray) -> np.ndarray:
     return np.cross(local, np.roll(local, -1, axis=1)).sum(axis=1)
 
 
-def _are_convex(corners: np.ndarray) -> np.ndarray:
+def _turns(corners: np.ndarray) -> np.ndarray:
+    """How far polygons turn left at each corner (n, corners), about their normals."""
     edges = np.roll(corners, -1, axis=1) - corners
-    turns = np.cross(edges, np.roll(edges, -1, axis=1))
+    turns = np.roll(np.cross(edges, np.roll(edges, -1, axis=1)), 1, axis=1)
     normals = _normals(corners)
     lengths = np.linalg.norm(normals, axis=1, keepdims=True)
-    along = np.einsum("ncx,nx->nc", turns, normals / np.maximum(lengths, 1e-300))
+    return np.einsum("ncx,nx->nc", turns, normals / np.maximum(lengths, 1e-300))
+
+
+def _are_convex(corners: np.ndarray) -> np.ndarray:
     size = np.ptp(corners, axis=1).max(axis=1)
-    left = along >= -_FLAT * (size * size)[:, None]
+    left = _turns(corners) >= -_FLAT * (size * size)[:, None]
     # A star turns left at every corner too, but more than once around.
+    edges = np.roll(corners, -1, axis=1) - corners
     unit = edges / np.maximum(np.linalg.norm(edges, axis=2, keepdims=True), 1e-300)
     cosines = np.einsum("ncx,ncx->nc", unit, np.roll(unit, -1, axis=1))
     return left.all(axis=1) & (np.arccos(np.clip(cosines, -1.0, 1.0)).sum(axis=1) < 3.0 * np.pi)
