@@ -17,6 +17,7 @@ from warp_collision.io.placing import matrix_from
 from warp_collision.messages import escaped, shown
 from warp_collision.obstacles.shapes import Capsule, Shape, mesh_of
 
+_WORD = re.compile("[A-Za-z_][A-Za-z_0-9/]*")
 _KINDS = ("cuboid", "sphere", "capsule", "cylinder", "mesh")
 
 
@@ -127,7 +128,21 @@ def _write_yaml(path: Path, obstacles: Mapping[str, Obstacle]) -> None:
             values["enabled"] = False
         document[kind][name] = values
     filled = {kind: named for kind, named in document.items() if named}
-    text = yaml.safe_dump(filled, sort_keys=False, default_flow_style=None, allow_unicode=True)
+
+    class Dumper(yaml.SafeDumper):
+        """Quotes what is no plain word: readers differ in what they take for a number."""
+
+        def represent_str(self, data: str) -> Any:
+            style = None if _WORD.fullmatch(data) else '"'
+            return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    Dumper.add_representer(str, Dumper.represent_str)
+    text = yaml.dump(
+        filled, None, Dumper, sort_keys=False, default_flow_style=None, allow_unicode=True
+    )
     path.write_text(text, encoding="utf-8")
 
 
