@@ -17,7 +17,6 @@ from hostile_meshes import STL, exported
 from hostile_numpy import npy, npz
 from hostile_urdf import SPHERE, joint, robot
 from warp_collision.io import load_spheres, load_world_file
-from warp_collision.obstacles.shapes import mesh_of
 from warp_collision.robot import RobotSpheres
 
 CONE = trimesh.creation.cone(radius=0.5, height=1.0, sections=9)
@@ -107,7 +106,8 @@ def check(name: str, seed: int, folder: Path) -> bool:
     if isinstance(result, torch.Tensor):
         assert result.isfinite().all()
     elif isinstance(result, dict):
-        for mesh, pose in ((mesh_of(body), pose) for body, pose in result.values()):
+        for geometry, pose, *_ in result.values():
+            mesh = geometry if isinstance(geometry, trimesh.Trimesh) else geometry.tessellate()
             assert len(mesh.faces) > 0, f"seed {seed}"
             assert np.isfinite(mesh.vertices).all(), f"seed {seed}"
             assert np.isfinite(pose).all(), f"seed {seed}"
@@ -145,7 +145,7 @@ def test_other_content_under_every_ending(ending, tmp_path):
         except ValueError as error:
             message = str(error)
         else:
-            assert all(len(mesh.faces) > 0 for mesh, _ in world.values())
+            assert all(len(mesh.faces) > 0 for mesh, *_ in world.values())
             continue
         assert str(path) in message
         assert message.isprintable()

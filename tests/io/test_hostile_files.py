@@ -106,8 +106,8 @@ def test_odd_but_right_yaml(tmp_path):
     )
     world = load_world_file(path)
     assert list(world) == ["first", "2001-02-03", "<<", "third"]
-    assert world["2001-02-03"][0] == Cuboid((2.0, 2.0, 2.0))
-    assert world["<<"][0].extents.tolist() == [1.0, 2.0, 3.0]
+    assert world["2001-02-03"].geometry == Cuboid((2.0, 2.0, 2.0))
+    assert world["<<"].geometry == Cuboid((1.0, 2.0, 3.0))
     assert world["third"][1][:3] == (1.0, 10.0, 0.5)
 
 
@@ -129,7 +129,7 @@ def test_odd_but_right_meshes(tmp_path):
     corners = b"\tv 0 0 0\n  v\t1 0 0\nv 0 1 0\r\nv 0 0 1\n"
     faces = b"f 1//1 2//1 3//1\n f\t-4 -1 \\\n -3\n"
     (tmp_path / "odd.obj").write_bytes(corners + faces)
-    mesh, _ = load_world_file(tmp_path / "odd.obj")["odd"]
+    mesh, *_ = load_world_file(tmp_path / "odd.obj")["odd"]
     assert mesh.area == pytest.approx(1.0)
 
     tree = triangle()
@@ -146,7 +146,7 @@ def test_odd_but_right_meshes(tmp_path):
         ("plain.glb", GLB),
     ):
         (tmp_path / name).write_bytes(data)
-        mesh, pose = load_world_file(tmp_path / name)[Path(name).stem]
+        mesh, pose, *_ = load_world_file(tmp_path / name)[Path(name).stem]
         assert mesh.area == pytest.approx(0.5)
         assert pose[:3] == ((0.0, 0.0, 0.0) if name == "plain.glb" else (1.0, 2.0, 3.0))
 
@@ -164,7 +164,7 @@ def test_collada_with_broken_textures_is_read_and_keeps_all_of_its_parts(tmp_pat
     assert count == 3
     (tmp_path / "scene.dae").write_text(broken)
     world = load_world_file(tmp_path / "scene.dae")
-    assert sorted(mesh.volume for mesh, _ in world.values()) == pytest.approx([1.0, 2.0, 3.0])
+    assert sorted(mesh.volume for mesh, *_ in world.values()) == pytest.approx([1.0, 2.0, 3.0])
 
 
 def test_a_robot_of_several_shapes_and_foreign_elements(tmp_path):

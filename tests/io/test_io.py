@@ -19,7 +19,7 @@ def write(path: Path, text: str) -> Path:
 
 def world_vertices(obstacle) -> np.ndarray:
     """The vertices in the world frame, (n, 3) float64."""
-    mesh, pose = obstacle
+    mesh, pose, *_ = obstacle
     matrix = trimesh.transformations.quaternion_matrix(pose[3:])
     matrix[:3, 3] = pose[:3]
     return trimesh.transform_points(mesh.vertices, matrix)
@@ -44,7 +44,7 @@ def test_a_file_of_one_mesh_is_one_obstacle_named_as_the_file(tmp_path, ending):
     world = load_world_file(path)
 
     assert list(world) == ["shelf"]
-    mesh, pose = world["shelf"]
+    mesh, pose, *_ = world["shelf"]
     assert pose == pytest.approx(REST)
     assert_same_points(mesh.vertices, box.vertices)
     assert mesh.volume == pytest.approx(6.0)
@@ -111,7 +111,7 @@ def test_declared_units_are_converted_to_metres(tmp_path):
         tmp_path / "box.dae",
         exported.replace("<asset>", '<asset><unit name="millimeter" meter="0.001"/>'),
     )
-    mesh, pose = load_world_file(path)["box"]
+    mesh, pose, *_ = load_world_file(path)["box"]
     assert mesh.extents == pytest.approx([0.01, 0.02, 0.03])
     assert pose == pytest.approx(REST)
 
@@ -120,7 +120,7 @@ def test_a_scene_in_memory_keeps_its_node_names():
     box = trimesh.creation.box((1.0, 2.0, 3.0))
     scene = trimesh.Scene()
     scene.add_geometry(box, node_name="crate", transform=np.diag([2.0, 2.0, 2.0, 1.0]))
-    ((name, (mesh, pose)),) = scene_meshes(scene).items()
+    ((name, (mesh, pose, *_)),) = scene_meshes(scene).items()
     assert name == "crate"
     assert pose == pytest.approx(REST)
     assert mesh.extents == pytest.approx([2.0, 4.0, 6.0])

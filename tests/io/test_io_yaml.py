@@ -7,9 +7,8 @@ import pytest
 import torch
 import trimesh
 
-from reference import rotation_matrix
-from warp_collision import Capsule, Cuboid, Cylinder, MeshWorld, Sphere, signed_distance
-from warp_collision.io import load_world_file
+from warp_collision import Capsule, Cuboid, Cylinder, Sphere
+from warp_collision.io import LeftOutWarning, load_world_file, load_world_mapping
 
 REST = [0, 0, 0, 1, 0, 0, 0]
 QUARTER_TURN_Z = [0.5**0.5, 0.0, 0.0, 0.5**0.5]
@@ -35,21 +34,36 @@ def test_yaml_world_keeps_names_order_and_poses(tmp_path):
         cuboid:
           table: {dims: [1.0, 0.6, 0.04], pose: [0.5, 0, 0.4, 0.70710678, 0, 0, 0.70710678]}
         cylinder:
-          can: {radius: 0.03, height: 0.14, pose: [0, 0, 0, 1, 0, 0, 0]}
+          can: {radius: 0.03, height: 0.14, pose: [0, 0, 0, 1, 0, 0, 0], padding: 0.01}
+        capsule:
+          arm: {radius: 0.05, base: [0, 0, 0.1], tip: [0, 0.3, 0.1], pose: [1, 0, 0, 1, 0, 0, 0]}
+          dot: {radius: 0.05, base: [1, 2, 3], tip: [1, 2, 3], pose: [0, 0, 0, 1, 0, 0, 0]}
         """,
     )
 
     world = load_world_file(path)
 
-    assert list(world) == ["ball", "globe", "shelf", "stretched", "table", "can"]
+    assert list(world) == ["ball", "globe", "shelf", "stretched", "table", "can", "arm", "dot"]
     assert world["ball"][1] == (1.0, 2.0, 3.0, 1.0, 0.0, 0.0, 0.0)
     assert world["globe"][1] == (0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0)
     assert world["shelf"][1] == (0.5, 0.0, 0.1, 0.0, 0.0, 0.0, 1.0)
     assert world["shelf"][0].extents == pytest.approx([0.001, 0.002, 0.003])
     assert world["stretched"][0].extents == pytest.approx([1.0, 4.0, 9.0])
     assert world["table"][1] == pytest.approx([0.5, 0.0, 0.4, *QUARTER_TURN_Z])
-    assert world["table"][0] == Cuboid((1.0, 0.6, 0.04))
-    assert all(world[name][0].is_watertight for name in ("shelf", "stretched"))
+    assert world["ball"].geometry == Sphere(0.05)
+    assert world["globe"].geometry == Sphere(1.5)
+    assert world["table"].geometry == Cuboid((1.0, 0.6, 0.04))
+    assert world["can"].geometry == Cylinder(radius=0.03, height=0.14)
+    assert world["can"].padding == 0.01
+    assert world["table"].padding == 0.0
+    assert world["arm"].geometry == Capsule(radius=0.05, length=0.3)
+    assert world["arm"].pose[:3] == pytest.approx([1.0, 0.15, 0.1])
+    z_axis = trimesh.transformations.quaternion_matrix(world["arm"].pose[3:])[:3, 2]
+    assert z_axis == pytest.approx([0.0, 1.0, 0.0])
+    assert world["dot"].geometry == Capsule(radius=0.05, length=0.0)
+    for name in ("shelf", "stretched"):
+        assert world[name][0].is_watertight
+        assert world[name][0].volume > 0.0
 
 
 def test_a_mesh_file_of_several_parts_is_one_obstacle(tmp_path):
@@ -64,45 +78,10 @@ def test_a_mesh_file_of_several_parts_is_one_obstacle(tmp_path):
         f"mesh: {{pair: {{file_path: '{tmp_path / 'pair.glb'}', pose: {REST}, scale: 0.5}}}}",
     )
 
-    mesh, _ = load_world_file(path)["pair"]
+    mesh, *_ = load_world_file(path)["pair"]
 
     assert mesh.bounds == pytest.approx(np.array([[-0.25, -0.5, -0.5], [2.5, 0.5, 0.5]]))
     assert mesh.volume == pytest.approx(0.5**3 + 1.0)
-
-
-def test_shapes_are_exact(tmp_path):
-    path = write(
-        tmp_path / "world.yaml",
-        f"""
-        cylinder: {{can: {{radius: 0.5, height: 2.0, pose: {REST}}}}}
-        sphere: {{ball: {{radius: 2.0, pose: {REST}}}}}
-        cuboid: {{table: {{dims: [1, 2, 3], pose: {REST}}}}}
-        """,
-    )
-    assert [shape for shape, _ in load_world_file(path).values()] == [
-        Cylinder(0.5, 2.0),
-        Sphere(2.0),
-        Cuboid((1.0, 2.0, 3.0)),
-    ]
-
-
-@pytest.mark.parametrize("tip", [(0.0, 0.0, 0.3), (0.1, -0.2, 0.2), (0.0, 0.0, -0.4), (0.1, 0, 0)])
-def test_capsules_go_from_base_to_tip(tip, tmp_path):
-    base, radius = (0.1, 0.0, 0.0), 0.05
-    pose = [1.0, 2.0, 3.0, 0.8, 0.0, 0.6, 0.0]
-    entry = f"{{radius: {radius}, base: {list(base)}, tip: {list(tip)}, pose: {pose}}}"
-    path = write(tmp_path / "world.yaml", f"capsule: {{arm: {entry}}}")
-    world = MeshWorld(device="cpu")
-    world.load(load_world_file(path))
-    assert world.report("arm").shape == Capsule(radius, np.linalg.norm(np.subtract(tip, base)))
-    rotation = rotation_matrix(np.array(pose[3:]))
-    begin, end = (rotation @ np.array(p) + pose[:3] for p in (base, tip))
-    points = np.random.default_rng(8).uniform(-0.5, 0.5, (500, 3)) + begin
-    along = (points - begin) @ (end - begin) / max(((end - begin) ** 2).sum(), 1e-300)
-    nearest = begin + np.clip(along, 0.0, 1.0)[:, None] * (end - begin)
-    truth = np.linalg.norm(points - nearest, axis=1) - radius
-    found = signed_distance(torch.tensor(points[None], dtype=torch.float32), world).distance
-    np.testing.assert_allclose(found[0], truth, rtol=0, atol=2e-6)
 
 
 GOOD_CUBOID = f"{{dims: [1, 1, 1], pose: {REST}}}"
@@ -124,7 +103,10 @@ def test_colors_and_kinds_without_obstacles_make_no_difference(tmp_path):
         ("cuboid: {a: [", "no valid YAML"),
         ("cuboid: 3", "cuboid must be a mapping of names, got 3"),
         ("cuboid: {a: 3}", "cuboid.a must be a mapping of keys, got 3"),
-        ("cubiod: {}", "keys must be among mesh, cuboid, cylinder, sphere, capsule, got 'cubiod'"),
+        (
+            "cubiod: {}",
+            "keys must be among mesh, cuboid, sphere, capsule, cylinder, blox, voxel, got 'cubiod'",
+        ),
         (f"cuboid: {{1: {GOOD_CUBOID}}}", "cuboid: names must be text, got 1"),
         (
             f"cuboid: {{a: {GOOD_CUBOID}, a: {GOOD_CUBOID}}}",
@@ -136,7 +118,7 @@ def test_colors_and_kinds_without_obstacles_make_no_difference(tmp_path):
         ),
         (
             f"cuboid: {{a: {{dims: [1, 1, 1], pose: {REST}, mass: 3}}}}",
-            "cuboid.a: keys must be among dims, pose, color, got 'mass'",
+            "cuboid.a: keys must be among dims, pose, color, .*, padding, enabled, got 'mass'",
         ),
         ("cuboid: {a: {dims: [1, 1, 1]}}", "cuboid.a: the key 'pose' is required, got dims"),
         ("cuboid: {a: {}}", "cuboid.a: the key 'dims' is required, got none"),
@@ -145,6 +127,36 @@ def test_colors_and_kinds_without_obstacles_make_no_difference(tmp_path):
             f"sphere: {{a: {{radius: 1, pose: {REST}, position: [0, 0, 0]}}}}",
             "sphere.a: either 'pose' or 'position' is required, got radius, pose, position",
         ),
+        (
+            f"capsule: {{a: {{radius: 1, base: [0, 0, 0], pose: {REST}}}}}",
+            "capsule.a: the key 'tip' is required, got radius, base, pose",
+        ),
+        (
+            f"capsule: {{a: {{radius: 1, base: [0, 0, -9e8], tip: [0, 0, 9e8], pose: {REST}}}}}",
+            "capsule.a must be shorter than 1e9, got 1800000000.0",
+        ),
+        (
+            f"cuboid: {{a: {{dims: [1, 1, 1], pose: {REST}, padding: -0.1}}}}",
+            "cuboid.a: padding must not be negative, and below 1e9, got -0.1",
+        ),
+        (
+            f"cuboid: {{a: {{dims: [1, 1, 1], pose: {REST}, padding: wide}}}}",
+            "cuboid.a: padding must be a number, got str",
+        ),
+        (
+            f"cuboid: {{a: {{dims: [1, 1, 1], pose: {REST}, enabled: 1}}}}",
+            "cuboid.a.enabled must be true or false, got 1",
+        ),
+        (
+            f"mesh: {{a: {{vertices: [[0, 0, 0]], faces: [[0, 1, 2]], pose: {REST}}}}}",
+            "mesh.a: .* faces must index vertices 0 to 0",
+        ),
+        (
+            f"mesh: {{a: {{vertices: [[0, 0, a]], faces: [[0, 1, 2]], pose: {REST}}}}}",
+            "mesh.a: .* vertices must be real numbers",
+        ),
+        (f"mesh: {{a: {{pose: {REST}}}}}", "either 'file_path' or 'vertices' is required"),
+        ("voxel: {scan: {}}", "no place for 1 of its entries: voxel.scan"),
         ("sphere: {a: {radius: 1}}", "either 'pose' or 'position' is required, got radius"),
         (
             "sphere: {a: {radius: 1, position: [0, 0]}}",
@@ -239,5 +251,41 @@ def test_yaml_merge_keys_are_no_duplicates(tmp_path):
         """,
     )
     world = load_world_file(path)
-    assert world["a"][0] == Cuboid((1.0, 1.0, 1.0))
-    assert world["b"][0] == Cuboid((2.0, 2.0, 2.0))
+    assert world["a"].geometry == Cuboid((1.0, 1.0, 1.0))
+    assert world["b"].geometry == Cuboid((2.0, 2.0, 2.0))
+
+
+def test_what_a_world_has_not_is_named(tmp_path):
+    text = f"cuboid: {{a: {GOOD_CUBOID}}}\nblox: {{map: {{pose: {REST}}}}}\nvoxel: {{scan: 3}}\n"
+    path = write(tmp_path / "world.yaml", text)
+    with pytest.warns(LeftOutWarning, match="2 of its entries: blox.map .*voxel.scan") as caught:
+        assert list(load_world_file(path)) == ["a"]
+    warning = caught[0].message
+    assert isinstance(warning, LeftOutWarning)
+    assert [entry for entry, _ in warning.entries] == ["blox.map", "voxel.scan"]
+    assert warning.where == str(path)
+    assert caught[0].filename == __file__  # the line that called the library
+    with pytest.raises(ValueError, match=r"world\.yaml: .*blox.map"):
+        load_world_file(path, strict=True)
+
+
+def test_a_mapping_may_hold_arrays():
+    box = trimesh.creation.box((1.0, 2.0, 3.0))
+    pose = torch.tensor([1.0, 2.0, 3.0, 2.0, 0.0, 0.0, 0.0])
+    world = load_world_mapping(
+        {
+            "cuboid": {"a": {"dims": np.float32([1, 2, 3]), "pose": pose}},
+            "sphere": {"b": {"radius": np.float32(0.5), "position": (1, 2, 3)}},
+            "mesh": {
+                "c": {"vertices": box.vertices, "faces": box.faces, "pose": REST, "scale": 0.5},
+                "d": {"vertices": box.vertices.tolist(), "faces": box.faces.tolist(), "pose": REST},
+            },
+        }
+    )
+    assert world["a"].geometry == Cuboid((1.0, 2.0, 3.0))
+    assert world["a"].pose == (1.0, 2.0, 3.0, 1.0, 0.0, 0.0, 0.0)
+    assert world["b"].geometry == Sphere(0.5)
+    assert world["c"][0].extents == pytest.approx([0.5, 1.0, 1.5])
+    assert world["d"][0].extents == pytest.approx([1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match=r"mapping: cuboid.a.dims must be 3 positive numbers"):
+        load_world_mapping({"cuboid": {"a": {"dims": np.ones(4), "pose": REST}}})

@@ -23,8 +23,7 @@ from torch import Tensor
 from warp_collision import MeshWorld, clearance, sphere_cost, swept_sphere_cost
 from warp_collision.cli.terminal import print_text
 from warp_collision.cli.text_table import align
-from warp_collision.io.scene import Obstacle
-from warp_collision.io.yaml_world import world_from_mapping
+from warp_collision.io import Obstacle, load_world_mapping
 from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.obstacles.shapes import Shape, mesh_of
 from warp_collision.robot import RobotSpheres
@@ -149,7 +148,7 @@ def load_problem(name: str) -> Problem:
         raise ValueError(f"problem must be one of {', '.join(problems)}, got {name!r}")
     entry = problems[name]
     kinds = {kind: entry[kind] for kind in ("cuboid", "cylinder")}
-    obstacles = world_from_mapping(kinds, where=f"problem {name!r}", folder=Path())
+    obstacles = load_world_mapping(kinds)
     return Problem(name, entry["joint_names"], entry["start"], entry["goal"], obstacles)
 
 
@@ -295,7 +294,7 @@ def _draw(
     hit = check.mesh[check.clearance < 0.0].unique().tolist()
     row = check.deepest
     picture = PathPicture(
-        obstacles=[_placed(*obstacle) for obstacle in problem.obstacles.values()],
+        obstacles=[_placed(body, pose) for body, pose, *_ in problem.obstacles.values()],
         hit_obstacles=hit,
         start=_robot_meshes(robot, joints[0]),
         goal=_robot_meshes(robot, joints[-1]),

@@ -1,68 +1,104 @@
-"""Files to obstacles and spheres: scenes that trimesh reads, YAML worlds, NumPy arrays."""
+"""Files to obstacles and spheres, by the endings of their names."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from warp_collision.formats.mesh_files import is_file
 from warp_collision.formats.numpy_arrays import read_spheres
-from warp_collision.io.scene import Obstacle, obstacle, read_parts
-from warp_collision.io.yaml_world import read_yaml_world
+from warp_collision.formats.yaml_values import read_yaml
+from warp_collision.io.content import Content, Obstacle
+from warp_collision.io.mjcf_scene import add_mjcf
+from warp_collision.io.moveit_scene import add_planning_scene, is_planning_scene
+from warp_collision.io.scene import obstacles_of, read_parts
+from warp_collision.io.urdf_scene import add_urdf
+from warp_collision.io.usd_scene import add_usd
+from warp_collision.io.yaml_world import add_mapping
 from warp_collision.messages import escaped
 
-_YAML_SUFFIXES = (".yaml", ".yml")
+_YAML = (".yaml", ".yml")
+_URDF = (".urdf",)
+_XML = (".xml",)
+_USD = (".usd", ".usda", ".usdc", ".usdz")
 
 
-def load_world_file(path: str | os.PathLike[str]) -> dict[str, Obstacle]:
+def load_world_file(
+    path: str | os.PathLike[str],
+    *,
+    strict: bool = False,
+    package_dirs: Sequence[str | os.PathLike[str]] = (),
+) -> dict[str, Obstacle]:
     """Reads the obstacles of a world file, ready for `MeshWorld.load`.
 
-    Two kinds of files are read; both are in metres unless the file declares another unit.
+    The ending of the name tells the kind of file. All lengths become metres. Boxes, spheres,
+    capsules and cylinders become exact shapes; where a transform makes something else of them, as
+    an ellipsoid, and for cones, a mesh that contains the exact body.
+
+    **YAML in cuRobo's layout** (.yaml, .yml), names unique in the whole file::
+
+        mesh:     {shelf: {file_path: shelf.stl, pose: [0, 0, 0, 1, 0, 0, 0], scale: 0.001}}
+        cuboid:   {table: {dims: [1.0, 0.6, 0.04], pose: [0.5, 0, 0.4, 1, 0, 0, 0]}}
+        cylinder: {can: {radius: 0.03, height: 0.14, pose: [0.5, 0, 0.49, 1, 0, 0, 0]}}
+        sphere:   {ball: {radius: 0.05, position: [0.5, 0.2, 0.47]}}
+        capsule:
+          arm: {radius: 0.05, base: [0, 0, 0], tip: [0, 0, 0.3], pose: [0.5, 0, 0, 1, 0, 0, 0]}
+
+    `pose` is x, y, z, qw, qx, qy, qz of the obstacle in the world; the quaternion may have any
+    length but 0. `file_path` is relative to the YAML file; a file of several parts becomes one
+    mesh; `vertices` and `faces` may stand in its place. `scale` (optional) is one positive number
+    or three. A cuboid is centered on its pose, and so is a cylinder, whose axis is z; base and tip
+    of a capsule are points in the frame of its pose. A sphere takes `position` or `pose`. Any
+    obstacle may have `padding` [m] and `enabled`. Colours, textures and materials are ignored.
+
+    **MoveIt planning scenes** (.yaml, .yml), with a `world` of `collision_objects`; objects of
+    several parts become `id/0`, `id/1` and so on.
+
+    **URDF** (.urdf): the collision shapes of all links, at joint values 0.
+
+    **MJCF** (.xml; needs the extra `mujoco`): the geoms as MuJoCo compiles them, where the
+    model starts. Geoms whose contype and conaffinity are 0 collide with nothing and are left out,
+    with a warning. Meshes are as they are, not their convex hulls.
+
+    **USD** (.usd, .usda, .usdc, .usdz; needs the extra `usd`): shapes and meshes of the stage, with
+    z up. If anything has a collision API, only what has one is an obstacle; else all that is
+    visible is.
 
     **A mesh or scene that trimesh reads** (.glb, .gltf, .obj, .stl, .ply, .off, .dae, ...). Every
     node of the scene graph that has a mesh becomes an obstacle under the node's name, so that
     instances of one geometry have names of their own; a file of a single mesh gives one obstacle
     named as the file without its ending. The rigid part of a node's transform becomes the pose;
     scale, shear and mirroring are baked into the vertices. Axes stay as the file has them: a
-    Y-up file gives a Y-up world.
+    Y-up file gives a Y-up world. What `MeshWorld.save` wrote is read as it was.
 
-    **YAML** (.yaml, .yml), with any of these keys, and names that are unique in the whole file::
-
-        mesh:     {shelf: {file_path: shelf.stl, pose: [0, 0, 0, 1, 0, 0, 0], scale: 0.001}}
-        cuboid:   {table: {dims: [1.0, 0.6, 0.04], pose: [0.5, 0, 0.4, 1, 0, 0, 0]}}
-        cylinder: {can: {radius: 0.03, height: 0.14, pose: [0.5, 0, 0.49, 1, 0, 0, 0]}}
-        sphere:   {ball: {radius: 0.05, position: [0.5, 0.2, 0.47]}}
-        capsule:  {arm: {radius: 0.05, base: [0, 0, 0], tip: [0, 0, 0.3], pose: [...]}}
-
-    `pose` is x, y, z, qw, qx, qy, qz of the obstacle in the world; the quaternion may have any
-    length but 0. `file_path` is relative to the YAML file; a file of several parts becomes one
-    mesh. `scale` (optional) is one positive number or three. A cuboid is centered on its pose, and
-    so is a cylinder, whose axis is z. A sphere takes `position` or `pose`. The axis of a capsule
-    goes from `base` to `tip`, in the frame of its pose. `color` is ignored.
-
-    Shapes are exact, see `warp_collision.Cuboid`, `Cylinder`, `Sphere` and `Capsule`.
-
-    **Limits.** Whatever a file holds and this function would have to leave out is an error: a
-    truncated list of faces, a part that is no triangle mesh, sparse or compressed glTF accessors,
-    a skinned mesh, an archive. Files that a mesh file refers to lie in its folder or below. A file
-    has at most 50 million faces, all instances counted, and coordinates below 1e9; YAML at most
-    8 MiB, 500,000 values with aliases and merges expanded, and 32 levels; XML at most 256 MiB, 100
-    levels, and no document type, so no entities.
+    **Limits.** What the world has no place for (planes, height fields, voxels, deformable bodies,
+    instancers, links without a collision shape) is named in a `LeftOutWarning`. Whatever else a
+    file holds and this function would have to leave out is an error: a truncated list of faces, a
+    part that is no triangle mesh, sparse or compressed glTF accessors, a skinned mesh, an archive.
+    Files that a mesh file refers to lie in its folder or below. A file has at most 50 million
+    faces, all instances counted, 100,000 obstacles, and coordinates below 1e9; YAML at most 8 MiB,
+    500,000 values with aliases and merges expanded, and 32 levels; XML at most 256 MiB, 100 levels,
+    and no document type, so no entities.
 
     Args:
         path: the file.
+        strict: raise where there would be a warning of something left out.
+        package_dirs: folders in which the packages of ``package://`` names in URDF files are.
 
     Returns:
-        Name to (mesh or shape, pose), in the order of the file; at least one.
+        Name to `Obstacle` (geometry, pose, padding, enabled), in the order of the file; at least
+        one.
 
     Raises:
         FileNotFoundError: the file, or a mesh file that it names, does not exist.
-        ImportError: a YAML file, and PyYAML is not installed.
+        ImportError: the library that the kind of file needs is not installed.
         ValueError: anything else that is wrong with the file: unreadable, an unknown or missing
-            key, a name used twice, a bad number, no obstacle at all. It names the file, the key,
+            key, a name used twice, a bad number, no obstacle at all. It names the file, the entry,
             the rule and the value.
 
     Example:
@@ -71,21 +107,63 @@ def load_world_file(path: str | os.PathLike[str]) -> dict[str, Obstacle]:
         >>> text = "cuboid: {table: {dims: [1, 1, 0.1], pose: [0, 0, 0.5, 1, 0, 0, 0]}}"
         >>> with tempfile.NamedTemporaryFile("w+", suffix=".yaml") as file:
         ...     print(text, file=file, flush=True)
-        ...     list(load_world_file(file.name))
-        ['table']
+        ...     load_world_file(file.name)["table"].geometry
+        Cuboid(dims=(1.0, 1.0, 0.1))
     """
     path = _existing(path)
-    if path.suffix.lower() in _YAML_SUFFIXES:
-        obstacles = read_yaml_world(path)
+    suffix = path.suffix.lower()
+    content = Content(escaped(str(path)))
+    if suffix in _YAML:
+        _add_document(content, read_yaml(path), path.parent)
+    elif suffix in _URDF:
+        add_urdf(content, path, [Path(folder) for folder in package_dirs])
+    elif suffix in _XML:
+        add_mjcf(content, path)
+    elif suffix in _USD:
+        add_usd(content, path)
     else:
-        found = read_parts(path)
-        names = [path.stem] if len(found) == 1 else [part.name for part in found]
-        obstacles = {name: obstacle(part) for name, part in zip(names, found, strict=True)}
-    if not obstacles:
-        raise ValueError(
-            f"{escaped(str(path))}: holds no obstacle, so every check against it would be free"
-        )
-    return obstacles
+        for name, obstacle in obstacles_of(read_parts(path), path.stem).items():
+            content.add(name, obstacle)
+    return content.finish(strict)
+
+
+def load_world_mapping(
+    document: Mapping[str, Any],
+    *,
+    folder: str | os.PathLike[str] = ".",
+    strict: bool = False,
+) -> dict[str, Obstacle]:
+    """Reads obstacles from what a YAML world says, as a Python mapping.
+
+    Args:
+        document: kinds to names to values as `load_world_file` has them; numbers may be NumPy's,
+            lists may be tuples, arrays or tensors. Or a planning scene of MoveIt.
+        folder: what relative paths of mesh files start from.
+        strict: raise where there would be a warning of something left out.
+
+    Returns:
+        Name to `Obstacle`, as `load_world_file`.
+
+    Raises:
+        FileNotFoundError: a mesh file does not exist.
+        ValueError: anything that is wrong; it names the key, the rule and the value.
+
+    Example:
+        >>> from warp_collision.io import load_world_mapping
+        >>> ball = {"radius": 0.1, "position": (0.0, 0.0, 0.5)}
+        >>> load_world_mapping({"sphere": {"ball": ball}})["ball"].geometry
+        Sphere(radius=0.1)
+    """
+    content = Content("mapping")
+    _add_document(content, document, Path(folder))
+    return content.finish(strict)
+
+
+def _add_document(content: Content, document: object, folder: Path) -> None:
+    if isinstance(document, dict) and is_planning_scene(document):
+        add_planning_scene(content, document, folder)
+    else:
+        add_mapping(content, document, folder)
 
 
 def load_spheres(path: str | os.PathLike[str]) -> torch.Tensor:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import trimesh
 
-from warp_collision.formats.mesh_files import MAX_COORDINATE, load_scene
+from warp_collision.formats.mesh_files import load_scene
+from warp_collision.io.content import Obstacle
+from warp_collision.io.marks import Marked
+from warp_collision.io.placing import (
+    joined,
+    place_mesh,
+    place_shape,
+    require_invertible,
+    transformed,
+)
 from warp_collision.messages import escaped, shown
 from warp_collision.obstacles.recognition import shape_of
-from warp_collision.obstacles.shapes import Shape
 from warp_collision.obstacles.units import metres_per_unit
-
-# A mesh or an exact shape, and its pose x, y, z, qw, qx, qy, qz.
-Obstacle = tuple[trimesh.Trimesh | Shape, tuple[float, ...]]
-
-_RIGID_TOLERANCE = 1e-6  # files store rotations in float32, whose rounding is below this
 
 
 class Part(NamedTuple):
@@ -27,21 +29,23 @@ class Part(NamedTuple):
     name: str
     mesh: trimesh.Trimesh
     world_from_mesh: np.ndarray  # (4, 4), [m], may scale and shear
+    marked: Marked
 
 
 def scene_meshes(scene: trimesh.Scene) -> dict[str, Obstacle]:
-    """Meshes and poses of a scene, ready for `MeshWorld.load`.
+    """Obstacles of a scene, ready for `MeshWorld.load`.
 
     Every node of the scene graph that has a mesh becomes an obstacle under the node's name. The
     rigid part of its transform becomes the pose; scale, shear and mirroring are baked into the
     vertices. A primitive of trimesh that is not distorted becomes an exact shape. Coordinates are
-    metres unless the scene declares another unit.
+    metres unless the scene declares another unit. What `MeshWorld.to_scene` made keeps its names,
+    slots, exact shapes, paddings and masks.
 
     Args:
         scene: the scene; it is not changed.
 
     Returns:
-        Name to (mesh or shape, pose), where a pose is x, y, z, qw, qx, qy, qz in the world.
+        Name to `Obstacle`: geometry, pose, padding, enabled.
 
     Raises:
         ValueError: a part is no triangle mesh, or its transform is not finite and invertible.
@@ -54,7 +58,7 @@ def scene_meshes(scene: trimesh.Scene) -> dict[str, Obstacle]:
         >>> list(scene_meshes(scene))
         ['crate']
     """
-    return {part.name: obstacle(part) for part in _parts_of_scene(scene, "scene")}
+    return obstacles_of(parts_of(scene, "scene"), None)
 
 
 def read_parts(path: Path) -> list[Part]:
@@ -68,10 +72,51 @@ def read_parts(path: Path) -> list[Part]:
     for mesh in scene.geometry.values():
         if isinstance(mesh, trimesh.Trimesh):
             mesh.merge_vertices()
-    return list(_parts_of_scene(scene, escaped(str(path))))
+    return parts_of(scene, escaped(str(path)))
 
 
-def _parts_of_scene(scene: trimesh.Scene, where: str) -> Iterator[Part]:
+class MeshFiles:
+    """Mesh files as one mesh each; one that is used often is read once."""
+
+    def __init__(self) -> None:
+        self._read: dict[Path, trimesh.Trimesh] = {}
+
+    def read(self, path: Path) -> trimesh.Trimesh:
+        """All parts of a file as one mesh [m]; errors are those of `read_parts`."""
+        if path not in self._read:
+            self._read[path] = joined(
+                [
+                    transformed(
+                        part.mesh, part.world_from_mesh[:3, :3], part.world_from_mesh[:3, 3]
+                    )
+                    for part in read_parts(path)
+                ]
+            )
+        return self._read[path]
+
+
+def obstacles_of(parts: list[Part], only_name: str | None) -> dict[str, Obstacle]:
+    """Obstacles of parts, by their names.
+
+    Args:
+        parts: in any order; those that know their slot are put in that order.
+        only_name: what a single part without a mark is called, None for its own name.
+    """
+    if all(part.marked.slot is not None for part in parts):
+        parts = sorted(parts, key=lambda part: part.marked.slot or 0)
+    obstacles: dict[str, Obstacle] = {}
+    for part in parts:
+        name = part.name if only_name is None or len(parts) > 1 else only_name
+        name = part.marked.name or name
+        while name in obstacles:  # two marks of one name
+            name = part.name if part.name not in obstacles else f"{name}#2"
+        obstacles[name] = _obstacle(part)
+    return obstacles
+
+
+def parts_of(scene: trimesh.Scene, where: str) -> list[Part]:
+    """The nodes of a scene that have a mesh, in metres; `where` begins errors."""
+    parts = []
     to_metres = np.eye(4)
     to_metres[:3, :3] *= metres_per_unit(scene.units, where)
     for node in scene.graph.nodes_geometry:
@@ -82,52 +127,19 @@ def _parts_of_scene(scene: trimesh.Scene, where: str) -> Iterator[Part]:
                 f"{where}: part {shown(node)} must be a triangle mesh, got a {type(mesh).__name__}"
             )
         world_from_mesh = to_metres @ np.asarray(transform, dtype=np.float64)
-        linear = world_from_mesh[:3, :3]
-        if (
-            not (np.abs(world_from_mesh) < MAX_COORDINATE).all()
-            or np.linalg.matrix_rank(linear) < 3
-        ):
-            raise ValueError(
-                f"{where}: the transform of part {shown(node)} must be finite and invertible, "
-                f"got {shown(world_from_mesh.tolist())}"
-            )
-        yield Part(str(node), mesh, world_from_mesh)
+        require_invertible(world_from_mesh, f"{where}: the transform of part {shown(node)}")
+        marked = Marked(scene, node, f"{where}: part {shown(node)}")
+        parts.append(Part(str(node), mesh, world_from_mesh, marked))
+    return parts
 
 
-def obstacle(part: Part) -> Obstacle:
-    """Splits a part's transform into a pose and a rest that is baked into the vertices."""
-    linear = part.world_from_mesh[:3, :3]
-    # Polar decomposition: linear = rotation @ stretch, where stretch holds scale, shear, mirroring.
-    left, _, right = np.linalg.svd(linear)
-    rotation = left @ right
-    rotation *= np.sign(np.linalg.det(rotation))
-    stretch = rotation.T @ linear
-    if np.abs(stretch - np.eye(3)).max() < _RIGID_TOLERANCE:
-        stretch = np.eye(3)
-    world_from_body = part.world_from_mesh.copy()
-    world_from_body[:3, :3] = rotation
-    factor = float(np.cbrt(np.linalg.det(stretch)))
-    if np.abs(stretch - factor * np.eye(3)).max() < _RIGID_TOLERANCE * factor:
-        placed = shape_of(part.mesh)
-        if placed is not None:
-            placed = placed.scaled(factor)
-            return placed.shape, pose_of(world_from_body @ placed.matrix)
-    return transformed(part.mesh, stretch), pose_of(world_from_body)
-
-
-def pose_of(matrix: np.ndarray) -> tuple[float, ...]:
-    """Pose x, y, z, qw, qx, qy, qz of a rigid matrix (4, 4)."""
-    quaternion = trimesh.transformations.quaternion_from_matrix(matrix)
-    return tuple(float(value) for value in (*matrix[:3, 3], *quaternion))
-
-
-def transformed(
-    mesh: trimesh.Trimesh, linear: np.ndarray, offset: np.ndarray | float = 0.0
-) -> trimesh.Trimesh:
-    """A bare copy, without colours and textures, whose faces still look outward if mirrored."""
-    mirrored = np.linalg.det(linear) < 0
-    return trimesh.Trimesh(
-        vertices=mesh.vertices @ linear.T + offset,
-        faces=mesh.faces[:, ::-1] if mirrored else mesh.faces,
-        process=False,
-    )
+def _obstacle(part: Part) -> Obstacle:
+    shape = part.marked.shape_of(part.mesh)
+    primitive = shape_of(part.mesh)  # of trimesh, in memory alone
+    if shape is not None:
+        placed = place_shape(shape, part.world_from_mesh)
+    elif primitive is not None:
+        placed = place_shape(primitive.shape, part.world_from_mesh @ primitive.matrix)
+    else:
+        placed = place_mesh(part.mesh, part.world_from_mesh)
+    return placed._replace(padding=part.marked.padding, enabled=part.marked.enabled)

@@ -41,6 +41,11 @@ class MeshObstacle:
 
     Shared by all slots of all envs that hold the same geometry, and alive as long as one of them,
     or a launch that may still read it.
+
+    Attributes:
+        report: what was found in the mesh.
+        placed: the exact shape that it stands for, None for a mesh.
+        mesh: the Warp mesh.
     """
 
     def __init__(
@@ -60,6 +65,7 @@ class MeshObstacle:
         """
         target = str(device)
         self.report = geometry.report
+        self.placed = geometry.shape
         with quiet_warp(), launch.warp_stream(device):
             self.mesh = wp.Mesh(
                 wp.array(geometry.vertices, dtype=wp.vec3, device=target),

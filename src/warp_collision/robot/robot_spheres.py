@@ -13,10 +13,16 @@ import numpy as np
 import torch
 
 from warp_collision.formats.mesh_files import is_file
+from warp_collision.formats.urdf_document import read_urdf
+from warp_collision.formats.urdf_shapes import (
+    read_numbers,
+    read_origin,
+    required,
+    rotation_terms,
+)
 from warp_collision.messages import escaped, shown
 from warp_collision.robot.kinematics import MovingJoint
 from warp_collision.robot.robot_model import RobotModel
-from warp_collision.robot.urdf import read_urdf
 
 _MOVING = ("revolute", "continuous", "prismatic")
 
@@ -102,7 +108,7 @@ class RobotSpheres(RobotModel):
             raise ValueError(f"{escaped(str(path))}: {error}") from error
 
     def _read(self, robot: Element, folder: Path) -> None:
-        self.link_names = tuple(_required(link, "name") for link in robot.findall("link"))
+        self.link_names = tuple(required(link, "name") for link in robot.findall("link"))
         joints = [_read_joint(element) for element in robot.findall("joint")]
         moving = [joint for joint in joints if joint.kind != "fixed"]
         self.joint_names = tuple(joint.name for joint in moving)
@@ -135,50 +141,8 @@ class RobotSpheres(RobotModel):
         )
 
 
-def _required(element: Element, key: str) -> str:
-    value = element.get(key)
-    if value is None:
-        raise ValueError(f"<{element.tag}> must have the attribute {shown(key)}")
-    return value
-
-
-def _numbers(text: str, count: int, where: str) -> np.ndarray:
-    try:
-        values = np.array([float(word) for word in text.split()])
-    except ValueError:
-        values = np.empty(0)
-    # They are used in float32, and Python reads 1_0 as 10.
-    good = len(values) == count and (np.abs(values) < 3e38).all() and "_" not in text
-    if not good:
-        raise ValueError(f"{where} must be {count} finite numbers, got {shown(text)}")
-    return values
-
-
-def _read_origin(element: Element) -> np.ndarray:
-    """Returns the (4, 4) transform of an element's <origin>; roll, pitch, yaw about fixed axes."""
-    origin = element.find("origin")
-    transform = np.eye(4)
-    if origin is None:
-        return transform
-    roll, pitch, yaw = _numbers(origin.get("rpy", "0 0 0"), 3, "rpy")
-    about = np.eye(3)
-    for axis, angle in zip(about, (roll, pitch, yaw), strict=True):
-        sine, versine = _rotation_terms(axis)
-        rotation = np.eye(3) + np.sin(angle) * sine + (1.0 - np.cos(angle)) * versine
-        transform[:3, :3] = rotation @ transform[:3, :3]
-    transform[:3, 3] = _numbers(origin.get("xyz", "0 0 0"), 3, "xyz")
-    return transform
-
-
-def _rotation_terms(axis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rodrigues' formula: rotation = 1 + sin(angle) * first + (1 - cos(angle)) * second."""
-    x, y, z = axis
-    cross = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
-    return cross, cross @ cross
-
-
 def _read_joint(element: Element) -> _Joint:
-    name, kind = _required(element, "name"), _required(element, "type")
+    name, kind = required(element, "name"), required(element, "type")
     if kind not in (*_MOVING, "fixed"):
         raise ValueError(
             f"joint {shown(name)} must be of type {', '.join(_MOVING)} or fixed, got {shown(kind)}"
@@ -194,15 +158,15 @@ def _read_joint(element: Element) -> _Joint:
         limit = element.find("limit")
         if limit is not None and kind != "continuous":
             low, high = (limit.get(side, "0") for side in ("lower", "upper"))
-            limits = tuple(_numbers(f"{low} {high}", 2, f"the limits of joint {shown(name)}"))
-    parent, child = (_required(end, "link") for end in ends if end is not None)
-    return _Joint(name, kind, parent, child, _read_origin(element), axis, limits)
+            limits = tuple(read_numbers(f"{low} {high}", 2, f"the limits of joint {shown(name)}"))
+    parent, child = (required(end, "link") for end in ends if end is not None)
+    return _Joint(name, kind, parent, child, read_origin(element), axis, limits)
 
 
 def _read_axis(element: Element, name: str) -> np.ndarray:
     found = element.find("axis")
     text = "1 0 0" if found is None else found.get("xyz", "1 0 0")
-    axis = _numbers(text, 3, f"the axis of joint {shown(name)}")
+    axis = read_numbers(text, 3, f"the axis of joint {shown(name)}")
     length = np.linalg.norm(axis)
     if length == 0.0:
         raise ValueError(f"the axis of joint {shown(name)} must not be zero, got {shown(text)}")
@@ -216,7 +180,7 @@ def _joint_terms(joint: _Joint, frame_from_joint: np.ndarray) -> np.ndarray:
     if joint.kind == "prismatic":
         motion[3, :3, 3] = joint.axis
     else:
-        motion[1, :3, :3], motion[2, :3, :3] = _rotation_terms(joint.axis)
+        motion[1, :3, :3], motion[2, :3, :3] = rotation_terms(joint.axis)
     return frame_from_joint @ motion
 
 
@@ -280,7 +244,7 @@ def _fold_chain(links: tuple[str, ...], joints: list[_Joint]) -> _Chain:
 
 def _read_spheres(link: Element) -> list[tuple[str, np.ndarray, float]]:
     """Returns (link, center (3,) in the link's frame [m], radius [m]) of each collision shape."""
-    name = _required(link, "name")
+    name = required(link, "name")
     spheres = []
     for collision in link.findall("collision"):
         sphere = collision.find("geometry/sphere")
@@ -289,10 +253,10 @@ def _read_spheres(link: Element) -> list[tuple[str, np.ndarray, float]]:
                 f"collision shapes must be <sphere>, got another on link {shown(name)}"
             )
         where = f"the sphere radius of link {shown(name)}"
-        radius = float(_numbers(_required(sphere, "radius"), 1, where)[0])
+        radius = float(read_numbers(required(sphere, "radius"), 1, where)[0])
         if radius < 0.0:
             raise ValueError(f"{where} must not be negative, got {radius}")
-        spheres.append((name, _read_origin(collision)[:3, 3], radius))
+        spheres.append((name, read_origin(collision)[:3, 3], radius))
     return spheres
 
 
@@ -302,7 +266,7 @@ def _read_meshes(link: Element, folder: Path) -> list[LinkMesh]:
     for visual in link.findall("visual"):
         mesh = visual.find("geometry/mesh")
         if mesh is not None:
-            scale = np.diag([*_numbers(mesh.get("scale", "1 1 1"), 3, "a mesh scale"), 1.0])
-            path = folder / _required(mesh, "filename")
-            meshes.append(LinkMesh(_required(link, "name"), path, _read_origin(visual) @ scale))
+            scale = np.diag([*read_numbers(mesh.get("scale", "1 1 1"), 3, "a mesh scale"), 1.0])
+            path = folder / required(mesh, "filename")
+            meshes.append(LinkMesh(required(link, "name"), path, read_origin(visual) @ scale))
     return meshes

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import torch
 import trimesh
 from torch import Tensor
 
 from warp_collision import validate
-from warp_collision.devices import synchronize
-from warp_collision.io.scene import scene_meshes
-from warp_collision.launching.deferred_free import retire
+from warp_collision.io import obstacle_scene, save_world_file, scene_meshes
 from warp_collision.obstacles.candidate_lists import LIST_BYTES
 from warp_collision.obstacles.distance_grid import GRID_CELLS
 from warp_collision.obstacles.geometry import MeshLike, MeshReport, SignMethod
-from warp_collision.obstacles.mesh_obstacle import MeshAndPose, PoseLike, split_pose
+from warp_collision.obstacles.mesh_obstacle import MeshAndPose, PoseLike
 from warp_collision.poses import invert_pose
 from warp_collision.world.acceleration import Acceleration
-from warp_collision.world.obstacle_cache import Entry, ObstacleCache
+from warp_collision.world.contents import Contents
+from warp_collision.world.files import (
+    PathLike,
+    obstacles_of_env,
+    world_of_files,
+    world_of_mapping,
+)
+from warp_collision.world.obstacle_cache import ObstacleCache
 from warp_collision.world.scene_storage import SceneStorage
-from warp_collision.world.slots import Slot, Slots
+from warp_collision.world.slots import Slots
+
+DeviceLike = torch.device | str | int | None
 
 
 class MeshWorld:
@@ -54,7 +61,7 @@ class MeshWorld:
         self,
         n_envs: int = 1,
         max_meshes: int = 32,
-        device: torch.device | str | int | None = None,
+        device: DeviceLike = None,
         *,
         grid_cells: int = GRID_CELLS,
         list_bytes: int = LIST_BYTES,
@@ -76,9 +83,9 @@ class MeshWorld:
         self._lock = threading.RLock()
         self._slots = Slots(n_envs)
         self._obstacles = ObstacleCache(self.device, grid_cells, list_bytes)
-        self._storage = SceneStorage(n_envs, max_meshes, self.device)
-        self._storage.keep_alive(self._slots.envs)
-        self._acceleration = Acceleration(self._storage.tables, self._lock)
+        storage = SceneStorage(n_envs, max_meshes, self.device)
+        self._acceleration = Acceleration(storage.tables, self._lock)
+        self._contents = Contents(self._slots, storage, self._acceleration)
 
     def __repr__(self) -> str:
         counts = [len(slots) for slots in self._slots.envs]
@@ -90,7 +97,52 @@ class MeshWorld:
             "second one from its meshes"
         )
 
+    # -- files ----------------------------------------------------------------------------------
+
+    @classmethod
+    def from_file(cls, path: PathLike, device: DeviceLike = None, **options: Any) -> Self:
+        """A world of one env with what a world file holds.
+
+        Args:
+            path: see `warp_collision.io.load_world_file`, which names all kinds of files.
+            device: where everything lives; by default torch's default device.
+            options: `strict`, `package_dirs` of `load_world_file`; others are those of the world.
+        """
+        return world_of_files(cls, [path], device=device, **options)
+
+    @classmethod
+    def from_files(
+        cls, paths: Sequence[PathLike], device: DeviceLike = None, **options: Any
+    ) -> Self:
+        """A world with an env for each file, with as many slots as the fullest needs."""
+        return world_of_files(cls, paths, device=device, **options)
+
+    @classmethod
+    def from_mapping(
+        cls, document: Mapping[str, Any], device: DeviceLike = None, **options: Any
+    ) -> Self:
+        """A world of one env from a mapping, see `warp_collision.io.load_world_mapping`."""
+        return world_of_mapping(cls, document, device=device, **options)
+
+    def to_scene(self, env: int = 0) -> trimesh.Scene:
+        """What an env holds, as meshes with names and poses, which `load` takes back as it was."""
+        with self._lock:
+            return obstacle_scene(obstacles_of_env(self._slots.of(env), self._storage, env))
+
+    def save(self, path: PathLike, env: int = 0) -> None:
+        """Writes an env to a .yaml or .glb file, which `from_file` reads back as it was.
+
+        Meshes are written after their repairs, without the `repair` and `sign` that `add` was told.
+        """
+        with self._lock:
+            obstacles = obstacles_of_env(self._slots.of(env), self._storage, env)
+        save_world_file(path, obstacles)
+
     # -- what the world holds -------------------------------------------------------------------
+
+    @property
+    def _storage(self) -> SceneStorage:
+        return self._contents.storage
 
     @property
     def mesh_ids(self) -> Tensor:
@@ -199,44 +251,39 @@ class MeshWorld:
         with self._lock:
             index = self._slots.index_for(name, env, self.max_meshes, replace)
             entry = self._obstacles.entry(name, mesh, pose, enabled, repair, sign, padding)
-            self._fill(env, index, [entry])
+            self._contents.fill(env, index, [entry])
             return index
 
     def load(self, meshes: Mapping[str, MeshAndPose] | trimesh.Scene, env: int = 0) -> None:
         """Replaces everything that an env holds; an empty mapping empties it.
 
         Args:
-            meshes: name to mesh, or to a pair of mesh and pose; or a `trimesh.Scene`, whose graph
-                gives the poses. If any of them is not valid the world stays as it was.
+            meshes: name to mesh, to a pair of mesh and pose, or to an `io.Obstacle`; or a
+                `trimesh.Scene`, whose graph gives the poses. If any of them is not valid the world
+                stays as it was.
             env: which env.
         """
         given = scene_meshes(meshes) if isinstance(meshes, trimesh.Scene) else meshes
         validate.require_mapping("meshes", given, "a mapping or a trimesh.Scene")
         with self._lock:
             self._slots.require_room(env, len(given), self.max_meshes)
-            entries = [
-                self._obstacles.entry(name, *split_pose(value)) for name, value in given.items()
-            ]
+            entries = [self._obstacles.entry_of(name, value) for name, value in given.items()]
             # In this order, so that queries of other threads never find the env empty.
-            self._fill(env, 0, entries)
-            self._truncate(env, len(entries))
+            self._contents.fill(env, 0, entries)
+            self._contents.truncate(env, len(entries))
 
     def remove(self, name: str | int, env: int = 0) -> None:
         """Removes a mesh; the slots behind it move up by one."""
         with self._lock:
             index = self._slots.index(name, env)
-            slots = self._slots.of(env)
-            self._acceleration.drop_tree()
-            self._storage.remove(env, index, len(slots))
-            removed = slots.pop(index)
-            self._meshes_changed([removed])
+            self._contents.remove(env, index)
 
     def clear(self, env: int | None = None) -> None:
         """Removes all meshes of an env, or of all envs."""
         with self._lock:
             for index in range(self.n_envs) if env is None else [env]:
                 self._slots.of(index)
-                self._truncate(index, 0)
+                self._contents.truncate(index, 0)
 
     def grow(self, n_envs: int | None = None, max_meshes: int | None = None) -> None:
         """Adds envs or slots; what the world holds stays.
@@ -253,15 +300,7 @@ class MeshWorld:
         validate.require_growth("n_envs", n_envs, self.n_envs)
         validate.require_growth("max_meshes", max_meshes, self.max_meshes)
         with self._lock:
-            rows = self.n_envs
-            # The old tensors may still be read: they keep the meshes that they name.
-            self._storage.keep_alive([list(slots) for slots in self._slots.envs])
-            larger = self._storage.enlarged(n_envs, max_meshes)
-            larger.keep_alive(self._slots.envs)
-            self._slots.envs += [[] for _ in range(n_envs - rows)]
-            # In this order: records of larger tables fit smaller ones, but not the reverse.
-            self._acceleration.use(larger.tables)
-            self._storage = larger
+            self._contents.grow(n_envs, max_meshes)
 
     # -- moving and enabling --------------------------------------------------------------------
 
@@ -285,7 +324,7 @@ class MeshWorld:
         with self._lock:
             index = self._slots.index(name, env)
             place = slice(index, index + 1)
-            self._write_poses(env, place, checked)
+            self._contents.write_poses(env, place, checked)
             self._slots.track(env, place, pose if isinstance(pose, Tensor) else checked)
 
     def set_poses(self, poses: Tensor, env: int = 0) -> None:
@@ -299,7 +338,7 @@ class MeshWorld:
         with self._lock:
             count = len(self._slots.of(env))
             rows = validate.device_poses("poses", poses, (count, 7), self.device)
-            self._write_poses(env, slice(0, count), rows)
+            self._contents.write_poses(env, slice(0, count), rows)
             self._slots.track(env, slice(0, count), poses)
 
     def enable(self, name: str | int, on: bool | Tensor = True, env: int = 0) -> None:
@@ -355,47 +394,5 @@ class MeshWorld:
         All writes on the CPU are noticed, and those of torch operations on CUDA. There, call this
         after a Warp kernel, `.data`, or a replayed CUDA graph without `set_poses` has written
         `mesh_from_world`, or capture it together with that. It does not wait for the device.
-
-        Example:
-            >>> from warp_collision import MeshWorld
-            >>> MeshWorld().refit()
         """
-        self._acceleration.refit()
-
-    # -- inside ---------------------------------------------------------------------------------
-
-    def _fill(self, env: int, first: int, entries: list[Entry]) -> None:
-        """Writes consecutive slots from `first`, then frees what they held."""
-        slots, last = self._slots.envs[env], first + len(entries)
-        dropped = slots[first:last]
-        self._acceleration.drop_tree()
-        slots[first:last] = [Slot(entry.name, entry.obstacle) for entry in entries]
-        if entries:
-            obstacles = [entry.obstacle for entry in entries]
-            self._acceleration.add(obstacles)
-            self._storage.write_obstacles(
-                env, first, obstacles, [e.enabled for e in entries], [e.padding for e in entries]
-            )
-            self._write_poses(env, slice(first, last), torch.stack([e.pose for e in entries]))
-            for index, entry in enumerate(entries, first):
-                self._slots.track(env, slice(index, index + 1), entry.given)
-        self._storage.set_count(env, len(slots))
-        self._meshes_changed(dropped)
-
-    def _truncate(self, env: int, count: int) -> None:
-        """Empties the slots from `count` on."""
-        slots = self._slots.envs[env]
-        dropped = slots[count:]
-        self._acceleration.drop_tree()
-        del slots[count:]
-        self._storage.truncate(env, count)
-        self._meshes_changed(dropped)
-
-    def _meshes_changed(self, dropped: list[Slot]) -> None:
-        self._acceleration.meshes_changed(self._slots.most)
-        retire(dropped, self.device)
-        synchronize(self.device)
-
-    def _write_poses(self, env: int, slots: slice, poses: Tensor) -> None:
-        self._storage.write_poses(env, slots, poses)
         self._acceleration.refit()

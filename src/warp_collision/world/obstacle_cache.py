@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 
 from warp_collision import validate
+from warp_collision.io.content import Obstacle
 from warp_collision.obstacles.geometry import MeshLike, SignMethod
-from warp_collision.obstacles.mesh_obstacle import MeshObstacle, PoseLike
+from warp_collision.obstacles.mesh_obstacle import MeshObstacle, PoseLike, split_pose
 from warp_collision.obstacles.recognition import read_obstacle
 
 _IDENTITY = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
@@ -63,6 +65,13 @@ class ObstacleCache:
         obstacle = self.obstacle(name, mesh, repair, sign)
         given = pose if isinstance(pose, Tensor) else checked
         return Entry(name, obstacle, checked, given, bool(enabled), padding)
+
+    def entry_of(self, name: str, value: Any) -> Entry:
+        """Checks what is to fill a slot, as `MeshWorld.load` takes it."""
+        if isinstance(value, Obstacle):
+            pose, enabled, padding = value.pose, value.enabled, value.padding
+            return self.entry(name, value.geometry, pose, enabled, padding=padding)
+        return self.entry(name, *split_pose(value))
 
     def obstacle(
         self, name: str, mesh: MeshLike, repair: bool = True, sign: SignMethod = "auto"

@@ -1,0 +1,221 @@
+"""What stands in a <collision> or <visual> of a URDF file: a shape or a mesh file, and where."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+from xml.etree.ElementTree import Element
+
+import numpy as np
+from trimesh.transformations import quaternion_matrix
+
+from warp_collision.formats.mesh_files import MAX_COORDINATE, is_file
+from warp_collision.messages import escaped, shown
+
+_LARGEST = 3e38  # of a number: they are used in float32
+_LENGTHS = {
+    "box": (("size", 3),),
+    "sphere": (("radius", 1),),
+    "cylinder": (("radius", 1), ("length", 1)),
+    "capsule": (("radius", 1), ("length", 1)),
+}
+
+
+class UrdfShape(NamedTuple):
+    """The geometry of a <collision> or <visual>.
+
+    Attributes:
+        kind: "box", "sphere", "cylinder", "capsule" or "mesh".
+        sizes: what the kind is given by, all above 0 [m]: full edges x, y, z of a box; radius of a
+            sphere; radius and length along z of a cylinder, and of a capsule without its caps,
+            where it may be 0; of a mesh three factors, negative where it is mirrored.
+        path: the file of a mesh, which exists; else None.
+        link_from_shape: (4, 4), rigid [m].
+    """
+
+    kind: str
+    sizes: tuple[float, ...]
+    path: Path | None
+    link_from_shape: np.ndarray
+
+
+def read_shape(
+    element: Element,
+    *,
+    where: str,
+    version: str,
+    folder: Path,
+    package_dirs: Sequence[Path] = (),
+) -> UrdfShape:
+    """Reads the shape of a <collision> or <visual>, as `read_urdf` lets it pass.
+
+    Args:
+        element: the <collision> or <visual>.
+        where: what it belongs to, the begin of errors: "link 'arm'".
+        version: of the <robot>, "1.0" if it says none; capsules exist from 1.1 on.
+        folder: of the URDF file, where relative names of meshes start.
+        package_dirs: folders in which packages are looked for, see `find_mesh`.
+
+    Raises:
+        ValueError: no such shape, a size that is none, or a mesh file that does not exist.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from xml.etree import ElementTree
+        >>> from warp_collision.formats.urdf_shapes import read_shape
+        >>> text = "<collision><geometry><box size='1 2 3'/></geometry></collision>"
+        >>> element = ElementTree.fromstring(text)
+        >>> read_shape(element, where="link 'a'", version="1.0", folder=Path()).sizes
+        (1.0, 2.0, 3.0)
+    """
+    geometry = element.find("geometry")
+    if geometry is None or len(geometry) != 1:
+        raise ValueError(f"{where}: <{element.tag}> must have a <geometry> with one shape")
+    shape = geometry[0]
+    kind = shape.tag
+    link_from_shape = read_origin(element, where)
+    if kind == "mesh":
+        scale = read_numbers(shape.get("scale", "1 1 1"), 3, f"{where}: scale")
+        if not (scale != 0.0).all() or np.abs(scale).max() >= MAX_COORDINATE:
+            raise ValueError(f"{where}: scale must not be 0, got {shown(shape.get('scale'))}")
+        path = find_mesh(required(shape, "filename", where), where, folder, package_dirs)
+        return UrdfShape(kind, tuple(scale.tolist()), path, link_from_shape)
+    if kind not in _LENGTHS:
+        known = ", ".join((*_LENGTHS, "mesh"))
+        raise ValueError(f"{where}: shapes must be one of {known}, got <{escaped(kind, 50)}>")
+    if kind == "capsule" and _is_before_1_1(version):
+        raise ValueError(
+            f'{where}: <capsule> must stand in a <robot version="1.1">, got {shown(version)}'
+        )
+    sizes = [
+        length for name, count in _LENGTHS[kind] for length in _read(shape, name, count, where)
+    ]
+    return UrdfShape(kind, tuple(sizes), None, link_from_shape)
+
+
+def _read(shape: Element, name: str, count: int, where: str) -> list[float]:
+    """Lengths of a shape: above 0, but for the middle of a capsule, and below 1e9."""
+    text = required(shape, name, where)
+    lengths = read_numbers(text, count, f"{where}: {name} of <{shape.tag}>").tolist()
+    least_is_zero = shape.tag == "capsule" and name == "length"
+    if not all(0.0 < v < MAX_COORDINATE or (v == 0.0 and least_is_zero) for v in lengths):
+        raise ValueError(
+            f"{where}: {name} of <{shape.tag}> must be positive and below 1e9, got {shown(text)}"
+        )
+    return lengths
+
+
+def _is_before_1_1(version: str) -> bool:
+    try:
+        major, _, minor = version.strip().partition(".")
+        return (int(major), int(minor or 0)) < (1, 1)
+    except ValueError:
+        return True
+
+
+def find_mesh(name: str, where: str, folder: Path, package_dirs: Sequence[Path] = ()) -> Path:
+    """The file that a mesh is in.
+
+    Args:
+        name: a path, absolute or relative to the URDF file, or a URI: ``file://``, or
+            ``package://NAME/PATH``, where the package is the folder NAME in one of `package_dirs`,
+            one of these themselves if that is its name, or a folder NAME that the URDF file is in.
+        where: what it belongs to, the begin of errors.
+        folder: of the URDF file.
+        package_dirs: where packages are looked for first, in this order.
+
+    Raises:
+        ValueError: another kind of URI, or no such file; it names the folders that were searched.
+    """
+    scheme, found, rest = name.partition("://")
+    if not found:
+        path = folder / name
+        if is_file(path):
+            return path
+        raise ValueError(f"{where}: a mesh must be an existing file, got {shown(str(path))}")
+    if scheme == "file":
+        path = Path(unquote(urlsplit(name).path))
+        if is_file(path):
+            return path
+        raise ValueError(f"{where}: a mesh must be an existing file, got {shown(name)}")
+    if scheme != "package":
+        raise ValueError(
+            f"{where}: a mesh must be a path, file:// or package://, got {shown(name)}"
+        )
+    package, _, inside = rest.partition("/")
+    roots = [
+        root
+        for given in map(Path, package_dirs)
+        for root in (given / package, given)
+        if root.resolve().name == package
+    ]
+    home = folder.resolve()
+    roots += [around for around in (home, *home.parents) if around.name == package]
+    for root in roots:
+        if is_file(root / inside):
+            return root / inside
+    raise ValueError(
+        f"{where}: the package of a mesh must be in package_dirs, with the file in it, got "
+        f"{shown(name)} and package_dirs {shown([str(given) for given in package_dirs])}"
+    )
+
+
+def required(element: Element, key: str, where: str = "") -> str:
+    """An attribute that an element must have."""
+    value = element.get(key)
+    if value is None:
+        begin = f"{where}: " if where else ""
+        raise ValueError(f"{begin}<{element.tag}> must have the attribute {shown(key)}")
+    return value
+
+
+def read_numbers(text: str, count: int, where: str) -> np.ndarray:
+    """So many finite numbers (count,), in float64, that float32 can hold."""
+    try:
+        values = np.array([float(word) for word in text.split()])
+    except ValueError:
+        values = np.empty(0)
+    # Python reads 1_0 as 10.
+    good = len(values) == count and (np.abs(values) < _LARGEST).all() and "_" not in text
+    if not good:
+        raise ValueError(f"{where} must be {count} finite numbers, got {shown(text)}")
+    return values
+
+
+def read_origin(element: Element, where: str = "") -> np.ndarray:
+    """The (4, 4) transform of an element's <origin>; roll, pitch, yaw about fixed axes [rad]."""
+    begin = f"{where}: " if where else ""
+    origin = element.find("origin")
+    transform = np.eye(4)
+    if origin is None:
+        return transform
+    if "quat_xyzw" in origin.attrib:
+        transform[:3, :3] = _rotation(origin, begin)
+        angles = np.zeros(3)
+    else:
+        angles = read_numbers(origin.get("rpy", "0 0 0"), 3, f"{begin}rpy")
+    for axis, angle in zip(np.eye(3), angles, strict=True):
+        sine, versine = rotation_terms(axis)
+        rotation = np.eye(3) + np.sin(angle) * sine + (1.0 - np.cos(angle)) * versine
+        transform[:3, :3] = rotation @ transform[:3, :3]
+    transform[:3, 3] = read_numbers(origin.get("xyz", "0 0 0"), 3, f"{begin}xyz")
+    return transform
+
+
+def _rotation(origin: Element, begin: str) -> np.ndarray:
+    """The rotation (3, 3) of an <origin> with a quaternion, as version 1.1 has it."""
+    text = required(origin, "quat_xyzw")
+    x, y, z, w = read_numbers(text, 4, f"{begin}quat_xyzw")
+    if "rpy" in origin.attrib or not math.hypot(x, y, z, w) > 0.0:
+        raise ValueError(f"{begin}<origin> must have rpy or a quat_xyzw, not 0, got {shown(text)}")
+    return quaternion_matrix([w, x, y, z])[:3, :3]
+
+
+def rotation_terms(axis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rodrigues' formula: rotation = 1 + sin(angle) * first + (1 - cos(angle)) * second."""
+    x, y, z = axis
+    cross = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
+    return cross, cross @ cross

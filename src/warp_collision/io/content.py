@@ -1,0 +1,171 @@
+"""What a world file comes to: obstacles with their poses, and what had to be left out."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import trimesh
+
+from warp_collision.formats.mesh_files import MAX_COORDINATE, MAX_FACES
+from warp_collision.messages import MAX_SHOWN, escaped, one_line, shown
+from warp_collision.obstacles.shapes import Shape
+
+MAX_OBSTACLES = 100_000
+_LISTED = 5  # entries that the text of a warning lists
+
+
+class Obstacle(NamedTuple):
+    """An obstacle of a world file, ready for `MeshWorld.load`.
+
+    Attributes:
+        geometry: a `trimesh.Trimesh`, `Cuboid`, `Sphere`, `Capsule` or `Cylinder`.
+        pose: x, y, z, qw, qx, qy, qz of it in the world.
+        padding: what it is inflated by [m].
+        enabled: whether queries check it.
+    """
+
+    geometry: trimesh.Trimesh | Shape
+    pose: tuple[float, ...]
+    padding: float = 0.0
+    enabled: bool = True
+
+
+class LeftOut(NamedTuple):
+    """Something that a file has and a world has not.
+
+    Attributes:
+        entry: where it stands in the file: "geom 'floor'".
+        reason: what it is and why it is left out.
+    """
+
+    entry: str
+    reason: str
+
+
+class LeftOutWarning(UserWarning):
+    """A file has what a world has not, so a check against the world does not see it.
+
+    Attributes:
+        where: the file.
+        entries: all that was left out, a tuple of `LeftOut`.
+
+    Example:
+        >>> import warnings
+        >>> from warp_collision.io import LeftOutWarning, load_world_mapping
+        >>> document = {
+        ...     "cuboid": {"table": {"dims": [1, 1, 0.1], "pose": [0, 0, 0, 1, 0, 0, 0]}},
+        ...     "voxel": {"scan": {}},
+        ... }
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     obstacles = load_world_mapping(document)
+        >>> caught[0].category is LeftOutWarning, caught[0].message.entries[0].entry
+        (True, 'voxel.scan')
+    """
+
+    def __init__(self, where: str, entries: Sequence[LeftOut]):
+        self.where = where
+        self.entries = tuple(entries)
+        super().__init__(_text(where, entries))
+
+
+@dataclass
+class Content:
+    """Collects what a file holds.
+
+    Attributes:
+        where: what errors and warnings begin with: the file, safe to print.
+        obstacles: by name, in the order of the file.
+        left_out: what a world has not.
+    """
+
+    where: str
+    obstacles: dict[str, Obstacle] = field(default_factory=dict)
+    left_out: list[LeftOut] = field(default_factory=list)
+    _numbers: dict[str, int] = field(default_factory=dict)
+    _n_faces: int = 0
+
+    def add(self, name: str, obstacle: Obstacle) -> None:
+        """Adds an obstacle; of a name that is taken the second becomes `name#2`.
+
+        Raises:
+            ValueError: a pose that no obstacle can have, or too many obstacles.
+        """
+        place = f"{self.where}: {escaped(name, MAX_SHOWN)}"
+        check_pose(place, obstacle.pose)
+        if isinstance(obstacle.geometry, trimesh.Trimesh):
+            self._n_faces += len(obstacle.geometry.faces)
+            if self._n_faces > MAX_FACES:
+                raise ValueError(f"{self.where}: must hold at most {MAX_FACES} faces, got more")
+        if len(self.obstacles) >= MAX_OBSTACLES:
+            raise ValueError(f"{self.where}: must hold at most {MAX_OBSTACLES} obstacles, got more")
+        unique = name
+        while unique in self.obstacles:
+            self._numbers[name] = self._numbers.get(name, 1) + 1
+            unique = f"{name}#{self._numbers[name]}"
+        self.obstacles[unique] = obstacle
+
+    def leave_out(self, entry: str, reason: str) -> None:
+        """Notes something that a world has not."""
+        self.left_out.append(LeftOut(escaped(entry, MAX_SHOWN), reason))
+
+    def finish(self, strict: bool) -> dict[str, Obstacle]:
+        """The obstacles, at least one.
+
+        Raises:
+            ValueError: there is none, or, if `strict`, something was left out.
+        """
+        if self.left_out and (strict or not self.obstacles):
+            raise ValueError(_text(self.where, self.left_out))
+        if not self.obstacles:
+            raise ValueError(
+                f"{self.where}: holds no obstacle, so every check against it would be free"
+            )
+        if self.left_out:
+            warn_of_left_out(self.where, self.left_out)
+        return self.obstacles
+
+
+def warn_of_left_out(where: str, entries: Sequence[LeftOut]) -> None:
+    """Warns of what was left out, at the line that called the library."""
+    warnings.warn(LeftOutWarning(where, entries), stacklevel=_depth_of_caller())
+
+
+def check_pose(place: str, pose: Sequence[float]) -> None:
+    """Raises unless a pose is finite with a position below 1e9 and a rotation."""
+    values = np.asarray(pose, dtype=np.float64)
+    if not (np.isfinite(values).all() and (np.abs(values[:3]) < MAX_COORDINATE).all()):
+        raise ValueError(f"{place}: a pose must be finite and below 1e9, got {shown(tuple(pose))}")
+
+
+@contextlib.contextmanager
+def errors_begin_with(place: str) -> Iterator[None]:
+    """Any error becomes a ValueError that begins with a place; libraries raise of many kinds."""
+    try:
+        yield
+    except (ImportError, FileNotFoundError):
+        raise
+    except Exception as error:
+        raise ValueError(f"{place}: {one_line(error)}") from error
+
+
+def _text(where: str, entries: Sequence[LeftOut]) -> str:
+    listed = "; ".join(f"{entry} ({reason})" for entry, reason in entries[:_LISTED])
+    more = f"; and {len(entries) - _LISTED} more" if len(entries) > _LISTED else ""
+    return f"{where}: a world has no place for {len(entries)} of its entries: {listed}{more}"
+
+
+def _depth_of_caller() -> int:
+    """How many frames above `warn_of_left_out` the library was called."""
+    depth, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(
+        "warp_collision"
+    ):
+        depth, frame = depth + 1, frame.f_back
+    return depth

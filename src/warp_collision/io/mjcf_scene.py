@@ -1,0 +1,133 @@
+"""MuJoCo models as scenes: what MuJoCo's own compiler makes of an MJCF file, where it starts."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import trimesh
+from trimesh.transformations import quaternion_matrix
+
+from warp_collision.formats.mjcf_document import check_mjcf
+from warp_collision.io.content import Content, Obstacle, errors_begin_with
+from warp_collision.io.placing import place_mesh, place_shape
+from warp_collision.messages import escaped
+from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere
+
+_VISUAL = "it collides with nothing: contype and conaffinity are 0, and no contact pair names it"
+_LEFT_OUT = {
+    "mjGEOM_PLANE": "a plane has no end: add a Cuboid for it",
+    "mjGEOM_HFIELD": "a height field",
+    "mjGEOM_SDF": "a signed distance of a plugin",
+}
+
+
+def add_mjcf(content: Content, path: Path) -> None:
+    """Adds the geoms of an MJCF file, where bodies stand at the model's start (`qpos0`).
+
+    A geom has its name; without one that of its body, if it is the only one there, else `body/0`,
+    `body/1` and so on. Meshes are as they are, where MuJoCo collides with their convex hulls.
+
+    Raises:
+        ImportError: mujoco is not installed.
+        ValueError: MuJoCo cannot compile it; it names the file.
+    """
+    try:
+        mujoco: Any = importlib.import_module("mujoco")
+    except ImportError as error:
+        raise ImportError(
+            f"{content.where}: reading MJCF needs mujoco: pip install 'warp-collision[mujoco]'"
+        ) from error
+    with errors_begin_with(content.where):
+        check_mjcf(path)
+        spec = mujoco.MjSpec.from_file(str(path))
+        _forget_looks(spec)
+        model = spec.compile()
+    frames = _body_frames(model)
+    names = _names(model)
+    pairs = {*np.ravel(model.pair_geom1).tolist(), *np.ravel(model.pair_geom2).tolist()}
+    for geom in range(model.ngeom):
+        kind, name = mujoco.mjtGeom(int(model.geom_type[geom])).name, names[geom]
+        entry = f"geom {escaped(name)!r}"
+        collides = model.geom_contype[geom] or model.geom_conaffinity[geom] or geom in pairs
+        if not collides:
+            content.leave_out(entry, _VISUAL)
+        elif kind in _LEFT_OUT:
+            content.leave_out(entry, _LEFT_OUT[kind])
+        else:
+            matrix = frames[model.geom_bodyid[geom]] @ _matrix(
+                model.geom_pos[geom], model.geom_quat[geom]
+            )
+            with errors_begin_with(f"{content.where}: {entry}"):
+                obstacle = _obstacle(model, geom, kind, matrix)
+            content.add(name, obstacle)
+    for index in range(model.nflex):
+        content.leave_out(f"flex {model.flex(index).name!r}", "a body that deforms")
+
+
+def _obstacle(model: Any, geom: int, kind: str, matrix: np.ndarray) -> Obstacle:
+    x, y, z = (float(size) for size in model.geom_size[geom])
+    if kind == "mjGEOM_BOX":
+        return place_shape(Cuboid((2.0 * x, 2.0 * y, 2.0 * z)), matrix)
+    if kind == "mjGEOM_SPHERE":
+        return place_shape(Sphere(x), matrix)
+    if kind == "mjGEOM_CAPSULE":
+        return place_shape(Capsule(radius=x, length=2.0 * y), matrix)
+    if kind == "mjGEOM_CYLINDER":
+        return place_shape(Cylinder(radius=x, height=2.0 * y), matrix)
+    if kind == "mjGEOM_ELLIPSOID":
+        stretch = np.diag([x, y, z, 1.0])
+        return place_shape(Sphere(1.0), matrix @ stretch)
+    if kind != "mjGEOM_MESH":
+        raise ValueError(f"a geom of this type is not known, got {kind}")
+    return place_mesh(_mesh(model, int(model.geom_dataid[geom])), matrix)
+
+
+def _mesh(model: Any, index: int) -> trimesh.Trimesh:
+    first, count = int(model.mesh_vertadr[index]), int(model.mesh_vertnum[index])
+    vertices = np.array(model.mesh_vert[first : first + count], np.float64)
+    first, count = int(model.mesh_faceadr[index]), int(model.mesh_facenum[index])
+    faces = np.array(model.mesh_face[first : first + count], np.int64)
+    if count == 0:
+        raise ValueError("a mesh must have faces, got none")
+    return trimesh.Trimesh(vertices, faces, process=False)
+
+
+def _forget_looks(spec: Any) -> None:
+    """Takes textures out, whose files are not needed."""
+    for material in list(spec.materials):
+        material.textures = [""] * len(material.textures)
+    for texture in list(spec.textures):
+        spec.delete(texture)
+
+
+def _body_frames(model: Any) -> list[np.ndarray]:
+    """The frame (4, 4) of each body in the world, where every joint is at its start."""
+    frames: list[np.ndarray] = []
+    for body in range(model.nbody):
+        own = _matrix(model.body_pos[body], model.body_quat[body])
+        parent = int(model.body_parentid[body])
+        frames.append(frames[parent] @ own if body else own)
+    return frames
+
+
+def _matrix(position: np.ndarray, quaternion: np.ndarray) -> np.ndarray:
+    matrix = quaternion_matrix(quaternion)
+    matrix[:3, 3] = position
+    return matrix
+
+
+def _names(model: Any) -> list[str]:
+    """What each geom is called."""
+    names = []
+    for geom in range(model.ngeom):
+        name = model.geom(geom).name
+        if not name:
+            body = int(model.geom_bodyid[geom])
+            name = model.body(body).name or f"body{body}"
+            if model.body_geomnum[body] > 1:
+                name = f"{name}/{geom - int(model.body_geomadr[body])}"
+        names.append(name)
+    return names

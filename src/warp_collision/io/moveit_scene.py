@@ -1,0 +1,235 @@
+"""MoveIt planning scenes: the collision objects of a `moveit_msgs/PlanningScene` as YAML."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import trimesh
+
+from warp_collision.formats.mesh_files import MAX_COORDINATE
+from warp_collision.io.content import Content, Obstacle
+from warp_collision.io.fields import Fields, check_keys, is_number, mapping, plain, sequence
+from warp_collision.io.placing import cone_around, matrix_from, place_mesh, place_shape
+from warp_collision.messages import MAX_SHOWN, escaped, one_line, shown
+from warp_collision.obstacles.geometry import read_mesh
+from warp_collision.obstacles.shapes import Cuboid, Cylinder, Shape, Sphere
+
+_NUMBERED = {
+    1: "box",
+    2: "sphere",
+    3: "cylinder",
+    4: "cone",
+    5: "prism",
+}  # of shape_msgs/SolidPrimitive
+_SIZES = {"box": 3, "sphere": 1, "cylinder": 2, "cone": 2}
+_ADD = (0, "ADD", "add")
+_SCENE = (
+    *("name", "is_diff", "robot_model_name", "robot_state", "fixed_frame_transforms"),
+    *("allowed_collision_matrix", "link_padding", "link_scale", "object_colors", "world"),
+)
+_WORLD = ("collision_objects", "octomap", "fixed_frame_transforms")
+_OBJECT = (
+    *("header", "pose", "id", "type", "operation", "primitives", "primitive_poses"),
+    *("meshes", "mesh_poses", "planes", "plane_poses", "subframe_names", "subframe_poses"),
+)
+PLANE = "a plane has no end: add a Cuboid for it"
+
+
+def is_planning_scene(document: object) -> bool:
+    """Whether a YAML document is a planning scene, or the `world` of one."""
+    return isinstance(document, dict) and ("world" in document or "collision_objects" in document)
+
+
+def add_planning_scene(content: Content, document: dict[Any, Any], folder: Path) -> None:
+    """Adds the collision objects of a planning scene.
+
+    Boxes have full edges, cylinders and cones height and radius, quaternions are x, y, z, w, and
+    what is in an object stands in the frame of the object's pose. An object of one part keeps its
+    name, the parts of others are `id/0`, `id/1` and so on. Objects stand in the frame that they
+    name, if the scene has a fixed transform for it; one other frame is that of the world.
+
+    Raises:
+        ValueError: anything that is wrong; it names the object, the rule and the value.
+    """
+    world = document
+    if "world" in document:
+        check_keys(document, content.where, allowed=_SCENE)
+        world = mapping(document["world"], f"{content.where}: world", "collision_objects")
+        _leave_out_attached(content, document)
+    check_keys(world, f"{content.where}: world", allowed=_WORLD)
+    octomap = world.get("octomap")
+    if isinstance(octomap, dict) and isinstance(octomap.get("octomap"), dict):
+        octomap = octomap["octomap"].get("data")  # an empty one is often there
+    if octomap:
+        content.leave_out("octomap", "a tree of voxels")
+    frames = _Frames(content.where, document)
+    ids: set[str] = set()
+    objects = sequence(
+        world.get("collision_objects"), f"{content.where}: collision_objects", "objects"
+    )
+    for index, item in enumerate(objects):
+        fields = Fields(f"{content.where}: collision_objects[{index}]", item, folder)
+        if "id" not in fields:
+            raise ValueError(f"{fields.where}: the key 'id' is required, got {shown(list(item))}")
+        name = fields.text("id")
+        fields.where = f"{content.where}: object {escaped(name, MAX_SHOWN)}"
+        if name in ids:
+            raise ValueError(f"{fields.where}: ids must be unique, got it twice")
+        ids.add(name)
+        _add_object(content, name, fields, frames)
+
+
+class _Frames:
+    """The frames that objects may stand in."""
+
+    def __init__(self, where: str, document: dict[Any, Any]) -> None:
+        self._where = where
+        self._known: dict[str, np.ndarray] = {"": np.eye(4)}
+        self._world: str | None = None  # a name of the world's own frame
+        given = sequence(
+            document.get("fixed_frame_transforms"), f"{where}: fixed_frame_transforms", "transforms"
+        )
+        for index, item in enumerate(given):
+            place = f"{where}: fixed_frame_transforms[{index}]"
+            values = mapping(item, place, "keys")
+            check_keys(values, place, allowed=("header", "child_frame_id", "transform"))
+            name = values.get("child_frame_id")
+            if not isinstance(name, str):
+                raise ValueError(f"{place}.child_frame_id must be text, got {shown(name)}")
+            self._known[name.lstrip("/")] = _matrix(
+                values.get("transform", {}), f"{place}.transform", "translation", "rotation"
+            )
+
+    def matrix(self, item: dict[Any, Any], place: str) -> np.ndarray:
+        """The frame (4, 4) of an object."""
+        header = mapping(item.get("header") or {}, f"{place}: header", "keys")
+        name = header.get("frame_id", "")
+        if not isinstance(name, str):
+            raise ValueError(f"{place}: header.frame_id must be text, got {shown(name)}")
+        name = name.lstrip("/")
+        if name in self._known:
+            return self._known[name]
+        if self._world not in (None, name):
+            raise ValueError(
+                f"{place}: header.frame_id must be {shown(self._world)}, as before, or have a "
+                f"transform in fixed_frame_transforms, got {shown(name)}"
+            )
+        self._world = name
+        return np.eye(4)
+
+
+def _add_object(content: Content, name: str, fields: Fields, frames: _Frames) -> None:
+    item, place = fields.values, fields.where
+    check_keys(item, place, allowed=_OBJECT)
+    operation = item.get("operation", 0)
+    if operation not in _ADD:
+        raise ValueError(f"{place}: operation must be 0, to add, got {shown(operation)}")
+    world_from_object = frames.matrix(item, place)
+    if item.get("pose") is not None:
+        world_from_object = world_from_object @ _matrix(item["pose"], f"{place}: pose")
+    parts: list[Obstacle | None] = []
+    for kind, poses, read in (
+        ("primitives", "primitive_poses", _primitive),
+        ("meshes", "mesh_poses", _mesh),
+    ):
+        values = sequence(item.get(kind), f"{place}: {kind}", "shapes")
+        given = sequence(item.get(poses), f"{place}: {poses}", "poses")
+        if given and len(given) != len(values):  # without any they stand where the object does
+            raise ValueError(f"{place}: {poses} must be {len(values)}, got {len(given)}")
+        for index, value in enumerate(values):
+            matrix = world_from_object
+            if given:
+                matrix = matrix @ _matrix(given[index], f"{place}: {poses}[{index}]")
+            parts.append(read(mapping(value, f"{place}: {kind}[{index}]", "keys"), place, matrix))
+            if parts[-1] is None:
+                content.leave_out(f"{name}: {kind}[{index}]", "a prism")
+    planes = sequence(item.get("planes"), f"{place}: planes", "planes")
+    for index in range(len(planes)):
+        content.leave_out(f"{name}: planes[{index}]", PLANE)
+    if not parts and not planes:
+        raise ValueError(f"{place}: must have primitives or meshes, got {shown(list(item))}")
+    for index, part in enumerate(parts):
+        if part is not None:
+            content.add(name if len(parts) == 1 else f"{name}/{index}", part)
+
+
+def _primitive(values: dict[Any, Any], place: str, matrix: np.ndarray) -> Obstacle | None:
+    check_keys(values, f"{place}: a primitive", allowed=("type", "dimensions", "polygon"))
+    kind = values.get("type")
+    kind = _NUMBERED.get(kind, kind) if isinstance(kind, int) else kind
+    if kind == "prism":
+        return None
+    if not isinstance(kind, str) or kind.lower() not in _SIZES:
+        raise ValueError(f"{place}: type must be one of {', '.join(_SIZES)}, got {shown(kind)}")
+    kind = kind.lower()
+    sizes = plain(values.get("dimensions"))
+    if (
+        not isinstance(sizes, list)
+        or len(sizes) != _SIZES[kind]
+        or not all(is_number(size) and 0.0 < size < MAX_COORDINATE for size in sizes)
+    ):
+        raise ValueError(
+            f"{place}: dimensions of a {kind} must be {_SIZES[kind]} positive numbers below 1e9, "
+            f"got {shown(sizes)}"
+        )
+    if kind == "cone":
+        return place_mesh(cone_around(sizes[1], sizes[0]), matrix)
+    shape: Shape
+    if kind == "box":
+        shape = Cuboid((sizes[0], sizes[1], sizes[2]))
+    elif kind == "sphere":
+        shape = Sphere(sizes[0])
+    else:
+        shape = Cylinder(radius=sizes[1], height=sizes[0])
+    return place_shape(shape, matrix)
+
+
+def _mesh(values: dict[Any, Any], place: str, matrix: np.ndarray) -> Obstacle:
+    """A mesh of shape_msgs/Mesh."""
+    check_keys(values, f"{place}: a mesh", allowed=("triangles", "vertices"))
+    triangles = sequence(values.get("triangles"), f"{place}: triangles", "triangles")
+    vertices = sequence(values.get("vertices"), f"{place}: vertices", "vertices")
+    faces = [t.get("vertex_indices") if isinstance(t, dict) else t for t in triangles]
+    corners = [[v.get(k) for k in "xyz"] if isinstance(v, dict) else v for v in vertices]
+    try:
+        points, indices = read_mesh("of an object", (corners, faces))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{place}: {one_line(error)}") from error
+    return place_mesh(trimesh.Trimesh(points, indices, process=False), matrix)
+
+
+def _matrix(
+    value: object, place: str, position: str = "position", orientation: str = "orientation"
+) -> np.ndarray:
+    """The matrix of a pose: position x, y, z and quaternion x, y, z, w, lists or by their names."""
+    values = mapping(value, place, "keys")
+    check_keys(values, place, allowed=(position, orientation))
+    x, y, z = _numbers(values.get(position, [0.0, 0.0, 0.0]), "xyz", f"{place}.{position}")
+    where = f"{place}.{orientation}"
+    qx, qy, qz, qw = _numbers(values.get(orientation, [0.0, 0.0, 0.0, 1.0]), "xyzw", where)
+    norm = math.hypot(qx, qy, qz, qw)
+    if not 0.0 < norm < math.inf:
+        raise ValueError(f"{where} must be a quaternion that is not zero, got {shown(value)}")
+    return matrix_from((x, y, z, qw / norm, qx / norm, qy / norm, qz / norm))
+
+
+def _numbers(value: object, names: str, place: str) -> list[float]:
+    if isinstance(value, dict):
+        check_keys(value, place, allowed=tuple(names))
+        value = [value.get(name, 0.0) for name in names]
+    value = plain(value)
+    if not isinstance(value, list) or len(value) != len(names) or not all(map(is_number, value)):
+        raise ValueError(f"{place} must be {len(names)} finite numbers, got {shown(value)}")
+    return [float(number) for number in value]
+
+
+def _leave_out_attached(content: Content, document: dict[Any, Any]) -> None:
+    state = document.get("robot_state")
+    attached = state.get("attached_collision_objects") if isinstance(state, dict) else None
+    for index, item in enumerate(attached if isinstance(attached, list) else []):
+        found = item.get("object") if isinstance(item, dict) else None
+        name = found.get("id") if isinstance(found, dict) else index
+        content.leave_out(f"attached object {name}", "it moves with a link of the robot")

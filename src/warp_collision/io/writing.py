@@ -1,0 +1,167 @@
+"""Obstacles to files that are read back as they were: YAML in cuRobo's layout, and GLB."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import trimesh
+
+from warp_collision.io.content import Obstacle
+from warp_collision.io.marks import kind_of, mark
+from warp_collision.io.placing import matrix_from
+from warp_collision.messages import escaped, shown
+from warp_collision.obstacles.shapes import Capsule, Shape, mesh_of
+
+_WORD = re.compile("[A-Za-z_][A-Za-z_0-9/]*")
+_KINDS = ("cuboid", "sphere", "capsule", "cylinder", "mesh")
+
+
+def obstacle_scene(obstacles: Mapping[str, Obstacle]) -> trimesh.Scene:
+    """A scene of obstacles: each is a node under its name, an exact shape a mesh around it.
+
+    The metadata of a node says what its mesh does not: the exact shape, padding and whether it is
+    enabled. glTF files keep it, so `scene_meshes` and `load_world_file` give back the same.
+
+    Example:
+        >>> from warp_collision import Sphere
+        >>> from warp_collision.io import Obstacle, obstacle_scene
+        >>> ball = Obstacle(Sphere(0.1), (0, 0, 0.5, 1, 0, 0, 0))
+        >>> obstacle_scene({"ball": ball}).graph.nodes_geometry
+        ['ball']
+    """
+    base = "world"
+    while base in obstacles:  # a name of its own for the root
+        base += "_"
+    scene = trimesh.Scene(base_frame=base)
+    names: dict[int, str] = {}  # of geometry, by identity: shared meshes are stored once
+    for slot, (name, obstacle) in enumerate(obstacles.items()):
+        geometry = obstacle.geometry
+        shape = None if isinstance(geometry, trimesh.Trimesh) else geometry
+        node_mark = mark(name, slot, shape, obstacle.padding, obstacle.enabled)
+        transform = matrix_from(obstacle.pose)
+        if id(geometry) in names:
+            scene.graph.update(
+                frame_to=name,
+                frame_from=base,
+                matrix=transform,
+                geometry=names[id(geometry)],
+                metadata=node_mark,
+            )
+            continue
+        scene.add_geometry(
+            mesh_of(geometry),
+            node_name=name,
+            geom_name=name,
+            transform=transform,
+            metadata=node_mark,
+        )
+        names[id(geometry)] = str(scene.graph[name][1])
+    return scene
+
+
+def save_world_file(path: str | os.PathLike[str], obstacles: Mapping[str, Obstacle]) -> None:
+    """Writes obstacles so that `load_world_file` gives back the same.
+
+    Args:
+        path: .yaml or .yml for cuRobo's layout, which groups obstacles by kind; meshes are written
+            beside it, into a folder of its name and `_meshes`. Or .glb for a glTF scene, in which
+            exact shapes are meshes around them for everyone else. Existing files are replaced.
+        obstacles: at least one, by name.
+
+    Raises:
+        ImportError: a YAML file, and PyYAML is not installed.
+        ValueError: another ending, or no obstacle.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from warp_collision import Sphere
+        >>> from warp_collision.io import Obstacle, load_world_file, save_world_file
+        >>> ball = Obstacle(Sphere(0.1), (0, 0, 0.5, 1, 0, 0, 0), padding=0.01)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "world.glb"
+        ...     save_world_file(path, {"ball": ball})
+        ...     load_world_file(path)["ball"].geometry
+        Sphere(radius=0.1)
+    """
+    path = Path(path)
+    where = escaped(str(path))
+    if not obstacles:
+        raise ValueError(f"{where}: obstacles must be at least one, got none")
+    ending = path.suffix.lower()
+    if ending in (".yaml", ".yml"):
+        _write_yaml(path, obstacles)
+    elif ending == ".glb":
+        exported: Any = obstacle_scene(obstacles).export(file_type="glb")
+        path.write_bytes(exported)
+    else:
+        raise ValueError(f"{where}: the name must end in .yaml, .yml or .glb, got {shown(ending)}")
+
+
+def _write_yaml(path: Path, obstacles: Mapping[str, Obstacle]) -> None:
+    try:
+        import yaml
+    except ImportError as error:
+        raise ImportError(
+            f"{path}: writing YAML needs PyYAML: pip install 'warp-collision[io]'"
+        ) from error
+    document: dict[str, dict[str, Any]] = {kind: {} for kind in _KINDS}
+    files: dict[int, str] = {}
+    for name, obstacle in obstacles.items():
+        geometry = obstacle.geometry
+        if isinstance(geometry, trimesh.Trimesh):
+            kind = "mesh"
+            if id(geometry) not in files:
+                files[id(geometry)] = _write_mesh(path, name, len(files), geometry)
+            values: dict[str, Any] = {"file_path": files[id(geometry)]}
+        else:
+            kind, values = kind_of(geometry), _values(geometry)
+        values["pose"] = [float(value) for value in obstacle.pose]
+        if obstacle.padding:
+            values["padding"] = obstacle.padding
+        if not obstacle.enabled:
+            values["enabled"] = False
+        document[kind][name] = values
+    filled = {kind: named for kind, named in document.items() if named}
+
+    class Dumper(yaml.SafeDumper):
+        """Quotes what is no plain word: readers differ in what they take for a number."""
+
+        def represent_str(self, data: str) -> Any:
+            style = None if _WORD.fullmatch(data) else '"'
+            return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    Dumper.add_representer(str, Dumper.represent_str)
+    text = yaml.dump(
+        filled, None, Dumper, sort_keys=False, default_flow_style=None, allow_unicode=True
+    )
+    path.write_text(text, encoding="utf-8")
+
+
+def _values(shape: Shape) -> dict[str, Any]:
+    if isinstance(shape, Capsule):
+        end = 0.5 * shape.length
+        return {"radius": shape.radius, "base": [0.0, 0.0, -end], "tip": [0.0, 0.0, end]}
+    return {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in asdict(shape).items()
+    }
+
+
+def _write_mesh(path: Path, name: str, index: int, mesh: trimesh.Trimesh) -> str:
+    """Writes a mesh beside a YAML file; returns its path from there."""
+    folder = path.parent / f"{path.stem}_meshes"
+    folder.mkdir(exist_ok=True)
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:60]
+    file = folder / f"{index:03d}_{plain}.ply"
+    bare: Any = trimesh.Trimesh(mesh.vertices, mesh.faces, process=False)
+    file.write_bytes(bare.export(file_type="ply"))
+    return f"{folder.name}/{file.name}"

@@ -1,0 +1,106 @@
+"""Worlds from world files and back: one env for each file, and an env as obstacles of a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import trimesh
+
+from warp_collision.io import Obstacle, load_world_file, load_world_mapping
+from warp_collision.io.content import check_pose
+from warp_collision.io.placing import matrix_from, pose_from
+from warp_collision.messages import escaped
+from warp_collision.obstacles.mesh_obstacle import MeshObstacle
+from warp_collision.poses import invert_pose
+from warp_collision.world.scene_storage import SceneStorage
+from warp_collision.world.slots import Slot
+
+World = TypeVar("World")
+PathLike = str | os.PathLike[str]
+
+
+def world_of_files(
+    make: Callable[..., World],
+    paths: Sequence[PathLike],
+    *,
+    strict: bool = False,
+    package_dirs: Sequence[PathLike] = (),
+    **options: Any,
+) -> World:
+    """A world with an env for each file.
+
+    Args:
+        make: `MeshWorld`.
+        paths: at least one.
+        strict: see `load_world_file`.
+        package_dirs: see `load_world_file`.
+        options: arguments of `make`; `max_meshes` is what the fullest env needs if it is not there.
+    """
+    if isinstance(paths, str | os.PathLike) or not isinstance(paths, Sequence):
+        raise TypeError(f"paths must be a sequence of paths, got {type(paths).__name__}")
+    if not paths:
+        raise ValueError("paths must be at least one, got none")
+    contents = [load_world_file(path, strict=strict, package_dirs=package_dirs) for path in paths]
+    return _world_of(make, contents, [escaped(str(path)) for path in paths], options)
+
+
+def world_of_mapping(
+    make: Callable[..., World],
+    document: Mapping[str, Any],
+    *,
+    folder: PathLike = ".",
+    strict: bool = False,
+    **options: Any,
+) -> World:
+    """A world of one env from a mapping; arguments as in `world_of_files`."""
+    content = load_world_mapping(document, folder=folder, strict=strict)
+    return _world_of(make, [content], ["mapping"], options)
+
+
+def _world_of(
+    make: Callable[..., World],
+    contents: Sequence[Mapping[str, Obstacle]],
+    where: Sequence[str],
+    options: dict[str, Any],
+) -> World:
+    slots = max(len(obstacles) for obstacles in contents)
+    world: Any = make(n_envs=len(contents), **{"max_meshes": slots, **options})
+    for env, obstacles in enumerate(contents):
+        try:
+            world.load(obstacles, env)
+        except ValueError as error:  # it names the obstacle, and only here its file is known
+            raise ValueError(f"{where[env]}: {error}") from error
+    return world
+
+
+def obstacles_of_env(slots: Sequence[Slot], storage: SceneStorage, env: int) -> dict[str, Obstacle]:
+    """What an env holds, by name: exact shapes, and meshes as they stand after repairs."""
+    poses = invert_pose(storage.tables.mesh_from_world[env, : len(slots), :7].double().cpu())
+    enabled = storage.tables.enabled[env].tolist()
+    padding = storage.padding[env].tolist()
+    meshes: dict[int, trimesh.Trimesh] = {}
+    obstacles: dict[str, Obstacle] = {}
+    for index, slot in enumerate(slots):
+        pose = poses[index] if slot.pose is None else slot.pose.detach().double().cpu()
+        check_pose(f"pose of {slot.name!r}", pose.tolist())
+        matrix = matrix_from(pose.numpy())
+        placed = slot.obstacle.placed
+        if placed is not None:
+            geometry = placed.shape
+            matrix = matrix @ placed.matrix
+        else:
+            key = id(slot.obstacle)
+            if key not in meshes:
+                meshes[key] = _mesh(slot.obstacle)
+            geometry = meshes[key]
+        obstacles[slot.name] = Obstacle(
+            geometry, pose_from(matrix[:3, :3], matrix[:3, 3]), padding[index], bool(enabled[index])
+        )
+    return obstacles
+
+
+def _mesh(obstacle: MeshObstacle) -> trimesh.Trimesh:
+    vertices, faces = obstacle.mesh.points.numpy(), obstacle.mesh.indices.numpy()
+    return trimesh.Trimesh(vertices, faces.reshape(-1, 3), process=False)

@@ -1,0 +1,102 @@
+"""Shapes of URDF files: sizes, origins, mesh files and packages, and the errors of wrong ones."""
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import trimesh
+
+from warp_collision.formats.urdf_shapes import UrdfShape, find_mesh, read_shape
+
+
+def read(shape: str, origin: str = "", version: str = "1.0", folder: Path = Path()) -> UrdfShape:
+    text = f"<collision>{origin}<geometry>{shape}</geometry></collision>"
+    element = ElementTree.fromstring(text)
+    return read_shape(element, where="link 'a'", version=version, folder=folder)
+
+
+@pytest.mark.parametrize(
+    ("shape", "version", "sizes"),
+    [
+        ('<box size="1 2e0 .5"/>', "1.0", (1.0, 2.0, 0.5)),
+        ('<sphere radius="0.1"/>', "1.0", (0.1,)),
+        ('<cylinder length="3" radius="0.2"/>', "1.0", (0.2, 3.0)),
+        ('<capsule length="3" radius="0.2"/>', "1.1", (0.2, 3.0)),
+        ('<capsule length="0" radius="0.2"/>', "2", (0.2, 0.0)),
+    ],
+)
+def test_sizes(shape, version, sizes):
+    found = read(shape, version=version)
+    assert found.sizes == sizes
+    assert found.path is None
+    assert (found.link_from_shape == np.eye(4)).all()
+
+
+def test_origins_turn_about_fixed_axes():
+    rpy, xyz = (0.3, -1.1, 2.0), (1.0, -2.0, 0.5)
+    expected = trimesh.transformations.euler_matrix(*rpy, axes="sxyz")
+    expected[:3, 3] = xyz
+    origin = f'<origin xyz="{xyz[0]} {xyz[1]} {xyz[2]}" rpy="{rpy[0]} {rpy[1]} {rpy[2]}"/>'
+    found = read('<sphere radius="1"/>', origin)
+    np.testing.assert_allclose(found.link_from_shape, expected, atol=1e-15)
+
+    w, x, y, z = 2.0 * trimesh.transformations.quaternion_from_matrix(expected)
+    origin = f'<origin xyz="1 -2 0.5" quat_xyzw="{x} {y} {z} {w}"/>'
+    found = read('<sphere radius="1"/>', origin)
+    np.testing.assert_allclose(found.link_from_shape, expected, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ("", "must have a <geometry> with one shape"),
+        ('<cone radius="1"/>', "must be one of box, sphere, cylinder, capsule, mesh, got <cone>"),
+        ('<sphere radius="0"/>', "radius of <sphere> must be positive and below 1e9, got '0'"),
+        ('<sphere radius="2e9"/>', "must be positive and below 1e9, got '2e9'"),
+        ('<box size="1 2"/>', "size of <box> must be 3 finite numbers, got '1 2'"),
+        ('<box size="1 2 -3"/>', "size of <box> must be positive"),
+        ('<cylinder radius="1"/>', "<cylinder> must have the attribute 'length'"),
+        ('<cylinder radius="1" length="0"/>', "length of <cylinder> must be positive"),
+        ('<capsule radius="1" length="1"/>', r"""in a <robot version="1.1">, got '1.0'"""),
+        ('<mesh filename="none.stl"/>', "a mesh must be an existing file, got 'none.stl'"),
+        ('<mesh filename="http://a/b.stl"/>', "must be a path, file:// or package://, got 'http"),
+        ('<mesh filename="none.stl" scale="1 0 1"/>', "scale must not be 0, got '1 0 1'"),
+        ('<mesh filename="a&#0000010;b"/>', r"existing file, got 'a\\nb'"),
+    ],
+)
+def test_errors_name_the_link_the_rule_and_the_value(shape, message):
+    with pytest.raises(ValueError, match=message) as raised:
+        read(shape)
+    assert str(raised.value).startswith("link 'a': ")
+
+
+@pytest.mark.parametrize(
+    "origin", ['quat_xyzw="0 0 0 0"', 'quat_xyzw="0 0 0 1" rpy="0 0 0"', 'rpy="0 0"']
+)
+def test_wrong_origins(origin):
+    with pytest.raises(ValueError, match="link 'a': "):
+        read('<sphere radius="1"/>', f"<origin {origin}/>")
+
+
+def test_meshes_are_found_where_their_package_is(tmp_path):
+    for place in ("inside/parts", "elsewhere/parts", "parts"):
+        (tmp_path / place / "meshes").mkdir(parents=True)
+        (tmp_path / place / "meshes" / f"{Path(place).parent.name or 'top'}.stl").touch()
+    (tmp_path / "parts" / "urdf").mkdir()
+    folder = tmp_path / "parts" / "urdf"
+
+    def found(name: str, *package_dirs: Path) -> Path:
+        return find_mesh(f"package://parts/meshes/{name}", "here", folder, package_dirs)
+
+    assert found("inside.stl", tmp_path / "inside").is_file()
+    assert found("inside.stl", tmp_path / "elsewhere", tmp_path / "inside" / "parts").is_file()
+    assert found("top.stl").is_file()  # the file's own package, without search folders
+    with pytest.raises(ValueError, match=r"in package_dirs, .* got 'package://parts/meshes/in"):
+        found("inside.stl", tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match="in package_dirs"):
+        find_mesh("package://../parts/meshes/top.stl", "here", folder, [tmp_path])
+
+    relative = folder / "../meshes/top.stl"
+    assert find_mesh("../meshes/top.stl", "here", folder) == relative
+    assert find_mesh(relative.resolve().as_uri(), "here", folder) == relative.resolve()

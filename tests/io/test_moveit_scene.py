@@ -1,0 +1,211 @@
+"""MoveIt planning scenes: real ones, every part of the format, and the errors of wrong ones."""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import pytest
+import trimesh
+
+from placed import assert_distances, exact, random_frame, solid
+from warp_collision import Cuboid, Cylinder, MeshWorld, Sphere
+from warp_collision.io import LeftOutWarning, load_world_file, load_world_mapping
+
+PROBLEMS = Path(str(files("warp_collision.assets"))) / "problems"
+BOX = {"type": "box", "dimensions": [1.0, 2.0, 3.0]}
+HERE = {"position": [0.0, 0.0, 0.0], "orientation": [0.0, 0.0, 0.0, 1.0]}
+
+
+def scene(*objects: dict, **more: object) -> dict:
+    return {"world": {"collision_objects": list(objects)}, **more}
+
+
+def ros(matrix: np.ndarray, *, named: bool = False) -> dict:
+    """A pose as ROS writes it: quaternion x, y, z, w."""
+    w, x, y, z = trimesh.transformations.quaternion_from_matrix(matrix)
+    values = {"position": matrix[:3, 3].tolist(), "orientation": [float(v) for v in (x, y, z, w)]}
+    if named:
+        values = {key: dict(zip("xyzw", value, strict=False)) for key, value in values.items()}
+    return values
+
+
+def test_a_real_scene_is_what_was_converted_from_it_by_others():
+    found = load_world_file(PROBLEMS / "cage_2.yaml")
+    expected = json.loads((PROBLEMS / "cage.json").read_text())["cage_2"]
+    known = {**expected["cuboid"], **expected["cylinder"]}
+    assert set(found) == set(known)
+    for name, (shape, pose, *_) in found.items():
+        entry = known[name]
+        if "dims" in entry:
+            assert isinstance(shape, Cuboid)
+            assert shape.dims == pytest.approx(entry["dims"])
+        else:
+            assert shape == Cylinder(entry["radius"], entry["height"])
+        assert pose[:3] == pytest.approx(entry["pose"][:3], abs=1e-6)
+        assert abs(np.dot(pose[3:], entry["pose"][3:])) == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_parts_stand_in_the_frame_of_their_object(named):
+    rng = np.random.default_rng(3)
+    body, frame, *parts = (random_frame(rng) for _ in range(7))
+    cone = trimesh.creation.icosphere(2)
+    vertices = [dict(zip("xyz", v, strict=True)) if named else v for v in cone.vertices.tolist()]
+    triangles = [{"vertex_indices": f} if named else f for f in cone.faces.tolist()]
+    shapes = [
+        {"type": "box" if named else 1, "dimensions": [0.3, 0.5, 0.8]},
+        {"type": "sphere" if named else 2, "dimensions": [0.2]},
+        {"type": "CYLINDER" if named else 3, "dimensions": [0.9, 0.1]},
+    ]
+    document = scene(
+        {
+            "id": "thing",
+            "header": {"frame_id": "/shelf"},
+            "pose": ros(body, named=named),
+            "primitives": shapes,
+            "primitive_poses": [ros(part, named=named) for part in parts[:3]],
+            "meshes": [{"vertices": vertices, "triangles": triangles}],
+            "mesh_poses": [ros(parts[3], named=named)],
+        },
+        {"id": "lone", "primitives": [{"type": "sphere", "dimensions": [0.1]}]},
+        fixed_frame_transforms=[
+            {
+                "child_frame_id": "shelf",
+                "transform": {
+                    "translation": ros(frame)["position"],
+                    "rotation": ros(frame)["orientation"],
+                },
+            }
+        ],
+    )
+    world = MeshWorld.from_mapping(document, device="cpu")
+    assert world.names() == [*(f"thing/{i}" for i in range(4)), "lone"]
+    assert world.report("thing/2").shape == Cylinder(radius=0.1, height=0.9)
+    bodies = [
+        exact("cuboid", 0.3, 0.5, 0.8, at=frame @ body @ parts[0]),
+        exact("sphere", 0.2, at=frame @ body @ parts[1]),
+        exact("cylinder", 0.1, 0.9, at=frame @ body @ parts[2]),
+        solid(cone, frame @ body @ parts[3]),
+        exact("sphere", 0.1),
+    ]
+    assert_distances(world, bodies, rng)
+
+
+def test_a_cone_is_contained_and_hardly_exceeded():
+    at = random_frame(np.random.default_rng(4))
+    cone = {"type": "cone", "dimensions": [0.8, 0.3]}
+    found = load_world_mapping(
+        scene({"id": "cone", "primitives": [cone], "primitive_poses": [ros(at)]})
+    )
+    mesh, pose, *_ = found["cone"]
+    assert mesh.bounds[:, 2] == pytest.approx([-0.4, 0.4])
+    radius = np.linalg.norm(mesh.vertices[:, :2], axis=1)
+    assert radius.max() <= 0.3 * 1.00031
+    middles = mesh.vertices[mesh.edges_unique].mean(axis=1)
+    assert np.linalg.norm(middles[:, :2], axis=1)[middles[:, 2] < -0.3999].max() >= 0.3 - 1e-12
+    assert pose[:3] == pytest.approx(at[:3, 3])
+
+
+def test_frames_without_a_transform_must_be_one():
+    ball = {"type": "sphere", "dimensions": [0.1]}
+    objects = [
+        {"id": name, "header": {"frame_id": frame}, "primitives": [ball]}
+        for name, frame in (("a", "map"), ("b", "/map"), ("c", ""))
+    ]
+    assert set(load_world_mapping(scene(*objects))) == {"a", "b", "c"}
+    objects[2]["header"] = {"frame_id": "odom"}
+    with pytest.raises(
+        ValueError, match=r"object c: header\.frame_id must be 'map', .* got 'odom'"
+    ):
+        load_world_mapping(scene(*objects))
+
+
+def test_what_a_world_has_not_is_named():
+    document = scene(
+        {"id": "a", "primitives": [BOX, {"type": 5, "dimensions": [1]}], "planes": [{}]},
+        robot_state={"attached_collision_objects": [{"object": {"id": "tool"}}]},
+    )
+    document["world"]["octomap"] = {"octomap": {"data": [1, 2]}}
+    with pytest.warns(LeftOutWarning) as caught:
+        assert list(load_world_mapping(document)) == ["a/0"]
+    entries = [entry for entry, _ in caught[0].message.entries]  # pyright: ignore
+    assert entries == ["attached object tool", "octomap", "a: primitives[1]", "a: planes[0]"]
+    with pytest.raises(ValueError, match="attached object tool"):
+        load_world_mapping(document, strict=True)
+    document["world"]["octomap"] = {"octomap": {"data": []}, "header": {}}
+    with pytest.warns(LeftOutWarning, match="3 of its entries"):
+        load_world_mapping(document)
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        (3, r"collision_objects\[0\] must be a mapping of keys, got 3"),
+        ({}, "the key 'id' is required"),
+        ({"id": 3}, "id must be text, got 3"),
+        ({"id": "a"}, "object a: must have primitives or meshes, got"),
+        ({"id": "a", "shape": 3}, "object a: keys must be among header, .* got 'shape'"),
+        ({"id": "a", "operation": 1, "primitives": [BOX]}, "operation must be 0, to add, got 1"),
+        ({"id": "a", "primitives": 3}, "primitives must be a list of shapes, got 3"),
+        ({"id": "a", "primitives": [3]}, r"primitives\[0\] must be a mapping of keys, got 3"),
+        (
+            {"id": "a", "primitives": [{"type": "torus", "dimensions": [1]}]},
+            "type must be one of box, sphere, cylinder, cone, got 'torus'",
+        ),
+        (
+            {"id": "a", "primitives": [{"type": True, "dimensions": [1]}]},
+            "type must be one of|dimensions of a box",
+        ),
+        (
+            {"id": "a", "primitives": [{"type": "box", "dimensions": [1, 2]}]},
+            r"dimensions of a box must be 3 positive numbers below 1e9, got \[1, 2\]",
+        ),
+        (
+            {"id": "a", "primitives": [{"type": "box", "dimensions": [1, 2, float("nan")]}]},
+            "dimensions of a box must be 3 positive",
+        ),
+        (
+            {"id": "a", "primitives": [BOX], "primitive_poses": [HERE, HERE]},
+            "primitive_poses must be 1, got 2",
+        ),
+        (
+            {"id": "a", "primitives": [BOX], "pose": {"orientation": [0, 0, 0, 0]}},
+            "orientation must be a quaternion that is not zero",
+        ),
+        (
+            {"id": "a", "primitives": [BOX], "pose": {"position": [0, 0]}},
+            "pose.position must be 3 finite numbers",
+        ),
+        (
+            {"id": "a", "primitives": [BOX], "pose": {"position": [0, 0, 2e9]}},
+            "a pose must be finite and below 1e9",
+        ),
+        (
+            {"id": "a", "meshes": [{"vertices": [[0, 0, 0]], "triangles": [[0, 1, 2]]}]},
+            "faces must index vertices 0 to 0",
+        ),
+        (
+            {"id": "a", "meshes": [{"vertices": [{"x": 1}], "triangles": [{}]}]},
+            "object a: ",
+        ),
+    ],
+)
+def test_errors_name_the_object_the_rule_and_the_value(item, message):
+    with pytest.raises(ValueError, match=message) as raised:
+        load_world_mapping(scene(item))
+    assert str(raised.value).startswith("mapping: ")
+    assert str(raised.value).isprintable()
+
+
+def test_ids_are_unique():
+    with pytest.raises(ValueError, match="object a: ids must be unique"):
+        load_world_mapping(scene(*[{"id": "a", "primitives": [BOX]}] * 2))
+
+
+def test_a_scene_without_objects_is_refused():
+    with pytest.raises(ValueError, match="holds no obstacle"):
+        load_world_mapping(scene())
+    assert load_world_mapping(scene({"id": "a", "primitives": [{"type": 2, "dimensions": [1]}]}))[
+        "a"
+    ].geometry == Sphere(1.0)
