@@ -37,7 +37,7 @@ def obstacle_of(world: MeshWorld, index: int = 0) -> MeshObstacle:
 def world_of(name: str, **options: int) -> MeshWorld:
     """A world of one mesh, prepared."""
     world = MeshWorld(device=CPU, **options)
-    world.add(name, MESHES[name])
+    world.add(name, MESHES[name], repair=False)  # boxes as polyhedra
     world.prepare()
     return world
 
@@ -109,7 +109,7 @@ def test_only_prepare_builds_lists() -> None:
     lists = obstacle_of(world).lists
     assert lists is not None
     compare.assert_costs(signed_distance(points, world).distance, without.double().numpy())
-    world.add("another", trimesh.creation.box((0.1, 0.1, 0.1)))
+    world.add("another", trimesh.creation.cylinder(0.1, 0.1))
     world.prepare()
     assert obstacle_of(world, 0).lists is lists
     assert obstacle_of(world, 1).lists is not None

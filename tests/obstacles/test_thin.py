@@ -40,7 +40,7 @@ LONG: dict[str, tuple[Callable[[], Mesh], float]] = {
 def test_a_long_thin_body_is_solid(name: str) -> None:
     make, radius = LONG[name]
     world = MeshWorld(device=CPU, grid_cells=0)
-    world.add(name, make())
+    world.add(name, make(), sign="winding")  # a box as a polyhedron
     distance = signed_distance(torch.zeros(1, 1, 3), world).distance.item()
     assert -1.05 * radius < distance < -radius
     report = world.report(name)

@@ -31,6 +31,7 @@ def build_world(
                 pose=obstacle.pose,
                 env=env,
                 enabled=obstacle.enabled,
+                repair=False,  # they are sound, and boxes stay polyhedra
             )
     return world
 

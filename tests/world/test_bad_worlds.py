@@ -118,7 +118,7 @@ BAD_POSES: list[tuple[Any, type[Exception], str]] = [
     ((1e39, 0, 0, 1, 0, 0, 0), ValueError, r"finite.*1e\+39"),  # infinite in float32
     ((1, 2, 3, 0, 0, 0, 0), ValueError, r"quaternion .*other than 0, got .*1.*2.*3.*0"),
     ((0, 0, 0, 1, 0, 0), ValueError, r"shape \(7,\).* got \(6,\)"),
-    (np.eye(4), ValueError, r"shape \(7,\).* got \(4, 4\)"),
+    (np.eye(3), ValueError, r"shape \(7,\).* got \(3, 3\)"),
     (7.0, ValueError, r"shape \(7,\).* got \(\)"),
     ("identity", TypeError, r"7 numbers .* got str"),
     ([None] * 7, TypeError, r"7 numbers .* got list"),

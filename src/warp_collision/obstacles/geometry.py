@@ -61,8 +61,8 @@ def read_mesh(name: str, mesh: MeshLike) -> tuple[np.ndarray, np.ndarray]:
         mesh = (mesh.vertices * scale if scale != 1.0 else mesh.vertices, mesh.faces)
     if not isinstance(mesh, (tuple, list)) or len(mesh) != 2:
         raise TypeError(
-            f"mesh {name!r} must be a trimesh.Trimesh, an exact shape such as Cuboid, a pair "
-            f"(vertices, faces) or a path, got {type(mesh).__name__}"
+            f"mesh {name!r} must be a trimesh.Trimesh, a pair (vertices, faces), an exact "
+            f"shape such as Cuboid, or a path, got {type(mesh).__name__}"
         )
     return _check_vertices(name, mesh[0]), _check_faces(name, mesh[1], len(mesh[0]))
 
