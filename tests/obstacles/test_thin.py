@@ -177,6 +177,15 @@ def test_what_is_sliced() -> None:
     np.testing.assert_allclose(volume(geometry), 0.05, rtol=1e-4)
 
 
+@pytest.mark.parametrize(("kind", "seed"), [("spike", 1024), ("spike", 1035), ("spike", 1042)])
+def test_what_slices_would_spoil_is_taken_whole(kind: str, seed: int) -> None:
+    """Bodies that taper or twist, whose slices would be thinner than float32 resolves."""
+    body = random_body(kind, seed)
+    found = outcome(body, seed, 300)
+    assert found == Outcome(False, found.worst, 0)
+    assert found.worst < WORST[kind]
+
+
 def test_more_slices_than_there_may_be() -> None:
     vertices, faces = together(*(cylinder(1e-3, 100.0, 64) for _ in range(200)))
     turn = reference.rotation_matrix([0.9, 0.3, -0.2, 0.5])

@@ -6,7 +6,7 @@ import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import trimesh
@@ -170,19 +170,17 @@ def prepare(
     report = MeshReport(n_faces=len(faces))
     vertices, faces = topology.merge_equal_vertices(vertices.astype(np.float32), faces)
     tolerance = slivers.ROUNDING * float(np.abs(vertices[faces]).max())
-    faces, flat = _set_flat_aside(name, vertices, faces, tolerance, report)
+    faces, flat, slenderest = _set_flat_aside(name, vertices, faces, tolerance, report)
     faces = _drop_duplicates(faces, report, repair)
     faces, edges = orientation.orient(vertices, faces, report, repair)
     report.closed = edges.are_closed
     border = vertices[edges.border(faces)]
-    vertices, faces = _slice_needles(name, vertices, faces, tolerance, report)
-    vertices, faces, report.sliver_faces = slivers.condition_slivers(vertices, faces, _MAX_LOSS)
-    if report.sliver_faces:
-        report.repairs.append(f"split {report.sliver_faces} sliver faces in place")
-    vertices = vertices.astype(np.float32)
-    if len(flat):
-        faces = np.concatenate((faces, flat))
-    faces = _drop_unseen(name, vertices, faces, tolerance, report)
+    slender = slenderest > slicing.NEEDLE
+    resolved = _resolve(name, vertices, faces, flat, tolerance, slender=slender, sliced=True)
+    if resolved.lost.any() and resolved.n_sliced:
+        # Where a body tapers off, its slices may be too thin though the whole is not.
+        resolved = _resolve(name, vertices, faces, flat, tolerance, slender=slender, sliced=False)
+    vertices, faces = resolved.vertices, _drop_unseen(name, resolved, report)
     _choose_sign(report, sign, vertices, faces)
     corners = vertices.astype(np.float64)[faces]
     doubled = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
@@ -192,13 +190,18 @@ def prepare(
 
 def _set_flat_aside(
     name: str, vertices: np.ndarray, faces: np.ndarray, tolerance: float, report: MeshReport
-) -> tuple[np.ndarray, np.ndarray]:
-    """The faces with area, and those without that have three vertices and join no others."""
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """The faces with area, those without that have three vertices and join no others.
+
+    The last is the greatest slenderness of all.
+    """
     repeated = (faces == np.roll(faces, 1, axis=1)).any(axis=1)
     report.degenerate_faces = int(repeated.sum())
     if repeated.any():
         faces = faces[~repeated]
-    flat = topology.degenerate_faces(vertices, faces)
+    slender = topology.slenderness(vertices, faces)
+    slenderest = float(slender.max(initial=0.0))
+    flat = slender >= topology.UNSEEN
     flat[flat] = slivers.heights(vertices, faces[flat]) <= tolerance
     if flat.all():
         flat = slivers.are_on_a_line(vertices, faces)
@@ -207,11 +210,11 @@ def _set_flat_aside(
             f"mesh {name!r} must have a face with area, all {report.n_faces} have none"
         )
     if not flat.any():
-        return faces, faces[:0]
+        return faces, faces[:0], slenderest
     if _close_a_gap(faces[~flat], faces[flat]):
         # They tell what belongs together, and which way it looks, before they are dropped.
-        return np.concatenate((faces[~flat], faces[flat])), faces[:0]
-    return faces[~flat], faces[flat]
+        return np.concatenate((faces[~flat], faces[flat])), faces[:0], slenderest
+    return faces[~flat], faces[flat], slenderest
 
 
 def _close_a_gap(faces: np.ndarray, flat: np.ndarray) -> bool:
@@ -223,40 +226,70 @@ def _close_a_gap(faces: np.ndarray, flat: np.ndarray) -> bool:
     return bool(joined[: len(faces)].sum() < without.sum())
 
 
-def _slice_needles(
-    name: str, vertices: np.ndarray, faces: np.ndarray, tolerance: float, report: MeshReport
-) -> tuple[np.ndarray, np.ndarray]:
-    try:
-        vertices, sliced, count = slicing.slice_needles(vertices, faces, _MAX_LOSS, tolerance)
-    except ValueError as error:
-        raise ValueError(f"mesh {name!r} {error}") from None
-    report.sliced_faces = count
-    if count:
-        report.repairs.append(
-            f"sliced {count} long thin faces into {len(sliced) - len(faces) + count}"
-        )
-    return vertices, sliced
+class _Resolved(NamedTuple):
+    """Triangles that queries resolve, but for some; what was sliced, and split, and into what."""
+
+    vertices: np.ndarray  # (n_vertices, 3) float32
+    faces: np.ndarray  # (n, 3)
+    unseen: np.ndarray  # (n,) which queries pass over
+    lost: np.ndarray  # (n,) which of those the others do not cover
+    n_sliced: int
+    n_slices: int
+    n_split: int
 
 
-def _drop_unseen(
-    name: str, vertices: np.ndarray, faces: np.ndarray, tolerance: float, report: MeshReport
-) -> np.ndarray:
+def _resolve(
+    name: str,
+    vertices: np.ndarray,
+    faces: np.ndarray,
+    flat: np.ndarray,
+    tolerance: float,
+    *,
+    slender: bool,
+    sliced: bool,
+) -> _Resolved:
+    """Slices what is long and thin, splits slivers, and rounds to float32."""
+    n_sliced = n_slices = 0
+    if slender and sliced:
+        n_faces = len(faces)
+        try:
+            vertices, faces, n_sliced = slicing.slice_needles(vertices, faces, _MAX_LOSS, tolerance)
+        except ValueError as error:
+            raise ValueError(f"mesh {name!r} {error}") from None
+        n_slices = len(faces) - n_faces + n_sliced
+    vertices, faces, n_split = slivers.condition_slivers(vertices, faces, _MAX_LOSS)
+    vertices = vertices.astype(np.float32)
+    if len(flat):
+        faces = np.concatenate((faces, flat))
+    unseen = lost = np.zeros(len(faces), dtype=bool)
+    if n_split or slender:
+        unseen = lost = topology.degenerate_faces(vertices, faces)
+    if unseen.any():
+        lost = slivers.uncovered_faces(vertices, faces, unseen, tolerance)
+    return _Resolved(vertices, faces, unseen, lost, n_sliced, n_slices, n_split)
+
+
+def _drop_unseen(name: str, resolved: _Resolved, report: MeshReport) -> np.ndarray:
     """The faces that queries see; raises if the others do not cover one that they do not see."""
-    unseen = topology.degenerate_faces(vertices, faces)
-    report.degenerate_faces += int(unseen.sum())
+    if resolved.lost.any():
+        corners = resolved.vertices[resolved.faces[resolved.lost][0]].tolist()
+        raise ValueError(
+            f"mesh {name!r} must have faces that float32 can tell from a line, "
+            f"{int(resolved.lost.sum())} are below 1/450,000 of their length in height, or below "
+            f"1e-18 m2, and no others cover them, got {corners}"
+        )
+    report.degenerate_faces += int(resolved.unseen.sum())
     if report.degenerate_faces:
         report.repairs.insert(0, f"dropped {report.degenerate_faces} degenerate faces")
-    if not unseen.any():
-        return faces
-    lost = slivers.uncovered_faces(vertices, faces, unseen, tolerance)
-    if lost.any():
-        corners = vertices[faces[lost][0]].tolist()
-        raise ValueError(
-            f"mesh {name!r} must have faces that float32 can tell from a line, {int(lost.sum())} "
-            f"are below 1/450,000 of their length in height, or below 1e-18 m2, and no others "
-            f"cover them, got {corners}"
+    report.sliced_faces = resolved.n_sliced
+    if report.sliced_faces:
+        report.repairs.append(
+            f"sliced {report.sliced_faces} long thin faces into {resolved.n_slices}"
         )
-    return faces[~unseen]
+    report.sliver_faces = resolved.n_split
+    if report.sliver_faces:
+        report.repairs.append(f"split {report.sliver_faces} sliver faces in place")
+    return resolved.faces[~resolved.unseen] if resolved.unseen.any() else resolved.faces
 
 
 def _drop_duplicates(faces: np.ndarray, report: MeshReport, repair: bool) -> np.ndarray:

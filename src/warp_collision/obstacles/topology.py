@@ -50,17 +50,31 @@ def lengths(vectors: np.ndarray) -> np.ndarray:
     return np.sqrt(np.einsum("...i,...i->...", vectors, vectors))
 
 
+# Queries do not see faces from this slenderness on.
+UNSEEN = 1.0 / 1.1e-6
+
+
+def slenderness(vertices: Vertices, faces: Faces) -> np.ndarray:
+    """Squared edges, added up, over the doubled area of each face (n,): about length over height.
+
+    Infinite where the area is none or underflows in float32.
+    """
+    corners = vertices.astype(np.float64)[faces]
+    edges = corners[:, [1, 2, 0]] - corners
+    squared = np.einsum("fij,fij->f", edges, edges)
+    doubled_area = lengths(np.cross(edges[:, 0], edges[:, 1]))
+    slender = np.full(len(faces), np.inf)
+    np.divide(squared, doubled_area, out=slender, where=doubled_area > 1e-18)
+    return slender
+
+
 def degenerate_faces(vertices: Vertices, faces: Faces) -> np.ndarray:
     """Mask of the faces without area: a repeated vertex, or three vertices on a line.
 
     Warp's closest-point queries pass over faces whose doubled area is below 1e-6 of the sum of
     their squared edges, or underflows in float32: what they do not see is no face.
     """
-    corners = vertices.astype(np.float64)[faces]
-    edges = corners[:, [1, 2, 0]] - corners
-    squared = np.einsum("fij,fij->f", edges, edges)
-    doubled_area = lengths(np.cross(edges[:, 0], edges[:, 1]))
-    return doubled_area <= np.maximum(1.1e-6 * squared, 1e-18)
+    return slenderness(vertices, faces) >= UNSEEN
 
 
 def rolled(faces: Faces) -> Faces:

@@ -236,7 +236,7 @@ class MeshWorld:
             env: which env.
             enabled: whether queries check it.
             replace: give the mesh of this name new geometry, pose and state; its slot stays.
-            repair: see `geometry.prepare`.
+            repair: see `geometry.prepare`, also for what is too thin to be taken.
             sign: how inside is told from outside: "auto", "winding" or "exact_winding".
             padding: the obstacle is inflated by this [m]: its signed distance is lowered by it.
 
@@ -244,8 +244,7 @@ class MeshWorld:
             The index of its slot.
 
         Raises:
-            ValueError: the name is taken, the env is full, the pose or the mesh is not valid, or
-                parts of the mesh are too thin for float32, see `geometry.prepare`.
+            ValueError: the name is taken, the env is full, the pose or the mesh is not valid.
             FileNotFoundError: there is no such file.
         """
         with self._lock:
