@@ -53,7 +53,10 @@ def escaped(text: str, length: int | None = None) -> str:
 
 def one_line(error: BaseException) -> str:
     """The message of an error as one printable line of at most 400 characters."""
-    text = str(error)[: 4 * MAX_ERROR]
+    try:
+        text = str(error)[: 4 * MAX_ERROR]
+    except Exception:  # a library's error may hold bytes that are no text
+        text = ""
     if isinstance(error, LookupError | TypeError | AttributeError | AssertionError):
         text = f"{type(error).__name__}: {text}"  # these often say no more than a name
     return escaped(" ".join(text.split()), MAX_ERROR) or type(error).__name__

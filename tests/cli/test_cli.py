@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import trimesh
 
 import warp_collision
 from warp_collision.cli.__main__ import main
@@ -329,3 +330,32 @@ def test_cuda_is_the_default_where_there_is_one(capsys, world, spheres):
     _, out, _ = check(capsys, world, spheres([[0.0, 0.0, 1.0, 0.1]]), "--json")
     expected = "cuda" if torch.cuda.is_available() else "cpu"
     assert json.loads(out)["device"].partition(":")[0] == expected
+
+
+def test_what_a_file_has_and_a_check_does_not_see_is_said(tmp_path, spheres, capsys):
+    world = tmp_path / "scene.yaml"
+    world.write_text(f"cuboid: {{{TABLE_TOP}}}\nvoxel: {{scan: {{}}}}", encoding="utf-8")
+    status, out, err = check(capsys, world, spheres([[[0, 0, 1, 0.1]]]), "--json")
+    assert status == 0
+    assert json.loads(out)
+    assert err == (
+        f"warp-collision: warning: {world}: a world has no place for 1 of its entries: voxel.scan "
+        "(a grid of voxels)\n"
+    )
+    status, out, err = check(capsys, world, spheres([[[0, 0, 1, 0.1]]]), "--strict")
+    assert (status, out) == (2, "")
+    assert "voxel.scan" in err
+
+
+def test_packages_of_a_urdf_file_are_looked_for(tmp_path, spheres, capsys):
+    (tmp_path / "parts").mkdir()
+    trimesh.creation.icosphere(1).export(tmp_path / "parts" / "ball.stl")
+    world = tmp_path / "scene.urdf"
+    world.write_text(
+        '<robot name="r"><link name="a"><collision><geometry>'
+        '<mesh filename="package://parts/ball.stl"/></geometry></collision></link></robot>'
+    )
+    path = spheres([[[0, 0, 0, 0.1]]])
+    assert check(capsys, world, path, "--package-dir", tmp_path)[0] == 1
+    status, _, err = check(capsys, world, path)
+    assert (status, "package_dirs" in err) == (2, True)

@@ -209,6 +209,7 @@ def broken(edit) -> str:
 
 
 BROKEN = {
+    "bytes that are no text": ("#usda 1.0\ndef Cube \xe5 {}\n", "scene.usda: ErrorException"),
     "garbage": ("garbage", "is not a valid usda layer|Failed to open"),
     "cut": ('#usda 1.0\ndef Cube "a" {', "Failed to open|Error"),
     "a reference to nothing": (
@@ -268,7 +269,7 @@ BROKEN = {
 def test_wrong_and_hostile_files(name, tmp_path):
     text, message = BROKEN[name]
     path = tmp_path / "scene.usda"
-    path.write_text(text)
+    path.write_bytes(text.encode("latin-1"))
     begin = time.monotonic()
     with pytest.raises(ValueError, match=message) as raised:
         load_world_file(path)

@@ -11,6 +11,7 @@ import math
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -38,15 +39,15 @@ a sphere's surface to the nearest mesh, negative by the depth of a penetration.
 """
 
 _CHECK_EPILOG = """\
-WORLD is a mesh or scene file (.glb, .obj, .stl, .ply, ...), of which each mesh
-is an obstacle, or a YAML file:
+WORLD is a mesh or scene file (.glb, .obj, .stl, .ply, ...), a URDF, MJCF (.xml)
+or USD file, a planning scene of MoveIt (.yaml), or a YAML file in metres:
 
   mesh:     {shelf: {file_path: shelf.stl, pose: [0.6, 0, 0, 1, 0, 0, 0]}}
   cuboid:   {table: {dims: [1, 0.6, 0.04], pose: [0.5, 0, 0.4, 1, 0, 0, 0]}}
   cylinder: {can: {radius: 0.03, height: 0.1, pose: [0.5, 0, 0.5, 1, 0, 0, 0]}}
   sphere:   {ball: {radius: 0.05, position: [0.5, 0.2, 0.47]}}
 
-A pose is x, y, z, qw, qx, qy, qz; lengths are in metres.
+A pose is x, y, z, qw, qx, qy, qz. What a check does not see is named.
 
 SPHERES is a .npy file, or an .npz file with an array "spheres": x, y, z, radius
 along the last axis, of shape (spheres, 4), (waypoints, spheres, 4) or (batch,
@@ -177,6 +178,17 @@ def _add_check(commands: Any) -> None:
         help="check the straight way between the waypoints too: the cost is the swept cost, and a "
         "collision on the way counts",
     )
+    parser.add_argument(
+        "--strict", action="store_true", help="fail if WORLD has what a check does not see"
+    )
+    parser.add_argument(
+        "--package-dir",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="where package:// names in a URDF file are looked for; may be repeated",
+    )
     parser.set_defaults(run=_check)
 
 
@@ -213,15 +225,16 @@ def _check(options: argparse.Namespace) -> int:
     device = _device(options.device)
     _start_warp(device)
     from warp_collision import MeshWorld
-    from warp_collision.io import load_spheres, load_world_file
+    from warp_collision.io import LeftOutWarning, load_spheres
 
-    obstacles = load_world_file(options.world)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", LeftOutWarning)
+        world = MeshWorld.from_file(
+            options.world, device, strict=options.strict, package_dirs=options.package_dir
+        )
+    for warning in caught:
+        print_text(f"warp-collision: warning: {warning.message}", sys.stderr)
     spheres = load_spheres(options.spheres).to(device)
-    world = MeshWorld(max_meshes=len(obstacles), device=device)
-    try:
-        world.load(obstacles)
-    except ValueError as error:  # it names the mesh, and only here its file is known
-        raise ValueError(f"{options.world}: {error}") from error
     rows = _check_rows(spheres, world, options.activation_distance, swept=options.swept)
     if options.json:
         print_text(json.dumps(_summary(rows, options, device), indent=1, allow_nan=False))

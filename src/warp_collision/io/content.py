@@ -152,6 +152,8 @@ def errors_begin_with(place: str) -> Iterator[None]:
     except (ImportError, FileNotFoundError):
         raise
     except Exception as error:
+        if type(error) is ValueError and str(error).startswith(place):
+            raise
         raise ValueError(f"{place}: {one_line(error)}") from error
 
 

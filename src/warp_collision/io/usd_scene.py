@@ -50,38 +50,50 @@ def add_usd(content: Content, path: Path) -> None:
         failed = stage.GetCompositionErrors()
         if failed:
             raise ValueError(f"all parts of a stage must open, got {failed[0]}")
-        unit = float(UsdGeom.GetStageMetersPerUnit(stage))
-        if not 0.0 < unit < np.inf:
-            raise ValueError(f"metersPerUnit must be positive, got {unit}")
-        to_metres = np.diag([unit, unit, unit, 1.0])
-        if UsdGeom.GetStageUpAxis(stage) == UsdGeom.Tokens.y:
-            to_metres = _Z_FROM_Y_UP @ to_metres
+        time = Usd.TimeCode.EarliestTime()
+        transforms = UsdGeom.XformCache(time)
+        to_metres = _metres_from_stage(stage)
         prims = list(_prims(stage, content))
-    time = Usd.TimeCode.EarliestTime()
-    transforms = UsdGeom.XformCache(time)
-    has_physics = any(collides is not None for _, collides in prims)
-    for prim, collides in prims:
-        name = str(prim.GetPath()).removeprefix("/")
-        if has_physics and not collides:
-            off = "its collision is off" if collides is False else "it has no collision API"
-            content.leave_out(name, f"a {prim.GetTypeName()}: {off}")
-            continue
-        hidden = UsdGeom.Imageable(prim).ComputeVisibility(time) == UsdGeom.Tokens.invisible
-        if hidden and not has_physics:
-            content.leave_out(name, f"a {prim.GetTypeName()}: it is invisible")
-            continue
-        if prim.GetTypeName() not in _READERS:
-            content.leave_out(name, f"a {prim.GetTypeName()}")
-            continue
-        with errors_begin_with(f"{content.where}: {escaped(name, MAX_SHOWN)}"):
-            local = np.array(transforms.GetLocalToWorldTransform(prim), np.float64).T
-            matrix = to_metres @ local
-            require_invertible(matrix, "the transform")
-            found = _READERS[prim.GetTypeName()](_Attributes(prim, time), matrix)
-        if isinstance(found, str):
-            content.leave_out(name, found)
-        else:
-            content.add(name, found)
+        has_physics = any(collides is not None for _, collides in prims)
+        for prim, collides in prims:
+            name = str(prim.GetPath()).removeprefix("/")
+            reason = _reason(prim, collides, has_physics, time)
+            if reason is not None:
+                content.leave_out(name, reason)
+                continue
+            with errors_begin_with(f"{content.where}: {escaped(name, MAX_SHOWN)}"):
+                local = np.array(transforms.GetLocalToWorldTransform(prim), np.float64).T
+                matrix = to_metres @ local
+                require_invertible(matrix, "the transform")
+                found = _READERS[prim.GetTypeName()](_Attributes(prim, time), matrix)
+            if isinstance(found, str):
+                content.leave_out(name, found)
+            else:
+                content.add(name, found)
+
+
+def _metres_from_stage(stage: Any) -> np.ndarray:
+    """The transform (4, 4) from a stage's units and axes."""
+    UsdGeom = _module("UsdGeom")
+    unit = float(UsdGeom.GetStageMetersPerUnit(stage))
+    if not 0.0 < unit < np.inf:
+        raise ValueError(f"metersPerUnit must be positive, got {unit}")
+    to_metres = np.diag([unit, unit, unit, 1.0])
+    is_y_up = UsdGeom.GetStageUpAxis(stage) == UsdGeom.Tokens.y
+    return _Z_FROM_Y_UP @ to_metres if is_y_up else to_metres
+
+
+def _reason(prim: Any, collides: bool | None, has_physics: bool, time: Any) -> str | None:
+    """Why something with a geometry is left out, None if it is not."""
+    UsdGeom = _module("UsdGeom")
+    kind = prim.GetTypeName()
+    if has_physics and not collides:
+        off = "its collision is off" if collides is False else "it has no collision API"
+        return f"a {kind}: {off}"
+    hidden = UsdGeom.Imageable(prim).ComputeVisibility(time) == UsdGeom.Tokens.invisible
+    if hidden and not has_physics:
+        return f"a {kind}: it is invisible"
+    return None if kind in _READERS else f"a {kind}"
 
 
 def _module(name: str) -> Any:
