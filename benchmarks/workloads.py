@@ -209,7 +209,7 @@ def panda(batch: int, horizon: int = 32) -> Callable[[float], Content]:
         bends = torch.from_numpy(rng.normal(0.0, 0.2, (rows, 3, 1, robot.n_joints))).float()
         waves = torch.stack([torch.sin(k * share) / k for k in (1, 2, 3)])
         spheres = robot(line + (bends * waves).sum(dim=1)).float().numpy()
-        placed = [Placed(mesh_of(body), pose) for body, pose in problem.obstacles.values()]
+        placed = [Placed(mesh_of(body), pose) for body, pose, *_ in problem.obstacles.values()]
         return Content([placed], np.ascontiguousarray(spheres))
 
     return make

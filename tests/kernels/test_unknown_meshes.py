@@ -39,8 +39,9 @@ def test_cost_and_gradient(name: str, winding: bool, device: torch.device) -> No
     world = MeshWorld(max_meshes=1, device=device)
     world.add("place", trimesh.creation.box((0.1, 0.1, 0.1)), obstacle.pose)
     ids = torch.tensor([[mesh.id]], dtype=torch.int64, device=device)
-    tables = SceneTables(ids, world.mesh_from_world, world.enabled, world.n_meshes, None)
-    tables = tables.complete(torch.zeros_like(ids), None)  # pointers to no record
+    records = torch.zeros_like(ids)  # pointers to none
+    tables = SceneTables(ids, world.mesh_from_world, world.enabled, world.n_meshes, records)
+    tables = tables.complete(tree=None)
     one = torch.ones(1, device=device)
     cost, gradient = operators.run_sphere_cost(
         compare.to_device(spheres, device), tables, one, 0.02 * one, None, True
