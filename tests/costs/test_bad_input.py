@@ -185,8 +185,8 @@ def test_env_index(
 
 
 POSES: list[tuple[Any, type[Exception], str]] = [
-    (torch.zeros(2, 7), ValueError, r"shape \(3, 4, 7\), got \(2, 7\)"),
-    (torch.zeros(3, 4, 8), ValueError, r"shape \(3, 4, 7\), got \(3, 4, 8\)"),
+    (torch.zeros(2, 7), ValueError, r"shape \(3, 4, 7\), .*, got \(2, 7\)"),
+    (torch.zeros(3, 4, 8), ValueError, r"shape \(3, 4, 7\), .*, got \(3, 4, 8\)"),
     (torch.zeros(3, 4, 7).int(), TypeError, r"floating point, got torch\.int32"),
     (torch.zeros(3, 4, 7, device="meta"), ValueError, "on device .*got meta"),
     ([[IDENTITY]], TypeError, r"torch\.Tensor of shape \(3, 4, 7\), got list"),
