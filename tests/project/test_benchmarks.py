@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 import torch
-from benchmarks import baseline, free_spheres, gpu, measure, once, report, targets, truth
+from benchmarks import (
+    baseline,
+    exact_shapes,
+    free_spheres,
+    gpu,
+    measure,
+    once,
+    report,
+    targets,
+    truth,
+)
 from benchmarks.__main__ import main, run
 from benchmarks.workloads import ACTIVATION_DISTANCE, WORKLOADS, build
 
@@ -285,3 +295,10 @@ def test_free_spheres(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     monkeypatch.setattr(free_spheres, "tori", lambda count: (wrong, 0.8))
     with pytest.raises(AssertionError, match="the library is wrong"):
         free_spheres.among_rows(400, 1)
+
+
+def test_exact_shapes_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    """All worlds have the same results, or it raises."""
+    assert exact_shapes.main(["--rounds", "1", "--batch", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + 2 * len(exact_shapes.QUERIES)
