@@ -219,7 +219,7 @@ def nearest_of_pair(
     there = place_point(second.placement, other.center)
     spread = one.spread + other.spread
     loss = farthest_approach(interval, first, second, ancestor, spread, here, there)
-    least = wp.length(here - there) - one.radius - other.radius - loss
+    least = wp.length(here - there) - one.radius - other.radius - pair.buffer - loss
     goal = best.upper - interval.tolerance
     if least >= goal:
         return dropped(best, least)
@@ -230,7 +230,7 @@ def nearest_of_pair(
         if not (a[3] < 0.0 or b[3] < 0.0):
             here = place_point(first.placement, first_three(a))
             there = place_point(second.placement, first_three(b))
-            radii = a[3] + b[3]
+            radii = a[3] + b[3] + pair.buffer
             goal = best.upper - interval.tolerance
             low = wp.length(here - there) - radii - loss
             if not (low >= goal):

@@ -28,6 +28,7 @@ class BodyPair:
     begin: int  # pairs of spheres: from, to
     end: int
     ancestor: int  # the last frame that both hang on
+    buffer: float  # by how much they must be farther apart than their spheres say [m]
 
 
 @wp.func
@@ -124,7 +125,7 @@ def bodies_against_each_other(
     spread = one.spread + other.spread
     margin = farthest_approach(interval, first, second, ancestor, spread, here, there)
     margin = wp.max(margin, interval.tolerance)
-    if wp.length(here - there) > one.radius + other.radius + margin:
+    if wp.length(here - there) > one.radius + other.radius + pair.buffer + margin:
         return CLEAR
     verdict = int(CLEAR)
     index = int(-1)
@@ -134,10 +135,10 @@ def bodies_against_each_other(
         if pairs[p][0] != index:
             index = pairs[p][0]
             a = sphere_of(robot.spheres, index)
-            radius = a[3]
+            radius = a[3] + pair.buffer
             here = place_point(first.placement, first_three(a))
             # A sphere far from the other body's ball is far from all of its spheres.
-            is_near = not (radius < 0.0)
+            is_near = not (a[3] < 0.0)
             if wp.length(here - there) > radius + other.radius + margin:
                 is_near = False
         if is_near:

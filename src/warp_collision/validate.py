@@ -349,6 +349,19 @@ def require_growth(name: str, value: Any, present: int) -> None:
         raise ValueError(f"{name} must not shrink below {present}, got {value}")
 
 
+def require_number(name: str, value: Any, *, positive: bool = False) -> None:
+    """Requires a finite number that is not negative, or positive."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
+    _require_range(name, float(value), positive, False, True)
+
+
+def require_name(name: str, value: Any) -> None:
+    """Requires text that is not empty."""
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"{name} must be text that is not empty, got {value!r}")
+
+
 def require_mapping(name: str, value: Any, rule: str) -> None:
     """Requires a mapping; the rule says what else the caller may give."""
     if not isinstance(value, Mapping):

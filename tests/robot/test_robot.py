@@ -1,6 +1,5 @@
 """Forward kinematics against an independent float64 one, written with quaternions."""
 
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import numpy as np
@@ -8,51 +7,10 @@ import pytest
 import torch
 
 from robots import PANDA as URDF
-from robots import TREE, shift, tree_robot, turn
+from robots import TREE, tree_robot
+from urdf_reference import reference
 from warp_collision.cli.demo import load_panda
 from warp_collision.robot import RobotSpheres
-
-
-def words(element: ElementTree.Element | None, key: str, default: str) -> np.ndarray:
-    return np.array(
-        [float(w) for w in (default if element is None else element.get(key, default)).split()]
-    )
-
-
-def origin_of(element: ElementTree.Element) -> np.ndarray:
-    origin = element.find("origin")
-    roll, pitch, yaw = words(origin, "rpy", "0 0 0")
-    x, y, z = np.eye(3)
-    return shift(words(origin, "xyz", "0 0 0")) @ turn(z, yaw) @ turn(y, pitch) @ turn(x, roll)
-
-
-def reference(text: str, values: dict[str, float]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """World from link, and its spheres (n, 4) in the world, of each link of a URDF."""
-    robot = ElementTree.fromstring(text)
-    joints = {j.find("child").get("link"): j for j in robot.findall("joint")}
-
-    def world_from(link: str) -> np.ndarray:
-        joint = joints.get(link)
-        if joint is None:
-            return np.eye(4)
-        world_from_joint = world_from(joint.find("parent").get("link")) @ origin_of(joint)
-        axis, value = words(joint.find("axis"), "xyz", "1 0 0"), values.get(joint.get("name"), 0.0)
-        match joint.get("type"):
-            case "fixed":
-                return world_from_joint
-            case "prismatic":
-                return world_from_joint @ shift(value * axis / np.linalg.norm(axis))
-        return world_from_joint @ turn(axis, value)
-
-    links = {}
-    for link in robot.findall("link"):
-        matrix = world_from(link.get("name"))
-        spheres = [
-            [*(matrix @ origin_of(c))[:3, 3], float(c.find("geometry/sphere").get("radius"))]
-            for c in link.findall("collision")
-        ]
-        links[link.get("name")] = matrix, np.array(spheres).reshape(-1, 4)
-    return links
 
 
 def expected_spheres(robot: RobotSpheres, text: str, joints: np.ndarray) -> np.ndarray:
@@ -174,9 +132,16 @@ def test_missing_file(tmp_path):
         ('<axis xyz="1 -2 2"/>', '<axis xyz="0 0 0"/>', "axis of joint 'turn' must not be zero"),
         ('xyz="1 -2 2"', 'xyz="1 -2"', "axis of joint 'turn' must be 3 finite numbers"),
         ('rpy="0 -0.7 0.2"', 'rpy="0 nan 0"', "rpy must be 3 finite numbers, got '0 nan 0'"),
-        ('<axis xyz="1 -2 2"/>', '<mimic joint="slide"/>', "'turn' must not mimic"),
+        ('<axis xyz="1 -2 2"/>', '<mimic joint="turn"/>', "'turn' must mimic .* got itself"),
+        ('<axis xyz="1 -2 2"/>', '<mimic joint="mount"/>', "moves, got 'mount'"),
+        ('<axis xyz="1 -2 2"/>', '<mimic joint="slide" offset="x"/>', "of joint 'turn' must be"),
+        ('<axis xyz="1 -2 2"/>', "<mimic/>", "<mimic> must have the attribute 'joint'"),
+        ('"continuous"', '"floating"', "'turn' of type floating must be"),
         ('<child link="wheel"/>', "", "'turn' must have a <parent> and a <child>"),
-        ('<sphere radius="0.2"/>', '<box size="1 1 1"/>', "must be <sphere>, .* link 'slider'"),
+        ('<sphere radius="0.2"/>', '<cone size="1"/>', "'slider': shapes must .* got <cone>"),
+        ('<sphere radius="0.2"/>', '<box size="1 0 1"/>', "link 'slider': size of <box> must be"),
+        ('<sphere radius="0.2"/>', '<box size="1 1"/>', "link 'slider': size of <box> must be"),
+        ('<sphere radius="0.2"/>', '<mesh filename="a.stl" scale="1 0 1"/>', "must not be 0"),
         ('radius="0.2"', 'radius="-0.2"', "radius of link 'slider' must not be negative"),
         ('radius="0.2"', "", "<sphere> must have the attribute 'radius'"),
         ('<parent link="root"/>', '<parent link="rot"/>', "links that exist, got 'rot'"),
@@ -196,7 +161,7 @@ def test_wrong_files(old, new, message, tmp_path):
 
 def test_a_robot_without_spheres(tmp_path):
     (tmp_path / "bare.urdf").write_text('<robot name="bare"><link name="a"/></robot>')
-    with pytest.raises(ValueError, match="must have <sphere> collision shapes, got none"):
+    with pytest.raises(ValueError, match="links must have collision shapes, got none"):
         RobotSpheres(tmp_path / "bare.urdf")
 
 

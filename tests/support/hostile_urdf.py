@@ -76,7 +76,7 @@ URDFS: dict[str, tuple[bytes, str]] = {
     ),
     "no geometry": (
         robot('<link name="a"><collision/></link>'),
-        "must be <sphere>, got another on link 'a'",
+        "link 'a': <collision> must have a <geometry> with one shape",
     ),
     "two origins": (
         robot(LINK.replace("<geometry>", "<origin/><origin/><geometry>")),

@@ -19,6 +19,7 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.devices import CPU
 from warp_collision.kernels.kinematics import RobotFrame
+from warp_collision.poses import quaternion_rotate
 from warp_collision.torch_ops import dispatch
 
 # A link's transform is read off four points of it: its origin and the ends of its axes.
@@ -176,6 +177,39 @@ class Kinematics:
             if validate.outlives_call(known.points):
                 self._in_torch[device] = known
         return known
+
+
+def based(placed: Tensor, joints: Tensor, base_pose: Tensor | None) -> Tensor:
+    """Placed points (..., n_points, 4) of a robot whose root has a pose in the world.
+
+    Args:
+        placed: with the root in the origin.
+        joints: (..., n_values) that they were placed by.
+        base_pose: (..., 7) for the first axes of the joints; quaternions are normalised.
+    """
+    if base_pose is None:
+        return placed
+    pose = validate.require_tensor("base_pose", base_pose, "(..., 7)")
+    given = pose.ndim - 1
+    fits = 0 <= given < joints.ndim and pose.shape == (*joints.shape[:given], 7)
+    if not fits:
+        raise ValueError(
+            f"base_pose must have shape (7,) or (batch, ..., 7) for joints "
+            f"{validate.shape_of(joints)}, got {validate.shape_of(pose)}"
+        )
+    if not pose.dtype.is_floating_point:
+        raise TypeError(f"base_pose must be floating point, got {pose.dtype}")
+    if pose.device != joints.device:
+        raise ValueError(f"base_pose must be on the device of joints, got {pose.device}")
+    if validate.is_checking():
+        for index, row in enumerate(pose.reshape(-1, 7)):
+            validate.check_pose(f"base_pose[{index}]", row)
+    pose = pose.to(joints.dtype)
+    pose = pose.reshape(*pose.shape[:-1], *(1,) * (joints.ndim - given), 7)
+    quaternion = pose[..., 3:] / torch.linalg.vector_norm(pose[..., 3:], dim=-1, keepdim=True)
+    centers = placed[..., :3]
+    turned = quaternion_rotate(quaternion.expand(*centers.shape[:-1], 4), centers)
+    return torch.cat((turned + pose[..., :3], placed[..., 3:]), dim=-1)
 
 
 def corner_points(frame_from_link: np.ndarray) -> np.ndarray:

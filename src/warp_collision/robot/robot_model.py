@@ -2,72 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cached_property
-from typing import Any
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from warp_collision import validate
+from warp_collision.robot.arrangement import Arrangement, LinkFrames
 from warp_collision.robot.interpolation import Interpolated, cut, parts_for
-from warp_collision.robot.kinematics import (
-    CORNERS,
-    Kinematics,
-    MovingJoint,
-    corner_points,
-    transforms_of,
-)
-from warp_collision.robot.robot_tables import RobotTables, pack_pairs, pack_robot
+from warp_collision.robot.kinematics import based
+from warp_collision.robot.robot_files import RobotFiles
+from warp_collision.robot.robot_tables import RobotTables
 from warp_collision.robot.self_collision import (
     SelfCollisionPairs,
     pairs_of_links,
+    random_joints,
+    with_buffers,
     without_far,
     without_touching,
 )
+from warp_collision.robot.sphere_models import Body
+
+
+class Attachment(NamedTuple):
+    """An object that a link carries, and other links that it may touch."""
+
+    body: Body
+    touch_links: tuple[str, ...]
 
 
 class RobotModel:
-    """What `RobotSpheres` is once its files are read."""
+    """Kinematics, pairs and kernels' tables of what `RobotSpheres` has read.
 
-    joint_names: tuple[str, ...]
-    joint_limits: Tensor
-    link_names: tuple[str, ...]
-    sphere_links: tuple[str, ...]
+    Args:
+        files: what was read.
+    """
 
-    def _build(
-        self,
-        joints: Sequence[MovingJoint],
-        sphere_frames: np.ndarray,
-        spheres: np.ndarray,
-        link_frames: np.ndarray,
-        frame_from_link: np.ndarray,
-        adjacent: Sequence[tuple[str, str]],
-    ) -> None:
-        """Builds the kinematics, once the attributes are set.
+    def __init__(self, files: RobotFiles):
+        self._files = files
+        self.link_names = files.link_names
+        self.joint_names = files.chain.joint_names
+        self.joint_limits = torch.tensor(files.chain.joint_limits, dtype=torch.float32)
+        self._link_frames = LinkFrames(files.chain, self.link_names)
+        self._attached: dict[str, Attachment] = {}
+        self._arrange()
 
-        Args:
-            joints: that move, parents before children.
-            sphere_frames: (n_spheres,) the frame of each sphere: 0 for the root, i + 1 for what
-                joint i moves.
-            spheres: (n_spheres, 4) x, y, z in the frame of the joint, radius [m].
-            link_frames: (n_links,) the frame of each link.
-            frame_from_link: (n_links, 4, 4).
-            adjacent: pairs of links that a joint connects, moving or fixed.
-        """
-        self._kinematics = Kinematics(joints, self.n_joints, sphere_frames, spheres)
-        self._adjacent = tuple(adjacent)
-        order = np.argsort(link_frames, kind="stable")
-        self._link_corners = Kinematics(
-            joints,
-            self.n_joints,
-            np.repeat(link_frames[order], len(CORNERS)),
-            corner_points(frame_from_link[order]),
-        )
-        self._link_places = torch.from_numpy(np.argsort(order))
-        self._tables: dict[torch.device, RobotTables] = {}
-        self._pair_tables: dict[Any, tuple[Tensor, Tensor]] = {}
+    def _arrange(self) -> None:
+        """Puts the spheres of links and of attached objects in order."""
+        bodies = dict(self._files.spheres.bodies)
+        bodies |= {name: attachment.body for name, attachment in self._attached.items()}
+        self._arrangement = Arrangement(self._files.chain, bodies)
+        self.__dict__.pop("default_pairs", None)
 
     @property
     def n_joints(self) -> int:
@@ -76,32 +63,52 @@ class RobotModel:
 
     @property
     def n_spheres(self) -> int:
-        """Number of spheres."""
+        """Number of spheres, those of attached objects included."""
         return len(self.sphere_links)
 
-    def __call__(self, joints: Tensor) -> Tensor:
+    @property
+    def sphere_links(self) -> tuple[str, ...]:
+        """For each sphere the name of the link, or of the attached object, that it is of.
+
+        Spheres are in the order of the file, but those that move with the same joint stand
+        together.
+        """
+        return self._arrangement.sphere_links
+
+    def __call__(self, joints: Tensor, base_pose: Tensor | None = None) -> Tensor:
         """Moves the spheres to joint values.
 
         Args:
             joints: (..., n_joints) float32 or float64 on any device [rad, prismatic: m]. Values
                 beyond the joint limits are accepted.
+            base_pose: pose x, y, z, qw, qx, qy, qz of the root link in the world, (7,) for all, or
+                (batch, 7), (batch, horizon, 7), ... for the first axes of `joints`.
 
         Returns:
             (..., n_spheres, 4) spheres x, y, z, radius in the world frame [m], in the dtype and on
-            the device of `joints`, differentiable.
+            the device of `joints`, differentiable by both.
 
         Raises:
             TypeError: `joints` is not a float32 or float64 tensor.
-            ValueError: Its last dimension is not n_joints.
+            ValueError: Its last dimension is not n_joints, or the shape of `base_pose` is another.
+
+        Example:
+            >>> import torch
+            >>> from warp_collision.cli.demo import load_panda
+            >>> panda = load_panda()
+            >>> on_a_table = torch.tensor([0.0, 0.0, 0.8, 1.0, 0.0, 0.0, 0.0])
+            >>> joints = torch.zeros(2, 5, 7)
+            >>> (panda(joints, on_a_table) - panda(joints))[0, 0, 0].tolist()
+            [0.0, 0.0, 0.800000011920929, 0.0]
         """
         self.check_joints(joints)
-        return self._kinematics.place(joints)
+        return based(self._arrangement.kinematics.place(joints), joints, base_pose)
 
-    def link_transforms(self, joints: Tensor) -> Tensor:
+    def link_transforms(self, joints: Tensor, base_pose: Tensor | None = None) -> Tensor:
         """Returns world_from_link (..., n_links, 4, 4) for joints (..., n_joints), as in a call."""
         self.check_joints(joints)
-        corners = self._link_corners.place(joints).unflatten(-2, (-1, len(CORNERS)))
-        return transforms_of(corners).index_select(-3, self._link_places.to(joints.device))
+        frames = self._link_frames
+        return frames.transforms(based(frames.place(joints), joints, base_pose))
 
     def self_collision_pairs(self, *, ignore: Iterable[tuple[str, str]] = ()) -> SelfCollisionPairs:
         """The pairs of spheres that count for the robot with itself.
@@ -122,8 +129,12 @@ class RobotModel:
             >>> len(pairs), len(pairs.touching)
             (1056, 0)
         """
-        frames = self._kinematics.point_frames
-        pairs = pairs_of_links(self.sphere_links, frames, self.link_names, self._adjacent, ignore)
+        adjacent = list(self._files.apart)
+        for name, attachment in self._attached.items():
+            adjacent += [(name, other) for other in (attachment.body.link, *attachment.touch_links)]
+        frames = self._arrangement.kinematics.point_frames
+        pairs = pairs_of_links(self.sphere_links, frames, self._arrangement.names, adjacent, ignore)
+        pairs = with_buffers(pairs, self._files.spheres.buffers)
         return without_touching(pairs, self._random_spheres(1000, torch.float64))
 
     def find_pairs(
@@ -188,12 +199,8 @@ class RobotModel:
         self, count: int, dtype: torch.dtype, generator: torch.Generator | None = None
     ) -> Tensor:
         """Spheres (count, n_spheres, 4) at joint values within the limits."""
-        if generator is None:
-            generator = torch.Generator().manual_seed(0)
-        low, high = self.joint_limits.to(dtype).clamp(-torch.pi, torch.pi).unbind(-1)
-        draw = torch.rand((count, self.n_joints), generator=generator, dtype=dtype)
         with torch.no_grad():
-            return self(low + draw * (high - low))
+            return self(random_joints(self.joint_limits.to(dtype), count, generator))
 
     @cached_property
     def default_pairs(self) -> SelfCollisionPairs:
@@ -202,21 +209,11 @@ class RobotModel:
 
     def tables(self, device: torch.device) -> RobotTables:
         """The robot as the kernels of joint paths read it."""
-        known = self._tables.get(device)
-        if known is None:
-            known = pack_robot(self._kinematics, self.sphere_links, device)
-            self._tables[device] = known
-        return known
+        return self._arrangement.tables(device)
 
     def pair_tables(self, pairs: SelfCollisionPairs, device: torch.device) -> tuple[Tensor, Tensor]:
         """Pairs of spheres of this robot as the same kernels read them."""
-        known = self._pair_tables.get((pairs, device))
-        if known is None:
-            if pairs.sphere_links != self.sphere_links:
-                raise ValueError("self_collision must be pairs of this robot, got another one's")
-            known = pack_pairs(self._kinematics, pairs, device)
-            self._pair_tables[pairs, device] = known
-        return known
+        return self._arrangement.pair_tables(pairs, device)
 
     def check_joints(self, joints: Tensor) -> None:
         """Requires joint values (..., n_joints)."""

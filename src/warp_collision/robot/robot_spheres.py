@@ -1,91 +1,69 @@
-"""A robot as spheres on its links: reads a URDF, batched and differentiable forward kinematics."""
+"""A robot as spheres on its links: what is read of it, what it carries, what it collides with."""
 
 from __future__ import annotations
 
-import os
-from collections import Counter
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NamedTuple
-from xml.etree.ElementTree import Element
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
-import torch
+from torch import Tensor
 
-from warp_collision.formats.mesh_files import is_file
-from warp_collision.formats.urdf_document import read_urdf
-from warp_collision.formats.urdf_shapes import (
-    read_numbers,
-    read_origin,
-    required,
-    rotation_terms,
-)
-from warp_collision.messages import escaped, shown
-from warp_collision.robot.kinematics import MovingJoint
-from warp_collision.robot.robot_model import RobotModel
-
-_MOVING = ("revolute", "continuous", "prismatic")
-
-
-class LinkMesh(NamedTuple):
-    """A mesh that a link looks like."""
-
-    link: str
-    path: Path
-    link_from_mesh: np.ndarray  # (4, 4) [m], the scale included
-
-
-@dataclass(frozen=True, eq=False)
-class _Joint:
-    name: str
-    kind: str
-    parent: str
-    child: str
-    parent_from_joint: np.ndarray  # (4, 4)
-    axis: np.ndarray  # (3,), unit
-    limits: tuple[float, float]
-
-
-@dataclass
-class _Chain:
-    """The moving frames of a robot, with every fixed joint folded into a constant (float64).
-
-    Frame 0 is the root link; frame i + 1 moves with joint i. A link or sphere is constant in its
-    frame.
-    """
-
-    order: list[int] = field(default_factory=list)  # joints, parents before children
-    parents: dict[int, int] = field(default_factory=dict)  # joint to the frame that it moves in
-    terms: dict[int, np.ndarray] = field(default_factory=dict)  # joint to its (4, 4, 4) factors
-    link_frame: dict[str, int] = field(default_factory=dict)
-    frame_from_link: dict[str, np.ndarray] = field(default_factory=dict)
+from warp_collision import validate
+from warp_collision.messages import shown
+from warp_collision.robot.collision_report import CollisionReport, report_collisions
+from warp_collision.robot.coverage import Coverage, coverage
+from warp_collision.robot.description import PathLike
+from warp_collision.robot.fitting import DEFAULT_OVERSHOOT
+from warp_collision.robot.link_shapes import joined, matrix_of, spheres_of_object
+from warp_collision.robot.robot_files import read_robot
+from warp_collision.robot.robot_model import Attachment, RobotModel
+from warp_collision.robot.self_collision import SelfCollisionPairs
+from warp_collision.robot.sphere_models import Body, inflated, moved, require_links
+from warp_collision.world import MeshWorld
 
 
 class RobotSpheres(RobotModel):
     """The spheres on a robot's links, moved by forward kinematics.
 
-    Reads the links, the joints and the `<sphere>` collision shapes of a URDF file; other collision
-    shapes raise, as they would be left out of a collision check unnoticed; so do links, joints and
-    shapes inside other elements than their own (but for `<gazebo>`, `<transmission>` and
-    `<ros2_control>`), a second shape in one `<collision>`, and macros of xacro. The root link
-    stands in the origin of the world frame. Joints: revolute, continuous, prismatic (one joint
-    value each, in the order of the file) and fixed.
+    Reads the links, joints and shapes of a URDF file. Joints that move, revolute, continuous and
+    prismatic ones, have one joint value each, in the order of the file; mimic joints follow another
+    one's. The root link stands in the origin of the world frame, or where `base_pose` of a call
+    says; a floating joint is allowed between the root link and all others, and is part of that.
+
+    Collision shapes that are no spheres are covered by spheres, see `fit_spheres`, unless spheres
+    come from elsewhere. What would be left out of a collision check unnoticed raises: links, joints
+    and shapes inside other elements than their own (but for `<gazebo>`, `<transmission>` and
+    `<ros2_control>`), a second shape in one `<collision>`, macros of xacro, planar joints.
 
     Args:
-        urdf: Path of the URDF file. Mesh file names in it are relative to its folder.
+        urdf: Path of the URDF file. Mesh file names in it are relative to its folder, ``file://``
+            or ``package://``.
+        spheres: Instead of the collision shapes of the URDF: a mapping of links to rows x, y, z,
+            radius in the frame of the link [m], or the path of a robot YAML of cuRobo: its
+            `collision_spheres`, inline or a path, of its `collision_link_names`, inflated by
+            `collision_sphere_buffer`; `extra_collision_spheres`, disabled; `extra_links` that are
+            fixed; `self_collision_ignore` and `self_collision_buffer`. A radius below 0 disables a
+            sphere.
+        srdf: Path of an SRDF; the pairs of links that it disables are not checked against each
+            other.
+        package_dirs: Folders of packages, or packages, for ``package://``; the folders above the
+            URDF are looked through too.
+        max_overshoot: How far fitted spheres may stick out of a shape [m].
+        padding: What the spheres of all links, or of some, are inflated by [m].
 
     Attributes:
-        joint_names: Names of the joints that move, in the order of the joint values.
+        joint_names: Names of the joints with a value, in the order of the joint values.
         joint_limits: (n_joints, 2) float32, lower and upper limit [rad or m], infinite without one.
         link_names: Names of all links, in the order of the file.
-        sphere_links: For each sphere the name of the link that it sits on. Spheres are in the order
-            of the file, but those that move with the same joint stand together.
         link_meshes: The visual meshes of the links (not loaded).
+        links_without_spheres: Links that have collision shapes or visual meshes, but no spheres.
+        fits: For each link with fitted shapes a `Coverage` of each.
 
     Raises:
-        FileNotFoundError: `urdf` does not exist.
-        ValueError: It is not a URDF, not a tree, has no spheres, or has parts not supported here.
-            The message names the file and the link or joint.
+        FileNotFoundError: A file does not exist.
+        ValueError: It is not a URDF, not a tree, has no spheres, or has parts not supported here;
+            spheres or pairs are of links that the robot has not. The message names the file and the
+            link or joint.
 
     Example:
         >>> from importlib.resources import files
@@ -97,176 +75,162 @@ class RobotSpheres(RobotModel):
         'panda_link0'
     """
 
-    def __init__(self, urdf: str | os.PathLike[str]):
-        path = Path(urdf)
-        if not is_file(path):
-            raise FileNotFoundError(f"urdf must be an existing file, got {shown(str(path))}")
-        robot = read_urdf(path)
-        try:
-            self._read(robot, path.parent)
-        except ValueError as error:
-            raise ValueError(f"{escaped(str(path))}: {error}") from error
+    def __init__(
+        self,
+        urdf: PathLike,
+        *,
+        spheres: PathLike | Mapping[str, Any] | None = None,
+        srdf: PathLike | None = None,
+        package_dirs: Sequence[PathLike] = (),
+        max_overshoot: float = DEFAULT_OVERSHOOT,
+        padding: float | Mapping[str, float] = 0.0,
+    ):
+        files = read_robot(urdf, spheres, srdf, package_dirs, max_overshoot, padding)
+        super().__init__(files)
+        self.link_meshes = list(files.link_meshes)
+        self.links_without_spheres, self.fits = files.bare, files.fits
 
-    def _read(self, robot: Element, folder: Path) -> None:
-        self.link_names = tuple(required(link, "name") for link in robot.findall("link"))
-        joints = [_read_joint(element) for element in robot.findall("joint")]
-        moving = [joint for joint in joints if joint.kind != "fixed"]
-        self.joint_names = tuple(joint.name for joint in moving)
-        self.joint_limits = torch.tensor([j.limits for j in moving], dtype=torch.float32)
-        self.joint_limits = self.joint_limits.reshape(-1, 2)
-        chain = _fold_chain(self.link_names, joints)
+    @property
+    def attached(self) -> tuple[str, ...]:
+        """Names of attached objects."""
+        return tuple(self._attached)
 
-        spheres = [s for link in robot.findall("link") for s in _read_spheres(link)]
-        spheres.sort(key=lambda sphere: chain.link_frame[sphere[0]])  # stable
-        if not spheres:
-            raise ValueError("links must have <sphere> collision shapes, got none")
-        self.sphere_links = tuple(link for link, _, _ in spheres)
-        self.link_meshes = [
-            mesh for link in robot.findall("link") for mesh in _read_meshes(link, folder)
-        ]
-        place = {0: 0} | {joint + 1: i for i, joint in enumerate(chain.order, start=1)}
-        frames = [chain.link_frame[link] for link in self.sphere_links]
-        centers = [chain.frame_from_link[link] @ [*center, 1.0] for link, center, _ in spheres]
-        points = np.stack(centers)
-        points[:, 3] = [radius for _, _, radius in spheres]
-        moved = [_moving_joint(chain, joint, place) for joint in chain.order]
-        link_frames = np.array([place[chain.link_frame[name]] for name in self.link_names])
-        self._build(
-            moved,
-            np.array([place[frame] for frame in frames]),
-            points,
-            link_frames,
-            np.stack([chain.frame_from_link[name] for name in self.link_names]),
-            [(joint.parent, joint.child) for joint in joints],
+    def spheres_of(self, name: str) -> np.ndarray:
+        """Spheres (n, 4) float64 of a link or attached object, in the frame of the link [m]."""
+        if name in self._arrangement.bodies:
+            return self._arrangement.bodies[name].spheres.copy()
+        require_links("name", [name], self.link_names)
+        return np.empty((0, 4))
+
+    def attach(
+        self,
+        name: str,
+        link: str,
+        spheres: Any,
+        *,
+        pose: Any = None,
+        touch_links: Sequence[str] = (),
+        padding: float = 0.0,
+        max_overshoot: float = DEFAULT_OVERSHOOT,
+    ) -> None:
+        """Lets a link carry an object, for example one in the gripper.
+
+        The robot has more spheres from then on, among those that move with the link. Pairs for
+        self-collision are to be made anew.
+
+        Args:
+            name: of the object, in `sphere_links`.
+            link: the link that carries it, which it may touch.
+            spheres: rows x, y, z, radius [m]; or what `MeshWorld.add` takes, which is filled with
+                spheres by `fit_spheres`. The same for all rows of a batch.
+            pose: x, y, z, qw, qx, qy, qz of the object in the frame of the link.
+            touch_links: other links that it may touch.
+            padding: what the spheres are inflated by [m].
+            max_overshoot: how far fitted spheres may stick out [m].
+
+        Raises:
+            TypeError, ValueError: no spheres or mesh, a link that the robot has not, a name that it
+                has already.
+
+        Example:
+            >>> import torch
+            >>> from warp_collision.cli.demo import load_panda
+            >>> panda = load_panda()
+            >>> panda.attach("can", "panda_hand", [[0.0, 0.0, 0.12, 0.04]])
+            >>> panda(torch.zeros(7)).shape, panda.sphere_links.count("can")
+            (torch.Size([60, 4]), 1)
+            >>> panda.detach("can")
+        """
+        validate.require_name("name", name)
+        if name in self._arrangement.names:
+            raise ValueError(f"name must be new to the robot, got {shown(name)}")
+        require_links("link", [link], self.link_names)
+        require_links("touch_links", touch_links, self._arrangement.names)
+        rows = inflated(spheres_of_object(name, spheres, max_overshoot), padding)
+        body = Body(link, moved(rows, matrix_of("pose", pose)))
+        self._attached[name] = Attachment(body, tuple(touch_links))
+        self._arrange()
+
+    def detach(self, name: str) -> None:
+        """Takes an attached object away.
+
+        Raises:
+            ValueError: no such object is attached.
+        """
+        if name not in self._attached:
+            raise ValueError(f"name must be one of {shown([*self._attached])}, got {shown(name)}")
+        del self._attached[name]
+        self._arrange()
+
+    def coverage(self, *, resolution: float = 1e-3) -> dict[str, Coverage]:
+        """How well the spheres of each link cover its shapes, see `coverage`.
+
+        The shapes are the collision shapes other than spheres, or the visual meshes of links that
+        have none; links without such shapes are left out.
+
+        Args:
+            resolution: see `coverage`.
+
+        Example:
+            >>> from warp_collision.cli.demo import load_panda
+            >>> found = load_panda().coverage(resolution=0.01)["panda_link0"]
+            >>> found.count, found.uncovered > 0.7
+            (1, True)
+        """
+        return {
+            link: coverage(self.spheres_of(link), joined(shapes), resolution=resolution)
+            for link, shapes in self._files.shapes.items()
+        }
+
+    def report(
+        self,
+        configurations: Tensor,
+        world: MeshWorld,
+        *,
+        margin: float = 0.0,
+        self_collision: bool | SelfCollisionPairs = True,
+        ignore: Iterable[tuple[str, str]] = (),
+        env_index: Tensor | None = None,
+        base_pose: Tensor | None = None,
+    ) -> CollisionReport:
+        """What collides with what at waypoints, worst first.
+
+        Args:
+            configurations: joints (batch, horizon, n_joints), or spheres (batch, horizon,
+                n_spheres, 4) of this robot, on the device of the world.
+            world: the obstacles.
+            margin: clearance [m] below which a pair is listed.
+            self_collision: whether the robot may not touch itself either, by the pairs of
+                `self_collision_pairs`, or the pairs that count.
+            ignore: pairs of a link, or attached object, and an obstacle that may touch.
+            env_index: (batch,) int32, the env of each row; env 0 for all if None.
+            base_pose: see a call; for joints.
+
+        Returns:
+            See `CollisionReport`; its `str` is a table.
+
+        Raises:
+            TypeError, ValueError: an argument of another type, shape, device or range, or unknown
+                names in `ignore`.
+
+        Example:
+            >>> import torch
+            >>> from warp_collision import Cylinder, MeshWorld
+            >>> from warp_collision.cli.demo import load_panda
+            >>> world = MeshWorld()
+            >>> world.add("can", Cylinder(0.1, 0.3), (0.5, 0.0, 0.5, 1, 0, 0, 0))
+            0
+            >>> joints = torch.tensor([[[0.0, 0.4, 0, -1.6, 0, 2, 0.8]]])
+            >>> load_panda().report(joints, world).link[0]
+            'panda_link6'
+        """
+        spheres, joints = configurations, None
+        if isinstance(configurations, Tensor) and configurations.ndim == 3:
+            spheres, joints = self(configurations, base_pose), configurations
+        elif base_pose is not None:
+            raise ValueError("base_pose must be None for spheres, which are placed already")
+        pairs = self.default_pairs if self_collision is True else self_collision or None
+        report = report_collisions(
+            spheres, self._arrangement, world, pairs, margin, ignore, env_index
         )
-
-
-def _read_joint(element: Element) -> _Joint:
-    name, kind = required(element, "name"), required(element, "type")
-    if kind not in (*_MOVING, "fixed"):
-        raise ValueError(
-            f"joint {shown(name)} must be of type {', '.join(_MOVING)} or fixed, got {shown(kind)}"
-        )
-    if kind != "fixed" and element.find("mimic") is not None:
-        raise ValueError(f"joint {shown(name)} must not mimic another: that is not supported")
-    ends = [element.find(end) for end in ("parent", "child")]
-    if ends[0] is None or ends[1] is None:
-        raise ValueError(f"joint {shown(name)} must have a <parent> and a <child>")
-    axis, limits = np.array([1.0, 0.0, 0.0]), (-np.inf, np.inf)
-    if kind != "fixed":
-        axis = _read_axis(element, name)
-        limit = element.find("limit")
-        if limit is not None and kind != "continuous":
-            low, high = (limit.get(side, "0") for side in ("lower", "upper"))
-            limits = tuple(read_numbers(f"{low} {high}", 2, f"the limits of joint {shown(name)}"))
-    parent, child = (required(end, "link") for end in ends if end is not None)
-    return _Joint(name, kind, parent, child, read_origin(element), axis, limits)
-
-
-def _read_axis(element: Element, name: str) -> np.ndarray:
-    found = element.find("axis")
-    text = "1 0 0" if found is None else found.get("xyz", "1 0 0")
-    axis = read_numbers(text, 3, f"the axis of joint {shown(name)}")
-    length = np.linalg.norm(axis)
-    if length == 0.0:
-        raise ValueError(f"the axis of joint {shown(name)} must not be zero, got {shown(text)}")
-    return axis / length
-
-
-def _joint_terms(joint: _Joint, frame_from_joint: np.ndarray) -> np.ndarray:
-    """Returns (4, 4, 4): the transform's factors of 1, sin(value), 1 - cos(value) and value."""
-    motion = np.zeros((4, 4, 4))
-    motion[0] = np.eye(4)
-    if joint.kind == "prismatic":
-        motion[3, :3, 3] = joint.axis
-    else:
-        motion[1, :3, :3], motion[2, :3, :3] = rotation_terms(joint.axis)
-    return frame_from_joint @ motion
-
-
-def _moving_joint(chain: _Chain, joint: int, place: dict[int, int]) -> MovingJoint:
-    """A joint with the frames in the order of the chain."""
-    parent_from_joint, sine, _, slide = chain.terms[joint]
-    turn = parent_from_joint[:3, :3].T @ sine[:3, :3]  # the cross product with the axis
-    slides = bool(slide.any())
-    along = parent_from_joint[:3, :3].T @ slide[:3, 3]
-    axis = along if slides else np.array([turn[2, 1], turn[0, 2], turn[1, 0]])
-    return MovingJoint(place[chain.parents[joint]], parent_from_joint, axis, slides, joint)
-
-
-def _check_names(links: tuple[str, ...], joints: list[_Joint]) -> str:
-    """Raises unless every name is unique and every link is there; returns the root link."""
-    for names in (links, tuple(joint.name for joint in joints)):
-        twice = sorted(name for name, count in Counter(names).items() if count > 1)
-        if twice:
-            raise ValueError(f"names must be unique, got {shown(twice)} twice")
-    known = set(links)
-    for joint in joints:
-        for link in (joint.parent, joint.child):
-            if link not in known:
-                raise ValueError(
-                    f"joint {shown(joint.name)} must join links that exist, got {shown(link)}"
-                )
-    children = {joint.child for joint in joints}
-    roots = [link for link in links if link not in children]
-    if len(roots) != 1 or len(children) != len(joints):
-        raise ValueError(f"the links must form one tree, got the roots {shown(roots)}")
-    return roots[0]
-
-
-def _fold_chain(links: tuple[str, ...], joints: list[_Joint]) -> _Chain:
-    """Walks the tree from its root and folds the fixed joints into constants."""
-    root = _check_names(links, joints)
-    index = {j.name: i for i, j in enumerate(j for j in joints if j.kind != "fixed")}
-    chain = _Chain(link_frame={root: 0}, frame_from_link={root: np.eye(4)})
-    below: dict[str, list[_Joint]] = {}
-    for joint in joints:
-        below.setdefault(joint.parent, []).append(joint)
-    reached = [root]
-    for link in reached:
-        for joint in below.get(link, []):
-            frame = chain.link_frame[link]
-            frame_from_joint = chain.frame_from_link[link] @ joint.parent_from_joint
-            if joint.kind != "fixed":
-                moved = index[joint.name]
-                chain.order.append(moved)
-                chain.parents[moved] = frame
-                chain.terms[moved] = _joint_terms(joint, frame_from_joint)
-                frame, frame_from_joint = moved + 1, np.eye(4)
-            chain.link_frame[joint.child] = frame
-            chain.frame_from_link[joint.child] = frame_from_joint
-            reached.append(joint.child)
-    if len(reached) != len(links):
-        loop = sorted(set(links) - set(reached))
-        raise ValueError(f"the links must form one tree, got a loop through {shown(loop)}")
-    return chain
-
-
-def _read_spheres(link: Element) -> list[tuple[str, np.ndarray, float]]:
-    """Returns (link, center (3,) in the link's frame [m], radius [m]) of each collision shape."""
-    name = required(link, "name")
-    spheres = []
-    for collision in link.findall("collision"):
-        sphere = collision.find("geometry/sphere")
-        if sphere is None:
-            raise ValueError(
-                f"collision shapes must be <sphere>, got another on link {shown(name)}"
-            )
-        where = f"the sphere radius of link {shown(name)}"
-        radius = float(read_numbers(required(sphere, "radius"), 1, where)[0])
-        if radius < 0.0:
-            raise ValueError(f"{where} must not be negative, got {radius}")
-        spheres.append((name, read_origin(collision)[:3, 3], radius))
-    return spheres
-
-
-def _read_meshes(link: Element, folder: Path) -> list[LinkMesh]:
-    """Returns the visual meshes of a link; other visual shapes are left out."""
-    meshes = []
-    for visual in link.findall("visual"):
-        mesh = visual.find("geometry/mesh")
-        if mesh is not None:
-            scale = np.diag([*read_numbers(mesh.get("scale", "1 1 1"), 3, "a mesh scale"), 1.0])
-            path = folder / required(mesh, "filename")
-            meshes.append(LinkMesh(required(link, "name"), path, read_origin(visual) @ scale))
-    return meshes
+        return report if joints is None else report.with_limits(joints, self.joint_limits)

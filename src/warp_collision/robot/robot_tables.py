@@ -138,6 +138,8 @@ def pack_pairs(
         record["first"], record["second"] = first, second
         record["begin"], record["end"] = begin, end
         chains = [_ancestors(kinematics, frames[first_spheres[body]]) for body in (first, second)]
+        if pairs.buffers is not None:
+            record["buffer"] = sum(pairs.buffers[first_spheres[body]] for body in (first, second))
         record["ancestor"] = next(frame for frame in chains[0] if frame in chains[1])
     with torch.inference_mode(False):
         return torch.from_numpy(as_bytes(found)).to(device), tables.pairs.to(device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -55,6 +55,8 @@ class SelfCollisionPairs:
         constant: pairs within `pairs` whose clearance does not depend on the joint values: an
             activation distance above it costs everywhere.
         never_near: (n, 2) int64, pairs left out by `find_pairs`: never near in its samples.
+        buffers: (n_spheres,) float32, how much larger spheres are here than towards obstacles [m],
+            the same for all of a link; None if they are not.
 
     Example:
         >>> from warp_collision.cli.demo import load_panda
@@ -73,6 +75,7 @@ class SelfCollisionPairs:
     touching: np.ndarray = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
     constant: tuple[ConstantPair, ...] = ()
     never_near: np.ndarray = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
+    buffers: np.ndarray | None = None
     _on_device: dict[torch.device, PairTables] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
@@ -92,6 +95,15 @@ class SelfCollisionPairs:
             found.append((begin, end))
             begin = end
         return found
+
+    def inflate(self, spheres: Tensor) -> Tensor:
+        """Spheres (..., n_spheres, 4) as large as they are here; disabled ones stay so."""
+        if self.buffers is None:
+            return spheres
+        centers, radii = spheres[..., :3], spheres[..., 3:]
+        buffers = torch.from_numpy(self.buffers).to(spheres)[:, None]
+        inflated = torch.where(radii < 0.0, radii, radii + buffers)
+        return torch.cat((centers, inflated), dim=-1)
 
     def tables(self, device: torch.device) -> PairTables:
         """The pairs as the kernels read them, on a device."""
@@ -231,7 +243,7 @@ def _spheres_operand(spheres: Tensor, pairs: SelfCollisionPairs) -> Tensor:
             f"spheres must have shape {_SPHERES_SHAPE} with n_spheres = {pairs.n_spheres} as the "
             f"pairs, got {validate.shape_of(spheres)}"
         )
-    return spheres
+    return pairs.inflate(spheres)
 
 
 # -- which pairs count ----------------------------------------------------------------------------
@@ -263,6 +275,21 @@ def pairs_of_links(
     ]
     pairs = np.array(kept, dtype=np.int64).reshape(-1, 2)
     return SelfCollisionPairs(tuple(sphere_links), pairs, ignored)
+
+
+def with_buffers(pairs: SelfCollisionPairs, buffers: Mapping[str, float]) -> SelfCollisionPairs:
+    """The pairs of spheres that are larger by lengths [m] for some links."""
+    lengths = np.array([buffers.get(link, 0.0) for link in pairs.sphere_links], dtype=np.float32)
+    return replace(pairs, buffers=lengths, _on_device={}) if lengths.any() else pairs
+
+
+def random_joints(limits: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
+    """(count, n_joints) values within limits (n_joints, 2); the same ones without a generator."""
+    if generator is None:
+        generator = torch.Generator().manual_seed(0)
+    low, high = limits.clamp(-torch.pi, torch.pi).unbind(-1)
+    draw = torch.rand((count, len(low)), generator=generator, dtype=limits.dtype)
+    return low + draw * (high - low)
 
 
 def without_touching(pairs: SelfCollisionPairs, samples: Tensor) -> SelfCollisionPairs:
@@ -306,7 +333,7 @@ def _range_of_clearance(
     lowest = np.full(len(pairs), np.inf)
     highest = np.full(len(pairs), -np.inf)
     first, second = torch.from_numpy(pairs.pairs).unbind(-1)
-    for part in samples.double().split(256):
+    for part in pairs.inflate(samples.double()).split(256):
         a, b = part[:, first], part[:, second]
         gap = torch.linalg.vector_norm(a[..., :3] - b[..., :3], dim=-1) - a[..., 3] - b[..., 3]
         lowest = np.minimum(lowest, gap.amin(0).numpy())

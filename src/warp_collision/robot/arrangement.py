@@ -1,0 +1,103 @@
+"""The spheres of a robot in the order of its frames, and the tables that kernels read of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from warp_collision.robot.chain import Chain
+from warp_collision.robot.kinematics import Kinematics, corner_points, transforms_of
+from warp_collision.robot.robot_tables import RobotTables, pack_pairs, pack_robot
+from warp_collision.robot.self_collision import SelfCollisionPairs
+from warp_collision.robot.sphere_models import Body, moved
+
+
+class LinkFrames:
+    """Where the links themselves are.
+
+    Args:
+        chain: the moving frames.
+        names: of the links, in the order of their transforms.
+    """
+
+    def __init__(self, chain: Chain, names: Sequence[str]):
+        frames = np.array([chain.link_frame[name] for name in names])
+        order = np.argsort(frames, kind="stable")
+        self._back = torch.from_numpy(np.argsort(order))
+        corners = corner_points(np.stack([chain.frame_from_link[name] for name in names])[order])
+        self._kinematics = Kinematics(
+            chain.moving, len(chain.joint_names), np.repeat(frames[order], 4), corners
+        )
+
+    def place(self, joints: Tensor) -> Tensor:
+        """Points (..., n_points, 4) in the frame of the root link, from which to read them."""
+        return self._kinematics.place(joints)
+
+    def transforms(self, placed: Tensor) -> Tensor:
+        """(..., n_links, 4, 4) from such points, wherever the root link is."""
+        corners = placed.unflatten(-2, (-1, 4))
+        return transforms_of(corners).index_select(-3, self._back.to(placed.device))
+
+
+class Arrangement:
+    """Which sphere is where; another set of bodies is another arrangement.
+
+    Args:
+        chain: the moving frames.
+        bodies: by name, in the order that spheres of one frame have.
+
+    Attributes:
+        bodies: as given.
+        names: of all links and bodies.
+        sphere_links: for each sphere the name of its body. Those of one frame stand together.
+        kinematics: of the spheres.
+    """
+
+    def __init__(self, chain: Chain, bodies: Mapping[str, Body]):
+        self.bodies = dict(bodies)
+        self.names = tuple(dict.fromkeys((*chain.link_frame, *bodies)))
+        names = sorted(bodies, key=lambda name: chain.link_frame[bodies[name].link])  # stable
+        counts = [len(bodies[name].spheres) for name in names]
+        self.sphere_links = tuple(np.repeat(np.array(names, dtype=object), counts))
+        points, frames = [np.empty((0, 4))], []
+        for name in names:
+            link = bodies[name].link
+            points.append(moved(bodies[name].spheres, chain.frame_from_link[link]))
+            frames += [chain.link_frame[link]] * len(bodies[name].spheres)
+        self.kinematics = Kinematics(
+            chain.moving, len(chain.joint_names), np.array(frames), np.concatenate(points)
+        )
+        self._tables: dict[torch.device, RobotTables] = {}
+        self._pair_tables: dict[tuple[SelfCollisionPairs, torch.device], tuple[Tensor, Tensor]] = {}
+
+    def require_pairs(self, pairs: SelfCollisionPairs) -> None:
+        """Requires pairs of these spheres."""
+        if not isinstance(pairs, SelfCollisionPairs):
+            raise TypeError(
+                f"self_collision must be a bool or SelfCollisionPairs, got {type(pairs).__name__}"
+            )
+        if pairs.sphere_links != self.sphere_links:
+            raise ValueError(
+                "self_collision must be pairs of this robot with what is attached to it, got "
+                "another one's"
+            )
+
+    def tables(self, device: torch.device) -> RobotTables:
+        """The robot as the kernels of joint paths read it."""
+        known = self._tables.get(device)
+        if known is None:
+            known = pack_robot(self.kinematics, self.sphere_links, device)
+            self._tables[device] = known
+        return known
+
+    def pair_tables(self, pairs: SelfCollisionPairs, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Pairs of spheres of this robot as the same kernels read them."""
+        known = self._pair_tables.get((pairs, device))
+        if known is None:
+            self.require_pairs(pairs)
+            known = pack_pairs(self.kinematics, pairs, device)
+            self._pair_tables[pairs, device] = known
+        return known

@@ -1,0 +1,225 @@
+"""What a robot collides with, as rows and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from warp_collision import validate
+from warp_collision.launching.recorded_launch import SceneTables
+from warp_collision.messages import escaped, shown
+from warp_collision.robot.arrangement import Arrangement
+from warp_collision.robot.self_collision import SelfCollisionPairs
+from warp_collision.torch_ops import operators
+from warp_collision.world import MeshWorld
+from warp_collision.world.queries import scene_tables
+
+_SPHERES_SHAPE = "(batch, horizon, n_spheres, 4)"
+_MOST_ROWS = 20  # of a text
+_HEADINGS = ("batch", "waypoint", "link", "obstacle", "depth [mm]", "point [m]")
+
+
+class CollisionReport(NamedTuple):
+    """Pairs of a link and what it touches, worst first; one row for each pair and waypoint.
+
+    Attributes:
+        batch: (n,) int64.
+        waypoint: (n,) int64.
+        link: n names of links and attached objects.
+        obstacle: n names of obstacles; for the robot with itself, of the other link.
+        depth: (n,) [m], minus the clearance; NaN, the worst, where something is not finite.
+        point: (n, 3) [m], the place of the obstacle that is nearest to the center of the sphere.
+        sphere: (n,) int64, the sphere of the link that is deepest.
+        with_itself: (n,) bool, whether the obstacle is a link.
+        beyond_limits: (n_joints,) int64, how many values of each joint are beyond its limits or not
+            finite; empty for spheres.
+    """
+
+    batch: np.ndarray
+    waypoint: np.ndarray
+    link: tuple[str, ...]
+    obstacle: tuple[str, ...]
+    depth: np.ndarray
+    point: np.ndarray
+    sphere: np.ndarray
+    with_itself: np.ndarray
+    beyond_limits: np.ndarray
+
+    def with_limits(self, joints: Tensor, limits: Tensor) -> CollisionReport:
+        """The same with joint values (..., n_joints) counted against limits (n_joints, 2)."""
+        low, high = limits.to(joints).unbind(-1)
+        within = (joints >= low) & (joints <= high)  # false for NaN
+        return self._replace(beyond_limits=(~within).flatten(0, -2).sum(0).cpu().numpy())
+
+    def __str__(self) -> str:
+        rows: list[tuple[str, ...]] = [_HEADINGS]
+        for i in range(min(len(self.link), _MOST_ROWS)):
+            obstacle = escaped(self.obstacle[i], 40)
+            rows.append(
+                (
+                    *(str(self.batch[i]), str(self.waypoint[i]), escaped(self.link[i], 40)),
+                    f"{obstacle} (itself)" if self.with_itself[i] else obstacle,
+                    f"{1e3 * self.depth[i]:.1f}",
+                    " ".join(f"{value:.3f}" for value in self.point[i]),
+                )
+            )
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        if len(self.link) == 0:
+            lines = ["nothing collides"]
+        elif len(self.link) > _MOST_ROWS:
+            lines.append(f"and {len(self.link) - _MOST_ROWS} more")
+        beyond = int(self.beyond_limits.sum())
+        if beyond:
+            lines.append(f"{beyond} joint values are beyond the limits")
+        return "\n".join(lines)
+
+
+class _Contact(NamedTuple):
+    """A sphere and what it touches."""
+
+    place: tuple[int, int, int]  # batch, waypoint, sphere
+    obstacle: str
+    depth: float
+    point: np.ndarray
+    with_itself: bool
+
+    def worse_than(self, other: _Contact | None) -> bool:
+        """NaN is worse than any depth."""
+        return other is None or not (self.depth <= other.depth or np.isnan(other.depth))
+
+
+def report_collisions(
+    spheres: Tensor,
+    arrangement: Arrangement,
+    world: MeshWorld,
+    pairs: SelfCollisionPairs | None,
+    margin: float,
+    ignore: Iterable[tuple[str, str]],
+    env_index: Tensor | None,
+) -> CollisionReport:
+    """See `RobotSpheres.report`."""
+    validate.require_number("margin", margin)
+    bodies = arrangement.sphere_links
+    validate.require_tensor("spheres", spheres, _SPHERES_SHAPE)
+    spheres = validate.float_operand(
+        "spheres", spheres.detach(), 4, _SPHERES_SHAPE, world.device, ndim=4
+    )
+    if spheres.shape[2] != len(bodies):
+        raise ValueError(
+            f"spheres must have shape {_SPHERES_SHAPE} with n_spheres = {len(bodies)} as the "
+            f"robot, got {validate.shape_of(spheres)}"
+        )
+    env_index = validate.env_operand(env_index, spheres.shape[0], world.n_envs, world.device)
+    allowed = _allowed(ignore, arrangement.names, world)
+    worst: dict[tuple[int, int, str, str, bool], _Contact] = {}
+    contacts = _with_world(spheres, world, env_index, margin)
+    if pairs is not None:
+        arrangement.require_pairs(pairs)
+        contacts += _with_itself(spheres, pairs, margin)
+    for contact in contacts:
+        batch, waypoint, sphere = contact.place
+        body = bodies[sphere]
+        if not contact.with_itself and (body, contact.obstacle) in allowed:
+            continue
+        key = (batch, waypoint, body, contact.obstacle, contact.with_itself)
+        if contact.worse_than(worst.get(key)):
+            worst[key] = contact
+    rows = sorted(
+        worst.values(), key=lambda c: (-np.inf if np.isnan(c.depth) else -c.depth, c.place)
+    )
+    places = np.array([row.place for row in rows], dtype=np.int64).reshape(-1, 3)
+    return CollisionReport(
+        places[:, 0],
+        places[:, 1],
+        tuple(bodies[i] for i in places[:, 2]),
+        tuple(row.obstacle for row in rows),
+        np.array([row.depth for row in rows]),
+        np.array([row.point for row in rows]).reshape(-1, 3),
+        places[:, 2],
+        np.array([row.with_itself for row in rows], dtype=bool),
+        np.empty(0, dtype=np.int64),
+    )
+
+
+def _allowed(
+    ignore: Iterable[tuple[str, str]], bodies: Sequence[str], world: MeshWorld
+) -> set[tuple[str, str]]:
+    obstacles = {name for env in range(world.n_envs) for name in world.names(env)}
+    allowed = set()
+    for pair in ignore:
+        one, other = tuple(pair) if len(pair) == 2 else (None, None)
+        if one not in bodies or other not in obstacles:
+            raise ValueError(
+                f"ignore must be pairs of a link of the robot and an obstacle, got {shown(pair)}"
+            )
+        allowed.add((str(one), str(other)))
+    return allowed
+
+
+def _with_world(
+    spheres: Tensor, world: MeshWorld, env_index: Tensor | None, margin: float
+) -> list[_Contact]:
+    """Spheres nearer than a margin to an obstacle, with each of those."""
+    flat = spheres.flatten(1, 2)
+    enabled = ~(flat[..., 3] < 0.0)
+    centers = torch.where(enabled[..., None], flat[..., :3], 0.0).contiguous()
+    tables = scene_tables(world)
+    nearest = operators.run_scene_distance(centers, tables, env_index)[0]
+    rows, indices = torch.nonzero(enabled & ~(nearest - flat[..., 3] >= margin)).unbind(-1)
+    envs = torch.zeros_like(rows) if env_index is None else env_index[rows]
+    found = []
+    for env in envs.unique().tolist():
+        row, index = rows[envs == env], indices[envs == env]
+        names = world.names(env)
+        points = centers[row, index].expand(len(names), -1, -1).contiguous()
+        each = torch.arange(len(names), dtype=torch.int32, device=points.device)
+        distance, gradient, _ = operators.run_scene_distance(
+            points, _one_by_one(tables, env, len(names)), each
+        )
+        depth = flat[row, index, 3] - distance
+        places = (points - distance[..., None] * gradient).cpu().numpy()
+        is_on = tables.enabled[env, : len(names), None] != 0
+        for obstacle, k in torch.nonzero(is_on & ~(depth <= -margin)).tolist():
+            place = (int(row[k]), *divmod(int(index[k]), spheres.shape[2]))
+            contact = (names[obstacle], float(depth[obstacle, k]), places[obstacle, k])
+            found.append(_Contact(place, *contact, False))
+    return found
+
+
+def _one_by_one(tables: SceneTables, env: int, count: int) -> SceneTables:
+    """The obstacles of an env, each in an env of its own."""
+    ids, poses, enabled = (table[env, :count].unsqueeze(1).contiguous() for table in tables[:3])
+    records, padding = (
+        None if table is None else table[env, :count].unsqueeze(1).contiguous()
+        for table in (tables.records, tables.padding)
+    )
+    counts = torch.ones(count, dtype=torch.int32, device=tables.n_meshes.device)
+    return SceneTables(ids, poses, enabled, counts, records, padding)
+
+
+def _with_itself(spheres: Tensor, pairs: SelfCollisionPairs, margin: float) -> list[_Contact]:
+    """Pairs of spheres nearer than a margin, each under its first sphere."""
+    first, second = torch.from_numpy(pairs.pairs).to(spheres.device).unbind(-1)
+    inflated = pairs.inflate(spheres)
+    a, b = inflated[..., first, :], inflated[..., second, :]
+    offset = a[..., :3] - b[..., :3]
+    length = torch.linalg.vector_norm(offset, dim=-1)
+    depth = a[..., 3] + b[..., 3] - length
+    near = ~(depth <= -margin) & ~(a[..., 3] < 0.0) & ~(b[..., 3] < 0.0)
+    direction = offset / length.clamp(min=1e-12)[..., None]
+    places = b[..., :3] + b[..., 3:] * direction
+    return [
+        _Contact(
+            (batch, waypoint, int(first[pair])),
+            pairs.sphere_links[int(second[pair])],
+            float(depth[batch, waypoint, pair]),
+            places[batch, waypoint, pair].cpu().numpy(),
+            True,
+        )
+        for batch, waypoint, pair in torch.nonzero(near).tolist()
+    ]

@@ -1,0 +1,160 @@
+"""From the shapes of a robot's links, and of what it carries, to spheres."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import trimesh
+from trimesh.transformations import quaternion_matrix
+
+from warp_collision import validate
+from warp_collision.messages import shown
+from warp_collision.obstacles.geometry import content_key, read_mesh
+from warp_collision.obstacles.shapes import Shape
+from warp_collision.robot.coverage import Coverage
+from warp_collision.robot.description import Description, LinkMesh, LinkShape, LinkSphere
+from warp_collision.robot.fitting import SphereFit, fit_spheres
+from warp_collision.robot.sphere_models import (
+    Body,
+    SphereModel,
+    inflated,
+    moved,
+    require_links,
+    sphere_array,
+)
+
+Triangles = tuple[np.ndarray, np.ndarray]
+# Robots are read again and again in one process; fits of equal shapes are kept.
+_fits: dict[str, SphereFit] = {}
+_MOST_FITS = 256
+
+
+class FittedModel(NamedTuple):
+    """Spheres of a URDF's collision shapes, and what those cover that are fitted."""
+
+    model: SphereModel
+    fits: dict[str, tuple[Coverage, ...]]
+
+
+def spheres_of_shapes(description: Description, max_overshoot: float) -> FittedModel:
+    """The `<sphere>` shapes of a robot as they are, and spheres that cover each other shape."""
+    validate.require_number("max_overshoot", max_overshoot, positive=True)
+    rows: dict[str, list[np.ndarray]] = {}
+    fits: dict[str, list[Coverage]] = {}
+    for shape in description.collisions:
+        if isinstance(shape, LinkSphere):
+            spheres = np.array([[*shape.center, shape.radius]])
+        else:
+            fit = fitted(shape, max_overshoot)
+            spheres = fit.spheres
+            fits.setdefault(shape.link, []).append(fit.report)
+        rows.setdefault(shape.link, []).append(spheres)
+    bodies = {
+        link: Body(link, np.concatenate(rows[link]))
+        for link in description.link_names
+        if link in rows
+    }
+    return FittedModel(SphereModel(bodies), {link: tuple(some) for link, some in fits.items()})
+
+
+def fitted(shape: LinkShape | LinkMesh, max_overshoot: float) -> SphereFit:
+    """Spheres in the frame of the link."""
+    if isinstance(shape, LinkShape):
+        fit = _fit_once(shape.shape, max_overshoot)
+        # An exact shape stays exact in its own frame; a turn of the spheres rounds in float64.
+        return fit._replace(spheres=moved(fit.spheres, shape.link_from_shape))
+    return _fit_once(triangles_of(shape), max_overshoot)
+
+
+def _fit_once(mesh: Shape | Triangles, max_overshoot: float, fill: bool = False) -> SphereFit:
+    if isinstance(mesh, Shape):
+        key = f"{mesh!r} {max_overshoot} {fill}"
+    else:
+        key = content_key(*mesh, max_overshoot, fill)
+    if key not in _fits:
+        if len(_fits) >= _MOST_FITS:
+            _fits.clear()
+        _fits[key] = fit_spheres(mesh, max_overshoot=max_overshoot, fill=fill)
+    return _fits[key]
+
+
+def triangles_of(shape: LinkShape | LinkMesh) -> Triangles:
+    """Vertices and faces in the frame of the link."""
+    if isinstance(shape, LinkShape):
+        vertices, faces = shape.shape.tessellate()
+        transform = shape.link_from_shape
+    else:
+        try:
+            vertices, faces = read_mesh(shape.path.name, shape.path)
+        except (FileNotFoundError, ValueError) as error:
+            raise type(error)(f"link {shown(shape.link)}: {error}") from error
+        transform = shape.link_from_mesh
+    if np.linalg.det(transform[:3, :3]) < 0.0:
+        faces = faces[:, ::-1]
+    return vertices @ transform[:3, :3].T + transform[:3, 3], faces
+
+
+def shapes_of_links(description: Description) -> dict[str, list[LinkShape | LinkMesh]]:
+    """For each link its collision shapes but for spheres, or its visual meshes if it has none."""
+    found: dict[str, list[LinkShape | LinkMesh]] = {}
+    for link in description.link_names:
+        shapes = [s for s in description.collisions if s.link == link]
+        solid = [shape for shape in shapes if not isinstance(shape, LinkSphere)]
+        visual = [mesh for mesh in description.visuals if mesh.link == link]
+        if solid or visual:
+            found[link] = solid or [*visual]
+    return found
+
+
+def joined(shapes: Sequence[LinkShape | LinkMesh]) -> Triangles:
+    """One mesh of several shapes of a link."""
+    parts = [triangles_of(shape) for shape in shapes]
+    starts = np.cumsum([0, *(len(vertices) for vertices, _ in parts)])
+    return (
+        np.concatenate([vertices for vertices, _ in parts]),
+        np.concatenate([f + n for (_, f), n in zip(parts, starts, strict=False)]),
+    )
+
+
+def spheres_of_object(name: str, given: Any, max_overshoot: float) -> np.ndarray:
+    """Rows (n, 4) as they are, or spheres that fill a mesh or shape."""
+    is_pair = isinstance(given, tuple | list) and len(given) == 2 and np.ndim(given[0]) == 2
+    if isinstance(given, trimesh.Trimesh | Shape) or is_pair:
+        return fit_spheres(given, max_overshoot=max_overshoot, fill=True).spheres
+    if hasattr(given, "__fspath__") or isinstance(given, str):
+        mesh = read_mesh(name, given)
+        return fit_spheres(mesh, max_overshoot=max_overshoot, fill=True).spheres
+    rows = sphere_array(f"spheres of {shown(name)}", given)
+    if len(rows) == 0:
+        raise ValueError(f"spheres of {shown(name)} must not be empty, got none")
+    return rows
+
+
+def matrix_of(name: str, pose: Any) -> np.ndarray:
+    """(4, 4) of a pose x, y, z, qw, qx, qy, qz; the identity for None."""
+    if pose is None:
+        return np.eye(4)
+    x, y, z, *quaternion = validate.check_pose(name, pose).tolist()
+    matrix = quaternion_matrix(quaternion)
+    matrix[:3, 3] = x, y, z
+    return matrix
+
+
+def padded(
+    model: SphereModel, padding: float | Mapping[str, float], links: Sequence[str]
+) -> SphereModel:
+    """The spheres of a model, inflated by one length [m], or by one for each of some links."""
+    if isinstance(padding, Mapping):
+        require_links("keys of padding", padding, [*links, *model.bodies])
+        lengths = {name: padding.get(name, 0.0) for name in model.bodies}
+    else:
+        lengths = dict.fromkeys(model.bodies, padding)
+    for name, length in lengths.items():
+        validate.require_number(f"padding of {shown(name)}", length)
+    bodies = {
+        name: Body(body.link, inflated(body.spheres, lengths[name]))
+        for name, body in model.bodies.items()
+    }
+    return SphereModel(bodies, model.ignored, model.buffers)

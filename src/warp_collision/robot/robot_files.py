@@ -1,0 +1,84 @@
+"""All that is read of a robot: links and joints, spheres, and pairs that need no check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from warp_collision.messages import escaped
+from warp_collision.robot.chain import Chain, fold_chain
+from warp_collision.robot.coverage import Coverage
+from warp_collision.robot.description import LinkMesh, LinkShape, PathLike, read_description
+from warp_collision.robot.link_shapes import padded, shapes_of_links, spheres_of_shapes
+from warp_collision.robot.sphere_models import SphereModel, read_spheres
+from warp_collision.robot.srdf import read_srdf
+
+
+@dataclass(frozen=True, eq=False)
+class RobotFiles:
+    """A robot, read; see `RobotSpheres` for its attributes.
+
+    Attributes:
+        link_names: in the order of the file.
+        link_meshes: visual meshes.
+        chain: the moving frames.
+        spheres: of the links.
+        fits: for each link with fitted shapes a `Coverage` of each.
+        shapes: of each link, what its spheres stand for.
+        apart: pairs of links that are adjacent, or that a file disables.
+        bare: links with shapes, but without spheres.
+    """
+
+    link_names: tuple[str, ...]
+    link_meshes: tuple[LinkMesh, ...]
+    chain: Chain
+    spheres: SphereModel
+    fits: dict[str, tuple[Coverage, ...]]
+    shapes: dict[str, list[LinkShape | LinkMesh]]
+    apart: tuple[tuple[str, str], ...]
+    bare: tuple[str, ...]
+
+
+def read_robot(
+    urdf: PathLike,
+    spheres: PathLike | Mapping[str, Any] | None,
+    srdf: PathLike | None,
+    package_dirs: Sequence[PathLike],
+    max_overshoot: float,
+    padding: float | Mapping[str, float],
+) -> RobotFiles:
+    """Reads a robot; `RobotSpheres` has the arguments and errors."""
+    description = read_description(urdf, package_dirs)
+    links, where = description.link_names, escaped(str(urdf))
+    fits: dict[str, tuple[Coverage, ...]] = {}
+    try:
+        chain = fold_chain(links, description.joints)
+        if spheres is not None:
+            model = None
+        else:
+            model, fits = spheres_of_shapes(description, max_overshoot)
+            if not model.bodies:
+                raise ValueError("links must have collision shapes, got none")
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+    if model is None:
+        model = read_spheres(spheres, links)
+        if not model.bodies:
+            raise ValueError("spheres must not be empty, got none")
+    carriers = {body.link for body in model.bodies.values()}
+    chain.require_free_root(carriers)
+    shapes = shapes_of_links(description)
+    disabled = () if srdf is None else read_srdf(srdf, links)
+    adjacent = ((joint.parent, joint.child) for joint in description.joints)
+    shaped = {shape.link for shape in (*description.collisions, *description.visuals)}
+    return RobotFiles(
+        links,
+        description.visuals,
+        chain,
+        padded(model, padding, links),
+        fits,
+        shapes,
+        (*adjacent, *model.ignored, *disabled),
+        tuple(link for link in links if link in shaped - carriers),
+    )

@@ -1,0 +1,242 @@
+"""Spheres of a robot's links from a mapping or from a robot file of cuRobo, checked."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from trimesh.transformations import quaternion_matrix
+
+from warp_collision import validate
+from warp_collision.formats.mesh_files import MAX_COORDINATE, is_file
+from warp_collision.formats.yaml_values import read_yaml
+from warp_collision.messages import MAX_SHOWN, escaped, shown
+
+# What cuRobo gives to spheres that wait for an object, and what it takes for disabled.
+_UNUSED = (0.0, 0.0, 0.0, -100.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """Spheres that a link carries.
+
+    Attributes:
+        link: the link that they move with.
+        spheres: (n, 4) float64 x, y, z in the frame of the link, radius [m]; below 0: disabled.
+    """
+
+    link: str
+    spheres: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class SphereModel:
+    """All spheres of a robot.
+
+    Attributes:
+        bodies: by name: links, and what is fixed to one.
+        ignored: pairs of bodies that may touch.
+        buffers: how much larger the spheres of a body are for self-collision [m].
+    """
+
+    bodies: dict[str, Body]
+    ignored: tuple[tuple[str, str], ...] = ()
+    buffers: dict[str, float] = field(default_factory=dict)
+
+
+def sphere_array(where: str, spheres: Any) -> np.ndarray:
+    """(n, 4) float64 from rows x, y, z, radius.
+
+    Raises:
+        TypeError: no numbers.
+        ValueError: another shape, or not finite.
+    """
+    if isinstance(spheres, torch.Tensor):
+        spheres = spheres.detach().cpu().tolist()
+    rule = f"{where} must be rows of 4 finite numbers x, y, z, radius below 1e9"
+    try:
+        values = np.array(spheres)
+    except ValueError as error:  # ragged
+        raise ValueError(f"{rule}, got {shown(spheres)}") from error
+    if values.size == 0:
+        return np.empty((0, 4))
+    if values.dtype.kind not in "fiu":
+        raise TypeError(f"{rule}, got {shown(spheres)}")
+    if values.ndim != 2 or values.shape[1] != 4:
+        raise ValueError(f"{rule}, got shape {values.shape}")
+    values = values.astype(np.float64)
+    bad = ~(np.abs(values) < MAX_COORDINATE).all(axis=1)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(f"{rule}, got {values[row].tolist()} at {row}")
+    return values
+
+
+def require_links(where: str, names: Iterable[str], known: Sequence[str]) -> None:
+    """Requires names of links of the robot."""
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(f"{where} must be links of the robot, got {shown(unknown)}")
+
+
+def read_spheres(spheres: Any, links: Sequence[str]) -> SphereModel:
+    """Spheres as a user gives them: the path of a robot file, or link to rows x, y, z, radius."""
+    if isinstance(spheres, str | os.PathLike):
+        return _read_file(Path(spheres), links)
+    validate.require_mapping("spheres", spheres, "a path or a mapping of links to spheres")
+    require_links("keys of spheres", spheres, links)
+    found = {
+        link: Body(link, sphere_array(f"spheres[{link!r}]", rows)) for link, rows in spheres.items()
+    }
+    return SphereModel({name: body for name, body in found.items() if len(body.spheres)})
+
+
+def inflated(spheres: np.ndarray, padding: float) -> np.ndarray:
+    """Spheres with a larger radius; disabled ones stay as they are."""
+    result = spheres.copy()
+    result[:, 3] += np.where(spheres[:, 3] < 0.0, 0.0, padding)
+    if (result[spheres[:, 3] >= 0.0, 3] < 0.0).any():
+        raise ValueError(f"a padding must not make a radius negative, got {padding}")
+    return result
+
+
+# -- robot files of cuRobo ------------------------------------------------------------------------
+
+
+def _read_file(path: Path, links: Sequence[str]) -> SphereModel:
+    if not is_file(path):
+        raise FileNotFoundError(f"spheres must be an existing file, got {shown(str(path))}")
+    document = read_yaml(path)
+    where = escaped(str(path))
+    for key in ("robot_cfg", "kinematics"):
+        if isinstance(document, dict) and key in document:
+            document = document[key]
+    values = _mapping(where, document)
+    if "collision_spheres" not in values:
+        raise ValueError(f"{where} must have the key 'collision_spheres', got {shown([*values])}")
+    try:
+        return _from_curobo(values, path.parent, links)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where}: {error}") from error
+
+
+def _from_curobo(values: dict, folder: Path, links: Sequence[str]) -> SphereModel:
+    poses = _extra_links(values.get("extra_links"), links)
+    rows = _collision_spheres(values["collision_spheres"], folder)
+    names = values.get("collision_link_names")
+    if names is not None:
+        for name in _list("collision_link_names", names):
+            if name not in rows and name not in _mapping_of(values, "extra_collision_spheres"):
+                raise ValueError(f"collision_spheres must have the link {shown(name)}, got none")
+        rows = {name: spheres for name, spheres in rows.items() if name in names}
+    buffer = _per_link("collision_sphere_buffer", values.get("collision_sphere_buffer", 0.0))
+    rows = {name: inflated(spheres, buffer(name)) for name, spheres in rows.items()}
+    for name, count in _mapping_of(values, "extra_collision_spheres").items():
+        validate.require_count(f"extra_collision_spheres[{name!r}]", count)
+        before = rows.get(name, np.empty((0, 4)))
+        rows[name] = np.concatenate([before, np.tile(_UNUSED, (count, 1))])
+    require_links("keys of collision_spheres", rows, [*links, *poses])
+    bodies = {
+        name: Body(*_carried(name, spheres, poses))
+        for name, spheres in rows.items()
+        if len(spheres)
+    }
+    ignored = [
+        (one, other)
+        for one, others in _mapping_of(values, "self_collision_ignore").items()
+        for other in _list(f"self_collision_ignore[{one!r}]", others)
+    ]
+    require_links("self_collision_ignore", itertools.chain(*ignored), [*links, *poses])
+    inflation = _per_link("self_collision_buffer", values.get("self_collision_buffer") or 0.0)
+    for name, body in bodies.items():
+        inflated(body.spheres, inflation(name))  # raises where a radius would become negative
+    return SphereModel(bodies, tuple(ignored), {name: inflation(name) for name in bodies})
+
+
+def _collision_spheres(value: Any, folder: Path) -> dict[str, np.ndarray]:
+    """Rows of each link, inline or from the file that is named instead."""
+    if isinstance(value, str):
+        path = folder / value
+        if not is_file(path):
+            raise ValueError(f"collision_spheres must be an existing file, got {shown(str(path))}")
+        document = _mapping(escaped(str(path)), read_yaml(path))
+        value = document.get("collision_spheres", document)
+    found = {}
+    for link, entries in _mapping("collision_spheres", value).items():
+        where = f"collision_spheres[{shown(link)}]"
+        rows = []
+        for entry in _list(where, entries):
+            if not isinstance(entry, dict) or not {"center", "radius"} <= entry.keys():
+                raise ValueError(f"{where} must have a center and a radius, got {shown(entry)}")
+            center = entry["center"]
+            rows.append([*(center if isinstance(center, list) else [center]), entry["radius"]])
+        found[link] = sphere_array(where, rows)
+    return found
+
+
+def _extra_links(value: Any, links: Sequence[str]) -> dict[str, tuple[str, np.ndarray]]:
+    """For each link that is fixed to one of the URDF: that one, and the pose there."""
+    poses = {}
+    for name, entry in _mapping("extra_links", {} if value is None else value).items():
+        where = f"extra_links[{shown(name)}]"
+        entry = _mapping(where, entry)
+        if entry.get("joint_type", "FIXED") != "FIXED":
+            raise ValueError(f"{where}.joint_type must be FIXED, got {shown(entry['joint_type'])}")
+        parent = str(entry.get("parent_link_name"))
+        require_links(f"{where}.parent_link_name", [parent], links)
+        pose = entry.get("fixed_transform", [0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0])
+        x, y, z, *quaternion = validate.check_pose(f"{where}.fixed_transform", pose).tolist()
+        parent_from_link = quaternion_matrix(quaternion)
+        parent_from_link[:3, 3] = x, y, z
+        poses[name] = parent, parent_from_link
+    return poses
+
+
+def _carried(
+    name: str, spheres: np.ndarray, poses: dict[str, tuple[str, np.ndarray]]
+) -> tuple[str, np.ndarray]:
+    """A link of the URDF and the spheres in its frame."""
+    if name not in poses:
+        return name, spheres
+    parent, parent_from_link = poses[name]
+    return parent, moved(spheres, parent_from_link)
+
+
+def moved(spheres: np.ndarray, a_from_b: np.ndarray) -> np.ndarray:
+    """Spheres (n, 4) of frame b in frame a."""
+    centers = spheres[:, :3] @ a_from_b[:3, :3].T + a_from_b[:3, 3]
+    return np.concatenate([centers, spheres[:, 3:]], axis=1)
+
+
+def _per_link(where: str, value: Any) -> Callable[[str], float]:
+    """A number for each link, from one for all or one for some."""
+    numbers = value if isinstance(value, Mapping) else {"": value}
+    for number in numbers.values():
+        is_number = isinstance(number, int | float) and not isinstance(number, bool)
+        if not is_number or not abs(number) < MAX_COORDINATE:
+            raise ValueError(f"{where} must be finite numbers [m], got {shown(number)}")
+    rest = 0.0 if isinstance(value, Mapping) else float(value)
+    return lambda link: float(numbers.get(link, rest))
+
+
+def _mapping_of(values: dict, key: str) -> dict:
+    value = values.get(key)
+    return _mapping(key, {} if value is None else value)
+
+
+def _mapping(where: str, value: Any) -> dict:
+    if not isinstance(value, dict):
+        raise ValueError(f"{escaped(where, MAX_SHOWN)} must be a mapping, got {shown(value)}")
+    return value
+
+
+def _list(where: str, value: Any) -> list:
+    if not isinstance(value, list):
+        raise ValueError(f"{where} must be a list, got {shown(value)}")
+    return value

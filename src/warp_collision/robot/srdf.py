@@ -1,0 +1,51 @@
+"""SRDF files: which links of a robot need not be checked against each other."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from warp_collision.formats.mesh_files import is_file
+from warp_collision.formats.xml_file import read_xml
+from warp_collision.messages import escaped, shown
+
+
+def read_srdf(path: str | os.PathLike[str], links: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Pairs of links that an SRDF disables, in either order.
+
+    `<disable_collisions>` disables a pair, `<disable_default_collisions>` all pairs of a link but
+    those of an `<enable_collisions>`. Of obstacles an SRDF says nothing.
+
+    Raises:
+        FileNotFoundError: it does not exist.
+        ValueError: it is no SRDF, or of another robot: it names the links that this one has not.
+    """
+    path = Path(path)
+    if not is_file(path):
+        raise FileNotFoundError(f"srdf must be an existing file, got {shown(str(path))}")
+    try:
+        robot = read_xml(path)
+        if robot.tag != "robot":
+            raise ValueError(f"must have the root element <robot>, got <{escaped(robot.tag, 100)}>")
+        disabled, enabled = (
+            [(entry.get("link1"), entry.get("link2")) for entry in robot.iterfind(tag)]
+            for tag in ("disable_collisions", "enable_collisions")
+        )
+        alone = [entry.get("link") for entry in robot.iterfind("disable_default_collisions")]
+        named = [*itertools.chain(*disabled, *enabled), *alone]
+        if None in named:
+            raise ValueError("links of a pair must have names, got none")
+        unknown = sorted({str(name) for name in named if name not in links})
+        if unknown:
+            raise ValueError(f"links must be those of the robot, got {shown(unknown)}")
+    except ValueError as error:
+        raise ValueError(f"{escaped(str(path))}: {error}") from error
+    kept = {frozenset(pair) for pair in enabled}
+    pairs = dict.fromkeys(
+        pair
+        for pair in (*disabled, *((link, other) for link in alone for other in links))
+        if pair in disabled or frozenset(pair) not in kept
+    )
+    return tuple((str(one), str(other)) for one, other in pairs if one != other)

@@ -1,0 +1,244 @@
+"""Fitted spheres cover what they stand for, and reports of given ones say what they leave out."""
+
+import numpy as np
+import pytest
+import trimesh
+
+from reference import mesh_signed_distance
+from robots import PANDA
+from warp_collision import Capsule, Cuboid, Cylinder, Sphere
+from warp_collision.cli.demo import load_panda
+from warp_collision.robot import Coverage, RobotSpheres, coverage, fit_spheres
+
+MESHES = PANDA.parent / "meshes"
+
+
+def turned(mesh: trimesh.Trimesh, seed: int) -> trimesh.Trimesh:
+    """The mesh off the origin, along no axis."""
+    mesh.apply_transform(trimesh.transformations.random_rotation_matrix(_numbers(seed, 3)))
+    return mesh.apply_translation(0.3 * _numbers(seed + 1, 3))
+
+
+def _numbers(seed: int, n: int) -> np.ndarray:
+    return np.random.default_rng(seed).uniform(size=n)
+
+
+def farthest(points: np.ndarray, spheres: np.ndarray) -> float:
+    """How far a point is from the nearest sphere, at most, in float64."""
+    offsets = points[:, None] - spheres[None, :, :3]
+    return float((np.linalg.norm(offsets, axis=2) - spheres[:, 3]).min(axis=1).max())
+
+
+def on_spheres(spheres: np.ndarray, count: int = 60) -> np.ndarray:
+    """Places all over the spheres."""
+    directions = np.random.default_rng(7).normal(size=(count, 3))
+    directions /= np.linalg.norm(directions, axis=1)[:, None]
+    return (spheres[:, None, :3] + spheres[:, None, 3:] * directions).reshape(-1, 3)
+
+
+def sticks_out(mesh: trimesh.Trimesh, points: np.ndarray) -> float:
+    """How far outside of a mesh a point is at most, by the float64 reference."""
+    return float(mesh_signed_distance(points, mesh.vertices, mesh.faces).distance.max())
+
+
+SOLIDS = {
+    "box": lambda: turned(trimesh.creation.box((0.3, 0.1, 0.15)), 1),
+    "plate": lambda: turned(trimesh.creation.box((0.3, 0.2, 0.001)), 2),
+    "ring": lambda: turned(trimesh.creation.torus(0.1, 0.03), 3),
+    "two": lambda: trimesh.util.concatenate(
+        [turned(trimesh.creation.icosphere(radius=0.06), s) for s in (4, 5)]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SOLIDS)
+@pytest.mark.parametrize("fill", [False, True])
+def test_fitted_spheres_cover_a_mesh(name, fill):
+    mesh = SOLIDS[name]()
+    fit = fit_spheres(mesh, max_overshoot=0.025, fill=fill)
+    points, _ = trimesh.sample.sample_surface(mesh, 20_000, seed=1)
+    assert farthest(np.concatenate([points, mesh.vertices]), fit.spheres) <= 0.0
+    if fill:
+        anywhere = np.random.default_rng(6).uniform(*mesh.bounds, size=(3000, 3))
+        distance = mesh_signed_distance(anywhere, mesh.vertices, mesh.faces).distance
+        inside = anywhere[distance < 0.0]
+        assert len(inside) > 2
+        assert farthest(inside, fit.spheres) <= 0.0
+    assert sticks_out(mesh, on_spheres(fit.spheres)) <= fit.report.overshoot <= 0.025 + 1e-6
+    report = fit.report
+    assert (report.count, report.uncovered, report.gap) == (len(fit.spheres), 0.0, 0.0)
+    assert report.uncovered_inside == (0.0 if fill else None)
+
+
+@pytest.mark.parametrize(
+    "shape", [Cuboid((0.2, 0.1, 0.3)), Cylinder(0.08, 0.3), Capsule(0.05, 0.2), Sphere(0.1)]
+)
+def test_fitted_spheres_cover_a_shape(shape):
+    fit = fit_spheres(shape, max_overshoot=0.02)
+    mesh = trimesh.Trimesh(*shape.tessellate())
+    points, _ = trimesh.sample.sample_surface(mesh, 20_000, seed=1)
+    assert farthest(points, fit.spheres) <= 0.0
+    assert fit.report.overshoot <= 0.02 + 1e-6
+    assert fit.report.uncovered == 0.0
+    if isinstance(shape, Sphere):
+        assert fit.report.count == 1
+
+
+def test_panda_meshes_need_few_spheres():
+    found = [fit_spheres(MESHES / f"{name}.stl").report for name in ("link3", "link7", "finger")]
+    assert [report.uncovered for report in found] == [0.0] * 3
+    assert max(report.overshoot for report in found) <= 0.02 + 1e-6
+    assert all(np.array([report.count for report in found]) <= [12, 7, 3])
+
+
+def test_equal_input_has_equal_results():
+    one, other = (fit_spheres(MESHES / "link7.stl", max_overshoot=0.015) for _ in range(2))
+    np.testing.assert_array_equal(one.spheres, other.spheres)
+    assert np.array_equal(one.spheres, one.spheres.astype(np.float32))
+
+
+def test_a_number_of_spheres():
+    mesh = SOLIDS["box"]()
+    reports = [fit_spheres(mesh, count=count).report for count in (1, 4, 12)]
+    for report, count in zip(reports, (1, 4, 12), strict=True):
+        assert report.uncovered == 0.0
+        assert report.count <= count
+    overshoots = [report.overshoot for report in reports]
+    assert overshoots[0] > 1.5 * overshoots[1] > 2.0 * overshoots[2]
+
+
+def test_both_limits_leave_something_uncovered():
+    mesh = SOLIDS["box"]()
+    fit = fit_spheres(mesh, count=3, max_overshoot=0.02)
+    assert fit.report.count == 3
+    assert fit.report.overshoot <= 0.02 + 1e-6
+    points, _ = trimesh.sample.sample_surface(mesh, 50_000, seed=2)
+    offsets = np.linalg.norm(points[:, None] - fit.spheres[None, :, :3], axis=2)
+    share = float((offsets > fit.spheres[:, 3]).all(axis=1).mean())
+    assert 0.1 < share <= fit.report.uncovered + 0.01
+    assert fit.report.uncovered <= share + 0.03
+
+
+@pytest.mark.parametrize("resolution", [1e-3, 5e-3])
+def test_reports_are_bounds(resolution):
+    mesh = trimesh.load(MESHES / "link2.stl")
+    spheres = load_panda().spheres_of("panda_link2")
+    report = coverage(spheres, mesh, resolution=resolution)
+    points, _ = trimesh.sample.sample_surface(mesh, 100_000, seed=3)
+    gap = farthest(points, spheres)
+    assert gap <= report.gap <= gap + 2.0 * resolution + 1e-3
+    offsets = np.linalg.norm(points[:, None] - spheres[None, :, :3], axis=2)
+    share = float((offsets > spheres[:, 3]).all(axis=1).mean())
+    assert share - 0.01 <= report.uncovered <= share + 20.0 * resolution
+    out = sticks_out(mesh, on_spheres(spheres))
+    assert out <= report.overshoot <= out + 0.06
+
+
+def test_the_spheres_of_the_panda_leave_much_uncovered():
+    reports = load_panda().coverage(resolution=2e-3)
+    arm = [reports[f"panda_link{i}"] for i in range(6)]
+    assert all(0.39 < report.uncovered < 0.76 for report in arm)
+    assert 0.080 < max(report.gap for report in arm) < 0.085
+    assert reports["panda_link0"].count == 1
+    assert "panda_link8" not in reports  # it has no mesh
+
+
+def test_covered_inside():
+    box = Cuboid((0.2, 0.2, 0.2))
+    ball = [[0.0, 0.0, 0.0, 0.1]]
+    report = coverage(ball, box, fill=True, resolution=5e-3)
+    outside = 1.0 - np.pi / 6.0
+    assert outside <= report.uncovered_inside <= outside + 0.05
+    assert coverage([[0.0, 0.0, 0.0, 0.18]], box, fill=True).uncovered_inside == 0.0
+    hollow = fit_spheres(Cuboid((0.4, 0.4, 0.4)), max_overshoot=0.01)
+    assert coverage(hollow.spheres, Cuboid((0.4, 0.4, 0.4))).uncovered == 0.0
+
+
+def test_disabled_spheres_cover_nothing():
+    report = coverage([[0.0, 0.0, 0.0, -1.0]], Cuboid((0.2, 0.2, 0.2)), resolution=0.02, fill=True)
+    assert report == Coverage(0, -np.inf, 1.0, np.inf, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"count": 0}, ValueError, "count must be at least 1, got 0"),
+        ({"count": 2.5}, TypeError, "count must be an int, got float"),
+        ({"max_overshoot": 0.0}, ValueError, "max_overshoot must be positive, got 0.0"),
+        ({"max_overshoot": np.nan}, ValueError, "max_overshoot must be finite, got nan"),
+        ({"max_overshoot": "1 cm"}, TypeError, "max_overshoot must be a number, got str"),
+        ({"max_overshoot": 1e-5}, ValueError, "max_overshoot must be larger for a mesh"),
+    ],
+)
+def test_wrong_options(options, error, message):
+    with pytest.raises(error, match=message):
+        fit_spheres(Cuboid((0.2, 0.2, 0.2)), **options)
+
+
+def test_wrong_meshes():
+    with pytest.raises(TypeError, match=r"mesh 'mesh' must be a .* got int"):
+        fit_spheres(3)
+    with pytest.raises(ValueError, match="vertices must be finite"):
+        fit_spheres((np.full((3, 3), np.nan), [[0, 1, 2]]))
+    with pytest.raises(ValueError, match=r"spheres must be rows of 4 .* got \[0.0, nan"):
+        coverage([[0.0, np.nan, 0.0, 1.0]], Cuboid((0.2, 0.2, 0.2)))
+    with pytest.raises(ValueError, match="resolution must be positive, got 0"):
+        coverage([[0.0, 0.0, 0.0, 1.0]], Cuboid((0.2, 0.2, 0.2)), resolution=0)
+
+
+ORDINARY = """<robot name="ordinary" version="1.1">
+  <link name="a">
+    <collision><origin xyz="0 0.1 0" rpy="0.3 0 1"/><geometry><box size="0.2 0.1 0.1"/></geometry>
+    </collision>
+    <collision><geometry><sphere radius="0.06"/></geometry></collision>
+  </link>
+  <link name="b">
+    <collision><origin rpy="1 1 0"/><geometry><cylinder radius="0.05" length="0.2"/></geometry>
+    </collision>
+  </link>
+  <link name="c">
+    <collision><geometry><capsule radius="0.03" length="0.1"/></geometry></collision>
+    <collision><origin xyz="0 0 0.2"/><geometry><mesh filename="box.stl" scale="1 -1 0.5"/>
+    </geometry></collision>
+  </link>
+  <joint name="one" type="revolute"><parent link="a"/><child link="b"/><axis xyz="0 0 1"/></joint>
+  <joint name="two" type="prismatic"><parent link="b"/><child link="c"/></joint>
+</robot>"""
+
+
+def test_shapes_of_a_urdf_are_covered(tmp_path):
+    trimesh.creation.box((0.1, 0.2, 0.3)).export(tmp_path / "box.stl")
+    (tmp_path / "ordinary.urdf").write_text(ORDINARY)
+    robot = RobotSpheres(tmp_path / "ordinary.urdf", max_overshoot=0.015)
+    assert {link: len(reports) for link, reports in robot.fits.items()} == {"a": 1, "b": 1, "c": 2}
+    for reports in robot.fits.values():
+        assert all(report.uncovered == 0.0 for report in reports)
+        assert all(report.overshoot <= 0.015 + 1e-6 for report in reports)
+    # The turned spheres round in float64.
+    assert all(report.uncovered < 1e-3 for report in robot.coverage().values())
+    assert [0.0, 0.0, 0.0, 0.06] in robot.spheres_of("a").tolist()
+    boxed = trimesh.creation.box((0.1, 0.2, 0.15)).apply_translation((0, 0, 0.2))
+    points, _ = trimesh.sample.sample_surface(boxed, 5000, seed=4)
+    assert farthest(points, robot.spheres_of("c")) <= 1e-9
+    again = RobotSpheres(tmp_path / "ordinary.urdf", max_overshoot=0.015)
+    np.testing.assert_array_equal(again.spheres_of("b"), robot.spheres_of("b"))
+    coarse = RobotSpheres(tmp_path / "ordinary.urdf", max_overshoot=0.05)
+    assert coarse.n_spheres < robot.n_spheres
+    given = RobotSpheres(tmp_path / "ordinary.urdf", spheres={"c": [[0, 0, 0, 0.1]]})
+    assert given.fits == {}
+    assert given.links_without_spheres == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"solid", "link 'c': mesh 'box.stl': "),
+        (None, "link 'c': mesh 'box.stl': there is no file"),
+    ],
+)
+def test_a_urdf_with_a_bad_mesh(tmp_path, content, message):
+    if content is not None:
+        (tmp_path / "box.stl").write_bytes(content)
+    (tmp_path / "ordinary.urdf").write_text(ORDINARY)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        RobotSpheres(tmp_path / "ordinary.urdf")
