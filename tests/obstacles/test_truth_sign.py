@@ -56,7 +56,7 @@ def wrong_signs(body: Solid, points: Array, device: torch.device, **options: obj
     world = MeshWorld(device=device)
     world.add("solid", body.mesh, **options)  # pyright: ignore[reportArgumentType]
     if world.report("solid").shape is not None:  # what is tested here is the polyhedron
-        world.add("solid", body.mesh, replace=True, repair=False)
+        world.add("solid", body.mesh, replace=True, sign="winding")
     margin = TOLERANCE * (np.abs(body.vertices).max() + np.abs(points).max())
     inside, clear = body.inside(points, margin)
     assert clear.mean() > 0.5
@@ -97,7 +97,7 @@ def test_no_wrong_sign_at_a_pose(name: str, device: torch.device) -> None:
     obstacle = Obstacle(body.vertices, body.faces, pose)
     points = both_kinds(body.vertices, body.faces, FEW // 2)
     points = shapes.rounded(shapes.to_world(points, obstacle))
-    world = compare.build_world([[obstacle]], device)
+    world = compare.build_world([[obstacle]], device, repair=True)
     local = (points - pose[:3]) @ reference.rotation_matrix(pose[3:])
     margin = TOLERANCE * (np.abs(body.vertices).max() + np.abs(points).max())
     inside, clear = body.inside(local, margin)

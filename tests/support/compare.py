@@ -19,9 +19,16 @@ Cost = Callable[[torch.Tensor], torch.Tensor]
 
 
 def build_world(
-    scenes: Sequence[Sequence[Obstacle]], device: torch.device, max_meshes: int = 4
+    scenes: Sequence[Sequence[Obstacle]],
+    device: torch.device,
+    max_meshes: int = 4,
+    *,
+    repair: bool = False,
 ) -> MeshWorld:
-    """A world with one env per scene, slot i of an env being mesh i of the scene."""
+    """A world with one env per scene, slot i of an env being mesh i of the scene.
+
+    Sound meshes need no repair, and without it boxes stay polyhedra.
+    """
     world = MeshWorld(n_envs=len(scenes), max_meshes=max_meshes, device=device)
     for env, scene in enumerate(scenes):
         for slot, obstacle in enumerate(scene):
@@ -31,7 +38,7 @@ def build_world(
                 pose=obstacle.pose,
                 env=env,
                 enabled=obstacle.enabled,
-                repair=False,  # they are sound, and boxes stay polyhedra
+                repair=repair,
             )
     return world
 
