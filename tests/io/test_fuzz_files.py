@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,34 @@ ROBOT = robot(
     '<?xml version="1.0" encoding="utf-8"?>',
 )
 
+PLANNING_SCENE = f"""
+world:
+  collision_objects:
+    - id: shelf
+      pose: {{position: [0.5, 0, 1.0], orientation: [0, 0, 0.6, 0.8]}}
+      primitives:
+        - {{type: box, dimensions: [1.0, 2.0, 0.1]}}
+        - {{type: cylinder, dimensions: [0.2, 0.05]}}
+      primitive_poses: [{{position: [0, 0, 0]}}, {{orientation: [0, 0, 0, 1]}}]
+    - id: part
+      meshes: [{{vertices: {CONE.vertices.round(3).tolist()}, triangles: {CONE.faces.tolist()}}}]
+"""
+MODEL = b"""<mujoco><worldbody><body name="b" pos="1 2 3" euler="10 20 30"><joint axis="0 0 1"/>
+<geom name="rod" type="capsule" fromto="0 0 0 1 0 0" size="0.1"/><geom type="box" size="1 2 3"/>
+<replicate count="3" offset="1 0 0"><geom size="0.2"/></replicate></body></worldbody></mujoco>"""
+STAGE = b"""#usda 1.0
+def Cube "cube" {
+    double size = 0.5
+}
+def Mesh "mesh" {
+    int[] faceVertexCounts = [3, 4]
+    int[] faceVertexIndices = [0, 1, 2, 0, 1, 3, 2]
+    point3f[] points = [(0, 0, 0), (1, 0, 0), (1, 1, 0), (0, 1, 0.5)]
+    double3 xformOp:translate = (1, 2, 3)
+    uniform token[] xformOpOrder = ["xformOp:translate"]
+}
+"""
+
 # Name of the file, content, what reads it.
 FILES: dict[str, tuple[bytes, Callable[[Path], Any]]] = {
     "cone.stl": (exported("stl", CONE), load_world_file),
@@ -50,10 +79,16 @@ FILES: dict[str, tuple[bytes, Callable[[Path], Any]]] = {
     "triangle.gltf": (gltf(), load_world_file),
     "world.yaml": (WORLD.encode(), load_world_file),
     "robot.urdf": (ROBOT, RobotSpheres),
+    "scene.urdf": (ROBOT, load_world_file),
+    "scene.yaml": (PLANNING_SCENE.encode(), load_world_file),
     "spheres.npy": (SPHERES, load_spheres),
     "stored.npz": (npz(("spheres.npy", SPHERES)), load_spheres),
     "deflated.npz": (npz(("spheres.npy", SPHERES), ("b.npy", SPHERES), method=8), load_spheres),
 }
+if find_spec("mujoco"):
+    FILES["model.xml"] = (MODEL, load_world_file)
+if find_spec("pxr"):
+    FILES["stage.usda"] = (STAGE, load_world_file)
 CORPUS = [data for data, _ in FILES.values()]
 NUMBERS = [b"-1", b"0", b"nan", b"inf", b"1e999", b"99999999999999999999", b"4294967295", b"x", b""]
 

@@ -100,7 +100,10 @@ def _forget_looks(spec: Any) -> None:
     for material in list(spec.materials):
         material.textures = [""] * len(material.textures)
     for texture in list(spec.textures):
-        spec.delete(texture)
+        if hasattr(spec, "delete"):
+            spec.delete(texture)
+        else:  # before MuJoCo 3.3.3
+            texture.delete()
 
 
 def _body_frames(model: Any) -> list[np.ndarray]:
