@@ -104,7 +104,7 @@ def test_gradients_inside_of_a_compiled_function(robot):
 
 def test_operator_checks(robot):
     joints = joints_of(robot, 3, seed=7)
-    tables = robot._kinematics.tables(joints.device)
+    tables = robot._arrangement.kinematics.tables(joints.device)
     operators = torch.ops.warp_collision
     tests = ("test_schema", "test_faketensor")
     torch.library.opcheck(operators.place_points.default, (joints, *tables), test_utils=tests)

@@ -9,8 +9,11 @@ import trimesh
 from robots import shift, turn
 from warp_collision import MeshWorld
 from warp_collision.robot import SelfCollisionPairs
+from warp_collision.robot.chain import Chain
 from warp_collision.robot.kinematics import MovingJoint
+from warp_collision.robot.robot_files import RobotFiles
 from warp_collision.robot.robot_model import RobotModel
+from warp_collision.robot.sphere_models import Body, SphereModel
 
 Tensor = torch.Tensor
 
@@ -40,29 +43,30 @@ class Crane(RobotModel):
 
     def __init__(self):
         rng = np.random.default_rng(30)
-        self.joint_names = ("lift", "swing", "run", "tilt", "roll", "grip")
-        self.joint_limits = torch.tensor([[-0.6, 0.6]] * 6)
-        self.link_names = ("base", *(joint[1] for joint in self._JOINTS))
+        names = ("lift", "swing", "run", "tilt", "roll", "grip")
+        links = ("base", *(joint[1] for joint in self._JOINTS))
         joints = []
         for parent, _, place, turned, axis, slides, gear in self._JOINTS:
             pose = shift(np.array(place, dtype=float))
             if any(turned):
                 pose = pose @ turn(np.array(turned, dtype=float), float(np.linalg.norm(turned)))
             axis = np.array(axis) / np.linalg.norm(axis)
-            frame = self.link_names.index(parent)
+            frame = links.index(parent)
             joints.append(MovingJoint(frame, pose, axis, slides, *gear))
         frames = np.repeat(np.arange(1, len(joints) + 1), 4)
-        self.sphere_links = tuple(self.link_names[frame] for frame in frames)
         centers = rng.uniform(-0.12, 0.12, (len(frames), 3))
         radii = rng.uniform(0.02, 0.06, (len(frames), 1))
-        self._build(
+        spheres = np.concatenate([centers, radii], axis=1)
+        chain = Chain(
+            names,
+            np.array([[-0.6, 0.6]] * 6),
             joints,
-            frames,
-            np.concatenate([centers, radii], axis=1),
-            np.arange(len(joints) + 1),
-            np.tile(np.eye(4), (len(joints) + 1, 1, 1)),
-            [joint[:2] for joint in self._JOINTS],
+            {link: frame for frame, link in enumerate(links)},
+            {link: np.eye(4) for link in links},
         )
+        bodies = {links[f]: Body(links[f], spheres[frames == f]) for f in frames}
+        adjacent = tuple(joint[:2] for joint in self._JOINTS)
+        super().__init__(RobotFiles(links, chain, SphereModel(bodies), adjacent))
 
 
 class Boxes(NamedTuple):

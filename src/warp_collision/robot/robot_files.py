@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from warp_collision.messages import escaped
@@ -21,23 +21,23 @@ class RobotFiles:
 
     Attributes:
         link_names: in the order of the file.
-        link_meshes: visual meshes.
         chain: the moving frames.
         spheres: of the links.
+        apart: pairs of links that are adjacent, or that a file disables.
+        link_meshes: visual meshes.
         fits: for each link with fitted shapes a `Coverage` of each.
         shapes: of each link, what its spheres stand for.
-        apart: pairs of links that are adjacent, or that a file disables.
         bare: links with shapes, but without spheres.
     """
 
     link_names: tuple[str, ...]
-    link_meshes: tuple[LinkMesh, ...]
     chain: Chain
     spheres: SphereModel
-    fits: dict[str, tuple[Coverage, ...]]
-    shapes: dict[str, list[LinkShape | LinkMesh]]
     apart: tuple[tuple[str, str], ...]
-    bare: tuple[str, ...]
+    link_meshes: tuple[LinkMesh, ...] = ()
+    fits: dict[str, tuple[Coverage, ...]] = field(default_factory=dict)
+    shapes: dict[str, list[LinkShape | LinkMesh]] = field(default_factory=dict)
+    bare: tuple[str, ...] = ()
 
 
 def read_robot(
@@ -74,11 +74,11 @@ def read_robot(
     shaped = {shape.link for shape in (*description.collisions, *description.visuals)}
     return RobotFiles(
         links,
-        description.visuals,
         chain,
         padded(model, padding, links),
+        (*adjacent, *model.ignored, *disabled),
+        description.visuals,
         fits,
         shapes,
-        (*adjacent, *model.ignored, *disabled),
         tuple(link for link in links if link in shaped - carriers),
     )
