@@ -250,7 +250,7 @@ def _title(problem: Problem, check: PathCheck) -> str:
 
 def _facts(problem: Problem, check: PathCheck) -> str:
     return (
-        f"Franka Panda, {check.spheres.shape[1]} spheres, {len(problem.obstacles)} meshes; "
+        f"Franka Panda, {check.spheres.shape[1]} spheres, {len(problem.obstacles)} obstacles; "
         "the path is straight in joint space"
     )
 
