@@ -78,7 +78,8 @@ def coverage(
 def cover_of(spheres: np.ndarray, solid: Solid, resolution: float, fill: bool) -> Coverage:
     """The same for spheres (n, 4) that are checked."""
     spheres = spheres[spheres[:, 3] >= 0.0]
-    outside = solid.distance(spheres[:, :3]) + spheres[:, 3] + solid.rounding
+    rounding = np.maximum(solid.rounding, geometry.ROUNDING * np.abs(spheres[:, :3]).max(axis=1))
+    outside = solid.distance(spheres[:, :3]) + spheres[:, 3] + rounding
     area, gap = _uncovered(spheres, solid.triangles, resolution)
     share = None
     if fill:

@@ -12,7 +12,7 @@ from warp_collision.world import MeshWorld
 from warp_collision.world.queries import scene_tables
 
 # Distances are computed in float32, with an error of some units of its last place.
-_ROUNDING = 1.0e-6
+ROUNDING = 1.0e-6
 _CORNERS = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)], dtype=float)
 
 
@@ -33,7 +33,7 @@ class Solid:
             vertices, faces = read_mesh(name, mesh)
             self._world.add(name, (vertices, faces))
         self.triangles = vertices[faces]
-        self.rounding = _ROUNDING * float(np.abs(self.triangles).max())
+        self.rounding = ROUNDING * float(np.abs(self.triangles).max())
 
     @property
     def closed(self) -> bool:
@@ -66,7 +66,7 @@ class Solid:
     def root_cube(self) -> np.ndarray:
         """(1, 8, 3) corners of a cube around it."""
         lower, upper = self.bounds
-        half = 0.5 * float((upper - lower).max()) * (1.0 + _ROUNDING)
+        half = 0.5 * float((upper - lower).max()) * (1.0 + ROUNDING)
         return 0.5 * (lower + upper) + half * _CORNERS[None]
 
     def reaching_inside(self, cubes: np.ndarray) -> np.ndarray:
