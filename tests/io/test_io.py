@@ -236,3 +236,9 @@ def test_wrong_sphere_files_are_refused(tmp_path):
         path.write_bytes(b"" if name == "empty.npy" else b"PK\x03\x04 1, 2, 3, 4")
         with pytest.raises(ValueError, match=message):
             load_spheres(path)
+
+
+def test_an_unknown_ending_names_all_kinds_of_files(tmp_path):
+    path = write(tmp_path / "scene.sdf", "<sdf/>")
+    with pytest.raises(ValueError, match=r"end in one of dae, .*urdf, usd, .* yml; got 'sdf'"):
+        load_world_file(path)

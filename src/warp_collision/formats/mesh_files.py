@@ -51,6 +51,11 @@ def load_scene(path: Path) -> trimesh.Scene:
     return scene
 
 
+def mesh_endings() -> list[str]:
+    """What the names of mesh files end in, without the point."""
+    return sorted({*mesh_formats()} - {*_ARCHIVES})
+
+
 def is_file(path: Path) -> bool:
     """Whether there is such a file; False for names that no file can have."""
     try:
@@ -71,8 +76,8 @@ def _errors_named(where: str) -> Iterator[None]:
 def _prepare(path: Path, siblings: _Siblings) -> tuple[bytes, int, dict[str, Any]]:
     """What trimesh gets to read, how many faces that are at the least, and options to read it."""
     ending = path.suffix.lower().removeprefix(".")
-    if ending not in mesh_formats() or ending in _ARCHIVES:
-        known = ", ".join(sorted({*mesh_formats()} - {*_ARCHIVES, "xyz"}))
+    if ending not in mesh_endings():
+        known = ", ".join(mesh_endings())
         raise ValueError(f"the name must end in one of {known}; got {shown(ending)}")
     if ending == "dae":
         return read_collada(path), 0, {"ignore_broken": False}

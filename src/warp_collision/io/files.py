@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from warp_collision.formats.mesh_files import is_file
+from warp_collision.formats.mesh_files import is_file, mesh_endings
 from warp_collision.formats.numpy_arrays import read_spheres
 from warp_collision.formats.yaml_values import read_yaml
 from warp_collision.io.content import Content, Obstacle
@@ -20,7 +20,7 @@ from warp_collision.io.scene import obstacles_of, read_parts
 from warp_collision.io.urdf_scene import add_urdf
 from warp_collision.io.usd_scene import add_usd
 from warp_collision.io.yaml_world import add_mapping
-from warp_collision.messages import escaped
+from warp_collision.messages import escaped, shown
 
 _YAML = (".yaml", ".yml")
 _URDF = (".urdf",)
@@ -121,6 +121,13 @@ def load_world_file(
         add_mjcf(content, path)
     elif suffix in _USD:
         add_usd(content, path)
+    elif suffix.removeprefix(".") not in mesh_endings():
+        known = ", ".join(
+            sorted({*(e[1:] for e in (*_YAML, *_URDF, *_XML, *_USD)), *mesh_endings()})
+        )
+        raise ValueError(
+            f"{content.where}: the name must end in one of {known}; got {shown(suffix[1:])}"
+        )
     else:
         for name, obstacle in obstacles_of(read_parts(path), path.stem).items():
             content.add(name, obstacle)
