@@ -208,6 +208,15 @@ def test_wrong_and_hostile_files(text, message, tmp_path):
     assert time.monotonic() - begin < 20.0
 
 
+def test_numbers_that_are_none_are_an_error_and_no_log_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = MODEL.replace('size="0.5 0.4 0.1"', 'size="nan 0.4 0.1"')
+    with pytest.raises(ValueError, match=r"scene\.xml: .*(NaN|nan)"):
+        load_world_file(write(tmp_path, text)[0])
+    assert {path.name for path in tmp_path.iterdir()} == {"meshes", "scene.xml"}
+    assert mujoco.get_mju_user_warning() is None
+
+
 def test_without_mujoco(tmp_path, monkeypatch):
     import sys
 

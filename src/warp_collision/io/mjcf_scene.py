@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +44,10 @@ def add_mjcf(content: Content, path: Path) -> None:
         ) from error
     with errors_begin_with(content.where):
         check_mjcf(path)
-        spec = mujoco.MjSpec.from_file(str(path))
-        _forget_looks(spec)
-        model = spec.compile()
+        with _no_log_file(mujoco):
+            spec = mujoco.MjSpec.from_file(str(path))
+            _forget_looks(spec)
+            model = spec.compile()
     frames = _body_frames(model)
     names = _names(model)
     pairs = {*np.ravel(model.pair_geom1).tolist(), *np.ravel(model.pair_geom2).tolist()}
@@ -65,6 +68,21 @@ def add_mjcf(content: Content, path: Path) -> None:
             content.add(name, obstacle)
     for index in range(model.nflex):
         content.leave_out(f"flex {model.flex(index).name!r}", "a body that deforms")
+
+
+@contextlib.contextmanager
+def _no_log_file(mujoco: Any) -> Iterator[None]:
+    """Keeps MuJoCo's warnings out of a log file; one of numbers that are none is an error."""
+    said: list[str] = []
+    previous = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(said.append)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(previous)
+    for warning in said:
+        if "nan" in warning.lower():
+            raise ValueError(f"numbers must be finite: {escaped(warning.strip(), 100)}")
 
 
 def _obstacle(model: Any, geom: int, kind: str, matrix: np.ndarray) -> Obstacle:
