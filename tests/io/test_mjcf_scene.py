@@ -217,6 +217,15 @@ def test_numbers_that_are_none_are_an_error_and_no_log_file(tmp_path, monkeypatc
     assert mujoco.get_mju_user_warning() is None
 
 
+@pytest.mark.parametrize(
+    ("place", "entry"), [('pos="0.3 -0.2 0.5"', ""), ('pos="0 0 -1"', "geom 'slab': ")]
+)
+def test_positions_that_mujoco_lets_pass(place, entry, tmp_path):
+    path, _ = write(tmp_path, MODEL.replace(place, 'pos="1e300 0 0"'))
+    with pytest.raises(ValueError, match=rf"scene\.xml: {entry}positions .* below 1e100, got"):
+        load_world_file(path)
+
+
 def test_without_mujoco(tmp_path, monkeypatch):
     import sys
 

@@ -48,7 +48,7 @@ def add_mjcf(content: Content, path: Path) -> None:
             spec = mujoco.MjSpec.from_file(str(path))
             _forget_looks(spec)
             model = spec.compile()
-    frames = _body_frames(model)
+        frames = _body_frames(model)
     names = _names(model)
     pairs = {*np.ravel(model.pair_geom1).tolist(), *np.ravel(model.pair_geom2).tolist()}
     for geom in range(model.ngeom):
@@ -60,10 +60,9 @@ def add_mjcf(content: Content, path: Path) -> None:
         elif kind in _LEFT_OUT:
             content.leave_out(entry, _LEFT_OUT[kind])
         else:
-            matrix = frames[model.geom_bodyid[geom]] @ _matrix(
-                model.geom_pos[geom], model.geom_quat[geom]
-            )
             with errors_begin_with(f"{content.where}: {entry}"):
+                own = _matrix(model.geom_pos[geom], model.geom_quat[geom])
+                matrix = frames[model.geom_bodyid[geom]] @ own
                 obstacle = _obstacle(model, geom, kind, matrix)
             content.add(name, obstacle)
     for index in range(model.nflex):
@@ -135,6 +134,12 @@ def _body_frames(model: Any) -> list[np.ndarray]:
 
 
 def _matrix(position: np.ndarray, quaternion: np.ndarray) -> np.ndarray:
+    # MuJoCo lets infinity pass; products must not overflow, and worlds have a limit of their own.
+    if not (np.abs([*position, *quaternion]) < 1e100).all():
+        raise ValueError(
+            f"positions and quaternions must be finite and below 1e100, got {position.tolist()} and "
+            f"{quaternion.tolist()}"
+        )
     matrix = quaternion_matrix(quaternion)
     matrix[:3, 3] = position
     return matrix
