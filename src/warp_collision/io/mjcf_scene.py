@@ -137,8 +137,8 @@ def _matrix(position: np.ndarray, quaternion: np.ndarray) -> np.ndarray:
     # MuJoCo lets infinity pass; products must not overflow, and worlds have a limit of their own.
     if not (np.abs([*position, *quaternion]) < 1e100).all():
         raise ValueError(
-            f"positions and quaternions must be finite and below 1e100, got {position.tolist()} and "
-            f"{quaternion.tolist()}"
+            f"positions and quaternions must be finite and below 1e100, got {position.tolist()} "
+            f"and {quaternion.tolist()}"
         )
     matrix = quaternion_matrix(quaternion)
     matrix[:3, 3] = position
