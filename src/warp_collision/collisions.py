@@ -26,8 +26,7 @@ def in_collision(
 ) -> Tensor:
     """Whether spheres touch a mesh: true where the clearance is below 0.
 
-    The first mesh that is touched decides, and no distance is computed: many times as fast as
-    `clearance`.
+    The first mesh that is touched decides, and a surface nearer than the radius needs no side.
 
     Args:
         spheres: (batch, horizon, n_spheres, 4); see `sphere_cost`.
