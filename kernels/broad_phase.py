@@ -1,4 +1,4 @@
-"""World boxes of the meshes, for the tree that finds the few that are near."""
+"""Bounding boxes of the obstacles in the world, for the tree of the broad phase."""
 
 import warp as wp
 
@@ -17,7 +17,7 @@ def world_boxes(
     lower: wp.array2d[wp.vec3],  # (n_envs, slots) corners of the boxes [m]
     upper: wp.array2d[wp.vec3],
 ):
-    """One thread per slot. A mesh without a finite pose is everywhere, an empty slot nowhere."""
+    """One thread per slot. Without a finite pose the box is all of space; of an empty slot none."""
     env, index = wp.tid()
     low = wp.vec3(FAR, FAR, FAR)
     high = wp.vec3(-FAR, -FAR, -FAR)
@@ -31,23 +31,23 @@ def world_boxes(
         pose = obstacle.mesh_from_world
         center = 0.5 * (record.lower + record.upper)
         half = 0.5 * (record.upper - record.lower) + wp.vec3(record.inside_reach)
-        place = wp.transform_point(wp.transform_inverse(pose), center)
-        turn = wp.quat_to_matrix(wp.transform_get_rotation(pose))
+        middle = wp.transform_point(wp.transform_inverse(pose), center)
+        rotation = wp.quat_to_matrix(wp.transform_get_rotation(pose))
         # Rows of the inverse rotation are columns of the rotation.
         reach = wp.vec3(
-            wp.dot(wp.abs(wp.vec3(turn[0, 0], turn[1, 0], turn[2, 0])), half),
-            wp.dot(wp.abs(wp.vec3(turn[0, 1], turn[1, 1], turn[2, 1])), half),
-            wp.dot(wp.abs(wp.vec3(turn[0, 2], turn[1, 2], turn[2, 2])), half),
+            wp.dot(wp.abs(wp.vec3(rotation[0, 0], rotation[1, 0], rotation[2, 0])), half),
+            wp.dot(wp.abs(wp.vec3(rotation[0, 1], rotation[1, 1], rotation[2, 1])), half),
+            wp.dot(wp.abs(wp.vec3(rotation[0, 2], rotation[1, 2], rotation[2, 2])), half),
         )
         # Rounding of the pose must not make a box too small.
         reach += wp.vec3(
-            obstacle.padding + 1.0e-5 * (wp.length(place) + wp.length(center) + wp.length(half))
+            obstacle.padding + 1.0e-5 * (wp.length(middle) + wp.length(center) + wp.length(half))
         )
         low = wp.vec3(-FAR, -FAR, -FAR)
         high = wp.vec3(FAR, FAR, FAR)
-        if wp.isfinite(place) and wp.isfinite(reach):
-            low = place - reach
-            high = place + reach
+        if wp.isfinite(middle) and wp.isfinite(reach):
+            low = middle - reach
+            high = middle + reach
     lower[env, index] = low
     upper[env, index] = high
 
@@ -57,6 +57,6 @@ def find_roots(
     # outputs
     tree: wp.array[wp.int64],  # (1 + n_envs,) id of the tree, then the root node of each env
 ):
-    """One thread per env. A query would search for the root, each time."""
+    """One thread per env. Found once, so that queries need not search for it."""
     env = wp.tid()
     tree[1 + env] = wp.int64(wp.bvh_get_group_root(wp.uint64(tree[0]), env))

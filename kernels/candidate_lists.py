@@ -1,4 +1,4 @@
-"""Finds for each cell of a grid the triangles that are the closest of some point in it.
+"""Finds the candidates of each cell of a grid: triangles that are closest to some point in it.
 
 The distance of a point p to a group of triangles is bounded from below by planes: for a unit vector
 g it is at least g . (p - t) for the t of the group that makes this least, a corner. A group is
@@ -26,10 +26,10 @@ from warp_collision.kernels.mesh_record import FAR, ROUNDING, MeshRecord, cell_c
 # Loops over corners within loops over rivals, unrolled, would take half a minute to compile.
 wp.set_module_options({**OPTIONS, "max_unroll": 1})
 
-# Cells are filled in blocks of 4 x 4 x 4, which share what they ask the tree.
+# Cells are filled in blocks of 4 x 4 x 4, which share a query of the tree.
 BLOCK = wp.constant(4)
 SQRT_3 = wp.constant(1.7320509)
-# A list that is longer is left out: it would take the room of many.
+# Longer lists are left out: each would take the memory of many others.
 LONGEST = wp.constant(1500)
 # Rivals of a cube: the nearest triangle at its center, and those by their planes at the corners.
 RIVALS = wp.constant(9)
@@ -46,12 +46,12 @@ class Stack:
     distances: wp.array[wp.float32]  # from the center [m]
     needed: wp.array[wp.int32]  # whether a part of the cube needs the group
     group_of: wp.array[wp.int32]  # (n_faces,) the group of a face of the mesh, -1: none
-    seen: wp.array[wp.int32]  # (n_groups,) the last block that met it
+    seen: wp.array[wp.int32]  # (n_groups,) the last block that visited it
 
 
 @wp.struct
 class Cube:
-    """A cube, with what rounds in it."""
+    """A cube, somewhat enlarged for rounding."""
 
     center: wp.vec3
     half: float  # half of an edge [m]
@@ -78,7 +78,7 @@ def part_of(cube: Cube, k: int) -> Cube:
 
 @wp.func
 def offset_from(grid: CandidateGrid, triangle: int, point: wp.vec3) -> wp.vec3:
-    """The way to a point from the closest one of a triangle."""
+    """Offset of a point from the closest point of a triangle."""
     abc = corners_of(grid, triangle)
     uv = closest_on_triangle(abc[0], abc[1], abc[2], point)
     return point - (uv[0] * abc[0] + uv[1] * abc[1] + (1.0 - uv[0] - uv[1]) * abc[2])
@@ -100,24 +100,24 @@ def nearest_in(grid: CandidateGrid, group: int, point: wp.vec3) -> int:
 
 @wp.func
 def height_over(grid: CandidateGrid, group: int, g: wp.vec3, point: wp.vec3) -> float:
-    """Least product of a vector with the ways from a group to a point."""
+    """Least product of a vector with the offsets of a point from the corners of a group."""
     least = float(FAR)
     first = group * grid.group_size
     for triangle in range(first, first + grid.group_size):
-        ways = wp.matrix_from_rows(point, point, point) - corners_of(grid, triangle)
-        least = wp.min(least, wp.min(ways * g))
+        offsets = wp.matrix_from_rows(point, point, point) - corners_of(grid, triangle)
+        least = wp.min(least, wp.min(offsets * g))
     return least
 
 
 @wp.func
-def plane_at(plane: wp.vec4, way: wp.vec3) -> float:
-    """Lower bound of the distance at some way from the center."""
-    return plane[0] * way[0] + plane[1] * way[1] + plane[2] * way[2] + plane[3]
+def plane_at(plane: wp.vec4, offset: wp.vec3) -> float:
+    """Lower bound of the distance at an offset from the center."""
+    return plane[0] * offset[0] + plane[1] * offset[1] + plane[2] * offset[2] + plane[3]
 
 
 @wp.func
-def put(grid: CandidateGrid, stack: Stack, at: int, group: int, center: wp.vec3) -> float:
-    """Puts a group on the stack; returns its distance from the center."""
+def push(grid: CandidateGrid, stack: Stack, at: int, group: int, center: wp.vec3) -> float:
+    """Pushes a group on the stack; returns its distance from the center."""
     offset = offset_from(grid, nearest_in(grid, group, center), center)
     distance = wp.length(offset)
     g = offset / wp.max(distance, 1.0e-20)
@@ -180,7 +180,7 @@ def is_ruled_out(distances: RivalDistances, rivals: int, plane: wp.vec4, half: f
 def drop_ruled_out(
     grid: CandidateGrid, stack: Stack, first: int, last: int, cube: Cube, rivals: int
 ) -> int:
-    """Keeps of a list what can be the closest in a cube, in its order; returns its new end."""
+    """Keeps the candidates of a cube in their order; returns the new end of the list."""
     distances = rivals_in(grid, stack, first, last, cube, rivals)
     rounding = ROUNDING * (wp.length(cube.center) + distances[0, 0] + 4.0 * cube.half)
     end = int(first)
@@ -197,35 +197,35 @@ def drop_ruled_out(
 def narrow(
     grid: CandidateGrid, stack: Stack, first: int, last: int, cube: Cube, rivals: int
 ) -> int:
-    """Puts on the stack what remains of its topmost list in a part of the cube."""
+    """Pushes what remains of the topmost list in a part of its cube."""
     for i in range(first, last):
-        put(grid, stack, last + i - first, stack.groups[i], cube.center)
+        push(grid, stack, last + i - first, stack.groups[i], cube.center)
     return drop_ruled_out(grid, stack, last, 2 * last - first, cube, rivals)
 
 
 @wp.func
 def gather(mesh_id: wp.uint64, grid: CandidateGrid, stack: Stack, cube: Cube, block: int) -> int:
-    """Begins the stack with what can be the closest in a cube; 0 where that is too much."""
+    """Begins the stack with the candidates of a cube; returns how many, 0 if they do not fit."""
     query = wp.mesh_query_point_no_sign(mesh_id, cube.center, FAR)
     if not query.result:
         return 0
     closest = wp.mesh_eval_position(mesh_id, query.face, query.u, query.v)
-    # No closest triangle is farther from the center than the closest there and twice the way to a
-    # corner.
+    # No candidate is farther from the center than the closest triangle there and twice the distance
+    # to a corner.
     reach = wp.length(closest - cube.center) + 2.0 * SQRT_3 * cube.half
     reach += ROUNDING * (wp.length(cube.center) + reach)
     near = wp.mesh_query_aabb(mesh_id, cube.center - wp.vec3(reach), cube.center + wp.vec3(reach))
     count = int(0)
     face = int(0)
     while wp.mesh_query_aabb_next(near, face):
-        # The lists of a part, of its part and of a part of that still have to find room.
+        # Room for three more lists: of an eighth, of an eighth of it, and of one of that.
         if 4 * (count + 1) > stack.groups.shape[0]:
             return 0
         group = stack.group_of[face]
         if group >= 0:
             if stack.seen[group] != block:
                 stack.seen[group] = block
-                if put(grid, stack, count, group, cube.center) <= reach:
+                if push(grid, stack, count, group, cube.center) <= reach:
                     count += 1
     if count == 0:
         return 0
@@ -234,7 +234,7 @@ def gather(mesh_id: wp.uint64, grid: CandidateGrid, stack: Stack, cube: Cube, bl
 
 @wp.func
 def drop_unneeded(grid: CandidateGrid, stack: Stack, first: int, last: int, cube: Cube) -> int:
-    """Keeps of the topmost list what a part of its cube needs; returns its new end."""
+    """Keeps the groups that some eighth of the cube needs; returns the new end of the list."""
     for i in range(first, last):
         stack.needed[i] = 0
     for k in range(8):
@@ -292,7 +292,7 @@ def encoded(plane: wp.vec4, height: float) -> wp.uint32:
 def store(
     grid: CandidateGrid, stack: Stack, first: int, last: int, center: wp.vec3, begin: int
 ) -> CandidateCell:
-    """Writes a list to its place among the candidates."""
+    """Writes a list, from `begin` on."""
     candidates = wp.array(ptr=grid.candidates, shape=(grid.n_candidates,), dtype=Candidate)
     sort_by_distance(stack, first, last)
     low = float(FAR)
@@ -314,14 +314,14 @@ def store(
 
 @wp.func
 def fill_cell(
-    grid: CandidateGrid, stack: Stack, first: int, last: int, place: wp.vec3i, used: int
+    grid: CandidateGrid, stack: Stack, first: int, last: int, cell: wp.vec3i, used: int
 ) -> int:
     """Fills one cell from the topmost list, that of a cube around it; returns where lists end."""
-    if place[0] >= grid.shape[0] or place[1] >= grid.shape[1] or place[2] >= grid.shape[2]:
+    if cell[0] >= grid.shape[0] or cell[1] >= grid.shape[1] or cell[2] >= grid.shape[2]:
         return used
     cube = Cube()
-    cube.center = cell_center(grid.origin, grid.cell, place[0], place[1], place[2])
-    # A little larger, for what rounds when a point finds its cell.
+    cube.center = cell_center(grid.origin, grid.cell, cell[0], cell[1], cell[2])
+    # Somewhat larger: rounding may put a point into the neighbouring cell.
     cube.half = 0.5001 * grid.cell + ROUNDING * wp.length(cube.center)
     end = narrow(grid, stack, first, last, cube, RIVALS)
     if end - last > 3:
@@ -330,10 +330,10 @@ def fill_cell(
     if count > LONGEST:
         return used
     if used + count > grid.n_candidates:
-        return used + count  # more than there is: no list fits any more
+        return used + count  # more than fit; the host sees it
     n_cells = grid.shape[0] * grid.shape[1] * grid.shape[2]
     cells = wp.array(ptr=grid.cells, shape=(n_cells,), dtype=CandidateCell)
-    index = (place[2] * grid.shape[1] + place[1]) * grid.shape[0] + place[0]
+    index = (cell[2] * grid.shape[1] + cell[1]) * grid.shape[0] + cell[0]
     cells[index] = store(grid, stack, last, end, cube.center, used)
     return used + count
 
@@ -381,5 +381,5 @@ def fill_candidates(
         end = narrow(grid, stack, 0, whole, part_of(cube, k), RIVALS)
         corner = first + 2 * wp.vec3i(k & 1, (k >> 1) & 1, k >> 2)
         for j in range(8):
-            place = corner + wp.vec3i(j & 1, (j >> 1) & 1, j >> 2)
-            progress[1] = fill_cell(grid, stack, whole, end, place, progress[1])
+            cell = corner + wp.vec3i(j & 1, (j >> 1) & 1, j >> 2)
+            progress[1] = fill_cell(grid, stack, whole, end, cell, progress[1])

@@ -1,6 +1,6 @@
-"""The triangle that is closest to a point, from a list of all that can be.
+"""Closest triangle of a point, from a list of all candidates in a cell of a grid.
 
-Triangles are listed in groups of neighbours, one or a few in each: the finer a mesh is, the larger.
+Triangles are listed in groups of neighbours; the finer a mesh is, the larger are its groups.
 """
 
 import warp as wp
@@ -35,7 +35,7 @@ class CandidateCell:
 
 @wp.struct
 class CandidateGrid:
-    """For each of a grid of cubic cells what can be the closest of some point in it."""
+    """The candidates of each cell of a grid of cubes."""
 
     cells: wp.uint64  # pointer to (nz * ny * nx,) CandidateCell, x running fastest
     candidates: wp.uint64  # pointer to (n_candidates,) Candidate
@@ -54,7 +54,7 @@ class ClosestPoint:
     """Closest point of a mesh: triangle and barycentric coordinates."""
 
     found: bool
-    is_known: bool  # whether there is nothing nearer if it was not found
+    is_known: bool  # if not found: whether that proves that nothing is nearer
     face: int
     u: float
     v: float
@@ -114,21 +114,21 @@ def closest_on_triangle(a: wp.vec3, b: wp.vec3, c: wp.vec3, point: wp.vec3) -> w
 
 @wp.func
 def closest_in_list(
-    grid: CandidateGrid, cell: CandidateCell, way: wp.vec3, point: wp.vec3, limit: float
+    grid: CandidateGrid, cell: CandidateCell, offset: wp.vec3, point: wp.vec3, limit: float
 ) -> ClosestPoint:
-    """Looks at the triangles of a list whose bound is below the least distance so far.
+    """Closest point among the triangles of a list whose bound is below the least distance so far.
 
     Args:
         grid: all lists.
-        cell: one that has a list.
-        way: from the center of the cell to the point [m].
+        cell: with a list.
+        offset: from the center of the cell to the point [m].
         point: in the cell.
-        limit: triangles that are not nearer do not count [m].
+        limit: only triangles that are nearer count [m].
     """
     candidates = wp.array(ptr=grid.candidates, shape=(grid.n_candidates,), dtype=Candidate)
     closest = ClosestPoint()
     closest.is_known = True
-    along = way / STEPS
+    along = offset / STEPS
     low = cell.low - 128.0 * (along[0] + along[1] + along[2])
     step = height_step(grid)
     least = float(limit)
@@ -170,7 +170,7 @@ def closest_in_list(
 #endif
 """)
 def runs_on_cpu() -> bool:
-    """Known when a kernel is compiled: a GPU has no lists, and no registers for them."""
+    """Constant in a compiled kernel: a GPU has no lists, which would cost registers."""
     ...
 
 
@@ -180,13 +180,13 @@ def closest_listed(record: MeshRecord, point: wp.vec3, limit: float) -> ClosestP
     if not runs_on_cpu() or record.candidates == wp.uint64(0):
         return ClosestPoint()
     grid = wp.array(ptr=record.candidates, shape=(1,), dtype=CandidateGrid)[0]
-    place = cell_around(point, grid.origin, grid.cell, grid.shape)
-    if place[0] < 0:
+    index = cell_around(point, grid.origin, grid.cell, grid.shape)
+    if index[0] < 0:
         return ClosestPoint()
     shape = (grid.shape[0] * grid.shape[1] * grid.shape[2],)
     cells = wp.array(ptr=grid.cells, shape=shape, dtype=CandidateCell)
-    cell = cells[(place[2] * grid.shape[1] + place[1]) * grid.shape[0] + place[0]]
+    cell = cells[(index[2] * grid.shape[1] + index[1]) * grid.shape[0] + index[0]]
     if cell.count == 0:
         return ClosestPoint()
-    center = cell_center(grid.origin, grid.cell, place[0], place[1], place[2])
+    center = cell_center(grid.origin, grid.cell, index[0], index[1], index[2])
     return closest_in_list(grid, cell, point - center, point, limit)

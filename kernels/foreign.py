@@ -1,6 +1,6 @@
 """Meshes that a caller made: reading them, and whether they still are what was read.
 
-A query finds its way in a copy of such a mesh, of which all is known. Before each launch the points
+Queries use a copy of such a mesh, with record and grid. Before each launch the points
 and faces of the caller's meshes are compared with the copies, word by word, by hashes of chunks.
 """
 
@@ -29,7 +29,7 @@ OF_FACES = wp.constant(1)
 BEGIN = wp.constant(2)
 END = wp.constant(3)
 
-# What the host is told.
+# Flags for the host.
 MESHES_CHANGED = wp.constant(0)
 BOXES_CHANGED = wp.constant(1)
 

@@ -22,8 +22,8 @@ def change_of_winding(
     """Bound of how much the winding number changes within ``reach``, with no surface in between.
 
     By Biot and Savart its gradient at p is the integral of dl x r / (4 pi |r|^3) over the border
-    of the surface: nothing but the border counts. An edge at the distance r or more adds at most
-    its length by r^2, and as much as a line without end, pi / r. Adds up to ``enough`` only.
+    of the surface alone. An edge at the distance r or more adds at most
+    its length by r^2, and at most pi / r, as an infinite line. Stops at ``enough``.
     """
     change = float(0.0)
     for edge in range(border.shape[0]):
@@ -44,7 +44,7 @@ def change_of_winding(
 def side_of_ball(
     mesh_id: wp.uint64, border: wp.array2d[wp.vec3], center: wp.vec3, reach: float
 ) -> float:
-    """-1 if all points within ``reach`` are inside, 1 if all are outside, 0 if that is not sure.
+    """-1 if all points within ``reach`` are inside, 1 if all are outside, 0 if neither is certain.
 
     Args:
         mesh_id: an open mesh.
@@ -52,7 +52,7 @@ def side_of_ball(
         center: of the ball.
         reach: radius of the ball, into which no surface may reach [m].
     """
-    # Beyond this change neither side can be sure, as the tree errs by up to 0.1.
+    # Beyond this change neither can be certain, as the tree errs by up to 0.1.
     change = change_of_winding(border, center, reach, 0.39)
     if change >= 0.39:
         return 0.0

@@ -1,4 +1,4 @@
-"""What float32 can hold: which coordinates are anywhere at all, and how far rounding moves them."""
+"""Precision of float32: the range of valid coordinates, and bounds of their rounding."""
 
 import warp as wp
 
@@ -7,7 +7,7 @@ import warp as wp
 FARTHEST = wp.constant(1.0e9)
 # The largest number of float32.
 LARGEST = wp.constant(3.4028234e38)
-# Rounding of a place in the frame of a mesh and of a distance there, relative to the coordinates.
+# Rounding of a point in the frame of a mesh and of a distance there, relative to the coordinates.
 ROUND_OFF = wp.constant(1.0e-6)
 # Rounding below this is part of the documented precision [m].
 NEGLIGIBLE = wp.constant(1.0e-3)
@@ -21,13 +21,13 @@ def is_somewhere(point: wp.vec3) -> bool:
 
 @wp.func
 def is_length(value: float) -> bool:
-    """Whether a radius or an activation distance is one: finite and not negative."""
+    """Whether a radius or an activation distance is valid: finite and not negative."""
     return value >= 0.0 and value <= LARGEST
 
 
 @wp.func
 def uncertainty(coordinates: float, activation_distance: float) -> float:
-    """How much nearer than computed a mesh may be where that could hide a contact, else 0 [m].
+    """Rounding of a clearance where it could hide a contact, else 0 [m].
 
     A sphere is reported free when its clearance is the activation distance or more. Rounding of
     less than that does not turn a contact into free space.

@@ -88,8 +88,8 @@ def cylinder_distance(radius: float, half_height: float, point: wp.vec3) -> Shap
 def shape_distance(exact: ExactShape, point: wp.vec3) -> ShapeSample:
     """Signed distance of an exact shape, in the frame of its mesh."""
     local = point - exact.center
-    if exact.is_turned:
-        local = wp.quat_rotate(exact.turn, local)
+    if exact.is_rotated:
+        local = wp.quat_rotate(exact.rotation, local)
     size = exact.size
     sample = ShapeSample()
     if exact.kind == Shape.CUBOID:
@@ -99,6 +99,6 @@ def shape_distance(exact: ExactShape, point: wp.vec3) -> ShapeSample:
     else:
         # A sphere is a capsule without length.
         sample = capsule_distance(size[0], size[2], local)
-    if exact.is_turned:
-        sample.gradient = wp.quat_rotate_inv(exact.turn, sample.gradient)
+    if exact.is_rotated:
+        sample.gradient = wp.quat_rotate_inv(exact.rotation, sample.gradient)
     return sample

@@ -4,7 +4,7 @@ import warp as wp
 
 from warp_collision.kernels.mesh_record import EXACT_WINDING, MeshRecord
 
-# Cells of the winding-number tree are opened when nearer than this many of their radii.
+# Nodes of the winding-number tree are opened when nearer than this many of their radii.
 WINDING_ACCURACY = wp.constant(2.0)
 # All of them: the sum over every triangle.
 SUMMED = wp.constant(1.0e15)

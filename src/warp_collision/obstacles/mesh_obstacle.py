@@ -147,9 +147,9 @@ def describe_shape(record: Any, placed: PlacedShape) -> None:
     record.exact.kind = int(KINDS[type(placed.shape)])
     record.exact.center = wp.vec3(*placed.center)
     record.exact.size = wp.vec3(*kernel_size(placed.shape))
-    record.exact.is_turned = not placed.is_straight
+    record.exact.is_rotated = not placed.is_straight
     w, x, y, z = placed.turn
-    record.exact.turn = wp.quat(-x, -y, -z, w)
+    record.exact.rotation = wp.quat(-x, -y, -z, w)
 
 
 def _upload(record: Any, device: torch.device) -> Tensor:
