@@ -298,7 +298,7 @@ def test_a_report_can_be_read() -> None:
         "14 faces, 1 bodies, closed, consistently oriented",
         "degenerate 1, duplicate 1, reversed duplicate 0, sliver 0 faces",
         "inverted bodies 1",
-        "dropped 1 degenerate faces; dropped 1 duplicate faces; turned 1 bodies outward",
+        "dropped 1 degenerate faces; dropped 1 duplicate faces; oriented 1 bodies outward",
         "sign: convex (closed",
     ):
         assert part in text

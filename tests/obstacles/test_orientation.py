@@ -30,7 +30,7 @@ from warp_collision.obstacles.crossings import body_windings
 def test_an_inverted_mesh_is_turned(mesh: Mesh) -> None:
     geometry = prepared(inverted(mesh))
     assert numbers(geometry) == Numbers(inverted=1)
-    assert geometry.report.repairs == ["turned 1 bodies outward"]
+    assert geometry.report.repairs == ["oriented 1 bodies outward"]
     assert volume(geometry) == pytest.approx(volume(prepared(mesh)))
     kept = prepared(inverted(mesh), repair=False)
     assert numbers(kept) == Numbers(inverted=1)
@@ -43,7 +43,7 @@ def test_flipped_faces_are_turned_back() -> None:
     flipped[3::7] = flipped[3::7, ::-1]
     geometry = prepared((vertices, flipped))
     assert numbers(geometry) == Numbers(consistent=False)
-    assert "turned faces to agree with their neighbours" in geometry.report.repairs
+    assert "flipped faces to agree with their neighbours" in geometry.report.repairs
     assert volume(geometry) == pytest.approx(volume(prepared(BALL)))
     kept = prepared((vertices, flipped), repair=False)
     assert numbers(kept)._replace(inverted=0) == Numbers(consistent=False, closed=False)
@@ -125,7 +125,7 @@ def test_a_moebius_strip_does_not_keep_other_bodies_from_repair() -> None:
     flipped[3:5] = flipped[3:5, ::-1]
     strip = moebius_strip()
     geometry = prepared(together((CUBE[0], flipped), (strip[0] + 4.0, strip[1])))
-    assert "turned faces to agree with their neighbours" in geometry.report.repairs
+    assert "flipped faces to agree with their neighbours" in geometry.report.repairs
     assert windings(geometry, (0.1, 0.2, 0.3)) == pytest.approx([1.0], abs=0.05)
     np.testing.assert_array_equal(geometry.faces[12:], strip[1] + 8)
 

@@ -86,7 +86,7 @@ def test_cuboids(name: str) -> None:
     assert report.closed
     assert "exact: Cuboid(dims=" in str(report)
     assert "all faces lie in the sides of one cuboid" in str(report)
-    assert placed.is_straight == ("turned" not in name)
+    assert placed.is_axis_aligned == ("turned" not in name)
     assert bool(report.repairs) == ("inward" in name)
     given = CUBOIDS[name]
     mesh = given if isinstance(given, trimesh.Trimesh) else trimesh.Trimesh(*given, process=False)

@@ -84,18 +84,18 @@ def test_bad_shapes(make: Any, error: type[Exception], message: str) -> None:
 def test_turns_along_axes_are_none() -> None:
     half = np.sqrt(0.5)
     turned = PlacedShape(Cuboid((1.0, 2.0, 3.0)), np.ones(3), np.array([half, 0.0, 0.0, -half]))
-    straight = turned.straightened()
-    assert straight.is_straight
+    straight = turned.axis_aligned()
+    assert straight.is_axis_aligned
     assert straight.shape == Cuboid((2.0, 1.0, 3.0))
     assert (straight.center == 1.0).all()
     about_z = np.array([np.cos(0.4), 0.0, 0.0, np.sin(0.4)])
-    assert PlacedShape(Cylinder(1.0, 2.0), turn=about_z).straightened().is_straight
+    assert PlacedShape(Cylinder(1.0, 2.0), rotation=about_z).axis_aligned().is_axis_aligned
     assert (
-        PlacedShape(Capsule(1.0, 2.0), turn=np.array([0.0, 1.0, 0.0, 0.0]))
-        .straightened()
-        .is_straight
+        PlacedShape(Capsule(1.0, 2.0), rotation=np.array([0.0, 1.0, 0.0, 0.0]))
+        .axis_aligned()
+        .is_axis_aligned
     )
-    assert not PlacedShape(Cuboid((1.0, 2.0, 3.0)), turn=about_z).straightened().is_straight
+    assert not PlacedShape(Cuboid((1.0, 2.0, 3.0)), rotation=about_z).axis_aligned().is_axis_aligned
     about_x = np.array([np.cos(0.4), np.sin(0.4), 0.0, 0.0])
-    assert PlacedShape(Sphere(1.0), turn=about_x).straightened().is_straight
-    assert not PlacedShape(Capsule(1.0, 2.0), turn=about_x).straightened().is_straight
+    assert PlacedShape(Sphere(1.0), rotation=about_x).axis_aligned().is_axis_aligned
+    assert not PlacedShape(Capsule(1.0, 2.0), rotation=about_x).axis_aligned().is_axis_aligned

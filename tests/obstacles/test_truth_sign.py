@@ -256,7 +256,7 @@ def test_the_report_tells_the_damage(device: torch.device) -> None:
     for name in DAMAGES:
         world.add(name, DAMAGES[name](solid("icosphere"), 0.1, 0).mesh)
     assert not world.report("flipped").consistent
-    assert "turned faces to agree with their neighbours" in str(world.report("flipped"))
+    assert "flipped faces to agree with their neighbours" in str(world.report("flipped"))
     assert "sign: convex (closed" in str(world.report("flipped"))
     assert not world.report("missing").closed
     assert "sign: exact_winding (open" in str(world.report("missing"))

@@ -1,4 +1,4 @@
-"""Lists of the triangles that can be the closest one, by cells of a grid over a mesh."""
+"""Candidate lists: the triangles that can be closest to a point of a cell of a grid."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from warp_collision.kernels.candidates import Candidate, CandidateCell, Candidat
 from warp_collision.launching import launch
 from warp_collision.obstacles.distance_grid import cubic_cells
 
-# Bytes of lists: at most, how many a face is worth, which takes 225 else, and how many the fewest
-# faces get.
+# Bytes of lists: at most, by face, which takes 225 without lists, and of the smallest
+# meshes.
 LIST_BYTES = 16 * 2**20
 _BYTES_PER_FACE = 400
-_FEWEST_BYTES = 32 * 2**10
+_MIN_BYTES = 32 * 2**10
 # A grid reaches beyond the box of its mesh by this share of the longest edge: spheres are there.
 _MARGIN = 1.0 / 16.0
 # Room for the triangles near a block of cells, four lists of them, on top of each other.
-_MOST_GATHERED = 16_384
+_MAX_GATHERED = 16_384
 _BLOCKS_PER_STEP = 4
 # With fewer cells there are hardly any lists that are short enough.
-_FEWEST_CELLS = 64
+_MIN_CELLS = 64
 # Triangles of a group, by how many faces a mesh has at most.
 _GROUP_SIZES = ((4_000, 1), (10_000, 2))
 _LARGEST_GROUP = 4
@@ -118,8 +118,8 @@ class CandidateLists:
 
 
 def bytes_of_lists(n_faces: int, most: int) -> int:
-    """What the lists of a mesh may take."""
-    return min(most, _BYTES_PER_FACE * n_faces + _FEWEST_BYTES)
+    """The memory budget of the lists of a mesh [bytes]."""
+    return min(most, _BYTES_PER_FACE * n_faces + _MIN_BYTES)
 
 
 def build(mesh: wp.Mesh, record: Tensor, n_bytes: int) -> CandidateLists | None:
@@ -135,7 +135,7 @@ def build(mesh: wp.Mesh, record: Tensor, n_bytes: int) -> CandidateLists | None:
     n_groups = len(groups.faces) // groups.size
     stack = _workspace(groups, len(faces))
     n_cells = _affordable_cells(n_groups, n_bytes)
-    while n_groups > 0 and n_cells >= _FEWEST_CELLS:
+    while n_groups > 0 and n_cells >= _MIN_CELLS:
         lists = CandidateLists(groups, n_cells, n_bytes)
         used = _fill(lists, record, stack)
         if used is not None:
@@ -202,7 +202,7 @@ def _affordable_cells(n_groups: int, n_bytes: int) -> int:
 
 def _workspace(groups: Groups, n_faces: int) -> _Stack:
     n_groups = len(groups.faces) // groups.size
-    size = 4 * min(n_groups, _MOST_GATHERED) + 4
+    size = 4 * min(n_groups, _MAX_GATHERED) + 4
     group_of = torch.full((n_faces,), -1, dtype=torch.int32)
     group_of[groups.faces.long()] = (
         torch.arange(len(groups.faces), dtype=torch.int32) // groups.size

@@ -36,14 +36,14 @@ def body_windings(
     """
     center = vertices[faces].mean(axis=(0, 1), dtype=np.float64)
     corners = ((vertices - center) @ _AXES.T)[faces]
-    places = (points - center) @ _AXES.T
+    projected = (points - center) @ _AXES.T
     n_bodies = int(body.max(initial=0)) + 1
     found: list[tuple[np.ndarray, np.ndarray]] = []
     doubtful: list[np.ndarray] = []
-    for point, face in _pairs(places[:, :2], corners[..., :2]):
+    for point, face in _pairs(projected[:, :2], corners[..., :2]):
         earlier = body[face] < before[point]
         point, face = point[earlier], face[earlier]
-        sign, doubt = _crossings(places[point], corners[face])
+        sign, doubt = _crossings(projected[point], corners[face])
         key = point * n_bodies + body[face]
         found.append((key[sign != 0], sign[sign != 0]))
         doubtful.append(np.unique(key[doubt]))
@@ -94,9 +94,9 @@ def _pairs(points: np.ndarray, corners: np.ndarray) -> Iterator[tuple[np.ndarray
             point = np.repeat(np.arange(start, stop), count)
             skip = np.repeat(begin[start:stop] - (np.cumsum(count) - count), count)
             face = owner[np.arange(len(point)) + skip]
-            place, low, high = points[point].T, lower[face].T, upper[face].T
-            hit = (place[0] >= low[0]) & (place[1] >= low[1])
-            hit &= (place[0] <= high[0]) & (place[1] <= high[1])
+            position, low, high = points[point].T, lower[face].T, upper[face].T
+            hit = (position[0] >= low[0]) & (position[1] >= low[1])
+            hit &= (position[0] <= high[0]) & (position[1] <= high[1])
             yield point[hit], face[hit]
             start = stop
 
@@ -107,7 +107,7 @@ def _cell_keys(cells: np.ndarray) -> np.ndarray:
 
 
 def _crossings(points: np.ndarray, corners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How rays upward from points cross triangles, 1 from behind, and where that is not sure."""
+    """How rays upward from points cross triangles, 1 from behind, and where that is uncertain."""
     margin = _DOUBT * np.maximum(np.abs(points).max(axis=1), np.abs(corners).max(axis=(1, 2)))
     offsets = corners - points[:, None]
     edges = np.roll(offsets, -1, axis=1) - offsets

@@ -19,8 +19,8 @@ from warp_collision.obstacles.geometry import Geometry
 # has few faces.
 GRID_CELLS = 32_768
 _CELLS_PER_FACE = 64
-_FEWEST_CELLS = 512
-_FEWEST_OPEN_CELLS = 4_096
+_MIN_CELLS = 512
+_MIN_OPEN_CELLS = 4_096
 # How far the grid of an open mesh goes beyond its box, in parts of its size: points outside of the
 # box can count as inside, and the grid shows how far.
 _MARGIN = 0.3
@@ -47,7 +47,7 @@ class DistanceGrid:
         Args:
             geometry: the mesh.
             record: a `MeshRecord`, not yet on the device.
-            cells: most cells that the grid may have.
+            cells: how many cells the grid may have.
             device: where to.
         """
         lower, upper = (
@@ -86,61 +86,61 @@ class DistanceGrid:
 
         Winding numbers are harmonic off the surface and vanish far away: they are nowhere larger
         than on a shell around the surface. If all of the outermost cells are outside, so is
-        whatever is beyond them, and the farthest cell that is not sure to be outside counts.
+        whatever is beyond them, and the farthest cell that is not certainly outside counts.
         """
         outside = (self.values > 0.0) & (self.values < 0.5 * FAR)
-        sealed = outside.sum() - outside[1:-1, 1:-1, 1:-1].sum() == _count_outermost(outside.shape)
+        sealed = outside.sum() - outside[1:-1, 1:-1, 1:-1].sum() == _n_outermost(outside.shape)
         # From the box to the farthest corner of each cell, by axis.
-        ways = []
+        distances = []
         for axis, count in enumerate(reversed(outside.shape)):
             begin = self._edge * torch.arange(count, device=outside.device)
             low, high = self._box[:, axis].tolist()
-            ways.append(torch.maximum(low - begin, begin + self._edge - high).clamp(min=0.0))
-        x, y, z = ways
-        way = (x**2 + y[:, None] ** 2 + z[:, None, None] ** 2).sqrt()
-        farthest = 1.0001 * torch.where(outside, 0.0, way).max()
+            distances.append(torch.maximum(low - begin, begin + self._edge - high).clamp(min=0.0))
+        x, y, z = distances
+        distance = (x**2 + y[:, None] ** 2 + z[:, None, None] ** 2).sqrt()
+        farthest = 1.0001 * torch.where(outside, 0.0, distance).max()
         reach = record.view(torch.float32)[0, offset_in_record("inside_reach") // 4 :][:1]
         reach.copy_(torch.where(sealed, torch.minimum(farthest, reach), reach))
 
 
-def _count_outermost(shape: torch.Size) -> int:
+def _n_outermost(shape: torch.Size) -> int:
     """How many cells of a grid have none beyond them on some side."""
     return int(np.prod(shape) - np.prod(np.maximum(np.array(shape) - 2, 0)))
 
 
-def lay_grid(
-    geometry: Geometry, record: Any, most: int, device: torch.device
+def create_grid(
+    geometry: Geometry, record: Any, max_cells: int, device: torch.device
 ) -> DistanceGrid | None:
-    """A grid for a mesh, or None where none is worth its memory and time.
+    """A grid for a mesh, or None where it is not worth its memory and time.
 
     Args:
         geometry: the mesh.
-        record: its `MeshRecord`, which is told where the grid lies.
-        most: most cells, 4 bytes each; 0 for none.
+        record: its `MeshRecord`, which gets the grid's origin, cell and shape.
+        max_cells: at most so many cells, 4 bytes each; 0 for none.
         device: where to.
     """
-    fewest = _FEWEST_CELLS if geometry.report.closed else _FEWEST_OPEN_CELLS
-    cells = min(most, max(_CELLS_PER_FACE * len(geometry.faces), fewest))
+    min_cells = _MIN_CELLS if geometry.report.closed else _MIN_OPEN_CELLS
+    cells = min(max_cells, max(_CELLS_PER_FACE * len(geometry.faces), min_cells))
     if len(geometry.border):
         cells = min(cells, _BORDER_WORK // len(geometry.border))
-    if most <= 0 or cells < min(most, fewest):
+    if max_cells <= 0 or cells < min(max_cells, min_cells):
         return None
     return DistanceGrid(geometry, record, cells, device)
 
 
 def cubic_cells(
-    extents: np.ndarray, most: int, around: int = 0
+    extents: np.ndarray, max_cells: int, around: int = 0
 ) -> tuple[float, tuple[int, int, int]]:
     """Edge of cubic cells over a box and their counts nx, ny, nz, as fine as a number allows.
 
     Args:
         extents: (3,) of the box [m].
-        most: how many cells there may be; there are more only if the fewest possible are.
+        max_cells: how many cells there may be, unless even the fewest possible are more.
         around: layers of cells beyond the box, on each side.
     """
-    edge = max(float(extents.prod() / most) ** (1.0 / 3.0), float(extents.max()) / most)
+    edge = max(float(extents.prod() / max_cells) ** (1.0 / 3.0), float(extents.max()) / max_cells)
     while True:
         shape = np.ceil(extents / edge * 1.0001).astype(int) + 2 * around
-        if shape.prod() <= max(most, (1 + 2 * around) ** 3):
+        if shape.prod() <= max(max_cells, (1 + 2 * around) ** 3):
             return edge, (int(shape[0]), int(shape[1]), int(shape[2]))
         edge *= 1.02

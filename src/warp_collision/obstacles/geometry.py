@@ -1,4 +1,4 @@
-"""From a mesh as users have it to triangles that can be trusted, and a report of what was found."""
+"""Reads, examines and repairs meshes, and reports what was found."""
 
 from __future__ import annotations
 
@@ -145,19 +145,19 @@ def prepare(
     repair: bool = True,
     sign: SignMethod = "auto",
 ) -> Geometry:
-    """Examines a mesh, repairs what is safe, and chooses how its sign is told.
+    """Examines a mesh, repairs what is safe, and chooses its sign method.
 
     Args:
         name: for messages.
         vertices: (n, 3).
         faces: (n, 3).
-        repair: drop duplicate faces, one of a face and its reversed copy, and turn bodies outward.
-            In any case vertices at one float32 position are merged, faces without area dropped,
-            slivers split and long thin quads sliced; none of it moves the surface by more than
-            2**-22 of the largest coordinate.
+        repair: drop duplicate faces, one of a face and its reversed copy, and orient bodies
+            outward. In any case vertices at one float32 position are merged, faces without area
+            dropped, slivers split and long thin quads sliced; none of it moves the surface by more
+            than 2**-22 of the largest coordinate.
         sign: "winding" approximates the winding number of far faces by a tree, "exact_winding"
-            sums it over all faces where the approximation leaves a doubt, "auto" takes the first
-            for closed meshes and the second for others. The closed ones that are surely convex
+            sums it over all faces where the approximation is in doubt, "auto" takes the first
+            for closed meshes and the second for others. Closed ones that are certainly convex
             need neither: there a point is inside where it is behind the face that is closest.
 
     Raises:
@@ -191,7 +191,7 @@ def prepare(
 def _set_flat_aside(
     name: str, vertices: np.ndarray, faces: np.ndarray, tolerance: float, report: MeshReport
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """The faces with area, those without that have three vertices and join no others.
+    """Splits faces into those with area and those without that connect no others.
 
     The last is the greatest slenderness of all.
     """
@@ -212,13 +212,13 @@ def _set_flat_aside(
     if not flat.any():
         return faces, faces[:0], slenderest
     if _close_a_gap(faces[~flat], faces[flat]):
-        # They tell what belongs together, and which way it looks, before they are dropped.
+        # They are needed to find bodies and their orientation, and are dropped after that.
         return np.concatenate((faces[~flat], faces[flat])), faces[:0], slenderest
     return faces[~flat], faces[flat], slenderest
 
 
 def _close_a_gap(faces: np.ndarray, flat: np.ndarray) -> bool:
-    """Whether faces without area join others, as where one long edge meets two short ones."""
+    """Whether faces without area connect others, as where one long edge meets two short ones."""
     without, joined = (
         topology.paired_edges(topology.find_edges(some))[2]
         for some in (faces, np.concatenate((faces, flat)))
@@ -227,7 +227,7 @@ def _close_a_gap(faces: np.ndarray, flat: np.ndarray) -> bool:
 
 
 class _Resolved(NamedTuple):
-    """Triangles that queries resolve, but for some; what was sliced, and split, and into what."""
+    """Triangles after slicing and splitting, with those that queries still do not resolve."""
 
     vertices: np.ndarray  # (n_vertices, 3) float32
     faces: np.ndarray  # (n, 3)
@@ -248,7 +248,7 @@ def _resolve(
     slender: bool,
     sliced: bool,
 ) -> _Resolved:
-    """Slices what is long and thin, splits slivers, and rounds to float32."""
+    """Slices long thin faces, splits slivers, and rounds to float32."""
     n_sliced = n_slices = 0
     if slender and sliced:
         n_faces = len(faces)
@@ -321,10 +321,10 @@ def _choose_sign(
         report.sign_method, report.reason = sign, "chosen by the user"
     elif report.closed and topology.is_convex(vertices, faces):
         report.sign_method = "convex"
-        report.reason = "closed and convex: inside is behind the face of the closest point"
+        report.reason = "closed and convex: inside is behind the closest face"
     elif report.closed:
         report.sign_method = "winding"
-        report.reason = "closed: its winding number is whole, the tree cannot mistake it"
+        report.reason = "closed: winding numbers are whole, the tree's approximation suffices"
     else:
         report.sign_method = "exact_winding"
         report.reason = "open or inconsistent: winding numbers near 0.5 are summed exactly"

@@ -22,7 +22,7 @@ from warp_collision.obstacles.candidate_lists import (
     build,
     bytes_of_lists,
 )
-from warp_collision.obstacles.distance_grid import GRID_CELLS, lay_grid, offset_in_record
+from warp_collision.obstacles.distance_grid import GRID_CELLS, create_grid, offset_in_record
 from warp_collision.obstacles.geometry import Geometry, MeshLike
 from warp_collision.obstacles.shapes import KINDS, PlacedShape, Shape, kernel_size
 
@@ -88,7 +88,7 @@ class MeshObstacle:
         closed = geometry.report.closed
         record.inside_reach = 0.0 if closed else float(np.sqrt(geometry.area / (2.0 * np.pi)))
         # A formula needs neither grid nor lists.
-        self._grid = lay_grid(geometry, record, 0 if is_exact else grid_cells, device)
+        self._grid = create_grid(geometry, record, 0 if is_exact else grid_cells, device)
         self.record = _upload(record, device)
         _living[device, self.mesh_id] = self
         self.lists: CandidateLists | None = None
@@ -141,14 +141,14 @@ def _has_rows(value: Any) -> bool:
 
 def describe_shape(record: Any, placed: PlacedShape) -> None:
     """Tells a `MeshRecord` that its mesh stands for an exact shape."""
-    placed = placed.straightened()
+    placed = placed.axis_aligned()
     half = np.abs(placed.matrix[:3, :3]) @ placed.shape.half_extents
     record.lower, record.upper = wp.vec3(*(placed.center - half)), wp.vec3(*(placed.center + half))
     record.exact.kind = int(KINDS[type(placed.shape)])
     record.exact.center = wp.vec3(*placed.center)
     record.exact.size = wp.vec3(*kernel_size(placed.shape))
-    record.exact.is_rotated = not placed.is_straight
-    w, x, y, z = placed.turn
+    record.exact.is_rotated = not placed.is_axis_aligned
+    w, x, y, z = placed.rotation
     record.exact.rotation = wp.quat(-x, -y, -z, w)
 
 

@@ -1,4 +1,4 @@
-"""What is told about a mesh that was loaded."""
+"""The report on a mesh that was loaded."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ class MeshReport:
     Attributes:
         n_faces: faces as given.
         n_bodies: components connected by shared edges.
-        closed: every edge is run through as often one way as the other, in what queries see; up to
+        closed: every edge has as many faces on one side as on the other, in what queries see; up to
             rounding where faces without area were dropped from between others.
         consistent: neighbouring faces agree in orientation.
         degenerate_faces: faces without area, and those that queries do not see and the others cover
             to 2**-22 of the largest coordinate; all of them were dropped.
         duplicate_faces: faces that repeat an earlier one with the same orientation.
         reversed_faces: faces that repeat an earlier one with the opposite orientation.
-        inverted_bodies: closed bodies whose faces look inward.
+        inverted_bodies: closed bodies whose faces are oriented inward.
         overlapping_bodies: pairs of bodies whose bounding boxes intersect.
         sliver_faces: faces too thin for float32, which were split.
         sliced_faces: faces so long and thin, in pairs, that they were sliced across.
         repairs: what was changed, in words; empty if nothing was.
-        sign_method: how inside is told from outside: "winding", "exact_winding", "convex", or
+        sign_method: how inside and outside are told apart: "winding", "exact_winding", "convex", or
             "exact" for an exact shape.
         reason: why that method.
         shape: the exact shape that queries see instead of triangles, if there is one.

@@ -1,4 +1,4 @@
-"""Which way the faces of a mesh look, body by body, and turning them where that is a repair."""
+"""Orientation of the faces of a mesh, body by body, and flipping them where that is a repair."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from warp_collision.obstacles.topology import Faces, Vertices
 def orient(
     vertices: Vertices, faces: Faces, report: MeshReport, repair: bool
 ) -> tuple[Faces, topology.Edges]:
-    """The faces, turned where that is a repair, and their edges."""
+    """The faces, flipped where that is a repair, and their edges."""
     edges = topology.find_edges(faces)
     pairs, agree, _ = topology.paired_edges(edges)
     report.consistent = bool(agree.all())
@@ -27,27 +27,27 @@ def orient(
         if flip.any():
             faces = np.where(flip[:, None], faces[:, ::-1], faces)
             edges = topology.find_edges(faces)
-            report.repairs.append("turned faces to agree with their neighbours")
-    turn = _inward_bodies(vertices, faces, body, whole, edges.are_closed)
-    report.inverted_bodies = int(turn.sum())
-    if repair and turn.any():
-        faces = np.where(turn[body][:, None], faces[:, ::-1], faces)
+            report.repairs.append("flipped faces to agree with their neighbours")
+    flipped = _inward_bodies(vertices, faces, body, whole, edges.are_closed)
+    report.inverted_bodies = int(flipped.sum())
+    if repair and flipped.any():
+        faces = np.where(flipped[body][:, None], faces[:, ::-1], faces)
         edges = topology.find_edges(faces)
-        report.repairs.append(f"turned {report.inverted_bodies} bodies outward")
+        report.repairs.append(f"oriented {report.inverted_bodies} bodies outward")
     return faces, edges
 
 
 def _inward_bodies(
     vertices: Vertices, faces: Faces, body: np.ndarray, whole: np.ndarray, closed: bool
 ) -> np.ndarray:
-    """Which bodies look inward by mistake; a cavity inside another body does so rightly.
+    """Which bodies are oriented inward by mistake; a cavity in another body is so rightly.
 
-    From the largest body to the smallest: one that looks inward is wrong if it reaches to where all
+    From the largest body to the smallest: one oriented inward is wrong if it reaches to where all
     the larger ones, cavities included, leave free space.
     """
     volumes = topology.body_volumes(vertices, faces, body)
     inside_out = volumes.sum() < 0 and closed
-    turn = np.full(len(volumes), inside_out)
+    flipped = np.full(len(volumes), inside_out)
     if inside_out:
         volumes = -volumes
     order = np.argsort(-np.abs(volumes), kind="stable")
@@ -55,7 +55,7 @@ def _inward_bodies(
     rank[order] = np.arange(len(order))
     suspects = order[(volumes[order] < 0) & whole[order]]
     if len(suspects) == 0:
-        return turn
+        return flipped
     points, owner = _extremes(vertices, faces, body, suspects)
     solid = whole[body]
     point, other, number = body_windings(
@@ -66,13 +66,13 @@ def _inward_bodies(
     ends = np.searchsorted(rank[owner[point]], rank[suspects], side="right")
     begin = 0
     for index, end in zip(suspects, ends, strict=True):
-        signed = np.where(turn[other[begin:end]], -1.0, 1.0) * number[begin:end]
+        signed = np.where(flipped[other[begin:end]], -1.0, 1.0) * number[begin:end]
         around = np.bincount(point[begin:end] % 6, weights=signed, minlength=6)
         # Bodies that touch have points on each other's surface: between 0.1 and 0.5.
         if (around < 0.1).any():
-            turn[index] = not turn[index]
+            flipped[index] = not flipped[index]
         begin = end
-    return turn
+    return flipped
 
 
 def _extremes(

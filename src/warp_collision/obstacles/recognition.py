@@ -1,4 +1,4 @@
-"""Which obstacles are exact shapes: those given as such, and meshes that are cuboids."""
+"""Recognition of exact shapes: those given as such, and meshes that are cuboids."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _MOST_SLENDER = 1e6
 
 
 class Source(NamedTuple):
-    """An obstacle that has been read and may be known already.
+    """An obstacle that has been read, and may be in the cache already.
 
     Attributes:
         key: equal for equal geometry and options.
-        examine: makes its geometry, at some expense.
+        examine: makes its geometry, which is expensive.
     """
 
     key: str
@@ -51,11 +51,11 @@ class Source(NamedTuple):
 
 
 class _Cuboid(NamedTuple):
-    """What a mesh was recognised as.
+    """A cuboid that a mesh was recognised as.
 
     Attributes:
         placed: the cuboid.
-        inward: (n,) which faces look into it.
+        inward: (n,) which faces are oriented inward.
     """
 
     placed: PlacedShape
@@ -69,7 +69,7 @@ def read_obstacle(name: str, given: MeshLike, *, repair: bool, sign: SignMethod)
         if isinstance(given, trimesh.Trimesh):
             placed = placed.scaled(metres_per_unit(given.units, f"mesh {name!r}"))
         reason = f"given as {type(given).__name__}"
-        key = content_key(placed.center, placed.turn, placed.shape, reason)
+        key = content_key(placed.center, placed.rotation, placed.shape, reason)
         return Source(key, lambda: _shape_geometry(placed, reason))
     if isinstance(given, get_args(Shape)):
         raise ValueError(f"sign of {name!r} must be 'auto' for an exact shape, got {sign!r}")
@@ -130,7 +130,7 @@ def find_cuboid(vertices: np.ndarray, faces: np.ndarray) -> _Cuboid | None:
         if found is not None:
             merged = topology.merge_equal_vertices(vertices.astype(np.float32), faces)[1]
             outward = np.where(found.inward[:, None], merged[:, ::-1], merged)
-            # Without a border, faces that look outward cover all sides equally often.
+            # Without a border, faces oriented outward cover all sides equally often.
             return found if topology.find_edges(outward).are_closed else None
     return None
 
@@ -162,9 +162,9 @@ def _cuboid_along(
         return None
     directions = normals @ axes.T
     axis = np.abs(directions).argmax(axis=1)
-    place = np.take_along_axis(local, axis[:, None, None], axis=2)[:, :, 0]
-    on_lower = (np.abs(place - lower[axis][:, None]) <= tolerance).all(axis=1)
-    on_upper = (np.abs(place - upper[axis][:, None]) <= tolerance).all(axis=1)
+    level = np.take_along_axis(local, axis[:, None, None], axis=2)[:, :, 0]
+    on_lower = (np.abs(level - lower[axis][:, None]) <= tolerance).all(axis=1)
+    on_upper = (np.abs(level - upper[axis][:, None]) <= tolerance).all(axis=1)
     if not (on_lower | on_upper).all():
         return None
     x, y, z = extents
@@ -179,10 +179,10 @@ def _cuboid_along(
 
 
 def _placed(shape: Shape, center: np.ndarray, axes: np.ndarray) -> PlacedShape:
-    """A shape with its axes in columns; what mirrors does nothing to it."""
+    """A shape with its axes in columns; a mirror image is the same, as all shapes are symmetric."""
     matrix = np.eye(4)
     matrix[:3, :3] = axes * (1.0, 1.0, np.sign(np.linalg.det(axes)))
-    return PlacedShape(shape, np.array(center), quaternion_from_matrix(matrix)).straightened()
+    return PlacedShape(shape, np.array(center), quaternion_from_matrix(matrix)).axis_aligned()
 
 
 def _shape_geometry(placed: PlacedShape, reason: str) -> Geometry:
@@ -214,10 +214,10 @@ def _cuboid_geometry(found: _Cuboid, n_faces: int) -> Geometry:
     report.n_faces = n_faces  # as given
     if found.inward.all():
         report.inverted_bodies = 1
-        report.repairs.append("turned 1 bodies outward")
+        report.repairs.append("oriented 1 bodies outward")
     elif found.inward.any():
         report.consistent = False
-        report.repairs.append("turned faces to agree with their neighbours")
+        report.repairs.append("flipped faces to agree with their neighbours")
     return geometry
 
 

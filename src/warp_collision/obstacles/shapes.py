@@ -1,4 +1,4 @@
-"""Shapes whose distance has a formula, as users give them, and the meshes that contain them."""
+"""Shapes whose distance has a formula, and the meshes that contain them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _RINGS = 16  # of each cap of a capsule
 _SUBDIVISIONS = 4  # of an icosahedron: 5,120 triangles
 # Coordinates of meshes have the same limit, see `geometry.read_mesh`.
 _LARGEST = 1e9
-_NO_TURN = np.array([1.0, 0.0, 0.0, 0.0])
+_NO_ROTATION = np.array([1.0, 0.0, 0.0, 0.0])
 _ROUNDING = 1e-14  # of a cosine: an angle of 1e-7
 
 
 class Triangles(NamedTuple):
-    """A closed mesh that looks outward."""
+    """A closed mesh whose faces are oriented outward."""
 
     vertices: np.ndarray  # (n, 3) float64 [m]
     faces: np.ndarray  # (n, 3) int64
@@ -94,7 +94,7 @@ class Sphere:
 
 @dataclass(frozen=True)
 class Capsule:
-    """All places within a radius of a segment of the z axis, whose middle is the origin.
+    """All points within a radius of a segment of the z axis, whose middle is the origin.
 
     Attributes:
         radius: [m].
@@ -168,29 +168,29 @@ Shape = Cuboid | Sphere | Capsule | Cylinder
 
 @dataclass(frozen=True)
 class PlacedShape:
-    """A shape somewhere in the frame of a mesh.
+    """A shape with its pose in the frame of a mesh.
 
     Attributes:
         shape: the shape.
         center: (3,) of its own frame in that of the mesh [m].
-        turn: (4,) unit quaternion w, x, y, z, rotation of its frame in that of the mesh.
+        rotation: (4,) unit quaternion w, x, y, z of its frame in that of the mesh.
     """
 
     shape: Shape
     center: np.ndarray = field(default_factory=lambda: np.zeros(3))
-    turn: np.ndarray = field(default_factory=lambda: _NO_TURN.copy())
+    rotation: np.ndarray = field(default_factory=lambda: _NO_ROTATION.copy())
 
     @property
     def matrix(self) -> np.ndarray:
         """(4, 4) transform from the frame of the shape to that of the mesh."""
-        matrix = quaternion_matrix(self.turn)
+        matrix = quaternion_matrix(self.rotation)
         matrix[:3, 3] = self.center
         return matrix
 
     @property
-    def is_straight(self) -> bool:
-        """Whether the shape has the axes of the mesh."""
-        return bool((self.turn == _NO_TURN).all())
+    def is_axis_aligned(self) -> bool:
+        """Whether the axes of the shape are those of the mesh."""
+        return bool((self.rotation == _NO_ROTATION).all())
 
     def scaled(self, factor: float) -> PlacedShape:
         """The shape of a mesh whose unit is that many metres."""
@@ -198,23 +198,23 @@ class PlacedShape:
             return self
         make: Any = type(self.shape)
         values = (factor * np.array(getattr(self.shape, part.name)) for part in fields(self.shape))
-        return PlacedShape(make(*values), factor * self.center, self.turn)
+        return PlacedShape(make(*values), factor * self.center, self.rotation)
 
     def tessellate(self) -> Triangles:
         """The mesh that contains the shape, in the frame of the mesh."""
         vertices, faces = self.shape.tessellate()
         return Triangles(vertices @ self.matrix[:3, :3].T + self.center, faces)
 
-    def straightened(self) -> PlacedShape:
-        """The same without a turn, where axes lie along axes: distances are cheaper then."""
+    def axis_aligned(self) -> PlacedShape:
+        """The same without a rotation, if axes lie along those of the mesh: queries are faster."""
         rotation, shape = self.matrix[:3, :3], self.shape
         if isinstance(shape, Cuboid):
             axes = np.abs(rotation).argmax(axis=1)
-            straight = bool((1.0 - np.abs(rotation).max(axis=1) < _ROUNDING).all())
+            aligned = bool((1.0 - np.abs(rotation).max(axis=1) < _ROUNDING).all())
             shape = Cuboid(tuple(np.array(shape.dims)[axes].tolist()))
         else:
-            straight = isinstance(shape, Sphere) or 1.0 - abs(rotation[2, 2]) < _ROUNDING
-        return PlacedShape(shape, self.center) if straight else self
+            aligned = isinstance(shape, Sphere) or 1.0 - abs(rotation[2, 2]) < _ROUNDING
+        return PlacedShape(shape, self.center) if aligned else self
 
 
 KINDS: dict[type[Any], ShapeKind] = {
@@ -246,10 +246,10 @@ def _triangles(mesh: trimesh.Trimesh) -> Triangles:
 
 
 def _revolved(outline: np.ndarray, sides: int) -> Triangles:
-    """The surface around the z axis whose sides touch a revolved outline.
+    """The tessellated surface of revolution around the z axis that contains an outline's.
 
     Args:
-        outline: (n, 2) distance from the axis and height, from one place of the axis up to another.
+        outline: (n, 2) distance from the axis and height, from one point of the axis up to another.
         sides: of each ring.
     """
     angles = 2.0 * math.pi / sides * np.arange(sides)

@@ -54,7 +54,7 @@ def _side_keys(begin: np.ndarray, end: np.ndarray, n_vertices: int) -> np.ndarra
 def slice_needles(
     vertices: Vertices, faces: Faces, max_loss: float, tolerance: float
 ) -> tuple[Vertices, Faces, int]:
-    """Slices what pairs of needles there are, where float32 would round too much or see nothing.
+    """Slices pairs of needles where float32 would round too much or miss them.
 
     Args:
         vertices: (n_vertices, 3) [m].
@@ -102,7 +102,7 @@ def _wanted_slices(
     """Into how many slices each face ought to be cut to be seen at all, and to be rounded little.
 
     0 for all that are no needles, and for those with less than the least height [m], which float32
-    tells from a line nowhere.
+    cannot tell from a line.
     """
     seen, sharp = np.zeros(len(faces)), np.zeros(len(faces))
     longest = sides.max(axis=1)
@@ -229,16 +229,16 @@ def _cut(
 
     rest = np.delete(faces, quads.faces.ravel(), axis=0)
     while len(rest):
-        ahead = np.roll(rest, -1, axis=1)
-        side_keys = _side_keys(rest, ahead, n_vertices)
-        side_keys[np.maximum(rest, ahead) >= n_vertices] = -1
+        following = np.roll(rest, -1, axis=1)
+        side_keys = _side_keys(rest, following, n_vertices)
+        side_keys[np.maximum(rest, following) >= n_vertices] = -1
         edge = np.minimum(np.searchsorted(keys, side_keys), len(keys) - 1)
         cut = keys[edge] == side_keys
         hit = cut.any(axis=1)
         done.append(rest[~hit])
-        turned = (cut[hit].argmax(axis=1)[:, None] + np.arange(3)) % 3
-        some = np.take_along_axis(rest[hit], turned, axis=1)
-        count = parts[np.take_along_axis(edge[hit], turned[:, :1], axis=1)[:, 0]]
+        rolled = (cut[hit].argmax(axis=1)[:, None] + np.arange(3)) % 3
+        some = np.take_along_axis(rest[hit], rolled, axis=1)
+        count = parts[np.take_along_axis(edge[hit], rolled[:, :1], axis=1)[:, 0]]
         k = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
         begin, end, apex = np.repeat(some, count, axis=0).T
         rest = np.stack((on_side(begin, end, k), on_side(begin, end, k + 1), apex), axis=1)

@@ -1,4 +1,4 @@
-"""Faces too thin for float32: split where that makes queries exact on them, dropped where covered.
+"""Faces too thin for float32: split where that makes queries exact, dropped where covered.
 
 Warp's closest-point queries pass over the thinnest faces, see `topology.degenerate_faces`. One of
 them may go only where the others cover its surface to rounding.
@@ -112,8 +112,8 @@ def _cover_segment(
     sides = np.roll(corners, -1, axis=1) - corners
     normals = np.cross(sides[:, 0], sides[:, 1])[:, None]
     inward = np.cross(normals, sides)
-    ahead = np.broadcast_to(along, normals.shape)
-    planes = np.concatenate((inward, normals, -normals, ahead, -ahead), axis=1)
+    direction = np.broadcast_to(along, normals.shape)
+    planes = np.concatenate((inward, normals, -normals, direction, -direction), axis=1)
     planes /= lengths(planes)[..., None]
     # The lowest height over a plane that is still in the triangle.
     base = np.einsum("npi,nki->npk", planes, corners).min(axis=2) - 2.0 / 3.0 * tolerance
@@ -137,15 +137,15 @@ def rounding_of_triangles(corners: np.ndarray) -> np.ndarray:
     and c the shorter of them it is rounded by about 2e-8 b^3 |b . c| / |b x c|^2: by nothing where
     they are at right angles, by more than the triangle's height at the end of a sliver.
     """
-    ahead, back = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
-    longer = np.maximum(lengths(ahead), lengths(back))
-    dots = np.abs(np.einsum("fi,fi->f", ahead, back))
-    cross = np.cross(ahead, back)
+    first, second = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
+    longer = np.maximum(lengths(first), lengths(second))
+    dots = np.abs(np.einsum("fi,fi->f", first, second))
+    cross = np.cross(first, second)
     return longer**3 * dots / np.maximum(np.einsum("fi,fi->f", cross, cross), 1e-300)
 
 
 def widest_first(vertices: Vertices, faces: Faces) -> tuple[Faces, np.ndarray]:
-    """Faces (n, 3) turned so that the widest corner comes first, and their corners (n, 3, 3)."""
+    """Faces (n, 3) rolled so that the widest corner comes first, and their corners (n, 3, 3)."""
     corners = vertices[faces]
     widest = lengths(np.roll(corners, 1, axis=1) - np.roll(corners, -1, axis=1)).argmax(axis=1)
     faces = np.take_along_axis(faces, (widest[:, None] + np.arange(3)) % 3, axis=1)

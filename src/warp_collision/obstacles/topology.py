@@ -1,4 +1,4 @@
-"""What the faces of a triangle mesh say about each other: edges, bodies, orientation.
+"""Topology of triangle meshes: edges, bodies, orientation.
 
 Plain vectorised NumPy: a mesh of 80,000 triangles is examined in a few hundredths of a second.
 """
@@ -78,7 +78,7 @@ def degenerate_faces(vertices: Vertices, faces: Faces) -> np.ndarray:
 
 
 def rolled(faces: Faces) -> Faces:
-    """Faces turned so that the smallest index comes first; the orientation stays."""
+    """Faces rolled so that the smallest index comes first; the orientation stays."""
     start = np.argmin(faces, axis=1)[:, None]
     return np.take_along_axis(faces, (start + np.arange(3)) % 3, axis=1)
 
@@ -122,7 +122,7 @@ class Edges:
 
     @property
     def are_closed(self) -> bool:
-        """Whether every edge is run through as often one way as the other.
+        """Whether every edge has as many faces in one direction as in the other.
 
         Then the winding number is a whole number everywhere off the surface, also when several
         bodies share an edge.
@@ -132,7 +132,7 @@ class Edges:
     def border(self, faces: Faces) -> np.ndarray:
         """Ends (m, 2) of the edges at which the surface of the faces ends, as vertex indices.
 
-        An edge is repeated as often as more sides run along it one way than the other.
+        An edge is repeated by the difference of its sides in the two directions.
         """
         balance = np.abs(self.balance)
         face, corner = np.divmod(np.repeat(self.order[self.starts], balance), 3)
@@ -225,7 +225,7 @@ def consistent_flips(n_faces: int, pairs: np.ndarray, agree: np.ndarray) -> np.n
 
 
 def body_volumes(vertices: Vertices, faces: Faces, body: np.ndarray) -> np.ndarray:
-    """Signed volume of each body; positive where its faces look outward."""
+    """Signed volume of each body; positive where its faces are oriented outward."""
     corners = (vertices - vertices.mean(axis=0)).astype(np.float64)[faces]
     terms = np.einsum("fi,fi->f", corners[:, 0], np.cross(corners[:, 1], corners[:, 2])) / 6.0
     return np.bincount(body, weights=terms)
