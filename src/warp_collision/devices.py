@@ -1,15 +1,15 @@
-"""What torch's devices need beyond torch's own functions."""
+"""Helpers for torch devices: CUDA graph capture and synchronisation."""
 
 from __future__ import annotations
 
 import torch
 
-# Comparing devices is a good deal cheaper than asking one for its type.
+# Comparing devices is faster than reading the type of one.
 CPU = torch.device("cpu")
 
 
 def is_capturing(device: torch.device) -> bool:
-    """Whether work on a device goes into a CUDA graph."""
+    """Whether work on a device is captured in a CUDA graph."""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 

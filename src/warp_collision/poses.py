@@ -21,8 +21,8 @@ def quaternion_rotate(quaternion: torch.Tensor, vector: torch.Tensor) -> torch.T
         [0.0, 1.0, 0.0]
     """
     w, u = quaternion[..., :1], quaternion[..., 1:]
-    turn = 2.0 * torch.linalg.cross(u, vector.expand_as(u))
-    return vector + w * turn + torch.linalg.cross(u, turn)
+    twice_cross = 2.0 * torch.linalg.cross(u, vector.expand_as(u))
+    return vector + w * twice_cross + torch.linalg.cross(u, twice_cross)
 
 
 def invert_pose(pose: torch.Tensor) -> torch.Tensor:
@@ -71,8 +71,8 @@ def is_rigid(matrix: torch.Tensor) -> torch.Tensor:
     eye = torch.eye(4, dtype=matrix.dtype, device=matrix.device)
     off = (rotation @ rotation.mT - eye[:3, :3]).abs().amax(dim=(-2, -1))
     last = (matrix[..., 3, :] - eye[3]).abs().amax(dim=-1)
-    turned = (torch.linalg.cross(a, b) * c).sum(-1) > 0.0
-    return (off < _ORTHONORMAL) & (last < _ORTHONORMAL) & turned
+    is_proper = (torch.linalg.cross(a, b) * c).sum(-1) > 0.0
+    return (off < _ORTHONORMAL) & (last < _ORTHONORMAL) & is_proper
 
 
 def pose_from_matrix(matrix: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """All private parts of torch that this library uses, in one place.
 
-Each function says what it asks torch, and what goes wrong without it; its tests fail first when
+Each function says what it uses of torch, and what goes wrong without it; its tests fail first when
 torch changes. Nothing else in the library names `torch._C`, `torch._dynamo` or an attribute of
 torch with an underscore.
 """

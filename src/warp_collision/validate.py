@@ -87,8 +87,8 @@ def require_finite(name: str, value: torch.Tensor) -> None:
     """Requires finite values; waits for the device."""
     bad = torch.nonzero(~torch.isfinite(value))
     if len(bad):
-        place = tuple(bad[0].tolist())
-        raise ValueError(f"{name} must be finite, got {value[place].item()} at {place}")
+        index = tuple(bad[0].tolist())
+        raise ValueError(f"{name} must be finite, got {value[index].item()} at {index}")
 
 
 def float_operand(

@@ -1,7 +1,7 @@
-"""Keeps what kernels read alive until no launch can read it any more.
+"""Deferred freeing: what kernels read stays alive until no launch can read it any more.
 
-Queries read mesh ids from device tables while another thread may take a mesh out of the world. What
-is taken out is therefore retired, not dropped: it is freed once every launch that began before has
+Queries read mesh ids from device tables while another thread may remove a mesh from the world. What
+is removed is therefore retired, not dropped: it is freed once every launch that began before has
 ended.
 """
 
@@ -19,12 +19,12 @@ import torch
 _lock = threading.Lock()
 _clock = itertools.count()
 _readers: set[int] = set()  # times at which the launches in progress began
-_left: list[Any] = []  # by owners that went while a graph was captured
+_abandoned: list[Any] = []  # of owners that were collected while a graph was captured
 _retired: list[tuple[int, Any, torch.device]] = []
 
 
 def _forget_threads() -> None:
-    """A forked child has none of its parent's threads, so nobody who reads or holds the lock."""
+    """A forked child has none of its parent's threads: no launches, no holder of the lock."""
     global _lock
     _lock = threading.Lock()
     _readers.clear()
@@ -35,7 +35,7 @@ os.register_at_fork(after_in_child=_forget_threads)
 
 def begin_reading() -> int:
     """Starts a launch: nothing retired from now on is freed before `end_reading` of its token."""
-    # Without the lock, for every launch comes here. What is retired between these two lines has
+    # Without the lock, as every launch calls this. What is retired between these two lines has
     # left the tables before, and this launch reads them after.
     token = next(_clock)
     _readers.add(token)
@@ -52,7 +52,7 @@ def end_reading(token: int) -> None:
 def retire(objects: list[Any], device: torch.device) -> None:
     """Frees objects as soon as no launch can read them.
 
-    On CUDA a launch goes on after its call: this waits for the device, which only structural
+    On CUDA a launch outlives its call: this waits for the device, which only structural
     changes of a world do.
     """
     if not objects:
@@ -66,39 +66,39 @@ def retire(objects: list[Any], device: torch.device) -> None:
 
 
 def free_with(owner: object, held: list[Any], device: torch.device) -> None:
-    """Keeps what an owner holds until launches that are on their way when it goes have ended.
+    """Keeps what an owner holds until the launches in progress when it is collected have ended.
 
     Args:
-        owner: an object that is let go without further notice.
-        held: what it holds, may still change.
-        device: on the CPU nothing is on its way by then.
+        owner: an object that is garbage collected at any time.
+        held: what it holds; the list may still change.
+        device: on the CPU no launch outlives its call.
     """
     if device.type == "cuda":
         weakref.finalize(owner, _wait_and_free, held, device).atexit = False
 
 
 def _wait_and_free(held: list[Any], device: torch.device) -> None:
-    # While a graph is captured nobody may wait; the next change of a world frees it.
+    # No synchronisation while a graph is captured; the next change of a world frees it.
     if torch.cuda.is_current_stream_capturing():
-        _left.append(held)
+        _abandoned.append(held)
     else:
         torch.cuda.synchronize(device)
     del held
 
 
 def _free_unread() -> None:
-    """Frees of the retired what no launch in progress can read."""
+    """Frees retired objects that no launch in progress can read."""
     with _lock:
         unread = _take_unread()
     for device in {entry[2] for entry in unread if entry[2].type == "cuda"}:
-        torch.cuda.synchronize(device)  # launches that ended since go on there
-        _left.clear()
+        torch.cuda.synchronize(device)  # their launches may outlive the calls
+        _abandoned.clear()
     del unread  # not under the lock
 
 
 def _take_unread() -> list[tuple[int, Any, torch.device]]:
-    """Removes from the retired what no launch in progress can read, and may be freed now."""
-    oldest = min(_readers.copy(), default=math.inf)  # others come and go meanwhile
+    """Removes the retired objects that no launch in progress can read, and returns them."""
+    oldest = min(_readers.copy(), default=math.inf)  # other threads change it
     unread: list[tuple[int, Any, torch.device]] = []
     kept: list[tuple[int, Any, torch.device]] = []
     for entry in _retired:

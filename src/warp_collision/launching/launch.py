@@ -24,12 +24,12 @@ from warp_collision.launching.warp_runtime import quiet_warp, refuse_cpu_capture
 
 T = TypeVar("T")
 
-# Below this many points, about 1 ms of work, a launch is not worth waking a second CPU thread.
+# Below this many points, about 1 ms of work, a second CPU thread costs more than it gains.
 _MIN_PARALLEL_ITEMS = 4096
-# More chunks than threads even out spheres that are dearer than others, and cores that are busy
-# elsewhere; large launches have as many as cost nothing yet.
+# More chunks than threads balance spheres of different cost, and cores that are busy
+# elsewhere; large launches have more, as long as their overhead is negligible.
 _CHUNKS_PER_THREAD = 4
-_MOST_CHUNKS_PER_THREAD = 64
+_MAX_CHUNKS_PER_THREAD = 64
 _ITEMS_PER_CHUNK = 4096
 
 
@@ -39,7 +39,7 @@ class _ThreadState(threading.local):
 
 
 _state = _ThreadState()
-# Of all threads, and never dropped: Warp knows a stream once, by its handle.
+# Shared by all threads and never dropped: Warp registers a stream once, by its handle.
 _streams: dict[tuple[torch.device, int], wp.Stream] = {}
 _record_lock = threading.RLock()
 _stream_lock = threading.RLock()
@@ -91,7 +91,7 @@ def _current_stream(device: torch.device) -> wp.Stream:
 
 @contextmanager
 def warp_stream(device: torch.device) -> Iterator[None]:
-    """Lets Warp's own work on a device follow torch's current stream."""
+    """Runs Warp's own work on a device on torch's current stream."""
     if device.type == "cpu":
         yield
     else:
@@ -130,7 +130,7 @@ def launch(
         if items < _MIN_PARALLEL_ITEMS or (threads := torch.get_num_threads()) == 1:
             _command(kernel, "cpu").run(dim, arguments)
         else:
-            chunks = min(items // _ITEMS_PER_CHUNK, threads * _MOST_CHUNKS_PER_THREAD)
+            chunks = min(items // _ITEMS_PER_CHUNK, threads * _MAX_CHUNKS_PER_THREAD)
             chunks = max(chunks, threads * _CHUNKS_PER_THREAD)
             _launch_chunks(kernel, dim, arguments, threads, chunks)
     finally:

@@ -17,7 +17,7 @@ import warp as wp
 from warp_collision.launching.warp_runtime import is_array, is_struct, quiet_warp
 
 _tokens = itertools.count(1)
-_MOST = 2**31 - 1  # extents and strides are numbers of 32 bits
+_MAX_INT32 = 2**31 - 1  # extents and strides are numbers of 32 bits
 
 
 def new_token() -> int:
@@ -37,8 +37,8 @@ class SceneTables(NamedTuple):
         padding: (n_envs, slots) float32, what each mesh is inflated by [m], or None.
         tree: (1,) int64 pointer to a tree over the world boxes of all slots, grouped by env, or 0;
             or None.
-        token: a recorded launch that met this number last still points to these tensors, if they
-            have not moved; 0 for tables that it has to look at.
+        token: a recorded launch that saw this number last still points to these tensors, if they
+            have not moved; 0 for tables that it has to write anew.
     """
 
     mesh_ids: torch.Tensor
@@ -51,7 +51,7 @@ class SceneTables(NamedTuple):
     token: int = 0
 
     def write(self, scene: Any) -> None:
-        """Lets a `Scene`, or what a launch holds of one, point to these tables."""
+        """Writes pointers to these tables into a `Scene`, or into that of a recorded launch."""
         scene.n_envs, scene.n_slots = self.mesh_ids.shape
         for name in self._fields[:7]:
             table = getattr(self, name)
@@ -60,7 +60,7 @@ class SceneTables(NamedTuple):
     # These two are written out, since torch 2.6 traces neither slices nor `_replace` of a tuple.
 
     def operands(self) -> tuple[torch.Tensor | None, ...]:
-        """What operators take: all but the tree."""
+        """The arguments of operators: all tables but the tree."""
         ids, enabled, n_meshes = self.mesh_ids, self.enabled, self.n_meshes
         return ids, self.mesh_from_world, enabled, n_meshes, self.records, self.padding
 
@@ -71,11 +71,11 @@ class SceneTables(NamedTuple):
         return SceneTables(ids, mesh_from_world, enabled, n_meshes, *known)
 
     def addresses(self) -> list[int]:
-        """Where the public tables are now."""
+        """Addresses of the public tables."""
         return [table.data_ptr() for table in self[:4]]
 
     def tensors(self) -> list[torch.Tensor]:
-        """Those that there are."""
+        """The tables that are not None."""
         return [part for part in self[:7] if part is not None]
 
     def complete(self, tree: torch.Tensor | None) -> SceneTables:
@@ -92,18 +92,18 @@ class StructTables(Protocol):
         ...
 
     def addresses(self) -> list[int]:
-        """Where those tables are now that may move."""
+        """Addresses of the tables that may move."""
         ...
 
     def write(self, scene: Any) -> None:
-        """Lets a struct, or what a launch holds of one, point to these tables."""
+        """Writes pointers to these tables into a struct, or into that of a recorded launch."""
 
 
 Argument = torch.Tensor | StructTables | None
 
 
 class _ArraySlot:
-    """The place of one array argument in a recorded launch."""
+    """One array argument of a recorded launch."""
 
     def __init__(self, descriptor: Any, kind: Any):
         self._descriptor = descriptor
@@ -125,32 +125,32 @@ class _ArraySlot:
                 return
         stride = self._itemsize
         for axis in reversed(range(len(self._nothing))):
-            if shape[axis] > _MOST or (stride > _MOST and shape[axis] > 1):
+            if shape[axis] > _MAX_INT32 or (stride > _MAX_INT32 and shape[axis] > 1):
                 raise ValueError(
                     f"a row of shape {tuple(shape[axis:])} must take less than 2 GiB, as kernels "
                     "count in 32 bits; split it"
                 )
             self._descriptor.shape[axis] = shape[axis]
-            self._descriptor.strides[axis] = min(stride, _MOST)
+            self._descriptor.strides[axis] = min(stride, _MAX_INT32)
             stride *= shape[axis]
         self._shape = shape
 
 
 class _StructSlot:
-    """The place of the tables of a scene or a robot in a recorded launch."""
+    """The struct argument of a recorded launch: the tables of a scene or a robot."""
 
     def __init__(self, descriptor: Any):
         self._descriptor = descriptor
         self._token = 0
-        self._places: list[int] = []
+        self._addresses: list[int] = []
 
     def patch(self, tables: StructTables) -> None:
         # Tables stay the same tensors, but torch moves their memory when they are shared with
         # another process.
-        places = tables.addresses()
-        if tables.token == 0 or tables.token != self._token or places != self._places:
+        addresses = tables.addresses()
+        if tables.token == 0 or tables.token != self._token or addresses != self._addresses:
             tables.write(self._descriptor)
-            self._token, self._places = tables.token, places
+            self._token, self._addresses = tables.token, addresses
 
 
 class Command:

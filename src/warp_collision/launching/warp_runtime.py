@@ -11,7 +11,7 @@ from typing import Any
 
 import warp as wp
 
-# How Warp is told what to print: by levels from 1.14 on, before that to be quiet or not.
+# Warp's verbosity: a log level from 1.14 on, before that a flag.
 _SETTING, _QUIETEST = (
     ("log_level", wp.LOG_WARNING) if hasattr(wp.config, "log_level") else ("quiet", True)
 )

@@ -1,4 +1,4 @@
-"""What makes queries of a world faster, built lazily: grids, lists, and the broad phase's tree."""
+"""Acceleration structures of a world, built lazily: grids, candidate lists and the tree."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from warp_collision.world.broad_phase import BroadPhase
 from warp_collision.world.foreign_meshes import complete_foreign
 from warp_collision.world.scene_storage import padding_of
 
-# By the address of the table of ids: the drop-in Functions and custom operators are handed tensors
-# alone, and find here what a world knows of them.
+# By the address of the table of ids: the drop-in Functions and custom operators get tensors
+# alone, and find the acceleration of their world here.
 _accelerations: WeakValueDictionary[int, Acceleration] = WeakValueDictionary()
 
 
@@ -40,7 +40,7 @@ def with_acceleration(tables: SceneTables) -> SceneTables:
 
 
 class _State(NamedTuple):
-    """The tables of one size with what belongs to them, replaced all at once.
+    """The tables of one size with their broad phase, replaced all at once.
 
     Attributes:
         tables: without a tree.
@@ -63,7 +63,7 @@ class _State(NamedTuple):
 class Acceleration:
     """The acceleration structures of one world.
 
-    Any thread may ask it to complete tables while another, under the lock of the world, changes
+    Any thread may complete tables while another, under the lock of the world, changes
     what they hold.
     """
 
@@ -81,7 +81,7 @@ class Acceleration:
         self._without_lists: WeakSet[MeshObstacle] = WeakSet()
         self._most_meshes = 0
         # Whether all grids are built, until the meshes change.
-        self._is_settled = True
+        self._is_complete = True
         self._of_graphs: list[BroadPhase] = []
         self._held: list[Any] = []
         free_with(self, self._held, self._device)
@@ -97,7 +97,7 @@ class Acceleration:
     def complete(self, tables: SceneTables) -> SceneTables:
         """Adds the records, and the tree where the poses are this world's too."""
         state = self._state
-        if self._is_settled and self._is_fresh(tables, state):
+        if self._is_complete and self._is_fresh(tables, state):
             has_tree = self._most_meshes > 0
         else:
             has_tree = self._build(tables, state)
@@ -111,31 +111,31 @@ class Acceleration:
         return tables._replace(records=known.records, tree=known.tree)
 
     def add(self, obstacles: Iterable[MeshObstacle]) -> None:
-        """Takes notice of obstacles; grids and lists of new ones are still to be built."""
+        """Registers obstacles; grids and lists of new ones are built at the next query."""
         for obstacle in obstacles:
             if obstacle not in self._known:
                 self._known.add(obstacle)
                 self._without_grids.add(obstacle)
 
     def meshes_changed(self, most_meshes: int) -> None:
-        """Slots were filled or emptied; the fullest env has that many."""
+        """To be called when slots were filled or emptied; the fullest env has that many."""
         self._most_meshes = most_meshes
-        self._is_settled = False
+        self._is_complete = False
 
     def drop_tree(self) -> None:
-        """Drops the tree before the meshes change: it knows their old boxes."""
+        """Drops the tree before the meshes change: it has their old boxes."""
         old = self._state.broad_phase
         old.forget()
         if old.is_captured:
-            # Graphs go on with its tensor, which says that there is no tree, for good: a new tree
+            # Graphs keep its tensor, which from now on says that there is no tree: a new tree
             # would be one that they do not refit.
             self._of_graphs.append(old)
             new = BroadPhase(self._device, moved_by_graphs=old.moved_by_graphs)
             self._publish(_State.of(self._state.tables, new))
 
     def use(self, tables: SceneTables) -> None:
-        """Changes over to larger tables, all at once: other threads may be asking for them."""
-        # A tree belongs to tables of one shape; who still reads the old ones does without.
+        """Switches to larger tables, all at once: other threads may be reading them."""
+        # A tree belongs to tables of one shape; readers of the old ones do without.
         previous = self._state
         moved = previous.broad_phase.moved_by_graphs
         self._publish(_State.of(tables, BroadPhase(self._device, moved_by_graphs=moved)))
@@ -172,10 +172,10 @@ class Acceleration:
         with self._lock:
             if self._without_grids and not is_capturing(self._device):
                 self._fill_grids()
-            self._is_settled = not self._without_grids
+            self._is_complete = not self._without_grids
             if self._most_meshes == 0:
                 return False
-            # Grown meanwhile, the world has a tree that counts other slots.
+            # If the world has grown meanwhile, its tree has other slots.
             if state is not self._state:
                 return False
             if tables.mesh_from_world.data_ptr() != state.tables.mesh_from_world.data_ptr():
@@ -185,12 +185,12 @@ class Acceleration:
     def _fill_grids(self) -> None:
         for obstacle in list(self._without_grids):
             obstacle.fill_grid()
-            # Not before: who finds a mesh here waits for its grid, and all see the same.
+            # Not before: threads that find a mesh here wait for its grid, so that all see the same.
             self._without_grids.discard(obstacle)
             self._without_lists.add(obstacle)
 
     def _take_without_lists(self) -> list[MeshObstacle]:
-        """Takes all meshes that nobody has begun to build lists for, the largest first."""
+        """Takes all meshes for which no thread builds lists yet, the largest first."""
         taken = []
         while self._without_lists:
             try:

@@ -1,4 +1,4 @@
-"""A tree over the world boxes of the meshes, so that a query looks only at those near it."""
+"""The broad phase: a tree over the bounding boxes of all obstacles in the world."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class BroadPhase:
 
     Attributes:
         tree: (1,) int64 on the device, pointer to the id of Warp's tree and its roots by env, or 0.
-            Which tree there is changes in place, in one word: launches in progress read it.
+            It is replaced in place, in one word: launches in progress read it.
         is_captured: a graph refits this tree, so that it must stay the one that the graph reads.
-        moved_by_graphs: graphs move meshes, which no tensor tells: every query fits the tree anew.
+        moved_by_graphs: graphs move meshes, which no tensor version shows: every query refits it.
     """
 
     def __init__(self, device: torch.device, *, moved_by_graphs: bool = False):
@@ -36,12 +36,12 @@ class BroadPhase:
         self.moved_by_graphs = moved_by_graphs
         with torch.inference_mode(False):
             self.tree = torch.zeros(1, dtype=torch.int64, device=device)
-        # Whoever has the tensor has the trees: this one, and those that a graph may still refit.
+        # The tensor keeps the trees alive: this one, and those that a graph may still refit.
         self._kept: list[tuple[wp.Bvh, Tensor]] = []
         self.tree.untyped_storage().kept = self._kept  # pyright: ignore[reportAttributeAccessIssue]
 
     def forget(self) -> None:
-        """The meshes have changed; unless a graph has this tree, the next query builds another."""
+        """Drops the tree, as the meshes have changed; the next query builds another one."""
         if self._tree is None:
             return
         self.tree.zero_()
@@ -50,24 +50,23 @@ class BroadPhase:
         retire(dropped, self._device)
 
     def is_fresh(self, tables: SceneTables) -> bool:
-        """Whether the tree fits the poses as they are, on a CPU: on a GPU streams have to wait."""
+        """Whether the tree fits the present poses, on a CPU; on a GPU streams have to wait."""
         is_built = self._device == CPU and self._tree is not None
         return is_built and not self._is_outdated(tables)
 
     def make_fresh(self, tables: SceneTables) -> bool:
-        """Makes the tree fit the poses as they are now; whether there is one."""
+        """Builds or refits the tree for the present poses; whether there is one."""
         if self._tree is None:
             if is_capturing(self._device):
-                return False  # building waits for the device; every mesh is looked at instead
+                return False  # building waits for the device; queries look at every mesh instead
             self._build(tables)
         elif is_capturing(self._device) or self.moved_by_graphs or self._is_outdated(tables):
-            # A graph fits it anew in each replay: poses may have been written since.
+            # A graph refits it in each replay: poses may have been written since.
             if self._written is not None and not is_capturing(self._device):
                 torch.cuda.current_stream(self._device).wait_event(self._written)
             self._fit(tables)
         elif self._written is not None:
-            # Whoever wrote the poses is known to the caller, but not on which stream the tree was
-            # fit to them.
+            # The caller orders its streams after writes of poses, not after the refit of the tree.
             torch.cuda.current_stream(self._device).wait_event(self._written)
         return True
 
@@ -83,9 +82,9 @@ class BroadPhase:
             return True
         if self._poses is None:
             return False
-        # Bytes are equal where numbers are NaN, and several times quicker to compare than arrays.
-        rows, place, before = self._poses
-        return tables.mesh_from_world.data_ptr() != place or rows.tobytes() != before
+        # Bytes are equal where numbers are NaN, and several times faster to compare than arrays.
+        rows, address, before = self._poses
+        return tables.mesh_from_world.data_ptr() != address or rows.tobytes() != before
 
     def _fit(self, tables: SceneTables) -> None:
         assert self._tree is not None
@@ -120,7 +119,7 @@ class BroadPhase:
     def _compute_boxes(self, tables: SceneTables) -> tuple[int, ...]:
         """Computes the world boxes; returns which versions of the tables they are of."""
         assert self._boxes is not None
-        # Until the tree fits them it fits nothing.
+        # Outdated until the refit is launched.
         self._versions = ()
         # In a graph nothing has run yet.
         versions = () if is_capturing(self._device) else _versions(tables)

@@ -30,7 +30,7 @@ from warp_collision.obstacles.mesh_obstacle import MeshObstacle, obstacle_of
 from warp_collision.world.broad_phase import BroadPhase
 from warp_collision.world.obstacle_cache import ObstacleCache
 
-# Tables that are kept, the latest; who has more of them in turns reads meshes again.
+# How many tables are kept, the latest; a caller that alternates between more reads meshes again.
 _MOST_TABLES = 64
 # Words that one thread compares.
 _CHUNK = 4_096
@@ -169,9 +169,9 @@ class _Copies:
         rows, slots, chunks, hashes = [], [], [], []
         for index, mesh_id in enumerate(foreign):
             mesh = self._read[mesh_id]
-            places = np.flatnonzero(ids.ravel() == mesh_id)
-            rows.append([mesh_id, *mesh.size, len(slots), len(slots) + len(places)])
-            slots += places.tolist()
+            positions = np.flatnonzero(ids.ravel() == mesh_id)
+            rows.append([mesh_id, *mesh.size, len(slots), len(slots) + len(positions)])
+            slots += positions.tolist()
             chunks += [[index, *chunk] for chunk in mesh.chunks]
             hashes.append(mesh.hashes)
         self._meshes = _table(np.array(rows, dtype=np.int64).reshape(-1, 5), self._device)

@@ -237,7 +237,7 @@ class MeshWorld:
             enabled: whether queries check it.
             replace: give the mesh of this name new geometry, pose and state; its slot stays.
             repair: see `geometry.prepare`, also for what is too thin to be taken.
-            sign: how inside is told from outside: "auto", "winding" or "exact_winding".
+            sign: how inside and outside are told apart: "auto", "winding" or "exact_winding".
             padding: the obstacle is inflated by this [m]: its signed distance is lowered by it.
 
         Returns:
@@ -322,9 +322,9 @@ class MeshWorld:
             checked = validate.check_pose("pose", pose)
         with self._lock:
             index = self._slots.index(name, env)
-            place = slice(index, index + 1)
-            self._contents.write_poses(env, place, checked)
-            self._slots.track(env, place, pose if isinstance(pose, Tensor) else checked)
+            slot = slice(index, index + 1)
+            self._contents.write_poses(env, slot, checked)
+            self._slots.track(env, slot, pose if isinstance(pose, Tensor) else checked)
 
     def set_poses(self, poses: Tensor, env: int = 0) -> None:
         """Moves all meshes of an env from a tensor on the world's device, without waiting for it.

@@ -20,11 +20,11 @@ _IDENTITY = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 
 @dataclass
 class Entry:
-    """A slot about to be filled, checked in every respect.
+    """What a slot is to be filled with, validated.
 
     Attributes:
         name: of the slot.
-        obstacle: what stands in it.
+        obstacle: the obstacle of the slot.
         pose: (7,) float64 on the host.
         given: the pose as it came, if it was a tensor.
         enabled: whether queries check it.

@@ -72,7 +72,7 @@ def _rows(world: MeshWorld, tables: SceneTables, poses: Tensor) -> Tensor:
 
 
 def check_values(tables: SceneTables, *, poses: str, ids: str, counts: str) -> None:
-    """Checks what only the values of the tables can tell; waits for the device.
+    """Checks the values of the tables; waits for the device.
 
     Args:
         tables: of a world, or of a caller of the drop-in Functions.
@@ -97,7 +97,7 @@ def check_values(tables: SceneTables, *, poses: str, ids: str, counts: str) -> N
             raise ValueError(
                 f"{poses} must have quaternions other than 0, got 0 in env {env}, slot {slot}"
             )
-    # By type: `isinstance` asks objects for their class, and some of all there are warn then.
+    # By type: `isinstance` reads `__class__`, at which some objects emit warnings.
     living = {thing.id for thing in gc.get_objects() if issubclass(type(thing), wp.Mesh)}
     for mesh_id in tables.mesh_ids[checked].tolist():
         if mesh_id not in living:

@@ -14,8 +14,8 @@ from warp_collision.poses import invert_pose, to_rows
 
 _IDENTITY = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0)
 
-# By the address of the table of ids, alive as long as that table: the drop-in Functions are handed
-# ids alone, and a table that the world has outgrown still says what its meshes are inflated by.
+# By the address of the table of ids, alive as long as that table: the drop-in Functions get
+# ids alone, and a table that the world has outgrown still has the padding of its meshes.
 _paddings: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
 
 
@@ -55,7 +55,7 @@ class SceneStorage:
         ids.padding = self.padding  # pyright: ignore[reportAttributeAccessIssue]
 
     def keep_alive(self, holder: object) -> None:
-        """Ties an object to the memory of the ids: whoever has that tensor has the meshes."""
+        """Ties an object to the memory of the ids: that tensor keeps the meshes alive."""
         storage = self.tables.mesh_ids.untyped_storage()
         storage.holder = holder  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -1,4 +1,4 @@
-"""Which obstacle stands in which slot, by name, and poses that require gradients."""
+"""Names and obstacles of the slots of each env, and poses that require gradients."""
 
 from __future__ import annotations
 
