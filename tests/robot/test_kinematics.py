@@ -1,7 +1,5 @@
 """Kinematics as kernels: transforms of torch, and robots with every kind of joint and coupling."""
 
-import importlib.util
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,7 @@ from torch import func
 from torch.autograd import forward_ad
 
 from differentiable import JIT_WARNING
-from robots import PANDA, TREE, arm_with_mimic, expected_places, tree_robot
+from robots import arm_with_mimic, expected_places, tree_robot
 from warp_collision.cli.demo import load_panda
 from warp_collision.robot import RobotSpheres
 
@@ -176,31 +174,3 @@ def test_branches_and_mimic_joints(dtype, error, device):
     exact = joints.detach().double().requires_grad_()
     arm.kinematics.place(exact)[..., :3].square().sum().backward()
     torch.testing.assert_close(joints.grad.double(), exact.grad, atol=1e-4, rtol=1e-5)
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("pinocchio") is None, reason="pinocchio (pin on PyPI) is not installed"
-)
-@pytest.mark.parametrize("file", ["panda", "tree"])
-def test_pinocchio_agrees(file, tmp_path):
-    import pinocchio
-
-    robot = load_panda() if file == "panda" else tree_robot(tmp_path)
-    text = PANDA.read_text() if file == "panda" else TREE
-    text = text.replace("<limit ", '<limit effort="1" velocity="1" ') if file == "panda" else text
-    model = pinocchio.buildModelFromXML(text)
-    data = model.createData()
-    values = np.random.default_rng(13).uniform(-3.0, 3.0, (50, robot.n_joints))
-    found = robot.link_transforms(torch.tensor(values, dtype=torch.float32)).numpy()
-    for row, transforms in zip(values, found, strict=True):
-        placed = pinocchio.neutral(model)
-        for name, value in zip(robot.joint_names, row, strict=True):
-            joint = model.joints[model.getJointId(name)]
-            turns = joint.nq == 2  # continuous: cosine and sine
-            placed[joint.idx_q : joint.idx_q + joint.nq] = (
-                (np.cos(value), np.sin(value)) if turns else value
-            )
-        pinocchio.framesForwardKinematics(model, data, placed)
-        for name, transform in zip(robot.link_names, transforms, strict=True):
-            expected = data.oMf[model.getFrameId(name)].homogeneous
-            np.testing.assert_allclose(transform, expected, atol=1e-6)
