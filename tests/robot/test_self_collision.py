@@ -133,6 +133,19 @@ def test_coincident_centers_are_pushed_apart():
     torch.testing.assert_close(spheres.grad[0, 0, :, 3], torch.ones(2))
 
 
+def test_clearance_of_coincident_centers_has_the_direction_of_the_cost():
+    pairs = SelfCollisionPairs(("a", "b"), np.array([[0, 1]]))
+    spheres = torch.tensor([[[[0.3, -0.2, 0.1, 0.05], [0.3, -0.2, 0.1, 0.02]]]]).requires_grad_()
+    gap = self_clearance(spheres, pairs).clearance
+    torch.testing.assert_close(gap, torch.tensor([[-0.07]]))
+    (found,) = torch.autograd.grad(gap.sum(), spheres)
+    (by_cost,) = torch.autograd.grad(self_collision_cost(spheres, pairs).sum(), spheres)
+    torch.testing.assert_close(found, -by_cost)  # half of the pair's cost for each, of slope 1
+    torch.testing.assert_close(found[0, 0, :, :3].norm(dim=-1), torch.ones(2))
+    forward = func.jacfwd(lambda row: self_clearance(row, pairs).clearance)(spheres.detach())
+    torch.testing.assert_close(forward[0, 0], found)
+
+
 @pytest.mark.parametrize("column", [0, 3])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_what_is_not_finite_is_not_free(panda, pairs, column, value):

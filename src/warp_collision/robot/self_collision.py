@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
+from warp_collision.kernels.self_collision import COINCIDENT
 from warp_collision.torch_ops import dispatch, self_operators
 
 _SPHERES_SHAPE = "(batch, horizon, n_spheres, 4)"
@@ -202,7 +203,8 @@ def self_clearance(spheres: Tensor, pairs: SelfCollisionPairs) -> SelfClearance:
         pairs: which count.
 
     Returns:
-        The clearance, differentiable by the spheres, and the pair; see `SelfClearance`.
+        The clearance, differentiable by the spheres, and the pair; see `SelfClearance`. Where the
+        two centers coincide its gradient has a fixed direction, that of `self_collision_cost`.
 
     Raises:
         TypeError, ValueError: as `self_collision_cost`.
@@ -226,11 +228,21 @@ def self_clearance(spheres: Tensor, pairs: SelfCollisionPairs) -> SelfClearance:
         gap = flat.new_full(flat.shape[:1], torch.inf)
     else:
         first, second = flat.gather(1, chosen).unbind(1)
-        offset = first[:, :3] - second[:, :3]
-        gap = torch.linalg.vector_norm(offset, dim=-1) - first[:, 3] - second[:, 3]
+        gap = _distance(first, second) - first[:, 3] - second[:, 3]
         gap = torch.where(closest[:, 0] < 0, torch.inf, gap)
     shape = spheres.shape[:2]
     return SelfClearance(gap.reshape(shape), *(c.reshape(shape) for c in closest.unbind(-1)))
+
+
+def _distance(first: Tensor, second: Tensor) -> Tensor:
+    """Between centers of spheres (n, 4); where they coincide with the derivative along x.
+
+    That is the direction of the cost there; a norm has the derivative 0.
+    """
+    offset = first[:, :3] - second[:, :3]
+    coincide = offset.square().sum(-1) < COINCIDENT
+    apart = torch.where(coincide[:, None], 1.0, offset)
+    return torch.where(coincide, offset[:, 0], torch.linalg.vector_norm(apart, dim=-1))
 
 
 def _spheres_operand(spheres: Tensor, pairs: SelfCollisionPairs) -> Tensor:
