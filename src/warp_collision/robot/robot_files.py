@@ -11,6 +11,7 @@ from warp_collision.robot.chain import Chain, fold_chain
 from warp_collision.robot.coverage import Coverage
 from warp_collision.robot.description import LinkMesh, LinkShape, PathLike, read_description
 from warp_collision.robot.link_shapes import padded, shapes_of_links, spheres_of_shapes
+from warp_collision.robot.locked_joints import check_locks, with_locked
 from warp_collision.robot.sphere_models import SphereModel, read_spheres
 from warp_collision.robot.srdf import read_srdf
 
@@ -28,6 +29,7 @@ class RobotFiles:
         fits: for each link with fitted shapes a `Coverage` of each.
         shapes: of each link, what its spheres stand for.
         bare: links with shapes, but without spheres.
+        locked: joints without a value, and where they stand.
     """
 
     link_names: tuple[str, ...]
@@ -38,6 +40,7 @@ class RobotFiles:
     fits: dict[str, tuple[Coverage, ...]] = field(default_factory=dict)
     shapes: dict[str, list[LinkShape | LinkMesh]] = field(default_factory=dict)
     bare: tuple[str, ...] = ()
+    locked: dict[str, float] = field(default_factory=dict)
 
 
 def read_robot(
@@ -47,25 +50,26 @@ def read_robot(
     package_dirs: Sequence[PathLike],
     max_overshoot: float,
     padding: float | Mapping[str, float],
+    lock_joints: Mapping[str, float | None],
 ) -> RobotFiles:
     """Reads a robot; `RobotSpheres` has the arguments and errors."""
     description = read_description(urdf, package_dirs)
     links, where = description.link_names, escaped(str(urdf))
     fits: dict[str, tuple[Coverage, ...]] = {}
+    model = None if spheres is None else read_spheres(spheres, links, description.joints)
+    of_file = {} if model is None else model.locked
+    chosen = of_file | check_locks(lock_joints, description.joints)
+    locked = {name: value for name, value in chosen.items() if value is not None}
     try:
-        chain = fold_chain(links, description.joints)
-        if spheres is not None:
-            model = None
-        else:
+        chain = fold_chain(links, with_locked(description.joints, locked))
+        if model is None:
             model, fits = spheres_of_shapes(description, max_overshoot)
             if not model.bodies:
                 raise ValueError("links must have collision shapes, got none")
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
-    if model is None:
-        model = read_spheres(spheres, links)
-        if not model.bodies:
-            raise ValueError("spheres must not be empty, got none")
+    if not model.bodies:
+        raise ValueError("spheres must not be empty, got none")
     carriers = {body.link for body in model.bodies.values()}
     chain.require_free_root(carriers)
     shapes = shapes_of_links(description)
@@ -81,4 +85,5 @@ def read_robot(
         fits,
         shapes,
         tuple(link for link in links if link in shaped - carriers),
+        locked,
     )

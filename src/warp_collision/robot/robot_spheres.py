@@ -42,14 +42,17 @@ class RobotSpheres(RobotModel):
             radius in the frame of the link [m], or the path of a robot YAML of cuRobo: its
             `collision_spheres`, inline or a path, of its `collision_link_names`, inflated by
             `collision_sphere_buffer`; `extra_collision_spheres`, disabled; `extra_links` that are
-            fixed; `self_collision_ignore` and `self_collision_buffer`. A radius below 0 disables a
-            sphere.
+            fixed; `self_collision_ignore` and `self_collision_buffer`; `lock_joints`. A radius
+            below 0 disables a sphere.
         srdf: Path of an SRDF; the pairs of links that it disables are not checked against each
             other.
         package_dirs: Folders of packages, or packages, for ``package://``; the folders above the
             URDF are looked through too.
         max_overshoot: How far fitted spheres may stick out of a shape [m].
         padding: What the spheres of all links, or of some, are inflated by [m].
+        lock_joints: Joints that stand at a value [rad, prismatic: m], and have none in the joint
+            values: fixed joints, as those are that follow them. Of those that a robot YAML locks,
+            None frees one.
 
     Attributes:
         joint_names: Names of the joints with a value, in the order of the joint values.
@@ -58,12 +61,13 @@ class RobotSpheres(RobotModel):
         link_meshes: The visual meshes of the links (not loaded).
         links_without_spheres: Links that have collision shapes or visual meshes, but no spheres.
         fits: For each link with fitted shapes a `Coverage` of each.
+        locked_joints: Joints that are locked, and where they stand.
 
     Raises:
         FileNotFoundError: A file does not exist.
         ValueError: It is not a URDF, not a tree, has no spheres, or has parts not supported here;
-            spheres or pairs are of links that the robot has not. The message names the file and the
-            link or joint.
+            spheres, pairs or locks are of links or joints that the robot has not. The message names
+            the file and the link or joint.
 
     Example:
         >>> from importlib.resources import files
@@ -84,11 +88,14 @@ class RobotSpheres(RobotModel):
         package_dirs: Sequence[PathLike] = (),
         max_overshoot: float = DEFAULT_OVERSHOOT,
         padding: float | Mapping[str, float] = 0.0,
+        lock_joints: Mapping[str, float | None] | None = None,
     ):
-        files = read_robot(urdf, spheres, srdf, package_dirs, max_overshoot, padding)
+        locks = {} if lock_joints is None else lock_joints
+        files = read_robot(urdf, spheres, srdf, package_dirs, max_overshoot, padding, locks)
         super().__init__(files)
         self.link_meshes = list(files.link_meshes)
         self.links_without_spheres, self.fits = files.bare, files.fits
+        self.locked_joints = files.locked
 
     @property
     def attached(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from warp_collision import validate
 from warp_collision.formats.mesh_files import MAX_COORDINATE, is_file
 from warp_collision.formats.yaml_values import read_yaml
 from warp_collision.messages import MAX_SHOWN, escaped, shown
+from warp_collision.robot.description import Joint
+from warp_collision.robot.locked_joints import check_locks
 
 # What cuRobo gives to spheres that wait for an object, and what it takes for disabled.
 _UNUSED = (0.0, 0.0, 0.0, -100.0)
@@ -43,11 +45,13 @@ class SphereModel:
         bodies: by name: links, and what is fixed to one.
         ignored: pairs of bodies that may touch.
         buffers: how much larger the spheres of a body are for self-collision [m].
+        locked: joints that stand at a value [rad, prismatic: m].
     """
 
     bodies: dict[str, Body]
     ignored: tuple[tuple[str, str], ...] = ()
     buffers: dict[str, float] = field(default_factory=dict)
+    locked: dict[str, float] = field(default_factory=dict)
 
 
 def sphere_array(where: str, spheres: Any) -> np.ndarray:
@@ -85,10 +89,10 @@ def require_links(where: str, names: Iterable[str], known: Sequence[str]) -> Non
         raise ValueError(f"{where} must be links of the robot, got {shown(unknown)}")
 
 
-def read_spheres(spheres: Any, links: Sequence[str]) -> SphereModel:
+def read_spheres(spheres: Any, links: Sequence[str], joints: Sequence[Joint]) -> SphereModel:
     """Spheres as a user gives them: the path of a robot file, or link to rows x, y, z, radius."""
     if isinstance(spheres, str | os.PathLike):
-        return _read_file(Path(spheres), links)
+        return _read_file(Path(spheres), links, joints)
     validate.require_mapping("spheres", spheres, "a path or a mapping of links to spheres")
     require_links("keys of spheres", spheres, links)
     found = {
@@ -109,7 +113,7 @@ def inflated(spheres: np.ndarray, padding: float) -> np.ndarray:
 # -- robot files of cuRobo ------------------------------------------------------------------------
 
 
-def _read_file(path: Path, links: Sequence[str]) -> SphereModel:
+def _read_file(path: Path, links: Sequence[str], joints: Sequence[Joint]) -> SphereModel:
     if not is_file(path):
         raise FileNotFoundError(f"spheres must be an existing file, got {shown(str(path))}")
     document = read_yaml(path)
@@ -121,7 +125,8 @@ def _read_file(path: Path, links: Sequence[str]) -> SphereModel:
     if "collision_spheres" not in values:
         raise ValueError(f"{where} must have the key 'collision_spheres', got {shown([*values])}")
     try:
-        return _from_curobo(values, path.parent, links)
+        locks = _locks(values.get("lock_joints"), joints)
+        return replace(_from_curobo(values, path.parent, links), locked=locks)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{where}: {error}") from error
 
@@ -157,6 +162,16 @@ def _from_curobo(values: dict, folder: Path, links: Sequence[str]) -> SphereMode
     for name, body in bodies.items():
         inflated(body.spheres, inflation(name))  # raises where a radius would become negative
     return SphereModel(bodies, tuple(ignored), {name: inflation(name) for name in bodies})
+
+
+def _locks(value: Any, joints: Sequence[Joint]) -> dict[str, float]:
+    """Joints that are locked; in a file each of them has a value."""
+    found = {}
+    for name, position in check_locks({} if value is None else value, joints).items():
+        if position is None:
+            raise TypeError(f"lock_joints[{shown(name)}] must be a number, got None")
+        found[name] = position
+    return found
 
 
 def _collision_spheres(value: Any, folder: Path) -> dict[str, np.ndarray]:

@@ -1,0 +1,70 @@
+"""Joints that are locked at a value: fixed joints from then on, and so are those that follow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from trimesh.transformations import rotation_matrix, translation_matrix
+
+from warp_collision import validate
+from warp_collision.messages import shown
+from warp_collision.robot.description import Joint
+
+
+def check_locks(locks: Any, joints: Sequence[Joint]) -> dict[str, float | None]:
+    """Values by names of joints; None for a joint that is to stay free.
+
+    Raises:
+        TypeError, ValueError: another type, a joint that the robot has not or that does not move,
+            or a value that is not finite.
+    """
+    validate.require_mapping("lock_joints", locks, "a mapping of joints to values")
+    moving = {joint.name for joint in joints if joint.moves}
+    unknown = [name for name in locks if name not in moving]
+    if unknown:
+        raise ValueError(f"lock_joints must be joints that move, got {shown(unknown)}")
+    found: dict[str, float | None] = {}
+    for name, value in locks.items():
+        if value is not None:
+            where = f"lock_joints[{name!r}]"
+            if not isinstance(value, Real) or isinstance(value, bool):
+                raise TypeError(f"{where} must be a number, got {type(value).__name__}")
+            if not math.isfinite(value):
+                raise ValueError(f"{where} must be finite, got {value}")
+            value = float(value)
+        found[name] = value
+    return found
+
+
+def with_locked(joints: Sequence[Joint], locks: Mapping[str, float]) -> tuple[Joint, ...]:
+    """The joints, of which some are fixed where they stand at a value [rad, prismatic: m].
+
+    A mimic joint that is locked follows no longer; one that follows a locked joint stands too.
+    """
+    values = dict(locks)
+    known = -1
+    while len(values) > known:  # followers of followers too
+        known = len(values)
+        for joint in joints:
+            if joint.moves and joint.mimic is not None and joint.mimic.joint in values:
+                value = values[joint.mimic.joint]
+                values.setdefault(joint.name, joint.mimic.multiplier * value + joint.mimic.offset)
+    return tuple(
+        _fixed(joint, values[joint.name]) if joint.name in values else joint for joint in joints
+    )
+
+
+def _fixed(joint: Joint, value: float) -> Joint:
+    motion: np.ndarray
+    if joint.kind == "prismatic":
+        motion = translation_matrix(value * joint.axis)
+    else:
+        motion = rotation_matrix(value, joint.axis)
+    return replace(
+        joint, kind="fixed", parent_from_joint=joint.parent_from_joint @ motion, mimic=None
+    )
