@@ -1,7 +1,9 @@
 """Recorded launches: what they remember of one call is not taken for what the next one asks."""
 
 import gc
+import threading
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -149,3 +151,61 @@ def test_a_capture_on_the_cpu_is_refused() -> None:
     refused = "cannot be captured|Must be a CUDA device"  # the latter by older Warp itself
     with pytest.raises(RuntimeError, match=refused), wp.ScopedCapture(device="cpu"):
         sphere_cost(spheres, world)
+
+
+@wp.kernel(module="unique")
+def add_one(values: wp.array[wp.float32]) -> None:
+    """A kernel in a module of its own."""
+    values[wp.tid()] += 1.0
+
+
+@wp.kernel(module="unique")
+def add_two(values: wp.array[wp.float32]) -> None:
+    """Another one."""
+    values[wp.tid()] += 2.0
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_modules_are_loaded_in_threads_each_once(
+    monkeypatch: pytest.MonkeyPatch, cores: int
+) -> None:
+    loaded = []
+
+    class Recorded(launch.Command):
+        def __init__(self, kernel: Any, device: str):
+            headers = getattr(wp.config, "use_precompiled_headers", None)
+            loaded.append((kernel, threading.get_ident(), headers))
+            super().__init__(kernel, device)
+
+    monkeypatch.setattr(launch, "Command", Recorded)
+    monkeypatch.setattr(launch, "_loaded", set())
+    monkeypatch.setattr(launch, "_n_cores", lambda: cores)
+    before = getattr(wp.config, "use_precompiled_headers", None)
+    launch.load_kernels([add_one, add_two, add_one], torch.device("cpu"))
+    assert {kernel for kernel, _, _ in loaded} == {add_one, add_two}
+    assert len(loaded) == 2
+    first, second = (
+        thread for kernel in (add_one, add_two) for k, thread, _ in loaded if k is kernel
+    )
+    in_threads = cores > 1 and launch._MAY_LOAD_IN_THREADS
+    assert first == threading.get_ident()
+    assert (second != first) == in_threads
+    assert {headers for _, _, headers in loaded} == {before and not in_threads}
+    assert getattr(wp.config, "use_precompiled_headers", None) == before
+    launch.load_kernels([add_two, add_one], torch.device("cpu"))
+    assert len(loaded) == 2
+    launch.load_kernels([add_two], torch.device("cuda", 0))  # there, launches load modules
+
+
+def test_a_module_that_does_not_compile_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(launch.Command):
+        def __init__(self, kernel: Any, device: str):
+            if kernel is add_two:
+                raise RuntimeError("no compiler")
+            super().__init__(kernel, device)
+
+    monkeypatch.setattr(launch, "Command", Broken)
+    monkeypatch.setattr(launch, "_loaded", set())
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="no compiler"):
+            launch.load_kernels([add_one, add_two], torch.device("cpu"))

@@ -42,6 +42,10 @@ _state = _ThreadState()
 # Shared by all threads and never dropped: Warp registers a stream once, by its handle.
 _streams: dict[tuple[torch.device, int], wp.Stream] = {}
 _record_lock = threading.RLock()
+# Modules of the CPU that `load_kernels` need not look at again.
+_loaded: set[Any] = set()
+# Older versions of Warp compile in one thread at a time.
+_MAY_LOAD_IN_THREADS = hasattr(wp.config, "load_module_max_workers")
 _stream_lock = threading.RLock()
 _pool: ThreadPoolExecutor | None = None
 _pool_lock = threading.Lock()
@@ -75,6 +79,59 @@ def _command(kernel: Any, device: str) -> Command:
         with _record_lock:
             command = _state.commands[key] = Command(kernel, device)
     return command
+
+
+def load_kernels(kernels: Sequence[Any], device: torch.device) -> None:
+    """Loads the modules of kernels that are about to be launched, on the CPU in two threads.
+
+    A launch loads its module too, but one after another, which takes seconds where Warp has none of
+    them in its kernel cache.
+
+    Args:
+        kernels: the one that takes longest to compile first.
+        device: where they are launched.
+    """
+    if device != CPU:
+        return
+    new = {kernel.module: kernel for kernel in kernels if kernel.module not in _loaded}
+    if not new:
+        return
+
+    def load(some: Sequence[Any]) -> None:
+        for kernel in some:
+            Command(kernel, "cpu")
+
+    first, *others = new.values()
+    with _record_lock:
+        if others and _MAY_LOAD_IN_THREADS and _n_cores() > 1:
+            # A thread of its own: those of the pool may be waiting for this lock.
+            with _plain_headers(), ThreadPoolExecutor(1) as helper:
+                loaded = helper.submit(load, others)
+                load([first])
+                loaded.result()
+        else:
+            load([first, *others])
+        _loaded.update(new)
+
+
+def _n_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@contextmanager
+def _plain_headers() -> Iterator[None]:
+    """Keeps Warp from precompiling its headers, which takes longer than reading them twice."""
+    before = getattr(wp.config, "use_precompiled_headers", None)
+    if not before:
+        yield
+        return
+    wp.config.use_precompiled_headers = False
+    try:
+        yield
+    finally:
+        wp.config.use_precompiled_headers = before
 
 
 def _current_stream(device: torch.device) -> wp.Stream:
@@ -178,4 +235,11 @@ def parallel_for(run: Callable[[T], object], items: Sequence[T], threads: int) -
         helper.result()
 
 
-__all__ = ["SceneTables", "launch", "parallel_for", "quiet_warp", "warp_stream"]
+__all__ = [
+    "SceneTables",
+    "launch",
+    "load_kernels",
+    "parallel_for",
+    "quiet_warp",
+    "warp_stream",
+]

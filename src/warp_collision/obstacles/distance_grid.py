@@ -39,6 +39,7 @@ class DistanceGrid:
 
     Attributes:
         values: (nz, ny, nx) float32 [m].
+        kernel: computes them.
     """
 
     def __init__(self, geometry: Geometry, record: Any, cells: int, device: torch.device):
@@ -54,9 +55,11 @@ class DistanceGrid:
             np.array(corner, dtype=np.float64) for corner in (record.lower, record.upper)
         )
         self._border: Tensor | None = None
+        self.kernel: Any = fill_distance_grid
         margin = 0.0
         if not geometry.report.closed:
             self._border = torch.from_numpy(geometry.border).to(device).contiguous()
+            self.kernel = fill_open_grid
             margin = _MARGIN * float((upper - lower).max())
         extents = upper - lower + 2.0 * margin
         # A layer more keeps points of the surface, rounded, in the grid.
@@ -72,10 +75,9 @@ class DistanceGrid:
         """Computes the values, and tells the record (1, n bytes) on the device of them."""
         dim, items = self.values.shape[:2], self.values.numel()
         arguments: tuple[Tensor, ...] = (record, self.values)
-        kernel = fill_distance_grid
         if self._border is not None:
-            kernel, arguments = fill_open_grid, (record, self._border, self.values)
-        launch.launch(kernel, dim, *arguments, device=self.values.device, items=items)
+            arguments = (record, self._border, self.values)
+        launch.launch(self.kernel, dim, *arguments, device=self.values.device, items=items)
         if self._border is not None:
             self._narrow(record)
         # The kernels use the grid once they see its address: eight bytes, written at once.

@@ -102,6 +102,11 @@ class MeshObstacle:
             self._grid.fill(self.record)
             synchronize(self.record.device)
 
+    @property
+    def grid_kernels(self) -> list[Any]:
+        """The kernels that `fill_grid` launches."""
+        return [] if self._grid is None else [self._grid.kernel]
+
     def build_lists(self) -> None:
         """Builds the candidate lists, if it may have any and has none yet."""
         if self.list_bytes > 0 and self.lists is None:

@@ -48,7 +48,7 @@ def _run(
     launch(
         kernel,
         shape,
-        *(spheres, env_index, with_acceleration(tables), *parameters, hit),
+        *(spheres, env_index, with_acceleration(tables, kernel), *parameters, hit),
         device=spheres.device,
         items=dear * spheres.shape[:-1].numel(),
     )

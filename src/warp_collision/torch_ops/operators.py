@@ -56,7 +56,7 @@ def run_sphere_cost(
         rows,
         spheres,
         env_index,
-        with_acceleration(tables),
+        with_acceleration(tables, sphere_kernels.sphere_cost),
         weight,
         activation_distance,
         cost,
@@ -100,7 +100,8 @@ def run_swept_cost(
     launch(
         swept_kernels.swept_cost,
         rows,
-        *(spheres, env_index, with_acceleration(tables), weight, activation_distance, tolerance),
+        *(spheres, env_index, with_acceleration(tables, swept_kernels.swept_cost)),
+        *(weight, activation_distance, tolerance),
         *(dt, min_speed),
         *(cost, gradient, neighbours, active),
         device=device,
@@ -155,7 +156,8 @@ def run_scene_distance(
     launch(
         distance_kernels.scene_distance,
         shape,
-        *(points, env_index, with_acceleration(tables), distance, gradient, slot),
+        *(points, env_index, with_acceleration(tables, distance_kernels.scene_distance)),
+        *(distance, gradient, slot),
         device=points.device,
         items=shape.numel(),
     )
@@ -173,7 +175,8 @@ def run_clearance(
     launch(
         distance_kernels.sphere_clearance,
         rows,
-        *(spheres, env_index, with_acceleration(tables), max_distance),
+        *(spheres, env_index, with_acceleration(tables, distance_kernels.sphere_clearance)),
+        *(max_distance,),
         *(clearance, gradient, slot),
         device=spheres.device,
         items=rows.numel(),

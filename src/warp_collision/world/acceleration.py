@@ -10,8 +10,9 @@ from weakref import WeakSet, WeakValueDictionary
 import torch
 
 from warp_collision.devices import is_capturing
+from warp_collision.kernels.broad_phase import world_boxes
 from warp_collision.launching.deferred_free import free_with, retire
-from warp_collision.launching.launch import parallel_for
+from warp_collision.launching.launch import load_kernels, parallel_for
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle
 from warp_collision.world.broad_phase import BroadPhase
@@ -23,11 +24,15 @@ from warp_collision.world.scene_storage import padding_of
 _accelerations: WeakValueDictionary[int, Acceleration] = WeakValueDictionary()
 
 
-def with_acceleration(tables: SceneTables) -> SceneTables:
+def with_acceleration(tables: SceneTables, kernel: Any = None) -> SceneTables:
     """The tables with records, padding and tree, of a living world or of a caller's own meshes.
 
     Acceleration structures are built lazily, here, at the first query: distance grids, and the tree
     over the meshes, which is refit when poses have changed.
+
+    Args:
+        tables: of the world, or of the caller.
+        kernel: what is to be launched with them, compiled together with what builds them.
     """
     if tables.token:
         return tables
@@ -36,7 +41,7 @@ def with_acceleration(tables: SceneTables) -> SceneTables:
     acceleration = _accelerations.get(tables.mesh_ids.data_ptr())
     if acceleration is None or not acceleration.owns(tables):
         return complete_foreign(tables) if tables.records is None else tables
-    return acceleration.complete(tables)
+    return acceleration.complete(tables, kernel)
 
 
 class _State(NamedTuple):
@@ -94,13 +99,18 @@ class Acceleration:
         same = own.data_ptr() == tables.mesh_ids.data_ptr()
         return same and own.shape == tables.mesh_ids.shape
 
-    def complete(self, tables: SceneTables) -> SceneTables:
-        """Adds the records, and the tree where the poses are this world's too."""
+    def complete(self, tables: SceneTables, kernel: Any = None) -> SceneTables:
+        """Adds the records, and the tree where the poses are this world's too.
+
+        Args:
+            tables: with the ids of this world.
+            kernel: see `with_acceleration`.
+        """
         state = self._state
         if self._is_complete and self._is_fresh(tables, state):
             has_tree = self._most_meshes > 0
         else:
-            has_tree = self._build(tables, state)
+            has_tree = self._build(tables, state, kernel)
         known = state.with_tree if has_tree else state.without_tree
         if (
             tables.mesh_from_world is known.mesh_from_world
@@ -167,9 +177,12 @@ class Acceleration:
         is_own = tables.mesh_from_world is state.tables.mesh_from_world
         return is_own and state.broad_phase.is_fresh(state.tables)
 
-    def _build(self, tables: SceneTables, state: _State) -> bool:
+    def _build(self, tables: SceneTables, state: _State, kernel: Any) -> bool:
         """Builds what is missing; whether there is a tree for the poses of these tables."""
         with self._lock:
+            if self._most_meshes > 0:
+                builders = {k for obstacle in self._without_grids for k in obstacle.grid_kernels}
+                load_kernels([*filter(None, [kernel]), world_boxes, *builders], self._device)
             if self._without_grids and not is_capturing(self._device):
                 self._fill_grids()
             self._is_complete = not self._without_grids
