@@ -20,6 +20,25 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_a_world_of_exact_shapes_imports_no_trimesh() -> None:
+    code = (
+        "import sys, torch\n"
+        "from warp_collision import Capsule, Cuboid, Cylinder, MeshWorld, Sphere, sphere_cost\n"
+        "world = MeshWorld(device='cpu')\n"
+        "shapes = Cuboid((1, 1, 1)), Sphere(0.1), Capsule(0.1, 0.2), Cylinder(0.1, 0.2)\n"
+        "for index, shape in enumerate(shapes):\n"
+        "    world.add(str(index), shape, (index, 0, 0, 1, 0, 0, 0))\n"
+        "world.load({'box': (Cuboid((1, 1, 1)), (0, 0, 0, 1, 0, 0, 0))})\n"
+        "spheres = torch.full((1, 1, 1, 4), 0.4, requires_grad=True)\n"
+        "sphere_cost(spheres, world).sum().backward()\n"
+        "assert spheres.grad.any()\n"
+        "heavy = {'trimesh', 'scipy', 'networkx'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("name", warp_collision.__all__)
 def test_public_names_are_there(name: str) -> None:
     thing = getattr(warp_collision, name)

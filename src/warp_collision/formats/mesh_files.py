@@ -23,11 +23,9 @@ from trimesh.resolvers import Resolver
 
 from warp_collision.formats.collada import read_collada
 from warp_collision.formats.gltf import read_glb, read_gltf
+from warp_collision.formats.limits import MAX_COORDINATE, MAX_FACES, MAX_PARTS
 from warp_collision.messages import MAX_SHOWN, escaped, one_line, shown
 
-MAX_FACES = 50_000_000  # of a file, those of every instance counted
-MAX_COORDINATE = 1e9  # as in a world; trimesh merges vertices far beyond it, all into one
-MAX_PARTS = 4_000  # of a text file: trimesh takes quadratic time to name them
 _ARCHIVES = ("zip", "zae", "bz2", "gz")  # trimesh skips members that it cannot read
 
 

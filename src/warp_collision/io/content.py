@@ -7,14 +7,17 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import trimesh
 
-from warp_collision.formats.mesh_files import MAX_COORDINATE, MAX_FACES
+from warp_collision.formats.limits import MAX_COORDINATE, MAX_FACES
 from warp_collision.messages import MAX_SHOWN, escaped, one_line, shown
 from warp_collision.obstacles.shapes import Shape
+from warp_collision.trimesh_types import is_trimesh
+
+if TYPE_CHECKING:
+    import trimesh
 
 MAX_OBSTACLES = 100_000
 _LISTED = 5  # entries that the text of a warning lists
@@ -99,7 +102,7 @@ class Content:
         """
         place = f"{self.where}: {escaped(name, MAX_SHOWN)}"
         check_pose(place, obstacle.pose)
-        if isinstance(obstacle.geometry, trimesh.Trimesh):
+        if is_trimesh(obstacle.geometry):
             self._n_faces += len(obstacle.geometry.faces)
             if self._n_faces > MAX_FACES:
                 raise ValueError(f"{self.where}: must hold at most {MAX_FACES} faces, got more")

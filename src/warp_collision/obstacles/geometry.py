@@ -6,19 +6,23 @@ import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
-import trimesh
 
-from warp_collision.formats.mesh_files import is_file, load_scene
 from warp_collision.messages import shown
 from warp_collision.obstacles import orientation, slicing, slivers, topology
 from warp_collision.obstacles.mesh_report import MeshReport
 from warp_collision.obstacles.shapes import PlacedShape, Shape
 from warp_collision.obstacles.units import metres_per_unit
+from warp_collision.trimesh_types import is_trimesh
 
-MeshLike = trimesh.Trimesh | Shape | tuple[Any, Any] | list[Any] | str | os.PathLike[str]
+if TYPE_CHECKING:
+    import trimesh
+
+    MeshLike = trimesh.Trimesh | Shape | tuple[Any, Any] | list[Any] | str | os.PathLike[str]
+else:
+    MeshLike = Any
 SignMethod = Literal["auto", "winding", "exact_winding"]
 
 # Rounding of closest points that a face may cause, in units of 2e-8 of the mesh's size.
@@ -56,7 +60,7 @@ def read_mesh(name: str, mesh: MeshLike) -> tuple[np.ndarray, np.ndarray]:
     """
     if isinstance(mesh, (str, os.PathLike)):
         mesh = _load_file(name, Path(mesh))
-    if isinstance(mesh, trimesh.Trimesh):
+    if is_trimesh(mesh):
         scale = metres_per_unit(mesh.units, f"mesh {name!r}")
         mesh = (mesh.vertices * scale if scale != 1.0 else mesh.vertices, mesh.faces)
     if not isinstance(mesh, (tuple, list)) or len(mesh) != 2:
@@ -68,6 +72,8 @@ def read_mesh(name: str, mesh: MeshLike) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _load_file(name: str, path: Path) -> trimesh.Trimesh:
+    from warp_collision.formats.mesh_files import is_file, load_scene
+
     if not is_file(path):
         raise FileNotFoundError(f"mesh {name!r}: there is no file {shown(str(path))}")
     try:

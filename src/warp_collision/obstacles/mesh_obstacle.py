@@ -8,7 +8,6 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
-import trimesh
 import warp as wp
 from torch import Tensor
 
@@ -25,6 +24,7 @@ from warp_collision.obstacles.candidate_lists import (
 from warp_collision.obstacles.distance_grid import GRID_CELLS, create_grid, offset_in_record
 from warp_collision.obstacles.geometry import Geometry, MeshLike
 from warp_collision.obstacles.shapes import KINDS, PlacedShape, Shape, kernel_size
+from warp_collision.trimesh_types import is_trimesh
 
 PoseLike = Any  # 7 numbers: a sequence, a NumPy array or a tensor
 MeshAndPose = Any  # a mesh, or a pair of mesh and pose
@@ -130,7 +130,7 @@ def split_pose(value: Any) -> tuple[MeshLike, PoseLike | None]:
     """A mesh, or a pair of mesh and pose; a pair of arrays is a mesh itself."""
     if isinstance(value, (tuple, list)) and len(value) == 2:
         first = value[0]
-        is_mesh = isinstance(first, (trimesh.Trimesh, *get_args(Shape), str, os.PathLike))
+        is_mesh = is_trimesh(first) or isinstance(first, (*get_args(Shape), str, os.PathLike))
         is_pair = isinstance(first, (tuple, list)) and len(first) == 2 and _has_rows(first[0])
         if is_mesh or value[1] is None or is_pair:
             return first, value[1]

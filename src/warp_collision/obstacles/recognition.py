@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
-import trimesh
-from trimesh.transformations import quaternion_from_matrix
 
 from warp_collision.obstacles import topology
 from warp_collision.obstacles.geometry import (
@@ -29,6 +27,7 @@ from warp_collision.obstacles.shapes import (
     Triangles,
 )
 from warp_collision.obstacles.units import metres_per_unit
+from warp_collision.trimesh_types import is_trimesh
 
 # Vertices off the side of a cuboid by less are rounded, in units of the largest coordinate: four
 # steps of float32, in which files store them.
@@ -66,7 +65,7 @@ def read_obstacle(name: str, given: MeshLike, *, repair: bool, sign: SignMethod)
     """Reads what `MeshWorld.add` takes; errors are those of `read_mesh` and `prepare`."""
     placed = shape_of(given) if sign == "auto" else None
     if placed is not None:
-        if isinstance(given, trimesh.Trimesh):
+        if is_trimesh(given):
             placed = placed.scaled(metres_per_unit(given.units, f"mesh {name!r}"))
         reason = f"given as {type(given).__name__}"
         key = content_key(placed.center, placed.rotation, placed.shape, reason)
@@ -91,7 +90,10 @@ def shape_of(given: Any) -> PlacedShape | None:
     """
     if isinstance(given, get_args(Shape)):
         return PlacedShape(given)
-    primitives = trimesh.primitives
+    if not is_trimesh(given):
+        return None
+    from trimesh import primitives
+
     known = (primitives.Box, primitives.Sphere, primitives.Cylinder, primitives.Capsule)
     if not isinstance(given, known):
         return None
@@ -180,6 +182,8 @@ def _cuboid_along(
 
 def _placed(shape: Shape, center: np.ndarray, axes: np.ndarray) -> PlacedShape:
     """A shape with its axes in columns; a mirror image is the same, as all shapes are symmetric."""
+    from trimesh.transformations import quaternion_from_matrix
+
     matrix = np.eye(4)
     matrix[:3, :3] = axes * (1.0, 1.0, np.sign(np.linalg.det(axes)))
     return PlacedShape(shape, np.array(center), quaternion_from_matrix(matrix)).axis_aligned()

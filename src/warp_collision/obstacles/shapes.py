@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import trimesh
-from trimesh.transformations import quaternion_matrix
 
 from warp_collision.kernels.mesh_record import Shape as ShapeKind
+from warp_collision.trimesh_types import is_trimesh
+
+if TYPE_CHECKING:
+    import trimesh
 
 _SIDES = 128
 _CAPSULE_SIDES = 64
@@ -20,6 +23,15 @@ _SUBDIVISIONS = 4  # of an icosahedron: 5,120 triangles
 _LARGEST = 1e9
 _NO_ROTATION = np.array([1.0, 0.0, 0.0, 0.0])
 _ROUNDING = 1e-14  # of a cosine: an angle of 1e-7
+# The cube between -1 and 1: corner 4 x + 2 y + z is on the upper sides of the axes that count.
+_CORNERS = 2.0 * np.indices((2, 2, 2)).reshape(3, 8).T - 1.0
+_SIDES_OF_CUBE = np.array(
+    [
+        *((0, 1, 3), (0, 3, 2), (4, 6, 7), (4, 7, 5)),  # x
+        *((0, 4, 5), (0, 5, 1), (2, 3, 7), (2, 7, 6)),  # y
+        *((0, 2, 6), (0, 6, 4), (1, 5, 7), (1, 7, 3)),  # z
+    ]
+)
 
 
 class Triangles(NamedTuple):
@@ -60,7 +72,7 @@ class Cuboid:
 
     def tessellate(self) -> Triangles:
         """Twelve triangles, exactly the shape."""
-        return _triangles(trimesh.creation.box(self.dims))
+        return Triangles(self.half_extents * _CORNERS, _SIDES_OF_CUBE.copy())
 
 
 @dataclass(frozen=True)
@@ -183,7 +195,8 @@ class PlacedShape:
     @property
     def matrix(self) -> np.ndarray:
         """(4, 4) transform from the frame of the shape to that of the mesh."""
-        matrix = quaternion_matrix(self.rotation)
+        matrix = np.eye(4)
+        matrix[:3, :3] = _rotation(self.rotation)
         matrix[:3, 3] = self.center
         return matrix
 
@@ -236,13 +249,18 @@ def kernel_size(shape: Shape) -> np.ndarray:
 
 def mesh_of(body: trimesh.Trimesh | Shape) -> trimesh.Trimesh:
     """A mesh itself, or the mesh that contains a shape."""
-    if isinstance(body, trimesh.Trimesh):
+    if is_trimesh(body):
         return body
+    import trimesh
+
     return trimesh.Trimesh(*body.tessellate(), process=False)
 
 
-def _triangles(mesh: trimesh.Trimesh) -> Triangles:
-    return Triangles(np.array(mesh.vertices, np.float64), np.array(mesh.faces, np.int64))
+def _rotation(turn: np.ndarray) -> np.ndarray:
+    """The matrix (3, 3) of a unit quaternion w, x, y, z."""
+    w, x, y, z = turn
+    skew = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
+    return np.eye(3) + 2.0 * (w * skew + skew @ skew)
 
 
 def _revolved(outline: np.ndarray, sides: int) -> Triangles:
@@ -272,10 +290,45 @@ def _revolved(outline: np.ndarray, sides: int) -> Triangles:
 
 
 def _around_sphere(radius: float) -> Triangles:
-    mesh = trimesh.creation.icosphere(subdivisions=_SUBDIVISIONS)
-    nearest_face = np.einsum("ij,ij->i", mesh.triangles_center, mesh.face_normals).min()
-    mesh.apply_scale(radius / nearest_face)  # that face touches the exact sphere
-    return _triangles(mesh)
+    vertices, faces = _icosahedron()
+    for _ in range(_SUBDIVISIONS):
+        vertices, faces = _subdivided(vertices, faces)
+    a, b, c = np.moveaxis(vertices[faces], 1, 0)
+    normals = np.cross(b - a, c - a)
+    heights = np.einsum("ij,ij->i", a, normals) / np.linalg.norm(normals, axis=1)
+    return Triangles(vertices * (radius / heights.min()), faces)  # that face touches the sphere
+
+
+def _icosahedron() -> Triangles:
+    """With its corners on the unit sphere."""
+    # Corners of three golden rectangles; faces are those whose corners are nearest to each other.
+    golden = 0.5 * (1.0 + math.sqrt(5.0))
+    signs = np.array([(1.0, golden), (1.0, -golden), (-1.0, golden), (-1.0, -golden)])
+    rectangle = np.column_stack((np.zeros(4), signs))
+    vertices = np.concatenate([np.roll(rectangle, axis, axis=1) for axis in range(3)])
+    vertices /= math.hypot(1.0, golden)
+    near = vertices @ vertices.T > 0.4
+    triples = [t for t in itertools.combinations(range(12), 3) if near[np.ix_(t, t)].all()]
+    faces = np.array(triples, np.int64)
+    a, b, c = np.moveaxis(vertices[faces], 1, 0)
+    inward = np.einsum("ij,ij->i", a, np.cross(b - a, c - a)) < 0.0
+    faces[inward] = faces[inward, ::-1]
+    return Triangles(vertices, faces)
+
+
+def _subdivided(vertices: np.ndarray, faces: np.ndarray) -> Triangles:
+    """Four triangles for each, whose new corners are on the unit sphere."""
+    edges = np.sort(np.stack((faces, np.roll(faces, -1, axis=1)), axis=-1), axis=-1)
+    unique, index = np.unique(edges.reshape(-1, 2), axis=0, return_inverse=True)
+    middles = vertices[unique].mean(axis=1)
+    middles /= np.linalg.norm(middles, axis=1, keepdims=True)
+    a, b, c = faces.T
+    ab, bc, ca = len(vertices) + index.reshape(-1, 3).T
+    parts = ((a, ab, ca), (b, bc, ab), (c, ca, bc), (ab, bc, ca))
+    return Triangles(
+        np.concatenate((vertices, middles)),
+        np.concatenate([np.column_stack(part) for part in parts]),
+    )
 
 
 def _numbers(value: Any) -> np.ndarray | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import trimesh
-
 from warp_collision.messages import shown
 
 
@@ -15,6 +13,8 @@ def metres_per_unit(units: str | None, where: str) -> float:
     """
     if units is None:
         return 1.0
+    import trimesh
+
     try:
         return float(trimesh.units.unit_conversion(units, "meters"))
     except (KeyError, ValueError) as error:

@@ -14,7 +14,8 @@ import torch
 from trimesh.transformations import quaternion_matrix
 
 from warp_collision import validate
-from warp_collision.formats.mesh_files import MAX_COORDINATE, is_file
+from warp_collision.formats.limits import MAX_COORDINATE
+from warp_collision.formats.mesh_files import is_file
 from warp_collision.formats.yaml_values import read_yaml
 from warp_collision.messages import MAX_SHOWN, escaped, shown
 from warp_collision.robot.description import Joint

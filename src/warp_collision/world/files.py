@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import trimesh
-
-from warp_collision.io import Obstacle, load_world_file, load_world_mapping
-from warp_collision.io.content import check_pose
-from warp_collision.io.placing import matrix_from, pose_from
+from warp_collision import validate
+from warp_collision.io.content import Obstacle, check_pose
 from warp_collision.messages import escaped
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle
 from warp_collision.poses import invert_pose
+from warp_collision.trimesh_types import is_scene
 from warp_collision.world.scene_storage import SceneStorage
 from warp_collision.world.slots import Slot
+
+if TYPE_CHECKING:
+    import trimesh
 
 World = TypeVar("World")
 PathLike = str | os.PathLike[str]
@@ -42,6 +43,8 @@ def world_of_files(
         raise TypeError(f"paths must be a sequence of paths, got {type(paths).__name__}")
     if not paths:
         raise ValueError("paths must be at least one, got none")
+    from warp_collision.io import load_world_file
+
     contents = [load_world_file(path, strict=strict, package_dirs=package_dirs) for path in paths]
     return _world_of(make, contents, [escaped(str(path)) for path in paths], options)
 
@@ -55,6 +58,8 @@ def world_of_mapping(
     **options: Any,
 ) -> World:
     """A world of one env from a mapping; arguments as in `world_of_files`."""
+    from warp_collision.io import load_world_mapping
+
     content = load_world_mapping(document, folder=folder, strict=strict)
     return _world_of(make, [content], ["mapping"], options)
 
@@ -77,6 +82,8 @@ def _world_of(
 
 def obstacles_of_env(slots: Sequence[Slot], storage: SceneStorage, env: int) -> dict[str, Obstacle]:
     """What an env holds, by name: exact shapes, and meshes as they stand after repairs."""
+    from warp_collision.io.placing import matrix_from, pose_from
+
     poses = invert_pose(storage.tables.mesh_from_world[env, : len(slots), :7].double().cpu())
     enabled = storage.tables.enabled[env].tolist()
     padding = storage.padding[env].tolist()
@@ -101,6 +108,32 @@ def obstacles_of_env(slots: Sequence[Slot], storage: SceneStorage, env: int) -> 
     return obstacles
 
 
+def as_mapping(meshes: Any) -> Mapping[str, Any]:
+    """What `MeshWorld.load` takes, a mapping or a scene, as a mapping."""
+    if is_scene(meshes):
+        from warp_collision.io import scene_meshes
+
+        return scene_meshes(meshes)
+    validate.require_mapping("meshes", meshes, "a mapping or a trimesh.Scene")
+    return meshes
+
+
+def scene_of(obstacles: Mapping[str, Obstacle]) -> trimesh.Scene:
+    """A scene of obstacles; see `io.obstacle_scene`."""
+    from warp_collision.io import obstacle_scene
+
+    return obstacle_scene(obstacles)
+
+
+def save(path: PathLike, obstacles: Mapping[str, Obstacle]) -> None:
+    """Writes obstacles to a file; see `io.save_world_file`."""
+    from warp_collision.io import save_world_file
+
+    save_world_file(path, obstacles)
+
+
 def _mesh(obstacle: MeshObstacle) -> trimesh.Trimesh:
+    import trimesh
+
     vertices, faces = obstacle.mesh.points.numpy(), obstacle.mesh.indices.numpy()
     return trimesh.Trimesh(vertices, faces.reshape(-1, 3), process=False)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
-import trimesh
 from torch import Tensor
 
 from warp_collision import validate
-from warp_collision.io import obstacle_scene, save_world_file, scene_meshes
 from warp_collision.obstacles.candidate_lists import LIST_BYTES
 from warp_collision.obstacles.distance_grid import GRID_CELLS
 from warp_collision.obstacles.geometry import MeshLike, MeshReport, SignMethod
@@ -21,13 +19,19 @@ from warp_collision.world.acceleration import Acceleration
 from warp_collision.world.contents import Contents
 from warp_collision.world.files import (
     PathLike,
+    as_mapping,
     obstacles_of_env,
+    save,
+    scene_of,
     world_of_files,
     world_of_mapping,
 )
 from warp_collision.world.obstacle_cache import ObstacleCache
 from warp_collision.world.scene_storage import SceneStorage
 from warp_collision.world.slots import Slots
+
+if TYPE_CHECKING:
+    import trimesh
 
 DeviceLike = torch.device | str | int | None
 
@@ -127,7 +131,7 @@ class MeshWorld:
     def to_scene(self, env: int = 0) -> trimesh.Scene:
         """What an env holds, as meshes with names and poses, which `load` takes back as it was."""
         with self._lock:
-            return obstacle_scene(obstacles_of_env(self._slots.of(env), self._storage, env))
+            return scene_of(obstacles_of_env(self._slots.of(env), self._storage, env))
 
     def save(self, path: PathLike, env: int = 0) -> None:
         """Writes an env to a .yaml or .glb file, which `from_file` reads back as it was.
@@ -136,7 +140,7 @@ class MeshWorld:
         """
         with self._lock:
             obstacles = obstacles_of_env(self._slots.of(env), self._storage, env)
-        save_world_file(path, obstacles)
+        save(path, obstacles)
 
     # -- what the world holds -------------------------------------------------------------------
 
@@ -262,8 +266,7 @@ class MeshWorld:
                 stays as it was.
             env: which env.
         """
-        given = scene_meshes(meshes) if isinstance(meshes, trimesh.Scene) else meshes
-        validate.require_mapping("meshes", given, "a mapping or a trimesh.Scene")
+        given = as_mapping(meshes)
         with self._lock:
             self._slots.require_room(env, len(given), self.max_meshes)
             entries = [self._obstacles.entry_of(name, value) for name, value in given.items()]
