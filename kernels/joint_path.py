@@ -15,7 +15,7 @@ from warp_collision.kernels.bisection import (
     whole_segment,
 )
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.kinematics import place_point
+from warp_collision.kernels.kinematics import Placement, place_point
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
     Robot,
@@ -25,8 +25,9 @@ from warp_collision.kernels.robot_motion import (
     frame_of,
     move_robot,
     moved_frame,
-    path_rounding,
+    place_root,
     resting_root,
+    root_at,
 )
 from warp_collision.kernels.robot_pairs import BodyPair, bend_of_pair, bodies_against_each_other
 from warp_collision.kernels.robot_scene import (
@@ -119,6 +120,7 @@ def joint_path_hit(
     env_index: wp.array[wp.int32],  # (batch,) or empty
     scene: Scene,
     robot: Robot,
+    base: wp.array2d[Placement],  # (batch or 1, 1) pose of the root, or empty
     body_pairs: wp.array[BodyPair],
     pairs: wp.array[wp.vec2i],  # (n_pairs,) spheres of the pairs of bodies
     # parameters
@@ -133,7 +135,7 @@ def joint_path_hit(
     row += first[0]
     segment += first[1]
     env = env_of_row(env_index, row)
-    slack = path_rounding(robot, joints, row, segment)
+    slack = place_root(robot, joints, row, segment, base, states)
     found = not is_env(scene, env) or not wp.isfinite(slack)
     search = whole_segment()
     while not found and not search.is_done:
@@ -160,6 +162,7 @@ def configuration_hit(
     env_index: wp.array[wp.int32],  # (batch,) or empty
     scene: Scene,
     robot: Robot,
+    base: wp.array2d[Placement],  # (batch or 1, horizon or 1) pose of the root, or empty
     body_pairs: wp.array[BodyPair],
     pairs: wp.array[wp.vec2i],
     # parameters
@@ -175,7 +178,7 @@ def configuration_hit(
     env = env_of_row(env_index, row)
     found = not is_env(scene, env)
     interval = Interval(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    state = resting_root()
+    state = root_at(base, row, waypoint)
     for k in range(robot.n_frames):
         if not found:
             if k > 0:
@@ -223,6 +226,7 @@ def segment_bend(
     segment += first[1]
     largest = float(0.0)
     half = 0.5 / float(BEND_PARTS)
+    states[row, segment, 0] = resting_root()
     for part in range(BEND_PARTS):
         move_robot(robot, joints, row, segment, (2.0 * float(part) + 1.0) * half, states)
         for b in range(robot.n_bodies):

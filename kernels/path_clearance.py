@@ -17,7 +17,7 @@ from warp_collision.kernels.bisection import (
     whole_segment,
 )
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.kinematics import first_three, place_point
+from warp_collision.kernels.kinematics import Placement, first_three, place_point
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.precision import is_somewhere
 from warp_collision.kernels.robot_motion import (
@@ -26,7 +26,7 @@ from warp_collision.kernels.robot_motion import (
     bend_bound,
     body_of,
     move_robot,
-    path_rounding,
+    place_root,
     sphere_of,
     velocity_of,
 )
@@ -311,6 +311,7 @@ def joint_path_clearance(
     env_index: wp.array[wp.int32],  # (batch,) or empty
     scene: Scene,
     robot: Robot,
+    base: wp.array2d[Placement],  # (batch or 1, 1) pose of the root, or empty
     body_pairs: wp.array[BodyPair],
     pairs: wp.array[wp.vec2i],  # (n_pairs,) spheres of the pairs of bodies
     # parameters
@@ -328,7 +329,7 @@ def joint_path_clearance(
     row += first[0]
     segment += first[1]
     env = env_of_row(env_index, row)
-    slack = path_rounding(robot, joints, row, segment)
+    slack = place_root(robot, joints, row, segment, base, states)
     world = nothing_near()
     itself = nothing_near()
     search = whole_segment()

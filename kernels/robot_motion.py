@@ -99,6 +99,22 @@ def resting_root() -> MovingFrame:
 
 
 @wp.func
+def root_at(base: wp.array2d[Placement], row: int, waypoint: int) -> MovingFrame:
+    """The root, which does not move, at its pose in the world; without poses, in the origin.
+
+    Args:
+        base: (batch or 1, horizon or 1), or empty.
+        row: of the joints.
+        waypoint: of the joints.
+    """
+    root = resting_root()
+    if base.shape[0] > 0:
+        placement = base[wp.min(row, base.shape[0] - 1), wp.min(waypoint, base.shape[1] - 1)]
+        root = MovingFrame(placement, root.twist)
+    return root
+
+
+@wp.func
 def move_robot(
     robot: Robot,
     joints: wp.array3d[wp.float32],
@@ -107,9 +123,8 @@ def move_robot(
     s: float,
     states: wp.array3d[MovingFrame],
 ):
-    """Writes all frames at a place s in [0, 1] of a segment, and their rates by s."""
-    state = resting_root()
-    states[row, segment, 0] = state
+    """Writes all frames but the root at a place s in [0, 1] of a segment, and their rates by s."""
+    state = states[row, segment, 0]
     for k in range(1, robot.n_frames):
         frame = frame_of(robot, k)
         if frame.parent != k - 1:
@@ -200,3 +215,22 @@ def path_rounding(robot: Robot, joints: wp.array3d[wp.float32], row: int, segmen
         else:
             angles += size
     return STEP * ((reach + travel) * (float(robot.n_frames) + angles) + travel)
+
+
+@wp.func
+def place_root(
+    robot: Robot,
+    joints: wp.array3d[wp.float32],
+    row: int,
+    segment: int,
+    base: wp.array2d[Placement],
+    states: wp.array3d[MovingFrame],
+) -> float:
+    """Writes the root of a segment; returns the rounding of all places on it, see `path_rounding`.
+
+    Each frame is placed by a sum with where the root is.
+    """
+    root = root_at(base, row, 0)
+    states[row, segment, 0] = root
+    rounding = path_rounding(robot, joints, row, segment)
+    return rounding + STEP * float(robot.n_frames) * wp.length(root.placement.origin)

@@ -256,9 +256,9 @@ def mesh_of(body: trimesh.Trimesh | Shape) -> trimesh.Trimesh:
     return trimesh.Trimesh(*body.tessellate(), process=False)
 
 
-def _rotation(turn: np.ndarray) -> np.ndarray:
+def _rotation(quaternion: np.ndarray) -> np.ndarray:
     """The matrix (3, 3) of a unit quaternion w, x, y, z."""
-    w, x, y, z = turn
+    w, x, y, z = quaternion
     skew = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
     return np.eye(3) + 2.0 * (w * skew + skew @ skew)
 

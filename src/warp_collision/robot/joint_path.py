@@ -11,6 +11,7 @@ from warp_collision import validate
 from warp_collision.kernels import joint_path as kernels
 from warp_collision.kernels import path_clearance as clearance_kernels
 from warp_collision.launching.launch import launch
+from warp_collision.robot.kinematics import base_operand, root_placements
 from warp_collision.robot.robot_model import RobotModel
 from warp_collision.robot.robot_tables import STATE
 from warp_collision.robot.self_collision import SelfCollisionPairs
@@ -26,17 +27,20 @@ def configuration_in_collision(
     *,
     self_collision: bool | SelfCollisionPairs = True,
     env_index: Tensor | None = None,
+    base_pose: Tensor | None = None,
 ) -> Tensor:
     """Whether a robot at joint values touches an obstacle or itself.
 
     Args:
         joints: (..., n_joints) [rad, prismatic: m], on the device of the world.
-        robot: the robot, whose root stands in the origin of the world.
+        robot: the robot.
         world: the obstacles.
         self_collision: whether the robot may not touch itself either, by the pairs of
             `RobotSpheres.self_collision_pairs`, or the pairs that count.
         env_index: (batch,) int32 for joints (batch, ..., n_joints), the env of each row; env 0 for
             all if None.
+        base_pose: pose of the root link in the world, as in a call of the robot: (7,) for all, or
+            for the first axes of the joints; or 4 x 4 matrices. The origin if None.
 
     Returns:
         (...,) bool. True also where joints or poses are not finite.
@@ -61,6 +65,7 @@ def configuration_in_collision(
     flat = joints.reshape(batch, shape[1:].numel() if shape else 1, robot.n_joints)
     flat, env_index = _operands(flat, world, env_index)
     pairs = _pairs(robot, self_collision, world.device)
+    base = _roots(base_pose, joints, flat)
     rows = flat.shape[:2]
     tables = robot.tables(world.device)
     states = flat.new_empty((*rows, tables.frames.shape[0], STATE))
@@ -68,7 +73,7 @@ def configuration_in_collision(
     launch(
         kernels.configuration_hit,
         rows,
-        *(flat, env_index, with_acceleration(scene_tables(world)), tables, *pairs),
+        *(flat, env_index, with_acceleration(scene_tables(world)), tables, base, *pairs),
         *(states, hit),
         device=world.device,
         items=16 * rows.numel(),
@@ -84,6 +89,7 @@ def joint_path_in_collision(
     tolerance: float | Tensor = 1e-3,
     self_collision: bool | SelfCollisionPairs = True,
     env_index: Tensor | None = None,
+    base_pose: Tensor | None = None,
 ) -> Tensor:
     """Whether a robot collides between waypoints, on the arcs of its spheres.
 
@@ -94,12 +100,14 @@ def joint_path_in_collision(
     Args:
         joints: (batch, horizon, n_joints) [rad, prismatic: m], on the device of the world.
             Continuous joints go the way of the numbers, they do not wrap.
-        robot: the robot, whose root stands in the origin of the world.
+        robot: the robot.
         world: the obstacles.
         tolerance: [m], below which a clearance may count as a collision. One below some hundredths
             of a millimetre leaves too little room for the rounding of float32.
         self_collision: see `configuration_in_collision`; proven are the pairs that count.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
+        base_pose: pose of the root link in the world, which stays along a path: (7,), (batch, 7),
+            or 4 x 4 matrices in place of the 7 numbers. The origin if None.
 
     Returns:
         (batch, horizon - 1) bool for each segment. False is a proof that the whole segment is free;
@@ -123,6 +131,7 @@ def joint_path_in_collision(
     robot.check_joints(joints)
     joints, env_index = _operands(joints, world, env_index)
     limit = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
+    base = root_placements(base_pose, joints, 1)
     pairs = _pairs(robot, self_collision, world.device)
     segments = joints.shape[0], max(joints.shape[1] - 1, 0)
     tables = robot.tables(world.device)
@@ -131,7 +140,7 @@ def joint_path_in_collision(
     launch(
         kernels.joint_path_hit,
         segments,
-        *(joints, env_index, with_acceleration(scene_tables(world)), tables, *pairs),
+        *(joints, env_index, with_acceleration(scene_tables(world)), tables, base, *pairs),
         *(limit, states, hit),
         device=world.device,
         items=256 * segments[0] * segments[1],
@@ -176,6 +185,7 @@ def joint_path_clearance(
     tolerance: float | Tensor = 1e-3,
     self_collision: bool | SelfCollisionPairs = True,
     env_index: Tensor | None = None,
+    base_pose: Tensor | None = None,
 ) -> JointPathClearance:
     """Smallest clearance of a robot between waypoints, on the arcs of its spheres, as an interval.
 
@@ -184,12 +194,14 @@ def joint_path_clearance(
 
     Args:
         joints: (batch, horizon, n_joints); see `joint_path_in_collision`.
-        robot: the robot, whose root stands in the origin of the world.
+        robot: the robot.
         world: the obstacles.
         tolerance: [m], how wide the intervals may be. They are wider where 65,536 configurations do
             not suffice.
         self_collision: see `configuration_in_collision`.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
+        base_pose: pose of the root link in the world, which stays along a path: (7,), (batch, 7),
+            or 4 x 4 matrices in place of the 7 numbers. The origin if None.
 
     Returns:
         Intervals, and where the smallest clearance is; see `JointPathClearance`.
@@ -215,6 +227,7 @@ def joint_path_clearance(
     robot.check_joints(joints)
     joints, env_index = _operands(joints, world, env_index)
     width = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
+    base = root_placements(base_pose, joints, 1)
     pairs = _pairs(robot, self_collision, world.device)
     segments = joints.shape[0], max(joints.shape[1] - 1, 0)
     tables = robot.tables(world.device)
@@ -224,7 +237,7 @@ def joint_path_clearance(
     launch(
         clearance_kernels.joint_path_clearance,
         segments,
-        *(joints, env_index, with_acceleration(scene_tables(world)), tables, *pairs),
+        *(joints, env_index, with_acceleration(scene_tables(world)), tables, base, *pairs),
         *(width, states, bounds, nearest, self_bounds, self_nearest),
         device=world.device,
         items=1024 * segments[0] * segments[1],
@@ -244,6 +257,17 @@ def _operands(
     if env_index is not None:
         env_index = validate.env_operand(env_index, joints.shape[0], world.n_envs, world.device)
     return joints, env_index
+
+
+def _roots(base_pose: Tensor | None, joints: Tensor, flat: Tensor) -> Tensor | None:
+    """Roots for joints (batch, n, n_joints) from poses for the first axes of joints."""
+    if base_pose is not None:
+        pose = base_operand(base_pose.detach(), joints, dtype=torch.float64)
+        if pose.ndim > 2:
+            pose = pose.reshape(*pose.shape[:-1], *(1,) * (joints.ndim - pose.ndim), 7)
+            pose = pose.expand(*joints.shape[:-1], 7).reshape(*flat.shape[:2], 7)
+        base_pose = pose
+    return root_placements(base_pose, flat, 2)
 
 
 def _pairs(

@@ -9,6 +9,7 @@ from torch.nn.functional import pad
 from warp_collision import validate
 from warp_collision.costs import swept_sphere_cost
 from warp_collision.robot.interpolation import cut
+from warp_collision.robot.kinematics import base_operand
 from warp_collision.robot.robot_model import RobotModel
 from warp_collision.robot.self_collision import SelfCollisionPairs, self_collision_cost
 from warp_collision.world import MeshWorld
@@ -28,6 +29,7 @@ def joint_path_cost(
     self_activation_distance: float | Tensor = 0.01,
     pairs: SelfCollisionPairs | None = None,
     env_index: Tensor | None = None,
+    base_pose: Tensor | None = None,
     poses: Tensor | None = None,
 ) -> Tensor:
     """Collision cost of a robot whose joint values go straight from waypoint to waypoint.
@@ -43,7 +45,7 @@ def joint_path_cost(
 
     Args:
         joints: (batch, horizon, n_joints) [rad, prismatic: m], on the device of the world.
-        robot: the robot, whose root stands in the origin of the world.
+        robot: the robot.
         world: the obstacles.
         weight: factor of the cost against the world.
         activation_distance: eta [m] against the world.
@@ -56,6 +58,9 @@ def joint_path_cost(
         pairs: which spheres count for that; by default those of
             `RobotSpheres.self_collision_pairs`.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
+        base_pose: pose of the root link in the world, which stays along a path: (7,), (batch, 7),
+            or 4 x 4 matrices in place of the 7 numbers; it may require a gradient. The origin if
+            None.
         poses: see `sphere_cost`.
 
     Returns:
@@ -95,7 +100,9 @@ def joint_path_cost(
         if substeps % 2 == 0:
             raise ValueError(f"substeps must be odd, got {substeps}")
         fine = cut(joints, substeps)
-    spheres = robot(fine.joints)
+    if base_pose is not None:
+        base_pose = base_operand(base_pose, joints, 1)
+    spheres = robot(fine.joints, base_pose)
     cost = swept_sphere_cost(
         spheres,
         world,

@@ -19,7 +19,7 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.devices import CPU
 from warp_collision.kernels.kinematics import RobotFrame
-from warp_collision.poses import quaternion_rotate
+from warp_collision.poses import pose_rows, quaternion_rotate
 from warp_collision.torch_ops import dispatch
 
 # A link's transform is read off four points of it: its origin and the ends of its axes.
@@ -179,22 +179,26 @@ class Kinematics:
         return known
 
 
-def based(placed: Tensor, joints: Tensor, base_pose: Tensor | None) -> Tensor:
-    """Placed points (..., n_points, 4) of a robot whose root has a pose in the world.
+def base_operand(
+    base_pose: Tensor, joints: Tensor, axes: int | None = None, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Poses (..., 7) of a root link for the first axes of joints, with unit quaternions.
 
     Args:
-        placed: with the root in the origin.
-        joints: (..., n_values) that they were placed by.
-        base_pose: (..., 7) for the first axes of the joints; quaternions are normalised.
+        base_pose: (..., 7) or rigid matrices (..., 4, 4).
+        joints: (..., n_values).
+        axes: for how many axes of the joints there may be poses; None for all but the last.
+        dtype: of the result; that of the joints if None.
     """
-    if base_pose is None:
-        return placed
+    most = joints.ndim - 1 if axes is None else axes
     pose = validate.require_tensor("base_pose", base_pose, "(..., 7)")
-    given = pose.ndim - 1
-    fits = 0 <= given < joints.ndim and pose.shape == (*joints.shape[:given], 7)
-    if not fits:
+    is_matrix = pose.shape[-2:] == (4, 4)
+    leading = pose.shape[: -2 if is_matrix else -1]
+    fits = is_matrix or pose.shape[-1:] == (7,)
+    if not fits or len(leading) > most or leading != joints.shape[: len(leading)]:
+        rule = ("(7,)", "(7,) or (batch, 7)", "(7,) or (batch, ..., 7)")[min(most, 2)]
         raise ValueError(
-            f"base_pose must have shape (7,) or (batch, ..., 7) for joints "
+            f"base_pose must have shape {rule}, or (4, 4) in place of 7, for joints "
             f"{validate.shape_of(joints)}, got {validate.shape_of(pose)}"
         )
     if not pose.dtype.is_floating_point:
@@ -202,14 +206,49 @@ def based(placed: Tensor, joints: Tensor, base_pose: Tensor | None) -> Tensor:
     if pose.device != joints.device:
         raise ValueError(f"base_pose must be on the device of joints, got {pose.device}")
     if validate.is_checking():
-        for index, row in enumerate(pose.reshape(-1, 7)):
+        for index, row in enumerate(pose.reshape(-1, *pose.shape[len(leading) :])):
             validate.check_pose(f"base_pose[{index}]", row)
-    pose = pose.to(joints.dtype)
-    pose = pose.reshape(*pose.shape[:-1], *(1,) * (joints.ndim - given), 7)
-    quaternion = pose[..., 3:] / torch.linalg.vector_norm(pose[..., 3:], dim=-1, keepdim=True)
+    pose = pose_rows(pose.to(dtype or joints.dtype)).reshape(*leading, 7)
+    length = torch.linalg.vector_norm(pose[..., 3:], dim=-1, keepdim=True)
+    return torch.cat((pose[..., :3], pose[..., 3:] / length), dim=-1)
+
+
+def based(placed: Tensor, joints: Tensor, base_pose: Tensor | None) -> Tensor:
+    """Placed points (..., n_points, 4) of a robot whose root has a pose in the world.
+
+    Args:
+        placed: with the root in the origin.
+        joints: (..., n_values) that they were placed by.
+        base_pose: (..., 7) or (..., 4, 4) for the first axes of the joints; quaternions are
+            normalised.
+    """
+    if base_pose is None:
+        return placed
+    pose = base_operand(base_pose, joints)
+    pose = pose.reshape(*pose.shape[:-1], *(1,) * (joints.ndim - pose.ndim + 1), 7)
     centers = placed[..., :3]
-    turned = quaternion_rotate(quaternion.expand(*centers.shape[:-1], 4), centers)
+    turned = quaternion_rotate(pose[..., 3:].expand(*centers.shape[:-1], 4), centers)
     return torch.cat((turned + pose[..., :3], placed[..., 3:]), dim=-1)
+
+
+def root_placements(base_pose: Tensor | None, joints: Tensor, axes: int) -> Tensor | None:
+    """Base poses (batch or 1, horizon or 1, 12) as the kernels' `Placement`; None in the origin.
+
+    Args:
+        base_pose: see `base_operand`.
+        joints: (batch, horizon, n_values).
+        axes: see `base_operand`.
+    """
+    if base_pose is None:
+        return None
+    pose = base_operand(base_pose.detach(), joints, axes, torch.float64)
+    pose = pose.reshape(*pose.shape[:-1], *(1,) * (3 - pose.ndim), 7)
+    axis = torch.eye(3, dtype=pose.dtype, device=pose.device)
+    quaternion = pose[..., None, 3:].expand(*pose.shape[:-1], 3, 4)
+    columns = quaternion_rotate(quaternion, axis.expand(*pose.shape[:-1], 3, 3))
+    # Places that are not known are nowhere, even where only a rotation is missing.
+    origin = pose[..., :3] + 0.0 * pose.sum(-1, keepdim=True)
+    return torch.cat((columns.mT.flatten(-2), origin), dim=-1).float().contiguous()
 
 
 def corner_points(frame_from_link: np.ndarray) -> np.ndarray:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from numbers import Real
 from typing import Any
 
-import numpy as np
 from trimesh.transformations import rotation_matrix, translation_matrix
 
 from warp_collision import validate
@@ -60,7 +59,7 @@ def with_locked(joints: Sequence[Joint], locks: Mapping[str, float]) -> tuple[Jo
 
 
 def _fixed(joint: Joint, value: float) -> Joint:
-    motion: np.ndarray
+    motion: Any
     if joint.kind == "prismatic":
         motion = translation_matrix(value * joint.axis)
     else:

@@ -82,7 +82,8 @@ class RobotModel:
             joints: (..., n_joints) float32 or float64 on any device [rad, prismatic: m]. Values
                 beyond the joint limits are accepted.
             base_pose: pose x, y, z, qw, qx, qy, qz of the root link in the world, (7,) for all, or
-                (batch, 7), (batch, horizon, 7), ... for the first axes of `joints`.
+                (batch, 7), (batch, horizon, 7), ... for the first axes of `joints`; or rigid 4 x 4
+                matrices in place of the 7 numbers.
 
         Returns:
             (..., n_spheres, 4) spheres x, y, z, radius in the world frame [m], in the dtype and on
