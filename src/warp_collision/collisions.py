@@ -154,7 +154,8 @@ def _answer(
     spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
     spheres = spheres.detach()
     with torch.no_grad():
-        tables = scene_tables(world, poses)
+        horizon = spheres.shape[1] if run is not operators.run_swept_in_collision else None
+        tables = scene_tables(world, poses, horizon)
     env_index = validate.env_operand(env_index, spheres.shape[0], world.n_envs, world.device)
     if dispatch.is_plain(spheres, env_index, *parameters):
         return run(spheres, tables, env_index, *parameters)

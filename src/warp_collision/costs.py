@@ -74,7 +74,8 @@ def sphere_cost(
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
         poses: (n_envs, max_meshes, 7), or (n_meshes, 7) for a world of one env: poses to use
             instead of the world's, which may require a gradient. 4 x 4 matrices may stand in place
-            of the 7 numbers; those that are not rigid give NaN.
+            of the 7 numbers; those that are not rigid give NaN. Obstacles that move have poses for
+            each waypoint: (n_envs, horizon, max_meshes, 7) or (horizon, n_meshes, 7).
 
     Returns:
         (batch, horizon, n_spheres) float32. Never free space but where that is known: NaN where a
@@ -99,7 +100,7 @@ def sphere_cost(
         (0.61, [-1.0, 0.0, 0.0, 1.0])
     """
     spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
-    tables = scene_tables(world, poses)
+    tables = scene_tables(world, poses, spheres.shape[1])
     if env_index is not None:
         env_index = validate.env_operand(env_index, spheres.shape[0], world.n_envs, world.device)
     eta = validate.scalar_operand("activation_distance", activation_distance, world.device)
@@ -216,7 +217,7 @@ def signed_distance(
             float32 are converted once.
         world: the meshes.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
-        poses: see `sphere_cost`.
+        poses: see `sphere_cost`; for each waypoint with points (batch, horizon, ..., 3).
 
     Returns:
         Distance, gradient and index of the nearest mesh; see `SignedDistance`. Differentiable with
@@ -236,7 +237,7 @@ def signed_distance(
         ([-0.1, 1.5], [0, 0])
     """
     points = validate.float_operand("points", points, 3, "(batch, ..., 3)", world.device)
-    tables = scene_tables(world, poses)
+    tables = scene_tables(world, poses, points.shape[1] if points.ndim > 2 else None)
     batch = points.shape[0]
     env_index = validate.env_operand(env_index, batch, world.n_envs, world.device)
     flat = points.reshape(batch, math.prod(points.shape[1:-1]), 3)
@@ -292,7 +293,7 @@ def clearance(
         inf
     """
     spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
-    tables = scene_tables(world, poses)
+    tables = scene_tables(world, poses, spheres.shape[1])
     env_index = validate.env_operand(env_index, spheres.shape[0], world.n_envs, world.device)
     limit = None
     if max_distance is not None:

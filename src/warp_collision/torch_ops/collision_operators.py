@@ -13,17 +13,24 @@ from torch import Tensor
 from warp_collision.kernels import collision as kernels
 from warp_collision.launching.launch import SceneTables, launch
 from warp_collision.torch_ops.operators import batch_over_envs
+from warp_collision.torch_ops.waypoints import at_waypoints, is_moving
 from warp_collision.world.acceleration import with_acceleration
 
 
 def run_in_collision(spheres: Tensor, tables: SceneTables, env_index: Tensor | None) -> Tensor:
     """Which spheres (b, h, n, 4) collide: (b, h, n) bool."""
-    return _run(kernels.in_collision, spheres, tables, env_index, spheres.shape[:-1])
+    shape = spheres.shape[:-1]
+    if is_moving(tables.mesh_from_world):
+        return run_in_collision(*at_waypoints(spheres, tables, env_index)).view(shape)
+    return _run(kernels.in_collision, spheres, tables, env_index, shape)
 
 
 def run_any_in_collision(spheres: Tensor, tables: SceneTables, env_index: Tensor | None) -> Tensor:
     """At which waypoints any of the spheres (b, h, n, 4) collides: (b, h) bool."""
-    return _run(kernels.any_in_collision, spheres, tables, env_index, spheres.shape[:2])
+    shape = spheres.shape[:2]
+    if is_moving(tables.mesh_from_world):
+        return run_any_in_collision(*at_waypoints(spheres, tables, env_index)).view(shape)
+    return _run(kernels.any_in_collision, spheres, tables, env_index, shape)
 
 
 def run_swept_in_collision(

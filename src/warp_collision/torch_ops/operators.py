@@ -17,6 +17,7 @@ from warp_collision.kernels import sphere_cost as sphere_kernels
 from warp_collision.kernels import swept_cost as swept_kernels
 from warp_collision.launching.launch import SceneTables, launch
 from warp_collision.torch_ops.second_derivatives import refuse_tangents
+from warp_collision.torch_ops.waypoints import at_waypoints, is_moving
 from warp_collision.world.acceleration import with_acceleration
 
 # The default tolerance of a sweep: this share of the activation distance, at least the minimum [m].
@@ -47,6 +48,10 @@ def run_sphere_cost(
     """Cost (b, h, n) and its gradient (b, h, n, 4), into the caller's buffers where given."""
     shape, device = spheres.shape, spheres.device
     rows = shape[:-1]
+    if is_moving(tables.mesh_from_world):
+        resting, tables, index = at_waypoints(spheres, tables, env_index)
+        found = run_sphere_cost(resting, tables, weight, activation_distance, index, with_gradient)
+        return found[0].view(rows), None if found[1] is None else found[1].view(shape)
     if cost is None:
         cost = torch.empty(rows, dtype=torch.float32, device=device)
     if with_gradient and gradient is None:
@@ -148,8 +153,16 @@ def _contiguous(upstream: Tensor | None) -> Tensor | None:
 def run_scene_distance(
     points: Tensor, tables: SceneTables, env_index: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Distance (b, n), gradient (b, n, 3) and slot (b, n) int32 of points (b, n, 3)."""
+    """Distance (b, n), gradient (b, n, 3) and slot (b, n) int32 of points (b, n, 3).
+
+    With poses for each waypoint the points are those of the first waypoint, then of the second, ...
+    """
     shape = points.shape[:-1]
+    if is_moving(tables.mesh_from_world):
+        by_waypoint = points.unflatten(1, (tables.mesh_from_world.shape[1], -1))
+        resting, tables, index = at_waypoints(by_waypoint, tables, env_index)
+        distance, gradient, slot = run_scene_distance(resting.squeeze(1), tables, index)
+        return distance.view(shape), gradient.view(points.shape), slot.view(shape)
     distance = points.new_empty(shape)
     gradient = torch.empty_like(points)
     slot = points.new_empty(shape, dtype=torch.int32)
@@ -169,6 +182,10 @@ def run_clearance(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Clearance (b, h, n), gradient (b, h, n, 4) and slot (b, h, n) int32 of spheres."""
     rows = spheres.shape[:-1]
+    if is_moving(tables.mesh_from_world):
+        resting, tables, index = at_waypoints(spheres, tables, env_index)
+        clearance, gradient, slot = run_clearance(resting, tables, index, max_distance)
+        return clearance.view(rows), gradient.view(spheres.shape), slot.view(rows)
     clearance = spheres.new_empty(rows)
     gradient = torch.empty_like(spheres)
     slot = spheres.new_empty(rows, dtype=torch.int32)

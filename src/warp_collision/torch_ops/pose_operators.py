@@ -16,6 +16,7 @@ from warp_collision.launching.launch import SceneTables, launch
 from warp_collision.poses import quaternion_rotate
 from warp_collision.torch_ops.operators import one_by_one
 from warp_collision.torch_ops.second_derivatives import refuse_recording
+from warp_collision.torch_ops.waypoints import at_waypoints, env_of_waypoint, is_moving
 
 
 def _run(
@@ -57,14 +58,19 @@ def sphere_cost_pose_vjp(
     """Gradient (n_envs, slots, 8) of a loss by the rows of mesh_from_world."""
     refuse_recording()
     tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding)
-    return _run(
+    spheres = spheres.contiguous()
+    if is_moving(mesh_from_world):
+        spheres, tables, env_index = at_waypoints(spheres, tables, env_index)
+        upstream = upstream.flatten(0, 1).unsqueeze(1)
+    total = _run(
         kernels.sphere_cost_pose_vjp,
-        spheres.contiguous(),
+        spheres,
         tables,
         (weight, activation_distance),
         env_index,
         upstream.contiguous(),
     )
+    return total.view(mesh_from_world.shape)
 
 
 @torch.library.custom_op("warp_collision::swept_cost_pose_vjp", mutates_args=())
@@ -106,13 +112,21 @@ def scene_distance_pose_vjp(
     slot: Tensor,
     upstream: Tensor,
 ) -> Tensor:
-    """Gradient (n_envs, slots, 8) of a loss by the rows of mesh_from_world.
+    """Gradient of a loss by the rows of mesh_from_world (n_envs, slots, 8).
 
     The point as the nearest mesh sees it is ``R(q) point + t``; the distance grows by its motion
     along the gradient (b, n, 3) in the frame of that mesh. Points (b, n, 3) that no mesh is near
     have slot (b, n) -1 and no part in it.
     """
     refuse_recording()
+    shape = mesh_from_world.shape
+    if is_moving(mesh_from_world):
+        env_index = env_of_waypoint(mesh_from_world, len(points), env_index)
+        mesh_from_world = mesh_from_world.flatten(0, 1)
+        points, gradient, slot, upstream = (
+            part.reshape(len(env_index), -1, *part.shape[2:])
+            for part in (points, gradient, slot, upstream)
+        )
     # Masks, not selections: a selection would wait for the device to tell its size.
     env = torch.zeros_like(slot) if env_index is None else env_index[:, None].expand_as(slot)
     place = (env.long().clamp(0, mesh_from_world.shape[0] - 1), slot.long().clamp(min=0))
@@ -125,7 +139,8 @@ def scene_distance_pose_vjp(
     across = by_quaternion - quaternion * (quaternion * by_quaternion).sum(-1, keepdim=True)
     parts = torch.cat((along, across / length, torch.zeros_like(length)), dim=-1)
     parts = torch.where((slot >= 0).unsqueeze(-1), parts, 0.0)
-    return torch.zeros_like(mesh_from_world).index_put_(place, parts, accumulate=True)
+    total = torch.zeros_like(mesh_from_world).index_put_(place, parts, accumulate=True)
+    return total.view(shape)
 
 
 def _rotation_vjp(quaternion: Tensor, vector: Tensor, push: Tensor) -> Tensor:

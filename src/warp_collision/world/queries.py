@@ -14,19 +14,24 @@ from warp_collision.poses import invert_pose, pose_rows, to_rows
 from warp_collision.world.mesh_world import MeshWorld
 
 
-def scene_tables(world: MeshWorld, poses: Tensor | None = None) -> SceneTables:
+def scene_tables(
+    world: MeshWorld, poses: Tensor | None = None, horizon: int | None = None
+) -> SceneTables:
     """The tables of a world, differentiable by its poses, or by others that replace them.
 
     Args:
         world: the world.
         poses: (n_envs, max_meshes, 7), or (n_meshes, 7) for a world of one env; 4 x 4 matrices in
-            place of the 7 numbers.
+            place of the 7 numbers. For each waypoint: (n_envs, horizon, max_meshes, 7), or
+            (horizon, n_meshes, 7) for a world of one env, which makes mesh_from_world
+            (n_envs, horizon, slots, 8).
+        horizon: how many waypoints there are; None where poses must be the same at all times.
     """
     tables = world._storage.tables
     if poses is None:
         rows = world._slots.differentiable_rows(tables.mesh_from_world)
     else:
-        rows = _rows(world, tables, poses)
+        rows = _rows(world, tables, poses, horizon)
     if rows is not tables.mesh_from_world:
         tables = tables.at(rows)
     if validate.is_checking():
@@ -35,40 +40,55 @@ def scene_tables(world: MeshWorld, poses: Tensor | None = None) -> SceneTables:
     return tables
 
 
-def _rows(world: MeshWorld, tables: SceneTables, poses: Tensor) -> Tensor:
+def _rows(world: MeshWorld, tables: SceneTables, poses: Tensor, horizon: int | None) -> Tensor:
     """Rows of mesh_from_world, differentiable, for poses that replace those of a world."""
     n_envs, slots = tables.mesh_ids.shape
-    full = (n_envs, slots, 7)
+    full, count = (n_envs, slots, 7), len(world.names(0))
     validate.require_tensor("poses", poses, str(full))
     validate.require_device("poses", poses, world.device)
     if not poses.dtype.is_floating_point:
         raise TypeError(f"poses must be floating point, got {poses.dtype}")
-    count = len(world.names(0))
     is_matrix = poses.shape[-2:] == (4, 4)
-    leading = poses.shape[: -2 if is_matrix else -1]
+    leading = tuple(poses.shape[: -2 if is_matrix else -1])
     fits = is_matrix or poses.shape[-1:] == (7,)
-    if fits and n_envs == 1 and leading == (count,):
-        rest = tables.mesh_from_world[:, count:]
-        rows = torch.cat((to_rows(invert_pose(pose_rows(poses.float())))[None], rest), dim=1)
-    elif fits and leading == (n_envs, slots):
+    times = () if horizon is None else (horizon,)
+    if fits and n_envs == 1 and leading in ((count,), (*times, count)):
+        times = leading[:-1] or (1,)
+        rest = tables.mesh_from_world[:, count:].expand(*times, -1, 8)
+        rows = to_rows(invert_pose(pose_rows(poses.float()))).view(*times, count, 8)
+        rows = torch.cat((rows, rest), dim=1)
+        if len(leading) > 1 and leading != (n_envs, slots):
+            rows = rows[None]
+    elif fits and leading in ((n_envs, slots), (n_envs, *times, slots)):
         # Empty slots may hold anything: an inverse of zeros would have gradients of NaN.
         used = torch.arange(slots, device=poses.device) < tables.n_meshes[:, None]
+        used = used.view(n_envs, *(1,) * (len(leading) - 2), slots)
         size = 4 if is_matrix else 7
         one = torch.eye(size, dtype=poses.dtype, device=poses.device)
         one = one if is_matrix else one[3]
-        known = torch.where(used.view(*leading, *(1,) * one.ndim), poses, one)
-        rows = to_rows(invert_pose(pose_rows(known.float()))).view(n_envs, slots, 8)
+        known = torch.where(used.view(*used.shape, *(1,) * one.ndim), poses, one)
+        rows = to_rows(invert_pose(pose_rows(known.float()))).view(*leading, 8)
     else:
-        short = f" or {(count, 7)}" if n_envs == 1 else ""
         raise ValueError(
-            f"poses must have shape {full}{short}, or (4, 4) in place of 7, "
-            f"got {validate.shape_of(poses)}"
+            f"poses must have shape {_rule(n_envs, slots, count, horizon)}, or (4, 4) in place of "
+            f"7, got {validate.shape_of(poses)}"
         )
     if validate.is_checking():
-        for env, given in enumerate(poses.reshape(n_envs, -1, *poses.shape[len(leading) :])):
-            for slot in range(len(world.names(env))):
-                validate.check_pose(f"poses of env {env}, slot {slot}", given[slot])
+        at_rest = poses.reshape(n_envs, -1, *poses.shape[len(leading) - 1 :])
+        for env, slot in ((e, s) for e in range(n_envs) for s in range(len(world.names(e)))):
+            for given in at_rest[env, :, slot]:
+                validate.check_pose(f"poses of env {env}, slot {slot}", given)
     return rows.contiguous()
+
+
+def _rule(n_envs: int, slots: int, count: int, horizon: int | None) -> str:
+    """The shapes that poses may have."""
+    short = f" or {(count, 7)}" if n_envs == 1 else ""
+    rule = f"{(n_envs, slots, 7)}{short}"
+    if horizon is not None:
+        short = f" or {(horizon, count, 7)}" if n_envs == 1 else ""
+        rule += f", or for each waypoint {(n_envs, horizon, slots, 7)}{short}"
+    return rule
 
 
 def check_values(tables: SceneTables, *, poses: str, ids: str, counts: str) -> None:
@@ -87,13 +107,13 @@ def check_values(tables: SceneTables, *, poses: str, ids: str, counts: str) -> N
     filled = torch.arange(slots, device=bad.device) < tables.n_meshes[:, None]
     checked = filled & (tables.enabled != 0) & (tables.mesh_ids != 0)
     for env, slot in torch.nonzero(checked).tolist():
-        row = tables.mesh_from_world[env, slot, :7].detach()
+        row = tables.mesh_from_world[env, ..., slot, :7].detach()
         bad = row[~torch.isfinite(row)]
         if len(bad):
             raise ValueError(
                 f"{poses} must be finite, got {bad[0].item()} in env {env}, slot {slot}"
             )
-        if row[3:].norm() < 1e-6:
+        if (row[..., 3:].norm(dim=-1) < 1e-6).any():
             raise ValueError(
                 f"{poses} must have quaternions other than 0, got 0 in env {env}, slot {slot}"
             )

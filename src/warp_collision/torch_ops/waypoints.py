@@ -1,0 +1,56 @@
+"""Scenes whose obstacles stand elsewhere at each waypoint, as scenes at rest.
+
+Rows of mesh_from_world (n_envs, horizon, slots, 8) say where obstacles are at each waypoint. What
+is asked at waypoints alone is asked of more envs: one for each env and waypoint.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from warp_collision.launching.recorded_launch import SceneTables
+from warp_collision.world.acceleration import with_acceleration
+
+
+def is_moving(mesh_from_world: Tensor) -> bool:
+    """Whether obstacles have a pose for each waypoint."""
+    return mesh_from_world.ndim == 4
+
+
+def env_of_waypoint(mesh_from_world: Tensor, batch: int, env_index: Tensor | None) -> Tensor:
+    """(batch * horizon,) int32, the env of each row and waypoint; -1 for what is none."""
+    n_envs, horizon = mesh_from_world.shape[:2]
+    waypoints = torch.arange(horizon, dtype=torch.int32, device=mesh_from_world.device)
+    if env_index is None:
+        return waypoints.repeat(batch)
+    is_env = (env_index >= 0) & (env_index < n_envs)
+    index = torch.where(is_env[:, None], env_index[:, None] * horizon + waypoints, -1)
+    return index.flatten().to(torch.int32)
+
+
+def tables_at_waypoints(tables: SceneTables) -> SceneTables:
+    """Tables of an env for each env and waypoint."""
+    tables = with_acceleration(tables)
+    horizon = tables.mesh_from_world.shape[1]
+    ids, enabled, n_meshes, records, padding = (
+        None if table is None else table.repeat_interleave(horizon, dim=0)
+        for table in (
+            *(tables.mesh_ids, tables.enabled, tables.n_meshes),
+            *(tables.records, tables.padding),
+        )
+    )
+    assert ids is not None
+    assert enabled is not None
+    assert n_meshes is not None
+    rows = tables.mesh_from_world.detach().flatten(0, 1)
+    return SceneTables(ids, rows, enabled, n_meshes, records, padding).complete(None)
+
+
+def at_waypoints(
+    spheres: Tensor, tables: SceneTables, env_index: Tensor | None
+) -> tuple[Tensor, SceneTables, Tensor]:
+    """Spheres or points (batch, horizon, ...) as rows of one waypoint, their tables and envs."""
+    rows = spheres.flatten(0, 1).unsqueeze(1)
+    index = env_of_waypoint(tables.mesh_from_world, spheres.shape[0], env_index)
+    return rows, tables_at_waypoints(tables), index
