@@ -1,8 +1,9 @@
 """The drop-in Functions beside cuRobo's, from a checkout that you have: `... curobo PATH`.
 
 Both get the same positional arguments: the same `wp.Mesh` of a caller, tables, spheres and buffers.
-Costs and gradients of resting spheres are compared with the float64 reference of the tests, moving
-ones with each other: a sum of samples and a certified minimum are different costs. Nothing of
+Costs and gradients of resting spheres are compared with the float64 reference of the tests; of
+moving ones, whose sum of samples and certified minimum are different costs, it is counted which
+contacts on the way cost nothing. `benchmarks.curobo_cases` has what differs on purpose. Nothing of
 cuRobo is in this repository; its Functions run as they are in the checkout.
 """
 
@@ -21,10 +22,19 @@ import torch
 import warp as wp
 from torch import Tensor
 
-from benchmarks.foreign import Buffers, Scene, elapsed, make_buffers, make_scene, placed_meshes
+from benchmarks import curobo_cases
+from benchmarks.foreign import (
+    Buffers,
+    Scene,
+    elapsed,
+    make_buffers,
+    make_scene,
+    panda_spheres,
+    placed_meshes,
+)
 from benchmarks.report import RESULTS
-from benchmarks.truth import reference
-from benchmarks.workloads import ACTIVATION_DISTANCE
+from benchmarks.truth import SAMPLING, reference, reference_sweep
+from benchmarks.workloads import ACTIVATION_DISTANCE, Placed
 from warp_collision import warp_primitives
 from warp_collision.launching.launch import quiet_warp
 
@@ -41,6 +51,7 @@ SWEEP_STEPS = 4
 SAMPLES = 400  # spheres that are compared with the reference, half of them with a cost
 STEP = 1e-5  # [m] of finite differences
 WRONG_COST, WRONG_GRADIENT = 1e-4, 0.05
+TURNS = 9  # how often both are timed
 
 
 def load(path: Path) -> Any:
@@ -55,7 +66,10 @@ def load(path: Path) -> Any:
     if not (folder / Path(*MODULE.split(".")).with_suffix(".py")).is_file():
         raise ImportError(NO_CHECKOUT.format(path=path))
     sys.path.insert(0, str(folder))
-    return importlib.import_module(MODULE)
+    module = importlib.import_module(MODULE)
+    if not torch.cuda.is_available():  # it asks for the stream of each launch; CPUs have none
+        module.wp = types.SimpleNamespace(**{**vars(wp), "stream_from_torch": lambda _: None})
+    return module
 
 
 class Row(NamedTuple):
@@ -64,7 +78,9 @@ class Row(NamedTuple):
     Attributes:
         wrong_costs: spheres of the sample whose cost is off by more than 0.1 mm.
         wrong_gradients: those whose gradient by the center is off by more than 0.05 of a unit.
+        missed: those that cost 0 though they touch a mesh, on their way where they move.
         scale: sum of their costs over that of ours.
+        spread: the same of each path that both make cost something, 10th and 90th percentile.
     """
 
     meshes: int
@@ -72,7 +88,9 @@ class Row(NamedTuple):
     swept: bool
     wrong_costs: tuple[int, int] | None
     wrong_gradients: tuple[int, int] | None
+    missed: tuple[int, int]
     scale: float
+    spread: tuple[float, float]
     seconds: tuple[float, float]
 
 
@@ -102,111 +120,167 @@ def run(module: Any, scene: Scene, buffers: Buffers, swept: bool) -> Callable[[]
     return call
 
 
-def compare(module: Any, count: int, batch: int, swept: bool, device: torch.device) -> Row:
-    """Runs both in turns."""
-    scene = make_scene(count, device)
-    results = []
-    calls = []
+class Both(NamedTuple):
+    """Calls of theirs and ours, and the costs and gradients that they wrote; it owns the meshes."""
+
+    scene: Scene
+    calls: list[Callable[[], Tensor]]
+    results: list[tuple[np.ndarray, np.ndarray]]
+
+
+def both(
+    module: Any, placed: Sequence[Placed], rows: np.ndarray, swept: bool, device: torch.device
+) -> Both:
+    """Runs both once, each with its own buffers."""
+    scene = make_scene(placed, device)
+    found = Both(scene, [], [])
     for owner in (module, warp_primitives):
-        buffers = make_buffers(batch, device)
-        calls.append(run(owner, scene, buffers, swept))
-        calls[-1]()
-        results.append((buffers.cost.cpu().numpy(), buffers.gradient.cpu().numpy()))
-    spheres = buffers.spheres.cpu().numpy()
-    times = [[elapsed(call) for call in calls] for _ in range(5)]
-    seconds = np.median(np.array(times), axis=0) / results[0][0].size
-    (theirs, _), (ours, _) = results
-    scale = float(theirs.sum() / max(ours.sum(), 1e-12))
-    pair = float(seconds[0]), float(seconds[1])
-    if swept:
-        return Row(count, batch, swept, None, None, scale, pair)
-    costs, gradients = wrong(spheres, results, count)
-    return Row(count, batch, swept, costs, gradients, scale, pair)
+        buffers = make_buffers(rows, device)
+        call = run(owner, scene, buffers, swept)
+        call()
+        found.calls.append(call)
+        found.results.append((buffers.cost.cpu().numpy(), buffers.gradient.cpu().numpy()))
+    return found
+
+
+def compare(module: Any, count: int, batch: int, swept: bool, device: torch.device) -> Row:
+    """Compares both on the Panda's paths, and times them in turns."""
+    rows = panda_spheres(batch)
+    found = both(module, placed_meshes(count), rows, swept, device)
+    results = found.results
+    times = [[elapsed(call) for call in found.calls] for _ in range(TURNS)]
+    theirs, ours = np.median(np.array(times), axis=0) / results[0][0].size
+    costs, gradients, missed = wrong(rows, results, count, swept)
+    scale, *spread = scales(results[0][0], results[1][0])
+    return Row(
+        count,
+        batch,
+        swept,
+        costs,
+        gradients,
+        missed,
+        scale,
+        (spread[0], spread[1]),
+        (float(theirs), float(ours)),
+    )
+
+
+def scales(theirs: np.ndarray, ours: np.ndarray) -> tuple[float, float, float]:
+    """Theirs over ours: of all costs, and of single paths, 10th and 90th percentile."""
+    paths = np.stack([cost.astype(np.float64).sum(axis=(1, 2)) for cost in (theirs, ours)])
+    whole = paths.sum(axis=1)
+    each = paths[:, (paths > 0.0).all(axis=0)]
+    if not each.size:
+        return float("nan"), float("nan"), float("nan")
+    low, high = np.percentile(each[0] / each[1], (10, 90))
+    return float(whole[0] / whole[1]), float(low), float(high)
 
 
 def wrong(
-    spheres: np.ndarray, results: list[tuple[np.ndarray, np.ndarray]], count: int
-) -> tuple[tuple[int, int], tuple[int, int]]:
-    """How many costs and gradients of each are not those of the reference, on a sample."""
+    spheres: np.ndarray, results: list[tuple[np.ndarray, np.ndarray]], count: int, swept: bool
+) -> tuple[tuple[int, int] | None, tuple[int, int] | None, tuple[int, int]]:
+    """How many costs and gradients of each are not the reference's, and contacts that cost 0."""
     rng = np.random.default_rng(3)
-    flat = spheres.reshape(-1, 4)
     costly = np.flatnonzero((results[0][0] + results[1][0]).ravel() > 0.0)
+    size = results[0][0].size
     picked = np.concatenate((
         rng.choice(costly, min(len(costly), SAMPLES // 2), replace=False),
-        rng.choice(len(flat), min(len(flat), SAMPLES // 2), replace=False),
+        rng.choice(size, min(size, SAMPLES // 2), replace=False),
     ))  # fmt: skip
     obstacles = [
         reference.Obstacle(p.mesh.vertices, p.mesh.faces, np.array(p.pose, dtype=np.float64))
         for p in placed_meshes(count)
     ]
+    given = [cost.ravel()[picked] for cost, _ in results]
+    if swept:
+        b, h, s = np.unravel_index(picked, spheres.shape[:3])
+        # Beyond the ends of a path the first and last waypoints stand still.
+        steps = np.clip(h + np.array([[-1], [0], [1]]), 0, spheres.shape[1] - 1)
+        paths = spheres[b, steps, s].astype(np.float64)[None]
+        truth = reference_sweep.swept_sphere_cost(
+            paths, [obstacles], activation_distance=ACTIVATION_DISTANCE, **SAMPLING
+        )[0, 1]
+        return None, None, _pair(missed_contacts(cost, truth) for cost in given)
 
-    def truth(points: np.ndarray) -> np.ndarray:
-        rows = points.astype(np.float64)[None, None]
-        eta = ACTIVATION_DISTANCE
+    def resting(points: np.ndarray) -> np.ndarray:
+        rows, eta = points[None, None], ACTIVATION_DISTANCE
         return reference.sphere_cost(rows, [obstacles], activation_distance=eta)[0, 0]
 
-    sample = flat[picked].astype(np.float64)
-    cost = truth(sample)
-    gradient = np.stack(
+    sample = spheres.reshape(-1, 4)[picked].astype(np.float64)
+    truth = resting(sample)
+    slope = np.stack(
         [
-            (truth(sample + STEP * axis) - truth(sample - STEP * axis)) / (2.0 * STEP)
+            (resting(sample + STEP * axis) - resting(sample - STEP * axis)) / (2.0 * STEP)
             for axis in np.eye(4)[:3]
         ],
         axis=-1,
     )
-    costs, gradients = [], []
-    for given, slope in results:
-        costs.append(int((np.abs(given.ravel()[picked] - cost) > WRONG_COST).sum()))
-        off = np.linalg.norm(slope.reshape(-1, 4)[picked, :3] - gradient, axis=-1)
-        gradients.append(int((off > WRONG_GRADIENT).sum()))
-    return (costs[0], costs[1]), (gradients[0], gradients[1])
+    slopes = [gradient.reshape(-1, 4)[picked, :3] for _, gradient in results]
+    return (
+        _pair(int((np.abs(cost - truth) > WRONG_COST).sum()) for cost in given),
+        _pair(int((np.linalg.norm(g - slope, axis=-1) > WRONG_GRADIENT).sum()) for g in slopes),
+        _pair(missed_contacts(cost, truth) for cost in given),
+    )
+
+
+def missed_contacts(cost: np.ndarray, truth: np.ndarray) -> int:
+    """Number of spheres that touch a mesh, which costs more than eta / 2, but cost nothing."""
+    return int(((cost == 0.0) & (truth > 0.5 * ACTIVATION_DISTANCE)).sum())
+
+
+def _pair(numbers: Any) -> tuple[int, int]:
+    theirs, ours = numbers
+    return theirs, ours
 
 
 def text(rows: Sequence[Row]) -> str:
     """The table, in Markdown; pairs are theirs / ours."""
     lines = [
-        "| meshes | batch | | wrong costs | wrong gradients | sum of costs, theirs over ours | "
-        "µs a sphere | ours over theirs |",
-        "|---:|---:|---|---:|---:|---:|---:|---:|",
+        "| meshes | batch | | wrong costs | wrong gradients | contacts missed | sum of costs, "
+        "theirs over ours | of one path | µs a sphere | ours over theirs |",
+        "|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for r in rows:
-        costs, gradients = (
-            "" if p is None else f"{p[0]} / {p[1]}" for p in (r.wrong_costs, r.wrong_gradients)
+        counted = " | ".join(
+            "" if p is None else f"{p[0]} / {p[1]}"
+            for p in (r.wrong_costs, r.wrong_gradients, r.missed)
         )
         theirs, ours = r.seconds
         lines.append(
-            f"| {r.meshes} | {r.batch} | {'swept' if r.swept else 'resting'} | {costs} | "
-            f"{gradients} | {r.scale:.3f} | {1e6 * theirs:.3g} / {1e6 * ours:.3g} | "
-            f"{ours / theirs:.2f} |"
+            f"| {r.meshes} | {r.batch} | {'swept' if r.swept else 'resting'} | {counted} | "
+            f"{r.scale:.3f} | {r.spread[0]:.2f} to {r.spread[1]:.2f} | "
+            f"{1e6 * theirs:.3g} / {1e6 * ours:.3g} | {ours / theirs:.2f} |"
         )
     return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the table; 2 if there is no checkout."""
+    """Prints the tables; 2 if there is no checkout."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.curobo", description=__doc__)
     parser.add_argument("path", type=Path, nargs="?", default=Path("curobo"), help="a checkout")
     parser.add_argument("--meshes", type=int, nargs="+", default=COUNTS)
     parser.add_argument("--batch", type=int, nargs="+", default=BATCHES)
-    parser.add_argument("--write", action="store_true", help="keep the table in results/")
+    parser.add_argument("--write", action="store_true", help="keep the tables in results/")
     options = parser.parse_args(arguments)
-    try:
-        module = load(options.path)
-    except ImportError as error:
-        print(error, file=sys.stderr)
-        return 2
     torch.set_num_threads(1)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with quiet_warp():
+        try:
+            module = load(options.path)
+        except ImportError as error:
+            print(error, file=sys.stderr)
+            return 2
         rows = [
             compare(module, count, batch, swept, device)
             for swept in (False, True)
             for count in options.meshes
             for batch in options.batch
         ]
-    print(text(rows))
+        cases = curobo_cases.compare(lambda *given: both(module, *given, device).results)
+    tables = f"{text(rows)}\n\n{curobo_cases.text(cases)}"
+    print(tables)
     if options.write:
-        (RESULTS / f"curobo-{device.type}.md").write_text(text(rows) + "\n")
+        (RESULTS / f"curobo-{device.type}.md").write_text(tables + "\n")
     return 0
 
 

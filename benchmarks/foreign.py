@@ -140,9 +140,8 @@ def placed_meshes(count: int) -> list[Placed]:
     return placed + [Placed(kinds[i % len(kinds)], pose) for i, pose in enumerate(poses)]
 
 
-def make_scene(count: int, device: torch.device) -> Scene:
+def make_scene(placed: Sequence[Placed], device: torch.device) -> Scene:
     """Meshes as a caller makes them, and tables of one env."""
-    placed = placed_meshes(count)
     with quiet_warp():
         meshes = [
             wp.Mesh(
@@ -156,17 +155,22 @@ def make_scene(count: int, device: torch.device) -> Scene:
         meshes,
         torch.tensor([[mesh.id for mesh in meshes]], dtype=torch.int64, device=device),
         rows.float()[None].contiguous().to(device),
-        torch.ones((1, count), dtype=torch.uint8, device=device),
-        torch.tensor([count], dtype=torch.int32, device=device),
+        torch.ones((1, len(placed)), dtype=torch.uint8, device=device),
+        torch.tensor([len(placed)], dtype=torch.int32, device=device),
     )
 
 
-def make_buffers(batch: int, device: torch.device) -> Buffers:
-    """Spheres of the Panda's bent paths, and buffers for them."""
-    spheres = torch.from_numpy(WORKLOADS["panda-1"].make(float(batch)).spheres).to(device)
-    cost = torch.empty(spheres.shape[:3], device=device)
-    active = torch.empty(spheres.shape[:3], dtype=torch.uint8, device=device)
-    return Buffers(spheres, cost, torch.empty_like(spheres), active)
+def panda_spheres(batch: int) -> np.ndarray:
+    """Spheres (batch, 32, 59, 4) of the Panda's bent paths."""
+    return WORKLOADS["panda-1"].make(float(batch)).spheres
+
+
+def make_buffers(rows: np.ndarray, device: torch.device) -> Buffers:
+    """Spheres, and buffers of zeros for them, as callers make them."""
+    spheres = torch.from_numpy(np.asarray(rows, dtype=np.float32)).to(device)
+    cost = torch.zeros(spheres.shape[:3], device=device)
+    active = torch.zeros(spheres.shape[:3], dtype=torch.uint8, device=device)
+    return Buffers(spheres, cost, torch.zeros_like(spheres), active)
 
 
 def library_call(scene: Scene, buffers: Buffers, swept: bool) -> Callable[[], Tensor]:
@@ -244,7 +248,8 @@ class Row(NamedTuple):
 
 def measure(count: int, batch: int, swept: bool, seconds: float, device: torch.device) -> Row:
     """Runs both in turns."""
-    scene, buffers = make_scene(count, device), make_buffers(batch, device)
+    scene = make_scene(placed_meshes(count), device)
+    buffers = make_buffers(panda_spheres(batch), device)
     per_row = buffers.cost[0].numel()
     work = count * per_row * (5 if swept else 1)
     rows = max(1, min(batch, _MOST_PAIRS // work))

@@ -39,18 +39,35 @@ def checkout(tmp_path: Path) -> Iterator[Path]:
 
 def test_side_by_side(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert curobo.main([str(checkout), "--meshes", "2", "--batch", "1"]) == 0
-    resting, swept = capsys.readouterr().out.splitlines()[2:]
-    assert "| 2 | 1 | resting | 0 / 0 | 0 / 0 | 1.000 |" in resting
-    assert "| 2 | 1 | swept |  |  | 2.000 |" in swept
+    resting, swept, _, _, _, *cases = capsys.readouterr().out.splitlines()[2:]
+    assert "| 2 | 1 | resting | 0 / 0 | 0 / 0 | 0 / 0 | 1.000 | 1.00 to 1.00 |" in resting
+    assert "| 2 | 1 | swept |  |  | 0 / 0 | 2.000 | 2.00 to 2.00 |" in swept
+    ours = [row.strip("| ").split(" | ")[2] for row in cases]
+    assert ours == ["2.11", "0", "0", "0", "0", "0", "1", "0"]
 
 
 def test_wrong_results_are_counted() -> None:
-    spheres = foreign.make_buffers(1, curobo.torch.device("cpu")).spheres.numpy()
+    spheres = foreign.panda_spheres(1)
     nothing = np.zeros(spheres.shape[:3]), np.zeros(spheres.shape)
     far = np.full(spheres.shape[:3], 0.5), np.zeros(spheres.shape)
-    costs, gradients = curobo.wrong(spheres, [nothing, far], 2)
+    costs, gradients, missed = curobo.wrong(spheres, [nothing, far], 2, swept=False)
+    assert costs is not None
+    assert gradients is not None
     assert 0 < costs[0] < costs[1]
     assert gradients[0] == gradients[1] > 0
+    assert missed[1] == 0
+    moving = curobo.wrong(spheres, [nothing, far], 2, swept=True)
+    assert moving[:2] == (None, None)
+    assert moving[2][0] > moving[2][1] == 0
+
+
+def test_scales_are_of_all_and_of_single_paths() -> None:
+    ours = np.ones((4, 2, 1))
+    ours[3] = 0.0  # not among the single paths
+    theirs = np.array([1.0, 2.0, 3.0, 1.0])[:, None, None] * np.ones((4, 2, 1))
+    whole, low, high = curobo.scales(theirs, ours)
+    assert whole == pytest.approx(7.0 / 3.0)
+    assert (low, high) == (pytest.approx(1.2), pytest.approx(2.8))
 
 
 def test_without_a_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
