@@ -88,7 +88,7 @@ $(VENV)/.installed-bench: pyproject.toml constraints.txt | $(VENV)/.made
 	$(call install,dev$(comma)bench,$@ $(VENV)/.installed-dev $(VENV)/.installed-viz)
 
 # The lower bounds of pyproject.toml, exactly.
-$(VENV)-oldest/.installed: pyproject.toml
+$(VENV)-oldest/.installed: pyproject.toml tests/support/oldest.py
 	$(PYTHON) -m venv --clear $(VENV)-oldest
 	$(PYTHON) tests/support/oldest.py > $(VENV)-oldest/constraints.txt
 	cd $(VENV)-oldest && bin/python -m pip install --quiet -c constraints.txt setuptools
