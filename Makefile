@@ -17,7 +17,7 @@ comma  := ,
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all test-oldest lint format check bench bench-gpu lock clean clean-venv
+.PHONY: help install demo test test-all test-oldest lint format check bench bench-plan bench-gpu lock clean clean-venv
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -49,6 +49,9 @@ check: lint test ## what has to pass before a change lands
 
 bench: $(VENV)/.installed-bench ## speed against a baseline and other libraries, on the CPU
 	$(RUN) benchmarks $(ARGS)
+
+bench-plan: $(VENV)/.installed-bench ## planning problems, solved and judged: ARGS="--robots panda --every 10"
+	$(RUN) benchmarks.plan $(ARGS)
 
 bench-gpu: $(VENV)/.installed-dev ## on a CUDA machine: tests and benchmarks, results into OUT
 	$(RUN) benchmarks --gpu $(OUT)

@@ -1,0 +1,1 @@
+"""Whole planning problems, solved and judged: `make bench-plan`."""

@@ -1,0 +1,348 @@
+"""The benchmark of planners: its judge against cases done by hand, its data, its reports."""
+
+import json
+import math
+import xml.etree.ElementTree as ET
+from argparse import Namespace
+from importlib.resources import files
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("pinocchio", reason="the judge needs pin and coal, of the extra 'dev'")
+pytest.importorskip("coal", reason="the judge needs pin and coal, of the extra 'dev'")
+
+from benchmarks.plan import data, report
+from benchmarks.plan.__main__ import main
+from benchmarks.plan.judge import Judge
+from benchmarks.plan.planners import MARGIN, MotionChecker, Planned, ends_in_collision
+from benchmarks.plan.problems import list_problems, read_problem
+from benchmarks.plan.robots import load_robot
+from benchmarks.plan.run import judged
+from benchmarks.plan.scene import Obstacle, Scene
+
+from reference import rotation_matrix
+from warp_collision import MeshWorld, Sphere, joint_path_in_collision
+from warp_collision.cli.demo import load_panda
+from warp_collision.robot import RobotSpheres
+
+ASSETS = Path(str(files("warp_collision.assets")))
+PANDA = ASSETS / "panda" / "panda.urdf"
+
+# A pole that turns about z, with an arm of a metre along x and a hand that slides along the arm.
+ARM = """<robot name="arm">
+<link name="base"><collision><origin xyz="0 0 0"/><geometry><sphere radius="0.1"/></geometry>
+</collision></link>
+<link name="arm"><collision><origin xyz="1 0 0"/><geometry><sphere radius="0.05"/></geometry>
+</collision></link>
+<link name="hand"><collision><origin xyz="0 0 0"/><geometry><sphere radius="0.02"/></geometry>
+</collision></link>
+<link name="nail"><collision><origin xyz="0 0 0.03"/><geometry><sphere radius="0.02"/></geometry>
+</collision></link>
+<joint name="slide" type="prismatic"><parent link="arm"/><child link="hand"/>
+<origin xyz="1 0 0.5"/><axis xyz="1 0 0"/><limit lower="-1" upper="0.5"/></joint>
+<joint name="turn" type="revolute"><parent link="base"/><child link="arm"/>
+<origin xyz="0 0 0.5"/><axis xyz="0 0 1"/><limit lower="-3" upper="3"/></joint>
+<joint name="fixed" type="fixed"><parent link="hand"/><child link="nail"/></joint>
+</robot>"""
+SRDF = (
+    """<robot name="arm"><disable_collisions link1="hand" link2="arm" reason="Adjacent"/></robot>"""
+)
+
+
+@pytest.fixture
+def arm(tmp_path: Path) -> Judge:
+    (tmp_path / "arm.urdf").write_text(ARM)
+    (tmp_path / "arm.srdf").write_text(SRDF)
+    return Judge(tmp_path / "arm.urdf", tmp_path / "arm.srdf", ["turn", "slide"])
+
+
+def box(position: tuple[float, float, float], edge: float = 0.2) -> Obstacle:
+    return Obstacle("box", "box", (edge, edge, edge), np.eye(3), np.array(position))
+
+
+def test_judge_places_spheres_as_by_hand(arm: Judge) -> None:
+    centers = arm.centers(np.array([[0.0, 0.0], [math.pi / 2, 0.3]]))
+    of = {link: centers[:, arm.links.index(link)] for link in ("base", "arm", "hand", "nail")}
+    np.testing.assert_allclose(of["base"], [[0, 0, 0], [0, 0, 0]], atol=1e-15)
+    np.testing.assert_allclose(of["arm"], [[1, 0, 0.5], [0, 1, 0.5]], atol=1e-15)
+    np.testing.assert_allclose(of["hand"], [[1, 0, 1.0], [0, 1.3, 1.0]], atol=1e-15)
+    np.testing.assert_allclose(of["nail"], [[1, 0, 1.03], [0, 1.3, 1.03]], atol=1e-15)
+    np.testing.assert_array_equal(arm.limits, [[-3, 3], [-1, 0.5]])
+
+
+def test_judge_heeds_the_srdf(arm: Judge, tmp_path: Path) -> None:
+    """Neither links that one body carries, nor those that the SRDF disables; others all."""
+    pairs = {frozenset((arm.links[a], arm.links[b])) for a, b in arm.pairs}
+    named = [("base", "arm"), ("base", "hand"), ("base", "nail"), ("arm", "nail")]
+    assert pairs == {frozenset(pair) for pair in named}
+    without = Judge(tmp_path / "arm.urdf", None, ["turn", "slide"])
+    pairs = {frozenset((without.links[a], without.links[b])) for a, b in without.pairs}
+    assert pairs == {frozenset(pair) for pair in (*named[1:],)}
+
+
+def test_judge_of_a_clear_path(arm: Judge) -> None:
+    """The arm turns by 90 degrees below a box: the nail passes it at 0.87 m of height."""
+    scene = Scene([box((math.cos(0.8), math.sin(0.8), 1.3))])
+    found = arm.judge(np.array([[0.0, 0.0], [math.pi / 2, 0.0]]), scene)
+    assert found.free
+    assert found.obstacle == "box"
+    assert found.link == "nail"
+    assert found.world == pytest.approx(1.2 - 1.03 - 0.02, abs=1e-12)
+    assert found.self == pytest.approx(0.53 - 0.05 - 0.02, abs=1e-12)
+    assert set(found.links) == {"arm", "nail"}
+
+
+@pytest.mark.parametrize("depth", [2e-3, 0.03])
+def test_judge_finds_what_stands_between_waypoints(arm: Judge, depth: float) -> None:
+    """A post in the way of the arm's sphere, which no waypoint and no chord comes near."""
+    radius, at = 0.004, 0.7
+    away = 1.0 + radius + 0.05 - depth
+    position = np.array([away * math.cos(at), away * math.sin(at), 0.5])
+    post = Obstacle("post", "cylinder", (0.1, radius), np.eye(3), position)
+    path = np.array([[-1.2, -0.5], [2.6, -0.5]])
+    found = arm.judge(path, Scene([post]))
+    assert not found.free
+    assert (found.link, found.obstacle) == ("arm", "post")
+    assert found.world == pytest.approx(-depth, abs=2e-4)
+    all_samples = arm.judge(path, Scene([post]), (1e-3,))
+    assert all_samples.world == pytest.approx(found.world, abs=2e-4)
+    assert found.samples < 0.3 * all_samples.samples
+    beside = post.__class__("post", "cylinder", (0.1, radius), np.eye(3), position * 1.05)
+    assert arm.judge(path, Scene([beside])).free
+
+
+def test_judge_finds_the_robot_in_itself(tmp_path: Path) -> None:
+    """The hand slides through the base's sphere."""
+    text = ARM.replace("1 0 0.5", "1 0 -0.45")
+    (tmp_path / "arm.urdf").write_text(text)
+    judge = Judge(tmp_path / "arm.urdf", None, ["turn", "slide"])
+    found = judge.judge(np.array([[0.0, 0.2], [0.4, -0.95]]), Scene([]))
+    assert not found.free
+    assert set(found.links) == {"base", "hand"}
+    assert found.self == pytest.approx(math.hypot(0.05, 0.05) - 0.12, abs=1e-9)
+    assert found.world == math.inf
+
+
+def test_judge_refuses_what_is_not_finite(arm: Judge) -> None:
+    with pytest.raises(ValueError, match="finite"):
+        arm.judge(np.array([[0.0, math.nan]]), Scene([]))
+    with pytest.raises(ValueError, match="joint_names"):
+        Judge(PANDA, None, ["panda_joint1"])
+
+
+@pytest.mark.parametrize("kind", ["box", "cylinder", "sphere"])
+def test_distances_of_the_judge(kind: str) -> None:
+    """Against the nearest of many points of the surface, and coal's verdict for spheres."""
+    rng = np.random.default_rng(5)
+    dimensions = {"box": (0.5, 0.3, 0.2), "cylinder": (0.4, 0.15), "sphere": (0.2,)}[kind]
+    quaternion = rng.normal(size=4)
+    rotation = rotation_matrix(quaternion / np.linalg.norm(quaternion))
+    obstacle = Obstacle("it", kind, dimensions, rotation, rng.normal(size=3))
+    inside, surface = body(kind, dimensions, rng, 200_000)
+    placed = surface @ rotation.T + obstacle.position
+    points = rng.uniform(-0.4, 0.4, (60, 3)) @ rotation.T + obstacle.position
+    local = (points - obstacle.position) @ rotation
+    away = np.array([np.linalg.norm(placed - point, axis=1).min() for point in points])
+    expected = np.where(inside(local), -away, away)
+    np.testing.assert_allclose(obstacle.signed_distance(points), expected, atol=2e-3)
+    scene = Scene([obstacle])
+    clearance = scene.nearest(points, np.full(60, 0.05)).clearance
+    assert (clearance < 0.0).any()
+    assert (clearance > 0.0).any()
+    assert [scene.hits(point, 0.05, 0) for point in points] == (clearance < 0.0).tolist()
+
+
+def body(kind: str, dimensions: tuple[float, ...], rng: np.random.Generator, count: int):
+    """Whether points are inside, and points of the surface."""
+    if kind == "sphere":
+        points = rng.normal(size=(count, 3))
+        points *= dimensions[0] / np.linalg.norm(points, axis=1, keepdims=True)
+        return lambda p: np.linalg.norm(p, axis=1) < dimensions[0], points
+    if kind == "box":
+        half = np.array(dimensions) / 2
+        points = rng.uniform(-half, half, (count, 3))
+        axis = rng.integers(3, size=count)
+        points[np.arange(count), axis] = rng.choice([-1.0, 1.0], count) * half[axis]
+        return lambda p: (np.abs(p) < half).all(axis=1), points
+    height, radius = dimensions
+    angle, z = rng.uniform(0, 2 * np.pi, count), rng.uniform(-height / 2, height / 2, count)
+    out = np.full(count, radius)
+    caps = count // 2
+    out[:caps] = radius * np.sqrt(rng.uniform(size=caps))
+    z[:caps] = rng.choice([-0.5, 0.5], caps) * height
+    points = np.stack([out * np.cos(angle), out * np.sin(angle), z], axis=1)
+    return (
+        lambda p: (np.hypot(p[:, 0], p[:, 1]) < radius) & (np.abs(p[:, 2]) < height / 2),
+        points,
+    )
+
+
+def test_scenes_are_read_alike() -> None:
+    """The planning scene of MoveIt and the mapping of the same problem."""
+    scene = Scene.from_file(ASSETS / "problems" / "cage_2.yaml")
+    entry = json.loads((ASSETS / "problems" / "cage.json").read_text())["cage_2"]
+    points = np.random.default_rng(1).uniform(-1.0, 1.0, (200, 3))
+    same = Scene.from_mapping(entry)
+    assert [o.name for o in scene.obstacles] == [o.name for o in same.obstacles]
+    found, expected = (s.nearest(points, np.zeros(200)).clearance for s in (scene, same))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_scene_with_something_else_is_an_error(tmp_path: Path) -> None:
+    text = (ASSETS / "problems" / "cage_2.yaml").read_text()
+    (tmp_path / "scene.yaml").write_text(text.replace("type: box", "type: cone", 1))
+    with pytest.raises(ValueError, match="cone"):
+        Scene.from_file(tmp_path / "scene.yaml")
+
+
+def test_checker_of_single_motions() -> None:
+    """The same answers as all motions in one call, and NaN is never free."""
+    robot, world = load_panda(), MeshWorld.from_file(ASSETS / "problems" / "cage_2.yaml")
+    checker = MotionChecker(robot, world)
+    generator = torch.Generator().manual_seed(3)
+    low, high = robot.joint_limits.unbind(-1)
+    ends = low + torch.rand((60, 2, 7), generator=generator) * (high - low)
+    ends[:30, 1] = ends[:30, 0] + 0.1 * torch.randn((30, 7), generator=generator)
+    expected = ~joint_path_in_collision(ends, robot, world, tolerance=MARGIN)[:, 0]
+    assert 5 < expected.sum() < 55
+    found = [checker.motion_is_free(*pair.tolist()) for pair in ends]
+    assert found == expected.tolist()
+    assert not checker.motion_is_free([math.nan] * 7, [0.0] * 7)
+    assert checker.count == 61
+
+
+def test_ends_in_collision_are_named(tmp_path: Path) -> None:
+    entry = json.loads((ASSETS / "problems" / "cage.json").read_text())["cage_2"]
+    start, goal = np.array(entry["start"]), np.array(entry["goal"])
+    world = MeshWorld.from_file(ASSETS / "problems" / "cage_2.yaml")
+    assert ends_in_collision(start, goal, load_panda(), world) == ""
+    world = MeshWorld()
+    world.add("ball", Sphere(0.03))
+    text = ends_in_collision(start, goal, load_panda(), world)
+    assert text.startswith("start in collision: panda_link0 in ball")
+
+
+def test_rows_say_what_counts(arm: Judge) -> None:
+    """Ends, limits, and what is called free but is not."""
+    problem = SimpleNamespace(start=np.array([0.0, 0.0]), goal=np.array([1.0, 0.2]))
+    straight = np.stack([problem.start, problem.goal]).astype(np.float32)
+    clear, blocked = Scene([box((0, 0, 3.0))]), Scene([box((math.cos(0.5), math.sin(0.5), 0.5))])
+
+    def row(path, scene, free=True):
+        return judged(Planned(path, free, 1.0, 7), problem, scene, arm)
+
+    good = row(straight, clear)
+    assert good["solved"]
+    assert good["possible"]
+    assert good["length"] == pytest.approx(math.hypot(1.0, 0.2), abs=1e-4)
+    bad = row(straight, blocked)
+    assert (bad["solved"], bad["refused"]) == (False, True)
+    assert "arm to box" in bad["reason"]
+    assert row(straight, blocked, free=False)["refused"] is False
+    assert row(straight, clear, free=False)["solved"] is False
+    assert "end" in row(straight + np.float32(1e-3), clear)["reason"]
+    beyond = np.array([[0.0, 0.0], [0.5, 0.6], [1.0, 0.2]], dtype=np.float32)
+    assert "limits" in row(beyond, clear)["reason"]
+    none = judged(Planned(None, False, 1.0, 0, "why"), problem, blocked, arm)
+    assert (none["solved"], none["reason"]) == (False, "why")
+    at_goal = SimpleNamespace(start=problem.start, goal=np.array([0.5, 0.0]))
+    assert not judged(Planned(None, False, 1.0, 0, ""), at_goal, blocked, arm)["possible"]
+
+
+def write_problem(folder: Path) -> None:
+    """A folder as `robot_folder` unpacks it, with one problem of the Panda in it."""
+    entry = json.loads((ASSETS / "problems" / "cage.json").read_text())["cage_2"]
+    of_set = folder / "problems" / "cage_panda"
+    of_set.mkdir(parents=True)
+    (of_set / "scene0002.yaml").write_text((ASSETS / "problems" / "cage_2.yaml").read_text())
+    names = [*entry["joint_names"], "finger"]
+    goal = zip(entry["joint_names"], entry["goal"], strict=True)
+    request = {
+        "start_state": {"joint_state": {"name": names, "position": [*entry["start"], 0.05]}},
+        "goal_constraints": [
+            {"joint_constraints": [{"joint_name": n, "position": v} for n, v in goal]}
+        ],
+    }
+    (of_set / "request0002.yaml").write_text(json.dumps(request))
+    (folder / "panda_spherized.urdf").write_text(PANDA.read_text())
+    ends = [(j.find("parent"), j.find("child")) for j in ET.parse(PANDA).iter("joint")]
+    pairs = [(a.get("link"), b.get("link")) for a, b in ends]
+    pairs += [("panda_link5", "panda_link7"), ("panda_link5", "panda_camera")]
+    disabled = "".join(f'<disable_collisions link1="{a}" link2="{b}"/>' for a, b in pairs)
+    (folder / "panda.srdf").write_text(f'<robot name="panda">{disabled}</robot>')
+
+
+def test_problems_are_read(tmp_path: Path) -> None:
+    write_problem(tmp_path)
+    assert list_problems(tmp_path, "panda") == [("cage", 2)]
+    robot = load_robot(tmp_path, "panda")
+    assert isinstance(robot, RobotSpheres)
+    assert frozenset(("panda_link5", "panda_link7")) in robot.self_collision_pairs().ignored
+    names = list(robot.joint_names)
+    problem = read_problem(tmp_path, "panda", "cage", 2, names)
+    entry = json.loads((ASSETS / "problems" / "cage.json").read_text())["cage_2"]
+    assert problem.start.tolist() == entry["start"]
+    assert problem.goal.tolist() == entry["goal"]
+    assert problem.name == "cage/0002"
+    with pytest.raises(ValueError, match="panda_joint7"):
+        read_problem(tmp_path, "panda", "cage", 2, names[:-1])
+
+
+def test_rrt_connect_solves_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole command with the other planner: solved, written, and read again."""
+    pytest.importorskip("ompl", reason="the extra 'bench' brings OMPL")
+    write_problem(tmp_path / "panda")
+    monkeypatch.setattr("benchmarks.plan.__main__.robot_folder", lambda *_: tmp_path / "panda")
+    out = tmp_path / "results"
+    arguments = ["--robots", "panda", "--planners", "RRT-Connect", "--out", str(out)]
+    assert main(arguments) == 0
+    (row,) = report.read(out)["robots"]["panda"]["rows"]
+    assert row["solved"]
+    assert not row["refused"]
+    assert row["clearance"] > 0.0
+    text = (out / "plan-cpu.md").read_text()
+    assert "| panda | RRT-Connect | 1/1 | 100.0% |" in text
+    assert (out / "plan-cpu.png").stat().st_size > 5000
+    assert main(["--report", "--out", str(out)]) == 0
+
+
+def row_of(planner: str, index: int, **what) -> dict:
+    row = {"type": "cage", "index": index, "planner": planner, "possible": True, "solved": True}
+    row |= {"refused": False, "seconds": 0.5, "iterations": 10, "reason": "", "length": 3.0}
+    return row | {"clearance": 0.01} | what
+
+
+def test_report_of_targets(tmp_path: Path) -> None:
+    options = Namespace(every=1, limit=5.0, seed=0)
+    rows = [row_of(report.OURS, i, length=2.0 + 0.01 * i) for i in range(100)]
+    rows += [row_of(report.THEIRS, i, length=3.0) for i in range(100)]
+    rows[7] |= {"solved": False, "reason": "no path proven free"}
+    rows[8] |= {"solved": False, "possible": False, "reason": "goal in collision"}
+    results = report.replaced({"robots": {}}, "panda", rows, options)
+    text = report.markdown(results)
+    assert "98.99%: 98 of 99 | **missed**" in text
+    assert "median | ≤ 3 | 2.5" in text
+    assert "no path proven free" in text
+    assert "goal in collision" in text
+    rows[7] |= {"solved": True}
+    rows[9] |= {"refused": True}
+    text = report.markdown(report.replaced(results, "panda", rows, options))
+    assert "100.00%: 99 of 99 | met" in text
+    assert "deeper than 0.1 mm for the judge | ≤ 0 | 1 | **missed**" in text
+    report.write(results, tmp_path)
+    assert (
+        report.read(tmp_path)["robots"]["panda"]["rows"][7] == results["robots"]["panda"]["rows"][7]
+    )
+
+
+def test_download_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    archive = tmp_path / "wrong.tar.gz"
+    archive.write_bytes(b"something else")
+    with pytest.raises(ValueError, match="SHA-256"):
+        data.robot_folder("panda", archive)
+    assert not (tmp_path / "warp-collision" / "vamp-planner-0.6.4" / "panda").exists()
