@@ -8,8 +8,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 from benchmarks.plan import report
 from benchmarks.plan.data import ROBOTS, robot_folder
+from benchmarks.plan.motions import measure
 from benchmarks.plan.planners import PLANNERS
 from benchmarks.plan.problems import list_problems
 from benchmarks.plan.run import Row, run
@@ -19,12 +22,15 @@ from benchmarks.progress import progress
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs what the command line asks for; 1 if the judge refused a path that was called free."""
     options = _parser().parse_args(arguments)
+    torch.set_num_threads(1)
     results = report.read(options.out)
     if options.report:
         return _finish(results, options.out)
     refused = 0
     for robot in options.robots:
         folder = robot_folder(robot, options.archive)
+        if robot == ROBOTS[0]:
+            results["motions"] = measure(folder, robot)
         problems = list_problems(folder, robot, options.every)
         rows: list[Row] = []
         begin = time.monotonic()

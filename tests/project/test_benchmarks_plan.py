@@ -18,6 +18,7 @@ pytest.importorskip("coal", reason="the judge needs pin and coal, of the extra '
 from benchmarks.plan import data, report
 from benchmarks.plan.__main__ import main
 from benchmarks.plan.judge import Judge
+from benchmarks.plan.motions import LENGTHS
 from benchmarks.plan.planners import MARGIN, MotionChecker, Planned, ends_in_collision
 from benchmarks.plan.problems import list_problems, read_problem
 from benchmarks.plan.robots import load_robot
@@ -300,7 +301,10 @@ def test_rrt_connect_solves_a_problem(tmp_path: Path, monkeypatch: pytest.Monkey
     out = tmp_path / "results"
     arguments = ["--robots", "panda", "--planners", "RRT-Connect", "--out", str(out)]
     assert main(arguments) == 0
-    (row,) = report.read(out)["robots"]["panda"]["rows"]
+    results = report.read(out)
+    (row,) = results["robots"]["panda"]["rows"]
+    assert [motion["length"] for motion in results["motions"]] == list(LENGTHS)
+    assert 0.0 < results["motions"][0]["free"] <= results["motions"][-1]["free95"]
     assert row["solved"]
     assert not row["refused"]
     assert row["clearance"] > 0.0
@@ -317,7 +321,7 @@ def row_of(planner: str, index: int, **what) -> dict:
 
 
 def test_report_of_targets(tmp_path: Path) -> None:
-    options = Namespace(every=1, limit=5.0, seed=0)
+    options = Namespace(every=1, limit=5.0, seed=0, planners=[report.OURS, report.THEIRS])
     rows = [row_of(report.OURS, i, length=2.0 + 0.01 * i) for i in range(100)]
     rows += [row_of(report.THEIRS, i, length=3.0) for i in range(100)]
     rows[7] |= {"solved": False, "reason": "no path proven free"}
@@ -328,6 +332,9 @@ def test_report_of_targets(tmp_path: Path) -> None:
     assert "median | ≤ 3 | 2.5" in text
     assert "no path proven free" in text
     assert "goal in collision" in text
+    alone = Namespace(**{**vars(options), "planners": [report.THEIRS]})
+    again = report.replaced(results, "panda", rows[100:], alone)
+    assert again == results
     rows[7] |= {"solved": True}
     rows[9] |= {"refused": True}
     text = report.markdown(report.replaced(results, "panda", rows, options))
