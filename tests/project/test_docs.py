@@ -16,7 +16,7 @@ import warp_collision
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
-PUBLIC_MODULES = ("io", "poses", "robot", "warp_primitives")
+PUBLIC_MODULES = ("io", "planning", "poses", "robot", "warp_primitives")
 
 MODULES = sorted(
     module.name for module in pkgutil.walk_packages(warp_collision.__path__, "warp_collision.")

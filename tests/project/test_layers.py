@@ -31,6 +31,7 @@ LAYERS = (
     ("robot",),
     ("collision_cost",),
     (PACKAGE,),
+    ("planning",),
     ("viewer",),
     ("cli",),
 )

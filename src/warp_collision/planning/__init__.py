@@ -1,0 +1,13 @@
+"""Planning: batched trajectory optimisation whose paths are proven free."""
+
+from warp_collision.planning.optimize import PlannedPaths, PlanningProgress, optimize_paths
+from warp_collision.planning.terms import CollisionTerm, JointLimitsTerm, SmoothnessTerm
+
+__all__ = [
+    "CollisionTerm",
+    "JointLimitsTerm",
+    "PlannedPaths",
+    "PlanningProgress",
+    "SmoothnessTerm",
+    "optimize_paths",
+]

@@ -1,0 +1,194 @@
+"""Terms of a planner's objective: callables of joint paths that users add to."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from warp_collision import validate
+from warp_collision.robot import RobotSpheres, SelfCollisionPairs, joint_path_cost
+from warp_collision.world import MeshWorld
+
+Term = Callable[..., Tensor]
+
+SELF_WEIGHT = 20.0
+
+
+class CollisionTerm:
+    """Collision cost of the robot with the world and itself, see `joint_path_cost`.
+
+    Args:
+        robot: the robot, whose root stands in the origin of the world.
+        world: the obstacles.
+        weight: factor of the cost against the world.
+        activation_distance: eta [m] against the world.
+        self_weight: factor of the cost of the robot against itself; 0.0 for none.
+        self_activation_distance: eta [m] of that.
+        substeps: into how many chords each segment is cut, odd.
+        tolerance: of the sweep along the chords [m].
+        pairs: which spheres count for the robot with itself; the robot's default pairs if None.
+        env_index: (n_problems,) int32, the env of each problem; env 0 for all if None.
+
+    Example:
+        >>> import torch
+        >>> from warp_collision import Cuboid, MeshWorld
+        >>> from warp_collision.cli.demo import load_panda
+        >>> from warp_collision.planning import CollisionTerm
+        >>> world = MeshWorld()
+        >>> world.add("block", Cuboid((0.3, 0.3, 0.3)), (0.5, 0.0, 0.5, 1, 0, 0, 0))
+        0
+        >>> term = CollisionTerm(load_panda(), world)
+        >>> bool((term(torch.tensor([[[0, 0.4, 0, -1.6, 0, 2, 0.8]] * 2])) > 0).all())
+        True
+    """
+
+    def __init__(
+        self,
+        robot: RobotSpheres,
+        world: MeshWorld,
+        *,
+        weight: float = 20.0,
+        activation_distance: float = 0.05,
+        self_weight: float = SELF_WEIGHT,
+        self_activation_distance: float = 0.02,
+        substeps: int = 1,
+        tolerance: float = 5e-3,
+        pairs: SelfCollisionPairs | None = None,
+        env_index: Tensor | None = None,
+    ):
+        self.robot, self.world, self.env_index = robot, world, env_index
+        self._options: dict[str, Any] = {
+            "weight": weight,
+            "activation_distance": activation_distance,
+            "self_weight": self_weight,
+            "self_activation_distance": self_activation_distance,
+            "substeps": substeps,
+            "tolerance": tolerance,
+            "pairs": pairs,
+        }
+
+    def __call__(self, joints: Tensor, problem: Tensor | None = None) -> Tensor:
+        """The cost (batch, horizon) of joint paths (batch, horizon, n_joints).
+
+        Args:
+            joints: the paths.
+            problem: (batch,) int64, which problem each path is of; the paths themselves if None.
+        """
+        index = self.env_index
+        if index is not None and problem is not None:
+            index = index[problem]
+        return joint_path_cost(joints, self.robot, self.world, env_index=index, **self._options)
+
+
+class SmoothnessTerm:
+    """Half the squared joint velocity, integrated along the path, which takes unit time.
+
+    Of paths along one line the one at constant speed costs least: half its squared length.
+
+    Args:
+        weight: factor of the cost.
+
+    Example:
+        >>> import torch
+        >>> from warp_collision.planning import SmoothnessTerm
+        >>> SmoothnessTerm()(torch.tensor([[[0.0], [1.0], [2.0]]])).tolist()
+        [2.0]
+    """
+
+    def __init__(self, weight: float = 1.0):
+        self.weight = float(weight)
+
+    def __call__(self, joints: Tensor) -> Tensor:
+        """The cost (batch,) of joint paths (batch, horizon, n_joints)."""
+        steps = joints[:, 1:] - joints[:, :-1]
+        return (0.5 * self.weight * (joints.shape[1] - 1)) * steps.square().sum((1, 2))
+
+
+class JointLimitsTerm:
+    """Half the squared distance of joint values beyond their limits.
+
+    Args:
+        limits: (n_joints, 2) lower and upper limits [rad or m], such as `robot.joint_limits`.
+        weight: factor of the cost.
+        buffer: how far inside of the limits the cost begins [rad or m].
+
+    Example:
+        >>> import torch
+        >>> from warp_collision.planning import JointLimitsTerm
+        >>> term = JointLimitsTerm(torch.tensor([[-1.0, 1.0]]), weight=2.0)
+        >>> term(torch.tensor([[[0.0], [1.5]]])).tolist()
+        [[0.0, 0.25]]
+    """
+
+    def __init__(self, limits: Tensor, *, weight: float = 100.0, buffer: float = 0.0):
+        if not isinstance(limits, Tensor) or limits.ndim != 2 or limits.shape[1] != 2:
+            raise ValueError(
+                f"limits must have shape (n_joints, 2), got {validate.shape_of(limits)}"
+            )
+        self.lower, self.upper = (limits[:, 0] + buffer, limits[:, 1] - buffer)
+        self.weight = float(weight)
+
+    def __call__(self, joints: Tensor) -> Tensor:
+        """The cost (batch, horizon) of joint paths (batch, horizon, n_joints)."""
+        if self.lower.device != joints.device:
+            self.lower, self.upper = self.lower.to(joints.device), self.upper.to(joints.device)
+        beyond = joints - torch.clamp(joints, self.lower, self.upper)
+        return 0.5 * self.weight * beyond.square().sum(-1)
+
+
+class Objective:
+    """The sum of terms, each a number for each path.
+
+    Args:
+        terms: callables of joints (batch, horizon, n_joints) that return (batch, horizon) or
+            (batch,). One with a parameter `problem` is given (batch,) int64 by that name: which
+            problem each path is of.
+    """
+
+    def __init__(self, terms: Sequence[Term]):
+        for term in terms:
+            if not callable(term):
+                raise TypeError(f"terms must be callables, got {type(term).__name__}")
+        self._terms = [(term, _takes_problem(term)) for term in terms]
+
+    def __len__(self) -> int:
+        return len(self._terms)
+
+    def __call__(self, joints: Tensor, problem: Tensor) -> Tensor:
+        """The cost (batch,) of paths, each of a problem (batch,)."""
+        total = joints.new_zeros(len(joints))
+        for term, takes_problem in self._terms:
+            cost = term(joints, problem=problem) if takes_problem else term(joints)
+            if not isinstance(cost, Tensor) or cost.shape not in (
+                joints.shape[:1],
+                joints.shape[:2],
+            ):
+                raise ValueError(
+                    "terms must return (batch, horizon) or (batch,) for joints "
+                    f"{tuple(joints.shape)}, got {validate.shape_of(cost)} of {_name_of(term)}"
+                )
+            total = total + (cost.sum(1) if cost.ndim == 2 else cost)
+        return total
+
+    def gradient(self, joints: Tensor, problem: Tensor) -> Tensor:
+        """Derivative of the cost by the joints, of their shape."""
+        joints = joints.detach().requires_grad_()
+        with torch.enable_grad():
+            total = self(joints, problem).sum()
+        (gradient,) = torch.autograd.grad(total, joints)
+        return gradient
+
+
+def _takes_problem(term: Term) -> bool:
+    try:
+        return "problem" in inspect.signature(term).parameters
+    except (TypeError, ValueError):  # of a builtin
+        return False
+
+
+def _name_of(term: Term) -> str:
+    return getattr(term, "__name__", type(term).__name__)

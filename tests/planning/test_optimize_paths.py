@@ -1,0 +1,217 @@
+"""Planned paths: certified, within limits, reproducible, with fixed ends; bad ends are named."""
+
+import pytest
+import torch
+
+from warp_collision import (
+    Cuboid,
+    Cylinder,
+    MeshWorld,
+    RobotSpheres,
+    joint_path_clearance,
+    joint_path_in_collision,
+)
+from warp_collision.cli.demo import load_panda, load_problem
+from warp_collision.planning import PlannedPaths, PlanningProgress, optimize_paths
+
+LEFT = [-0.9, 0.3, 0.0, -1.6, 0.0, 1.9, 0.8]
+RIGHT = [0.9, 0.3, 0.0, -1.6, 0.0, 1.9, 0.8]
+HIGH = [0.1, -0.9, 0.2, -1.4, -0.3, 1.2, 0.1]
+MARGIN = 1e-3
+
+
+@pytest.fixture(scope="module")
+def panda() -> RobotSpheres:
+    return load_panda()
+
+
+def posts(device: torch.device) -> MeshWorld:
+    """Two envs: a leaning post in the way, and two plates above each other around the hand."""
+    world = MeshWorld(2, max_meshes=4, device=device)
+    world.add("post", Cylinder(0.04, 1.2), (0.5, 0.05, 0.5, 0.98, 0.1, 0.17, 0), env=0)
+    world.add("lower", Cuboid((0.5, 0.3, 0.02)), (0.55, 0.1, 0.35, 0.96, 0, 0.1, 0.26), env=1)
+    world.add("upper", Cuboid((0.5, 0.3, 0.02)), (0.55, -0.1, 0.95, 0.96, 0.2, 0, 0.2), env=1)
+    return world
+
+
+def plan(panda, world, starts, goals, envs=None, **options) -> PlannedPaths:
+    start, goal = (torch.tensor(rows, device=world.device) for rows in (starts, goals))
+    index = None if envs is None else torch.tensor(envs, dtype=torch.int32, device=world.device)
+    options.setdefault("generator", torch.Generator().manual_seed(1))
+    return optimize_paths(panda, world, start, goal, env_index=index, **options)
+
+
+def test_paths_are_what_was_certified(panda, device):
+    world = posts(device)
+    starts, goals, envs = [LEFT, RIGHT, LEFT, HIGH], [RIGHT, HIGH, RIGHT, LEFT], [0, 1, 1, 0]
+    found = plan(panda, world, starts, goals, envs)
+    index = torch.tensor(envs, dtype=torch.int32, device=device)
+    straight = torch.tensor([starts, goals], device=device).transpose(0, 1)
+    hit = joint_path_in_collision(straight, panda, world, env_index=index)
+    assert hit[:, 0].tolist() == [True, False, True, False]
+    assert found.joints.shape == (4, 32, 7)
+    assert found.free.tolist() == [True] * 4
+    assert torch.equal(found.joints[:, 0], straight[:, 0])
+    assert torch.equal(found.joints[:, -1], straight[:, 1])
+    low, high = panda.joint_limits.to(device).unbind(-1)
+    assert ((found.joints >= low) & (found.joints <= high)).all()
+    hit = joint_path_in_collision(found.joints, panda, world, tolerance=MARGIN, env_index=index)
+    assert not hit.any()
+    nearest = joint_path_clearance(found.joints, panda, world, tolerance=1e-4, env_index=index)
+    true = torch.minimum(nearest.upper, nearest.self_upper).amin(1)
+    assert (0.0 <= found.clearance).all()
+    assert (found.clearance <= true).all()
+    assert (true - found.clearance < MARGIN + 2e-4).all()
+    steps = (found.joints[:, 1:] - found.joints[:, :-1]).norm(dim=-1)
+    torch.testing.assert_close(found.length, steps.sum(1))
+    # Nothing is in the way of the second and the last: they go straight, in no iteration.
+    torch.testing.assert_close(
+        found.length[[1, 3]], (straight[:, 1] - straight[:, 0]).norm(dim=1)[[1, 3]]
+    )
+    assert found.iterations[[1, 3]].tolist() == [0, 0]
+    assert (found.length < 1.7 * (straight[:, 1] - straight[:, 0]).norm(dim=1)).all()
+
+
+@pytest.mark.parametrize("name", ["cage_1", "cage_2", "bookshelf_thin_2"])
+def test_real_problems(panda, name):
+    task = load_problem(name)
+    world = MeshWorld(max_meshes=len(task.obstacles), device="cpu")
+    world.load(task.obstacles)
+    found = plan(panda, world, [task.start], [task.goal])
+    assert found.free.item()
+    assert not joint_path_in_collision(found.joints, panda, world).any()
+    assert 0 < found.iterations.item() < 200
+
+
+def test_the_same_generator_gives_the_same_paths(panda, device):
+    world = posts(device)
+    before = torch.get_rng_state()
+    first = plan(panda, world, [LEFT], [RIGHT], [0])
+    again = plan(panda, world, [LEFT], [RIGHT], [0])
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    default = plan(panda, world, [LEFT], [RIGHT], [0], generator=None)
+    same = plan(panda, world, [LEFT], [RIGHT], [0], generator=None)
+    assert torch.equal(default.joints, same.joints)
+    other = plan(panda, world, [LEFT], [RIGHT], [0], generator=torch.Generator().manual_seed(2))
+    assert not torch.equal(first.joints, other.joints)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_term_of_the_user_bends_the_path(panda, device):
+    """Without obstacles the path is straight, but terms want joints 2 and 3 elsewhere."""
+    world = MeshWorld(device=device)
+    seen = []
+
+    def raised(joints: torch.Tensor) -> torch.Tensor:
+        return 20.0 * (joints[..., 1] + 0.6).square()
+
+    def of_problem(joints: torch.Tensor, problem: torch.Tensor) -> torch.Tensor:
+        seen.append(problem.unique().tolist())
+        wanted = torch.tensor([0.5, -0.5], device=joints.device)[problem]
+        return 20.0 * (joints[..., 2] - wanted[:, None]).square().mean(1)
+
+    plain = plan(panda, world, [LEFT, LEFT], [RIGHT, RIGHT])
+    assert (plain.joints[:, 16, 1] - 0.3).abs().max() < 1e-3
+    found = plan(panda, world, [LEFT, LEFT], [RIGHT, RIGHT], terms=[raised, of_problem])
+    assert found.free.all()
+    assert (found.joints[:, 16, 1] < -0.2).all()
+    assert found.joints[0, 16, 2] > 0.15
+    assert found.joints[1, 16, 2] < -0.15
+    assert [0, 1] in seen
+    assert (found.length > plain.length).all()
+
+
+def test_an_unsolvable_problem_is_not_free(panda, device):
+    """A goal in a closed box, and beside it a problem that is solved as if it were alone."""
+    world = MeshWorld(2, max_meshes=8, device=device)
+    hand = panda(torch.tensor(RIGHT))[37:, :3].mean(0)
+    for axis in range(3):
+        for side in (-0.45, 0.45):
+            size, place = [0.9, 0.9, 0.9], hand.clone()
+            size[axis] = 0.01
+            place[axis] += side
+            if not (axis == 2 and side > 0):
+                world.add(
+                    f"{axis} {side}", Cuboid(tuple(size)), [*place.tolist(), 1, 0, 0, 0], env=0
+                )
+    world.add("post", Cylinder(0.04, 1.2), (0.5, 0.05, 0.5, 1, 0, 0, 0), env=1)
+    found = plan(
+        panda, world, [LEFT, LEFT], [RIGHT, RIGHT], [0, 1], on_bad_ends="mark", max_iterations=40
+    )
+    assert found.free.tolist() == [False, True]
+    assert found.clearance[0] < 0.0
+    line = torch.lerp(torch.tensor(LEFT), torch.tensor(RIGHT), torch.linspace(0, 1, 32)[:, None])
+    torch.testing.assert_close(found.joints[0].cpu(), line)
+
+
+def test_bad_ends_are_named(panda, device):
+    world = posts(device)
+    middle = [0.0, *LEFT[1:]]
+    with pytest.raises(ValueError, match=r"start must be free.*row 1: panda_\w+ is in collision"):
+        plan(panda, world, [LEFT, middle], [RIGHT, RIGHT], [1, 0])
+    with pytest.raises(ValueError, match=r"goal must be free.*row 0: panda_\w+ .* with post, "):
+        plan(panda, world, [LEFT], [middle], [0])
+    folded = [0.0, 1.7, 0.0, -3.0, 0.0, 0.0, 0.8]
+    with pytest.raises(ValueError, match=r"row 0: panda_\w+ is in collision with link panda_"):
+        plan(panda, MeshWorld(device=device), [folded], [RIGHT])
+    beyond = [LEFT[0], LEFT[1], 3.0, *LEFT[3:]]
+    with pytest.raises(ValueError, match=r"row 0: panda_joint3 = 3.0000 is beyond its limits \[-2"):
+        plan(panda, world, [beyond], [RIGHT])
+    rows = [LEFT, middle, beyond], [RIGHT, RIGHT, RIGHT]
+    found = plan(panda, world, *rows, [0, 0, 0], on_bad_ends="mark")
+    assert found.free.tolist() == [True, False, False]
+    assert found.clearance[1] < 0.0
+
+
+def test_a_start_nearer_than_the_margin_is_named(panda):
+    lowest = panda(torch.tensor(LEFT))[37:]
+    floor = (lowest[:, 2] - lowest[:, 3]).min().item() - 0.4e-3
+    world = MeshWorld(device="cpu")
+    center = lowest[:, :2].mean(0).tolist()
+    world.add("floor", Cuboid((0.4, 0.4, 0.2)), (*center, floor - 0.1, 1, 0, 0, 0))
+    with pytest.raises(ValueError, match=r"0\.\d\d mm from floor, below the margin of 1\.00 mm"):
+        plan(panda, world, [LEFT], [RIGHT])
+
+
+def test_wrong_input_raises(panda):
+    world = posts(torch.device("cpu"))
+    nan = [float("nan"), *LEFT[1:]]
+    with pytest.raises(ValueError, match="goal must be finite, got nan in batch row 1 for panda_j"):
+        plan(panda, world, [LEFT, LEFT], [RIGHT, nan], on_bad_ends="mark")
+    with pytest.raises(ValueError, match=r"start must have shape"):
+        plan(panda, world, LEFT, [RIGHT])
+    with pytest.raises(ValueError, match=r"goal must have the shape of start"):
+        plan(panda, world, [LEFT, LEFT], [RIGHT])
+    with pytest.raises(ValueError, match="on_bad_ends must be"):
+        plan(panda, world, [LEFT], [RIGHT], on_bad_ends="ignore")
+    with pytest.raises(ValueError, match="horizon must be at least 2, got 1"):
+        plan(panda, world, [LEFT], [RIGHT], horizon=1)
+    with pytest.raises(ValueError, match=r"terms must return .* of <lambda>"):
+        plan(panda, world, [LEFT], [RIGHT], [0], terms=[lambda joints: joints])
+    with pytest.raises(TypeError, match="terms must be callables, got float"):
+        plan(panda, world, [LEFT], [RIGHT], terms=[1.0])
+
+
+def test_any_horizon_and_no_problems(panda):
+    world = posts(torch.device("cpu"))
+    for horizon in (3, 5, 17):
+        found = plan(panda, world, [LEFT], [RIGHT], [0], horizon=horizon)
+        assert found.joints.shape == (1, horizon, 7)
+        assert found.free.item()
+    found = plan(panda, world, [LEFT, HIGH], [RIGHT, LEFT], [0, 0], horizon=2)
+    assert found.free.tolist() == [False, True]
+    found = optimize_paths(panda, world, torch.zeros(0, 7), torch.zeros(0, 7))
+    assert found.joints.shape == (0, 32, 7)
+    resting = plan(panda, world, [LEFT], [LEFT], [0])
+    assert resting.free.item()
+    assert resting.length.item() == 0.0
+
+
+def test_progress_counts(panda):
+    world = posts(torch.device("cpu"))
+    steps: list[PlanningProgress] = []
+    plan(panda, world, [LEFT, HIGH], [RIGHT, LEFT], [0, 0], progress=steps.append)
+    assert [step.n_problems for step in steps] == [2] * len(steps)
+    assert steps[0].n_free >= 1
+    assert steps[-1].n_free == 2
+    assert sorted(step.iterations for step in steps) == [step.iterations for step in steps]
