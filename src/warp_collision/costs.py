@@ -175,29 +175,53 @@ def swept_sphere_cost(
         (0.0, True)
     """
     spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
-    tables = scene_tables(world, poses)
+    return swept_cost_against(
+        scene_tables(world, poses),
+        spheres,
+        weight=weight,
+        activation_distance=activation_distance,
+        tolerance=tolerance,
+        dt=dt,
+        speed_metric=speed_metric,
+        min_speed=min_speed,
+        env_index=env_index,
+    )
+
+
+def swept_cost_against(
+    tables: SceneTables,
+    spheres: Tensor,
+    *,
+    weight: Scalar = 1.0,
+    activation_distance: Scalar = 0.02,
+    tolerance: Scalar | None = None,
+    dt: Scalar | None = None,
+    speed_metric: bool = False,
+    min_speed: Scalar = 0.01,
+    env_index: Tensor | None = None,
+) -> Tensor:
+    """`swept_sphere_cost` of float32 spheres against tables, which may be a part of a world."""
+    n_envs, device = tables.mesh_ids.shape[0], tables.mesh_ids.device
     if env_index is not None:
-        env_index = validate.env_operand(env_index, spheres.shape[0], world.n_envs, world.device)
-    eta = validate.scalar_operand("activation_distance", activation_distance, world.device)
+        env_index = validate.env_operand(env_index, spheres.shape[0], n_envs, device)
+    eta = validate.scalar_operand("activation_distance", activation_distance, device)
     if tolerance is None:
         tau = _default_tolerance(activation_distance, eta)
     else:
-        tau = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
-    factor = validate.scalar_operand(
-        "weight", weight, world.device, any_sign=True, differentiable=True
-    )
+        tau = validate.scalar_operand("tolerance", tolerance, device, positive=True)
+    factor = validate.scalar_operand("weight", weight, device, any_sign=True, differentiable=True)
     step = least = None
     if speed_metric:
         if dt is None:
             raise ValueError("dt must be given for the speed metric, got None")
-        step = validate.scalar_operand("dt", dt, world.device, positive=True)
-        least = validate.scalar_operand("min_speed", min_speed, world.device, positive=True)
+        step = validate.scalar_operand("dt", dt, device, positive=True)
+        least = validate.scalar_operand("min_speed", min_speed, device, positive=True)
     if _is_direct(tables, factor, spheres, eta, tau, env_index):
         operands = tables, factor, eta, tau, step, least, env_index
         if spheres.requires_grad and torch.is_grad_enabled():
             return autograd.DirectSweptCost.apply(spheres, operands)
         return operators.run_swept_cost(spheres, *operands, False)[0]
-    unit = validate.scalar_operand("weight", 1.0, world.device)
+    unit = validate.scalar_operand("weight", 1.0, device)
     parameters = unit, eta, tau, step, least
     cost = dispatch.apply("swept_cost", spheres, *tables.operands(), env_index, *parameters)[0]
     return cost * factor

@@ -10,7 +10,12 @@ from torch import Tensor
 
 from warp_collision.robot.chain import Chain
 from warp_collision.robot.kinematics import Kinematics, corner_points, transforms_of
-from warp_collision.robot.robot_tables import RobotTables, pack_pairs, pack_robot
+from warp_collision.robot.robot_tables import (
+    RobotTables,
+    pack_pairs,
+    pack_robot,
+    without_links,
+)
 from warp_collision.robot.self_collision import SelfCollisionPairs
 from warp_collision.robot.sphere_models import Body, moved
 
@@ -70,7 +75,7 @@ class Arrangement:
         self.kinematics = Kinematics(
             chain.moving, len(chain.joint_names), np.array(frames), np.concatenate(points)
         )
-        self._tables: dict[torch.device, RobotTables] = {}
+        self._tables: dict[tuple[torch.device, frozenset[str]], RobotTables] = {}
         self._pair_tables: dict[tuple[SelfCollisionPairs, torch.device], tuple[Tensor, Tensor]] = {}
 
     def require_pairs(self, pairs: SelfCollisionPairs) -> None:
@@ -85,12 +90,15 @@ class Arrangement:
                 "another one's"
             )
 
-    def tables(self, device: torch.device) -> RobotTables:
-        """The robot as the kernels of joint paths read it."""
-        known = self._tables.get(device)
+    def tables(self, device: torch.device, without: frozenset[str] = frozenset()) -> RobotTables:
+        """The robot as the kernels of joint paths read it, without the spheres of some bodies."""
+        known = self._tables.get((device, without))
         if known is None:
-            known = pack_robot(self.kinematics, self.sphere_links, device)
-            self._tables[device] = known
+            if without:
+                known = without_links(self.tables(device), self.sphere_links, without)
+            else:
+                known = pack_robot(self.kinematics, self.sphere_links, device)
+            self._tables[device, without] = known
         return known
 
     def pair_tables(self, pairs: SelfCollisionPairs, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -11,9 +11,10 @@ from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.launching.recorded_launch import SceneTables
-from warp_collision.messages import escaped, shown
+from warp_collision.messages import escaped
 from warp_collision.robot.arrangement import Arrangement
 from warp_collision.robot.self_collision import SelfCollisionPairs
+from warp_collision.robot.wanted_contacts import wanted_contacts
 from warp_collision.torch_ops import operators
 from warp_collision.world import MeshWorld
 from warp_collision.world.queries import scene_tables
@@ -115,7 +116,7 @@ def report_collisions(
             f"robot, got {validate.shape_of(spheres)}"
         )
     env_index = validate.env_operand(env_index, spheres.shape[0], world.n_envs, world.device)
-    allowed = _allowed(ignore, arrangement.names, world)
+    allowed = wanted_contacts(ignore, arrangement.names, world)
     worst: dict[tuple[int, int, str, str, bool], _Contact] = {}
     contacts = _with_world(spheres, world, env_index, margin)
     if pairs is not None:
@@ -144,21 +145,6 @@ def report_collisions(
         np.array([row.with_itself for row in rows], dtype=bool),
         np.empty(0, dtype=np.int64),
     )
-
-
-def _allowed(
-    ignore: Iterable[tuple[str, str]], bodies: Sequence[str], world: MeshWorld
-) -> set[tuple[str, str]]:
-    obstacles = {name for env in range(world.n_envs) for name in world.names(env)}
-    allowed = set()
-    for pair in ignore:
-        one, other = tuple(pair) if len(pair) == 2 else (None, None)
-        if one not in bodies or other not in obstacles:
-            raise ValueError(
-                f"ignore must be pairs of a link of the robot and an obstacle, got {shown(pair)}"
-            )
-        allowed.add((str(one), str(other)))
-    return allowed
 
 
 def _with_world(

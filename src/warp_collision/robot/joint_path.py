@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import torch
@@ -15,9 +16,11 @@ from warp_collision.robot.kinematics import base_operand, root_placements
 from warp_collision.robot.robot_model import RobotModel
 from warp_collision.robot.robot_tables import STATE
 from warp_collision.robot.self_collision import SelfCollisionPairs
+from warp_collision.robot.wanted_contacts import Contacts, contact_parts
 from warp_collision.world import MeshWorld
 from warp_collision.world.acceleration import with_acceleration
-from warp_collision.world.queries import scene_tables
+
+_NO_PAIRS = (None, None)
 
 
 def configuration_in_collision(
@@ -26,6 +29,7 @@ def configuration_in_collision(
     world: MeshWorld,
     *,
     self_collision: bool | SelfCollisionPairs = True,
+    ignore: Contacts = (),
     env_index: Tensor | None = None,
     base_pose: Tensor | None = None,
 ) -> Tensor:
@@ -37,6 +41,8 @@ def configuration_in_collision(
         world: the obstacles.
         self_collision: whether the robot may not touch itself either, by the pairs of
             `RobotSpheres.self_collision_pairs`, or the pairs that count.
+        ignore: contacts that are wanted: pairs of names of a link, or attached object, and an
+            obstacle, which counts in each env that has it.
         env_index: (batch,) int32 for joints (batch, ..., n_joints), the env of each row; env 0 for
             all if None.
         base_pose: pose of the root link in the world, as in a call of the robot: (7,) for all, or
@@ -46,7 +52,8 @@ def configuration_in_collision(
         (...,) bool. True also where joints or poses are not finite.
 
     Raises:
-        TypeError, ValueError: an argument of another type, shape, device or range.
+        TypeError, ValueError: an argument of another type, shape, device or range, or unknown names
+            in `ignore`.
 
     Example:
         >>> import torch, trimesh
@@ -67,18 +74,22 @@ def configuration_in_collision(
     pairs = _pairs(robot, self_collision, world.device)
     base = _roots(base_pose, joints, flat)
     rows = flat.shape[:2]
-    tables = robot.tables(world.device)
-    states = flat.new_empty((*rows, tables.frames.shape[0], STATE))
-    hit = flat.new_empty(rows, dtype=torch.bool)
-    launch(
-        kernels.configuration_hit,
-        rows,
-        *(flat, env_index, with_acceleration(scene_tables(world)), tables, base, *pairs),
-        *(states, hit),
-        device=world.device,
-        items=16 * rows.numel(),
-    )
-    return hit.reshape(shape)
+    hits = []
+    for part in contact_parts(ignore, robot, world):
+        tables = part.robot(robot)
+        states = flat.new_empty((*rows, tables.frames.shape[0], STATE))
+        hit = flat.new_empty(rows, dtype=torch.bool)
+        launch(
+            kernels.configuration_hit,
+            rows,
+            *(flat, env_index, with_acceleration(part.scene), tables, base),
+            *(pairs if part.is_first else _NO_PAIRS),
+            *(states, hit),
+            device=world.device,
+            items=16 * rows.numel(),
+        )
+        hits.append(hit)
+    return functools.reduce(torch.logical_or, hits).reshape(shape)
 
 
 def joint_path_in_collision(
@@ -88,6 +99,7 @@ def joint_path_in_collision(
     *,
     tolerance: float | Tensor = 1e-3,
     self_collision: bool | SelfCollisionPairs = True,
+    ignore: Contacts = (),
     env_index: Tensor | None = None,
     base_pose: Tensor | None = None,
 ) -> Tensor:
@@ -105,6 +117,7 @@ def joint_path_in_collision(
         tolerance: [m], below which a clearance may count as a collision. One below some hundredths
             of a millimetre leaves too little room for the rounding of float32.
         self_collision: see `configuration_in_collision`; proven are the pairs that count.
+        ignore: see `configuration_in_collision`; nothing is proven of these pairs.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
         base_pose: pose of the root link in the world, which stays along a path: (7,), (batch, 7),
             or 4 x 4 matrices in place of the 7 numbers. The origin if None.
@@ -115,7 +128,8 @@ def joint_path_in_collision(
         configurations could not decide).
 
     Raises:
-        TypeError, ValueError: an argument of another type, shape, device or range.
+        TypeError, ValueError: an argument of another type, shape, device or range, or unknown names
+            in `ignore`.
 
     Example:
         >>> import torch, trimesh
@@ -134,18 +148,22 @@ def joint_path_in_collision(
     base = root_placements(base_pose, joints, 1)
     pairs = _pairs(robot, self_collision, world.device)
     segments = joints.shape[0], max(joints.shape[1] - 1, 0)
-    tables = robot.tables(world.device)
-    states = joints.new_empty((*segments, tables.frames.shape[0], STATE))
-    hit = joints.new_empty(segments, dtype=torch.bool)
-    launch(
-        kernels.joint_path_hit,
-        segments,
-        *(joints, env_index, with_acceleration(scene_tables(world)), tables, base, *pairs),
-        *(limit, states, hit),
-        device=world.device,
-        items=256 * segments[0] * segments[1],
-    )
-    return hit
+    hits = []
+    for part in contact_parts(ignore, robot, world):
+        tables = part.robot(robot)
+        states = joints.new_empty((*segments, tables.frames.shape[0], STATE))
+        hit = joints.new_empty(segments, dtype=torch.bool)
+        launch(
+            kernels.joint_path_hit,
+            segments,
+            *(joints, env_index, with_acceleration(part.scene), tables, base),
+            *(pairs if part.is_first else _NO_PAIRS),
+            *(limit, states, hit),
+            device=world.device,
+            items=256 * segments[0] * segments[1],
+        )
+        hits.append(hit)
+    return functools.reduce(torch.logical_or, hits)
 
 
 class JointPathClearance(NamedTuple):
@@ -176,6 +194,17 @@ class JointPathClearance(NamedTuple):
     self_sphere: Tensor
     self_other: Tensor
 
+    def with_other_obstacles(self, other: JointPathClearance) -> JointPathClearance:
+        """The smaller clearance of this and of that to other obstacles; NaN if one of them is."""
+        is_nearer = ~(other.upper >= self.upper)
+        position, sphere, mesh = (
+            torch.where(is_nearer, theirs, own)
+            for own, theirs in zip(self[2:5], other[2:5], strict=True)
+        )
+        lower = torch.minimum(self.lower, other.lower)
+        upper = torch.minimum(self.upper, other.upper)
+        return JointPathClearance(lower, upper, position, sphere, mesh, *self[5:])
+
 
 def joint_path_clearance(
     joints: Tensor,
@@ -184,6 +213,7 @@ def joint_path_clearance(
     *,
     tolerance: float | Tensor = 1e-3,
     self_collision: bool | SelfCollisionPairs = True,
+    ignore: Contacts = (),
     env_index: Tensor | None = None,
     base_pose: Tensor | None = None,
 ) -> JointPathClearance:
@@ -199,6 +229,7 @@ def joint_path_clearance(
         tolerance: [m], how wide the intervals may be. They are wider where 65,536 configurations do
             not suffice.
         self_collision: see `configuration_in_collision`.
+        ignore: see `configuration_in_collision`.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
         base_pose: pose of the root link in the world, which stays along a path: (7,), (batch, 7),
             or 4 x 4 matrices in place of the 7 numbers. The origin if None.
@@ -207,7 +238,8 @@ def joint_path_clearance(
         Intervals, and where the smallest clearance is; see `JointPathClearance`.
 
     Raises:
-        TypeError, ValueError: an argument of another type, shape, device or range.
+        TypeError, ValueError: an argument of another type, shape, device or range, or unknown names
+            in `ignore`.
 
     Example:
         >>> import torch, trimesh
@@ -230,20 +262,27 @@ def joint_path_clearance(
     base = root_placements(base_pose, joints, 1)
     pairs = _pairs(robot, self_collision, world.device)
     segments = joints.shape[0], max(joints.shape[1] - 1, 0)
-    tables = robot.tables(world.device)
-    states = joints.new_empty((*segments, tables.frames.shape[0], STATE))
-    bounds, self_bounds = (joints.new_empty((*segments, 3)) for _ in range(2))
-    nearest, self_nearest = (joints.new_empty((*segments, 2), dtype=torch.int32) for _ in range(2))
-    launch(
-        clearance_kernels.joint_path_clearance,
-        segments,
-        *(joints, env_index, with_acceleration(scene_tables(world)), tables, base, *pairs),
-        *(width, states, bounds, nearest, self_bounds, self_nearest),
-        device=world.device,
-        items=1024 * segments[0] * segments[1],
-    )
-    parts = bounds, nearest, self_bounds, self_nearest
-    return JointPathClearance(*(column for part in parts for column in part.unbind(-1)))
+    found = []
+    for part in contact_parts(ignore, robot, world):
+        tables = part.robot(robot)
+        states = joints.new_empty((*segments, tables.frames.shape[0], STATE))
+        bounds, self_bounds = (joints.new_empty((*segments, 3)) for _ in range(2))
+        nearest, self_nearest = (
+            joints.new_empty((*segments, 2), dtype=torch.int32) for _ in range(2)
+        )
+        launch(
+            clearance_kernels.joint_path_clearance,
+            segments,
+            *(joints, env_index, with_acceleration(part.scene), tables, base),
+            *(pairs if part.is_first else _NO_PAIRS),
+            *(width, states, bounds, nearest, self_bounds, self_nearest),
+            device=world.device,
+            items=1024 * segments[0] * segments[1],
+        )
+        outputs = bounds, nearest, self_bounds, self_nearest
+        columns = (column for output in outputs for column in output.unbind(-1))
+        found.append(JointPathClearance(*columns))
+    return functools.reduce(JointPathClearance.with_other_obstacles, found)
 
 
 def _operands(
@@ -274,7 +313,7 @@ def _pairs(
     robot: RobotModel, self_collision: bool | SelfCollisionPairs, device: torch.device
 ) -> tuple[Tensor | None, Tensor | None]:
     if self_collision is False:
-        return None, None
+        return _NO_PAIRS
     if self_collision is True:
         return robot.pair_tables(robot.default_pairs, device)
     if not isinstance(self_collision, SelfCollisionPairs):

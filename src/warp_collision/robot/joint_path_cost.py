@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+
+import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 from torch.nn.functional import pad
 
 from warp_collision import validate
-from warp_collision.costs import swept_sphere_cost
+from warp_collision.costs import swept_cost_against
 from warp_collision.robot.interpolation import cut
 from warp_collision.robot.kinematics import base_operand
 from warp_collision.robot.robot_model import RobotModel
 from warp_collision.robot.self_collision import SelfCollisionPairs, self_collision_cost
+from warp_collision.robot.wanted_contacts import Contacts, contact_parts
 from warp_collision.world import MeshWorld
 
 
@@ -28,6 +32,7 @@ def joint_path_cost(
     self_weight: float | Tensor = 0.0,
     self_activation_distance: float | Tensor = 0.01,
     pairs: SelfCollisionPairs | None = None,
+    ignore: Contacts = (),
     env_index: Tensor | None = None,
     base_pose: Tensor | None = None,
     poses: Tensor | None = None,
@@ -57,6 +62,7 @@ def joint_path_cost(
         self_activation_distance: eta [m] of that.
         pairs: which spheres count for that; by default those of
             `RobotSpheres.self_collision_pairs`.
+        ignore: contacts that are wanted and cost nothing; see `configuration_in_collision`.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
         base_pose: pose of the root link in the world, which stays along a path: (7,), (batch, 7),
             or 4 x 4 matrices in place of the 7 numbers; it may require a gradient. The origin if
@@ -67,7 +73,8 @@ def joint_path_cost(
         (batch, horizon) float32, the sum over the spheres.
 
     Raises:
-        TypeError, ValueError: an argument of another type, shape, device or range.
+        TypeError, ValueError: an argument of another type, shape, device or range, or unknown names
+            in `ignore`.
 
     Example:
         >>> import torch, trimesh
@@ -103,14 +110,20 @@ def joint_path_cost(
     if base_pose is not None:
         base_pose = base_operand(base_pose, joints, 1)
     spheres = robot(fine.joints, base_pose)
-    cost = swept_sphere_cost(
-        spheres,
-        world,
-        activation_distance=activation_distance,
-        tolerance=tolerance,
-        env_index=env_index,
-        poses=poses,
+    spheres = validate.float_operand(
+        "spheres", spheres, 4, "(batch, horizon, n_spheres, 4)", world.device, ndim=4
     )
+    costs = [
+        swept_cost_against(
+            part.scene,
+            part.disable(spheres, robot),
+            activation_distance=activation_distance,
+            tolerance=tolerance,
+            env_index=env_index,
+        )
+        for part in contact_parts(ignore, robot, world, poses)
+    ]
+    cost = functools.reduce(torch.add, costs)
     factor = validate.scalar_operand(
         "weight", weight, world.device, any_sign=True, differentiable=True
     )

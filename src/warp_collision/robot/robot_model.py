@@ -208,9 +208,14 @@ class RobotModel:
         """What `self_collision_pairs` returns without arguments, found once."""
         return self.self_collision_pairs()
 
-    def tables(self, device: torch.device) -> RobotTables:
-        """The robot as the kernels of joint paths read it."""
-        return self._arrangement.tables(device)
+    @property
+    def body_names(self) -> tuple[str, ...]:
+        """Names of all links and attached objects, with spheres or without."""
+        return self._arrangement.names
+
+    def tables(self, device: torch.device, without: frozenset[str] = frozenset()) -> RobotTables:
+        """The robot as the kernels of joint paths read it, without the spheres of some links."""
+        return self._arrangement.tables(device, without)
 
     def pair_tables(self, pairs: SelfCollisionPairs, device: torch.device) -> tuple[Tensor, Tensor]:
         """Pairs of spheres of this robot as the same kernels read them."""

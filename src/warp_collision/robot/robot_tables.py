@@ -101,6 +101,18 @@ def pack_robot(
         )
 
 
+def without_links(
+    tables: RobotTables, sphere_links: Sequence[str], links: frozenset[str]
+) -> RobotTables:
+    """The same robot without the spheres of some links."""
+    names = [name for name, _ in itertools.groupby(sphere_links)]
+    bodies = tables.bodies.cpu().numpy().copy().view(records(0, RobotBody).dtype)[:, 0]
+    bodies["radius"][[name in links for name in names]] = -1.0
+    with torch.inference_mode(False):
+        packed = torch.from_numpy(as_bytes(bodies)).to(tables.bodies.device)
+        return tables._replace(bodies=packed, token=new_token())
+
+
 def bounding_ball(spheres: np.ndarray) -> tuple[np.ndarray, float, float]:
     """Center, radius and spread of a ball that holds spheres (n, 4); radius -1 if none is enabled.
 

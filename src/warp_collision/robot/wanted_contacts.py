@@ -1,0 +1,112 @@
+"""Links that may touch some obstacles, as checks of several parts of a scene.
+
+Obstacles are grouped by which links may touch them. A check of everything is one of the obstacles
+that no link may touch, and for each other group one of its obstacles and the other links: costs
+add, a collision is one in any part, and the smallest clearance is the smallest of all parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from warp_collision.launching.recorded_launch import SceneTables
+from warp_collision.messages import shown
+from warp_collision.robot.robot_model import RobotModel
+from warp_collision.robot.robot_tables import RobotTables
+from warp_collision.world import MeshWorld
+from warp_collision.world.queries import scene_tables
+
+Contacts = Iterable[tuple[str, str]]
+
+
+def wanted_contacts(
+    ignore: Contacts, bodies: Sequence[str], world: MeshWorld
+) -> frozenset[tuple[str, str]]:
+    """Pairs of a link or attached object and an obstacle, checked.
+
+    Raises:
+        ValueError: no pairs, or names that the robot or all envs of the world have not.
+    """
+    pairs = list(ignore)
+    if not pairs:
+        return frozenset()
+    obstacles = {name for env in range(world.n_envs) for name in world.names(env)}
+    for pair in pairs:
+        is_pair = isinstance(pair, tuple | list) and len(pair) == 2
+        if not is_pair or pair[0] not in bodies or pair[1] not in obstacles:
+            raise ValueError(
+                f"ignore must be pairs of a link of the robot and an obstacle, got {shown(pair)}"
+            )
+    return frozenset((link, obstacle) for link, obstacle in pairs)
+
+
+class Part(NamedTuple):
+    """Some obstacles, and the links that may touch them.
+
+    Attributes:
+        scene: tables of the world, with these obstacles alone enabled.
+        touching: names of the links.
+        is_first: whether this is the part of obstacles that nothing may touch. It comes first, and
+            the robot with itself is checked in it.
+    """
+
+    scene: SceneTables
+    touching: frozenset[str]
+    is_first: bool
+
+    def robot(self, robot: RobotModel) -> RobotTables:
+        """Tables of the robot without those links."""
+        device = self.scene.mesh_ids.device
+        return robot.tables(device) if self.is_first else robot.tables(device, self.touching)
+
+    def disable(self, spheres: Tensor, robot: RobotModel) -> Tensor:
+        """Spheres (..., n_spheres, 4) of which those of the links are disabled."""
+        if self.is_first:
+            return spheres
+        is_on = [link not in self.touching for link in robot.sphere_links]
+        mask = torch.tensor(is_on, device=spheres.device)
+        radii = torch.where(mask, spheres[..., 3], -1.0)
+        return torch.cat((spheres[..., :3], radii.unsqueeze(-1)), dim=-1)
+
+
+def contact_parts(
+    ignore: Contacts, robot: RobotModel, world: MeshWorld, poses: Tensor | None = None
+) -> Iterator[Part]:
+    """The parts of a check of a world in which some contacts are wanted, at least one.
+
+    Args:
+        ignore: pairs of a link, or attached object, and an obstacle; in each env that has it.
+        robot: whose links they are.
+        world: whose obstacles they are.
+        poses: see `sphere_cost`.
+    """
+    tables = scene_tables(world, poses)
+    contacts = wanted_contacts(ignore, robot.body_names, world)
+    if not contacts:
+        yield Part(tables, frozenset(), True)
+        return
+    links_of: dict[str, set[str]] = {}
+    for link, obstacle in contacts:
+        links_of.setdefault(obstacle, set()).add(link)
+    chosen: dict[frozenset[str], np.ndarray] = {}
+    wanted = np.zeros(tables.mesh_ids.shape, dtype=bool)
+    for env in range(world.n_envs):
+        for slot, name in enumerate(world.names(env)):
+            if name in links_of:
+                links = frozenset(links_of[name])
+                chosen.setdefault(links, np.zeros_like(wanted))[env, slot] = True
+                wanted[env, slot] = True
+    yield Part(_only(tables, ~wanted), frozenset(), True)
+    for links in sorted(chosen, key=sorted):
+        yield Part(_only(tables, chosen[links]), links, False)
+
+
+def _only(tables: SceneTables, slots: np.ndarray) -> SceneTables:
+    """Tables in which other slots are disabled."""
+    mask = torch.from_numpy(slots).to(tables.enabled.device)
+    return tables._replace(enabled=tables.enabled * mask, token=0)
