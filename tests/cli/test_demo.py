@@ -12,7 +12,6 @@ from reference import hinge, rotation_matrix
 from warp_collision.cli.demo import (
     ACTIVATION_DISTANCE,
     DEFAULT_PROBLEM,
-    PathCheck,
     _read_problems,
     check_path,
     load_panda,
@@ -21,6 +20,7 @@ from warp_collision.cli.demo import (
     run_demo,
     straight_path,
 )
+from warp_collision.cli.path_check import PathCheck
 
 SWEEP_TOLERANCE = ACTIVATION_DISTANCE / 20  # the documented default
 
@@ -72,23 +72,23 @@ def test_starts_and_goals_are_free_and_straight_lines_collide(name):
 @pytest.mark.parametrize("name", ["cage_2", "bookshelf_thin_7"])
 def test_clearance_and_cost_match_exact_primitives(name, device):
     check = check_problem(name, device)
-    spheres = check.spheres.double().numpy()
+    spheres = check.spheres[0].double().numpy()
     exact = exact_distances(name, spheres[..., :3]) - spheres[..., 3]
-    np.testing.assert_allclose(check.clearance, exact.min(axis=0), rtol=0, atol=2e-6)
+    np.testing.assert_allclose(check.clearance[0], exact.min(axis=0), rtol=0, atol=2e-6)
 
     cost = hinge(ACTIVATION_DISTANCE - exact, ACTIVATION_DISTANCE).sum(axis=0)
-    np.testing.assert_allclose(check.cost, cost, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(check.cost[0], cost, rtol=0, atol=1e-5)
 
     two = np.sort(exact, axis=0)[:2]
     clear = two[1] - two[0] > 1e-5
     assert clear.mean() > 0.9
-    np.testing.assert_array_equal(check.mesh.numpy()[clear], exact.argmin(axis=0)[clear])
+    np.testing.assert_array_equal(check.mesh[0].numpy()[clear], exact.argmin(axis=0)[clear])
 
 
 def test_rows_match_exact_primitives(device):
     check, names = check_problem("cage_2", device), list(load_problem("cage_2").obstacles)
     robot = load_panda()
-    spheres = check.spheres.double().numpy()
+    spheres = check.spheres[0].double().numpy()
     exact = exact_distances("cage_2", spheres[..., :3]) - spheres[..., 3]
     for row, distances in zip(check.waypoints, np.swapaxes(exact, 0, 1), strict=True):
         mesh, sphere = np.unravel_index(distances.argmin(), distances.shape)
@@ -103,7 +103,7 @@ def test_rows_match_exact_primitives(device):
 
 def test_swept_costs_match_dense_samples(device):
     check = check_problem("cage_2", device)
-    spheres = check.spheres.double().numpy()
+    spheres = check.spheres[0].double().numpy()
     centers, radii = spheres[..., :3], spheres[..., 3]
     last = len(centers) - 1
     share = np.linspace(0.0, 0.5, 200)[:, None, None]

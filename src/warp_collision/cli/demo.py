@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 import trimesh
 from torch import Tensor
 
-from warp_collision import MeshWorld, clearance, sphere_cost, swept_sphere_cost
+from warp_collision import MeshWorld
+from warp_collision.cli.path_check import PathCheck, check_spheres
 from warp_collision.cli.terminal import print_text
 from warp_collision.cli.text_table import align
 from warp_collision.io import Obstacle, load_world_mapping
@@ -43,43 +44,6 @@ class Problem:
     start: list[float]
     goal: list[float]
     obstacles: dict[str, Obstacle]
-
-
-class Waypoint(NamedTuple):
-    """What one waypoint of a path comes to; sums are over the spheres, lengths in metres."""
-
-    waypoint: int
-    clearance: float
-    mesh: str
-    link: str
-    cost: float
-    swept_cost: float
-    collides: bool
-    collides_on_the_way: bool
-
-
-@dataclass(frozen=True)
-class PathCheck:
-    """A path and everything that was computed along it, on the CPU.
-
-    Attributes:
-        spheres: (horizon, n_spheres, 4) x, y, z, radius in the world frame [m].
-        cost: (horizon, n_spheres) cost of each sphere at its waypoint [m].
-        clearance: (horizon, n_spheres) [m].
-        mesh: (horizon, n_spheres) index of the nearest mesh.
-        waypoints: One summary for each waypoint.
-    """
-
-    spheres: Tensor
-    cost: Tensor
-    clearance: Tensor
-    mesh: Tensor
-    waypoints: list[Waypoint]
-
-    @property
-    def deepest(self) -> Waypoint:
-        """The waypoint with the smallest clearance."""
-        return min(self.waypoints, key=lambda row: row.clearance)
 
 
 def run_demo(
@@ -188,31 +152,9 @@ def check_path(
     world = MeshWorld(max_meshes=len(problem.obstacles), device=device)
     world.load(problem.obstacles)
     spheres = robot(joints.to(device))[None]
-    nearest = clearance(spheres, world)
-    cost = sphere_cost(spheres, world, activation_distance=ACTIVATION_DISTANCE)
-    swept = swept_sphere_cost(spheres, world, activation_distance=ACTIVATION_DISTANCE)
-    # With no activation distance the swept cost is the depth of the deepest contact on the way.
-    way = swept_sphere_cost(spheres, world, activation_distance=0.0)
-
-    distance, mesh, cost, swept, way = (
-        value[0].cpu() for value in (nearest.clearance, nearest.mesh, cost, swept, way)
+    return check_spheres(
+        spheres, world, activation_distance=ACTIVATION_DISTANCE, links=robot.sphere_links
     )
-    names, rows = world.names(), []
-    for index, sphere in enumerate(distance.argmin(dim=1).tolist()):
-        smallest = float(distance[index, sphere])
-        rows.append(
-            Waypoint(
-                waypoint=index,
-                clearance=smallest,
-                mesh=names[int(mesh[index, sphere])],
-                link=robot.sphere_links[sphere],
-                cost=float(cost[index].sum()),
-                swept_cost=float(swept[index].sum()),
-                collides=smallest < 0.0,
-                collides_on_the_way=bool((way[index] > 0.0).any()),
-            )
-        )
-    return PathCheck(spheres[0].cpu(), cost, distance, mesh, rows)
 
 
 def format_table(problem: Problem, check: PathCheck, device: torch.device) -> str:
@@ -250,7 +192,7 @@ def _title(problem: Problem, check: PathCheck) -> str:
 
 def _facts(problem: Problem, check: PathCheck) -> str:
     return (
-        f"Franka Panda, {check.spheres.shape[1]} spheres, {len(problem.obstacles)} obstacles; "
+        f"Franka Panda, {check.spheres.shape[2]} spheres, {len(problem.obstacles)} obstacles; "
         "the path is straight in joint space"
     )
 
@@ -269,7 +211,7 @@ def summary(problem: Problem, check: PathCheck, device: torch.device) -> dict[st
         "problem": problem.name,
         "robot": "Franka Panda",
         "device": str(device),
-        "n_spheres": check.spheres.shape[1],
+        "n_spheres": check.spheres.shape[2],
         "n_meshes": len(problem.obstacles),
         "activation_distance": ACTIVATION_DISTANCE,
         "colliding_waypoints": [row.waypoint for row in check.waypoints if row.collides],
@@ -298,9 +240,9 @@ def _draw(
         hit_obstacles=hit,
         start=_robot_meshes(robot, joints[0]),
         goal=_robot_meshes(robot, joints[-1]),
-        spheres=check.spheres.double().numpy(),
-        cost=check.cost.double().numpy(),
-        clearance=check.clearance.double().numpy(),
+        spheres=check.spheres[0].double().numpy(),
+        cost=check.cost[0].double().numpy(),
+        clearance=check.clearance[0].double().numpy(),
         title=_title(problem, check),
         facts=_facts(problem, check),
         callout=f"{row.link}: {-1000 * row.clearance:.0f} mm into {row.mesh}",

@@ -1,0 +1,205 @@
+"""The command `warp-collision check`: spheres of a file against the obstacles of a file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from warp_collision.cli.common import (
+    COLLISION,
+    FREE,
+    distance,
+    find_device,
+    load_world,
+    start_warp,
+)
+from warp_collision.cli.terminal import print_text
+from warp_collision.cli.text_table import align
+from warp_collision.messages import escaped
+
+if TYPE_CHECKING:
+    import torch
+
+    from warp_collision.cli.path_check import WaypointCheck
+
+_CHECK_DESCRIPTION = """\
+Prints for every waypoint the smallest clearance, the sphere and the mesh that
+have it, and the collision cost of all spheres. A clearance is the distance from
+a sphere's surface to the nearest mesh, negative by the depth of a penetration.
+"""
+
+_CHECK_EPILOG = """\
+WORLD is a mesh or scene file (.glb, .obj, .stl, .ply, ...), a URDF, MJCF (.xml)
+or USD file, a planning scene of MoveIt (.yaml), or a YAML file in metres:
+
+  mesh:     {shelf: {file_path: shelf.stl, pose: [0.6, 0, 0, 1, 0, 0, 0]}}
+  cuboid:   {table: {dims: [1, 0.6, 0.04], pose: [0.5, 0, 0.4, 1, 0, 0, 0]}}
+  cylinder: {can: {radius: 0.03, height: 0.1, pose: [0.5, 0, 0.5, 1, 0, 0, 0]}}
+  sphere:   {ball: {radius: 0.05, position: [0.5, 0.2, 0.47]}}
+
+A pose is x, y, z, qw, qx, qy, qz. What a check does not see is named.
+
+SPHERES is a .npy file, or an .npz file with an array "spheres": x, y, z, radius
+along the last axis, of shape (spheres, 4), (waypoints, spheres, 4) or (batch,
+waypoints, spheres, 4). A negative radius disables a sphere.
+
+exit status:
+  0 free, 1 collision, 2 wrong usage or input, 3 an error of the program
+
+example, two spheres that move through a table top:
+  echo 'cuboid: {top: {dims: [1, 1, 0.1], pose: [0, 0, 0, 1, 0, 0, 0]}}' >w.yaml
+  python3 -c 'import numpy as np; np.save("path.npy", [[[0, 0, z, 0.05],
+      [0.2, 0, z, 0.1]] for z in (0.3, 0.1, -0.1, -0.3)])'
+  warp-collision check w.yaml path.npy             each waypoint
+  warp-collision check w.yaml path.npy --swept     and the way between them
+"""
+
+
+def add_check(commands: Any) -> None:
+    """Adds the command to a parser's commands."""
+    parser = commands.add_parser(
+        "check",
+        help="check spheres in a file against the meshes in a file",
+        description=_CHECK_DESCRIPTION,
+        epilog=_CHECK_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "world", type=Path, metavar="WORLD", help="the obstacles: a file, see below"
+    )
+    parser.add_argument("spheres", type=Path, metavar="SPHERES", help="the spheres: .npy or .npz")
+    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    parser.add_argument(
+        "--device", help="cpu, cuda or cuda:N (default: cuda where there is one, else cpu)"
+    )
+    parser.add_argument(
+        "--activation-distance",
+        type=distance,
+        default=0.02,
+        metavar="M",
+        help="a sphere costs from this clearance on, in metres (default 0.02)",
+    )
+    parser.add_argument(
+        "--swept",
+        action="store_true",
+        help="check the straight way between the waypoints too: the cost is the swept cost, and a "
+        "collision on the way counts",
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="fail if WORLD has what a check does not see"
+    )
+    parser.add_argument(
+        "--package-dir",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="where package:// names in a URDF file are looked for; may be repeated",
+    )
+    parser.set_defaults(run=_check)
+
+
+def _check(options: argparse.Namespace) -> int:
+    device = find_device(options.device)
+    start_warp(device)
+    from warp_collision.cli.path_check import check_spheres
+    from warp_collision.io import load_spheres
+
+    world = load_world(
+        options.world, device, strict=options.strict, package_dirs=options.package_dir
+    )
+    spheres = load_spheres(options.spheres).to(device)
+    checked = check_spheres(
+        spheres,
+        world,
+        activation_distance=options.activation_distance,
+        swept=options.swept,
+    )
+    rows = [_row(waypoint, swept=options.swept) for waypoint in checked.waypoints]
+    if options.json:
+        print_text(json.dumps(_summary(rows, options, device), indent=1, allow_nan=False))
+    else:
+        print_text("\n".join(_table(rows, swept=options.swept)))
+    return COLLISION if any(row["collision"] for row in rows) else FREE
+
+
+def _row(waypoint: WaypointCheck, *, swept: bool) -> dict[str, Any]:
+    """A waypoint as the report has it.
+
+    With `swept` also collision_on_the_way: nothing touches at the waypoint, but on a half-segment
+    beside it.
+    """
+    row = {
+        "batch": waypoint.batch,
+        "waypoint": waypoint.waypoint,
+        "clearance": waypoint.clearance,
+        "sphere": waypoint.sphere,
+        "mesh": waypoint.mesh,
+        "cost": waypoint.swept_cost,
+        "collision": waypoint.collides or waypoint.collides_on_the_way,
+    }
+    if swept:
+        row["collision_on_the_way"] = waypoint.collides_on_the_way and not waypoint.collides
+    return row
+
+
+def _worst(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The row of the smallest clearance, None where all spheres are disabled."""
+    with_sphere = [row for row in rows if row["clearance"] is not None]
+    return min(with_sphere, key=lambda row: row["clearance"], default=None)
+
+
+def _summary(
+    rows: list[dict[str, Any]], options: argparse.Namespace, device: torch.device
+) -> dict[str, Any]:
+    return {
+        "world": str(options.world),
+        "spheres": str(options.spheres),
+        "device": str(device),
+        "activation_distance": options.activation_distance,
+        "swept": options.swept,
+        "collision": any(row["collision"] for row in rows),
+        "worst": _worst(rows),
+        "rows": rows,
+    }
+
+
+def _table(rows: list[dict[str, Any]], *, swept: bool) -> list[str]:
+    head = ("batch", "waypoint", "clearance [m]", "sphere", "mesh", "cost", "")
+    cells = [head] + [
+        (
+            str(row["batch"]),
+            str(row["waypoint"]),
+            "-" if row["clearance"] is None else f"{row['clearance']:.4f}",
+            "-" if row["sphere"] is None else str(row["sphere"]),
+            escaped(row["mesh"] or "-"),
+            f"{row['cost']:.4g}",
+            _verdict(row),
+        )
+        for row in rows
+    ]
+    lines = align(cells, right=(0, 1, 2, 3, 5))
+    return [*lines, "", _conclusion(rows, swept=swept)]
+
+
+def _verdict(row: dict[str, Any]) -> str:
+    if not row["collision"]:
+        return ""
+    return "COLLISION on the way" if row.get("collision_on_the_way") else "COLLISION"
+
+
+def _conclusion(rows: list[dict[str, Any]], *, swept: bool) -> str:
+    hits = sum(row["collision"] for row in rows)
+    worst = _worst(rows)
+    state = f"collision at {hits} of {len(rows)} waypoints" if hits else "free"
+    if hits and swept:
+        state += " or on the way beside them"
+    if worst is None:
+        return f"{state}: all spheres are disabled"
+    return (
+        f"{state}; smallest clearance at a waypoint {worst['clearance']:.4f} m: batch "
+        f"{worst['batch']}, waypoint {worst['waypoint']}, sphere {worst['sphere']}, "
+        f"mesh {escaped(worst['mesh'])}"
+    )

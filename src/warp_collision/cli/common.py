@@ -1,0 +1,98 @@
+"""What the commands share: exit statuses, kinds of arguments, the device, Warp's start.
+
+Heavy modules are imported by the functions that need them, so that help and usage errors are quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from warp_collision.cli.terminal import print_text
+
+if TYPE_CHECKING:
+    import torch
+
+    from warp_collision import MeshWorld
+
+FREE, COLLISION, BAD_INPUT, INTERNAL_ERROR = 0, 1, 2, 3  # exit statuses
+
+
+def count(text: str) -> int:
+    """An argument that is a whole number of at least 2."""
+    if not text.isdecimal() or int(text) < 2:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 2, got {text!r}")
+    return int(text)
+
+
+def distance(text: str) -> float:
+    """An argument that is a number of at least 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a number of at least 0, got {text!r}")
+    return value
+
+
+def find_device(name: str | None) -> torch.device:
+    """The device of a name; without one cuda where there is one, else the CPU."""
+    import torch
+
+    count = torch.cuda.device_count()
+    if name is None:
+        name = "cuda" if count else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:  # no device at all
+        device = torch.device("meta")
+    if device.type == "cpu":
+        return device
+    index = device.index or 0
+    if device.type != "cuda" or index >= count:
+        found = f"cuda:N with N < {count}" if count else "there is no CUDA device here"
+        raise ValueError(f"--device must be cpu or cuda ({found}), got {name!r}")
+    return torch.device("cuda", index)
+
+
+def start_warp(device: torch.device) -> None:
+    """Starts Warp without its greeting and, for a check on the CPU, without a warning of no GPU."""
+    import warp as wp
+
+    from warp_collision.launching.warp_runtime import silence_warp
+
+    silence_warp()
+    if device.type != "cpu":
+        wp.init()
+        return
+    # Warp's native library writes the warning, whatever the log level, so the file is set aside.
+    stderr = os.dup(2)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        wp.init()
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+
+
+def load_world(
+    path: Path, device: torch.device, *, strict: bool, package_dirs: Sequence[Path]
+) -> MeshWorld:
+    """A world from a file; what a check does not see of it is printed as a warning."""
+    from warp_collision import MeshWorld
+    from warp_collision.io import LeftOutWarning
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", LeftOutWarning)
+        world = MeshWorld.from_file(path, device, strict=strict, package_dirs=package_dirs)
+    for warning in caught:
+        print_text(f"warp-collision: warning: {warning.message}", sys.stderr)
+    return world

@@ -1,0 +1,126 @@
+"""What each waypoint of moving spheres comes to: the computation behind the commands' tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+import warp_collision
+from warp_collision import MeshWorld
+
+
+class WaypointCheck(NamedTuple):
+    """What one waypoint of a path comes to; costs are sums over the spheres [m].
+
+    Attributes:
+        batch: row of the batch.
+        waypoint: index on the path.
+        clearance: smallest of all spheres [m]; None where all are disabled, as are the next three.
+        sphere: which one has it.
+        link: of that sphere; None if links are not known.
+        mesh: the obstacle that it is nearest to.
+        cost: resting cost.
+        swept_cost: swept cost.
+        collides: whether a sphere touches something at the waypoint.
+        collides_on_the_way: whether one does on what the waypoint owns of the straight way.
+    """
+
+    batch: int
+    waypoint: int
+    clearance: float | None
+    sphere: int | None
+    link: str | None
+    mesh: str | None
+    cost: float
+    swept_cost: float
+    collides: bool
+    collides_on_the_way: bool
+
+
+@dataclass(frozen=True)
+class PathCheck:
+    """Spheres on paths and all that was computed along them, on the CPU.
+
+    Attributes:
+        spheres: (batch, horizon, n_spheres, 4) x, y, z, radius in the world frame [m].
+        cost: (batch, horizon, n_spheres) cost of each sphere at its waypoint [m].
+        clearance: (batch, horizon, n_spheres) [m], +inf for disabled spheres.
+        mesh: (batch, horizon, n_spheres) index of the nearest obstacle, -1 for none.
+        waypoints: a summary of each waypoint, batch row by batch row.
+    """
+
+    spheres: Tensor
+    cost: Tensor
+    clearance: Tensor
+    mesh: Tensor
+    waypoints: list[WaypointCheck]
+
+    @property
+    def deepest(self) -> WaypointCheck | None:
+        """The waypoint with the smallest clearance, None where all spheres are disabled."""
+        known = [row for row in self.waypoints if row.clearance is not None]
+        return min(known, key=lambda row: row.clearance or 0.0, default=None)
+
+
+def check_spheres(
+    spheres: Tensor,
+    world: MeshWorld,
+    *,
+    activation_distance: float,
+    swept: bool = True,
+    links: Sequence[str] | None = None,
+) -> PathCheck:
+    """Computes clearances and costs of spheres (batch, horizon, n_spheres, 4) along their paths.
+
+    Args:
+        spheres: on the device of the world.
+        world: one env.
+        activation_distance: of the costs [m].
+        swept: whether the way between the waypoints is checked; else it is what the waypoints are.
+        links: the link of each sphere.
+    """
+    nearest = warp_collision.clearance(spheres, world)
+    options = {"activation_distance": activation_distance}
+    cost = warp_collision.sphere_cost(spheres, world, **options)
+    hit = (nearest.clearance < 0.0).any(dim=-1)
+    swept_cost, way = cost, hit
+    if swept:
+        swept_cost = warp_collision.swept_sphere_cost(spheres, world, **options)
+        # Without an activation distance it is the depth of the deepest contact on the way.
+        deepest = warp_collision.swept_sphere_cost(spheres, world, activation_distance=0.0)
+        way = (deepest > 0.0).any(dim=-1)
+    smallest, sphere = nearest.clearance.min(dim=-1)
+    mesh = nearest.mesh.gather(-1, sphere[..., None])[..., 0]
+    columns = (smallest, sphere, mesh, cost.sum(-1), swept_cost.sum(-1), hit, way)
+    values = [column.flatten().tolist() for column in columns]
+    rows = _rows(values, spheres.shape[1], world.names(), links)
+    return PathCheck(spheres.cpu(), cost.cpu(), nearest.clearance.cpu(), nearest.mesh.cpu(), rows)
+
+
+def _rows(
+    columns: list[list], horizon: int, names: Sequence[str], links: Sequence[str] | None
+) -> list[WaypointCheck]:
+    rows = []
+    for index, (depth, sphere, mesh, cost, swept_cost, hit, way) in enumerate(
+        zip(*columns, strict=True)
+    ):
+        enabled = math.isfinite(depth)
+        rows.append(
+            WaypointCheck(
+                batch=index // horizon,
+                waypoint=index % horizon,
+                clearance=depth if enabled else None,
+                sphere=sphere if enabled else None,
+                link=links[sphere] if enabled and links is not None else None,
+                mesh=names[mesh] if enabled else None,
+                cost=cost,
+                swept_cost=swept_cost,
+                collides=hit,
+                collides_on_the_way=way,
+            )
+        )
+    return rows
