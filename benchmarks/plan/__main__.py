@@ -22,7 +22,6 @@ from benchmarks.progress import progress
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs what the command line asks for; 1 if the judge refused a path that was called free."""
     options = _parser().parse_args(arguments)
-    torch.set_num_threads(1)
     results = report.read(options.out)
     if options.report:
         return _finish(results, options.out)
@@ -99,4 +98,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)
     sys.exit(main())
