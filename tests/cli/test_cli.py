@@ -339,7 +339,7 @@ def test_what_a_file_has_and_a_check_does_not_see_is_said(tmp_path, spheres, cap
     assert status == 0
     assert json.loads(out)
     assert err == (
-        f"warp-collision: warning: {world}: a world has no place for 1 of its entries: voxel.scan "
+        f"warp-collision: warning: {world}: a world cannot hold 1 of its entries: voxel.scan "
         "(a grid of voxels)\n"
     )
     status, out, err = check(capsys, world, spheres([[[0, 0, 1, 0.1]]]), "--strict")

@@ -156,7 +156,7 @@ def test_colors_and_kinds_without_obstacles_make_no_difference(tmp_path):
             "mesh.a: .* vertices must be real numbers",
         ),
         (f"mesh: {{a: {{pose: {REST}}}}}", "either 'file_path' or 'vertices' is required"),
-        ("voxel: {scan: {}}", "no place for 1 of its entries: voxel.scan"),
+        ("voxel: {scan: {}}", "cannot hold 1 of its entries: voxel.scan"),
         ("sphere: {a: {radius: 1}}", "either 'pose' or 'position' is required, got radius"),
         (
             "sphere: {a: {radius: 1, position: [0, 0]}}",

@@ -1,5 +1,5 @@
-"""File formats to plain values: what a file claims is believed as far as its data bears it out.
+"""Readers of file formats: sizes and counts in a file are checked against its data before use.
 
-Every reader takes bounded time and memory, and raises a ValueError that names the file, the place
+Every reader takes bounded time and memory, and raises a ValueError that names the file, the entry
 in it, the rule and the value. Nothing that a file holds is left out in silence.
 """

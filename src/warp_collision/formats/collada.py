@@ -1,4 +1,4 @@
-"""COLLADA files: only their geometry, and only as much as their text can mean."""
+"""COLLADA files: their geometry alone, bounded by the size of the text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from warp_collision.messages import MAX_SHOWN, escaped, shown
 MAX_INSTANCES = 10_000
 MAX_EXPANDED = 64 << 20  # characters of the geometry of all instances, where it stands for more
 
-# What makes no difference to a collision, and is the part that is most often broken.
+# Irrelevant to collisions, and the part that is most often broken.
 _APPEARANCE = frozenset(
     "library_images library_effects library_materials library_lights library_cameras "
     "library_animations library_animation_clips bind_material instance_light instance_camera "

@@ -17,7 +17,7 @@ from warp_collision.messages import shown
 
 MAX_INSTANCES = 100_000
 MAX_DEPTH = 256
-# Of what stands there once and is used often: parts of a file that overlap, instances.
+# Limits of what is stored once and used often: overlapping parts of a file, instances.
 MAX_EXPANDED = 1 << 30  # bytes of views and of accessors
 MAX_CORNERS = 30_000_000  # of all instances
 
@@ -184,22 +184,22 @@ def _check_mesh(
     total = 0
     primitives = _objects(mesh, "primitives")
     for index, primitive in enumerate(primitives):
-        place = f"{where}.primitives[{index}]"
+        entry = f"{where}.primitives[{index}]"
         mode = primitive.get("mode", 4)
         if mode not in _MODES:
-            raise ValueError(f"{place}.mode must be one of {_MODES}, got {shown(mode)}")
-        position = _whole(primitive["attributes"], "POSITION", f"{place}.attributes", len(counts))
+            raise ValueError(f"{entry}.mode must be one of {_MODES}, got {shown(mode)}")
+        position = _whole(primitive["attributes"], "POSITION", f"{entry}.attributes", len(counts))
         indices = position
         if "indices" in primitive:
-            indices = _whole(primitive, "indices", place, len(counts))
+            indices = _whole(primitive, "indices", entry, len(counts))
         if 0 in (counts[position], counts[indices]):
-            raise ValueError(f"{place} must have positions and indices, not sparse or compressed")
+            raise ValueError(f"{entry} must have positions and indices, not sparse or compressed")
         for key in set(primitive) - {"indices", "mode"}:
             del primitive[key]  # colours, normals and compressed copies make no difference
         primitive["attributes"] = {"POSITION": position}
         accessor = tree["accessors"][position]
         if accessor["type"] != "VEC3" or accessor.get("normalized"):
-            raise ValueError(f"{place} must have positions of type VEC3 that are not normalized")
+            raise ValueError(f"{entry} must have positions of type VEC3 that are not normalized")
         total += max(counts[indices], counts[position])
     return len(primitives), total
 

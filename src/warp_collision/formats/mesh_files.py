@@ -1,4 +1,4 @@
-"""Mesh files to trimesh scenes: what the formats promise is checked, and nothing goes missing.
+"""Mesh files to trimesh scenes: checked against the formats' rules, without silent losses.
 
 trimesh's readers raise whatever a broken file leads to, and leave out in silence what they do not
 understand: the rest of a truncated text, faces with vertices that are not finite, parts of an
@@ -50,7 +50,7 @@ def load_scene(path: Path) -> trimesh.Scene:
 
 
 def mesh_endings() -> list[str]:
-    """What the names of mesh files end in, without the point."""
+    """The suffixes of mesh files, without the dot."""
     return sorted({*mesh_formats()} - {*_ARCHIVES})
 
 
@@ -72,7 +72,7 @@ def _errors_named(where: str) -> Iterator[None]:
 
 
 def _prepare(path: Path, siblings: _Siblings) -> tuple[bytes, int, dict[str, Any]]:
-    """What trimesh gets to read, how many faces that are at the least, and options to read it."""
+    """Input for trimesh, the least number of faces that it must yield, and options."""
     ending = path.suffix.lower().removeprefix(".")
     if ending not in mesh_endings():
         known = ", ".join(mesh_endings())
@@ -102,7 +102,7 @@ def _load(data: bytes, path: Path, siblings: _Siblings, options: dict[str, Any])
 
 
 def _check_meshes(scene: trimesh.Scene, n_faces: int) -> None:
-    """Raises unless the scene has meshes, all of them sound, with so many faces or more."""
+    """Raises unless the scene has valid meshes with at least so many faces."""
     total = read = 0
     seen: set[Any] = set()
     for node in scene.graph.nodes_geometry:

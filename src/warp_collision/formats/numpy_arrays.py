@@ -1,4 +1,4 @@
-"""Arrays of numbers from NumPy's files, which are believed only as far as their sizes agree."""
+"""Arrays from NumPy's files, whose headers are checked against the size of their data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""URDF documents, checked so that no link, joint or collision shape goes unnoticed."""
+"""URDF documents, validated: no link, joint or collision shape is dropped silently."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 from warp_collision.formats.xml_file import read_xml
 from warp_collision.messages import escaped, shown
 
-# Where links and joints of these names are other programs' business.
+# Extensions: links and joints in them belong to other programs.
 _EXTENSIONS = ("gazebo", "transmission", "ros2_control")
 _PARENTS = {"link": "robot", "joint": "robot", "collision": "link", "visual": "link"}
 _AT_MOST_ONE = {

@@ -1,4 +1,4 @@
-"""What stands in a <collision> or <visual> of a URDF file: a shape or a mesh file, and where."""
+"""Geometry of the <collision> and <visual> elements of URDF files: shapes, mesh files, origins."""
 
 from __future__ import annotations
 

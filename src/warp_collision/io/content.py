@@ -1,4 +1,4 @@
-"""What a world file comes to: obstacles with their poses, and what had to be left out."""
+"""The content of a world file: obstacles with their poses, and what had to be left out."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Obstacle(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """Something that a file has and a world has not.
+    """An entry of a file that a world cannot hold.
 
     Attributes:
         entry: where it stands in the file: "geom 'floor'".
@@ -52,7 +52,7 @@ class LeftOut(NamedTuple):
 
 
 class LeftOutWarning(UserWarning):
-    """A file has what a world has not, so a check against the world does not see it.
+    """A file has entries that a world cannot hold, so that checks against the world miss them.
 
     Attributes:
         where: the file.
@@ -100,8 +100,8 @@ class Content:
         Raises:
             ValueError: a pose that no obstacle can have, or too many obstacles.
         """
-        place = f"{self.where}: {escaped(name, MAX_SHOWN)}"
-        check_pose(place, obstacle.pose)
+        entry = f"{self.where}: {escaped(name, MAX_SHOWN)}"
+        check_pose(entry, obstacle.pose)
         if is_trimesh(obstacle.geometry):
             self._n_faces += len(obstacle.geometry.faces)
             if self._n_faces > MAX_FACES:
@@ -115,7 +115,7 @@ class Content:
         self.obstacles[unique] = obstacle
 
     def leave_out(self, entry: str, reason: str) -> None:
-        """Notes something that a world has not."""
+        """Notes an entry that a world cannot hold."""
         self.left_out.append(LeftOut(escaped(entry, MAX_SHOWN), reason))
 
     def finish(self, strict: bool) -> dict[str, Obstacle]:
@@ -140,30 +140,30 @@ def warn_of_left_out(where: str, entries: Sequence[LeftOut]) -> None:
     warnings.warn(LeftOutWarning(where, entries), stacklevel=_depth_of_caller())
 
 
-def check_pose(place: str, pose: Sequence[float]) -> None:
+def check_pose(entry: str, pose: Sequence[float]) -> None:
     """Raises unless a pose is finite with a position below 1e9 and a rotation."""
     values = np.asarray(pose, dtype=np.float64)
     if not (np.isfinite(values).all() and (np.abs(values[:3]) < MAX_COORDINATE).all()):
-        raise ValueError(f"{place}: a pose must be finite and below 1e9, got {shown(tuple(pose))}")
+        raise ValueError(f"{entry}: a pose must be finite and below 1e9, got {shown(tuple(pose))}")
 
 
 @contextlib.contextmanager
-def errors_begin_with(place: str) -> Iterator[None]:
-    """Any error becomes a ValueError that begins with a place; libraries raise of many kinds."""
+def errors_begin_with(entry: str) -> Iterator[None]:
+    """Any error becomes a ValueError that begins with the entry; libraries raise many kinds."""
     try:
         yield
     except (ImportError, FileNotFoundError):
         raise
     except Exception as error:
-        if type(error) is ValueError and str(error).startswith(place):
+        if type(error) is ValueError and str(error).startswith(entry):
             raise
-        raise ValueError(f"{place}: {one_line(error)}") from error
+        raise ValueError(f"{entry}: {one_line(error)}") from error
 
 
 def _text(where: str, entries: Sequence[LeftOut]) -> str:
     listed = "; ".join(f"{entry} ({reason})" for entry, reason in entries[:_LISTED])
     more = f"; and {len(entries) - _LISTED} more" if len(entries) > _LISTED else ""
-    return f"{where}: a world has no place for {len(entries)} of its entries: {listed}{more}"
+    return f"{where}: a world cannot hold {len(entries)} of its entries: {listed}{more}"
 
 
 def _depth_of_caller() -> int:

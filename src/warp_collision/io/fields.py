@@ -1,4 +1,4 @@
-"""Values of YAML files and mappings, read with errors that say where they stand."""
+"""Values of YAML files and mappings, read with errors that name their entry."""
 
 from __future__ import annotations
 

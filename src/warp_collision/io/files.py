@@ -76,7 +76,7 @@ def load_world_file(
     scale, shear and mirroring are baked into the vertices. Axes stay as the file has them: a
     Y-up file gives a Y-up world. What `MeshWorld.save` wrote is read as it was.
 
-    **Limits.** What the world has no place for (planes, height fields, voxels, deformable bodies,
+    **Limits.** What a world cannot hold (planes, height fields, voxels, deformable bodies,
     instancers, links without a collision shape) is named in a `LeftOutWarning`. Whatever else a
     file holds and this function would have to leave out is an error: a truncated list of faces, a
     part that is no triangle mesh, sparse or compressed glTF accessors, a skinned mesh, an archive.

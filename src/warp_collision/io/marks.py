@@ -1,4 +1,4 @@
-"""What a written scene says of its nodes beyond their meshes: names, slots and exact shapes.
+"""Metadata of the nodes of a written scene: names, slots and exact shapes.
 
 A mark is a mapping under the key `warp_collision` in the metadata of a node, which glTF keeps as
 extras. What it says of a shape is believed only if the mesh is the one that contains that shape.
@@ -38,7 +38,7 @@ def mark(
 
 
 class Marked:
-    """The mark of a node, as far as it makes sense; without one all is as the file says."""
+    """The mark of a node as far as it is valid, else that of a node without one."""
 
     def __init__(self, scene: trimesh.Scene, node: str, where: str) -> None:
         transforms = scene.graph.transforms

@@ -74,7 +74,7 @@ def _are_convex(corners: np.ndarray) -> np.ndarray:
 
 
 def _flattened(corners: np.ndarray) -> np.ndarray:
-    """The polygon (n, 2) in its plane, run through counter-clockwise."""
+    """The polygon (n, 2) in its plane, counter-clockwise."""
     normal = _normals(corners[None])[0]
     length = np.linalg.norm(normal)
     normal = normal / length if length > 0.0 else np.array([0.0, 0.0, 1.0])

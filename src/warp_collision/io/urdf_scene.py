@@ -1,4 +1,4 @@
-"""URDF files as scenes: the collision shapes of all links, where they stand at joint values 0."""
+"""URDF files as scenes: the collision shapes of all links, at joint values 0."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _link_frames(robot: Element) -> dict[str, np.ndarray]:
 
 
 def _motion(joint: Element, where: str) -> np.ndarray:
-    """What a joint does (4, 4) at the value 0, or at its offset if it mimics another."""
+    """The transform (4, 4) of a joint at the value 0, or at its offset if it mimics another."""
     kind = required(joint, "type", where)
     if kind not in _JOINTS:
         raise ValueError(f"{where} must be of type {', '.join(_JOINTS)}, got {shown(kind)}")

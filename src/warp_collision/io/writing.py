@@ -130,7 +130,7 @@ def _write_yaml(path: Path, obstacles: Mapping[str, Obstacle]) -> None:
     filled = {kind: named for kind, named in document.items() if named}
 
     class Dumper(yaml.SafeDumper):
-        """Quotes what is no plain word: readers differ in what they take for a number."""
+        """Quotes all but plain words: readers differ in what they parse as a number."""
 
         def represent_str(self, data: str) -> Any:
             style = None if _WORD.fullmatch(data) else '"'

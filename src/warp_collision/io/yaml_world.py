@@ -24,7 +24,7 @@ from warp_collision.obstacles.geometry import read_mesh
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Shape, Sphere
 from warp_collision.validate import check_padding
 
-# What makes no difference to a collision.
+# Irrelevant to collisions.
 _IGNORED = (
     *("color", "texture", "texture_id", "material"),
     *("vertex_colors", "vertex_normals", "face_colors"),

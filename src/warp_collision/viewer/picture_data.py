@@ -1,4 +1,4 @@
-"""What a picture of a path shows."""
+"""The data of a picture of a path."""
 
 from __future__ import annotations
 
