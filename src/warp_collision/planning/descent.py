@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+LEARNING_RATE = 0.03
+CHECK_EVERY = 5  # iterations, after which it is looked whether paths are free
+
 # Adam's decay of the mean and of the square of gradients (Kingma and Ba, 2015).
 _MEAN, _SQUARE, _SMALL = 0.9, 0.99, 1.0e-8
 

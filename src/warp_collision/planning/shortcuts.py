@@ -25,6 +25,7 @@ def path_length(paths: Tensor) -> Tensor:
 def shorten(
     paths: Tensor,
     is_free: Certificate,
+    is_clear: Certificate,
     *,
     rounds: int,
     n_nodes: int,
@@ -39,6 +40,7 @@ def shorten(
     Args:
         paths: (batch, n, n_joints), free.
         is_free: of motions and the rows of `paths` that they are for.
+        is_clear: the same, and farther from everything: what new segments have to be.
         rounds: how often.
         n_nodes: of a path in a round, if it does not have more vertices.
         generator: of the random points.
@@ -51,7 +53,7 @@ def shorten(
         extra = max(n_nodes - paths.shape[1], 0) if index < rounds - 1 else 0
         draw = random_uniform((len(paths), extra), generator, paths.device)
         parts = [
-            _shorten_once(part, rows, is_free, numbers)
+            _shorten_once(part, rows, is_free, is_clear, numbers)
             for part, rows, numbers in zip(
                 paths.split(_ROWS_AT_ONCE),
                 torch.arange(len(paths), device=paths.device).split(_ROWS_AT_ONCE),
@@ -74,7 +76,9 @@ def pad_start(paths: Tensor, n: int) -> Tensor:
     return torch.cat((paths[:, :1].expand(-1, n - paths.shape[1], -1), paths), dim=1)
 
 
-def _shorten_once(paths: Tensor, rows: Tensor, is_free: Certificate, draw: Tensor) -> Tensor:
+def _shorten_once(
+    paths: Tensor, rows: Tensor, is_free: Certificate, is_clear: Certificate, draw: Tensor
+) -> Tensor:
     nodes, position = _nodes(paths, draw)
     count = nodes.shape[1]
     i, j = torch.triu_indices(count, count, 1, device=paths.device).unbind(0)
@@ -85,7 +89,7 @@ def _shorten_once(paths: Tensor, rows: Tensor, is_free: Certificate, draw: Tenso
     row, pair = torch.nonzero(~known, as_tuple=True)
     free = known.clone()
     motions = torch.stack((begin[row, pair], end[row, pair]), dim=1)
-    free[row, pair] = is_free(motions, rows[row])
+    free[row, pair] = is_clear(motions, rows[row])
     weight = straight + _PER_SEGMENT * path_length(paths)[:, None]
     cost = straight.new_full((len(paths), count, count), torch.inf)
     cost[:, i, j] = torch.where(free, weight, torch.inf)

@@ -1,0 +1,146 @@
+"""The parts of the planner alone: metric, terms, shortcuts, resampling."""
+
+import pytest
+import torch
+
+from warp_collision import Cylinder, MeshWorld
+from warp_collision.cli.demo import load_panda
+from warp_collision.planning import CollisionTerm, JointLimitsTerm, SmoothnessTerm
+from warp_collision.planning.descent import PathDescent, SmoothMetric, straight_lines
+from warp_collision.planning.improve import _shortest_of_each
+from warp_collision.planning.shortcuts import pad_start, path_length, resample, shorten
+from warp_collision.planning.terms import Objective
+
+
+def random_paths(batch: int, horizon: int, n_joints: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(batch, horizon, n_joints, generator=torch.Generator().manual_seed(seed))
+
+
+def test_the_metric_is_that_of_the_smoothness_term():
+    paths = random_paths(4, 9, 3).double()
+    metric = SmoothMetric(9, torch.device("cpu"))
+    lines = straight_lines(paths[:, 0].float(), paths[:, -1].float(), 9).double()
+    z = metric.whiten((paths - lines)[:, 1:-1].float()).double()
+    expected = SmoothnessTerm()(paths) - SmoothnessTerm()(lines)
+    torch.testing.assert_close(0.5 * z.square().sum((1, 2)), expected, rtol=1e-5, atol=1e-5)
+    back = metric.smooth(z.float())
+    torch.testing.assert_close(back, (paths - lines)[:, 1:-1].float(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_step_goes_down_and_keeps_the_ends():
+    paths = random_paths(5, 12, 2)
+    objective = Objective([SmoothnessTerm(), lambda joints: (joints - 3.0).square().sum(-1)])
+    problem = torch.arange(5)
+    descent = PathDescent(paths, SmoothMetric(12, torch.device("cpu")), 0.03)
+    torch.testing.assert_close(descent.paths(), paths, rtol=0, atol=1e-5)
+    before = objective(paths, problem)
+    for _ in range(5):
+        descent.step(objective.gradient(descent.paths(), problem))
+    after = descent.paths()
+    assert (objective(after, problem) < before).all()
+    assert torch.equal(after[:, 0], paths[:, 0])
+    assert torch.equal(after[:, -1], paths[:, -1])
+    descent.keep(torch.tensor([3, 1]))
+    assert torch.equal(descent.paths(), after[[3, 1]])
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        SmoothnessTerm(2.0),
+        JointLimitsTerm(torch.tensor([[-0.3, 0.2], [-1.0, 0.1]]), weight=3.0, buffer=0.05),
+    ],
+    ids=lambda term: type(term).__name__,
+)
+def test_gradients_of_terms_match_finite_differences(term):
+    term = term if isinstance(term, SmoothnessTerm) else _in_double(term)
+    paths = random_paths(2, 4, 2).double().requires_grad_()
+    assert torch.autograd.gradcheck(term, (paths,))
+
+
+def _in_double(term: JointLimitsTerm) -> JointLimitsTerm:
+    term.lower, term.upper = term.lower.double(), term.upper.double()
+    return term
+
+
+def test_the_collision_term_is_of_the_env_of_its_problem():
+    panda, world = load_panda(), MeshWorld(2, device="cpu")
+    world.add("post", Cylinder(0.1, 1.0), (0.5, 0.0, 0.5, 1, 0, 0, 0), env=1)
+    index = torch.tensor([1, 0], dtype=torch.int32)
+    term = CollisionTerm(panda, world, self_weight=0.0, env_index=index)
+    path = torch.tensor([[0.0, 0.4, 0.0, -1.6, 0.0, 2.0, 0.8]]).expand(3, 4, 7)
+    cost = Objective([term])(path, torch.tensor([0, 1, 0]))
+    assert cost[0] == cost[2] > 0.0
+    assert cost[1] == 0.0
+
+
+def beside_disc(motions: torch.Tensor, radius: float) -> torch.Tensor:
+    """Whether planar paths (n, horizon, 2) stay out of a disc around (0.1, -0.2)."""
+    begin, step = motions[:, :-1], motions[:, 1:] - motions[:, :-1]
+    offset = torch.tensor([0.1, -0.2]) - begin
+    s = (offset * step).sum(-1) / step.square().sum(-1).clamp(min=1e-12)
+    nearest = begin + s.clamp(0.0, 1.0)[..., None] * step
+    return ((nearest - torch.tensor([0.1, -0.2])).norm(dim=-1) > radius).all(1)
+
+
+def test_shortcuts_around_a_disc_come_near_the_shortest_way():
+    """The shortest way between opposite points around a disc has two tangents and an arc."""
+    angle = torch.linspace(torch.pi, 0.0, 32)
+    wide = torch.stack((0.1 + 3.0 * angle.cos(), -0.2 + 2.5 * angle.sin()), dim=1)
+    straight = torch.tensor([[-2.0, 2.0], [2.0, 2.0]])
+    free = straight_lines(straight[:1], straight[1:], 32)[0]
+    paths = torch.stack((wide, free))
+    assert beside_disc(paths, 1.0).all()
+    seen = []
+
+    def is_free(motions, rows):
+        return beside_disc(motions, 1.0)
+
+    def is_clear(motions, rows):
+        seen.append(rows)
+        return beside_disc(motions, 1.1)
+
+    generator = torch.Generator().manual_seed(0)
+    shorter = shorten(paths, is_free, is_clear, rounds=8, n_nodes=40, generator=generator)
+    assert shorter.shape[1] <= 32
+    assert torch.equal(shorter[:, 0], paths[:, 0])
+    assert torch.equal(shorter[:, -1], paths[:, -1])
+    assert beside_disc(shorter, 1.0).all()
+    start = torch.tensor([3.0])
+    tangent, reach = (start**2 - 1.1**2).sqrt(), torch.acos(1.1 / start)
+    best = 2.0 * tangent + 1.1 * (torch.pi - 2.0 * reach)
+    lengths = path_length(shorter)
+    assert best.item() <= lengths[0].item() < 1.03 * best.item()
+    assert lengths[1].item() == pytest.approx(4.0, rel=1e-6)
+    assert {0} <= set(torch.cat(seen).tolist()) <= {0, 1}
+
+
+def test_shortcuts_return_what_was_free_where_nothing_is():
+    paths = random_paths(3, 6, 2)
+    never = lambda motions, rows: torch.zeros(len(motions), dtype=torch.bool)  # noqa: E731
+    generator = torch.Generator().manual_seed(0)
+    assert torch.equal(
+        shorten(paths, never, never, rounds=3, n_nodes=12, generator=generator), paths
+    )
+
+
+def test_resampling_keeps_the_polyline():
+    corners = pad_start(random_paths(1, 5, 3), 7)
+    other = random_paths(1, 7, 3, seed=1)
+    resting = torch.ones(1, 7, 3)
+    paths = torch.cat((corners, other, resting))
+    fine = resample(paths, 20)
+    assert fine.shape == (3, 20, 3)
+    torch.testing.assert_close(path_length(fine), path_length(paths))
+    for row in range(3):
+        for vertex in paths[row]:
+            assert (fine[row] == vertex).all(-1).any()
+    steps = (fine[0, 1:] - fine[0, :-1]).norm(dim=-1)
+    assert steps.max() < 2.5 * path_length(paths)[0] / 19
+    assert torch.equal(resample(other, 7), other)
+
+
+def test_the_shortest_of_each_problem():
+    length = torch.tensor([3.0, 1.0, 2.0, 5.0, 4.0, 0.5])
+    problem = torch.tensor([1, 1, 1, 0, 1, 2])
+    assert sorted(_shortest_of_each(length, problem, 2).tolist()) == [1, 2, 3, 5]
