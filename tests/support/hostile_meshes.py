@@ -67,7 +67,12 @@ MESHES: dict[str, Case] = {
         "w.stl",
         b"solid a\nvertex 0 0 0\nvertex 1 0 0\nvertex nan 1 0\nendsolid\n"
         b"solid b\nvertex 0 0 0\nvertex 1 0 0\nvertex 0 1 0\nendsolid\n",
-        "must hold 2 faces, got 1 that can be read|must have triangles",
+        "vertices must be finite and below 1e9, got vertex nan 1 0",
+    ),
+    "an stl text that overflows": (
+        "w.stl",
+        STL_TEXT.replace(b"vertex ", b"vertex 1e400 ", 1),
+        "vertices must be finite and below 1e9, got vertex 1e400",
     ),
     "many solids": ("w.stl", b"solid\nendsolid\n" * 10_000, "at most 4000 parts, got 10000"),
     "a cut ply": ("w.ply", PLY[:-1], "unexpected length"),
@@ -108,7 +113,7 @@ MESHES: dict[str, Case] = {
     "a negative off": ("w.off", b"OFF\n-1 2 0\n0 0 0\n", "each have a line"),
     "an off of words": ("w.off", b"OFF\nx y z\n", "invalid literal"),
     "no off": ("w.off", b"", "must start with OFF and the numbers"),
-    "an off index beyond": ("w.off", b"OFF\n3 1 0\n0 0 0\n1 0 0\n0 1 0\n3 0 1 7\n", "face index"),
+    "an off index beyond": ("w.off", b"OFF\n3 1 0\n0 0 0\n1 0 0\n0 1 0\n3 0 1 7\n", "index"),
     "an obj without faces": ("w.obj", b"v 0 0 0\n", "must be a triangle mesh, got a PointCloud"),
     "an empty obj": ("w.obj", b"", "holds no triangle mesh"),
     "an obj index beyond": ("w.obj", b"v 0 0 0\nv 1 0 0\nv 0 1 0\nf 1 2 9\n", "w.obj"),

@@ -26,6 +26,7 @@ from warp_collision.formats.gltf import read_glb, read_gltf
 from warp_collision.formats.limits import MAX_COORDINATE, MAX_FACES, MAX_PARTS
 from warp_collision.messages import MAX_SHOWN, escaped, one_line, shown
 
+_STL_FACE = np.dtype([("normal", "<f4", 3), ("vertices", "<f4", (3, 3)), ("color", "<u2")])
 _ARCHIVES = ("zip", "zae", "bz2", "gz")  # trimesh skips members that it cannot read
 
 
@@ -136,18 +137,23 @@ def _check_mesh(mesh: trimesh.Trimesh, where: str) -> None:
         raise ValueError(f"{where} must have triangles, got faces of shape {faces.shape}")
     if vertices.ndim != 2 or vertices.shape[1] != 3:
         raise ValueError(f"{where} must have vertices of shape (n, 3), got {vertices.shape}")
-    bad = ~(np.abs(vertices) < MAX_COORDINATE).all(axis=1)
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        raise ValueError(
-            f"{where}: vertices must be finite and below 1e9, got {vertices[row].tolist()} at {row}"
-        )
+    with _errors_named(where):
+        _check_vertices(vertices)
     bad = ((faces < 0) | (faces >= len(vertices))).any(axis=1)
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
         raise ValueError(
             f"{where}: faces must index vertices 0 to {len(vertices) - 1}, got "
             f"{faces[row].tolist()} in face {row}"
+        )
+
+
+def _check_vertices(vertices: np.ndarray) -> None:
+    bad = ~(np.abs(vertices) < MAX_COORDINATE).all(axis=1)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise ValueError(
+            f"vertices must be finite and below 1e9, got {vertices[row].tolist()} at {row}"
         )
 
 
@@ -188,6 +194,7 @@ class _Siblings(Resolver):
 def _check_stl(data: bytes) -> tuple[bytes, int]:
     n_faces = int.from_bytes(data[80:84], "little")
     if len(data) == 84 + 50 * n_faces:
+        _check_vertices(np.frombuffer(data, _STL_FACE, offset=84)["vertices"].reshape(-1, 3))
         return data, n_faces
     text = data.lower()
     if b"endsolid" not in text:
@@ -199,6 +206,10 @@ def _check_stl(data: bytes) -> tuple[bytes, int]:
     n_vertices = len(re.findall(rb"(?m)^[ \t]*vertex\b", text))
     if n_vertices % 3:
         raise ValueError(f"faces must have three vertices, got {n_vertices} vertices in all")
+    # Some releases of trimesh drop faces whose numbers are none.
+    bad = re.search(rb"(?m)^[ \t]*vertex\b[^\n]*(?:nan|inf|e\+?0*[1-9]\d\d)[^\n]*", text)
+    if bad:
+        raise ValueError(f"vertices must be finite and below 1e9, got {_text(bad)}")
     return data, n_vertices // 3
 
 
