@@ -16,16 +16,18 @@ One that rises from the start, or whose tangent stays beyond the reach, needs no
 
 import warp as wp
 
+from warp_collision.kernels.march import (
+    March,
+    PathSample,
+    lower_of,
+    make_advance,
+    make_is_free,
+    make_refine,
+    next_step,
+)
 from warp_collision.kernels.mesh_distance import SdfSample, obstacle_distance
 from warp_collision.kernels.mesh_record import ROUNDING, is_exact
 
-# Refinements of a minimum that is already certified: they sharpen its value and its gradient.
-MAX_REFINEMENTS = wp.constant(16)
-# Steps, relative to the root of a sum and a difference of distances: 2 is as far as bounds reach
-# where the distance stays what it is. Any slope makes such a step fail, which costs a query.
-CAUTION = wp.constant(1.5)
-# Distances that differ by less may be equal but for rounding [m].
-BLUR = wp.constant(1.0e-7)
 # Rounding of a distance on a path, relative to the coordinates there.
 PATH_ROUNDING = wp.constant(2.5e-7)
 
@@ -39,18 +41,6 @@ class Path:
     origin: wp.vec3
     direction: wp.vec3  # unit
     length: float  # [m]
-
-
-@wp.struct
-class PathSample:
-    """The signed distance at one place of a path."""
-
-    position: float  # along the path [m]
-    distance: float  # [m]
-    slope: float  # d distance / d position
-    gradient: wp.vec3
-    closest: wp.vec3
-    found: bool  # False: the distance is only known to be at least the value
 
 
 @wp.func
@@ -133,102 +123,14 @@ def lower_bound(path: Path, a: PathSample, b: PathSample) -> float:
 
 
 @wp.func
-def next_step(distance: float, floor: float) -> float:
-    """How far a bound is likely to reach, as the distance changes little; at least a sure step."""
-    sure = distance - floor
-    if distance > 0.0 and floor > 0.0:
-        return wp.max(sure, CAUTION * wp.sqrt(wp.max((distance - floor) * (distance + floor), 0.0)))
-    if distance < 0.0:
-        return wp.max(
-            sure, CAUTION * wp.sqrt(wp.max((distance - floor) * -(distance + floor), 0.0))
-        )
-    return CAUTION * sure
+def step_beyond(path: Path, distance: float, floor: float) -> float:
+    """See `next_step`."""
+    return next_step(distance, floor)
 
 
-@wp.func
-def refine(path: Path, left: PathSample, right: PathSample) -> PathSample:
-    """A minimum between two samples, the lower of which falls towards the other.
-
-    Cuts where an evenly growing slope is zero, or where the two tangents meet, as at a kink; in the
-    middle while the slopes do not face each other. Where they stay apart to the end the minimum is
-    a kink: the derivative of its value is the mean of the two gradients without slope.
-    """
-    settled = bool(False)
-    cut = float(0.0)
-    sharp = 2.0e-4 * path.length  # the place shares the gradient out between the two waypoints
-    for step in range(MAX_REFINEMENTS):
-        width = right.position - left.position
-        cut = 0.5 * width
-        blurred = bool(False)
-        if left.slope < 0.0 and right.slope > 0.0:
-            rise = right.slope - left.slope
-            meet = (left.distance - right.distance + right.slope * width) / rise
-            gain = wp.min(left.distance, right.distance) - (left.distance + left.slope * meet)
-            # Rounded distances do not tell where tangents meet that are nearly parallel: slopes do.
-            blurred = gain < BLUR and BLUR > sharp * rise
-            if blurred:
-                settled = width < 2.0 * sharp or wp.min(-left.slope, right.slope) < 1.0e-5
-            else:
-                settled = gain < BLUR and wp.min(meet, width - meet) < sharp
-            bend = right.distance - left.distance - 0.5 * (left.slope + right.slope) * width
-            if blurred or wp.abs(bend) < 0.01 * rise * width:
-                meet = -left.slope / rise * width
-            if settled or width < 1.0e-6:
-                settled = True
-                cut = meet
-                break
-            if not blurred or step % 2 == 0:
-                cut = wp.clamp(meet, 0.05 * width, 0.95 * width)
-        middle = sample_path(path, left.position + cut, left.closest)
-        lowest = wp.min(left.distance, right.distance)
-        falls_right = left.distance <= right.distance
-        if blurred or middle.distance < lowest:
-            falls_right = middle.slope < 0.0
-        else:
-            falls_right = not falls_right
-        if falls_right:
-            left = middle
-        else:
-            right = middle
-    best = lower_of(left, right)
-    if settled:
-        share = right.slope / (right.slope - left.slope)
-        best.gradient = share * left.gradient + (1.0 - share) * right.gradient
-        best.position = left.position + cut
-    return best
-
-
-@wp.func
-def lower_of(first: PathSample, second: PathSample) -> PathSample:
-    """The sample of smaller distance, the second if they are equal."""
-    if first.distance < second.distance:
-        return first
-    return second
-
-
-@wp.func
-def refine_around(path: Path, left: PathSample, best: PathSample, right: PathSample) -> PathSample:
-    """Sharpens the best sample by its neighbour on the side to which the distance falls."""
-    if best.slope < 0.0 and best.position < path.length:
-        other = right
-        if right.position <= best.position:
-            other = sample_path(path, path.length, best.closest)
-        return lower_of(best, refine(path, best, other))
-    if best.slope > 0.0 and best.position > left.position:
-        return lower_of(best, refine(path, left, best))
-    return best
-
-
-@wp.struct
-class March:
-    """How far along a path the minimum is known."""
-
-    best: PathSample
-    left: PathSample  # nearest samples on both sides of the best
-    right: PathSample
-    here: PathSample  # of a mesh, the path is certified up to here
-    step: float  # from the sample on the left, or from here, to the next one [m]
-    unsure: bool  # whether there is a next one
+refine, refine_around = make_refine(Path, "straight", sample_path)
+advance = make_advance(Path, "straight", lower_bound, step_beyond)
+is_free = make_is_free(Path, "straight", sample_path, lower_bound, step_beyond, rounding_on)
 
 
 @wp.func
@@ -256,29 +158,6 @@ def narrow(march: March, there: PathSample, path: Path, reach: float) -> March:
         march.unsure = bound < reach - finest and march.best.distance >= reach
         # A twentieth of less would be no step.
         march.unsure = march.unsure and width > 5.0 * finest
-    return march
-
-
-@wp.func
-def advance(march: March, there: PathSample, path: Path, reach: float, slack: float) -> March:
-    """One more sample of a mesh: certifies the way to it, or lets the next trial be nearer."""
-    here = march.here
-    if there.distance < march.best.distance:
-        # Trials only shrink towards `here`, so nothing nearer was sampled before this one.
-        march.left = here
-        march.right = wp.where(march.best.position > there.position, march.best, there)
-        march.best = there
-    elif there.position > march.best.position and (
-        march.right.position <= march.best.position or there.position < march.right.position
-    ):
-        march.right = there
-    floor = wp.min(march.best.distance, reach) - slack
-    if march.step <= here.distance - floor or lower_bound(path, here, there) >= floor:
-        march.here = there
-        march.step = next_step(there.distance, floor)
-    else:
-        march.step = wp.max(0.5 * (there.position - here.position), here.distance - floor)
-    march.unsure = march.here.distance - floor < path.length - march.here.position
     return march
 
 
@@ -316,25 +195,3 @@ def sweep(path: Path, start: PathSample, reach: float, tolerance: float) -> Path
     if march.best.distance >= reach:
         return march.best
     return refine_around(path, march.left, march.best, march.right)
-
-
-@wp.func
-def is_free(path: Path, start: PathSample, radius: float, tolerance: float) -> bool:
-    """Whether no place of a path is nearer than ``radius``, by the bounds that `sweep` uses.
-
-    True is a proof; False means a place that is nearer than the radius plus the tolerance.
-    """
-    rounding = rounding_on(path)
-    reach = radius + wp.where(tolerance > 2.0 * rounding, tolerance, 2.0 * rounding)
-    floor = radius + rounding
-    here = start
-    step = path.length
-    while here.distance >= reach and here.distance - floor < path.length - here.position:
-        there = sample_path(path, wp.min(here.position + step, path.length), here.closest)
-        sure = here.distance - floor
-        if there.distance < reach or step <= sure or lower_bound(path, here, there) >= floor:
-            here = there
-            step = next_step(here.distance, floor)
-        else:
-            step = wp.max(0.5 * (there.position - here.position), sure)
-    return here.distance >= reach

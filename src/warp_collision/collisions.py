@@ -108,7 +108,7 @@ def swept_in_collision(
     obstacles are; True is a collision, or a place with a clearance below the tolerance.
 
     On open meshes the sign of the distance jumps where no surface is; there the proof holds for the
-    distance to the surface.
+    distance to the surface. Obstacles with poses for each waypoint move as in `swept_sphere_cost`.
 
     Args:
         spheres: (batch, horizon, n_spheres, 4); see `sphere_cost`. A disabled neighbour ends the
@@ -154,8 +154,7 @@ def _answer(
     spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
     spheres = spheres.detach()
     with torch.no_grad():
-        horizon = spheres.shape[1] if run is not operators.run_swept_in_collision else None
-        tables = scene_tables(world, poses, horizon)
+        tables = scene_tables(world, poses, spheres.shape[1])
     env_index = validate.env_operand(env_index, spheres.shape[0], world.n_envs, world.device)
     if dispatch.is_plain(spheres, env_index, *parameters):
         return run(spheres, tables, env_index, *parameters)

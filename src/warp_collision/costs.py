@@ -141,6 +141,11 @@ def swept_sphere_cost(
     On open meshes the sign of the distance jumps where no surface is; there the certificate holds
     for the distance to the surface.
 
+    With poses for each waypoint obstacles move too: between waypoints each turns at a constant rate
+    about a fixed axis, the shorter way round, and its origin moves straight. The minimum is that of
+    the motion as the obstacle sees it. Of two ways of 180 degrees it goes the one that the
+    quaternions' signs say: give such turns a waypoint in the middle.
+
     Chords are not arcs: a robot whose joints go straight between waypoints moves its spheres on
     arcs, which `joint_path_cost` and `joint_path_in_collision` are for.
 
@@ -176,7 +181,7 @@ def swept_sphere_cost(
     """
     spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
     return swept_cost_against(
-        scene_tables(world, poses),
+        scene_tables(world, poses, spheres.shape[1]),
         spheres,
         weight=weight,
         activation_distance=activation_distance,

@@ -5,119 +5,111 @@ most, and its origin moves straight. Nothing here knows how the library computes
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import trimesh
 
-from reference import Array, Obstacle, hinge, obstacle_signed_distance, rotation_matrix
+from reference import Array, hinge, rotation_matrix
+from reference_sweep import SPEED_FLOOR, speeds
 from shapes import rounded
 
 
-def pose_between(first: Array, second: Array, s: float | Array) -> Array:
-    """Poses (..., 7) at a share s of the way, by the logarithm of matrices."""
-    s = np.asarray(s, dtype=np.float64)
-    begin, end = rotation_matrix(first[3:]), rotation_matrix(second[3:])
-    angle, axis = angle_and_axis(end @ begin.T)
-    poses = np.empty((*s.shape, 7))
-    poses[..., :3] = first[:3] + s[..., None] * (second[:3] - first[:3])
-    for index in np.ndindex(s.shape):
-        turned = np.eye(4)
-        turned[:3, :3] = about(axis, s[index] * angle) @ begin
-        poses[(*index, slice(3, None))] = trimesh.transformations.quaternion_from_matrix(turned)
-    return poses
+def angle_and_axis(rotation: Array) -> tuple[Array, Array]:
+    """Angles (n,) and axes (n, 3) of rotation matrices (n, 3, 3) by less than 180 degrees."""
+    skew = 0.5 * (rotation - rotation.swapaxes(-1, -2))
+    sine = np.stack([skew[..., 2, 1], skew[..., 0, 2], skew[..., 1, 0]], axis=-1)
+    length = np.linalg.norm(sine, axis=-1)
+    angle = np.arctan2(length, 0.5 * (np.trace(rotation, axis1=-2, axis2=-1) - 1.0))
+    axis = np.where(length[..., None] > 0.0, sine, [1.0, 0.0, 0.0])
+    return angle, axis / np.linalg.norm(axis, axis=-1, keepdims=True)
 
 
-def angle_and_axis(rotation: Array) -> tuple[float, Array]:
-    """Of a rotation matrix (3, 3) by less than 180 degrees."""
-    skew = 0.5 * (rotation - rotation.T)
-    sine = np.array([skew[2, 1], skew[0, 2], skew[1, 0]])
-    angle = float(np.arctan2(np.linalg.norm(sine), 0.5 * (np.trace(rotation) - 1.0)))
-    length = np.linalg.norm(sine)
-    return angle, sine / length if length > 0.0 else np.array([1.0, 0.0, 0.0])
+def turned(axis: Array, angle: Array, vector: Array) -> Array:
+    """Vectors (..., 3) turned about axes (..., 3), by the formula of Rodrigues."""
+    cosine, sine = np.cos(angle)[..., None], np.sin(angle)[..., None]
+    along = np.sum(axis * vector, axis=-1, keepdims=True) * axis
+    return along + cosine * (vector - along) + sine * np.cross(axis, vector)
 
 
-def about(axis: Array, angle: float) -> Array:
-    """The rotation matrix of Rodrigues."""
-    x, y, z = axis
-    cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    return np.eye(3) + np.sin(angle) * cross + (1.0 - np.cos(angle)) * cross @ cross
+class Segments(NamedTuple):
+    """Points that move straight from one waypoint to another, and an obstacle's poses there."""
+
+    begin: Array  # (n, 3)
+    end: Array  # (n, 3)
+    first: Array  # (n, 7)
+    second: Array  # (n, 7)
+
+    def places(self, shares: Array) -> Array:
+        """Where the points are (n, k, 3), in the frame of the obstacle, at shares (n, k)."""
+        start = np.array([rotation_matrix(pose[3:]) for pose in self.first])
+        stop = np.array([rotation_matrix(pose[3:]) for pose in self.second])
+        angle, axis = angle_and_axis(stop @ start.swapaxes(-1, -2))
+        begin, end = self.begin - self.first[:, :3], self.end - self.second[:, :3]
+        offset = begin[:, None] + shares[..., None] * (end - begin)[:, None]
+        # The inverse of the obstacle's rotation, which is its turn after its rotation at first.
+        back = turned(axis[:, None], -angle[:, None] * shares, offset)
+        return np.einsum("nji,nkj->nki", start, back)
 
 
-def relative_places(begin: Array, end: Array, first: Array, second: Array, s: Array) -> Array:
-    """Places (len(s), 3) of a point, that moves straight in the world, as an obstacle sees it."""
-    angle, axis = angle_and_axis(rotation_matrix(second[3:]) @ rotation_matrix(first[3:]).T)
-    start = rotation_matrix(first[3:])
-    world = begin + s[:, None] * (end - begin)
-    origin = first[:3] + s[:, None] * (second[:3] - first[:3])
-    return np.stack(
-        [(about(axis, t * angle) @ start).T @ v for t, v in zip(s, world - origin, strict=True)]
-    )
-
-
-def smallest_distance(
-    begin: Array,
-    end: Array,
-    first: Array,
-    second: Array,
+def smallest_distances(
+    segments: Segments,
     distance: Callable[[Array], Array],
     *,
-    until: float = 0.5,
-    samples: int = 65,
-    levels: int = 6,
-) -> float:
-    """Smallest distance, as an obstacle sees it, over the shares [0, until] of a segment.
+    samples: int = 129,
+    levels: int = 9,
+    kept: int = 8,
+) -> Array:
+    """Smallest distances (n,), as the obstacle sees it, on the first halves of segments.
 
-    Samples, then samples around the lowest of them, closer and closer: whatever a curve with
-    these samples as neighbours can hide is looked at.
+    Samples, then more of them around the lowest ones, closer and closer.
 
     Args:
-        begin: (3,) where the point is at the first waypoint.
-        end: and at the second.
-        first: (7,) pose of the obstacle at the first waypoint.
-        second: and at the second.
-        distance: signed distance (n,) in the frame of the obstacle.
-        until: how far along the segment.
-        samples: on the first level, and around each of the lowest later.
+        segments: the segments.
+        distance: signed distance (m,) of points (m, 3) in the frame of the obstacle.
+        samples: of each half on the first level.
         levels: how often.
+        kept: the lowest samples of each, around which the next ones are.
     """
-    shares = np.linspace(0.0, until, samples)
-    step, best = shares[1], np.inf
+    shares = np.broadcast_to(np.linspace(0.0, 0.5, samples), (len(segments.begin), samples))
+    step, best = 0.5 / (samples - 1), np.full(len(segments.begin), np.inf)
     for _ in range(levels):
-        places = relative_places(begin, end, first, second, shares)
-        values = distance(places)
-        best = min(best, values.min())
-        # No place moves faster than this between two shares that were looked at.
-        speed = 1.2 * np.linalg.norm(np.diff(places, axis=0), axis=1).max() + 1e-12
-        chosen = shares[values <= best + speed]
-        chosen = chosen[np.argsort(values[values <= best + speed])[:24]]
-        inner = np.linspace(-step, step, 17)
-        shares = np.unique(np.clip(chosen[:, None] + inner, 0.0, until))
-        step /= 8.0
-    return float(best)
+        values = distance(segments.places(shares).reshape(-1, 3)).reshape(shares.shape)
+        best = np.minimum(best, values.min(axis=1))
+        chosen = np.take_along_axis(shares, np.argsort(values, axis=1)[:, :kept], axis=1)
+        inner = np.linspace(-step, step, 13)
+        shares = np.clip(chosen[..., None] + inner, 0.0, 0.5).reshape(len(shares), -1)
+        step /= 6.0
+    return best
 
 
-def swept_distance(spheres: Array, poses: Array, distance: Callable[[Array], Array]) -> Array:
+def swept_distance(
+    spheres: Array, poses: Array, distance: Callable[[Array], Array], **sampling: int
+) -> Array:
     """Smallest signed distance m (batch, horizon, n_spheres) of what each waypoint owns.
 
     Args:
         spheres: (batch, horizon, n_spheres, 4); +inf for disabled ones.
         poses: (horizon, 7) of one obstacle.
         distance: in its frame.
+        sampling: options of `smallest_distances`.
     """
-    lowest = np.full(spheres.shape[:3], np.inf)
-    for b, t, i in np.ndindex(*spheres.shape[:3]):
-        own = spheres[b, t, i]
-        if own[3] < 0.0:
-            continue
-        here = (own[:3] - poses[t, :3]) @ rotation_matrix(poses[t, 3:])
-        found = [float(distance(here[None])[0])]
-        for other in (t - 1, t + 1):
-            if 0 <= other < spheres.shape[1] and spheres[b, other, i, 3] >= 0.0:
-                there = spheres[b, other, i, :3]
-                found.append(smallest_distance(own[:3], there, poses[t], poses[other], distance))
-        lowest[b, t, i] = min(found)
-    return lowest
+    disabled = spheres[..., 3] < 0.0
+    shape = (*disabled.shape, 7)
+    at = np.broadcast_to(poses[:, None], shape)
+    here = Segments(
+        *(part.reshape(-1, part.shape[-1]) for part in (spheres[..., :3],) * 2 + (at,) * 2)
+    )
+    lowest = distance(here.places(np.zeros((disabled.size, 1)))[:, 0]).reshape(disabled.shape)
+    for own, other in ((slice(None, -1), slice(1, None)), (slice(1, None), slice(None, -1))):
+        moves = ~disabled[:, own] & ~disabled[:, other]
+        if moves.any():
+            ends = (spheres[:, own, :, :3], spheres[:, other, :, :3], at[:, own], at[:, other])
+            segments = Segments(*(part[moves] for part in ends))
+            half = smallest_distances(segments, distance, **sampling)
+            lowest[:, own][moves] = np.minimum(lowest[:, own][moves], half)
+    return np.where(disabled, np.inf, lowest)
 
 
 def swept_cost(
@@ -125,24 +117,16 @@ def swept_cost(
     poses: Array,
     distances: Sequence[Callable[[Array], Array]],
     activation_distance: float,
+    dt: float | None = None,
+    **sampling: int,
 ) -> Array:
     """Cost (batch, horizon, n_spheres) against obstacles with poses (horizon, n_obstacles, 7)."""
     cost = np.zeros(spheres.shape[:3])
     for k, distance in enumerate(distances):
-        lowest = swept_distance(spheres, poses[:, k], distance)
+        lowest = swept_distance(spheres, poses[:, k], distance, **sampling)
         cost += hinge(spheres[..., 3] + activation_distance - lowest, activation_distance)
-    return np.where(spheres[..., 3] < 0.0, 0.0, cost)
-
-
-def obstacles_at(obstacles: Sequence[Obstacle], poses: Array) -> list[Obstacle]:
-    """The same meshes at other poses (n_obstacles, 7)."""
-    return [one._replace(pose=pose) for one, pose in zip(obstacles, poses, strict=True)]
-
-
-def distance_to(obstacle: Obstacle) -> Callable[[Array], Array]:
-    """Signed distance of a mesh in its own frame."""
-    at_home = obstacle._replace(pose=(0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0))
-    return lambda points: obstacle_signed_distance(points, at_home).distance
+    scale = 1.0 if dt is None else np.maximum(speeds(spheres, dt), SPEED_FLOOR)
+    return np.where(spheres[..., 3] < 0.0, 0.0, scale * cost)
 
 
 def random_motion(
@@ -158,10 +142,9 @@ def random_motion(
     for t in range(1, horizon):
         for k in range(count):
             axis = rng.normal(size=3)
-            step = about(axis / np.linalg.norm(axis), turn * rng.uniform(0.2, 1.0))
-            turned = np.eye(4)
-            turned[:3, :3] = step @ rotation_matrix(poses[t - 1, k, 3:])
-            poses[t, k, 3:] = trimesh.transformations.quaternion_from_matrix(turned)
+            angle = turn * rng.uniform(0.2, 1.0)
+            step = trimesh.transformations.quaternion_about_axis(angle, axis)
+            poses[t, k, 3:] = trimesh.transformations.quaternion_multiply(step, poses[t - 1, k, 3:])
             poses[t, k, :3] = poses[t - 1, k, :3] + travel * rng.uniform(-1.0, 1.0, 3)
     poses[..., 3:] /= np.linalg.norm(poses[..., 3:], axis=-1, keepdims=True)
     poses[..., 3:] *= rng.choice([-1.0, 1.0], (horizon, count, 1))
@@ -176,3 +159,19 @@ def matrices_of(poses: torch.Tensor) -> torch.Tensor:
         matrices[index] = torch.from_numpy(trimesh.transformations.quaternion_matrix(pose[3:]))
         matrices[index][:3, 3] = poses[index][:3].cpu()
     return matrices.to(poses.device)
+
+
+def chained(poses: Array, others: Array) -> Array:
+    """Poses (n, 7) in whose frames others (n, 7) are given: those in the world."""
+    found = []
+    for pose, other in zip(np.array(poses), np.array(others), strict=True):
+        place = pose[:3] + rotation_matrix(pose[3:]) @ other[:3]
+        turn = trimesh.transformations.quaternion_multiply(pose[3:], other[3:])
+        found.append(np.concatenate([place, turn]))
+    return rounded(np.array(found))
+
+
+def split_box(size: tuple[float, float, float]) -> trimesh.Trimesh:
+    """A box whose faces are so uneven that nobody takes it for a cuboid."""
+    box = trimesh.creation.box(size)
+    return trimesh.util.concatenate([box, box.copy().apply_scale(1.0 - 1e-4)])

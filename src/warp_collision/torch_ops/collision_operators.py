@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from warp_collision.kernels import collision as kernels
+from warp_collision.kernels import moving_collision
 from warp_collision.launching.launch import SceneTables, launch
 from warp_collision.torch_ops.operators import batch_over_envs
 from warp_collision.torch_ops.waypoints import at_waypoints, is_moving
@@ -38,7 +39,11 @@ def run_swept_in_collision(
 ) -> Tensor:
     """Which spheres (b, h, n, 4) are not proven free on their share of the path: (b, h, n) bool."""
     shape = spheres.shape[:-1]
-    return _run(kernels.swept_in_collision, spheres, tables, env_index, shape, tolerance, dear=8)
+    if is_moving(tables.mesh_from_world):
+        kernel, parameters = moving_collision.moving_swept_in_collision, (tables.mesh_from_world,)
+    else:
+        kernel, parameters = kernels.swept_in_collision, ()
+    return _run(kernel, spheres, tables, env_index, shape, *parameters, tolerance, dear=8)
 
 
 def _run(

@@ -17,7 +17,7 @@ from warp_collision.kernels import sphere_cost as sphere_kernels
 from warp_collision.kernels import swept_cost as swept_kernels
 from warp_collision.launching.launch import SceneTables, launch
 from warp_collision.torch_ops.second_derivatives import refuse_tangents
-from warp_collision.torch_ops.waypoints import at_waypoints, is_moving
+from warp_collision.torch_ops.waypoints import at_waypoints, is_moving, launch_moving
 from warp_collision.world.acceleration import with_acceleration
 
 # The default tolerance of a sweep: this share of the activation distance, at least the minimum [m].
@@ -102,6 +102,10 @@ def run_swept_cost(
         if gradient is None:
             gradient = torch.empty_like(spheres)
         neighbours = torch.empty((*rows, 2, 3), dtype=torch.float32, device=device)
+    if is_moving(tables.mesh_from_world):
+        parameters = weight, activation_distance, tolerance, dt, min_speed
+        launch_moving(spheres, tables, env_index, *parameters, cost, gradient, neighbours)
+        return cost, gradient, neighbours
     launch(
         swept_kernels.swept_cost,
         rows,
@@ -341,6 +345,11 @@ def _fold(value: Any, dim: int | None, size: int) -> Any:
     return None if value is None else value.flatten(0, 1).contiguous()
 
 
+def _of_one(i: int, in_dims: tuple[int | None, ...], args: tuple[Any, ...]) -> list[Any]:
+    """The arguments of one of the mapped calls."""
+    return [a if d is None else a.select(d, i) for a, d in zip(args, in_dims, strict=True)]
+
+
 def batch_over_envs(operator: Callable[..., tuple[Tensor, ...]]) -> Callable[..., Any]:
     """A batching rule: a mapped axis of spheres makes more rows, one of the tables more envs.
 
@@ -351,15 +360,7 @@ def batch_over_envs(operator: Callable[..., tuple[Tensor, ...]]) -> Callable[...
     def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
         size = info.batch_size
         if any(dim is not None for dim in in_dims[8:]):
-            calls = [
-                operator(
-                    *(
-                        a if d is None else a.select(d, i)
-                        for a, d in zip(args, in_dims, strict=True)
-                    )
-                )
-                for i in range(size)
-            ]
+            calls = [operator(*_of_one(i, in_dims, args)) for i in range(size)]
             outputs = tuple(torch.stack(parts) for parts in zip(*calls, strict=True))
             return outputs, (0,) * len(outputs)
         spheres, env_index = args[0], args[7]
@@ -388,17 +389,8 @@ def one_by_one(operator: Callable[..., Any]) -> Callable[..., Any]:
     """A batching rule that runs the mapped calls in turn."""
 
     def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
-        return torch.stack(
-            [
-                operator(
-                    *(
-                        a if d is None else a.select(d, i)
-                        for a, d in zip(args, in_dims, strict=True)
-                    )
-                )
-                for i in range(info.batch_size)
-            ]
-        ), 0
+        calls = [operator(*_of_one(i, in_dims, args)) for i in range(info.batch_size)]
+        return torch.stack(calls), 0
 
     return rule
 

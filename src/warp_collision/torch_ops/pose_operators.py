@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from warp_collision.kernels import moving_gradient
 from warp_collision.kernels import pose_gradient as kernels
 from warp_collision.launching.launch import SceneTables, launch
 from warp_collision.poses import quaternion_rotate
@@ -27,10 +28,8 @@ def _run(
     env_index: Tensor | None,
     upstream: Tensor,
 ) -> Tensor:
-    # Parts keep a wide device busy without adding up in shared memory, at 32 bytes each.
     count = upstream.numel()
-    parts = max(1, min(256, count // 64)) if spheres.is_cuda else 1
-    partial = spheres.new_zeros((*tables.mesh_ids.shape, parts, 8))
+    partial = spheres.new_zeros((*tables.mesh_ids.shape, _parts(spheres, count), 8))
     if count:
         launch(
             kernel,
@@ -39,6 +38,36 @@ def _run(
             device=spheres.device,
         )
     return partial.sum(2)
+
+
+def _parts(spheres: Tensor, count: int) -> int:
+    """Parts keep a wide device busy without adding up in shared memory, at 32 bytes each."""
+    return max(1, min(256, count // 64)) if spheres.is_cuda else 1
+
+
+def _run_moving(
+    spheres: Tensor,
+    tables: SceneTables,
+    parameters: tuple[Tensor | None, ...],
+    env_index: Tensor | None,
+    upstream: Tensor,
+) -> Tensor:
+    """Gradient (n_envs, horizon, slots, 8) of a swept cost by poses for each waypoint."""
+    rows = tables.mesh_from_world
+    shape = (*rows.shape[:3], _parts(spheres, upstream[:, 0].numel()), 8)
+    previous, here, following = (spheres.new_zeros(shape) for _ in range(3))
+    if upstream.numel():
+        launch(
+            moving_gradient.moving_cost_pose_vjp,
+            shape[:-1],
+            *(spheres, env_index, tables, rows, *parameters, upstream),
+            *(previous, here, following),
+            device=spheres.device,
+        )
+    total = here.sum(3)
+    total[:, :-1] += previous[:, 1:].sum(3)
+    total[:, 1:] += following[:, :-1].sum(3)
+    return total
 
 
 @torch.library.custom_op("warp_collision::sphere_cost_pose_vjp", mutates_args=())
@@ -93,14 +122,12 @@ def swept_cost_pose_vjp(
     """Gradient (n_envs, slots, 8) of a loss by the rows of mesh_from_world."""
     refuse_recording()
     tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding)
-    return _run(
-        kernels.swept_cost_pose_vjp,
-        spheres.contiguous(),
-        tables,
-        (weight, activation_distance, tolerance, dt, min_speed),
-        env_index,
-        upstream.contiguous(),
-    )
+    spheres, upstream = spheres.contiguous(), upstream.contiguous()
+    parameters = weight, activation_distance, tolerance, dt, min_speed
+    if is_moving(mesh_from_world):
+        return _run_moving(spheres, tables, parameters, env_index, upstream)
+    kernel = kernels.swept_cost_pose_vjp
+    return _run(kernel, spheres, tables, parameters, env_index, upstream)
 
 
 @torch.library.custom_op("warp_collision::scene_distance_pose_vjp", mutates_args=())

@@ -1,7 +1,7 @@
-"""Scenes whose obstacles stand elsewhere at each waypoint, as scenes at rest.
+"""Scenes whose obstacles stand elsewhere at each waypoint.
 
 Rows of mesh_from_world (n_envs, horizon, slots, 8) say where obstacles are at each waypoint. What
-is asked at waypoints alone is asked of more envs: one for each env and waypoint.
+is asked at waypoints alone is asked of more envs at rest: one for each env and waypoint.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from warp_collision.kernels.moving_cost import moving_swept_cost
+from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.world.acceleration import with_acceleration
 
@@ -54,3 +56,23 @@ def at_waypoints(
     rows = spheres.flatten(0, 1).unsqueeze(1)
     index = env_of_waypoint(tables.mesh_from_world, spheres.shape[0], env_index)
     return rows, tables_at_waypoints(tables), index
+
+
+def launch_moving(
+    spheres: Tensor, tables: SceneTables, env_index: Tensor | None, *operands: Tensor | None
+) -> None:
+    """The swept cost of spheres against obstacles that move; see `operators.run_swept_cost`.
+
+    Args:
+        spheres: (batch, horizon, n_spheres, 4).
+        tables: with poses for each waypoint.
+        env_index: (batch,) or None.
+        operands: parameters and outputs of the kernel.
+    """
+    launch(
+        moving_swept_cost,
+        spheres.shape[:-1],
+        *(spheres, env_index, with_acceleration(tables), tables.mesh_from_world, *operands),
+        device=spheres.device,
+        items=16 * spheres.shape[:-1].numel(),
+    )

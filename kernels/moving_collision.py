@@ -1,0 +1,104 @@
+"""Whether moving spheres touch obstacles that move too: the first that they touch decides."""
+
+import warp as wp
+
+from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.mesh_distance import obstacle_distance
+from warp_collision.kernels.moving_cost import (
+    ObstacleMotion,
+    farthest,
+    is_far,
+    load_obstacle_motion,
+    ways_of,
+)
+from warp_collision.kernels.moving_sweep import curve_sample, is_curve_free
+from warp_collision.kernels.precision import uncertainty
+from warp_collision.kernels.scene import (
+    Obstacle,
+    Scene,
+    env_of_row,
+    filled_slots,
+    is_enabled,
+    is_env,
+    load_obstacle,
+)
+from warp_collision.kernels.swept_cost import Motion, is_known, load_motion
+from warp_collision.kernels.transforms import vec8
+
+wp.set_module_options(OPTIONS)
+
+
+@wp.func
+def touches_on_the_way(
+    obstacle: Obstacle, motion: Motion, moved: ObstacleMotion, tolerance: float
+) -> bool:
+    """Whether what one waypoint owns of a path is not proven to be free of an obstacle."""
+    if is_far(obstacle, motion, moved, motion.radius + tolerance):
+        return False
+    before = ways_of(obstacle, moved, motion, 0)
+    after = ways_of(obstacle, moved, motion, 1)
+    if not before.is_known or not after.is_known:
+        return True
+    longest = wp.max(before.length, after.length)
+    radius = motion.radius + obstacle.padding
+    radius += uncertainty(farthest(moved, motion) + longest, 0.0)
+    limit = radius + tolerance + longest
+    start = obstacle_distance(obstacle.mesh_id, obstacle.record, before.begin, limit)
+    if not start.found:
+        return False
+    # The count is not a constant, so that the sweep is not compiled twice; at rest one end is both.
+    for side in range(wp.where(longest > 0.0, 2, 1)):
+        curve = wp.where(side == 0, before, after)
+        if not is_curve_free(curve, curve_sample(curve, 0.0, start), radius, tolerance):
+            return True
+    return False
+
+
+@wp.func
+def collides_on_the_way(
+    scene: Scene,
+    poses: wp.array3d[vec8],
+    env: int,
+    waypoint: int,
+    motion: Motion,
+    tolerance: float,
+) -> bool:
+    """Whether what one waypoint owns of a path is not proven to be free, or is not finite."""
+    if motion.radius < 0.0:
+        return False
+    if not is_known(motion, tolerance) or not is_env(scene, env):
+        return True
+    slots = filled_slots(scene, env)
+    for slot in range(slots[0], slots[1]):
+        if is_enabled(scene, slot):
+            obstacle = load_obstacle(scene, slot)
+            if obstacle.takes_part:
+                moved = load_obstacle_motion(poses, env, waypoint, slot - slots[0], motion)
+                if touches_on_the_way(obstacle, motion, moved, tolerance):
+                    return True
+    return False
+
+
+@wp.kernel
+def moving_swept_in_collision(
+    # operands
+    spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
+    env_index: wp.array[wp.int32],  # (batch,) or empty
+    scene: Scene,
+    poses: wp.array3d[vec8],  # (n_envs, horizon, n_slots) mesh_from_world at each waypoint
+    # parameters
+    tolerance: wp.array[wp.float32],  # (1,) [m]
+    first: wp.vec3i,  # where in the spheres this launch begins
+    # outputs
+    hit: wp.array3d[wp.bool],  # (batch, horizon, n_spheres)
+):
+    """One thread per sphere and waypoint."""
+    row, waypoint, index = wp.tid()
+    row += first[0]
+    waypoint += first[1]
+    index += first[2]
+    motion = load_motion(spheres, row, waypoint, index)
+    env = env_of_row(env_index, row)
+    hit[row, waypoint, index] = collides_on_the_way(
+        scene, poses, env, waypoint, motion, tolerance[0]
+    )

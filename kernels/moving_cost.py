@@ -1,0 +1,255 @@
+"""Cost of moving spheres against obstacles that move with them, from waypoint to waypoint."""
+
+import warp as wp
+
+from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.hinge import hinge
+from warp_collision.kernels.mesh_distance import obstacle_distance
+from warp_collision.kernels.mesh_record import MeshRecord
+from warp_collision.kernels.moving_sweep import (
+    Curve,
+    curve_between,
+    curve_sample,
+    sweep_curve,
+    turned_back,
+)
+from warp_collision.kernels.precision import FARTHEST, uncertainty
+from warp_collision.kernels.scene import (
+    Obstacle,
+    Scene,
+    env_of_row,
+    filled_slots,
+    is_enabled,
+    is_env,
+    load_obstacle,
+)
+from warp_collision.kernels.swept_cost import (
+    Motion,
+    SweepQuery,
+    SweptCost,
+    is_known,
+    load_motion,
+    mat23,
+    not_a_number,
+    scale_of,
+    scaled,
+)
+from warp_collision.kernels.transforms import load_transform, to_world, vec8
+
+wp.set_module_options(OPTIONS)
+
+
+@wp.struct
+class ObstacleMotion:
+    """mesh_from_world of an obstacle at a waypoint and at its neighbours.
+
+    Where the path of the sphere ends, that of the waypoint itself stands for the neighbour's.
+    """
+
+    previous: wp.transform
+    here: wp.transform
+    following: wp.transform
+
+
+@wp.struct
+class MovingTerm:
+    """Cost against one obstacle, and where on the way it comes about."""
+
+    swept: SweptCost  # `push` is in the world
+    share: float  # of the way to the neighbour
+    backward: bool  # whether that is the previous one
+
+
+@wp.func
+def load_obstacle_motion(
+    poses: wp.array3d[vec8], env: int, waypoint: int, index: int, motion: Motion
+) -> ObstacleMotion:
+    """Reads the poses of an obstacle while a sphere has a path."""
+    result = ObstacleMotion()
+    result.here = load_transform(poses[env, waypoint, index])
+    result.previous = result.here
+    result.following = result.here
+    if motion.has_previous:
+        result.previous = load_transform(poses[env, waypoint - 1, index])
+    if motion.has_following:
+        result.following = load_transform(poses[env, waypoint + 1, index])
+    return result
+
+
+@wp.func
+def ways_of(obstacle: Obstacle, moved: ObstacleMotion, motion: Motion, side: int) -> Curve:
+    """The way to the neighbour before (side 0) or after, as the obstacle sees it."""
+    there = wp.where(side == 0, moved.previous, moved.following)
+    end = wp.where(side == 0, motion.previous, motion.following)
+    return curve_between(obstacle, moved.here, there, motion.center, end)
+
+
+@wp.func
+def farthest(moved: ObstacleMotion, motion: Motion) -> float:
+    """Sum of the lengths that places are rounded by [m]."""
+    ways = wp.length(motion.previous - motion.center) + wp.length(motion.following - motion.center)
+    return wp.length(motion.center) + ways + wp.length(wp.transform_get_translation(moved.here))
+
+
+@wp.func
+def offset_between(mesh_from_world: wp.transform, center: wp.vec3, middle: wp.vec3) -> wp.vec3:
+    """From the middle of an obstacle, given in its frame, to a sphere, both in the world."""
+    return to_world(mesh_from_world, wp.transform_point(mesh_from_world, center) - middle)
+
+
+@wp.func
+def is_far(obstacle: Obstacle, motion: Motion, moved: ObstacleMotion, reach: float) -> bool:
+    """Whether a ball around an obstacle stays out of reach of all that a waypoint owns.
+
+    It is quicker to find out than how the path goes. The offset between the two goes straight, but
+    for the arc on which the middle of the obstacle turns about its origin.
+    """
+    if obstacle.record == wp.uint64(0):
+        return False
+    record = wp.array(ptr=obstacle.record, shape=(1,), dtype=MeshRecord)
+    if record[0].mesh_id != obstacle.mesh_id:
+        return False
+    lower = record[0].lower
+    middle = 0.5 * (lower + record[0].upper)
+    size = wp.length(middle - lower) + record[0].inside_reach + obstacle.padding
+    begin = offset_between(moved.here, motion.center, middle)
+    arc = wp.length(middle)
+    bound = size + reach + 1.0e-5 * (arc + size + farthest(moved, motion))
+    gap = wp.length(begin)
+    span = gap
+    for side in range(2):
+        there = wp.where(side == 0, moved.previous, moved.following)
+        end = offset_between(there, wp.where(side == 0, motion.previous, motion.following), middle)
+        span += wp.length(end)  # keeps a NaN, which a maximum drops
+        way = 0.5 * (end - begin)
+        share = -wp.dot(begin, way) / wp.max(wp.length_sq(way), 1.0e-20)
+        nearest = wp.length(begin + wp.clamp(share, 0.0, 1.0) * way)
+        first = wp.transform_get_rotation(moved.here)
+        second = wp.transform_get_rotation(there)
+        gap = wp.min(gap, nearest - arc * (1.0 - wp.min(wp.abs(wp.dot(first, second)), 1.0)))
+    # What is beyond all distances is nowhere, and not free.
+    return gap > bound and span < FARTHEST
+
+
+@wp.func
+def moving_term(obstacle: Obstacle, query: SweepQuery, moved: ObstacleMotion) -> MovingTerm:
+    """Cost of what one waypoint owns of the path, against one obstacle."""
+    motion = query.motion
+    result = MovingTerm()
+    if is_far(obstacle, motion, moved, motion.radius + query.activation_distance):
+        return result
+    before = ways_of(obstacle, moved, motion, 0)
+    after = ways_of(obstacle, moved, motion, 1)
+    if not before.is_known or not after.is_known:
+        result.swept = not_a_number()
+        return result
+    longest = wp.max(before.length, after.length)
+    unsure = uncertainty(farthest(moved, motion) + longest, query.activation_distance)
+    reach = motion.radius + query.activation_distance + obstacle.padding + unsure
+    start = obstacle_distance(obstacle.mesh_id, obstacle.record, before.begin, reach + longest)
+    if not start.found:
+        return result
+
+    lowest = curve_sample(after, 0.0, start)
+    way = after
+    # The count is not a constant, so that the sweep is not compiled twice.
+    for side in range(wp.where(longest > 0.0, 2, 0)):
+        curve = wp.where(side == 0, before, after)
+        found = sweep_curve(curve, curve_sample(curve, 0.0, start), reach, query.tolerance)
+        if found.distance < lowest.distance:
+            lowest = found
+            result.backward = side == 0
+            result.share = found.position / curve.speed
+            way = curve
+    swept = SweptCost()
+    if unsure > 0.0 and lowest.distance < reach and lowest.distance >= reach - unsure:
+        result.swept = not_a_number()
+        return result
+    term = hinge(reach - unsure - lowest.distance, query.activation_distance)
+    swept.cost = term[0]
+    swept.radius = term[1]
+    # Envelope theorem: the minimiser stays, the path through it moves with the two waypoints.
+    at_waypoint = turned_back(way, result.share, lowest.gradient * (-term[1]))
+    force = to_world(moved.here, at_waypoint)
+    neighbour = wp.where(result.backward, motion.previous, motion.following)
+    swept.push = force
+    swept.contact = wp.lerp(motion.center, neighbour, result.share)
+    if result.backward:
+        swept.previous = result.share * force
+    else:
+        swept.following = result.share * force
+    swept.center = (1.0 - result.share) * force
+    result.swept = swept
+    return result
+
+
+@wp.func
+def moving_cost_of(
+    scene: Scene,
+    poses: wp.array3d[vec8],
+    env: int,
+    waypoint: int,
+    motion: Motion,
+    activation_distance: float,
+    tolerance: float,
+) -> SweptCost:
+    """Sum of the costs against all enabled obstacles of an env."""
+    total = SweptCost()
+    if motion.radius < 0.0:
+        return total
+    if not is_known(motion, activation_distance) or not is_env(scene, env):
+        return not_a_number()
+    query = SweepQuery()
+    query.motion = motion
+    query.activation_distance = activation_distance
+    query.tolerance = tolerance
+    slots = filled_slots(scene, env)
+    for slot in range(slots[0], slots[1]):
+        if is_enabled(scene, slot):
+            obstacle = load_obstacle(scene, slot)
+            if obstacle.takes_part:
+                moved = load_obstacle_motion(poses, env, waypoint, slot - slots[0], motion)
+                term = moving_term(obstacle, query, moved).swept
+                total.cost += term.cost
+                total.radius += term.radius
+                total.previous += term.previous
+                total.center += term.center
+                total.following += term.following
+    return total
+
+
+@wp.kernel
+def moving_swept_cost(
+    # operands
+    spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
+    env_index: wp.array[wp.int32],  # (batch,) or empty
+    scene: Scene,
+    poses: wp.array3d[vec8],  # (n_envs, horizon, n_slots) mesh_from_world at each waypoint
+    # parameters
+    weight: wp.array[wp.float32],  # (1,)
+    activation_distance: wp.array[wp.float32],  # (1,) [m]
+    tolerance: wp.array[wp.float32],  # (1,) [m]
+    dt: wp.array[wp.float32],  # (1,) [s] to scale by the speed, or empty
+    min_speed: wp.array[wp.float32],  # (1,) [m/s] least scale, or empty: see `speed_scale`
+    first: wp.vec3i,  # where in the spheres this launch begins
+    # outputs
+    cost: wp.array3d[wp.float32],  # (batch, horizon, n_spheres)
+    gradient: wp.array3d[wp.vec4],  # d cost / d (x, y, z, radius) of this waypoint, or empty
+    neighbours: wp.array3d[mat23],  # d cost / d center at the waypoint before and after
+):
+    """One thread per sphere and waypoint."""
+    row, waypoint, index = wp.tid()
+    row += first[0]
+    waypoint += first[1]
+    index += first[2]
+    motion = load_motion(spheres, row, waypoint, index)
+    env = env_of_row(env_index, row)
+    swept = moving_cost_of(
+        scene, poses, env, waypoint, motion, activation_distance[0], tolerance[0]
+    )
+    result = scaled(swept, scale_of(motion, dt, min_speed, weight[0]))
+    cost[row, waypoint, index] = result.cost
+    if gradient.shape[0] > 0:
+        center = result.center
+        gradient[row, waypoint, index] = wp.vec4(center[0], center[1], center[2], result.radius)
+        neighbours[row, waypoint, index] = wp.matrix_from_rows(result.previous, result.following)

@@ -1,0 +1,191 @@
+"""Gradients of swept costs by the rows of `mesh_from_world` of obstacles that move.
+
+A cost pulls at the place of the path where the distance is smallest. What that does to an obstacle
+between two waypoints is shared out between its poses at both: its position by the share of the way,
+its turn as a turn at a constant rate follows those at its ends. With omega the turn between them
+and phi small turns in the world, exp(s omega) exp(phi) stays on the way from one pose to the other
+if, across the axis and written as complex numbers,
+
+    phi(s) sin(theta / 2) = sin((1 - s) theta / 2) e^(i s theta / 2) phi(0)
+                            + sin(s theta / 2) e^(i (s - 1) theta / 2) phi(1)
+
+and phi(s) = (1 - s) phi(0) + s phi(1) along it.
+"""
+
+import warp as wp
+
+from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.moving_cost import (
+    MovingTerm,
+    ObstacleMotion,
+    load_obstacle_motion,
+    moving_term,
+    ways_of,
+)
+from warp_collision.kernels.pose_gradient import place_of
+from warp_collision.kernels.scene import (
+    Obstacle,
+    Scene,
+    env_of_row,
+    is_enabled,
+    load_obstacle,
+    slot_of_thread,
+)
+from warp_collision.kernels.swept_cost import Motion, SweepQuery, is_known, load_motion, scale_of
+from warp_collision.kernels.transforms import to_world, vec8
+
+wp.set_module_options(OPTIONS)
+
+
+@wp.struct
+class PoseGradients:
+    """Gradients by the rows of an obstacle at a waypoint and at its neighbours."""
+
+    previous: vec8
+    here: vec8
+    following: vec8
+
+
+@wp.func
+def part_of_turn(axis: wp.vec3, angle: float, share: float, moment: wp.vec3) -> wp.vec3:
+    """What a moment at one pose is at another that has a share in it, 1 where they are the same.
+
+    Args:
+        axis: of the turn between the two ends, unit, from the end with the share to the other one.
+        angle: of that turn.
+        share: of that end.
+        moment: d loss / d small turn of the pose between them.
+    """
+    along = wp.dot(axis, moment) * axis
+    factor = share
+    if angle > 1.0e-3:
+        factor = wp.sin(0.5 * share * angle) / wp.sin(0.5 * angle)
+    back = wp.quat_from_axis_angle(axis, -0.5 * (1.0 - share) * angle)
+    return share * along + factor * wp.quat_rotate(back, moment - along)
+
+
+@wp.func
+def by_row(
+    row: vec8, mesh_from_world: wp.transform, force: wp.vec3, moment: wp.vec3, share: float
+) -> vec8:
+    """Derivative by a row (t, q), its quaternion normalised.
+
+    Args:
+        row: as it is stored.
+        mesh_from_world: its transform.
+        force: d loss / d contact, in the world.
+        moment: d loss / d small turn of the obstacle about its origin, in the world.
+        share: of this pose in the obstacle's position.
+    """
+    turn = wp.transform_get_rotation(mesh_from_world)
+    origin = -to_world(mesh_from_world, wp.transform_get_translation(mesh_from_world))
+    # The row says where the world's origin is in the mesh: turning it moves the obstacle.
+    total = moment - share * wp.cross(origin, force)
+    by_place = share * wp.quat_rotate(turn, force)
+    length = wp.sqrt(row[3] * row[3] + row[4] * row[4] + row[5] * row[5] + row[6] * row[6])
+    by_turn = turn * wp.quat(-2.0 * total[0], -2.0 * total[1], -2.0 * total[2], 0.0)
+    return vec8(
+        by_place[0],
+        by_place[1],
+        by_place[2],
+        by_turn[3] / length,
+        by_turn[0] / length,
+        by_turn[1] / length,
+        by_turn[2] / length,
+        0.0,
+    )
+
+
+@wp.func
+def pose_gradients(
+    obstacle: Obstacle,
+    motion: Motion,
+    moved: ObstacleMotion,
+    term: MovingTerm,
+    row: vec8,
+    other: vec8,
+    scale: float,
+) -> PoseGradients:
+    """Derivatives of a term by the row at the waypoint and by that at the neighbour."""
+    force = term.swept.push * scale
+    share = term.share
+    curve = ways_of(obstacle, moved, motion, wp.where(term.backward, 0, 1))
+    there = wp.where(term.backward, moved.previous, moved.following)
+    begin = -to_world(moved.here, wp.transform_get_translation(moved.here))
+    end = -to_world(there, wp.transform_get_translation(there))
+    moment = -wp.cross(term.swept.contact - wp.lerp(begin, end, share), force)
+    # The mesh sees the path turn the other way round.
+    axis = -to_world(moved.here, curve.axis)
+    at_here = part_of_turn(axis, curve.angle, 1.0 - share, moment)
+    at_there = part_of_turn(-axis, curve.angle, share, moment)
+    result = PoseGradients()
+    result.here = by_row(row, moved.here, force, at_here, 1.0 - share)
+    neighbour = by_row(other, there, force, at_there, share)
+    if term.backward:
+        result.previous = neighbour
+    else:
+        result.following = neighbour
+    return result
+
+
+@wp.func
+def neighbour_row(
+    poses: wp.array3d[vec8], env: int, waypoint: int, index: int, motion: Motion, backward: bool
+) -> vec8:
+    """The row of an obstacle at the neighbour of a waypoint, its own where there is none."""
+    if backward and motion.has_previous:
+        return poses[env, waypoint - 1, index]
+    if not backward and motion.has_following:
+        return poses[env, waypoint + 1, index]
+    return poses[env, waypoint, index]
+
+
+@wp.kernel
+def moving_cost_pose_vjp(
+    # operands
+    spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
+    env_index: wp.array[wp.int32],  # (batch,) or empty
+    scene: Scene,
+    poses: wp.array3d[vec8],  # (n_envs, horizon, n_slots) mesh_from_world at each waypoint
+    # parameters
+    weight: wp.array[wp.float32],  # (1,)
+    activation_distance: wp.array[wp.float32],  # (1,) [m]
+    tolerance: wp.array[wp.float32],  # (1,) [m]
+    dt: wp.array[wp.float32],  # (1,) [s] or empty
+    min_speed: wp.array[wp.float32],  # (1,) [m/s] or empty
+    upstream: wp.array3d[wp.float32],  # (batch, horizon, n_spheres) d loss / d cost
+    # outputs
+    previous: wp.array4d[vec8],  # (n_envs, horizon, n_slots, parts) d loss / d row before that of
+    here: wp.array4d[vec8],  # the waypoint, at it, and after it, to be summed over parts
+    following: wp.array4d[vec8],
+):
+    """One thread per slot, waypoint and part of the spheres."""
+    env, waypoint, index, part = wp.tid()
+    total = PoseGradients()
+    slot = slot_of_thread(scene, env, index)
+    if slot >= 0 and is_enabled(scene, slot):
+        query = SweepQuery()
+        query.activation_distance = activation_distance[0]
+        query.tolerance = tolerance[0]
+        for item in range(part, spheres.shape[0] * spheres.shape[2], here.shape[3]):
+            at = place_of(item, 1, spheres.shape[2])
+            motion = load_motion(spheres, at[0], waypoint, at[2])
+            if env_of_row(env_index, at[0]) == env and not (motion.radius < 0.0):
+                query.motion = motion
+                obstacle = load_obstacle(scene, slot)
+                scale = scale_of(motion, dt, min_speed, weight[0]).value
+                scale *= upstream[at[0], waypoint, at[2]]
+                if not is_known(motion, activation_distance[0]):
+                    scale = wp.nan
+                if obstacle.takes_part:
+                    moved = load_obstacle_motion(poses, env, waypoint, index, motion)
+                    term = moving_term(obstacle, query, moved)
+                    row = poses[env, waypoint, index]
+                    other = neighbour_row(poses, env, waypoint, index, motion, term.backward)
+                    terms = pose_gradients(obstacle, motion, moved, term, row, other, scale)
+                    total.previous += terms.previous
+                    total.here += terms.here
+                    total.following += terms.following
+    previous[env, waypoint, index, part] = total.previous
+    here[env, waypoint, index, part] = total.here
+    following[env, waypoint, index, part] = total.following
