@@ -10,6 +10,10 @@ from torch import Tensor, nn
 
 from warp_collision import validate
 from warp_collision.costs import Scalar, clearance, sphere_cost, swept_sphere_cost
+from warp_collision.robot.joint_path_cost import costs_of_spheres, waypoint_clearance
+from warp_collision.robot.robot_model import RobotModel
+from warp_collision.robot.self_collision import SelfCollisionPairs
+from warp_collision.robot.wanted_contacts import Contacts
 from warp_collision.world import MeshWorld
 
 Reduction = Literal["sum", "max", "waypoint", "none"]
@@ -22,7 +26,8 @@ class Constraint(NamedTuple):
         value: (batch, horizon, n_spheres) [m], clearance minus margin; +inf for disabled spheres
             and where there is nothing to hit.
         jacobian: (batch, horizon, n_spheres, 4), d value / d (x, y, z, radius) of the same sphere,
-            on which alone it depends; 0 where the value is infinite.
+            on which alone it depends; 0 where the value is infinite. Of a robot (batch, horizon,
+            n_spheres, n_joints), d value / d joints at the same waypoint.
         mesh: (batch, horizon, n_spheres) int32, index of the nearest mesh, -1 for none.
 
     Example:
@@ -47,12 +52,15 @@ class Constraint(NamedTuple):
 class CollisionCost(nn.Module):
     """Collision cost of trajectories against a world: what a planner adds to its other terms.
 
+    With a robot it takes joint paths in place of spheres: the cost is `joint_path_cost`, along the
+    arcs, and that of the robot with itself.
+
     The numbers are buffers of one element: they move with ``.to``, are in the ``state_dict``, and
     may be changed in place, in a captured CUDA graph too. A weight that is given as an
     `nn.Parameter` stays one. The world is not part of the state: it owns meshes on its device, so
     ``.to`` leaves it where it is, a call with buffers elsewhere raises, and an assignment to
     ``world`` hands over one that was built there. `copy.deepcopy` copies the buffers and shares the
-    world; pickling raises, as for the world itself.
+    world and the robot; pickling raises, as for the world itself.
 
     Attributes:
         world: the `MeshWorld` that spheres are checked against.
@@ -64,6 +72,9 @@ class CollisionCost(nn.Module):
         swept: whether the motion between waypoints is checked, or the waypoints alone.
         speed_metric: whether costs are scaled by speed; needs `swept` and dt.
         reduction: "sum", "max", "waypoint" or "none"; see `forward`.
+        robot: whose joint paths it takes, or None for spheres.
+        self_weight: (1,) buffer, factor of the cost of the robot with itself, or None.
+        self_activation_distance: (1,) buffer [m], or None.
 
     Example:
         >>> import torch, trimesh
@@ -91,6 +102,8 @@ class CollisionCost(nn.Module):
     tolerance: Tensor | None
     dt: Tensor | None
     min_speed: Tensor | None
+    self_weight: Tensor | None
+    self_activation_distance: Tensor | None
 
     def __init__(
         self,
@@ -104,6 +117,13 @@ class CollisionCost(nn.Module):
         min_speed: Scalar = 0.01,
         tolerance: Scalar | None = None,
         reduction: Reduction = "sum",
+        robot: RobotModel | None = None,
+        max_deviation: float = 1e-3,
+        substeps: int | None = None,
+        self_weight: Scalar = 0.0,
+        self_activation_distance: Scalar = 0.01,
+        pairs: SelfCollisionPairs | None = None,
+        ignore: Contacts = (),
     ):
         """Creates the term; its buffers are on the device of the world.
 
@@ -118,10 +138,18 @@ class CollisionCost(nn.Module):
             tolerance: of the sweep's smallest distance [m]; see `swept_sphere_cost` for None.
             reduction: "sum" and "max" over a trajectory, "waypoint": sum over the spheres of each
                 waypoint, "none": each sphere for itself.
+            robot: takes joint paths of this robot; the arguments below are for those, as in
+                `joint_path_cost`.
+            max_deviation: of chords from arcs [m].
+            substeps: the number of parts of each segment, odd, in place of a deviation.
+            self_weight: factor of the cost of the robot with itself; 0.0 for none.
+            self_activation_distance: eta [m] of that.
+            pairs: which spheres count for that; those of the robot if None.
+            ignore: pairs of a link, or attached object, and an obstacle that may touch.
 
         Raises:
-            TypeError, ValueError: an argument of another type, device or range, or a speed metric
-                without `swept` or dt.
+            TypeError, ValueError: an argument of another type, device or range, a speed metric
+                without `swept` or dt or with a robot.
         """
         super().__init__()
         if reduction not in get_args(Reduction):
@@ -130,7 +158,17 @@ class CollisionCost(nn.Module):
             raise ValueError("swept must be True for the speed metric, got False")
         if speed_metric and dt is None:
             raise ValueError("dt must be given for the speed metric, got None")
-        self.world = world
+        if robot is not None and not isinstance(robot, RobotModel):
+            raise TypeError(f"robot must be a RobotSpheres, got {type(robot).__name__}")
+        if robot is not None and speed_metric:
+            raise ValueError("speed_metric must be False with a robot, got True")
+        self.world, self.robot = world, robot
+        self._paths: dict[str, Any] = {
+            "max_deviation": max_deviation,
+            "substeps": substeps,
+            "pairs": pairs,
+            "ignore": tuple(ignore),
+        }
         self.swept, self.speed_metric, self.reduction = bool(swept), bool(speed_metric), reduction
         if isinstance(weight, nn.Parameter):
             validate.scalar_operand(
@@ -145,6 +183,9 @@ class CollisionCost(nn.Module):
         self._number("min_speed", min_speed, positive=True)
         if not speed_metric:
             self.min_speed = None
+        has_self = isinstance(self_weight, Tensor) or self_weight != 0.0
+        self._number("self_weight", self_weight if has_self else None, any_sign=True)
+        self._number("self_activation_distance", self_activation_distance if has_self else None)
 
     def _number(self, name: str, value: Scalar | None, **rule: bool) -> None:
         if isinstance(value, Tensor) and value.requires_grad:
@@ -163,6 +204,8 @@ class CollisionCost(nn.Module):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CollisionCost:
         memo[id(self.world)] = self.world
+        for shared in (self.robot, self._paths["pairs"]):
+            memo[id(shared)] = shared
         twin = type(self).__new__(type(self))
         memo[id(self)] = twin
         twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
@@ -176,14 +219,21 @@ class CollisionCost(nn.Module):
         )
 
     def forward(
-        self, spheres: Tensor, env_index: Tensor | None = None, *, poses: Tensor | None = None
+        self,
+        spheres: Tensor,
+        env_index: Tensor | None = None,
+        *,
+        poses: Tensor | None = None,
+        base_pose: Tensor | None = None,
     ) -> Tensor:
         """The cost of trajectories.
 
         Args:
-            spheres: (batch, horizon, n_spheres, 4) x, y, z, radius [m]; see `sphere_cost`.
+            spheres: (batch, horizon, n_spheres, 4) x, y, z, radius [m]; see `sphere_cost`. With a
+                robot, its joints (batch, horizon, n_joints) instead.
             env_index: (batch,) int32, the env of each trajectory; env 0 for all if None.
             poses: see `sphere_cost`.
+            base_pose: of a robot, (7,) or (batch, 7); see `joint_path_cost`.
 
         Returns:
             (batch,) for the reductions "sum" and "max", (batch, horizon) for "waypoint",
@@ -193,19 +243,12 @@ class CollisionCost(nn.Module):
             TypeError, ValueError: as `sphere_cost`.
         """
         self._require_device()
-        options: dict[str, Any] = {"env_index": env_index, "poses": poses}
-        if self.swept:
-            options |= {"tolerance": self.tolerance, "dt": self.dt}
-            if self.speed_metric:
-                options |= {"speed_metric": True, "min_speed": self.min_speed}
-        function = swept_sphere_cost if self.swept else sphere_cost
-        cost = function(
-            spheres,
-            self.world,
-            weight=self.weight,
-            activation_distance=self.activation_distance,
-            **options,
-        )
+        if self.robot is None:
+            self._refuse_base(base_pose)
+            cost = self._of_spheres(spheres, env_index, poses)
+        else:
+            options = {"env_index": env_index, "base_pose": base_pose, "poses": poses}
+            cost = self._of_joints(spheres, self.robot, **options)
         if self.reduction == "sum":
             return cost.sum((1, 2))
         if self.reduction == "waypoint":
@@ -215,6 +258,43 @@ class CollisionCost(nn.Module):
             return cost.amax((1, 2)) if 0 not in cost.shape[1:] else cost.sum((1, 2))
         return cost
 
+    def _of_spheres(
+        self, spheres: Tensor, env_index: Tensor | None, poses: Tensor | None
+    ) -> Tensor:
+        options: dict[str, Any] = {"env_index": env_index, "poses": poses}
+        if self.swept:
+            options |= {"tolerance": self.tolerance, "dt": self.dt}
+            if self.speed_metric:
+                options |= {"speed_metric": True, "min_speed": self.min_speed}
+        function = swept_sphere_cost if self.swept else sphere_cost
+        return function(
+            spheres,
+            self.world,
+            weight=self.weight,
+            activation_distance=self.activation_distance,
+            **options,
+        )
+
+    def _of_joints(self, joints: Tensor, robot: RobotModel, **options: Tensor | None) -> Tensor:
+        itself: dict[str, Any] = {}
+        if self.self_weight is not None:
+            itself = {
+                "self_weight": self.self_weight,
+                "self_activation_distance": self.self_activation_distance,
+            }
+        return costs_of_spheres(
+            joints,
+            robot,
+            self.world,
+            swept=self.swept,
+            weight=self.weight,
+            activation_distance=self.activation_distance,
+            tolerance=self.tolerance,
+            **itself,
+            **self._paths,
+            **options,
+        )
+
     def constraint(
         self,
         spheres: Tensor,
@@ -222,16 +302,18 @@ class CollisionCost(nn.Module):
         env_index: Tensor | None = None,
         *,
         poses: Tensor | None = None,
+        base_pose: Tensor | None = None,
     ) -> Constraint:
         """The inequality ``clearance - margin >= 0`` at each waypoint, for constrained solvers.
 
         Of the spheres at the waypoints, swept or not: the motion between them is the cost's part.
 
         Args:
-            spheres: (batch, horizon, n_spheres, 4); see `sphere_cost`.
+            spheres: (batch, horizon, n_spheres, 4), or joints; see `forward`.
             margin: clearance to keep [m]; a tensor broadcasts to (batch, horizon, n_spheres).
             env_index: (batch,) int32, the env of each trajectory; env 0 for all if None.
             poses: see `sphere_cost`.
+            base_pose: of a robot; see `forward`.
 
         Returns:
             Value, Jacobian and nearest mesh; see `Constraint`. The value is differentiable too.
@@ -240,10 +322,23 @@ class CollisionCost(nn.Module):
             TypeError, ValueError: as `sphere_cost`.
         """
         self._require_device()
-        found = clearance(spheres, self.world, env_index=env_index, poses=poses)
-        by_radius = torch.where(found.mesh >= 0, -1.0, 0.0).unsqueeze(-1)
-        jacobian = torch.cat((found.gradient.detach(), by_radius), dim=-1)
+        if self.robot is None:
+            self._refuse_base(base_pose)
+            found = clearance(spheres, self.world, env_index=env_index, poses=poses)
+            by_radius = torch.where(found.mesh >= 0, -1.0, 0.0).unsqueeze(-1)
+            jacobian = torch.cat((found.gradient.detach(), by_radius), dim=-1)
+        else:
+            options = {"env_index": env_index, "base_pose": base_pose, "poses": poses}
+            found = waypoint_clearance(
+                spheres, self.robot, self.world, ignore=self._paths["ignore"], **options
+            )
+            by_joints = self.robot.sphere_jacobian(spheres, base_pose)
+            jacobian = (found.gradient.detach().unsqueeze(-1) * by_joints).sum(-2)
         return Constraint(found.clearance - margin, jacobian, found.mesh)
+
+    def _refuse_base(self, base_pose: Tensor | None) -> None:
+        if base_pose is not None:
+            raise ValueError("base_pose must be None without a robot, as spheres are in the world")
 
     def _require_device(self) -> None:
         if self.weight.device != self.world.device:

@@ -100,19 +100,35 @@ def sphere_cost(
         (0.61, [-1.0, 0.0, 0.0, 1.0])
     """
     spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
-    tables = scene_tables(world, poses, spheres.shape[1])
-    if env_index is not None:
-        env_index = validate.env_operand(env_index, spheres.shape[0], world.n_envs, world.device)
-    eta = validate.scalar_operand("activation_distance", activation_distance, world.device)
-    factor = validate.scalar_operand(
-        "weight", weight, world.device, any_sign=True, differentiable=True
+    return sphere_cost_against(
+        scene_tables(world, poses, spheres.shape[1]),
+        spheres,
+        weight=weight,
+        activation_distance=activation_distance,
+        env_index=env_index,
     )
+
+
+def sphere_cost_against(
+    tables: SceneTables,
+    spheres: Tensor,
+    *,
+    weight: Scalar = 1.0,
+    activation_distance: Scalar = 0.02,
+    env_index: Tensor | None = None,
+) -> Tensor:
+    """`sphere_cost` of float32 spheres against tables, which may be a part of a world."""
+    n_envs, device = tables.mesh_ids.shape[0], tables.mesh_ids.device
+    if env_index is not None:
+        env_index = validate.env_operand(env_index, spheres.shape[0], n_envs, device)
+    eta = validate.scalar_operand("activation_distance", activation_distance, device)
+    factor = validate.scalar_operand("weight", weight, device, any_sign=True, differentiable=True)
     if _is_direct(tables, factor, spheres, eta, env_index):
         operands = tables, factor, eta, env_index
         if spheres.requires_grad and torch.is_grad_enabled():
             return autograd.DirectSphereCost.apply(spheres, operands)
         return operators.run_sphere_cost(spheres, *operands, False)[0]
-    unit = validate.scalar_operand("weight", 1.0, world.device)
+    unit = validate.scalar_operand("weight", 1.0, device)
     cost = dispatch.apply("sphere_cost", spheres, *tables.operands(), env_index, unit, eta)[0]
     return cost * factor
 
@@ -323,10 +339,22 @@ def clearance(
     """
     spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
     tables = scene_tables(world, poses, spheres.shape[1])
-    env_index = validate.env_operand(env_index, spheres.shape[0], world.n_envs, world.device)
+    return clearance_against(tables, spheres, max_distance=max_distance, env_index=env_index)
+
+
+def clearance_against(
+    tables: SceneTables,
+    spheres: Tensor,
+    *,
+    max_distance: Scalar | None = None,
+    env_index: Tensor | None = None,
+) -> Clearance:
+    """`clearance` of float32 spheres to what tables hold, which may be a part of a world."""
+    n_envs, device = tables.mesh_ids.shape[0], tables.mesh_ids.device
+    env_index = validate.env_operand(env_index, spheres.shape[0], n_envs, device)
     limit = None
     if max_distance is not None:
-        limit = validate.scalar_operand("max_distance", max_distance, world.device)
+        limit = validate.scalar_operand("max_distance", max_distance, device)
     if _is_direct(tables, None, spheres, env_index, limit):
         operands = tables, env_index, limit
         if spheres.requires_grad and torch.is_grad_enabled():

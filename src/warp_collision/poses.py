@@ -121,3 +121,60 @@ def pose_rows(poses: torch.Tensor) -> torch.Tensor:
     if poses.shape[-2:] == (4, 4):
         poses = pose_from_matrix(poses)
     return poses.reshape(-1, 7)
+
+
+def rows_between(rows: torch.Tensor, parts: int) -> torch.Tensor:
+    """Inverse poses of obstacles that move, at more waypoints.
+
+    Between two waypoints an obstacle turns at a constant rate about a fixed axis, the shorter way
+    round, and its origin moves straight. Differentiable by the rows.
+
+    Args:
+        rows: (n_envs, horizon, slots, 8) rows of mesh_from_world.
+        parts: into how many equal parts each segment is cut.
+
+    Returns:
+        (n_envs, (horizon - 1) * parts + 1, slots, 8), waypoint t at index t * parts.
+
+    Example:
+        >>> import torch
+        >>> from warp_collision.poses import invert_pose, rows_between, to_rows
+        >>> poses = torch.tensor([[0.0, 0, 0, 1, 0, 0, 0], [2.0, 0, 0, 0.8, 0, 0, 0.6]])
+        >>> rows = to_rows(invert_pose(poses))[None, :, None]
+        >>> halfway = rows_between(rows, 2)[0, 1, 0, :7]
+        >>> round(invert_pose(halfway)[0].item(), 4)
+        1.0
+    """
+    quaternion = rows[..., 3:7]
+    quaternion = quaternion / torch.linalg.vector_norm(quaternion, dim=-1, keepdim=True)
+    back = torch.cat((quaternion[..., :1], -quaternion[..., 1:]), dim=-1)
+    origin = -quaternion_rotate(back, rows[..., :3])
+    first, second = quaternion[:, :-1], quaternion[:, 1:]
+    turn = _product(second, back[:, :-1])
+    turn = torch.where(turn[..., :1] < 0.0, -turn, turn)
+    s = torch.arange(parts, dtype=rows.dtype, device=rows.device)[:, None, None] / parts
+    turned = _product(_power(turn.unsqueeze(2), s), first.unsqueeze(2))
+    moved = origin[:, :-1, None] + s * (origin[:, 1:] - origin[:, :-1]).unsqueeze(2)
+    inner = to_rows(torch.cat((-quaternion_rotate(turned, moved), turned), dim=-1))
+    return torch.cat((inner.flatten(1, 2), rows[:, -1:]), dim=1)
+
+
+def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Products (..., 4) of quaternions w, x, y, z."""
+    a, b = torch.broadcast_tensors(a, b)
+    (w, u), (v, x) = (a[..., :1], a[..., 1:]), (b[..., :1], b[..., 1:])
+    real = w * v - (u * x).sum(-1, keepdim=True)
+    return torch.cat((real, w * x + v * u + torch.linalg.cross(u, x)), dim=-1)
+
+
+def _power(quaternion: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
+    """Parts s of turns by unit quaternions (..., 4) whose w is not negative."""
+    w, u = quaternion[..., :1], quaternion[..., 1:]
+    squared = (u * u).sum(-1, keepdim=True)
+    is_small = squared < 1e-12
+    # A root of 1 stands in for one of 0, whose derivative would be infinite.
+    sine = torch.sqrt(torch.where(is_small, 1.0, squared))
+    angle = torch.atan2(sine, w)
+    factor = torch.where(is_small, s, torch.sin(s * angle) / sine)
+    real = torch.where(is_small, 1.0, torch.cos(s * angle))
+    return torch.cat((real, factor * u), dim=-1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,8 +11,14 @@ from torch.compiler import is_compiling
 from torch.nn.functional import pad
 
 from warp_collision import validate
-from warp_collision.costs import swept_cost_against
-from warp_collision.robot.interpolation import cut
+from warp_collision.costs import (
+    Clearance,
+    Scalar,
+    clearance_against,
+    sphere_cost_against,
+    swept_cost_against,
+)
+from warp_collision.robot.interpolation import Interpolated, cut
 from warp_collision.robot.kinematics import base_operand
 from warp_collision.robot.robot_model import RobotModel
 from warp_collision.robot.self_collision import SelfCollisionPairs, self_collision_cost
@@ -67,7 +74,7 @@ def joint_path_cost(
         base_pose: pose of the root link in the world, which stays along a path: (7,), (batch, 7),
             or 4 x 4 matrices in place of the 7 numbers; it may require a gradient. The origin if
             None.
-        poses: see `sphere_cost`.
+        poses: see `sphere_cost`; those for each waypoint move obstacles as in `swept_sphere_cost`.
 
     Returns:
         (batch, horizon) float32, the sum over the spheres.
@@ -93,60 +100,144 @@ def joint_path_cost(
         >>> (cost > 0.0).tolist(), path.grad.isfinite().all().item()
         ([[True, True]], True)
     """
-    robot.check_joints(joints)
-    if joints.ndim != 3:
-        raise ValueError(
-            f"joints must have shape (batch, horizon, n_joints), got {validate.shape_of(joints)}"
-        )
-    if substeps is None:
-        if is_compiling():
-            raise ValueError("substeps must be given in a compiled graph, got None")
-        fine = robot.interpolate(joints, max_deviation, odd=True)
-    else:
-        validate.require_count("substeps", substeps)
-        if substeps % 2 == 0:
-            raise ValueError(f"substeps must be odd, got {substeps}")
-        fine = cut(joints, substeps)
-    if base_pose is not None:
-        base_pose = base_operand(base_pose, joints, 1)
-    spheres = robot(fine.joints, base_pose)
-    spheres = validate.float_operand(
-        "spheres", spheres, 4, "(batch, horizon, n_spheres, 4)", world.device, ndim=4
+    costs = costs_of_spheres(
+        joints,
+        robot,
+        world,
+        weight=weight,
+        activation_distance=activation_distance,
+        max_deviation=max_deviation,
+        substeps=substeps,
+        tolerance=tolerance,
+        self_weight=self_weight,
+        self_activation_distance=self_activation_distance,
+        pairs=pairs,
+        ignore=ignore,
+        env_index=env_index,
+        base_pose=base_pose,
+        poses=poses,
     )
+    return costs.sum(-1)
+
+
+def costs_of_spheres(
+    joints: Tensor,
+    robot: RobotModel,
+    world: MeshWorld,
+    *,
+    swept: bool = True,
+    weight: Scalar = 1.0,
+    activation_distance: Scalar = 0.02,
+    max_deviation: float = 1e-3,
+    substeps: int | None = None,
+    tolerance: Scalar | None = None,
+    self_weight: Scalar = 0.0,
+    self_activation_distance: Scalar = 0.01,
+    pairs: SelfCollisionPairs | None = None,
+    ignore: Contacts = (),
+    env_index: Tensor | None = None,
+    base_pose: Tensor | None = None,
+    poses: Tensor | None = None,
+) -> Tensor:
+    """`joint_path_cost` of each sphere, (batch, horizon, n_spheres).
+
+    Not swept it is the cost at the waypoints alone, those of `sphere_cost`.
+    """
+    fine = _cut(joints, robot, max_deviation, substeps) if swept else Interpolated(joints, 1)
+    spheres = placed_spheres(fine.joints, robot, world, base_pose)
+    options: dict[str, Any] = {"activation_distance": activation_distance, "env_index": env_index}
+    if swept:
+        options["tolerance"] = tolerance
+    function = swept_cost_against if swept else sphere_cost_against
     costs = [
-        swept_cost_against(
-            part.scene,
-            part.disable(spheres, robot),
-            activation_distance=activation_distance,
-            tolerance=tolerance,
-            env_index=env_index,
-        )
-        for part in contact_parts(ignore, robot, world, poses)
+        function(part.scene, part.disable(spheres, robot), **options)
+        for part in contact_parts(ignore, robot, world, poses, joints.shape[1], fine.parts)
     ]
     cost = functools.reduce(torch.add, costs)
-    factor = validate.scalar_operand(
-        "weight", weight, world.device, any_sign=True, differentiable=True
-    )
-    total = factor * _largest(cost, fine.parts)
+    total = _factor("weight", weight, world) * _largest(cost, fine.parts)
     if isinstance(self_weight, Tensor) or self_weight != 0.0:
         itself = self_collision_cost(
             spheres,
             robot.default_pairs if pairs is None else pairs,
             activation_distance=self_activation_distance,
         )
-        factor = validate.scalar_operand(
-            "self_weight", self_weight, world.device, any_sign=True, differentiable=True
-        )
-        total = total + factor * _largest(itself, fine.parts)
+        total = total + _factor("self_weight", self_weight, world) * _largest(itself, fine.parts)
     return total
 
 
+def waypoint_clearance(
+    joints: Tensor,
+    robot: RobotModel,
+    world: MeshWorld,
+    *,
+    ignore: Contacts = (),
+    env_index: Tensor | None = None,
+    base_pose: Tensor | None = None,
+    poses: Tensor | None = None,
+) -> Clearance:
+    """`clearance` of a robot's spheres at waypoints (batch, horizon, n_joints)."""
+    spheres = placed_spheres(joints, robot, world, base_pose)
+    found = [
+        clearance_against(part.scene, part.disable(spheres, robot), env_index=env_index)
+        for part in contact_parts(ignore, robot, world, poses, joints.shape[1])
+    ]
+    return functools.reduce(_smaller, found)
+
+
+def _smaller(one: Clearance, other: Clearance) -> Clearance:
+    """The smaller of two clearances; one that is not known is the smallest."""
+    is_other = (other.clearance < one.clearance) | other.clearance.isnan()
+    return Clearance(
+        torch.where(is_other, other.clearance, one.clearance),
+        torch.where(is_other.unsqueeze(-1), other.gradient, one.gradient),
+        torch.where(is_other, other.mesh, one.mesh),
+    )
+
+
+def placed_spheres(
+    joints: Tensor, robot: RobotModel, world: MeshWorld, base_pose: Tensor | None
+) -> Tensor:
+    """float32 spheres (batch, horizon, n_spheres, 4) of a robot, whose base stays along a path."""
+    _check_paths(joints, robot)
+    if base_pose is not None:
+        base_pose = base_operand(base_pose, joints, 1)
+    shape = "(batch, horizon, n_spheres, 4)"
+    spheres = robot(joints, base_pose)
+    return validate.float_operand("spheres", spheres, 4, shape, world.device, ndim=4)
+
+
+def _cut(
+    joints: Tensor, robot: RobotModel, max_deviation: float, substeps: int | None
+) -> Interpolated:
+    """Paths in an odd number of parts, so that middles of segments are in one."""
+    _check_paths(joints, robot)
+    if substeps is None:
+        if is_compiling():
+            raise ValueError("substeps must be given in a compiled graph, got None")
+        return robot.interpolate(joints, max_deviation, odd=True)
+    validate.require_count("substeps", substeps)
+    if substeps % 2 == 0:
+        raise ValueError(f"substeps must be odd, got {substeps}")
+    return cut(joints, substeps)
+
+
+def _check_paths(joints: Tensor, robot: RobotModel) -> None:
+    robot.check_joints(joints)
+    if joints.ndim != 3:
+        raise ValueError(
+            f"joints must have shape (batch, horizon, n_joints), got {validate.shape_of(joints)}"
+        )
+
+
+def _factor(name: str, value: Scalar, world: MeshWorld) -> Tensor:
+    return validate.scalar_operand(name, value, world.device, any_sign=True, differentiable=True)
+
+
 def _largest(cost: Tensor, parts: int) -> Tensor:
-    """Sum over spheres of the largest cost (batch, n, n_spheres) of what each waypoint owns.
+    """The largest cost (batch, n, n_spheres) of what each waypoint owns, for each sphere.
 
     With an odd number of parts a waypoint owns as many of their ends: what they own, half the part
     before and half the part after, is together what the waypoint owns.
     """
     beyond = (parts - 1) // 2
-    owned = pad(cost, (0, 0, beyond, beyond)).unflatten(1, (-1, parts))
-    return owned.amax(2).sum(-1)
+    return pad(cost, (0, 0, beyond, beyond)).unflatten(1, (-1, parts)).amax(2)

@@ -20,7 +20,7 @@ from warp_collision import validate
 from warp_collision.devices import CPU
 from warp_collision.kernels.kinematics import RobotFrame
 from warp_collision.poses import pose_rows, quaternion_rotate
-from warp_collision.torch_ops import dispatch
+from warp_collision.torch_ops import dispatch, robot_operators
 
 # A link's transform is read off four points of it: its origin and the ends of its axes.
 CORNERS = np.concatenate([np.zeros((1, 3)), np.eye(3)])
@@ -123,6 +123,18 @@ class Kinematics:
         flat = joints.reshape(math.prod(shape), self.n_values)
         placed = dispatch.apply_linearized("place_points", flat.contiguous(), *tables)
         return placed.reshape(*shape, len(self._points), 4)
+
+    def jacobian(self, joints: Tensor) -> Tensor:
+        """Jacobian (n, n_points, 3, n_values) of places at float32 joint values (n, n_values)."""
+        tables = self.tables(joints.device)
+        placements = robot_operators.run_place_points(joints, *tables)[1]
+        columns = []
+        for value in range(self.n_values):
+            rates = torch.zeros_like(joints)
+            rates[:, value] = 1.0
+            velocity = robot_operators.run_place_points_jvp(rates, joints, placements, *tables)
+            columns.append(velocity[..., :3])
+        return torch.stack(columns, dim=-1)
 
     def tables(self, device: torch.device) -> PointTables:
         """The points as the kernels read them, on a device."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.robot.arrangement import Arrangement, LinkFrames
 from warp_collision.robot.interpolation import Interpolated, cut, parts_for
-from warp_collision.robot.kinematics import based
+from warp_collision.robot.kinematics import base_operand, based
 from warp_collision.robot.robot_files import RobotFiles
 from warp_collision.robot.robot_tables import RobotTables
 from warp_collision.robot.self_collision import (
@@ -110,6 +110,34 @@ class RobotModel:
         self.check_joints(joints)
         frames = self._link_frames
         return frames.transforms(based(frames.place(joints), joints, base_pose))
+
+    def sphere_jacobian(self, joints: Tensor, base_pose: Tensor | None = None) -> Tensor:
+        """Jacobian (..., n_spheres, 3, n_joints) of centers, float32 and without derivatives.
+
+        Args:
+            joints: (..., n_joints).
+            base_pose: see a call.
+
+        Example:
+            >>> import torch
+            >>> from warp_collision.cli.demo import load_panda
+            >>> load_panda().sphere_jacobian(torch.zeros(4, 7)).shape
+            torch.Size([4, 59, 3, 7])
+        """
+        self.check_joints(joints)
+        flat = joints.detach().reshape(-1, self.n_joints).float().contiguous()
+        jacobian = self._arrangement.kinematics.jacobian(flat)
+        jacobian = jacobian.reshape(*joints.shape[:-1], self.n_spheres, 3, self.n_joints)
+        if base_pose is None:
+            return jacobian
+        pose = base_operand(base_pose.detach(), joints, dtype=torch.float32)
+        turn = torch.cat((torch.zeros_like(pose[..., :3]), pose[..., 3:]), dim=-1)
+        columns = jacobian.movedim(-1, -2).flatten(-3, -2)  # as points, which a base turns
+        return (
+            based(columns, joints.detach().float(), turn)
+            .unflatten(-2, (-1, self.n_joints))
+            .movedim(-1, -2)
+        )
 
     def self_collision_pairs(self, *, ignore: Iterable[tuple[str, str]] = ()) -> SelfCollisionPairs:
         """The pairs of spheres that count for the robot with itself.

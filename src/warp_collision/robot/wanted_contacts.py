@@ -16,8 +16,10 @@ from torch import Tensor
 
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.messages import shown
+from warp_collision.poses import rows_between
 from warp_collision.robot.robot_model import RobotModel
 from warp_collision.robot.robot_tables import RobotTables
+from warp_collision.torch_ops.waypoints import is_moving
 from warp_collision.world import MeshWorld
 from warp_collision.world.queries import scene_tables
 
@@ -75,7 +77,12 @@ class Part(NamedTuple):
 
 
 def contact_parts(
-    ignore: Contacts, robot: RobotModel, world: MeshWorld, poses: Tensor | None = None
+    ignore: Contacts,
+    robot: RobotModel,
+    world: MeshWorld,
+    poses: Tensor | None = None,
+    horizon: int | None = None,
+    parts: int = 1,
 ) -> Iterator[Part]:
     """The parts of a check of a world in which some contacts are wanted, at least one.
 
@@ -84,8 +91,12 @@ def contact_parts(
         robot: whose links they are.
         world: whose obstacles they are.
         poses: see `sphere_cost`.
+        horizon: number of waypoints, for each of which there may be poses.
+        parts: into how many each segment between them is cut.
     """
-    tables = scene_tables(world, poses)
+    tables = scene_tables(world, poses, horizon)
+    if parts > 1 and is_moving(tables.mesh_from_world):
+        tables = tables.at(rows_between(tables.mesh_from_world, parts))
     contacts = wanted_contacts(ignore, robot.body_names, world)
     if not contacts:
         yield Part(tables, frozenset(), True)
