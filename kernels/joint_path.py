@@ -24,12 +24,17 @@ from warp_collision.kernels.robot_motion import (
     body_of,
     frame_of,
     move_robot,
-    moved_frame,
     place_root,
     resting_root,
     root_at,
 )
 from warp_collision.kernels.robot_pairs import BodyPair, bend_of_pair, bodies_against_each_other
+from warp_collision.kernels.robot_rest import (
+    balls_meet,
+    body_collides,
+    placed_frame,
+    spheres_touch,
+)
 from warp_collision.kernels.robot_scene import (
     CLEAR,
     DISTANCE_ROUNDING,
@@ -168,7 +173,8 @@ def configuration_hit(
     # parameters
     first: wp.vec2i,  # where in the configurations this launch begins
     # outputs
-    states: wp.array3d[MovingFrame],  # (batch, horizon, n_frames) scratch
+    placements: wp.array3d[Placement],  # (batch, horizon, n_frames) scratch
+    balls: wp.array3d[wp.vec4],  # (batch, horizon, n_bodies) scratch
     hit: wp.array2d[wp.bool],  # (batch, horizon)
 ):
     """One thread per configuration; the first hit ends it."""
@@ -177,35 +183,32 @@ def configuration_hit(
     waypoint += first[1]
     env = env_of_row(env_index, row)
     found = not is_env(scene, env)
-    interval = Interval(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    state = root_at(base, row, waypoint)
+    placement = root_at(base, row, waypoint).placement
     for k in range(robot.n_frames):
         if not found:
             if k > 0:
                 frame = frame_of(robot, k)
                 if frame.parent != k - 1:
-                    state = states[row, waypoint, frame.parent]
-                state = moved_frame(robot, k, state, joints[row, waypoint, frame.value], 0.0)
-            states[row, waypoint, k] = state
+                    placement = placements[row, waypoint, frame.parent]
+                placement = placed_frame(robot, k, placement, joints[row, waypoint, frame.value])
+            placements[row, waypoint, k] = placement
             span = bodies_of_frame(robot, k)
             for b in range(span[0], span[1]):
                 body = body_of(robot, b)
+                center = place_point(placement, body.center)
+                balls[row, waypoint, b] = wp.vec4(center[0], center[1], center[2], body.radius)
                 if body.radius >= 0.0 and not found:
-                    verdict = body_against_scene(robot, body, state, interval, scene, env)
-                    found = verdict == HIT
-    for m in range(body_pairs.shape[0]):
-        if not found:
-            pair = body_pairs[m]
-            verdict = bodies_against_each_other(
-                robot,
-                pair,
-                pairs,
-                states[row, waypoint, body_of(robot, pair.first).frame],
-                states[row, waypoint, body_of(robot, pair.second).frame],
-                states[row, waypoint, pair.ancestor],
-                interval,
-            )
-            found = verdict == HIT
+                    found = body_collides(robot, body, placement, center, scene, env)
+    m = int(0)
+    while m < body_pairs.shape[0] and not found:
+        pair = body_pairs[m]
+        here = balls[row, waypoint, pair.first]
+        there = balls[row, waypoint, pair.second]
+        if balls_meet(here, there, pair.buffer):
+            one = placements[row, waypoint, body_of(robot, pair.first).frame]
+            other = placements[row, waypoint, body_of(robot, pair.second).frame]
+            found = spheres_touch(robot, pair, pairs, one, other)
+        m += 1
     hit[row, waypoint] = found
 
 

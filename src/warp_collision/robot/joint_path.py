@@ -14,7 +14,7 @@ from warp_collision.kernels import path_clearance as clearance_kernels
 from warp_collision.launching.launch import launch
 from warp_collision.robot.kinematics import base_operand, root_placements
 from warp_collision.robot.robot_model import RobotModel
-from warp_collision.robot.robot_tables import STATE
+from warp_collision.robot.robot_tables import PLACEMENT, STATE
 from warp_collision.robot.self_collision import SelfCollisionPairs
 from warp_collision.robot.wanted_contacts import Contacts, contact_parts
 from warp_collision.world import MeshWorld
@@ -77,14 +77,15 @@ def configuration_in_collision(
     hits = []
     for part in contact_parts(ignore, robot, world):
         tables = part.robot(robot)
-        states = flat.new_empty((*rows, tables.frames.shape[0], STATE))
+        placements = flat.new_empty((*rows, tables.frames.shape[0], PLACEMENT))
+        balls = flat.new_empty((*rows, tables.bodies.shape[0], 4))
         hit = flat.new_empty(rows, dtype=torch.bool)
         launch(
             kernels.configuration_hit,
             rows,
             *(flat, env_index, with_acceleration(part.scene), tables, base),
             *(pairs if part.is_first else _NO_PAIRS),
-            *(states, hit),
+            *(placements, balls, hit),
             device=world.device,
             items=16 * rows.numel(),
         )

@@ -18,8 +18,8 @@ from warp_collision.robot.self_collision import SelfCollisionPairs
 
 # Balls are larger than computed, by more than float32 rounds.
 _WIDER, _AT_LEAST = 1.0 + 1.0e-6, 1.0e-7
-# Numbers of float32 in the struct `MovingFrame` that kernels keep for each frame.
-STATE = 18
+# Numbers of float32 in the structs `Placement` and `MovingFrame` that kernels keep for each frame.
+PLACEMENT, STATE = 12, 18
 
 
 class RobotTables(NamedTuple):

@@ -1,0 +1,129 @@
+"""A robot at rest: its bodies against obstacles and against each other, yes or no."""
+
+import warp as wp
+
+from warp_collision.kernels.kinematics import (
+    Placement,
+    first_three,
+    place_frame,
+    place_point,
+)
+from warp_collision.kernels.mesh_distance import is_nearer
+from warp_collision.kernels.precision import is_somewhere
+from warp_collision.kernels.robot_motion import (
+    Robot,
+    RobotBody,
+    body_of,
+    frame_of,
+    sphere_of,
+)
+from warp_collision.kernels.robot_pairs import BodyPair
+from warp_collision.kernels.robot_scene import DISTANCE_ROUNDING, ball_distance
+from warp_collision.kernels.scene import Obstacle, Scene, make_walk
+
+
+@wp.struct
+class RestingBody:
+    """A body at a configuration."""
+
+    spheres: wp.uint64  # pointer, see `Robot`
+    body: RobotBody
+    placement: Placement
+    center: wp.vec3  # of the body's ball, in the world
+
+
+@wp.func
+def is_hit(hit: bool) -> bool:
+    """One obstacle is enough."""
+    return hit
+
+
+@wp.func
+def touches_body(obstacle: Obstacle, resting: RestingBody, hit: bool) -> bool:
+    """Whether an obstacle touches the ball of a body, and then one of its spheres."""
+    body = resting.body
+    pose = obstacle.mesh_from_world
+    point = wp.transform_point(pose, resting.center)
+    if not is_somewhere(point):
+        return True
+    ball = ball_distance(obstacle, point, body.radius)
+    if ball >= body.radius:
+        return False
+    blur = DISTANCE_ROUNDING * (wp.length(point) + wp.length(resting.center))
+    for index in range(body.begin, body.end):
+        sphere = sphere_of(resting.spheres, index)
+        if not (sphere[3] < 0.0):
+            local = first_three(sphere)
+            if ball - wp.length(local - body.center) < sphere[3] + blur:
+                place = wp.transform_point(pose, place_point(resting.placement, local))
+                limit = sphere[3] + obstacle.padding
+                if is_nearer(obstacle.mesh_id, obstacle.record, place, limit):
+                    return True
+    return False
+
+
+touches_resting = make_walk(touches_body, RestingBody, bool, is_hit)
+
+
+@wp.func
+def body_collides(
+    robot: Robot, body: RobotBody, placement: Placement, center: wp.vec3, scene: Scene, env: int
+) -> bool:
+    """Whether a body touches an enabled obstacle of an env, or is nowhere."""
+    if not wp.isfinite(center):
+        return True
+    resting = RestingBody(robot.spheres, body, placement, center)
+    return touches_resting(scene, env, center, body.radius, resting, False)
+
+
+@wp.func
+def placed_frame(robot: Robot, k: int, parent: Placement, value: float) -> Placement:
+    """Frame k from its parent and the value of its joint in `joints`."""
+    frame = frame_of(robot, k)
+    return place_frame(frame, parent, frame.multiplier * value + frame.shift)
+
+
+@wp.func
+def are_apart(offset: wp.vec3, reach: float) -> bool:
+    """Whether two centers are at least as far apart as the radii of their spheres add up to."""
+    return reach <= 0.0 or wp.dot(offset, offset) >= reach * reach
+
+
+@wp.func
+def spheres_touch(
+    robot: Robot,
+    pair: BodyPair,
+    pairs: wp.array[wp.vec2i],
+    first: Placement,
+    second: Placement,
+) -> bool:
+    """Whether spheres of two bodies overlap, seen in the frame of the second body."""
+    other = body_of(robot, pair.second)
+    second_from_world = wp.transpose(second.rotation)
+    turn = second_from_world * first.rotation
+    offset = second_from_world * (first.origin - second.origin)
+    index = int(-1)
+    is_near = bool(False)
+    radius = float(0.0)
+    place = wp.vec3(0.0)
+    for p in range(pair.begin, pair.end):
+        couple = pairs[p]
+        if couple[0] != index:
+            index = couple[0]
+            a = sphere_of(robot.spheres, index)
+            radius = a[3] + pair.buffer
+            place = turn * first_three(a) + offset
+            # A sphere far from the other body's ball is far from all of its spheres.
+            is_near = not (a[3] < 0.0 or are_apart(place - other.center, radius + other.radius))
+        if is_near:
+            b = sphere_of(robot.spheres, couple[1])
+            if not (b[3] < 0.0 or are_apart(place - first_three(b), radius + b[3])):
+                return True
+    return False
+
+
+@wp.func
+def balls_meet(first: wp.vec4, second: wp.vec4, buffer: float) -> bool:
+    """Whether the balls of two bodies in the world overlap."""
+    offset = first_three(first) - first_three(second)
+    return not are_apart(offset, first[3] + second[3] + buffer)
