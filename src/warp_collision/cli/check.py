@@ -1,4 +1,4 @@
-"""The command `warp-collision check`: spheres of a file against the obstacles of a file."""
+"""The command `warp-collision check`: spheres, or a robot's joint values, against obstacles."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ _CHECK_DESCRIPTION = """\
 Prints for every waypoint the smallest clearance, the sphere and the mesh that
 have it, and the collision cost of all spheres. A clearance is the distance from
 a sphere's surface to the nearest mesh, negative by the depth of a penetration.
+
+With --robot, SPHERES are joint values: what touches what at the waypoints, and
+between them the motion on the arcs that the joints make, where free is a proof.
 """
 
 _CHECK_EPILOG = """\
@@ -43,7 +46,9 @@ A pose is x, y, z, qw, qx, qy, qz. What a check does not see is named.
 
 SPHERES is a .npy file, or an .npz file with an array "spheres": x, y, z, radius
 along the last axis, of shape (spheres, 4), (waypoints, spheres, 4) or (batch,
-waypoints, spheres, 4). A negative radius disables a sphere.
+waypoints, spheres, 4). A negative radius disables a sphere. With --robot it is
+an array "joints" of shape (waypoints, joints) or (batch, waypoints, joints), in
+rad, m for joints that slide.
 
 exit status:
   0 free, 1 collision, 2 wrong usage or input, 3 an error of the program
@@ -77,7 +82,6 @@ def add_check(commands: Any) -> None:
     parser.add_argument(
         "--activation-distance",
         type=distance,
-        default=0.02,
         metavar="M",
         help="a sphere costs from this clearance on, in metres (default 0.02)",
     )
@@ -98,12 +102,77 @@ def add_check(commands: Any) -> None:
         metavar="DIR",
         help="where package:// names in a URDF file are looked for; may be repeated",
     )
+    _add_robot(parser.add_argument_group("robots"))
     parser.set_defaults(run=_check)
+
+
+def _add_robot(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--robot", type=Path, metavar="URDF", help="the robot whose joint values SPHERES holds"
+    )
+    group.add_argument(
+        "--srdf", type=Path, metavar="SRDF", help="pairs of links that need no check"
+    )
+    group.add_argument(
+        "--robot-spheres",
+        type=Path,
+        metavar="YAML",
+        help="a robot file of cuRobo with the spheres (default: those of the URDF, or fitted ones)",
+    )
+    group.add_argument(
+        "--tolerance",
+        type=distance,
+        metavar="M",
+        help="a clearance on the way below this may count as a collision (default 0.001)",
+    )
+    group.add_argument(
+        "--ignore",
+        nargs=2,
+        action="append",
+        metavar=("LINK", "OBSTACLE"),
+        help="a contact that is wanted; may be repeated",
+    )
+
+
+def _check_robot(options: argparse.Namespace, device: torch.device) -> int:
+    if options.swept:
+        raise ValueError("--swept must not be given with --robot: its motion is checked on arcs")
+    if options.activation_distance is not None:
+        raise ValueError("--activation-distance must not be given with --robot: nothing costs")
+    from warp_collision.cli.robot_check import check_robot
+
+    world = load_world(
+        options.world, device, strict=options.strict, package_dirs=options.package_dir
+    )
+    result = check_robot(
+        world,
+        options.spheres,
+        options.robot,
+        srdf=options.srdf,
+        spheres=options.robot_spheres,
+        package_dirs=options.package_dir,
+        tolerance=0.001 if options.tolerance is None else options.tolerance,
+        ignore=[(link, obstacle) for link, obstacle in options.ignore or ()],
+    )
+    if options.json:
+        paths = {"world": str(options.world), "joints": str(options.spheres)}
+        summary = {**paths, "robot": str(options.robot), "device": str(device), **result.summary()}
+        print_text(json.dumps(summary, indent=1, allow_nan=False))
+    else:
+        print_text(str(result))
+    return COLLISION if result.collides else FREE
 
 
 def _check(options: argparse.Namespace) -> int:
     device = find_device(options.device)
     start_warp(device)
+    if options.robot is not None:
+        return _check_robot(options, device)
+    for name in ("srdf", "robot_spheres", "tolerance", "ignore"):
+        if getattr(options, name) is not None:
+            raise ValueError(f"--{name.replace('_', '-')} must be given with --robot alone")
+    if options.activation_distance is None:
+        options.activation_distance = 0.02
     from warp_collision.cli.path_check import check_spheres
     from warp_collision.io import load_spheres
 

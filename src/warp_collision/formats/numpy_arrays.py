@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zipfile
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,42 @@ _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
+
+
+class ArrayRule(NamedTuple):
+    """What an array in a file must be.
+
+    Attributes:
+        name: of the member of an .npz file, and in messages.
+        shapes: as text.
+        axes: from and to how many.
+        last: length of the last axis.
+    """
+
+    name: str
+    shapes: str
+    axes: tuple[int, int]
+    last: int
+
+    def check(self, shape: tuple[int, ...], dtype: Any) -> None:
+        """Raises a ValueError for another shape, another kind of numbers, or none."""
+        if dtype.kind not in "iuf":
+            raise ValueError(f"{self.name} must be numbers, got dtype {escaped(str(dtype), 100)}")
+        low, high = self.axes
+        if not low <= len(shape) <= high or shape[-1] != self.last:
+            raise ValueError(f"{self.name} must have shape {self.shapes}, got {shown(shape)}")
+        if any(length < 0 for length in shape):
+            raise ValueError(f"{self.name} must have a shape of whole numbers, got {shown(shape)}")
+        if 0 in shape:
+            raise ValueError(f"holds no {self.name}, got shape {shown(shape)}")
+
+
+_SPHERES = ArrayRule(
+    "spheres",
+    "(n_spheres, 4), (horizon, n_spheres, 4) or (batch, horizon, n_spheres, 4)",
+    (2, 4),
+    4,
+)
 
 
 def read_spheres(path: Path) -> np.ndarray:
@@ -29,34 +65,46 @@ def read_spheres(path: Path) -> np.ndarray:
     Raises:
         ValueError: no such file, damaged, or no such array; it names the file and the member.
     """
+    return _read(path, _SPHERES)
+
+
+def read_joints(path: Path, n_joints: int) -> np.ndarray:
+    """The same for the joint values (..., n_joints) of a robot, of up to three axes, `joints`."""
+    shapes = f"({n_joints},), (horizon, {n_joints}) or (batch, horizon, {n_joints})"
+    return _read(path, ArrayRule("joints", shapes, (1, 3), n_joints))
+
+
+def _read(path: Path, rule: ArrayRule) -> np.ndarray:
     where = escaped(str(path))
     suffix = path.suffix.lower()
     if suffix not in (".npy", ".npz"):
-        raise ValueError(f"{where}: spheres must be a .npy or .npz file, got {shown(suffix)}")
+        raise ValueError(f"{where}: {rule.name} must be a .npy or .npz file, got {shown(suffix)}")
     try:
         if suffix == ".npz":
-            return _read_npz(path)
+            return _read_npz(path, rule)
         with path.open("rb") as file:
-            return _read_npy(file, path.stat().st_size)
+            return _read_npy(file, path.stat().st_size, rule)
     except Exception as error:  # zipfile, zlib and NumPy's header reader raise of many kinds
         raise ValueError(f"{where}: {one_line(error)}") from error
 
 
-def _read_npz(path: Path) -> np.ndarray:
+def _read_npz(path: Path, rule: ArrayRule) -> np.ndarray:
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         names = [member.filename.removesuffix(".npy") for member in members]
-        if names.count("spheres") != 1 and len(names) != 1:
-            raise ValueError(f"must hold one array 'spheres' or a single array, got {shown(names)}")
-        name = "spheres" if "spheres" in names else names[0]
+        if names.count(rule.name) != 1 and len(names) != 1:
+            raise ValueError(
+                f"must hold one array {rule.name!r} or a single array, got {shown(names)}"
+            )
+        name = rule.name if rule.name in names else names[0]
         member = members[names.index(name)]
         try:
-            return _read_member(archive, member)
+            return _read_member(archive, member, rule)
         except Exception as error:
             raise ValueError(f"member {shown(member.filename)}: {one_line(error)}") from error
 
 
-def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, rule: ArrayRule) -> np.ndarray:
     if member.flag_bits & 1:
         raise ValueError("must not be encrypted")
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -66,39 +114,25 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarra
     if member.file_size > max(MAX_UNPACKED, member.compress_size):
         raise ValueError(f"must unpack to at most {MAX_UNPACKED} bytes, got {member.file_size}")
     with archive.open(member) as file:
-        array = _read_npy(file, member.file_size)
+        array = _read_npy(file, member.file_size, rule)
         if file.read(1):  # at the end of a member its checksum is compared
             raise ValueError("must end with its array")
         return array
 
 
-def _read_npy(file: IO[bytes], size: int) -> np.ndarray:
+def _read_npy(file: IO[bytes], size: int, rule: ArrayRule) -> np.ndarray:
     version = np.lib.format.read_magic(file)
     if version not in _HEADERS:
         raise ValueError(f"an array must have format version 1.0 or 2.0, got {version}")
     shape, fortran_order, dtype = _HEADERS[version](file)
-    _check_header(shape, dtype)
+    rule.check(shape, dtype)
     expected = math.prod(shape) * dtype.itemsize
     if file.tell() + expected != size:
         raise ValueError(
-            f"spheres of shape {shape} and dtype {dtype} must be {expected} bytes, got "
+            f"{rule.name} of shape {shape} and dtype {dtype} must be {expected} bytes, got "
             f"{size - file.tell()}"
         )
     data = file.read(expected)
     if len(data) != expected:
-        raise ValueError(f"spheres must be {expected} bytes, got {len(data)}")
+        raise ValueError(f"{rule.name} must be {expected} bytes, got {len(data)}")
     return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran_order else "C")
-
-
-def _check_header(shape: tuple[int, ...], dtype: Any) -> None:
-    if dtype.kind not in "iuf":
-        raise ValueError(f"spheres must be numbers, got dtype {escaped(str(dtype), 100)}")
-    if len(shape) not in (2, 3, 4) or shape[-1] != 4:
-        raise ValueError(
-            f"spheres must have shape (n_spheres, 4), (horizon, n_spheres, 4) or "
-            f"(batch, horizon, n_spheres, 4), got {shown(shape)}"
-        )
-    if any(length < 0 for length in shape):
-        raise ValueError(f"spheres must have a shape of whole numbers, got {shown(shape)}")
-    if 0 in shape:
-        raise ValueError(f"holds no spheres, got shape {shown(shape)}")

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from warp_collision.io.content import LeftOut, LeftOutWarning, Obstacle
-    from warp_collision.io.files import load_spheres, load_world_file, load_world_mapping
+    from warp_collision.io.files import (
+        load_joints,
+        load_spheres,
+        load_world_file,
+        load_world_mapping,
+    )
     from warp_collision.io.scene import scene_meshes
     from warp_collision.io.writing import obstacle_scene, save_world_file
 
@@ -16,6 +21,7 @@ __all__ = [
     "LeftOut",
     "LeftOutWarning",
     "Obstacle",
+    "load_joints",
     "load_spheres",
     "load_world_file",
     "load_world_mapping",
@@ -26,7 +32,7 @@ __all__ = [
 
 _MODULES = {
     "content": ("LeftOut", "LeftOutWarning", "Obstacle"),
-    "files": ("load_spheres", "load_world_file", "load_world_mapping"),
+    "files": ("load_joints", "load_spheres", "load_world_file", "load_world_mapping"),
     "scene": ("scene_meshes",),
     "writing": ("obstacle_scene", "save_world_file"),
 }

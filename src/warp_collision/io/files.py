@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from warp_collision.formats.mesh_files import is_file, mesh_endings
-from warp_collision.formats.numpy_arrays import read_spheres
+from warp_collision.formats.numpy_arrays import read_joints, read_spheres
 from warp_collision.formats.yaml_values import read_yaml
 from warp_collision.io.content import Content, Obstacle
 from warp_collision.io.mjcf_scene import add_mjcf
@@ -201,16 +201,50 @@ def load_spheres(path: str | os.PathLike[str]) -> torch.Tensor:
         torch.Size([1, 32, 59, 4])
     """
     path = _existing(path)
-    array = read_spheres(path)
+    spheres = _finite(path, "spheres", read_spheres(path))
+    return spheres.reshape((1,) * (4 - spheres.ndim) + spheres.shape)
+
+
+def load_joints(path: str | os.PathLike[str], n_joints: int) -> torch.Tensor:
+    """Reads joint values of a robot from a NumPy file.
+
+    Args:
+        path: as for `load_spheres`, with an array `joints` of shape (n_joints,), (horizon,
+            n_joints) or (batch, horizon, n_joints) [rad, prismatic: m].
+        n_joints: number of joint values of the robot.
+
+    Returns:
+        (batch, horizon, n_joints) float32 on the CPU; missing leading axes have length 1.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        ValueError: as `load_spheres`.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from warp_collision.io import load_joints
+        >>> with tempfile.NamedTemporaryFile(suffix=".npy") as file:
+        ...     np.save(file.name, np.zeros((32, 7)))
+        ...     load_joints(file.name, 7).shape
+        torch.Size([1, 32, 7])
+    """
+    path = _existing(path)
+    joints = _finite(path, "joints", read_joints(path, n_joints))
+    return joints.reshape((1,) * (3 - joints.ndim) + joints.shape)
+
+
+def _finite(path: Path, name: str, array: np.ndarray) -> torch.Tensor:
+    """A float32 tensor of an array whose last axis belongs together."""
     with np.errstate(over="ignore"):  # a double beyond float32 becomes inf, refused below
-        spheres = array.astype(np.float32)
-    bad = np.argwhere(~np.isfinite(spheres).all(axis=-1))
+        values = array.astype(np.float32)
+    bad = np.argwhere(~np.isfinite(values).all(axis=-1))
     if len(bad):
         index = tuple(int(i) for i in bad[0])
         raise ValueError(
-            f"{escaped(str(path))}: spheres must be finite, got {array[index]} at index {index}"
+            f"{escaped(str(path))}: {name} must be finite, got {array[index]} at index {index}"
         )
-    return torch.from_numpy(spheres.reshape((1,) * (4 - spheres.ndim) + spheres.shape))
+    return torch.from_numpy(values)
 
 
 def _existing(path: str | os.PathLike[str]) -> Path:

@@ -1,0 +1,174 @@
+"""A robot's joint path against obstacles and itself: at waypoints, and proven between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from warp_collision.cli.text_table import align
+from warp_collision.io import load_joints
+from warp_collision.messages import escaped
+from warp_collision.robot import (
+    CollisionReport,
+    JointPathClearance,
+    RobotSpheres,
+    joint_path_clearance,
+    joint_path_in_collision,
+)
+from warp_collision.world import MeshWorld
+
+_HEAD = ("batch", "from", "to", "obstacles [m]", "at", "link", "obstacle", "itself [m]", "")
+_MOST_ROWS = 20  # of motions
+
+
+class RobotCheck(NamedTuple):
+    """What was found.
+
+    Attributes:
+        robot: the robot.
+        world: the obstacles.
+        joints: (batch, horizon, n_joints).
+        tolerance: [m] of the motion.
+        contacts: at waypoints.
+        blocked: (batch, horizon - 1) bool, motions that are not proven free.
+        clearance: of the motions.
+    """
+
+    robot: RobotSpheres
+    world: MeshWorld
+    joints: Tensor
+    tolerance: float
+    contacts: CollisionReport
+    blocked: Tensor
+    clearance: JointPathClearance
+
+    @property
+    def collides(self) -> bool:
+        """Whether something touches at a waypoint, or a motion is not proven free."""
+        return len(self.contacts.link) > 0 or bool(self.blocked.any())
+
+    def motions(self) -> list[dict[str, Any]]:
+        """The motions from waypoint to waypoint, as JSON has them; null where nothing is near."""
+        found = [column.cpu() for column in self.clearance]
+        links, rows = self.robot.sphere_links, []
+        for batch in range(self.blocked.shape[0]):
+            for segment in range(self.blocked.shape[1]):
+                values: list[Any] = [column[batch, segment].item() for column in found]
+                lower, upper, position, sphere, mesh, *itself = values
+                rows.append(
+                    {
+                        "batch": batch,
+                        "waypoint": segment,
+                        "proven_free": not bool(self.blocked[batch, segment]),
+                        "clearance": _interval(lower, upper),
+                        "position": position if sphere >= 0 else None,
+                        "link": links[sphere] if sphere >= 0 else None,
+                        "obstacle": self.world.names()[mesh] if mesh >= 0 else None,
+                        "self_clearance": _interval(*itself[:2]),
+                        "self_position": itself[2] if itself[3] >= 0 else None,
+                        "self_links": [links[i] for i in itself[3:]] if itself[3] >= 0 else None,
+                    }
+                )
+        return rows
+
+    def summary(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        report = self.contacts
+        contacts = [
+            {
+                "batch": int(report.batch[i]),
+                "waypoint": int(report.waypoint[i]),
+                "link": report.link[i],
+                "obstacle": report.obstacle[i],
+                "with_itself": bool(report.with_itself[i]),
+                "depth": float(report.depth[i]),
+                "point": report.point[i].tolist(),
+            }
+            for i in range(len(report.link))
+        ]
+        beyond = dict(zip(self.robot.joint_names, report.beyond_limits.tolist(), strict=True))
+        pairs = self.robot.default_pairs
+        return {
+            "tolerance": self.tolerance,
+            "collision": self.collides,
+            "contacts": contacts,
+            "motions": self.motions(),
+            "beyond_limits": {name: count for name, count in beyond.items() if count},
+            "pairs_of_spheres": len(pairs),
+            "pairs_that_always_touch": len(pairs.touching),
+        }
+
+    def __str__(self) -> str:
+        lines = ["at waypoints:", str(self.contacts), ""]
+        motions = self.motions()
+        shown = sorted(motions, key=_closeness)[:_MOST_ROWS]
+        if motions:
+            cells = [_HEAD, *map(_cells, shown)]
+            lines += ["between waypoints, nearest first:", *align(cells, right=(0, 1, 2, 3, 7))]
+            if len(motions) > len(shown):
+                lines.append(f"and {len(motions) - len(shown)} more")
+            lines.append("")
+        pairs = self.robot.default_pairs
+        scope = f"with itself by {len(pairs)} pairs of spheres"
+        if len(pairs.touching):
+            scope += f", without {len(pairs.touching)} that always touch"
+        blocked = int(self.blocked.sum())
+        state = "collision" if self.collides else "free"
+        if motions and blocked:
+            state += f": {blocked} of {len(motions)} motions are not proven free"
+        elif motions:
+            state += f": all {len(motions)} motions are proven"
+        return "\n".join([*lines, f"{state} ({scope})"])
+
+
+def check_robot(
+    world: MeshWorld,
+    joints: Path,
+    urdf: Path,
+    *,
+    srdf: Path | None = None,
+    spheres: Path | None = None,
+    package_dirs: Sequence[Path] = (),
+    tolerance: float = 1e-3,
+    ignore: Sequence[tuple[str, str]] = (),
+) -> RobotCheck:
+    """Checks the joint values of a file."""
+    robot = RobotSpheres(urdf, spheres=spheres, srdf=srdf, package_dirs=package_dirs)
+    path = load_joints(joints, robot.n_joints).to(world.device)
+    options: dict[str, Any] = {"tolerance": tolerance, "ignore": ignore}
+    blocked = joint_path_in_collision(path, robot, world, **options).cpu()
+    clearance = joint_path_clearance(path, robot, world, **options)
+    report = robot.report(path, world, ignore=ignore)
+    return RobotCheck(robot, world, path, tolerance, report, blocked, clearance)
+
+
+def _interval(lower: float, upper: float) -> list[float] | None:
+    return [lower, upper] if math.isfinite(upper) else None
+
+
+def _closeness(motion: dict[str, Any]) -> float:
+    found = (motion["clearance"], motion["self_clearance"])
+    return min([math.inf, *(interval[0] for interval in found if interval)])
+
+
+def _cells(motion: dict[str, Any]) -> tuple[str, ...]:
+    place = motion["position"]
+    return (
+        str(motion["batch"]),
+        str(motion["waypoint"]),
+        str(motion["waypoint"] + 1),
+        _text(motion["clearance"]),
+        "-" if place is None else f"{place:.3f}",
+        escaped(motion["link"] or "-", 40),
+        escaped(motion["obstacle"] or "-", 40),
+        _text(motion["self_clearance"]),
+        "" if motion["proven_free"] else "NOT PROVEN FREE",
+    )
+
+
+def _text(interval: list[float] | None) -> str:
+    return "-" if interval is None else f"{interval[0]:.4f} to {interval[1]:.4f}"

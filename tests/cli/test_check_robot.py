@@ -1,0 +1,131 @@
+"""`warp-collision check --robot`: joint values of a file, waypoints and proven motions."""
+
+import json
+
+import numpy as np
+import pytest
+
+from robots import PANDA
+from warp_collision.cli.__main__ import main
+
+# The ends are free, the arc between them goes through the plate.
+ENDS = [[-0.9, 0, 0, -1.6, 0, 1.6, 0.8], [0.9, 0, 0, -1.6, 0, 1.6, 0.8]]
+PLATE = "cuboid: {plate: {dims: [0.5, 0.001, 0.5], pose: [0.5, 0, 0.5, 1, 0, 0, 0]}}"
+SRDF = """<robot name="panda">
+  <disable_collisions link1="panda_link5" link2="panda_link7" reason="Never"/>
+</robot>"""
+
+
+@pytest.fixture
+def world(tmp_path) -> str:
+    path = tmp_path / "world.yaml"
+    path.write_text(PLATE)
+    return str(path)
+
+
+@pytest.fixture
+def check(tmp_path, world, capsys):
+    """Runs the command on joint values; returns status, stdout and stderr."""
+
+    def run(joints, *arguments, name="joints.npz"):
+        path = tmp_path / name
+        if path.suffix == ".npz":
+            np.savez(path, joints=np.asarray(joints, dtype=np.float64), times=np.zeros(2))
+        else:
+            np.save(path, np.asarray(joints, dtype=np.float32))
+        options = (*map(str, arguments), "--device=cpu")
+        status = main(["check", world, str(path), f"--robot={PANDA}", *options])
+        printed = capsys.readouterr()
+        return status, printed.out, printed.err
+
+    return run
+
+
+def test_a_motion_between_free_waypoints(check):
+    status, out, err = check(ENDS)
+    assert status == 1
+    assert err == ""
+    assert "at waypoints:\nnothing collides" in out
+    row = next(line for line in out.splitlines() if "NOT PROVEN FREE" in line).split()
+    assert row[:3] == ["0", "0", "1"]
+    assert "plate" in row
+    assert "collision: 1 of 1 motions are not proven free (with itself by 1116 pairs" in out
+
+
+def test_free_motions_are_proven(check, tmp_path):
+    status, out, _ = check(np.linspace(ENDS[0], [-0.5, *ENDS[0][1:]], 4), name="joints.npy")
+    assert status == 0
+    assert "free: all 3 motions are proven (with itself by 1116 pairs of spheres)" in out
+    (tmp_path / "panda.srdf").write_text(SRDF)
+    _, out, _ = check(ENDS[:1] * 2, "--srdf", tmp_path / "panda.srdf")
+    assert "with itself by 1056 pairs" in out
+
+
+def test_json(check):
+    middle = [0.0, *ENDS[0][1:]]
+    status, out, _ = check([[ENDS[0], middle], [ENDS[0], ENDS[0]]], "--json", "--tolerance=0.002")
+    assert status == 1
+    result = json.loads(out)
+    assert result["collision"] is True
+    assert result["tolerance"] == 0.002
+    assert {(row["batch"], row["waypoint"]) for row in result["contacts"]} == {(0, 1)}
+    assert {row["obstacle"] for row in result["contacts"]} == {"plate"}
+    assert all(row["depth"] > 0.0 for row in result["contacts"])
+    first, second = result["motions"]
+    assert not first["proven_free"]
+    assert first["clearance"][0] < 0.0
+    assert first["obstacle"] == "plate"
+    assert second["proven_free"]
+    assert 0.0 <= second["clearance"][1] - second["clearance"][0] <= 0.002
+    assert second["self_clearance"][0] > 0.01
+    assert len(set(second["self_links"])) == 2
+    assert result["beyond_limits"] == {}
+
+
+def test_wanted_contacts_and_limits(check):
+    links = {row["link"] for row in json.loads(check([0.0, *ENDS[0][1:]], "--json")[1])["contacts"]}
+    ignore = [word for link in links for word in ("--ignore", link, "plate")]
+    path = [[0.0, *ENDS[0][1:]], [0.001, *ENDS[0][1:]]]
+    assert check(path)[0] == 1
+    assert check(path, *ignore)[0] == 0
+    beyond = [*ENDS[0][:3], 0.2, *ENDS[0][4:]]
+    out = json.loads(check([beyond], "--json")[1])
+    assert out["beyond_limits"] == {"panda_joint4": 1}
+    assert out["motions"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--swept",), "--swept must not be given with --robot"),
+        (("--activation-distance=0",), "--activation-distance must not be given with --robot"),
+        (("--tolerance=0",), "tolerance must be positive, got 0.0"),
+        (("--ignore", "hand", "plate"), "ignore must be pairs of a link of the robot and an obst"),
+        (("--srdf", "none.srdf"), "srdf must be an existing file, got 'none.srdf'"),
+    ],
+)
+def test_wrong_arguments(check, arguments, message):
+    status, out, err = check(ENDS, *arguments)
+    assert (status, out) == (2, "")
+    assert message in err
+
+
+@pytest.mark.parametrize(
+    ("joints", "message"),
+    [
+        (np.zeros((2, 6)), "joints must have shape (7,), (horizon, 7) or (batch, horizon, 7), got"),
+        (np.full((2, 7), np.nan), "joints must be finite, got"),
+        (np.zeros((0, 7)), "holds no joints, got shape (0, 7)"),
+    ],
+)
+def test_wrong_joint_values(check, joints, message):
+    status, _, err = check(joints)
+    assert status == 2
+    assert message in err
+
+
+def test_options_of_robots_need_one(capsys, world, tmp_path):
+    np.save(tmp_path / "spheres.npy", np.zeros((1, 4)))
+    for option in (("--tolerance=0.01",), ("--ignore", "a", "b"), ("--srdf=a.srdf",)):
+        assert main(["check", world, str(tmp_path / "spheres.npy"), *option]) == 2
+        assert "must be given with --robot alone" in capsys.readouterr().err
