@@ -25,13 +25,15 @@ from warp_collision.launching.deferred_free import free_with, retire
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.candidate_lists import LIST_BYTES
-from warp_collision.obstacles.distance_grid import GRID_CELLS
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle, obstacle_of
 from warp_collision.world.broad_phase import BroadPhase
 from warp_collision.world.obstacle_cache import ObstacleCache
 
 # How many tables are kept, the latest; a caller that alternates between more reads meshes again.
 _MOST_TABLES = 64
+# Cells of a copy's distance grid, a quarter of what obstacles of a world get: filling it is most of
+# the first call, and a finer one makes later calls at most 8 % faster (CPU, all spheres near).
+_GRID_CELLS = 8_192
 # Words that one thread compares.
 _CHUNK = 4_096
 # Readings in one call, should another thread change the meshes all the time.
@@ -270,7 +272,7 @@ def _read_meshes(ids_of: dict[int, np.ndarray], device: torch.device) -> dict[in
 
 
 def _cache(device: torch.device) -> ObstacleCache:
-    return _caches.setdefault(device, ObstacleCache(device, GRID_CELLS, LIST_BYTES))
+    return _caches.setdefault(device, ObstacleCache(device, _GRID_CELLS, LIST_BYTES))
 
 
 def _ids_in_use(tables: SceneTables) -> np.ndarray:
