@@ -18,6 +18,7 @@ from warp_collision import (
     sphere_cost,
     swept_sphere_cost,
 )
+from warp_collision.io import Obstacle
 from worlds import BALL, BOX, SHIFT, TILT
 
 PADDING = 0.07
@@ -193,3 +194,17 @@ def test_bad_padding(
     with pytest.raises(error, match=message):
         world.add("a", BOX, padding=padding)
     assert world.names() == []
+
+
+def test_load_pads_what_has_a_padding_of_its_own_in_addition(device: torch.device) -> None:
+    world, expected = MeshWorld(device=device), MeshWorld(device=device)
+    world.load({"ball": (BALL, SHIFT), "box": Obstacle(BOX, TILT, padding=0.02)}, padding=PADDING)
+    expected.add("ball", BALL, SHIFT, padding=PADDING)
+    expected.add("box", BOX, TILT, padding=PADDING + 0.02)
+    torch.testing.assert_close(world.padding, expected.padding, rtol=0, atol=1e-7)
+    spheres = some_paths(device)
+    found = clearance(spheres, world).clearance
+    torch.testing.assert_close(found, clearance(spheres, expected).clearance)
+    with pytest.raises(ValueError, match=r"padding must not be .* below 1e9, got -0\.1"):
+        world.load({"ball": BALL}, padding=-0.1)
+    assert world.names() == ["ball", "box"]

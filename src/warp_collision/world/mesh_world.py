@@ -257,19 +257,21 @@ class MeshWorld:
             self._contents.fill(env, index, [entry])
             return index
 
-    def load(self, meshes: Mapping[str, MeshAndPose] | trimesh.Scene, env: int = 0) -> None:
-        """Replaces everything that an env holds; an empty mapping empties it.
+    def load(
+        self, meshes: Mapping[str, MeshAndPose] | trimesh.Scene, env: int = 0, padding: float = 0.0
+    ) -> None:
+        """Replaces all that an env holds, unless something is not valid; no meshes empty it.
 
         Args:
             meshes: name to mesh, to a pair of mesh and pose, or to an `io.Obstacle`; or a
-                `trimesh.Scene`, whose graph gives the poses. If any of them is not valid the world
-                stays as it was.
+                `trimesh.Scene`, whose graph gives the poses.
             env: which env.
+            padding: each mesh is inflated by this [m], and an `io.Obstacle` by its own in addition.
         """
         given = as_mapping(meshes)
         with self._lock:
             self._slots.require_room(env, len(given), self.max_meshes)
-            entries = [self._obstacles.entry_of(name, value) for name, value in given.items()]
+            entries = [self._obstacles.entry_of(name, v, padding) for name, v in given.items()]
             # In this order, so that queries of other threads never find the env empty.
             self._contents.fill(env, 0, entries)
             self._contents.truncate(env, len(entries))
@@ -277,8 +279,7 @@ class MeshWorld:
     def remove(self, name: str | int, env: int = 0) -> None:
         """Removes a mesh; the slots behind it move up by one."""
         with self._lock:
-            index = self._slots.index(name, env)
-            self._contents.remove(env, index)
+            self._contents.remove(env, self._slots.index(name, env))
 
     def clear(self, env: int | None = None) -> None:
         """Removes all meshes of an env, or of all envs."""
@@ -370,9 +371,8 @@ class MeshWorld:
         """
         with self._lock:
             count = len(self._slots.of(env))
-            self._storage.write_enabled(
-                env, slice(0, count), validate.device_mask("mask", mask, count, self.device)
-            )
+            enabled = validate.device_mask("mask", mask, count, self.device)
+            self._storage.write_enabled(env, slice(0, count), enabled)
 
     def prepare(self) -> None:
         """Builds what queries build lazily, and on the CPU candidate lists, which they do not.

@@ -66,12 +66,14 @@ class ObstacleCache:
         given = pose if isinstance(pose, Tensor) else checked
         return Entry(name, obstacle, checked, given, bool(enabled), padding)
 
-    def entry_of(self, name: str, value: Any) -> Entry:
+    def entry_of(self, name: str, value: Any, padding: float = 0.0) -> Entry:
         """Checks what is to fill a slot, as `MeshWorld.load` takes it."""
+        padding = validate.check_padding("padding", padding)
         if isinstance(value, Obstacle):
-            pose, enabled, padding = value.pose, value.enabled, value.padding
+            own = validate.check_padding(f"padding of {name!r}", value.padding)
+            pose, enabled, padding = value.pose, value.enabled, own + padding
             return self.entry(name, value.geometry, pose, enabled, padding=padding)
-        return self.entry(name, *split_pose(value))
+        return self.entry(name, *split_pose(value), padding=padding)
 
     def obstacle(
         self, name: str, mesh: MeshLike, repair: bool = True, sign: SignMethod = "auto"
