@@ -39,6 +39,7 @@ MODULES = (
     "path_clearance",
     "pose_gradient",
     "scene_distance",
+    "scene_field",
     "self_collision",
     "sphere_cost",
     "swept_cost",

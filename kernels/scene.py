@@ -2,7 +2,11 @@
 
 import warp as wp
 
-from warp_collision.kernels.mesh_record import MeshRecord, load_record
+from warp_collision.kernels.candidates import runs_on_cpu
+from warp_collision.kernels.mesh_record import (
+    MeshRecord,
+    load_record,
+)
 from warp_collision.kernels.transforms import load_transform, vec8
 
 
@@ -21,8 +25,23 @@ class Scene:
     records: wp.uint64  # to (n_envs, n_slots) pointers to MeshRecord; 0: nothing is known
     padding: wp.uint64  # to (n_envs, n_slots) float32 [m]; 0: none
     tree: wp.uint64  # to (1,) pointer to a tree as `find_roots` describes it; 0: there is none
+    field: wp.uint64  # to (n_envs,) SceneField; 0: there is none
     n_envs: int
     n_slots: int
+
+
+@wp.struct
+class SceneField:
+    """Bounds of the signed distance of an env at the centers of cubic cells, x running fastest.
+
+    Where a bound less the way to the center is positive all obstacles are farther than that.
+    """
+
+    values: wp.uint64  # pointer to (nz, ny, nx) float32 [m]
+    origin: wp.vec3  # lower corner of the first cell [m]
+    cell: float  # edge of a cell [m]
+    per_metre: float  # cells
+    shape: wp.vec3i  # nx, ny, nz; 0, 0, 0: there is no field
 
 
 @wp.struct
@@ -149,6 +168,27 @@ def distance_to_root(tree: EnvTree, point: wp.vec3) -> float:
     ...
 
 
+@wp.func
+def is_clear_by_field(scene: Scene, env: int, center: wp.vec3, reach: float) -> bool:
+    """Whether a field tells that no enabled obstacle of an env is as near as that."""
+    if not runs_on_cpu() or scene.field == wp.uint64(0):
+        return False
+    field = wp.array(ptr=scene.field, shape=(scene.n_envs,), dtype=SceneField)
+    place = (center - field[env].origin) * field[env].per_metre
+    shape = field[env].shape
+    # So that it is false of what is NaN.
+    is_above = place[0] >= 0.0 and place[1] >= 0.0 and place[2] >= 0.0
+    is_below = place[0] < float(shape[0]) and place[1] < float(shape[1])
+    if not (is_above and is_below and place[2] < float(shape[2])):
+        return False
+    x = int(place[0])
+    y = int(place[1])
+    z = int(place[2])
+    cells = wp.array(ptr=field[env].values, shape=(shape[2], shape[1], shape[0]), dtype=wp.float32)
+    way = wp.length(place - wp.vec3(float(x) + 0.5, float(y) + 0.5, float(z) + 0.5))
+    return cells[z, y, x] - way * field[env].cell >= reach
+
+
 def make_walk(visit, Query, State, is_over=None):
     """A walk over the enabled obstacles near a place, as a device function.
 
@@ -174,7 +214,12 @@ def make_walk(visit, Query, State, is_over=None):
     def walk(
         scene: Scene, env: int, center: wp.vec3, reach: float, query: Query, state: State
     ) -> State:
-        """Visits all obstacles whose world boxes a box of this reach around a center meets."""
+        """Visits all obstacles that may be as near to a center as this reach, and some more.
+
+        At the center their signed distance, lowered by their padding, may be below the reach.
+        """
+        if is_clear_by_field(scene, env, center, reach):
+            return state
         tree = tree_of(scene, env)
         slots = filled_slots(scene, env)
         slot = slots[0] - 1

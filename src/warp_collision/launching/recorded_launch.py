@@ -37,6 +37,8 @@ class SceneTables(NamedTuple):
         padding: (n_envs, slots) float32, what each mesh is inflated by [m], or None.
         tree: (1,) int64 pointer to a tree over the world boxes of all slots, grouped by env, or 0;
             or None.
+        field: bytes that begin with a `SceneField` for each env, of the signed distance of all
+            of its obstacles, or None.
         token: a recorded launch that saw this number last still points to these tensors, if they
             have not moved; 0 for tables that it has to write anew.
     """
@@ -48,19 +50,20 @@ class SceneTables(NamedTuple):
     records: torch.Tensor | None
     padding: torch.Tensor | None = None
     tree: torch.Tensor | None = None
+    field: torch.Tensor | None = None
     token: int = 0
 
     def write(self, scene: Any) -> None:
         """Writes pointers to these tables into a `Scene`, or into that of a recorded launch."""
         scene.n_envs, scene.n_slots = self.mesh_ids.shape
-        for name in self._fields[:7]:
+        for name in self._fields[:8]:
             table = getattr(self, name)
             setattr(scene, name, 0 if table is None else table.data_ptr())
 
     # These two are written out, since torch 2.6 traces neither slices nor `_replace` of a tuple.
 
     def operands(self) -> tuple[torch.Tensor | None, ...]:
-        """The arguments of operators: all tables but the tree."""
+        """The arguments of operators: all tables but tree and field."""
         ids, enabled, n_meshes = self.mesh_ids, self.enabled, self.n_meshes
         return ids, self.mesh_from_world, enabled, n_meshes, self.records, self.padding
 
@@ -76,11 +79,11 @@ class SceneTables(NamedTuple):
 
     def tensors(self) -> list[torch.Tensor]:
         """The tables that are not None."""
-        return [part for part in self[:7] if part is not None]
+        return [part for part in self[:8] if part is not None]
 
-    def complete(self, tree: torch.Tensor | None) -> SceneTables:
-        """Tables with a tree or without one, for many calls."""
-        return self._replace(tree=tree, token=new_token())
+    def complete(self, tree: torch.Tensor | None, field: torch.Tensor | None = None) -> SceneTables:
+        """Tables with a tree or without one, with a field or without one, for many calls."""
+        return self._replace(tree=tree, field=field, token=new_token())
 
 
 class StructTables(Protocol):

@@ -9,7 +9,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 import torch
 
-from warp_collision.devices import is_capturing
+from warp_collision.devices import CPU, is_capturing
 from warp_collision.kernels.broad_phase import world_boxes
 from warp_collision.launching.deferred_free import free_with, retire
 from warp_collision.launching.launch import load_kernels, parallel_for
@@ -17,6 +17,7 @@ from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle
 from warp_collision.world.broad_phase import BroadPhase
 from warp_collision.world.foreign_meshes import complete_foreign
+from warp_collision.world.scene_field import SceneField
 from warp_collision.world.scene_storage import padding_of
 
 # By the address of the table of ids: the drop-in Functions and custom operators get tensors
@@ -52,12 +53,16 @@ class _State(NamedTuple):
         without_tree: the same for many calls.
         with_tree: the same with the tree of the broad phase.
         broad_phase: keeps that tree.
+        field: of a world that stands still, if it was prepared.
+        with_field: the same as `with_tree` with that field.
     """
 
     tables: SceneTables
     without_tree: SceneTables
     with_tree: SceneTables
     broad_phase: BroadPhase
+    field: SceneField | None = None
+    with_field: SceneTables | None = None
 
     @classmethod
     def of(cls, tables: SceneTables, broad_phase: BroadPhase) -> _State:
@@ -112,6 +117,9 @@ class Acceleration:
         else:
             has_tree = self._build(tables, state, kernel)
         known = state.with_tree if has_tree else state.without_tree
+        if has_tree and state.field is not None and state.with_field is not None:
+            if state.field.fits(state.tables, state.broad_phase.fitted):
+                known = state.with_field
         if (
             tables.mesh_from_world is known.mesh_from_world
             and tables.enabled is known.enabled
@@ -136,6 +144,7 @@ class Acceleration:
         """Drops the tree before the meshes change: it has their old boxes."""
         old = self._state.broad_phase
         old.forget()
+        self._publish(self._state._replace(field=None, with_field=None))
         if old.is_captured:
             # Graphs keep its tensor, which from now on says that there is no tree: a new tree
             # would be one that they do not refit.
@@ -164,6 +173,20 @@ class Acceleration:
         # Not under the lock: meanwhile other threads may query.
         obstacles = self._take_without_lists()
         parallel_for(MeshObstacle.build_lists, obstacles, torch.get_num_threads())
+        if self._device == CPU:
+            with self._lock:
+                self._fill_field()
+
+    def _fill_field(self) -> None:
+        """Computes the field anew, if there is none that fits."""
+        self.complete(self._state.tables)  # other threads may have moved things
+        state, broad_phase = self._state, self._state.broad_phase
+        fitted = broad_phase.fitted
+        if fitted is None or (state.field and state.field.fits(state.tables, fitted)):
+            return
+        field = SceneField(state.with_tree, broad_phase.boxes, fitted)
+        with_field = state.tables.complete(broad_phase.tree, field.buffer)
+        self._publish(state._replace(field=field, with_field=with_field))
 
     def _publish(self, state: _State) -> None:
         _accelerations[state.tables.mesh_ids.data_ptr()] = self

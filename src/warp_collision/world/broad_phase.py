@@ -40,6 +40,17 @@ class BroadPhase:
         self._kept: list[tuple[wp.Bvh, Tensor]] = []
         self.tree.untyped_storage().kept = self._kept  # pyright: ignore[reportAttributeAccessIssue]
 
+    @property
+    def fitted(self) -> object:
+        """On the CPU another object whenever the boxes are computed anew; None without a tree."""
+        return None if self._tree is None else self._poses
+
+    @property
+    def boxes(self) -> tuple[Tensor, Tensor]:
+        """(n_envs, slots, 3) lower and upper corners of the world boxes that the tree is of [m]."""
+        assert self._boxes is not None
+        return self._boxes
+
     def forget(self) -> None:
         """Drops the tree, as the meshes have changed; the next query builds another one."""
         if self._tree is None:

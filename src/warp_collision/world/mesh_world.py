@@ -375,16 +375,16 @@ class MeshWorld:
             self._storage.write_enabled(env, slice(0, count), enabled)
 
     def prepare(self) -> None:
-        """Builds what queries build lazily, and on the CPU candidate lists, which they do not.
+        """Builds what queries build lazily; on the CPU candidate lists and a field, too.
 
         Lists make queries near and inside meshes 1.3 to 4 times faster, and take seconds for tens
         of thousands of faces. Of two triangles that are equally near they may find the other one.
+        The field tells free spheres by one read, and is void as soon as anything moves or changes.
 
         Example:
-            >>> import trimesh
-            >>> from warp_collision import MeshWorld
+            >>> from warp_collision import MeshWorld, Sphere
             >>> world = MeshWorld(device="cpu")
-            >>> world.add("ball", trimesh.creation.icosphere(2))
+            >>> world.add("ball", Sphere(0.2))
             0
             >>> world.prepare()
         """

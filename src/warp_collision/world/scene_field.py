@@ -1,0 +1,123 @@
+"""The field of a world that stands still: how far everything is, at the centers of cells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import warp as wp
+from torch import Tensor
+
+from warp_collision.kernels import scene
+from warp_collision.kernels.scene_field import FIELD_REACH, fill_scene_field
+from warp_collision.launching.launch import launch
+from warp_collision.launching.recorded_launch import SceneTables
+from warp_collision.obstacles.distance_grid import cubic_cells
+
+# Most cells of an env, and of all envs; an env that would have fewer than the fewest has no field.
+_CELLS = 65_536
+_ALL_CELLS = 2**22
+_FEWEST_CELLS = 4_096
+# Layers of cells around the obstacles.
+_AROUND = 1
+# How far a field reaches beyond the obstacles, in parts of their extent: spheres are there.
+_MARGIN = 0.15
+# Obstacles this many times as long as most others, such as floors, do not make the cells larger.
+_LONG = 4.0
+_HEADER = int(scene.SceneField.numpy_dtype()["itemsize"])
+
+
+class SceneField:
+    """Lower bounds of the signed distance of all envs, for CPUs, where most spheres are free.
+
+    A query that is farther from all obstacles than it reaches ends at one read. The field is void
+    as soon as anything that it depends on is written.
+
+    Attributes:
+        buffer: (n,) uint8, the kernels' `SceneField` of each env, then their values: one tensor, so
+            that a launch that has it has all.
+    """
+
+    def __init__(self, tables: SceneTables, boxes: tuple[Tensor, Tensor], fitted: object):
+        """Computes the field.
+
+        Args:
+            tables: on the CPU, with records and a tree.
+            boxes: (n_envs, slots, 3) lower and upper corners of the world boxes [m].
+            fitted: what stands for the poses that tree and boxes were fit to.
+        """
+        self._fitted = fitted
+        self._masks = _masks(tables)
+        n_envs = tables.mesh_ids.shape[0]
+        most = min(_CELLS, _ALL_CELLS // n_envs)
+        grids = [_lay(*_used(tables, boxes, env), most) for env in range(n_envs)]
+        sizes = [int(np.prod(grid.shape)) for grid in grids]
+        n_bytes = n_envs * _HEADER + 4 * sum(sizes)
+        with torch.inference_mode(False):
+            self.buffer = torch.zeros(n_bytes, dtype=torch.uint8)
+        place = n_envs * _HEADER
+        headers = self.buffer[:place].view(n_envs, _HEADER)
+        values = self.buffer[place:].view(torch.float32).split(sizes)
+        for env, (grid, of_env) in enumerate(zip(grids, values, strict=True)):
+            if len(of_env):
+                _fill(tables, env, grid, of_env, headers[env])
+
+    def fits(self, tables: SceneTables, fitted: object) -> bool:
+        """Whether nothing was written since, by torch or past it.
+
+        Args:
+            tables: as they are now.
+            fitted: what stands for the poses as they are now.
+        """
+        return fitted is self._fitted and _masks(tables) == self._masks
+
+
+def _masks(tables: SceneTables) -> list[bytes]:
+    """All that tells which obstacles count, and how much they are inflated by."""
+    known = tables.mesh_ids, tables.enabled, tables.n_meshes, tables.padding
+    return [table.numpy().tobytes() for table in known if table is not None]
+
+
+def _used(
+    tables: SceneTables, boxes: tuple[Tensor, Tensor], env: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper corners of the boxes of the obstacles of an env that are enabled."""
+    count = int(tables.n_meshes[env])
+    on = (tables.enabled[env] != 0) & (tables.mesh_ids[env] != 0)
+    on = on[:count].numpy()
+    lower, upper = (box[env, :count].numpy().astype(np.float64)[on] for box in boxes)
+    return lower, upper
+
+
+def _lay(lower: np.ndarray, upper: np.ndarray, most: int) -> Any:
+    """A `SceneField` over obstacles; of no cells where it would say nothing."""
+    grid: Any = scene.SceneField()
+    far = float(FIELD_REACH) / 3.0**0.5
+    if most < _FEWEST_CELLS or not len(lower) or np.abs((lower, upper)).max() > far:
+        return grid
+    edges = (upper - lower).max(axis=1)
+    short = edges <= _LONG * np.median(edges)
+    low, high = lower[short].min(axis=0), upper[short].max(axis=0)
+    margin = _MARGIN * float((high - low).max())
+    edge, shape = cubic_cells(high - low + 2.0 * margin, most, around=_AROUND)
+    grid.origin = wp.vec3(*(0.5 * (low + high) - 0.5 * edge * np.array(shape)))
+    grid.cell, grid.per_metre = edge, 1.0 / edge
+    grid.shape = wp.vec3i(*shape)
+    return grid
+
+
+def _fill(tables: SceneTables, env: int, grid: Any, values: Tensor, header: Tensor) -> None:
+    """Computes the values of an env, and writes its `SceneField` over a header."""
+    grid.values = values.data_ptr()
+    described = wp.array([grid], dtype=scene.SceneField, device="cpu").numpy().tobytes()
+    header.copy_(torch.from_numpy(np.frombuffer(described, np.uint8).copy()))
+    cells = values.view(*reversed([*grid.shape]))
+    index = torch.tensor([env], dtype=torch.int32)
+    launch(
+        fill_scene_field,
+        cells.shape[:2],
+        *(tables, index, header[None], cells),
+        device=values.device,
+        items=cells.numel(),
+    )
