@@ -79,7 +79,10 @@ def scene_distance_at(scene: Scene, env: int, point: wp.vec3, limit: float) -> S
     if limit > FIRST_STEP:
         tree = tree_of(scene, env)
         if tree.bvh != wp.uint64(0):
-            reach = distance_to_root(tree, point) + FIRST_STEP
+            away = distance_to_root(tree, point)
+            if away >= limit:
+                return best
+            reach = away + FIRST_STEP
     searched = float(-1.0)  # a limit of 0 still asks for what is inside
     while searched < best.distance:
         searched = wp.min(reach, best.distance)
