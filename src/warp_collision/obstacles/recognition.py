@@ -33,6 +33,8 @@ from warp_collision.trimesh_types import is_trimesh
 # steps of float32, in which files store them.
 _ROUNDING = 4.0 * 2.0**-23
 _RIGID = 1e-9
+# Largest faces of a mesh that tell most other meshes from cuboids.
+_LOOKED_AT = 32
 # Length over width of shapes whose meshes are sliced across.
 _MOST_SLENDER = 1e6
 
@@ -126,6 +128,8 @@ def find_cuboid(vertices: np.ndarray, faces: np.ndarray) -> _Cuboid | None:
     areas = topology.lengths(normals)
     if len(faces) < 12 or areas.min() <= 0.0:
         return None
+    if not _look_along_axes(normals, areas):
+        return None
     normals = normals / areas[:, None]
     for axes in (np.eye(3), _axes_of(normals, areas)):
         found = None if axes is None else _cuboid_along(axes, corners, normals, areas)
@@ -135,6 +139,17 @@ def find_cuboid(vertices: np.ndarray, faces: np.ndarray) -> _Cuboid | None:
             # Without a border, faces oriented outward cover all sides equally often.
             return found if topology.find_edges(outward).are_closed else None
     return None
+
+
+def _look_along_axes(normals: np.ndarray, areas: np.ndarray) -> bool:
+    """Whether the largest faces are about parallel or perpendicular to each other.
+
+    Other meshes need not be looked at closely. Small faces may look anywhere, by rounding.
+    """
+    largest = np.argpartition(areas, -min(_LOOKED_AT, len(areas)))[-_LOOKED_AT:]
+    directions = normals[largest] / areas[largest, None]
+    along = np.abs(directions @ directions.T)
+    return bool(((along < 0.2) | (along > 0.8)).all())
 
 
 def _axes_of(normals: np.ndarray, areas: np.ndarray) -> np.ndarray | None:
