@@ -254,7 +254,9 @@ def test_an_error_of_the_program_is_no_collision(capsys, monkeypatch, world, sph
     assert "RuntimeError: out of luck" in err
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"], ["demo", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], *([command, "--help"] for command in ("check", "demo", "plan"))]
+)
 def test_help_fits_a_terminal(capsys, monkeypatch, arguments):
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as raised:

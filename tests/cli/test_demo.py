@@ -9,18 +9,20 @@ import torch
 from PIL import Image
 
 from reference import hinge, rotation_matrix
+from warp_collision import joint_path_in_collision
 from warp_collision.cli.demo import (
     ACTIVATION_DISTANCE,
     DEFAULT_PROBLEM,
     _read_problems,
-    check_path,
     load_panda,
     load_problem,
     problem_names,
     run_demo,
     straight_path,
+    world_of,
 )
 from warp_collision.cli.path_check import PathCheck
+from warp_collision.cli.path_drawing import check_joints, evenly_along
 
 SWEEP_TOLERANCE = ACTIVATION_DISTANCE / 20  # the documented default
 
@@ -50,7 +52,8 @@ def exact_distances(name: str, points: np.ndarray) -> np.ndarray:
 
 def check_problem(name: str, device: torch.device, waypoints: int = 32) -> PathCheck:
     problem, robot = load_problem(name), load_panda()
-    return check_path(problem, robot, straight_path(problem, robot, waypoints), device)
+    joints = straight_path(problem, robot, waypoints)
+    return check_joints(joints, robot, world_of(problem, device))
 
 
 def test_problems_are_two_sets_of_eight():
@@ -132,21 +135,37 @@ def test_demo_writes_picture_report_and_table(tmp_path, capsys):
     assert written["problem"] == DEFAULT_PROBLEM
     assert len(written["waypoints"]) == 32
     assert written["colliding_waypoints"] == list(range(8, 24))
-    assert printed.count("COLLISION\n") == 16
+    assert printed.count("COLLISION  ") == 16
     assert "deepest: 74.8 mm, side_frontB and panda_link5 at waypoint 17" in printed
+    planned = written["planned"]
+    assert planned["free"]
+    nearest = f"nowhere nearer than {1000 * planned['clearance']:.1f} mm to an obstacle"
+    assert "planned path: certified free" in printed
+    assert nearest in printed
+    problem = load_problem(DEFAULT_PROBLEM)
+    joints = torch.tensor([planned["joints"]])
+    torch.testing.assert_close(joints[0, [0, -1]], torch.tensor([problem.start, problem.goal]))
+    world = world_of(problem, torch.device("cpu"))
+    assert not joint_path_in_collision(joints, load_panda(), world).any()
+    assert min(planned["clearances"]) > 0.0
 
     assert output.stat().st_size < 600_000
     picture = np.asarray(Image.open(output).convert("HSV")).astype(int)
     assert picture.shape == (1000, 1600, 3)
-    scene = picture[100:, :1150]
-    hot = (
-        (scene[..., 1] > 130)
-        & (scene[..., 2] > 60)
-        & ((scene[..., 0] < 35) | (scene[..., 0] > 230))
-    )
-    calm = (scene[..., 1] > 20) & (scene[..., 0] > 130) & (scene[..., 0] < 175)
-    assert hot.sum() > 10_000  # spheres with a cost
-    assert calm.sum() > 100_000  # obstacles
+    for scene, is_planned in ((picture[112:732, :797], False), (picture[112:732, 803:], True)):
+        hue, saturation, value = scene[..., 0], scene[..., 1], scene[..., 2]
+        hot = (saturation > 130) & (value > 60) & ((hue < 35) | (hue > 230))
+        green = (saturation > 25) & (hue > 95) & (hue < 122)
+        calm = (saturation > 20) & (hue > 130) & (hue < 175)
+        assert (hot.sum() > 4_000) != is_planned  # spheres with a cost
+        assert (green.sum() > 8_000) == is_planned  # the robot on its way
+        assert calm.sum() > 50_000  # obstacles
+
+
+def test_positions_evenly_along_a_path():
+    joints = torch.tensor([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [1.0, 3.0]])
+    expected = [[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [1.0, 2.0], [1.0, 3.0]]
+    torch.testing.assert_close(evenly_along(joints, 5), torch.tensor(expected))
 
 
 def test_demo_writes_the_table_as_text(tmp_path, capsys):
@@ -161,9 +180,9 @@ def test_demo_without_the_viz_extra(tmp_path, capsys, monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     output = tmp_path / "demo.png"
     assert run_demo(waypoints=4, output=output, report=tmp_path / "report.json") == 0
-    printed = capsys.readouterr().out
+    printed, warned = capsys.readouterr()
     assert "side_frontB" in printed
-    assert "no picture: matplotlib is not installed; pip install 'warp-collision[viz]'" in printed
+    assert "no picture: matplotlib is not installed; pip install 'warp-collision[viz]'" in warned
     assert not output.exists()
 
 

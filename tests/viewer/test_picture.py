@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from warp_collision.viewer.picture_data import PathPicture
+from warp_collision.viewer.picture_data import PathScene
 from warp_collision.viewer.raster import Camera, Layer, blend
-from warp_collision.viewer.renderer import choose_camera
+from warp_collision.viewer.renderer import choose_camera, render
 
 CAMERA = Camera((3.0, -1.0, 2.0), (0.2, 0.1, 0.0), 160, 120)
 BOX = np.array([[x, y, z] for x in (-0.4, 0.4) for y in (-0.4, 0.4) for z in (-0.4, 0.4)])
@@ -100,13 +100,36 @@ def test_the_view_shows_the_colliding_spheres():
     """A wall with a sphere on one side, which also hides it from half of all directions."""
     wall = (BOX * [0.1, 2.5, 2.5], BOX_FACES)
     spheres = np.array([[[0.3, 0.0, 0.0, 0.25]], [[0.6, 0.0, 0.0, 0.1]]])
-    picture = PathPicture(
+    scene = PathScene(
         obstacles=[wall], hit_obstacles=[0], start=[(BOX * 0.01, BOX_FACES)],
         goal=[(BOX * 0.01, BOX_FACES)], spheres=spheres, cost=np.array([[0.1], [0.0]]),
-        clearance=np.array([[-0.1], [0.4]]), title="", facts="", callout="",
+        clearance=np.array([[-0.1], [0.4]]),
     )  # fmt: skip
-    camera = choose_camera(picture)
+    camera = choose_camera([scene], 800, 500)
+    assert (camera.width, camera.height) == (1600, 1000)
     assert camera.eye[0] > 0.5
     pixels = camera.project(np.concatenate([wall[0], spheres[:, 0, :3]]))
     assert pixels.min() > 0
     assert (pixels < [camera.width, camera.height]).all()
+
+
+def white(costs: np.ndarray) -> np.ndarray:
+    return np.ones((len(costs), 3))
+
+
+def test_a_trail_is_seen_through_the_robot():
+    ball = np.array([[[0.0, 0.0, 0.0, 0.3]]])
+    near = [(BOX * 0.1, BOX_FACES)]
+    trail = np.linspace([-0.2, 0.0, 0.0], [0.2, 0.0, 0.0], 50)
+    camera, images = Camera((3.0, -1.0, 2.0), (0.0, 0.0, 0.0), 320, 200), []
+    for points in (trail, np.empty((0, 3))):
+        scene = PathScene(
+            obstacles=[], hit_obstacles=[], start=near, goal=near, spheres=ball,
+            cost=np.array([[0.1]]), clearance=np.array([[-0.1]]), trail=points,
+            accent=(0.0, 1.0, 0.0),
+        )  # fmt: skip
+        images.append(render(scene, camera, white, lambda done: None))
+    assert images[0].shape == (100, 160, 3)
+    changed = np.abs(images[0] - images[1]).max(-1) > 0.05
+    assert 10 < changed.sum() < 1000
+    assert (images[0][changed][:, 1] > images[0][changed][:, 0]).all()

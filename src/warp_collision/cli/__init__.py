@@ -1,1 +1,1 @@
-"""The command line: `warp-collision demo` and `warp-collision check`."""
+"""The command line: `warp-collision demo`, `warp-collision check` and `warp-collision plan`."""

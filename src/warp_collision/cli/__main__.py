@@ -1,4 +1,4 @@
-"""The command `warp-collision`: a demo, and collision checks of files.
+"""The command `warp-collision`: a demo, collision checks of files, and plans of paths.
 
 Heavy modules are imported by the functions that need them, so that help and usage errors are quick.
 """
@@ -15,12 +15,13 @@ from typing import Any
 
 from warp_collision.cli.check import add_check
 from warp_collision.cli.common import BAD_INPUT, INTERNAL_ERROR, count, find_device, start_warp
+from warp_collision.cli.plan import add_plan
 from warp_collision.cli.terminal import Parser, print_text
 
 _DEMO_DESCRIPTION = """\
-Moves a Franka Panda, modelled by spheres, along a straight path in joint space
-through a motion-planning problem, prints what each waypoint collides with, and
-draws it.
+Moves a Franka Panda, modelled by spheres, through a motion-planning problem:
+along a straight path in joint space, of which it prints what each waypoint
+collides with, and along a path that it plans and proves free. Draws both.
 """
 
 _EPILOG = """\
@@ -28,6 +29,7 @@ examples:
   warp-collision demo                            a robot, a problem, a picture
   warp-collision check world.yaml spheres.npy    is anything in collision?
   warp-collision check kitchen.glb path.npz --swept --json
+  warp-collision plan arm.urdf world.yaml --start 0 0.5 -1 --goal 1 0.5 -1
 
 `warp-collision check --help` describes the files.
 """
@@ -40,8 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: without the program's name; by default those of the process.
 
     Returns:
-        The exit status: 0 free, 1 collision, 2 wrong input, 3 an error of the program. Wrong usage
-        and `--help` leave by SystemExit, as argparse does.
+        The exit status: 0 free, 1 collision or no path, 2 wrong input, 3 an error of the program.
+        Wrong usage and `--help` leave by SystemExit, as argparse does.
     """
     options = _parser().parse_args(arguments)
     try:
@@ -58,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="warp-collision",
-        description="Collision checks of spheres, such as those of a robot, against meshes.",
+        description="Collision checks of spheres, such as those of a robot, and planned paths.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -68,13 +70,14 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_demo(commands)
     add_check(commands)
+    add_plan(commands)
     return parser
 
 
 def _add_demo(commands: Any) -> None:
     parser = commands.add_parser(
         "demo",
-        help="check a robot's path on a motion-planning problem and draw it",
+        help="plan a robot's path on a motion-planning problem and draw it",
         description=_DEMO_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,36 +1,41 @@
-"""The demo: a Franka Panda on a motion-planning problem, checked along the straight path.
+"""The demo: a Franka Panda on a motion-planning problem, by the straight path and a planned one.
 
-The path is straight in joint space, which no planner was asked about, so it runs into things: the
-table says where, how deep, and what both costs make of it.
+The first one is straight in joint space and runs into things: the table says where, how deep, and
+what both costs make of it. The second one is planned around them, and proven free.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-import trimesh
 from torch import Tensor
 
 from warp_collision import MeshWorld
-from warp_collision.cli.path_check import PathCheck, check_spheres
+from warp_collision.cli.path_check import PathCheck
+from warp_collision.cli.path_drawing import (
+    ACTIVATION_DISTANCE,
+    DrawnPath,
+    check_joints,
+    clearance_along,
+    draw,
+    evenly_along,
+    picture_verdict,
+    show_progress,
+)
 from warp_collision.cli.terminal import print_text
 from warp_collision.cli.text_table import align
 from warp_collision.io import Obstacle, load_world_mapping
 from warp_collision.launching.warp_runtime import quiet_warp
-from warp_collision.obstacles.shapes import Shape, mesh_of
+from warp_collision.planning import PlannedPaths, optimize_paths
 from warp_collision.robot import RobotSpheres
 
 DEFAULT_PROBLEM = "cage_2"
-ACTIVATION_DISTANCE = 0.02  # m
 
 _ASSETS = "warp_collision.assets"
 
@@ -46,6 +51,24 @@ class Problem:
     obstacles: dict[str, Obstacle]
 
 
+class Demo(NamedTuple):
+    """A problem, the straight path through it, and the path that was planned.
+
+    Attributes:
+        problem: what was planned.
+        device: where.
+        straight: the straight path, checked at its waypoints.
+        planned: the result of `optimize_paths`.
+        planned_clearance: (waypoints,) [m], of the planned path at the same shares of its length.
+    """
+
+    problem: Problem
+    device: torch.device
+    straight: PathCheck
+    planned: PlannedPaths
+    planned_clearance: Tensor
+
+
 def run_demo(
     *,
     problem: str | None = None,
@@ -54,18 +77,20 @@ def run_demo(
     report: str | os.PathLike[str] = "demo-report.json",
     picture: bool = True,
 ) -> int:
-    """Checks a robot's straight path through a problem; prints a table, writes report and picture.
+    """Checks the straight path through a problem, and plans one that is free.
+
+    Prints a table, and writes a report and a picture of both paths.
 
     Args:
         problem: One of `problem_names()`; None: `DEFAULT_PROBLEM`.
-        waypoints: Number of waypoints of the path, at least 2.
+        waypoints: Number of waypoints at which both paths are checked, at least 2.
         output: The picture, a PNG file.
         report: The report: JSON if its name ends in .json, else the printed table.
         picture: Whether to draw the picture. Without the extra `viz` the demo says how to install
             it, and does the rest.
 
     Returns:
-        0, the exit status: that the path collides is what the demo is for.
+        0, the exit status: that the straight path collides is what the demo is for.
 
     Raises:
         ValueError: Unknown problem, or fewer than 2 waypoints.
@@ -80,19 +105,19 @@ def run_demo(
     task = load_problem(DEFAULT_PROBLEM if problem is None else problem)
     robot = load_panda()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-    with quiet_warp(), _progress("checking the path (compiles the kernels the first time)"):
-        joints = straight_path(task, robot, waypoints)
-        check = check_path(task, robot, joints, device)
-    table = format_table(task, check, device)
+    world = world_of(task, device)
+    joints = straight_path(task, robot, waypoints)
+    with quiet_warp(), show_progress("planning (compiles the kernels the first time)"):
+        demo = plan_problem(task, robot, world, joints)
+    table = format_table(demo)
     print_text(table)
     if report.suffix == ".json":
-        report.write_text(json.dumps(summary(task, check, device), indent=1) + "\n")
+        report.write_text(json.dumps(summary(demo), indent=1) + "\n")
     else:
         report.write_text(table + "\n", encoding="utf-8")
     print_text(f"report: {report}")
     if picture:
-        _draw(task, robot, joints, check, output)
+        _draw(demo, robot, world, joints, output)
     return 0
 
 
@@ -145,147 +170,146 @@ def straight_path(problem: Problem, robot: RobotSpheres, waypoints: int) -> Tens
     return torch.lerp(start, goal, share).float()
 
 
-def check_path(
-    problem: Problem, robot: RobotSpheres, joints: Tensor, device: torch.device
-) -> PathCheck:
-    """Computes clearance, cost and swept cost along a path of joint values (horizon, n_joints)."""
+def world_of(problem: Problem, device: torch.device) -> MeshWorld:
+    """Returns the world of a problem."""
     world = MeshWorld(max_meshes=len(problem.obstacles), device=device)
     world.load(problem.obstacles)
-    spheres = robot(joints.to(device))[None]
-    return check_spheres(
-        spheres, world, activation_distance=ACTIVATION_DISTANCE, links=robot.sphere_links
+    return world
+
+
+def plan_problem(problem: Problem, robot: RobotSpheres, world: MeshWorld, joints: Tensor) -> Demo:
+    """Checks the straight path (waypoints, n_joints) of a problem, and plans another one."""
+    ends = joints[[0, -1], None].to(world.device)
+    planned = optimize_paths(robot, world, *ends)
+    along = evenly_along(planned.joints[0], len(joints))
+    return Demo(
+        problem,
+        world.device,
+        check_joints(joints, robot, world),
+        planned,
+        clearance_along(along, robot, world),
     )
 
 
-def format_table(problem: Problem, check: PathCheck, device: torch.device) -> str:
+def format_table(demo: Demo) -> str:
     """Returns the table that the demo prints, lengths in mm."""
-    cells = [("waypoint", "clearance [mm]", "mesh", "link", "cost [mm]", "swept cost [mm]", "")]
-    for row in check.waypoints:
+    head = ("waypoint", "straight [mm]", "mesh", "link", "cost [mm]", "swept cost [mm]", "")
+    cells = [(*head, "planned [mm]")]
+    for row, planned in zip(demo.straight.waypoints, demo.planned_clearance.tolist(), strict=True):
         on_the_way = "on the way" if row.collides_on_the_way else ""
         cells.append(
             (
                 str(row.waypoint),
-                f"{1000 * row.clearance:.1f}",
-                row.mesh,
-                row.link,
-                f"{1000 * row.cost:.1f}",
-                f"{1000 * row.swept_cost:.1f}",
+                _millimetres(row.clearance),
+                str(row.mesh),
+                str(row.link),
+                _millimetres(row.cost),
+                _millimetres(row.swept_cost),
                 "COLLISION" if row.collides else on_the_way,
+                _millimetres(planned),
             )
         )
-    lines = align(cells, right=(0, 1, 4, 5))
-    title = f"{_title(problem, check)}\n{_facts(problem, check)}, on {device}"
+    lines = align(cells, right=(0, 1, 4, 5, 7))
+    title = f"{_title(demo)}\n{_facts(demo)}, on {demo.device}"
     explained = (
-        "clearance: the smallest of all spheres, negative inside a mesh. Costs: sums over the\n"
-        f"spheres, from {1000 * ACTIVATION_DISTANCE:.0f} mm clearance on; swept: the worst on the "
-        "way to the neighbours.\nCOLLISION: at the waypoint; on the way: only between it and a "
-        "neighbour."
+        "straight, planned: smallest clearances at equal shares of the two paths, negative inside\n"
+        "an obstacle. Costs of the straight path: sums over the spheres, from "
+        f"{1000 * ACTIVATION_DISTANCE:.0f} mm clearance on;\nswept: the worst on the way to the "
+        "neighbours. COLLISION: at the waypoint; on the way: only\nbetween it and a neighbour."
     )
-    return "\n".join([title, "", *lines, "", explained, _conclusion(check)])
+    return "\n".join([title, "", *lines, "", explained, _deepest(demo), *_verdict(demo)])
 
 
-def _title(problem: Problem, check: PathCheck) -> str:
-    hits = sum(row.collides for row in check.waypoints)
-    count = len(check.waypoints)
-    return f"{problem.name}: the straight path collides at {hits} of {count} waypoints"
+def _millimetres(length: float | None) -> str:
+    return "-" if length is None else f"{1000 * length:.1f}"
 
 
-def _facts(problem: Problem, check: PathCheck) -> str:
+def _title(demo: Demo) -> str:
+    found = "the planned path is free" if _is_free(demo) else "no free path was found"
+    state = "collides" if _hits(demo) else "does not collide"
+    return f"{demo.problem.name}: the straight path {state}, {found}"
+
+
+def _is_free(demo: Demo) -> bool:
+    return bool(demo.planned.free.item())
+
+
+def _hits(demo: Demo) -> list[int]:
+    return [row.waypoint for row in demo.straight.waypoints if row.collides]
+
+
+def _facts(demo: Demo) -> str:
     return (
-        f"Franka Panda, {check.spheres.shape[2]} spheres, {len(problem.obstacles)} obstacles; "
-        "the path is straight in joint space"
+        f"Franka Panda, {demo.straight.spheres.shape[2]} spheres, "
+        f"{len(demo.problem.obstacles)} obstacles"
     )
 
 
-def _conclusion(check: PathCheck) -> str:
-    row = check.deepest
+def _deepest(demo: Demo) -> str:
+    row = demo.straight.deepest
+    if row is None or row.clearance is None:
+        return "straight path: all spheres are disabled"
     where = f"{row.mesh} and {row.link} at waypoint {row.waypoint}"
     if row.collides:
-        return f"deepest: {-1000 * row.clearance:.1f} mm, {where}"
-    return f"closest: {1000 * row.clearance:.1f} mm, {where}"
+        return f"straight path, deepest: {-1000 * row.clearance:.1f} mm, {where}"
+    return f"straight path, closest: {1000 * row.clearance:.1f} mm, {where}"
 
 
-def summary(problem: Problem, check: PathCheck, device: torch.device) -> dict[str, Any]:
+def _verdict(demo: Demo) -> list[str]:
+    """Lines about the planned path."""
+    if not _is_free(demo):
+        return ["planned path: none was found that is free"]
+    return [
+        "planned path: certified free on all of its motion, between waypoints too:",
+        f"nowhere nearer than {_millimetres(demo.planned.clearance.item())} mm to an obstacle "
+        "or to itself",
+    ]
+
+
+def summary(demo: Demo) -> dict[str, Any]:
     """Returns the report, ready for JSON; lengths and costs in metres."""
+    deepest, planned = demo.straight.deepest, demo.planned
     return {
-        "problem": problem.name,
+        "problem": demo.problem.name,
         "robot": "Franka Panda",
-        "device": str(device),
-        "n_spheres": check.spheres.shape[2],
-        "n_meshes": len(problem.obstacles),
+        "device": str(demo.device),
+        "n_spheres": demo.straight.spheres.shape[2],
+        "n_meshes": len(demo.problem.obstacles),
         "activation_distance": ACTIVATION_DISTANCE,
-        "colliding_waypoints": [row.waypoint for row in check.waypoints if row.collides],
-        "deepest": check.deepest._asdict(),
-        "waypoints": [row._asdict() for row in check.waypoints],
+        "colliding_waypoints": _hits(demo),
+        "deepest": None if deepest is None else deepest._asdict(),
+        "waypoints": [row._asdict() for row in demo.straight.waypoints],
+        "planned": {
+            "free": _is_free(demo),
+            "clearance": planned.clearance.item(),
+            "length": planned.length.item(),
+            "iterations": planned.iterations.item(),
+            "joints": planned.joints[0].tolist(),
+            "clearances": demo.planned_clearance.tolist(),
+        },
     }
 
 
-def _draw(
-    problem: Problem, robot: RobotSpheres, joints: Tensor, check: PathCheck, output: Path
-) -> None:
-    from warp_collision.viewer.path_picture import PathPicture, draw_path
-
-    try:
-        import matplotlib  # noqa: F401  # asked for now, so that nothing is rendered in vain
-    except ModuleNotFoundError as error:
-        print_text(
-            f"no picture: {error.name} is not installed; "
-            "pip install 'warp-collision[viz]' brings what it needs"
+def _draw(demo: Demo, robot: RobotSpheres, world: MeshWorld, joints: Tensor, output: Path) -> None:
+    hits, count = len(_hits(demo)), len(joints)
+    paths = [
+        DrawnPath(
+            joints.to(world.device),
+            "straight",
+            f"straight in joint space: collides at {hits} of {count} waypoints",
+            False,
         )
-        return
-    hit = check.mesh[check.clearance < 0.0].unique().tolist()
-    row = check.deepest
-    picture = PathPicture(
-        obstacles=[_placed(body, pose) for body, pose, *_ in problem.obstacles.values()],
-        hit_obstacles=hit,
-        start=_robot_meshes(robot, joints[0]),
-        goal=_robot_meshes(robot, joints[-1]),
-        spheres=check.spheres[0].double().numpy(),
-        cost=check.cost[0].double().numpy(),
-        clearance=check.clearance[0].double().numpy(),
-        title=_title(problem, check),
-        facts=_facts(problem, check),
-        callout=f"{row.link}: {-1000 * row.clearance:.0f} mm into {row.mesh}",
+    ]
+    if _is_free(demo):
+        paths.append(DrawnPath(demo.planned.joints[0], "planned", "planned: certified free", True))
+    drawn = draw(
+        paths,
+        robot,
+        world,
+        output,
+        title=_title(demo),
+        facts=_facts(demo),
+        verdict=picture_verdict(demo.planned),
     )
-    with _progress("drawing the picture") as progress:
-        draw_path(picture, output, progress)
-    print_text(f"picture: {output}")
-
-
-def _placed(
-    body: trimesh.Trimesh | Shape, pose: tuple[float, ...]
-) -> tuple[np.ndarray, np.ndarray]:
-    world_from_mesh = trimesh.transformations.quaternion_matrix(pose[3:])
-    world_from_mesh[:3, 3] = pose[:3]
-    return _transformed(mesh_of(body), world_from_mesh)
-
-
-def _transformed(mesh: trimesh.Trimesh, transform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return trimesh.transform_points(mesh.vertices, transform), np.asarray(mesh.faces)
-
-
-def _robot_meshes(robot: RobotSpheres, joints: Tensor) -> list[tuple[np.ndarray, np.ndarray]]:
-    world_from_link = robot.link_transforms(joints).double().numpy()
-    bodies = []
-    for item in robot.link_meshes:
-        mesh = trimesh.load_mesh(item.path)
-        link = robot.link_names.index(item.link)
-        bodies.append(_transformed(mesh, world_from_link[link] @ item.link_from_mesh))
-    return bodies
-
-
-@contextlib.contextmanager
-def _progress(title: str) -> Iterator[Callable[[float], None]]:
-    """Shows progress on the standard error stream while it is a terminal and rich is installed."""
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-    except ModuleNotFoundError:
-        yield lambda fraction: None
-        return
-    columns = (SpinnerColumn(), TextColumn(title), BarColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    quiet = not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda fraction: bar.update(task, total=1.0, completed=fraction)
+    if drawn:
+        print_text(f"picture: {output}")

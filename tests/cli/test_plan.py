@@ -1,0 +1,129 @@
+"""`warp-collision plan`: what it writes, its exit statuses, and errors in one line."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from robots import PANDA
+from warp_collision import MeshWorld, RobotSpheres, joint_path_clearance, joint_path_in_collision
+from warp_collision.cli.__main__ import main
+
+LEFT = "-0.9 0.3 0 -1.6 0 1.9 0.8".split()
+RIGHT = "0.9,0.3,0,-1.6,0,1.9,0.8"
+ACROSS = "0,0.3,0,-1.6,0,1.9,0.8"
+
+
+@pytest.fixture
+def world(tmp_path) -> str:
+    path = tmp_path / "world.yaml"
+    pose = "[0.5, 0.05, 0.5, 0.98, 0.1, 0.17, 0]"
+    path.write_text(f"cylinder: {{post: {{radius: 0.04, height: 1.2, pose: {pose}}}}}")
+    return str(path)
+
+
+def plan(capsys, *arguments) -> tuple[int, str, str]:
+    status = main(["plan", *map(str, arguments)])
+    printed = capsys.readouterr()
+    return status, printed.out, printed.err
+
+
+def size_of(picture: Path) -> tuple[int, int]:
+    with Image.open(picture) as image:
+        return image.size
+
+
+def test_a_path_and_a_picture_are_written(capsys, world, tmp_path):
+    output, picture = tmp_path / "found", tmp_path / "found.png"
+    ends = ["--start", *LEFT, f"--goal={RIGHT}"]
+    status, out, err = plan(
+        capsys, PANDA, world, *ends, "--output", output, "--picture", picture, "--json"
+    )
+    assert (status, err) == (0, "")
+    printed = json.loads(out)
+    assert printed["free"]
+    assert printed["written"] == [str(output), str(picture)]
+    written = np.load(output)
+    robot = RobotSpheres(PANDA)
+    assert tuple(written["joint_names"]) == robot.joint_names
+    joints = torch.from_numpy(written["joints"])[None]
+    assert joints.shape == (1, 32, 7)
+    np.testing.assert_allclose(joints[0, 0], np.array(LEFT, float), rtol=1e-6)
+    np.testing.assert_allclose(joints[0, -1], np.array(RIGHT.split(","), float), rtol=1e-6)
+    obstacles = MeshWorld.from_file(world, "cpu")
+    assert not joint_path_in_collision(joints, robot, obstacles).any()
+    found = joint_path_clearance(joints, robot, obstacles)
+    smallest = torch.minimum(found.upper, found.self_upper).min().item()
+    assert 0.0 < written["clearance"].item() <= smallest
+    assert written["free"]
+    assert size_of(picture) == (1600, 1000)
+
+    again = tmp_path / "again.npz"
+    status, out, _ = plan(
+        capsys, PANDA, world, *ends, "--output", again, "--no-picture", "--clearance", "0.01"
+    )
+    assert status == 0
+    assert "certified free: nowhere nearer than " in out
+    assert out.splitlines()[-1] == f"written: {again}"
+    np.testing.assert_array_equal(np.load(again)["joints"], written["joints"])
+    assert sorted(os.listdir(tmp_path)) == ["again.npz", "found", "found.png", "world.yaml"]
+
+
+def test_a_straight_path_that_is_free_is_drawn_alone(capsys, world, tmp_path):
+    goal = "-0.6,0.1,0,-1.8,0,1.9,0.8"
+    files = ["--output", tmp_path / "p.npz", "--picture", tmp_path / "p.png"]
+    status, out, _ = plan(capsys, PANDA, world, "--start", *LEFT, f"--goal={goal}", *files)
+    assert status == 0
+    assert "length 0.412 (straight 0.412)" in out
+    assert size_of(tmp_path / "p.png") == (1600, 1000)
+
+
+def test_no_path_is_status_1_and_writes_nothing(capsys, world, tmp_path):
+    arguments = [PANDA, world, "--start", *LEFT, f"--goal={RIGHT}", "--waypoints", 2]
+    output = ["--output", tmp_path / "p.npz", "--picture", tmp_path / "p.png"]
+    status, out, err = plan(capsys, *arguments, *output)
+    assert (status, err) == (1, "")
+    assert out.startswith("no free path was found in ")
+    status, out, _ = plan(capsys, *arguments, *output, "--json")
+    assert status == 1
+    assert not json.loads(out)["free"]
+    assert os.listdir(tmp_path) == ["world.yaml"]
+
+
+def test_wrong_input_is_one_line_and_status_2(capsys, world, tmp_path):
+    files = ["--output", tmp_path / "p.npz", "--no-picture"]
+    for start, goal, message in [
+        (ACROSS, RIGHT, r"start must be free and within joint limits, got batch row 0: panda_link"),
+        (RIGHT, ACROSS, "in collision with post"),
+        (RIGHT, "0,0", "--goal must have 7 values, one for each of panda_joint1, "),
+        ("0,x", RIGHT, "--start must be finite numbers, got '0,x'"),
+        ("0,nan", RIGHT, "--start must be finite numbers"),
+        (RIGHT, RIGHT.replace("-1.6", "-4"), "panda_joint4 = -4.0000 is beyond its limits"),
+    ]:
+        status, out, err = plan(capsys, PANDA, world, f"--start={start}", f"--goal={goal}", *files)
+        assert (status, out) == (2, "")
+        assert message in err
+        assert err.count("\n") == 1
+    nowhere = ["--output", tmp_path / "none" / "p.npz"]
+    ends = [f"--start={RIGHT}", f"--goal={RIGHT}"]
+    status, _, err = plan(capsys, PANDA, world, *ends, *nowhere)
+    assert status == 2
+    assert "--output must be in an existing folder" in err
+    status, _, err = plan(capsys, tmp_path / "no.urdf", world, *ends, *files)
+    assert status == 2
+    assert "no.urdf" in err
+    assert os.listdir(tmp_path) == ["world.yaml"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["plan"], ["plan", "a.urdf", "w.yaml"], ["plan", "a", "w", "--start", "1"]]
+)
+def test_wrong_usage_is_status_2(capsys, arguments):
+    with pytest.raises(SystemExit) as raised:
+        main(arguments)
+    assert raised.value.code == 2
+    assert "warp-collision" in capsys.readouterr().err.splitlines()[-1]
