@@ -24,7 +24,7 @@ help: ## this list
 
 install: $(VENV)/.installed-dev ## .venv with the package, editable, and every tool
 
-demo: $(VENV)/.installed-viz ## a Franka Panda on a real problem: table, report and demo.png
+demo: $(VENV)/.installed-viz ## a Franka Panda plans through a real problem: table, report and demo.png
 	$(VENV)/bin/warp-collision demo $(ARGS)
 
 test: $(VENV)/.installed-dev ## the whole test suite, but for runs that take minutes
