@@ -24,6 +24,7 @@ from warp_collision.kernels.robot_motion import (
     body_of,
     frame_of,
     move_robot,
+    move_root,
     place_root,
     resting_root,
     root_at,
@@ -125,7 +126,7 @@ def joint_path_hit(
     env_index: wp.array[wp.int32],  # (batch,) or empty
     scene: Scene,
     robot: Robot,
-    base: wp.array2d[Placement],  # (batch or 1, 1) pose of the root, or empty
+    base: wp.array2d[MovingFrame],  # (batch or 1, horizon - 1 or 1) of the root, or empty
     body_pairs: wp.array[BodyPair],
     pairs: wp.array[wp.vec2i],  # (n_pairs,) spheres of the pairs of bodies
     # parameters
@@ -145,6 +146,7 @@ def joint_path_hit(
     search = whole_segment()
     while not found and not search.is_done:
         middle = middle_of(search)
+        move_root(base, row, segment, middle, states)
         move_robot(robot, joints, row, segment, middle, states)
         interval = Interval(half_of(search), 0.0, slack, DISTANCE_ROUNDING, tolerance[0], middle)
         bodies = search.bodies[search.level]
@@ -167,7 +169,7 @@ def configuration_hit(
     env_index: wp.array[wp.int32],  # (batch,) or empty
     scene: Scene,
     robot: Robot,
-    base: wp.array2d[Placement],  # (batch or 1, horizon or 1) pose of the root, or empty
+    base: wp.array2d[MovingFrame],  # (batch or 1, horizon or 1) of the root, or empty
     body_pairs: wp.array[BodyPair],
     pairs: wp.array[wp.vec2i],
     # parameters

@@ -17,7 +17,7 @@ from warp_collision.kernels.bisection import (
     whole_segment,
 )
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.kinematics import Placement, first_three, place_point
+from warp_collision.kernels.kinematics import first_three, place_point
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.precision import is_somewhere
 from warp_collision.kernels.robot_motion import (
@@ -26,6 +26,7 @@ from warp_collision.kernels.robot_motion import (
     bend_bound,
     body_of,
     move_robot,
+    move_root,
     place_root,
     sphere_of,
     velocity_of,
@@ -311,7 +312,7 @@ def joint_path_clearance(
     env_index: wp.array[wp.int32],  # (batch,) or empty
     scene: Scene,
     robot: Robot,
-    base: wp.array2d[Placement],  # (batch or 1, 1) pose of the root, or empty
+    base: wp.array2d[MovingFrame],  # (batch or 1, horizon - 1 or 1) of the root, or empty
     body_pairs: wp.array[BodyPair],
     pairs: wp.array[wp.vec2i],  # (n_pairs,) spheres of the pairs of bodies
     # parameters
@@ -342,6 +343,7 @@ def joint_path_clearance(
     while not search.is_done:
         span = interval_of(search, parts)
         parts += 1
+        move_root(base, row, segment, span[0], states)
         move_robot(robot, joints, row, segment, span[0], states)
         width = WITHIN * tolerance[0]
         interval = Interval(span[1], 0.0, slack, DISTANCE_ROUNDING, width, span[0])

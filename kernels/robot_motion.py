@@ -99,19 +99,50 @@ def resting_root() -> MovingFrame:
 
 
 @wp.func
-def root_at(base: wp.array2d[Placement], row: int, waypoint: int) -> MovingFrame:
-    """The root, which does not move, at its pose in the world; without poses, in the origin.
+def root_at(base: wp.array2d[MovingFrame], row: int, place: int) -> MovingFrame:
+    """The root in the world, or as an obstacle that moves sees it; without poses, in the origin.
 
     Args:
-        base: (batch or 1, horizon or 1), or empty.
+        base: (batch or 1, places or 1), or empty; how it moves is that at the begin of a segment.
         row: of the joints.
-        waypoint: of the joints.
+        place: waypoint or segment of the joints.
     """
     root = resting_root()
     if base.shape[0] > 0:
-        placement = base[wp.min(row, base.shape[0] - 1), wp.min(waypoint, base.shape[1] - 1)]
-        root = MovingFrame(placement, root.twist)
+        root = base[wp.min(row, base.shape[0] - 1), wp.min(place, base.shape[1] - 1)]
     return root
+
+
+@wp.func
+def shift_of(root: MovingFrame) -> wp.vec3:
+    """What moves a root beside its turn about the origin."""
+    return root.twist.linear - wp.cross(root.twist.angular, root.placement.origin)
+
+
+@wp.func
+def move_root(
+    base: wp.array2d[MovingFrame],
+    row: int,
+    segment: int,
+    s: float,
+    states: wp.array3d[MovingFrame],
+):
+    """Writes the root at a place s of a segment, if it moves.
+
+    It shifts at a constant rate and turns about the origin: a joint that slides on one that turns.
+    """
+    root = root_at(base, row, segment)
+    omega = root.twist.angular
+    # What is not a number moves.
+    if not (wp.length_sq(omega) + wp.length_sq(root.twist.linear) == 0.0):
+        angle = wp.length(omega)
+        axis = omega / wp.max(angle, 1.0e-20)
+        turn = wp.quat_to_matrix(wp.quat_from_axis_angle(axis, s * angle))
+        shift = shift_of(root)
+        origin = turn * (root.placement.origin + s * shift)
+        linear = wp.cross(omega, origin) + turn * shift
+        placement = Placement(turn * root.placement.rotation, origin)
+        states[row, segment, 0] = MovingFrame(placement, Twist(omega, linear))
 
 
 @wp.func
@@ -190,6 +221,13 @@ def bend_bound(
             bend += w * (2.0 * drift + w * rho)
             drift += w * rho
         k = frame_of(robot, k).parent
+    if ancestor == 0:
+        # A root that moves: a joint that slides on one that turns about the origin.
+        root = states[row, segment, 0]
+        theta = wp.length(root.twist.angular)
+        drift += wp.length(shift_of(root))
+        arm = wp.length(wp.cross(root.twist.angular, center))
+        bend += theta * (2.0 * drift + arm + theta * (body.spread + half * drift))
     return bend
 
 
@@ -223,14 +261,21 @@ def place_root(
     joints: wp.array3d[wp.float32],
     row: int,
     segment: int,
-    base: wp.array2d[Placement],
+    base: wp.array2d[MovingFrame],
     states: wp.array3d[MovingFrame],
 ) -> float:
     """Writes the root of a segment; returns the rounding of all places on it, see `path_rounding`.
 
     Each frame is placed by a sum with where the root is.
     """
-    root = root_at(base, row, 0)
+    root = root_at(base, row, segment)
     states[row, segment, 0] = root
     rounding = path_rounding(robot, joints, row, segment)
-    return rounding + STEP * float(robot.n_frames) * wp.length(root.placement.origin)
+    far = wp.length(root.placement.origin)
+    theta = wp.length(root.twist.angular)
+    shift = wp.length(shift_of(root))
+    rounding += STEP * float(robot.n_frames) * far
+    if not (theta + shift == 0.0):
+        rounding *= 1.0 + (2.0 + theta) / float(robot.n_frames)
+        rounding += STEP * (float(robot.n_frames) + 4.0) * (1.0 + theta) * (far + shift)
+    return rounding

@@ -150,17 +150,25 @@ def rows_between(rows: torch.Tensor, parts: int) -> torch.Tensor:
     back = torch.cat((quaternion[..., :1], -quaternion[..., 1:]), dim=-1)
     origin = -quaternion_rotate(back, rows[..., :3])
     first, second = quaternion[:, :-1], quaternion[:, 1:]
-    turn = _product(second, back[:, :-1])
+    turn = product(second, back[:, :-1])
     turn = torch.where(turn[..., :1] < 0.0, -turn, turn)
     s = torch.arange(parts, dtype=rows.dtype, device=rows.device)[:, None, None] / parts
-    turned = _product(_power(turn.unsqueeze(2), s), first.unsqueeze(2))
+    turned = product(_power(turn.unsqueeze(2), s), first.unsqueeze(2))
     moved = origin[:, :-1, None] + s * (origin[:, 1:] - origin[:, :-1]).unsqueeze(2)
     inner = to_rows(torch.cat((-quaternion_rotate(turned, moved), turned), dim=-1))
     return torch.cat((inner.flatten(1, 2), rows[:, -1:]), dim=1)
 
 
-def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Products (..., 4) of quaternions w, x, y, z."""
+def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Products (..., 4) of quaternions w, x, y, z: the turn b, then the turn a.
+
+    Example:
+        >>> import torch
+        >>> from warp_collision.poses import product
+        >>> i, j = torch.eye(4)[1:3]
+        >>> product(i, j).tolist()
+        [0.0, 0.0, 0.0, 1.0]
+    """
     a, b = torch.broadcast_tensors(a, b)
     (w, u), (v, x) = (a[..., :1], a[..., 1:]), (b[..., :1], b[..., 1:])
     real = w * v - (u * x).sum(-1, keepdim=True)

@@ -4,9 +4,17 @@ import numpy as np
 import pytest
 import torch
 
+import exact_shapes
 import moving_scenes
 from joint_paths import random_paths
-from warp_collision import Cuboid, MeshWorld, joint_path_cost, swept_sphere_cost
+from warp_collision import (
+    Cuboid,
+    MeshWorld,
+    joint_path_clearance,
+    joint_path_cost,
+    joint_path_in_collision,
+    swept_sphere_cost,
+)
 from warp_collision.cli.demo import load_panda
 from warp_collision.poses import invert_pose, rows_between, to_rows
 from warp_collision.robot import RobotSpheres
@@ -106,3 +114,126 @@ def test_gradient_by_the_poses(panda, device):
         torch.testing.assert_close(
             (leaf.grad * step).sum(), 0.5 * (high - low), rtol=0.03, atol=0.01
         )
+
+
+# -- certified ------------------------------------------------------------------------------------
+
+TOLERANCE = 1e-3
+
+
+def sampled_clearance(robot, ends, poses, base, samples: int = 1501):
+    """Smallest clearance (samples,) of a robot to the cuboids of SIZES, float64."""
+    s = torch.linspace(0.0, 1.0, samples, dtype=torch.float64)
+    joints = ends[0].double() + s[:, None] * (ends[1] - ends[0]).double()
+    spheres = robot(joints, base.double()).numpy()
+    smallest = np.full(samples, np.inf)
+    for k, size in enumerate(SIZES):
+        places = moving_scenes.seen_on_the_way(spheres[..., :3], s.numpy(), *poses[:, k])
+        distance = exact_shapes.cuboid(*size).distance(places.reshape(-1, 3))
+        clearance = distance.reshape(spheres.shape[:2]) - spheres[..., 3]
+        smallest = np.minimum(smallest, clearance.min(axis=1))
+    return smallest
+
+
+@pytest.mark.parametrize("seed", [7, 8, 9])
+@pytest.mark.parametrize("with_base", [False, True])
+def test_certified_paths(panda, seed, with_base, device):
+    """Free is a proof, a hit is near, intervals hold the smallest clearance."""
+    world, joints, poses = scene(panda, seed, device)
+    rng = np.random.default_rng(seed)
+    bases = torch.eye(7)[3].expand(3, 7)
+    if with_base:
+        bases = bases + torch.tensor(rng.normal(0.0, 0.1, (3, 7)), dtype=torch.float32)
+    options = {"self_collision": False, "poses": poses, "base_pose": bases.to(device)}
+    hits = joint_path_in_collision(joints, panda, world, **options).cpu()
+    found = joint_path_clearance(joints, panda, world, **options)
+    found = type(found)(*(part.cpu() for part in found))
+    for row, segment in np.ndindex(3, 2):
+        ends = joints[row, segment : segment + 2].cpu()
+        moved = poses[segment : segment + 2].double().cpu().numpy()
+        values = sampled_clearance(panda, ends, moved, bases[row])
+        smallest = values.min()
+        between = np.abs(np.diff(values)).max()  # what samples may miss
+        lower, upper = found.lower[row, segment].item(), found.upper[row, segment].item()
+        assert lower <= smallest
+        assert smallest - between <= upper
+        assert upper - lower <= TOLERANCE
+        if hits[row, segment]:
+            assert smallest < TOLERANCE + between
+        else:
+            assert smallest > 0.0
+
+
+def test_a_share_of_certified_paths_is_free(panda, device):
+    """What the test above asserts is not always the same half of it."""
+    shares = []
+    for seed in (7, 8, 9):
+        world, joints, poses = scene(panda, seed, device)
+        hits = joint_path_in_collision(joints, panda, world, poses=poses, self_collision=False)
+        shares.append(hits.float().mean().item())
+    assert 0.1 < np.mean(shares) < 0.95
+
+
+def test_a_plate_that_passes_by_is_a_certified_hit(panda, device):
+    world = MeshWorld(device=device)
+    world.add("far", Cuboid((0.1, 0.1, 0.1)))
+    world.add("plate", Cuboid((2.0, 2.0, 0.0005)))
+    joints = torch.tensor([0.0, 0.4, 0.0, -1.6, 0.0, 2.0, 0.8], device=device).repeat(1, 3, 1)
+    poses = torch.tensor([0.3, 0, 2.0, 1, 0, 0, 0], device=device).repeat(3, 2, 1)
+    poses[:, 0, 0] = 5.0
+    poses[1, 1, 2] = -2.0
+    poses[2, 1, 2] = -3.0
+    hits = joint_path_in_collision(joints, panda, world, poses=poses)
+    assert hits.tolist() == [[True, False]]
+    found = joint_path_clearance(joints, panda, world, poses=poses)
+    assert found.mesh.tolist() == [[1, 1]]
+    assert found.upper[0, 0] < 0.0 < found.lower[0, 1]
+    still = joint_path_clearance(joints, panda, world)
+    assert torch.equal(found.self_upper, still.self_upper)
+
+
+def test_obstacles_that_stay_are_those_of_a_still_scene(panda, device):
+    world, joints, poses = scene(panda, 10, device)
+    still = poses[0]
+    moving = joint_path_clearance(joints, panda, world, poses=still.expand(3, 2, 7))
+    expected = joint_path_clearance(joints, panda, world, poses=still)
+    torch.testing.assert_close(moving.upper, expected.upper, rtol=0, atol=TOLERANCE)
+    torch.testing.assert_close(moving.lower, expected.lower, rtol=0, atol=TOLERANCE)
+    assert torch.equal(moving.self_upper, expected.self_upper)
+
+
+def test_each_row_in_its_env_and_wanted_contacts(panda, device):
+    world, joints, poses = scene(panda, 11, device)
+    two = MeshWorld(2, max_meshes=3, device=device)
+    for size in SIZES:
+        two.add(str(size), Cuboid(size), env=1)
+    full = torch.zeros(2, 3, 3, 7, device=device)
+    full[1, :, :2] = poses
+    index = torch.tensor([1, 0, 7], dtype=torch.int32, device=device)
+    found = joint_path_clearance(joints, panda, two, env_index=index, poses=full)
+    alone = joint_path_clearance(joints, panda, world, poses=poses)
+    torch.testing.assert_close(found.upper[0], alone.upper[0])
+    assert torch.equal(found.mesh[0], alone.mesh[0])
+    assert (found.upper[1] == torch.inf).all()
+    assert found.upper[2].isnan().all()
+    every = [(link, str(SIZES[0])) for link in panda.body_names]
+    without = joint_path_clearance(joints, panda, world, poses=poses, ignore=every)
+    assert (without.mesh == 1).all()
+
+
+def test_what_is_nowhere_is_not_free(panda, device):
+    world, joints, poses = scene(panda, 12, device)
+    poses[..., 0] += 10.0
+    assert not joint_path_in_collision(
+        joints, panda, world, poses=poses, self_collision=False
+    ).any()
+    for index, value in (((2, 1, 5), torch.nan), ((2, 0, 1), torch.inf)):
+        broken = poses.clone()
+        broken[index] = value
+        hits = joint_path_in_collision(joints, panda, world, poses=broken, self_collision=False)
+        assert hits.tolist() == [[False, True]] * 3
+        found = joint_path_clearance(joints, panda, world, poses=broken)
+        assert found.lower.isnan().tolist() == [[False, True]] * 3
+    world.enable(str(SIZES[0]), False)
+    hits = joint_path_in_collision(joints, panda, world, poses=broken, self_collision=False)
+    assert not hits.any()

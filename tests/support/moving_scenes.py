@@ -53,6 +53,14 @@ class Segments(NamedTuple):
         return np.einsum("nji,nkj->nki", start, back)
 
 
+def seen_on_the_way(points: Array, shares: Array, first: Array, second: Array) -> Array:
+    """Points (k, m, 3), those of row i at a share i of the way, in the frame of the obstacle."""
+    start, stop = (rotation_matrix(pose[3:]) for pose in (first, second))
+    angle, axis = angle_and_axis(stop @ start.T)
+    origin = first[:3] + shares[:, None] * (second[:3] - first[:3])
+    return turned(axis, -angle * shares[:, None], points - origin[:, None]) @ start
+
+
 def smallest_distances(
     segments: Segments,
     distance: Callable[[Array], Array],

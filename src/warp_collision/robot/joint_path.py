@@ -12,7 +12,8 @@ from warp_collision import validate
 from warp_collision.kernels import joint_path as kernels
 from warp_collision.kernels import path_clearance as clearance_kernels
 from warp_collision.launching.launch import launch
-from warp_collision.robot.kinematics import base_operand, root_placements
+from warp_collision.robot.kinematics import base_operand, root_frames
+from warp_collision.robot.moving_obstacles import checks
 from warp_collision.robot.robot_model import RobotModel
 from warp_collision.robot.robot_tables import PLACEMENT, STATE
 from warp_collision.robot.self_collision import SelfCollisionPairs
@@ -103,6 +104,7 @@ def joint_path_in_collision(
     ignore: Contacts = (),
     env_index: Tensor | None = None,
     base_pose: Tensor | None = None,
+    poses: Tensor | None = None,
 ) -> Tensor:
     """Whether a robot collides between waypoints, on the arcs of its spheres.
 
@@ -122,6 +124,7 @@ def joint_path_in_collision(
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
         base_pose: pose of the root link in the world, which stays along a path: (7,), (batch, 7),
             or 4 x 4 matrices in place of the 7 numbers. The origin if None.
+        poses: see `sphere_cost`; those for each waypoint move obstacles as in `swept_sphere_cost`.
 
     Returns:
         (batch, horizon - 1) bool for each segment. False is a proof that the whole segment is free;
@@ -146,24 +149,24 @@ def joint_path_in_collision(
     robot.check_joints(joints)
     joints, env_index = _operands(joints, world, env_index)
     limit = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
-    base = root_placements(base_pose, joints, 1)
     pairs = _pairs(robot, self_collision, world.device)
     segments = joints.shape[0], max(joints.shape[1] - 1, 0)
     hits = []
-    for part in contact_parts(ignore, robot, world):
+    for part in contact_parts(ignore, robot, world, poses, joints.shape[1]):
         tables = part.robot(robot)
         states = joints.new_empty((*segments, tables.frames.shape[0], STATE))
-        hit = joints.new_empty(segments, dtype=torch.bool)
-        launch(
-            kernels.joint_path_hit,
-            segments,
-            *(joints, env_index, with_acceleration(part.scene), tables, base),
-            *(pairs if part.is_first else _NO_PAIRS),
-            *(limit, states, hit),
-            device=world.device,
-            items=256 * segments[0] * segments[1],
-        )
-        hits.append(hit)
+        for check in checks(part, joints, base_pose, env_index):
+            hit = joints.new_empty(segments, dtype=torch.bool)
+            launch(
+                kernels.joint_path_hit,
+                segments,
+                *(joints, env_index, check.scene, tables, check.base),
+                *(pairs if check.with_itself else _NO_PAIRS),
+                *(limit, states, hit),
+                device=world.device,
+                items=256 * segments[0] * segments[1],
+            )
+            hits.append(hit)
     return functools.reduce(torch.logical_or, hits)
 
 
@@ -217,6 +220,7 @@ def joint_path_clearance(
     ignore: Contacts = (),
     env_index: Tensor | None = None,
     base_pose: Tensor | None = None,
+    poses: Tensor | None = None,
 ) -> JointPathClearance:
     """Smallest clearance of a robot between waypoints, on the arcs of its spheres, as an interval.
 
@@ -234,6 +238,7 @@ def joint_path_clearance(
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
         base_pose: pose of the root link in the world, which stays along a path: (7,), (batch, 7),
             or 4 x 4 matrices in place of the 7 numbers. The origin if None.
+        poses: see `sphere_cost`; those for each waypoint move obstacles as in `swept_sphere_cost`.
 
     Returns:
         Intervals, and where the smallest clearance is; see `JointPathClearance`.
@@ -260,29 +265,29 @@ def joint_path_clearance(
     robot.check_joints(joints)
     joints, env_index = _operands(joints, world, env_index)
     width = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
-    base = root_placements(base_pose, joints, 1)
     pairs = _pairs(robot, self_collision, world.device)
     segments = joints.shape[0], max(joints.shape[1] - 1, 0)
     found = []
-    for part in contact_parts(ignore, robot, world):
+    for part in contact_parts(ignore, robot, world, poses, joints.shape[1]):
         tables = part.robot(robot)
         states = joints.new_empty((*segments, tables.frames.shape[0], STATE))
-        bounds, self_bounds = (joints.new_empty((*segments, 3)) for _ in range(2))
-        nearest, self_nearest = (
-            joints.new_empty((*segments, 2), dtype=torch.int32) for _ in range(2)
-        )
-        launch(
-            clearance_kernels.joint_path_clearance,
-            segments,
-            *(joints, env_index, with_acceleration(part.scene), tables, base),
-            *(pairs if part.is_first else _NO_PAIRS),
-            *(width, states, bounds, nearest, self_bounds, self_nearest),
-            device=world.device,
-            items=1024 * segments[0] * segments[1],
-        )
-        outputs = bounds, nearest, self_bounds, self_nearest
-        columns = (column for output in outputs for column in output.unbind(-1))
-        found.append(JointPathClearance(*columns))
+        for check in checks(part, joints, base_pose, env_index):
+            bounds, self_bounds = (joints.new_empty((*segments, 3)) for _ in range(2))
+            nearest, self_nearest = (
+                joints.new_empty((*segments, 2), dtype=torch.int32) for _ in range(2)
+            )
+            launch(
+                clearance_kernels.joint_path_clearance,
+                segments,
+                *(joints, env_index, check.scene, tables, check.base),
+                *(pairs if check.with_itself else _NO_PAIRS),
+                *(width, states, bounds, nearest, self_bounds, self_nearest),
+                device=world.device,
+                items=1024 * segments[0] * segments[1],
+            )
+            outputs = bounds, nearest, self_bounds, self_nearest
+            columns = JointPathClearance(*(c for output in outputs for c in output.unbind(-1)))
+            found.append(columns._replace(mesh=check.mesh(columns.mesh)))
     return functools.reduce(JointPathClearance.with_other_obstacles, found)
 
 
@@ -307,7 +312,7 @@ def _roots(base_pose: Tensor | None, joints: Tensor, flat: Tensor) -> Tensor | N
             pose = pose.reshape(*pose.shape[:-1], *(1,) * (joints.ndim - pose.ndim), 7)
             pose = pose.expand(*joints.shape[:-1], 7).reshape(*flat.shape[:2], 7)
         base_pose = pose
-    return root_placements(base_pose, flat, 2)
+    return root_frames(base_pose, flat, 2)
 
 
 def _pairs(

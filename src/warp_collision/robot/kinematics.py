@@ -243,8 +243,8 @@ def based(placed: Tensor, joints: Tensor, base_pose: Tensor | None) -> Tensor:
     return torch.cat((turned + pose[..., :3], placed[..., 3:]), dim=-1)
 
 
-def root_placements(base_pose: Tensor | None, joints: Tensor, axes: int) -> Tensor | None:
-    """Base poses (batch or 1, horizon or 1, 12) as the kernels' `Placement`; None in the origin.
+def root_frames(base_pose: Tensor | None, joints: Tensor, axes: int) -> Tensor | None:
+    """Base poses (batch or 1, horizon or 1, 18) as the kernels' `MovingFrame`; None in the origin.
 
     Args:
         base_pose: see `base_operand`.
@@ -255,12 +255,17 @@ def root_placements(base_pose: Tensor | None, joints: Tensor, axes: int) -> Tens
         return None
     pose = base_operand(base_pose.detach(), joints, axes, torch.float64)
     pose = pose.reshape(*pose.shape[:-1], *(1,) * (3 - pose.ndim), 7)
-    axis = torch.eye(3, dtype=pose.dtype, device=pose.device)
-    quaternion = pose[..., None, 3:].expand(*pose.shape[:-1], 3, 4)
-    columns = quaternion_rotate(quaternion, axis.expand(*pose.shape[:-1], 3, 3))
+    still = torch.zeros_like(pose[..., :6])
+    return moving_frames(pose, still)
+
+
+def moving_frames(pose: Tensor, twist: Tensor) -> Tensor:
+    """Poses (..., 7) and twists (..., 6), angular and linear, as `MovingFrame` (..., 18)."""
+    axes = torch.eye(3, dtype=pose.dtype, device=pose.device).expand(*pose.shape[:-1], 3, 3)
+    columns = quaternion_rotate(pose[..., None, 3:].expand(*pose.shape[:-1], 3, 4), axes)
     # Places that are not known are nowhere, even where only a rotation is missing.
     origin = pose[..., :3] + 0.0 * pose.sum(-1, keepdim=True)
-    return torch.cat((columns.mT.flatten(-2), origin), dim=-1).float().contiguous()
+    return torch.cat((columns.mT.flatten(-2), origin, twist), dim=-1).float().contiguous()
 
 
 def corner_points(frame_from_link: np.ndarray) -> np.ndarray:

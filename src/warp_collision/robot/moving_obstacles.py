@@ -1,0 +1,122 @@
+"""Robots as obstacles that move see them: the obstacle rests, and the robot's root moves.
+
+Between waypoints an obstacle turns at a constant rate about a fixed axis and its origin moves
+straight. In its frame the root of a robot, that stays in the world, shifts at a constant rate and
+turns about the origin: like a joint that slides on a joint that turns, which is what the bounds of
+joint paths are made for. Each obstacle sees another motion, and is checked on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from warp_collision.launching.recorded_launch import SceneTables
+from warp_collision.poses import product, quaternion_rotate
+from warp_collision.robot.kinematics import base_operand, moving_frames, root_frames
+from warp_collision.robot.wanted_contacts import Part
+from warp_collision.torch_ops.waypoints import is_moving
+from warp_collision.world.acceleration import with_acceleration
+
+
+class Check(NamedTuple):
+    """One launch of a check of joint paths.
+
+    Attributes:
+        scene: what is checked against.
+        base: roots as the kernels read them, None in the origin.
+        with_itself: whether the robot is checked against itself too.
+        slot: which obstacle the only one of the scene is; None where slots are those of the world.
+    """
+
+    scene: SceneTables
+    base: Tensor | None
+    with_itself: bool
+    slot: int | None
+
+    def mesh(self, found: Tensor) -> Tensor:
+        """Indices of obstacles in the world."""
+        return found if self.slot is None else torch.where(found >= 0, self.slot, found)
+
+
+def checks(
+    part: Part, joints: Tensor, base_pose: Tensor | None, env_index: Tensor | None
+) -> Iterator[Check]:
+    """The checks that together are that of a part of a scene.
+
+    Args:
+        part: of the scene.
+        joints: (batch, horizon, n_joints).
+        base_pose: (7,), (batch, 7), or matrices.
+        env_index: (batch,) or None.
+    """
+    base = root_frames(base_pose, joints, 1)
+    if not is_moving(part.scene.mesh_from_world):
+        yield Check(with_acceleration(part.scene), base, part.is_first, None)
+        return
+    tables = with_acceleration(part.scene)
+    slots = torch.arange(tables.mesh_ids.shape[1], device=tables.mesh_ids.device)
+    is_on = (tables.enabled != 0) & (tables.mesh_ids != 0) & (slots < tables.n_meshes[:, None])
+    if part.is_first:
+        yield Check(_one_slot(tables, 0, torch.zeros_like(is_on)), base, True, None)
+    roots = _roots(tables, is_on, joints, base_pose, env_index)
+    for slot in range(len(slots)):
+        scene = _one_slot(tables, slot, is_on)
+        yield Check(scene, roots[:, :, slot].contiguous(), False, slot)
+
+
+def _one_slot(tables: SceneTables, slot: int, is_on: Tensor) -> SceneTables:
+    """Tables of one obstacle of each env, in the origin."""
+    ids, records, padding = (
+        None if table is None else table[:, slot : slot + 1].contiguous()
+        for table in (tables.mesh_ids, tables.records, tables.padding)
+    )
+    assert ids is not None
+    rows = torch.zeros((*ids.shape, 8), dtype=torch.float32, device=ids.device)
+    rows[..., 3] = 1.0
+    enabled = is_on[:, slot : slot + 1].to(torch.uint8)
+    counts = torch.ones_like(tables.n_meshes)
+    return SceneTables(ids, rows, enabled, counts, records, padding).complete(None)
+
+
+def _roots(
+    tables: SceneTables,
+    is_on: Tensor,
+    joints: Tensor,
+    base_pose: Tensor | None,
+    env_index: Tensor | None,
+) -> Tensor:
+    """Roots (batch, horizon - 1, slots, 18) at the begin of segments, as obstacles see them."""
+    batch = joints.shape[0]
+    rows = tables.mesh_from_world.detach().double()
+    # Obstacles that do not count may be anywhere.
+    home = torch.eye(8, dtype=rows.dtype, device=rows.device)[3]
+    rows = torch.where(is_on[:, None, :, None], rows, home)
+    if env_index is None:
+        rows = rows[:1].expand(batch, *rows.shape[1:])
+    else:
+        rows = rows[env_index.long().clamp(0, len(rows) - 1)]
+    quaternion = rows[..., 3:7]
+    quaternion = quaternion / torch.linalg.vector_norm(quaternion, dim=-1, keepdim=True)
+    pose = rows.new_tensor([0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0])
+    if base_pose is not None:
+        pose = base_operand(base_pose.detach(), joints, 1, torch.float64)
+    pose = pose.expand(batch, 7)[:, None, None].expand(*rows.shape[:-1], 7)
+    origins = quaternion_rotate(quaternion, pose[..., :3]) + rows[..., :3]
+    first, second = quaternion[:, :-1], quaternion[:, 1:]
+    turn = product(second, torch.cat((first[..., :1], -first[..., 1:]), dim=-1))
+    turn = torch.where(turn[..., :1] < 0.0, -turn, turn)
+    axis = turn[..., 1:]
+    sine = torch.linalg.vector_norm(axis, dim=-1, keepdim=True)
+    # Of no turn the axis is any, and its factor the limit.
+    factor = torch.where(sine > 0.0, 2.0 * torch.atan2(sine, turn[..., :1]) / sine, 2.0)
+    omega = factor * axis
+    back = torch.cat((turn[..., :1], -axis), dim=-1)
+    begin = origins[:, :-1]
+    shift = quaternion_rotate(back, origins[:, 1:]) - begin
+    twist = torch.cat((omega, torch.linalg.cross(omega, begin) + shift), dim=-1)
+    turned = product(first, pose[:, :-1, :, 3:])
+    return moving_frames(torch.cat((begin, turned), dim=-1), twist)
