@@ -17,6 +17,7 @@ from benchmarks import (
     report,
     targets,
     truth,
+    users,
 )
 from benchmarks.__main__ import main, run
 from benchmarks.workloads import ACTIVATION_DISTANCE, WORKLOADS, build
@@ -295,6 +296,27 @@ def test_free_spheres(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     monkeypatch.setattr(free_spheres, "tori", lambda count: (wrong, 0.8))
     with pytest.raises(AssertionError, match="the library is wrong"):
         free_spheres.among_rows(400, 1)
+
+
+def test_users_questions_have_the_same_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    """Yes or no, and costs, of all that answer them."""
+    assert users.main(["--obstacles", "5", "--batch", "2", "--rounds", "1"]) == 0
+    cells = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    assert {row[1] for row in cells} == {
+        "yes or no",
+        "cost and gradient",
+        "swept cost and gradient",
+    }
+    compared = [row[-1].split()[0] for row in cells if not row[1].startswith("swept")]
+    assert len(compared) >= 2
+    assert set(compared) == {"0"}
+    placed, spheres = (
+        users.foreign.placed_meshes(5),
+        users.foreign.make_buffers(4, users.CPU).spheres,
+    )
+    hit = users.library_calls(users.world_of(placed), spheres)["yes or no"]()
+    assert hit.any()
+    assert not hit.all()
 
 
 def test_exact_shapes_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
