@@ -4,10 +4,11 @@ import time
 
 import numpy as np
 import pytest
+import torch
 import trimesh
 
 from placed import Body, assert_distances, exact, random_frame, solid
-from warp_collision import Capsule, Cuboid, Cylinder, MeshWorld, Sphere
+from warp_collision import Capsule, Cuboid, Cylinder, MeshWorld, Sphere, signed_distance
 from warp_collision.io import LeftOutWarning, load_world_file
 
 pytest.importorskip("pxr", reason="usd-core reads USD: pip install '.[usd]'")
@@ -108,6 +109,33 @@ def test_sheared_shapes_are_contained_in_their_meshes(tmp_path):
     assert ellipsoid.volume >= 4.0 / 3.0 * np.pi * 6.0
     assert np.linalg.norm((can_mesh.vertices / (1.0, 2.0, 1.0))[:, :2], axis=1).max() <= 1.003
     assert can_mesh.volume >= np.pi * 2.0 * 2.0
+
+
+@pytest.mark.parametrize(("bottom", "top"), [(0.3, 0.1), (0.1, 0.4), (0.25, 0.0), (0.0, 0.2)])
+def test_tapered_cylinders_are_contained_in_their_meshes(bottom, top, tmp_path):
+    rng = np.random.default_rng(9)
+    frame, height = random_frame(rng), 0.6
+    stage = stage_at(tmp_path / "scene.usda", 1.0, "Z")
+    cup = UsdGeom.Cylinder_1.Define(stage, "/cup")
+    cup.CreateRadiusBottomAttr(bottom)
+    cup.CreateRadiusTopAttr(top)
+    cup.CreateHeightAttr(height)
+    cup.CreateAxisAttr("Y")
+    put(cup.GetPrim(), frame)
+    stage.GetRootLayer().Save()
+    world = MeshWorld.from_file(tmp_path / "scene.usda", device="cpu", strict=True)
+    # On the surface, where a share of the way up has a radius between the two.
+    share, angle = rng.random(500), rng.uniform(0.0, 2.0 * np.pi, 500)
+    radius = bottom + (top - bottom) * share
+    x, z = radius * np.cos(angle), radius * np.sin(angle)
+    points = trimesh.transform_points(np.stack((x, height * (share - 0.5), z), axis=1), frame)
+    distance = signed_distance(torch.tensor(points, dtype=torch.float32), world).distance.numpy()
+    assert distance.max() < 1e-6
+    assert distance.min() > -0.0025 * max(bottom, top)
+    assert world.report("cup").closed
+    volume = load_world_file(tmp_path / "scene.usda")["cup"].geometry.volume
+    truth = np.pi * height * (bottom**2 + bottom * top + top**2) / 3.0
+    assert truth < volume < 1.001 * truth  # also: its faces look outward
 
 
 def test_concave_polygons_holes_and_left_handed_faces(tmp_path):
@@ -276,6 +304,14 @@ def test_wrong_and_hostile_files(name, tmp_path):
     assert str(raised.value).startswith(str(path))
     assert str(raised.value).isprintable()
     assert time.monotonic() - begin < 10.0
+
+
+def test_large_files_are_not_opened(tmp_path):
+    path = tmp_path / "scene.usdc"
+    with path.open("wb") as file:
+        file.truncate((1 << 30) + 1)  # takes no space
+    with pytest.raises(ValueError, match="a file must have at most 1073741824 bytes, got"):
+        load_world_file(path)
 
 
 def test_without_usd(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ import trimesh
 from warp_collision.formats.limits import MAX_COORDINATE
 from warp_collision.io.content import Content, Obstacle
 from warp_collision.io.fields import Fields, check_keys, is_number, mapping, plain, sequence
-from warp_collision.io.placing import cone_around, matrix_from, place_mesh, place_shape
+from warp_collision.io.placing import frustum_around, matrix_from, place_mesh, place_shape
 from warp_collision.messages import MAX_SHOWN, escaped, one_line, shown
 from warp_collision.obstacles.geometry import read_mesh
 from warp_collision.obstacles.shapes import Cuboid, Cylinder, Shape, Sphere
@@ -176,7 +176,7 @@ def _primitive(values: dict[Any, Any], place: str, matrix: np.ndarray) -> Obstac
             f"got {shown(sizes)}"
         )
     if kind == "cone":
-        return place_mesh(cone_around(sizes[1], sizes[0]), matrix)
+        return place_mesh(frustum_around(sizes[1], 0.0, sizes[0]), matrix)
     shape: Shape
     if kind == "box":
         shape = Cuboid((sizes[0], sizes[1], sizes[2]))

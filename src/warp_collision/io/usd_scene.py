@@ -12,8 +12,8 @@ import trimesh
 
 from warp_collision.io.content import Content, Obstacle, errors_begin_with
 from warp_collision.io.placing import (
-    cone_around,
     frame_along,
+    frustum_around,
     place_mesh,
     place_shape,
     require_invertible,
@@ -22,6 +22,7 @@ from warp_collision.io.polygons import triangulate
 from warp_collision.messages import MAX_SHOWN, escaped, shown
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere
 
+MAX_BYTES = 1 << 30  # of the file itself; OpenUSD opens what it refers to
 MAX_PRIMS = 1_000_000  # with what instances repeat
 _AXES = {"X": (1.0, 0.0, 0.0), "Y": (0.0, 1.0, 0.0), "Z": (0.0, 0.0, 1.0)}
 _Z_FROM_Y_UP = np.array([[1.0, 0, 0, 0], [0, 0, -1, 0], [0, 1, 0, 0], [0, 0, 0, 1]])
@@ -46,6 +47,9 @@ def add_usd(content: Content, path: Path) -> None:
             f"{content.where}: reading USD needs usd-core: pip install 'warp-collision[usd]'"
         ) from error
     with errors_begin_with(content.where):
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            raise ValueError(f"a file must have at most {MAX_BYTES} bytes, got {size}")
         stage = Usd.Stage.Open(str(path))
         failed = stage.GetCompositionErrors()
         if failed:
@@ -165,14 +169,25 @@ def _cone(values: _Attributes, matrix: np.ndarray) -> Obstacle:
     radius, height = values["radius"], values["height"]
     if not (radius > 0.0 and height > 0.0):
         raise ValueError(f"radius and height must be positive, got {radius} and {height}")
-    return place_mesh(cone_around(radius, height), matrix @ values.frame)
+    return place_mesh(frustum_around(radius, 0.0, height), matrix @ values.frame)
 
 
-def _round_1(values: _Attributes, matrix: np.ndarray, kind: Any) -> Obstacle | str:
+def _cylinder_1(values: _Attributes, matrix: np.ndarray) -> Obstacle:
+    top, bottom, height = values["radiusTop"], values["radiusBottom"], values["height"]
+    if top == bottom:
+        return place_shape(Cylinder(top, height), matrix @ values.frame)
+    if not (min(top, bottom) >= 0.0 and 0.0 < max(top, bottom, height) < np.inf and height > 0.0):
+        raise ValueError(
+            f"radii must not be negative, height positive, got {bottom}, {top} and {height}"
+        )
+    return place_mesh(frustum_around(bottom, top, height), matrix @ values.frame)
+
+
+def _capsule_1(values: _Attributes, matrix: np.ndarray) -> Obstacle | str:
     top, bottom = values["radiusTop"], values["radiusBottom"]
     if top != bottom:
-        return f"a tapered {kind.__name__.lower()}: its radii differ"
-    return place_shape(kind(top, values["height"]), matrix @ values.frame)
+        return "a tapered capsule: its radii differ"
+    return place_shape(Capsule(top, values["height"]), matrix @ values.frame)
 
 
 def _mesh(values: _Attributes, matrix: np.ndarray) -> Obstacle | str:
@@ -213,7 +228,7 @@ _READERS = {
     "Cylinder": _cylinder,
     "Capsule": _capsule,
     "Cone": _cone,
-    "Cylinder_1": lambda values, matrix: _round_1(values, matrix, Cylinder),
-    "Capsule_1": lambda values, matrix: _round_1(values, matrix, Capsule),
+    "Cylinder_1": _cylinder_1,
+    "Capsule_1": _capsule_1,
     "Mesh": _mesh,
 }
