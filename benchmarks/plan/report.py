@@ -242,10 +242,23 @@ def _bound(what: str, value: float, bound: float) -> list[str]:
 
 
 def _failures(results: Results) -> str:
-    lines = [
-        f"- {robot} `{row['type']}/{row['index']:04d}`, {row['planner']}: {row['reason']}"
-        for robot, run in results["robots"].items()
-        for row in run["rows"]
-        if not row["solved"]
-    ]
-    return "\n".join(lines) + "\n" if lines else "None.\n"
+    """Problems without a path, those that have none apart from the others."""
+    impossible: dict[str, str] = {}
+    others = []
+    for robot, run in results["robots"].items():
+        for row in run["rows"]:
+            where = f"- {robot} `{row['type']}/{row['index']:04d}`"
+            if not row["possible"]:
+                impossible.setdefault(where, f"{where}: {row['reason']}")
+            elif row["possible"] and not row["solved"]:
+                others.append(f"{where}, {row['planner']}: {row['reason']}")
+    parts = []
+    for text, lines in (
+        ("Problems that can be solved:", others),
+        (
+            "Problems whose start or goal collides for the judge, which count nowhere:",
+            impossible.values(),
+        ),
+    ):
+        parts.append("\n".join([text, "", *(lines or ["- none"])]))
+    return "\n\n".join(parts) + "\n"
