@@ -275,7 +275,7 @@ class CollisionCost(nn.Module):
             **options,
         )
 
-    def _of_joints(self, joints: Tensor, robot: RobotModel, **options: Tensor | None) -> Tensor:
+    def _of_joints(self, joints: Tensor, robot: RobotModel, **options: Any) -> Tensor:
         itself: dict[str, Any] = {}
         if self.self_weight is not None:
             itself = {

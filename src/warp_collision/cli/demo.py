@@ -194,7 +194,7 @@ def plan_problem(problem: Problem, robot: RobotSpheres, world: MeshWorld, joints
 def format_table(demo: Demo) -> str:
     """Returns the table that the demo prints, lengths in mm."""
     head = ("waypoint", "straight [mm]", "mesh", "link", "cost [mm]", "swept cost [mm]", "")
-    cells = [(*head, "planned [mm]")]
+    cells: list[tuple[str, ...]] = [(*head, "planned [mm]")]
     for row, planned in zip(demo.straight.waypoints, demo.planned_clearance.tolist(), strict=True):
         on_the_way = "on the way" if row.collides_on_the_way else ""
         cells.append(

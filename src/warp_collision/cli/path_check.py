@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -84,15 +84,16 @@ def check_spheres(
         links: the link of each sphere.
     """
     nearest = warp_collision.clearance(spheres, world)
-    options = {"activation_distance": activation_distance}
-    cost = warp_collision.sphere_cost(spheres, world, **options)
-    hit = (nearest.clearance < 0.0).any(dim=-1)
+    eta = activation_distance
+    cost = warp_collision.sphere_cost(spheres, world, activation_distance=eta)
+    # NaN, where rounding leaves it open, is not free.
+    hit = ~(nearest.clearance >= 0.0).all(dim=-1)
     swept_cost, way = cost, hit
     if swept:
-        swept_cost = warp_collision.swept_sphere_cost(spheres, world, **options)
+        swept_cost = warp_collision.swept_sphere_cost(spheres, world, activation_distance=eta)
         # Without an activation distance it is the depth of the deepest contact on the way.
         deepest = warp_collision.swept_sphere_cost(spheres, world, activation_distance=0.0)
-        way = (deepest > 0.0).any(dim=-1)
+        way = ~(deepest <= 0.0).all(dim=-1)
     smallest, sphere = nearest.clearance.min(dim=-1)
     mesh = nearest.mesh.gather(-1, sphere[..., None])[..., 0]
     columns = (smallest, sphere, mesh, cost.sum(-1), swept_cost.sum(-1), hit, way)
@@ -102,12 +103,11 @@ def check_spheres(
 
 
 def _rows(
-    columns: list[list], horizon: int, names: Sequence[str], links: Sequence[str] | None
+    columns: list[list[Any]], horizon: int, names: Sequence[str], links: Sequence[str] | None
 ) -> list[WaypointCheck]:
     rows = []
-    for index, (depth, sphere, mesh, cost, swept_cost, hit, way) in enumerate(
-        zip(*columns, strict=True)
-    ):
+    table: Iterable[tuple[Any, ...]] = zip(*columns, strict=True)
+    for index, (depth, sphere, mesh, cost, swept_cost, hit, way) in enumerate(table):
         enabled = math.isfinite(depth)
         rows.append(
             WaypointCheck(
