@@ -15,7 +15,7 @@ from warp_collision.kernels.mesh_record import (
     load_record,
 )
 from warp_collision.kernels.precision import ROUND_OFF
-from warp_collision.kernels.shape_distance import shape_distance
+from warp_collision.kernels.shape_distance import height_over_shape, shape_distance
 from warp_collision.kernels.winding import side_of_mesh
 
 # Warp's closest-point queries return hits strictly nearer than the limit they are given, so a limit
@@ -274,7 +274,7 @@ def is_nearer(mesh_id: wp.uint64, pointer: wp.uint64, point: wp.vec3, limit: flo
     Of a distance of NaN nothing is known: it is nearer.
     """
     if is_exact(mesh_id, pointer):
-        return not (shape_distance(load_exact(pointer), point).distance >= limit)
+        return not (height_over_shape(load_exact(pointer), point) >= limit)
     record = load_record(mesh_id, pointer)
     bounds = bounds_of_distance(record, point)
     if bounds[0] >= limit:

@@ -85,11 +85,42 @@ def cylinder_distance(radius: float, half_height: float, point: wp.vec3) -> Shap
 
 
 @wp.func
-def shape_distance(exact: ExactShape, point: wp.vec3) -> ShapeSample:
-    """Signed distance of an exact shape, in the frame of its mesh."""
+def in_frame_of(exact: ExactShape, point: wp.vec3) -> wp.vec3:
+    """A point in the frame of a shape, from that of its mesh."""
     local = point - exact.center
     if exact.is_rotated:
         local = wp.quat_rotate(exact.rotation, local)
+    return local
+
+
+@wp.func
+def height_over_cuboid(half: wp.vec3, point: wp.vec3) -> float:
+    """The distance of `cuboid_distance` alone."""
+    beyond = wp.abs(point) - half
+    deepest = wp.max(beyond)
+    if deepest > POINT:
+        return wp.length(wp.max(beyond, wp.vec3(0.0)))
+    return deepest
+
+
+@wp.func
+def height_over_shape(exact: ExactShape, point: wp.vec3) -> float:
+    """The distance of `shape_distance` to the last bit, for less than with its gradient."""
+    local = in_frame_of(exact, point)
+    size = exact.size
+    if exact.kind == Shape.CUBOID:
+        return height_over_cuboid(size, local)
+    if exact.kind == Shape.CYLINDER:
+        across = wp.length(wp.vec2(local[0], local[1]))
+        return height_over_cuboid(wp.vec3(size[0], FAR, size[2]), wp.vec3(across, 0.0, local[2]))
+    along = wp.clamp(local[2], -size[2], size[2])
+    return wp.length(wp.vec3(local[0], local[1], local[2] - along)) - size[0]
+
+
+@wp.func
+def shape_distance(exact: ExactShape, point: wp.vec3) -> ShapeSample:
+    """Signed distance of an exact shape, in the frame of its mesh."""
+    local = in_frame_of(exact, point)
     size = exact.size
     sample = ShapeSample()
     if exact.kind == Shape.CUBOID:

@@ -11,6 +11,7 @@ from warp_collision import Capsule, Cuboid, Cylinder, Sphere
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.mesh_distance import exact_distance
 from warp_collision.kernels.mesh_record import MeshRecord
+from warp_collision.kernels.shape_distance import height_over_shape
 from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.obstacles.mesh_obstacle import describe_shape
 from warp_collision.obstacles.shapes import PlacedShape, Shape
@@ -52,6 +53,7 @@ class Sampled(NamedTuple):
     distance: np.ndarray
     gradient: np.ndarray
     closest: np.ndarray
+    height: np.ndarray
 
 
 @wp.kernel
@@ -62,6 +64,7 @@ def sample_shape(
     distance: wp.array[wp.float32],
     gradient: wp.array[wp.vec3],
     closest: wp.array[wp.vec3],
+    height: wp.array[wp.float32],
 ):
     """The signed distance of an exact shape."""
     index = wp.tid()
@@ -70,6 +73,7 @@ def sample_shape(
     distance[index] = sample.distance
     gradient[index] = sample.gradient
     closest[index] = sample.closest
+    height[index] = height_over_shape(known.exact, points[index])
 
 
 def record_of(placed: PlacedShape) -> Any:
@@ -83,7 +87,8 @@ def sampled(placed: PlacedShape, points: np.ndarray, limit: float = FAR) -> Samp
     count = len(points)
     with quiet_warp():
         outputs = [
-            wp.zeros(count, dtype=kind, device="cpu") for kind in (wp.float32, wp.vec3, wp.vec3)
+            wp.zeros(count, dtype=kind, device="cpu")
+            for kind in (wp.float32, wp.vec3, wp.vec3, wp.float32)
         ]
         wp.launch(
             sample_shape,
@@ -113,6 +118,7 @@ def test_distance_and_gradient(exact: ExactShape) -> None:
     rng = np.random.default_rng(len(name_of(exact)))
     points = scattered(exact, N_POINTS, rng).astype(np.float32)
     found = sampled(PlacedShape(make(exact)), points)
+    assert np.array_equal(found.height, found.distance)
     points = points.astype(np.float64)
     truth = exact.distance(points)
     scale = np.linalg.norm(points, axis=1) + exact.size
