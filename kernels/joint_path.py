@@ -27,6 +27,7 @@ from warp_collision.kernels.robot_motion import (
     move_root,
     place_root,
     resting_root,
+    robot_in_env,
     root_at,
 )
 from warp_collision.kernels.robot_pairs import BodyPair, bend_of_pair, bodies_against_each_other
@@ -141,21 +142,22 @@ def joint_path_hit(
     row += first[0]
     segment += first[1]
     env = env_of_row(env_index, row)
-    slack = place_root(robot, joints, row, segment, base, states)
+    here = robot_in_env(robot, env)
+    slack = place_root(here, joints, row, segment, base, states)
     found = not is_env(scene, env) or not wp.isfinite(slack)
     search = whole_segment()
     while not found and not search.is_done:
         middle = middle_of(search)
         move_root(base, row, segment, middle, states)
-        move_robot(robot, joints, row, segment, middle, states)
+        move_robot(here, joints, row, segment, middle, states)
         interval = Interval(half_of(search), 0.0, slack, DISTANCE_ROUNDING, tolerance[0], middle)
         bodies = search.bodies[search.level]
-        world = open_bodies(robot, joints, row, segment, states, interval, scene, env, bodies)
+        world = open_bodies(here, joints, row, segment, states, interval, scene, env, bodies)
         itself = Open(NONE, False)
         if not world.is_hit:
             meetings = search.pairs[search.level]
             itself = open_pairs(
-                robot, joints, row, segment, states, interval, body_pairs, pairs, meetings
+                here, joints, row, segment, states, interval, body_pairs, pairs, meetings
             )
         search = next_interval(search, world.mask, itself.mask)
         found = world.is_hit or itself.is_hit or search.is_exhausted
@@ -184,32 +186,33 @@ def configuration_hit(
     row += first[0]
     waypoint += first[1]
     env = env_of_row(env_index, row)
+    here = robot_in_env(robot, env)
     found = not is_env(scene, env)
     placement = root_at(base, row, waypoint).placement
-    for k in range(robot.n_frames):
+    for k in range(here.n_frames):
         if not found:
             if k > 0:
-                frame = frame_of(robot, k)
+                frame = frame_of(here, k)
                 if frame.parent != k - 1:
                     placement = placements[row, waypoint, frame.parent]
-                placement = placed_frame(robot, k, placement, joints[row, waypoint, frame.value])
+                placement = placed_frame(here, k, placement, joints[row, waypoint, frame.value])
             placements[row, waypoint, k] = placement
-            span = bodies_of_frame(robot, k)
+            span = bodies_of_frame(here, k)
             for b in range(span[0], span[1]):
-                body = body_of(robot, b)
+                body = body_of(here, b)
                 center = place_point(placement, body.center)
                 balls[row, waypoint, b] = wp.vec4(center[0], center[1], center[2], body.radius)
                 if body.radius >= 0.0 and not found:
-                    found = body_collides(robot, body, placement, center, scene, env)
+                    found = body_collides(here, body, placement, center, scene, env)
     m = int(0)
     while m < body_pairs.shape[0] and not found:
         pair = body_pairs[m]
-        here = balls[row, waypoint, pair.first]
-        there = balls[row, waypoint, pair.second]
-        if balls_meet(here, there, pair.buffer):
-            one = placements[row, waypoint, body_of(robot, pair.first).frame]
-            other = placements[row, waypoint, body_of(robot, pair.second).frame]
-            found = spheres_touch(robot, pair, pairs, one, other)
+        first_ball = balls[row, waypoint, pair.first]
+        second_ball = balls[row, waypoint, pair.second]
+        if balls_meet(first_ball, second_ball, pair.buffer):
+            one = placements[row, waypoint, body_of(here, pair.first).frame]
+            other = placements[row, waypoint, body_of(here, pair.second).frame]
+            found = spheres_touch(here, pair, pairs, one, other)
         m += 1
     hit[row, waypoint] = found
 

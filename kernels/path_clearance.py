@@ -28,6 +28,7 @@ from warp_collision.kernels.robot_motion import (
     move_robot,
     move_root,
     place_root,
+    robot_in_env,
     sphere_of,
     velocity_of,
 )
@@ -295,6 +296,12 @@ def certified(best: Nearest, whole: float, is_exhausted: bool) -> wp.vec3:
 
 
 @wp.func
+def sphere_and_slot(best: Nearest, first: int) -> wp.vec2i:
+    """The nearest sphere, and the slot of the obstacle in its env, which begins at `first`."""
+    return wp.vec2i(best.sphere, wp.where(best.other < 0, -1, best.other - first))
+
+
+@wp.func
 def interval_of(search: Bisection, parts: int) -> wp.vec2:
     """Returns (middle, half of the length): first the ends of a few parts, over no interval.
 
@@ -330,7 +337,8 @@ def joint_path_clearance(
     row += first[0]
     segment += first[1]
     env = env_of_row(env_index, row)
-    slack = place_root(robot, joints, row, segment, base, states)
+    here = robot_in_env(robot, env)
+    slack = place_root(here, joints, row, segment, base, states)
     world = nothing_near()
     itself = nothing_near()
     search = whole_segment()
@@ -344,16 +352,15 @@ def joint_path_clearance(
         span = interval_of(search, parts)
         parts += 1
         move_root(base, row, segment, span[0], states)
-        move_robot(robot, joints, row, segment, span[0], states)
-        width = WITHIN * tolerance[0]
-        interval = Interval(span[1], 0.0, slack, DISTANCE_ROUNDING, width, span[0])
+        move_robot(here, joints, row, segment, span[0], states)
+        interval = Interval(span[1], 0.0, slack, DISTANCE_ROUNDING, WITHIN * tolerance[0], span[0])
         bodies = search.bodies[search.level]
         world = nearest_to_bodies(
-            robot, joints, row, segment, states, interval, scene, env, bodies, world
+            here, joints, row, segment, states, interval, scene, env, bodies, world
         )
         meetings = search.pairs[search.level]
         itself = nearest_to_itself(
-            robot, joints, row, segment, states, interval, body_pairs, pairs, meetings, itself
+            here, joints, row, segment, states, interval, body_pairs, pairs, meetings, itself
         )
         if span[1] > 0.0:
             if search.places == 0:
@@ -363,6 +370,5 @@ def joint_path_clearance(
             search = next_interval(search, world.open, itself.open)
     bounds[row, segment] = certified(world, whole[0], search.is_exhausted)
     self_bounds[row, segment] = certified(itself, whole[1], search.is_exhausted)
-    slot = wp.where(world.other < 0, -1, world.other - env * scene.n_slots)
-    nearest[row, segment] = wp.vec2i(world.sphere, slot)
+    nearest[row, segment] = sphere_and_slot(world, env * scene.n_slots)
     self_nearest[row, segment] = wp.vec2i(itself.sphere, itself.other)

@@ -45,6 +45,8 @@ class Robot:
     spheres: wp.uint64  # to (n_spheres,) vec4: x, y, z in their frame, radius; < 0: disabled
     n_frames: int
     n_bodies: int
+    n_envs: int  # tables of bodies; the last one is of all further envs
+    first_body: int  # of the env in question
     reach: float  # of the farthest sphere, without prismatic travel [m]
 
 
@@ -57,7 +59,24 @@ def frame_of(robot: Robot, k: int) -> RobotFrame:
 @wp.func
 def body_of(robot: Robot, b: int) -> RobotBody:
     """The spheres of a link."""
-    return wp.array(ptr=robot.bodies, shape=(robot.n_bodies,), dtype=RobotBody)[b]
+    index = robot.first_body + b
+    return wp.array(ptr=robot.bodies, shape=(index + 1,), dtype=RobotBody)[index]
+
+
+@wp.func
+def robot_in_env(robot: Robot, env: int) -> Robot:
+    """The robot with what it carries in an env; what it carries elsewhere has no radius."""
+    return Robot(
+        robot.frames,
+        robot.bodies,
+        robot.ranges,
+        robot.spheres,
+        robot.n_frames,
+        robot.n_bodies,
+        robot.n_envs,
+        wp.clamp(env, 0, robot.n_envs - 1) * robot.n_bodies,
+        robot.reach,
+    )
 
 
 @wp.func

@@ -12,6 +12,7 @@ from warp_collision.robot.chain import Chain
 from warp_collision.robot.kinematics import Kinematics, corner_points, transforms_of
 from warp_collision.robot.robot_tables import (
     RobotTables,
+    in_envs,
     pack_pairs,
     pack_robot,
     without_links,
@@ -53,6 +54,7 @@ class Arrangement:
     Args:
         chain: the moving frames.
         bodies: by name, in the order that spheres of one frame have.
+        only_in: envs of bodies that are not in all of them.
 
     Attributes:
         bodies: as given.
@@ -61,8 +63,10 @@ class Arrangement:
         kinematics: of the spheres.
     """
 
-    def __init__(self, chain: Chain, bodies: Mapping[str, Body]):
-        self.bodies = dict(bodies)
+    def __init__(
+        self, chain: Chain, bodies: Mapping[str, Body], only_in: Mapping[str, frozenset[int]]
+    ):
+        self.bodies, self._only_in = dict(bodies), dict(only_in)
         self.names = tuple(dict.fromkeys((*chain.link_frame, *bodies)))
         names = sorted(bodies, key=lambda name: chain.link_frame[bodies[name].link])  # stable
         counts = [len(bodies[name].spheres) for name in names]
@@ -77,6 +81,31 @@ class Arrangement:
         )
         self._tables: dict[tuple[torch.device, frozenset[str]], RobotTables] = {}
         self._pair_tables: dict[tuple[SelfCollisionPairs, torch.device], tuple[Tensor, Tensor]] = {}
+
+    def in_env(self, spheres: Tensor, env_index: Tensor | None) -> Tensor:
+        """Spheres (batch, ..., n_spheres, 4) with those disabled that are not in the env of a row.
+
+        Args:
+            spheres: all of them.
+            env_index: (batch,) integers; env 0 for all if None.
+        """
+        if not self._only_in:
+            return spheres
+        n_envs = 2 + max(max(envs) for envs in self._only_in.values())
+        is_there = torch.tensor(
+            [
+                [env in self._only_in.get(name, (env,)) for name in self.sphere_links]
+                for env in range(n_envs)
+            ],
+            device=spheres.device,
+        )
+        if env_index is None:
+            here = is_there[0]
+        else:
+            here = is_there[env_index.long().clamp(0, n_envs - 1)]
+            here = here.reshape(len(here), *(1,) * (spheres.ndim - 3), -1)
+        radii = torch.where(here, spheres[..., 3], -1.0)
+        return torch.cat((spheres[..., :3], radii.unsqueeze(-1)), dim=-1)
 
     def require_pairs(self, pairs: SelfCollisionPairs) -> None:
         """Requires pairs of these spheres."""
@@ -98,6 +127,8 @@ class Arrangement:
                 known = without_links(self.tables(device), self.sphere_links, without)
             else:
                 known = pack_robot(self.kinematics, self.sphere_links, device)
+                if self._only_in:
+                    known = in_envs(known, self.sphere_links, self._only_in)
             self._tables[device, without] = known
         return known
 

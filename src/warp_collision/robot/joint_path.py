@@ -79,7 +79,7 @@ def configuration_in_collision(
     for part in contact_parts(ignore, robot, world):
         tables = part.robot(robot)
         placements = flat.new_empty((*rows, tables.frames.shape[0], PLACEMENT))
-        balls = flat.new_empty((*rows, tables.bodies.shape[0], 4))
+        balls = flat.new_empty((*rows, tables.n_bodies, 4))
         hit = flat.new_empty(rows, dtype=torch.bool)
         launch(
             kernels.configuration_hit,

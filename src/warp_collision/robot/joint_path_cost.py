@@ -144,7 +144,7 @@ def costs_of_spheres(
     Not swept it is the cost at the waypoints alone, those of `sphere_cost`.
     """
     fine = _cut(joints, robot, max_deviation, substeps) if swept else Interpolated(joints, 1)
-    spheres = placed_spheres(fine.joints, robot, world, base_pose)
+    spheres = placed_spheres(fine.joints, robot, world, base_pose, env_index)
     options: dict[str, Any] = {"activation_distance": activation_distance, "env_index": env_index}
     if swept:
         options["tolerance"] = tolerance
@@ -176,7 +176,7 @@ def waypoint_clearance(
     poses: Tensor | None = None,
 ) -> Clearance:
     """`clearance` of a robot's spheres at waypoints (batch, horizon, n_joints)."""
-    spheres = placed_spheres(joints, robot, world, base_pose)
+    spheres = placed_spheres(joints, robot, world, base_pose, env_index)
     found = [
         clearance_against(part.scene, part.disable(spheres, robot), env_index=env_index)
         for part in contact_parts(ignore, robot, world, poses, joints.shape[1])
@@ -195,14 +195,18 @@ def _smaller(one: Clearance, other: Clearance) -> Clearance:
 
 
 def placed_spheres(
-    joints: Tensor, robot: RobotModel, world: MeshWorld, base_pose: Tensor | None
+    joints: Tensor,
+    robot: RobotModel,
+    world: MeshWorld,
+    base_pose: Tensor | None,
+    env_index: Tensor | None,
 ) -> Tensor:
     """float32 spheres (batch, horizon, n_spheres, 4) of a robot, whose base stays along a path."""
     _check_paths(joints, robot)
     if base_pose is not None:
         base_pose = base_operand(base_pose, joints, 1)
     shape = "(batch, horizon, n_spheres, 4)"
-    spheres = robot(joints, base_pose)
+    spheres = robot(joints, base_pose, env_index)
     return validate.float_operand("spheres", spheres, 4, shape, world.device, ndim=4)
 
 

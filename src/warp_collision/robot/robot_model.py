@@ -27,10 +27,11 @@ from warp_collision.robot.sphere_models import Body
 
 
 class Attachment(NamedTuple):
-    """An object that a link carries, and other links that it may touch."""
+    """An object that a link carries, other links that it may touch, and its envs, None for all."""
 
     body: Body
     touch_links: tuple[str, ...]
+    envs: frozenset[int] | None = None
 
 
 class RobotModel:
@@ -53,7 +54,9 @@ class RobotModel:
         """Puts the spheres of links and of attached objects in order."""
         bodies = dict(self._files.spheres.bodies)
         bodies |= {name: attachment.body for name, attachment in self._attached.items()}
-        self._arrangement = Arrangement(self._files.chain, bodies)
+        envs = {name: attachment.envs for name, attachment in self._attached.items()}
+        only_in = {name: found for name, found in envs.items() if found is not None}
+        self._arrangement = Arrangement(self._files.chain, bodies, only_in)
         self.__dict__.pop("default_pairs", None)
 
     @property
@@ -75,7 +78,12 @@ class RobotModel:
         """
         return self._arrangement.sphere_links
 
-    def __call__(self, joints: Tensor, base_pose: Tensor | None = None) -> Tensor:
+    def __call__(
+        self,
+        joints: Tensor,
+        base_pose: Tensor | None = None,
+        env_index: Tensor | None = None,
+    ) -> Tensor:
         """Moves the spheres to joint values.
 
         Args:
@@ -84,6 +92,9 @@ class RobotModel:
             base_pose: pose x, y, z, qw, qx, qy, qz of the root link in the world, (7,) for all, or
                 (batch, 7), (batch, horizon, 7), ... for the first axes of `joints`; or rigid 4 x 4
                 matrices in place of the 7 numbers.
+            env_index: (batch,) integers for joints (batch, ..., n_joints), the env of each row, if
+                objects are attached in some envs alone: in others their spheres are disabled. Env 0
+                for all if None.
 
         Returns:
             (..., n_spheres, 4) spheres x, y, z, radius in the world frame [m], in the dtype and on
@@ -103,7 +114,15 @@ class RobotModel:
             [0.0, 0.0, 0.800000011920929, 0.0]
         """
         self.check_joints(joints)
-        return based(self._arrangement.kinematics.place(joints), joints, base_pose)
+        if env_index is not None:
+            validate.require_tensor("env_index", env_index, "(batch,)")
+            if joints.ndim < 2 or env_index.shape != joints.shape[:1]:
+                raise ValueError(
+                    f"env_index must have shape (batch,) for joints {validate.shape_of(joints)}, "
+                    f"got {validate.shape_of(env_index)}"
+                )
+        placed = based(self._arrangement.kinematics.place(joints), joints, base_pose)
+        return self._arrangement.in_env(placed, env_index)
 
     def link_transforms(self, joints: Tensor, base_pose: Tensor | None = None) -> Tensor:
         """Returns world_from_link (..., n_links, 4, 4) for joints (..., n_joints), as in a call."""
@@ -229,7 +248,8 @@ class RobotModel:
     ) -> Tensor:
         """Spheres (count, n_spheres, 4) at joint values within the limits."""
         with torch.no_grad():
-            return self(random_joints(self.joint_limits.to(dtype), count, generator))
+            joints = random_joints(self.joint_limits.to(dtype), count, generator)
+            return self._arrangement.kinematics.place(joints)
 
     @cached_property
     def default_pairs(self) -> SelfCollisionPairs:

@@ -21,6 +21,8 @@ from warp_collision.robot.self_collision import SelfCollisionPairs
 from warp_collision.robot.sphere_models import Body, inflated, moved, require_links
 from warp_collision.world import MeshWorld
 
+_MOST_ENVS = 1 << 20  # tables of a robot have a row for each
+
 
 class RobotSpheres(RobotModel):
     """The spheres on a robot's links, moved by forward kinematics.
@@ -119,6 +121,7 @@ class RobotSpheres(RobotModel):
         touch_links: Sequence[str] = (),
         padding: float = 0.0,
         max_overshoot: float = DEFAULT_OVERSHOOT,
+        envs: Iterable[int] | None = None,
     ) -> None:
         """Lets a link carry an object, for example one in the gripper.
 
@@ -129,11 +132,14 @@ class RobotSpheres(RobotModel):
             name: of the object, in `sphere_links`.
             link: the link that carries it, which it may touch.
             spheres: rows x, y, z, radius [m]; or what `MeshWorld.add` takes, which is filled with
-                spheres by `fit_spheres`. The same for all rows of a batch.
+                spheres by `fit_spheres`.
             pose: x, y, z, qw, qx, qy, qz of the object in the frame of the link.
             touch_links: other links that it may touch.
             padding: what the spheres are inflated by [m].
             max_overshoot: how far fitted spheres may stick out [m].
+            envs: in which envs the link carries it, all if None; in others its spheres are
+                disabled. For rows that carry different objects, attach each in its own envs; which
+                row is in which env, `env_index` says to a call of the robot and to the checks.
 
         Raises:
             TypeError, ValueError: no spheres or mesh, a link that the robot has not, a name that it
@@ -155,7 +161,8 @@ class RobotSpheres(RobotModel):
         require_links("touch_links", touch_links, self._arrangement.names)
         rows = inflated(spheres_of_object(name, spheres, max_overshoot), padding)
         body = Body(link, moved(rows, matrix_of("pose", pose)))
-        self._attached[name] = Attachment(body, tuple(touch_links))
+        chosen = None if envs is None else _checked_envs(envs)
+        self._attached[name] = Attachment(body, tuple(touch_links), chosen)
         self._arrange()
 
     def detach(self, name: str) -> None:
@@ -233,7 +240,7 @@ class RobotSpheres(RobotModel):
         """
         spheres, joints = configurations, None
         if isinstance(configurations, Tensor) and configurations.ndim == 3:
-            spheres, joints = self(configurations, base_pose), configurations
+            spheres, joints = self(configurations, base_pose, env_index), configurations
         elif base_pose is not None:
             raise ValueError("base_pose must be None for spheres, which are placed already")
         pairs = self.default_pairs if self_collision is True else self_collision or None
@@ -241,3 +248,15 @@ class RobotSpheres(RobotModel):
             spheres, self._arrangement, world, pairs, margin, ignore, env_index
         )
         return report if joints is None else report.with_limits(joints, self.joint_limits)
+
+
+def _checked_envs(envs: Iterable[int]) -> frozenset[int]:
+    found = list(envs)
+    if not found:
+        raise ValueError("envs must not be empty, got none")
+    for env in found:
+        if not isinstance(env, int) or isinstance(env, bool):
+            raise TypeError(f"envs must be whole numbers, got {shown(env)}")
+        if not 0 <= env < _MOST_ENVS:
+            raise ValueError(f"envs must be from 0 to {_MOST_ENVS - 1}, got {env}")
+    return frozenset(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,8 @@ from warp_collision.robot.self_collision import SelfCollisionPairs
 
 # Balls are larger than computed, by more than float32 rounds.
 _WIDER, _AT_LEAST = 1.0 + 1.0e-6, 1.0e-7
+# Radius of a ball that is not there [m].
+_NOWHERE = -1.0e15
 # Numbers of float32 in the structs `Placement` and `MovingFrame` that kernels keep for each frame.
 PLACEMENT, STATE = 12, 18
 
@@ -27,10 +29,12 @@ class RobotTables(NamedTuple):
 
     Attributes:
         frames: (n_frames, bytes) uint8, structs `RobotFrame`.
-        bodies: (n_bodies, bytes) uint8, structs `RobotBody`.
+        bodies: (n_envs * n_bodies, bytes) uint8, structs `RobotBody`; of the last env where there
+            are more.
         ranges: (n_frames, 2) int32, bodies of each frame: from, to.
         spheres: (n_spheres, 4) float32 in their frames.
         reach: of the farthest sphere, without prismatic travel [m].
+        n_envs: tables of bodies; 1 where the robot is the same in all envs.
         token: a recorded launch that met this number last still points to these tensors.
     """
 
@@ -40,6 +44,12 @@ class RobotTables(NamedTuple):
     spheres: Tensor
     reach: float
     token: int
+    n_envs: int = 1
+
+    @property
+    def n_bodies(self) -> int:
+        """Number of links, or attached objects, with spheres."""
+        return len(self.bodies) // self.n_envs
 
     def addresses(self) -> list[int]:
         """None: these tables are nobody else's, and stay where they are."""
@@ -47,7 +57,8 @@ class RobotTables(NamedTuple):
 
     def write(self, scene: Any) -> None:
         """Lets a `Robot`, or what a launch holds of one, point to these tables."""
-        scene.n_frames, scene.n_bodies = len(self.frames), len(self.bodies)
+        scene.n_frames, scene.n_bodies = len(self.frames), self.n_bodies
+        scene.n_envs, scene.first_body = self.n_envs, 0
         scene.reach = self.reach
         for name in self._fields[:4]:
             setattr(scene, name, getattr(self, name).data_ptr())
@@ -105,12 +116,41 @@ def without_links(
     tables: RobotTables, sphere_links: Sequence[str], links: frozenset[str]
 ) -> RobotTables:
     """The same robot without the spheres of some links."""
+    return _without(tables, sphere_links, [links])
+
+
+def in_envs(
+    tables: RobotTables, sphere_links: Sequence[str], only_in: Mapping[str, frozenset[int]]
+) -> RobotTables:
+    """The same robot without the spheres of attached objects in other envs than theirs.
+
+    Args:
+        tables: of the robot with all objects.
+        sphere_links: see `pack_robot`.
+        only_in: envs of objects; all others are in each env.
+    """
+    n_envs = 2 + max(max(envs) for envs in only_in.values())
+    absent = [
+        frozenset(name for name, envs in only_in.items() if env not in envs)
+        for env in range(n_envs)
+    ]
+    return _without(tables, sphere_links, absent)
+
+
+def _without(
+    tables: RobotTables, sphere_links: Sequence[str], absent: Sequence[frozenset[str]]
+) -> RobotTables:
+    """Tables of one env, or of some, once for each set of links whose spheres are not there."""
     names = [name for name, _ in itertools.groupby(sphere_links)]
-    bodies = tables.bodies.cpu().numpy().copy().view(records(0, RobotBody).dtype)[:, 0]
-    bodies["radius"][[name in links for name in names]] = -1.0
+    bodies = tables.bodies.cpu().numpy().copy().view(records(0, RobotBody).dtype)
+    bodies = np.tile(bodies.reshape(1, tables.n_envs, len(names)), (len(absent), 1, 1))
+    for copy, links in zip(bodies, absent, strict=True):
+        # So far below 0 that no other ball and no buffer makes up for it.
+        copy["radius"][:, [name in links for name in names]] = _NOWHERE
     with torch.inference_mode(False):
-        packed = torch.from_numpy(as_bytes(bodies)).to(tables.bodies.device)
-        return tables._replace(bodies=packed, token=new_token())
+        packed = torch.from_numpy(as_bytes(bodies.reshape(-1))).to(tables.bodies.device)
+        n_envs = tables.n_envs * len(absent)
+        return tables._replace(bodies=packed, token=new_token(), n_envs=n_envs)
 
 
 def bounding_ball(spheres: np.ndarray) -> tuple[np.ndarray, float, float]:
