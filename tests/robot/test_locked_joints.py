@@ -1,5 +1,6 @@
 """Joints that are locked at a value, by an argument or by a robot file of cuRobo."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -163,3 +164,36 @@ def test_wrong_locks_in_a_file(tmp_path, locks, message):
     file = saved(tmp_path, "robot.yml", CUROBO.format(locks=locks))
     with pytest.raises(ValueError, match=message):
         RobotSpheres(urdf, spheres=file)
+
+
+def test_a_file_with_another_base_is_refused(tmp_path):
+    urdf = saved(tmp_path, "tree.urdf", TREE)
+    robot = RobotSpheres(urdf)
+    root, far = "root", next(name for name in robot.link_names if name != "root")
+    spheres = f"collision_spheres: {{{root}: [{{center: [0, 0, 0], radius: 0.1}}]}}"
+    file = saved(tmp_path, "root.yml", f"{{base_link: {root}, {spheres}}}")
+    assert len(RobotSpheres(urdf, spheres=file).sphere_links) == 1
+    for other in (far, "nowhere"):
+        file = saved(tmp_path, "other.yml", f"{{base_link: {other}, {spheres}}}")
+        with pytest.raises(ValueError, match=f"base_link must be the root link '{root}'.*{other}"):
+            RobotSpheres(urdf, spheres=file)
+
+
+def test_another_order_of_joint_values_is_a_warning(tmp_path):
+    urdf = saved(tmp_path, "tree.urdf", TREE)
+    robot = RobotSpheres(urdf)
+    names = list(robot.joint_names)
+    assert len(names) > 1
+    spheres = f"{robot.link_names[0]}: [{{center: [0, 0, 0], radius: 0.1}}]"
+
+    def read(order, locks="{}"):
+        text = f"cspace: {{joint_names: {order}}}, lock_joints: {locks}"
+        file = saved(tmp_path, "robot.yml", f"{{{text}, collision_spheres: {{{spheres}}}}}")
+        return RobotSpheres(urdf, spheres=file)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read(names)
+        read(names[::-1], "{" + names[0] + ": 0.1}")  # of one joint there is one order
+    with pytest.warns(UserWarning, match=f"values are those of {', '.join(names)}"):
+        read(names[::-1])

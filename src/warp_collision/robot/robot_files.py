@@ -10,6 +10,7 @@ from warp_collision.messages import escaped
 from warp_collision.robot.chain import Chain, fold_chain
 from warp_collision.robot.coverage import Coverage
 from warp_collision.robot.description import LinkMesh, LinkShape, PathLike, read_description
+from warp_collision.robot.file_agreement import check_base, check_joint_order
 from warp_collision.robot.link_shapes import padded, shapes_of_links, spheres_of_shapes
 from warp_collision.robot.locked_joints import check_locks, with_locked
 from warp_collision.robot.sphere_models import SphereModel, read_spheres
@@ -68,6 +69,8 @@ def read_robot(
                 raise ValueError("links must have collision shapes, got none")
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
+    check_base(model.base_link, chain)
+    check_joint_order(model.joint_names, chain)
     if not model.bodies:
         raise ValueError("spheres must not be empty, got none")
     carriers = {body.link for body in model.bodies.values()}

@@ -47,12 +47,16 @@ class SphereModel:
         ignored: pairs of bodies that may touch.
         buffers: how much larger the spheres of a body are for self-collision [m].
         locked: joints that stand at a value [rad, prismatic: m].
+        base_link: the link that a robot file has as its base, if it has one.
+        joint_names: the joints of a robot file in the order of its joint values, if it has one.
     """
 
     bodies: dict[str, Body]
     ignored: tuple[tuple[str, str], ...] = ()
     buffers: dict[str, float] = field(default_factory=dict)
     locked: dict[str, float] = field(default_factory=dict)
+    base_link: Any = None
+    joint_names: tuple[str, ...] = ()
 
 
 def sphere_array(where: str, spheres: Any) -> np.ndarray:
@@ -127,7 +131,10 @@ def _read_file(path: Path, links: Sequence[str], joints: Sequence[Joint]) -> Sph
         raise ValueError(f"{where} must have the key 'collision_spheres', got {shown([*values])}")
     try:
         locks = _locks(values.get("lock_joints"), joints)
-        return replace(_from_curobo(values, path.parent, links), locked=locks)
+        names = _list("cspace.joint_names", _mapping_of(values, "cspace").get("joint_names") or [])
+        model = _from_curobo(values, path.parent, links)
+        order = tuple(str(name) for name in names)
+        return replace(model, locked=locks, base_link=values.get("base_link"), joint_names=order)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{where}: {error}") from error
 
