@@ -247,8 +247,9 @@ class CollisionCost(nn.Module):
             self._refuse_base(base_pose)
             cost = self._of_spheres(spheres, env_index, poses)
         else:
-            options = {"env_index": env_index, "base_pose": base_pose, "poses": poses}
-            cost = self._of_joints(spheres, self.robot, **options)
+            cost = self._of_joints(
+                spheres, self.robot, env_index=env_index, base_pose=base_pose, poses=poses
+            )
         if self.reduction == "sum":
             return cost.sum((1, 2))
         if self.reduction == "waypoint":
