@@ -8,6 +8,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MultipleLocator
 
 from benchmarks.plan.report import OURS, THEIRS, Results, both
 from benchmarks.plan.run import Row
@@ -22,8 +23,8 @@ def draw(results: Results, path: Path) -> list[Path]:
     if not results["robots"]:
         return []
     robot, run = next(iter(results["robots"].items()))
-    figure = Figure(figsize=(9.0, 3.4), layout="constrained")
-    over_time, lengths = figure.subplots(1, 2)
+    figure = Figure(figsize=(9.0, 3.7), layout="constrained")
+    over_time, lengths = figure.subplots(1, 2, width_ratios=[1.45, 1.0])
     _success(over_time, run["rows"])
     _lengths(lengths, run["rows"])
     count = len({(row["type"], row["index"]) for row in run["rows"]})
@@ -48,6 +49,7 @@ def _success(axes: Axes, rows: list[Row]) -> None:
         label = f"{planner}: {len(seconds)} of {possible}"
         axes.plot([], [], color=colour, lw=1.8, label=label)
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.set_ylim(0.0, 103.0)
     axes.set_xlabel("seconds of one core")
     axes.set_ylabel("solved, for the judge [%]")
@@ -77,6 +79,8 @@ def _lengths(axes: Axes, rows: list[Row]) -> None:
     axes.set_xlim(0.0, limit)
     axes.set_ylim(0.0, limit)
     axes.set_aspect("equal")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MultipleLocator(2.0))
     axes.set_xlabel(f"length of the path [rad], {THEIRS}")
     axes.set_ylabel(f"{OURS}")
     _plain(axes)
