@@ -116,7 +116,7 @@ def library_calls(world: MeshWorld, spheres: Tensor) -> dict[str, Call]:
 
 def short_calls(placed: Sequence[Placed], buffers: foreign.Buffers) -> dict[str, Call]:
     """What straightforward kernels answer, by question."""
-    scene = foreign.make_scene(len(placed), CPU)
+    scene = foreign.make_scene(placed, CPU)
     spheres, rows = buffers.spheres, len(buffers.spheres)
     hit = torch.empty(spheres.shape[:2], dtype=torch.bool)
 
@@ -185,7 +185,10 @@ def _rotation(w: float, x: float, y: float, z: float) -> np.ndarray:
 
 def measure(count: int, batch: int, rounds: int) -> list[Row]:
     """All questions among so many obstacles."""
-    placed, buffers = foreign.placed_meshes(count), foreign.make_buffers(batch, CPU)
+    placed, buffers = (
+        foreign.placed_meshes(count),
+        foreign.make_buffers(foreign.panda_spheres(batch), CPU),
+    )
     spheres = buffers.spheres
     horizon = spheres.shape[1]
     library = library_calls(world_of(placed), spheres)
