@@ -185,10 +185,8 @@ def _rotation(w: float, x: float, y: float, z: float) -> np.ndarray:
 
 def measure(count: int, batch: int, rounds: int) -> list[Row]:
     """All questions among so many obstacles."""
-    placed, buffers = (
-        foreign.placed_meshes(count),
-        foreign.make_buffers(foreign.panda_spheres(batch), CPU),
-    )
+    placed = foreign.placed_meshes(count)
+    buffers = foreign.make_buffers(foreign.panda_spheres(batch), CPU)
     spheres = buffers.spheres
     horizon = spheres.shape[1]
     library = library_calls(world_of(placed), spheres)

@@ -312,7 +312,7 @@ def test_users_questions_have_the_same_answers(capsys: pytest.CaptureFixture[str
     assert set(compared) == {"0"}
     placed, spheres = (
         users.foreign.placed_meshes(5),
-        users.foreign.make_buffers(4, users.CPU).spheres,
+        users.foreign.make_buffers(users.foreign.panda_spheres(4), users.CPU).spheres,
     )
     hit = users.library_calls(users.world_of(placed), spheres)["yes or no"]()
     assert hit.any()
