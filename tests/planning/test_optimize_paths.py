@@ -215,3 +215,44 @@ def test_progress_counts(panda):
     assert steps[0].n_free >= 1
     assert steps[-1].n_free == 2
     assert sorted(step.iterations for step in steps) == [step.iterations for step in steps]
+
+
+def test_each_problem_has_its_base(panda, device):
+    """The post of one problem is where the robot of the other stands, turned with it."""
+    base = torch.tensor([[0.4, -2.0, 0.3, 0.8, 0.0, 0.0, 0.6], [0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]])
+    around_z = torch.tensor([[0.28, -0.96], [0.96, 0.28]])  # twice the angle of the quaternion
+    x, y = (around_z @ torch.tensor([0.5, 0.05])).tolist()
+    world = MeshWorld(device=device)
+    world.add("near the first", Cylinder(0.04, 1.2), (0.4 + x, -2.0 + y, 0.8, 1, 0, 0, 0))
+    world.add("near the second", Cylinder(0.04, 1.2), (0.5, 0.05, 0.5, 1, 0, 0, 0))
+    base = base.to(device)
+    found = plan(panda, world, [LEFT, LEFT], [RIGHT, RIGHT], base_pose=base)
+    assert found.free.tolist() == [True, True]
+    hit = joint_path_in_collision(found.joints, panda, world, tolerance=MARGIN, base_pose=base)
+    assert not hit.any()
+    line = torch.tensor([[LEFT, RIGHT]] * 2, device=device)
+    for there, expected in ((base, [True, True]), (base[:1] + 9.0, [False])):
+        some = line[: len(there)]
+        assert joint_path_in_collision(some, panda, world, base_pose=there).any(1).tolist() == (
+            expected
+        )
+    with pytest.raises(ValueError, match=r"base_pose must have shape \(7,\) or \(batch, 7\)"):
+        plan(panda, world, [LEFT], [RIGHT], base_pose=base)
+
+
+def test_wanted_contacts_are_no_bad_ends(panda, device):
+    world = posts(device)
+    here = panda.link_transforms(torch.tensor(RIGHT))[panda.link_names.index("panda_hand")]
+    x, y, z = here[:3, 3].tolist()
+    world.add("held", Cuboid((0.05, 0.05, 0.05)), (x, y, z, 0.9, 0.3, 0.2, 0.1), env=0)
+    with pytest.raises(ValueError, match=r"goal must be free .* in collision with held"):
+        plan(panda, world, [LEFT], [RIGHT])
+    links = {panda.sphere_links[i] for i in range(len(panda.sphere_links))}
+    near = [link for link in links if link.startswith(("panda_hand", "panda_left", "panda_right"))]
+    ignore = [(link, "held") for link in [*near, "panda_link7", "panda_link6"] if link in links]
+    found = plan(panda, world, [LEFT], [RIGHT], ignore=ignore)
+    assert found.free.tolist() == [True]
+    assert not joint_path_in_collision(
+        found.joints, panda, world, tolerance=MARGIN, ignore=ignore
+    ).any()
+    assert joint_path_in_collision(found.joints, panda, world, tolerance=MARGIN).any()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.messages import escaped
-from warp_collision.robot import RobotSpheres, SelfCollisionPairs, joint_path_in_collision
+from warp_collision.robot import RobotSpheres, joint_path_in_collision
 from warp_collision.world import MeshWorld
 
 _ROUNDING = 1.0e-5  # of limits [rad or m]
@@ -39,21 +41,21 @@ def bad_ends(
     world: MeshWorld,
     *,
     margin: float,
-    self_collision: bool | SelfCollisionPairs,
-    env_index: Tensor | None,
+    **options: Any,
 ) -> Tensor:
-    """Which ends (batch, n_joints) are beyond joint limits or cannot be proven free, (batch,)."""
+    """Which ends (batch, n_joints) are beyond joint limits or cannot be proven free, (batch,).
+
+    Args:
+        ends: joint values.
+        robot: the robot.
+        world: the obstacles.
+        margin: [m], below which a clearance may count as a collision.
+        options: more arguments of `joint_path_in_collision`.
+    """
     low, high = robot.joint_limits.to(ends.device).unbind(-1)
     beyond = ((ends < low - _ROUNDING) | (ends > high + _ROUNDING)).any(1)
     at_rest = ends[:, None].repeat(1, 2, 1)
-    hit = joint_path_in_collision(
-        at_rest,
-        robot,
-        world,
-        tolerance=margin,
-        self_collision=self_collision,
-        env_index=env_index,
-    )
+    hit = joint_path_in_collision(at_rest, robot, world, tolerance=margin, **options)
     return beyond | hit[:, 0]
 
 
@@ -63,18 +65,15 @@ def reason(
     world: MeshWorld,
     *,
     margin: float,
-    self_collision: bool | SelfCollisionPairs,
-    env_index: Tensor | None,
+    **options: Any,
 ) -> str:
-    """Why no free path can have an end (1, n_joints), as `bad_ends` found."""
+    """Why no free path can have an end (1, n_joints); arguments are those of `bad_ends`."""
     for name, value, (low, high) in zip(
         robot.joint_names, end[0].tolist(), robot.joint_limits.tolist(), strict=True
     ):
         if not low - _ROUNDING <= value <= high + _ROUNDING:
             return f"{escaped(name)} = {value:.4f} is beyond its limits [{low:.4f}, {high:.4f}]"
-    report = robot.report(
-        end[:, None], world, margin=margin, self_collision=self_collision, env_index=env_index
-    )
+    report = robot.report(end[:, None], world, margin=margin, **options)
     if len(report.link) == 0:
         return "it cannot be proven free"
     link, other, depth = report.link[0], report.obstacle[0], 1e3 * float(report.depth[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -27,6 +27,7 @@ from warp_collision.robot import (
     SelfCollisionPairs,
     joint_path_clearance,
 )
+from warp_collision.robot.kinematics import base_operand
 from warp_collision.world import MeshWorld
 
 
@@ -64,6 +65,8 @@ def optimize_paths(
     preferred_clearance: float = 0.01,
     terms: Sequence[Term] = (),
     self_collision: bool | SelfCollisionPairs = True,
+    ignore: Iterable[tuple[str, str]] = (),
+    base_pose: Tensor | None = None,
     max_iterations: int = 1000,
     on_bad_ends: Literal["raise", "mark"] = "raise",
     generator: torch.Generator | None = None,
@@ -79,7 +82,7 @@ def optimize_paths(
     an iteration limit.
 
     Args:
-        robot: the robot, whose root stands in the origin of the world.
+        robot: the robot, with what is attached to it.
         world: the obstacles.
         start: (batch, n_joints) [rad, prismatic: m], on the device of the world.
         goal: (batch, n_joints). Continuous joints go the way of the numbers, they do not wrap.
@@ -96,6 +99,10 @@ def optimize_paths(
             integrated over unit time; among free paths the cheapest is returned.
         self_collision: whether the robot may not touch itself either, by the pairs of
             `RobotSpheres.self_collision_pairs`, or the pairs that count.
+        ignore: pairs of link or attached object and obstacle that may touch, see
+            `joint_path_in_collision`.
+        base_pose: (7,) for all or (batch, 7), pose of the root link in the world, or 4 x 4
+            matrices; the origin if None.
         max_iterations: of the descent, after which a problem is given up.
         on_bad_ends: "raise" an error if a start or goal is in collision, nearer than the margin to
             something or beyond joint limits, or "mark" its row as not free.
@@ -154,6 +161,8 @@ def optimize_paths(
         float(margin),
         max(float(margin), float(preferred_clearance)),
         self_collision,
+        tuple(ignore),
+        _base_rows(base_pose, start),
         limits,
     )
     with torch.no_grad():
@@ -167,6 +176,13 @@ def optimize_paths(
         return _result(problems, objective, joints, good, iterations)
 
 
+def _base_rows(base_pose: Tensor | None, start: Tensor) -> Tensor | None:
+    """The pose (batch, 7) of the root link in each problem."""
+    if base_pose is None:
+        return None
+    return base_operand(base_pose, start).detach().expand(len(start), 7)
+
+
 def _objective(problems: Problems, terms: Sequence[Term]) -> Objective:
     pairs = problems.self_collision
     collision = CollisionTerm(
@@ -175,6 +191,8 @@ def _objective(problems: Problems, terms: Sequence[Term]) -> Objective:
         env_index=problems.env_index,
         pairs=pairs if isinstance(pairs, SelfCollisionPairs) else None,
         self_weight=0.0 if pairs is False else SELF_WEIGHT,
+        ignore=problems.ignore,
+        base_pose=problems.base_pose,
     )
     return Objective([collision, SmoothnessTerm(), JointLimitsTerm(problems.limits), *terms])
 
@@ -190,7 +208,7 @@ def _result(
         problems.world,
         tolerance=problems.margin,
         self_collision=problems.self_collision,
-        env_index=problems.env_index,
+        **problems.world_of(every),
     )
     lower = torch.minimum(found.lower, found.self_lower).amin(1)
     clearance = torch.where(free, lower.clamp(min=0.0), lower)

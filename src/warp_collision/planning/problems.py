@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,11 +25,18 @@ class Problems:
     margin: float
     comfort: float  # [m], preferred clearance
     self_collision: bool | SelfCollisionPairs
+    ignore: tuple[tuple[str, str], ...]  # contacts that are wanted
+    base_pose: Tensor | None  # (batch, 7) of the root link in the world
     limits: Tensor  # (n_joints, 2) on the device
 
-    def envs(self, problem: Tensor) -> Tensor | None:
-        """The envs (n,) of problems (n,)."""
-        return None if self.env_index is None else self.env_index[problem]
+    def world_of(self, problem: Tensor | slice) -> dict[str, Any]:
+        """What the checks take to see problems (n,) in the world, by the names of arguments."""
+        env_index, base_pose = self.env_index, self.base_pose
+        return {
+            "ignore": self.ignore,
+            "env_index": None if env_index is None else env_index[problem],
+            "base_pose": None if base_pose is None else base_pose[problem],
+        }
 
     def is_free(self, paths: Tensor, problem: Tensor, tolerance: float | None = None) -> Tensor:
         """Whether paths (n, horizon, n_joints) of problems (n,) are proven free, (n,) bool."""
@@ -38,7 +46,7 @@ class Problems:
             self.world,
             tolerance=self.margin if tolerance is None else tolerance,
             self_collision=self.self_collision,
-            env_index=self.envs(problem),
+            **self.world_of(problem),
         ).any(1)
 
     def within_limits(self, paths: Tensor) -> Tensor:
@@ -51,20 +59,19 @@ class Problems:
 def check_ends(problems: Problems, on_bad_ends: str) -> Tensor:
     """Which problems (batch,) have ends that a free path can have."""
     good = torch.ones(len(problems.start), dtype=torch.bool, device=problems.start.device)
-    rules = {"margin": problems.margin, "self_collision": problems.self_collision}
+    rules: dict[str, Any] = {
+        "margin": problems.margin,
+        "self_collision": problems.self_collision,
+    }
     for name, ends in (("start", problems.start), ("goal", problems.goal)):
-        bad = bad_ends(ends, problems.robot, problems.world, env_index=problems.env_index, **rules)
+        everywhere = problems.world_of(slice(None))
+        bad = bad_ends(ends, problems.robot, problems.world, **rules, **everywhere)
         good &= ~bad
         if on_bad_ends == "raise" and bool(bad.any()):
             row = int(bad.int().argmax())
-            index = problems.env_index
-            why = reason(
-                ends[row : row + 1],
-                problems.robot,
-                problems.world,
-                env_index=None if index is None else index[row : row + 1],
-                **rules,
-            )
+            only = slice(row, row + 1)
+            there = problems.world_of(only)
+            why = reason(ends[only], problems.robot, problems.world, **rules, **there)
             raise ValueError(
                 f"{name} must be free and within joint limits, got batch row {row}: {why}"
             )

@@ -98,7 +98,7 @@ def search_free_paths(
             problems.start[open_problems],
             problems.goal[open_problems],
             metric,
-            env_index=problems.envs(open_problems),
+            options=problems.world_of(open_problems),
             n_seeds=n_seeds,
             horizon=horizon,
             spread=spread,

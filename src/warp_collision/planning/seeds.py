@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,7 +42,7 @@ def first_paths(
     goal: Tensor,
     metric: SmoothMetric,
     *,
-    env_index: Tensor | None,
+    options: dict[str, Any],
     n_seeds: int,
     horizon: int,
     spread: float,
@@ -58,7 +59,7 @@ def first_paths(
         start: (batch, n_joints).
         goal: (batch, n_joints).
         metric: that smooths the noise.
-        env_index: (batch,) int32 or None.
+        options: more arguments of `configuration_in_collision`.
         n_seeds: paths for each problem.
         horizon: waypoints of a path.
         spread: of the noise and of the configurations, 1.0 or more.
@@ -83,7 +84,7 @@ def first_paths(
         reach = torch.linspace(0.4, 1.0, n_by_way, device=start.device) * spread
         reach = reach.clamp(max=1.0).repeat_interleave(_CANDIDATES)[:, None]
         via = middle[:, None] + reach * (low + draw * (high - low) - middle[:, None])
-        hit = configuration_in_collision(via, robot, world, env_index=env_index)
+        hit = configuration_in_collision(via, robot, world, **options)
         order = hit.unflatten(1, (n_by_way, _CANDIDATES)).int().argmin(-1)
         order = order + _CANDIDATES * torch.arange(n_by_way, device=start.device)
         via = via.gather(1, order[..., None].expand(-1, -1, n_joints))

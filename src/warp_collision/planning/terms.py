@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ class CollisionTerm:
     """Collision cost of the robot with the world and itself, see `joint_path_cost`.
 
     Args:
-        robot: the robot, whose root stands in the origin of the world.
+        robot: the robot.
         world: the obstacles.
         weight: factor of the cost against the world.
         activation_distance: eta [m] against the world.
@@ -31,7 +31,9 @@ class CollisionTerm:
         substeps: into how many chords each segment is cut, odd.
         tolerance: of the sweep along the chords [m].
         pairs: which spheres count for the robot with itself; the robot's default pairs if None.
+        ignore: pairs of link and obstacle, contacts that are wanted, see `joint_path_cost`.
         env_index: (n_problems,) int32, the env of each problem; env 0 for all if None.
+        base_pose: (n_problems, 7), pose of the root link in the world; the origin if None.
 
     Example:
         >>> import torch
@@ -58,9 +60,12 @@ class CollisionTerm:
         substeps: int = 1,
         tolerance: float = 5e-3,
         pairs: SelfCollisionPairs | None = None,
+        ignore: Iterable[tuple[str, str]] = (),
         env_index: Tensor | None = None,
+        base_pose: Tensor | None = None,
     ):
-        self.robot, self.world, self.env_index = robot, world, env_index
+        self.robot, self.world = robot, world
+        self.env_index, self.base_pose = env_index, base_pose
         self._options: dict[str, Any] = {
             "weight": weight,
             "activation_distance": activation_distance,
@@ -69,6 +74,7 @@ class CollisionTerm:
             "substeps": substeps,
             "tolerance": tolerance,
             "pairs": pairs,
+            "ignore": tuple(ignore),
         }
 
     def __call__(self, joints: Tensor, problem: Tensor | None = None) -> Tensor:
@@ -78,10 +84,13 @@ class CollisionTerm:
             joints: the paths.
             problem: (batch,) int64, which problem each path is of; the paths themselves if None.
         """
-        index = self.env_index
-        if index is not None and problem is not None:
-            index = index[problem]
-        return joint_path_cost(joints, self.robot, self.world, env_index=index, **self._options)
+        index, base = (
+            rows if rows is None or problem is None else rows[problem]
+            for rows in (self.env_index, self.base_pose)
+        )
+        return joint_path_cost(
+            joints, self.robot, self.world, env_index=index, base_pose=base, **self._options
+        )
 
 
 class SmoothnessTerm:
