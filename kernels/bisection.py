@@ -2,9 +2,9 @@
 
 import warp as wp
 
-# A segment is cut into no more than 2^MAX_LEVEL parts, and looked at in no more places than this.
+# A segment is cut into at most 2^MAX_LEVEL parts, and evaluated at most at so many positions.
 MAX_LEVEL = wp.constant(20)
-MAX_PLACES = wp.constant(65536)
+MAX_EVALUATIONS = wp.constant(65536)
 
 masks = wp.types.vector(length=21, dtype=wp.uint64)
 ALL = wp.constant(wp.uint64(0xFFFFFFFFFFFFFFFF))
@@ -17,7 +17,7 @@ class Bisection:
 
     level: int  # the interval is 2^-level long
     index: int  # and begins at that many of its lengths
-    places: int  # intervals that were looked at
+    evaluations: int  # intervals that were evaluated
     is_done: bool
     is_exhausted: bool  # something stayed open for good
     bodies: masks  # by level
@@ -54,9 +54,9 @@ def middle_of(search: Bisection) -> float:
 @wp.func
 def next_interval(search: Bisection, bodies: wp.uint64, pairs: wp.uint64) -> Bisection:
     """Both halves of the interval if something is open in it, else what comes after it."""
-    search.places += 1
+    search.evaluations += 1
     if bodies != NONE or pairs != NONE:
-        if search.level == MAX_LEVEL or search.places >= MAX_PLACES:
+        if search.level == MAX_LEVEL or search.evaluations >= MAX_EVALUATIONS:
             search.is_exhausted = True
             search.is_done = True
             return search

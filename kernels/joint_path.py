@@ -15,7 +15,7 @@ from warp_collision.kernels.bisection import (
     whole_segment,
 )
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.kinematics import Placement, place_point
+from warp_collision.kernels.kinematics import FramePose, place_point
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
     Robot,
@@ -79,7 +79,7 @@ def open_bodies(
             body = body_of(robot, b)
             if body.radius >= 0.0:
                 state = states[row, segment, body.frame]
-                center = place_point(state.placement, body.center)
+                center = place_point(state.frame_pose, body.center)
                 interval.bend = bend_bound(
                     robot, joints, row, segment, states, body, center, 0, interval.half
                 )
@@ -177,7 +177,7 @@ def configuration_hit(
     # parameters
     first: wp.vec2i,  # where in the configurations this launch begins
     # outputs
-    placements: wp.array3d[Placement],  # (batch, horizon, n_frames) scratch
+    frame_poses: wp.array3d[FramePose],  # (batch, horizon, n_frames) scratch
     balls: wp.array3d[wp.vec4],  # (batch, horizon, n_bodies) scratch
     hit: wp.array2d[wp.bool],  # (batch, horizon)
 ):
@@ -188,30 +188,30 @@ def configuration_hit(
     env = env_of_row(env_index, row)
     here = robot_in_env(robot, env)
     found = not is_env(scene, env)
-    placement = root_at(base, row, waypoint).placement
+    frame_pose = root_at(base, row, waypoint).frame_pose
     for k in range(here.n_frames):
         if not found:
             if k > 0:
                 frame = frame_of(here, k)
                 if frame.parent != k - 1:
-                    placement = placements[row, waypoint, frame.parent]
-                placement = placed_frame(here, k, placement, joints[row, waypoint, frame.value])
-            placements[row, waypoint, k] = placement
+                    frame_pose = frame_poses[row, waypoint, frame.parent]
+                frame_pose = placed_frame(here, k, frame_pose, joints[row, waypoint, frame.value])
+            frame_poses[row, waypoint, k] = frame_pose
             span = bodies_of_frame(here, k)
             for b in range(span[0], span[1]):
                 body = body_of(here, b)
-                center = place_point(placement, body.center)
+                center = place_point(frame_pose, body.center)
                 balls[row, waypoint, b] = wp.vec4(center[0], center[1], center[2], body.radius)
                 if body.radius >= 0.0 and not found:
-                    found = body_collides(here, body, placement, center, scene, env)
+                    found = body_collides(here, body, frame_pose, center, scene, env)
     m = int(0)
     while m < body_pairs.shape[0] and not found:
         pair = body_pairs[m]
         first_ball = balls[row, waypoint, pair.first]
         second_ball = balls[row, waypoint, pair.second]
         if balls_meet(first_ball, second_ball, pair.buffer):
-            one = placements[row, waypoint, body_of(here, pair.first).frame]
-            other = placements[row, waypoint, body_of(here, pair.second).frame]
+            one = frame_poses[row, waypoint, body_of(here, pair.first).frame]
+            other = frame_poses[row, waypoint, body_of(here, pair.second).frame]
             found = spheres_touch(here, pair, pairs, one, other)
         m += 1
     hit[row, waypoint] = found
@@ -239,7 +239,7 @@ def segment_bend(
         move_robot(robot, joints, row, segment, (2.0 * float(part) + 1.0) * half, states)
         for b in range(robot.n_bodies):
             body = body_of(robot, b)
-            center = place_point(states[row, segment, body.frame].placement, body.center)
+            center = place_point(states[row, segment, body.frame].frame_pose, body.center)
             bound = bend_bound(robot, joints, row, segment, states, body, center, 0, half)
             if not (bound <= largest) and not wp.isnan(largest):
                 largest = bound

@@ -1,6 +1,6 @@
-"""Forward kinematics of a tree of joints: places of points, and products with their Jacobian.
+"""Forward kinematics of a tree of joints: points in the world, and products with their Jacobian.
 
-The z axis of a frame is the axis of its joint, so that a joint turns two columns of a matrix.
+The z axis of a frame is the axis of its joint, so that a joint rotates two columns of a matrix.
 """
 
 import warp as wp
@@ -26,7 +26,7 @@ class RobotFrame:
 
 
 @wp.struct
-class Placement:
+class FramePose:
     """Pose of a frame in the world."""
 
     rotation: wp.mat33
@@ -43,23 +43,23 @@ class Twist:
 
 @wp.struct
 class Wrench:
-    """What gradients by the places of points add up to, at the origin of a frame."""
+    """Sum of gradients by points in the world, as force and moment at the origin of a frame."""
 
     force: wp.vec3
     moment: wp.vec3
 
 
 @wp.func
-def root_placement() -> Placement:
-    """Where the root is."""
-    return Placement(wp.identity(n=3, dtype=float), wp.vec3(0.0))
+def root_pose() -> FramePose:
+    """The pose of the root without a base pose."""
+    return FramePose(wp.identity(n=3, dtype=float), wp.vec3(0.0))
 
 
 @wp.func
-def axis_of(placement: Placement) -> wp.vec3:
+def axis_of(frame_pose: FramePose) -> wp.vec3:
     """Axis of the joint that moves a frame, in the world."""
-    turn = placement.rotation
-    return wp.vec3(turn[0, 2], turn[1, 2], turn[2, 2])
+    rotation = frame_pose.rotation
+    return wp.vec3(rotation[0, 2], rotation[1, 2], rotation[2, 2])
 
 
 @wp.func
@@ -69,40 +69,40 @@ def first_three(row: wp.vec4) -> wp.vec3:
 
 
 @wp.func
-def place_point(placement: Placement, point: wp.vec3) -> wp.vec3:
-    """Where a point of a frame is in the world."""
-    return placement.rotation * point + placement.origin
+def place_point(frame_pose: FramePose, point: wp.vec3) -> wp.vec3:
+    """A point of a frame, in the world."""
+    return frame_pose.rotation * point + frame_pose.origin
 
 
 @wp.func
-def place_frame(frame: RobotFrame, parent: Placement, value: float) -> Placement:
+def place_frame(frame: RobotFrame, parent: FramePose, value: float) -> FramePose:
     """Pose of a frame from that of its parent and the value of its joint."""
-    turn = parent.rotation * frame.rotation
+    r = parent.rotation * frame.rotation
     origin = parent.rotation * frame.offset + parent.origin
     if frame.slides != 0:
-        origin += value * wp.vec3(turn[0, 2], turn[1, 2], turn[2, 2])
-        return Placement(turn, origin)
+        origin += value * wp.vec3(r[0, 2], r[1, 2], r[2, 2])
+        return FramePose(r, origin)
     s = wp.sin(value)
     c = wp.cos(value)
     # fmt: off
-    turned = wp.mat33(
-        c * turn[0, 0] + s * turn[0, 1], c * turn[0, 1] - s * turn[0, 0], turn[0, 2],
-        c * turn[1, 0] + s * turn[1, 1], c * turn[1, 1] - s * turn[1, 0], turn[1, 2],
-        c * turn[2, 0] + s * turn[2, 1], c * turn[2, 1] - s * turn[2, 0], turn[2, 2],
+    rotated = wp.mat33(
+        c * r[0, 0] + s * r[0, 1], c * r[0, 1] - s * r[0, 0], r[0, 2],
+        c * r[1, 0] + s * r[1, 1], c * r[1, 1] - s * r[1, 0], r[1, 2],
+        c * r[2, 0] + s * r[2, 1], c * r[2, 1] - s * r[2, 0], r[2, 2],
     )
     # fmt: on
-    return Placement(turned, origin)
+    return FramePose(rotated, origin)
 
 
 @wp.func
 def move_frame(
-    frame: RobotFrame, parent: Placement, moving: Twist, placement: Placement, rate: float
+    frame: RobotFrame, parent: FramePose, moving: Twist, frame_pose: FramePose, rate: float
 ) -> Twist:
     """Rate of change of a frame's pose from that of its parent and of its joint's value."""
-    linear = moving.linear + wp.cross(moving.angular, placement.origin - parent.origin)
+    linear = moving.linear + wp.cross(moving.angular, frame_pose.origin - parent.origin)
     if frame.slides != 0:
-        return Twist(moving.angular, linear + rate * axis_of(placement))
-    return Twist(moving.angular + rate * axis_of(placement), linear)
+        return Twist(moving.angular, linear + rate * axis_of(frame_pose))
+    return Twist(moving.angular + rate * axis_of(frame_pose), linear)
 
 
 @wp.kernel
@@ -116,25 +116,27 @@ def place_points(
     first: vec1i,  # where in the joint values this launch begins
     # outputs
     placed: wp.array2d[wp.vec4],  # (n, n_points) in the world
-    placements: wp.array2d[Placement],  # (n, n_frames)
+    frame_poses: wp.array2d[FramePose],  # (n, n_frames)
 ):
     """One thread per configuration."""
     row = wp.tid()
     row += first[0]
-    placement = root_placement()
+    frame_pose = root_pose()
     for k in range(frames.shape[0]):
         if k > 0:
             frame = frames[k]
             if frame.parent != k - 1:
-                placement = placements[row, frame.parent]
+                frame_pose = frame_poses[row, frame.parent]
             value = frame.multiplier * joints[row, frame.value] + frame.shift
-            placement = place_frame(frame, placement, value)
-        placements[row, k] = placement
+            frame_pose = place_frame(frame, frame_pose, value)
+        frame_poses[row, k] = frame_pose
         span = ranges[k]
         for index in range(span[0], span[1]):
             point = points[index]
-            place = place_point(placement, first_three(point))
-            placed[row, index] = wp.vec4(place[0], place[1], place[2], point[3])
+            placed_point = place_point(frame_pose, first_three(point))
+            placed[row, index] = wp.vec4(
+                placed_point[0], placed_point[1], placed_point[2], point[3]
+            )
 
 
 @wp.func
@@ -149,18 +151,18 @@ def wrench_of_points(
     force = wp.vec3(0.0)
     moment = wp.vec3(0.0)
     for index in range(span[0], span[1]):
-        pull = gradient[row, index]
-        push = wp.vec3(pull[0], pull[1], pull[2])
-        force += push
-        moment += wp.cross(rotation * first_three(points[index]), push)
+        row_gradient = gradient[row, index]
+        by_point = wp.vec3(row_gradient[0], row_gradient[1], row_gradient[2])
+        force += by_point
+        moment += wp.cross(rotation * first_three(points[index]), by_point)
     return Wrench(force, moment)
 
 
 @wp.kernel
 def place_points_vjp(
     # operands
-    gradient: wp.array2d[wp.vec4],  # (n, n_points) d loss / d place
-    placements: wp.array2d[Placement],  # (n, n_frames) as `place_points` wrote them
+    gradient: wp.array2d[wp.vec4],  # (n, n_points) d loss / d placed
+    frame_poses: wp.array2d[FramePose],  # (n, n_frames) as `place_points` wrote them
     frames: wp.array[RobotFrame],
     ranges: wp.array[wp.vec2i],
     points: wp.array[wp.vec4],
@@ -181,16 +183,16 @@ def place_points_vjp(
     for step in range(count - 1):
         k = count - 1 - step
         frame = frames[k]
-        placement = placements[row, k]
-        wrench = wrench_of_points(gradient, points, row, ranges[k], placement.rotation)
+        frame_pose = frame_poses[row, k]
+        wrench = wrench_of_points(gradient, points, row, ranges[k], frame_pose.rotation)
         beyond = wrenches[row, k]
         wrench.force += beyond.force
         wrench.moment += beyond.moment
         effort = wp.where(frame.slides != 0, wrench.force, wrench.moment)
-        total[row, frame.value] += frame.multiplier * wp.dot(axis_of(placement), effort)
+        total[row, frame.value] += frame.multiplier * wp.dot(axis_of(frame_pose), effort)
         above = wrenches[row, frame.parent]
         above.force += wrench.force
-        arm = placement.origin - placements[row, frame.parent].origin
+        arm = frame_pose.origin - frame_poses[row, frame.parent].origin
         above.moment += wrench.moment + wp.cross(arm, wrench.force)
         wrenches[row, frame.parent] = above
 
@@ -199,7 +201,7 @@ def place_points_vjp(
 def place_points_jvp(
     # operands
     rates: wp.array2d[wp.float32],  # (n, n_joints) of the joint values
-    placements: wp.array2d[Placement],  # (n, n_frames) as `place_points` wrote them
+    frame_poses: wp.array2d[FramePose],  # (n, n_frames) as `place_points` wrote them
     frames: wp.array[RobotFrame],
     ranges: wp.array[wp.vec2i],
     points: wp.array[wp.vec4],
@@ -214,15 +216,17 @@ def place_points_jvp(
     row += first[0]
     for k in range(frames.shape[0]):
         twist = Twist(wp.vec3(0.0), wp.vec3(0.0))
-        placement = placements[row, k]
+        frame_pose = frame_poses[row, k]
         if k > 0:
             frame = frames[k]
             parent = frame.parent
             rate = frame.multiplier * rates[row, frame.value]
-            twist = move_frame(frame, placements[row, parent], twists[row, parent], placement, rate)
+            twist = move_frame(
+                frame, frame_poses[row, parent], twists[row, parent], frame_pose, rate
+            )
         twists[row, k] = twist
         span = ranges[k]
         for index in range(span[0], span[1]):
-            arm = placement.rotation * first_three(points[index])
+            arm = frame_pose.rotation * first_three(points[index])
             v = twist.linear + wp.cross(twist.angular, arm)
             velocity[row, index] = wp.vec4(v[0], v[1], v[2], 0.0)

@@ -17,7 +17,7 @@ BLUR = wp.constant(1.0e-7)
 
 @wp.struct
 class PathSample:
-    """The signed distance at one place of a path."""
+    """The signed distance at one position of a path."""
 
     position: float  # along the path [m]
     distance: float  # [m]
@@ -29,15 +29,17 @@ class PathSample:
 
 @wp.func
 def next_step(distance: float, floor: float) -> float:
-    """How far a bound is likely to reach, as the distance changes little; at least a sure step."""
-    sure = distance - floor
+    """How far a bound is likely to reach, as the distance changes little; certain at least."""
+    certain = distance - floor
     if distance > 0.0 and floor > 0.0:
-        return wp.max(sure, CAUTION * wp.sqrt(wp.max((distance - floor) * (distance + floor), 0.0)))
+        return wp.max(
+            certain, CAUTION * wp.sqrt(wp.max((distance - floor) * (distance + floor), 0.0))
+        )
     if distance < 0.0:
         return wp.max(
-            sure, CAUTION * wp.sqrt(wp.max((distance - floor) * -(distance + floor), 0.0))
+            certain, CAUTION * wp.sqrt(wp.max((distance - floor) * -(distance + floor), 0.0))
         )
-    return CAUTION * sure
+    return CAUTION * certain
 
 
 @wp.func
@@ -83,9 +85,9 @@ def make_refine(Track, kind, sample):
         minimum is a kink: the derivative of its value is the mean of the two gradients without
         slope.
         """
-        settled = bool(False)
+        converged = bool(False)
         cut = float(0.0)
-        sharp = 2.0e-4 * path.length  # the place shares the gradient out between the two waypoints
+        sharp = 2.0e-4 * path.length  # the position distributes the gradient to the two waypoints
         for step in range(MAX_REFINEMENTS):
             width = right.position - left.position
             cut = 0.5 * width
@@ -97,14 +99,14 @@ def make_refine(Track, kind, sample):
                 # Rounded distances do not tell where nearly parallel tangents meet: slopes do.
                 blurred = gain < BLUR and BLUR > sharp * rise
                 if blurred:
-                    settled = width < 2.0 * sharp or wp.min(-left.slope, right.slope) < 1.0e-5
+                    converged = width < 2.0 * sharp or wp.min(-left.slope, right.slope) < 1.0e-5
                 else:
-                    settled = gain < BLUR and wp.min(meet, width - meet) < sharp
+                    converged = gain < BLUR and wp.min(meet, width - meet) < sharp
                 bend = right.distance - left.distance - 0.5 * (left.slope + right.slope) * width
                 if blurred or wp.abs(bend) < 0.01 * rise * width:
                     meet = -left.slope / rise * width
-                if settled or width < 1.0e-6:
-                    settled = True
+                if converged or width < 1.0e-6:
+                    converged = True
                     cut = meet
                     break
                 if not blurred or step % 2 == 0:
@@ -121,7 +123,7 @@ def make_refine(Track, kind, sample):
             else:
                 right = middle
         best = lower_of(left, right)
-        if settled:
+        if converged:
             share = right.slope / (right.slope - left.slope)
             best.gradient = share * left.gradient + (1.0 - share) * right.gradient
             best.position = left.position + cut
@@ -158,7 +160,7 @@ def make_advance(Track, kind, lower_bound, step_beyond):
     """
 
     def advance(march: March, there: PathSample, path: Track, reach: float, slack: float) -> March:
-        """One more sample of a mesh: certifies the way to it, or lets the next trial be nearer."""
+        """One more sample: certifies the path up to it, or lets the next trial be nearer."""
         here = march.here
         if there.distance < march.best.distance:
             # Trials only shrink towards `here`, so nothing nearer was sampled before this one.
@@ -194,9 +196,9 @@ def make_is_free(Track, kind, sample, lower_bound, step_beyond, rounding_on):
     """
 
     def is_free(path: Track, start: PathSample, radius: float, tolerance: float) -> bool:
-        """Whether no place of a path is nearer than ``radius``, by the bounds that `sweep` uses.
+        """Whether no point of a path is nearer than ``radius``, by the bounds that `sweep` uses.
 
-        True is a proof; False means a place that is nearer than the radius plus the tolerance.
+        True is a proof; False means a point that is nearer than the radius plus the tolerance.
         """
         rounding = rounding_on(path)
         reach = radius + wp.where(tolerance > 2.0 * rounding, tolerance, 2.0 * rounding)
@@ -205,12 +207,12 @@ def make_is_free(Track, kind, sample, lower_bound, step_beyond, rounding_on):
         step = path.length
         while here.distance >= reach and here.distance - floor < path.length - here.position:
             there = sample(path, wp.min(here.position + step, path.length), here.closest)
-            sure = here.distance - floor
-            if there.distance < reach or step <= sure or lower_bound(path, here, there) >= floor:
+            certain = here.distance - floor
+            if there.distance < reach or step <= certain or lower_bound(path, here, there) >= floor:
                 here = there
                 step = step_beyond(path, here.distance, floor)
             else:
-                step = wp.max(0.5 * (there.position - here.position), sure)
+                step = wp.max(0.5 * (there.position - here.position), certain)
         return here.distance >= reach
 
     return named(is_free, kind)

@@ -142,11 +142,11 @@ def side_by_bounds(bounds: wp.vec2) -> float:
 @wp.func
 def side_by_sample(record: MeshRecord, sample: SdfSample, bounds: wp.vec2) -> float:
     """-1 inside, 1 outside, 0 where neither the closest point nor the bounds tell."""
-    # Bounds are those of a place nearby whose distance is known, give or take the way to it. Where
-    # no surface is as near as that, the side is that of the place.
+    # The bounds come from a point nearby whose distance is known, give or take the offset. Where no
+    # surface is as near as that, both points have the same side.
     known = 0.5 * (bounds[0] + bounds[1])
-    way = 0.5 * (bounds[1] - bounds[0])
-    if sample.distance > way + sample.rounding and wp.abs(known) > sample.rounding:
+    reach = 0.5 * (bounds[1] - bounds[0])
+    if sample.distance > reach + sample.rounding and wp.abs(known) > sample.rounding:
         return wp.sign(known)
     # Normals of slivers, and whether a closest point is on an edge, are rounded too.
     if record.sign_method == CONVEX and sample.distance > 30.0 * sample.rounding:
@@ -160,12 +160,12 @@ def side_by_sample(record: MeshRecord, sample: SdfSample, bounds: wp.vec2) -> fl
 def side_farther_away(
     mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, sample: SdfSample
 ) -> float:
-    """-1 inside, 1 outside of a closed mesh, from places farther off its surface; 0 if unknown.
+    """-1 inside, 1 outside of a closed mesh, from points farther off its surface; 0 if unknown.
 
-    No surface is nearer to a point than the closest one: all places nearer than that have the side
+    No surface is nearer to a point than the closest one: all points nearer than that have the side
     of the point. At the farthest of them the surface is twice as far, where nothing else is near.
     """
-    place = wp.vec3(point)
+    probe = wp.vec3(point)
     here = sample
     side = float(0.0)
     least = float(0.0)
@@ -174,11 +174,11 @@ def side_farther_away(
         step = here.distance - 2.0 * here.rounding
         if step < wp.max(least, 6.0 * here.rounding):
             break
-        place += step * here.gradient
-        bounds = bounds_of_distance(record, place)
+        probe += step * here.gradient
+        bounds = bounds_of_distance(record, probe)
         side = side_by_bounds(bounds)
         if side == 0.0:
-            here = nearest_surface(mesh_id, record, place, 2.0 * here.distance, False)
+            here = nearest_surface(mesh_id, record, probe, 2.0 * here.distance, False)
             side = side_by_sample(record, here, bounds)
         least = 1.3 * step
         steps += 1

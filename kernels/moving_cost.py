@@ -55,7 +55,7 @@ class ObstacleMotion:
 class MovingTerm:
     """Cost against one obstacle, and where on the way it comes about."""
 
-    swept: SweptCost  # `push` is in the world
+    swept: SweptCost  # `by_contact` is in the world
     share: float  # of the way to the neighbour
     backward: bool  # whether that is the previous one
 
@@ -172,7 +172,7 @@ def moving_term(obstacle: Obstacle, query: SweepQuery, moved: ObstacleMotion) ->
     at_waypoint = turned_back(way, result.share, lowest.gradient * (-term[1]))
     force = to_world(moved.here, at_waypoint)
     neighbour = wp.where(result.backward, motion.previous, motion.following)
-    swept.push = force
+    swept.by_contact = force
     swept.contact = wp.lerp(motion.center, neighbour, result.share)
     if result.backward:
         swept.previous = result.share * force

@@ -107,7 +107,7 @@ def pose_gradients(
     scale: float,
 ) -> PoseGradients:
     """Derivatives of a term by the row at the waypoint and by that at the neighbour."""
-    force = term.swept.push * scale
+    force = term.swept.by_contact * scale
     share = term.share
     curve = ways_of(obstacle, moved, motion, wp.where(term.backward, 0, 1))
     there = wp.where(term.backward, moved.previous, moved.following)

@@ -128,21 +128,21 @@ def nearer_of_body(obstacle: Obstacle, check: BodyCheck, best: Nearest) -> Neare
     is_coarse = check.ball_travel > body.radius and ball > -FAR
     if is_coarse:
         best.is_open = True
-    placement = check.state.placement
+    frame_pose = check.state.frame_pose
     for index in range(body.begin, body.end):
         sphere = sphere_of(check.spheres, index)
         if not (sphere[3] < 0.0):
             local = first_three(sphere)
             if not is_coarse:
-                speed = wp.length(velocity_of(check.state, placement.rotation * local))
+                speed = wp.length(velocity_of(check.state, frame_pose.rotation * local))
                 loss = travel(interval, speed) + blur
             goal = best.upper - interval.tolerance
             limit = sphere[3] + wp.where(is_coarse, best.upper, wp.max(best.upper, goal + loss))
             low = goal
             if ball - wp.length(local - body.center) < limit + DISTANCE_ROUNDING * size:
-                place = place_point(placement, local)
-                place = wp.transform_point(obstacle.mesh_from_world, place)
-                sample = padded_distance(obstacle, place, limit)
+                center = place_point(frame_pose, local)
+                center = wp.transform_point(obstacle.mesh_from_world, center)
+                sample = padded_distance(obstacle, center, limit)
                 if sample.found:
                     gap = sample.distance - sphere[3]
                     low = gap - loss
@@ -182,11 +182,11 @@ def nearest_to_bodies(
         body = body_of(robot, b)
         if asked & bit_of(b) != NONE and body.radius >= 0.0 and not wp.isnan(best.upper):
             state = states[row, segment, body.frame]
-            center = place_point(state.placement, body.center)
+            center = place_point(state.frame_pose, body.center)
             interval.bend = bend_bound(
                 robot, joints, row, segment, states, body, center, 0, interval.half
             )
-            speed = wp.length(velocity_of(state, center - state.placement.origin))
+            speed = wp.length(velocity_of(state, center - state.frame_pose.origin))
             far = travel(interval, speed)
             check = BodyCheck(robot.spheres, body, state, center, far, interval)
             goal = best.upper - interval.tolerance
@@ -217,8 +217,8 @@ def nearest_of_pair(
     """The spheres of two bodies against each other."""
     one = body_of(robot, pair.first)
     other = body_of(robot, pair.second)
-    here = place_point(first.placement, one.center)
-    there = place_point(second.placement, other.center)
+    here = place_point(first.frame_pose, one.center)
+    there = place_point(second.frame_pose, other.center)
     spread = one.spread + other.spread
     loss = farthest_approach(interval, first, second, ancestor, spread, here, there)
     least = wp.length(here - there) - one.radius - other.radius - pair.buffer - loss
@@ -230,8 +230,8 @@ def nearest_of_pair(
         a = sphere_of(robot.spheres, pairs[p][0])
         b = sphere_of(robot.spheres, pairs[p][1])
         if not (a[3] < 0.0 or b[3] < 0.0):
-            here = place_point(first.placement, first_three(a))
-            there = place_point(second.placement, first_three(b))
+            here = place_point(first.frame_pose, first_three(a))
+            there = place_point(second.frame_pose, first_three(b))
             radii = a[3] + b[3] + pair.buffer
             goal = best.upper - interval.tolerance
             low = wp.length(here - there) - radii - loss
@@ -363,7 +363,7 @@ def joint_path_clearance(
             here, joints, row, segment, states, interval, body_pairs, pairs, meetings, itself
         )
         if span[1] > 0.0:
-            if search.places == 0:
+            if search.evaluations == 0:
                 whole = wp.min(
                     wp.vec2(world.floor, itself.floor), wp.vec2(world.lower, itself.lower)
                 )

@@ -1,8 +1,9 @@
 """Gradients of the costs with respect to the rows of `mesh_from_world`.
 
 A mesh that moves by its pose sees the contact point of every sphere move in its own frame. One
-thread owns one slot and one part of the spheres, and adds what they push; the parts are summed
-outside. The queries are made again, so that a cost without pose gradients pays nothing for them.
+thread owns one slot and one part of the spheres, and adds their gradients by contact points; the
+parts are summed outside. The queries are made again, so that a cost without pose gradients pays
+nothing for them.
 """
 
 import warp as wp
@@ -31,25 +32,25 @@ wp.set_module_options(OPTIONS)
 
 
 @wp.func
-def row_gradient(row: vec8, contact: wp.vec3, push: wp.vec3) -> vec8:
-    """Derivative of ``push . (R(q) contact + t)`` by a row (t, q), its quaternion normalised."""
+def row_gradient(row: vec8, contact: wp.vec3, by_contact: wp.vec3) -> vec8:
+    """Derivative of ``by_contact . (R(q) contact + t)`` by a row (t, q), the quaternion unit."""
     u = wp.vec3(row[4], row[5], row[6])
     w = row[3]
     length = wp.sqrt(w * w + wp.length_sq(u))
     w = w / length
     u = u / length
-    by_w = 2.0 * wp.dot(wp.cross(u, contact), push)
+    by_w = 2.0 * wp.dot(wp.cross(u, contact), by_contact)
     by_u = 2.0 * (
-        w * wp.cross(contact, push)
-        + wp.dot(u, contact) * push
-        + wp.dot(u, push) * contact
-        - 2.0 * wp.dot(push, contact) * u
+        w * wp.cross(contact, by_contact)
+        + wp.dot(u, contact) * by_contact
+        + wp.dot(u, by_contact) * contact
+        - 2.0 * wp.dot(by_contact, contact) * u
     )
     # Only the part across the quaternion turns anything.
     along = by_w * w + wp.dot(by_u, u)
     by_w = (by_w - along * w) / length
     by_u = (by_u - along * u) / length
-    return vec8(push[0], push[1], push[2], by_w, by_u[0], by_u[1], by_u[2], 0.0)
+    return vec8(by_contact[0], by_contact[1], by_contact[2], by_w, by_u[0], by_u[1], by_u[2], 0.0)
 
 
 @wp.func
@@ -89,8 +90,8 @@ def sphere_cost_pose_vjp(
                 if not is_sphere_known(query):
                     scale = wp.nan
                 if obstacle.takes_part:
-                    push = cost_against(obstacle, query).push * scale
-                    total += row_gradient(pose_row(scene, slot), query.center, push)
+                    by_contact = cost_against(obstacle, query).by_contact * scale
+                    total += row_gradient(pose_row(scene, slot), query.center, by_contact)
     partial[env, index, part] = total
 
 
@@ -131,5 +132,7 @@ def swept_cost_pose_vjp(
                     scale = wp.nan
                 if obstacle.takes_part:
                     term = swept_cost_against(obstacle, query)
-                    total += row_gradient(pose_row(scene, slot), term.contact, term.push * scale)
+                    total += row_gradient(
+                        pose_row(scene, slot), term.contact, term.by_contact * scale
+                    )
     partial[env, index, part] = total

@@ -10,13 +10,13 @@ configuration rho_k is that at the configuration and what the joints beyond k ad
 import warp as wp
 
 from warp_collision.kernels.kinematics import (
-    Placement,
+    FramePose,
     RobotFrame,
     Twist,
     axis_of,
     move_frame,
     place_frame,
-    root_placement,
+    root_pose,
 )
 
 # Two steps of float32, relative.
@@ -37,7 +37,7 @@ class RobotBody:
 
 @wp.struct
 class Robot:
-    """A tree of frames and the spheres on them, told by pointers as a `Scene`."""
+    """A tree of frames and the spheres on them, given by pointers as a `Scene`."""
 
     frames: wp.uint64  # to (n_frames,) RobotFrame, parents before children
     bodies: wp.uint64  # to (n_bodies,) RobotBody
@@ -95,7 +95,7 @@ def sphere_of(spheres: wp.uint64, index: int) -> wp.vec4:
 class MovingFrame:
     """Where a frame is and how it moves."""
 
-    placement: Placement
+    frame_pose: FramePose
     twist: Twist
 
 
@@ -106,15 +106,15 @@ def moved_frame(
     """Frame k from its parent, the value of its joint in `joints` and the rate of that."""
     frame = frame_of(robot, k)
     angle = frame.multiplier * value + frame.shift
-    placement = place_frame(frame, parent.placement, angle)
-    twist = move_frame(frame, parent.placement, parent.twist, placement, frame.multiplier * rate)
-    return MovingFrame(placement, twist)
+    frame_pose = place_frame(frame, parent.frame_pose, angle)
+    twist = move_frame(frame, parent.frame_pose, parent.twist, frame_pose, frame.multiplier * rate)
+    return MovingFrame(frame_pose, twist)
 
 
 @wp.func
 def resting_root() -> MovingFrame:
     """The root, which does not move."""
-    return MovingFrame(root_placement(), Twist(wp.vec3(0.0), wp.vec3(0.0)))
+    return MovingFrame(root_pose(), Twist(wp.vec3(0.0), wp.vec3(0.0)))
 
 
 @wp.func
@@ -135,7 +135,7 @@ def root_at(base: wp.array2d[MovingFrame], row: int, place: int) -> MovingFrame:
 @wp.func
 def shift_of(root: MovingFrame) -> wp.vec3:
     """What moves a root beside its turn about the origin."""
-    return root.twist.linear - wp.cross(root.twist.angular, root.placement.origin)
+    return root.twist.linear - wp.cross(root.twist.angular, root.frame_pose.origin)
 
 
 @wp.func
@@ -158,10 +158,10 @@ def move_root(
         axis = omega / wp.max(angle, 1.0e-20)
         turn = wp.quat_to_matrix(wp.quat_from_axis_angle(axis, s * angle))
         shift = shift_of(root)
-        origin = turn * (root.placement.origin + s * shift)
+        origin = turn * (root.frame_pose.origin + s * shift)
         linear = wp.cross(omega, origin) + turn * shift
-        placement = Placement(turn * root.placement.rotation, origin)
-        states[row, segment, 0] = MovingFrame(placement, Twist(omega, linear))
+        frame_pose = FramePose(turn * root.frame_pose.rotation, origin)
+        states[row, segment, 0] = MovingFrame(frame_pose, Twist(omega, linear))
 
 
 @wp.func
@@ -234,8 +234,8 @@ def bend_bound(
         if frame_of(robot, k).slides != 0:
             drift += w
         else:
-            placement = states[row, segment, k].placement
-            arm = wp.length(wp.cross(axis_of(placement), center - placement.origin))
+            frame_pose = states[row, segment, k].frame_pose
+            arm = wp.length(wp.cross(axis_of(frame_pose), center - frame_pose.origin))
             rho = arm + body.spread + half * drift
             bend += w * (2.0 * drift + w * rho)
             drift += w * rho
@@ -290,7 +290,7 @@ def place_root(
     root = root_at(base, row, segment)
     states[row, segment, 0] = root
     rounding = path_rounding(robot, joints, row, segment)
-    far = wp.length(root.placement.origin)
+    far = wp.length(root.frame_pose.origin)
     theta = wp.length(root.twist.angular)
     shift = wp.length(shift_of(root))
     rounding += STEP * float(robot.n_frames) * far

@@ -44,8 +44,8 @@ def bend_of_pair(
     """Bound of the second derivative of offsets between two bodies; see `bend_bound`."""
     one = body_of(robot, pair.first)
     other = body_of(robot, pair.second)
-    here = place_point(states[row, segment, one.frame].placement, one.center)
-    there = place_point(states[row, segment, other.frame].placement, other.center)
+    here = place_point(states[row, segment, one.frame].frame_pose, one.center)
+    there = place_point(states[row, segment, other.frame].frame_pose, other.center)
     end = pair.ancestor
     bend = bend_bound(robot, joints, row, segment, states, one, here, end, half)
     return bend + bend_bound(robot, joints, row, segment, states, other, there, end, half)
@@ -63,8 +63,8 @@ def approach(
     """Returns (distance, least distance over the interval) of a point of each of two frames."""
     offset = here - there
     distance = wp.length(offset)
-    rate = velocity_of(first, here - first.placement.origin)
-    rate -= velocity_of(second, there - second.placement.origin)
+    rate = velocity_of(first, here - first.frame_pose.origin)
+    rate -= velocity_of(second, there - second.frame_pose.origin)
     rate -= wp.cross(ancestor.twist.angular, offset)
     speed = wp.length(rate)
     if distance > 0.0:
@@ -99,8 +99,8 @@ def farthest_approach(
     blur = 2.0 * interval.slack + interval.rounding * size
     if interval.half == 0.0:
         return blur
-    rate = velocity_of(first, here - first.placement.origin)
-    rate -= velocity_of(second, there - second.placement.origin)
+    rate = velocity_of(first, here - first.frame_pose.origin)
+    rate -= velocity_of(second, there - second.frame_pose.origin)
     rate -= wp.cross(ancestor.twist.angular, here - there)
     turning = wp.length(first.twist.angular - ancestor.twist.angular)
     turning += wp.length(second.twist.angular - ancestor.twist.angular)
@@ -120,8 +120,8 @@ def bodies_against_each_other(
     """The balls of two bodies first, then their pairs of spheres."""
     one = body_of(robot, pair.first)
     other = body_of(robot, pair.second)
-    here = place_point(first.placement, one.center)
-    there = place_point(second.placement, other.center)
+    here = place_point(first.frame_pose, one.center)
+    there = place_point(second.frame_pose, other.center)
     spread = one.spread + other.spread
     margin = farthest_approach(interval, first, second, ancestor, spread, here, there)
     margin = wp.max(margin, interval.tolerance)
@@ -136,18 +136,18 @@ def bodies_against_each_other(
             index = pairs[p][0]
             a = sphere_of(robot.spheres, index)
             radius = a[3] + pair.buffer
-            here = place_point(first.placement, first_three(a))
+            here = place_point(first.frame_pose, first_three(a))
             # A sphere far from the other body's ball is far from all of its spheres.
             is_near = not (a[3] < 0.0)
             if wp.length(here - there) > radius + other.radius + margin:
                 is_near = False
         if is_near:
             b = sphere_of(robot.spheres, pairs[p][1])
-            place = place_point(second.placement, first_three(b))
-            offset = here - place
+            center = place_point(second.frame_pose, first_three(b))
+            offset = here - center
             reach = radius + b[3] + margin
             if not (b[3] < 0.0 or wp.dot(offset, offset) > reach * reach):
-                gap = approach(interval, first, second, ancestor, here, place)
+                gap = approach(interval, first, second, ancestor, here, center)
                 if not (gap[0] >= radius + b[3] + interval.tolerance):
                     return HIT
                 if not (gap[1] > radius + b[3]):

@@ -3,7 +3,7 @@
 import warp as wp
 
 from warp_collision.kernels.kinematics import (
-    Placement,
+    FramePose,
     first_three,
     place_frame,
     place_point,
@@ -28,7 +28,7 @@ class RestingBody:
 
     spheres: wp.uint64  # pointer, see `Robot`
     body: RobotBody
-    placement: Placement
+    frame_pose: FramePose
     center: wp.vec3  # of the body's ball, in the world
 
 
@@ -55,9 +55,9 @@ def touches_body(obstacle: Obstacle, resting: RestingBody, hit: bool) -> bool:
         if not (sphere[3] < 0.0):
             local = first_three(sphere)
             if ball - wp.length(local - body.center) < sphere[3] + blur:
-                place = wp.transform_point(pose, place_point(resting.placement, local))
+                center = wp.transform_point(pose, place_point(resting.frame_pose, local))
                 limit = sphere[3] + obstacle.padding
-                if is_nearer(obstacle.mesh_id, obstacle.record, place, limit):
+                if is_nearer(obstacle.mesh_id, obstacle.record, center, limit):
                     return True
     return False
 
@@ -67,17 +67,17 @@ touches_resting = make_walk(touches_body, RestingBody, bool, is_hit)
 
 @wp.func
 def body_collides(
-    robot: Robot, body: RobotBody, placement: Placement, center: wp.vec3, scene: Scene, env: int
+    robot: Robot, body: RobotBody, frame_pose: FramePose, center: wp.vec3, scene: Scene, env: int
 ) -> bool:
     """Whether a body touches an enabled obstacle of an env, or is nowhere."""
     if not wp.isfinite(center):
         return True
-    resting = RestingBody(robot.spheres, body, placement, center)
+    resting = RestingBody(robot.spheres, body, frame_pose, center)
     return touches_resting(scene, env, center, body.radius, resting, False)
 
 
 @wp.func
-def placed_frame(robot: Robot, k: int, parent: Placement, value: float) -> Placement:
+def placed_frame(robot: Robot, k: int, parent: FramePose, value: float) -> FramePose:
     """Frame k from its parent and the value of its joint in `joints`."""
     frame = frame_of(robot, k)
     return place_frame(frame, parent, frame.multiplier * value + frame.shift)
@@ -94,8 +94,8 @@ def spheres_touch(
     robot: Robot,
     pair: BodyPair,
     pairs: wp.array[wp.vec2i],
-    first: Placement,
-    second: Placement,
+    first: FramePose,
+    second: FramePose,
 ) -> bool:
     """Whether spheres of two bodies overlap, seen in the frame of the second body."""
     other = body_of(robot, pair.second)
@@ -105,19 +105,19 @@ def spheres_touch(
     index = int(-1)
     is_near = bool(False)
     radius = float(0.0)
-    place = wp.vec3(0.0)
+    center = wp.vec3(0.0)
     for p in range(pair.begin, pair.end):
         couple = pairs[p]
         if couple[0] != index:
             index = couple[0]
             a = sphere_of(robot.spheres, index)
             radius = a[3] + pair.buffer
-            place = turn * first_three(a) + offset
+            center = turn * first_three(a) + offset
             # A sphere far from the other body's ball is far from all of its spheres.
-            is_near = not (a[3] < 0.0 or are_apart(place - other.center, radius + other.radius))
+            is_near = not (a[3] < 0.0 or are_apart(center - other.center, radius + other.radius))
         if is_near:
             b = sphere_of(robot.spheres, couple[1])
-            if not (b[3] < 0.0 or are_apart(place - first_three(b), radius + b[3])):
+            if not (b[3] < 0.0 or are_apart(center - first_three(b), radius + b[3])):
                 return True
     return False
 

@@ -97,20 +97,20 @@ def against_obstacle(obstacle: Obstacle, check: BodyCheck, verdict: int) -> int:
         verdict = UNDECIDED
         if ball > body.radius + interval.tolerance:
             return verdict
-    placement = check.state.placement
+    frame_pose = check.state.frame_pose
     for index in range(body.begin, body.end):
         sphere = sphere_of(check.spheres, index)
         if not (sphere[3] < 0.0):
             local = first_three(sphere)
             needed = interval.tolerance - blur
             if not is_coarse:
-                speed = wp.length(velocity_of(check.state, placement.rotation * local))
+                speed = wp.length(velocity_of(check.state, frame_pose.rotation * local))
                 needed = wp.max(needed, travel(interval, speed) + blur)
             limit = sphere[3] + needed
             if ball - wp.length(local - body.center) < limit + DISTANCE_ROUNDING * size:
-                place = place_point(placement, local)
-                place = wp.transform_point(obstacle.mesh_from_world, place)
-                sample = padded_distance(obstacle, place, limit)
+                center = place_point(frame_pose, local)
+                center = wp.transform_point(obstacle.mesh_from_world, center)
+                sample = padded_distance(obstacle, center, limit)
                 if sample.found:
                     verdict = UNDECIDED
                     if sample.distance < sphere[3] + interval.tolerance - blur:
@@ -131,10 +131,10 @@ def body_against_scene(
     env: int,
 ) -> int:
     """A body against all enabled obstacles of an env."""
-    center = place_point(state.placement, body.center)
+    center = place_point(state.frame_pose, body.center)
     if not wp.isfinite(center):
         return HIT
-    speed = wp.length(velocity_of(state, center - state.placement.origin))
+    speed = wp.length(velocity_of(state, center - state.frame_pose.origin))
     check = BodyCheck(robot.spheres, body, state, center, travel(interval, speed), interval)
     reach = body.radius + wp.max(check.ball_travel, interval.tolerance)
     reach += DISTANCE_ROUNDING * wp.length(center) + interval.slack

@@ -12,7 +12,7 @@ from warp_collision.kernels.transforms import load_transform, vec8
 
 @wp.struct
 class Scene:
-    """Tables of the obstacles of all envs, contiguous and told by their pointers.
+    """Tables of the obstacles of all envs, contiguous and given by their pointers.
 
     Functions take it by value: a struct of arrays would be seven times as large, and copying it
     would be most of what a sphere in free space costs on a CPU.

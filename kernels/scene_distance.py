@@ -34,7 +34,7 @@ class SceneSample:
 
 
 @wp.func
-def nowhere() -> SceneSample:
+def no_sample() -> SceneSample:
     """What is known of a point or a mesh that is not finite."""
     result = SceneSample()
     result.slot = -1
@@ -51,7 +51,7 @@ def nearer(obstacle: Obstacle, point: wp.vec3, best: SceneSample) -> SceneSample
     pose = obstacle.mesh_from_world
     local = wp.transform_point(pose, point)
     if not is_somewhere(local):
-        return nowhere()
+        return no_sample()
     # Only what is nearer than the best so far is worth finding.
     limit = best.distance + obstacle.padding
     sample = obstacle_distance(obstacle.mesh_id, obstacle.record, local, limit)
@@ -69,7 +69,7 @@ nearest = make_walk(nearer, wp.vec3, SceneSample)
 def scene_distance_at(scene: Scene, env: int, point: wp.vec3, limit: float) -> SceneSample:
     """Exact where it is below the limit, else the limit; NaN where the point or a pose is NaN."""
     if not is_somewhere(point) or not is_env(scene, env):
-        return nowhere()
+        return no_sample()
     best = SceneSample()
     best.slot = -1
     best.distance = limit

@@ -34,18 +34,18 @@ class SphereCost:
     cost: float
     center: wp.vec3  # d cost / d center
     radius: float  # d cost / d radius
-    contact: wp.vec3  # what the mesh pushes: the center, in the world
-    push: wp.vec3  # d cost / d contact, in the frame of the mesh
+    contact: wp.vec3  # the point that the obstacle acts on: the center, in the world
+    by_contact: wp.vec3  # d cost / d contact, in the frame of the mesh
 
 
 @wp.func
 def not_a_number() -> SphereCost:
-    """The cost of a sphere that is nowhere: never free space."""
+    """NaN, the cost of a sphere that is not finite: never free."""
     result = SphereCost()
     result.cost = wp.nan
     result.center = wp.vec3(wp.nan, wp.nan, wp.nan)
     result.radius = wp.nan
-    result.push = result.center
+    result.by_contact = result.center
     return result
 
 
@@ -88,8 +88,8 @@ def cost_against(obstacle: Obstacle, query: SphereQuery) -> SphereCost:
         result.cost = term[0]
         result.radius = term[1]
         result.contact = query.center
-        result.push = sample.gradient * (-term[1])
-        result.center = to_world(pose, result.push)
+        result.by_contact = sample.gradient * (-term[1])
+        result.center = to_world(pose, result.by_contact)
     return result
 
 

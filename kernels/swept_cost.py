@@ -52,15 +52,15 @@ class SweptCost:
     previous: wp.vec3  # d cost / d center at the waypoint before
     center: wp.vec3
     following: wp.vec3
-    contact: wp.vec3  # what the mesh pushes: the place of the smallest distance, in the world
-    push: wp.vec3  # d cost / d contact, in the frame of the mesh
+    contact: wp.vec3  # the point of smallest distance, in the world
+    by_contact: wp.vec3  # d cost / d contact, in the frame of the mesh
 
 
 @wp.func
 def neighbour(
     spheres: wp.array3d[wp.vec4], row: int, waypoint: int, index: int, sphere: wp.vec4
 ) -> wp.vec4:
-    """The sphere at a neighbouring waypoint; where there is none, a disabled one in its place."""
+    """The sphere at a neighbouring waypoint; where there is none, a disabled one instead."""
     if waypoint < 0 or waypoint >= spheres.shape[1] or spheres[row, waypoint, index][3] < 0.0:
         return wp.vec4(sphere[0], sphere[1], sphere[2], -1.0)
     return spheres[row, waypoint, index]
@@ -96,15 +96,15 @@ def is_known(motion: Motion, activation_distance: float) -> bool:
 
 @wp.func
 def not_a_number() -> SweptCost:
-    """The cost of a path that is nowhere: never free space."""
-    nowhere = wp.vec3(wp.nan, wp.nan, wp.nan)
+    """NaN, the cost of a path that is not finite: never free."""
+    unknown = wp.vec3(wp.nan, wp.nan, wp.nan)
     result = SweptCost()
     result.cost = wp.nan
     result.radius = wp.nan
-    result.previous = nowhere
-    result.center = nowhere
-    result.following = nowhere
-    result.push = nowhere
+    result.previous = unknown
+    result.center = unknown
+    result.following = unknown
+    result.by_contact = unknown
     return result
 
 
@@ -162,9 +162,9 @@ def swept_cost_against(obstacle: Obstacle, query: SweepQuery) -> SweptCost:
     result.cost = term[0]
     result.radius = term[1]
     # Envelope theorem: the minimiser stays, the path through it moves with the two waypoints.
-    result.push = lowest.gradient * (-term[1])
+    result.by_contact = lowest.gradient * (-term[1])
     result.contact = wp.lerp(motion.center, neighbour, lowest.position)
-    force = to_world(pose, result.push)
+    force = to_world(pose, result.by_contact)
     if backward:
         result.previous = lowest.position * force
     else:

@@ -106,12 +106,12 @@ def test_operator_checks(robot):
     operators = torch.ops.warp_collision
     tests = ("test_schema", "test_faketensor")
     torch.library.opcheck(operators.place_points.default, (joints, *tables), test_utils=tests)
-    placed, placements = operators.place_points(joints, *tables)
+    placed, frame_poses = operators.place_points(joints, *tables)
     torch.library.opcheck(
-        operators.place_points_vjp.default, (placed, joints, placements, *tables), test_utils=tests
+        operators.place_points_vjp.default, (placed, joints, frame_poses, *tables), test_utils=tests
     )
     torch.library.opcheck(
-        operators.place_points_jvp.default, (joints, joints, placements, *tables), test_utils=tests
+        operators.place_points_jvp.default, (joints, joints, frame_poses, *tables), test_utils=tests
     )
 
 

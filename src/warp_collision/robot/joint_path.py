@@ -15,7 +15,7 @@ from warp_collision.launching.launch import launch
 from warp_collision.robot.kinematics import base_operand, root_frames
 from warp_collision.robot.moving_obstacles import checks
 from warp_collision.robot.robot_model import RobotModel
-from warp_collision.robot.robot_tables import PLACEMENT, STATE
+from warp_collision.robot.robot_tables import FRAME_POSE, STATE
 from warp_collision.robot.self_collision import SelfCollisionPairs
 from warp_collision.robot.wanted_contacts import Contacts, contact_parts
 from warp_collision.world import MeshWorld
@@ -78,7 +78,7 @@ def configuration_in_collision(
     hits = []
     for part in contact_parts(ignore, robot, world):
         tables = part.robot(robot)
-        placements = flat.new_empty((*rows, tables.frames.shape[0], PLACEMENT))
+        frame_poses = flat.new_empty((*rows, tables.frames.shape[0], FRAME_POSE))
         balls = flat.new_empty((*rows, tables.n_bodies, 4))
         hit = flat.new_empty(rows, dtype=torch.bool)
         launch(
@@ -86,7 +86,7 @@ def configuration_in_collision(
             rows,
             *(flat, env_index, with_acceleration(part.scene), tables, base),
             *(pairs if part.is_first else _NO_PAIRS),
-            *(placements, balls, hit),
+            *(frame_poses, balls, hit),
             device=world.device,
             items=16 * rows.numel(),
         )

@@ -127,12 +127,12 @@ class Kinematics:
     def jacobian(self, joints: Tensor) -> Tensor:
         """Jacobian (n, n_points, 3, n_values) of places at float32 joint values (n, n_values)."""
         tables = self.tables(joints.device)
-        placements = robot_operators.run_place_points(joints, *tables)[1]
+        frame_poses = robot_operators.run_place_points(joints, *tables)[1]
         columns = []
         for value in range(self.n_values):
             rates = torch.zeros_like(joints)
             rates[:, value] = 1.0
-            velocity = robot_operators.run_place_points_jvp(rates, joints, placements, *tables)
+            velocity = robot_operators.run_place_points_jvp(rates, joints, frame_poses, *tables)
             columns.append(velocity[..., :3])
         return torch.stack(columns, dim=-1)
 

@@ -20,8 +20,8 @@ from warp_collision.robot.self_collision import SelfCollisionPairs
 _WIDER, _AT_LEAST = 1.0 + 1.0e-6, 1.0e-7
 # Radius of a ball that is not there [m].
 _NOWHERE = -1.0e15
-# Numbers of float32 in the structs `Placement` and `MovingFrame` that kernels keep for each frame.
-PLACEMENT, STATE = 12, 18
+# Numbers of float32 in the structs `FramePose` and `MovingFrame` that kernels keep for each frame.
+FRAME_POSE, STATE = 12, 18
 
 
 class RobotTables(NamedTuple):

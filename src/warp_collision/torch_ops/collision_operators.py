@@ -43,7 +43,9 @@ def run_swept_in_collision(
         kernel, parameters = moving_collision.moving_swept_in_collision, (tables.mesh_from_world,)
     else:
         kernel, parameters = kernels.swept_in_collision, ()
-    return _run(kernel, spheres, tables, env_index, shape, *parameters, tolerance, dear=8)
+    return _run(
+        kernel, spheres, tables, env_index, shape, *parameters, tolerance, work_per_sphere=8
+    )
 
 
 def _run(
@@ -53,7 +55,7 @@ def _run(
     env_index: Tensor | None,
     shape: torch.Size,
     *parameters: Tensor,
-    dear: int = 1,
+    work_per_sphere: int = 1,
 ) -> Tensor:
     """Runs a kernel whose points take as long as so many at rest."""
     hit = torch.empty(shape, dtype=torch.bool, device=spheres.device)
@@ -62,7 +64,7 @@ def _run(
         shape,
         *(spheres, env_index, with_acceleration(tables, kernel), *parameters, hit),
         device=spheres.device,
-        items=dear * spheres.shape[:-1].numel(),
+        items=work_per_sphere * spheres.shape[:-1].numel(),
     )
     return hit
 

@@ -17,7 +17,7 @@ from warp_collision.launching.launch import launch
 from warp_collision.torch_ops.second_derivatives import refuse_tangents
 
 # Numbers of float32 in the structs that kernels keep for each frame.
-_PLACEMENT, _WRENCH, _TWIST = 12, 6, 6
+_FRAME_POSE, _WRENCH, _TWIST = 12, 6, 6
 
 
 def run_place_points(
@@ -26,21 +26,21 @@ def run_place_points(
     """Points (n, n_points, 4) of frames at joint values (n, n_joints), and poses of the frames."""
     n = joints.shape[0]
     placed = joints.new_empty((n, points.shape[0], 4))
-    placements = joints.new_empty((n, frames.shape[0], _PLACEMENT))
+    frame_poses = joints.new_empty((n, frames.shape[0], _FRAME_POSE))
     launch(
         kinematics_kernels.place_points,
         (n,),
-        *(joints, frames, ranges, points, placed, placements),
+        *(joints, frames, ranges, points, placed, frame_poses),
         device=joints.device,
         items=n,
     )
-    return placed, placements
+    return placed, frame_poses
 
 
 def run_place_points_vjp(
     upstream: Tensor,
     joints: Tensor,
-    placements: Tensor,
+    frame_poses: Tensor,
     frames: Tensor,
     ranges: Tensor,
     points: Tensor,
@@ -52,7 +52,7 @@ def run_place_points_vjp(
     launch(
         kinematics_kernels.place_points_vjp,
         (n,),
-        *(upstream.contiguous(), placements, frames, ranges, points, wrenches, total),
+        *(upstream.contiguous(), frame_poses, frames, ranges, points, wrenches, total),
         device=joints.device,
         items=n,
     )
@@ -62,7 +62,7 @@ def run_place_points_vjp(
 def run_place_points_jvp(
     rates: Tensor,
     joints: Tensor,
-    placements: Tensor,
+    frame_poses: Tensor,
     frames: Tensor,
     ranges: Tensor,
     points: Tensor,
@@ -74,7 +74,7 @@ def run_place_points_jvp(
     launch(
         kinematics_kernels.place_points_jvp,
         (n,),
-        *(rates.contiguous(), placements, frames, ranges, points, twists, velocity),
+        *(rates.contiguous(), frame_poses, frames, ranges, points, twists, velocity),
         device=joints.device,
         items=n,
     )
@@ -97,37 +97,37 @@ def place_points(
 def place_points_vjp(
     upstream: Tensor,
     joints: Tensor,
-    placements: Tensor,
+    frame_poses: Tensor,
     frames: Tensor,
     ranges: Tensor,
     points: Tensor,
 ) -> Tensor:
     """Gradient by the joint values."""
     refuse_tangents()
-    joints, placements = joints.contiguous(), placements.contiguous()
-    return run_place_points_vjp(upstream, joints, placements, frames, ranges, points)
+    joints, frame_poses = joints.contiguous(), frame_poses.contiguous()
+    return run_place_points_vjp(upstream, joints, frame_poses, frames, ranges, points)
 
 
 @torch.library.custom_op("warp_collision::place_points_jvp", mutates_args=())
 def place_points_jvp(
     rates: Tensor,
     joints: Tensor,
-    placements: Tensor,
+    frame_poses: Tensor,
     frames: Tensor,
     ranges: Tensor,
     points: Tensor,
 ) -> Tensor:
     """Velocity of the points."""
     refuse_tangents()
-    joints, placements = joints.contiguous(), placements.contiguous()
-    return run_place_points_jvp(rates, joints, placements, frames, ranges, points)
+    joints, frame_poses = joints.contiguous(), frame_poses.contiguous()
+    return run_place_points_jvp(rates, joints, frame_poses, frames, ranges, points)
 
 
 @place_points.register_fake
 def _(joints: Tensor, frames: Tensor, ranges: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
     n = joints.shape[0]
-    placements = joints.new_empty((n, frames.shape[0], _PLACEMENT))
-    return joints.new_empty((n, points.shape[0], 4)), placements
+    frame_poses = joints.new_empty((n, frames.shape[0], _FRAME_POSE))
+    return joints.new_empty((n, points.shape[0], 4)), frame_poses
 
 
 @place_points_vjp.register_fake
