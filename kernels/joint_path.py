@@ -195,7 +195,10 @@ def configuration_hit(
                 frame = frame_of(here, k)
                 if frame.parent != k - 1:
                     frame_pose = frame_poses[row, waypoint, frame.parent]
-                frame_pose = placed_frame(here, k, frame_pose, joints[row, waypoint, frame.value])
+                # Of a joint that moves no sphere too: nothing is known of such a configuration.
+                value = joints[row, waypoint, frame.value]
+                found = not wp.isfinite(value)
+                frame_pose = placed_frame(here, k, frame_pose, value)
             frame_poses[row, waypoint, k] = frame_pose
             span = bodies_of_frame(here, k)
             for b in range(span[0], span[1]):

@@ -32,6 +32,10 @@ from warp_collision.kernels.sweep import PATH_ROUNDING, Path, lower_bound
 
 # A turn rounds places by more than a straight way does.
 CURVE_ROUNDING = wp.constant(2.0 * PATH_ROUNDING)
+# The least cosine of half an angle of turns that go the way that the quaternions' signs say. About
+# 0 it is rounded to any sign: all that follow an obstacle have to agree on the way round. That of
+# Python is `poses.HALF_TURN`.
+HALF_TURN = wp.constant(-1.0e-6)
 # Bounds of derivatives are larger than computed, by more than their rounding.
 LARGER = wp.constant(1.0 + 1.0e-5)
 
@@ -61,8 +65,8 @@ def curve_between(
 ) -> Curve:
     """The first half of a segment as an obstacle sees it.
 
-    Of the two ways to turn it takes the shorter one; of two that are equal that of the quaternions
-    as they are. Backwards in time that is the same way.
+    Of the two ways to turn it takes the shorter one; of two that are equal but for rounding that of
+    the quaternions as they are. Backwards in time that is the same way.
 
     Args:
         obstacle: the obstacle.
@@ -78,7 +82,7 @@ def curve_between(
     last = wp.transform_point(there, end)
     curve.is_known = is_somewhere(curve.begin) and is_somewhere(last)
     turn = wp.transform_get_rotation(there) * wp.quat_inverse(wp.transform_get_rotation(here))
-    if turn[3] < 0.0:
+    if turn[3] < HALF_TURN:
         turn = -turn
     axis = wp.vec3(turn[0], turn[1], turn[2])
     sine = wp.length(axis)

@@ -6,6 +6,8 @@ import torch
 
 # How far the rotation of a matrix may be from orthonormal, in any entry of its square.
 _ORTHONORMAL = 1e-4
+# The least cosine of half an angle of `shorter_turn`, as in the kernels' `moving_sweep`.
+HALF_TURN = -1e-6
 
 
 def quaternion_rotate(quaternion: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
@@ -151,12 +153,28 @@ def rows_between(rows: torch.Tensor, parts: int) -> torch.Tensor:
     origin = -quaternion_rotate(back, rows[..., :3])
     first, second = quaternion[:, :-1], quaternion[:, 1:]
     turn = product(second, back[:, :-1])
-    turn = torch.where(turn[..., :1] < 0.0, -turn, turn)
+    turn = shorter_turn(turn)
     s = torch.arange(parts, dtype=rows.dtype, device=rows.device)[:, None, None] / parts
     turned = product(_power(turn.unsqueeze(2), s), first.unsqueeze(2))
     moved = origin[:, :-1, None] + s * (origin[:, 1:] - origin[:, :-1]).unsqueeze(2)
     inner = to_rows(torch.cat((-quaternion_rotate(turned, moved), turned), dim=-1))
     return torch.cat((inner.flatten(1, 2), rows[:, -1:]), dim=1)
+
+
+def shorter_turn(turn: torch.Tensor) -> torch.Tensor:
+    """Quaternions (..., 4) of the same rotations by 180 degrees at most.
+
+    Of 180 degrees, but for rounding, both ways round are as short, and the quaternion stays as it
+    is: whatever follows a rotation goes the same way round.
+
+    Example:
+        >>> import torch
+        >>> from warp_collision.poses import shorter_turn
+        >>> turns = torch.tensor([[-0.6, 0.8, 0.0, 0.0], [-1e-8, 1.0, 0.0, 0.0]])
+        >>> shorter_turn(turns)[:, 1].tolist()
+        [-0.800000011920929, 1.0]
+    """
+    return torch.where(turn[..., :1] < HALF_TURN, -turn, turn)
 
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -176,7 +194,7 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def _power(quaternion: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
-    """Parts s of turns by unit quaternions (..., 4) whose w is not negative."""
+    """Parts s of turns by unit quaternions (..., 4), see `shorter_turn`."""
     w, u = quaternion[..., :1], quaternion[..., 1:]
     squared = (u * u).sum(-1, keepdim=True)
     is_small = squared < 1e-12

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from warp_collision import Cylinder, MeshWorld
+from warp_collision import Cuboid, Cylinder, MeshWorld
 from warp_collision.cli.demo import load_panda
 from warp_collision.planning import CollisionTerm, JointLimitsTerm, SmoothnessTerm
 from warp_collision.planning.descent import PathDescent, SmoothMetric, straight_lines
@@ -144,3 +144,27 @@ def test_the_shortest_of_each_problem():
     length = torch.tensor([3.0, 1.0, 2.0, 5.0, 4.0, 0.5])
     problem = torch.tensor([1, 1, 1, 0, 1, 2])
     assert sorted(_shortest_of_each(length, problem, 2).tolist()) == [1, 2, 3, 5]
+
+
+def test_a_collision_term_has_bases_by_problem_or_one_for_all(device):
+    robot, world = load_panda(), MeshWorld(device=device)
+    world.add("block", Cuboid((0.3, 0.3, 0.3)), (0.5, 0.0, 0.5, 0.9, 0.1, 0.3, 0.2))
+    joints = torch.tensor([[[0, 0.4, 0, -1.6, 0, 2, 0.8]] * 2] * 7, device=device)
+    problem = torch.tensor([0, 1, 1, 0, 1, 0, 1], device=device)
+    away = torch.tensor([0.1, -0.2, 0.3, 0.9, 0.1, 0.2, -0.1], device=device)
+    matrix = torch.eye(4, device=device)
+    expected = CollisionTerm(robot, world, self_weight=0.0, base_pose=away)(joints)
+    assert (expected > 0.0).all()
+    torch.testing.assert_close(
+        CollisionTerm(robot, world, self_weight=0.0, base_pose=away)(joints, problem=problem),
+        expected,
+    )
+    far = away + torch.tensor([50.0, 0, 0, 0, 0, 0, 0], device=device)
+    both = CollisionTerm(robot, world, self_weight=0.0, base_pose=torch.stack((away, far)))
+    torch.testing.assert_close(
+        both(joints, problem=problem), torch.where(problem[:, None] == 0, expected, 0.0)
+    )
+    still = CollisionTerm(robot, world, self_weight=0.0)(joints)
+    for base in (matrix, matrix.expand(2, 4, 4)):
+        term = CollisionTerm(robot, world, self_weight=0.0, base_pose=base)
+        torch.testing.assert_close(term(joints, problem=problem), still)

@@ -7,8 +7,17 @@ import pytest
 import torch
 import trimesh
 
+from robots import TREE
 from urdf_reference import GRIPPER, reference
-from warp_collision import MeshWorld, checking, in_collision
+from warp_collision import (
+    MeshWorld,
+    Sphere,
+    checking,
+    configuration_in_collision,
+    in_collision,
+    joint_path_cost,
+    joint_path_in_collision,
+)
 from warp_collision.poses import quaternion_rotate
 from warp_collision.robot import RobotSpheres
 
@@ -116,3 +125,22 @@ def test_a_floating_joint_below_the_root(gripper):
     gripper.write_text(text)
     with pytest.raises(ValueError, match="the root link 'odom' of a floating joint must have no"):
         RobotSpheres(gripper)
+
+
+def test_joints_that_move_no_sphere_must_be_finite(tmp_path, device):
+    """Nothing is known of a configuration with a NaN, whatever hangs on that joint."""
+    path = tmp_path / "tree.urdf"
+    path.write_text(TREE)
+    robot = RobotSpheres(path, spheres={"root": [[0.0, 0.0, 0.0, 0.05]]})
+    world = MeshWorld(device=device)
+    world.add("far", Sphere(0.1), (50.0, 0.0, 0.0, 1, 0, 0, 0))
+    good = torch.zeros(2, 3, robot.n_joints, device=device)
+    assert not configuration_in_collision(good, robot, world).any()
+    for bad in (torch.nan, torch.inf):
+        joints = good.clone()
+        joints[1, 1, -1] = bad
+        hit = configuration_in_collision(joints, robot, world)
+        assert hit.tolist() == [[False] * 3, [False, True, False]]
+        cost = joint_path_cost(joints, robot, world, substeps=3)
+        assert cost.isnan().tolist() == [[False] * 3, [True] * 3]
+        assert joint_path_in_collision(joints, robot, world).tolist() == [[False] * 2, [True] * 2]

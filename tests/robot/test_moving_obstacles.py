@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+import trimesh
 
 import exact_shapes
 import moving_scenes
@@ -13,10 +14,12 @@ from warp_collision import (
     joint_path_clearance,
     joint_path_cost,
     joint_path_in_collision,
+    swept_in_collision,
     swept_sphere_cost,
 )
 from warp_collision.cli.demo import load_panda
-from warp_collision.poses import invert_pose, rows_between, to_rows
+from warp_collision.kernels import moving_sweep
+from warp_collision.poses import HALF_TURN, invert_pose, product, rows_between, to_rows
 from warp_collision.robot import RobotSpheres
 
 SIZES = ((0.3, 0.2, 0.4), (0.5, 0.4, 0.0005))
@@ -237,3 +240,47 @@ def test_what_is_nowhere_is_not_free(panda, device):
     world.enable(str(SIZES[0]), False)
     hits = joint_path_in_collision(joints, panda, world, poses=broken, self_collision=False)
     assert not hits.any()
+
+
+def half_turns(rng, count):
+    """Poses (count, 2, 1, 7) of obstacles that turn by 180 degrees, as rounding leaves them."""
+    first, axis = rng.normal(size=(2, count, 4))
+    axis[:, 0] = 0.0
+    first, axis = (
+        torch.tensor(q / np.linalg.norm(q, axis=1, keepdims=True)) for q in (first, axis)
+    )
+    signs = torch.tensor(rng.choice([-1.0, 1.0], size=(count, 1)))
+    at = torch.tensor(rng.uniform([-0.3, -0.6, 0.2], [0.7, 0.6, 0.9], size=(count, 3)))
+    poses = [torch.cat((at, q), dim=1) for q in (first, signs * product(axis, first))]
+    return torch.stack(poses, dim=1)[:, :, None].float()
+
+
+def test_all_agree_which_way_round_a_half_turn_goes(panda, device):
+    rng, count = np.random.default_rng(3), 300
+    poses = half_turns(rng, count).to(device)
+    ball = trimesh.creation.icosphere(subdivisions=2, radius=0.15)
+    ball.apply_translation((0.1, 0.45, -0.2))
+    world = MeshWorld(count, max_meshes=1, device=device)
+    for env in range(count):
+        world.add("ball", ball, env=env)
+    joints = panda.joint_limits.mean(1).expand(count, 2, -1).to(device, torch.float32).contiguous()
+    index = torch.arange(count, dtype=torch.int32, device=device)
+    options = {"poses": poses, "env_index": index}
+    hit = joint_path_in_collision(joints, panda, world, self_collision=False, **options)[:, 0]
+    swept = swept_in_collision(panda(joints), world, **options).flatten(1).any(1)
+    assert 0.2 < hit.float().mean() < 0.8
+    assert not (swept & ~hit).any()
+    nearest = joint_path_clearance(joints, panda, world, self_collision=False, **options)
+    assert not ((nearest.lower[:, 0] > 2e-3) & swept).any()
+    assert not ((nearest.upper[:, 0] < -2e-3) & ~swept).any()
+    tolerance = 1e-4
+    whole, parts = (
+        joint_path_cost(joints, panda, world, substeps=n, tolerance=tolerance, **options)
+        for n in (1, 3)
+    )
+    # Tolerances of each sphere add up.
+    torch.testing.assert_close(parts, whole, rtol=0.0, atol=1.1 * tolerance * 59)
+
+
+def test_shorter_turns_are_those_of_the_kernels():
+    assert float(HALF_TURN) == float(moving_sweep.HALF_TURN)

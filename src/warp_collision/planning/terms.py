@@ -33,7 +33,8 @@ class CollisionTerm:
         pairs: which spheres count for the robot with itself; the robot's default pairs if None.
         ignore: pairs of link and obstacle, contacts that are wanted, see `joint_path_cost`.
         env_index: (n_problems,) int32, the env of each problem; env 0 for all if None.
-        base_pose: (n_problems, 7), pose of the root link in the world; the origin if None.
+        base_pose: (n_problems, 7), or (7,) for all, pose of the root link in the world, or 4 x 4
+            matrices; the origin if None.
 
     Example:
         >>> import torch
@@ -66,6 +67,9 @@ class CollisionTerm:
     ):
         self.robot, self.world = robot, world
         self.env_index, self.base_pose = env_index, base_pose
+        # One pose for all has one axis, or two if it is a matrix.
+        shape = () if base_pose is None else tuple(base_pose.shape)
+        self._has_bases = len(shape) == 3 or (len(shape) == 2 and shape != (4, 4))
         self._options: dict[str, Any] = {
             "weight": weight,
             "activation_distance": activation_distance,
@@ -84,10 +88,11 @@ class CollisionTerm:
             joints: the paths.
             problem: (batch,) int64, which problem each path is of; the paths themselves if None.
         """
-        index, base = (
-            rows if rows is None or problem is None else rows[problem]
-            for rows in (self.env_index, self.base_pose)
-        )
+        index, base = self.env_index, self.base_pose
+        if index is not None and problem is not None:
+            index = index[problem]
+        if base is not None and problem is not None and self._has_bases:
+            base = base[problem]
         return joint_path_cost(
             joints, self.robot, self.world, env_index=index, base_pose=base, **self._options
         )

@@ -207,6 +207,9 @@ def placed_spheres(
         base_pose = base_operand(base_pose, joints, 1)
     shape = "(batch, horizon, n_spheres, 4)"
     spheres = robot(joints, base_pose, env_index)
+    # A joint that is not finite may move no sphere: nothing is known of such a configuration.
+    known = torch.where(joints.isfinite().all(-1), 0.0, torch.nan)
+    spheres = spheres + known[..., None, None].to(spheres.dtype)
     return validate.float_operand("spheres", spheres, 4, shape, world.device, ndim=4)
 
 

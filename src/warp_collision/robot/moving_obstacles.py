@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from warp_collision.launching.recorded_launch import SceneTables
-from warp_collision.poses import product, quaternion_rotate
+from warp_collision.poses import product, quaternion_rotate, shorter_turn
 from warp_collision.robot.kinematics import base_operand, moving_frames, root_frames
 from warp_collision.robot.wanted_contacts import Part
 from warp_collision.torch_ops.waypoints import is_moving
@@ -108,7 +108,7 @@ def _roots(
     origins = quaternion_rotate(quaternion, pose[..., :3]) + rows[..., :3]
     first, second = quaternion[:, :-1], quaternion[:, 1:]
     turn = product(second, torch.cat((first[..., :1], -first[..., 1:]), dim=-1))
-    turn = torch.where(turn[..., :1] < 0.0, -turn, turn)
+    turn = shorter_turn(turn)
     axis = turn[..., 1:]
     sine = torch.linalg.vector_norm(axis, dim=-1, keepdim=True)
     # Of no turn the axis is any, and its factor the limit.

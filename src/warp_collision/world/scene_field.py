@@ -73,10 +73,13 @@ class SceneField:
         return fitted is self._fitted and _masks(tables) == self._masks
 
 
-def _masks(tables: SceneTables) -> list[bytes]:
-    """All that tells which obstacles count, and how much they are inflated by."""
+def _masks(tables: SceneTables) -> list[tuple[int, bytes]]:
+    """Which obstacles count, and how much they are inflated by: changes with each write.
+
+    Versions tell of what was written and written back while the field was computed.
+    """
     known = tables.mesh_ids, tables.enabled, tables.n_meshes, tables.padding
-    return [table.numpy().tobytes() for table in known if table is not None]
+    return [(table._version, table.numpy().tobytes()) for table in known if table is not None]
 
 
 def _used(
