@@ -111,7 +111,7 @@ class Judge:
         self.radii = np.array([shape.geometry.radius for shape in shapes])
         self.links = [self._model.frames[shape.parentFrame].name for shape in shapes]
         self._joints = np.array([shape.parentJoint for shape in shapes])
-        self._offsets = np.array([shape.frame_pose.translation for shape in shapes])
+        self._offsets = np.array([shape.placement.translation for shape in shapes])
         ids = [self._model.getJointId(name) for name in joint_names]
         self._order = np.array([self._model.joints[i].idx_q for i in ids])
         if len(ids) != self._model.nq or len(set(ids)) != len(ids):
