@@ -11,8 +11,7 @@ from warp_collision.planning.descent import (
     PathDescent,
     SmoothMetric,
 )
-from warp_collision.planning.problems import Problems
-from warp_collision.planning.search import FreePaths
+from warp_collision.planning.problems import FreePaths, Problems
 from warp_collision.planning.shortcuts import path_length, resample, shorten
 from warp_collision.planning.terms import Objective
 
@@ -38,7 +37,7 @@ def best_paths(
     shorter, owner = _shortened(problems, paths, problem, horizon, generator)
     candidates, owner = torch.cat((shorter, paths)), torch.cat((owner, problem))
     if by_cost and horizon > 2:
-        candidates = _refine(problems, objective, candidates, owner)
+        candidates = refine(problems, objective, candidates, owner)
     score = objective(candidates, owner) if by_cost else path_length(candidates)
     order = score.argsort(descending=True)  # the best one is written last
     for index in order.tolist():
@@ -81,7 +80,7 @@ def _shortest_of_each(length: Tensor, problem: Tensor, most: int) -> Tensor:
     return order[rank < most]
 
 
-def _refine(problems: Problems, objective: Objective, paths: Tensor, problem: Tensor) -> Tensor:
+def refine(problems: Problems, objective: Objective, paths: Tensor, problem: Tensor) -> Tensor:
     """Cheaper free paths from free ones: the cheapest on a descent that is proven free."""
     metric = SmoothMetric(paths.shape[1], paths.device)
     descent = PathDescent(paths, metric, LEARNING_RATE)

@@ -11,8 +11,8 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.planning.ends import end_operand
 from warp_collision.planning.improve import best_paths
-from warp_collision.planning.problems import Problems, check_ends
-from warp_collision.planning.search import FreePaths, PlanningProgress, search_free_paths
+from warp_collision.planning.problems import FreePaths, Problems, check_ends
+from warp_collision.planning.search import PlanningProgress, search_free_paths
 from warp_collision.planning.shortcuts import path_length
 from warp_collision.planning.terms import (
     SELF_WEIGHT,
@@ -76,10 +76,11 @@ def optimize_paths(
 
     Gradient descent on the inner waypoints of several seeds of each problem: on `CollisionTerm`,
     `SmoothnessTerm`, `JointLimitsTerm` and what terms a caller adds, with smoothness as its metric.
-    Every few iterations `joint_path_in_collision` looks whether a path is free. Paths that are
-    become shorter by shortcuts, each proven, and the best one of a problem is returned. Problems
-    that are solved leave the batch; the others get new seeds, farther from the straight line, until
-    an iteration limit.
+    Every few iterations `joint_path_in_collision` looks whether a path is free. For problems that
+    no descent solves soon, trees of free motions grow from start and goal as well (`MotionTrees`),
+    and a descent refines the path that comes of them. Free paths become shorter by shortcuts, each
+    proven, and the best one of a problem is returned. Problems that are solved leave the batch; the
+    others get new seeds, farther from the straight line, until an iteration limit.
 
     Args:
         robot: the robot, with what is attached to it.

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from warp_collision.planning.descent import straight_lines
 from warp_collision.planning.ends import bad_ends, reason
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs, joint_path_in_collision
 from warp_collision.world import MeshWorld
@@ -54,6 +55,38 @@ class Problems:
         paths = paths.clone()
         paths[:, 1:-1].clamp_(self.limits[:, 0], self.limits[:, 1])
         return paths
+
+
+class FreePaths:
+    """Free paths by problem, as they are found.
+
+    Args:
+        problems: all of them.
+        horizon: waypoints of a path.
+
+    Attributes:
+        paths: free paths, a tensor for each time that some were found.
+        problem: the problems that they are of.
+        count: (batch,) free paths of each problem.
+        first: (batch,) iteration of its first one, -1 if there is none.
+        lines: (batch, horizon, n_joints), the straight lines.
+    """
+
+    def __init__(self, problems: Problems, horizon: int):
+        batch = len(problems.start)
+        self.paths: list[Tensor] = []
+        self.problem: list[Tensor] = []
+        self.count = torch.zeros(batch, dtype=torch.int64, device=problems.start.device)
+        self.first = torch.full_like(self.count, -1)
+        self.lines = straight_lines(problems.start, problems.goal, horizon)
+
+    def add(self, paths: Tensor, problem: Tensor, iteration: int) -> None:
+        """Keeps free paths (n, horizon, n_joints) of problems (n,)."""
+        self.paths.append(paths)
+        self.problem.append(problem)
+        new = torch.bincount(problem, minlength=len(self.count))
+        self.first[(self.count == 0) & (new > 0)] = iteration
+        self.count += new
 
 
 def check_ends(problems: Problems, on_bad_ends: str) -> Tensor:

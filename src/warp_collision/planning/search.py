@@ -1,4 +1,4 @@
-"""The search for free paths: rounds of descents from several seeds of each problem."""
+"""The search for free paths: rounds of descents from several seeds, then of motion trees."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from warp_collision.planning.descent import (
     LEARNING_RATE,
     PathDescent,
     SmoothMetric,
-    straight_lines,
 )
-from warp_collision.planning.problems import Problems
+from warp_collision.planning.improve import refine
+from warp_collision.planning.problems import FreePaths, Problems
 from warp_collision.planning.seeds import first_paths
+from warp_collision.planning.shortcuts import resample, shorten
 from warp_collision.planning.terms import Objective
+from warp_collision.planning.trees import MotionTrees
 
 _ROUND = 100  # iterations, after which a problem that is not solved gets new seeds
 _GROWTH = 1.4  # of the spread of seeds from round to round
+_TREES_FROM = 30  # iterations, after which trees grow too, by so many rounds at each check:
+_TREE_ROUNDS = 15
 _ENOUGH, _SETTLE = 4, 20  # free paths, or iterations after the first one, that end a descent
 
 
@@ -36,38 +40,6 @@ class PlanningProgress(NamedTuple):
     iterations: int
     n_free: int
     n_problems: int
-
-
-class FreePaths:
-    """Free paths by problem, as they are found.
-
-    Args:
-        problems: all of them.
-        horizon: waypoints of a path.
-
-    Attributes:
-        paths: free paths, a tensor for each time that some were found.
-        problem: the problems that they are of.
-        count: (batch,) free paths of each problem.
-        first: (batch,) iteration of its first one, -1 if there is none.
-        lines: (batch, horizon, n_joints), the straight lines.
-    """
-
-    def __init__(self, problems: Problems, horizon: int):
-        batch = len(problems.start)
-        self.paths: list[Tensor] = []
-        self.problem: list[Tensor] = []
-        self.count = torch.zeros(batch, dtype=torch.int64, device=problems.start.device)
-        self.first = torch.full_like(self.count, -1)
-        self.lines = straight_lines(problems.start, problems.goal, horizon)
-
-    def add(self, paths: Tensor, problem: Tensor, iteration: int) -> None:
-        """Keeps free paths (n, horizon, n_joints) of problems (n,)."""
-        self.paths.append(paths)
-        self.problem.append(problem)
-        new = torch.bincount(problem, minlength=len(self.count))
-        self.first[(self.count == 0) & (new > 0)] = iteration
-        self.count += new
 
 
 def search_free_paths(
@@ -91,6 +63,7 @@ def search_free_paths(
     open_problems = open_problems[~straight]
     metric = SmoothMetric(horizon, device) if horizon > 2 else None
     iteration, spread = 0, 1.0
+    trees = _TreePaths(problems, objective, found, generator)
     while len(open_problems) and metric is not None and iteration <= max_iterations:
         paths = first_paths(
             problems.robot,
@@ -112,6 +85,9 @@ def search_free_paths(
                 paths = problems.within_limits(descent.paths())
                 free = problems.is_free(paths, problem)
                 found.add(paths[free], problem[free], iteration)
+                without = open_problems[found.count[open_problems] == 0]
+                if iteration >= _TREES_FROM and len(without):
+                    trees.grow(without, iteration)
                 settled = (found.count >= _ENOUGH) | (
                     (found.count > 0) & (iteration - found.first >= _SETTLE)
                 )
@@ -132,3 +108,40 @@ def search_free_paths(
             break
         spread *= _GROWTH
     return torch.where(found.count > 0, found.first, iterations)
+
+
+class _TreePaths:
+    """Paths of motion trees, for problems that no descent has solved so far."""
+
+    def __init__(
+        self,
+        problems: Problems,
+        objective: Objective,
+        found: FreePaths,
+        generator: torch.Generator,
+    ):
+        self._problems, self._objective, self._found = problems, objective, found
+        self._generator = generator
+        self._trees: MotionTrees | None = None
+
+    def grow(self, open_problems: Tensor, iteration: int) -> None:
+        """Grows the trees of problems (n,) without a path, and adds the paths that come of it."""
+        if self._trees is None:
+            self._trees = MotionTrees(self._problems, open_problems, self._generator)
+        self._trees.drop(self._found.count > 0)
+        for row, path in self._trees.grow(_TREE_ROUNDS):
+            self._add(path[None], torch.tensor([row], device=path.device), iteration)
+
+    def _add(self, path: Tensor, problem: Tensor, iteration: int) -> None:
+        """Shortens and refines a path; one that keeps too many vertices is none."""
+
+        def is_free(motions: Tensor, rows: Tensor) -> Tensor:
+            return self._problems.is_free(motions, problem[rows])
+
+        horizon = self._found.lines.shape[1]
+        path = shorten(path, is_free, is_free, rounds=3, n_nodes=40, generator=self._generator)
+        if path.shape[1] <= horizon:
+            path = resample(path, horizon)
+            if self._problems.is_free(path, problem).item():
+                path = refine(self._problems, self._objective, path, problem)
+                self._found.add(path, problem, iteration)
