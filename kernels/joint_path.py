@@ -15,6 +15,7 @@ from warp_collision.kernels.bisection import (
     whole_segment,
 )
 from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.finite import is_finite3
 from warp_collision.kernels.kinematics import FramePose, place_point
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
@@ -197,7 +198,7 @@ def configuration_hit(
                     frame_pose = frame_poses[row, waypoint, frame.parent]
                 # Of a joint that moves no sphere too: nothing is known of such a configuration.
                 value = joints[row, waypoint, frame.value]
-                found = not wp.isfinite(value)
+                found = not is_finite3(wp.vec3(value))
                 frame_pose = placed_frame(here, k, frame_pose, value)
             frame_poses[row, waypoint, k] = frame_pose
             span = bodies_of_frame(here, k)

@@ -17,6 +17,7 @@ from warp_collision.kernels.bisection import (
     whole_segment,
 )
 from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.finite import is_finite3
 from warp_collision.kernels.kinematics import first_three, place_point
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.precision import is_somewhere
@@ -198,7 +199,7 @@ def nearest_to_bodies(
             best = dropped(best, goal)
             if best.is_open:
                 best.open = best.open | bit_of(b)
-            if not wp.isfinite(center):
+            if not is_finite3(center):
                 best = not_finite(best)
     return looked_at(interval, known, best)
 

@@ -25,10 +25,23 @@ class BodyPair:
 
     first: int
     second: int
-    begin: int  # pairs of spheres: from, to
+    begin: int  # pairs of spheres, sorted: from, to
     end: int
     ancestor: int  # the last frame that both hang on
     buffer: float  # by how much they must be farther apart than their spheres say [m]
+
+
+@wp.func
+def next_sphere(pair: BodyPair, pairs: wp.array[wp.vec2i], p: int, end: int) -> int:
+    """Number of the pair to look at after pair p, whose first sphere is far from the second body.
+
+    Where that sphere has a pair with each sphere of the other body, which ends at ``end``, all of
+    them are passed over at once.
+    """
+    last = p + end - 1 - pairs[p][1]
+    if last > p and last < pair.end and pairs[last][0] == pairs[p][0]:
+        return last + 1
+    return p + 1
 
 
 @wp.func
@@ -131,7 +144,8 @@ def bodies_against_each_other(
     index = int(-1)
     is_near = bool(False)
     radius = float(0.0)
-    for p in range(pair.begin, pair.end):
+    p = int(pair.begin)
+    while p < pair.end:
         if pairs[p][0] != index:
             index = pairs[p][0]
             a = sphere_of(robot.spheres, index)
@@ -152,4 +166,7 @@ def bodies_against_each_other(
                     return HIT
                 if not (gap[1] > radius + b[3]):
                     verdict = UNDECIDED
+            p += 1
+        else:
+            p = next_sphere(pair, pairs, p, other.end)
     return verdict

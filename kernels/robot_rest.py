@@ -2,6 +2,7 @@
 
 import warp as wp
 
+from warp_collision.kernels.finite import is_finite3
 from warp_collision.kernels.kinematics import (
     FramePose,
     first_three,
@@ -17,7 +18,7 @@ from warp_collision.kernels.robot_motion import (
     frame_of,
     sphere_of,
 )
-from warp_collision.kernels.robot_pairs import BodyPair
+from warp_collision.kernels.robot_pairs import BodyPair, next_sphere
 from warp_collision.kernels.robot_scene import DISTANCE_ROUNDING, ball_distance
 from warp_collision.kernels.scene import Obstacle, Scene, make_walk
 
@@ -70,7 +71,7 @@ def body_collides(
     robot: Robot, body: RobotBody, frame_pose: FramePose, center: wp.vec3, scene: Scene, env: int
 ) -> bool:
     """Whether a body touches an enabled obstacle of an env, or is nowhere."""
-    if not wp.isfinite(center):
+    if not is_finite3(center):
         return True
     resting = RestingBody(robot.spheres, body, frame_pose, center)
     return touches_resting(scene, env, center, body.radius, resting, False)
@@ -106,7 +107,8 @@ def spheres_touch(
     is_near = bool(False)
     radius = float(0.0)
     center = wp.vec3(0.0)
-    for p in range(pair.begin, pair.end):
+    p = int(pair.begin)
+    while p < pair.end:
         couple = pairs[p]
         if couple[0] != index:
             index = couple[0]
@@ -119,6 +121,9 @@ def spheres_touch(
             b = sphere_of(robot.spheres, couple[1])
             if not (b[3] < 0.0 or are_apart(center - first_three(b), radius + b[3])):
                 return True
+            p += 1
+        else:
+            p = next_sphere(pair, pairs, p, other.end)
     return False
 
 

@@ -2,6 +2,7 @@
 
 import warp as wp
 
+from warp_collision.kernels.finite import is_finite3
 from warp_collision.kernels.kinematics import first_three, place_point
 from warp_collision.kernels.mesh_distance import SdfSample, obstacle_distance
 from warp_collision.kernels.mesh_record import FAR
@@ -132,7 +133,7 @@ def body_against_scene(
 ) -> int:
     """A body against all enabled obstacles of an env."""
     center = place_point(state.frame_pose, body.center)
-    if not wp.isfinite(center):
+    if not is_finite3(center):
         return HIT
     speed = wp.length(velocity_of(state, center - state.frame_pose.origin))
     check = BodyCheck(robot.spheres, body, state, center, travel(interval, speed), interval)

@@ -169,11 +169,18 @@ def distance_to_root(tree: EnvTree, point: wp.vec3) -> float:
 
 
 @wp.func
-def is_clear_by_field(scene: Scene, env: int, center: wp.vec3, reach: float) -> bool:
-    """Whether a field tells that no enabled obstacle of an env is as near as that."""
-    if not runs_on_cpu() or scene.field == wp.uint64(0):
+def is_clear_by_field(fields: wp.uint64, env: int, center: wp.vec3, reach: float) -> bool:
+    """Whether a field tells that no enabled obstacle of an env is as near as that.
+
+    Args:
+        fields: see `Scene`; the whole of it would be copied for a call.
+        env: which.
+        center: of a ball.
+        reach: [m].
+    """
+    if not runs_on_cpu() or fields == wp.uint64(0):
         return False
-    field = wp.array(ptr=scene.field, shape=(scene.n_envs,), dtype=SceneField)
+    field = wp.array(ptr=fields, shape=(env + 1,), dtype=SceneField)
     place = (center - field[env].origin) * field[env].per_metre
     shape = field[env].shape
     # So that it is false of what is NaN.
@@ -218,7 +225,7 @@ def make_walk(visit, Query, State, is_over=None):
 
         At the center their signed distance, lowered by their padding, may be below the reach.
         """
-        if is_clear_by_field(scene, env, center, reach):
+        if is_clear_by_field(scene.field, env, center, reach):
             return state
         tree = tree_of(scene, env)
         slots = filled_slots(scene, env)

@@ -1,5 +1,7 @@
 """Certified joint paths against float64 kinematics, sampled every 0.1 mm, and exact cuboids."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -119,6 +121,28 @@ def test_the_robot_with_itself(robots, name, device):
 def test_many_segments_of_the_robot_with_itself(robots, name, device):
     for seed in range(40, 46):
         check_pairs(robots[name], seed, 10, device)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.2, 0.9])
+def test_any_choice_and_order_of_pairs(robots, share, device):
+    panda = robots["panda"]
+    rng = np.random.default_rng(9)
+    chosen = rng.permutation(panda.default_pairs.pairs)
+    chosen = chosen[: int(share * len(chosen))]
+    pairs = replace(panda.default_pairs, pairs=chosen, constant=(), _on_device={})
+    joints = torch.tensor(rng.uniform(-3.0, 3.0, (2000, 1, panda.n_joints)), dtype=torch.float32)
+    smallest = joint_paths.gaps(panda(joints[:, 0].double()), pairs).amin(-1)
+    assert 20 < (smallest < 0.0).sum() < 1900
+
+    empty, joints = MeshWorld(device=device), joints.to(device)
+    at_rest = configuration_in_collision(joints, panda, empty, self_collision=pairs).cpu()[:, 0]
+    standing = joints.expand(-1, 2, -1)
+    options = {"self_collision": pairs, "tolerance": TOLERANCE}
+    proven = ~joint_path_in_collision(standing, panda, empty, **options).cpu()[:, 0]
+    known = smallest.abs() > 1e-6
+    assert torch.equal(at_rest[known], smallest[known] < 0.0)
+    assert (smallest[proven] > 0.0).all()
+    assert (smallest[~proven] < TOLERANCE + 1e-6).all()
 
 
 def test_thin_plate_between_free_waypoints(robots, device):

@@ -21,7 +21,7 @@ _CONSTANT = 1.0e-5
 
 
 class PairTables(NamedTuple):
-    """Pairs as the kernels read them, sorted by the links that they are of.
+    """Pairs as the kernels read them, sorted by the links that they are of, then by the spheres.
 
     Attributes:
         groups: (n_groups, 2) int32, the spheres of a link: from, to.
@@ -120,7 +120,7 @@ class SelfCollisionPairs:
         groups = np.array(self.groups, dtype=np.int32).reshape(-1, 2)
         group_of = np.repeat(np.arange(len(groups)), groups[:, 1] - groups[:, 0])
         keys = group_of[self.pairs]
-        order = np.lexsort((keys[:, 1], keys[:, 0]))
+        order = np.lexsort((*self.pairs.T[::-1], keys[:, 1], keys[:, 0]))
         pairs, keys = self.pairs[order], keys[order]
         is_first = np.ones(len(pairs), dtype=bool)
         is_first[1:] = (np.diff(keys, axis=0) != 0).any(axis=1)
