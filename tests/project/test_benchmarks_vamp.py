@@ -1,0 +1,153 @@
+"""The benchmark beside VAMP says how to get it, and counts rightly with a stand-in for it."""
+
+import itertools
+import sys
+import types
+
+import numpy as np
+import pytest
+import torch
+import trimesh
+from benchmarks import vamp, vamp_scenes
+
+from warp_collision import Capsule, Cuboid, MeshWorld, configuration_in_collision
+
+
+class Environment:
+    """Obstacles as the library has them."""
+
+    def __init__(self) -> None:
+        self.world = MeshWorld(max_meshes=32, device="cpu")
+
+    def _add(self, given, geometry) -> None:
+        center, angles = given[:2]
+        turn = trimesh.transformations.quaternion_from_euler(*angles, axes="sxyz")
+        self.world.add(str(len(self.world.names())), geometry, (*center, *turn))
+
+    def add_cuboid(self, cuboid) -> None:
+        self._add(cuboid, Cuboid(tuple(2.0 * half for half in cuboid[2])))
+
+    def add_capsule(self, capsule) -> None:
+        self._add(capsule, Capsule(*capsule[2:]))
+
+
+class Path(list):
+    """Waypoints; all motions between them have to be free."""
+
+    robot: "Panda"
+
+    def validate(self, environment) -> bool:
+        motions = itertools.pairwise(self)
+        return all(self.robot.validate_motion(*ends, environment, False) for ends in motions)
+
+
+class Panda:
+    """VAMP's functions of a robot, by the library; `is_blind` calls everything free."""
+
+    def __init__(self, is_blind: bool) -> None:
+        self.is_blind = is_blind
+        self.robot, self.pairs = vamp_scenes.panda()
+        self.Path = type("Path", (Path,), {"robot": self})
+
+    def validate(self, row, environment) -> bool:
+        return self.is_blind or bool(self._are_free(row[None], environment).all())
+
+    def validate_motion(self, begin, end, environment, check_bounds) -> bool:
+        assert not check_bounds
+        steps = np.linspace(0.0, 1.0, 9)[1:, None]
+        rows = (1.0 - steps) * begin + steps * end
+        return self.is_blind or bool(self._are_free(rows, environment).all())
+
+    def _are_free(self, rows, environment) -> torch.Tensor:
+        joints = torch.tensor(rows, dtype=torch.float32)
+        world = environment.world
+        return ~configuration_in_collision(joints, self.robot, world, self_collision=self.pairs)
+
+    def fk(self, row):
+        spheres = self.robot(torch.from_numpy(row)).tolist()
+        return [
+            types.SimpleNamespace(**dict(zip("xyzr", sphere, strict=True))) for sphere in spheres
+        ]
+
+
+def stand_in(is_blind: bool = False) -> types.SimpleNamespace:
+    def values(*given):
+        return given
+
+    return types.SimpleNamespace(
+        Environment=Environment, Cuboid=values, Cylinder=values, panda=Panda(is_blind)
+    )
+
+
+def tables(capsys: pytest.CaptureFixture[str], scenes: list[str]) -> list[list[list[str]]]:
+    """The cells of the rows of the three tables."""
+    arguments = ["--count", "200", "--motions", "6", "--rounds", "1", "--scenes", *scenes]
+    assert vamp.main(arguments) == 0
+    printed = capsys.readouterr().out.strip().split("\n\n")
+    return [
+        [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines()[2:]]
+        for table in printed
+    ]
+
+
+def test_without_vamp(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "vamp", None)
+    assert vamp.main([]) == 2
+    assert "pip install vamp-planner" in capsys.readouterr().err
+
+
+def test_side_by_side(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "vamp", stand_in())
+    times, spheres, verdicts = tables(capsys, ["shelf-10", "plates"])
+    assert len(times) == 12
+    assert [row[0] for row in spheres] == ["shelf-10", "plates"]
+    for row in times:
+        assert all(float(cell) > 0.0 for cell in row[2:5])
+    for row in (times[1], times[7]):
+        assert row[5].startswith("0 of 200, ")
+    for row in spheres:
+        assert row[3:5] == ["0", "0 / 0"]
+    for row in verdicts:
+        assert row[2].endswith(" of 6")
+        if row[1] == "library, proven":
+            assert row[3] == "0"
+
+
+def test_wrong_answers_are_counted(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "vamp", stand_in(is_blind=True))
+    times, spheres, verdicts = tables(capsys, ["cage"])
+    wrong, hits = times[1][5].removesuffix(" hits").split(" of 200, ")
+    assert wrong == hits
+    assert int(wrong) > 10
+    assert spheres[0][4].startswith(f"{wrong} / 0")
+    missed = {row[1]: int(row[3]) for row in verdicts}
+    assert missed["library, proven"] == 0
+    free = {row[1]: row[2] for row in verdicts}
+    assert free["VAMP, 8 samples"] == "6 of 6"
+    hit = 6 - int(free["library, proven"].removesuffix(" of 6"))
+    assert missed["VAMP, 8 samples"] in (hit, hit - int(verdicts[2][5]))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_angles_make_the_rotation(seed):
+    turn = trimesh.transformations.random_rotation_matrix(np.random.default_rng(seed).random(3))
+    angles = vamp_scenes.angles_of(turn[:3, :3])
+    again = trimesh.transformations.euler_matrix(*angles, axes="sxyz")
+    np.testing.assert_allclose(again, turn, atol=1e-12)
+
+
+def test_scenes():
+    for scene, count in (("cage", 8), ("shelf-5", 5), ("shelf-20", 20), ("plates", 8)):
+        obstacles = vamp_scenes.obstacles_of(scene)
+        assert len(obstacles) == count
+        assert {type(o.geometry) for o in obstacles} <= {Cuboid, Capsule}
+
+
+def test_truth_of_motions_past_a_plate():
+    robot, pairs = vamp_scenes.panda()
+    plate = vamp_scenes.Obstacle(Cuboid((0.4, 0.001, 0.4)), (0.55, 0.0, 0.5, 1.0, 0.0, 0.0, 0.0))
+    begin = torch.tensor([-0.9, 0.0, 0.0, -1.6, 0.0, 1.6, 0.8], dtype=torch.float64)
+    end = begin.clone()
+    end[0] = 0.9
+    assert vamp_scenes.smallest_on(robot, pairs, [plate], begin, end) < -0.01
+    assert vamp_scenes.smallest_on(robot, pairs, [plate], begin, begin + 1e-3) > 0.005
