@@ -181,8 +181,8 @@ class Bench:
         motions = torch.stack((begin, end), dim=1)[free][:32]
         joints = torch.cat(
             [
-                torch.lerp(*motion, torch.linspace(0.0, 1.0, 1 + LANES * n)[1:, None])
-                for motion, n in zip(motions, self._blocks(motions), strict=True)
+                torch.lerp(begin, end, torch.linspace(0.0, 1.0, 1 + LANES * n)[1:, None])
+                for (begin, end), n in zip(motions, self._blocks(motions), strict=True)
             ]
         )
         paths = self.paths(list(motions.numpy()), TIMES)
