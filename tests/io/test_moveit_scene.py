@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import trimesh
 
-from placed import assert_distances, exact, random_frame, solid
+from placed import Body, assert_distances, exact, random_frame, solid
 from warp_collision import Cuboid, Cylinder, MeshWorld, Sphere
-from warp_collision.io import LeftOutWarning, load_world_file, load_world_mapping
+from warp_collision.io import LeftOutWarning, load_world_file, load_world_mapping, polygons
 
 PROBLEMS = Path(str(files("warp_collision.assets"))) / "problems"
 BOX = {"type": "box", "dimensions": [1.0, 2.0, 3.0]}
@@ -107,6 +107,97 @@ def test_a_cone_is_contained_and_hardly_exceeded():
     assert pose[:3] == pytest.approx(at[:3, 3])
 
 
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("named", [False, True])
+def test_prisms_are_polygons_extruded_to_both_sides(named, backwards):
+    rng = np.random.default_rng(11)
+    body, part = random_frame(rng), random_frame(rng)
+    # Concave, off the center, with a corner that stands twice and one in the middle of an edge.
+    angles = np.linspace(0.0, 2.0 * np.pi, 11, endpoint=False)
+    radius = rng.uniform(0.2, 0.6, 11)
+    corners = np.column_stack((np.cos(angles), np.sin(angles))) * radius[:, None] + (0.1, -0.2)
+    corners = np.insert(corners, [4, 7], [corners[4], 0.5 * (corners[6] + corners[7])], axis=0)
+    if backwards:
+        corners = corners[::-1]
+    points = [[float(x), float(y), 7.0] for x, y in corners]  # z means nothing
+    values = [dict(zip("xyz", p, strict=True)) for p in points] if named else points
+    item = {"type": 5 if named else "PRISM", "dimensions": [0.5], "polygon": {"points": values}}
+    document = scene(
+        {
+            "id": "thing",
+            "pose": ros(body, named=named),
+            "primitives": [item],
+            "primitive_poses": [ros(part, named=named)],
+        }
+    )
+    world = MeshWorld.from_mapping(document, device="cpu", strict=True)
+
+    def distance(points: np.ndarray) -> np.ndarray:
+        across = polygon_distance(points[:, :2], corners)
+        out = np.stack((across, np.abs(points[:, 2]) - 0.25), axis=1)
+        return np.linalg.norm(np.maximum(out, 0.0), axis=1) + np.minimum(out.max(axis=1), 0.0)
+
+    assert_distances(world, [Body(distance, body @ part)], rng)
+
+
+def polygon_distance(points: np.ndarray, corners: np.ndarray) -> np.ndarray:
+    """Signed distance (n,) to a polygon in the plane: nearest edge, and crossings of a ray."""
+    begin, end = corners[None], np.roll(corners, -1, axis=0)[None]
+    edge, to = end - begin, points[:, None] - begin
+    squared = np.maximum((edge * edge).sum(axis=2), 1e-300)
+    share = np.clip((to * edge).sum(axis=2) / squared, 0.0, 1.0)
+    distance = np.linalg.norm(to - share[..., None] * edge, axis=2).min(axis=1)
+    x, y = points[:, None, 0], points[:, None, 1]
+    rise = np.where(edge[..., 1] == 0.0, 1.0, edge[..., 1])
+    crosses = (begin[..., 1] > y) != (end[..., 1] > y)
+    crosses &= x < begin[..., 0] + edge[..., 0] * (y - begin[..., 1]) / rise
+    return np.where(crosses.sum(axis=1) % 2 == 1, -distance, distance)
+
+
+def test_a_prism_over_a_rectangle_is_a_cuboid():
+    points = [[0, 0, 0], [1, 0, 0], [1, 2, 0], [0, 2, 0], [0, 0, 0]]
+    item = {"type": "prism", "dimensions": [3], "polygon": {"points": points}}
+    world = MeshWorld.from_mapping(scene({"id": "a", "primitives": [item]}), device="cpu")
+    shape = world.report("a").shape
+    assert isinstance(shape, Cuboid)
+    assert sorted(shape.dims) == pytest.approx([1, 2, 3])
+
+
+def spiral(n: int) -> list[list[float]]:
+    turn = np.linspace(0.0, 6.0 * np.pi, n)
+    arms = [np.stack((r * np.cos(turn), r * np.sin(turn), 0 * r), 1) for r in (turn + 1, turn + 2)]
+    return np.concatenate((arms[0], arms[1][::-1])).tolist()
+
+
+@pytest.mark.parametrize(
+    ("polygon", "message"),
+    [
+        (None, "object a: polygon must be a mapping of keys, got None"),
+        ({}, r"object a: polygon: a polygon must have an area, got \[\]"),
+        ({"points": [[0, 0, 0], [1, 0, 0], [2, 0, 0]]}, "must have an area, got"),
+        ({"points": [[0, 0, 0]] * 9}, r"must have an area, got \[\]"),
+        ({"points": [[0, 0, 0], [1, 0], [1, 1, 0]]}, r"points\[1\] must be 3 finite numbers"),
+        ({"points": [[0, 0, 0], [1e9, 0, 0], [1, 1, 0]]}, "points must be below 1e9"),
+        ({"points": [[0, 0, 0], [3, 3, 0], [3, 0, 0], [0, 2, 0]]}, "edges .* must not cross, got"),
+        ({"points": spiral(2000)}, "squared corners .* at most 4000000, got 16000000"),
+        ({"point": []}, "polygon: keys must be among points, got 'point'"),
+    ],
+)
+def test_wrong_polygons(polygon, message):
+    item = {"type": "prism", "dimensions": [1], "polygon": polygon}
+    with pytest.raises(ValueError, match=message):
+        load_world_mapping(scene({"id": "a", "primitives": [item]}))
+
+
+def test_the_polygons_of_a_file_share_one_budget(monkeypatch):
+    monkeypatch.setattr(polygons, "MAX_CONCAVE", 50_000)
+    item = {"type": "prism", "dimensions": [1], "polygon": {"points": spiral(50)}}
+    objects = [{"id": str(i), "primitives": [item]} for i in range(3)]
+    assert set(load_world_mapping(scene(*objects[:2]))) == {"0", "1"}
+    with pytest.raises(ValueError, match=r"object 2: polygon: squared corners .* at most 50000"):
+        load_world_mapping(scene(*objects))
+
+
 def test_frames_without_a_transform_must_be_one():
     ball = {"type": "sphere", "dimensions": [0.1]}
     objects = [
@@ -123,14 +214,14 @@ def test_frames_without_a_transform_must_be_one():
 
 def test_what_a_world_has_not_is_named():
     document = scene(
-        {"id": "a", "primitives": [BOX, {"type": 5, "dimensions": [1]}], "planes": [{}]},
+        {"id": "a", "primitives": [BOX], "planes": [{"coef": [0, 0, 1, 0]}, {}]},
         robot_state={"attached_collision_objects": [{"object": {"id": "tool"}}]},
     )
     document["world"]["octomap"] = {"octomap": {"data": [1, 2]}}
     with pytest.warns(LeftOutWarning) as caught:
-        assert list(load_world_mapping(document)) == ["a/0"]
+        assert list(load_world_mapping(document)) == ["a"]
     entries = [entry for entry, _ in caught[0].message.entries]  # pyright: ignore
-    assert entries == ["attached object tool", "octomap", "a: primitives[1]", "a: planes[0]"]
+    assert entries == ["attached object tool", "octomap", "a: planes[0]", "a: planes[1]"]
     with pytest.raises(ValueError, match="attached object tool"):
         load_world_mapping(document, strict=True)
     document["world"]["octomap"] = {"octomap": {"data": []}, "header": {}}
@@ -151,7 +242,7 @@ def test_what_a_world_has_not_is_named():
         ({"id": "a", "primitives": [3]}, r"primitives\[0\] must be a mapping of keys, got 3"),
         (
             {"id": "a", "primitives": [{"type": "torus", "dimensions": [1]}]},
-            "type must be one of box, sphere, cylinder, cone, got 'torus'",
+            "type must be one of box, sphere, cylinder, cone, prism, got 'torus'",
         ),
         (
             {"id": "a", "primitives": [{"type": True, "dimensions": [1]}]},

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from warp_collision.formats.limits import MAX_COORDINATE, MAX_FACES
+from warp_collision.io.polygons import ClippingBudget
 from warp_collision.messages import MAX_SHOWN, escaped, one_line, shown
 from warp_collision.obstacles.shapes import Shape
 from warp_collision.trimesh_types import is_trimesh
@@ -86,11 +87,13 @@ class Content:
         where: what errors and warnings begin with: the file, safe to print.
         obstacles: by name, in the order of the file.
         left_out: what a world has not.
+        clipping: bounds the work for concave polygons.
     """
 
     where: str
     obstacles: dict[str, Obstacle] = field(default_factory=dict)
     left_out: list[LeftOut] = field(default_factory=list)
+    clipping: ClippingBudget = field(default_factory=ClippingBudget)
     _numbers: dict[str, int] = field(default_factory=dict)
     _n_faces: int = 0
 

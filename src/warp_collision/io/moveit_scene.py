@@ -12,7 +12,9 @@ import trimesh
 from warp_collision.formats.limits import MAX_COORDINATE
 from warp_collision.io.content import Content, Obstacle
 from warp_collision.io.fields import Fields, check_keys, is_number, mapping, plain, sequence
-from warp_collision.io.placing import frustum_around, matrix_from, place_mesh, place_shape
+from warp_collision.io.placing import matrix_from, place_mesh, place_shape
+from warp_collision.io.polygons import ClippingBudget
+from warp_collision.io.solids import frustum_around, prism
 from warp_collision.messages import MAX_SHOWN, escaped, one_line, shown
 from warp_collision.obstacles.geometry import read_mesh
 from warp_collision.obstacles.shapes import Cuboid, Cylinder, Shape, Sphere
@@ -24,7 +26,7 @@ _NUMBERED = {
     4: "cone",
     5: "prism",
 }  # of shape_msgs/SolidPrimitive
-_SIZES = {"box": 3, "sphere": 1, "cylinder": 2, "cone": 2}
+_SIZES = {"box": 3, "sphere": 1, "cylinder": 2, "cone": 2, "prism": 1}
 _ADD = (0, "ADD", "add")
 _SCENE = (
     *("name", "is_diff", "robot_model_name", "robot_state", "fixed_frame_transforms"),
@@ -46,10 +48,11 @@ def is_planning_scene(document: object) -> bool:
 def add_planning_scene(content: Content, document: dict[Any, Any], folder: Path) -> None:
     """Adds the collision objects of a planning scene.
 
-    Boxes have full edges, cylinders and cones height and radius, quaternions are x, y, z, w, and
-    what is in an object stands in the frame of the object's pose. An object of one part keeps its
-    name, the parts of others are `id/0`, `id/1` and so on. Objects stand in the frame that they
-    name, if the scene has a fixed transform for it; one other frame is that of the world.
+    Boxes have full edges, cylinders and cones height and radius, prisms a height along z and a
+    polygon of x and y in the middle of it. Quaternions are x, y, z, w, and what is in an object
+    stands in the frame of the object's pose. An object of one part keeps its name, the parts of
+    others are `id/0`, `id/1` and so on. Objects stand in the frame that they name, if the scene has
+    a fixed transform for it; one other frame is that of the world.
 
     Raises:
         ValueError: anything that is wrong; it names the object, the rule and the value.
@@ -130,7 +133,7 @@ def _add_object(content: Content, name: str, fields: Fields, frames: _Frames) ->
     world_from_object = frames.matrix(item, place)
     if item.get("pose") is not None:
         world_from_object = world_from_object @ _matrix(item["pose"], f"{place}: pose")
-    parts: list[Obstacle | None] = []
+    parts: list[Obstacle] = []
     for kind, poses, read in (
         ("primitives", "primitive_poses", _primitive),
         ("meshes", "mesh_poses", _mesh),
@@ -143,25 +146,23 @@ def _add_object(content: Content, name: str, fields: Fields, frames: _Frames) ->
             matrix = world_from_object
             if given:
                 matrix = matrix @ _matrix(given[index], f"{place}: {poses}[{index}]")
-            parts.append(read(mapping(value, f"{place}: {kind}[{index}]", "keys"), place, matrix))
-            if parts[-1] is None:
-                content.leave_out(f"{name}: {kind}[{index}]", "a prism")
+            part = mapping(value, f"{place}: {kind}[{index}]", "keys")
+            parts.append(read(part, place, matrix, content.clipping))
     planes = sequence(item.get("planes"), f"{place}: planes", "planes")
     for index in range(len(planes)):
         content.leave_out(f"{name}: planes[{index}]", PLANE)
     if not parts and not planes:
         raise ValueError(f"{place}: must have primitives or meshes, got {shown(list(item))}")
     for index, part in enumerate(parts):
-        if part is not None:
-            content.add(name if len(parts) == 1 else f"{name}/{index}", part)
+        content.add(name if len(parts) == 1 else f"{name}/{index}", part)
 
 
-def _primitive(values: dict[Any, Any], place: str, matrix: np.ndarray) -> Obstacle | None:
+def _primitive(
+    values: dict[Any, Any], place: str, matrix: np.ndarray, clipping: ClippingBudget
+) -> Obstacle:
     check_keys(values, f"{place}: a primitive", allowed=("type", "dimensions", "polygon"))
     kind = values.get("type")
     kind = _NUMBERED.get(kind, kind) if isinstance(kind, int) else kind
-    if kind == "prism":
-        return None
     if not isinstance(kind, str) or kind.lower() not in _SIZES:
         raise ValueError(f"{place}: type must be one of {', '.join(_SIZES)}, got {shown(kind)}")
     kind = kind.lower()
@@ -177,6 +178,8 @@ def _primitive(values: dict[Any, Any], place: str, matrix: np.ndarray) -> Obstac
         )
     if kind == "cone":
         return place_mesh(frustum_around(sizes[1], 0.0, sizes[0]), matrix)
+    if kind == "prism":
+        return place_mesh(_prism(values.get("polygon"), sizes[0], place, clipping), matrix)
     shape: Shape
     if kind == "box":
         shape = Cuboid((sizes[0], sizes[1], sizes[2]))
@@ -187,7 +190,25 @@ def _primitive(values: dict[Any, Any], place: str, matrix: np.ndarray) -> Obstac
     return place_shape(shape, matrix)
 
 
-def _mesh(values: dict[Any, Any], place: str, matrix: np.ndarray) -> Obstacle:
+def _prism(value: object, height: float, place: str, clipping: ClippingBudget) -> trimesh.Trimesh:
+    """A prism over a geometry_msgs/Polygon, of whose points only x and y count."""
+    where = f"{place}: polygon"
+    polygon = mapping(value, where, "keys")
+    check_keys(polygon, where, allowed=("points",))
+    points = sequence(polygon.get("points"), f"{where}.points", "points")
+    corners = [
+        _numbers(point, "xyz", f"{where}.points[{index}]") for index, point in enumerate(points)
+    ]
+    xy = np.array(corners).reshape(-1, 3)[:, :2]
+    if not (np.abs(xy) < MAX_COORDINATE).all():
+        raise ValueError(f"{where}.points must be below 1e9, got {shown(corners)}")
+    try:
+        return prism(xy, height, clipping)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+
+
+def _mesh(values: dict[Any, Any], place: str, matrix: np.ndarray, _: ClippingBudget) -> Obstacle:
     """A mesh of shape_msgs/Mesh."""
     check_keys(values, f"{place}: a mesh", allowed=("triangles", "vertices"))
     triangles = sequence(values.get("triangles"), f"{place}: triangles", "triangles")

@@ -69,37 +69,6 @@ def _resized(shape: Shape, scale: np.ndarray) -> Shape | None:
     return Sphere(shape.radius * across)
 
 
-def frustum_around(bottom: float, top: float, height: float) -> trimesh.Trimesh:
-    """A mesh of a cone or truncated cone around z, centered, from the outside.
-
-    Args:
-        bottom: radius at -height / 2 [m].
-        top: radius at height / 2 [m]; 0 for either of the two is a tip.
-        height: along z [m].
-    """
-    sides = 128
-    angles = 2.0 * np.pi / sides * np.arange(sides)
-    corners = np.stack((np.cos(angles), np.sin(angles)), axis=1) / np.cos(np.pi / sides)
-    this, following = np.arange(sides), np.roll(np.arange(sides), -1)
-    vertices, faces = [], []
-    rings: list[np.ndarray] = []  # the corners of both ends, all of them the same at a tip
-    for end, radius in ((-1.0, bottom), (1.0, top)):
-        begin = sum(map(len, vertices))
-        ring = corners * radius if radius > 0.0 else np.zeros((0, 2))
-        flat = np.concatenate((np.zeros((1, 2)), ring))  # the center first
-        vertices.append(np.column_stack((flat, np.full(len(flat), 0.5 * end * height))))
-        rings.append(begin + (1 + this if radius > 0.0 else 0 * this))
-        if radius > 0.0:
-            edge = (this, following) if end > 0.0 else (following, this)
-            faces.append(np.stack((0 * this + begin, *(rings[-1][i] for i in edge)), axis=1))
-    low, high = rings
-    if bottom > 0.0:
-        faces.append(np.stack((low[this], low[following], high[this]), axis=1))
-    if top > 0.0:
-        faces.append(np.stack((low[following], high[following], high[this]), axis=1))
-    return trimesh.Trimesh(np.concatenate(vertices), np.concatenate(faces), process=False)
-
-
 def transformed(
     mesh: trimesh.Trimesh, linear: np.ndarray, offset: np.ndarray | float = 0.0
 ) -> trimesh.Trimesh:

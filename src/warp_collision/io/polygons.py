@@ -8,16 +8,42 @@ MAX_CONCAVE = 4_000_000  # squared corners of concave polygons, each is clipped 
 _FLAT = 1e-9  # of a cross product, in units of the polygon's squared size
 
 
-def triangulate(points: np.ndarray, counts: np.ndarray, indices: np.ndarray) -> np.ndarray:
+class ClippingBudget:
+    """Bounds the work that the concave polygons of a file make together."""
+
+    def __init__(self) -> None:
+        self._spent = 0
+
+    def spend(self, squared: int) -> None:
+        """Counts squared numbers of corners.
+
+        Raises:
+            ValueError: they add up to over 4,000,000.
+        """
+        self._spent += squared
+        if self._spent > MAX_CONCAVE:
+            raise ValueError(
+                f"squared corners of concave polygons must be at most {MAX_CONCAVE}, got "
+                f"{self._spent}"
+            )
+
+
+def triangulate(
+    points: np.ndarray,
+    counts: np.ndarray,
+    indices: np.ndarray,
+    budget: ClippingBudget | None = None,
+) -> np.ndarray:
     """Triangles (n, 3) of polygons with the same orientation.
 
     Args:
         points: (n_points, 3).
         counts: (n_polygons,) corners of each polygon, at least 3.
         indices: (sum of counts,) their points.
+        budget: of the file; by default one of this call.
 
     Raises:
-        ValueError: concave polygons whose squared numbers of corners add up to over 4,000,000.
+        ValueError: concave polygons that exceed the budget.
 
     Example:
         >>> import numpy as np
@@ -26,7 +52,8 @@ def triangulate(points: np.ndarray, counts: np.ndarray, indices: np.ndarray) -> 
         >>> triangulate(corners, np.array([4]), np.arange(4)).tolist()
         [[0, 1, 2], [0, 2, 3]]
     """
-    starts, work = np.cumsum(counts) - counts, 0
+    budget = budget or ClippingBudget()
+    starts = np.cumsum(counts) - counts
     pieces, order = [np.empty((0, 3), np.int64)], [np.empty(0, np.int64)]
     for count in np.unique(counts):
         rows = np.flatnonzero(counts == count)
@@ -36,11 +63,7 @@ def triangulate(points: np.ndarray, counts: np.ndarray, indices: np.ndarray) -> 
             polygons = np.take_along_axis(polygons, (first[:, None] + np.arange(4)) % 4, axis=1)
         faces = np.stack([polygons[:, [0, i, i + 1]] for i in range(1, count - 1)], axis=1)
         concave = np.flatnonzero(~_are_convex(points[polygons])) if count > 4 else []
-        work += len(concave) * int(count) ** 2
-        if work > MAX_CONCAVE:
-            raise ValueError(
-                f"squared corners of concave polygons must be at most {MAX_CONCAVE}, got {work}"
-            )
+        budget.spend(len(concave) * int(count) ** 2)
         for row in concave:
             faces[row] = polygons[row][_clip_ears(_flattened(points[polygons[row]]))]
         pieces.append(faces.reshape(-1, 3))

@@ -13,12 +13,12 @@ import trimesh
 from warp_collision.io.content import Content, Obstacle, errors_begin_with
 from warp_collision.io.placing import (
     frame_along,
-    frustum_around,
     place_mesh,
     place_shape,
     require_invertible,
 )
-from warp_collision.io.polygons import triangulate
+from warp_collision.io.polygons import ClippingBudget, triangulate
+from warp_collision.io.solids import frustum_around
 from warp_collision.messages import MAX_SHOWN, escaped, shown
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere
 
@@ -69,7 +69,9 @@ def add_usd(content: Content, path: Path) -> None:
                 local = np.array(transforms.GetLocalToWorldTransform(prim), np.float64).T
                 matrix = to_metres @ local
                 require_invertible(matrix, "the transform")
-                found = _READERS[prim.GetTypeName()](_Attributes(prim, time), matrix)
+                found = _READERS[prim.GetTypeName()](
+                    _Attributes(prim, time, content.clipping), matrix
+                )
             if isinstance(found, str):
                 content.leave_out(name, found)
             else:
@@ -131,8 +133,9 @@ def _prims(stage: Any, content: Content) -> Iterator[tuple[Any, bool | None]]:
 class _Attributes:
     """Attributes of a prim at a time, by the names that USD gives them."""
 
-    def __init__(self, prim: Any, time: Any) -> None:
+    def __init__(self, prim: Any, time: Any, clipping: ClippingBudget) -> None:
         self._prim, self._time = prim, time
+        self.clipping = clipping
 
     def __getitem__(self, name: str) -> Any:
         return self._prim.GetAttribute(name).Get(self._time)
@@ -216,7 +219,7 @@ def _mesh(values: _Attributes, matrix: np.ndarray) -> Obstacle | str:
         counts, indices = counts[kept], indices[np.repeat(kept, counts)]
         if len(counts) == 0:
             return "a Mesh without faces"
-    faces = triangulate(points, counts, indices)
+    faces = triangulate(points, counts, indices, values.clipping)
     if values["orientation"] == "leftHanded":
         faces = faces[:, ::-1]
     return place_mesh(trimesh.Trimesh(points, faces, process=False), matrix)

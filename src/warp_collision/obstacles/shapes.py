@@ -15,8 +15,8 @@ from warp_collision.trimesh_types import is_trimesh
 if TYPE_CHECKING:
     import trimesh
 
-_SIDES = 128
-_CAPSULE_SIDES = 64
+SIDES = 128
+CAPSULE_SIDES = 64
 _RINGS = 16  # of each cap of a capsule
 _SUBDIVISIONS = 4  # of an icosahedron: 5,120 triangles
 # Coordinates of meshes have the same limit, see `geometry.read_mesh`.
@@ -132,14 +132,8 @@ class Capsule:
 
     def tessellate(self) -> Triangles:
         """A mesh around the shape, which sticks out by at most 0.25 % of the radius."""
-        # Tangents of a quarter circle meet at these angles; the first is the side of the capsule.
-        half_step = 0.25 * math.pi / _RINGS
-        angles = half_step * np.arange(1, 2 * _RINGS, 2)
-        corner = self.radius / math.cos(half_step)
-        across = np.append(corner * np.cos(angles), 0.0)
-        along = np.append(corner * np.sin(angles), self.radius) + 0.5 * self.length
-        upper = np.column_stack((across, along))
-        return _revolved(np.concatenate((upper[::-1] * (1.0, -1.0), upper)), _CAPSULE_SIDES)
+        upper = cap_outline(self.radius) + np.array([0.0, 0.5 * self.length])
+        return revolved(np.concatenate((upper[::-1] * (1.0, -1.0), upper)), CAPSULE_SIDES)
 
 
 @dataclass(frozen=True)
@@ -172,7 +166,7 @@ class Cylinder:
         """A mesh around the shape, which sticks out by at most 0.031 % of the radius."""
         radius, half = self.radius, 0.5 * self.height
         outline = np.array([[0.0, -half], [radius, -half], [radius, half], [0.0, half]])
-        return _revolved(outline, _SIDES)
+        return revolved(outline, SIDES)
 
 
 Shape = Cuboid | Sphere | Capsule | Cylinder
@@ -263,7 +257,17 @@ def _rotation(quaternion: np.ndarray) -> np.ndarray:
     return np.eye(3) + 2.0 * (w * skew + skew @ skew)
 
 
-def _revolved(outline: np.ndarray, sides: int) -> Triangles:
+def cap_outline(radius: float) -> np.ndarray:
+    """An outline (n, 2) around a half sphere, from above its rim to its pole, as in `revolved`."""
+    # Tangents of a quarter circle meet at these angles; the first is the side of a capsule.
+    half_step = 0.25 * math.pi / _RINGS
+    angles = half_step * np.arange(1, 2 * _RINGS, 2)
+    corner = radius / math.cos(half_step)
+    across = np.append(corner * np.cos(angles), 0.0)
+    return np.column_stack((across, np.append(corner * np.sin(angles), radius)))
+
+
+def revolved(outline: np.ndarray, sides: int) -> Triangles:
     """The tessellated surface of revolution around the z axis that contains an outline's.
 
     Args:
