@@ -1,15 +1,19 @@
 """MuJoCo models as scenes, compared with MuJoCo's own kinematics."""
 
+import struct
 import time
+from zlib import compress, crc32
 
 import numpy as np
 import pytest
+import torch
 import trimesh
 
 from hostile_files import LAUGHS
 from placed import assert_distances, exact, solid
-from warp_collision import Capsule, Cuboid, Cylinder, MeshWorld, Sphere
+from warp_collision import Capsule, Cuboid, Cylinder, MeshWorld, Sphere, signed_distance
 from warp_collision.io import LeftOutWarning, load_world_file
+from warp_collision.io.placing import matrix_from
 
 mujoco = pytest.importorskip("mujoco", reason="mujoco reads MJCF: pip install '.[mujoco]'")
 
@@ -125,9 +129,8 @@ def test_an_ellipsoid_is_contained_and_hardly_exceeded(tmp_path):
 
 def test_what_a_world_has_not_is_named(tmp_path):
     text = """
-    <mujoco><asset><hfield name="h" nrow="4" ncol="4" size="1 1 1 1"/></asset><worldbody>
+    <mujoco><worldbody>
       <geom name="floor" type="plane" size="0 0 1"/>
-      <geom name="hill" type="hfield" hfield="h"/>
       <geom name="look" type="sphere" size="1" contype="0" conaffinity="0"/>
       <geom name="half" type="sphere" size="1" contype="0"/>
       <body name="b"><freejoint/>
@@ -138,9 +141,163 @@ def test_what_a_world_has_not_is_named(tmp_path):
     with pytest.warns(LeftOutWarning, match="geom 'floor' .a plane has no end") as caught:
         assert list(load_world_file(path)) == ["half", "paired"]
     entries = [entry for entry, _ in caught[0].message.entries]  # pyright: ignore
-    assert entries == ["geom 'floor'", "geom 'hill'", "geom 'look'"]
+    assert entries == ["geom 'floor'", "geom 'look'"]
     with pytest.raises(ValueError, match=r"geom 'look' .it collides with nothing"):
         load_world_file(path, strict=True)
+
+
+def png(heights: np.ndarray, width: int | None = None) -> bytes:
+    """A grey PNG image of 8 bits, top row first; its width may lie."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", crc32(kind + data))
+
+    size = struct.pack(">II5B", width or heights.shape[1], len(heights), 8, 0, 0, 0, 0)
+    rows = b"".join(b"\0" + row.astype("u1").tobytes() for row in heights)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", size)
+        + chunk(b"IDAT", compress(rows, 9))
+        + chunk(b"IEND", b"")
+    )
+
+
+def height_fields(folder, source: str, n_rows: int = 7, n_columns: int = 10):
+    """An MJCF file with a height field of random heights, inline, binary or as an image."""
+    heights = np.random.default_rng(21).integers(0, 256, (n_rows, n_columns))
+    (folder / "terrain").mkdir(exist_ok=True)
+    given = 'file="hill.png"' if source == "image" else 'file="below/hill.bin"'
+    if source == "inline":
+        words = " ".join(map(str, heights.ravel()))
+        given = f'nrow="{n_rows}" ncol="{n_columns}" elevation="{words}"'
+    elif source == "image":
+        (folder / "terrain" / "hill.png").write_bytes(png(heights))
+    else:
+        data = struct.pack("<2i", n_rows, n_columns) + heights.astype("<f4").tobytes()
+        (folder / "terrain" / "hill.bin").write_bytes(data)
+    strip = ' strippath="true"' if source == "binary" else ""
+    text = f"""
+    <mujoco><compiler meshdir="terrain"{strip}/>
+    <asset><hfield name="h" {given} size="0.9 0.6 0.5 0.2"/></asset>
+    <worldbody>
+      <body pos="0.3 -0.2 0.5" quat="1 2 3 4"><geom name="hill" type="hfield" hfield="h"
+        pos="0.1 0.2 -0.1" euler="20 30 40"/></body>
+    </worldbody></mujoco>
+    """
+    return write(folder, text)[0]
+
+
+@pytest.mark.parametrize("source", ["inline", "binary", "image"])
+def test_height_fields_are_those_of_mujoco(source, tmp_path):
+    path = height_fields(tmp_path, source)
+    world = MeshWorld.from_file(path, device="cpu", strict=True)
+    assert world.report("hill").closed
+    rng = np.random.default_rng(22)
+    model = mujoco.MjModel.from_xml_path(str(path))
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    # Rays from everywhere: they end where MuJoCo says, on the top, the sides and the bottom.
+    to = data.geom_xpos[0] + rng.uniform(-0.5, 0.5, (3_000, 3))
+    start = data.geom_xpos[0] + 4.0 * unit(rng.normal(size=(3_000, 3)))
+    away = unit(to - start)
+    hit = np.zeros(1, np.int32)
+    length = np.array(
+        [mujoco.mj_ray(model, data, p, v, None, 1, -1, hit) for p, v in zip(start, away)]  # noqa: B905
+    )
+    assert (length > 0.0).mean() > 0.5
+    ends = start + length[:, None] * away
+    local = (ends - data.geom_xpos[0]) @ data.geom_xmat[0].reshape(3, 3)
+    for side in (local[:, 2] > 1e-6, abs(local[:, 0]) > 0.9 - 1e-6, local[:, 2] < -0.2 + 1e-6):
+        assert ((length > 0.0) & side).sum() > 100
+
+    def distance(points: np.ndarray) -> np.ndarray:
+        tensor = torch.tensor(points, dtype=torch.float32)
+        return signed_distance(tensor, world).distance.numpy()
+
+    struck = length > 0.0
+    np.testing.assert_allclose(distance(ends[struck]), 0.0, rtol=0, atol=2e-6)
+    # Before its end a ray is outside; one that strikes nothing is outside everywhere.
+    for share in rng.uniform(0.0, 0.999, (5, struck.sum(), 1)):
+        assert distance(start[struck] + share * length[struck, None] * away[struck]).min() > 0.0
+    for share in rng.uniform(0.0, 8.0, (5, (~struck).sum(), 1)):
+        assert distance(start[~struck] + share * away[~struck]).min() > 0.0
+    # Behind it there is the body, and nothing but this mesh: one of the same volume.
+    assert (distance(ends[struck] + 1e-4 * away[struck]) < 0.0).mean() > 0.99
+    heights = model.hfield_data.reshape(7, 10) * 0.5 + 0.2
+    cells = np.lib.stride_tricks.sliding_window_view(heights, (2, 2))
+    wedge = np.array([[2.0, 1.0], [1.0, 2.0]]) / 6.0  # the diagonal belongs to both triangles
+    volume = (cells * wedge).sum() * (1.8 / 9) * (1.2 / 6)
+    assert load_world_file(path)["hill"].geometry.volume == pytest.approx(volume)
+
+
+def test_height_fields_have_the_distance_of_the_reference(tmp_path):
+    path = height_fields(tmp_path, "inline", 5, 40)
+    found = load_world_file(path)["hill"]
+    assert_distances(
+        MeshWorld.from_file(path, device="cpu"),
+        [solid(found.geometry, matrix_from(found.pose))],
+        np.random.default_rng(23),
+    )
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def test_a_flat_height_field_is_a_plate(tmp_path):
+    text = """<mujoco><asset><hfield name="h" nrow="30" ncol="20" size="1 2 1 0.25"/></asset>
+    <worldbody><geom type="hfield" hfield="h"/></worldbody></mujoco>"""
+    world = MeshWorld.from_file(write(tmp_path, text)[0], device="cpu", strict=True)
+    at = np.eye(4)
+    at[2, 3] = -0.125
+    body = exact("cuboid", 2.0, 4.0, 0.25, at=at)
+    assert_distances(world, [body], np.random.default_rng(4))
+
+
+def test_a_signed_distance_field_of_a_mesh_is_that_mesh(tmp_path):
+    text = """<mujoco><asset><mesh name="m" file="meshes/cone.stl"/></asset>
+    <worldbody><geom name="g" type="sdf" mesh="m"/></worldbody></mujoco>"""
+    path, cone = write(tmp_path, text)
+    try:
+        mujoco.MjModel.from_xml_path(str(path))
+    except ValueError:
+        pytest.skip("this MuJoCo has them by plugins alone")
+    world = MeshWorld.from_file(path, device="cpu", strict=True)
+    assert_distances(world, [solid(cone)], np.random.default_rng(5), atol=1e-5)
+
+
+def test_files_that_changed_within_a_second_are_read_anew(tmp_path):
+    for n_rows in (3, 4, 5):
+        found = load_world_file(height_fields(tmp_path, "binary", n_rows, 6))["hill"]
+        assert len(found.geometry.vertices) == n_rows * 6 + 2 * (n_rows + 6) - 4 + 1
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (png(np.zeros((4, 3)), 2_500_001), "must have at most 10000000 pixels, got 2500001 x 4"),
+        (png(np.zeros((4_000, 4_000)), 9), "must have as much data as pixels, got more"),
+        (png(np.zeros((4, 3)))[:20], "a PNG image must begin with its size"),
+        (
+            png(np.zeros((4, 3)))[:-30] + bytes(30),
+            "data of a PNG image must be right, got|decoding",
+        ),
+        (struct.pack("<2i", 100_000, 100_000), "unexpected file size"),
+        (struct.pack("<2i9f", 3, 3, *[float("nan")] * 9), "invalid data range"),
+        (struct.pack("<2i4f", 2, 2, 0, 1, 2, float("inf")), "finite heights"),
+    ],
+)
+def test_hostile_height_fields(data, message, tmp_path):
+    name = "hill.png" if data.startswith(b"\x89PNG") else "hill.bin"
+    text = f"""<mujoco><asset><hfield name="h" file="{name}" size="1 1 1 1"/></asset>
+    <worldbody><geom type="hfield" hfield="h"/></worldbody></mujoco>"""
+    path, _ = write(tmp_path, text)
+    (tmp_path / name).write_bytes(data)
+    begin = time.monotonic()
+    with pytest.raises(ValueError, match=message) as raised:
+        load_world_file(path)
+    assert str(raised.value).startswith(str(path))
+    assert time.monotonic() - begin < 5.0
 
 
 def test_included_files_are_read(tmp_path):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
 from warp_collision.formats.mesh_files import is_file
+from warp_collision.formats.png_size import check_png
 from warp_collision.formats.xml_file import read_xml
 from warp_collision.messages import escaped, shown
 
 MAX_FILES = 1_000
 MAX_ELEMENTS = 200_000  # with what repeats them
+MAX_PLACES = 10_000  # where height fields may be
 MAX_NUMBERS = 10_000_000  # that attributes ask for without writing them
 
 # Attributes of an element that say how often something is repeated, or how many numbers it has.
@@ -31,15 +35,16 @@ def check_mjcf(path: Path) -> None:
 
     Raises:
         ValueError: no well-formed XML, as in `read_xml`, another root, an included file that does
-            not exist, or more elements or numbers than the bounds of this module allow.
+            not exist, or more elements, numbers or pixels of height fields than the bounds of this
+            module allow.
     """
     root = read_xml(path)
     if root.tag != "mujoco":
         raise ValueError(f"the root element must be <mujoco>, got <{escaped(root.tag, 50)}>")
-    seen = {path.resolve()}
+    seen, folders = {path.resolve()}, {path.parent}
     documents = [root]
     budget = _Budget()
-    for document in documents:
+    for document in documents:  # grows
         budget.take(document, 1)
         for element in document.iter():
             name = element.get("file")
@@ -51,12 +56,41 @@ def check_mjcf(path: Path) -> None:
             if file.resolve() in seen or len(seen) > MAX_FILES:
                 raise ValueError(f"a file must be included once, got {shown(name)} again")
             seen.add(file.resolve())
+            folders.add(file.parent)
             try:
                 documents.append(read_xml(file))
             except ValueError as error:
                 raise ValueError(f"included file {shown(name)}: {error}") from error
             if element.tag == "model" and next(documents[-1].iter("attach"), None) is not None:
                 raise ValueError(f"a model that is attached must not attach, got {shown(name)}")
+    for pixels in _images_of_height_fields(documents, folders):
+        budget.take_numbers(pixels, "hfield")
+
+
+def _images_of_height_fields(documents: list[Element], folders: set[Path]) -> Iterator[int]:
+    """Numbers of pixels of the images that MuJoCo may read as height fields."""
+    compilers = [c for document in documents for c in document.iter("compiler")]
+    below = {"", *(c.get(key, "") for c in compilers for key in ("meshdir", "assetdir"))}
+    names = {
+        name
+        for document in documents
+        for element in document.iter("hfield")
+        for given in [element.get("file")]
+        if given is not None
+        for name in (given, Path(given).name)  # for strippath
+    }
+    if len(folders) * len(below) * len(names) > MAX_PLACES:
+        raise ValueError(f"height fields must be looked for in {MAX_PLACES} places, got more")
+    seen: set[Path] = set()
+    for folder, middle, name in itertools.product(folders, below, names):
+        file = folder / middle / name
+        if not is_file(file) or file.resolve() in seen:
+            continue
+        seen.add(file.resolve())
+        try:
+            yield check_png(file, MAX_NUMBERS)
+        except ValueError as error:
+            raise ValueError(f"height field {shown(name)}: {error}") from error
 
 
 class _Budget:
@@ -71,17 +105,23 @@ class _Budget:
         if element.tag in _COPIES:
             copies *= _product(element, _COPIES[element.tag])
             self._elements += copies
-        self._numbers += copies * (_product(element, _NUMBERS.get(element.tag, ())) - 1)
-        if self._elements > MAX_ELEMENTS or self._numbers > MAX_NUMBERS:
-            raise ValueError(
-                f"must come to at most {MAX_ELEMENTS} elements and {MAX_NUMBERS} numbers, got "
-                f"more at <{escaped(element.tag, 50)}>"
-            )
+        self.take_numbers(
+            copies * (_product(element, _NUMBERS.get(element.tag, ())) - 1), element.tag
+        )
         for key in element.keys():  # elements are no mappings
             if key.startswith("nuser_") and _product(element, (key,)) > _MAX_USER:
                 raise ValueError(f"{key} must be at most {_MAX_USER}, got {element.get(key)}")
         for child in element:
             self.take(child, copies)
+
+    def take_numbers(self, count: int, tag: str) -> None:
+        """Counts numbers of an element with this tag."""
+        self._numbers += count
+        if self._elements > MAX_ELEMENTS or self._numbers > MAX_NUMBERS:
+            raise ValueError(
+                f"must come to at most {MAX_ELEMENTS} elements and {MAX_NUMBERS} numbers, got "
+                f"more at <{escaped(tag, 50)}>"
+            )
 
 
 def _product(element: Element, keys: tuple[str, ...]) -> int:

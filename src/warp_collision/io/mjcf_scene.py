@@ -12,18 +12,17 @@ import numpy as np
 import trimesh
 from trimesh.transformations import quaternion_matrix
 
+from warp_collision.formats.limits import MAX_COORDINATE
 from warp_collision.formats.mjcf_document import check_mjcf
 from warp_collision.io.content import Content, Obstacle, errors_begin_with
 from warp_collision.io.placing import place_mesh, place_shape
+from warp_collision.io.solids import height_field
 from warp_collision.messages import escaped
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere
 
 _VISUAL = "it collides with nothing: contype and conaffinity are 0, and no contact pair names it"
-_LEFT_OUT = {
-    "mjGEOM_PLANE": "a plane has no end: add a Cuboid for it",
-    "mjGEOM_HFIELD": "a height field",
-    "mjGEOM_SDF": "a signed distance of a plugin",
-}
+_PLANE = "a plane has no end: add a Cuboid for it"
+_PLUGIN = "a signed distance of a plugin"
 
 
 def add_mjcf(content: Content, path: Path) -> None:
@@ -31,6 +30,7 @@ def add_mjcf(content: Content, path: Path) -> None:
 
     A geom has its name; without one that of its body, if it is the only one there, else `body/0`,
     `body/1` and so on. Meshes are as they are, where MuJoCo collides with their convex hulls.
+    Height fields are closed meshes of MuJoCo's own triangles, down to their bases.
 
     Raises:
         ImportError: mujoco is not installed.
@@ -47,6 +47,7 @@ def add_mjcf(content: Content, path: Path) -> None:
         with _no_log_file(mujoco):
             spec = mujoco.MjSpec.from_file(str(path))
             _forget_looks(spec)
+            _forget_files(mujoco)
             model = spec.compile()
         frames = _body_frames(model)
     names = _names(model)
@@ -57,8 +58,10 @@ def add_mjcf(content: Content, path: Path) -> None:
         collides = model.geom_contype[geom] or model.geom_conaffinity[geom] or geom in pairs
         if not collides:
             content.leave_out(entry, _VISUAL)
-        elif kind in _LEFT_OUT:
-            content.leave_out(entry, _LEFT_OUT[kind])
+        elif kind == "mjGEOM_PLANE":
+            content.leave_out(entry, _PLANE)
+        elif kind == "mjGEOM_SDF" and model.geom_plugin[geom] >= 0:
+            content.leave_out(entry, _PLUGIN)
         else:
             with errors_begin_with(f"{content.where}: {entry}"):
                 own = _matrix(model.geom_pos[geom], model.geom_quat[geom])
@@ -97,9 +100,21 @@ def _obstacle(model: Any, geom: int, kind: str, matrix: np.ndarray) -> Obstacle:
     if kind == "mjGEOM_ELLIPSOID":
         stretch = np.diag([x, y, z, 1.0])
         return place_shape(Sphere(1.0), matrix @ stretch)
-    if kind != "mjGEOM_MESH":
+    if kind == "mjGEOM_HFIELD":
+        return place_mesh(_height_field(model, int(model.geom_dataid[geom])), matrix)
+    if kind not in ("mjGEOM_MESH", "mjGEOM_SDF"):
         raise ValueError(f"a geom of this type is not known, got {kind}")
     return place_mesh(_mesh(model, int(model.geom_dataid[geom])), matrix)
+
+
+def _height_field(model: Any, index: int) -> trimesh.Trimesh:
+    shape = int(model.hfield_nrow[index]), int(model.hfield_ncol[index])
+    first = int(model.hfield_adr[index])
+    heights = np.array(model.hfield_data[first : first + shape[0] * shape[1]], np.float64)
+    half_x, half_y, top, base = (float(size) for size in model.hfield_size[index])
+    if not (np.isfinite(heights).all() and max(half_x, half_y, top, base) < MAX_COORDINATE):
+        raise ValueError("a height field must have finite heights and sizes below 1e9")
+    return height_field(top * heights.reshape(shape), half_x, half_y, base)
 
 
 def _mesh(model: Any, index: int) -> trimesh.Trimesh:
@@ -121,6 +136,12 @@ def _forget_looks(spec: Any) -> None:
             spec.delete(texture)
         else:  # before MuJoCo 3.3.3
             texture.delete()
+
+
+def _forget_files(mujoco: Any) -> None:
+    """Empties MuJoCo's cache, which takes a file for another of its name from the same second."""
+    if hasattr(mujoco, "mj_clearCache"):  # not in every release
+        mujoco.mj_clearCache(mujoco.mj_getCache())
 
 
 def _body_frames(model: Any) -> list[np.ndarray]:
