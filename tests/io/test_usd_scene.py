@@ -14,28 +14,9 @@ from warp_collision.io import LeftOutWarning, load_world_file
 pytest.importorskip("pxr", reason="usd-core reads USD: pip install '.[usd]'")
 from pxr import Gf, Usd, UsdGeom, UsdPhysics  # after the check
 
+from usd_stages import define_mesh, instanced, put, stage_at
+
 Y_UP = trimesh.transformations.rotation_matrix(np.pi / 2, [1, 0, 0])
-
-
-def stage_at(path, metres: float | None = 1.0, up: str | None = "Z") -> Usd.Stage:
-    stage = Usd.Stage.CreateNew(str(path))
-    if metres is not None:
-        UsdGeom.SetStageMetersPerUnit(stage, metres)
-    if up is not None:
-        UsdGeom.SetStageUpAxis(stage, up)
-    return stage
-
-
-def put(prim, matrix: np.ndarray) -> None:
-    UsdGeom.Xformable(prim).AddTransformOp().Set(Gf.Matrix4d(matrix.T.tolist()))
-
-
-def define_mesh(stage, path: str, points, counts, indices):
-    mesh = UsdGeom.Mesh.Define(stage, path)
-    mesh.CreatePointsAttr([Gf.Vec3f(*map(float, point)) for point in points])
-    mesh.CreateFaceVertexCountsAttr([int(count) for count in counts])
-    mesh.CreateFaceVertexIndicesAttr([int(index) for index in indices])
-    return mesh
 
 
 @pytest.mark.parametrize("ending", ["usda", "usdc"])
@@ -138,6 +119,43 @@ def test_tapered_cylinders_are_contained_in_their_meshes(bottom, top, tmp_path):
     assert truth < volume < 1.001 * truth  # also: its faces look outward
 
 
+@pytest.mark.parametrize(
+    ("bottom", "top", "length"),
+    [(0.3, 0.1, 0.6), (0.1, 0.3, 0.4), (0.25, 0.0, 0.5), (0.0, 0.2, 0.3), (0.3, 0.2, 0.0)],
+)
+def test_tapered_capsules_are_contained_in_their_meshes(bottom, top, length, tmp_path):
+    rng = np.random.default_rng(10)
+    frame = random_frame(rng)
+    stage = stage_at(tmp_path / "scene.usda", 1.0, "Z")
+    pin = UsdGeom.Capsule_1.Define(stage, "/pin")
+    pin.CreateRadiusBottomAttr(bottom)
+    pin.CreateRadiusTopAttr(top)
+    pin.CreateHeightAttr(length)
+    put(pin.GetPrim(), frame)
+    stage.GetRootLayer().Save()
+    world = MeshWorld.from_file(tmp_path / "scene.usda", device="cpu", strict=True)
+    # On the surface: a truncated cone between two half spheres.
+    share, angle = rng.random(2000), rng.uniform(0.0, 2.0 * np.pi, 2000)
+    latitude = 0.5 * np.pi * rng.random(2000)
+    part = rng.integers(0, 3, 2000)
+    radius = np.choose(part, (bottom * np.cos(latitude), bottom + (top - bottom) * share,
+                              top * np.cos(latitude)))  # fmt: skip
+    z = np.choose(part, (-0.5 * length - bottom * np.sin(latitude), length * (share - 0.5),
+                         0.5 * length + top * np.sin(latitude)))  # fmt: skip
+    points = np.stack((radius * np.cos(angle), radius * np.sin(angle), z), axis=1)
+    if length == 0.0:  # the ring between the half spheres is in the larger of the two
+        points = points[part != 1]
+    points = trimesh.transform_points(points, frame)
+    distance = signed_distance(torch.tensor(points, dtype=torch.float32), world).distance.numpy()
+    assert distance.max() < 1e-6
+    assert distance.min() > -0.0025 * max(bottom, top)
+    assert world.report("pin").closed
+    volume = load_world_file(tmp_path / "scene.usda")["pin"].geometry.volume
+    truth = np.pi * length * (bottom**2 + bottom * top + top**2) / 3.0
+    truth += 2.0 / 3.0 * np.pi * (bottom**3 + top**3)
+    assert truth < volume < 1.004 * truth
+
+
 def test_concave_polygons_holes_and_left_handed_faces(tmp_path):
     # A prism over an L: two concave hexagons and six quads; counted so that it looks inward.
     outline = np.array([[0, 0], [2, 0], [2, 1], [1, 1], [1, 2], [0, 2]], float)
@@ -187,21 +205,21 @@ def test_what_a_world_has_not_is_named(tmp_path):
     UsdGeom.Plane.Define(stage, "/floor")
     UsdGeom.Points.Define(stage, "/cloud")
     UsdGeom.Sphere.Define(stage, "/hidden").CreateVisibilityAttr("invisible")
-    instancer = UsdGeom.PointInstancer.Define(stage, "/many")
-    UsdGeom.Cube.Define(stage, "/many/prototype")
-    instancer.CreatePrototypesRel().AddTarget("/many/prototype")
+    UsdGeom.Sphere.Define(stage, "/guide").CreatePurposeAttr("guide")
+    UsdGeom.Sphere.Define(stage, "/guide/below")
+    UsdGeom.Sphere.Define(stage, "/guide/drawn").CreatePurposeAttr("render")
     stage.DefinePrim("/odd", "RoundedBox")
-    tapered = UsdGeom.Capsule_1.Define(stage, "/tapered")
-    tapered.CreateRadiusTopAttr(0.1)
     UsdGeom.Cylinder_1.Define(stage, "/even")
     define_mesh(stage, "/empty", [], [], [])
     UsdGeom.Xform.Define(stage, "/group")
     UsdGeom.Camera.Define(stage, "/camera")
     stage.GetRootLayer().Save()
     with pytest.warns(LeftOutWarning) as caught:
-        assert set(load_world_file(tmp_path / "scene.usda")) == {"cube", "even"}
-    entries = {entry for entry, _ in caught[0].message.entries}  # pyright: ignore
-    assert entries == {"floor", "cloud", "hidden", "many", "odd", "tapered", "empty"}
+        assert set(load_world_file(tmp_path / "scene.usda")) == {"cube", "even", "guide/drawn"}
+    reasons = dict(caught[0].message.entries)  # pyright: ignore
+    below = ("guide", "guide/below")
+    assert set(reasons) == {"floor", "cloud", "hidden", *below, "odd", "empty"}
+    assert reasons["guide/below"] == "a Sphere: its purpose is guide"
     with pytest.raises(ValueError, match="floor"):
         load_world_file(tmp_path / "scene.usda", strict=True)
 
@@ -278,6 +296,57 @@ BROKEN = {
         broken(lambda s, _: UsdGeom.Cube(s.GetPrimAtPath("/cube")).CreateSizeAttr(-1.0)),
         "cube: dims must be positive",
     ),
+    "instances of nothing": (
+        broken(lambda s, _: instanced(s, "/none", [0])),
+        "many: prototypes must be prims of the stage, got '/none'",
+    ),
+    "instances of a number": (
+        broken(lambda s, _: instanced(s, "/cube.size", [0])),
+        "many: prototypes must be prims of the stage, got '/cube.size'",
+    ),
+    "another prototype": (
+        broken(lambda s, _: instanced(s, "/cube", [0, 1])),
+        "many: protoIndices must be 0 to 0, got 1",
+    ),
+    "an instancer of itself": (
+        broken(lambda s, _: instanced(s, "/many", [0])),
+        "many: a prototype must not hold itself, got '/many'",
+    ),
+    "positions that lie": (
+        broken(lambda s, _: instanced(s, "/cube", [0, 0]).CreatePositionsAttr([Gf.Vec3f(1)])),
+        "many: positions, orientations and scales must be 2, as protoIndices",
+    ),
+    "ids that lie": (
+        broken(lambda s, _: instanced(s, "/cube", [0, 0]).CreateIdsAttr([3])),
+        "many: ids must be 2, as protoIndices, got 1",
+    ),
+    "positions of NaN": (
+        broken(lambda s, _: instanced(s, "/cube", [0]).CreatePositionsAttr([Gf.Vec3f(np.nan)])),
+        "many/0: the transform must be finite and invertible",
+    ),
+    "instances of instances of instances": (
+        broken(lambda s, _: [
+            instanced(s, f"/many{i + 1}" if i < 5 else "/cube", [0] * 100, f"/many{i}")
+            for i in range(6)
+        ]),
+        "instances must come to at most 100000 prims, got more",
+    ),
+    "value clips": (
+        broken(lambda s, _: Usd.ClipsAPI(s.GetPrimAtPath("/cube")).SetClipPrimPath("/x")),
+        "cube: it must not have value clips",
+    ),
+    "a tapered capsule of no size": (
+        broken(lambda s, _: UsdGeom.Capsule_1.Define(s, "/pin").CreateRadiusTopAttr(-1.0)),
+        "pin: radii and height must not be negative, got 0.5, -1.0 and 1.0",
+    ),
+    "a layer elsewhere": (
+        broken(lambda s, _: s.GetPrimAtPath("/cube").GetReferences().AddReference("../far.usda")),
+        "layers must lie in the folder of the file or below, or in package_dirs, got '.*far.usda'",
+    ),
+    "a sublayer elsewhere": (
+        broken(lambda s, _: s.GetRootLayer().subLayerPaths.append("/dev/null.usda/../zero")),
+        "layers must lie in the folder .* got '/dev/zero'|all parts of a stage must open",
+    ),
     "units of nothing": (
         broken(lambda s, _: s.SetMetadata("metersPerUnit", 0.0)),
         "metersPerUnit must be positive, got 0.0",
@@ -296,7 +365,9 @@ BROKEN = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_wrong_and_hostile_files(name, tmp_path):
     text, message = BROKEN[name]
-    path = tmp_path / "scene.usda"
+    (tmp_path / "far.usda").write_text("#usda 1.0\n")
+    (tmp_path / "near").mkdir()
+    path = tmp_path / "near" / "scene.usda"
     path.write_bytes(text.encode("latin-1"))
     begin = time.monotonic()
     with pytest.raises(ValueError, match=message) as raised:
@@ -310,7 +381,9 @@ def test_large_files_are_not_opened(tmp_path):
     path = tmp_path / "scene.usdc"
     with path.open("wb") as file:
         file.truncate((1 << 30) + 1)  # takes no space
-    with pytest.raises(ValueError, match="a file must have at most 1073741824 bytes, got"):
+    with pytest.raises(
+        ValueError, match="a file and its layers must have at most 1073741824 bytes, got"
+    ):
         load_world_file(path)
 
 

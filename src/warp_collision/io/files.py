@@ -120,7 +120,7 @@ def load_world_file(
     elif suffix in _XML:
         add_mjcf(content, path)
     elif suffix in _USD:
-        add_usd(content, path)
+        add_usd(content, path, [Path(folder) for folder in package_dirs])
     elif suffix.removeprefix(".") not in mesh_endings():
         known = ", ".join(
             sorted({*(e[1:] for e in (*_YAML, *_URDF, *_XML, *_USD)), *mesh_endings()})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,76 +11,66 @@ import numpy as np
 import trimesh
 
 from warp_collision.io.content import Content, Obstacle, errors_begin_with
-from warp_collision.io.placing import (
-    frame_along,
-    place_mesh,
-    place_shape,
-    require_invertible,
-)
+from warp_collision.io.placing import frame_along, place_mesh, place_shape, require_invertible
 from warp_collision.io.polygons import ClippingBudget, triangulate
-from warp_collision.io.solids import frustum_around
+from warp_collision.io.solids import frustum_around, tapered_capsule_around
+from warp_collision.io.usd_layers import open_stage
+from warp_collision.io.usd_prims import StageWalk, reason_to_leave_out
 from warp_collision.messages import MAX_SHOWN, escaped, shown
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere
 
-MAX_BYTES = 1 << 30  # of the file itself; OpenUSD opens what it refers to
-MAX_PRIMS = 1_000_000  # with what instances repeat
 _AXES = {"X": (1.0, 0.0, 0.0), "Y": (0.0, 1.0, 0.0), "Z": (0.0, 0.0, 1.0)}
 _Z_FROM_Y_UP = np.array([[1.0, 0, 0, 0], [0, 0, -1, 0], [0, 1, 0, 0], [0, 0, 0, 1]])
 
 
-def add_usd(content: Content, path: Path) -> None:
+def add_usd(content: Content, path: Path, package_dirs: Sequence[Path] = ()) -> None:
     """Adds the shapes and meshes of a USD stage under their paths, without the first slash.
 
     If anything on the stage has a collision API, only what has one, itself or by an ancestor, is an
-    obstacle, visible or not; else all that is visible is. Lengths are scaled to metres
-    (`metersPerUnit`, 0.01 if not written), and a stage with y up (also if not written) is turned so
-    that z is up. Values are those at the earliest time. Subdivision surfaces are their cages.
+    obstacle, visible or not; else all that is visible is, but guides. Instances are there one by
+    one, those of a PointInstancer as `instancer/0`, `instancer/1` and so on, with the paths below
+    their prototypes. Lengths are scaled to metres (`metersPerUnit`, 0.01 if not written), and a
+    stage with y up (also if not written) is turned so that z is up. Values are those at the
+    earliest time. Subdivision surfaces are their cages.
+
+    Layers lie in the folder of the file or below, or in `package_dirs` or below.
 
     Raises:
         ImportError: usd-core is not installed.
         ValueError: the stage or a layer of it cannot be opened, or a prim is wrong.
     """
     try:
-        Usd, UsdGeom = _module("Usd"), _module("UsdGeom")
+        Usd = importlib.import_module("pxr.Usd")
     except ImportError as error:
         raise ImportError(
             f"{content.where}: reading USD needs usd-core: pip install 'warp-collision[usd]'"
         ) from error
     with errors_begin_with(content.where):
-        size = path.stat().st_size
-        if size > MAX_BYTES:
-            raise ValueError(f"a file must have at most {MAX_BYTES} bytes, got {size}")
-        stage = Usd.Stage.Open(str(path))
-        failed = stage.GetCompositionErrors()
-        if failed:
-            raise ValueError(f"all parts of a stage must open, got {failed[0]}")
+        stage = open_stage(path, package_dirs)
         time = Usd.TimeCode.EarliestTime()
-        transforms = UsdGeom.XformCache(time)
         to_metres = _metres_from_stage(stage)
-        prims = list(_prims(stage, content))
-        has_physics = any(collides is not None for _, collides in prims)
-        for prim, collides in prims:
-            name = str(prim.GetPath()).removeprefix("/")
-            reason = _reason(prim, collides, has_physics, time)
+        prims = StageWalk(stage, time, content).prims()
+        has_physics = any(placed.collides is not None for placed in prims)
+        meshes: dict[Any, trimesh.Trimesh | str] = {}
+        for placed in prims:
+            reason = reason_to_leave_out(placed, has_physics, _READERS)
             if reason is not None:
-                content.leave_out(name, reason)
+                content.leave_out(placed.name, reason)
                 continue
-            with errors_begin_with(f"{content.where}: {escaped(name, MAX_SHOWN)}"):
-                local = np.array(transforms.GetLocalToWorldTransform(prim), np.float64).T
-                matrix = to_metres @ local
+            with errors_begin_with(f"{content.where}: {escaped(placed.name, MAX_SHOWN)}"):
+                matrix = to_metres @ placed.frame
                 require_invertible(matrix, "the transform")
-                found = _READERS[prim.GetTypeName()](
-                    _Attributes(prim, time, content.clipping), matrix
-                )
+                values = _Attributes(placed.prim, time, content.clipping, meshes)
+                found = _READERS[placed.prim.GetTypeName()](values, matrix)
             if isinstance(found, str):
-                content.leave_out(name, found)
+                content.leave_out(placed.name, found)
             else:
-                content.add(name, found)
+                content.add(placed.name, found)
 
 
 def _metres_from_stage(stage: Any) -> np.ndarray:
     """The transform (4, 4) from a stage's units and axes."""
-    UsdGeom = _module("UsdGeom")
+    UsdGeom = importlib.import_module("pxr.UsdGeom")
     unit = float(UsdGeom.GetStageMetersPerUnit(stage))
     if not 0.0 < unit < np.inf:
         raise ValueError(f"metersPerUnit must be positive, got {unit}")
@@ -89,53 +79,27 @@ def _metres_from_stage(stage: Any) -> np.ndarray:
     return _Z_FROM_Y_UP @ to_metres if is_y_up else to_metres
 
 
-def _reason(prim: Any, collides: bool | None, has_physics: bool, time: Any) -> str | None:
-    """Why something with a geometry is left out, None if it is not."""
-    UsdGeom = _module("UsdGeom")
-    kind = prim.GetTypeName()
-    if has_physics and not collides:
-        off = "its collision is off" if collides is False else "it has no collision API"
-        return f"a {kind}: {off}"
-    hidden = UsdGeom.Imageable(prim).ComputeVisibility(time) == UsdGeom.Tokens.invisible
-    if hidden and not has_physics:
-        return f"a {kind}: it is invisible"
-    return None if kind in _READERS else f"a {kind}"
-
-
-def _module(name: str) -> Any:
-    return importlib.import_module(f"pxr.{name}")
-
-
-def _prims(stage: Any, content: Content) -> Iterator[tuple[Any, bool | None]]:
-    """What has a geometry, and whether it collides: None if nothing is said."""
-    Usd, UsdGeom, UsdPhysics = (_module(name) for name in ("Usd", "UsdGeom", "UsdPhysics"))
-    registry = Usd.SchemaRegistry()
-    predicate = Usd.TraverseInstanceProxies(Usd.PrimDefaultPredicate)
-    collides: dict[Any, bool | None] = {}
-    prims = iter(Usd.PrimRange(stage.GetPseudoRoot(), predicate))
-    for count, prim in enumerate(prims):
-        if count > MAX_PRIMS:
-            raise ValueError(f"a stage must have at most {MAX_PRIMS} prims, got more")
-        path = prim.GetPath()
-        collides[path] = collides.get(path.GetParentPath())
-        if prim.HasAPI(UsdPhysics.CollisionAPI):
-            collides[path] = bool(UsdPhysics.CollisionAPI(prim).GetCollisionEnabledAttr().Get())
-        kind = prim.GetTypeName()
-        if prim.IsA(UsdGeom.PointInstancer):
-            content.leave_out(str(path).removeprefix("/"), "instances of a PointInstancer")
-            prims.PruneChildren()
-        elif prim.IsA(UsdGeom.Gprim):
-            yield prim, collides[path]
-        elif kind and registry.FindConcretePrimDefinition(kind) is None:
-            content.leave_out(str(path).removeprefix("/"), f"of an unknown type, {shown(kind)}")
-
-
 class _Attributes:
     """Attributes of a prim at a time, by the names that USD gives them."""
 
-    def __init__(self, prim: Any, time: Any, clipping: ClippingBudget) -> None:
+    def __init__(
+        self,
+        prim: Any,
+        time: Any,
+        clipping: ClippingBudget,
+        meshes: dict[Any, trimesh.Trimesh | str],
+    ) -> None:
         self._prim, self._time = prim, time
         self.clipping = clipping
+        self._meshes = meshes  # by path: instances share them
+
+    def mesh(self) -> trimesh.Trimesh | str:
+        """The mesh of a Mesh, or why there is none."""
+        shared = self._prim.GetPrimInPrototype() if self._prim.IsInstanceProxy() else self._prim
+        path = shared.GetPath()
+        if path not in self._meshes:
+            self._meshes[path] = _triangles(self)
+        return self._meshes[path]
 
     def __getitem__(self, name: str) -> Any:
         return self._prim.GetAttribute(name).Get(self._time)
@@ -186,14 +150,21 @@ def _cylinder_1(values: _Attributes, matrix: np.ndarray) -> Obstacle:
     return place_mesh(frustum_around(bottom, top, height), matrix @ values.frame)
 
 
-def _capsule_1(values: _Attributes, matrix: np.ndarray) -> Obstacle | str:
-    top, bottom = values["radiusTop"], values["radiusBottom"]
-    if top != bottom:
-        return "a tapered capsule: its radii differ"
-    return place_shape(Capsule(top, values["height"]), matrix @ values.frame)
+def _capsule_1(values: _Attributes, matrix: np.ndarray) -> Obstacle:
+    top, bottom, length = values["radiusTop"], values["radiusBottom"], values["height"]
+    if top == bottom:
+        return place_shape(Capsule(top, length), matrix @ values.frame)
+    if not (min(top, bottom, length) >= 0.0 and max(top, bottom, length) < np.inf):
+        raise ValueError(f"radii and height must not be negative, got {bottom}, {top} and {length}")
+    return place_mesh(tapered_capsule_around(bottom, top, length), matrix @ values.frame)
 
 
 def _mesh(values: _Attributes, matrix: np.ndarray) -> Obstacle | str:
+    mesh = values.mesh()
+    return mesh if isinstance(mesh, str) else place_mesh(mesh, matrix)
+
+
+def _triangles(values: _Attributes) -> trimesh.Trimesh | str:
     points = values.array("points", np.float64).reshape(-1, 3)
     counts = values.array("faceVertexCounts", np.int64)
     indices = values.array("faceVertexIndices", np.int64)
@@ -222,7 +193,7 @@ def _mesh(values: _Attributes, matrix: np.ndarray) -> Obstacle | str:
     faces = triangulate(points, counts, indices, values.clipping)
     if values["orientation"] == "leftHanded":
         faces = faces[:, ::-1]
-    return place_mesh(trimesh.Trimesh(points, faces, process=False), matrix)
+    return trimesh.Trimesh(points, faces, process=False)
 
 
 _READERS = {
