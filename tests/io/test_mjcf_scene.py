@@ -2,7 +2,6 @@
 
 import struct
 import time
-from zlib import compress, crc32
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ import torch
 import trimesh
 
 from hostile_files import LAUGHS
+from hostile_images import png
 from placed import assert_distances, exact, solid
 from warp_collision import Capsule, Cuboid, Cylinder, MeshWorld, Sphere, signed_distance
 from warp_collision.io import LeftOutWarning, load_world_file
@@ -144,22 +144,6 @@ def test_what_a_world_has_not_is_named(tmp_path):
     assert entries == ["geom 'floor'", "geom 'look'"]
     with pytest.raises(ValueError, match=r"geom 'look' .it collides with nothing"):
         load_world_file(path, strict=True)
-
-
-def png(heights: np.ndarray, width: int | None = None) -> bytes:
-    """A grey PNG image of 8 bits, top row first; its width may lie."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", crc32(kind + data))
-
-    size = struct.pack(">II5B", width or heights.shape[1], len(heights), 8, 0, 0, 0, 0)
-    rows = b"".join(b"\0" + row.astype("u1").tobytes() for row in heights)
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", size)
-        + chunk(b"IDAT", compress(rows, 9))
-        + chunk(b"IEND", b"")
-    )
 
 
 def height_fields(folder, source: str, n_rows: int = 7, n_columns: int = 10):

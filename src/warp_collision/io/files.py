@@ -38,7 +38,8 @@ def load_world_file(
 
     The ending of the name tells the kind of file. All lengths become metres. Boxes, spheres,
     capsules and cylinders become exact shapes; where a transform makes something else of them, as
-    an ellipsoid, and for cones, a mesh that contains the exact body.
+    an ellipsoid, and for cones and tapered capsules, a mesh that contains the exact body. Prisms
+    and height fields become meshes that are the exact body.
 
     **YAML in cuRobo's layout** (.yaml, .yml), names unique in the whole file::
 
@@ -57,17 +58,22 @@ def load_world_file(
     obstacle may have `padding` [m] and `enabled`. Colours, textures and materials are ignored.
 
     **MoveIt planning scenes** (.yaml, .yml), with a `world` of `collision_objects`; objects of
-    several parts become `id/0`, `id/1` and so on.
+    several parts become `id/0`, `id/1` and so on. The polygon of a prism may be concave, its edges
+    must not cross.
 
     **URDF** (.urdf): the collision shapes of all links, at joint values 0.
 
     **MJCF** (.xml; needs the extra `mujoco`): the geoms as MuJoCo compiles them, where the
     model starts. Geoms whose contype and conaffinity are 0 collide with nothing and are left out,
-    with a warning. Meshes are as they are, not their convex hulls.
+    with a warning. Meshes are as they are, not their convex hulls. Height fields are MuJoCo's own
+    triangles, closed by sides and a bottom.
 
     **USD** (.usd, .usda, .usdc, .usdz; needs the extra `usd`): shapes and meshes of the stage, with
     z up. If anything has a collision API, only what has one is an obstacle; else all that is
-    visible is.
+    visible is, but guides. Instances of a PointInstancer are `instancer/0`, `instancer/1` and so
+    on; native instances have their paths. Sublayers, references and payloads lie in the folder of
+    the file or below, or in `package_dirs`. A binary layer is read by a process of its own first,
+    since wrong bytes can crash OpenUSD: half a second for a small file.
 
     **A mesh or scene that trimesh reads** (.glb, .gltf, .obj, .stl, .ply, .off, .dae, ...). Every
     node of the scene graph that has a mesh becomes an obstacle under the node's name, so that
@@ -76,19 +82,21 @@ def load_world_file(
     scale, shear and mirroring are baked into the vertices. Axes stay as the file has them: a
     Y-up file gives a Y-up world. What `MeshWorld.save` wrote is read as it was.
 
-    **Limits.** What a world cannot hold (planes, height fields, voxels, deformable bodies,
-    instancers, links without a collision shape) is named in a `LeftOutWarning`. Whatever else a
+    **Limits.** What a world cannot hold (planes, voxels, octomaps, curves, deformable bodies, links
+    without a collision shape) is named in a `LeftOutWarning`. Whatever else a
     file holds and this function would have to leave out is an error: a truncated list of faces, a
     part that is no triangle mesh, sparse or compressed glTF accessors, a skinned mesh, an archive.
     Files that a mesh file refers to lie in its folder or below. A file has at most 50 million
     faces, all instances counted, 100,000 obstacles, and coordinates below 1e9; YAML at most 8 MiB,
     500,000 values with aliases and merges expanded, and 32 levels; XML at most 256 MiB, 100 levels,
-    and no document type, so no entities.
+    and no document type, so no entities; MJCF 200,000 elements and 10 million heights and pixels;
+    USD 1 GiB and 10,000 layers, with all that is referred to.
 
     Args:
         path: the file.
         strict: raise where there would be a warning of something left out.
-        package_dirs: folders in which the packages of ``package://`` names in URDF files are.
+        package_dirs: folders in which the packages of ``package://`` names in URDF files are, and
+            in which layers of USD files may be, too.
 
     Returns:
         Name to `Obstacle` (geometry, pose, padding, enabled), in the order of the file; at least

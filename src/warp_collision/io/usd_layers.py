@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from warp_collision.formats.mesh_files import is_file
+from warp_collision.formats.usd_trial import is_binary, read_elsewhere
 from warp_collision.messages import shown
 
-MAX_BYTES = 1 << 30  # of all layers; what is compressed in them is left to OpenUSD's own checks
+MAX_BYTES = 1 << 30  # of all layers
 MAX_LAYERS = 10_000
 
 
@@ -29,7 +30,8 @@ def open_stage(path: Path, package_dirs: Sequence[Path] = ()) -> Any:
     """
     Usd = importlib.import_module("pxr.Usd")
     layers = _Layers([path.parent, *package_dirs])
-    layers.follow(path)
+    if not layers.follow(path):
+        read_elsewhere([path], layers.n_bytes, as_stages=True)
     stage = Usd.Stage.Open(str(path))
     for layer in stage.GetUsedLayers():  # by another way, as an expression for a path
         if layer.realPath:
@@ -47,36 +49,47 @@ class _Layers:
         self._folders = [os.path.abspath(folder) for folder in folders]
         self._real = [os.path.realpath(folder) for folder in folders]
         self._seen: set[str] = set()
-        self._bytes = 0
+        self.n_bytes = 0
 
-    def follow(self, path: Path) -> None:
-        """Checks a layer and all that it refers to, each before it is opened."""
+    def follow(self, path: Path) -> bool:
+        """Checks a layer and all that it refers to, each before it is opened.
+
+        Returns:
+            Whether a stage of them is known to open in this process without a crash.
+        """
         Ar, Sdf = importlib.import_module("pxr.Ar"), importlib.import_module("pxr.Sdf")
         self.check(str(path))
-        opened = [Sdf.Layer.FindOrOpen(str(path))]
-        known = {str(path)}
-        for layer in opened:  # grows; what is in the list stays open
-            if layer is None:  # the stage says why
-                continue
-            for name in layer.GetCompositionAssetDependencies():
-                asset = Sdf.ComputeAssetPathRelativeToLayer(layer, name)
-                resolved = str(Ar.GetResolver().Resolve(Sdf.Layer.SplitIdentifier(asset)[0]))
-                if not resolved or asset in known:  # what is not there is an error if it is used
-                    continue
-                known.add(asset)
-                self.check(resolved)
-                if len(known) > MAX_LAYERS:
-                    raise ValueError(f"a stage must have at most {MAX_LAYERS} layers, got more")
-                opened.append(Sdf.Layer.FindOrOpen(asset))
+        known, opened = {str(path)}, []  # what is in the list stays open
+        names, files = [str(path)], [path]
+        has_binary, is_safe = False, True
+        while names:
+            binary = [file for file in files if is_binary(file)]
+            has_binary = has_binary or bool(binary)
+            is_safe = not binary or read_elsewhere(binary, self.n_bytes)
+            layers = [Sdf.Layer.FindOrOpen(name) for name in names]
+            opened += layers
+            names, files = [], []
+            for layer in filter(None, layers):  # of one that does not open, the stage says why
+                for name in layer.GetCompositionAssetDependencies():
+                    asset = Sdf.ComputeAssetPathRelativeToLayer(layer, name)
+                    resolved = str(Ar.GetResolver().Resolve(Sdf.Layer.SplitIdentifier(asset)[0]))
+                    if not resolved or asset in known:  # if it is not there, the stage says why
+                        continue
+                    known.add(asset)
+                    names.append(asset)
+                    files += self.check(resolved)
+                    if len(known) > MAX_LAYERS:
+                        raise ValueError(f"a stage must have at most {MAX_LAYERS} layers, got more")
+        return not has_binary or (len(known) == 1 and is_safe)
 
-    def check(self, resolved: str) -> None:
-        """Counts the file that a layer is in, once."""
+    def check(self, resolved: str) -> list[Path]:
+        """Counts the file that a layer is in; returns it the first time."""
         Ar = importlib.import_module("pxr.Ar")
         if Ar.IsPackageRelativePath(resolved):
             resolved = Ar.SplitPackageRelativePathOuter(resolved)[0]
         name = os.path.abspath(resolved)
         if name in self._seen:
-            return
+            return []
         self._seen.add(name)
         near = any(_is_below(name, folder) for folder in (*self._folders, *self._real))
         if not near:
@@ -86,11 +99,12 @@ class _Layers:
             )
         if not is_file(Path(name)):
             raise ValueError(f"a layer must be a regular file, got {shown(name)}")
-        self._bytes += os.path.getsize(name)
-        if self._bytes > MAX_BYTES:
+        self.n_bytes += os.path.getsize(name)
+        if self.n_bytes > MAX_BYTES:
             raise ValueError(
-                f"a file and its layers must have at most {MAX_BYTES} bytes, got {self._bytes}"
+                f"a file and its layers must have at most {MAX_BYTES} bytes, got {self.n_bytes}"
             )
+        return [Path(name)]
 
 
 def _is_below(path: str, folder: str) -> bool:

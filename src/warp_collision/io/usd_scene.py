@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import trimesh
 
+from warp_collision.formats.usd_trial import ATTRIBUTES
 from warp_collision.io.content import Content, Obstacle, errors_begin_with
 from warp_collision.io.placing import frame_along, place_mesh, place_shape, require_invertible
 from warp_collision.io.polygons import ClippingBudget, triangulate
@@ -102,6 +103,7 @@ class _Attributes:
         return self._meshes[path]
 
     def __getitem__(self, name: str) -> Any:
+        assert name in ATTRIBUTES, name
         return self._prim.GetAttribute(name).Get(self._time)
 
     def array(self, name: str, dtype: type) -> np.ndarray:
