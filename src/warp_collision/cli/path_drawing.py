@@ -219,7 +219,9 @@ def show_progress(title: str) -> Iterator[Callable[[float], None]]:
         return
     columns = (SpinnerColumn(), TextColumn(title), BarColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
-    quiet = not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
+    if not console.is_terminal:  # a disabled bar of old versions still ends with an empty line
+        yield lambda fraction: None
+        return
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(title, total=None)
         yield lambda fraction: bar.update(task, total=1.0, completed=fraction)
