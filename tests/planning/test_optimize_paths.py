@@ -188,6 +188,9 @@ def test_wrong_input_raises(panda):
         plan(panda, world, [LEFT], [RIGHT], horizon=1)
     with pytest.raises(ValueError, match=r"terms must return .* of <lambda>"):
         plan(panda, world, [LEFT], [RIGHT], [0], terms=[lambda joints: joints])
+    for scene in (MeshWorld(device="cpu"), world):  # the straight path is free in the first one
+        with pytest.raises(ValueError, match=r"finite, got nan of <lambda> in batch row 0, "):
+            plan(panda, scene, [LEFT], [RIGHT], terms=[lambda joints: joints[..., 0].sqrt()])
     with pytest.raises(TypeError, match="terms must be callables, got float"):
         plan(panda, world, [LEFT], [RIGHT], terms=[1.0])
 

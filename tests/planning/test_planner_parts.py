@@ -63,6 +63,36 @@ def _in_double(term: JointLimitsTerm) -> JointLimitsTerm:
     return term
 
 
+def nan_at(joints: torch.Tensor) -> torch.Tensor:
+    cost = joints.square().sum(-1)
+    bad = torch.zeros_like(cost)
+    bad[1, 3] = torch.nan
+    return cost + bad
+
+
+def infinite(joints: torch.Tensor) -> torch.Tensor:
+    return torch.where(torch.arange(len(joints)) == 2, torch.inf, joints.sum((1, 2)))
+
+
+def distance_moved(joints: torch.Tensor) -> torch.Tensor:  # at rest without a derivative
+    moved = (joints - joints[:, :1]).square().sum(-1).sqrt()
+    return moved.nan_to_num()
+
+
+@pytest.mark.parametrize(
+    ("term", "message"),
+    [
+        (nan_at, r"must be finite, got nan of nan_at in batch row 5, waypoint 3, iteration 7$"),
+        (infinite, r"^terms must be finite, got inf of infinite in batch row 0, iteration 7$"),
+        (distance_moved, "got nan of the derivative of distance_moved in batch row 4, waypoint 0"),
+    ],
+)
+def test_terms_that_are_not_finite_are_named(term, message):
+    objective = Objective([SmoothnessTerm(), term])
+    with pytest.raises(ValueError, match=message):
+        objective.gradient(random_paths(3, 5, 2), torch.tensor([4, 5, 0]), "iteration 7")
+
+
 def test_the_collision_term_is_of_the_env_of_its_problem():
     panda, world = load_panda(), MeshWorld(2, device="cpu")
     world.add("post", Cylinder(0.1, 1.0), (0.5, 0.0, 0.5, 1, 0, 0, 0), env=1)

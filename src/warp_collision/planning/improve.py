@@ -86,7 +86,8 @@ def refine(problems: Problems, objective: Objective, paths: Tensor, problem: Ten
     descent = PathDescent(paths, metric, LEARNING_RATE)
     best, lowest = paths, objective(paths, problem)
     for iteration in range(1, _REFINEMENTS + 1):
-        descent.step(objective.gradient(descent.paths(), problem))
+        when = f"iteration {iteration} on free paths"
+        descent.step(objective.gradient(descent.paths(), problem, when))
         if iteration % CHECK_EVERY == 0:
             paths = problems.within_limits(descent.paths())
             cost = objective(paths, problem)

@@ -97,7 +97,9 @@ def optimize_paths(
         terms: callables of joints (n, horizon, n_joints) that return (n, horizon) or (n,) and are
             differentiable. One with a parameter `problem` is given (n,) int64 by that name: the
             batch row that each path is for. They weigh against half the squared joint velocity,
-            integrated over unit time; among free paths the cheapest is returned.
+            integrated over unit time; among free paths the cheapest is returned. What they return
+            and its derivative have to be finite, beyond joint limits too, where paths pass on the
+            way.
         self_collision: whether the robot may not touch itself either, by the pairs of
             `RobotSpheres.self_collision_pairs`, or the pairs that count.
         ignore: pairs of link or attached object and obstacle that may touch, see
@@ -116,7 +118,8 @@ def optimize_paths(
 
     Raises:
         TypeError, ValueError: an argument of another type, shape, device or range; a start or goal
-            that is not finite, or is bad; the message names batch row, link and obstacle.
+            that is not finite, or is bad; the message names batch row, link and obstacle. A term
+            that is not finite, with its name, batch row, waypoint and iteration.
 
     Example:
         >>> import torch
@@ -213,6 +216,5 @@ def _result(
     )
     lower = torch.minimum(found.lower, found.self_lower).amin(1)
     clearance = torch.where(free, lower.clamp(min=0.0), lower)
-    return PlannedPaths(
-        joints, free, clearance, objective(joints, every), path_length(joints), iterations
-    )
+    cost = objective(joints, every, None)  # of a bad end it may be NaN
+    return PlannedPaths(joints, free, clearance, cost, path_length(joints), iterations)

@@ -100,7 +100,8 @@ def search_free_paths(
                     problem = problem[keep]
             if iteration == last or len(problem) == 0:
                 break
-            descent.step(objective.gradient(descent.paths(), problem))
+            when = f"iteration {iteration}"
+            descent.step(objective.gradient(descent.paths(), problem, when))
             iteration += 1
         open_problems = open_problems[found.count[open_problems] == 0]
         iterations[open_problems] = iteration

@@ -172,29 +172,72 @@ class Objective:
     def __len__(self) -> int:
         return len(self._terms)
 
-    def __call__(self, joints: Tensor, problem: Tensor) -> Tensor:
-        """The cost (batch,) of paths, each of a problem (batch,)."""
+    def __call__(self, joints: Tensor, problem: Tensor, when: str | None = "") -> Tensor:
+        """The cost (batch,) of paths, each of a problem (batch,).
+
+        Args:
+            joints: (batch, horizon, n_joints).
+            problem: (batch,) int64.
+            when: what an error says of the moment; if None, what is not finite is no error.
+
+        Raises:
+            ValueError: a term is of another shape, NaN or infinite; the message names it.
+        """
         total = joints.new_zeros(len(joints))
-        for term, takes_problem in self._terms:
-            cost = term(joints, problem=problem) if takes_problem else term(joints)
-            if not isinstance(cost, Tensor) or cost.shape not in (
-                joints.shape[:1],
-                joints.shape[:2],
-            ):
-                raise ValueError(
-                    "terms must return (batch, horizon) or (batch,) for joints "
-                    f"{tuple(joints.shape)}, got {validate.shape_of(cost)} of {_name_of(term)}"
-                )
-            total = total + (cost.sum(1) if cost.ndim == 2 else cost)
+        for term in self._terms:
+            total = total + _cost_of(term, joints, problem, when)
         return total
 
-    def gradient(self, joints: Tensor, problem: Tensor) -> Tensor:
-        """Derivative of the cost by the joints, of their shape."""
+    def gradient(self, joints: Tensor, problem: Tensor, when: str = "") -> Tensor:
+        """Derivative of the cost by the joints, of their shape; arguments as for the cost.
+
+        Raises:
+            ValueError: as the cost, and where a derivative is NaN or infinite.
+        """
         joints = joints.detach().requires_grad_()
         with torch.enable_grad():
-            total = self(joints, problem).sum()
+            total = self(joints, problem, when).sum()
         (gradient,) = torch.autograd.grad(total, joints)
+        if not bool(gradient.isfinite().all()):
+            self._raise_of_gradient(joints, problem, when)
         return gradient
+
+    def _raise_of_gradient(self, joints: Tensor, problem: Tensor, when: str) -> None:
+        for term in self._terms:
+            with torch.enable_grad():
+                cost = _cost_of(term, joints, problem, when)
+            if cost.requires_grad:
+                (gradient,) = torch.autograd.grad(cost.sum(), joints, allow_unused=True)
+                if gradient is not None:
+                    name = f"the derivative of {_name_of(term[0])}"
+                    _require_finite(gradient, name, problem, when)
+
+
+def _cost_of(term: tuple[Term, bool], joints: Tensor, problem: Tensor, when: str | None) -> Tensor:
+    """The cost (batch,) by a term, which may take the problem, checked."""
+    call, takes_problem = term
+    cost = call(joints, problem=problem) if takes_problem else call(joints)
+    if not isinstance(cost, Tensor) or cost.shape not in (joints.shape[:1], joints.shape[:2]):
+        raise ValueError(
+            f"terms must return (batch, horizon) or (batch,) for joints {tuple(joints.shape)}, "
+            f"got {validate.shape_of(cost)} of {_name_of(call)}"
+        )
+    if when is not None:
+        _require_finite(cost, _name_of(call), problem, when)
+    return cost.sum(1) if cost.ndim == 2 else cost
+
+
+def _require_finite(values: Tensor, name: str, problem: Tensor, when: str) -> None:
+    """Requires finite values (batch, ...), the second axis of which are waypoints."""
+    finite = values.isfinite()
+    if bool(finite.all()):
+        return
+    where = torch.nonzero(~finite)[0].tolist()
+    place = f"batch row {int(problem[where[0]])}"
+    if len(where) > 1:
+        place += f", waypoint {where[1]}"
+    value = values[tuple(where)].item()
+    raise ValueError(f"terms must be finite, got {value} of {name} in {place}{when and ', '}{when}")
 
 
 def _takes_problem(term: Term) -> bool:
