@@ -8,6 +8,8 @@ from warp_collision import (
     Cylinder,
     MeshWorld,
     RobotSpheres,
+    clearance,
+    configuration_in_collision,
     joint_path_clearance,
     joint_path_in_collision,
 )
@@ -208,6 +210,35 @@ def test_any_horizon_and_no_problems(panda):
     resting = plan(panda, world, [LEFT], [LEFT], [0])
     assert resting.free.item()
     assert resting.length.item() == 0.0
+
+
+def test_a_preferred_clearance_that_is_not_reached_is_told(panda, device):
+    """The goal of the second problem is some millimetres from a plate, that of the first is not."""
+    world = MeshWorld(device=device)
+    world.add("plate", Cuboid((0.3, 0.3, 0.02)), (0.4, 0.3, 0.2, 0.97, 0.15, 0.17, 0))
+    options = {"preferred_clearance": 0.03, "n_seeds": 4, "self_collision": False}
+    low = _near_the_plate(panda, world)
+    found = plan(panda, world, [LEFT, LEFT], [HIGH, low], **options)
+    assert found.free.all()
+    assert found.clear.tolist() == [True, False]
+    assert found.clearance[0] >= 0.03 - MARGIN
+    assert found.clearance[1] < 0.03 - MARGIN
+    options["preferred_clearance"] = float(found.clearance[1])
+    closer = plan(panda, world, [LEFT], [low], **options)
+    assert closer.clear.tolist() == [True]
+    marked = plan(panda, world, [LEFT], [[9.0, *LEFT[1:]]], on_bad_ends="mark")
+    assert marked.clear.tolist() == [False]
+
+
+def _near_the_plate(panda, world) -> list[float]:
+    """Joint values with a clearance of 5 to 15 mm to the plate."""
+    share = torch.linspace(0.0, 1.0, 200, device=world.device)[:, None]
+    ends = torch.tensor([HIGH, [0.6, 0.9, 0.0, -2.2, 0.0, 3.0, 0.8]], device=world.device)
+    joints = torch.lerp(ends[0], ends[1], share)
+    nearest = clearance(panda(joints)[None], world).clearance[0].amin(-1)
+    itself = configuration_in_collision(joints, panda, MeshWorld(device=world.device))
+    fits = (nearest > 0.005) & (nearest < 0.015) & ~itself
+    return joints[fits][0].tolist()
 
 
 def test_progress_counts(panda):

@@ -42,6 +42,9 @@ class PlannedPaths(NamedTuple):
         cost: (batch,) the objective of these paths: the sum of all terms.
         length: (batch,) sum of the Euclidean lengths of the segments [rad, prismatic: m].
         iterations: (batch,) int64, of the descent until a free path was there.
+        clear: (batch,) bool, whether `clearance` reaches `preferred_clearance`, but for `margin`,
+            by which `clearance` may be too small. False where start or goal are nearer to
+            something, where every way that was found is, and where `free` is false.
     """
 
     joints: Tensor
@@ -50,6 +53,7 @@ class PlannedPaths(NamedTuple):
     cost: Tensor
     length: Tensor
     iterations: Tensor
+    clear: Tensor
 
 
 def optimize_paths(
@@ -93,7 +97,8 @@ def optimize_paths(
         margin: [m], the `tolerance` of `joint_path_in_collision`: paths, starts and goals with a
             clearance below it may be refused.
         preferred_clearance: [m], nearer to anything shortcuts do not go, so that only what has to
-            be nearer is, such as the way to a goal in a narrow place.
+            be nearer is, such as the way to a goal in a narrow place. A wish, no condition: `clear`
+            of the result says whether it came true.
         terms: callables of joints (n, horizon, n_joints) that return (n, horizon) or (n,) and are
             differentiable. One with a parameter `problem` is given (n,) int64 by that name: the
             batch row that each path is for. They weigh against half the squared joint velocity,
@@ -134,6 +139,8 @@ def optimize_paths(
         >>> found = optimize_paths(load_panda(), world, start, goal)
         >>> found.free.tolist(), tuple(found.joints.shape), found.clearance.item() >= 0.0
         ([True], (1, 32, 7), True)
+        >>> found.clear.tolist()  # 10 mm are kept, the default of `preferred_clearance`
+        [True]
     """
     for name, count, least in (
         ("n_seeds", n_seeds, 1),
@@ -217,4 +224,5 @@ def _result(
     lower = torch.minimum(found.lower, found.self_lower).amin(1)
     clearance = torch.where(free, lower.clamp(min=0.0), lower)
     cost = objective(joints, every, None)  # of a bad end it may be NaN
-    return PlannedPaths(joints, free, clearance, cost, path_length(joints), iterations)
+    clear = free & (clearance >= problems.comfort - problems.margin)
+    return PlannedPaths(joints, free, clearance, cost, path_length(joints), iterations, clear)
