@@ -14,6 +14,10 @@ PLATE = "cuboid: {plate: {dims: [0.5, 0.001, 0.5], pose: [0.5, 0, 0.5, 1, 0, 0, 
 SRDF = """<robot name="panda">
   <disable_collisions link1="panda_link5" link2="panda_link7" reason="Never"/>
 </robot>"""
+ARM = """<robot name="arm"><link name="base"/><link name="arm"><collision><origin xyz="0.2 0 0"/>
+  <geometry><box size="0.4 0.05 0.05"/></geometry></collision></link>
+  <joint name="turn" type="revolute"><parent link="base"/><child link="arm"/><axis xyz="0 0 1"/>
+  <limit lower="-2" upper="2"/></joint></robot>"""
 
 
 @pytest.fixture
@@ -34,6 +38,7 @@ def check(tmp_path, world, capsys):
         else:
             np.save(path, np.asarray(joints, dtype=np.float32))
         options = (*map(str, arguments), "--device=cpu")
+        # The last of equal options counts.
         status = main(["check", world, str(path), f"--robot={PANDA}", *options])
         printed = capsys.readouterr()
         return status, printed.out, printed.err
@@ -48,14 +53,19 @@ def test_a_motion_between_free_waypoints(check):
     assert "at waypoints:\nnothing collides" in out
     row = next(line for line in out.splitlines() if "NOT PROVEN FREE" in line).split()
     assert row[:3] == ["0", "0", "1"]
-    assert "plate" in row
+    assert row[-3:-1] == [row[7], "and"]  # the link that is nearest on the way
+    assert row[-1] == "plate"
+    assert "obstacles [mm]" in out
+    assert float(row[3]) < -30.0
+    assert float(row[5]) - float(row[3]) <= 1.0
     assert "collision: 1 of 1 motions are not proven free (with itself by 1116 pairs" in out
 
 
 def test_free_motions_are_proven(check, tmp_path):
     status, out, _ = check(np.linspace(ENDS[0], [-0.5, *ENDS[0][1:]], 4), name="joints.npy")
     assert status == 0
-    assert "free: all 3 motions are proven (with itself by 1116 pairs of spheres)" in out
+    assert "free: all 3 motions of the robot's spheres are proven" in out
+    assert "(with itself by 1116 pairs of spheres)" in out
     (tmp_path / "panda.srdf").write_text(SRDF)
     _, out, _ = check(ENDS[:1] * 2, "--srdf", tmp_path / "panda.srdf")
     assert "with itself by 1056 pairs" in out
@@ -94,6 +104,47 @@ def test_wanted_contacts_and_limits(check):
     assert out["motions"] == []
 
 
+def test_the_robot_with_itself_is_named(check):
+    """The hand is pulled to the forearm: the plate is far, and a joint is beyond its limit."""
+    folded = [1.5, 0.2, 0, -3.3, 0, -0.6, 0.8]
+    status, out, _ = check([[1.5, 0.2, 0, -2.6, 0, 0.4, 0.8], folded])
+    assert status == 1
+    row = next(line for line in out.splitlines() if "NOT PROVEN FREE" in line)
+    assert row.rpartition("NOT PROVEN FREE: ")[2].count("panda_") == 2
+    assert "plate" in row  # the nearest obstacle has its own column
+    beyond = "2 joint values are beyond the limits: 1 of panda_joint4, 1 of panda_joint6"
+    assert beyond in out
+
+
+def test_what_the_spheres_leave_out_is_said(check, tmp_path):
+    path = np.linspace(ENDS[0], [-0.5, *ENDS[0][1:]], 3)
+    _, out, _ = check(path)
+    assert "note: the spheres leave out up to 80 % of the surface of panda_leftfinger, and" in out
+    assert json.loads(check(path, "--json")[1])["uncovered"].keys() >= {"panda_link0"}
+    (tmp_path / "arm.urdf").write_text(ARM)
+    _, out, _ = check([[0.1], [0.2]], f"--robot={tmp_path / 'arm.urdf'}")
+    assert "note:" not in out  # spheres were fitted
+    assert "free: all 1 motions of the robot's spheres are proven" in out
+
+
+def test_a_base_elsewhere(check):
+    """The robot stands turned, so that the plate is behind it; a quaternion of any length."""
+    pose = "--base-pose 0 -1e-2 0 0 0 0 -3e0".split()
+    assert check(ENDS, *pose)[0] == 0
+    status, _, err = check(ENDS, *pose[:-1], "0")
+    assert status == 2
+    assert "--base-pose must have a quaternion (qw, qx, qy, qz) other than 0" in err
+
+
+def test_files_in_the_other_order_and_joints_without_a_robot(capsys, world, tmp_path):
+    path = tmp_path / "joints.npz"
+    np.savez(path, joints=np.zeros((3, 7)), free=np.array(True))
+    assert main(["check", str(path), world]) == 2
+    assert "WORLD must come before SPHERES, which look swapped" in capsys.readouterr().err
+    assert main(["check", world, str(path)]) == 2
+    assert capsys.readouterr().err.endswith("; joint values of a robot need --robot URDF\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -126,6 +177,7 @@ def test_wrong_joint_values(check, joints, message):
 
 def test_options_of_robots_need_one(capsys, world, tmp_path):
     np.save(tmp_path / "spheres.npy", np.zeros((1, 4)))
-    for option in (("--tolerance=0.01",), ("--ignore", "a", "b"), ("--srdf=a.srdf",)):
+    pose = ("--base-pose", *"1000000")
+    for option in (("--tolerance=0.01",), ("--ignore", "a", "b"), ("--srdf=a.srdf",), pose):
         assert main(["check", world, str(tmp_path / "spheres.npy"), *option]) == 2
         assert "must be given with --robot alone" in capsys.readouterr().err

@@ -311,7 +311,7 @@ def test_a_reader_that_stops_early_is_no_error(world, spheres):
 def test_demo_writes_what_its_options_ask_for(capsys, tmp_path):
     report = tmp_path / "report.json"
     options = ["--problem", "cage_1", "--waypoints", "5", "--report", str(report)]
-    status = main(["demo", *options, "--output", str(tmp_path / "no.png"), "--no-picture"])
+    status = main(["demo", *options, "--picture", str(tmp_path / "no.png"), "--no-picture"])
     assert status == 0
     written = json.loads(report.read_text())
     assert written["problem"] == "cage_1"

@@ -23,6 +23,7 @@ from warp_collision.cli.demo import (
 )
 from warp_collision.cli.path_check import PathCheck
 from warp_collision.cli.path_drawing import check_joints, evenly_along
+from warp_collision.cli.robot_scene import RobotScene
 
 SWEEP_TOLERANCE = ACTIVATION_DISTANCE / 20  # the documented default
 
@@ -53,7 +54,7 @@ def exact_distances(name: str, points: np.ndarray) -> np.ndarray:
 def check_problem(name: str, device: torch.device, waypoints: int = 32) -> PathCheck:
     problem, robot = load_problem(name), load_panda()
     joints = straight_path(problem, robot, waypoints)
-    return check_joints(joints, robot, world_of(problem, device))
+    return check_joints(joints, RobotScene(robot, world_of(problem, device)))
 
 
 def test_problems_are_two_sets_of_eight():
@@ -127,9 +128,24 @@ def test_swept_costs_match_dense_samples(device):
     assert any(on_the_way)
 
 
+def test_wanted_contacts_are_left_out_of_clearances(device):
+    problem, robot = load_problem("cage_2"), load_panda()
+    wanted = [("panda_hand", "side_frontB"), ("panda_link5", "side_frontB")]
+    scene = RobotScene(robot, world_of(problem, device), ignore=tuple(wanted))
+    check = check_joints(straight_path(problem, robot, 32), scene)
+    spheres = check.spheres[0].double().numpy()
+    exact = exact_distances("cage_2", spheres[..., :3]) - spheres[..., 3]
+    touching = np.isin(robot.sphere_links, ["panda_hand", "panda_link5"])
+    exact[list(problem.obstacles).index("side_frontB"), :, touching] = np.inf
+    np.testing.assert_allclose(check.clearance[0], exact.min(axis=0), rtol=0, atol=2e-6)
+    assert check.deepest.clearance == pytest.approx(exact.min(), abs=2e-6)
+    assert (check.deepest.link, check.deepest.mesh) not in wanted
+    assert (check.cost[0].numpy()[exact.min(axis=0) > ACTIVATION_DISTANCE] == 0.0).all()
+
+
 def test_demo_writes_picture_report_and_table(tmp_path, capsys):
     output, report = tmp_path / "demo.png", tmp_path / "report.json"
-    assert run_demo(output=output, report=report) == 0
+    assert run_demo(picture=output, report=report) == 0
     printed = capsys.readouterr().out
     written = json.loads(report.read_text())
     assert written["problem"] == DEFAULT_PROBLEM
@@ -170,7 +186,7 @@ def test_positions_evenly_along_a_path():
 
 def test_demo_writes_the_table_as_text(tmp_path, capsys):
     report = tmp_path / "report.txt"
-    assert run_demo(problem="bookshelf_thin_2", waypoints=5, report=report, picture=False) == 0
+    assert run_demo(problem="bookshelf_thin_2", waypoints=5, report=report, draws=False) == 0
     assert report.read_text() in capsys.readouterr().out
     assert not (tmp_path / "demo.png").exists()
 
@@ -179,7 +195,7 @@ def test_demo_without_the_viz_extra(tmp_path, capsys, monkeypatch):
     for name in ("matplotlib", "rich", "rich.console", "rich.progress"):
         monkeypatch.setitem(sys.modules, name, None)
     output = tmp_path / "demo.png"
-    assert run_demo(waypoints=4, output=output, report=tmp_path / "report.json") == 0
+    assert run_demo(waypoints=4, picture=output, report=tmp_path / "report.json") == 0
     printed, warned = capsys.readouterr()
     assert "side_frontB" in printed
     assert "no picture: matplotlib is not installed; pip install 'warp-collision[viz]'" in warned
@@ -191,7 +207,7 @@ def test_demo_without_the_viz_extra(tmp_path, capsys, monkeypatch):
     [
         ({"problem": "cage_9"}, ValueError, "problem must be one of bookshelf_thin_1, .*'cage_9'"),
         ({"waypoints": 1}, ValueError, "waypoints must be at least 2, got 1"),
-        ({"output": "none/demo.png"}, FileNotFoundError, "output must be in an existing folder"),
+        ({"picture": "none/demo.png"}, FileNotFoundError, "picture must be in an existing folder"),
         ({"report": "none/demo.json"}, FileNotFoundError, "report must be in an existing folder"),
     ],
 )

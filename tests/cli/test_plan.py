@@ -67,7 +67,9 @@ def test_a_path_and_a_picture_are_written(capsys, world, tmp_path):
         capsys, PANDA, world, *ends, "--output", again, "--no-picture", "--clearance", "0.01"
     )
     assert status == 0
-    assert "certified free: nowhere nearer than " in out
+    assert "certified free: the robot's spheres come nowhere nearer than " in out
+    assert "note: the spheres leave out up to 80 % of the surface of panda_leftfinger" in out
+    assert "wanted" not in out
     assert out.splitlines()[-1] == f"written: {again}"
     np.testing.assert_array_equal(np.load(again)["joints"], written["joints"])
     assert sorted(os.listdir(tmp_path)) == ["again.npz", "found", "found.png", "world.yaml"]
@@ -92,6 +94,66 @@ def test_no_path_is_status_1_and_writes_nothing(capsys, world, tmp_path):
     assert status == 1
     assert not json.loads(out)["free"]
     assert os.listdir(tmp_path) == ["world.yaml"]
+
+
+def test_what_was_there_is_named(capsys, world, tmp_path):
+    """A path is overwritten; a picture of another path stays, but not without a word."""
+    files = ["--output", tmp_path / "p.npz", "--picture", tmp_path / "p.png", "--no-picture"]
+    for path in (tmp_path / "p.npz", tmp_path / "p.png"):
+        path.write_bytes(b"old")
+    ends = ["--start", *LEFT, "--goal=-0.6,0.1,0,-1.8,0,1.9,0.8"]
+    _, out, _ = plan(capsys, PANDA, world, *ends, *files)
+    assert out.splitlines()[-2:] == [
+        f"overwrote: {tmp_path / 'p.npz'}",
+        f"of an earlier run: {tmp_path / 'p.png'}",
+    ]
+    assert (tmp_path / "p.png").read_bytes() == b"old"
+    assert np.load(tmp_path / "p.npz")["free"]
+    _, out, _ = plan(capsys, PANDA, world, *ends, *files, "--json")
+    told = json.loads(out)
+    assert told["overwrote"] == told["written"] == [str(tmp_path / "p.npz")]
+    assert told["of_an_earlier_run"] == [str(tmp_path / "p.png")]
+
+
+def test_a_wanted_clearance_that_is_not_reached_is_told(capsys, world, tmp_path):
+    """Two links at the start are 15 mm from each other, whatever is wanted."""
+    ends = ["--start", *LEFT, "--goal=-0.6,0.1,0,-1.8,0,1.9,0.8", "--clearance", "0.3"]
+    files = ["--output", tmp_path / "p.npz", "--no-picture"]
+    _, out, _ = plan(capsys, PANDA, world, *ends, *files)
+    line = next(line for line in out.splitlines() if "wanted" in line)
+    assert line.startswith("the wanted clearance of 300.0 mm was not reached: nearest are panda_li")
+    assert ", between waypoints " in line
+    assert not np.load(tmp_path / "p.npz")["clear"]
+
+
+def test_contacts_that_are_wanted_and_a_base_elsewhere(capsys, world, tmp_path):
+    """What stands around the post may touch it; and where the robot stands elsewhere, it is far."""
+    ends = [f"--start={LEFT[0]}," + ACROSS[2:], f"--goal={RIGHT}"]
+    files = ["--output", tmp_path / "p.npz", "--picture", tmp_path / "p.png"]
+    links = RobotSpheres(PANDA).link_names
+    ignore = [word for link in links for word in ("--ignore", link, "post")]
+    base = ["--base-pose", *"0 -1e-2 0 -3 0 0 0".split()]  # by a centimetre
+    status, out, err = plan(capsys, PANDA, world, *ends, *files, *ignore, *base)
+    assert (status, err) == (0, "")
+    assert "length 1.800 (straight 1.800)" in out  # through the post
+    assert "or to each other, contacts of --ignore aside" in out
+    assert size_of(tmp_path / "p.png") == (1600, 1000)
+    base[-4:] = "0 0 0 -3".split()  # turned away from the post
+    status, out, _ = plan(capsys, PANDA, world, *ends, *files, *base, "--no-picture")
+    assert status == 0
+    assert "length 1.800 (straight 1.800)" in out
+
+
+def test_numbers_of_any_form_and_swapped_files(capsys, world, tmp_path):
+    files = ["--output", tmp_path / "p.npz", "--no-picture"]
+    start, goal = "-9e-1 .3 0 -1.6 0 1.9 8E-1", "-0.6,1e-1,0,-1.8,0,1.9,0.8"
+    ends = ["--start", *start.split(), "--goal", goal]
+    status, _, _ = plan(capsys, PANDA, world, *ends, *files)
+    assert status == 0
+    np.testing.assert_allclose(np.load(files[1])["joints"][0], np.array(LEFT, float), rtol=1e-6)
+    status, _, err = plan(capsys, world, PANDA, *ends, *files)
+    assert status == 2
+    assert "ROBOT and WORLD look swapped: " in err
 
 
 def test_wrong_input_is_one_line_and_status_2(capsys, world, tmp_path):

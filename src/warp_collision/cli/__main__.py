@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from warp_collision.cli.check import add_check
-from warp_collision.cli.common import BAD_INPUT, INTERNAL_ERROR, count, find_device, start_warp
+from warp_collision.cli.common import BAD_INPUT, INTERNAL_ERROR, find_device, start_warp
+from warp_collision.cli.options import add_picture, add_waypoints
 from warp_collision.cli.plan import add_plan
-from warp_collision.cli.terminal import Parser, print_text
+from warp_collision.cli.terminal import Parser, plain_numbers, print_text
 
 _DEMO_DESCRIPTION = """\
 Moves a Franka Panda, modelled by spheres, through a motion-planning problem:
@@ -45,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0 free, 1 collision or no path, 2 wrong input, 3 an error of the program.
         Wrong usage and `--help` leave by SystemExit, as argparse does.
     """
-    options = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    options = _parser().parse_args(plain_numbers(given))
     try:
         return options.run(options)
     except (OSError, ValueError, ImportError) as error:
@@ -84,29 +86,14 @@ def _add_demo(commands: Any) -> None:
     parser.add_argument(
         "--problem", metavar="NAME", help="the problem (default: a cage); a wrong name lists all"
     )
-    parser.add_argument(
-        "--waypoints",
-        type=count,
-        default=32,
-        metavar="N",
-        help="waypoints of the path (default 32)",
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("demo.png"),
-        metavar="PNG",
-        help="the picture to write (default demo.png)",
-    )
+    add_waypoints(parser)
+    add_picture(parser, "demo.png", "write the report only")
     parser.add_argument(
         "--report",
         type=Path,
         default=Path("demo-report.json"),
         metavar="FILE",
         help="the report to write, JSON or, by its ending, text (default demo-report.json)",
-    )
-    parser.add_argument(
-        "--no-picture", dest="picture", action="store_false", help="write the report only"
     )
     parser.set_defaults(run=_demo)
 
@@ -118,9 +105,9 @@ def _demo(options: argparse.Namespace) -> int:
     return run_demo(
         problem=options.problem,
         waypoints=options.waypoints,
-        output=options.output,
-        report=options.report,
         picture=options.picture,
+        report=options.report,
+        draws=options.draws,
     )
 
 

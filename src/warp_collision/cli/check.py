@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warp_collision.cli.common import (
-    COLLISION,
-    FREE,
-    distance,
-    find_device,
+from warp_collision.cli.common import COLLISION, FREE, distance, find_device, start_warp
+from warp_collision.cli.options import (
+    add_robot_options,
+    add_world_options,
+    load_scene,
     load_world,
-    start_warp,
+    require_order,
 )
 from warp_collision.cli.terminal import print_text
 from warp_collision.cli.text_table import align
@@ -30,7 +30,8 @@ have it, and the collision cost of all spheres. A clearance is the distance from
 a sphere's surface to the nearest mesh, negative by the depth of a penetration.
 
 With --robot, SPHERES are joint values: what touches what at the waypoints, and
-between them the motion on the arcs that the joints make, where free is a proof.
+between them the motion on the arcs that the joints make, where free is a proof:
+one of the robot's spheres, which may leave out parts of it; the report says so.
 """
 
 _CHECK_EPILOG = """\
@@ -75,10 +76,6 @@ def add_check(commands: Any) -> None:
         "world", type=Path, metavar="WORLD", help="the obstacles: a file, see below"
     )
     parser.add_argument("spheres", type=Path, metavar="SPHERES", help="the spheres: .npy or .npz")
-    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
-    parser.add_argument(
-        "--device", help="cpu, cuda or cuda:N (default: cuda where there is one, else cpu)"
-    )
     parser.add_argument(
         "--activation-distance",
         type=distance,
@@ -91,17 +88,7 @@ def add_check(commands: Any) -> None:
         help="check the straight way between the waypoints too: the cost is the swept cost, and a "
         "collision on the way counts",
     )
-    parser.add_argument(
-        "--strict", action="store_true", help="fail if WORLD has what a check does not see"
-    )
-    parser.add_argument(
-        "--package-dir",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="where package:// names in a URDF file are looked for; may be repeated",
-    )
+    add_world_options(parser)
     _add_robot(parser.add_argument_group("robots"))
     parser.set_defaults(run=_check)
 
@@ -110,27 +97,12 @@ def _add_robot(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--robot", type=Path, metavar="URDF", help="the robot whose joint values SPHERES holds"
     )
-    group.add_argument(
-        "--srdf", type=Path, metavar="SRDF", help="pairs of links that need no check"
-    )
-    group.add_argument(
-        "--robot-spheres",
-        type=Path,
-        metavar="YAML",
-        help="a robot file of cuRobo with the spheres (default: those of the URDF, or fitted ones)",
-    )
+    add_robot_options(group)
     group.add_argument(
         "--tolerance",
         type=distance,
         metavar="M",
         help="a clearance on the way below this may count as a collision (default 0.001)",
-    )
-    group.add_argument(
-        "--ignore",
-        nargs=2,
-        action="append",
-        metavar=("LINK", "OBSTACLE"),
-        help="a contact that is wanted; may be repeated",
     )
 
 
@@ -141,19 +113,8 @@ def _check_robot(options: argparse.Namespace, device: torch.device) -> int:
         raise ValueError("--activation-distance must not be given with --robot: nothing costs")
     from warp_collision.cli.robot_check import check_robot
 
-    world = load_world(
-        options.world, device, strict=options.strict, package_dirs=options.package_dir
-    )
-    result = check_robot(
-        world,
-        options.spheres,
-        options.robot,
-        srdf=options.srdf,
-        spheres=options.robot_spheres,
-        package_dirs=options.package_dir,
-        tolerance=0.001 if options.tolerance is None else options.tolerance,
-        ignore=[(link, obstacle) for link, obstacle in options.ignore or ()],
-    )
+    tolerance = 0.001 if options.tolerance is None else options.tolerance
+    result = check_robot(load_scene(options, device), options.spheres, tolerance)
     if options.json:
         paths = {"world": str(options.world), "joints": str(options.spheres)}
         summary = {**paths, "robot": str(options.robot), "device": str(device), **result.summary()}
@@ -163,23 +124,33 @@ def _check_robot(options: argparse.Namespace, device: torch.device) -> int:
     return COLLISION if result.collides else FREE
 
 
+def _load_spheres(path: Path) -> torch.Tensor:
+    """Spheres of a file; an error of one of joint values says how to check these."""
+    from warp_collision.io import load_spheres
+
+    try:
+        return load_spheres(path)
+    except ValueError as error:
+        if " shape " in str(error) or "'joints'" in str(error):
+            raise ValueError(f"{error}; joint values of a robot need --robot URDF") from error
+        raise
+
+
 def _check(options: argparse.Namespace) -> int:
+    require_order(options)
     device = find_device(options.device)
     start_warp(device)
     if options.robot is not None:
         return _check_robot(options, device)
-    for name in ("srdf", "robot_spheres", "tolerance", "ignore"):
+    for name in ("srdf", "robot_spheres", "tolerance", "ignore", "base_pose"):
         if getattr(options, name) is not None:
             raise ValueError(f"--{name.replace('_', '-')} must be given with --robot alone")
     if options.activation_distance is None:
         options.activation_distance = 0.02
     from warp_collision.cli.path_check import check_spheres
-    from warp_collision.io import load_spheres
 
-    world = load_world(
-        options.world, device, strict=options.strict, package_dirs=options.package_dir
-    )
-    spheres = load_spheres(options.spheres).to(device)
+    world = load_world(options, device)
+    spheres = _load_spheres(options.spheres).to(device)
     checked = check_spheres(
         spheres,
         world,

@@ -8,18 +8,10 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import sys
-import warnings
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-from warp_collision.cli.terminal import print_text
 
 if TYPE_CHECKING:
     import torch
-
-    from warp_collision import MeshWorld
 
 FREE, COLLISION, BAD_INPUT, INTERNAL_ERROR = 0, 1, 2, 3  # exit statuses
 
@@ -81,18 +73,3 @@ def start_warp(device: torch.device) -> None:
     finally:
         os.dup2(stderr, 2)
         os.close(stderr)
-
-
-def load_world(
-    path: Path, device: torch.device, *, strict: bool, package_dirs: Sequence[Path]
-) -> MeshWorld:
-    """A world from a file; what a check does not see of it is printed as a warning."""
-    from warp_collision import MeshWorld
-    from warp_collision.io import LeftOutWarning
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", LeftOutWarning)
-        world = MeshWorld.from_file(path, device, strict=strict, package_dirs=package_dirs)
-    for warning in caught:
-        print_text(f"warp-collision: warning: {warning.message}", sys.stderr)
-    return world

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from warp_collision import MeshWorld
+from warp_collision.cli.options import OutputFiles
 from warp_collision.cli.path_check import PathCheck
 from warp_collision.cli.path_drawing import (
     ACTIVATION_DISTANCE,
@@ -28,6 +29,7 @@ from warp_collision.cli.path_drawing import (
     picture_verdict,
     show_progress,
 )
+from warp_collision.cli.robot_scene import RobotScene
 from warp_collision.cli.terminal import print_text
 from warp_collision.cli.text_table import align
 from warp_collision.io import Obstacle, load_world_mapping
@@ -73,9 +75,9 @@ def run_demo(
     *,
     problem: str | None = None,
     waypoints: int = 32,
-    output: str | os.PathLike[str] = "demo.png",
+    picture: str | os.PathLike[str] = "demo.png",
     report: str | os.PathLike[str] = "demo-report.json",
-    picture: bool = True,
+    draws: bool = True,
 ) -> int:
     """Checks the straight path through a problem, and plans one that is free.
 
@@ -84,9 +86,9 @@ def run_demo(
     Args:
         problem: One of `problem_names()`; None: `DEFAULT_PROBLEM`.
         waypoints: Number of waypoints at which both paths are checked, at least 2.
-        output: The picture, a PNG file.
+        picture: The picture, a PNG file.
         report: The report: JSON if its name ends in .json, else the printed table.
-        picture: Whether to draw the picture. Without the extra `viz` the demo says how to install
+        draws: Whether to draw the picture. Without the extra `viz` the demo says how to install
             it, and does the rest.
 
     Returns:
@@ -98,26 +100,24 @@ def run_demo(
     """
     if waypoints < 2:
         raise ValueError(f"waypoints must be at least 2, got {waypoints}")
-    output, report = Path(output), Path(report)
-    for name, path in (("output", output), ("report", report)):
-        if not path.absolute().parent.is_dir():
-            raise FileNotFoundError(f"{name} must be in an existing folder, got {str(path)!r}")
+    picture, report = Path(picture), Path(report)
+    files = OutputFiles(report=report, picture=picture)
     task = load_problem(DEFAULT_PROBLEM if problem is None else problem)
-    robot = load_panda()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    world = world_of(task, device)
-    joints = straight_path(task, robot, waypoints)
+    scene = RobotScene(load_panda(), world_of(task, device))
+    joints = straight_path(task, scene.robot, waypoints)
     with quiet_warp(), show_progress("planning (compiles the kernels the first time)"):
-        demo = plan_problem(task, robot, world, joints)
+        demo = plan_problem(task, scene, joints)
     table = format_table(demo)
     print_text(table)
     if report.suffix == ".json":
         report.write_text(json.dumps(summary(demo), indent=1) + "\n")
     else:
         report.write_text(table + "\n", encoding="utf-8")
-    print_text(f"report: {report}")
-    if picture:
-        _draw(demo, robot, world, joints, output)
+    files.add(report)
+    if draws and _draw(demo, scene, joints, picture):
+        files.add(picture)
+    print_text("\n".join(files.lines()))
     return 0
 
 
@@ -177,18 +177,13 @@ def world_of(problem: Problem, device: torch.device) -> MeshWorld:
     return world
 
 
-def plan_problem(problem: Problem, robot: RobotSpheres, world: MeshWorld, joints: Tensor) -> Demo:
+def plan_problem(problem: Problem, scene: RobotScene, joints: Tensor) -> Demo:
     """Checks the straight path (waypoints, n_joints) of a problem, and plans another one."""
-    ends = joints[[0, -1], None].to(world.device)
-    planned = optimize_paths(robot, world, *ends)
+    device = scene.world.device
+    planned = optimize_paths(scene.robot, scene.world, *joints[[0, -1], None].to(device))
     along = evenly_along(planned.joints[0], len(joints))
-    return Demo(
-        problem,
-        world.device,
-        check_joints(joints, robot, world),
-        planned,
-        clearance_along(along, robot, world),
-    )
+    straight = check_joints(joints, scene)
+    return Demo(problem, device, straight, planned, clearance_along(along, scene))
 
 
 def format_table(demo: Demo) -> str:
@@ -260,9 +255,10 @@ def _verdict(demo: Demo) -> list[str]:
     if not _is_free(demo):
         return ["planned path: none was found that is free"]
     return [
-        "planned path: certified free on all of its motion, between waypoints too:",
-        f"nowhere nearer than {_millimetres(demo.planned.clearance.item())} mm to an obstacle "
-        "or to itself",
+        "planned path: certified free on all of its motion, between waypoints too: the robot's",
+        f"spheres come nowhere nearer than {_millimetres(demo.planned.clearance.item())} mm to an "
+        "obstacle or to each other. They are the usual",
+        "ones of the Panda, which leave out parts of its surface.",
     ]
 
 
@@ -290,11 +286,11 @@ def summary(demo: Demo) -> dict[str, Any]:
     }
 
 
-def _draw(demo: Demo, robot: RobotSpheres, world: MeshWorld, joints: Tensor, output: Path) -> None:
+def _draw(demo: Demo, scene: RobotScene, joints: Tensor, output: Path) -> bool:
     hits, count = len(_hits(demo)), len(joints)
     paths = [
         DrawnPath(
-            joints.to(world.device),
+            joints.to(scene.world.device),
             "straight",
             f"straight in joint space: collides at {hits} of {count} waypoints",
             False,
@@ -302,14 +298,11 @@ def _draw(demo: Demo, robot: RobotSpheres, world: MeshWorld, joints: Tensor, out
     ]
     if _is_free(demo):
         paths.append(DrawnPath(demo.planned.joints[0], "planned", "planned: certified free", True))
-    drawn = draw(
+    return draw(
         paths,
-        robot,
-        world,
+        scene,
         output,
         title=_title(demo),
         facts=_facts(demo),
         verdict=picture_verdict(demo.planned),
     )
-    if drawn:
-        print_text(f"picture: {output}")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 import warp_collision
@@ -73,6 +74,7 @@ def check_spheres(
     activation_distance: float,
     swept: bool = True,
     links: Sequence[str] | None = None,
+    nearest: tuple[Tensor, Tensor] | None = None,
 ) -> PathCheck:
     """Computes clearances and costs of spheres (batch, horizon, n_spheres, 4) along their paths.
 
@@ -82,24 +84,31 @@ def check_spheres(
         activation_distance: of the costs [m].
         swept: whether the way between the waypoints is checked; else it is what the waypoints are.
         links: the link of each sphere.
+        nearest: clearance of each sphere and the obstacle that has it, where some contacts are
+            wanted; spheres that are not near to others cost nothing at rest.
     """
-    nearest = warp_collision.clearance(spheres, world)
     eta = activation_distance
     cost = warp_collision.sphere_cost(spheres, world, activation_distance=eta)
+    if nearest is None:
+        found = warp_collision.clearance(spheres, world)
+        clearances, meshes = found.clearance, found.mesh
+    else:
+        clearances, meshes = nearest
+        cost = torch.where(clearances >= eta, 0.0, cost)
     # NaN, where rounding leaves it open, is not free.
-    hit = ~(nearest.clearance >= 0.0).all(dim=-1)
+    hit = ~(clearances >= 0.0).all(dim=-1)
     swept_cost, way = cost, hit
     if swept:
         swept_cost = warp_collision.swept_sphere_cost(spheres, world, activation_distance=eta)
         # Without an activation distance it is the depth of the deepest contact on the way.
         deepest = warp_collision.swept_sphere_cost(spheres, world, activation_distance=0.0)
         way = ~(deepest <= 0.0).all(dim=-1)
-    smallest, sphere = nearest.clearance.min(dim=-1)
-    mesh = nearest.mesh.gather(-1, sphere[..., None])[..., 0]
+    smallest, sphere = clearances.min(dim=-1)
+    mesh = meshes.gather(-1, sphere[..., None])[..., 0]
     columns = (smallest, sphere, mesh, cost.sum(-1), swept_cost.sum(-1), hit, way)
     values = [column.flatten().tolist() for column in columns]
     rows = _rows(values, spheres.shape[1], world.names(), links)
-    return PathCheck(spheres.cpu(), cost.cpu(), nearest.clearance.cpu(), nearest.mesh.cpu(), rows)
+    return PathCheck(spheres.cpu(), cost.cpu(), clearances.cpu(), meshes.cpu(), rows)
 
 
 def _rows(

@@ -14,8 +14,8 @@ import torch
 import trimesh
 from torch import Tensor
 
-from warp_collision import MeshWorld, RobotSpheres, clearance
 from warp_collision.cli.path_check import PathCheck, check_spheres
+from warp_collision.cli.robot_scene import RobotScene
 from warp_collision.cli.terminal import print_text
 from warp_collision.io import Obstacle, scene_meshes
 from warp_collision.obstacles.shapes import mesh_of
@@ -34,6 +34,7 @@ ACTIVATION_DISTANCE = 0.02  # m, of the costs that are drawn
 _CURVE_POINTS = 385  # of a clearance curve
 _BETWEEN = 5  # positions of a proven path at which the robot is drawn
 _TRAIL_POINTS = 400
+_FAR = 100.0  # m, the largest clearance that is drawn
 
 
 class DrawnPath(NamedTuple):
@@ -63,26 +64,26 @@ def evenly_along(joints: Tensor, count: int) -> Tensor:
     return torch.lerp(joints[segment], joints[segment + 1], share)
 
 
-def clearance_along(joints: Tensor, robot: RobotSpheres, world: MeshWorld) -> Tensor:
+def clearance_along(joints: Tensor, scene: RobotScene) -> Tensor:
     """Smallest clearance (n,) [m] to an obstacle at joint values (n, n_joints)."""
-    spheres = robot(joints.to(world.device))[None]
-    return clearance(spheres, world).clearance[0].amin(-1).cpu()
+    return scene.clearance(scene.spheres(joints)[None])[0][0].amin(-1).cpu()
 
 
-def check_joints(joints: Tensor, robot: RobotSpheres, world: MeshWorld) -> PathCheck:
+def check_joints(joints: Tensor, scene: RobotScene) -> PathCheck:
     """Clearance, cost and swept cost along joint values (horizon, n_joints)."""
+    spheres = scene.spheres(joints)[None]
     return check_spheres(
-        robot(joints.to(world.device))[None],
-        world,
+        spheres,
+        scene.world,
         activation_distance=ACTIVATION_DISTANCE,
-        links=robot.sphere_links,
+        links=scene.robot.sphere_links,
+        nearest=scene.clearance(spheres) if scene.ignore else None,
     )
 
 
 def draw(
     paths: list[DrawnPath],
-    robot: RobotSpheres,
-    world: MeshWorld,
+    scene: RobotScene,
     output: Path,
     *,
     title: str,
@@ -100,11 +101,11 @@ def draw(
             sys.stderr,
         )
         return False
-    obstacles = [_placed(item) for item in scene_meshes(world.to_scene()).values()]
-    ends = [_robot_meshes(robot, paths[0].joints[index]) for index in (0, -1)]
+    obstacles = [_placed(item) for item in scene_meshes(scene.world.to_scene()).values()]
+    ends = [_robot_meshes(scene, paths[0].joints[index]) for index in (0, -1)]
     picture = PathPicture(
-        scenes=[_scene(path, robot, world, obstacles, ends) for path in paths],
-        curves=[_curve(path, robot, world) for path in paths],
+        scenes=[_scene(path, scene, obstacles, ends) for path in paths],
+        curves=[_curve(path, scene) for path in paths],
         title=title,
         facts=facts,
         verdict=verdict,
@@ -119,31 +120,30 @@ def picture_verdict(planned: PlannedPaths) -> list[str]:
     if not planned.free[0].item():
         return ["no free path was found"]
     return [
-        "The planned path is certified on all of",
-        "its motion: it is nowhere nearer than",
-        f"{1000 * planned.clearance[0].item():.1f} mm to an obstacle or to itself.",
+        "Certified on all of the planned motion:",
+        "the robot's spheres come no nearer than",
+        f"{1000 * planned.clearance[0].item():.1f} mm to an obstacle or each other.",
     ]
 
 
 def _scene(
     path: DrawnPath,
-    robot: RobotSpheres,
-    world: MeshWorld,
+    scene: RobotScene,
     obstacles: list[Body],
     ends: list[list[Body]],
 ) -> PathScene:
-    check = check_joints(evenly_along(path.joints, len(path.joints)), robot, world)
+    check = check_joints(evenly_along(path.joints, len(path.joints)), scene)
     hit = check.mesh[check.clearance < 0.0].unique().tolist()
     row, callout = check.deepest, ""
     if row is not None and row.clearance is not None:
         callout = f"{row.link}: {-1000 * row.clearance:.0f} mm into {row.mesh}"
-    trail = robot(evenly_along(path.joints, _TRAIL_POINTS))[:, -1, :3]
+    trail = scene.spheres(evenly_along(path.joints, _TRAIL_POINTS))[:, -1, :3]
     cost = check.cost[0].double().numpy()
     between = []
     if path.is_proven:  # nothing of it is in collision: links are clearer than spheres then
         cost = np.zeros_like(cost)
         inner = evenly_along(path.joints, _BETWEEN + 2)[1:-1]
-        between = [_moved(_robot_meshes(robot, joints), ends[0]) for joints in inner]
+        between = [_moved(_robot_meshes(scene, joints), ends[0]) for joints in inner]
     return PathScene(
         obstacles=obstacles,
         hit_obstacles=hit,
@@ -167,8 +167,9 @@ def _moved(bodies: list[Body], others: list[Body]) -> list[Body]:
     return [body for body, other in pairs if not np.allclose(body[0], other[0], atol=1e-3)]
 
 
-def _curve(path: DrawnPath, robot: RobotSpheres, world: MeshWorld) -> ClearanceCurve:
-    smallest = clearance_along(evenly_along(path.joints, _CURVE_POINTS), robot, world)
+def _curve(path: DrawnPath, scene: RobotScene) -> ClearanceCurve:
+    smallest = clearance_along(evenly_along(path.joints, _CURVE_POINTS), scene)
+    smallest = smallest.clamp(max=_FAR)  # where there is nothing to hit
     return ClearanceCurve(
         position=np.linspace(0.0, 1.0, _CURVE_POINTS),
         clearance=smallest.double().numpy(),
@@ -187,9 +188,11 @@ def _transformed(mesh: trimesh.Trimesh, transform: Floats) -> Body:
     return trimesh.transform_points(mesh.vertices, transform), np.asarray(mesh.faces)
 
 
-def _robot_meshes(robot: RobotSpheres, joints: Tensor) -> list[Body]:
+def _robot_meshes(scene: RobotScene, joints: Tensor) -> list[Body]:
     """What the links look like; their spheres where a mesh cannot be read."""
-    world_from_link = robot.link_transforms(joints.cpu()).double().numpy()
+    robot, device = scene.robot, scene.world.device
+    transforms = robot.link_transforms(joints.to(device), scene.base_pose)
+    world_from_link = transforms.double().cpu().numpy()
     bodies = []
     try:
         for item in robot.link_meshes:
@@ -203,7 +206,7 @@ def _robot_meshes(robot: RobotSpheres, joints: Tensor) -> list[Body]:
     ball = trimesh.creation.icosphere(subdivisions=2)
     return [
         (sphere[3] * ball.vertices + sphere[:3], np.asarray(ball.faces))
-        for sphere in robot(joints.cpu()).double().numpy()
+        for sphere in scene.spheres(joints).double().cpu().numpy()
         if sphere[3] > 0.0
     ]
 

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from warp_collision.cli.robot_scene import RobotScene, Uncovered, uncovered
 from warp_collision.cli.text_table import align
 from warp_collision.io import load_joints
 from warp_collision.messages import escaped
 from warp_collision.robot import (
     CollisionReport,
     JointPathClearance,
-    RobotSpheres,
     joint_path_clearance,
     joint_path_in_collision,
 )
-from warp_collision.world import MeshWorld
 
-_HEAD = ("batch", "from", "to", "obstacles [m]", "at", "link", "obstacle", "itself [m]", "")
+_HEAD = ("batch", "from", "to", "obstacles [mm]", "at", "link", "obstacle", "itself [mm]", "")
 _MOST_ROWS = 20  # of motions
 
 
@@ -29,22 +27,22 @@ class RobotCheck(NamedTuple):
     """What was found.
 
     Attributes:
-        robot: the robot.
-        world: the obstacles.
+        scene: the robot and the obstacles.
         joints: (batch, horizon, n_joints).
         tolerance: [m] of the motion.
         contacts: at waypoints.
         blocked: (batch, horizon - 1) bool, motions that are not proven free.
         clearance: of the motions.
+        left_out: what the spheres leave out of the robot.
     """
 
-    robot: RobotSpheres
-    world: MeshWorld
+    scene: RobotScene
     joints: Tensor
     tolerance: float
     contacts: CollisionReport
     blocked: Tensor
     clearance: JointPathClearance
+    left_out: Uncovered
 
     @property
     def collides(self) -> bool:
@@ -54,7 +52,7 @@ class RobotCheck(NamedTuple):
     def motions(self) -> list[dict[str, Any]]:
         """The motions from waypoint to waypoint, as JSON has them; null where nothing is near."""
         found = [column.cpu() for column in self.clearance]
-        links, rows = self.robot.sphere_links, []
+        links, names, rows = self.scene.robot.sphere_links, self.scene.world.names(), []
         for batch in range(self.blocked.shape[0]):
             for segment in range(self.blocked.shape[1]):
                 values: list[Any] = [column[batch, segment].item() for column in found]
@@ -67,7 +65,7 @@ class RobotCheck(NamedTuple):
                         "clearance": _interval(lower, upper),
                         "position": position if sphere >= 0 else None,
                         "link": links[sphere] if sphere >= 0 else None,
-                        "obstacle": self.world.names()[mesh] if mesh >= 0 else None,
+                        "obstacle": names[mesh] if mesh >= 0 else None,
                         "self_clearance": _interval(*itself[:2]),
                         "self_position": itself[2] if itself[3] >= 0 else None,
                         "self_links": [links[i] for i in itself[3:]] if itself[3] >= 0 else None,
@@ -90,8 +88,9 @@ class RobotCheck(NamedTuple):
             }
             for i in range(len(report.link))
         ]
-        beyond = dict(zip(self.robot.joint_names, report.beyond_limits.tolist(), strict=True))
-        pairs = self.robot.default_pairs
+        robot = self.scene.robot
+        beyond = dict(zip(robot.joint_names, report.beyond_limits.tolist(), strict=True))
+        pairs = robot.default_pairs
         return {
             "tolerance": self.tolerance,
             "collision": self.collides,
@@ -100,6 +99,8 @@ class RobotCheck(NamedTuple):
             "beyond_limits": {name: count for name, count in beyond.items() if count},
             "pairs_of_spheres": len(pairs),
             "pairs_that_always_touch": len(pairs.touching),
+            "uncovered": self.left_out.share,
+            "links_without_spheres": list(self.left_out.bare),
         }
 
     def __str__(self) -> str:
@@ -112,7 +113,8 @@ class RobotCheck(NamedTuple):
             if len(motions) > len(shown):
                 lines.append(f"and {len(motions) - len(shown)} more")
             lines.append("")
-        pairs = self.robot.default_pairs
+        lines += [f"note: {line}" for line in self.left_out.lines()]
+        pairs = self.scene.robot.default_pairs
         scope = f"with itself by {len(pairs)} pairs of spheres"
         if len(pairs.touching):
             scope += f", without {len(pairs.touching)} that always touch"
@@ -121,29 +123,19 @@ class RobotCheck(NamedTuple):
         if motions and blocked:
             state += f": {blocked} of {len(motions)} motions are not proven free"
         elif motions:
-            state += f": all {len(motions)} motions are proven"
+            state += f": all {len(motions)} motions of the robot's spheres are proven"
         return "\n".join([*lines, f"{state} ({scope})"])
 
 
-def check_robot(
-    world: MeshWorld,
-    joints: Path,
-    urdf: Path,
-    *,
-    srdf: Path | None = None,
-    spheres: Path | None = None,
-    package_dirs: Sequence[Path] = (),
-    tolerance: float = 1e-3,
-    ignore: Sequence[tuple[str, str]] = (),
-) -> RobotCheck:
+def check_robot(scene: RobotScene, joints: Path, tolerance: float = 1e-3) -> RobotCheck:
     """Checks the joint values of a file."""
-    robot = RobotSpheres(urdf, spheres=spheres, srdf=srdf, package_dirs=package_dirs)
+    robot, world = scene.robot, scene.world
     path = load_joints(joints, robot.n_joints).to(world.device)
-    options: dict[str, Any] = {"tolerance": tolerance, "ignore": ignore}
+    options: dict[str, Any] = {"tolerance": tolerance, **scene.placed}
     blocked = joint_path_in_collision(path, robot, world, **options).cpu()
     clearance = joint_path_clearance(path, robot, world, **options)
-    report = robot.report(path, world, ignore=ignore)
-    return RobotCheck(robot, world, path, tolerance, report, blocked, clearance)
+    report = robot.report(path, world, **scene.placed)
+    return RobotCheck(scene, path, tolerance, report, blocked, clearance, uncovered(robot))
 
 
 def _interval(lower: float, upper: float) -> list[float] | None:
@@ -166,9 +158,19 @@ def _cells(motion: dict[str, Any]) -> tuple[str, ...]:
         escaped(motion["link"] or "-", 40),
         escaped(motion["obstacle"] or "-", 40),
         _text(motion["self_clearance"]),
-        "" if motion["proven_free"] else "NOT PROVEN FREE",
+        "" if motion["proven_free"] else f"NOT PROVEN FREE: {_nearest(motion)}",
     )
 
 
+def _nearest(motion: dict[str, Any]) -> str:
+    """The two that come nearest on a motion."""
+    found, itself = motion["clearance"], motion["self_clearance"]
+    if itself and not (found and found[1] <= itself[1]):
+        first, second = motion["self_links"]
+    else:
+        first, second = motion["link"] or "-", motion["obstacle"] or "-"
+    return f"{escaped(first, 40)} and {escaped(second, 40)}"
+
+
 def _text(interval: list[float] | None) -> str:
-    return "-" if interval is None else f"{interval[0]:.4f} to {interval[1]:.4f}"
+    return "-" if interval is None else " to ".join(f"{1000 * value:.1f}" for value in interval)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
+from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any, TextIO
 
 from warp_collision.messages import escaped
+
+_NUMBER = re.compile(r"[-+]?(\d{1,40}\.?\d{0,40}|\.\d{1,40})([eE][-+]?\d{1,2})?")
 
 
 def print_text(text: str, stream: TextIO | None = None, *, end: str = "\n") -> None:
@@ -28,6 +33,26 @@ def print_text(text: str, stream: TextIO | None = None, *, end: str = "\n") -> N
         print(text, file=stream, end=end, flush=True)
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def plain_numbers(arguments: Sequence[str]) -> list[str]:
+    """Negative numbers as argparse knows them from options.
+
+    It takes `-1e-1`, `-1.` and `-1,2` for options; here they become `-0.1`, `-1`, and `-1` and `2`.
+
+    Example:
+        >>> from warp_collision.cli.terminal import plain_numbers
+        >>> plain_numbers(["--start", "-1e-1", "-0.5,2", "--json"])
+        ['--start', '-0.1', '-0.5', '2', '--json']
+    """
+    plain: list[str] = []
+    for argument in arguments:
+        words = argument.rstrip(",").split(",")
+        if argument.startswith("-") and all(map(_NUMBER.fullmatch, words)):
+            plain += [format(Decimal(word), "f") for word in words]
+        else:
+            plain.append(argument)
+    return plain
 
 
 class Parser(argparse.ArgumentParser):

@@ -38,6 +38,7 @@ class CollisionReport(NamedTuple):
         with_itself: (n,) bool, whether the obstacle is a link.
         beyond_limits: (n_joints,) int64, how many values of each joint are beyond its limits or not
             finite; empty for spheres.
+        joint_names: of these joints.
     """
 
     batch: np.ndarray
@@ -49,12 +50,16 @@ class CollisionReport(NamedTuple):
     sphere: np.ndarray
     with_itself: np.ndarray
     beyond_limits: np.ndarray
+    joint_names: tuple[str, ...] = ()
 
-    def with_limits(self, joints: Tensor, limits: Tensor) -> CollisionReport:
+    def with_limits(
+        self, joints: Tensor, limits: Tensor, names: tuple[str, ...]
+    ) -> CollisionReport:
         """The same with joint values (..., n_joints) counted against limits (n_joints, 2)."""
         low, high = limits.to(joints).unbind(-1)
         within = (joints >= low) & (joints <= high)  # false for NaN
-        return self._replace(beyond_limits=(~within).flatten(0, -2).sum(0).cpu().numpy())
+        beyond = (~within).flatten(0, -2).sum(0).cpu().numpy()
+        return self._replace(beyond_limits=beyond, joint_names=names)
 
     def __str__(self) -> str:
         rows: list[tuple[str, ...]] = [_HEADINGS]
@@ -76,7 +81,9 @@ class CollisionReport(NamedTuple):
             lines.append(f"and {len(self.link) - _MOST_ROWS} more")
         beyond = int(self.beyond_limits.sum())
         if beyond:
-            lines.append(f"{beyond} joint values are beyond the limits")
+            counts = zip(self.joint_names, self.beyond_limits.tolist(), strict=True)
+            named = ", ".join(f"{count} of {escaped(name, 40)}" for name, count in counts if count)
+            lines.append(f"{beyond} joint values are beyond the limits: {named}")
         return "\n".join(lines)
 
 

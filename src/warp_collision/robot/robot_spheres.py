@@ -176,7 +176,9 @@ class RobotSpheres(RobotModel):
         del self._attached[name]
         self._arrange()
 
-    def coverage(self, *, resolution: float = 1e-3) -> dict[str, Coverage]:
+    def coverage(
+        self, *, resolution: float = 1e-3, links: Iterable[str] | None = None
+    ) -> dict[str, Coverage]:
         """How well the spheres of each link cover its shapes, see `coverage`.
 
         The shapes are the collision shapes other than spheres, or the visual meshes of links that
@@ -184,6 +186,10 @@ class RobotSpheres(RobotModel):
 
         Args:
             resolution: see `coverage`.
+            links: which ones; all if None.
+
+        Raises:
+            ValueError: a link that the robot has not.
 
         Example:
             >>> from warp_collision.cli.demo import load_panda
@@ -191,9 +197,12 @@ class RobotSpheres(RobotModel):
             >>> found.count, found.uncovered > 0.7
             (1, True)
         """
+        chosen = self.link_names if links is None else tuple(links)
+        require_links("links", chosen, self.link_names)
         return {
             link: coverage(self.spheres_of(link), joined(shapes), resolution=resolution)
             for link, shapes in self._files.shapes.items()
+            if link in chosen
         }
 
     def report(
@@ -247,7 +256,9 @@ class RobotSpheres(RobotModel):
         report = report_collisions(
             spheres, self._arrangement, world, pairs, margin, ignore, env_index
         )
-        return report if joints is None else report.with_limits(joints, self.joint_limits)
+        if joints is None:
+            return report
+        return report.with_limits(joints, self.joint_limits, self.joint_names)
 
 
 def _checked_envs(envs: Iterable[int]) -> frozenset[int]:

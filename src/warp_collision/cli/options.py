@@ -1,0 +1,188 @@
+"""Options that commands share, and what they stand for: obstacles, a robot, files to write.
+
+Heavy modules are imported by the functions that need them, so that help and usage errors are quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from warp_collision.cli.common import count
+from warp_collision.cli.terminal import print_text
+from warp_collision.messages import escaped
+
+if TYPE_CHECKING:
+    import torch
+
+    from warp_collision import MeshWorld, RobotSpheres
+    from warp_collision.cli.robot_scene import RobotScene
+
+_POSE = ("X", "Y", "Z", "QW", "QX", "QY", "QZ")
+_ARRAYS = (".npy", ".npz")
+
+
+def add_world_options(parser: argparse.ArgumentParser) -> None:
+    """Adds what a command with a file of obstacles takes."""
+    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    parser.add_argument(
+        "--device", help="cpu, cuda or cuda:N (default: cuda where there is one, else cpu)"
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="fail if WORLD has what a check does not see"
+    )
+    parser.add_argument(
+        "--package-dir",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="where package:// names in a URDF file are looked for; may be repeated",
+    )
+
+
+def add_robot_options(group: argparse._ArgumentGroup) -> None:
+    """Adds what is said of a robot; without a value each of them is None."""
+    group.add_argument("--srdf", type=Path, help="pairs of links that need no check")
+    group.add_argument(
+        "--robot-spheres",
+        type=Path,
+        metavar="YAML",
+        help="a robot file of cuRobo with the spheres (default: those of the URDF, or fitted ones)",
+    )
+    group.add_argument(
+        "--ignore",
+        nargs=2,
+        action="append",
+        metavar=("LINK", "OBSTACLE"),
+        help="a contact that is wanted; may be repeated",
+    )
+    group.add_argument(
+        "--base-pose",
+        nargs=7,
+        type=float,
+        metavar=_POSE,
+        help="where the root link stands in the world (default: in the origin)",
+    )
+
+
+def add_waypoints(parser: argparse.ArgumentParser) -> None:
+    """Adds the number of waypoints of a path."""
+    parser.add_argument(
+        "--waypoints", type=count, default=32, metavar="N", help="of the path (default 32)"
+    )
+
+
+def add_picture(parser: argparse.ArgumentParser, default: str, otherwise: str) -> None:
+    """Adds where to draw a picture, and that none is wanted."""
+    parser.add_argument(
+        "--picture",
+        type=Path,
+        default=Path(default),
+        metavar="PNG",
+        help=f"the picture to write (default {default}); an existing file is overwritten",
+    )
+    parser.add_argument("--no-picture", dest="draws", action="store_false", help=otherwise)
+
+
+def load_world(options: argparse.Namespace, device: torch.device) -> MeshWorld:
+    """The obstacles; what a check does not see of them is printed as a warning."""
+    from warp_collision import MeshWorld
+    from warp_collision.io import LeftOutWarning
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", LeftOutWarning)
+        world = MeshWorld.from_file(
+            options.world, device, strict=options.strict, package_dirs=options.package_dir
+        )
+    for warning in caught:
+        print_text(f"warp-collision: warning: {warning.message}", sys.stderr)
+    return world
+
+
+def load_scene(options: argparse.Namespace, device: torch.device) -> RobotScene:
+    """The robot among the obstacles."""
+    import torch
+
+    from warp_collision import validate
+    from warp_collision.cli.robot_scene import RobotScene
+
+    pose = None
+    if options.base_pose is not None:
+        pose = validate.check_pose("--base-pose", options.base_pose).to(device, torch.float32)
+    robot = load_robot(options)
+    contacts = tuple((link, obstacle) for link, obstacle in options.ignore or ())
+    return RobotScene(robot, load_world(options, device), pose, contacts)
+
+
+def load_robot(options: argparse.Namespace) -> RobotSpheres:
+    """The robot; an error says so where the two files look swapped."""
+    from warp_collision import RobotSpheres
+
+    try:
+        return RobotSpheres(
+            options.robot,
+            spheres=options.robot_spheres,
+            srdf=options.srdf,
+            package_dirs=options.package_dir,
+        )
+    except ValueError as error:
+        is_robot = options.robot.suffix.lower() in (".urdf", ".xml")
+        if options.world.suffix.lower() == ".urdf" and not is_robot:
+            raise ValueError(f"ROBOT and WORLD look swapped: {error}") from error
+        raise
+
+
+def require_order(options: argparse.Namespace) -> None:
+    """Requires that the files of `check` do not look swapped."""
+    first, second = (path.suffix.lower() in _ARRAYS for path in (options.world, options.spheres))
+    if first and not second:
+        raise ValueError(
+            f"WORLD must come before SPHERES, which look swapped: got {str(options.world)!r} "
+            f"before {str(options.spheres)!r}"
+        )
+
+
+class OutputFiles:
+    """Files that a command writes, and what it says of them.
+
+    Args:
+        files: by option. Each must be in an existing folder; one that exists is overwritten.
+    """
+
+    def __init__(self, **files: Path):
+        for name, path in files.items():
+            if not path.absolute().parent.is_dir():
+                raise FileNotFoundError(
+                    f"--{name} must be in an existing folder, got {str(path)!r}"
+                )
+        self._existed = {path: path.exists() for path in files.values()}
+        self._written: list[Path] = []
+
+    def add(self, path: Path) -> None:
+        """Takes note of a file that has been written."""
+        self._written.append(path)
+
+    def left(self) -> list[Path]:
+        """Files of earlier runs that this one has not written anew."""
+        return [path for path, was in self._existed.items() if was and path not in self._written]
+
+    def lines(self) -> list[str]:
+        """A line for each file that was written, overwritten or left as it was."""
+        found = [
+            f"{'overwrote' if self._existed[path] else 'written'}: {escaped(str(path))}"
+            for path in self._written
+        ]
+        return [*found, *(f"of an earlier run: {escaped(str(path))}" for path in self.left())]
+
+    def summary(self) -> dict[str, Any]:
+        """The same for JSON."""
+        overwrote = [str(path) for path in self._written if self._existed[path]]
+        return {
+            "written": [str(path) for path in self._written],
+            "overwrote": overwrote,
+            "of_an_earlier_run": [str(path) for path in self.left()],
+        }
