@@ -171,7 +171,7 @@ def test_files_become_envs(tmp_path, device):
         (tmp_path / f"{name}.yaml").write_text(content)
     paths = [tmp_path / "one.yaml", str(tmp_path / "three.yaml"), tmp_path / "one.yaml"]
     world = MeshWorld.from_files(paths, device=device)
-    assert (world.n_envs, world.max_meshes, world.device.type) == (3, 3, device.type)
+    assert (world.n_envs, world.max_meshes, world.device.type) == (3, 35, device.type)
     assert [world.names(env) for env in range(3)] == [["a"], ["a", "b", "c"], ["a"]]
     bodies = [
         exact("sphere", 0.2, at=trimesh.transformations.translation_matrix([i, 0, 0]))
@@ -201,8 +201,8 @@ def test_a_mapping_becomes_an_env(tmp_path, device):
         world = MeshWorld.from_mapping(document, device=device, folder=Path(tmp_path))
     assert caught[0].filename == __file__
     assert world.names() == ["table", "ball"]
-    assert world.padding[0].tolist() == pytest.approx([0.02, 0.0])
-    assert world.enabled[0].tolist() == [1, 0]
+    assert world.padding[0, :2].tolist() == pytest.approx([0.02, 0.0])
+    assert world.enabled[0, :2].tolist() == [1, 0]
     with pytest.raises(ValueError, match=r"mapping: .*voxel.scan"):
         MeshWorld.from_mapping(document, device=device, folder=tmp_path, strict=True)
 
@@ -211,3 +211,17 @@ def test_errors_of_meshes_name_their_file(tmp_path, device):
     flat = {"vertices": [[0, 0, 0], [1, 0, 0], [2, 0, 0]], "faces": [[0, 1, 2]], "pose": REST}
     with pytest.raises(ValueError, match=r"^mapping: mesh 'flat' "):
         MeshWorld.from_mapping({"mesh": {"flat": flat}}, device=device)
+
+
+def test_worlds_of_files_have_room(tmp_path: Path, device: torch.device) -> None:
+    path = tmp_path / "world.yaml"
+    path.write_text("sphere: {ball: {radius: 0.1, position: [0, 0, 0]}}")
+    world = MeshWorld.from_file(path, device)
+    for index in range(32):
+        world.add(f"more-{index}", Sphere(0.1), (index, 1, 0, 1, 0, 0, 0))
+    points = torch.tensor([[[31.0, 1.0, 0.5]]], device=device)
+    assert signed_distance(points, world).mesh.item() == 32
+    with pytest.raises(ValueError, match=r"all 33 are taken; world.grow.*capture CUDA graphs anew"):
+        world.add("one too many", Sphere(0.1))
+    mapping = {"sphere": {"ball": {"radius": 0.1, "position": [0, 0, 0]}}}
+    assert MeshWorld.from_mapping(mapping, device, max_meshes=1).max_meshes == 1

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 World = TypeVar("World")
 PathLike = str | os.PathLike[str]
 
+ROOM = 32  # slots beside what a file fills
+
 
 def world_of_files(
     make: Callable[..., World],
@@ -37,7 +39,8 @@ def world_of_files(
         paths: at least one.
         strict: see `load_world_file`.
         package_dirs: see `load_world_file`.
-        options: arguments of `make`; `max_meshes` is what the fullest env needs if it is not there.
+        options: arguments of `make`; without `max_meshes` there are 32 slots more than what the
+            fullest env fills.
     """
     if isinstance(paths, str | os.PathLike) or not isinstance(paths, Sequence):
         raise TypeError(f"paths must be a sequence of paths, got {type(paths).__name__}")
@@ -70,7 +73,7 @@ def _world_of(
     where: Sequence[str],
     options: dict[str, Any],
 ) -> World:
-    slots = max(len(obstacles) for obstacles in contents)
+    slots = max(len(obstacles) for obstacles in contents) + ROOM
     world: Any = make(n_envs=len(contents), **{"max_meshes": slots, **options})
     for env, obstacles in enumerate(contents):
         try:

@@ -108,9 +108,9 @@ class MeshWorld:
         """A world of one env with what a world file holds.
 
         Args:
-            path: see `warp_collision.io.load_world_file`, which names all kinds of files.
+            path: see `warp_collision.io.load_world_file`, which names all kinds.
             device: where everything lives; by default torch's default device.
-            options: `strict`, `package_dirs` of `load_world_file`; others are those of the world.
+            options: of `load_world_file` and the world; without `max_meshes` 32 slots are free.
         """
         return world_of_files(cls, [path], device=device, **options)
 
@@ -118,7 +118,7 @@ class MeshWorld:
     def from_files(
         cls, paths: Sequence[PathLike], device: DeviceLike = None, **options: Any
     ) -> Self:
-        """A world with an env for each file, with as many slots as the fullest needs."""
+        """A world with an env for each file, and 32 slots more than the fullest fills."""
         return world_of_files(cls, paths, device=device, **options)
 
     @classmethod
@@ -235,8 +235,8 @@ class MeshWorld:
                 `Sphere`, `Capsule` or `Cylinder`. Trimesh's primitives and meshes that are cuboids
                 to rounding become exact shapes too, unless `repair` or `sign` is given. Equal
                 geometry is stored once, whatever its names and envs.
-            pose: x, y, z, qw, qx, qy, qz of the mesh in the world, or a rigid 4 x 4 matrix;
-                identity if None. It may require a gradient as in `set_pose`.
+            pose: x, y, z, qw, qx, qy, qz of the mesh in the world, a quaternion of any length but
+                0, or a rigid 4 x 4 matrix; identity if None. Gradients as in `set_pose`.
             env: which env.
             enabled: whether queries check it.
             replace: give the mesh of this name new geometry, pose and state; its slot stays.

@@ -13,6 +13,10 @@ from warp_collision import validate
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle
 from warp_collision.poses import invert_pose, pose_rows, to_rows
 
+_HOW_TO_GROW = (
+    "world.grow(max_meshes=...) adds some; take its tensors and capture CUDA graphs anew after that"
+)
+
 
 @dataclass
 class Slot:
@@ -88,7 +92,7 @@ class Slots:
         if len(slots) >= max_meshes:
             raise ValueError(
                 f"env {env} must have a free slot for {name!r}, all {max_meshes} are taken; "
-                "grow(max_meshes=...) adds some"
+                f"{_HOW_TO_GROW}"
             )
         return len(slots)
 
@@ -98,7 +102,7 @@ class Slots:
         if count > max_meshes:
             raise ValueError(
                 f"env {env} must have a slot for each mesh, got {count} meshes for {max_meshes} "
-                "slots; grow(max_meshes=...) adds some"
+                f"slots; {_HOW_TO_GROW}"
             )
 
     def track(self, env: int, slots: slice, poses: Tensor) -> None:
