@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 
 MAX_SHOWN = 200  # characters of a value
 MAX_ERROR = 400  # characters of another library's message
@@ -49,6 +50,21 @@ def escaped(text: str, length: int | None = None) -> str:
     if not text.isprintable():
         text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     return text if length is None or len(text) <= length else f"{text[: length - 3]}..."
+
+
+def known_names(name: object, known: Sequence[str]) -> str:
+    """Names that there are, those first that are like a wrong one, cut to 200 characters.
+
+    Example:
+        >>> from warp_collision.messages import known_names
+        >>> known_names("panda_hnd", ["panda_link0", "panda_hand", "can"])
+        "'panda_hand', 'panda_link0', 'can'"
+        >>> known_names("table", [])
+        'nothing'
+    """
+    like = get_close_matches(name, known, n=5, cutoff=0.6) if isinstance(name, str) else []
+    names = [*like, *(other for other in known if other not in like)]
+    return escaped(", ".join(map(repr, names)), MAX_SHOWN) or "nothing"
 
 
 def one_line(error: BaseException) -> str:

@@ -264,7 +264,7 @@ def test_attached_objects_may_touch_too(device):
     assert configuration_in_collision(joints, panda, world).all()
     assert not configuration_in_collision(joints, panda, world, ignore=[("rod", "post")]).any()
     panda.detach("rod")
-    with pytest.raises(ValueError, match=r"a link of the robot and an obstacle, got \('rod', 'po"):
+    with pytest.raises(ValueError, match=r"got no link 'rod' in \('rod', 'post'\); there is 'pan"):
         configuration_in_collision(joints, panda, world, ignore=[("rod", "post")])
 
 
@@ -297,3 +297,15 @@ def test_unknown_names(robots, wrong):
     for function in functions:
         with pytest.raises(ValueError, match="ignore must be pairs of a link of the robot and an"):
             function(torch.zeros(1, 2, 7), panda, world, ignore=[("panda_hand", "can"), wrong])
+
+
+def test_names_that_are_near_are_listed(robots):
+    panda = robots["panda"]
+    world = worlds(panda, IGNORED["panda"], torch.device("cpu"))
+    for wrong, message in (
+        (("panda_hnd", "can"), "got no link 'panda_hnd' in .*; there is 'panda_hand'"),
+        (("panda_hand", "cans"), "got no obstacle 'cans' in .*; there is 'can', "),
+        (("can", "panda_hand"), "in this order, got"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            panda.report(torch.zeros(1, 2, 7), world, ignore=[wrong])

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from warp_collision.launching.recorded_launch import SceneTables
-from warp_collision.messages import shown
+from warp_collision.messages import known_names, shown
 from warp_collision.poses import rows_between
 from warp_collision.robot.robot_model import RobotModel
 from warp_collision.robot.robot_tables import RobotTables
@@ -39,10 +39,21 @@ def wanted_contacts(
         return frozenset()
     obstacles = {name for env in range(world.n_envs) for name in world.names(env)}
     for pair in pairs:
-        is_pair = isinstance(pair, tuple | list) and len(pair) == 2
-        if not is_pair or pair[0] not in bodies or pair[1] not in obstacles:
+        rule = "ignore must be pairs of a link of the robot and an obstacle"
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise ValueError(f"{rule}, got {shown(pair)}")
+        link, obstacle = pair
+        if link in obstacles and obstacle in bodies:
+            raise ValueError(f"{rule}, in this order, got {shown(pair)}")
+        if link not in bodies:
+            known = known_names(link, bodies)
             raise ValueError(
-                f"ignore must be pairs of a link of the robot and an obstacle, got {shown(pair)}"
+                f"{rule}, got no link {shown(link)} in {shown(pair)}; there is {known}"
+            )
+        if obstacle not in obstacles:
+            known = known_names(obstacle, sorted(obstacles))
+            raise ValueError(
+                f"{rule}, got no obstacle {shown(obstacle)} in {shown(pair)}; there is {known}"
             )
     return frozenset((link, obstacle) for link, obstacle in pairs)
 
