@@ -36,8 +36,9 @@ def in_collision(
 
     Returns:
         (batch, horizon, n_spheres) bool. True also where nothing is known to be free: where a
-        sphere or a pose is not finite, or where rounding of more than a millimetre, as it is
-        kilometres from the origin, may hide a contact. False for disabled spheres.
+        sphere or a pose is not finite, where there is no such env, or where rounding of more than a
+        millimetre, as it is kilometres from the origin, may hide a contact. False for disabled
+        spheres.
 
     Raises:
         TypeError, ValueError: as `sphere_cost`.

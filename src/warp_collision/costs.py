@@ -71,10 +71,12 @@ def sphere_cost(
         world: the meshes.
         weight: factor of the cost; a tensor may require a gradient.
         activation_distance: eta [m], at which a clearance begins to cost.
-        env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
+        env_index: (batch,) int32, the env of each batch row; env 0 for all if None. Values are not
+            read: a row of an env that is not there costs NaN, and `checking` names it.
         poses: (n_envs, max_meshes, 7), or (n_meshes, 7) for a world of one env: poses to use
-            instead of the world's, which may require a gradient. 4 x 4 matrices may stand in place
-            of the 7 numbers; those that are not rigid give NaN. Obstacles that move have poses for
+            instead of the world's, which may require a gradient. Quaternions of any length but 0
+            are normalised. 4 x 4 matrices may stand in place of the 7 numbers; those that are not
+            rigid give NaN. Obstacles that move have poses for
             each waypoint: (n_envs, horizon, max_meshes, 7) or (horizon, n_meshes, 7).
 
     Returns:

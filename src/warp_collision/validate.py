@@ -222,8 +222,12 @@ def env_operand(
     n_envs: int,
     device: torch.device,
     name: str = "env_index",
+    check: bool = False,
 ) -> torch.Tensor | None:
-    """An int32 (batch,) index of envs, or None for env 0; int64 is converted."""
+    """An int32 (batch,) index of envs, or None for env 0; int64 is converted.
+
+    Its values are read in the checking mode alone, or where `check` asks for it.
+    """
     if value is None:
         return None
     tensor = require_tensor(name, value, f"({batch},)")
@@ -232,7 +236,7 @@ def env_operand(
     if tensor.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"{name} must be int32 or int64, got {tensor.dtype}")
     require_device(name, tensor, device)
-    if is_checking():
+    if check or is_checking():
         bad = tensor[(tensor < 0) | (tensor >= n_envs)]
         if len(bad):
             raise ValueError(f"{name} must be in [0, {n_envs}), got {bad[0].item()}")

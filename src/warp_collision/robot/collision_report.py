@@ -122,7 +122,8 @@ def report_collisions(
             f"spheres must have shape {_SPHERES_SHAPE} with n_spheres = {len(bodies)} as the "
             f"robot, got {validate.shape_of(spheres)}"
         )
-    env_index = validate.env_operand(env_index, spheres.shape[0], world.n_envs, world.device)
+    batch = spheres.shape[0]
+    env_index = validate.env_operand(env_index, batch, world.n_envs, world.device, check=True)
     allowed = wanted_contacts(ignore, arrangement.names, world)
     worst: dict[tuple[int, int, str, str, bool], _Contact] = {}
     contacts = _with_world(spheres, world, env_index, margin)
