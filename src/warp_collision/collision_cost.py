@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from warp_collision import validate
 from warp_collision.costs import Scalar, clearance, sphere_cost, swept_sphere_cost
+from warp_collision.obstacles.mesh_obstacle import PoseLike
 from warp_collision.robot.joint_path_cost import costs_of_spheres, waypoint_clearance
 from warp_collision.robot.robot_model import RobotModel
 from warp_collision.robot.self_collision import SelfCollisionPairs
@@ -224,7 +225,7 @@ class CollisionCost(nn.Module):
         env_index: Tensor | None = None,
         *,
         poses: Tensor | None = None,
-        base_pose: Tensor | None = None,
+        base_pose: PoseLike | None = None,
     ) -> Tensor:
         """The cost of trajectories.
 
@@ -303,7 +304,7 @@ class CollisionCost(nn.Module):
         env_index: Tensor | None = None,
         *,
         poses: Tensor | None = None,
-        base_pose: Tensor | None = None,
+        base_pose: PoseLike | None = None,
     ) -> Constraint:
         """The inequality ``clearance - margin >= 0`` at each waypoint, for constrained solvers.
 
@@ -337,7 +338,7 @@ class CollisionCost(nn.Module):
             jacobian = (found.gradient.detach().unsqueeze(-1) * by_joints).sum(-2)
         return Constraint(found.clearance - margin, jacobian, found.mesh)
 
-    def _refuse_base(self, base_pose: Tensor | None) -> None:
+    def _refuse_base(self, base_pose: PoseLike | None) -> None:
         if base_pose is not None:
             raise ValueError("base_pose must be None without a robot, as spheres are in the world")
 

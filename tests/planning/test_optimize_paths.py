@@ -193,6 +193,8 @@ def test_wrong_input_raises(panda):
     for scene in (MeshWorld(device="cpu"), world):  # the straight path is free in the first one
         with pytest.raises(ValueError, match=r"finite, got nan of <lambda> in batch row 0, "):
             plan(panda, scene, [LEFT], [RIGHT], terms=[lambda joints: joints[..., 0].sqrt()])
+    with pytest.raises(ValueError, match=r"env_index must be in \[0, 2\), got 2"):
+        plan(panda, world, [LEFT, LEFT], [RIGHT, RIGHT], [0, 2], on_bad_ends="mark")
     with pytest.raises(TypeError, match="terms must be callables, got float"):
         plan(panda, world, [LEFT], [RIGHT], terms=[1.0])
 

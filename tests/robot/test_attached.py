@@ -281,3 +281,15 @@ def test_a_long_report_is_cut(panda, scene):
         "point",
         "[m]",
     ]
+
+
+def test_what_a_robot_prints():
+    panda = load_panda()
+    assert repr(panda) == (
+        "RobotSpheres(12 links, 7 joints: panda_joint1, panda_joint2, panda_joint3, panda_joint4, "
+        "panda_joint5, panda_joint6, panda_joint7; 59 spheres)"
+    )
+    panda.attach("can\n", "panda_hand", [[0, 0, 0.1, 0.04]])
+    assert repr(panda).endswith(r"; 60 spheres, carries 'can\n')")
+    text = repr(panda.self_collision_pairs())
+    assert text == "SelfCollisionPairs(1148 pairs of 60 spheres; 0 always touch, 0 are never near)"

@@ -7,8 +7,9 @@ import trimesh
 
 import joint_paths
 from joint_paths import Crane, random_paths, sampled_minimum
-from warp_collision import MeshWorld, any_in_collision
+from warp_collision import CollisionCost, MeshWorld, any_in_collision
 from warp_collision.cli.demo import load_panda
+from warp_collision.planning import CollisionTerm, optimize_paths
 from warp_collision.robot import (
     configuration_in_collision,
     joint_path_clearance,
@@ -182,3 +183,44 @@ def test_wrong_shapes(robots, function, shape):
         joint_path_cost(
             paths, robots["panda"], MeshWorld(device="cpu"), base_pose=torch.ones(shape)
         )
+
+
+def test_a_base_may_be_plain_numbers(robots, device):
+    panda, rng = robots["panda"], np.random.default_rng(9)
+    base = random_bases(rng, 1)[0]
+    boxes, _ = boxes_around(panda, rng, base)
+    world = joint_paths.world_of(boxes, device)
+    paths = random_paths(panda, rng, 6, 3, 0.6).to(device)
+    tensor, matrix = base.to(device), matrix_of(base).numpy()
+    functions = (
+        panda.report,
+        lambda joints, world, **options: configuration_in_collision(
+            joints, panda, world, **options
+        ),
+        lambda joints, world, **options: joint_path_in_collision(joints, panda, world, **options),
+        lambda joints, world, **options: joint_path_clearance(joints, panda, world, **options)[1],
+        lambda joints, world, **options: joint_path_cost(joints, panda, world, **options),
+        lambda joints, world, **options: CollisionCost(world, robot=panda)(joints, **options),
+        lambda joints, world, **options: CollisionTerm(panda, world, **options)(joints),
+        lambda joints, world, **options: panda(joints, **options),
+        lambda joints, world, **options: panda.link_transforms(joints, **options),
+        lambda joints, world, **options: panda.sphere_jacobian(joints, **options),
+    )
+    for function in functions:
+        expected = function(paths, world, base_pose=tensor)
+        for numbers in (base.tolist(), tuple(base.tolist()), matrix):
+            found = function(paths, world, base_pose=numbers)
+            if isinstance(expected, torch.Tensor):
+                torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-6)
+            else:
+                assert found.obstacle == expected.obstacle
+    start, goal = paths[:1, 0], paths[:1, 1]
+    options = {"on_bad_ends": "mark", "max_iterations": 0}
+    found, expected = (
+        optimize_paths(panda, world, start, goal, base_pose=pose, **options).cost
+        for pose in (base.tolist(), tensor)
+    )
+    torch.testing.assert_close(found, expected)
+    for function in functions:
+        with pytest.raises(ValueError, match=r"base_pose must have a quaternion .* other than 0"):
+            function(paths, world, base_pose=(0, 0, 0, 0, 0, 0, 0))

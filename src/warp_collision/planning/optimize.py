@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
+from warp_collision.obstacles.mesh_obstacle import PoseLike
 from warp_collision.planning.ends import end_operand
 from warp_collision.planning.improve import best_paths
 from warp_collision.planning.problems import FreePaths, Problems, check_ends
@@ -70,7 +71,7 @@ def optimize_paths(
     terms: Sequence[Term] = (),
     self_collision: bool | SelfCollisionPairs = True,
     ignore: Iterable[tuple[str, str]] = (),
-    base_pose: Tensor | None = None,
+    base_pose: PoseLike | None = None,
     max_iterations: int = 1000,
     on_bad_ends: Literal["raise", "mark"] = "raise",
     generator: torch.Generator | None = None,
@@ -160,7 +161,7 @@ def optimize_paths(
         raise ValueError(
             f"goal must have the shape of start {tuple(start.shape)}, got {tuple(goal.shape)}"
         )
-    env_index = validate.env_operand(env_index, len(start), world.n_envs, world.device)
+    env_index = validate.env_operand(env_index, len(start), world.n_envs, world.device, check=True)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     limits = robot.joint_limits.to(start.device)
     problems = Problems(
@@ -187,7 +188,7 @@ def optimize_paths(
         return _result(problems, objective, joints, good, iterations)
 
 
-def _base_rows(base_pose: Tensor | None, start: Tensor) -> Tensor | None:
+def _base_rows(base_pose: PoseLike | None, start: Tensor) -> Tensor | None:
     """The pose (batch, 7) of the root link in each problem."""
     if base_pose is None:
         return None

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
+from warp_collision.obstacles.mesh_obstacle import PoseLike
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs, joint_path_cost
 from warp_collision.world import MeshWorld
 
@@ -63,9 +64,11 @@ class CollisionTerm:
         pairs: SelfCollisionPairs | None = None,
         ignore: Iterable[tuple[str, str]] = (),
         env_index: Tensor | None = None,
-        base_pose: Tensor | None = None,
+        base_pose: PoseLike | None = None,
     ):
         self.robot, self.world = robot, world
+        if not (base_pose is None or isinstance(base_pose, Tensor)):
+            base_pose = validate.check_pose("base_pose", base_pose).to(world.device)
         self.env_index, self.base_pose = env_index, base_pose
         # One pose for all has one axis, or two if it is a matrix.
         shape = () if base_pose is None else tuple(base_pose.shape)
@@ -80,6 +83,9 @@ class CollisionTerm:
             "pairs": pairs,
             "ignore": tuple(ignore),
         }
+
+    def __repr__(self) -> str:
+        return f"CollisionTerm({self.robot!r}, {self.world!r})"
 
     def __call__(self, joints: Tensor, problem: Tensor | None = None) -> Tensor:
         """The cost (batch, horizon) of joint paths (batch, horizon, n_joints).
@@ -116,6 +122,9 @@ class SmoothnessTerm:
     def __init__(self, weight: float = 1.0):
         self.weight = float(weight)
 
+    def __repr__(self) -> str:
+        return f"SmoothnessTerm(weight={self.weight})"
+
     def __call__(self, joints: Tensor) -> Tensor:
         """The cost (batch,) of joint paths (batch, horizon, n_joints)."""
         steps = joints[:, 1:] - joints[:, :-1]
@@ -145,6 +154,9 @@ class JointLimitsTerm:
             )
         self.lower, self.upper = (limits[:, 0] + buffer, limits[:, 1] - buffer)
         self.weight = float(weight)
+
+    def __repr__(self) -> str:
+        return f"JointLimitsTerm({len(self.lower)} joints, weight={self.weight})"
 
     def __call__(self, joints: Tensor) -> Tensor:
         """The cost (batch, horizon) of joint paths (batch, horizon, n_joints)."""

@@ -12,6 +12,7 @@ from warp_collision import validate
 from warp_collision.kernels import joint_path as kernels
 from warp_collision.kernels import path_clearance as clearance_kernels
 from warp_collision.launching.launch import launch
+from warp_collision.obstacles.mesh_obstacle import PoseLike
 from warp_collision.robot.kinematics import base_operand, root_frames
 from warp_collision.robot.moving_obstacles import checks
 from warp_collision.robot.robot_model import RobotModel
@@ -32,7 +33,7 @@ def configuration_in_collision(
     self_collision: bool | SelfCollisionPairs = True,
     ignore: Contacts = (),
     env_index: Tensor | None = None,
-    base_pose: Tensor | None = None,
+    base_pose: PoseLike | None = None,
 ) -> Tensor:
     """Whether a robot at joint values touches an obstacle or itself.
 
@@ -103,7 +104,7 @@ def joint_path_in_collision(
     self_collision: bool | SelfCollisionPairs = True,
     ignore: Contacts = (),
     env_index: Tensor | None = None,
-    base_pose: Tensor | None = None,
+    base_pose: PoseLike | None = None,
     poses: Tensor | None = None,
 ) -> Tensor:
     """Whether a robot collides between waypoints, on the arcs of its spheres.
@@ -128,8 +129,8 @@ def joint_path_in_collision(
 
     Returns:
         (batch, horizon - 1) bool for each segment. False is a proof that the whole segment is free;
-        true is a collision or a clearance below the tolerance (or not finite, or one that 65,536
-        configurations could not decide).
+        true is a collision or a clearance below the tolerance (or not finite, in an env that is
+        not there, or one that 65,536 configurations could not decide).
 
     Raises:
         TypeError, ValueError: an argument of another type, shape, device or range, or unknown names
@@ -219,7 +220,7 @@ def joint_path_clearance(
     self_collision: bool | SelfCollisionPairs = True,
     ignore: Contacts = (),
     env_index: Tensor | None = None,
-    base_pose: Tensor | None = None,
+    base_pose: PoseLike | None = None,
     poses: Tensor | None = None,
 ) -> JointPathClearance:
     """Smallest clearance of a robot between waypoints, on the arcs of its spheres, as an interval.
@@ -304,10 +305,10 @@ def _operands(
     return joints, env_index
 
 
-def _roots(base_pose: Tensor | None, joints: Tensor, flat: Tensor) -> Tensor | None:
+def _roots(base_pose: PoseLike | None, joints: Tensor, flat: Tensor) -> Tensor | None:
     """Roots for joints (batch, n, n_joints) from poses for the first axes of joints."""
     if base_pose is not None:
-        pose = base_operand(base_pose.detach(), joints, dtype=torch.float64)
+        pose = base_operand(base_pose, joints, dtype=torch.float64).detach()
         if pose.ndim > 2:
             pose = pose.reshape(*pose.shape[:-1], *(1,) * (joints.ndim - pose.ndim), 7)
             pose = pose.expand(*joints.shape[:-1], 7).reshape(*flat.shape[:2], 7)

@@ -18,6 +18,7 @@ from warp_collision.costs import (
     sphere_cost_against,
     swept_cost_against,
 )
+from warp_collision.obstacles.mesh_obstacle import PoseLike
 from warp_collision.robot.interpolation import Interpolated, cut
 from warp_collision.robot.kinematics import base_operand
 from warp_collision.robot.robot_model import RobotModel
@@ -41,7 +42,7 @@ def joint_path_cost(
     pairs: SelfCollisionPairs | None = None,
     ignore: Contacts = (),
     env_index: Tensor | None = None,
-    base_pose: Tensor | None = None,
+    base_pose: PoseLike | None = None,
     poses: Tensor | None = None,
 ) -> Tensor:
     """Collision cost of a robot whose joint values go straight from waypoint to waypoint.
@@ -136,7 +137,7 @@ def costs_of_spheres(
     pairs: SelfCollisionPairs | None = None,
     ignore: Contacts = (),
     env_index: Tensor | None = None,
-    base_pose: Tensor | None = None,
+    base_pose: PoseLike | None = None,
     poses: Tensor | None = None,
 ) -> Tensor:
     """`joint_path_cost` of each sphere, (batch, horizon, n_spheres).
@@ -172,7 +173,7 @@ def waypoint_clearance(
     *,
     ignore: Contacts = (),
     env_index: Tensor | None = None,
-    base_pose: Tensor | None = None,
+    base_pose: PoseLike | None = None,
     poses: Tensor | None = None,
 ) -> Clearance:
     """`clearance` of a robot's spheres at waypoints (batch, horizon, n_joints)."""
@@ -198,7 +199,7 @@ def placed_spheres(
     joints: Tensor,
     robot: RobotModel,
     world: MeshWorld,
-    base_pose: Tensor | None,
+    base_pose: PoseLike | None,
     env_index: Tensor | None,
 ) -> Tensor:
     """float32 spheres (batch, horizon, n_spheres, 4) of a robot, whose base stays along a path."""

@@ -19,6 +19,7 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.devices import CPU
 from warp_collision.kernels.kinematics import RobotFrame
+from warp_collision.obstacles.mesh_obstacle import PoseLike
 from warp_collision.poses import pose_rows, quaternion_rotate
 from warp_collision.torch_ops import dispatch, robot_operators
 
@@ -192,17 +193,22 @@ class Kinematics:
 
 
 def base_operand(
-    base_pose: Tensor, joints: Tensor, axes: int | None = None, dtype: torch.dtype | None = None
+    base_pose: PoseLike,
+    joints: Tensor,
+    axes: int | None = None,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Poses (..., 7) of a root link for the first axes of joints, with unit quaternions.
 
     Args:
-        base_pose: (..., 7) or rigid matrices (..., 4, 4).
+        base_pose: (..., 7) or rigid matrices (..., 4, 4); or 7 or 4 x 4 numbers for all.
         joints: (..., n_values).
         axes: for how many axes of the joints there may be poses; None for all but the last.
         dtype: of the result; that of the joints if None.
     """
     most = joints.ndim - 1 if axes is None else axes
+    if not isinstance(base_pose, Tensor):
+        base_pose = validate.check_pose("base_pose", base_pose).to(joints.device)
     pose = validate.require_tensor("base_pose", base_pose, "(..., 7)")
     is_matrix = pose.shape[-2:] == (4, 4)
     leading = pose.shape[: -2 if is_matrix else -1]
@@ -225,7 +231,7 @@ def base_operand(
     return torch.cat((pose[..., :3], pose[..., 3:] / length), dim=-1)
 
 
-def based(placed: Tensor, joints: Tensor, base_pose: Tensor | None) -> Tensor:
+def based(placed: Tensor, joints: Tensor, base_pose: PoseLike | None) -> Tensor:
     """Placed points (..., n_points, 4) of a robot whose root has a pose in the world.
 
     Args:
@@ -243,7 +249,7 @@ def based(placed: Tensor, joints: Tensor, base_pose: Tensor | None) -> Tensor:
     return torch.cat((turned + pose[..., :3], placed[..., 3:]), dim=-1)
 
 
-def root_frames(base_pose: Tensor | None, joints: Tensor, axes: int) -> Tensor | None:
+def root_frames(base_pose: PoseLike | None, joints: Tensor, axes: int) -> Tensor | None:
     """Base poses (batch or 1, horizon or 1, 18) as the kernels' `MovingFrame`; None in the origin.
 
     Args:
@@ -253,7 +259,7 @@ def root_frames(base_pose: Tensor | None, joints: Tensor, axes: int) -> Tensor |
     """
     if base_pose is None:
         return None
-    pose = base_operand(base_pose.detach(), joints, axes, torch.float64)
+    pose = base_operand(base_pose, joints, axes, torch.float64).detach()
     pose = pose.reshape(*pose.shape[:-1], *(1,) * (3 - pose.ndim), 7)
     still = torch.zeros_like(pose[..., :6])
     return moving_frames(pose, still)

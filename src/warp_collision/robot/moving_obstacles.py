@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from warp_collision.launching.recorded_launch import SceneTables
+from warp_collision.obstacles.mesh_obstacle import PoseLike
 from warp_collision.poses import product, quaternion_rotate, shorter_turn
 from warp_collision.robot.kinematics import base_operand, moving_frames, root_frames
 from warp_collision.robot.wanted_contacts import Part
@@ -43,7 +44,7 @@ class Check(NamedTuple):
 
 
 def checks(
-    part: Part, joints: Tensor, base_pose: Tensor | None, env_index: Tensor | None
+    part: Part, joints: Tensor, base_pose: PoseLike | None, env_index: Tensor | None
 ) -> Iterator[Check]:
     """The checks that together are that of a part of a scene.
 
@@ -86,7 +87,7 @@ def _roots(
     tables: SceneTables,
     is_on: Tensor,
     joints: Tensor,
-    base_pose: Tensor | None,
+    base_pose: PoseLike | None,
     env_index: Tensor | None,
 ) -> Tensor:
     """Roots (batch, horizon - 1, slots, 18) at the begin of segments, as obstacles see them."""
@@ -103,7 +104,7 @@ def _roots(
     quaternion = quaternion / torch.linalg.vector_norm(quaternion, dim=-1, keepdim=True)
     pose = rows.new_tensor([0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0])
     if base_pose is not None:
-        pose = base_operand(base_pose.detach(), joints, 1, torch.float64)
+        pose = base_operand(base_pose, joints, 1, torch.float64).detach()
     pose = pose.expand(batch, 7)[:, None, None].expand(*rows.shape[:-1], 7)
     origins = quaternion_rotate(quaternion, pose[..., :3]) + rows[..., :3]
     first, second = quaternion[:, :-1], quaternion[:, 1:]

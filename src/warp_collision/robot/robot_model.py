@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
+from warp_collision.messages import MAX_SHOWN, escaped
+from warp_collision.obstacles.mesh_obstacle import PoseLike
 from warp_collision.robot.arrangement import Arrangement, LinkFrames
 from warp_collision.robot.interpolation import Interpolated, cut, parts_for
 from warp_collision.robot.kinematics import base_operand, based
@@ -59,6 +61,14 @@ class RobotModel:
         self._arrangement = Arrangement(self._files.chain, bodies, only_in)
         self.__dict__.pop("default_pairs", None)
 
+    def __repr__(self) -> str:
+        carried = ", ".join(map(repr, self._attached))
+        return (
+            f"{type(self).__name__}({len(self.link_names)} links, {self.n_joints} joints: "
+            f"{escaped(', '.join(self.joint_names), MAX_SHOWN)}; {self.n_spheres} spheres"
+            + (f", carries {escaped(carried, MAX_SHOWN)})" if carried else ")")
+        )
+
     @property
     def n_joints(self) -> int:
         """Number of joint values."""
@@ -81,7 +91,7 @@ class RobotModel:
     def __call__(
         self,
         joints: Tensor,
-        base_pose: Tensor | None = None,
+        base_pose: PoseLike | None = None,
         env_index: Tensor | None = None,
     ) -> Tensor:
         """Moves the spheres to joint values.
@@ -89,9 +99,10 @@ class RobotModel:
         Args:
             joints: (..., n_joints) float32 or float64 on any device [rad, prismatic: m]. Values
                 beyond the joint limits are accepted.
-            base_pose: pose x, y, z, qw, qx, qy, qz of the root link in the world, (7,) for all, or
-                (batch, 7), (batch, horizon, 7), ... for the first axes of `joints`; or rigid 4 x 4
-                matrices in place of the 7 numbers.
+            base_pose: pose x, y, z, qw, qx, qy, qz of the root link in the world, 7 numbers or a
+                tensor (7,) for all, or (batch, 7), (batch, horizon, 7), ... for the first axes of
+                `joints`; or rigid 4 x 4 matrices in place of the 7 numbers. Quaternions of any
+                length but 0 are normalised.
             env_index: (batch,) integers for joints (batch, ..., n_joints), the env of each row, if
                 objects are attached in some envs alone: in others their spheres are disabled. Env 0
                 for all if None.
@@ -108,7 +119,7 @@ class RobotModel:
             >>> import torch
             >>> from warp_collision.cli.demo import load_panda
             >>> panda = load_panda()
-            >>> on_a_table = torch.tensor([0.0, 0.0, 0.8, 1.0, 0.0, 0.0, 0.0])
+            >>> on_a_table = (0.0, 0.0, 0.8, 1.0, 0.0, 0.0, 0.0)
             >>> joints = torch.zeros(2, 5, 7)
             >>> (panda(joints, on_a_table) - panda(joints))[0, 0, 0].tolist()
             [0.0, 0.0, 0.800000011920929, 0.0]
@@ -124,13 +135,13 @@ class RobotModel:
         placed = based(self._arrangement.kinematics.place(joints), joints, base_pose)
         return self._arrangement.in_env(placed, env_index)
 
-    def link_transforms(self, joints: Tensor, base_pose: Tensor | None = None) -> Tensor:
+    def link_transforms(self, joints: Tensor, base_pose: PoseLike | None = None) -> Tensor:
         """Returns world_from_link (..., n_links, 4, 4) for joints (..., n_joints), as in a call."""
         self.check_joints(joints)
         frames = self._link_frames
         return frames.transforms(based(frames.place(joints), joints, base_pose))
 
-    def sphere_jacobian(self, joints: Tensor, base_pose: Tensor | None = None) -> Tensor:
+    def sphere_jacobian(self, joints: Tensor, base_pose: PoseLike | None = None) -> Tensor:
         """Jacobian (..., n_spheres, 3, n_joints) of centers, float32 and without derivatives.
 
         Args:
@@ -149,7 +160,7 @@ class RobotModel:
         jacobian = jacobian.reshape(*joints.shape[:-1], self.n_spheres, 3, self.n_joints)
         if base_pose is None:
             return jacobian
-        pose = base_operand(base_pose.detach(), joints, dtype=torch.float32)
+        pose = base_operand(base_pose, joints, dtype=torch.float32).detach()
         turn = torch.cat((torch.zeros_like(pose[..., :3]), pose[..., 3:]), dim=-1)
         columns = jacobian.movedim(-1, -2).flatten(-3, -2)  # as points, which a base turns
         return (

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.messages import shown
+from warp_collision.obstacles.mesh_obstacle import PoseLike
 from warp_collision.robot.collision_report import CollisionReport, report_collisions
 from warp_collision.robot.coverage import Coverage, coverage
 from warp_collision.robot.description import PathLike
@@ -214,7 +215,7 @@ class RobotSpheres(RobotModel):
         self_collision: bool | SelfCollisionPairs = True,
         ignore: Iterable[tuple[str, str]] = (),
         env_index: Tensor | None = None,
-        base_pose: Tensor | None = None,
+        base_pose: PoseLike | None = None,
     ) -> CollisionReport:
         """What collides with what at waypoints, worst first.
 

@@ -42,7 +42,7 @@ class ConstantPair(NamedTuple):
     clearance: float
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SelfCollisionPairs:
     """The pairs of spheres that self-collision is checked for; see `self_collision_pairs`.
 
@@ -81,6 +81,10 @@ class SelfCollisionPairs:
 
     def __len__(self) -> int:
         return len(self.pairs)
+
+    def __repr__(self) -> str:
+        left_out = f"{len(self.touching)} always touch, {len(self.never_near)} are never near"
+        return f"SelfCollisionPairs({len(self)} pairs of {self.n_spheres} spheres; {left_out})"
 
     @property
     def n_spheres(self) -> int:
