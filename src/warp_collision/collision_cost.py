@@ -214,8 +214,9 @@ class CollisionCost(nn.Module):
 
     def extra_repr(self) -> str:
         """Settings, for the module's text."""
+        robot = "" if self.robot is None else f"{self.robot!r}, "
         return (
-            f"{self.world!r}, swept={self.swept}, speed_metric={self.speed_metric}, "
+            f"{self.world!r}, {robot}swept={self.swept}, speed_metric={self.speed_metric}, "
             f"reduction={self.reduction!r}"
         )
 

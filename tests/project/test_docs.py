@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import warp_collision
+from warp_collision import planning
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
@@ -108,6 +109,50 @@ def test_examples_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for line, source in blocks:
         # Blank lines before it make a traceback point at the line of the README.
         exec(compile("\n" * (line - 1) + source, str(README), "exec"), namespace)
+
+
+def _code(text: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", text)
+
+
+def test_the_table_of_arguments() -> None:
+    """Which function takes what is what the signatures say."""
+    text = README.read_text().partition("### Which function takes what")[2]
+    head, _, *rows = [line for line in text.partition("\n## ")[0].splitlines() if line[:1] == "|"]
+    columns = _code(head)
+    seen = []
+    for row in rows:
+        first, *cells, others = row.split("|")[1:-1]
+        for name in _code(first.partition(":")[0]):
+            thing = warp_collision if hasattr(warp_collision, name.split(".")[0]) else planning
+            for part in name.split("."):
+                thing = getattr(thing, part)
+            found = set(inspect.signature(thing).parameters)
+            if thing is warp_collision.CollisionCost:
+                found |= set(inspect.signature(thing.forward).parameters)
+            assert [column in found for column in columns] == ["✓" in cell for cell in cells], name
+            assert set(_code(others)) <= found, name
+            seen.append(name)
+    assert {"sphere_cost", "joint_path_in_collision", "optimize_paths"} <= set(seen)
+
+
+def test_the_parameters_of_the_planner() -> None:
+    """All are in the README, with their defaults."""
+    text = README.read_text().partition("| parameter | |")[2].partition("\n\n")[0]
+    words = [word for word in _code(text) if re.match(r"\w+(=|$)", word)]
+    listed = {word.partition("=")[0]: word.partition("=")[2] for word in words}
+    parameters = inspect.signature(planning.optimize_paths).parameters
+    assert set(parameters) - {"robot", "world"} <= set(listed)
+    for name, value in listed.items():
+        if value:
+            assert eval(value) == parameters[name].default, name
+
+
+def test_moving_obstacles_run_alone() -> None:
+    """The block of the README about them needs no other one."""
+    text = README.read_text().partition("## Obstacles that move")[2].partition("\n## ")[0]
+    ((_, source),) = blocks_of(text, "python")
+    exec(compile(source, str(README), "exec"), {"__name__": "__readme__"})
 
 
 def test_links_of_the_readme() -> None:

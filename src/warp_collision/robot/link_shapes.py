@@ -89,7 +89,10 @@ def triangles_of(shape: LinkShape | LinkMesh) -> Triangles:
         try:
             vertices, faces = read_mesh(shape.path.name, shape.path)
         except (FileNotFoundError, ValueError) as error:
-            raise type(error)(f"link {shown(shape.link)}: {error}") from error
+            # A URI that no package was found for, as `Path` has it.
+            hint = "; package_dirs says where packages are"
+            hint = hint if str(shape.path).startswith("package:") else ""
+            raise type(error)(f"link {shown(shape.link)}: {error}{hint}") from error
         transform = shape.link_from_mesh
     if np.linalg.det(transform[:3, :3]) < 0.0:
         faces = faces[:, ::-1]
