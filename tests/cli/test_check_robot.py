@@ -14,8 +14,11 @@ PLATE = "cuboid: {plate: {dims: [0.5, 0.001, 0.5], pose: [0.5, 0, 0.5, 1, 0, 0, 
 SRDF = """<robot name="panda">
   <disable_collisions link1="panda_link5" link2="panda_link7" reason="Never"/>
 </robot>"""
-ARM = """<robot name="arm"><link name="base"/><link name="arm"><collision><origin xyz="0.2 0 0"/>
-  <geometry><box size="0.4 0.05 0.05"/></geometry></collision></link>
+BOX = """<collision><origin xyz="0.2 0 0"/>
+  <geometry><box size="0.4 0.05 0.05"/></geometry></collision>"""
+BALL = """<visual><geometry><mesh filename="no.stl"/></geometry></visual>
+  <collision><geometry><sphere radius="0.1"/></geometry></collision>"""
+ARM = f"""<robot name="arm"><link name="base"/><link name="arm">{BOX}</link>
   <joint name="turn" type="revolute"><parent link="base"/><child link="arm"/><axis xyz="0 0 1"/>
   <limit lower="-2" upper="2"/></joint></robot>"""
 
@@ -124,6 +127,9 @@ def test_what_the_spheres_leave_out_is_said(check, tmp_path):
     (tmp_path / "arm.urdf").write_text(ARM)
     _, out, _ = check([[0.1], [0.2]], f"--robot={tmp_path / 'arm.urdf'}")
     assert "note:" not in out  # spheres were fitted
+    (tmp_path / "ball.urdf").write_text(ARM.replace(BOX, BALL))
+    _, out, _ = check([[0.1], [0.2]], f"--robot={tmp_path / 'ball.urdf'}")
+    assert "note: not known is what the spheres leave out of arm: link 'arm': mesh 'no.stl'" in out
     assert "free: all 1 motions of the robot's spheres are proven" in out
 
 

@@ -87,18 +87,22 @@ class Uncovered(NamedTuple):
         share: by link, up to how much of the surface lies in no sphere; links that are covered
             are left out.
         bare: links with shapes, but without spheres.
-        unknown: why it is not known; empty if it is.
+        unknown: by link, why it is not known.
     """
 
     share: dict[str, float]
     bare: tuple[str, ...]
-    unknown: str = ""
+    unknown: dict[str, str]
 
     def lines(self) -> list[str]:
         """Lines for a report, none if all is covered."""
-        if self.unknown:
-            return [f"not known is what the spheres leave out of the links: {self.unknown}"]
         lines = []
+        if self.unknown:
+            link, why = next(iter(self.unknown.items()))
+            others = f" and {len(self.unknown) - 1} more links" if len(self.unknown) > 1 else ""
+            lines.append(
+                f"not known is what the spheres leave out of {escaped(link, 40)}{others}: {why}"
+            )
         if self.share:
             worst = max(self.share, key=lambda link: self.share[link])
             others = len(self.share) - 1
@@ -115,9 +119,12 @@ def uncovered(robot: RobotSpheres) -> Uncovered:
     """What the spheres of a robot leave out; fitted ones leave out nothing."""
     bare = tuple(robot.links_without_spheres)
     given = [link for link in robot.link_names if link not in robot.fits and link not in bare]
-    try:
-        found = robot.coverage(resolution=_RESOLUTION, links=given)
-    except (OSError, ValueError, ImportError) as error:
-        return Uncovered({}, bare, one_line(error))
-    share = {link: cover.uncovered for link, cover in found.items() if cover.uncovered > 0.0}
-    return Uncovered(share, bare)
+    share, unknown = {}, {}
+    for link in given:
+        try:
+            found = robot.coverage(resolution=_RESOLUTION, links=[link])
+        except (OSError, ValueError, ImportError) as error:
+            unknown[link] = one_line(error)
+        else:
+            share |= {name: cover.uncovered for name, cover in found.items() if cover.uncovered}
+    return Uncovered(share, bare, unknown)
