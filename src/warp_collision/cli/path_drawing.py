@@ -121,7 +121,7 @@ def picture_verdict(planned: PlannedPaths) -> list[str]:
         return ["no free path was found"]
     return [
         "Certified on all of the planned motion:",
-        "the robot's spheres come no nearer than",
+        "the spheres come nowhere nearer than",
         f"{1000 * planned.clearance[0].item():.1f} mm to an obstacle or each other.",
     ]
 
