@@ -130,6 +130,8 @@ def test_what_the_spheres_leave_out_is_said(check, tmp_path):
     (tmp_path / "ball.urdf").write_text(ARM.replace(BOX, BALL))
     _, out, _ = check([[0.1], [0.2]], f"--robot={tmp_path / 'ball.urdf'}")
     assert "note: not known is what the spheres leave out of arm: link 'arm': mesh 'no.stl'" in out
+    told = json.loads(check([[0.1], [0.2]], f"--robot={tmp_path / 'ball.urdf'}", "--json")[1])
+    assert told["uncovered"] == {"arm": None}
     assert "free: all 1 motions of the robot's spheres are proven" in out
 
 

@@ -74,6 +74,10 @@ def infinite(joints: torch.Tensor) -> torch.Tensor:
     return torch.where(torch.arange(len(joints)) == 2, torch.inf, joints.sum((1, 2)))
 
 
+def enormous(joints: torch.Tensor) -> torch.Tensor:  # finite at each waypoint
+    return torch.full(joints.shape[:2], 3e38) * joints[..., 0].square().clamp(min=1.0, max=1.1)
+
+
 def distance_moved(joints: torch.Tensor) -> torch.Tensor:  # at rest without a derivative
     moved = (joints - joints[:, :1]).square().sum(-1).sqrt()
     return moved.nan_to_num()
@@ -84,6 +88,7 @@ def distance_moved(joints: torch.Tensor) -> torch.Tensor:  # at rest without a d
     [
         (nan_at, r"must be finite, got nan of nan_at in batch row 5, waypoint 3, iteration 7$"),
         (infinite, r"^terms must be finite, got inf of infinite in batch row 0, iteration 7$"),
+        (enormous, "got inf of the sum of all terms in batch row 4, iteration 7"),
         (distance_moved, "got nan of the derivative of distance_moved in batch row 4, waypoint 0"),
     ],
 )

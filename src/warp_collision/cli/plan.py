@@ -178,8 +178,7 @@ def _summary(
         "iterations": found.iterations.item(),
         "joint_names": list(scene.robot.joint_names),
         "joints": found.joints[0].tolist() if free else None,
-        "uncovered": left_out.share,
-        "links_without_spheres": list(left_out.bare),
+        **left_out.summary(),
     }
 
 

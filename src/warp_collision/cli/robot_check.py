@@ -99,8 +99,7 @@ class RobotCheck(NamedTuple):
             "beyond_limits": {name: count for name, count in beyond.items() if count},
             "pairs_of_spheres": len(pairs),
             "pairs_that_always_touch": len(pairs.touching),
-            "uncovered": self.left_out.share,
-            "links_without_spheres": list(self.left_out.bare),
+            **self.left_out.summary(),
         }
 
     def __str__(self) -> str:

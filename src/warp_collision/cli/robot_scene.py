@@ -94,6 +94,11 @@ class Uncovered(NamedTuple):
     bare: tuple[str, ...]
     unknown: dict[str, str]
 
+    def summary(self) -> dict[str, Any]:
+        """For JSON; null where it is not known."""
+        shares = {**self.share, **dict.fromkeys(self.unknown)}
+        return {"uncovered": shares, "links_without_spheres": list(self.bare)}
+
     def lines(self) -> list[str]:
         """Lines for a report, none if all is covered."""
         lines = []

@@ -195,9 +195,14 @@ class Objective:
         Raises:
             ValueError: a term is of another shape, NaN or infinite; the message names it.
         """
+        costs = [_cost_of(term, joints, problem) for term in self._terms]
         total = joints.new_zeros(len(joints))
-        for term in self._terms:
-            total = total + _cost_of(term, joints, problem, when)
+        for cost in costs:
+            total = total + (cost.sum(1) if cost.ndim == 2 else cost)
+        if when is not None and not bool(total.isfinite().all()):
+            for (term, _), cost in zip(self._terms, costs, strict=True):
+                _require_finite(cost, _name_of(term), problem, when)
+            _require_finite(total, "the sum of all terms", problem, when)
         return total
 
     def gradient(self, joints: Tensor, problem: Tensor, when: str = "") -> Tensor:
@@ -211,22 +216,23 @@ class Objective:
             total = self(joints, problem, when).sum()
         (gradient,) = torch.autograd.grad(total, joints)
         if not bool(gradient.isfinite().all()):
-            self._raise_of_gradient(joints, problem, when)
+            self._require_finite_gradients(joints, problem, when)
+            _require_finite(gradient, "the derivative of the sum of all terms", problem, when)
         return gradient
 
-    def _raise_of_gradient(self, joints: Tensor, problem: Tensor, when: str) -> None:
+    def _require_finite_gradients(self, joints: Tensor, problem: Tensor, when: str) -> None:
         for term in self._terms:
             with torch.enable_grad():
-                cost = _cost_of(term, joints, problem, when)
+                cost = _cost_of(term, joints, problem)
             if cost.requires_grad:
                 (gradient,) = torch.autograd.grad(cost.sum(), joints, allow_unused=True)
+                name = f"the derivative of {_name_of(term[0])}"
                 if gradient is not None:
-                    name = f"the derivative of {_name_of(term[0])}"
                     _require_finite(gradient, name, problem, when)
 
 
-def _cost_of(term: tuple[Term, bool], joints: Tensor, problem: Tensor, when: str | None) -> Tensor:
-    """The cost (batch,) by a term, which may take the problem, checked."""
+def _cost_of(term: tuple[Term, bool], joints: Tensor, problem: Tensor) -> Tensor:
+    """The cost (batch,) or (batch, horizon) by a term, which may take the problem."""
     call, takes_problem = term
     cost = call(joints, problem=problem) if takes_problem else call(joints)
     if not isinstance(cost, Tensor) or cost.shape not in (joints.shape[:1], joints.shape[:2]):
@@ -234,9 +240,7 @@ def _cost_of(term: tuple[Term, bool], joints: Tensor, problem: Tensor, when: str
             f"terms must return (batch, horizon) or (batch,) for joints {tuple(joints.shape)}, "
             f"got {validate.shape_of(cost)} of {_name_of(call)}"
         )
-    if when is not None:
-        _require_finite(cost, _name_of(call), problem, when)
-    return cost.sum(1) if cost.ndim == 2 else cost
+    return cost
 
 
 def _require_finite(values: Tensor, name: str, problem: Tensor, when: str) -> None:
