@@ -41,7 +41,7 @@ class Floor:
             "weight": torch.ones(1, device=device),
             "activation_distance": eta,
             "tolerance": default_tolerance(eta),
-            "first": wp.vec3i(0, 0, 0),
+            "launch_offset": wp.vec3i(0, 0, 0),
             "cost": self._cost,
             "gradient": torch.empty_like(spheres),
             "neighbours": spheres.new_empty((*shape, 2, 3)),

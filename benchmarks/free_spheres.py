@@ -51,15 +51,15 @@ def read_and_write(
     # operands
     spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
     # parameters
-    first: wp.vec3i,  # where in the spheres this launch begins
+    launch_offset: wp.vec3i,  # of this launch in the spheres
     # outputs
     cost: wp.array3d[wp.float32],  # (batch, horizon, n_spheres)
 ):
     """The least that a kernel of one thread per sphere does."""
     row, waypoint, index = wp.tid()
-    row += first[0]
-    waypoint += first[1]
-    index += first[2]
+    row += launch_offset[0]
+    waypoint += launch_offset[1]
+    index += launch_offset[2]
     sphere = spheres[row, waypoint, index]
     cost[row, waypoint, index] = sphere[0] + sphere[1] + sphere[2] + sphere[3]
 

@@ -4,7 +4,7 @@ import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.mesh_distance import is_nearer, obstacle_distance
-from warp_collision.kernels.precision import is_length, is_somewhere, uncertainty
+from warp_collision.kernels.precision import is_in_range, is_length, uncertainty
 from warp_collision.kernels.scene import (
     Obstacle,
     Scene,
@@ -17,7 +17,7 @@ from warp_collision.kernels.swept_cost import (
     Motion,
     SweepQuery,
     half_segment,
-    is_known,
+    is_valid,
     load_motion,
     longest_half,
 )
@@ -37,7 +37,7 @@ def touches(obstacle: Obstacle, sphere: wp.vec4, hit: bool) -> bool:
     center = wp.vec3(sphere[0], sphere[1], sphere[2])
     pose = obstacle.mesh_from_world
     point = wp.transform_point(pose, center)
-    if not is_somewhere(point):
+    if not is_in_range(point):
         return True
     coordinates = wp.length(center) + wp.length(wp.transform_get_translation(pose))
     limit = sphere[3] + obstacle.padding + uncertainty(coordinates, 0.0)
@@ -53,7 +53,7 @@ def sphere_collides(scene: Scene, env: int, sphere: wp.vec4) -> bool:
     if sphere[3] < 0.0:
         return False
     center = wp.vec3(sphere[0], sphere[1], sphere[2])
-    if not is_somewhere(center) or not is_length(sphere[3]) or not is_env(scene, env):
+    if not is_in_range(center) or not is_length(sphere[3]) or not is_env(scene, env):
         return True
     return touches_any(scene, env, center, sphere[3], sphere, False)
 
@@ -64,7 +64,7 @@ def touches_on_path(obstacle: Obstacle, query: SweepQuery, hit: bool) -> bool:
     motion = query.motion
     pose = obstacle.mesh_from_world
     center = wp.transform_point(pose, motion.center)
-    if not is_somewhere(center):
+    if not is_in_range(center):
         return True
     previous = wp.transform_point(pose, motion.previous)
     following = wp.transform_point(pose, motion.following)
@@ -91,7 +91,7 @@ def motion_collides(scene: Scene, env: int, motion: Motion, tolerance: float) ->
     """Whether what one waypoint owns of a path is not proven to be free, or is not finite."""
     if motion.radius < 0.0:
         return False
-    if not is_known(motion, tolerance) or not is_env(scene, env):
+    if not is_valid(motion, tolerance) or not is_env(scene, env):
         return True
     query = SweepQuery()
     query.motion = motion
@@ -107,15 +107,15 @@ def in_collision(
     env_index: wp.array[wp.int32],  # (batch,) or empty
     scene: Scene,
     # parameters
-    first: wp.vec3i,  # where in the spheres this launch begins
+    launch_offset: wp.vec3i,  # of this launch in the spheres
     # outputs
     hit: wp.array3d[wp.bool],  # (batch, horizon, n_spheres)
 ):
     """One thread per sphere."""
     row, waypoint, index = wp.tid()
-    row += first[0]
-    waypoint += first[1]
-    index += first[2]
+    row += launch_offset[0]
+    waypoint += launch_offset[1]
+    index += launch_offset[2]
     sphere = spheres[row, waypoint, index]
     hit[row, waypoint, index] = sphere_collides(scene, env_of_row(env_index, row), sphere)
 
@@ -127,14 +127,14 @@ def any_in_collision(
     env_index: wp.array[wp.int32],  # (batch,) or empty
     scene: Scene,
     # parameters
-    first: wp.vec2i,  # where in the waypoints this launch begins
+    launch_offset: wp.vec2i,  # of this launch in the waypoints
     # outputs
     hit: wp.array2d[wp.bool],  # (batch, horizon)
 ):
     """One thread per waypoint; the first sphere that collides ends it."""
     row, waypoint = wp.tid()
-    row += first[0]
-    waypoint += first[1]
+    row += launch_offset[0]
+    waypoint += launch_offset[1]
     env = env_of_row(env_index, row)
     found = bool(False)
     index = int(0)
@@ -152,15 +152,15 @@ def swept_in_collision(
     scene: Scene,
     # parameters
     tolerance: wp.array[wp.float32],  # (1,) [m]
-    first: wp.vec3i,  # where in the spheres this launch begins
+    launch_offset: wp.vec3i,  # of this launch in the spheres
     # outputs
     hit: wp.array3d[wp.bool],  # (batch, horizon, n_spheres)
 ):
     """One thread per sphere and waypoint."""
     row, waypoint, index = wp.tid()
-    row += first[0]
-    waypoint += first[1]
-    index += first[2]
+    row += launch_offset[0]
+    waypoint += launch_offset[1]
+    index += launch_offset[2]
     motion = load_motion(spheres, row, waypoint, index)
     env = env_of_row(env_index, row)
     hit[row, waypoint, index] = motion_collides(scene, env, motion, tolerance[0])

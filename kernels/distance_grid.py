@@ -15,14 +15,14 @@ def fill_distance_grid(
     # operands
     record: wp.array[MeshRecord],  # (1,)
     # parameters
-    first: wp.vec2i,  # where in the rows this launch begins
+    launch_offset: wp.vec2i,  # of this launch in the rows
     # outputs
     values: wp.array3d[wp.float32],  # (nz, ny, nx) signed distance at the centers of the cells [m]
 ):
     """One thread per row of cells; each cell starts from what the one before it knows."""
     z, y = wp.tid()
-    z += first[0]
-    y += first[1]
+    z += launch_offset[0]
+    y += launch_offset[1]
     mesh = record[0]
     grid = mesh.grid
     limit = float(FAR)

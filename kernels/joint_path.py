@@ -16,7 +16,7 @@ from warp_collision.kernels.bisection import (
 )
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.finite import is_finite3
-from warp_collision.kernels.kinematics import FramePose, place_point
+from warp_collision.kernels.kinematics import FramePose, point_in_world
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
     Robot,
@@ -24,18 +24,18 @@ from warp_collision.kernels.robot_motion import (
     bodies_of_frame,
     body_of,
     frame_of,
-    move_robot,
-    move_root,
-    place_root,
     resting_root,
     robot_in_env,
     root_at,
+    write_frames,
+    write_root,
+    write_root_at,
 )
-from warp_collision.kernels.robot_pairs import BodyPair, bend_of_pair, bodies_against_each_other
+from warp_collision.kernels.robot_pairs import BodyPair, bend_of_pair, check_body_pair
 from warp_collision.kernels.robot_rest import (
     balls_meet,
     body_collides,
-    placed_frame,
+    frame_at_value,
     spheres_touch,
 )
 from warp_collision.kernels.robot_scene import (
@@ -43,7 +43,7 @@ from warp_collision.kernels.robot_scene import (
     DISTANCE_ROUNDING,
     HIT,
     Interval,
-    body_against_scene,
+    check_body,
 )
 from warp_collision.kernels.scene import Scene, env_of_row, is_env
 
@@ -80,11 +80,11 @@ def open_bodies(
             body = body_of(robot, b)
             if body.radius >= 0.0:
                 state = states[row, segment, body.frame]
-                center = place_point(state.frame_pose, body.center)
+                center = point_in_world(state.frame_pose, body.center)
                 interval.bend = bend_bound(
                     robot, joints, row, segment, states, body, center, 0, interval.half
                 )
-                verdict = body_against_scene(robot, body, state, interval, scene, env)
+                verdict = check_body(robot, body, state, interval, scene, env)
                 if verdict != CLEAR:
                     result.mask = result.mask | bit_of(b)
                 result.is_hit = verdict == HIT
@@ -112,9 +112,7 @@ def open_pairs(
             first = states[row, segment, body_of(robot, pair.first).frame]
             second = states[row, segment, body_of(robot, pair.second).frame]
             ancestor = states[row, segment, pair.ancestor]
-            verdict = bodies_against_each_other(
-                robot, pair, pairs, first, second, ancestor, interval
-            )
+            verdict = check_body_pair(robot, pair, pairs, first, second, ancestor, interval)
             if verdict != CLEAR:
                 result.mask = result.mask | bit_of(k)
             result.is_hit = verdict == HIT
@@ -133,32 +131,32 @@ def joint_path_hit(
     pairs: wp.array[wp.vec2i],  # (n_pairs,) spheres of the pairs of bodies
     # parameters
     tolerance: wp.array[wp.float32],  # (1,) [m]
-    first: wp.vec2i,  # where in the segments this launch begins
+    launch_offset: wp.vec2i,  # of this launch in the segments
     # outputs
     states: wp.array3d[MovingFrame],  # (batch, horizon - 1, n_frames) scratch
     hit: wp.array2d[wp.bool],  # (batch, horizon - 1)
 ):
     """One thread per segment."""
     row, segment = wp.tid()
-    row += first[0]
-    segment += first[1]
+    row += launch_offset[0]
+    segment += launch_offset[1]
     env = env_of_row(env_index, row)
     here = robot_in_env(robot, env)
-    slack = place_root(here, joints, row, segment, base, states)
+    slack = write_root(here, joints, row, segment, base, states)
     found = not is_env(scene, env) or not wp.isfinite(slack)
     search = whole_segment()
     while not found and not search.is_done:
         middle = middle_of(search)
-        move_root(base, row, segment, middle, states)
-        move_robot(here, joints, row, segment, middle, states)
+        write_root_at(base, row, segment, middle, states)
+        write_frames(here, joints, row, segment, middle, states)
         interval = Interval(half_of(search), 0.0, slack, DISTANCE_ROUNDING, tolerance[0], middle)
         bodies = search.bodies[search.level]
         world = open_bodies(here, joints, row, segment, states, interval, scene, env, bodies)
         itself = Open(NONE, False)
         if not world.is_hit:
-            meetings = search.pairs[search.level]
+            pair_mask = search.pairs[search.level]
             itself = open_pairs(
-                here, joints, row, segment, states, interval, body_pairs, pairs, meetings
+                here, joints, row, segment, states, interval, body_pairs, pairs, pair_mask
             )
         search = next_interval(search, world.mask, itself.mask)
         found = world.is_hit or itself.is_hit or search.is_exhausted
@@ -176,7 +174,7 @@ def configuration_hit(
     body_pairs: wp.array[BodyPair],
     pairs: wp.array[wp.vec2i],
     # parameters
-    first: wp.vec2i,  # where in the configurations this launch begins
+    launch_offset: wp.vec2i,  # of this launch in the configurations
     # outputs
     frame_poses: wp.array3d[FramePose],  # (batch, horizon, n_frames) scratch
     balls: wp.array3d[wp.vec4],  # (batch, horizon, n_bodies) scratch
@@ -184,8 +182,8 @@ def configuration_hit(
 ):
     """One thread per configuration; the first hit ends it."""
     row, waypoint = wp.tid()
-    row += first[0]
-    waypoint += first[1]
+    row += launch_offset[0]
+    waypoint += launch_offset[1]
     env = env_of_row(env_index, row)
     here = robot_in_env(robot, env)
     found = not is_env(scene, env)
@@ -199,12 +197,12 @@ def configuration_hit(
                 # Of a joint that moves no sphere too: nothing is known of such a configuration.
                 value = joints[row, waypoint, frame.value]
                 found = not is_finite3(wp.vec3(value))
-                frame_pose = placed_frame(here, k, frame_pose, value)
+                frame_pose = frame_at_value(here, k, frame_pose, value)
             frame_poses[row, waypoint, k] = frame_pose
             span = bodies_of_frame(here, k)
             for b in range(span[0], span[1]):
                 body = body_of(here, b)
-                center = place_point(frame_pose, body.center)
+                center = point_in_world(frame_pose, body.center)
                 balls[row, waypoint, b] = wp.vec4(center[0], center[1], center[2], body.radius)
                 if body.radius >= 0.0 and not found:
                     found = body_collides(here, body, frame_pose, center, scene, env)
@@ -227,23 +225,23 @@ def segment_bend(
     joints: wp.array3d[wp.float32],  # (batch, horizon, n_joints) [rad or m]
     robot: Robot,
     # parameters
-    first: wp.vec2i,  # where in the segments this launch begins
+    launch_offset: wp.vec2i,  # of this launch in the segments
     # outputs
     states: wp.array3d[MovingFrame],  # (batch, horizon - 1, n_frames) scratch
     bend: wp.array2d[wp.float32],  # (batch, horizon - 1) bound of |c''| of all spheres [m]
 ):
     """One thread per segment."""
     row, segment = wp.tid()
-    row += first[0]
-    segment += first[1]
+    row += launch_offset[0]
+    segment += launch_offset[1]
     largest = float(0.0)
     half = 0.5 / float(BEND_PARTS)
     states[row, segment, 0] = resting_root()
     for part in range(BEND_PARTS):
-        move_robot(robot, joints, row, segment, (2.0 * float(part) + 1.0) * half, states)
+        write_frames(robot, joints, row, segment, (2.0 * float(part) + 1.0) * half, states)
         for b in range(robot.n_bodies):
             body = body_of(robot, b)
-            center = place_point(states[row, segment, body.frame].frame_pose, body.center)
+            center = point_in_world(states[row, segment, body.frame].frame_pose, body.center)
             bound = bend_bound(robot, joints, row, segment, states, body, center, 0, half)
             if not (bound <= largest) and not wp.isnan(largest):
                 largest = bound

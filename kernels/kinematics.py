@@ -63,19 +63,19 @@ def axis_of(frame_pose: FramePose) -> wp.vec3:
 
 
 @wp.func
-def first_three(row: wp.vec4) -> wp.vec3:
+def xyz(row: wp.vec4) -> wp.vec3:
     """The center of a sphere."""
     return wp.vec3(row[0], row[1], row[2])
 
 
 @wp.func
-def place_point(frame_pose: FramePose, point: wp.vec3) -> wp.vec3:
+def point_in_world(frame_pose: FramePose, point: wp.vec3) -> wp.vec3:
     """A point of a frame, in the world."""
     return frame_pose.rotation * point + frame_pose.origin
 
 
 @wp.func
-def place_frame(frame: RobotFrame, parent: FramePose, value: float) -> FramePose:
+def child_pose(frame: RobotFrame, parent: FramePose, value: float) -> FramePose:
     """Pose of a frame from that of its parent and the value of its joint."""
     r = parent.rotation * frame.rotation
     origin = parent.rotation * frame.offset + parent.origin
@@ -95,7 +95,7 @@ def place_frame(frame: RobotFrame, parent: FramePose, value: float) -> FramePose
 
 
 @wp.func
-def move_frame(
+def child_twist(
     frame: RobotFrame, parent: FramePose, moving: Twist, frame_pose: FramePose, rate: float
 ) -> Twist:
     """Rate of change of a frame's pose from that of its parent and of its joint's value."""
@@ -113,14 +113,14 @@ def place_points(
     ranges: wp.array[wp.vec2i],  # (n_frames,) the points of each frame: from, to
     points: wp.array[wp.vec4],  # (n_points,) x, y, z in their frame and a radius [m]
     # parameters
-    first: vec1i,  # where in the joint values this launch begins
+    launch_offset: vec1i,  # of this launch in the joint values
     # outputs
     placed: wp.array2d[wp.vec4],  # (n, n_points) in the world
     frame_poses: wp.array2d[FramePose],  # (n, n_frames)
 ):
     """One thread per configuration."""
     row = wp.tid()
-    row += first[0]
+    row += launch_offset[0]
     frame_pose = root_pose()
     for k in range(frames.shape[0]):
         if k > 0:
@@ -128,12 +128,12 @@ def place_points(
             if frame.parent != k - 1:
                 frame_pose = frame_poses[row, frame.parent]
             value = frame.multiplier * joints[row, frame.value] + frame.shift
-            frame_pose = place_frame(frame, frame_pose, value)
+            frame_pose = child_pose(frame, frame_pose, value)
         frame_poses[row, k] = frame_pose
         span = ranges[k]
         for index in range(span[0], span[1]):
             point = points[index]
-            placed_point = place_point(frame_pose, first_three(point))
+            placed_point = point_in_world(frame_pose, xyz(point))
             placed[row, index] = wp.vec4(
                 placed_point[0], placed_point[1], placed_point[2], point[3]
             )
@@ -154,7 +154,7 @@ def wrench_of_points(
         row_gradient = gradient[row, index]
         by_point = wp.vec3(row_gradient[0], row_gradient[1], row_gradient[2])
         force += by_point
-        moment += wp.cross(rotation * first_three(points[index]), by_point)
+        moment += wp.cross(rotation * xyz(points[index]), by_point)
     return Wrench(force, moment)
 
 
@@ -167,14 +167,14 @@ def place_points_vjp(
     ranges: wp.array[wp.vec2i],
     points: wp.array[wp.vec4],
     # parameters
-    first: vec1i,
+    launch_offset: vec1i,
     # outputs
     wrenches: wp.array2d[Wrench],  # (n, n_frames) scratch
     total: wp.array2d[wp.float32],  # (n, n_joints) d loss / d joint value
 ):
     """One thread per configuration; forces and moments add up from the tips to the root."""
     row = wp.tid()
-    row += first[0]
+    row += launch_offset[0]
     for joint in range(total.shape[1]):
         total[row, joint] = 0.0
     count = frames.shape[0]
@@ -206,14 +206,14 @@ def place_points_jvp(
     ranges: wp.array[wp.vec2i],
     points: wp.array[wp.vec4],
     # parameters
-    first: vec1i,
+    launch_offset: vec1i,
     # outputs
     twists: wp.array2d[Twist],  # (n, n_frames) scratch
     velocity: wp.array2d[wp.vec4],  # (n, n_points) of the points, and 0 for the radius
 ):
     """One thread per configuration."""
     row = wp.tid()
-    row += first[0]
+    row += launch_offset[0]
     for k in range(frames.shape[0]):
         twist = Twist(wp.vec3(0.0), wp.vec3(0.0))
         frame_pose = frame_poses[row, k]
@@ -221,12 +221,12 @@ def place_points_jvp(
             frame = frames[k]
             parent = frame.parent
             rate = frame.multiplier * rates[row, frame.value]
-            twist = move_frame(
+            twist = child_twist(
                 frame, frame_poses[row, parent], twists[row, parent], frame_pose, rate
             )
         twists[row, k] = twist
         span = ranges[k]
         for index in range(span[0], span[1]):
-            arm = frame_pose.rotation * first_three(points[index])
+            arm = frame_pose.rotation * xyz(points[index])
             v = twist.linear + wp.cross(twist.angular, arm)
             velocity[row, index] = wp.vec4(v[0], v[1], v[2], 0.0)

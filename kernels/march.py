@@ -10,9 +10,9 @@ import warp as wp
 MAX_REFINEMENTS = wp.constant(16)
 # Steps, relative to the root of a sum and a difference of distances: 2 is as far as bounds reach
 # where the distance stays what it is. Any slope makes such a step fail, which costs a query.
-CAUTION = wp.constant(1.5)
+STEP_FACTOR = wp.constant(1.5)
 # Distances that differ by less may be equal but for rounding [m].
-BLUR = wp.constant(1.0e-7)
+DISTANCE_NOISE = wp.constant(1.0e-7)
 
 
 @wp.struct
@@ -33,13 +33,13 @@ def next_step(distance: float, floor: float) -> float:
     certain = distance - floor
     if distance > 0.0 and floor > 0.0:
         return wp.max(
-            certain, CAUTION * wp.sqrt(wp.max((distance - floor) * (distance + floor), 0.0))
+            certain, STEP_FACTOR * wp.sqrt(wp.max((distance - floor) * (distance + floor), 0.0))
         )
     if distance < 0.0:
         return wp.max(
-            certain, CAUTION * wp.sqrt(wp.max((distance - floor) * -(distance + floor), 0.0))
+            certain, STEP_FACTOR * wp.sqrt(wp.max((distance - floor) * -(distance + floor), 0.0))
         )
-    return CAUTION * certain
+    return STEP_FACTOR * certain
 
 
 @wp.func
@@ -91,30 +91,30 @@ def make_refine(Track, kind, sample):
         for step in range(MAX_REFINEMENTS):
             width = right.position - left.position
             cut = 0.5 * width
-            blurred = bool(False)
+            is_noisy = bool(False)
             if left.slope < 0.0 and right.slope > 0.0:
                 rise = right.slope - left.slope
                 meet = (left.distance - right.distance + right.slope * width) / rise
                 gain = wp.min(left.distance, right.distance) - (left.distance + left.slope * meet)
                 # Rounded distances do not tell where nearly parallel tangents meet: slopes do.
-                blurred = gain < BLUR and BLUR > sharp * rise
-                if blurred:
+                is_noisy = gain < DISTANCE_NOISE and DISTANCE_NOISE > sharp * rise
+                if is_noisy:
                     converged = width < 2.0 * sharp or wp.min(-left.slope, right.slope) < 1.0e-5
                 else:
-                    converged = gain < BLUR and wp.min(meet, width - meet) < sharp
+                    converged = gain < DISTANCE_NOISE and wp.min(meet, width - meet) < sharp
                 bend = right.distance - left.distance - 0.5 * (left.slope + right.slope) * width
-                if blurred or wp.abs(bend) < 0.01 * rise * width:
+                if is_noisy or wp.abs(bend) < 0.01 * rise * width:
                     meet = -left.slope / rise * width
                 if converged or width < 1.0e-6:
                     converged = True
                     cut = meet
                     break
-                if not blurred or step % 2 == 0:
+                if not is_noisy or step % 2 == 0:
                     cut = wp.clamp(meet, 0.05 * width, 0.95 * width)
             middle = sample(path, left.position + cut, left.closest)
             lowest = wp.min(left.distance, right.distance)
             falls_right = left.distance <= right.distance
-            if blurred or middle.distance < lowest:
+            if is_noisy or middle.distance < lowest:
                 falls_right = middle.slope < 0.0
             else:
                 falls_right = not falls_right

@@ -7,9 +7,9 @@ from warp_collision.kernels.mesh_distance import obstacle_distance
 from warp_collision.kernels.moving_cost import (
     ObstacleMotion,
     farthest,
+    half_curve,
     is_far,
     load_obstacle_motion,
-    ways_of,
 )
 from warp_collision.kernels.moving_sweep import curve_sample, is_curve_free
 from warp_collision.kernels.precision import uncertainty
@@ -22,22 +22,22 @@ from warp_collision.kernels.scene import (
     is_env,
     load_obstacle,
 )
-from warp_collision.kernels.swept_cost import Motion, is_known, load_motion
+from warp_collision.kernels.swept_cost import Motion, is_valid, load_motion
 from warp_collision.kernels.transforms import vec8
 
 wp.set_module_options(OPTIONS)
 
 
 @wp.func
-def touches_on_the_way(
+def touches_on_curve(
     obstacle: Obstacle, motion: Motion, moved: ObstacleMotion, tolerance: float
 ) -> bool:
     """Whether what one waypoint owns of a path is not proven to be free of an obstacle."""
     if is_far(obstacle, motion, moved, motion.radius + tolerance):
         return False
-    before = ways_of(obstacle, moved, motion, 0)
-    after = ways_of(obstacle, moved, motion, 1)
-    if not before.is_known or not after.is_known:
+    before = half_curve(obstacle, moved, motion, 0)
+    after = half_curve(obstacle, moved, motion, 1)
+    if not before.is_valid or not after.is_valid:
         return True
     longest = wp.max(before.length, after.length)
     radius = motion.radius + obstacle.padding
@@ -55,7 +55,7 @@ def touches_on_the_way(
 
 
 @wp.func
-def collides_on_the_way(
+def collides_with_moving(
     scene: Scene,
     poses: wp.array3d[vec8],
     env: int,
@@ -66,7 +66,7 @@ def collides_on_the_way(
     """Whether what one waypoint owns of a path is not proven to be free, or is not finite."""
     if motion.radius < 0.0:
         return False
-    if not is_known(motion, tolerance) or not is_env(scene, env):
+    if not is_valid(motion, tolerance) or not is_env(scene, env):
         return True
     slots = filled_slots(scene, env)
     for slot in range(slots[0], slots[1]):
@@ -74,7 +74,7 @@ def collides_on_the_way(
             obstacle = load_obstacle(scene, slot)
             if obstacle.takes_part:
                 moved = load_obstacle_motion(poses, env, waypoint, slot - slots[0], motion)
-                if touches_on_the_way(obstacle, motion, moved, tolerance):
+                if touches_on_curve(obstacle, motion, moved, tolerance):
                     return True
     return False
 
@@ -88,17 +88,17 @@ def moving_swept_in_collision(
     poses: wp.array3d[vec8],  # (n_envs, horizon, n_slots) mesh_from_world at each waypoint
     # parameters
     tolerance: wp.array[wp.float32],  # (1,) [m]
-    first: wp.vec3i,  # where in the spheres this launch begins
+    launch_offset: wp.vec3i,  # of this launch in the spheres
     # outputs
     hit: wp.array3d[wp.bool],  # (batch, horizon, n_spheres)
 ):
     """One thread per sphere and waypoint."""
     row, waypoint, index = wp.tid()
-    row += first[0]
-    waypoint += first[1]
-    index += first[2]
+    row += launch_offset[0]
+    waypoint += launch_offset[1]
+    index += launch_offset[2]
     motion = load_motion(spheres, row, waypoint, index)
     env = env_of_row(env_index, row)
-    hit[row, waypoint, index] = collides_on_the_way(
+    hit[row, waypoint, index] = collides_with_moving(
         scene, poses, env, waypoint, motion, tolerance[0]
     )

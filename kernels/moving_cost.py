@@ -10,8 +10,8 @@ from warp_collision.kernels.moving_sweep import (
     Curve,
     curve_between,
     curve_sample,
+    rotate_back,
     sweep_curve,
-    turned_back,
 )
 from warp_collision.kernels.precision import FARTHEST, uncertainty
 from warp_collision.kernels.scene import (
@@ -27,7 +27,7 @@ from warp_collision.kernels.swept_cost import (
     Motion,
     SweepQuery,
     SweptCost,
-    is_known,
+    is_valid,
     load_motion,
     mat23,
     not_a_number,
@@ -77,7 +77,7 @@ def load_obstacle_motion(
 
 
 @wp.func
-def ways_of(obstacle: Obstacle, moved: ObstacleMotion, motion: Motion, side: int) -> Curve:
+def half_curve(obstacle: Obstacle, moved: ObstacleMotion, motion: Motion, side: int) -> Curve:
     """The way to the neighbour before (side 0) or after, as the obstacle sees it."""
     there = wp.where(side == 0, moved.previous, moved.following)
     end = wp.where(side == 0, motion.previous, motion.following)
@@ -138,9 +138,9 @@ def moving_term(obstacle: Obstacle, query: SweepQuery, moved: ObstacleMotion) ->
     result = MovingTerm()
     if is_far(obstacle, motion, moved, motion.radius + query.activation_distance):
         return result
-    before = ways_of(obstacle, moved, motion, 0)
-    after = ways_of(obstacle, moved, motion, 1)
-    if not before.is_known or not after.is_known:
+    before = half_curve(obstacle, moved, motion, 0)
+    after = half_curve(obstacle, moved, motion, 1)
+    if not before.is_valid or not after.is_valid:
         result.swept = not_a_number()
         return result
     longest = wp.max(before.length, after.length)
@@ -169,7 +169,7 @@ def moving_term(obstacle: Obstacle, query: SweepQuery, moved: ObstacleMotion) ->
     swept.cost = term[0]
     swept.radius = term[1]
     # Envelope theorem: the minimiser stays, the path through it moves with the two waypoints.
-    at_waypoint = turned_back(way, result.share, lowest.gradient * (-term[1]))
+    at_waypoint = rotate_back(way, result.share, lowest.gradient * (-term[1]))
     force = to_world(moved.here, at_waypoint)
     neighbour = wp.where(result.backward, motion.previous, motion.following)
     swept.by_contact = force
@@ -197,7 +197,7 @@ def moving_cost_of(
     total = SweptCost()
     if motion.radius < 0.0:
         return total
-    if not is_known(motion, activation_distance) or not is_env(scene, env):
+    if not is_valid(motion, activation_distance) or not is_env(scene, env):
         return not_a_number()
     query = SweepQuery()
     query.motion = motion
@@ -231,7 +231,7 @@ def moving_swept_cost(
     tolerance: wp.array[wp.float32],  # (1,) [m]
     dt: wp.array[wp.float32],  # (1,) [s] to scale by the speed, or empty
     min_speed: wp.array[wp.float32],  # (1,) [m/s] least scale, or empty: see `speed_scale`
-    first: wp.vec3i,  # where in the spheres this launch begins
+    launch_offset: wp.vec3i,  # of this launch in the spheres
     # outputs
     cost: wp.array3d[wp.float32],  # (batch, horizon, n_spheres)
     gradient: wp.array3d[wp.vec4],  # d cost / d (x, y, z, radius) of this waypoint, or empty
@@ -239,9 +239,9 @@ def moving_swept_cost(
 ):
     """One thread per sphere and waypoint."""
     row, waypoint, index = wp.tid()
-    row += first[0]
-    waypoint += first[1]
-    index += first[2]
+    row += launch_offset[0]
+    waypoint += launch_offset[1]
+    index += launch_offset[2]
     motion = load_motion(spheres, row, waypoint, index)
     env = env_of_row(env_index, row)
     swept = moving_cost_of(

@@ -18,11 +18,11 @@ from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.moving_cost import (
     MovingTerm,
     ObstacleMotion,
+    half_curve,
     load_obstacle_motion,
     moving_term,
-    ways_of,
 )
-from warp_collision.kernels.pose_gradient import place_of
+from warp_collision.kernels.pose_gradient import sphere_index
 from warp_collision.kernels.scene import (
     Obstacle,
     Scene,
@@ -31,7 +31,7 @@ from warp_collision.kernels.scene import (
     load_obstacle,
     slot_of_thread,
 )
-from warp_collision.kernels.swept_cost import Motion, SweepQuery, is_known, load_motion, scale_of
+from warp_collision.kernels.swept_cost import Motion, SweepQuery, is_valid, load_motion, scale_of
 from warp_collision.kernels.transforms import to_world, vec8
 
 wp.set_module_options(OPTIONS)
@@ -47,7 +47,7 @@ class PoseGradients:
 
 
 @wp.func
-def part_of_turn(axis: wp.vec3, angle: float, share: float, moment: wp.vec3) -> wp.vec3:
+def moment_at_end(axis: wp.vec3, angle: float, share: float, moment: wp.vec3) -> wp.vec3:
     """What a moment at one pose is at another that has a share in it, 1 where they are the same.
 
     Args:
@@ -109,15 +109,15 @@ def pose_gradients(
     """Derivatives of a term by the row at the waypoint and by that at the neighbour."""
     force = term.swept.by_contact * scale
     share = term.share
-    curve = ways_of(obstacle, moved, motion, wp.where(term.backward, 0, 1))
+    curve = half_curve(obstacle, moved, motion, wp.where(term.backward, 0, 1))
     there = wp.where(term.backward, moved.previous, moved.following)
     begin = -to_world(moved.here, wp.transform_get_translation(moved.here))
     end = -to_world(there, wp.transform_get_translation(there))
     moment = -wp.cross(term.swept.contact - wp.lerp(begin, end, share), force)
     # The mesh sees the path turn the other way round.
     axis = -to_world(moved.here, curve.axis)
-    at_here = part_of_turn(axis, curve.angle, 1.0 - share, moment)
-    at_there = part_of_turn(-axis, curve.angle, share, moment)
+    at_here = moment_at_end(axis, curve.angle, 1.0 - share, moment)
+    at_there = moment_at_end(-axis, curve.angle, share, moment)
     result = PoseGradients()
     result.here = by_row(row, moved.here, force, at_here, 1.0 - share)
     neighbour = by_row(other, there, force, at_there, share)
@@ -168,14 +168,14 @@ def moving_cost_pose_vjp(
         query.activation_distance = activation_distance[0]
         query.tolerance = tolerance[0]
         for item in range(part, spheres.shape[0] * spheres.shape[2], here.shape[3]):
-            at = place_of(item, 1, spheres.shape[2])
+            at = sphere_index(item, 1, spheres.shape[2])
             motion = load_motion(spheres, at[0], waypoint, at[2])
             if env_of_row(env_index, at[0]) == env and not (motion.radius < 0.0):
                 query.motion = motion
                 obstacle = load_obstacle(scene, slot)
                 scale = scale_of(motion, dt, min_speed, weight[0]).value
                 scale *= upstream[at[0], waypoint, at[2]]
-                if not is_known(motion, activation_distance[0]):
+                if not is_valid(motion, activation_distance[0]):
                     scale = wp.nan
                 if obstacle.takes_part:
                     moved = load_obstacle_motion(poses, env, waypoint, index, motion)

@@ -26,7 +26,7 @@ from warp_collision.kernels.march import (
 )
 from warp_collision.kernels.mesh_distance import SdfSample, obstacle_distance
 from warp_collision.kernels.mesh_record import ROUNDING, is_exact
-from warp_collision.kernels.precision import is_somewhere
+from warp_collision.kernels.precision import is_in_range
 from warp_collision.kernels.scene import Obstacle
 from warp_collision.kernels.sweep import PATH_ROUNDING, Path, lower_bound
 
@@ -37,7 +37,7 @@ CURVE_ROUNDING = wp.constant(2.0 * PATH_ROUNDING)
 # Python is `poses.HALF_TURN`.
 HALF_TURN = wp.constant(-1.0e-6)
 # Bounds of derivatives are larger than computed, by more than their rounding.
-LARGER = wp.constant(1.0 + 1.0e-5)
+SAFETY_FACTOR = wp.constant(1.0 + 1.0e-5)
 
 
 @wp.struct
@@ -56,7 +56,7 @@ class Curve:
     speed: float  # bound of |u'| [m per segment]
     length: float  # half of that
     bend: float  # bound of the second derivative by the position [1/m]
-    is_known: bool  # both ends are somewhere
+    is_valid: bool  # both ends are somewhere
 
 
 @wp.func
@@ -80,7 +80,7 @@ def curve_between(
     curve.record = obstacle.record
     curve.begin = wp.transform_point(here, begin)
     last = wp.transform_point(there, end)
-    curve.is_known = is_somewhere(curve.begin) and is_somewhere(last)
+    curve.is_valid = is_in_range(curve.begin) and is_in_range(last)
     turn = wp.transform_get_rotation(there) * wp.quat_inverse(wp.transform_get_rotation(here))
     if turn[3] < HALF_TURN:
         turn = -turn
@@ -95,7 +95,7 @@ def curve_between(
     omega = curve.angle * curve.axis
     slow = wp.cross(omega, curve.begin) + curve.change
     fast = slow + 0.5 * wp.cross(omega, curve.change)
-    curve.speed = LARGER * wp.max(wp.length(slow), wp.length(fast))
+    curve.speed = SAFETY_FACTOR * wp.max(wp.length(slow), wp.length(fast))
     # What is no farther than places are rounded is no way.
     if curve.speed > CURVE_ROUNDING * wp.length(curve.begin):
         curve.length = 0.5 * curve.speed
@@ -103,18 +103,18 @@ def curve_between(
             wp.length(wp.cross(omega, slow + curve.change)),
             wp.length(wp.cross(omega, fast + curve.change)),
         )
-        curve.bend = LARGER * bend / (curve.speed * curve.speed)
+        curve.bend = SAFETY_FACTOR * bend / (curve.speed * curve.speed)
     return curve
 
 
 @wp.func
-def turned_back(curve: Curve, share: float, direction: wp.vec3) -> wp.vec3:
+def rotate_back(curve: Curve, share: float, direction: wp.vec3) -> wp.vec3:
     """A direction seen by the obstacle at a share of the segment, in its frame at the waypoint."""
     return wp.quat_rotate_inv(wp.quat_from_axis_angle(curve.axis, share * curve.angle), direction)
 
 
 @wp.func
-def place_on(curve: Curve, position: float) -> wp.vec3:
+def point_on_curve(curve: Curve, position: float) -> wp.vec3:
     """A place of the curve."""
     share = position / curve.speed
     turn = wp.quat_from_axis_angle(curve.axis, share * curve.angle)
@@ -134,14 +134,14 @@ def curve_sample(curve: Curve, position: float, sample: SdfSample) -> PathSample
         share = position / curve.speed
         place = curve.begin + share * curve.change
         velocity = curve.angle * wp.cross(curve.axis, place) + curve.change
-        result.slope = wp.dot(turned_back(curve, share, sample.gradient), velocity) / curve.speed
+        result.slope = wp.dot(rotate_back(curve, share, sample.gradient), velocity) / curve.speed
     return result
 
 
 @wp.func
 def sample_curve(curve: Curve, position: float, near: wp.vec3) -> PathSample:
     """Signed distance at a place of the curve; the search ends at ``near``, a surface point."""
-    point = place_on(curve, position)
+    point = point_on_curve(curve, position)
     limit = wp.length(near - point) * 1.001 + ROUNDING * (wp.length(near) + wp.length(point))
     sample = obstacle_distance(curve.mesh_id, curve.record, point, limit)
     return curve_sample(curve, position, sample)
@@ -171,12 +171,12 @@ def bound_on_curve(curve: Curve, a: PathSample, b: PathSample) -> float:
     """Certified lower bound of the signed distance between two samples of a curve."""
     step = b.position - a.position
     sure = 0.5 * (a.distance + b.distance - step)
-    sag = LARGER * 0.125 * curve.bend * step * step + rounding_on_curve(curve)
+    sag = SAFETY_FACTOR * 0.125 * curve.bend * step * step + rounding_on_curve(curve)
     chord = Path()
     chord.mesh_id = curve.mesh_id
     chord.record = curve.record
-    chord.origin = place_on(curve, a.position)
-    way = place_on(curve, b.position) - chord.origin
+    chord.origin = point_on_curve(curve, a.position)
+    way = point_on_curve(curve, b.position) - chord.origin
     chord.length = wp.length(way)
     if chord.length == 0.0:
         return wp.max(sure, wp.min(a.distance, b.distance) - sag)

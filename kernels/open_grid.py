@@ -71,14 +71,14 @@ def fill_open_grid(
     record: wp.array[MeshRecord],  # (1,)
     border: wp.array2d[wp.vec3],  # (n_edges, 2) where the surface ends
     # parameters
-    first: wp.vec2i,  # where in the rows this launch begins
+    launch_offset: wp.vec2i,  # of this launch in the rows
     # outputs
     values: wp.array3d[wp.float32],  # (nz, ny, nx) signed distance at the centers, or FAR [m]
 ):
     """One thread per row of cells. Cells that the surface may cross have no value."""
     z, y = wp.tid()
-    z += first[0]
-    y += first[1]
+    z += launch_offset[0]
+    y += launch_offset[1]
     mesh = record[0]
     grid = mesh.grid
     limit = float(FAR)

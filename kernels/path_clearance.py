@@ -2,7 +2,7 @@
 
 Branch and bound: configurations give upper bounds of the smallest clearance, and around each of
 them every body, or pair of bodies, has a lower bound over an interval. What cannot be lower than
-the upper bound by more than the tolerance is dropped; the rest is looked at in both halves.
+the upper bound by more than the tolerance is pruned; the rest is looked at in both halves.
 """
 
 import warp as wp
@@ -18,20 +18,20 @@ from warp_collision.kernels.bisection import (
 )
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.finite import is_finite3
-from warp_collision.kernels.kinematics import first_three, place_point
+from warp_collision.kernels.kinematics import point_in_world, xyz
 from warp_collision.kernels.mesh_record import FAR
-from warp_collision.kernels.precision import is_somewhere
+from warp_collision.kernels.precision import is_in_range
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
     Robot,
     bend_bound,
     body_of,
-    move_robot,
-    move_root,
-    place_root,
     robot_in_env,
     sphere_of,
     velocity_of,
+    write_frames,
+    write_root,
+    write_root_at,
 )
 from warp_collision.kernels.robot_pairs import (
     BodyPair,
@@ -68,7 +68,7 @@ class Nearest:
     """What is known of the smallest clearance of a segment."""
 
     upper: float  # that of a configuration [m]; FAR if there is nothing, NaN if not finite
-    lower: float  # no part that was dropped is lower [m]
+    lower: float  # no pruned part is lower [m]
     floor: float  # no part of the interval that was looked at last is lower [m]
     position: float  # of the upper bound along the segment
     sphere: int  # that has it, -1 for none
@@ -78,13 +78,13 @@ class Nearest:
 
 
 @wp.func
-def nothing_near() -> Nearest:
+def no_bounds() -> Nearest:
     """Before anything was looked at."""
     return Nearest(FAR, FAR, FAR, 0.0, -1, -1, False, NONE)
 
 
 @wp.func
-def dropped(best: Nearest, low: float) -> Nearest:
+def prune(best: Nearest, low: float) -> Nearest:
     """A part with this lower bound is not looked at again."""
     best.lower = wp.min(best.lower, low)
     return best
@@ -98,7 +98,7 @@ def not_finite(best: Nearest) -> Nearest:
 
 
 @wp.func
-def looked_at(interval: Interval, before: Nearest, best: Nearest) -> Nearest:
+def after_evaluation(interval: Interval, before: Nearest, best: Nearest) -> Nearest:
     """What is known after a configuration; over no interval it proves no lower bound."""
     if best.upper < before.upper:
         best.position = interval.middle
@@ -115,7 +115,7 @@ def nearer_of_body(obstacle: Obstacle, check: BodyCheck, best: Nearest) -> Neare
     interval = check.interval
     body = check.body
     point = wp.transform_point(obstacle.mesh_from_world, check.center)
-    if not is_somewhere(point):
+    if not is_in_range(point):
         return not_finite(best)
     size = wp.length(point) + wp.length(check.center)
     blur = interval.rounding * size + interval.slack
@@ -124,7 +124,7 @@ def nearer_of_body(obstacle: Obstacle, check: BodyCheck, best: Nearest) -> Neare
     reach = body.radius + loss + goal
     ball = ball_distance(obstacle, point, reach)
     if ball >= reach:
-        return dropped(best, goal)
+        return prune(best, goal)
     best.floor = wp.min(best.floor, ball - body.radius - loss)
     is_coarse = check.ball_travel > body.radius and ball > -FAR
     if is_coarse:
@@ -133,7 +133,7 @@ def nearer_of_body(obstacle: Obstacle, check: BodyCheck, best: Nearest) -> Neare
     for index in range(body.begin, body.end):
         sphere = sphere_of(check.spheres, index)
         if not (sphere[3] < 0.0):
-            local = first_three(sphere)
+            local = xyz(sphere)
             if not is_coarse:
                 speed = wp.length(velocity_of(check.state, frame_pose.rotation * local))
                 loss = travel(interval, speed) + blur
@@ -141,7 +141,7 @@ def nearer_of_body(obstacle: Obstacle, check: BodyCheck, best: Nearest) -> Neare
             limit = sphere[3] + wp.where(is_coarse, best.upper, wp.max(best.upper, goal + loss))
             low = goal
             if ball - wp.length(local - body.center) < limit + DISTANCE_ROUNDING * size:
-                center = place_point(frame_pose, local)
+                center = point_in_world(frame_pose, local)
                 center = wp.transform_point(obstacle.mesh_from_world, center)
                 sample = padded_distance(obstacle, center, limit)
                 if sample.found:
@@ -155,7 +155,7 @@ def nearer_of_body(obstacle: Obstacle, check: BodyCheck, best: Nearest) -> Neare
                 if low < best.upper - interval.tolerance:
                     best.is_open = True
                 else:
-                    best = dropped(best, low)
+                    best = prune(best, low)
     return best
 
 
@@ -183,7 +183,7 @@ def nearest_to_bodies(
         body = body_of(robot, b)
         if asked & bit_of(b) != NONE and body.radius >= 0.0 and not wp.isnan(best.upper):
             state = states[row, segment, body.frame]
-            center = place_point(state.frame_pose, body.center)
+            center = point_in_world(state.frame_pose, body.center)
             interval.bend = bend_bound(
                 robot, joints, row, segment, states, body, center, 0, interval.half
             )
@@ -196,12 +196,12 @@ def nearest_to_bodies(
             best.is_open = False
             best = nearest_obstacle(scene, env, center, wp.max(reach, 0.0), check, best)
             # Obstacles that the walk did not come to.
-            best = dropped(best, goal)
+            best = prune(best, goal)
             if best.is_open:
                 best.open = best.open | bit_of(b)
             if not is_finite3(center):
                 best = not_finite(best)
-    return looked_at(interval, known, best)
+    return after_evaluation(interval, known, best)
 
 
 @wp.func
@@ -218,21 +218,21 @@ def nearest_of_pair(
     """The spheres of two bodies against each other."""
     one = body_of(robot, pair.first)
     other = body_of(robot, pair.second)
-    here = place_point(first.frame_pose, one.center)
-    there = place_point(second.frame_pose, other.center)
+    here = point_in_world(first.frame_pose, one.center)
+    there = point_in_world(second.frame_pose, other.center)
     spread = one.spread + other.spread
     loss = farthest_approach(interval, first, second, ancestor, spread, here, there)
     least = wp.length(here - there) - one.radius - other.radius - pair.buffer - loss
     goal = best.upper - interval.tolerance
     if least >= goal:
-        return dropped(best, least)
+        return prune(best, least)
     best.floor = wp.min(best.floor, least)
     for p in range(pair.begin, pair.end):
         a = sphere_of(robot.spheres, pairs[p][0])
         b = sphere_of(robot.spheres, pairs[p][1])
         if not (a[3] < 0.0 or b[3] < 0.0):
-            here = place_point(first.frame_pose, first_three(a))
-            there = place_point(second.frame_pose, first_three(b))
+            here = point_in_world(first.frame_pose, xyz(a))
+            there = point_in_world(second.frame_pose, xyz(b))
             radii = a[3] + b[3] + pair.buffer
             goal = best.upper - interval.tolerance
             low = wp.length(here - there) - radii - loss
@@ -248,7 +248,7 @@ def nearest_of_pair(
             if low < best.upper - interval.tolerance:
                 best.is_open = True
             else:
-                best = dropped(best, low)
+                best = prune(best, low)
     return best
 
 
@@ -280,7 +280,7 @@ def nearest_to_itself(
             best = nearest_of_pair(robot, pair, pairs, first, second, ancestor, interval, best)
             if best.is_open:
                 best.open = best.open | bit_of(k)
-    return looked_at(interval, known, best)
+    return after_evaluation(interval, known, best)
 
 
 @wp.func
@@ -325,7 +325,7 @@ def joint_path_clearance(
     pairs: wp.array[wp.vec2i],  # (n_pairs,) spheres of the pairs of bodies
     # parameters
     tolerance: wp.array[wp.float32],  # (1,) [m]
-    first: wp.vec2i,  # where in the segments this launch begins
+    launch_offset: wp.vec2i,  # of this launch in the segments
     # outputs
     states: wp.array3d[MovingFrame],  # (batch, horizon - 1, n_frames) scratch
     bounds: wp.array2d[wp.vec3],  # (batch, horizon - 1) lower, upper, position
@@ -335,13 +335,13 @@ def joint_path_clearance(
 ):
     """One thread per segment."""
     row, segment = wp.tid()
-    row += first[0]
-    segment += first[1]
+    row += launch_offset[0]
+    segment += launch_offset[1]
     env = env_of_row(env_index, row)
     here = robot_in_env(robot, env)
-    slack = place_root(here, joints, row, segment, base, states)
-    world = nothing_near()
-    itself = nothing_near()
+    slack = write_root(here, joints, row, segment, base, states)
+    world = no_bounds()
+    itself = no_bounds()
     search = whole_segment()
     if not is_env(scene, env) or not wp.isfinite(slack):
         world = not_finite(world)
@@ -352,16 +352,16 @@ def joint_path_clearance(
     while not search.is_done:
         span = interval_of(search, parts)
         parts += 1
-        move_root(base, row, segment, span[0], states)
-        move_robot(here, joints, row, segment, span[0], states)
+        write_root_at(base, row, segment, span[0], states)
+        write_frames(here, joints, row, segment, span[0], states)
         interval = Interval(span[1], 0.0, slack, DISTANCE_ROUNDING, WITHIN * tolerance[0], span[0])
         bodies = search.bodies[search.level]
         world = nearest_to_bodies(
             here, joints, row, segment, states, interval, scene, env, bodies, world
         )
-        meetings = search.pairs[search.level]
+        pair_mask = search.pairs[search.level]
         itself = nearest_to_itself(
-            here, joints, row, segment, states, interval, body_pairs, pairs, meetings, itself
+            here, joints, row, segment, states, interval, body_pairs, pairs, pair_mask, itself
         )
         if span[1] > 0.0:
             if search.evaluations == 0:

@@ -18,14 +18,14 @@ from warp_collision.kernels.scene import (
     slot_of_thread,
 )
 from warp_collision.kernels.sphere_cost import cost_against, sphere_query
-from warp_collision.kernels.sphere_cost import is_known as is_sphere_known
+from warp_collision.kernels.sphere_cost import is_valid as is_sphere_valid
 from warp_collision.kernels.swept_cost import (
     SweepQuery,
     load_motion,
     scale_of,
     swept_cost_against,
 )
-from warp_collision.kernels.swept_cost import is_known as is_motion_known
+from warp_collision.kernels.swept_cost import is_valid as is_motion_valid
 from warp_collision.kernels.transforms import vec8
 
 wp.set_module_options(OPTIONS)
@@ -54,7 +54,7 @@ def row_gradient(row: vec8, contact: wp.vec3, by_contact: wp.vec3) -> vec8:
 
 
 @wp.func
-def place_of(item: int, horizon: int, n_spheres: int) -> wp.vec3i:
+def sphere_index(item: int, horizon: int, n_spheres: int) -> wp.vec3i:
     """Row, waypoint and index of the spheres counted through."""
     rest = item // n_spheres
     return wp.vec3i(rest // horizon, rest % horizon, item % n_spheres)
@@ -80,14 +80,14 @@ def sphere_cost_pose_vjp(
     if slot >= 0 and is_enabled(scene, slot):
         count = spheres.shape[0] * spheres.shape[1] * spheres.shape[2]
         for item in range(part, count, partial.shape[2]):
-            at = place_of(item, spheres.shape[1], spheres.shape[2])
+            at = sphere_index(item, spheres.shape[1], spheres.shape[2])
             sphere = spheres[at[0], at[1], at[2]]
             if env_of_row(env_index, at[0]) == env and not (sphere[3] < 0.0):
                 # Loaded anew for each: a pose that stays takes a GPU ten registers.
                 obstacle = load_obstacle(scene, slot)
                 query = sphere_query(sphere, activation_distance[0])
                 scale = weight[0] * upstream[at[0], at[1], at[2]]
-                if not is_sphere_known(query):
+                if not is_sphere_valid(query):
                     scale = wp.nan
                 if obstacle.takes_part:
                     by_contact = cost_against(obstacle, query).by_contact * scale
@@ -121,14 +121,14 @@ def swept_cost_pose_vjp(
         query.tolerance = tolerance[0]
         count = spheres.shape[0] * spheres.shape[1] * spheres.shape[2]
         for item in range(part, count, partial.shape[2]):
-            at = place_of(item, spheres.shape[1], spheres.shape[2])
+            at = sphere_index(item, spheres.shape[1], spheres.shape[2])
             motion = load_motion(spheres, at[0], at[1], at[2])
             if env_of_row(env_index, at[0]) == env and not (motion.radius < 0.0):
                 query.motion = motion
                 obstacle = load_obstacle(scene, slot)
                 scale = scale_of(motion, dt, min_speed, weight[0]).value
                 scale *= upstream[at[0], at[1], at[2]]
-                if not is_motion_known(motion, activation_distance[0]):
+                if not is_motion_valid(motion, activation_distance[0]):
                     scale = wp.nan
                 if obstacle.takes_part:
                     term = swept_cost_against(obstacle, query)

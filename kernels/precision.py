@@ -14,7 +14,7 @@ NEGLIGIBLE = wp.constant(1.0e-3)
 
 
 @wp.func
-def is_somewhere(point: wp.vec3) -> bool:
+def is_in_range(point: wp.vec3) -> bool:
     """Whether coordinates are finite and in range; NaN compares false, and squares overflow."""
     return wp.length_sq(point) < FARTHEST * FARTHEST
 

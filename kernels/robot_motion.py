@@ -14,13 +14,13 @@ from warp_collision.kernels.kinematics import (
     RobotFrame,
     Twist,
     axis_of,
-    move_frame,
-    place_frame,
+    child_pose,
+    child_twist,
     root_pose,
 )
 
 # Two steps of float32, relative.
-STEP = wp.constant(2.4e-7)
+FLOAT_STEP = wp.constant(2.4e-7)
 
 
 @wp.struct
@@ -100,14 +100,14 @@ class MovingFrame:
 
 
 @wp.func
-def moved_frame(
+def moving_child(
     robot: Robot, k: int, parent: MovingFrame, value: float, rate: float
 ) -> MovingFrame:
     """Frame k from its parent, the value of its joint in `joints` and the rate of that."""
     frame = frame_of(robot, k)
     angle = frame.multiplier * value + frame.shift
-    frame_pose = place_frame(frame, parent.frame_pose, angle)
-    twist = move_frame(frame, parent.frame_pose, parent.twist, frame_pose, frame.multiplier * rate)
+    frame_pose = child_pose(frame, parent.frame_pose, angle)
+    twist = child_twist(frame, parent.frame_pose, parent.twist, frame_pose, frame.multiplier * rate)
     return MovingFrame(frame_pose, twist)
 
 
@@ -139,7 +139,7 @@ def shift_of(root: MovingFrame) -> wp.vec3:
 
 
 @wp.func
-def move_root(
+def write_root_at(
     base: wp.array2d[MovingFrame],
     row: int,
     segment: int,
@@ -165,7 +165,7 @@ def move_root(
 
 
 @wp.func
-def move_robot(
+def write_frames(
     robot: Robot,
     joints: wp.array3d[wp.float32],
     row: int,
@@ -181,7 +181,7 @@ def move_robot(
             state = states[row, segment, frame.parent]
         begin = joints[row, segment, frame.value]
         rate = joints[row, segment + 1, frame.value] - begin
-        state = moved_frame(robot, k, state, begin + s * rate, rate)
+        state = moving_child(robot, k, state, begin + s * rate, rate)
         states[row, segment, k] = state
 
 
@@ -271,11 +271,11 @@ def path_rounding(robot: Robot, joints: wp.array3d[wp.float32], row: int, segmen
             travel += size
         else:
             angles += size
-    return STEP * ((reach + travel) * (float(robot.n_frames) + angles) + travel)
+    return FLOAT_STEP * ((reach + travel) * (float(robot.n_frames) + angles) + travel)
 
 
 @wp.func
-def place_root(
+def write_root(
     robot: Robot,
     joints: wp.array3d[wp.float32],
     row: int,
@@ -293,8 +293,8 @@ def place_root(
     far = wp.length(root.frame_pose.origin)
     theta = wp.length(root.twist.angular)
     shift = wp.length(shift_of(root))
-    rounding += STEP * float(robot.n_frames) * far
+    rounding += FLOAT_STEP * float(robot.n_frames) * far
     if not (theta + shift == 0.0):
         rounding *= 1.0 + (2.0 + theta) / float(robot.n_frames)
-        rounding += STEP * (float(robot.n_frames) + 4.0) * (1.0 + theta) * (far + shift)
+        rounding += FLOAT_STEP * (float(robot.n_frames) + 4.0) * (1.0 + theta) * (far + shift)
     return rounding

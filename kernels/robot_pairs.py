@@ -7,7 +7,7 @@ direction, to first order.
 
 import warp as wp
 
-from warp_collision.kernels.kinematics import first_three, place_point
+from warp_collision.kernels.kinematics import point_in_world, xyz
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
     Robot,
@@ -57,8 +57,8 @@ def bend_of_pair(
     """Bound of the second derivative of offsets between two bodies; see `bend_bound`."""
     one = body_of(robot, pair.first)
     other = body_of(robot, pair.second)
-    here = place_point(states[row, segment, one.frame].frame_pose, one.center)
-    there = place_point(states[row, segment, other.frame].frame_pose, other.center)
+    here = point_in_world(states[row, segment, one.frame].frame_pose, one.center)
+    there = point_in_world(states[row, segment, other.frame].frame_pose, other.center)
     end = pair.ancestor
     bend = bend_bound(robot, joints, row, segment, states, one, here, end, half)
     return bend + bend_bound(robot, joints, row, segment, states, other, there, end, half)
@@ -121,7 +121,7 @@ def farthest_approach(
 
 
 @wp.func
-def bodies_against_each_other(
+def check_body_pair(
     robot: Robot,
     pair: BodyPair,
     pairs: wp.array[wp.vec2i],
@@ -133,8 +133,8 @@ def bodies_against_each_other(
     """The balls of two bodies first, then their pairs of spheres."""
     one = body_of(robot, pair.first)
     other = body_of(robot, pair.second)
-    here = place_point(first.frame_pose, one.center)
-    there = place_point(second.frame_pose, other.center)
+    here = point_in_world(first.frame_pose, one.center)
+    there = point_in_world(second.frame_pose, other.center)
     spread = one.spread + other.spread
     margin = farthest_approach(interval, first, second, ancestor, spread, here, there)
     margin = wp.max(margin, interval.tolerance)
@@ -150,14 +150,14 @@ def bodies_against_each_other(
             index = pairs[p][0]
             a = sphere_of(robot.spheres, index)
             radius = a[3] + pair.buffer
-            here = place_point(first.frame_pose, first_three(a))
+            here = point_in_world(first.frame_pose, xyz(a))
             # A sphere far from the other body's ball is far from all of its spheres.
             is_near = not (a[3] < 0.0)
             if wp.length(here - there) > radius + other.radius + margin:
                 is_near = False
         if is_near:
             b = sphere_of(robot.spheres, pairs[p][1])
-            center = place_point(second.frame_pose, first_three(b))
+            center = point_in_world(second.frame_pose, xyz(b))
             offset = here - center
             reach = radius + b[3] + margin
             if not (b[3] < 0.0 or wp.dot(offset, offset) > reach * reach):

@@ -5,12 +5,12 @@ import warp as wp
 from warp_collision.kernels.finite import is_finite3
 from warp_collision.kernels.kinematics import (
     FramePose,
-    first_three,
-    place_frame,
-    place_point,
+    child_pose,
+    point_in_world,
+    xyz,
 )
 from warp_collision.kernels.mesh_distance import is_nearer
-from warp_collision.kernels.precision import is_somewhere
+from warp_collision.kernels.precision import is_in_range
 from warp_collision.kernels.robot_motion import (
     Robot,
     RobotBody,
@@ -45,7 +45,7 @@ def touches_body(obstacle: Obstacle, resting: RestingBody, hit: bool) -> bool:
     body = resting.body
     pose = obstacle.mesh_from_world
     point = wp.transform_point(pose, resting.center)
-    if not is_somewhere(point):
+    if not is_in_range(point):
         return True
     ball = ball_distance(obstacle, point, body.radius)
     if ball >= body.radius:
@@ -54,9 +54,9 @@ def touches_body(obstacle: Obstacle, resting: RestingBody, hit: bool) -> bool:
     for index in range(body.begin, body.end):
         sphere = sphere_of(resting.spheres, index)
         if not (sphere[3] < 0.0):
-            local = first_three(sphere)
+            local = xyz(sphere)
             if ball - wp.length(local - body.center) < sphere[3] + blur:
-                center = wp.transform_point(pose, place_point(resting.frame_pose, local))
+                center = wp.transform_point(pose, point_in_world(resting.frame_pose, local))
                 limit = sphere[3] + obstacle.padding
                 if is_nearer(obstacle.mesh_id, obstacle.record, center, limit):
                     return True
@@ -78,10 +78,10 @@ def body_collides(
 
 
 @wp.func
-def placed_frame(robot: Robot, k: int, parent: FramePose, value: float) -> FramePose:
+def frame_at_value(robot: Robot, k: int, parent: FramePose, value: float) -> FramePose:
     """Frame k from its parent and the value of its joint in `joints`."""
     frame = frame_of(robot, k)
-    return place_frame(frame, parent, frame.multiplier * value + frame.shift)
+    return child_pose(frame, parent, frame.multiplier * value + frame.shift)
 
 
 @wp.func
@@ -114,12 +114,12 @@ def spheres_touch(
             index = couple[0]
             a = sphere_of(robot.spheres, index)
             radius = a[3] + pair.buffer
-            center = turn * first_three(a) + offset
+            center = turn * xyz(a) + offset
             # A sphere far from the other body's ball is far from all of its spheres.
             is_near = not (a[3] < 0.0 or are_apart(center - other.center, radius + other.radius))
         if is_near:
             b = sphere_of(robot.spheres, couple[1])
-            if not (b[3] < 0.0 or are_apart(center - first_three(b), radius + b[3])):
+            if not (b[3] < 0.0 or are_apart(center - xyz(b), radius + b[3])):
                 return True
             p += 1
         else:
@@ -130,5 +130,5 @@ def spheres_touch(
 @wp.func
 def balls_meet(first: wp.vec4, second: wp.vec4, buffer: float) -> bool:
     """Whether the balls of two bodies in the world overlap."""
-    offset = first_three(first) - first_three(second)
+    offset = xyz(first) - xyz(second)
     return not are_apart(offset, first[3] + second[3] + buffer)

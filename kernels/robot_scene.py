@@ -3,10 +3,10 @@
 import warp as wp
 
 from warp_collision.kernels.finite import is_finite3
-from warp_collision.kernels.kinematics import first_three, place_point
+from warp_collision.kernels.kinematics import point_in_world, xyz
 from warp_collision.kernels.mesh_distance import SdfSample, obstacle_distance
 from warp_collision.kernels.mesh_record import FAR
-from warp_collision.kernels.precision import is_somewhere
+from warp_collision.kernels.precision import is_in_range
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
     Robot,
@@ -76,14 +76,14 @@ def ball_distance(obstacle: Obstacle, center: wp.vec3, limit: float) -> float:
 
 
 @wp.func
-def against_obstacle(obstacle: Obstacle, check: BodyCheck, verdict: int) -> int:
+def check_obstacle(obstacle: Obstacle, check: BodyCheck, verdict: int) -> int:
     """The ball of a body first, then its spheres."""
     if verdict == HIT:
         return HIT
     interval = check.interval
     body = check.body
     point = wp.transform_point(obstacle.mesh_from_world, check.center)
-    if not is_somewhere(point):
+    if not is_in_range(point):
         return HIT
     size = wp.length(point) + wp.length(check.center)
     blur = interval.rounding * size + interval.slack
@@ -102,14 +102,14 @@ def against_obstacle(obstacle: Obstacle, check: BodyCheck, verdict: int) -> int:
     for index in range(body.begin, body.end):
         sphere = sphere_of(check.spheres, index)
         if not (sphere[3] < 0.0):
-            local = first_three(sphere)
+            local = xyz(sphere)
             needed = interval.tolerance - blur
             if not is_coarse:
                 speed = wp.length(velocity_of(check.state, frame_pose.rotation * local))
                 needed = wp.max(needed, travel(interval, speed) + blur)
             limit = sphere[3] + needed
             if ball - wp.length(local - body.center) < limit + DISTANCE_ROUNDING * size:
-                center = place_point(frame_pose, local)
+                center = point_in_world(frame_pose, local)
                 center = wp.transform_point(obstacle.mesh_from_world, center)
                 sample = padded_distance(obstacle, center, limit)
                 if sample.found:
@@ -119,11 +119,11 @@ def against_obstacle(obstacle: Obstacle, check: BodyCheck, verdict: int) -> int:
     return verdict
 
 
-check_obstacles = make_walk(against_obstacle, BodyCheck, int)
+check_obstacles = make_walk(check_obstacle, BodyCheck, int)
 
 
 @wp.func
-def body_against_scene(
+def check_body(
     robot: Robot,
     body: RobotBody,
     state: MovingFrame,
@@ -132,7 +132,7 @@ def body_against_scene(
     env: int,
 ) -> int:
     """A body against all enabled obstacles of an env."""
-    center = place_point(state.frame_pose, body.center)
+    center = point_in_world(state.frame_pose, body.center)
     if not is_finite3(center):
         return HIT
     speed = wp.length(velocity_of(state, center - state.frame_pose.origin))

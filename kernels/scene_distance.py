@@ -6,7 +6,7 @@ from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.finite import is_finite4
 from warp_collision.kernels.mesh_distance import obstacle_distance
 from warp_collision.kernels.mesh_record import FAR
-from warp_collision.kernels.precision import is_somewhere
+from warp_collision.kernels.precision import is_in_range
 from warp_collision.kernels.scene import (
     Obstacle,
     Scene,
@@ -50,7 +50,7 @@ def nearer(obstacle: Obstacle, point: wp.vec3, best: SceneSample) -> SceneSample
         return best
     pose = obstacle.mesh_from_world
     local = wp.transform_point(pose, point)
-    if not is_somewhere(local):
+    if not is_in_range(local):
         return no_sample()
     # Only what is nearer than the best so far is worth finding.
     limit = best.distance + obstacle.padding
@@ -68,7 +68,7 @@ nearest = make_walk(nearer, wp.vec3, SceneSample)
 @wp.func
 def scene_distance_at(scene: Scene, env: int, point: wp.vec3, limit: float) -> SceneSample:
     """Exact where it is below the limit, else the limit; NaN where the point or a pose is NaN."""
-    if not is_somewhere(point) or not is_env(scene, env):
+    if not is_in_range(point) or not is_env(scene, env):
         return no_sample()
     best = SceneSample()
     best.slot = -1
@@ -98,7 +98,7 @@ def scene_distance(
     env_index: wp.array[wp.int32],  # (batch,) or empty
     scene: Scene,
     # parameters
-    first: wp.vec2i,  # where in the points this launch begins
+    launch_offset: wp.vec2i,  # of this launch in the points
     # outputs
     distance: wp.array2d[wp.float32],  # (batch, n_points) [m], inf without a mesh
     gradient: wp.array2d[wp.vec3],  # (batch, n_points)
@@ -106,8 +106,8 @@ def scene_distance(
 ):
     """One thread per point."""
     row, index = wp.tid()
-    row += first[0]
-    index += first[1]
+    row += launch_offset[0]
+    index += launch_offset[1]
     env = env_of_row(env_index, row)
     sample = scene_distance_at(scene, env, points[row, index], FAR)
     if sample.slot < 0 and not wp.isnan(sample.distance):
@@ -125,7 +125,7 @@ def sphere_clearance(
     scene: Scene,
     # parameters
     max_distance: wp.array[wp.float32],  # (1,) [m] or empty
-    first: wp.vec3i,  # where in the spheres this launch begins
+    launch_offset: wp.vec3i,  # of this launch in the spheres
     # outputs
     clearance: wp.array3d[wp.float32],  # (batch, horizon, n_spheres) [m], inf: none up to the limit
     gradient: wp.array3d[wp.vec4],  # d clearance / d (x, y, z, radius)
@@ -133,9 +133,9 @@ def sphere_clearance(
 ):
     """One thread per sphere; a disabled one is clear of everything."""
     row, waypoint, index = wp.tid()
-    row += first[0]
-    waypoint += first[1]
-    index += first[2]
+    row += launch_offset[0]
+    waypoint += launch_offset[1]
+    index += launch_offset[2]
     sphere = spheres[row, waypoint, index]
     env = env_of_row(env_index, row)
     sample = SceneSample()
@@ -170,7 +170,7 @@ def sphere_esdf(
     # parameters
     weight: wp.array[wp.float32],  # (1,)
     max_distance: wp.array[wp.float32],  # (1,) [m]
-    first: wp.vec3i,  # where in the spheres this launch begins
+    launch_offset: wp.vec3i,  # of this launch in the spheres
     # outputs
     esdf: wp.array3d[wp.float32],  # (batch, horizon, n_spheres) weighted, positive inside
     gradient: wp.array3d[wp.vec4],  # d esdf / d (x, y, z, radius)
@@ -178,9 +178,9 @@ def sphere_esdf(
 ):
     """One thread per sphere center, in the older convention: the distance is positive inside."""
     row, waypoint, index = wp.tid()
-    row += first[0]
-    waypoint += first[1]
-    index += first[2]
+    row += launch_offset[0]
+    waypoint += launch_offset[1]
+    index += launch_offset[2]
     sphere = spheres[row, waypoint, index]
     value = float(0.0)
     slope = wp.vec3(0.0)
@@ -194,9 +194,9 @@ def sphere_esdf(
         slope = -weight[0] * sample.gradient
     # Computed anew: indices that stay through the queries take a dozen registers of a GPU.
     row, waypoint, index = wp.tid()
-    row += first[0]
-    waypoint += first[1]
-    index += first[2]
+    row += launch_offset[0]
+    waypoint += launch_offset[1]
+    index += launch_offset[2]
     esdf[row, waypoint, index] = value
     gradient[row, waypoint, index] = wp.vec4(slope[0], slope[1], slope[2], 0.0)
     active[row, waypoint, index] = wp.where(value == 0.0, wp.uint8(0), wp.uint8(1))

@@ -8,7 +8,7 @@ import warp as wp
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.mesh_distance import obstacle_distance
 from warp_collision.kernels.mesh_record import FAR, cell_center, distance_to_box
-from warp_collision.kernels.precision import NEGLIGIBLE, ROUND_OFF, is_somewhere
+from warp_collision.kernels.precision import NEGLIGIBLE, ROUND_OFF, is_in_range
 from warp_collision.kernels.scene import Obstacle, Scene, SceneField, make_walk, record_of
 
 wp.set_module_options(OPTIONS)
@@ -31,7 +31,7 @@ def lower_bound(obstacle: Obstacle, point: wp.vec3, least: float) -> float:
     pose = obstacle.mesh_from_world
     local = wp.transform_point(pose, point)
     away = wp.length(wp.transform_get_translation(pose))
-    if wp.isnan(least) or not is_somewhere(local):
+    if wp.isnan(least) or not is_in_range(local):
         return wp.nan
     if ROUND_OFF * (away + 2.0 * FIELD_REACH) > NEGLIGIBLE:
         return wp.nan
@@ -56,14 +56,14 @@ def fill_scene_field(
     env_index: wp.array[wp.int32],  # (1,) which env
     field: wp.array[SceneField],  # (1,) where its cells are
     # parameters
-    first: wp.vec2i,  # where in the rows this launch begins
+    launch_offset: wp.vec2i,  # of this launch in the rows
     # outputs
     values: wp.array3d[wp.float32],  # (nz, ny, nx) bounds at the centers of the cells [m]
 ):
     """One thread per row of cells; each cell starts from what the one before it knows."""
     z, y = wp.tid()
-    z += first[0]
-    y += first[1]
+    z += launch_offset[0]
+    y += launch_offset[1]
     grid = field[0]
     limit = float(FAR)
     for x in range(grid.shape[0]):

@@ -4,7 +4,7 @@ import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.hinge import hinge
-from warp_collision.kernels.kinematics import first_three, vec1i
+from warp_collision.kernels.kinematics import vec1i, xyz
 from warp_collision.kernels.mesh_record import FAR
 
 wp.set_module_options(OPTIONS)
@@ -35,7 +35,7 @@ def ball_around(spheres: wp.array2d[wp.vec4], row: int, begin: int, end: int) ->
     count = float(0.0)
     for index in range(begin, end):
         if not is_disabled(spheres[row, index]):
-            total += first_three(spheres[row, index])
+            total += xyz(spheres[row, index])
             count += 1.0
     if count == 0.0:
         return wp.vec4(0.0, 0.0, 0.0, -FAR)
@@ -44,7 +44,7 @@ def ball_around(spheres: wp.array2d[wp.vec4], row: int, begin: int, end: int) ->
     for index in range(begin, end):
         sphere = spheres[row, index]
         if not is_disabled(sphere):
-            reach = wp.length(first_three(sphere) - center) + sphere[3]
+            reach = wp.length(xyz(sphere) - center) + sphere[3]
             if not (reach <= radius) and not wp.isnan(radius):
                 radius = reach
     return wp.vec4(center[0], center[1], center[2], radius)
@@ -53,7 +53,7 @@ def ball_around(spheres: wp.array2d[wp.vec4], row: int, begin: int, end: int) ->
 @wp.func
 def are_apart(first: wp.vec4, second: wp.vec4, reach: float) -> bool:
     """Whether two balls are surely farther apart than the reach."""
-    offset = first_three(first) - first_three(second)
+    offset = xyz(first) - xyz(second)
     # Wider by more than the rounding of a ball.
     sum = 1.00001 * (first[3] + second[3]) + reach
     return sum < 0.0 or wp.dot(offset, offset) > sum * sum
@@ -65,7 +65,7 @@ def pair_cost(first: wp.vec4, second: wp.vec4, activation_distance: float) -> Pa
     result = PairCost()
     if is_disabled(first) or is_disabled(second):
         return result
-    offset = first_three(first) - first_three(second)
+    offset = xyz(first) - xyz(second)
     square = wp.dot(offset, offset)
     reach = first[3] + second[3] + activation_distance
     if square >= reach * reach:
@@ -93,7 +93,7 @@ def self_collision(
     activation_distance: wp.array[wp.float32],  # (1,) [m]
     upstream: wp.array2d[wp.float32],  # (n, n_spheres) d loss / d cost, or empty
     rates: wp.array2d[wp.vec4],  # (n, n_spheres) of the spheres, or empty
-    first: vec1i,  # where in the rows this launch begins
+    launch_offset: vec1i,  # of this launch in the rows
     # outputs
     balls: wp.array2d[wp.vec4],  # (n, n_groups) scratch
     cost: wp.array2d[wp.float32],  # (n, n_spheres); its rate where `rates` are given; or empty
@@ -101,7 +101,7 @@ def self_collision(
 ):
     """One thread per configuration: balls around the links first, then pairs of spheres."""
     row = wp.tid()
-    row += first[0]
+    row += launch_offset[0]
     for index in range(spheres.shape[1]):
         if cost.shape[0] > 0:
             cost[row, index] = 0.0
@@ -129,7 +129,7 @@ def self_collision(
                         value = term.cost
                         if rates.shape[0] > 0:
                             rate = rates[row, a] - rates[row, b]
-                            value = wp.dot(term.center, first_three(rate))
+                            value = wp.dot(term.center, xyz(rate))
                             value += term.radius * (rates[row, a][3] + rates[row, b][3])
                         cost[row, a] += half * value
                         cost[row, b] += half * value
@@ -143,14 +143,14 @@ def closest_pair(
     group_pairs: wp.array[wp.vec4i],
     pairs: wp.array[wp.vec2i],
     # parameters
-    first: vec1i,  # where in the rows this launch begins
+    launch_offset: vec1i,  # of this launch in the rows
     # outputs
     balls: wp.array2d[wp.vec4],  # (n, n_groups) scratch
     closest: wp.array2d[wp.int32],  # (n, 2) the two spheres nearest to each other, or -1
 ):
     """One thread per configuration. A pair that is not finite is the nearest of all."""
     row = wp.tid()
-    row += first[0]
+    row += launch_offset[0]
     for group in range(groups.shape[0]):
         balls[row, group] = ball_around(spheres, row, groups[group][0], groups[group][1])
     best = float(FAR)
@@ -163,7 +163,7 @@ def closest_pair(
                 a = spheres[row, pairs[p][0]]
                 b = spheres[row, pairs[p][1]]
                 if not is_disabled(a) and not is_disabled(b):
-                    gap = wp.length(first_three(a) - first_three(b)) - a[3] - b[3]
+                    gap = wp.length(xyz(a) - xyz(b)) - a[3] - b[3]
                     if not (gap >= best) and not wp.isnan(best):
                         best = gap
                         closest[row, 0] = pairs[p][0]

@@ -5,7 +5,7 @@ import warp as wp
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.hinge import hinge
 from warp_collision.kernels.mesh_distance import obstacle_distance
-from warp_collision.kernels.precision import is_length, is_somewhere, uncertainty
+from warp_collision.kernels.precision import is_in_range, is_length, uncertainty
 from warp_collision.kernels.scene import (
     Obstacle,
     Scene,
@@ -60,10 +60,10 @@ def sphere_query(sphere: wp.vec4, activation_distance: float) -> SphereQuery:
 
 
 @wp.func
-def is_known(query: SphereQuery) -> bool:
+def is_valid(query: SphereQuery) -> bool:
     """Whether it can be said what a sphere that is not disabled costs."""
     return (
-        is_somewhere(query.center)
+        is_in_range(query.center)
         and is_length(query.radius)
         and is_length(query.activation_distance)
     )
@@ -74,7 +74,7 @@ def cost_against(obstacle: Obstacle, query: SphereQuery) -> SphereCost:
     """Cost of a sphere against one obstacle."""
     pose = obstacle.mesh_from_world
     point = wp.transform_point(pose, query.center)
-    if not is_somewhere(point):
+    if not is_in_range(point):
         return not_a_number()
     result = SphereCost()
     reach = query.radius + query.activation_distance + obstacle.padding
@@ -114,7 +114,7 @@ def cost_of_sphere(
     if sphere[3] < 0.0:
         return SphereCost()
     query = sphere_query(sphere, activation_distance)
-    if not is_known(query) or not is_env(scene, env):
+    if not is_valid(query) or not is_env(scene, env):
         return not_a_number()
     reach = query.radius + activation_distance
     return sum_of_costs(scene, env, query.center, reach, query, SphereCost())
@@ -129,7 +129,7 @@ def sphere_cost(
     # parameters
     weight: wp.array[wp.float32],  # (1,)
     activation_distance: wp.array[wp.float32],  # (1,) [m]
-    first: wp.vec3i,  # where in the spheres this launch begins
+    launch_offset: wp.vec3i,  # of this launch in the spheres
     # outputs
     cost: wp.array3d[wp.float32],  # (batch, horizon, n_spheres)
     gradient: wp.array3d[wp.vec4],  # d cost / d (x, y, z, radius), or empty
@@ -137,9 +137,9 @@ def sphere_cost(
 ):
     """One thread per sphere."""
     row, waypoint, index = wp.tid()
-    row += first[0]
-    waypoint += first[1]
-    index += first[2]
+    row += launch_offset[0]
+    waypoint += launch_offset[1]
+    index += launch_offset[2]
     result = cost_of_sphere(
         scene, env_of_row(env_index, row), spheres[row, waypoint, index], activation_distance[0]
     )

@@ -5,7 +5,7 @@ import warp as wp
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.hinge import hinge
 from warp_collision.kernels.mesh_distance import obstacle_distance
-from warp_collision.kernels.precision import is_length, is_somewhere, uncertainty
+from warp_collision.kernels.precision import is_in_range, is_length, uncertainty
 from warp_collision.kernels.scene import (
     Obstacle,
     Scene,
@@ -83,12 +83,12 @@ def load_motion(spheres: wp.array3d[wp.vec4], row: int, waypoint: int, index: in
 
 
 @wp.func
-def is_known(motion: Motion, activation_distance: float) -> bool:
+def is_valid(motion: Motion, activation_distance: float) -> bool:
     """Whether it can be said what a waypoint that is not disabled costs."""
     return (
-        is_somewhere(motion.center)
-        and is_somewhere(motion.previous)
-        and is_somewhere(motion.following)
+        is_in_range(motion.center)
+        and is_in_range(motion.previous)
+        and is_in_range(motion.following)
         and is_length(motion.radius)
         and is_length(activation_distance)
     )
@@ -130,7 +130,7 @@ def swept_cost_against(obstacle: Obstacle, query: SweepQuery) -> SweptCost:
     center = wp.transform_point(pose, motion.center)
     previous = wp.transform_point(pose, motion.previous)
     following = wp.transform_point(pose, motion.following)
-    if not is_somewhere(center):
+    if not is_in_range(center):
         return not_a_number()
     result = SweptCost()
     longest = 0.5 * wp.max(wp.length(previous - center), wp.length(following - center))
@@ -202,7 +202,7 @@ def swept_cost_of(
     """Sum of the costs against all enabled obstacles of an env."""
     if motion.radius < 0.0:
         return SweptCost()
-    if not is_known(motion, activation_distance) or not is_env(scene, env):
+    if not is_valid(motion, activation_distance) or not is_env(scene, env):
         return not_a_number()
     query = SweepQuery()
     query.motion = motion
@@ -260,7 +260,7 @@ def swept_cost(
     tolerance: wp.array[wp.float32],  # (1,) [m]
     dt: wp.array[wp.float32],  # (1,) [s] to scale by the speed, or empty
     min_speed: wp.array[wp.float32],  # (1,) [m/s] least scale, or empty: see `speed_scale`
-    first: wp.vec3i,  # where in the spheres this launch begins
+    launch_offset: wp.vec3i,  # of this launch in the spheres
     # outputs
     cost: wp.array3d[wp.float32],  # (batch, horizon, n_spheres)
     gradient: wp.array3d[wp.vec4],  # d cost / d (x, y, z, radius) of this waypoint, or empty
@@ -269,9 +269,9 @@ def swept_cost(
 ):
     """One thread per sphere and waypoint."""
     row, waypoint, index = wp.tid()
-    row += first[0]
-    waypoint += first[1]
-    index += first[2]
+    row += launch_offset[0]
+    waypoint += launch_offset[1]
+    index += launch_offset[2]
     motion = load_motion(spheres, row, waypoint, index)
     swept = swept_cost_of(
         scene, env_of_row(env_index, row), motion, activation_distance[0], tolerance[0]
