@@ -1,4 +1,4 @@
-"""Autograd of the operators: exact vector-Jacobian products, and a clear no to second derivatives.
+"""Autograd of the operators: exact vector-Jacobian products; second derivatives raise.
 
 Each operator has two paths, see `dispatch`: in plain eager code a Function launches the kernel
 directly, everything else goes through one Function over the custom operators.
@@ -32,7 +32,7 @@ def _first_order(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [FirstOrderOnly.apply(t, None) if t.is_floating_point() else t for t in tensors]
 
 
-# -- how the outputs of an operator depend on its spheres, to first order -------------------------
+# -- products with the Jacobian of an operator with respect to its spheres ------------------------
 
 
 def _pointwise_vjp(upstream: Tensor, gradient: Tensor, _: Any = None) -> Tensor:
@@ -44,10 +44,10 @@ def _pointwise_jvp(tangent: Tensor, gradient: Tensor, _: Any = None) -> Tensor:
 
 
 def _swept_vjp(upstream: Tensor, gradient: Tensor, neighbours: Tensor) -> Tensor:
-    owed = upstream[..., None, None] * neighbours
+    to_neighbours = upstream[..., None, None] * neighbours
     # Padding turns centers into spheres on the last axis and shifts waypoints on the second.
-    from_before = pad(owed[:, :-1, :, 1], (0, 1, 0, 0, 1, 0))
-    from_after = pad(owed[:, 1:, :, 0], (0, 1, 0, 0, 0, 1))
+    from_before = pad(to_neighbours[:, :-1, :, 1], (0, 1, 0, 0, 1, 0))
+    from_after = pad(to_neighbours[:, 1:, :, 0], (0, 1, 0, 0, 0, 1))
     return upstream.unsqueeze(-1) * gradient + from_before + from_after
 
 
@@ -55,15 +55,15 @@ def _swept_jvp(tangent: Tensor, gradient: Tensor, neighbours: Tensor) -> Tensor:
     center = tangent[..., :3]
     before = pad(center[:, :-1], (0, 0, 0, 0, 1, 0))
     after = pad(center[:, 1:], (0, 0, 0, 0, 0, 1))
-    moved = torch.stack((before, after), dim=-2)
-    return (gradient * tangent).sum(-1) + (neighbours * moved).sum((-2, -1))
+    adjacent = torch.stack((before, after), dim=-2)
+    return (gradient * tangent).sum(-1) + (neighbours * adjacent).sum((-2, -1))
 
 
 class _Rule(NamedTuple):
     operator: Callable[..., tuple[Tensor, ...]]
     vjp: Callable[..., Tensor]
     jvp: Callable[..., Tensor]
-    # From the inputs and the further outputs of the operator, and the gradient by its first.
+    # Takes the inputs and further outputs of the operator, and the gradient by its first output.
     pose_vjp: Callable[[Sequence[Any], Sequence[Tensor], Tensor], Tensor]
 
 
@@ -102,13 +102,13 @@ _RULES = {
     ),
     "clearance": _Rule(operators.clearance, _pointwise_vjp, _pointwise_jvp, _clearance_pose_vjp),
 }
-# Where the spheres, the rows of mesh_from_world, and what has no derivative stand among the inputs
-# of the Function.
+# Indices of the inputs of the Function: the spheres, the rows of mesh_from_world, and the first of
+# those without a derivative.
 _SPHERES, _ROWS, _PARAMETERS = 2, 4, 10
 
 
 class _PoseGradient(torch.autograd.Function):
-    """Gradient by the rows of mesh_from_world, whose own derivative raises."""
+    """Gradient with respect to the rows of mesh_from_world; its own derivative raises."""
 
     generate_vmap_rule = True
 
@@ -145,9 +145,9 @@ class Operator(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.name, ctx.traced = inputs[:2]
         ctx.n_inputs, ctx.n_linear = len(inputs), len(output) - 1
-        # Not `requires_grad` of the rows: under `vmap` that is False, whatever they depend on. The
-        # inputs are saved only for those who need them, since the tables of a world may change
-        # before backward; a graph drops what it does not need.
+        # Not `requires_grad` of the rows, which is always False under `vmap`. The inputs are saved
+        # only for gradients by poses, since the tables of a world may change before backward; a
+        # graph drops what it does not need.
         ctx.keeps_inputs = ctx.traced or ctx.needs_input_grad[_ROWS]
         saved = output[1:] + (inputs[_SPHERES:] if ctx.keeps_inputs else ())
         ctx.save_for_backward(*saved)
@@ -159,7 +159,7 @@ class Operator(torch.autograd.Function):
         if any(ctx.needs_input_grad[_PARAMETERS:]):
             raise RuntimeError(_NO_PARAMETERS)
         grads: list[Tensor | None] = [None] * ctx.n_inputs
-        saved = ctx.saved_tensors  # once: checkpointing gives them out no second time
+        saved = ctx.saved_tensors  # read once: checkpointing allows no second access
         linear, inputs = saved[: ctx.n_linear], saved[ctx.n_linear :]
         if upstream is not None and ctx.needs_input_grad[_SPHERES]:
             vjp = _RULES[ctx.name].vjp
@@ -182,8 +182,8 @@ class Operator(torch.autograd.Function):
         if any(other is not None for other in others):
             raise RuntimeError(_NO_FORWARD)
         linear = ctx.saved_tensors[: ctx.n_linear]
-        # The gradients get a tangent so that whoever differentiates them meets a refusal. Forward
-        # mode itself cannot refuse, for nobody may look at a tangent: NaN says there is none.
+        # The gradients get a tangent, so that differentiating them does not give silent zeros.
+        # Forward mode cannot raise, as values of tangents may not be read here: they are NaN.
         marks = tuple(torch.full_like(t, nan) if t.is_floating_point() else None for t in linear)
         if spheres is None:
             return None, *marks
@@ -191,28 +191,28 @@ class Operator(torch.autograd.Function):
 
 
 def _refuse(ctx: Any, other: Tensor, grads: list[Tensor | None], inputs: Sequence[Any]) -> None:
-    """Somebody may be differentiating a gradient; raises, or lets a graph tell when it runs."""
+    """Refuses a second derivative: raises, or in a traced graph lets it raise when it runs."""
     if not ctx.traced or other.shape != inputs[0].shape:
         raise RuntimeError(NO_SECOND)
     refused = Refused.apply(other)
-    for place, part in ((_SPHERES, refused), (_ROWS, refused.sum().expand(inputs[2].shape))):
-        if ctx.needs_input_grad[place]:
-            known = grads[place]
-            grads[place] = part if known is None else known + part
+    for index, part in ((_SPHERES, refused), (_ROWS, refused.sum().expand(inputs[2].shape))):
+        if ctx.needs_input_grad[index]:
+            known = grads[index]
+            grads[index] = part if known is None else known + part
 
 
 # -- direct launches ------------------------------------------------------------------------------
 #
-# What has no derivative comes in one tuple, for torch looks at every tensor among the arguments.
+# Operands without a derivative come in one tuple, as torch inspects every tensor argument.
 
 
 def is_launched(upstream: Tensor) -> bool:
-    """Whether a launch computes a product: nobody records it, or hands in a batch of gradients."""
+    """Whether a launch may compute a product: it is not recorded, nor batched over gradients."""
     return not torch_private.is_batched_gradient(upstream) and not torch.is_grad_enabled()
 
 
 class DirectSphereCost(torch.autograd.Function):
-    """The resting cost in plain eager code: of spheres, and the tuple of what the kernel reads."""
+    """The resting cost in plain eager code; `operands` are the other arguments of the kernel."""
 
     @staticmethod
     def forward(ctx: Any, spheres: Tensor, operands: tuple[Any, ...]) -> Tensor:  # noqa: D102
@@ -230,7 +230,7 @@ class DirectSphereCost(torch.autograd.Function):
 
 
 class DirectSweptCost(torch.autograd.Function):
-    """The swept cost in plain eager code: of spheres, and the tuple of what the kernel reads."""
+    """The swept cost in plain eager code; `operands` are the other arguments of the kernel."""
 
     @staticmethod
     def forward(ctx: Any, spheres: Tensor, operands: tuple[Any, ...]) -> Tensor:  # noqa: D102
@@ -250,15 +250,15 @@ class DirectSweptCost(torch.autograd.Function):
 
 
 def _recorded(ctx: Any, *gradients: Tensor) -> list[Tensor]:
-    """Gradients for a product that is recorded: linear in what comes in, and refused in spheres."""
+    """Gradients for a recorded product; differentiating them by the spheres raises."""
     return [FirstOrderOnly.apply(gradient, ctx.spheres) for gradient in gradients]
 
 
 class DirectDistance(torch.autograd.Function):
     """A signed distance or a clearance in plain eager code.
 
-    Its gradient is an output too: saved as one it knows the Function that it came from, so whoever
-    differentiates what backward made of it comes back here with a gradient by the second output.
+    Its gradient is an output too: saved as one, it stays connected to this Function, so that a
+    second derivative arrives here as a gradient by the second output, and raises.
     """
 
     @staticmethod

@@ -1,6 +1,6 @@
-"""Which way a call goes: a direct launch, or an operator that all of torch's transforms know.
+"""Dispatch of calls: to a direct launch, or to an operator that torch's transforms support.
 
-In plain eager code a direct launch is several times cheaper than the dispatcher. Transforms of
+In plain eager code a direct launch is several times faster than torch's dispatcher. Transforms of
 `torch.func`, forward mode, `torch.compile` and `torch.export` need the operator.
 """
 
@@ -18,7 +18,7 @@ from warp_collision.torch_ops.linearized import Linearized, run_directly
 
 
 def is_plain(*tensors: Tensor | None) -> bool:
-    """Whether a call is ordinary eager code, so that a direct launch may serve it."""
+    """Whether a call is plain eager code, where a direct launch is possible."""
     if is_compiling():
         return False
     for tensor in tensors:
@@ -28,17 +28,17 @@ def is_plain(*tensors: Tensor | None) -> bool:
 
 
 def apply(name: str, *operands: Any) -> tuple[Tensor, ...]:
-    """Calls an operator by name, differentiable by whatever transform is at work.
+    """Calls an operator by name, differentiable under all transforms.
 
     Args:
-        name: "sphere_cost", "swept_cost" or "scene_distance".
-        operands: those of the operator.
+        name: "sphere_cost", "swept_cost", "scene_distance" or "clearance".
+        operands: arguments of the operator.
 
     Returns:
         The outputs of the operator; differentiating any but the first raises.
     """
     if is_compiling():
-        # Imported by the compiler when it gets here: this loads the compiler, for seconds.
+        # Imported while compiling only: the import loads the compiler, which takes seconds.
         from warp_collision.torch_ops.traced import apply_in_graph
 
         return apply_in_graph(name, *operands)
@@ -46,7 +46,7 @@ def apply(name: str, *operands: Any) -> tuple[Tensor, ...]:
 
 
 def apply_linearized(name: str, operand: Tensor, *constants: Tensor) -> Tensor:
-    """The first output of an operator of `linearized`, differentiable by its operand."""
+    """The first output of an operator of `linearized`, differentiable in its operand."""
     if is_plain(operand):
         return run_directly(name, operand, constants)
     if is_compiling():

@@ -20,17 +20,17 @@ from warp_collision.torch_ops.second_derivatives import refuse_tangents
 from warp_collision.torch_ops.waypoints import at_waypoints, is_moving, launch_moving
 from warp_collision.world.acceleration import with_acceleration
 
-# The default tolerance of a sweep: this share of the activation distance, at least the minimum [m].
-_TOLERANCE_SHARE = 0.05
+# Default sweep tolerance: this fraction of the activation distance, at least the minimum [m].
+_TOLERANCE_FRACTION = 0.05
 _MIN_TOLERANCE = 1.0e-4
 
-# Of so few numbers a launch takes less time than two calls of torch that nobody made just before.
-_FEW = 4_096
+# Up to this many numbers one launch is faster than two operations of torch.
+_MAX_NUMEL = 4_096
 
 
 def default_tolerance(activation_distance: Tensor) -> Tensor:
     """Tolerance (1,) of a sweep, well below the activation distance (1,)."""
-    return (_TOLERANCE_SHARE * activation_distance).clamp(min=_MIN_TOLERANCE)
+    return (_TOLERANCE_FRACTION * activation_distance).clamp(min=_MIN_TOLERANCE)
 
 
 def run_sphere_cost(
@@ -45,7 +45,7 @@ def run_sphere_cost(
     gradient: Tensor | None = None,
     active: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Cost (b, h, n) and its gradient (b, h, n, 4), into the caller's buffers where given."""
+    """Cost (b, h, n) and its gradient (b, h, n, 4), written to the caller's buffers if given."""
     shape, device = spheres.shape, spheres.device
     rows = shape[:-1]
     if is_moving(tables.mesh_from_world):
@@ -90,8 +90,8 @@ def run_swept_cost(
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Swept cost (b, h, n), its gradient (b, h, n, 4), and that to neighbours (b, h, n, 2, 3).
 
-    With ``dt`` (1,) costs are scaled by speed, at least by ``min_speed`` (1,); without a least, by
-    1 at the ends of a path and at rest.
+    With ``dt`` (1,) costs are scaled by the speed, at least by ``min_speed`` (1,); without
+    ``min_speed`` the factor is 1 at the ends of a path and at rest.
     """
     shape, device = spheres.shape, spheres.device
     rows = shape[:-1]
@@ -120,12 +120,12 @@ def run_swept_cost(
 
 
 def run_pointwise_vjp(upstream: Tensor | None, gradient: Tensor) -> Tensor:
-    """Vector-Jacobian product of values that each depend on their own sphere or point alone.
+    """Vector-Jacobian product of values that depend on their own sphere or point only.
 
-    Upstream None stands for ones; the result never shares memory with the gradient.
+    Upstream None means ones; the result never shares memory with the gradient.
     """
-    quick = gradient.numel() <= _FEW and upstream is not None and upstream.is_contiguous()
-    if not quick:
+    is_small = gradient.numel() <= _MAX_NUMEL and upstream is not None and upstream.is_contiguous()
+    if not is_small:
         return gradient.clone() if upstream is None else upstream.unsqueeze(-1) * gradient
     kernel = sphere_kernels.sphere_vjp if gradient.ndim == 4 else distance_kernels.point_vjp
     total = torch.empty_like(gradient)
@@ -137,7 +137,7 @@ def run_pointwise_vjp(upstream: Tensor | None, gradient: Tensor) -> Tensor:
 def run_swept_vjp(
     upstream: Tensor | None, gradient: Tensor, neighbours: Tensor, total: Tensor | None = None
 ) -> Tensor:
-    """Vector-Jacobian product (b, h, n, 4) of the swept cost; upstream None stands for ones."""
+    """Vector-Jacobian product (b, h, n, 4) of the swept cost; upstream None means ones."""
     if total is None:
         total = torch.empty_like(gradient)
     upstream = _contiguous(upstream)
@@ -159,7 +159,7 @@ def run_scene_distance(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Distance (b, n), gradient (b, n, 3) and slot (b, n) int32 of points (b, n, 3).
 
-    With poses for each waypoint the points are those of the first waypoint, then of the second, ...
+    With poses for each waypoint the points are ordered by waypoint.
     """
     shape = points.shape[:-1]
     if is_moving(tables.mesh_from_world):
@@ -331,7 +331,7 @@ def _(points: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _batch_first(value: Any, dim: int | None, size: int) -> Any:
-    """Moves a mapped axis to the front, or adds one that repeats."""
+    """Moves the mapped axis to the front; an operand without one is expanded."""
     if value is None:
         return None
     if dim is None:
@@ -345,22 +345,22 @@ def _fold(value: Any, dim: int | None, size: int) -> Any:
     return None if value is None else value.flatten(0, 1).contiguous()
 
 
-def _of_one(i: int, in_dims: tuple[int | None, ...], args: tuple[Any, ...]) -> list[Any]:
-    """The arguments of one of the mapped calls."""
+def _select_call(i: int, in_dims: tuple[int | None, ...], args: tuple[Any, ...]) -> list[Any]:
+    """The arguments of one mapped call."""
     return [a if d is None else a.select(d, i) for a, d in zip(args, in_dims, strict=True)]
 
 
 def batch_over_envs(operator: Callable[..., tuple[Tensor, ...]]) -> Callable[..., Any]:
-    """A batching rule: a mapped axis of spheres makes more rows, one of the tables more envs.
+    """A batching rule: a mapped axis of spheres adds rows, one of the tables adds envs.
 
-    The operator takes spheres, the six tables and the env index first. Parameters behind them are
-    single numbers to the kernels, so a mapped axis there is run one by one.
+    The operator takes spheres, the six tables and the env index first. Further parameters are
+    scalars to the kernels: with a mapped axis there the calls run one after another.
     """
 
     def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
         size = info.batch_size
         if any(dim is not None for dim in in_dims[8:]):
-            calls = [operator(*_of_one(i, in_dims, args)) for i in range(size)]
+            calls = [operator(*_select_call(i, in_dims, args)) for i in range(size)]
             outputs = tuple(torch.stack(parts) for parts in zip(*calls, strict=True))
             return outputs, (0,) * len(outputs)
         spheres, env_index = args[0], args[7]
@@ -373,7 +373,7 @@ def batch_over_envs(operator: Callable[..., tuple[Tensor, ...]]) -> Callable[...
             n_envs = n_envs // size if in_dims[1] is not None else n_envs
             offset = torch.arange(size, device=spheres.device, dtype=torch.int32) * n_envs
             env_index = _batch_first(env_index, index_dim, size)
-            # What is out of range stays so, instead of being another one's env.
+            # An index out of range stays out of range, instead of selecting another call's env.
             is_env = (env_index >= 0) & (env_index < n_envs)
             env_index = torch.where(is_env, env_index + offset[:, None], -1)
             index_dim = 0
@@ -386,10 +386,10 @@ def batch_over_envs(operator: Callable[..., tuple[Tensor, ...]]) -> Callable[...
 
 
 def one_by_one(operator: Callable[..., Any]) -> Callable[..., Any]:
-    """A batching rule that runs the mapped calls in turn."""
+    """A batching rule that runs the mapped calls one after another."""
 
     def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
-        calls = [operator(*_of_one(i, in_dims, args)) for i in range(info.batch_size)]
+        calls = [operator(*_select_call(i, in_dims, args)) for i in range(info.batch_size)]
         return torch.stack(calls), 0
 
     return rule
