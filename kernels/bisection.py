@@ -1,8 +1,8 @@
-"""The order in which the parts of a segment are looked at, and what is still open in each."""
+"""Bisection of a segment: the next interval, and the bodies and pairs that are open in it."""
 
 import warp as wp
 
-# A segment is cut into at most 2^MAX_LEVEL parts, and evaluated at most at so many positions.
+# Limits of a bisection: 2^MAX_LEVEL parts, and the number of evaluations.
 MAX_LEVEL = wp.constant(20)
 MAX_EVALUATIONS = wp.constant(65536)
 
@@ -13,20 +13,20 @@ NONE = wp.constant(wp.uint64(0))
 
 @wp.struct
 class Bisection:
-    """A dyadic interval of [0, 1], and numbers that are open in it: bit i % 64 for number i."""
+    """A dyadic interval of [0, 1], and what is open in it: bit i % 64 for number i."""
 
     level: int  # the interval is 2^-level long
     index: int  # and begins at that many of its lengths
     evaluations: int  # intervals that were evaluated
     is_done: bool
-    is_exhausted: bool  # something stayed open for good
+    is_exhausted: bool  # a limit was reached with something open
     bodies: masks  # by level
     pairs: masks
 
 
 @wp.func
 def bit_of(number: int) -> wp.uint64:
-    """The bit that stands for a number; numbers that share one are open together."""
+    """The bit of a number; numbers with the same bit are open together."""
     return wp.uint64(1) << wp.uint64(number % 64)
 
 
@@ -53,7 +53,7 @@ def middle_of(search: Bisection) -> float:
 
 @wp.func
 def next_interval(search: Bisection, bodies: wp.uint64, pairs: wp.uint64) -> Bisection:
-    """Both halves of the interval if something is open in it, else what comes after it."""
+    """The first half of the interval if something is open in it, else the next interval."""
     search.evaluations += 1
     if bodies != NONE or pairs != NONE:
         if search.level == MAX_LEVEL or search.evaluations >= MAX_EVALUATIONS:

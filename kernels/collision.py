@@ -1,4 +1,4 @@
-"""Whether spheres touch an obstacle, at rest and in motion: the first that they touch decides."""
+"""Whether spheres collide, at rest and in motion; a walk over the obstacles ends at a hit."""
 
 import warp as wp
 
@@ -27,13 +27,13 @@ wp.set_module_options(OPTIONS)
 
 @wp.func
 def is_hit(hit: bool) -> bool:
-    """One obstacle is enough."""
+    """Ends the walk at the first hit."""
     return hit
 
 
 @wp.func
 def touches(obstacle: Obstacle, sphere: wp.vec4, hit: bool) -> bool:
-    """Whether a sphere touches an obstacle, or may, for all that its pose and rounding tell."""
+    """Whether a sphere touches an obstacle, within rounding, or its pose is not finite."""
     center = wp.vec3(sphere[0], sphere[1], sphere[2])
     pose = obstacle.mesh_from_world
     point = wp.transform_point(pose, center)
@@ -60,7 +60,7 @@ def sphere_collides(scene: Scene, env: int, sphere: wp.vec4) -> bool:
 
 @wp.func
 def touches_on_path(obstacle: Obstacle, query: SweepQuery, hit: bool) -> bool:
-    """Whether what one waypoint owns of a path is not proven to be free of an obstacle."""
+    """Whether the half segments at a waypoint are not certified free of an obstacle."""
     motion = query.motion
     pose = obstacle.mesh_from_world
     center = wp.transform_point(pose, motion.center)
@@ -75,7 +75,7 @@ def touches_on_path(obstacle: Obstacle, query: SweepQuery, hit: bool) -> bool:
     start = obstacle_distance(obstacle.mesh_id, obstacle.record, center, limit)
     if not start.found:
         return False
-    # The count is not a constant, so that the sweep is not compiled twice; at rest one end is both.
+    # The count is not a constant, so that the sweep is not compiled twice; at rest one is enough.
     for side in range(wp.where(longest > 0.0, 2, 1)):
         path = half_segment(obstacle, center, wp.where(side == 0, previous, following))
         if not is_free(path, path_sample(path, 0.0, start), radius, query.tolerance):
@@ -88,7 +88,7 @@ touches_any_on_path = make_walk(touches_on_path, SweepQuery, bool, is_hit)
 
 @wp.func
 def motion_collides(scene: Scene, env: int, motion: Motion, tolerance: float) -> bool:
-    """Whether what one waypoint owns of a path is not proven to be free, or is not finite."""
+    """Whether the half segments at a waypoint are not certified free, or not finite."""
     if motion.radius < 0.0:
         return False
     if not is_valid(motion, tolerance) or not is_env(scene, env):
@@ -131,7 +131,7 @@ def any_in_collision(
     # outputs
     hit: wp.array2d[wp.bool],  # (batch, horizon)
 ):
-    """One thread per waypoint; the first sphere that collides ends it."""
+    """One thread per waypoint; it ends at the first sphere that collides."""
     row, waypoint = wp.tid()
     row += launch_offset[0]
     waypoint += launch_offset[1]

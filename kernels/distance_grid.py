@@ -32,7 +32,7 @@ def fill_distance_grid(
         query = wp.mesh_query_point_no_sign(mesh.mesh_id, center, limit)
         nearest = wp.mesh_eval_position(mesh.mesh_id, query.face, query.u, query.v)
         distance = wp.length(nearest - center)
-        # The side stays until the row comes near the surface; only there it is asked again.
+        # The side is constant until the row comes near the surface; only there it is queried again.
         if side == 0.0 or distance < 1.001 * grid.cell:
             side = side_of_mesh(mesh.mesh_id, mesh, center)
         values[z, y, x] = side * distance

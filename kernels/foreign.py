@@ -136,16 +136,16 @@ def find_changed(
     chunks: wp.array2d[wp.int32],  # (n_chunks, 4)
     hashes: wp.array[wp.uint64],  # (n_chunks,)
     # outputs
-    changed: wp.array[wp.int32],  # (n_meshes,) 1: is not what was read, for good
+    changed: wp.array[wp.int32],  # (n_meshes,) 1: differs from what was read
     news: wp.array[wp.int32],  # (2,) what changed, for the host
 ):
-    """One thread per chunk. Only meshes that queries check are looked at: others may be gone."""
+    """One thread per chunk. Only meshes that queries check are read: others may be gone."""
     index = wp.tid()
     mesh = chunks[index, MESH]
     mesh_id = wp.uint64(meshes[mesh, MESH_ID])
     in_use = bool(False)
-    for place in range(int(meshes[mesh, FIRST_SLOT]), int(meshes[mesh, END_SLOT])):
-        slot = slot_of_thread(scene, slots[place] // scene.n_slots, slots[place] % scene.n_slots)
+    for entry in range(int(meshes[mesh, FIRST_SLOT]), int(meshes[mesh, END_SLOT])):
+        slot = slot_of_thread(scene, slots[entry] // scene.n_slots, slots[entry] % scene.n_slots)
         if not in_use and slot >= 0:
             in_use = id_in_use(scene, slot) == mesh_id
     if in_use and changed[mesh] == 0:

@@ -1,7 +1,7 @@
-"""Whether robots collide on joint paths, and at single configurations: yes, or proven no.
+"""Collision checks of robots on joint paths, certified, and at single configurations.
 
-A segment is bisected. Around a configuration that was evaluated each body and each pair of bodies
-is proven free over an interval, or stays open and is looked at in both halves of it.
+A segment is bisected. At the middle of an interval each body and each pair of bodies is certified
+free over the interval, or stays open and is checked again in both halves.
 """
 
 import warp as wp
@@ -49,13 +49,13 @@ from warp_collision.kernels.scene import Scene, env_of_row, is_env
 
 wp.set_module_options(OPTIONS)
 
-# Bounds of derivatives are sharper on parts of a segment.
+# Parts of a segment for bounds of derivatives, which are tighter on shorter intervals.
 BEND_PARTS = wp.constant(8)
 
 
 @wp.struct
 class Open:
-    """Bodies, or pairs of bodies, that are not proven free over an interval."""
+    """Bodies, or pairs of bodies, that are not certified free over an interval."""
 
     mask: wp.uint64  # bit i % 64 for number i
     is_hit: bool
@@ -71,12 +71,12 @@ def open_bodies(
     interval: Interval,
     scene: Scene,
     env: int,
-    asked: wp.uint64,
+    requested: wp.uint64,
 ) -> Open:
-    """Which of the bodies asked for are not proven free of obstacles."""
+    """The requested bodies that are not certified free of obstacles."""
     result = Open(NONE, False)
     for b in range(robot.n_bodies):
-        if asked & bit_of(b) != NONE and not result.is_hit:
+        if requested & bit_of(b) != NONE and not result.is_hit:
             body = body_of(robot, b)
             if body.radius >= 0.0:
                 state = states[row, segment, body.frame]
@@ -101,12 +101,12 @@ def open_pairs(
     interval: Interval,
     body_pairs: wp.array[BodyPair],
     pairs: wp.array[wp.vec2i],
-    asked: wp.uint64,
+    requested: wp.uint64,
 ) -> Open:
-    """Which of the pairs of bodies asked for are not proven apart."""
+    """The requested pairs of bodies that are not certified free of each other."""
     result = Open(NONE, False)
     for k in range(body_pairs.shape[0]):
-        if asked & bit_of(k) != NONE and not result.is_hit:
+        if requested & bit_of(k) != NONE and not result.is_hit:
             pair = body_pairs[k]
             interval.bend = bend_of_pair(robot, joints, row, segment, states, pair, interval.half)
             first = states[row, segment, body_of(robot, pair.first).frame]
@@ -141,22 +141,22 @@ def joint_path_hit(
     row += launch_offset[0]
     segment += launch_offset[1]
     env = env_of_row(env_index, row)
-    here = robot_in_env(robot, env)
-    slack = write_root(here, joints, row, segment, base, states)
+    carrier = robot_in_env(robot, env)
+    slack = write_root(carrier, joints, row, segment, base, states)
     found = not is_env(scene, env) or not wp.isfinite(slack)
     search = whole_segment()
     while not found and not search.is_done:
         middle = middle_of(search)
         write_root_at(base, row, segment, middle, states)
-        write_frames(here, joints, row, segment, middle, states)
+        write_frames(carrier, joints, row, segment, middle, states)
         interval = Interval(half_of(search), 0.0, slack, DISTANCE_ROUNDING, tolerance[0], middle)
         bodies = search.bodies[search.level]
-        world = open_bodies(here, joints, row, segment, states, interval, scene, env, bodies)
+        world = open_bodies(carrier, joints, row, segment, states, interval, scene, env, bodies)
         itself = Open(NONE, False)
         if not world.is_hit:
             pair_mask = search.pairs[search.level]
             itself = open_pairs(
-                here, joints, row, segment, states, interval, body_pairs, pairs, pair_mask
+                carrier, joints, row, segment, states, interval, body_pairs, pairs, pair_mask
             )
         search = next_interval(search, world.mask, itself.mask)
         found = world.is_hit or itself.is_hit or search.is_exhausted
@@ -180,41 +180,41 @@ def configuration_hit(
     balls: wp.array3d[wp.vec4],  # (batch, horizon, n_bodies) scratch
     hit: wp.array2d[wp.bool],  # (batch, horizon)
 ):
-    """One thread per configuration; the first hit ends it."""
+    """One thread per configuration; it ends at the first hit."""
     row, waypoint = wp.tid()
     row += launch_offset[0]
     waypoint += launch_offset[1]
     env = env_of_row(env_index, row)
-    here = robot_in_env(robot, env)
+    carrier = robot_in_env(robot, env)
     found = not is_env(scene, env)
     frame_pose = root_at(base, row, waypoint).frame_pose
-    for k in range(here.n_frames):
+    for k in range(carrier.n_frames):
         if not found:
             if k > 0:
-                frame = frame_of(here, k)
+                frame = frame_of(carrier, k)
                 if frame.parent != k - 1:
                     frame_pose = frame_poses[row, waypoint, frame.parent]
-                # Of a joint that moves no sphere too: nothing is known of such a configuration.
+                # Also of joints that move no spheres: such a configuration is not valid.
                 value = joints[row, waypoint, frame.value]
                 found = not is_finite3(wp.vec3(value))
-                frame_pose = frame_at_value(here, k, frame_pose, value)
+                frame_pose = frame_at_value(carrier, k, frame_pose, value)
             frame_poses[row, waypoint, k] = frame_pose
-            span = bodies_of_frame(here, k)
+            span = bodies_of_frame(carrier, k)
             for b in range(span[0], span[1]):
-                body = body_of(here, b)
+                body = body_of(carrier, b)
                 center = point_in_world(frame_pose, body.center)
                 balls[row, waypoint, b] = wp.vec4(center[0], center[1], center[2], body.radius)
                 if body.radius >= 0.0 and not found:
-                    found = body_collides(here, body, frame_pose, center, scene, env)
+                    found = body_collides(carrier, body, frame_pose, center, scene, env)
     m = int(0)
     while m < body_pairs.shape[0] and not found:
         pair = body_pairs[m]
         first_ball = balls[row, waypoint, pair.first]
         second_ball = balls[row, waypoint, pair.second]
         if balls_meet(first_ball, second_ball, pair.buffer):
-            one = frame_poses[row, waypoint, body_of(here, pair.first).frame]
-            other = frame_poses[row, waypoint, body_of(here, pair.second).frame]
-            found = spheres_touch(here, pair, pairs, one, other)
+            one = frame_poses[row, waypoint, body_of(carrier, pair.first).frame]
+            other = frame_poses[row, waypoint, body_of(carrier, pair.second).frame]
+            found = spheres_touch(carrier, pair, pairs, one, other)
         m += 1
     hit[row, waypoint] = found
 

@@ -14,13 +14,13 @@ vec1i = wp.types.vector(length=1, dtype=wp.int32)
 
 @wp.struct
 class RobotFrame:
-    """What moves with one joint. Frame 0 is the root, which does not move."""
+    """The frame that one joint moves. Frame 0 is the root, which is fixed."""
 
     rotation: wp.mat33  # parent_from_frame at value 0
     offset: wp.vec3  # [m]
     multiplier: float  # the joint's value is multiplier * joints[value] + shift
     shift: float
-    value: int  # which of the joint values
+    value: int  # index of the joint value
     parent: int  # frame, before this one
     slides: int  # 1 where the joint is prismatic, 0 where it is revolute
 
@@ -57,7 +57,7 @@ def root_pose() -> FramePose:
 
 @wp.func
 def axis_of(frame_pose: FramePose) -> wp.vec3:
-    """Axis of the joint that moves a frame, in the world."""
+    """Axis of the joint of a frame, in the world."""
     rotation = frame_pose.rotation
     return wp.vec3(rotation[0, 2], rotation[1, 2], rotation[2, 2])
 
@@ -70,13 +70,13 @@ def xyz(row: wp.vec4) -> wp.vec3:
 
 @wp.func
 def point_in_world(frame_pose: FramePose, point: wp.vec3) -> wp.vec3:
-    """A point of a frame, in the world."""
+    """Transforms a point of a frame to the world."""
     return frame_pose.rotation * point + frame_pose.origin
 
 
 @wp.func
 def child_pose(frame: RobotFrame, parent: FramePose, value: float) -> FramePose:
-    """Pose of a frame from that of its parent and the value of its joint."""
+    """Pose of a frame from the pose of its parent and the value of its joint."""
     r = parent.rotation * frame.rotation
     origin = parent.rotation * frame.offset + parent.origin
     if frame.slides != 0:
@@ -96,13 +96,13 @@ def child_pose(frame: RobotFrame, parent: FramePose, value: float) -> FramePose:
 
 @wp.func
 def child_twist(
-    frame: RobotFrame, parent: FramePose, moving: Twist, frame_pose: FramePose, rate: float
+    frame: RobotFrame, parent: FramePose, parent_twist: Twist, frame_pose: FramePose, rate: float
 ) -> Twist:
-    """Rate of change of a frame's pose from that of its parent and of its joint's value."""
-    linear = moving.linear + wp.cross(moving.angular, frame_pose.origin - parent.origin)
+    """Twist of a frame from the twist of its parent and the rate of its joint's value."""
+    linear = parent_twist.linear + wp.cross(parent_twist.angular, frame_pose.origin - parent.origin)
     if frame.slides != 0:
-        return Twist(moving.angular, linear + rate * axis_of(frame_pose))
-    return Twist(moving.angular + rate * axis_of(frame_pose), linear)
+        return Twist(parent_twist.angular, linear + rate * axis_of(frame_pose))
+    return Twist(parent_twist.angular + rate * axis_of(frame_pose), linear)
 
 
 @wp.kernel
@@ -172,7 +172,7 @@ def place_points_vjp(
     wrenches: wp.array2d[Wrench],  # (n, n_frames) scratch
     total: wp.array2d[wp.float32],  # (n, n_joints) d loss / d joint value
 ):
-    """One thread per configuration; forces and moments add up from the tips to the root."""
+    """One thread per configuration; wrenches are summed from the tips to the root."""
     row = wp.tid()
     row += launch_offset[0]
     for joint in range(total.shape[1]):
@@ -185,16 +185,16 @@ def place_points_vjp(
         frame = frames[k]
         frame_pose = frame_poses[row, k]
         wrench = wrench_of_points(gradient, points, row, ranges[k], frame_pose.rotation)
-        beyond = wrenches[row, k]
-        wrench.force += beyond.force
-        wrench.moment += beyond.moment
+        distal = wrenches[row, k]
+        wrench.force += distal.force
+        wrench.moment += distal.moment
         effort = wp.where(frame.slides != 0, wrench.force, wrench.moment)
         total[row, frame.value] += frame.multiplier * wp.dot(axis_of(frame_pose), effort)
-        above = wrenches[row, frame.parent]
-        above.force += wrench.force
+        proximal = wrenches[row, frame.parent]
+        proximal.force += wrench.force
         arm = frame_pose.origin - frame_poses[row, frame.parent].origin
-        above.moment += wrench.moment + wp.cross(arm, wrench.force)
-        wrenches[row, frame.parent] = above
+        proximal.moment += wrench.moment + wp.cross(arm, wrench.force)
+        wrenches[row, frame.parent] = proximal
 
 
 @wp.kernel

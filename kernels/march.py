@@ -1,17 +1,17 @@
-"""Marching along a path to its smallest signed distance: what all kinds of paths have in common.
+"""Certified minimum of the signed distance along a path, for paths of any kind.
 
-A path is parametrised by a position [m] from 0 to its length, at a speed of 1 or less. Factories
-take what tells the kinds apart: a sample at a position, a lower bound between two samples.
+A path is parametrised by a position [m] from 0 to its length, at a speed of at most 1. The
+factories take what differs between kinds of paths: samples, and lower bounds between two samples.
 """
 
 import warp as wp
 
-# Refinements of a minimum that is already certified: they sharpen its value and its gradient.
+# Iterations that refine the value and the gradient of a minimum that is already certified.
 MAX_REFINEMENTS = wp.constant(16)
-# Steps, relative to the root of a sum and a difference of distances: 2 is as far as bounds reach
-# where the distance stays what it is. Any slope makes such a step fail, which costs a query.
+# Step length, relative to sqrt((distance - floor) (distance + floor)): bounds hold up to 2 if the
+# distance is constant. With any slope such a step fails, which costs a query.
 STEP_FACTOR = wp.constant(1.5)
-# Distances that differ by less may be equal but for rounding [m].
+# Distances that differ by less may differ by rounding only [m].
 DISTANCE_NOISE = wp.constant(1.0e-7)
 
 
@@ -24,27 +24,27 @@ class PathSample:
     slope: float  # d distance / d position
     gradient: wp.vec3
     closest: wp.vec3
-    found: bool  # False: the distance is only known to be at least the value
+    found: bool  # False: the distance is a lower bound
 
 
 @wp.func
 def next_step(distance: float, floor: float) -> float:
-    """How far a bound is likely to reach, as the distance changes little; certain at least."""
-    certain = distance - floor
+    """Step over which a bound likely holds, if the distance changes little."""
+    proven = distance - floor
     if distance > 0.0 and floor > 0.0:
         return wp.max(
-            certain, STEP_FACTOR * wp.sqrt(wp.max((distance - floor) * (distance + floor), 0.0))
+            proven, STEP_FACTOR * wp.sqrt(wp.max((distance - floor) * (distance + floor), 0.0))
         )
     if distance < 0.0:
         return wp.max(
-            certain, STEP_FACTOR * wp.sqrt(wp.max((distance - floor) * -(distance + floor), 0.0))
+            proven, STEP_FACTOR * wp.sqrt(wp.max((distance - floor) * -(distance + floor), 0.0))
         )
-    return STEP_FACTOR * certain
+    return STEP_FACTOR * proven
 
 
 @wp.func
 def lower_of(first: PathSample, second: PathSample) -> PathSample:
-    """The sample of smaller distance, the second if they are equal."""
+    """The sample with the smaller distance, the second one if they are equal."""
     if first.distance < second.distance:
         return first
     return second
@@ -52,24 +52,24 @@ def lower_of(first: PathSample, second: PathSample) -> PathSample:
 
 @wp.struct
 class March:
-    """How far along a path the minimum is known."""
+    """State of the march: up to where the minimum is certified."""
 
     best: PathSample
     left: PathSample  # nearest samples on both sides of the best
     right: PathSample
-    here: PathSample  # of a mesh, the path is certified up to here
-    step: float  # from the sample on the left, or from here, to the next one [m]
-    unsure: bool  # whether there is a next one
+    here: PathSample  # on meshes, the path is certified up to here
+    step: float  # from the left sample, or from here, to the next one [m]
+    unsure: bool  # whether a next sample is needed
 
 
 def named(function, kind):
-    """A device function of a factory; Warp knows functions by their qualified names."""
+    """A device function made by a factory; Warp identifies functions by their qualified names."""
     function.__name__ = function.__qualname__ = f"{function.__name__}_{kind}"
     return wp.func(function)
 
 
 def make_refine(Track, kind, sample):
-    """Functions (refine, refine_around) that sharpen a minimum between samples.
+    """Functions (refine, refine_around) that refine a minimum between samples.
 
     Args:
         Track: type of the path, which has a `length`.
@@ -78,16 +78,16 @@ def make_refine(Track, kind, sample):
     """
 
     def refine(path: Track, left: PathSample, right: PathSample) -> PathSample:
-        """A minimum between two samples, the lower of which falls towards the other.
+        """A minimum between two samples; the distance decreases from the lower to the other one.
 
-        Cuts where an evenly growing slope is zero, or where the two tangents meet, as at a kink; in
-        the middle while the slopes do not face each other. Where they stay apart to the end the
-        minimum is a kink: the derivative of its value is the mean of the two gradients without
-        slope.
+        Cuts at the zero of the interpolated slope, or at a kink where the two tangents intersect,
+        and in the middle unless both slopes point inwards. If the slopes stay apart the minimum is
+        a kink: its gradient is the mean of the two gradients, weighted to have no slope.
         """
         converged = bool(False)
         cut = float(0.0)
-        sharp = 2.0e-4 * path.length  # the position distributes the gradient to the two waypoints
+        # The position distributes the gradient to the two waypoints.
+        precision = 2.0e-4 * path.length
         for step in range(MAX_REFINEMENTS):
             width = right.position - left.position
             cut = 0.5 * width
@@ -96,12 +96,12 @@ def make_refine(Track, kind, sample):
                 rise = right.slope - left.slope
                 meet = (left.distance - right.distance + right.slope * width) / rise
                 gain = wp.min(left.distance, right.distance) - (left.distance + left.slope * meet)
-                # Rounded distances do not tell where nearly parallel tangents meet: slopes do.
-                is_noisy = gain < DISTANCE_NOISE and DISTANCE_NOISE > sharp * rise
+                # The intersection of nearly parallel tangents is lost in rounding; slopes are not.
+                is_noisy = gain < DISTANCE_NOISE and DISTANCE_NOISE > precision * rise
                 if is_noisy:
-                    converged = width < 2.0 * sharp or wp.min(-left.slope, right.slope) < 1.0e-5
+                    converged = width < 2.0 * precision or wp.min(-left.slope, right.slope) < 1.0e-5
                 else:
-                    converged = gain < DISTANCE_NOISE and wp.min(meet, width - meet) < sharp
+                    converged = gain < DISTANCE_NOISE and wp.min(meet, width - meet) < precision
                 bend = right.distance - left.distance - 0.5 * (left.slope + right.slope) * width
                 if is_noisy or wp.abs(bend) < 0.01 * rise * width:
                     meet = -left.slope / rise * width
@@ -134,7 +134,7 @@ def make_refine(Track, kind, sample):
     def refine_around(
         path: Track, left: PathSample, best: PathSample, right: PathSample
     ) -> PathSample:
-        """Sharpens the best sample by its neighbour on the side to which the distance falls."""
+        """Refines the best sample on the side to which the distance decreases."""
         if best.slope < 0.0 and best.position < path.length:
             other = right
             if right.position <= best.position:
@@ -148,22 +148,22 @@ def make_refine(Track, kind, sample):
 
 
 def make_advance(Track, kind, lower_bound, step_beyond):
-    """The function that takes one more sample into account on the way along a path.
+    """The function that updates the march with one more sample.
 
     Args:
         Track: type of the path, which has a `length`.
         kind: name of that kind of path.
         lower_bound: device function (path: Track, a: PathSample, b: PathSample) -> float, certified
             lower bound of the distance between two samples.
-        step_beyond: device function (path: Track, distance: float, floor: float) -> float, how far
-            a bound is likely to reach.
+        step_beyond: device function (path: Track, distance: float, floor: float) -> float, step
+            over which a bound likely holds.
     """
 
     def advance(march: March, there: PathSample, path: Track, reach: float, slack: float) -> March:
-        """One more sample: certifies the path up to it, or lets the next trial be nearer."""
+        """Certifies the path up to the sample ``there``, or shortens the next step."""
         here = march.here
         if there.distance < march.best.distance:
-            # Trials only shrink towards `here`, so nothing nearer was sampled before this one.
+            # Steps only shrink towards `here`: no sample lies between.
             march.left = here
             march.right = wp.where(march.best.position > there.position, march.best, there)
             march.best = there
@@ -184,7 +184,7 @@ def make_advance(Track, kind, lower_bound, step_beyond):
 
 
 def make_is_free(Track, kind, sample, lower_bound, step_beyond, rounding_on):
-    """The function that tells whether a path stays clear; see `make_refine` and `make_advance`.
+    """The function that decides whether a path is free; see `make_refine` and `make_advance`.
 
     Args:
         Track: type of the path, which has a `length`.
@@ -192,13 +192,13 @@ def make_is_free(Track, kind, sample, lower_bound, step_beyond, rounding_on):
         sample: see `make_refine`.
         lower_bound: see `make_advance`.
         step_beyond: see `make_advance`.
-        rounding_on: device function (path: Track) -> float, how far distances are rounded [m].
+        rounding_on: device function (path: Track) -> float, rounding of distances [m].
     """
 
     def is_free(path: Track, start: PathSample, radius: float, tolerance: float) -> bool:
-        """Whether no point of a path is nearer than ``radius``, by the bounds that `sweep` uses.
+        """Whether the distance is nowhere below ``radius``, by the bounds of `sweep`.
 
-        True is a proof; False means a point that is nearer than the radius plus the tolerance.
+        True is a proof; False means that somewhere it is below the radius plus the tolerance.
         """
         rounding = rounding_on(path)
         reach = radius + wp.where(tolerance > 2.0 * rounding, tolerance, 2.0 * rounding)
@@ -207,12 +207,12 @@ def make_is_free(Track, kind, sample, lower_bound, step_beyond, rounding_on):
         step = path.length
         while here.distance >= reach and here.distance - floor < path.length - here.position:
             there = sample(path, wp.min(here.position + step, path.length), here.closest)
-            certain = here.distance - floor
-            if there.distance < reach or step <= certain or lower_bound(path, here, there) >= floor:
+            proven = here.distance - floor
+            if there.distance < reach or step <= proven or lower_bound(path, here, there) >= floor:
                 here = there
                 step = step_beyond(path, here.distance, floor)
             else:
-                step = wp.max(0.5 * (there.position - here.position), certain)
+                step = wp.max(0.5 * (there.position - here.position), proven)
         return here.distance >= reach
 
     return named(is_free, kind)

@@ -27,7 +27,7 @@ MAX_STEPS = wp.constant(6)
 
 @wp.struct
 class SdfSample:
-    """Signed distance at a point, or the news that it is not below the limit that was asked for."""
+    """Signed distance at a point, or that it is not below the limit of the query."""
 
     distance: float  # [m]; the limit where the point is not nearer than that
     gradient: wp.vec3  # unit, outward; zero where the limit was not undercut

@@ -1,4 +1,4 @@
-"""Whether moving spheres touch obstacles that move too: the first that they touch decides."""
+"""Whether moving spheres collide with moving obstacles; the walk ends at a hit."""
 
 import warp as wp
 
@@ -6,7 +6,7 @@ from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.mesh_distance import obstacle_distance
 from warp_collision.kernels.moving_cost import (
     ObstacleMotion,
-    farthest,
+    coordinates_of,
     half_curve,
     is_far,
     load_obstacle_motion,
@@ -32,7 +32,7 @@ wp.set_module_options(OPTIONS)
 def touches_on_curve(
     obstacle: Obstacle, motion: Motion, moved: ObstacleMotion, tolerance: float
 ) -> bool:
-    """Whether what one waypoint owns of a path is not proven to be free of an obstacle."""
+    """Whether the half segments at a waypoint are not certified free of an obstacle."""
     if is_far(obstacle, motion, moved, motion.radius + tolerance):
         return False
     before = half_curve(obstacle, moved, motion, 0)
@@ -41,12 +41,12 @@ def touches_on_curve(
         return True
     longest = wp.max(before.length, after.length)
     radius = motion.radius + obstacle.padding
-    radius += uncertainty(farthest(moved, motion) + longest, 0.0)
+    radius += uncertainty(coordinates_of(moved, motion) + longest, 0.0)
     limit = radius + tolerance + longest
     start = obstacle_distance(obstacle.mesh_id, obstacle.record, before.begin, limit)
     if not start.found:
         return False
-    # The count is not a constant, so that the sweep is not compiled twice; at rest one end is both.
+    # The count is not a constant, so that the sweep is not compiled twice; at rest one is enough.
     for side in range(wp.where(longest > 0.0, 2, 1)):
         curve = wp.where(side == 0, before, after)
         if not is_curve_free(curve, curve_sample(curve, 0.0, start), radius, tolerance):
@@ -63,7 +63,7 @@ def collides_with_moving(
     motion: Motion,
     tolerance: float,
 ) -> bool:
-    """Whether what one waypoint owns of a path is not proven to be free, or is not finite."""
+    """Whether the half segments at a waypoint are not certified free, or not finite."""
     if motion.radius < 0.0:
         return False
     if not is_valid(motion, tolerance) or not is_env(scene, env):

@@ -1,4 +1,4 @@
-"""Cost of moving spheres against obstacles that move with them, from waypoint to waypoint."""
+"""Cost of moving spheres against obstacles that move from waypoint to waypoint too."""
 
 import warp as wp
 
@@ -43,7 +43,7 @@ wp.set_module_options(OPTIONS)
 class ObstacleMotion:
     """mesh_from_world of an obstacle at a waypoint and at its neighbours.
 
-    Where the path of the sphere ends, that of the waypoint itself stands for the neighbour's.
+    Where the path of the sphere ends, the neighbour's is that of the waypoint itself.
     """
 
     previous: wp.transform
@@ -53,18 +53,18 @@ class ObstacleMotion:
 
 @wp.struct
 class MovingTerm:
-    """Cost against one obstacle, and where on the way it comes about."""
+    """Cost against one obstacle, and where on the path its minimum is."""
 
     swept: SweptCost  # `by_contact` is in the world
-    share: float  # of the way to the neighbour
-    backward: bool  # whether that is the previous one
+    share: float  # fraction of the segment to the neighbour
+    backward: bool  # whether the neighbour is the previous waypoint
 
 
 @wp.func
 def load_obstacle_motion(
     poses: wp.array3d[vec8], env: int, waypoint: int, index: int, motion: Motion
 ) -> ObstacleMotion:
-    """Reads the poses of an obstacle while a sphere has a path."""
+    """Reads the poses of an obstacle at the waypoints of a motion."""
     result = ObstacleMotion()
     result.here = load_transform(poses[env, waypoint, index])
     result.previous = result.here
@@ -78,31 +78,31 @@ def load_obstacle_motion(
 
 @wp.func
 def half_curve(obstacle: Obstacle, moved: ObstacleMotion, motion: Motion, side: int) -> Curve:
-    """The way to the neighbour before (side 0) or after, as the obstacle sees it."""
+    """Half segment to the neighbour before (side 0) or after, in the frame of the obstacle."""
     there = wp.where(side == 0, moved.previous, moved.following)
     end = wp.where(side == 0, motion.previous, motion.following)
     return curve_between(obstacle, moved.here, there, motion.center, end)
 
 
 @wp.func
-def farthest(moved: ObstacleMotion, motion: Motion) -> float:
-    """Sum of the lengths that places are rounded by [m]."""
-    ways = wp.length(motion.previous - motion.center) + wp.length(motion.following - motion.center)
-    return wp.length(motion.center) + ways + wp.length(wp.transform_get_translation(moved.here))
+def coordinates_of(moved: ObstacleMotion, motion: Motion) -> float:
+    """Sum of the lengths to which the rounding of positions is relative [m]."""
+    steps = wp.length(motion.previous - motion.center) + wp.length(motion.following - motion.center)
+    return wp.length(motion.center) + steps + wp.length(wp.transform_get_translation(moved.here))
 
 
 @wp.func
 def offset_between(mesh_from_world: wp.transform, center: wp.vec3, middle: wp.vec3) -> wp.vec3:
-    """From the middle of an obstacle, given in its frame, to a sphere, both in the world."""
+    """Offset in the world from the middle of an obstacle, given in its frame, to a sphere."""
     return to_world(mesh_from_world, wp.transform_point(mesh_from_world, center) - middle)
 
 
 @wp.func
 def is_far(obstacle: Obstacle, motion: Motion, moved: ObstacleMotion, reach: float) -> bool:
-    """Whether a ball around an obstacle stays out of reach of all that a waypoint owns.
+    """Whether a ball around an obstacle is out of reach of both half segments at a waypoint.
 
-    It is quicker to find out than how the path goes. The offset between the two goes straight, but
-    for the arc on which the middle of the obstacle turns about its origin.
+    Cheaper than the curves. The offset between the two is linear in time, up to the arc on which
+    the middle of the obstacle rotates about its origin.
     """
     if obstacle.record == wp.uint64(0):
         return False
@@ -114,26 +114,26 @@ def is_far(obstacle: Obstacle, motion: Motion, moved: ObstacleMotion, reach: flo
     size = wp.length(middle - lower) + record[0].inside_reach + obstacle.padding
     begin = offset_between(moved.here, motion.center, middle)
     arc = wp.length(middle)
-    bound = size + reach + 1.0e-5 * (arc + size + farthest(moved, motion))
+    bound = size + reach + 1.0e-5 * (arc + size + coordinates_of(moved, motion))
     gap = wp.length(begin)
     span = gap
     for side in range(2):
         there = wp.where(side == 0, moved.previous, moved.following)
         end = offset_between(there, wp.where(side == 0, motion.previous, motion.following), middle)
         span += wp.length(end)  # keeps a NaN, which a maximum drops
-        way = 0.5 * (end - begin)
-        share = -wp.dot(begin, way) / wp.max(wp.length_sq(way), 1.0e-20)
-        nearest = wp.length(begin + wp.clamp(share, 0.0, 1.0) * way)
+        half = 0.5 * (end - begin)
+        share = -wp.dot(begin, half) / wp.max(wp.length_sq(half), 1.0e-20)
+        nearest = wp.length(begin + wp.clamp(share, 0.0, 1.0) * half)
         first = wp.transform_get_rotation(moved.here)
         second = wp.transform_get_rotation(there)
         gap = wp.min(gap, nearest - arc * (1.0 - wp.min(wp.abs(wp.dot(first, second)), 1.0)))
-    # What is beyond all distances is nowhere, and not free.
+    # Out of range coordinates are not free.
     return gap > bound and span < FARTHEST
 
 
 @wp.func
 def moving_term(obstacle: Obstacle, query: SweepQuery, moved: ObstacleMotion) -> MovingTerm:
-    """Cost of what one waypoint owns of the path, against one obstacle."""
+    """Cost of the half segments at one waypoint, against one obstacle."""
     motion = query.motion
     result = MovingTerm()
     if is_far(obstacle, motion, moved, motion.radius + query.activation_distance):
@@ -144,14 +144,14 @@ def moving_term(obstacle: Obstacle, query: SweepQuery, moved: ObstacleMotion) ->
         result.swept = not_a_number()
         return result
     longest = wp.max(before.length, after.length)
-    unsure = uncertainty(farthest(moved, motion) + longest, query.activation_distance)
+    unsure = uncertainty(coordinates_of(moved, motion) + longest, query.activation_distance)
     reach = motion.radius + query.activation_distance + obstacle.padding + unsure
     start = obstacle_distance(obstacle.mesh_id, obstacle.record, before.begin, reach + longest)
     if not start.found:
         return result
 
     lowest = curve_sample(after, 0.0, start)
-    way = after
+    nearest = after
     # The count is not a constant, so that the sweep is not compiled twice.
     for side in range(wp.where(longest > 0.0, 2, 0)):
         curve = wp.where(side == 0, before, after)
@@ -160,7 +160,7 @@ def moving_term(obstacle: Obstacle, query: SweepQuery, moved: ObstacleMotion) ->
             lowest = found
             result.backward = side == 0
             result.share = found.position / curve.speed
-            way = curve
+            nearest = curve
     swept = SweptCost()
     if unsure > 0.0 and lowest.distance < reach and lowest.distance >= reach - unsure:
         result.swept = not_a_number()
@@ -168,8 +168,8 @@ def moving_term(obstacle: Obstacle, query: SweepQuery, moved: ObstacleMotion) ->
     term = hinge(reach - unsure - lowest.distance, query.activation_distance)
     swept.cost = term[0]
     swept.radius = term[1]
-    # Envelope theorem: the minimiser stays, the path through it moves with the two waypoints.
-    at_waypoint = rotate_back(way, result.share, lowest.gradient * (-term[1]))
+    # Envelope theorem: the gradient at the fixed minimiser, shared between the two waypoints.
+    at_waypoint = rotate_back(nearest, result.share, lowest.gradient * (-term[1]))
     force = to_world(moved.here, at_waypoint)
     neighbour = wp.where(result.backward, motion.previous, motion.following)
     swept.by_contact = force
@@ -230,7 +230,7 @@ def moving_swept_cost(
     activation_distance: wp.array[wp.float32],  # (1,) [m]
     tolerance: wp.array[wp.float32],  # (1,) [m]
     dt: wp.array[wp.float32],  # (1,) [s] to scale by the speed, or empty
-    min_speed: wp.array[wp.float32],  # (1,) [m/s] least scale, or empty: see `speed_scale`
+    min_speed: wp.array[wp.float32],  # (1,) [m/s] minimum of the scale, or empty: see `speed_scale`
     launch_offset: wp.vec3i,  # of this launch in the spheres
     # outputs
     cost: wp.array3d[wp.float32],  # (batch, horizon, n_spheres)

@@ -1,10 +1,10 @@
 """Gradients of swept costs by the rows of `mesh_from_world` of obstacles that move.
 
-A cost pulls at the place of the path where the distance is smallest. What that does to an obstacle
-between two waypoints is shared out between its poses at both: its position by the share of the way,
-its turn as a turn at a constant rate follows those at its ends. With omega the turn between them
-and phi small turns in the world, exp(s omega) exp(phi) stays on the way from one pose to the other
-if, across the axis and written as complex numbers,
+The gradient of a cost acts as a force at the minimiser on the path. It is distributed to the poses
+of the obstacle at both ends of the segment: for its position by the fraction s, for its
+rotation as one at a constant rate depends on its ends. With omega the rotation between them and phi
+small rotations in the world, exp(s omega) exp(phi) stays on the path from one pose to the other if,
+orthogonal to the axis and written as complex numbers,
 
     phi(s) sin(theta / 2) = sin((1 - s) theta / 2) e^(i s theta / 2) phi(0)
                             + sin(s theta / 2) e^(i (s - 1) theta / 2) phi(1)
@@ -48,13 +48,13 @@ class PoseGradients:
 
 @wp.func
 def moment_at_end(axis: wp.vec3, angle: float, share: float, moment: wp.vec3) -> wp.vec3:
-    """What a moment at one pose is at another that has a share in it, 1 where they are the same.
+    """Moment at one end of a segment from the moment at a pose between the ends.
 
     Args:
-        axis: of the turn between the two ends, unit, from the end with the share to the other one.
-        angle: of that turn.
-        share: of that end.
-        moment: d loss / d small turn of the pose between them.
+        axis: of the rotation between the ends, unit, from this end to the other one.
+        angle: of that rotation.
+        share: weight of this end, 1 at the end itself.
+        moment: d loss / d small rotation of the pose between the ends.
     """
     along = wp.dot(axis, moment) * axis
     factor = share
@@ -74,24 +74,24 @@ def by_row(
         row: as it is stored.
         mesh_from_world: its transform.
         force: d loss / d contact, in the world.
-        moment: d loss / d small turn of the obstacle about its origin, in the world.
-        share: of this pose in the obstacle's position.
+        moment: d loss / d small rotation of the obstacle about its origin, in the world.
+        share: weight of this pose in the position of the obstacle.
     """
-    turn = wp.transform_get_rotation(mesh_from_world)
+    rotation = wp.transform_get_rotation(mesh_from_world)
     origin = -to_world(mesh_from_world, wp.transform_get_translation(mesh_from_world))
-    # The row says where the world's origin is in the mesh: turning it moves the obstacle.
+    # The row is the inverse pose: its rotation moves the origin of the obstacle too.
     total = moment - share * wp.cross(origin, force)
-    by_place = share * wp.quat_rotate(turn, force)
+    by_position = share * wp.quat_rotate(rotation, force)
     length = wp.sqrt(row[3] * row[3] + row[4] * row[4] + row[5] * row[5] + row[6] * row[6])
-    by_turn = turn * wp.quat(-2.0 * total[0], -2.0 * total[1], -2.0 * total[2], 0.0)
+    by_rotation = rotation * wp.quat(-2.0 * total[0], -2.0 * total[1], -2.0 * total[2], 0.0)
     return vec8(
-        by_place[0],
-        by_place[1],
-        by_place[2],
-        by_turn[3] / length,
-        by_turn[0] / length,
-        by_turn[1] / length,
-        by_turn[2] / length,
+        by_position[0],
+        by_position[1],
+        by_position[2],
+        by_rotation[3] / length,
+        by_rotation[0] / length,
+        by_rotation[1] / length,
+        by_rotation[2] / length,
         0.0,
     )
 
@@ -114,7 +114,7 @@ def pose_gradients(
     begin = -to_world(moved.here, wp.transform_get_translation(moved.here))
     end = -to_world(there, wp.transform_get_translation(there))
     moment = -wp.cross(term.swept.contact - wp.lerp(begin, end, share), force)
-    # The mesh sees the path turn the other way round.
+    # In the frame of the mesh the path rotates in the opposite direction.
     axis = -to_world(moved.here, curve.axis)
     at_here = moment_at_end(axis, curve.angle, 1.0 - share, moment)
     at_there = moment_at_end(-axis, curve.angle, share, moment)

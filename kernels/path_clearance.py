@@ -1,8 +1,8 @@
 """Smallest clearance of a robot on joint paths, as certified intervals.
 
-Branch and bound: configurations give upper bounds of the smallest clearance, and around each of
-them every body, or pair of bodies, has a lower bound over an interval. What cannot be lower than
-the upper bound by more than the tolerance is pruned; the rest is looked at in both halves.
+Branch and bound: each configuration gives an upper bound of the smallest clearance, and each body,
+or pair of bodies, a lower bound over the interval around it. Those whose lower bound is above the
+upper bound minus the tolerance are pruned; the others are evaluated in both halves.
 """
 
 import warp as wp
@@ -57,7 +57,7 @@ from warp_collision.kernels.scene import (
 
 wp.set_module_options(OPTIONS)
 
-# Parts of a segment whose ends are looked at first: a good upper bound leaves little to bisect.
+# Parts of a segment whose ends are evaluated first: a tight upper bound prunes most intervals.
 FIRST_PARTS = wp.constant(8)
 # Intervals are narrower than the tolerance by more than the rounding of their bounds.
 WITHIN = wp.constant(0.999)
@@ -65,41 +65,41 @@ WITHIN = wp.constant(0.999)
 
 @wp.struct
 class Nearest:
-    """What is known of the smallest clearance of a segment."""
+    """Bounds of the smallest clearance of a segment."""
 
-    upper: float  # that of a configuration [m]; FAR if there is nothing, NaN if not finite
-    lower: float  # no pruned part is lower [m]
-    floor: float  # no part of the interval that was looked at last is lower [m]
-    position: float  # of the upper bound along the segment
-    sphere: int  # that has it, -1 for none
-    other: int  # obstacle or sphere that it is near to
-    is_open: bool  # the body that was looked at last may be lower than known
-    open: wp.uint64  # the same of all bodies that were looked at: bit i % 64 for number i
+    upper: float  # smallest clearance found [m]; FAR if there is none, NaN if not finite
+    lower: float  # lower bound over all pruned parts [m]
+    floor: float  # lower bound over the last interval [m]
+    position: float  # where on the segment the clearance is `upper`
+    sphere: int  # whose clearance it is, -1 for none
+    other: int  # nearest obstacle or sphere
+    is_open: bool  # whether the last body was not pruned
+    open: wp.uint64  # bodies that were not pruned: bit i % 64 for number i
 
 
 @wp.func
 def no_bounds() -> Nearest:
-    """Before anything was looked at."""
+    """Bounds before the first evaluation."""
     return Nearest(FAR, FAR, FAR, 0.0, -1, -1, False, NONE)
 
 
 @wp.func
 def prune(best: Nearest, low: float) -> Nearest:
-    """A part with this lower bound is not looked at again."""
+    """Prunes a part with this lower bound."""
     best.lower = wp.min(best.lower, low)
     return best
 
 
 @wp.func
 def not_finite(best: Nearest) -> Nearest:
-    """Nothing is known of what is nowhere."""
+    """NaN: a position is not finite."""
     best.upper = wp.nan
     return best
 
 
 @wp.func
 def after_evaluation(interval: Interval, before: Nearest, best: Nearest) -> Nearest:
-    """What is known after a configuration; over no interval it proves no lower bound."""
+    """Bounds after a configuration; an interval without length has no lower bound."""
     if best.upper < before.upper:
         best.position = interval.middle
     if interval.half == 0.0:
@@ -109,7 +109,7 @@ def after_evaluation(interval: Interval, before: Nearest, best: Nearest) -> Near
 
 @wp.func
 def nearer_of_body(obstacle: Obstacle, check: BodyCheck, best: Nearest) -> Nearest:
-    """The spheres of a body against one obstacle."""
+    """Updates the bounds by the spheres of a body against one obstacle."""
     if wp.isnan(best.upper):
         return best
     interval = check.interval
@@ -118,9 +118,9 @@ def nearer_of_body(obstacle: Obstacle, check: BodyCheck, best: Nearest) -> Neare
     if not is_in_range(point):
         return not_finite(best)
     size = wp.length(point) + wp.length(check.center)
-    blur = interval.rounding * size + interval.slack
+    error = interval.rounding * size + interval.slack
     goal = best.upper - interval.tolerance
-    loss = check.ball_travel + blur
+    loss = check.ball_travel + error
     reach = body.radius + loss + goal
     ball = ball_distance(obstacle, point, reach)
     if ball >= reach:
@@ -136,7 +136,7 @@ def nearer_of_body(obstacle: Obstacle, check: BodyCheck, best: Nearest) -> Neare
             local = xyz(sphere)
             if not is_coarse:
                 speed = wp.length(velocity_of(check.state, frame_pose.rotation * local))
-                loss = travel(interval, speed) + blur
+                loss = travel(interval, speed) + error
             goal = best.upper - interval.tolerance
             limit = sphere[3] + wp.where(is_coarse, best.upper, wp.max(best.upper, goal + loss))
             low = goal
@@ -147,8 +147,8 @@ def nearer_of_body(obstacle: Obstacle, check: BodyCheck, best: Nearest) -> Neare
                 if sample.found:
                     gap = sample.distance - sphere[3]
                     low = gap - loss
-                    if gap + blur < best.upper:
-                        best.upper = gap + blur
+                    if gap + error < best.upper:
+                        best.upper = gap + error
                         best.sphere = index
                         best.other = obstacle.slot
             if not is_coarse:
@@ -172,30 +172,30 @@ def nearest_to_bodies(
     interval: Interval,
     scene: Scene,
     env: int,
-    asked: wp.uint64,
+    requested: wp.uint64,
     best: Nearest,
 ) -> Nearest:
-    """All bodies asked for against the obstacles of an env."""
+    """Updates the bounds by the requested bodies against the obstacles of an env."""
     best.open = NONE
     best.floor = FAR
     known = best
     for b in range(robot.n_bodies):
         body = body_of(robot, b)
-        if asked & bit_of(b) != NONE and body.radius >= 0.0 and not wp.isnan(best.upper):
+        if requested & bit_of(b) != NONE and body.radius >= 0.0 and not wp.isnan(best.upper):
             state = states[row, segment, body.frame]
             center = point_in_world(state.frame_pose, body.center)
             interval.bend = bend_bound(
                 robot, joints, row, segment, states, body, center, 0, interval.half
             )
             speed = wp.length(velocity_of(state, center - state.frame_pose.origin))
-            far = travel(interval, speed)
-            check = BodyCheck(robot.spheres, body, state, center, far, interval)
+            displacement = travel(interval, speed)
+            check = BodyCheck(robot.spheres, body, state, center, displacement, interval)
             goal = best.upper - interval.tolerance
-            reach = body.radius + far + goal + interval.slack
+            reach = body.radius + displacement + goal + interval.slack
             reach += DISTANCE_ROUNDING * (wp.length(center) + wp.abs(reach))
             best.is_open = False
             best = nearest_obstacle(scene, env, center, wp.max(reach, 0.0), check, best)
-            # Obstacles that the walk did not come to.
+            # Obstacles that the walk skips are farther than the goal.
             best = prune(best, goal)
             if best.is_open:
                 best.open = best.open | bit_of(b)
@@ -215,7 +215,7 @@ def nearest_of_pair(
     interval: Interval,
     best: Nearest,
 ) -> Nearest:
-    """The spheres of two bodies against each other."""
+    """Updates the bounds by the spheres of two bodies against each other."""
     one = body_of(robot, pair.first)
     other = body_of(robot, pair.second)
     here = point_in_world(first.frame_pose, one.center)
@@ -262,15 +262,15 @@ def nearest_to_itself(
     interval: Interval,
     body_pairs: wp.array[BodyPair],
     pairs: wp.array[wp.vec2i],
-    asked: wp.uint64,
+    requested: wp.uint64,
     best: Nearest,
 ) -> Nearest:
-    """All pairs of bodies asked for."""
+    """Updates the bounds by the requested pairs of bodies."""
     best.open = NONE
     best.floor = FAR
     known = best
     for k in range(body_pairs.shape[0]):
-        if asked & bit_of(k) != NONE and not wp.isnan(best.upper):
+        if requested & bit_of(k) != NONE and not wp.isnan(best.upper):
             pair = body_pairs[k]
             interval.bend = bend_of_pair(robot, joints, row, segment, states, pair, interval.half)
             first = states[row, segment, body_of(robot, pair.first).frame]
@@ -285,7 +285,7 @@ def nearest_to_itself(
 
 @wp.func
 def certified(best: Nearest, whole: float, is_exhausted: bool) -> wp.vec3:
-    """Returns (lower, upper, position); `whole` is a lower bound of the whole segment."""
+    """Returns (lower, upper, position); `whole` is a lower bound over the whole segment."""
     if wp.isnan(best.upper):
         return wp.vec3(wp.nan, wp.nan, wp.nan)
     if best.sphere < 0:
@@ -298,15 +298,15 @@ def certified(best: Nearest, whole: float, is_exhausted: bool) -> wp.vec3:
 
 @wp.func
 def sphere_and_slot(best: Nearest, first: int) -> wp.vec2i:
-    """The nearest sphere, and the slot of the obstacle in its env, which begins at `first`."""
+    """The nearest sphere, and the obstacle's slot in its env, whose first slot is `first`."""
     return wp.vec2i(best.sphere, wp.where(best.other < 0, -1, best.other - first))
 
 
 @wp.func
 def interval_of(search: Bisection, parts: int) -> wp.vec2:
-    """Returns (middle, half of the length): first the ends of a few parts, over no interval.
+    """Returns (middle, half the length): first the ends of a few parts, without length.
 
-    They prove nothing but an upper bound.
+    Those give upper bounds only.
     """
     if parts <= FIRST_PARTS:
         return wp.vec2(float(parts) / float(FIRST_PARTS), 0.0)
@@ -338,8 +338,8 @@ def joint_path_clearance(
     row += launch_offset[0]
     segment += launch_offset[1]
     env = env_of_row(env_index, row)
-    here = robot_in_env(robot, env)
-    slack = write_root(here, joints, row, segment, base, states)
+    carrier = robot_in_env(robot, env)
+    slack = write_root(carrier, joints, row, segment, base, states)
     world = no_bounds()
     itself = no_bounds()
     search = whole_segment()
@@ -353,15 +353,15 @@ def joint_path_clearance(
         span = interval_of(search, parts)
         parts += 1
         write_root_at(base, row, segment, span[0], states)
-        write_frames(here, joints, row, segment, span[0], states)
+        write_frames(carrier, joints, row, segment, span[0], states)
         interval = Interval(span[1], 0.0, slack, DISTANCE_ROUNDING, WITHIN * tolerance[0], span[0])
         bodies = search.bodies[search.level]
         world = nearest_to_bodies(
-            here, joints, row, segment, states, interval, scene, env, bodies, world
+            carrier, joints, row, segment, states, interval, scene, env, bodies, world
         )
         pair_mask = search.pairs[search.level]
         itself = nearest_to_itself(
-            here, joints, row, segment, states, interval, body_pairs, pairs, pair_mask, itself
+            carrier, joints, row, segment, states, interval, body_pairs, pairs, pair_mask, itself
         )
         if span[1] > 0.0:
             if search.evaluations == 0:

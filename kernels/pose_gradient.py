@@ -1,9 +1,9 @@
 """Gradients of the costs with respect to the rows of `mesh_from_world`.
 
-A mesh that moves by its pose sees the contact point of every sphere move in its own frame. One
-thread owns one slot and one part of the spheres, and adds their gradients by contact points; the
-parts are summed outside. The queries are made again, so that a cost without pose gradients pays
-nothing for them.
+A change of the pose of a mesh moves the contact point of each sphere in the frame of the mesh. One
+thread sums the gradients by contact points over one slot and one part of the spheres; the parts are
+summed by the caller. The queries are repeated here, so that costs without pose gradients are not
+slowed down.
 """
 
 import warp as wp
@@ -33,7 +33,7 @@ wp.set_module_options(OPTIONS)
 
 @wp.func
 def row_gradient(row: vec8, contact: wp.vec3, by_contact: wp.vec3) -> vec8:
-    """Derivative of ``by_contact . (R(q) contact + t)`` by a row (t, q), the quaternion unit."""
+    """Derivative of ``by_contact . (R(q) contact + t)`` by a row (t, q), q normalised."""
     u = wp.vec3(row[4], row[5], row[6])
     w = row[3]
     length = wp.sqrt(w * w + wp.length_sq(u))
@@ -46,7 +46,7 @@ def row_gradient(row: vec8, contact: wp.vec3, by_contact: wp.vec3) -> vec8:
         + wp.dot(u, by_contact) * contact
         - 2.0 * wp.dot(by_contact, contact) * u
     )
-    # Only the part across the quaternion turns anything.
+    # Only the component orthogonal to the quaternion changes the rotation.
     along = by_w * w + wp.dot(by_u, u)
     by_w = (by_w - along * w) / length
     by_u = (by_u - along * u) / length
@@ -55,7 +55,7 @@ def row_gradient(row: vec8, contact: wp.vec3, by_contact: wp.vec3) -> vec8:
 
 @wp.func
 def sphere_index(item: int, horizon: int, n_spheres: int) -> wp.vec3i:
-    """Row, waypoint and index of the spheres counted through."""
+    """Row, waypoint and index of a sphere from its flat index."""
     rest = item // n_spheres
     return wp.vec3i(rest // horizon, rest % horizon, item % n_spheres)
 
@@ -83,7 +83,7 @@ def sphere_cost_pose_vjp(
             at = sphere_index(item, spheres.shape[1], spheres.shape[2])
             sphere = spheres[at[0], at[1], at[2]]
             if env_of_row(env_index, at[0]) == env and not (sphere[3] < 0.0):
-                # Loaded anew for each: a pose that stays takes a GPU ten registers.
+                # Reloaded each time: a pose kept live takes ten registers of a GPU.
                 obstacle = load_obstacle(scene, slot)
                 query = sphere_query(sphere, activation_distance[0])
                 scale = weight[0] * upstream[at[0], at[1], at[2]]

@@ -1,10 +1,10 @@
-"""A robot at joint values and the rates of its frames, with bounds of how its spheres move.
+"""Poses and twists of a robot's frames along a segment, with bounds of the motion of its spheres.
 
-For a point c that hangs on joints 1..m whose values change at rates w, the second derivative is
-the sum over pairs of joints of w_j w_k a_j x (a_k x (c - o_k)), k the more distal one (a_j x d_k
-where k is prismatic, nothing where j is). So |c''| is at most the sum of |w_j w_k| rho_k, where
-rho_k is the largest distance of c from the axis of joint k, or 1. Over an interval around a
-configuration rho_k is that at the configuration and what the joints beyond k add to it.
+For a point c moved by joints 1..m at the rates w the second derivative is the sum over pairs of
+joints of w_j w_k a_j x (a_k x (c - o_k)), k the more distal one (a_j x d_k where k is prismatic, 0
+where j is). So |c''| is at most the sum of |w_j w_k| rho_k, where rho_k is the largest distance of
+c from the axis of joint k, or 1. Over an interval around a configuration rho_k is the distance at
+the configuration, plus what the joints distal to k add to it.
 """
 
 import warp as wp
@@ -19,20 +19,20 @@ from warp_collision.kernels.kinematics import (
     root_pose,
 )
 
-# Two steps of float32, relative.
-FLOAT_STEP = wp.constant(2.4e-7)
+# Two units of float32 rounding, relative.
+EPSILON = wp.constant(2.4e-7)
 
 
 @wp.struct
 class RobotBody:
-    """The spheres of one link, consecutive, and a ball that holds them."""
+    """The spheres of one link, which are consecutive, and their bounding ball."""
 
-    frame: int  # that they move with
-    begin: int  # spheres: from, to
-    end: int
+    frame: int  # of the link
+    begin: int  # first sphere
+    end: int  # behind the last sphere
     center: wp.vec3  # of the ball, in the frame [m]
     radius: float  # of the ball; negative if all spheres are disabled
-    spread: float  # largest distance of the spheres' centers from that of the ball
+    spread: float  # largest distance of a sphere's center from that of the ball
 
 
 @wp.struct
@@ -41,18 +41,18 @@ class Robot:
 
     frames: wp.uint64  # to (n_frames,) RobotFrame, parents before children
     bodies: wp.uint64  # to (n_bodies,) RobotBody
-    ranges: wp.uint64  # to (n_frames,) vec2i, bodies of each frame: from, to
+    ranges: wp.uint64  # to (n_frames,) vec2i, begin and end of the bodies of each frame
     spheres: wp.uint64  # to (n_spheres,) vec4: x, y, z in their frame, radius; < 0: disabled
     n_frames: int
     n_bodies: int
-    n_envs: int  # tables of bodies; the last one is of all further envs
-    first_body: int  # of the env in question
+    n_envs: int  # tables of bodies; the last one is for all further envs
+    first_body: int  # of the selected env
     reach: float  # of the farthest sphere, without prismatic travel [m]
 
 
 @wp.func
 def frame_of(robot: Robot, k: int) -> RobotFrame:
-    """What moves with joint k - 1; frame 0 is the root."""
+    """The frame that joint k - 1 moves; frame 0 is the root."""
     return wp.array(ptr=robot.frames, shape=(robot.n_frames,), dtype=RobotFrame)[k]
 
 
@@ -65,7 +65,7 @@ def body_of(robot: Robot, b: int) -> RobotBody:
 
 @wp.func
 def robot_in_env(robot: Robot, env: int) -> Robot:
-    """The robot with what it carries in an env; what it carries elsewhere has no radius."""
+    """Selects the bodies of an env; objects attached in other envs have no radius."""
     return Robot(
         robot.frames,
         robot.bodies,
@@ -81,7 +81,7 @@ def robot_in_env(robot: Robot, env: int) -> Robot:
 
 @wp.func
 def bodies_of_frame(robot: Robot, k: int) -> wp.vec2i:
-    """Bodies that move with a frame: from, to."""
+    """Begin and end of the bodies of a frame."""
     return wp.array(ptr=robot.ranges, shape=(robot.n_frames,), dtype=wp.vec2i)[k]
 
 
@@ -93,7 +93,7 @@ def sphere_of(spheres: wp.uint64, index: int) -> wp.vec4:
 
 @wp.struct
 class MovingFrame:
-    """Where a frame is and how it moves."""
+    """Pose and twist of a frame."""
 
     frame_pose: FramePose
     twist: Twist
@@ -103,7 +103,7 @@ class MovingFrame:
 def moving_child(
     robot: Robot, k: int, parent: MovingFrame, value: float, rate: float
 ) -> MovingFrame:
-    """Frame k from its parent, the value of its joint in `joints` and the rate of that."""
+    """Frame k from its parent, and the value and rate of its joint in `joints`."""
     frame = frame_of(robot, k)
     angle = frame.multiplier * value + frame.shift
     frame_pose = child_pose(frame, parent.frame_pose, angle)
@@ -113,28 +113,28 @@ def moving_child(
 
 @wp.func
 def resting_root() -> MovingFrame:
-    """The root, which does not move."""
+    """The root without a base pose, at rest."""
     return MovingFrame(root_pose(), Twist(wp.vec3(0.0), wp.vec3(0.0)))
 
 
 @wp.func
-def root_at(base: wp.array2d[MovingFrame], row: int, place: int) -> MovingFrame:
-    """The root in the world, or as an obstacle that moves sees it; without poses, in the origin.
+def root_at(base: wp.array2d[MovingFrame], row: int, index: int) -> MovingFrame:
+    """The root in the world, or in the frame of a moving obstacle; without base poses, the origin.
 
     Args:
-        base: (batch or 1, places or 1), or empty; how it moves is that at the begin of a segment.
+        base: (batch or 1, n or 1), or empty; twists are those at the begin of a segment.
         row: of the joints.
-        place: waypoint or segment of the joints.
+        index: waypoint or segment of the joints.
     """
     root = resting_root()
     if base.shape[0] > 0:
-        root = base[wp.min(row, base.shape[0] - 1), wp.min(place, base.shape[1] - 1)]
+        root = base[wp.min(row, base.shape[0] - 1), wp.min(index, base.shape[1] - 1)]
     return root
 
 
 @wp.func
 def shift_of(root: MovingFrame) -> wp.vec3:
-    """What moves a root beside its turn about the origin."""
+    """Velocity of a root without its rotation about the origin of the world."""
     return root.twist.linear - wp.cross(root.twist.angular, root.frame_pose.origin)
 
 
@@ -146,21 +146,22 @@ def write_root_at(
     s: float,
     states: wp.array3d[MovingFrame],
 ):
-    """Writes the root at a place s of a segment, if it moves.
+    """Writes the root at s in [0, 1] of a segment, if it moves.
 
-    It shifts at a constant rate and turns about the origin: a joint that slides on one that turns.
+    It translates at a constant rate and rotates about the origin, like a prismatic joint on a
+    revolute one.
     """
     root = root_at(base, row, segment)
     omega = root.twist.angular
-    # What is not a number moves.
+    # True for NaN.
     if not (wp.length_sq(omega) + wp.length_sq(root.twist.linear) == 0.0):
         angle = wp.length(omega)
         axis = omega / wp.max(angle, 1.0e-20)
-        turn = wp.quat_to_matrix(wp.quat_from_axis_angle(axis, s * angle))
+        rotation = wp.quat_to_matrix(wp.quat_from_axis_angle(axis, s * angle))
         shift = shift_of(root)
-        origin = turn * (root.frame_pose.origin + s * shift)
-        linear = wp.cross(omega, origin) + turn * shift
-        frame_pose = FramePose(turn * root.frame_pose.rotation, origin)
+        origin = rotation * (root.frame_pose.origin + s * shift)
+        linear = wp.cross(omega, origin) + rotation * shift
+        frame_pose = FramePose(rotation * root.frame_pose.rotation, origin)
         states[row, segment, 0] = MovingFrame(frame_pose, Twist(omega, linear))
 
 
@@ -173,7 +174,7 @@ def write_frames(
     s: float,
     states: wp.array3d[MovingFrame],
 ):
-    """Writes all frames but the root at a place s in [0, 1] of a segment, and their rates by s."""
+    """Writes all frames but the root at s in [0, 1] of a segment, with twists by s."""
     state = states[row, segment, 0]
     for k in range(1, robot.n_frames):
         frame = frame_of(robot, k)
@@ -187,7 +188,7 @@ def write_frames(
 
 @wp.func
 def velocity_of(state: MovingFrame, arm: wp.vec3) -> wp.vec3:
-    """Rate of a point of a frame, given from the frame's origin along the axes of the world."""
+    """Velocity of a point of a frame, given by its offset from the frame's origin in the world."""
     return state.twist.linear + wp.cross(state.twist.angular, arm)
 
 
@@ -195,7 +196,7 @@ def velocity_of(state: MovingFrame, arm: wp.vec3) -> wp.vec3:
 def rate_of_frame(
     robot: Robot, joints: wp.array3d[wp.float32], row: int, segment: int, k: int
 ) -> float:
-    """How much the joint of a frame changes along a segment."""
+    """Change of the joint of a frame along a segment."""
     frame = frame_of(robot, k)
     change = joints[row, segment + 1, frame.value] - joints[row, segment, frame.value]
     return wp.abs(frame.multiplier * change)
@@ -213,7 +214,7 @@ def bend_bound(
     ancestor: int,
     half: float,
 ) -> float:
-    """Bound of |c''| over `half` to both sides, of all spheres of a body, in an ancestor's frame.
+    """Bound of |c''| over an interval, for all spheres of a body, in an ancestor's frame.
 
     Args:
         robot: the robot.
@@ -223,11 +224,11 @@ def bend_bound(
         states: frames at the middle of the interval.
         body: whose spheres.
         center: of the body's ball, in the world.
-        ancestor: the frame in which they are seen.
-        half: of the interval's length.
+        ancestor: the frame relative to which they move.
+        half: half the length of the interval.
     """
     bend = float(0.0)
-    drift = float(0.0)  # sum of w rho of the joints beyond
+    drift = float(0.0)  # sum of w rho of the joints distal to k
     k = body.frame
     while k != ancestor:
         w = rate_of_frame(robot, joints, row, segment, k)
@@ -241,7 +242,7 @@ def bend_bound(
             drift += w * rho
         k = frame_of(robot, k).parent
     if ancestor == 0:
-        # A root that moves: a joint that slides on one that turns about the origin.
+        # A moving root: a prismatic joint on a revolute one about the origin.
         root = states[row, segment, 0]
         theta = wp.length(root.twist.angular)
         drift += wp.length(shift_of(root))
@@ -252,10 +253,9 @@ def bend_bound(
 
 @wp.func
 def path_rounding(robot: Robot, joints: wp.array3d[wp.float32], row: int, segment: int) -> float:
-    """How far float32 may put a sphere off the path of a segment [m]; NaN if joints are not finite.
+    """Bound of the rounding of positions on a segment [m]; NaN if joints are not finite.
 
-    Each frame turns what hangs on it by some steps of float32, and a joint's value is off by some
-    steps of itself.
+    Each frame adds a rotation by some units of rounding, and each joint value some units of itself.
     """
     reach = robot.reach
     angles = float(0.0)
@@ -271,7 +271,7 @@ def path_rounding(robot: Robot, joints: wp.array3d[wp.float32], row: int, segmen
             travel += size
         else:
             angles += size
-    return FLOAT_STEP * ((reach + travel) * (float(robot.n_frames) + angles) + travel)
+    return EPSILON * ((reach + travel) * (float(robot.n_frames) + angles) + travel)
 
 
 @wp.func
@@ -283,9 +283,9 @@ def write_root(
     base: wp.array2d[MovingFrame],
     states: wp.array3d[MovingFrame],
 ) -> float:
-    """Writes the root of a segment; returns the rounding of all places on it, see `path_rounding`.
+    """Writes the root of a segment; returns the rounding of all positions on it.
 
-    Each frame is placed by a sum with where the root is.
+    That of `path_rounding`, and that of the sum with the root's position at each frame.
     """
     root = root_at(base, row, segment)
     states[row, segment, 0] = root
@@ -293,8 +293,8 @@ def write_root(
     far = wp.length(root.frame_pose.origin)
     theta = wp.length(root.twist.angular)
     shift = wp.length(shift_of(root))
-    rounding += FLOAT_STEP * float(robot.n_frames) * far
+    rounding += EPSILON * float(robot.n_frames) * far
     if not (theta + shift == 0.0):
         rounding *= 1.0 + (2.0 + theta) / float(robot.n_frames)
-        rounding += FLOAT_STEP * (float(robot.n_frames) + 4.0) * (1.0 + theta) * (far + shift)
+        rounding += EPSILON * (float(robot.n_frames) + 4.0) * (1.0 + theta) * (far + shift)
     return rounding

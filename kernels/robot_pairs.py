@@ -1,8 +1,8 @@
-"""Bodies of a robot against each other, at rest and over an interval of a motion.
+"""Checks bodies of a robot against each other, at rest and over an interval of a motion.
 
-Joints that two bodies have in common do not move them against each other, so both are seen from
-their common ancestor. The distance of two centers changes as their offset does along its own
-direction, to first order.
+Joints common to two bodies do not move them relative to each other: both are considered in the
+frame of their common ancestor. To first order the distance of two centers changes at the rate of
+their offset along its own direction.
 """
 
 import warp as wp
@@ -21,22 +21,22 @@ from warp_collision.kernels.robot_scene import CLEAR, HIT, UNDECIDED, Interval, 
 
 @wp.struct
 class BodyPair:
-    """Two bodies whose spheres may touch."""
+    """Two bodies to check against each other."""
 
     first: int
     second: int
-    begin: int  # pairs of spheres, sorted: from, to
-    end: int
-    ancestor: int  # the last frame that both hang on
-    buffer: float  # by how much they must be farther apart than their spheres say [m]
+    begin: int  # first pair of spheres; pairs are sorted
+    end: int  # behind the last pair of spheres
+    ancestor: int  # deepest common ancestor of their frames
+    buffer: float  # minimum clearance of their spheres [m]
 
 
 @wp.func
 def next_sphere(pair: BodyPair, pairs: wp.array[wp.vec2i], p: int, end: int) -> int:
-    """Number of the pair to look at after pair p, whose first sphere is far from the second body.
+    """The next pair to check after pair p, whose first sphere is far from the second body.
 
-    Where that sphere has a pair with each sphere of the other body, which ends at ``end``, all of
-    them are passed over at once.
+    If that sphere has a pair with each sphere of the second body, whose last one is before ``end``,
+    all of them are skipped.
     """
     last = p + end - 1 - pairs[p][1]
     if last > p and last < pair.end and pairs[last][0] == pairs[p][0]:
@@ -73,7 +73,7 @@ def approach(
     here: wp.vec3,
     there: wp.vec3,
 ) -> wp.vec2:
-    """Returns (distance, least distance over the interval) of a point of each of two frames."""
+    """Returns (distance, lower bound of it over the interval) of two points, one of each frame."""
     offset = here - there
     distance = wp.length(offset)
     rate = velocity_of(first, here - first.frame_pose.origin)
@@ -83,8 +83,8 @@ def approach(
     if distance > 0.0:
         speed = wp.abs(wp.dot(rate, offset)) / distance
     least = distance - interval.half * (speed + 0.5 * interval.half * interval.bend)
-    blur = 2.0 * interval.slack + interval.rounding * (wp.length(here) + wp.length(there))
-    return wp.vec2(distance + blur, least - blur)
+    error = 2.0 * interval.slack + interval.rounding * (wp.length(here) + wp.length(there))
+    return wp.vec2(distance + error, least - error)
 
 
 @wp.func
@@ -97,27 +97,27 @@ def farthest_approach(
     here: wp.vec3,
     there: wp.vec3,
 ) -> float:
-    """How much nearer any two spheres of two bodies may come over an interval, and its rounding.
+    """Bound of how much any two spheres of two bodies approach over an interval, with rounding.
 
     Args:
         interval: the interval.
         first: frame of one body.
         second: frame of the other.
-        ancestor: the last frame that both hang on.
-        spread: sum of how far centers of spheres are from those of the balls [m].
+        ancestor: deepest common ancestor of both frames.
+        spread: sum of the spreads of both bodies [m].
         here: center of the ball of the first body.
-        there: center of the other's.
+        there: center of the ball of the other.
     """
     size = wp.length(here) + wp.length(there) + spread
-    blur = 2.0 * interval.slack + interval.rounding * size
+    error = 2.0 * interval.slack + interval.rounding * size
     if interval.half == 0.0:
-        return blur
+        return error
     rate = velocity_of(first, here - first.frame_pose.origin)
     rate -= velocity_of(second, there - second.frame_pose.origin)
     rate -= wp.cross(ancestor.twist.angular, here - there)
-    turning = wp.length(first.twist.angular - ancestor.twist.angular)
-    turning += wp.length(second.twist.angular - ancestor.twist.angular)
-    return travel(interval, wp.length(rate) + turning * spread) + blur
+    angular = wp.length(first.twist.angular - ancestor.twist.angular)
+    angular += wp.length(second.twist.angular - ancestor.twist.angular)
+    return travel(interval, wp.length(rate) + angular * spread) + error
 
 
 @wp.func
@@ -130,7 +130,7 @@ def check_body_pair(
     ancestor: MovingFrame,
     interval: Interval,
 ) -> int:
-    """The balls of two bodies first, then their pairs of spheres."""
+    """Checks two bodies: their balls first, then their pairs of spheres."""
     one = body_of(robot, pair.first)
     other = body_of(robot, pair.second)
     here = point_in_world(first.frame_pose, one.center)

@@ -1,4 +1,4 @@
-"""A robot at rest: its bodies against obstacles and against each other, yes or no."""
+"""Collision checks of a robot at rest: its bodies against obstacles and against each other."""
 
 import warp as wp
 
@@ -35,13 +35,13 @@ class RestingBody:
 
 @wp.func
 def is_hit(hit: bool) -> bool:
-    """One obstacle is enough."""
+    """Ends the walk at the first hit."""
     return hit
 
 
 @wp.func
 def touches_body(obstacle: Obstacle, resting: RestingBody, hit: bool) -> bool:
-    """Whether an obstacle touches the ball of a body, and then one of its spheres."""
+    """Whether an obstacle touches a sphere of a body, after a check of its ball."""
     body = resting.body
     pose = obstacle.mesh_from_world
     point = wp.transform_point(pose, resting.center)
@@ -50,12 +50,12 @@ def touches_body(obstacle: Obstacle, resting: RestingBody, hit: bool) -> bool:
     ball = ball_distance(obstacle, point, body.radius)
     if ball >= body.radius:
         return False
-    blur = DISTANCE_ROUNDING * (wp.length(point) + wp.length(resting.center))
+    error = DISTANCE_ROUNDING * (wp.length(point) + wp.length(resting.center))
     for index in range(body.begin, body.end):
         sphere = sphere_of(resting.spheres, index)
         if not (sphere[3] < 0.0):
             local = xyz(sphere)
-            if ball - wp.length(local - body.center) < sphere[3] + blur:
+            if ball - wp.length(local - body.center) < sphere[3] + error:
                 center = wp.transform_point(pose, point_in_world(resting.frame_pose, local))
                 limit = sphere[3] + obstacle.padding
                 if is_nearer(obstacle.mesh_id, obstacle.record, center, limit):
@@ -70,7 +70,7 @@ touches_resting = make_walk(touches_body, RestingBody, bool, is_hit)
 def body_collides(
     robot: Robot, body: RobotBody, frame_pose: FramePose, center: wp.vec3, scene: Scene, env: int
 ) -> bool:
-    """Whether a body touches an enabled obstacle of an env, or is nowhere."""
+    """Whether a body touches an enabled obstacle of an env, or is not finite."""
     if not is_finite3(center):
         return True
     resting = RestingBody(robot.spheres, body, frame_pose, center)
@@ -86,7 +86,7 @@ def frame_at_value(robot: Robot, k: int, parent: FramePose, value: float) -> Fra
 
 @wp.func
 def are_apart(offset: wp.vec3, reach: float) -> bool:
-    """Whether two centers are at least as far apart as the radii of their spheres add up to."""
+    """Whether the distance of two centers is at least the sum of the radii."""
     return reach <= 0.0 or wp.dot(offset, offset) >= reach * reach
 
 
@@ -98,10 +98,10 @@ def spheres_touch(
     first: FramePose,
     second: FramePose,
 ) -> bool:
-    """Whether spheres of two bodies overlap, seen in the frame of the second body."""
+    """Whether spheres of two bodies overlap, computed in the frame of the second body."""
     other = body_of(robot, pair.second)
     second_from_world = wp.transpose(second.rotation)
-    turn = second_from_world * first.rotation
+    rotation = second_from_world * first.rotation
     offset = second_from_world * (first.origin - second.origin)
     index = int(-1)
     is_near = bool(False)
@@ -109,16 +109,16 @@ def spheres_touch(
     center = wp.vec3(0.0)
     p = int(pair.begin)
     while p < pair.end:
-        couple = pairs[p]
-        if couple[0] != index:
-            index = couple[0]
+        sphere_pair = pairs[p]
+        if sphere_pair[0] != index:
+            index = sphere_pair[0]
             a = sphere_of(robot.spheres, index)
             radius = a[3] + pair.buffer
-            center = turn * xyz(a) + offset
+            center = rotation * xyz(a) + offset
             # A sphere far from the other body's ball is far from all of its spheres.
             is_near = not (a[3] < 0.0 or are_apart(center - other.center, radius + other.radius))
         if is_near:
-            b = sphere_of(robot.spheres, couple[1])
+            b = sphere_of(robot.spheres, sphere_pair[1])
             if not (b[3] < 0.0 or are_apart(center - xyz(b), radius + b[3])):
                 return True
             p += 1
@@ -129,6 +129,6 @@ def spheres_touch(
 
 @wp.func
 def balls_meet(first: wp.vec4, second: wp.vec4, buffer: float) -> bool:
-    """Whether the balls of two bodies in the world overlap."""
+    """Whether the balls of two bodies, in the world, overlap."""
     offset = xyz(first) - xyz(second)
     return not are_apart(offset, first[3] + second[3] + buffer)

@@ -16,36 +16,36 @@ from warp_collision.kernels.robot_motion import (
 )
 from warp_collision.kernels.scene import Obstacle, Scene, make_walk, record_of
 
-# What a check says of a body.
+# Results of a check.
 CLEAR = wp.constant(0)  # proven free
 UNDECIDED = wp.constant(1)
-HIT = wp.constant(2)  # below the tolerance at the configuration, or not finite
+HIT = wp.constant(2)  # clearance below the tolerance at the configuration, or not finite
 
-# Steps of float32 in a distance, relative to the coordinates it was computed from.
+# Rounding of distances, relative to the coordinates from which they are computed.
 DISTANCE_ROUNDING = wp.constant(1.0e-6)
 
 
 @wp.struct
 class Interval:
-    """How much is asked of a body around a configuration."""
+    """An interval of a segment around a configuration, and the bounds that a check needs."""
 
     half: float  # of its length
     bend: float  # bound of |c''| of all spheres of the body
-    slack: float  # rounding of where the spheres are [m]
+    slack: float  # rounding of the spheres' positions [m]
     rounding: float  # of distances, relative to coordinates; 0 at rest, as in `in_collision`
-    tolerance: float  # of the answer [m]: a clearance below it may count as a collision
-    middle: float  # where on the segment the configuration is
+    tolerance: float  # [m], a clearance below it may count as a collision
+    middle: float  # position of the configuration on the segment
 
 
 @wp.func
 def travel(interval: Interval, speed: float) -> float:
-    """How far a point may come from where it is in the middle of an interval."""
+    """Largest displacement of a point over an interval, from its position in the middle."""
     return interval.half * (speed + 0.5 * interval.half * interval.bend)
 
 
 @wp.struct
 class BodyCheck:
-    """A body at a configuration, and what is asked of it."""
+    """A body at a configuration, and the interval to check."""
 
     spheres: wp.uint64  # pointer, see `Robot`
     body: RobotBody
@@ -57,7 +57,7 @@ class BodyCheck:
 
 @wp.func
 def padded_distance(obstacle: Obstacle, point: wp.vec3, limit: float) -> SdfSample:
-    """Signed distance of an obstacle, lowered by its padding, wherever it is below ``limit``."""
+    """Signed distance of an obstacle, lowered by its padding; found where below ``limit``."""
     sample = obstacle_distance(obstacle.mesh_id, obstacle.record, point, limit + obstacle.padding)
     sample.distance -= obstacle.padding
     return sample
@@ -65,9 +65,9 @@ def padded_distance(obstacle: Obstacle, point: wp.vec3, limit: float) -> SdfSamp
 
 @wp.func
 def ball_distance(obstacle: Obstacle, center: wp.vec3, limit: float) -> float:
-    """Signed distance of the center of a ball where it is below a limit, else the limit.
+    """Signed distance at the center of a ball where it is below a limit, else the limit.
 
-    -FAR if it says nothing of other places: that of an open mesh jumps where no surface is.
+    -FAR for open meshes, whose signed distance is not Lipschitz: it jumps away from the surface.
     """
     if record_of(obstacle).inside_reach > 0.0:
         return -FAR
@@ -77,7 +77,7 @@ def ball_distance(obstacle: Obstacle, center: wp.vec3, limit: float) -> float:
 
 @wp.func
 def check_obstacle(obstacle: Obstacle, check: BodyCheck, verdict: int) -> int:
-    """The ball of a body first, then its spheres."""
+    """Checks a body against one obstacle: its ball first, then its spheres."""
     if verdict == HIT:
         return HIT
     interval = check.interval
@@ -86,13 +86,13 @@ def check_obstacle(obstacle: Obstacle, check: BodyCheck, verdict: int) -> int:
     if not is_in_range(point):
         return HIT
     size = wp.length(point) + wp.length(check.center)
-    blur = interval.rounding * size + interval.slack
-    reach = body.radius + wp.max(check.ball_travel + blur, interval.tolerance)
+    error = interval.rounding * size + interval.slack
+    reach = body.radius + wp.max(check.ball_travel + error, interval.tolerance)
     ball = ball_distance(obstacle, point, reach)
     if ball >= reach:
         return verdict
-    # Where the body moves farther than its size, its spheres tell no more than its ball does; but
-    # they tell whether it collides here.
+    # If the body moves farther than its size, its spheres give no better bound over the interval
+    # than its ball; they still decide whether it collides at the configuration.
     is_coarse = check.ball_travel > body.radius and ball > -FAR
     if is_coarse:
         verdict = UNDECIDED
@@ -103,10 +103,10 @@ def check_obstacle(obstacle: Obstacle, check: BodyCheck, verdict: int) -> int:
         sphere = sphere_of(check.spheres, index)
         if not (sphere[3] < 0.0):
             local = xyz(sphere)
-            needed = interval.tolerance - blur
+            needed = interval.tolerance - error
             if not is_coarse:
                 speed = wp.length(velocity_of(check.state, frame_pose.rotation * local))
-                needed = wp.max(needed, travel(interval, speed) + blur)
+                needed = wp.max(needed, travel(interval, speed) + error)
             limit = sphere[3] + needed
             if ball - wp.length(local - body.center) < limit + DISTANCE_ROUNDING * size:
                 center = point_in_world(frame_pose, local)
@@ -114,7 +114,7 @@ def check_obstacle(obstacle: Obstacle, check: BodyCheck, verdict: int) -> int:
                 sample = padded_distance(obstacle, center, limit)
                 if sample.found:
                     verdict = UNDECIDED
-                    if sample.distance < sphere[3] + interval.tolerance - blur:
+                    if sample.distance < sphere[3] + interval.tolerance - error:
                         return HIT
     return verdict
 
@@ -131,7 +131,7 @@ def check_body(
     scene: Scene,
     env: int,
 ) -> int:
-    """A body against all enabled obstacles of an env."""
+    """Checks a body against all enabled obstacles of an env."""
     center = point_in_world(state.frame_pose, body.center)
     if not is_finite3(center):
         return HIT

@@ -1,4 +1,4 @@
-"""The obstacles of parallel envs, as device tables, and the one walk over them."""
+"""Device tables of the obstacles of parallel envs, and the walk over them."""
 
 import warp as wp
 
@@ -34,7 +34,8 @@ class Scene:
 class SceneField:
     """Bounds of the signed distance of an env at the centers of cubic cells, x running fastest.
 
-    Where a bound less the way to the center is positive all obstacles are farther than that.
+    Bounds are 1-Lipschitz: a bound minus the distance to its center, where positive, is a bound at
+    any point of the cell.
     """
 
     values: wp.uint64  # pointer to (nz, ny, nx) float32 [m]
@@ -51,7 +52,7 @@ class Obstacle:
     Slots are counted through all envs: those of an env begin at ``env * n_slots``.
     """
 
-    takes_part: bool  # False: nothing else here has a meaning
+    takes_part: bool  # False: skipped, the other fields are undefined
     slot: int
     mesh_id: wp.uint64
     record: wp.uint64  # pointer to a MeshRecord, 0: nothing is known
@@ -63,7 +64,7 @@ class Obstacle:
 class EnvTree:
     """The part of a tree that holds the obstacles of one env."""
 
-    bvh: wp.uint64  # 0: there is no tree, every slot is looked at
+    bvh: wp.uint64  # 0: there is no tree, every slot is visited
     root: int  # node that the query begins at
 
 
@@ -138,9 +139,9 @@ def record_of(obstacle: Obstacle) -> MeshRecord:
 
 @wp.func
 def tree_of(scene: Scene, env: int) -> EnvTree:
-    """The tree that finds the obstacles of an env that are near a place, if there is one.
+    """The tree over the obstacles of an env, if there is one.
 
-    To be read once for a walk: another thread may drop the tree, or build one, in the middle of it.
+    Read once per walk: another thread may drop the tree, or build one, in the meantime.
     """
     tree = EnvTree()
     if scene.tree != wp.uint64(0):
@@ -148,7 +149,7 @@ def tree_of(scene: Scene, env: int) -> EnvTree:
         if known != wp.uint64(0):
             words = wp.array(ptr=known, shape=(1 + scene.n_envs,), dtype=wp.int64)
             tree.root = int(words[1 + env])
-            # The root of a group that is not there is -1, which means the whole tree to a query.
+            # The root of an absent group is -1, with which a query would search the whole tree.
             if tree.root >= 0:
                 tree.bvh = wp.uint64(words[0])
     return tree
@@ -164,66 +165,66 @@ def tree_of(scene: Scene, env: int) -> EnvTree:
     return wp::sqrt(x * x + y * y + z * z);
 """)
 def distance_to_root(tree: EnvTree, point: wp.vec3) -> float:
-    """Distance to the box around all obstacles of an env, of which none is nearer than that."""
+    """Distance to the box around all obstacles of an env: a lower bound of theirs."""
     ...
 
 
 @wp.func
 def is_clear_by_field(fields: wp.uint64, env: int, center: wp.vec3, reach: float) -> bool:
-    """Whether a field tells that no enabled obstacle of an env is as near as that.
+    """Whether the field proves that no enabled obstacle of an env is within ``reach``.
 
     Args:
-        fields: see `Scene`; the whole of it would be copied for a call.
-        env: which.
+        fields: see `Scene`, which is not passed itself, as a call would copy all of it.
+        env: the env.
         center: of a ball.
-        reach: [m].
+        reach: radius of the ball [m].
     """
     if not runs_on_cpu() or fields == wp.uint64(0):
         return False
     field = wp.array(ptr=fields, shape=(env + 1,), dtype=SceneField)
-    place = (center - field[env].origin) * field[env].per_metre
+    local = (center - field[env].origin) * field[env].per_metre
     shape = field[env].shape
-    # So that it is false of what is NaN.
-    is_above = place[0] >= 0.0 and place[1] >= 0.0 and place[2] >= 0.0
-    is_below = place[0] < float(shape[0]) and place[1] < float(shape[1])
-    if not (is_above and is_below and place[2] < float(shape[2])):
+    # Written so that NaN is outside.
+    is_above = local[0] >= 0.0 and local[1] >= 0.0 and local[2] >= 0.0
+    is_below = local[0] < float(shape[0]) and local[1] < float(shape[1])
+    if not (is_above and is_below and local[2] < float(shape[2])):
         return False
-    x = int(place[0])
-    y = int(place[1])
-    z = int(place[2])
+    x = int(local[0])
+    y = int(local[1])
+    z = int(local[2])
     cells = wp.array(ptr=field[env].values, shape=(shape[2], shape[1], shape[0]), dtype=wp.float32)
-    way = wp.length(place - wp.vec3(float(x) + 0.5, float(y) + 0.5, float(z) + 0.5))
-    return cells[z, y, x] - way * field[env].cell >= reach
+    offset = wp.length(local - wp.vec3(float(x) + 0.5, float(y) + 0.5, float(z) + 0.5))
+    return cells[z, y, x] - offset * field[env].cell >= reach
 
 
 def make_walk(visit, Query, State, is_over=None):
-    """A walk over the enabled obstacles near a place, as a device function.
+    """A device function that walks over the enabled obstacles near a point.
 
-    The state goes from obstacle to obstacle, in an order that depends on the tree. The only query
-    of a tree is opened here, and only where there is a tree: on CUDA all queries of a block share
-    one stack.
+    The state is passed from obstacle to obstacle, in an order that depends on the tree. No other
+    function opens a query of a tree, and this one only where there is a tree: on CUDA all queries
+    of a block share one stack.
 
     Args:
         visit: device function (obstacle: Obstacle, query: Query, state: State) -> State.
-        Query: type of what does not change on the way.
-        State: type of what does.
-        is_over: device function (state: State) -> bool, after which nothing else is visited.
+        Query: type of the constant argument of the visitor.
+        State: type of the state that it updates.
+        is_over: device function (state: State) -> bool, whether the walk ends.
     """
     if is_over is None:
 
         def is_over(state: State) -> bool:
-            """Everything is visited."""
+            """All obstacles are visited."""
             return False
 
-        is_over.__name__ = is_over.__qualname__ = f"{visit.key}_goes_on"
+        is_over.__name__ = is_over.__qualname__ = f"{visit.key}_is_over"
         is_over = wp.func(is_over)
 
     def walk(
         scene: Scene, env: int, center: wp.vec3, reach: float, query: Query, state: State
     ) -> State:
-        """Visits all obstacles that may be as near to a center as this reach, and some more.
+        """Visits all obstacles that may be within reach of a center, and some more.
 
-        At the center their signed distance, lowered by their padding, may be below the reach.
+        Within reach: their signed distance at the center, lowered by their padding, is below it.
         """
         if is_clear_by_field(scene.field, env, center, reach):
             return state

@@ -20,7 +20,7 @@ from warp_collision.kernels.transforms import to_world
 
 wp.set_module_options(OPTIONS)
 
-# How far beyond the box around all obstacles the search begins [m].
+# First search radius, beyond the distance to the box around all obstacles [m].
 FIRST_STEP = wp.constant(0.1)
 
 
@@ -30,12 +30,12 @@ class SceneSample:
 
     distance: float  # [m]
     gradient: wp.vec3  # unit, outward, world frame
-    slot: int  # that attains the distance, counted through all envs; -1: none below the limit
+    slot: int  # of the nearest mesh, counted through all envs; -1: none below the limit
 
 
 @wp.func
 def no_sample() -> SceneSample:
-    """What is known of a point or a mesh that is not finite."""
+    """NaN: a point or a pose is not finite."""
     result = SceneSample()
     result.slot = -1
     result.distance = wp.nan
@@ -45,14 +45,14 @@ def no_sample() -> SceneSample:
 
 @wp.func
 def nearer(obstacle: Obstacle, point: wp.vec3, best: SceneSample) -> SceneSample:
-    """An obstacle if it is nearer than the best so far; NaN for good if its pose is."""
+    """The nearer of an obstacle and the best so far; NaN from the first NaN pose on."""
     if obstacle.slot == best.slot or wp.isnan(best.distance):
         return best
     pose = obstacle.mesh_from_world
     local = wp.transform_point(pose, point)
     if not is_in_range(local):
         return no_sample()
-    # Only what is nearer than the best so far is worth finding.
+    # The best so far limits the search.
     limit = best.distance + obstacle.padding
     sample = obstacle_distance(obstacle.mesh_id, obstacle.record, local, limit)
     if sample.found:
@@ -67,7 +67,7 @@ nearest = make_walk(nearer, wp.vec3, SceneSample)
 
 @wp.func
 def scene_distance_at(scene: Scene, env: int, point: wp.vec3, limit: float) -> SceneSample:
-    """Exact where it is below the limit, else the limit; NaN where the point or a pose is NaN."""
+    """Exact below the limit, else the limit; NaN where the point or a pose is NaN."""
     if not is_in_range(point) or not is_env(scene, env):
         return no_sample()
     best = SceneSample()
@@ -79,11 +79,11 @@ def scene_distance_at(scene: Scene, env: int, point: wp.vec3, limit: float) -> S
     if limit > FIRST_STEP:
         tree = tree_of(scene, env)
         if tree.bvh != wp.uint64(0):
-            away = distance_to_root(tree, point)
-            if away >= limit:
+            box_distance = distance_to_root(tree, point)
+            if box_distance >= limit:
                 return best
-            reach = away + FIRST_STEP
-    searched = float(-1.0)  # a limit of 0 still asks for what is inside
+            reach = box_distance + FIRST_STEP
+    searched = float(-1.0)  # a limit of 0 still finds meshes around the point
     while searched < best.distance:
         searched = wp.min(reach, best.distance)
         best = nearest(scene, env, point, searched, point, best)
@@ -127,11 +127,11 @@ def sphere_clearance(
     max_distance: wp.array[wp.float32],  # (1,) [m] or empty
     launch_offset: wp.vec3i,  # of this launch in the spheres
     # outputs
-    clearance: wp.array3d[wp.float32],  # (batch, horizon, n_spheres) [m], inf: none up to the limit
+    clearance: wp.array3d[wp.float32],  # (batch, horizon, n_spheres) [m], inf: none below the limit
     gradient: wp.array3d[wp.vec4],  # d clearance / d (x, y, z, radius)
     slot: wp.array3d[wp.int32],  # (batch, horizon, n_spheres) -1: none
 ):
-    """One thread per sphere; a disabled one is clear of everything."""
+    """One thread per sphere; the clearance of a disabled one is infinite."""
     row, waypoint, index = wp.tid()
     row += launch_offset[0]
     waypoint += launch_offset[1]
@@ -176,7 +176,7 @@ def sphere_esdf(
     gradient: wp.array3d[wp.vec4],  # d esdf / d (x, y, z, radius)
     active: wp.array3d[wp.uint8],  # 1 where the value is not 0
 ):
-    """One thread per sphere center, in the older convention: the distance is positive inside."""
+    """One thread per sphere center, in the older convention: positive inside."""
     row, waypoint, index = wp.tid()
     row += launch_offset[0]
     waypoint += launch_offset[1]
@@ -184,7 +184,7 @@ def sphere_esdf(
     sphere = spheres[row, waypoint, index]
     value = float(0.0)
     slope = wp.vec3(0.0)
-    # A disabled sphere has no value; a radius that is NaN is not disabled and reads as NaN.
+    # A disabled sphere has the value 0; one with a NaN radius is not disabled, its value is NaN.
     if not (sphere[3] < 0.0):
         center = wp.vec3(sphere[0], sphere[1], sphere[2])
         if not is_finite4(sphere):
@@ -192,7 +192,7 @@ def sphere_esdf(
         sample = scene_distance_at(scene, env_of_row(env_index, row), center, max_distance[0])
         value = -weight[0] * sample.distance
         slope = -weight[0] * sample.gradient
-    # Computed anew: indices that stay through the queries take a dozen registers of a GPU.
+    # Recomputed: indices kept live across the queries take a dozen registers of a GPU.
     row, waypoint, index = wp.tid()
     row += launch_offset[0]
     waypoint += launch_offset[1]
@@ -210,6 +210,6 @@ def point_vjp(
     # outputs
     total: wp.array2d[wp.vec3],  # d loss / d (x, y, z)
 ):
-    """The vector-Jacobian product of the distances of points."""
+    """Vector-Jacobian product of the distances of points."""
     row, index = wp.tid()
     total[row, index] = upstream[row, index] * gradient[row, index]

@@ -1,6 +1,6 @@
 """Fills the field of an env: lower bounds of its signed distance at the centers of cubic cells.
 
-The walk over the obstacles asks it first, see `is_clear_by_field` in `scene`.
+The walk over the obstacles reads it first, see `is_clear_by_field` in `scene`.
 """
 
 import warp as wp
@@ -13,27 +13,26 @@ from warp_collision.kernels.scene import Obstacle, Scene, SceneField, make_walk,
 
 wp.set_module_options(OPTIONS)
 
-# Fields reach no farther from the origin than this [m]. Then rounding is negligible there for
-# obstacles whose frames are no farther either.
+# Fields stay within this distance of the origin [m]: there rounding is negligible for obstacles
+# whose frames are within it too.
 FIELD_REACH = wp.constant(200.0)
-# Rounding of poses and distances, relative to the coordinates, as of the boxes of the tree.
+# Rounding of poses and distances, relative to the coordinates; that of the boxes of the tree.
 FIELD_ROUNDING = wp.constant(1.0e-5)
 
 
 @wp.func
 def lower_bound(obstacle: Obstacle, point: wp.vec3, least: float) -> float:
-    """The least of a bound and that of one obstacle; NaN for good where nothing is known of it.
+    """The smaller of a bound and that of one obstacle; NaN from the first invalid obstacle on.
 
-    A bound changes by no more than the way, and is below the signed distance wherever it is
-    positive. That of an open mesh, whose signed distance jumps, is the distance to all places that
-    may be inside.
+    Bounds are 1-Lipschitz, and below the signed distance wherever they are positive. The signed
+    distance of an open mesh jumps: its bound is the distance to all points that may be inside.
     """
     pose = obstacle.mesh_from_world
     local = wp.transform_point(pose, point)
-    away = wp.length(wp.transform_get_translation(pose))
+    origin_distance = wp.length(wp.transform_get_translation(pose))
     if wp.isnan(least) or not is_in_range(local):
         return wp.nan
-    if ROUND_OFF * (away + 2.0 * FIELD_REACH) > NEGLIGIBLE:
+    if ROUND_OFF * (origin_distance + 2.0 * FIELD_REACH) > NEGLIGIBLE:
         return wp.nan
     record = record_of(obstacle)
     if record.inside_reach > 0.0:
@@ -54,13 +53,13 @@ def fill_scene_field(
     # operands
     scene: Scene,
     env_index: wp.array[wp.int32],  # (1,) which env
-    field: wp.array[SceneField],  # (1,) where its cells are
+    field: wp.array[SceneField],  # (1,) its cells
     # parameters
     launch_offset: wp.vec2i,  # of this launch in the rows
     # outputs
     values: wp.array3d[wp.float32],  # (nz, ny, nx) bounds at the centers of the cells [m]
 ):
-    """One thread per row of cells; each cell starts from what the one before it knows."""
+    """One thread per row of cells; the bound of a cell limits the search of the next one."""
     z, y = wp.tid()
     z += launch_offset[0]
     y += launch_offset[1]

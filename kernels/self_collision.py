@@ -24,13 +24,13 @@ class PairCost:
 
 @wp.func
 def is_disabled(sphere: wp.vec4) -> bool:
-    """Whether a sphere takes no part; a radius of NaN is not disabled."""
+    """Whether a sphere is disabled; one with a NaN radius is not."""
     return sphere[3] < 0.0
 
 
 @wp.func
 def ball_around(spheres: wp.array2d[wp.vec4], row: int, begin: int, end: int) -> wp.vec4:
-    """A ball that holds consecutive spheres; radius -FAR without any, NaN if one is not finite."""
+    """Bounding ball of consecutive spheres; radius -FAR without any, NaN if one is not finite."""
     total = wp.vec3(0.0)
     count = float(0.0)
     for index in range(begin, end):
@@ -52,9 +52,9 @@ def ball_around(spheres: wp.array2d[wp.vec4], row: int, begin: int, end: int) ->
 
 @wp.func
 def are_apart(first: wp.vec4, second: wp.vec4, reach: float) -> bool:
-    """Whether two balls are surely farther apart than the reach."""
+    """Whether the clearance of two balls is above the reach for certain."""
     offset = xyz(first) - xyz(second)
-    # Wider by more than the rounding of a ball.
+    # Enlarged by more than the rounding of a ball.
     sum = 1.00001 * (first[3] + second[3]) + reach
     return sum < 0.0 or wp.dot(offset, offset) > sum * sum
 
@@ -85,8 +85,8 @@ def pair_cost(first: wp.vec4, second: wp.vec4, activation_distance: float) -> Pa
 def self_collision(
     # operands
     spheres: wp.array2d[wp.vec4],  # (n, n_spheres) x, y, z, radius [m]
-    groups: wp.array[wp.vec2i],  # (n_groups,) spheres of a link: from, to
-    group_pairs: wp.array[wp.vec4i],  # two groups, and their pairs of spheres: from, to
+    groups: wp.array[wp.vec2i],  # (n_groups,) begin and end of the spheres of a link
+    group_pairs: wp.array[wp.vec4i],  # two groups, begin and end of their pairs
     pairs: wp.array[wp.vec2i],  # (n_pairs,) two spheres
     # parameters
     weight: wp.array[wp.float32],  # (1,)
@@ -112,19 +112,19 @@ def self_collision(
     eta = activation_distance[0]
     half = 0.5 * weight[0]
     for k in range(group_pairs.shape[0]):
-        meeting = group_pairs[k]
-        if not are_apart(balls[row, meeting[0]], balls[row, meeting[1]], eta):
-            for p in range(meeting[2], meeting[3]):
+        group_pair = group_pairs[k]
+        if not are_apart(balls[row, group_pair[0]], balls[row, group_pair[1]], eta):
+            for p in range(group_pair[2], group_pair[3]):
                 a = pairs[p][0]
                 b = pairs[p][1]
                 term = pair_cost(spheres[row, a], spheres[row, b], eta)
                 if term.radius != 0.0:
                     if total.shape[0] > 0:
                         factor = half * (upstream[row, a] + upstream[row, b])
-                        pull = factor * term.center
+                        force = factor * term.center
                         by_radius = factor * term.radius
-                        total[row, a] += wp.vec4(pull[0], pull[1], pull[2], by_radius)
-                        total[row, b] += wp.vec4(-pull[0], -pull[1], -pull[2], by_radius)
+                        total[row, a] += wp.vec4(force[0], force[1], force[2], by_radius)
+                        total[row, b] += wp.vec4(-force[0], -force[1], -force[2], by_radius)
                     else:
                         value = term.cost
                         if rates.shape[0] > 0:
@@ -157,9 +157,9 @@ def closest_pair(
     closest[row, 0] = -1
     closest[row, 1] = -1
     for k in range(group_pairs.shape[0]):
-        meeting = group_pairs[k]
-        if not are_apart(balls[row, meeting[0]], balls[row, meeting[1]], best):
-            for p in range(meeting[2], meeting[3]):
+        group_pair = group_pairs[k]
+        if not are_apart(balls[row, group_pair[0]], balls[row, group_pair[1]], best):
+            for p in range(group_pair[2], group_pair[3]):
                 a = spheres[row, pairs[p][0]]
                 b = spheres[row, pairs[p][1]]
                 if not is_disabled(a) and not is_disabled(b):

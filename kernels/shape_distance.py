@@ -1,14 +1,14 @@
 """Exact signed distance and gradient of the shapes that have a formula, centered on their frames.
 
-A shape of a box or of a segment is its own set of closest points, so each formula is exact at every
-depth. On edges, axes and centers, where several directions are as good, one of them is taken.
+Each formula is exact at every depth. Where the closest point is not unique, on edges, axes and at
+centers, the gradient is a fixed unit vector.
 """
 
 import warp as wp
 
 from warp_collision.kernels.mesh_record import FAR, ExactShape, Shape
 
-# A vector that is shorter has no direction: its square vanishes in float32 [m].
+# Shorter vectors have no direction: their squares vanish in float32 [m].
 POINT = wp.constant(1.0e-18)
 
 
@@ -22,7 +22,7 @@ class ShapeSample:
 
 @wp.func
 def with_signs_of(value: wp.vec3, signs: wp.vec3) -> wp.vec3:
-    """A vector of the first octant, mirrored into the octant of another."""
+    """A vector of the first octant, mirrored into the octant of `signs`."""
     return wp.vec3(
         wp.where(signs[0] < 0.0, -value[0], value[0]),
         wp.where(signs[1] < 0.0, -value[1], value[1]),
@@ -32,7 +32,7 @@ def with_signs_of(value: wp.vec3, signs: wp.vec3) -> wp.vec3:
 
 @wp.func
 def cuboid_distance(half: wp.vec3, point: wp.vec3) -> ShapeSample:
-    """A cuboid by its half edges; inside, the nearest face counts, x before y before z."""
+    """A cuboid, given by its half edges; inside, the nearest face counts, x before y before z."""
     sample = ShapeSample()
     beyond = wp.abs(point) - half
     deepest = wp.max(beyond)
@@ -72,7 +72,7 @@ def capsule_distance(radius: float, half_length: float, point: wp.vec3) -> Shape
 
 @wp.func
 def cylinder_distance(radius: float, half_height: float, point: wp.vec3) -> ShapeSample:
-    """A cylinder along z: a rectangle in the half plane of the point; on the axis, that of x."""
+    """A cylinder along z: a rectangle in the half plane of the point, on the axis that of x."""
     across = wp.vec2(point[0], point[1])
     distance = wp.length(across)
     radial = wp.vec2(1.0, 0.0)
@@ -86,7 +86,7 @@ def cylinder_distance(radius: float, half_height: float, point: wp.vec3) -> Shap
 
 @wp.func
 def in_frame_of(exact: ExactShape, point: wp.vec3) -> wp.vec3:
-    """A point in the frame of a shape, from that of its mesh."""
+    """Transforms a point from the frame of a mesh to that of its shape."""
     local = point - exact.center
     if exact.is_rotated:
         local = wp.quat_rotate(exact.rotation, local)
@@ -95,7 +95,7 @@ def in_frame_of(exact: ExactShape, point: wp.vec3) -> wp.vec3:
 
 @wp.func
 def height_over_cuboid(half: wp.vec3, point: wp.vec3) -> float:
-    """The distance of `cuboid_distance` alone."""
+    """The distance of `cuboid_distance`, without its gradient."""
     beyond = wp.abs(point) - half
     deepest = wp.max(beyond)
     if deepest > POINT:
@@ -105,7 +105,7 @@ def height_over_cuboid(half: wp.vec3, point: wp.vec3) -> float:
 
 @wp.func
 def height_over_shape(exact: ExactShape, point: wp.vec3) -> float:
-    """The distance of `shape_distance` to the last bit, for less than with its gradient."""
+    """The distance of `shape_distance`, to the last bit, without its gradient."""
     local = in_frame_of(exact, point)
     size = exact.size
     if exact.kind == Shape.CUBOID:

@@ -2,7 +2,7 @@
 
 import warp as wp
 
-# Below this speed [m/s] a cost is not scaled, where no least speed is given.
+# Below this speed [m/s] a cost is not scaled, if no minimum speed is given.
 STILL = wp.constant(1.0e-3)
 
 
@@ -28,26 +28,26 @@ def speed_scale(
 ) -> SpeedScale:
     """Speed by central difference, one-sided where a neighbour is missing.
 
-    With a ``min_speed`` (1,) the scale is that at least, so that it is continuous. Without one, in
-    an empty array, it is 1 at both ends of the path and below `STILL`.
+    With ``min_speed`` (1,) the scale is at least that, and so continuous. Without, in an empty
+    array, it is 1 at both ends of the path and below `STILL`.
     """
     begin = wp.where(has_previous, previous, center)
     end = wp.where(has_following, following, center)
     intervals = wp.where(has_previous, 1.0, 0.0) + wp.where(has_following, 1.0, 0.0)
     scale = SpeedScale()
     scale.value = 1.0
-    least = STILL
+    lowest = STILL
     is_scaled = has_previous and has_following
     if min_speed.shape[0] > 0:
-        least = min_speed[0]
-        scale.value = least
+        lowest = min_speed[0]
+        scale.value = lowest
         is_scaled = bool(True)
-    # A negative time would give a negative cost, a negative least speed none at all.
-    if not (dt >= 0.0 and least > 0.0):
+    # A negative time would give a negative cost, a negative minimum speed none at all.
+    if not (dt >= 0.0 and lowest > 0.0):
         scale.value = wp.nan
         is_scaled = bool(False)
     distance = wp.length(end - begin)
-    if is_scaled and distance > least * intervals * dt:
+    if is_scaled and distance > lowest * intervals * dt:
         duration = intervals * dt
         scale.value = distance / duration
         along = (end - begin) / (distance * duration)

@@ -20,7 +20,7 @@ wp.set_module_options(OPTIONS)
 
 @wp.struct
 class SphereQuery:
-    """A sphere at rest, and how far off it begins to cost."""
+    """A sphere at rest, and its activation distance."""
 
     center: wp.vec3
     radius: float
@@ -29,12 +29,12 @@ class SphereQuery:
 
 @wp.struct
 class SphereCost:
-    """Cost of one sphere and its gradient, without the weight."""
+    """Unweighted cost of one sphere, and its gradient."""
 
     cost: float
     center: wp.vec3  # d cost / d center
     radius: float  # d cost / d radius
-    contact: wp.vec3  # the point that the obstacle acts on: the center, in the world
+    contact: wp.vec3  # where the gradient acts: the center of the sphere, in the world
     by_contact: wp.vec3  # d cost / d contact, in the frame of the mesh
 
 
@@ -61,7 +61,7 @@ def sphere_query(sphere: wp.vec4, activation_distance: float) -> SphereQuery:
 
 @wp.func
 def is_valid(query: SphereQuery) -> bool:
-    """Whether it can be said what a sphere that is not disabled costs."""
+    """Whether the coordinates and lengths of a sphere that is not disabled are valid."""
     return (
         is_in_range(query.center)
         and is_length(query.radius)
@@ -95,7 +95,7 @@ def cost_against(obstacle: Obstacle, query: SphereQuery) -> SphereCost:
 
 @wp.func
 def add_cost(obstacle: Obstacle, query: SphereQuery, total: SphereCost) -> SphereCost:
-    """Adds the cost against one obstacle to those before."""
+    """Adds the cost against one obstacle."""
     term = cost_against(obstacle, query)
     total.cost += term.cost
     total.center += term.center
@@ -162,7 +162,7 @@ def sphere_vjp(
     # outputs
     total: wp.array3d[wp.vec4],  # d loss / d (x, y, z, radius)
 ):
-    """The vector-Jacobian product of costs that each depend on their own sphere alone."""
+    """Vector-Jacobian product of costs that depend on their own sphere only."""
     row, waypoint, index = wp.tid()
     factor = float(1.0)
     if upstream.shape[0] > 0:

@@ -1,17 +1,17 @@
-"""Smallest signed distance along a straight piece of path, certified to a tolerance.
+"""Smallest signed distance along a straight path, certified to a tolerance.
 
-Samples along the path are joined by bounds that no surface can pass. Let a sample at `a` have the
-signed distance f and the closest surface point c. Then for every point q of the path
+Bounds between samples of the signed distance certify the path. Let a sample at `a` have the signed
+distance f and the closest surface point c. Then for every point q of the path
 
     sdf(q) >= f - |q - a|              the distance is 1-Lipschitz,
     |sdf(q)| <= |q - c|                c is a point of the surface,
 
-and where two samples are outside, the surface is outside the union of their two empty balls. The
-last two bounds are of second order in the step, so few samples certify a path along a wall, where
-the Lipschitz bound alone needs one sample per tolerance.
+and if two samples are outside, the surface is outside the union of their two empty balls. The last
+two bounds are of second order in the step, so few samples certify a path along a wall, where the
+Lipschitz bound alone needs one sample per tolerance.
 
-The signed distance of an exact shape is convex, as the shape is: all of it lies above its tangents.
-One that rises from the start, or whose tangent stays beyond the reach, needs no further sample.
+The signed distance of an exact shape is convex, as the shape is, and lies above its tangents. If it
+increases from the start, or its tangent stays beyond the reach, no further sample is needed.
 """
 
 import warp as wp
@@ -34,10 +34,10 @@ PATH_ROUNDING = wp.constant(2.5e-7)
 
 @wp.struct
 class Path:
-    """A straight piece of path through the frame of one mesh, as the kernel marches along it."""
+    """A straight path in the frame of one mesh."""
 
     mesh_id: wp.uint64
-    record: wp.uint64  # pointer to what is known of the mesh, read anew by each query
+    record: wp.uint64  # pointer to the record of the mesh, read by each query
     origin: wp.vec3
     direction: wp.vec3  # unit
     length: float  # [m]
@@ -45,7 +45,7 @@ class Path:
 
 @wp.func
 def path_sample(path: Path, position: float, sample: SdfSample) -> PathSample:
-    """A sample of the mesh, seen from the path."""
+    """A sample of the mesh at a position of the path."""
     result = PathSample()
     result.position = position
     result.distance = sample.distance
@@ -58,7 +58,7 @@ def path_sample(path: Path, position: float, sample: SdfSample) -> PathSample:
 
 @wp.func
 def sample_path(path: Path, position: float, near: wp.vec3) -> PathSample:
-    """Signed distance at a place of the path; the search ends at ``near``, a surface point."""
+    """Signed distance at a position of the path; ``near``, a surface point, limits the search."""
     point = path.origin + position * path.direction
     limit = wp.length(near - point) * 1.001 + ROUNDING * (wp.length(near) + wp.length(point))
     sample = obstacle_distance(path.mesh_id, path.record, point, limit)
@@ -67,19 +67,19 @@ def sample_path(path: Path, position: float, near: wp.vec3) -> PathSample:
 
 @wp.func
 def rounding_on(path: Path) -> float:
-    """How far rounding may put a distance on a path off [m]."""
+    """Bound of the rounding of distances on a path [m]."""
     return PATH_ROUNDING * (wp.length(path.origin) + path.length)
 
 
 @wp.func
 def bound_by_empty_balls(a: float, b: float, length: float) -> float:
-    """Lower bound of the distance between two places outside whose empty balls overlap.
+    """Lower bound of the distance between two points outside whose empty balls overlap.
 
-    The nearest place that the union of the balls leaves to a surface is the circle in which their
-    spheres meet, unless one center is nearer still.
+    The surface is outside the union of the balls. The points of the union's boundary nearest to the
+    path are the circle in which the two spheres intersect, unless a center is nearer.
 
     Args:
-        a: radius of one ball; balls that are too large by rounding seem to overlap by its root [m].
+        a: radius of one ball [m]; the overlap of too large balls grows with the root of the excess.
         b: of the other.
         length: between their centers [m].
     """
@@ -91,18 +91,18 @@ def bound_by_empty_balls(a: float, b: float, length: float) -> float:
 
 @wp.func
 def bound_by_closest_points(path: Path, a: PathSample, b: PathSample) -> float:
-    """Lower bound of the signed distance from the two closest points: no place is deeper."""
-    # Seen from `a`, so that squares of far coordinates do not swallow what differs.
+    """Lower bound of the signed distance from the two closest points: a bound of the depth."""
+    # Relative to `a`: squares of large coordinates would cancel.
     begin = path.origin + a.position * path.direction
     to_a = a.closest - begin
     to_b = b.closest - begin
     depth = wp.max(wp.abs(a.distance), wp.abs(b.distance))
-    # |q - c|^2 = x^2 - 2 x along + |to|^2 at x beyond `a`: both are equal at one x.
+    # |q - c|^2 = x^2 - 2 x along + |to|^2 at the distance x from `a`: equal for both at one x.
     gap = 2.0 * wp.dot(to_b - to_a, path.direction)
     if gap > 0.0:
         x = wp.clamp(wp.dot(to_b - to_a, to_b + to_a) / gap, 0.0, b.position - a.position)
-        place = x * path.direction
-        depth = wp.max(depth, wp.min(wp.length(place - to_a), wp.length(place - to_b)))
+        q = x * path.direction
+        depth = wp.max(depth, wp.min(wp.length(q - to_a), wp.length(q - to_b)))
     return -depth
 
 
@@ -135,10 +135,10 @@ is_free = make_is_free(Path, "straight", sample_path, lower_bound, step_beyond, 
 
 @wp.func
 def narrow(march: March, there: PathSample, path: Path, reach: float) -> March:
-    """One more sample of a convex distance: the minimum is where it turns from falling to rising.
+    """Updates the bracket of the minimum of a convex distance by one more sample.
 
-    The distance lies above its tangents, so their meeting point is the next place to look at. So
-    few samples settle it that the tolerance is not made use of.
+    The distance lies above its tangents: the next sample is at their intersection. This converges
+    in so few samples that the tolerance is not needed.
     """
     march.best = lower_of(march.best, there)
     march.unsure = False
@@ -152,11 +152,11 @@ def narrow(march: March, there: PathSample, path: Path, reach: float) -> March:
         fall = march.left.distance - march.right.distance + march.right.slope * width
         meet = wp.clamp(fall / (march.right.slope - march.left.slope), 0.0, width)
         march.step = wp.clamp(meet, 0.05 * width, 0.95 * width)
-        # One within reach is refined later, and beyond it nobody asks how far.
+        # A minimum within reach is refined later; beyond it the value does not matter.
         bound = march.left.distance + march.left.slope * meet
         finest = 2.0 * rounding_on(path)
         march.unsure = bound < reach - finest and march.best.distance >= reach
-        # A twentieth of less would be no step.
+        # A twentieth of a smaller width is below rounding.
         march.unsure = march.unsure and width > 5.0 * finest
     return march
 
@@ -165,13 +165,13 @@ def narrow(march: March, there: PathSample, path: Path, reach: float) -> March:
 def sweep(path: Path, start: PathSample, reach: float, tolerance: float) -> PathSample:
     """Smallest signed distance of a path, to the tolerance, if it is below ``reach``.
 
-    The value returned is that of a place on the path, and no place of the path is lower than it,
-    or than ``reach``, by more than the tolerance. An infinite tolerance asks for the start alone.
+    The value is attained on the path, and nowhere on the path is the distance lower than it, or
+    than ``reach``, by more than the tolerance. An infinite tolerance samples the start only.
     """
     if wp.isinf(tolerance):
         return start
     is_convex = is_exact(path.mesh_id, path.record)
-    # Steps below the rounding of a place on the path would never end; NaN takes the finest.
+    # Steps below the rounding of positions would never end; NaN selects the finest.
     finest = 2.0 * rounding_on(path)
     slack = wp.where(tolerance > finest and not is_convex, tolerance, finest)
     end_of_tangent = start.distance + start.slope * path.length
@@ -182,7 +182,7 @@ def sweep(path: Path, start: PathSample, reach: float, tolerance: float) -> Path
     march.left = start
     march.right = start
     march.here = start
-    # The far end first: it settles short paths, and lowers the floor of those that go in.
+    # The far end first: it certifies short paths, and lowers the floor of those that penetrate.
     march.step = path.length
     march.unsure = start.distance - (wp.min(start.distance, reach) - slack) < path.length
     while march.unsure:

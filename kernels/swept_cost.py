@@ -24,19 +24,19 @@ mat23 = wp.types.matrix(shape=(2, 3), dtype=wp.float32)
 
 @wp.struct
 class Motion:
-    """One sphere at one waypoint, and where its path comes from and goes to."""
+    """One sphere at one waypoint, and its centers at the neighbouring waypoints."""
 
     center: wp.vec3
     radius: float
-    previous: wp.vec3  # the center itself where the path begins here
-    following: wp.vec3  # the center itself where the path ends here
+    previous: wp.vec3  # the center itself where the path begins
+    following: wp.vec3  # the center itself where the path ends
     has_previous: bool
     has_following: bool
 
 
 @wp.struct
 class SweepQuery:
-    """What one waypoint owns of a path, how far off it begins to cost, and how exactly."""
+    """The half segments at one waypoint, their activation distance and sweep tolerance."""
 
     motion: Motion
     activation_distance: float  # [m]
@@ -45,7 +45,7 @@ class SweepQuery:
 
 @wp.struct
 class SweptCost:
-    """Cost of one waypoint of one sphere and its gradient, without the weight."""
+    """Unweighted cost of one sphere at one waypoint, and its gradient."""
 
     cost: float
     radius: float  # d cost / d radius
@@ -60,7 +60,7 @@ class SweptCost:
 def neighbour(
     spheres: wp.array3d[wp.vec4], row: int, waypoint: int, index: int, sphere: wp.vec4
 ) -> wp.vec4:
-    """The sphere at a neighbouring waypoint; where there is none, a disabled one instead."""
+    """The sphere at a neighbouring waypoint, a disabled one where the path ends."""
     if waypoint < 0 or waypoint >= spheres.shape[1] or spheres[row, waypoint, index][3] < 0.0:
         return wp.vec4(sphere[0], sphere[1], sphere[2], -1.0)
     return spheres[row, waypoint, index]
@@ -84,7 +84,7 @@ def load_motion(spheres: wp.array3d[wp.vec4], row: int, waypoint: int, index: in
 
 @wp.func
 def is_valid(motion: Motion, activation_distance: float) -> bool:
-    """Whether it can be said what a waypoint that is not disabled costs."""
+    """Whether the coordinates and lengths of a motion that is not disabled are valid."""
     return (
         is_in_range(motion.center)
         and is_in_range(motion.previous)
@@ -110,7 +110,7 @@ def not_a_number() -> SweptCost:
 
 @wp.func
 def half_segment(obstacle: Obstacle, begin: wp.vec3, end: wp.vec3) -> Path:
-    """The half of a segment next to ``begin``, in the frame of an obstacle."""
+    """The half of a segment at ``begin``, in the frame of an obstacle."""
     path = Path()
     path.mesh_id = obstacle.mesh_id
     path.record = obstacle.record
@@ -124,7 +124,7 @@ def half_segment(obstacle: Obstacle, begin: wp.vec3, end: wp.vec3) -> Path:
 
 @wp.func
 def swept_cost_against(obstacle: Obstacle, query: SweepQuery) -> SweptCost:
-    """Cost of what one waypoint owns of the path, against one obstacle."""
+    """Cost of the half segments at one waypoint, against one obstacle."""
     motion = query.motion
     pose = obstacle.mesh_from_world
     center = wp.transform_point(pose, motion.center)
@@ -141,7 +141,7 @@ def swept_cost_against(obstacle: Obstacle, query: SweepQuery) -> SweptCost:
     if not start.found:
         return result
 
-    # Both halves are swept on their own and from the center: reversed, a path costs the same.
+    # Each half is swept from the center, so that a reversed path has the same cost.
     lowest = path_sample(Path(), 0.0, start)
     neighbour = motion.center
     backward = bool(False)
@@ -161,7 +161,7 @@ def swept_cost_against(obstacle: Obstacle, query: SweepQuery) -> SweptCost:
     term = hinge(reach - unsure - lowest.distance, query.activation_distance)
     result.cost = term[0]
     result.radius = term[1]
-    # Envelope theorem: the minimiser stays, the path through it moves with the two waypoints.
+    # Envelope theorem: the gradient at the fixed minimiser, shared between the two waypoints.
     result.by_contact = lowest.gradient * (-term[1])
     result.contact = wp.lerp(motion.center, neighbour, lowest.position)
     force = to_world(pose, result.by_contact)
@@ -175,14 +175,14 @@ def swept_cost_against(obstacle: Obstacle, query: SweepQuery) -> SweptCost:
 
 @wp.func
 def longest_half(motion: Motion) -> float:
-    """How far from its center a waypoint's share of the path reaches."""
+    """Length of the longer half segment at a waypoint."""
     before = wp.length(motion.previous - motion.center)
     return 0.5 * wp.max(before, wp.length(motion.following - motion.center))
 
 
 @wp.func
 def add_swept_cost(obstacle: Obstacle, query: SweepQuery, total: SweptCost) -> SweptCost:
-    """Adds the cost against one obstacle to those before."""
+    """Adds the cost against one obstacle."""
     term = swept_cost_against(obstacle, query)
     total.cost += term.cost
     total.radius += term.radius
@@ -259,7 +259,7 @@ def swept_cost(
     activation_distance: wp.array[wp.float32],  # (1,) [m]
     tolerance: wp.array[wp.float32],  # (1,) [m]
     dt: wp.array[wp.float32],  # (1,) [s] to scale by the speed, or empty
-    min_speed: wp.array[wp.float32],  # (1,) [m/s] least scale, or empty: see `speed_scale`
+    min_speed: wp.array[wp.float32],  # (1,) [m/s] minimum of the scale, or empty: see `speed_scale`
     launch_offset: wp.vec3i,  # of this launch in the spheres
     # outputs
     cost: wp.array3d[wp.float32],  # (batch, horizon, n_spheres)
@@ -295,7 +295,7 @@ def swept_vjp(
     # outputs
     total: wp.array3d[wp.vec4],  # d loss / d (x, y, z, radius); may be `gradient` itself
 ):
-    """Gathers what the costs of three consecutive waypoints owe to the one between them."""
+    """Gathers the gradients of the costs of three consecutive waypoints by the middle one."""
     row, waypoint, index = wp.tid()
     own = float(1.0)
     before = float(1.0)
