@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from warp_collision import validate
 from warp_collision.costs import Scalar, clearance, sphere_cost, swept_sphere_cost
 from warp_collision.obstacles.mesh_obstacle import PoseLike
+from warp_collision.robot.allowed_contacts import Contacts
 from warp_collision.robot.joint_path_cost import costs_of_spheres, waypoint_clearance
 from warp_collision.robot.robot_model import RobotModel
 from warp_collision.robot.self_collision import SelfCollisionPairs
-from warp_collision.robot.wanted_contacts import Contacts
 from warp_collision.world import MeshWorld
 
 Reduction = Literal["sum", "max", "waypoint", "none"]
@@ -25,10 +25,10 @@ class Constraint(NamedTuple):
 
     Attributes:
         value: (batch, horizon, n_spheres) [m], clearance minus margin; +inf for disabled spheres
-            and where there is nothing to hit.
-        jacobian: (batch, horizon, n_spheres, 4), d value / d (x, y, z, radius) of the same sphere,
-            on which alone it depends; 0 where the value is infinite. Of a robot (batch, horizon,
-            n_spheres, n_joints), d value / d joints at the same waypoint.
+            and without obstacles.
+        jacobian: (batch, horizon, n_spheres, 4), d value / d (x, y, z, radius) of the same sphere;
+            0 where the value is infinite. With a robot (batch, horizon, n_spheres, n_joints), d
+            value / d joints at the same waypoint.
         mesh: (batch, horizon, n_spheres) int32, index of the nearest mesh, -1 for none.
 
     Example:
@@ -51,17 +51,17 @@ class Constraint(NamedTuple):
 
 
 class CollisionCost(nn.Module):
-    """Collision cost of trajectories against a world: what a planner adds to its other terms.
+    """Collision cost of trajectories against a world, as a term of a planner's objective.
 
-    With a robot it takes joint paths in place of spheres: the cost is `joint_path_cost`, along the
-    arcs, and that of the robot with itself.
+    With a robot it takes joint paths in place of spheres: the cost is `joint_path_cost`, including
+    self-collisions.
 
-    The numbers are buffers of one element: they move with ``.to``, are in the ``state_dict``, and
-    may be changed in place, in a captured CUDA graph too. A weight that is given as an
-    `nn.Parameter` stays one. The world is not part of the state: it owns meshes on its device, so
-    ``.to`` leaves it where it is, a call with buffers elsewhere raises, and an assignment to
-    ``world`` hands over one that was built there. `copy.deepcopy` copies the buffers and shares the
-    world and the robot; pickling raises, as for the world itself.
+    The parameters are buffers of one element: they move with ``.to``, are in the ``state_dict`` and
+    may be changed in place, also in a captured CUDA graph. A weight that is an `nn.Parameter` stays
+    one. The world is not part of the state, as it owns meshes on its device: ``.to`` does not move
+    it, and a call with buffers on another device raises; assign a world of that device to
+    ``world``. `copy.deepcopy` copies the buffers and shares the world and the robot; pickling
+    raises, as for the world itself.
 
     Attributes:
         world: the `MeshWorld` that spheres are checked against.
@@ -70,11 +70,11 @@ class CollisionCost(nn.Module):
         tolerance: (1,) buffer [m], or None.
         dt: (1,) buffer [s], or None.
         min_speed: (1,) buffer [m/s], or None without the speed metric.
-        swept: whether the motion between waypoints is checked, or the waypoints alone.
-        speed_metric: whether costs are scaled by speed; needs `swept` and dt.
+        swept: whether the motion between waypoints is checked, or the waypoints only.
+        speed_metric: whether costs are scaled by speed; requires `swept` and dt.
         reduction: "sum", "max", "waypoint" or "none"; see `forward`.
-        robot: whose joint paths it takes, or None for spheres.
-        self_weight: (1,) buffer, factor of the cost of the robot with itself, or None.
+        robot: the robot of the joint paths, or None for spheres.
+        self_weight: (1,) buffer, factor of the cost of self-collisions, or None.
         self_activation_distance: (1,) buffer [m], or None.
 
     Example:
@@ -129,24 +129,24 @@ class CollisionCost(nn.Module):
         """Creates the term; its buffers are on the device of the world.
 
         Args:
-            world: the meshes; shared, so that moving them moves them here.
+            world: the meshes; shared, not copied.
             weight: factor of the cost.
-            activation_distance: clearance [m] at which a sphere begins to cost.
+            activation_distance: clearance [m] below which a sphere costs.
             swept: check the motion between waypoints, not only the waypoints.
             speed_metric: scale costs by the speed of their sphere; see `swept_sphere_cost`.
-            dt: seconds between waypoints; needed for the speed metric.
-            min_speed: the least that the speed metric scales by [m/s].
+            dt: seconds between waypoints; required for the speed metric.
+            min_speed: minimum scale of the speed metric [m/s].
             tolerance: of the sweep's smallest distance [m]; see `swept_sphere_cost` for None.
             reduction: "sum" and "max" over a trajectory, "waypoint": sum over the spheres of each
-                waypoint, "none": each sphere for itself.
-            robot: takes joint paths of this robot; the arguments below are for those, as in
+                waypoint, "none": no reduction.
+            robot: takes joint paths of this robot; the arguments below are those of
                 `joint_path_cost`.
             max_deviation: of chords from arcs [m].
-            substeps: the number of parts of each segment, odd, in place of a deviation.
-            self_weight: factor of the cost of the robot with itself; 0.0 for none.
-            self_activation_distance: eta [m] of that.
-            pairs: which spheres count for that; those of the robot if None.
-            ignore: pairs of a link, or attached object, and an obstacle that may touch.
+            substeps: number of parts of each segment instead, odd.
+            self_weight: factor of the cost of self-collisions; 0.0 for none.
+            self_activation_distance: eta [m] of self-collisions.
+            pairs: pairs of spheres for self-collisions; those of the robot if None.
+            ignore: allowed contacts, pairs of a link, or attached object, and an obstacle.
 
         Raises:
             TypeError, ValueError: an argument of another type, device or range, a speed metric
@@ -193,12 +193,12 @@ class CollisionCost(nn.Module):
             parameter = ", other than an nn.Parameter" if name == "weight" else ""
             raise ValueError(f"{name} must not require a gradient{parameter}: it is a buffer")
         if value is not None:
-            # A copy: equal numbers share a tensor elsewhere, and this one may be changed.
+            # A copy: `scalar_operand` shares tensors, and buffers may be changed.
             value = validate.scalar_operand(name, value, self.world.device, **rule).clone()
         self.register_buffer(name, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Sets an attribute; as world only a `MeshWorld`."""
+        """Sets an attribute; `world` must be a `MeshWorld`."""
         if name == "world" and not isinstance(value, MeshWorld):
             raise TypeError(f"world must be a MeshWorld, got {type(value).__name__}")
         super().__setattr__(name, value)  # pyright: ignore[reportArgumentType]
@@ -207,13 +207,13 @@ class CollisionCost(nn.Module):
         memo[id(self.world)] = self.world
         for shared in (self.robot, self._paths["pairs"]):
             memo[id(shared)] = shared
-        twin = type(self).__new__(type(self))
-        memo[id(self)] = twin
-        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
-        return twin
+        result = type(self).__new__(type(self))
+        memo[id(self)] = result
+        result.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return result
 
     def extra_repr(self) -> str:
-        """Settings, for the module's text."""
+        """Settings, for the `repr` of the module."""
         robot = "" if self.robot is None else f"{self.robot!r}, "
         return (
             f"{self.world!r}, {robot}swept={self.swept}, speed_metric={self.speed_metric}, "
@@ -257,7 +257,7 @@ class CollisionCost(nn.Module):
         if self.reduction == "waypoint":
             return cost.sum(2)
         if self.reduction == "max":
-            # Of no spheres the largest cost is 0, as is their sum.
+            # Without spheres the largest cost is 0, as is the sum.
             return cost.amax((1, 2)) if 0 not in cost.shape[1:] else cost.sum((1, 2))
         return cost
 
@@ -279,9 +279,9 @@ class CollisionCost(nn.Module):
         )
 
     def _of_joints(self, joints: Tensor, robot: RobotModel, **options: Any) -> Tensor:
-        itself: dict[str, Any] = {}
+        self_options: dict[str, Any] = {}
         if self.self_weight is not None:
-            itself = {
+            self_options = {
                 "self_weight": self.self_weight,
                 "self_activation_distance": self.self_activation_distance,
             }
@@ -293,7 +293,7 @@ class CollisionCost(nn.Module):
             weight=self.weight,
             activation_distance=self.activation_distance,
             tolerance=self.tolerance,
-            **itself,
+            **self_options,
             **self._paths,
             **options,
         )
@@ -309,7 +309,7 @@ class CollisionCost(nn.Module):
     ) -> Constraint:
         """The inequality ``clearance - margin >= 0`` at each waypoint, for constrained solvers.
 
-        Of the spheres at the waypoints, swept or not: the motion between them is the cost's part.
+        At the waypoints only, swept or not: the motion between them is covered by the cost.
 
         Args:
             spheres: (batch, horizon, n_spheres, 4), or joints; see `forward`.
@@ -347,6 +347,6 @@ class CollisionCost(nn.Module):
         if self.weight.device != self.world.device:
             raise ValueError(
                 f"world must be on device {self.weight.device} like the buffers, got "
-                f"{self.world.device}; a world stays where it was built: build one there and set "
+                f"{self.world.device}; a world stays on its device: build one there and set "
                 "module.world"
             )

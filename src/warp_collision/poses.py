@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-# How far the rotation of a matrix may be from orthonormal, in any entry of its square.
+# Largest entry of R R^T - I of a rotation matrix.
 _ORTHONORMAL = 1e-4
-# The least cosine of half an angle of `shorter_turn`, as in the kernels' `moving_sweep`.
+# Smallest cosine of half the angle of a `shorter_rotation`, as in the kernels' `moving_sweep`.
 HALF_TURN = -1e-6
 
 
@@ -30,7 +30,7 @@ def quaternion_rotate(quaternion: torch.Tensor, vector: torch.Tensor) -> torch.T
 def invert_pose(pose: torch.Tensor) -> torch.Tensor:
     """Inverse of poses (..., 7); quaternions of any length but 0 are normalised.
 
-    A zero quaternion gives NaN, so that no query can mistake it for free space.
+    A zero quaternion gives NaN, which no query takes for free space.
 
     Example:
         >>> import torch
@@ -39,7 +39,7 @@ def invert_pose(pose: torch.Tensor) -> torch.Tensor:
         tensor([-1., -2., -3.,  1., -0., -0., -0.])
     """
     quaternion = pose[..., 3:]
-    # First by the largest component, whose square neither over- nor underflows afterwards.
+    # First by the largest component, so that no square over- or underflows.
     quaternion = quaternion / quaternion.detach().abs().amax(dim=-1, keepdim=True)
     quaternion = quaternion / torch.linalg.vector_norm(quaternion, dim=-1, keepdim=True)
     inverse = torch.cat((quaternion[..., :1], -quaternion[..., 1:]), dim=-1)
@@ -47,7 +47,7 @@ def invert_pose(pose: torch.Tensor) -> torch.Tensor:
 
 
 def to_rows(mesh_from_world: torch.Tensor) -> torch.Tensor:
-    """Poses (..., 7) as the rows of eight that the kernels read.
+    """Poses (..., 7) as rows (..., 8) for the kernels.
 
     Example:
         >>> import torch
@@ -59,7 +59,7 @@ def to_rows(mesh_from_world: torch.Tensor) -> torch.Tensor:
 
 
 def is_rigid(matrix: torch.Tensor) -> torch.Tensor:
-    """Whether matrices (..., 4, 4) are rotations and translations, to 1e-4; bool (...).
+    """Whether matrices (..., 4, 4) are rigid transforms, to 1e-4; bool (...).
 
     Example:
         >>> import torch
@@ -71,17 +71,17 @@ def is_rigid(matrix: torch.Tensor) -> torch.Tensor:
     rotation = matrix[..., :3, :3]
     a, b, c = rotation.unbind(-2)
     eye = torch.eye(4, dtype=matrix.dtype, device=matrix.device)
-    off = (rotation @ rotation.mT - eye[:3, :3]).abs().amax(dim=(-2, -1))
+    error = (rotation @ rotation.mT - eye[:3, :3]).abs().amax(dim=(-2, -1))
     last = (matrix[..., 3, :] - eye[3]).abs().amax(dim=-1)
     is_proper = (torch.linalg.cross(a, b) * c).sum(-1) > 0.0
-    return (off < _ORTHONORMAL) & (last < _ORTHONORMAL) & is_proper
+    return (error < _ORTHONORMAL) & (last < _ORTHONORMAL) & is_proper
 
 
 def pose_from_matrix(matrix: torch.Tensor) -> torch.Tensor:
     """Poses (..., 7) of matrices (..., 4, 4); those that are not rigid become NaN.
 
-    The products of all pairs of a quaternion's parts are linear in its matrix. Of the four rows
-    q_i q that they make the longest one is taken, and scaled to a unit quaternion.
+    The products q_i q_j of a quaternion's components are linear in the matrix. Of their four rows
+    q_i q the longest one is normalised.
 
     Example:
         >>> import torch
@@ -126,14 +126,14 @@ def pose_rows(poses: torch.Tensor) -> torch.Tensor:
 
 
 def rows_between(rows: torch.Tensor, parts: int) -> torch.Tensor:
-    """Inverse poses of obstacles that move, at more waypoints.
+    """Interpolates inverse poses of moving obstacles at more waypoints.
 
-    Between two waypoints an obstacle turns at a constant rate about a fixed axis, the shorter way
-    round, and its origin moves straight. Differentiable by the rows.
+    Between two waypoints an obstacle rotates at a constant rate about a fixed axis, by the smaller
+    angle, and its origin moves on a straight line. Differentiable with respect to the rows.
 
     Args:
         rows: (n_envs, horizon, slots, 8) rows of mesh_from_world.
-        parts: into how many equal parts each segment is cut.
+        parts: number of equal parts of each segment.
 
     Returns:
         (n_envs, (horizon - 1) * parts + 1, slots, 8), waypoint t at index t * parts.
@@ -149,36 +149,35 @@ def rows_between(rows: torch.Tensor, parts: int) -> torch.Tensor:
     """
     quaternion = rows[..., 3:7]
     quaternion = quaternion / torch.linalg.vector_norm(quaternion, dim=-1, keepdim=True)
-    back = torch.cat((quaternion[..., :1], -quaternion[..., 1:]), dim=-1)
-    origin = -quaternion_rotate(back, rows[..., :3])
+    inverse = torch.cat((quaternion[..., :1], -quaternion[..., 1:]), dim=-1)
+    origin = -quaternion_rotate(inverse, rows[..., :3])
     first, second = quaternion[:, :-1], quaternion[:, 1:]
-    turn = product(second, back[:, :-1])
-    turn = shorter_turn(turn)
+    rotation = shorter_rotation(product(second, inverse[:, :-1]))
     s = torch.arange(parts, dtype=rows.dtype, device=rows.device)[:, None, None] / parts
-    turned = product(_power(turn.unsqueeze(2), s), first.unsqueeze(2))
+    rotated = product(_power(rotation.unsqueeze(2), s), first.unsqueeze(2))
     moved = origin[:, :-1, None] + s * (origin[:, 1:] - origin[:, :-1]).unsqueeze(2)
-    inner = to_rows(torch.cat((-quaternion_rotate(turned, moved), turned), dim=-1))
+    inner = to_rows(torch.cat((-quaternion_rotate(rotated, moved), rotated), dim=-1))
     return torch.cat((inner.flatten(1, 2), rows[:, -1:]), dim=1)
 
 
-def shorter_turn(turn: torch.Tensor) -> torch.Tensor:
-    """Quaternions (..., 4) of the same rotations by 180 degrees at most.
+def shorter_rotation(quaternion: torch.Tensor) -> torch.Tensor:
+    """Quaternions (..., 4) of the same rotations, by at most 180 degrees.
 
-    Of 180 degrees, but for rounding, both ways round are as short, and the quaternion stays as it
-    is: whatever follows a rotation goes the same way round.
+    At 180 degrees, within rounding, the quaternion is unchanged: all computations of a motion
+    choose the same direction.
 
     Example:
         >>> import torch
-        >>> from warp_collision.poses import shorter_turn
-        >>> turns = torch.tensor([[-0.6, 0.8, 0.0, 0.0], [-1e-8, 1.0, 0.0, 0.0]])
-        >>> shorter_turn(turns)[:, 1].tolist()
+        >>> from warp_collision.poses import shorter_rotation
+        >>> rotations = torch.tensor([[-0.6, 0.8, 0.0, 0.0], [-1e-8, 1.0, 0.0, 0.0]])
+        >>> shorter_rotation(rotations)[:, 1].tolist()
         [-0.800000011920929, 1.0]
     """
-    return torch.where(turn[..., :1] < HALF_TURN, -turn, turn)
+    return torch.where(quaternion[..., :1] < HALF_TURN, -quaternion, quaternion)
 
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Products (..., 4) of quaternions w, x, y, z: the turn b, then the turn a.
+    """Products (..., 4) of quaternions w, x, y, z: the rotation b, then the rotation a.
 
     Example:
         >>> import torch
@@ -194,11 +193,11 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def _power(quaternion: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
-    """Parts s of turns by unit quaternions (..., 4), see `shorter_turn`."""
+    """Powers s of unit quaternions (..., 4), rotations by s times the angle."""
     w, u = quaternion[..., :1], quaternion[..., 1:]
     squared = (u * u).sum(-1, keepdim=True)
     is_small = squared < 1e-12
-    # A root of 1 stands in for one of 0, whose derivative would be infinite.
+    # Square root of 1 instead of 0, where its derivative is infinite.
     sine = torch.sqrt(torch.where(is_small, 1.0, squared))
     angle = torch.atan2(sine, w)
     factor = torch.where(is_small, s, torch.sin(s * angle) / sine)

@@ -163,8 +163,8 @@ def test_pairs_are_those_of_all_objects():
     ("envs", "error", "message"),
     [
         ([], ValueError, "envs must not be empty, got none"),
-        ([0.5], TypeError, "envs must be whole numbers, got 0.5"),
-        ([True], TypeError, "envs must be whole numbers, got True"),
+        ([0.5], TypeError, "envs must be integers, got 0.5"),
+        ([True], TypeError, "envs must be integers, got True"),
         ([-1], ValueError, "envs must be from 0 to 1048575, got -1"),
     ],
 )

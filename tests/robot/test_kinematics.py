@@ -102,16 +102,20 @@ def test_gradients_inside_of_a_compiled_function(robot):
 
 def test_operator_checks(robot):
     joints = joints_of(robot, 3, seed=7)
-    tables = robot._arrangement.kinematics.tables(joints.device)
+    tables = robot._layout.kinematics.tables(joints.device)
     operators = torch.ops.warp_collision
     tests = ("test_schema", "test_faketensor")
-    torch.library.opcheck(operators.place_points.default, (joints, *tables), test_utils=tests)
-    placed, frame_poses = operators.place_points(joints, *tables)
+    torch.library.opcheck(operators.forward_kinematics.default, (joints, *tables), test_utils=tests)
+    placed, frame_poses = operators.forward_kinematics(joints, *tables)
     torch.library.opcheck(
-        operators.place_points_vjp.default, (placed, joints, frame_poses, *tables), test_utils=tests
+        operators.forward_kinematics_vjp.default,
+        (placed, joints, frame_poses, *tables),
+        test_utils=tests,
     )
     torch.library.opcheck(
-        operators.place_points_jvp.default, (joints, joints, frame_poses, *tables), test_utils=tests
+        operators.forward_kinematics_jvp.default,
+        (joints, joints, frame_poses, *tables),
+        test_utils=tests,
     )
 
 
@@ -167,10 +171,10 @@ def test_branches_and_mimic_joints(dtype, error, device):
     arm = arm_with_mimic()
     values = np.random.default_rng(12).uniform(-2.0, 2.0, (30, arm.kinematics.n_values))
     joints = torch.tensor(values, dtype=dtype, device=device, requires_grad=True)
-    placed = arm.kinematics.place(joints)
+    placed = arm.kinematics.forward(joints)
     expected = np.stack([expected_places(arm, row) for row in values])
     np.testing.assert_allclose(placed.detach().cpu().numpy(), expected, atol=error)
     placed[..., :3].square().sum().backward()
     exact = joints.detach().double().requires_grad_()
-    arm.kinematics.place(exact)[..., :3].square().sum().backward()
+    arm.kinematics.forward(exact)[..., :3].square().sum().backward()
     torch.testing.assert_close(joints.grad.double(), exact.grad, atol=1e-4, rtol=1e-5)

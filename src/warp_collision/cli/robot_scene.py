@@ -10,7 +10,7 @@ from torch import Tensor
 import warp_collision
 from warp_collision import MeshWorld, RobotSpheres, joint_path_clearance
 from warp_collision.messages import escaped, one_line
-from warp_collision.robot.wanted_contacts import contact_parts
+from warp_collision.robot.allowed_contacts import contact_parts
 from warp_collision.torch_ops import operators
 
 _RESOLUTION = 5e-3  # m, by which a share that is covered may be too small

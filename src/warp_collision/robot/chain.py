@@ -1,4 +1,4 @@
-"""The tree of links and joints, folded to the frames that move."""
+"""The kinematic tree of links and joints, reduced to the moving frames."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from warp_collision.robot.kinematics import MovingJoint
 
 @dataclass
 class Chain:
-    """The moving frames of a robot, with every fixed joint folded into a constant (float64).
+    """The moving frames of a robot; fixed joints are merged into constant transforms (float64).
 
-    Frame 0 is the root link; frame i + 1 moves with `moving[i]`. A link is constant in its frame.
+    Frame 0 is the root link; frame i + 1 moves with `moving[i]`. Each link is fixed to its frame.
 
     Attributes:
-        joint_names: joints that have a value of their own, in the order of the file.
-        joint_limits: for each of them lower and upper limit.
-        moving: joints that move, mimic joints among them, parents before children.
+        joint_names: joints with a value of their own, in the order of the file.
+        joint_limits: lower and upper limit of each of them.
+        moving: joints that move, including mimic joints, parents before children.
         link_frame: the frame of each link.
         frame_from_link: (4, 4) for each link [m].
         floats: whether a floating joint connects the root link to all others.
@@ -36,7 +36,7 @@ class Chain:
     floats: bool = False
 
     def require_free_root(self, links: Iterable[str]) -> None:
-        """Requires that no link with spheres is the root that a floating joint leaves behind."""
+        """Requires that the root link has no spheres if a floating joint moves all others."""
         root = next(iter(self.link_frame))
         if self.floats and root in links:
             raise ValueError(
@@ -46,7 +46,7 @@ class Chain:
 
 
 def fold_chain(links: Sequence[str], joints: Sequence[Joint]) -> Chain:
-    """Walks the tree from its root and folds the fixed joints into constants.
+    """Builds the chain from the root of the tree, merging fixed joints into constants.
 
     Raises:
         ValueError: names that are not unique, or links and joints that are not one tree.
@@ -57,16 +57,16 @@ def fold_chain(links: Sequence[str], joints: Sequence[Joint]) -> Chain:
     index = {joint.name: i for i, joint in enumerate(free)}
     limits = np.array([joint.limits for joint in free]).reshape(-1, 2)
     chain = Chain(tuple(index), limits, [], {root: 0}, {root: np.eye(4)})
-    below: dict[str, list[Joint]] = {}
+    children: dict[str, list[Joint]] = {}
     for joint in joints:
-        below.setdefault(joint.parent, []).append(joint)
+        children.setdefault(joint.parent, []).append(joint)
     reached = [root]
     for link in reached:
-        for joint in below.get(link, []):
+        for joint in children.get(link, []):
             frame = chain.link_frame[link]
             frame_from_joint = chain.frame_from_link[link] @ joint.parent_from_joint
             if joint.kind == "floating":
-                if link != root or len(below[root]) > 1:
+                if link != root or len(children[root]) > 1:
                     raise ValueError(
                         f"joint {shown(joint.name)} of type floating must be the only joint of "
                         f"the root link {shown(root)}, got the parent {shown(link)}"
@@ -88,7 +88,7 @@ def fold_chain(links: Sequence[str], joints: Sequence[Joint]) -> Chain:
 
 
 def _check_names(links: Sequence[str], joints: Sequence[Joint]) -> str:
-    """Raises unless every name is unique and every link is there; returns the root link."""
+    """Raises unless all names are unique and all links exist; returns the root link."""
     for names in (links, tuple(joint.name for joint in joints)):
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice:
@@ -108,21 +108,21 @@ def _check_names(links: Sequence[str], joints: Sequence[Joint]) -> str:
 
 
 def _gears(joints: Sequence[Joint]) -> dict[str, Mimic]:
-    """For each joint that moves, the joint with a value of its own that it follows, and how."""
+    """For each moving joint the joint whose value it has, and multiplier and offset."""
     moving = {joint.name: joint for joint in joints if joint.moves}
     gears: dict[str, Mimic] = {}
     for name, joint in moving.items():
-        multiplier, offset, followed, met = 1.0, 0.0, joint, {name}
+        multiplier, offset, followed, seen = 1.0, 0.0, joint, {name}
         while followed.mimic is not None:
             other = followed.mimic
-            if other.joint not in moving or other.joint in met:
-                what = "itself" if other.joint in met else shown(other.joint)
+            if other.joint not in moving or other.joint in seen:
+                what = "itself" if other.joint in seen else shown(other.joint)
                 raise ValueError(
                     f"joint {shown(followed.name)} must mimic a joint that moves, got {what}"
                 )
             offset += multiplier * other.offset
             multiplier *= other.multiplier
             followed = moving[other.joint]
-            met.add(other.joint)
+            seen.add(other.joint)
         gears[name] = Mimic(followed.name, multiplier, offset)
     return gears

@@ -1,4 +1,4 @@
-"""What a robot collides with, as rows and as text."""
+"""Report of the collisions of a robot, as arrays and as text."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.messages import escaped
-from warp_collision.robot.arrangement import Arrangement
+from warp_collision.robot.allowed_contacts import allowed_pairs
 from warp_collision.robot.self_collision import SelfCollisionPairs
-from warp_collision.robot.wanted_contacts import wanted_contacts
+from warp_collision.robot.sphere_layout import SphereLayout
 from warp_collision.torch_ops import operators
 from warp_collision.world import MeshWorld
 from warp_collision.world.queries import scene_tables
 
 _SPHERES_SHAPE = "(batch, horizon, n_spheres, 4)"
-_MOST_ROWS = 20  # of a text
+_MAX_ROWS = 20  # in the text
 _HEADINGS = ("batch", "waypoint", "link", "obstacle", "depth [mm]", "point [m]")
 
 
 class CollisionReport(NamedTuple):
-    """Pairs of a link and what it touches, worst first; one row for each pair and waypoint.
+    """Pairs of a link and what it touches, deepest first; one row per pair and waypoint.
 
     Attributes:
         batch: (n,) int64.
         waypoint: (n,) int64.
         link: n names of links and attached objects.
-        obstacle: n names of obstacles; for the robot with itself, of the other link.
-        depth: (n,) [m], minus the clearance; NaN, the worst, where something is not finite.
-        point: (n, 3) [m], the place of the obstacle that is nearest to the center of the sphere.
-        sphere: (n,) int64, the sphere of the link that is deepest.
+        obstacle: n names of obstacles, or of the other link in self-collisions.
+        depth: (n,) [m], minus the clearance; NaN, listed first, where something is not finite.
+        point: (n, 3) [m], the point of the obstacle that is nearest to the center of the sphere.
+        sphere: (n,) int64, the deepest sphere of the link.
         with_itself: (n,) bool, whether the obstacle is a link.
         beyond_limits: (n_joints,) int64, how many values of each joint are beyond its limits or not
             finite; empty for spheres.
@@ -55,7 +55,7 @@ class CollisionReport(NamedTuple):
     def with_limits(
         self, joints: Tensor, limits: Tensor, names: tuple[str, ...]
     ) -> CollisionReport:
-        """The same with joint values (..., n_joints) counted against limits (n_joints, 2)."""
+        """Adds the counts of joint values (..., n_joints) beyond limits (n_joints, 2)."""
         low, high = limits.to(joints).unbind(-1)
         within = (joints >= low) & (joints <= high)  # false for NaN
         beyond = (~within).flatten(0, -2).sum(0).cpu().numpy()
@@ -63,7 +63,7 @@ class CollisionReport(NamedTuple):
 
     def __str__(self) -> str:
         rows: list[tuple[str, ...]] = [_HEADINGS]
-        for i in range(min(len(self.link), _MOST_ROWS)):
+        for i in range(min(len(self.link), _MAX_ROWS)):
             obstacle = escaped(self.obstacle[i], 40)
             rows.append(
                 (
@@ -77,8 +77,8 @@ class CollisionReport(NamedTuple):
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         if len(self.link) == 0:
             lines = ["nothing collides"]
-        elif len(self.link) > _MOST_ROWS:
-            lines.append(f"and {len(self.link) - _MOST_ROWS} more")
+        elif len(self.link) > _MAX_ROWS:
+            lines.append(f"and {len(self.link) - _MAX_ROWS} more")
         beyond = int(self.beyond_limits.sum())
         if beyond:
             counts = zip(self.joint_names, self.beyond_limits.tolist(), strict=True)
@@ -90,20 +90,20 @@ class CollisionReport(NamedTuple):
 class _Contact(NamedTuple):
     """A sphere and what it touches."""
 
-    place: tuple[int, int, int]  # batch, waypoint, sphere
+    index: tuple[int, int, int]  # batch, waypoint, sphere
     obstacle: str
     depth: float
     point: np.ndarray
     with_itself: bool
 
     def worse_than(self, other: _Contact | None) -> bool:
-        """NaN is worse than any depth."""
+        """Whether this is deeper; NaN is deeper than any number."""
         return other is None or not (self.depth <= other.depth or np.isnan(other.depth))
 
 
 def report_collisions(
     spheres: Tensor,
-    arrangement: Arrangement,
+    layout: SphereLayout,
     world: MeshWorld,
     pairs: SelfCollisionPairs | None,
     margin: float,
@@ -112,7 +112,7 @@ def report_collisions(
 ) -> CollisionReport:
     """See `RobotSpheres.report`."""
     validate.require_number("margin", margin)
-    bodies = arrangement.sphere_links
+    bodies = layout.sphere_links
     validate.require_tensor("spheres", spheres, _SPHERES_SHAPE)
     spheres = validate.float_operand(
         "spheres", spheres.detach(), 4, _SPHERES_SHAPE, world.device, ndim=4
@@ -124,14 +124,14 @@ def report_collisions(
         )
     batch = spheres.shape[0]
     env_index = validate.env_operand(env_index, batch, world.n_envs, world.device, check=True)
-    allowed = wanted_contacts(ignore, arrangement.names, world)
+    allowed = allowed_pairs(ignore, layout.names, world)
     worst: dict[tuple[int, int, str, str, bool], _Contact] = {}
     contacts = _with_world(spheres, world, env_index, margin)
     if pairs is not None:
-        arrangement.require_pairs(pairs)
+        layout.require_pairs(pairs)
         contacts += _with_itself(spheres, pairs, margin)
     for contact in contacts:
-        batch, waypoint, sphere = contact.place
+        batch, waypoint, sphere = contact.index
         body = bodies[sphere]
         if not contact.with_itself and (body, contact.obstacle) in allowed:
             continue
@@ -139,17 +139,17 @@ def report_collisions(
         if contact.worse_than(worst.get(key)):
             worst[key] = contact
     rows = sorted(
-        worst.values(), key=lambda c: (-np.inf if np.isnan(c.depth) else -c.depth, c.place)
+        worst.values(), key=lambda c: (-np.inf if np.isnan(c.depth) else -c.depth, c.index)
     )
-    places = np.array([row.place for row in rows], dtype=np.int64).reshape(-1, 3)
+    indices = np.array([row.index for row in rows], dtype=np.int64).reshape(-1, 3)
     return CollisionReport(
-        places[:, 0],
-        places[:, 1],
-        tuple(bodies[i] for i in places[:, 2]),
+        indices[:, 0],
+        indices[:, 1],
+        tuple(bodies[i] for i in indices[:, 2]),
         tuple(row.obstacle for row in rows),
         np.array([row.depth for row in rows]),
         np.array([row.point for row in rows]).reshape(-1, 3),
-        places[:, 2],
+        indices[:, 2],
         np.array([row.with_itself for row in rows], dtype=bool),
         np.empty(0, dtype=np.int64),
     )
@@ -158,7 +158,7 @@ def report_collisions(
 def _with_world(
     spheres: Tensor, world: MeshWorld, env_index: Tensor | None, margin: float
 ) -> list[_Contact]:
-    """Spheres nearer than a margin to an obstacle, with each of those."""
+    """Contacts of spheres with all obstacles that are nearer than a margin."""
     flat = spheres.flatten(1, 2)
     enabled = ~(flat[..., 3] < 0.0)
     centers = torch.where(enabled[..., None], flat[..., :3], 0.0).contiguous()
@@ -176,17 +176,17 @@ def _with_world(
             points, _one_by_one(tables, env, len(names)), each
         )
         depth = flat[row, index, 3] - distance
-        places = (points - distance[..., None] * gradient).cpu().numpy()
+        surface = (points - distance[..., None] * gradient).cpu().numpy()
         is_on = tables.enabled[env, : len(names), None] != 0
         for obstacle, k in torch.nonzero(is_on & ~(depth <= -margin)).tolist():
-            place = (int(row[k]), *divmod(int(index[k]), spheres.shape[2]))
-            contact = (names[obstacle], float(depth[obstacle, k]), places[obstacle, k])
-            found.append(_Contact(place, *contact, False))
+            sphere = (int(row[k]), *divmod(int(index[k]), spheres.shape[2]))
+            contact = (names[obstacle], float(depth[obstacle, k]), surface[obstacle, k])
+            found.append(_Contact(sphere, *contact, False))
     return found
 
 
 def _one_by_one(tables: SceneTables, env: int, count: int) -> SceneTables:
-    """The obstacles of an env, each in an env of its own."""
+    """Tables with each obstacle of an env in an env of its own."""
     ids, poses, enabled = (table[env, :count].unsqueeze(1).contiguous() for table in tables[:3])
     records, padding = (
         None if table is None else table[env, :count].unsqueeze(1).contiguous()
@@ -197,7 +197,7 @@ def _one_by_one(tables: SceneTables, env: int, count: int) -> SceneTables:
 
 
 def _with_itself(spheres: Tensor, pairs: SelfCollisionPairs, margin: float) -> list[_Contact]:
-    """Pairs of spheres nearer than a margin, each under its first sphere."""
+    """Contacts of pairs of spheres that are nearer than a margin, listed by their first sphere."""
     first, second = torch.from_numpy(pairs.pairs).to(spheres.device).unbind(-1)
     inflated = pairs.inflate(spheres)
     a, b = inflated[..., first, :], inflated[..., second, :]
@@ -206,13 +206,13 @@ def _with_itself(spheres: Tensor, pairs: SelfCollisionPairs, margin: float) -> l
     depth = a[..., 3] + b[..., 3] - length
     near = ~(depth <= -margin) & ~(a[..., 3] < 0.0) & ~(b[..., 3] < 0.0)
     direction = offset / length.clamp(min=1e-12)[..., None]
-    places = b[..., :3] + b[..., 3:] * direction
+    surface = b[..., :3] + b[..., 3:] * direction
     return [
         _Contact(
             (batch, waypoint, int(first[pair])),
             pairs.sphere_links[int(second[pair])],
             float(depth[batch, waypoint, pair]),
-            places[batch, waypoint, pair].cpu().numpy(),
+            surface[batch, waypoint, pair].cpu().numpy(),
             True,
         )
         for batch, waypoint, pair in torch.nonzero(near).tolist()

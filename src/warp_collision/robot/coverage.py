@@ -1,4 +1,4 @@
-"""How well spheres cover a mesh or a shape, with bounds that hold everywhere between samples."""
+"""How well spheres cover a mesh or a shape, with certified bounds."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _CHUNK = 2048  # pieces
 
 
 class Coverage(NamedTuple):
-    """What spheres are as a stand-in for a mesh or shape; each number is an upper bound.
+    """How well spheres approximate a mesh or shape; each number is an upper bound.
 
     Attributes:
-        count: spheres that are not disabled; this one is exact.
-        overshoot: how far a sphere sticks out [m]; negative where all end below the surface.
-        uncovered: share of the surface that lies in no sphere, 0 to 1; 0 is a proof that there is
-            none.
-        gap: how far a place of the surface is from the nearest sphere [m]; 0 where all is covered,
+        count: spheres that are not disabled; an exact number.
+        overshoot: how far spheres extend beyond the surface [m]; negative if all are inside.
+        uncovered: fraction of the surface that lies in no sphere, 0 to 1; 0 is a proof of full
+            coverage.
+        gap: largest distance of the surface to the nearest sphere [m]; 0 where all is covered,
             infinite without spheres.
-        uncovered_inside: share of the volume that lies in no sphere; None if it was not asked for.
+        uncovered_inside: fraction of the volume that lies in no sphere; None without `fill`.
     """
 
     count: int
@@ -48,17 +48,17 @@ class Coverage(NamedTuple):
 def coverage(
     spheres: Any, mesh: MeshLike | Shape, *, resolution: float = 1e-3, fill: bool = False
 ) -> Coverage:
-    """Checks spheres against the mesh or shape that they stand for.
+    """Checks spheres against the mesh or shape that they approximate.
 
-    A triangle lies in a sphere if its corners do; those that lie in none are halved until they lie
-    in one, are surely outside of all, or are small. Distances are 1-Lipschitz, so that one sample
-    bounds a whole piece.
+    A triangle lies in a sphere if its corners do; those that lie in none are bisected until they
+    lie in one, are certainly outside of all, or are small. Distances are 1-Lipschitz, so that one
+    sample bounds a whole piece.
 
     Args:
         spheres: rows x, y, z, radius [m]; a radius below 0 disables one.
-        mesh: what `MeshWorld.add` takes; of an open mesh, what its signed distance calls inside.
+        mesh: what `MeshWorld.add` takes; the inside of an open mesh is that of its signed distance.
         resolution: edge [m] of the smallest pieces, by which the bounds may be too large.
-        fill: whether to look at the inside too.
+        fill: whether to check the inside too.
 
     Raises:
         TypeError, ValueError: no spheres, no mesh, or a resolution that is not positive.
@@ -76,7 +76,7 @@ def coverage(
 
 
 def cover_of(spheres: np.ndarray, solid: Solid, resolution: float, fill: bool) -> Coverage:
-    """The same for spheres (n, 4) that are checked."""
+    """`coverage` of validated spheres (n, 4)."""
     spheres = spheres[spheres[:, 3] >= 0.0]
     rounding = np.maximum(solid.rounding, geometry.ROUNDING * np.abs(spheres[:, :3]).max(axis=1))
     outside = solid.distance(spheres[:, :3]) + spheres[:, 3] + rounding
@@ -95,7 +95,7 @@ def cover_of(spheres: np.ndarray, solid: Solid, resolution: float, fill: bool) -
 
 
 def covered(pieces: np.ndarray, spheres: np.ndarray) -> np.ndarray:
-    """(n,) bool: whether a sphere holds the piece."""
+    """(n,) bool: whether any sphere contains the piece."""
     result = np.zeros(len(pieces), dtype=bool)
     for begin in range(0, len(pieces), _CHUNK):
         part = slice(begin, begin + _CHUNK)
@@ -112,13 +112,13 @@ def _uncovered(
     area, gap, least = 0.0, 0.0, 0.0
     pieces, counted = triangles, np.zeros(len(triangles), dtype=bool)
     while True:
-        left = ~covered(pieces, spheres)
-        pieces, counted = pieces[left], counted[left]
+        outside = ~covered(pieces, spheres)
+        pieces, counted = pieces[outside], counted[outside]
         if len(pieces) == 0:
             return area, gap
         middle = geometry.gaps(geometry.centers(pieces), spheres)
         reach = geometry.radii(pieces)
-        least = max(least, float(middle.max()))  # the gap is no smaller
+        least = max(least, float(middle.max()))  # a lower bound of the gap
         small = geometry.longest_edges(pieces) <= resolution
         new = ~counted & ((middle > reach) | small)
         area += float(geometry.areas(pieces[new]).sum())

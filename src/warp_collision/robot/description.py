@@ -1,4 +1,4 @@
-"""What a URDF says of a robot: its links, joints and shapes, as records with checked values."""
+"""Links, joints and shapes of a URDF, as records with checked values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PathLike = str | os.PathLike[str]
 
 
 class LinkMesh(NamedTuple):
-    """A mesh that a link looks like."""
+    """A mesh of a link."""
 
     link: str
     path: Path
@@ -37,7 +37,7 @@ class LinkMesh(NamedTuple):
 
 
 class LinkShape(NamedTuple):
-    """A shape of a link, other than a sphere and a mesh."""
+    """A shape of a link that is neither a sphere nor a mesh."""
 
     link: str
     shape: Shape
@@ -53,7 +53,7 @@ class LinkSphere(NamedTuple):
 
 
 class Mimic(NamedTuple):
-    """How a joint follows another: its value is multiplier * other + offset."""
+    """The joint that a mimic joint follows: its value is multiplier * other + offset."""
 
     joint: str
     multiplier: float
@@ -72,7 +72,7 @@ class Joint:
         parent_from_joint: (4, 4) [m].
         axis: (3,), unit, in the frame of the joint.
         limits: lower and upper [rad or m], infinite without.
-        mimic: which joint it follows.
+        mimic: the joint that it follows, if any.
     """
 
     name: str
@@ -86,19 +86,19 @@ class Joint:
 
     @property
     def moves(self) -> bool:
-        """Whether it has a value; a floating joint is moved by the pose of the base."""
+        """Whether it has a value; floating joints have none, the base pose moves them."""
         return self.kind in _MOVING
 
 
 @dataclass(frozen=True, eq=False)
 class Description:
-    """A URDF, read.
+    """The content of a URDF.
 
     Attributes:
         link_names: in the order of the file.
         joints: in the order of the file.
         collisions: collision shapes, in the order of the file.
-        visuals: visual meshes; other visual shapes are left out.
+        visuals: visual meshes; other visual shapes are ignored.
     """
 
     link_names: tuple[str, ...]
@@ -140,17 +140,17 @@ def read_description(urdf: PathLike, package_dirs: Sequence[PathLike] = ()) -> D
 
 
 class _Source(NamedTuple):
-    """Where shapes are read from, and the mesh files that they name."""
+    """Folders and URDF version that shapes are read with."""
 
     folder: Path
     package_dirs: tuple[Path, ...]
     version: str
 
     def mesh_path(self, name: str, where: str) -> Path:
-        """The path of a file name, as it is where there is no such file.
+        """The path of a mesh file, which need not exist.
 
-        A link may do without its visual mesh, or have its spheres from elsewhere; what is missed is
-        reported when it is read.
+        Links may have no visual mesh, or spheres from elsewhere; a missing file raises when it is
+        read.
         """
         try:
             return find_mesh(name, where, self.folder, self.package_dirs)
@@ -223,7 +223,7 @@ def _read_shape(
 
 
 def _read_visuals(link: Element, source: _Source) -> list[LinkMesh]:
-    """Returns the visual meshes of a link; other visual shapes are left out."""
+    """Returns the visual meshes of a link; other visual shapes are ignored."""
     meshes = []
     for visual in link.findall("visual"):
         mesh = visual.find("geometry/mesh")

@@ -1,4 +1,4 @@
-"""Whether a robot file of cuRobo and a URDF mean the same base and the same joint values."""
+"""Checks that a robot file of cuRobo and a URDF agree on the base and the order of joints."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import numpy as np
 from warp_collision.messages import shown
 from warp_collision.robot.chain import Chain
 
-_ROUNDING = 1e-9  # of an entry of a transform
+_ROUNDING = 1e-9  # of the entries of transforms
 
 
 def check_base(base_link: Any, chain: Chain) -> None:
-    """Requires the base of a robot file to be where the root link is.
+    """Requires the base frame of a robot file to be the frame of the root link.
 
     Args:
-        base_link: a link, whose frame is the robot's there; None if the file has none.
-        chain: of the URDF, whose root link is the robot's frame here.
+        base_link: the base link of the file; None if it has none.
+        chain: of the URDF.
 
     Raises:
-        ValueError: an unknown link, or one that is not fixed to the root, in its place.
+        ValueError: an unknown link, one that is not fixed to the root, or one with another frame.
     """
     if base_link is None:
         return
@@ -32,15 +32,15 @@ def check_base(base_link: Any, chain: Chain) -> None:
         raise ValueError(f"{rule}, got {shown(base_link)}")
     offset = np.abs(chain.frame_from_link[base_link] - np.eye(4)).max()
     if offset > _ROUNDING:
-        raise ValueError(f"{rule}, got {shown(base_link)}, which is elsewhere by {offset:.3g}")
+        raise ValueError(f"{rule}, got {shown(base_link)}, whose frame differs by {offset:.3g}")
 
 
 def check_joint_order(joint_names: Sequence[str], chain: Chain) -> None:
-    """Warns if a robot file has its joint values in another order than the URDF.
+    """Warns if the order of joints in a robot file is not that of the URDF.
 
     Args:
         joint_names: `cspace.joint_names` of the file; empty if it has none.
-        chain: of the URDF; locked joints, which have no value, may be among the names.
+        chain: of the URDF; the names may include locked joints, which have no value.
     """
     order = tuple(name for name in joint_names if name in chain.joint_names)
     if joint_names and order != chain.joint_names:

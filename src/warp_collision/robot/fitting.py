@@ -1,10 +1,10 @@
-"""Spheres that cover a mesh or shape: certified, deterministic, few.
+"""Fits few spheres that cover a mesh or shape; certified and deterministic.
 
-A piece of the surface, a triangle, lies in a ball if its corners do; so does a cube of the inside.
-A ball around c of the radius `overshoot - sdf(c)` sticks out by no more than the overshoot, as the
-sdf is 1-Lipschitz. Of such balls, around the points of a lattice, the one that covers most of what
-is uncovered is taken again and again (greedy set cover: Chvatal, 1979). Pieces that lie in none are
-split, and get balls around themselves.
+A triangle of the surface, or a cube of the inside, lies in a ball if its corners do. A ball around
+c of radius `overshoot - sdf(c)` extends beyond the surface by at most the overshoot, as the sdf is
+1-Lipschitz. From such balls around the points of a lattice, a greedy set cover (Chvatal, 1979)
+repeatedly takes the one that covers most of the uncovered pieces. Pieces that lie in no ball are
+split, and finally get balls around themselves.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from warp_collision.robot.solid import Solid
 DEFAULT_OVERSHOOT = 0.02
 _MAX_POINTS = 20_000  # of a lattice
 _MAX_CENTERS = 3_000
-_MAX_PIECES = 5_000  # before those that no ball holds are split
-_TOO_MANY = 30_000
-_WEIGHTS = float(1 << 23)  # sums of whole numbers up to here are exact in float32, in any order
+_MAX_PIECES = 5_000  # before those that no ball contains are split
+_MAX_SPLIT_PIECES = 30_000
+_WEIGHTS = float(1 << 23)  # sums of integers up to this are exact in float32, in any order
 _STEPS = 6  # of a bisection for the smallest overshoot
-_POWERS = (0.0, 0.5, 1.0)
+_POWERS = (0.0, 0.5, 1.0)  # of the weight of pieces that few balls contain
 _RESOLUTION = 1e-3
 
 
@@ -36,7 +36,7 @@ class SphereFit(NamedTuple):
 
     Attributes:
         spheres: (n, 4) float64 x, y, z, radius [m], each of them exact in float32.
-        report: what they cover, and how far they stick out.
+        report: their coverage and overshoot.
     """
 
     spheres: np.ndarray
@@ -52,16 +52,16 @@ def fit_spheres(
 ) -> SphereFit:
     """Covers a mesh or shape with spheres.
 
-    With `max_overshoot` alone (0.02 m if nothing is given) they cover everything and are few; with
-    `count` alone they cover everything, and stick out as little as was found; with both they cover
-    as much as such spheres do, and the report says what is left. Equal input has equal results.
+    With `max_overshoot` alone (0.02 m by default) few spheres cover everything. With `count` alone
+    they cover everything with the smallest overshoot found. With both they cover as much as they
+    can, and the report says what is uncovered. Equal input has equal results.
 
     Args:
         mesh: what `MeshWorld.add` takes.
-        count: most spheres.
-        max_overshoot: how far they may stick out [m].
-        fill: cover the inside too, not only the surface. An obstacle that is smaller than the
-            hollow between the spheres of a surface fits into it, but cannot get there unnoticed.
+        count: maximum number of spheres.
+        max_overshoot: how far they may extend beyond the surface [m].
+        fill: cover the inside too. Without, an obstacle may fit between the spheres of the surface,
+            but cannot get there without a collision.
 
     Returns:
         The spheres, and a `Coverage`; see `SphereFit`.
@@ -84,19 +84,19 @@ def fit_spheres(
     if count is None:
         spheres = _cover(solid, max_overshoot or DEFAULT_OVERSHOOT, fill)
     elif max_overshoot is not None:
-        spheres = _cover(solid, max_overshoot, fill, most=count)
+        spheres = _cover(solid, max_overshoot, fill, max_count=count)
     else:
-        spheres = _fewest(solid, count, fill)
+        spheres = _fit_count(solid, count, fill)
     return SphereFit(spheres, cover_of(spheres, solid, _RESOLUTION, fill))
 
 
-def _fewest(solid: Solid, count: int, fill: bool) -> np.ndarray:
-    """So many spheres or fewer, with the smallest overshoot found by bisection."""
+def _fit_count(solid: Solid, count: int, fill: bool) -> np.ndarray:
+    """At most `count` spheres, with the smallest overshoot found by bisection."""
     lower, upper = solid.bounds
     center = 0.5 * (lower + upper)
-    # Around the middle of the box one ball is enough.
+    # One ball around the middle of the box is always enough.
     radius = float(np.linalg.norm(solid.triangles - center, axis=2).max()) + 2.0 * solid.rounding
-    best, high = _rounded(np.append(center, radius)[None]), radius
+    best, high = _round_to_float32(np.append(center, radius)[None]), radius
     low = 0.5 * high
     while len(found := _cover_or_none(solid, low, fill, count)):
         best, high, low = found, low, 0.5 * low
@@ -111,50 +111,52 @@ def _fewest(solid: Solid, count: int, fill: bool) -> np.ndarray:
 
 
 class _TooManyPieces(ValueError):
-    """An overshoot is too small for the time and memory that a fit may take."""
+    """An overshoot that is too small for the limits of time and memory."""
 
 
-def _cover_or_none(solid: Solid, overshoot: float, fill: bool, most: int) -> np.ndarray:
-    """Spheres (n, 4) that cover everything, none if so many do not."""
+def _cover_or_none(solid: Solid, overshoot: float, fill: bool, max_count: int) -> np.ndarray:
+    """At most `max_count` spheres (n, 4) that cover everything; none if there is no such cover."""
     try:
-        return _cover(solid, overshoot, fill, most, whole=True)
+        return _cover(solid, overshoot, fill, max_count, whole=True)
     except _TooManyPieces:
         return np.empty((0, 4))
 
 
 def _cover(
-    solid: Solid, overshoot: float, fill: bool, most: int | None = None, whole: bool = False
+    solid: Solid, overshoot: float, fill: bool, max_count: int | None = None, whole: bool = False
 ) -> np.ndarray:
-    """Spheres (n, 4) for an overshoot; none if at most so many do not cover the whole."""
+    """Spheres (n, 4) for an overshoot; none if `whole`, and they do not cover everything."""
     lattice = _lattice(solid, overshoot)
     kinds = [_triangles(solid), _cubes(solid, overshoot)] if fill else [_triangles(solid)]
-    ready = [_holdable(solid, pieces, lattice, overshoot) for pieces in kinds]
-    pieces = [some.pieces for some in ready]
-    extra = np.concatenate([some.balls for some in ready])
-    # One row for each piece, which says what balls hold it.
+    parts = [_containable(solid, pieces, lattice, overshoot) for pieces in kinds]
+    pieces = [part.pieces for part in parts]
+    extra = np.concatenate([part.balls for part in parts])
+    # One row per piece: which balls contain it.
     table = np.concatenate(
         [
-            np.concatenate([some.held, _holders(extra, some.pieces, solid.rounding)], axis=1)
-            for some in ready
+            np.concatenate(
+                [part.contained, _containment(extra, part.pieces, solid.rounding)], axis=1
+            )
+            for part in parts
         ]
     )
-    weights = np.concatenate([geometry.sizes(some) / geometry.sizes(some).sum() for some in pieces])
-    chosen = _fewest_of(table, weights, most)
+    weights = np.concatenate([geometry.sizes(part) / geometry.sizes(part).sum() for part in pieces])
+    chosen = _smallest_cover(table, weights, max_count)
     table = table[:, chosen]
     if whole and not table.any(axis=1).all():
         return np.empty((0, 4))
-    return _shrunk(np.concatenate([lattice, extra])[chosen], table, pieces, solid.rounding)
+    return _shrink(np.concatenate([lattice, extra])[chosen], table, pieces, solid.rounding)
 
 
 def _balls(solid: Solid, centers: np.ndarray, overshoot: float, least: float = 0.0) -> np.ndarray:
-    """Balls around centers that stick out as far as they may, those that are large enough."""
+    """Balls around centers with the given overshoot, without those of too small a radius."""
     centers = centers.astype(np.float32).astype(np.float64)
     radius = overshoot - solid.distance(centers) - 2.0 * solid.rounding
     return np.column_stack([centers, radius])[radius > least]
 
 
 def _lattice(solid: Solid, overshoot: float) -> np.ndarray:
-    """Balls around the points of a lattice in the box of the solid, inside and near to it."""
+    """Balls around the points of a lattice in the box of the solid, inside and near it."""
     lower, upper = solid.bounds
     extent = upper - lower
     found = np.empty((0, 4))
@@ -176,12 +178,12 @@ def _lattice(solid: Solid, overshoot: float) -> np.ndarray:
 
 
 def _odd(counts: np.ndarray) -> np.ndarray:
-    """Odd numbers near counts: the middle of a lattice is that of the solid then."""
+    """Odd numbers near counts, so that the middle of the lattice is that of the solid."""
     return 2.0 * np.floor(0.5 * counts) + 1.0
 
 
 def _triangles(solid: Solid) -> np.ndarray:
-    """The surface in triangles, none of them much larger than others need be."""
+    """The surface in triangles, the large ones bisected."""
     pieces = solid.triangles[geometry.areas(solid.triangles) > 0.0]
     longest = 2.0 * float(np.sqrt(solid.area / _MAX_PIECES))
     while len(pieces) < _MAX_PIECES:
@@ -194,7 +196,7 @@ def _triangles(solid: Solid) -> np.ndarray:
 
 
 def _cubes(solid: Solid, overshoot: float) -> np.ndarray:
-    """The inside in cubes, and what of them lies outside is less than the overshoot away."""
+    """The inside in cubes, which extend beyond the surface by less than the overshoot."""
     pieces, small = solid.root_cube(), []
     lower, upper = solid.bounds
     edge = float((upper - lower).max()) / 16.0
@@ -206,46 +208,48 @@ def _cubes(solid: Solid, overshoot: float) -> np.ndarray:
         )
         small.append(pieces[done])
         pieces = solid.reaching_inside(geometry.octants(pieces[~done]))
-        _require_few(len(pieces), overshoot)
+        _require_max_pieces(len(pieces), overshoot)
     return np.concatenate(small)
 
 
-class _Ready(NamedTuple):
-    """Pieces each of which lies in a ball."""
+class _Contained(NamedTuple):
+    """Pieces that each lie in a ball."""
 
     pieces: np.ndarray  # (n, k, 3)
-    held: np.ndarray  # (n, n_balls) bool, of the balls that were there
-    balls: np.ndarray  # (m, 4) that are needed besides
+    contained: np.ndarray  # (n, n_balls) bool, by which of the given balls
+    balls: np.ndarray  # (m, 4) additional balls
 
 
-def _holdable(solid: Solid, pieces: np.ndarray, balls: np.ndarray, overshoot: float) -> _Ready:
-    """Splits pieces until each lies in one of the balls, or is small enough for one around it."""
-    done, held, extra = [], [], [np.empty((0, 4))]
+def _containable(
+    solid: Solid, pieces: np.ndarray, balls: np.ndarray, overshoot: float
+) -> _Contained:
+    """Splits pieces until each lies in a given ball, or is small enough for one around it."""
+    done, contained, extra = [], [], [np.empty((0, 4))]
     while len(pieces):
-        _require_few(len(pieces), overshoot)
-        table = _holders(balls, pieces, solid.rounding)
-        is_held = table.any(axis=1)
-        # One around a piece holds it if it is this small: its center is not far from the surface.
+        _require_max_pieces(len(pieces), overshoot)
+        table = _containment(balls, pieces, solid.rounding)
+        is_contained = table.any(axis=1)
+        # Small enough for a ball around it, as its center is near the surface.
         small = geometry.radii(pieces) <= 0.45 * overshoot - 4.0 * solid.rounding
-        extra.append(_balls(solid, geometry.centers(pieces[small & ~is_held]), overshoot))
-        done.append(pieces[is_held | small])
-        held.append(table[is_held | small])
-        pieces = geometry.split(pieces[~is_held & ~small])
+        extra.append(_balls(solid, geometry.centers(pieces[small & ~is_contained]), overshoot))
+        done.append(pieces[is_contained | small])
+        contained.append(table[is_contained | small])
+        pieces = geometry.split(pieces[~is_contained & ~small])
         if pieces.shape[1] == 8:
             pieces = solid.reaching_inside(pieces)
-    return _Ready(np.concatenate(done), np.concatenate(held), np.concatenate(extra))
+    return _Contained(np.concatenate(done), np.concatenate(contained), np.concatenate(extra))
 
 
-def _require_few(count: int, overshoot: float) -> None:
-    if count > _TOO_MANY:
+def _require_max_pieces(count: int, overshoot: float) -> None:
+    if count > _MAX_SPLIT_PIECES:
         raise _TooManyPieces(
-            f"max_overshoot must be larger for a mesh of this size, which falls into more than "
-            f"{_TOO_MANY} pieces, got {overshoot}"
+            f"max_overshoot must be larger for a mesh of this size, which is split into more than "
+            f"{_MAX_SPLIT_PIECES} pieces, got {overshoot}"
         )
 
 
-def _holders(balls: np.ndarray, pieces: np.ndarray, margin: float) -> np.ndarray:
-    """(n_pieces, n_balls) bool: whether a ball holds a piece with some margin."""
+def _containment(balls: np.ndarray, pieces: np.ndarray, margin: float) -> np.ndarray:
+    """(n_pieces, n_balls) bool: whether a ball contains a piece, with a margin."""
     corners, index = geometry.distinct(pieces)
     middle = corners.mean(axis=0)
     corners, centers = corners - middle, balls[:, :3] - middle
@@ -258,15 +262,18 @@ def _holders(balls: np.ndarray, pieces: np.ndarray, margin: float) -> np.ndarray
     return result
 
 
-def _fewest_of(table: np.ndarray, weights: np.ndarray, most: int | None) -> np.ndarray:
-    """The fewest balls of greedy covers that care more or less for what few balls hold."""
+def _smallest_cover(table: np.ndarray, weights: np.ndarray, max_count: int | None) -> np.ndarray:
+    """The smallest of several greedy covers, which weigh pieces in few balls differently."""
     rare = 1.0 / table.sum(axis=1)
-    covers = [_needed(table, _greedy(table, weights * rare**power, most)) for power in _POWERS]
-    return min(covers, key=lambda some: (-float(weights @ table[:, some].any(axis=1)), len(some)))
+    covers = [
+        _without_redundant(table, _greedy(table, weights * rare**power, max_count))
+        for power in _POWERS
+    ]
+    return min(covers, key=lambda part: (-float(weights @ table[:, part].any(axis=1)), len(part)))
 
 
-def _needed(table: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """The balls without those that others make superfluous."""
+def _without_redundant(table: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """The chosen balls without redundant ones."""
     times = table[:, chosen].sum(axis=1)
     kept = []
     for ball in chosen[::-1]:
@@ -277,15 +284,15 @@ def _needed(table: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     return np.array(kept[::-1], dtype=np.int64)
 
 
-def _greedy(table: np.ndarray, weights: np.ndarray, most: int | None) -> np.ndarray:
-    """Indices of balls, each of which holds most of what those before it left."""
+def _greedy(table: np.ndarray, weights: np.ndarray, max_count: int | None) -> np.ndarray:
+    """Indices of balls, each covering most of what those before it leave uncovered."""
     whole = np.maximum(np.floor(weights / weights.sum() * (_WEIGHTS - len(weights))), 1.0)
     weights = whole.astype(np.float32)
     holds = table.astype(np.float32)
     gains = weights @ holds
     left = np.ones(len(table), dtype=bool)
     chosen: list[int] = []
-    while left.any() and (most is None or len(chosen) < most):
+    while left.any() and (max_count is None or len(chosen) < max_count):
         best = int(gains.argmax())
         if gains[best] <= 0.0:
             break
@@ -296,25 +303,25 @@ def _greedy(table: np.ndarray, weights: np.ndarray, most: int | None) -> np.ndar
     return np.array(chosen, dtype=np.int64)
 
 
-def _shrunk(
+def _shrink(
     balls: np.ndarray, table: np.ndarray, pieces: list[np.ndarray], margin: float
 ) -> np.ndarray:
-    """Balls as small as what they hold allows, the largest first."""
+    """Shrinks balls as far as their pieces allow, and sorts them, the largest first."""
     balls, table, times = balls.copy(), table.copy(), table.sum(axis=1)
     for ball, holds in zip(balls, table.T, strict=True):
         reach = np.concatenate(
-            [np.linalg.norm(some - ball[:3], axis=2).max(axis=1) for some in pieces]
+            [np.linalg.norm(part - ball[:3], axis=2).max(axis=1) for part in pieces]
         )
         ball[3] = min(ball[3], reach[holds & (times == 1)].max() + 2.0 * margin)
         still = reach <= ball[3] - margin
         times -= holds & ~still
         holds &= still
     order = np.argsort(-balls[:, 3], kind="stable")
-    return _rounded(balls[order])
+    return _round_to_float32(balls[order])
 
 
-def _rounded(balls: np.ndarray) -> np.ndarray:
-    """Balls that are exact in float32; their centers already are, or have a margin around them."""
+def _round_to_float32(balls: np.ndarray) -> np.ndarray:
+    """Balls that are exact in float32; centers already are, radii are rounded up."""
     result = balls.astype(np.float32)
     result[:, 3] = np.nextafter(result[:, 3], np.float32(np.inf))
     return result.astype(np.float64)

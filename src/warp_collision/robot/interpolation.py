@@ -12,7 +12,7 @@ from warp_collision.kernels.joint_path import segment_bend
 from warp_collision.launching.launch import launch
 from warp_collision.robot.robot_tables import STATE, RobotTables
 
-_MOST_PARTS = 100_000
+_MAX_PARTS = 100_000
 
 
 class Interpolated(NamedTuple):
@@ -20,7 +20,7 @@ class Interpolated(NamedTuple):
 
     Attributes:
         joints: (batch, (horizon - 1) * parts + 1, n_joints), waypoint t at index t * parts.
-        parts: into how many equal parts each segment is cut.
+        parts: number of equal parts of each segment.
 
     Example:
         >>> import torch
@@ -44,10 +44,10 @@ def cut(joints: Tensor, parts: int) -> Interpolated:
 
 
 def parts_for(joints: Tensor, tables: RobotTables, max_deviation: Tensor) -> int:
-    """Into how many parts segments are cut for chords that are close to their arcs.
+    """Number of parts per segment for which chords are close to the arcs.
 
-    The chord of an n-th part of a segment is nowhere farther from the arc than the largest second
-    derivative by the place in the segment, divided by 8 n^2.
+    With n parts an arc deviates from its chord by at most the largest second derivative, by the
+    position in [0, 1] on the segment, divided by 8 n^2.
     """
     joints = joints.detach().float().contiguous()
     segments = joints.shape[0], max(joints.shape[1] - 1, 0)
@@ -63,9 +63,9 @@ def parts_for(joints: Tensor, tables: RobotTables, max_deviation: Tensor) -> int
     if bend.numel() == 0:
         return 1
     parts = torch.sqrt(bend.amax() / (8.0 * max_deviation)).item()
-    if not parts <= _MOST_PARTS:
+    if not parts <= _MAX_PARTS:
         raise ValueError(
-            f"joints must be finite, and need at most {_MOST_PARTS} parts a segment, got {parts}"
+            f"joints must be finite, and need at most {_MAX_PARTS} parts per segment, got {parts}"
         )
     # The bound itself is rounded.
     return max(1, math.ceil(parts * (1.0 + 1.0e-5)))

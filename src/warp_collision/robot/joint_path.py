@@ -1,4 +1,4 @@
-"""Whether a robot collides: at joint values, and certified along joint paths."""
+"""Collision checks of a robot: at joint values, and certified along joint paths."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from warp_collision.kernels import joint_path as kernels
 from warp_collision.kernels import path_clearance as clearance_kernels
 from warp_collision.launching.launch import launch
 from warp_collision.obstacles.mesh_obstacle import PoseLike
+from warp_collision.robot.allowed_contacts import Contacts, contact_parts
 from warp_collision.robot.kinematics import base_operand, root_frames
 from warp_collision.robot.moving_obstacles import checks
 from warp_collision.robot.robot_model import RobotModel
 from warp_collision.robot.robot_tables import FRAME_POSE, STATE
 from warp_collision.robot.self_collision import SelfCollisionPairs
-from warp_collision.robot.wanted_contacts import Contacts, contact_parts
 from warp_collision.world import MeshWorld
 from warp_collision.world.acceleration import with_acceleration
 
@@ -41,14 +41,15 @@ def configuration_in_collision(
         joints: (..., n_joints) [rad, prismatic: m], on the device of the world.
         robot: the robot.
         world: the obstacles.
-        self_collision: whether the robot may not touch itself either, by the pairs of
-            `RobotSpheres.self_collision_pairs`, or the pairs that count.
-        ignore: contacts that are wanted: pairs of names of a link, or attached object, and an
-            obstacle, which counts in each env that has it.
+        self_collision: whether self-collisions count, by the pairs of
+            `RobotSpheres.self_collision_pairs`; or the pairs to check.
+        ignore: allowed contacts: pairs of names of a link, or attached object, and an obstacle,
+            in every env that has it.
         env_index: (batch,) int32 for joints (batch, ..., n_joints), the env of each row; env 0 for
             all if None.
         base_pose: pose of the root link in the world, as in a call of the robot: (7,) for all, or
-            for the first axes of the joints; or 4 x 4 matrices. The origin if None.
+            one for each index of the first axes of the joints; or 4 x 4 matrices. The origin if
+            None.
 
     Returns:
         (...,) bool. True also where joints or poses are not finite.
@@ -109,28 +110,29 @@ def joint_path_in_collision(
 ) -> Tensor:
     """Whether a robot collides between waypoints, on the arcs of its spheres.
 
-    Joint values go straight from waypoint to waypoint; spheres then move on arcs, not on the
+    Joint values are interpolated linearly between waypoints; spheres then move on arcs, not on the
     chords that `swept_sphere_cost` checks. Each segment is bisected until bounds of the spheres'
-    first and second derivatives prove it free, or a configuration on it is too near to something.
+    first and second derivatives prove it free, or a configuration on it has a clearance below the
+    tolerance.
 
     Args:
         joints: (batch, horizon, n_joints) [rad, prismatic: m], on the device of the world.
-            Continuous joints go the way of the numbers, they do not wrap.
+            Values of continuous joints do not wrap.
         robot: the robot.
         world: the obstacles.
-        tolerance: [m], below which a clearance may count as a collision. One below some hundredths
-            of a millimetre leaves too little room for the rounding of float32.
-        self_collision: see `configuration_in_collision`; proven are the pairs that count.
-        ignore: see `configuration_in_collision`; nothing is proven of these pairs.
+        tolerance: [m], a clearance below it may count as a collision. At a tolerance below some
+            hundredths of a millimetre the rounding of float32 may prevent a proof.
+        self_collision: see `configuration_in_collision`; the proof holds for the pairs checked.
+        ignore: see `configuration_in_collision`; the proof does not include these pairs.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
-        base_pose: pose of the root link in the world, which stays along a path: (7,), (batch, 7),
-            or 4 x 4 matrices in place of the 7 numbers. The origin if None.
+        base_pose: pose of the root link in the world, constant along a path: (7,), (batch, 7), or
+            4 x 4 matrices in place of the 7 numbers. The origin if None.
         poses: see `sphere_cost`; those for each waypoint move obstacles as in `swept_sphere_cost`.
 
     Returns:
-        (batch, horizon - 1) bool for each segment. False is a proof that the whole segment is free;
-        true is a collision or a clearance below the tolerance (or not finite, in an env that is
-        not there, or one that 65,536 configurations could not decide).
+        (batch, horizon - 1) bool for each segment. False is a proof that the whole segment is free.
+        True is a collision or a clearance below the tolerance, values that are not finite, an env
+        that does not exist, or a segment that 65,536 evaluations could not decide.
 
     Raises:
         TypeError, ValueError: an argument of another type, shape, device or range, or unknown names
@@ -175,15 +177,15 @@ class JointPathClearance(NamedTuple):
     """Result of `joint_path_clearance`; all (batch, horizon - 1).
 
     Attributes:
-        lower: [m], nowhere on the segment is the clearance to the world smaller; NaN if joints or
-            poses are not finite, +inf where there is nothing to hit.
+        lower: [m], lower bound of the clearance to the world on the segment; NaN if joints or poses
+            are not finite, +inf without obstacles.
         upper: [m], clearance at `position`, at most the tolerance above `lower`.
-        position: where on the segment, from 0 to 1.
-        sphere: int32, the sphere that is nearest there, -1 for none.
-        mesh: int32, the obstacle that it is nearest to, -1 for none.
-        self_lower: [m], the same between spheres of the robot, by the pairs that count.
+        position: on the segment, from 0 to 1.
+        sphere: int32, the sphere with the smallest clearance there, -1 for none.
+        mesh: int32, the obstacle nearest to it, -1 for none.
+        self_lower: [m], the same between spheres of the robot, by the pairs checked.
         self_upper: [m].
-        self_position: where on the segment.
+        self_position: on the segment, from 0 to 1.
         self_sphere: int32, one of the two spheres, -1 for none.
         self_other: int32, the other one.
     """
@@ -200,7 +202,7 @@ class JointPathClearance(NamedTuple):
     self_other: Tensor
 
     def with_other_obstacles(self, other: JointPathClearance) -> JointPathClearance:
-        """The smaller clearance of this and of that to other obstacles; NaN if one of them is."""
+        """Minimum with the clearance to other obstacles; NaN if one of them is."""
         is_nearer = ~(other.upper >= self.upper)
         position, sphere, mesh = (
             torch.where(is_nearer, theirs, own)
@@ -232,17 +234,17 @@ def joint_path_clearance(
         joints: (batch, horizon, n_joints); see `joint_path_in_collision`.
         robot: the robot.
         world: the obstacles.
-        tolerance: [m], how wide the intervals may be. They are wider where 65,536 configurations do
-            not suffice.
+        tolerance: [m], width of the intervals. They are wider where 65,536 evaluations do not
+            suffice.
         self_collision: see `configuration_in_collision`.
         ignore: see `configuration_in_collision`.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
-        base_pose: pose of the root link in the world, which stays along a path: (7,), (batch, 7),
-            or 4 x 4 matrices in place of the 7 numbers. The origin if None.
+        base_pose: pose of the root link in the world, constant along a path: (7,), (batch, 7), or
+            4 x 4 matrices in place of the 7 numbers. The origin if None.
         poses: see `sphere_cost`; those for each waypoint move obstacles as in `swept_sphere_cost`.
 
     Returns:
-        Intervals, and where the smallest clearance is; see `JointPathClearance`.
+        Intervals, and the position of the smallest clearance; see `JointPathClearance`.
 
     Raises:
         TypeError, ValueError: an argument of another type, shape, device or range, or unknown names
@@ -295,7 +297,7 @@ def joint_path_clearance(
 def _operands(
     joints: Tensor, world: MeshWorld, env_index: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    """float32 joints (batch, horizon, n_joints) without a gradient, and the index of envs."""
+    """Joints (batch, horizon, n_joints) float32 without a gradient, and the env index."""
     shape = "(batch, horizon, n_joints)"
     joints = validate.float_operand(
         "joints", joints.detach(), joints.shape[-1], shape, world.device, ndim=3
@@ -306,7 +308,7 @@ def _operands(
 
 
 def _roots(base_pose: PoseLike | None, joints: Tensor, flat: Tensor) -> Tensor | None:
-    """Roots for joints (batch, n, n_joints) from poses for the first axes of joints."""
+    """Root frames for joints (batch, n, n_joints), from poses for the first axes of joints."""
     if base_pose is not None:
         pose = base_operand(base_pose, joints, dtype=torch.float64).detach()
         if pose.ndim > 2:

@@ -1,4 +1,4 @@
-"""The cost of joint paths: swept over chords that are close to the arcs."""
+"""Collision cost of joint paths: a sweep over chords close to the arcs of the spheres."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from warp_collision.costs import (
     swept_cost_against,
 )
 from warp_collision.obstacles.mesh_obstacle import PoseLike
+from warp_collision.robot.allowed_contacts import Contacts, contact_parts
 from warp_collision.robot.interpolation import Interpolated, cut
 from warp_collision.robot.kinematics import base_operand
 from warp_collision.robot.robot_model import RobotModel
 from warp_collision.robot.self_collision import SelfCollisionPairs, self_collision_cost
-from warp_collision.robot.wanted_contacts import Contacts, contact_parts
 from warp_collision.world import MeshWorld
 
 
@@ -45,16 +45,16 @@ def joint_path_cost(
     base_pose: PoseLike | None = None,
     poses: Tensor | None = None,
 ) -> Tensor:
-    """Collision cost of a robot whose joint values go straight from waypoint to waypoint.
+    """Collision cost of a robot whose joint values are interpolated linearly between waypoints.
 
     A waypoint owns the half segment before it and the half segment after it. They are cut into
-    parts whose chords deviate from the spheres' arcs by no more than `max_deviation`, and each
-    sphere costs the largest `swept_sphere_cost` of what the waypoint owns. That of the robot with
-    itself is the largest `self_collision_cost` at the ends of the parts. The cost is not grown by
-    the deviation; certificates are the matter of `joint_path_in_collision`.
+    parts whose chords deviate from the spheres' arcs by at most `max_deviation`. The cost of a
+    sphere is its largest `swept_sphere_cost` over the parts that the waypoint owns; that of
+    self-collisions is the largest `self_collision_cost` at the ends of the parts. The deviation is
+    not added to the cost; `joint_path_in_collision` certifies the arcs.
 
-    Differentiable by the joint values, exact for any incoming gradient at a fixed number of parts,
-    the neighbouring waypoints' part included.
+    Differentiable in the joint values: exact for any incoming gradient at a fixed number of parts,
+    including the gradients by neighbouring waypoints.
 
     Args:
         joints: (batch, horizon, n_joints) [rad, prismatic: m], on the device of the world.
@@ -62,19 +62,19 @@ def joint_path_cost(
         world: the obstacles.
         weight: factor of the cost against the world.
         activation_distance: eta [m] against the world.
-        max_deviation: [m], of chords from arcs; it chooses the number of parts, one for the batch,
-            which waits for the device.
-        substeps: that number of parts of each segment, odd; for graphs and `torch.compile`.
+        max_deviation: [m], of chords from arcs; it determines the number of parts, the same for the
+            whole batch, which waits for the device.
+        substeps: the number of parts of each segment instead, odd; for CUDA graphs and
+            `torch.compile`.
         tolerance: of the sweep, see `swept_sphere_cost`.
-        self_weight: factor of the cost of the robot against itself; 0.0 for none.
-        self_activation_distance: eta [m] of that.
-        pairs: which spheres count for that; by default those of
+        self_weight: factor of the cost of self-collisions; 0.0 for none.
+        self_activation_distance: eta [m] of self-collisions.
+        pairs: pairs of spheres for self-collisions; by default those of
             `RobotSpheres.self_collision_pairs`.
-        ignore: contacts that are wanted and cost nothing; see `configuration_in_collision`.
+        ignore: allowed contacts, which cost nothing; see `configuration_in_collision`.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
-        base_pose: pose of the root link in the world, which stays along a path: (7,), (batch, 7),
-            or 4 x 4 matrices in place of the 7 numbers; it may require a gradient. The origin if
-            None.
+        base_pose: pose of the root link in the world, constant along a path: (7,), (batch, 7), or
+            4 x 4 matrices in place of the 7 numbers; it may require a gradient. The origin if None.
         poses: see `sphere_cost`; those for each waypoint move obstacles as in `swept_sphere_cost`.
 
     Returns:
@@ -142,10 +142,10 @@ def costs_of_spheres(
 ) -> Tensor:
     """`joint_path_cost` of each sphere, (batch, horizon, n_spheres).
 
-    Not swept it is the cost at the waypoints alone, those of `sphere_cost`.
+    Without a sweep the `sphere_cost` at the waypoints.
     """
     fine = _cut(joints, robot, max_deviation, substeps) if swept else Interpolated(joints, 1)
-    spheres = placed_spheres(fine.joints, robot, world, base_pose, env_index)
+    spheres = world_spheres(fine.joints, robot, world, base_pose, env_index)
     options: dict[str, Any] = {"activation_distance": activation_distance, "env_index": env_index}
     if swept:
         options["tolerance"] = tolerance
@@ -157,12 +157,12 @@ def costs_of_spheres(
     cost = functools.reduce(torch.add, costs)
     total = _factor("weight", weight, world) * _largest(cost, fine.parts)
     if isinstance(self_weight, Tensor) or self_weight != 0.0:
-        itself = self_collision_cost(
+        self_cost = self_collision_cost(
             spheres,
             robot.default_pairs if pairs is None else pairs,
             activation_distance=self_activation_distance,
         )
-        total = total + _factor("self_weight", self_weight, world) * _largest(itself, fine.parts)
+        total = total + _factor("self_weight", self_weight, world) * _largest(self_cost, fine.parts)
     return total
 
 
@@ -177,7 +177,7 @@ def waypoint_clearance(
     poses: Tensor | None = None,
 ) -> Clearance:
     """`clearance` of a robot's spheres at waypoints (batch, horizon, n_joints)."""
-    spheres = placed_spheres(joints, robot, world, base_pose, env_index)
+    spheres = world_spheres(joints, robot, world, base_pose, env_index)
     found = [
         clearance_against(part.scene, part.disable(spheres, robot), env_index=env_index)
         for part in contact_parts(ignore, robot, world, poses, joints.shape[1])
@@ -186,7 +186,7 @@ def waypoint_clearance(
 
 
 def _smaller(one: Clearance, other: Clearance) -> Clearance:
-    """The smaller of two clearances; one that is not known is the smallest."""
+    """The smaller of two clearances; NaN is the smallest."""
     is_other = (other.clearance < one.clearance) | other.clearance.isnan()
     return Clearance(
         torch.where(is_other, other.clearance, one.clearance),
@@ -195,29 +195,29 @@ def _smaller(one: Clearance, other: Clearance) -> Clearance:
     )
 
 
-def placed_spheres(
+def world_spheres(
     joints: Tensor,
     robot: RobotModel,
     world: MeshWorld,
     base_pose: PoseLike | None,
     env_index: Tensor | None,
 ) -> Tensor:
-    """float32 spheres (batch, horizon, n_spheres, 4) of a robot, whose base stays along a path."""
+    """Spheres (batch, horizon, n_spheres, 4) float32 of a robot with a constant base pose."""
     _check_paths(joints, robot)
     if base_pose is not None:
         base_pose = base_operand(base_pose, joints, 1)
     shape = "(batch, horizon, n_spheres, 4)"
     spheres = robot(joints, base_pose, env_index)
-    # A joint that is not finite may move no sphere: nothing is known of such a configuration.
-    known = torch.where(joints.isfinite().all(-1), 0.0, torch.nan)
-    spheres = spheres + known[..., None, None].to(spheres.dtype)
+    # NaN also for joints that move no spheres: such a configuration is not valid.
+    validity = torch.where(joints.isfinite().all(-1), 0.0, torch.nan)
+    spheres = spheres + validity[..., None, None].to(spheres.dtype)
     return validate.float_operand("spheres", spheres, 4, shape, world.device, ndim=4)
 
 
 def _cut(
     joints: Tensor, robot: RobotModel, max_deviation: float, substeps: int | None
 ) -> Interpolated:
-    """Paths in an odd number of parts, so that middles of segments are in one."""
+    """Cuts paths into an odd number of parts, so that middles of segments are inside of one."""
     _check_paths(joints, robot)
     if substeps is None:
         if is_compiling():
@@ -242,10 +242,10 @@ def _factor(name: str, value: Scalar, world: MeshWorld) -> Tensor:
 
 
 def _largest(cost: Tensor, parts: int) -> Tensor:
-    """The largest cost (batch, n, n_spheres) of what each waypoint owns, for each sphere.
+    """The largest cost of the parts that each waypoint owns, for each sphere.
 
-    With an odd number of parts a waypoint owns as many of their ends: what they own, half the part
-    before and half the part after, is together what the waypoint owns.
+    With an odd number of parts each waypoint owns that number of their ends, whose half parts
+    together are the half segments of the waypoint.
     """
-    beyond = (parts - 1) // 2
-    return pad(cost, (0, 0, beyond, beyond)).unflatten(1, (-1, parts)).amax(2)
+    half = (parts - 1) // 2
+    return pad(cost, (0, 0, half, half)).unflatten(1, (-1, parts)).amax(2)

@@ -1,7 +1,7 @@
-"""Forward kinematics of a tree of joints, folded to the frames that move.
+"""Forward kinematics of a tree of joints, reduced to the moving frames.
 
-float32 runs as Warp kernels, with exact products with the Jacobian in both modes; float64 is
-computed by torch's own operations, which have all derivatives.
+float32 runs as Warp kernels, with exact Jacobian products in both modes of differentiation; float64
+is computed by torch's own operations, which have all derivatives.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from warp_collision.obstacles.mesh_obstacle import PoseLike
 from warp_collision.poses import pose_rows, quaternion_rotate
 from warp_collision.torch_ops import dispatch, robot_operators
 
-# A link's transform is read off four points of it: its origin and the ends of its axes.
+# Four points determine the transform of a link: its origin and the ends of its axes.
 CORNERS = np.concatenate([np.zeros((1, 3)), np.eye(3)])
 
 
 @dataclass(frozen=True, eq=False)
 class MovingJoint:
-    """A joint that moves, and with it a frame whose z axis is the axis of the joint.
+    """A moving joint and its frame, whose z axis is the axis of the joint.
 
     Attributes:
-        parent: frame that it moves in: 0 for the root, i + 1 for what joint i moves.
-        parent_from_joint: (4, 4) pose of the joint at value 0 [m], fixed joints folded in.
+        parent: the parent frame: 0 for the root, i + 1 for that of joint i.
+        parent_from_joint: (4, 4) pose of the joint at value 0 [m], with the fixed joints before it.
         axis: (3,) in the frame of the joint, unit.
         slides: whether it is prismatic.
-        value: which joint value moves it.
-        multiplier: by how much; a mimic joint moves with another's value.
-        shift: its value where the joint value is 0.
+        value: index of the joint value; that of another joint for mimic joints.
+        multiplier: of the joint value.
+        shift: value of the joint where the joint value is 0.
     """
 
     parent: int
@@ -51,11 +51,11 @@ class MovingJoint:
 
 
 class PointTables(NamedTuple):
-    """Points on frames as the kernels read them.
+    """Tables of points on frames for the kernels.
 
     Attributes:
         frames: (n_frames, bytes) uint8, structs `RobotFrame`.
-        ranges: (n_frames, 2) int32, the points of each frame: from, to.
+        ranges: (n_frames, 2) int32, begin and end of the points of each frame.
         points: (n_points, 4) float32 x, y, z in the frame [m], and a radius.
     """
 
@@ -65,7 +65,7 @@ class PointTables(NamedTuple):
 
 
 class _TorchTables(NamedTuple):
-    """The same for torch's own operations: per moving frame, and per point."""
+    """Tables of points on frames for torch's own operations."""
 
     parent_from_frame: Tensor  # (n_joints, 4, 4)
     values: Tensor  # (n_joints,) int64
@@ -74,12 +74,13 @@ class _TorchTables(NamedTuple):
 
 
 class Kinematics:
-    """Points on the frames of a tree of joints, moved by joint values.
+    """Forward kinematics of points on the frames of a tree of joints.
 
     Args:
-        joints: in an order in which parents come before children.
+        joints: parents before children.
         n_values: number of joint values.
-        frames: (n_points,) the frame of each point, 0 for the root; equal ones stand together.
+        frames: (n_points,) the frame of each point, 0 for the root; points of a frame are
+            consecutive.
         points: (n_points, 4) x, y, z in the frame of the joint, and a radius [m].
     """
 
@@ -87,15 +88,15 @@ class Kinematics:
         self, joints: Sequence[MovingJoint], n_values: int, frames: np.ndarray, points: np.ndarray
     ):
         self.joints, self.n_values = tuple(joints), n_values
-        turns = _axis_turns(self.joints)
+        rotations = _axis_rotations(self.joints)
         self.point_frames = np.asarray(frames, dtype=np.int64)
         self._points = np.array(points, dtype=np.float64).reshape(-1, 4)
-        for frame, turn in enumerate(turns):
+        for frame, rotation in enumerate(rotations):
             chosen = self.point_frames == frame
-            self._points[chosen, :3] = self._points[chosen, :3] @ turn[:3, :3]
+            self._points[chosen, :3] = self._points[chosen, :3] @ rotation[:3, :3]
         self._parent_from_frame = np.array(
             [
-                np.linalg.inv(turns[joint.parent]) @ joint.parent_from_joint @ turns[i + 1]
+                np.linalg.inv(rotations[joint.parent]) @ joint.parent_from_joint @ rotations[i + 1]
                 for i, joint in enumerate(self.joints)
             ]
         ).reshape(-1, 4, 4)
@@ -113,32 +114,34 @@ class Kinematics:
         """(n_points, 4) float64 x, y, z in frames whose z axis is that of the joint, and radius."""
         return self._points
 
-    def place(self, joints: Tensor) -> Tensor:
+    def forward(self, joints: Tensor) -> Tensor:
         """Points (..., n_points, 4) in the world at joint values (..., n_values)."""
         if joints.dtype == torch.float64:
-            return self._place_in_torch(joints)
+            return self._forward_in_torch(joints)
         tables = self.tables(joints.device)
         if joints.ndim == 2:
-            return dispatch.apply_linearized("place_points", joints.contiguous(), *tables)
+            return dispatch.apply_linearized("forward_kinematics", joints.contiguous(), *tables)
         shape = joints.shape[:-1]
         flat = joints.reshape(math.prod(shape), self.n_values)
-        placed = dispatch.apply_linearized("place_points", flat.contiguous(), *tables)
-        return placed.reshape(*shape, len(self._points), 4)
+        points = dispatch.apply_linearized("forward_kinematics", flat.contiguous(), *tables)
+        return points.reshape(*shape, len(self._points), 4)
 
     def jacobian(self, joints: Tensor) -> Tensor:
-        """Jacobian (n, n_points, 3, n_values) of places at float32 joint values (n, n_values)."""
+        """Jacobian (n, n_points, 3, n_values) of points at float32 joint values (n, n_values)."""
         tables = self.tables(joints.device)
-        frame_poses = robot_operators.run_place_points(joints, *tables)[1]
+        frame_poses = robot_operators.run_forward_kinematics(joints, *tables)[1]
         columns = []
         for value in range(self.n_values):
             rates = torch.zeros_like(joints)
             rates[:, value] = 1.0
-            velocity = robot_operators.run_place_points_jvp(rates, joints, frame_poses, *tables)
+            velocity = robot_operators.run_forward_kinematics_jvp(
+                rates, joints, frame_poses, *tables
+            )
             columns.append(velocity[..., :3])
         return torch.stack(columns, dim=-1)
 
     def tables(self, device: torch.device) -> PointTables:
-        """The points as the kernels read them, on a device."""
+        """The tables for the kernels, on a device."""
         known = self._on_device.get(device)
         if known is None:
             with torch.inference_mode(False):  # later calls may need gradients
@@ -156,7 +159,7 @@ class Kinematics:
         with torch.inference_mode(False):
             return PointTables(*(torch.from_numpy(part) for part in parts))
 
-    def _place_in_torch(self, joints: Tensor) -> Tensor:
+    def _forward_in_torch(self, joints: Tensor) -> Tensor:
         tables = self._torch_tables(joints.device)
         multipliers, shifts = tables.gears.unbind(-1)
         values = joints[..., tables.values] * multipliers + shifts
@@ -165,16 +168,16 @@ class Kinematics:
         for i, joint in enumerate(self.joints):
             step = tables.parent_from_frame[i] @ _about_z(values[..., i], joint.slides)
             frames.append(frames[joint.parent] @ step)
-        # One product for each frame: gathering a matrix for each point is several times slower.
-        counts = Counter(self.point_frames.tolist())  # in their order
+        # One product per frame: gathering a matrix for each point is several times slower.
+        counts = Counter(self.point_frames.tolist())  # in the order of the points
         centers = tables.points[:, :3].split(list(counts.values()))
         parts = [
             center @ frames[frame][..., :3, :3].mT + frames[frame][..., None, :3, 3]
             for frame, center in zip(counts, centers, strict=True)
         ]
-        placed = torch.cat(parts, dim=-2)
-        radii = tables.points[:, 3].expand(placed.shape[:-1]).unsqueeze(-1)
-        return torch.cat([placed, radii], dim=-1)
+        moved = torch.cat(parts, dim=-2)
+        radii = tables.points[:, 3].expand(moved.shape[:-1]).unsqueeze(-1)
+        return torch.cat([moved, radii], dim=-1)
 
     def _torch_tables(self, device: torch.device) -> _TorchTables:
         known = self._in_torch.get(device)
@@ -203,7 +206,7 @@ def base_operand(
     Args:
         base_pose: (..., 7) or rigid matrices (..., 4, 4); or 7 or 4 x 4 numbers for all.
         joints: (..., n_values).
-        axes: for how many axes of the joints there may be poses; None for all but the last.
+        axes: number of axes of the joints for which there may be poses; all but the last if None.
         dtype: of the result; that of the joints if None.
     """
     most = joints.ndim - 1 if axes is None else axes
@@ -231,26 +234,26 @@ def base_operand(
     return torch.cat((pose[..., :3], pose[..., 3:] / length), dim=-1)
 
 
-def based(placed: Tensor, joints: Tensor, base_pose: PoseLike | None) -> Tensor:
-    """Placed points (..., n_points, 4) of a robot whose root has a pose in the world.
+def with_base_pose(points: Tensor, joints: Tensor, base_pose: PoseLike | None) -> Tensor:
+    """Transforms points of a robot by the pose of its root link in the world.
 
     Args:
-        placed: with the root in the origin.
-        joints: (..., n_values) that they were placed by.
+        points: (..., n_points, 4) in the frame of the root link.
+        joints: (..., n_values) of the points.
         base_pose: (..., 7) or (..., 4, 4) for the first axes of the joints; quaternions are
             normalised.
     """
     if base_pose is None:
-        return placed
+        return points
     pose = base_operand(base_pose, joints)
     pose = pose.reshape(*pose.shape[:-1], *(1,) * (joints.ndim - pose.ndim + 1), 7)
-    centers = placed[..., :3]
-    turned = quaternion_rotate(pose[..., 3:].expand(*centers.shape[:-1], 4), centers)
-    return torch.cat((turned + pose[..., :3], placed[..., 3:]), dim=-1)
+    centers = points[..., :3]
+    rotated = quaternion_rotate(pose[..., 3:].expand(*centers.shape[:-1], 4), centers)
+    return torch.cat((rotated + pose[..., :3], points[..., 3:]), dim=-1)
 
 
 def root_frames(base_pose: PoseLike | None, joints: Tensor, axes: int) -> Tensor | None:
-    """Base poses (batch or 1, horizon or 1, 18) as the kernels' `MovingFrame`; None in the origin.
+    """Base poses as `MovingFrame` (batch or 1, horizon or 1, 18); None for the origin.
 
     Args:
         base_pose: see `base_operand`.
@@ -261,31 +264,31 @@ def root_frames(base_pose: PoseLike | None, joints: Tensor, axes: int) -> Tensor
         return None
     pose = base_operand(base_pose, joints, axes, torch.float64).detach()
     pose = pose.reshape(*pose.shape[:-1], *(1,) * (3 - pose.ndim), 7)
-    still = torch.zeros_like(pose[..., :6])
-    return moving_frames(pose, still)
+    at_rest = torch.zeros_like(pose[..., :6])
+    return moving_frames(pose, at_rest)
 
 
 def moving_frames(pose: Tensor, twist: Tensor) -> Tensor:
     """Poses (..., 7) and twists (..., 6), angular and linear, as `MovingFrame` (..., 18)."""
     axes = torch.eye(3, dtype=pose.dtype, device=pose.device).expand(*pose.shape[:-1], 3, 3)
     columns = quaternion_rotate(pose[..., None, 3:].expand(*pose.shape[:-1], 3, 4), axes)
-    # Places that are not known are nowhere, even where only a rotation is missing.
+    # NaN in the rotation makes positions NaN too.
     origin = pose[..., :3] + 0.0 * pose.sum(-1, keepdim=True)
     return torch.cat((columns.mT.flatten(-2), origin, twist), dim=-1).float().contiguous()
 
 
 def corner_points(frame_from_link: np.ndarray) -> np.ndarray:
-    """(n_links * 4, 4) points from which `transforms_of` reads transforms (n_links, 4, 4)."""
+    """(n_links * 4, 4) points from which `transforms_of` computes transforms (n_links, 4, 4)."""
     corners = np.einsum("lrc,pc->lpr", frame_from_link[:, :3, :3], CORNERS)
     corners += frame_from_link[:, None, :3, 3]
     return np.concatenate([corners, np.zeros((*corners.shape[:2], 1))], axis=-1).reshape(-1, 4)
 
 
 def transforms_of(corners: Tensor) -> Tensor:
-    """Transforms (..., n_links, 4, 4) from placed points (..., n_links, 4, 4)."""
-    places = corners[..., :3]
-    origin = places[..., :1, :]
-    columns = torch.cat((places[..., 1:, :] - origin, origin), dim=-2).mT
+    """Transforms (..., n_links, 4, 4) from the points (..., n_links, 4, 4) of `corner_points`."""
+    points = corners[..., :3]
+    origin = points[..., :1, :]
+    columns = torch.cat((points[..., 1:, :] - origin, origin), dim=-2).mT
     last = torch.tensor([0.0, 0.0, 0.0, 1.0], dtype=corners.dtype, device=corners.device)
     return torch.cat((columns, last.expand(*columns.shape[:-2], 1, 4)), dim=-2)
 
@@ -304,17 +307,17 @@ def frame_records(joints: Sequence[MovingJoint], parent_from_frame: np.ndarray) 
     return records.view(np.uint8).reshape(len(records), -1)
 
 
-def _axis_turns(joints: Sequence[MovingJoint]) -> list[np.ndarray]:
-    """For each frame a (4, 4) rotation joint_from_frame that makes its z axis that of the joint."""
-    turns = [np.eye(4)]
+def _axis_rotations(joints: Sequence[MovingJoint]) -> list[np.ndarray]:
+    """For each frame a (4, 4) rotation joint_from_frame, with z along the axis of the joint."""
+    rotations = [np.eye(4)]
     for joint in joints:
-        # Any direction off the axis will do; the axis along which it is shortest is farthest off.
-        aside = np.cross(np.eye(3)[np.argmin(np.abs(joint.axis))], joint.axis)
-        aside /= np.linalg.norm(aside)
-        turn = np.eye(4)
-        turn[:3, :3] = np.stack([aside, np.cross(joint.axis, aside), joint.axis], axis=1)
-        turns.append(turn)
-    return turns
+        # Any normal of the axis: that to the coordinate axis of its smallest component.
+        normal = np.cross(np.eye(3)[np.argmin(np.abs(joint.axis))], joint.axis)
+        normal /= np.linalg.norm(normal)
+        rotation = np.eye(4)
+        rotation[:3, :3] = np.stack([normal, np.cross(joint.axis, normal), joint.axis], axis=1)
+        rotations.append(rotation)
+    return rotations
 
 
 def _first_of(frames: np.ndarray, frame: int) -> int:

@@ -1,4 +1,4 @@
-"""From the shapes of a robot's links, and of what it carries, to spheres."""
+"""Spheres for the shapes of a robot's links, and for attached objects."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from warp_collision.robot.sphere_models import (
 )
 
 Triangles = tuple[np.ndarray, np.ndarray]
-# Robots are read again and again in one process; fits of equal shapes are kept.
+# Cache of fits by shape, as one process may read a robot many times.
 _fits: dict[str, SphereFit] = {}
-_MOST_FITS = 256
+_MAX_FITS = 256
 
 
 class FittedModel(NamedTuple):
-    """Spheres of a URDF's collision shapes, and what those cover that are fitted."""
+    """Spheres of a URDF's collision shapes, and the coverage of the fitted ones."""
 
     model: SphereModel
     fits: dict[str, tuple[Coverage, ...]]
 
 
 def spheres_of_shapes(description: Description, max_overshoot: float) -> FittedModel:
-    """The `<sphere>` shapes of a robot as they are, and spheres that cover each other shape."""
+    """The `<sphere>` shapes of a robot, and fitted spheres for all other shapes."""
     validate.require_number("max_overshoot", max_overshoot, positive=True)
     rows: dict[str, list[np.ndarray]] = {}
     fits: dict[str, list[Coverage]] = {}
@@ -60,10 +60,10 @@ def spheres_of_shapes(description: Description, max_overshoot: float) -> FittedM
 
 
 def fitted(shape: LinkShape | LinkMesh, max_overshoot: float) -> SphereFit:
-    """Spheres in the frame of the link."""
+    """Fitted spheres of a shape, in the frame of its link."""
     if isinstance(shape, LinkShape):
         fit = _fit_once(shape.shape, max_overshoot)
-        # An exact shape stays exact in its own frame; a turn of the spheres rounds in float64.
+        # Fitted in its own frame, where it is exact; the spheres are transformed in float64.
         return fit._replace(spheres=moved(fit.spheres, shape.link_from_shape))
     return _fit_once(triangles_of(shape), max_overshoot)
 
@@ -74,7 +74,7 @@ def _fit_once(mesh: Shape | Triangles, max_overshoot: float, fill: bool = False)
     else:
         key = content_key(*mesh, max_overshoot, fill)
     if key not in _fits:
-        if len(_fits) >= _MOST_FITS:
+        if len(_fits) >= _MAX_FITS:
             _fits.clear()
         _fits[key] = fit_spheres(mesh, max_overshoot=max_overshoot, fill=fill)
     return _fits[key]
@@ -100,7 +100,7 @@ def triangles_of(shape: LinkShape | LinkMesh) -> Triangles:
 
 
 def shapes_of_links(description: Description) -> dict[str, list[LinkShape | LinkMesh]]:
-    """For each link its collision shapes but for spheres, or its visual meshes if it has none."""
+    """For each link its collision shapes other than spheres, or its visual meshes if none."""
     found: dict[str, list[LinkShape | LinkMesh]] = {}
     for link in description.link_names:
         shapes = [s for s in description.collisions if s.link == link]
@@ -112,7 +112,7 @@ def shapes_of_links(description: Description) -> dict[str, list[LinkShape | Link
 
 
 def joined(shapes: Sequence[LinkShape | LinkMesh]) -> Triangles:
-    """One mesh of several shapes of a link."""
+    """The shapes of a link as one mesh."""
     parts = [triangles_of(shape) for shape in shapes]
     starts = np.cumsum([0, *(len(vertices) for vertices, _ in parts)])
     return (
@@ -122,7 +122,7 @@ def joined(shapes: Sequence[LinkShape | LinkMesh]) -> Triangles:
 
 
 def spheres_of_object(name: str, given: Any, max_overshoot: float) -> np.ndarray:
-    """Rows (n, 4) as they are, or spheres that fill a mesh or shape."""
+    """Spheres (n, 4) of an object: given as rows, or fitted to fill a mesh or shape."""
     is_pair = isinstance(given, tuple | list) and len(given) == 2 and np.ndim(given[0]) == 2
     if isinstance(given, trimesh.Trimesh | Shape) or is_pair:
         return fit_spheres(given, max_overshoot=max_overshoot, fill=True).spheres
@@ -148,7 +148,7 @@ def matrix_of(name: str, pose: Any) -> np.ndarray:
 def padded(
     model: SphereModel, padding: float | Mapping[str, float], links: Sequence[str]
 ) -> SphereModel:
-    """The spheres of a model, inflated by one length [m], or by one for each of some links."""
+    """A model with spheres inflated by one length [m], or by one for each of some links."""
     if isinstance(padding, Mapping):
         require_links("keys of padding", padding, [*links, *model.bodies])
         lengths = {name: padding.get(name, 0.0) for name in model.bodies}

@@ -1,4 +1,4 @@
-"""Joints that are locked at a value: fixed joints from then on, and so are those that follow."""
+"""Joints locked at a value: they become fixed joints, as do the mimic joints that follow them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from warp_collision.robot.description import Joint
 
 
 def check_locks(locks: Any, joints: Sequence[Joint]) -> dict[str, float | None]:
-    """Values by names of joints; None for a joint that is to stay free.
+    """Values by names of joints; None for a joint that stays free.
 
     Raises:
-        TypeError, ValueError: another type, a joint that the robot has not or that does not move,
+        TypeError, ValueError: another type, a joint that is unknown or that does not move,
             or a value that is not finite.
     """
     validate.require_mapping("lock_joints", locks, "a mapping of joints to values")
@@ -41,13 +41,13 @@ def check_locks(locks: Any, joints: Sequence[Joint]) -> dict[str, float | None]:
 
 
 def with_locked(joints: Sequence[Joint], locks: Mapping[str, float]) -> tuple[Joint, ...]:
-    """The joints, of which some are fixed where they stand at a value [rad, prismatic: m].
+    """The joints, with some fixed at a value [rad, prismatic: m].
 
-    A mimic joint that is locked follows no longer; one that follows a locked joint stands too.
+    A locked mimic joint is fixed at its own value; mimic joints of a locked joint are fixed too.
     """
     values = dict(locks)
     known = -1
-    while len(values) > known:  # followers of followers too
+    while len(values) > known:  # mimic joints of mimic joints too
         known = len(values)
         for joint in joints:
             if joint.moves and joint.mimic is not None and joint.mimic.joint in values:

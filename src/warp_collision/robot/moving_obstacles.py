@@ -1,9 +1,10 @@
-"""Robots as obstacles that move see them: the obstacle rests, and the robot's root moves.
+"""Checks of joint paths in the frames of moving obstacles.
 
-Between waypoints an obstacle turns at a constant rate about a fixed axis and its origin moves
-straight. In its frame the root of a robot, that stays in the world, shifts at a constant rate and
-turns about the origin: like a joint that slides on a joint that turns, which is what the bounds of
-joint paths are made for. Each obstacle sees another motion, and is checked on its own.
+Between waypoints an obstacle rotates at a constant rate about a fixed axis and its origin moves on
+a straight line. In its frame the obstacle rests, and the root of the robot, fixed in the world,
+translates at a constant rate and rotates about the origin, like a prismatic joint on a revolute
+one: the bounds of joint paths apply. The motion differs between obstacles, so each is checked by a
+launch of its own.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from torch import Tensor
 
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.mesh_obstacle import PoseLike
-from warp_collision.poses import product, quaternion_rotate, shorter_turn
+from warp_collision.poses import product, quaternion_rotate, shorter_rotation
+from warp_collision.robot.allowed_contacts import Part
 from warp_collision.robot.kinematics import base_operand, moving_frames, root_frames
-from warp_collision.robot.wanted_contacts import Part
 from warp_collision.torch_ops.waypoints import is_moving
 from warp_collision.world.acceleration import with_acceleration
 
@@ -27,10 +28,10 @@ class Check(NamedTuple):
     """One launch of a check of joint paths.
 
     Attributes:
-        scene: what is checked against.
-        base: roots as the kernels read them, None in the origin.
-        with_itself: whether the robot is checked against itself too.
-        slot: which obstacle the only one of the scene is; None where slots are those of the world.
+        scene: the obstacles.
+        base: root frames for the kernels, None for the origin.
+        with_itself: whether self-collisions are checked too.
+        slot: slot in the world of the only obstacle; None where slots are those of the world.
     """
 
     scene: SceneTables
@@ -39,14 +40,14 @@ class Check(NamedTuple):
     slot: int | None
 
     def mesh(self, found: Tensor) -> Tensor:
-        """Indices of obstacles in the world."""
+        """Indices in the world of the obstacles found."""
         return found if self.slot is None else torch.where(found >= 0, self.slot, found)
 
 
 def checks(
     part: Part, joints: Tensor, base_pose: PoseLike | None, env_index: Tensor | None
 ) -> Iterator[Check]:
-    """The checks that together are that of a part of a scene.
+    """The launches that check one part of a scene.
 
     Args:
         part: of the scene.
@@ -70,7 +71,7 @@ def checks(
 
 
 def _one_slot(tables: SceneTables, slot: int, is_on: Tensor) -> SceneTables:
-    """Tables of one obstacle of each env, in the origin."""
+    """Tables of one obstacle of each env, at the origin."""
     ids, records, padding = (
         None if table is None else table[:, slot : slot + 1].contiguous()
         for table in (tables.mesh_ids, tables.records, tables.padding)
@@ -90,12 +91,12 @@ def _roots(
     base_pose: PoseLike | None,
     env_index: Tensor | None,
 ) -> Tensor:
-    """Roots (batch, horizon - 1, slots, 18) at the begin of segments, as obstacles see them."""
+    """Root frames (batch, horizon - 1, slots, 18) at the begin of segments, seen from obstacles."""
     batch = joints.shape[0]
     rows = tables.mesh_from_world.detach().double()
-    # Obstacles that do not count may be anywhere.
-    home = torch.eye(8, dtype=rows.dtype, device=rows.device)[3]
-    rows = torch.where(is_on[:, None, :, None], rows, home)
+    # Disabled obstacles may have invalid poses.
+    identity = torch.eye(8, dtype=rows.dtype, device=rows.device)[3]
+    rows = torch.where(is_on[:, None, :, None], rows, identity)
     if env_index is None:
         rows = rows[:1].expand(batch, *rows.shape[1:])
     else:
@@ -108,16 +109,16 @@ def _roots(
     pose = pose.expand(batch, 7)[:, None, None].expand(*rows.shape[:-1], 7)
     origins = quaternion_rotate(quaternion, pose[..., :3]) + rows[..., :3]
     first, second = quaternion[:, :-1], quaternion[:, 1:]
-    turn = product(second, torch.cat((first[..., :1], -first[..., 1:]), dim=-1))
-    turn = shorter_turn(turn)
-    axis = turn[..., 1:]
+    rotation = product(second, torch.cat((first[..., :1], -first[..., 1:]), dim=-1))
+    rotation = shorter_rotation(rotation)
+    axis = rotation[..., 1:]
     sine = torch.linalg.vector_norm(axis, dim=-1, keepdim=True)
-    # Of no turn the axis is any, and its factor the limit.
-    factor = torch.where(sine > 0.0, 2.0 * torch.atan2(sine, turn[..., :1]) / sine, 2.0)
+    # Without rotation the factor is its limit.
+    factor = torch.where(sine > 0.0, 2.0 * torch.atan2(sine, rotation[..., :1]) / sine, 2.0)
     omega = factor * axis
-    back = torch.cat((turn[..., :1], -axis), dim=-1)
+    inverse = torch.cat((rotation[..., :1], -axis), dim=-1)
     begin = origins[:, :-1]
-    shift = quaternion_rotate(back, origins[:, 1:]) - begin
+    shift = quaternion_rotate(inverse, origins[:, 1:]) - begin
     twist = torch.cat((omega, torch.linalg.cross(omega, begin) + shift), dim=-1)
-    turned = product(first, pose[:, :-1, :, 3:])
-    return moving_frames(torch.cat((begin, turned), dim=-1), twist)
+    orientation = product(first, pose[:, :-1, :, 3:])
+    return moving_frames(torch.cat((begin, orientation), dim=-1), twist)

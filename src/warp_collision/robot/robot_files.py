@@ -1,4 +1,4 @@
-"""All that is read of a robot: links and joints, spheres, and pairs that need no check."""
+"""Reads a robot from its files: links and joints, spheres, and pairs that are not checked."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from warp_collision.robot.srdf import read_srdf
 
 @dataclass(frozen=True, eq=False)
 class RobotFiles:
-    """A robot, read; see `RobotSpheres` for its attributes.
+    """What the files of a robot contain; see `RobotSpheres`.
 
     Attributes:
         link_names: in the order of the file.
         chain: the moving frames.
         spheres: of the links.
-        apart: pairs of links that are adjacent, or that a file disables.
+        ignored_pairs: pairs of links that are adjacent, or that a file disables.
         link_meshes: visual meshes.
         fits: for each link with fitted shapes a `Coverage` of each.
-        shapes: of each link, what its spheres stand for.
-        bare: links with shapes, but without spheres.
-        locked: joints without a value, and where they stand.
+        shapes: of each link, the shapes that its spheres approximate.
+        links_without_spheres: links that have shapes, but no spheres.
+        locked: locked joints and their values.
     """
 
     link_names: tuple[str, ...]
     chain: Chain
     spheres: SphereModel
-    apart: tuple[tuple[str, str], ...]
+    ignored_pairs: tuple[tuple[str, str], ...]
     link_meshes: tuple[LinkMesh, ...] = ()
     fits: dict[str, tuple[Coverage, ...]] = field(default_factory=dict)
     shapes: dict[str, list[LinkShape | LinkMesh]] = field(default_factory=dict)
-    bare: tuple[str, ...] = ()
+    links_without_spheres: tuple[str, ...] = ()
     locked: dict[str, float] = field(default_factory=dict)
 
 
@@ -53,7 +53,7 @@ def read_robot(
     padding: float | Mapping[str, float],
     lock_joints: Mapping[str, float | None],
 ) -> RobotFiles:
-    """Reads a robot; `RobotSpheres` has the arguments and errors."""
+    """Reads a robot; see `RobotSpheres` for arguments and errors."""
     description = read_description(urdf, package_dirs)
     links, where = description.link_names, escaped(str(urdf))
     fits: dict[str, tuple[Coverage, ...]] = {}

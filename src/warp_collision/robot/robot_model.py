@@ -1,4 +1,4 @@
-"""A robot as spheres on the links of a tree of joints: kinematics, pairs, kernels' tables."""
+"""A robot as spheres on the links of a kinematic tree: kinematics, pairs, tables for kernels."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.messages import MAX_SHOWN, escaped
 from warp_collision.obstacles.mesh_obstacle import PoseLike
-from warp_collision.robot.arrangement import Arrangement, LinkFrames
 from warp_collision.robot.interpolation import Interpolated, cut, parts_for
-from warp_collision.robot.kinematics import base_operand, based
+from warp_collision.robot.kinematics import base_operand, with_base_pose
 from warp_collision.robot.robot_files import RobotFiles
 from warp_collision.robot.robot_tables import RobotTables
 from warp_collision.robot.self_collision import (
@@ -25,11 +24,12 @@ from warp_collision.robot.self_collision import (
     without_far,
     without_touching,
 )
+from warp_collision.robot.sphere_layout import LinkFrames, SphereLayout
 from warp_collision.robot.sphere_models import Body
 
 
 class Attachment(NamedTuple):
-    """An object that a link carries, other links that it may touch, and its envs, None for all."""
+    """An object attached to a link, other links that it may touch, and its envs, None for all."""
 
     body: Body
     touch_links: tuple[str, ...]
@@ -37,10 +37,10 @@ class Attachment(NamedTuple):
 
 
 class RobotModel:
-    """Kinematics, pairs and kernels' tables of what `RobotSpheres` has read.
+    """Kinematics, pairs and tables for kernels of a robot; see `RobotSpheres`.
 
     Args:
-        files: what was read.
+        files: links, joints and spheres.
     """
 
     def __init__(self, files: RobotFiles):
@@ -50,15 +50,15 @@ class RobotModel:
         self.joint_limits = torch.tensor(files.chain.joint_limits, dtype=torch.float32)
         self._link_frames = LinkFrames(files.chain, self.link_names)
         self._attached: dict[str, Attachment] = {}
-        self._arrange()
+        self._update_layout()
 
-    def _arrange(self) -> None:
-        """Puts the spheres of links and of attached objects in order."""
+    def _update_layout(self) -> None:
+        """Builds the layout of the spheres of links and attached objects."""
         bodies = dict(self._files.spheres.bodies)
         bodies |= {name: attachment.body for name, attachment in self._attached.items()}
         envs = {name: attachment.envs for name, attachment in self._attached.items()}
         only_in = {name: found for name, found in envs.items() if found is not None}
-        self._arrangement = Arrangement(self._files.chain, bodies, only_in)
+        self._layout = SphereLayout(self._files.chain, bodies, only_in)
         self.__dict__.pop("default_pairs", None)
 
     def __repr__(self) -> str:
@@ -76,17 +76,17 @@ class RobotModel:
 
     @property
     def n_spheres(self) -> int:
-        """Number of spheres, those of attached objects included."""
+        """Number of spheres, including those of attached objects."""
         return len(self.sphere_links)
 
     @property
     def sphere_links(self) -> tuple[str, ...]:
-        """For each sphere the name of the link, or of the attached object, that it is of.
+        """For each sphere the name of its link or attached object.
 
-        Spheres are in the order of the file, but those that move with the same joint stand
-        together.
+        Spheres are in the order of the file, except that those that move with the same joint are
+        consecutive.
         """
-        return self._arrangement.sphere_links
+        return self._layout.sphere_links
 
     def __call__(
         self,
@@ -94,7 +94,7 @@ class RobotModel:
         base_pose: PoseLike | None = None,
         env_index: Tensor | None = None,
     ) -> Tensor:
-        """Moves the spheres to joint values.
+        """Forward kinematics: the spheres at joint values.
 
         Args:
             joints: (..., n_joints) float32 or float64 on any device [rad, prismatic: m]. Values
@@ -103,13 +103,13 @@ class RobotModel:
                 tensor (7,) for all, or (batch, 7), (batch, horizon, 7), ... for the first axes of
                 `joints`; or rigid 4 x 4 matrices in place of the 7 numbers. Quaternions of any
                 length but 0 are normalised.
-            env_index: (batch,) integers for joints (batch, ..., n_joints), the env of each row, if
-                objects are attached in some envs alone: in others their spheres are disabled. Env 0
-                for all if None.
+            env_index: (batch,) integers for joints (batch, ..., n_joints), the env of each row: the
+                spheres of objects that are attached in other envs are disabled. Env 0 for all if
+                None.
 
         Returns:
             (..., n_spheres, 4) spheres x, y, z, radius in the world frame [m], in the dtype and on
-            the device of `joints`, differentiable by both.
+            the device of `joints`, differentiable with respect to both.
 
         Raises:
             TypeError: `joints` is not a float32 or float64 tensor.
@@ -132,14 +132,14 @@ class RobotModel:
                     f"env_index must have shape (batch,) for joints {validate.shape_of(joints)}, "
                     f"got {validate.shape_of(env_index)}"
                 )
-        placed = based(self._arrangement.kinematics.place(joints), joints, base_pose)
-        return self._arrangement.in_env(placed, env_index)
+        spheres = with_base_pose(self._layout.kinematics.forward(joints), joints, base_pose)
+        return self._layout.in_env(spheres, env_index)
 
     def link_transforms(self, joints: Tensor, base_pose: PoseLike | None = None) -> Tensor:
         """Returns world_from_link (..., n_links, 4, 4) for joints (..., n_joints), as in a call."""
         self.check_joints(joints)
         frames = self._link_frames
-        return frames.transforms(based(frames.place(joints), joints, base_pose))
+        return frames.transforms(with_base_pose(frames.forward(joints), joints, base_pose))
 
     def sphere_jacobian(self, joints: Tensor, base_pose: PoseLike | None = None) -> Tensor:
         """Jacobian (..., n_spheres, 3, n_joints) of centers, float32 and without derivatives.
@@ -156,31 +156,31 @@ class RobotModel:
         """
         self.check_joints(joints)
         flat = joints.detach().reshape(-1, self.n_joints).float().contiguous()
-        jacobian = self._arrangement.kinematics.jacobian(flat)
+        jacobian = self._layout.kinematics.jacobian(flat)
         jacobian = jacobian.reshape(*joints.shape[:-1], self.n_spheres, 3, self.n_joints)
         if base_pose is None:
             return jacobian
         pose = base_operand(base_pose, joints, dtype=torch.float32).detach()
-        turn = torch.cat((torch.zeros_like(pose[..., :3]), pose[..., 3:]), dim=-1)
-        columns = jacobian.movedim(-1, -2).flatten(-3, -2)  # as points, which a base turns
+        rotation = torch.cat((torch.zeros_like(pose[..., :3]), pose[..., 3:]), dim=-1)
+        columns = jacobian.movedim(-1, -2).flatten(-3, -2)  # as points, which the base rotates
         return (
-            based(columns, joints.detach().float(), turn)
+            with_base_pose(columns, joints.detach().float(), rotation)
             .unflatten(-2, (-1, self.n_joints))
             .movedim(-1, -2)
         )
 
     def self_collision_pairs(self, *, ignore: Iterable[tuple[str, str]] = ()) -> SelfCollisionPairs:
-        """The pairs of spheres that count for the robot with itself.
+        """The pairs of spheres to check for self-collision.
 
-        All of different links, but for links that a joint connects or fixed joints make one body,
-        pairs of links that are to be ignored, and pairs of spheres that touch at all of 1,000
-        random joint values within the limits.
+        All pairs of spheres of different links, except for adjacent links, links connected by fixed
+        joints, ignored pairs of links, and pairs of spheres that touch at each of 1,000 random
+        joint values within the limits.
 
         Args:
             ignore: pairs of link names, in any order.
 
         Raises:
-            ValueError: a link that the robot has not.
+            ValueError: an unknown link.
 
         Example:
             >>> from warp_collision.cli.demo import load_panda
@@ -188,11 +188,11 @@ class RobotModel:
             >>> len(pairs), len(pairs.touching)
             (1056, 0)
         """
-        adjacent = list(self._files.apart)
+        adjacent = list(self._files.ignored_pairs)
         for name, attachment in self._attached.items():
             adjacent += [(name, other) for other in (attachment.body.link, *attachment.touch_links)]
-        frames = self._arrangement.kinematics.point_frames
-        pairs = pairs_of_links(self.sphere_links, frames, self._arrangement.names, adjacent, ignore)
+        frames = self._layout.kinematics.point_frames
+        pairs = pairs_of_links(self.sphere_links, frames, self._layout.names, adjacent, ignore)
         pairs = with_buffers(pairs, self._files.spheres.buffers)
         return without_touching(pairs, self._random_spheres(1000, torch.float64))
 
@@ -206,8 +206,8 @@ class RobotModel:
     ) -> SelfCollisionPairs:
         """The pairs of `self_collision_pairs` that come near at random joint values.
 
-        Fewer pairs are faster. But nothing is proven of the pairs that are left out, which may
-        touch between the samples; they are listed in `never_near`.
+        Fewer pairs are faster. But the pairs that are left out are not checked, and may collide
+        between the samples; they are listed in `never_near`.
 
         Args:
             n_samples: number of random joint values within the limits.
@@ -225,13 +225,12 @@ class RobotModel:
         """Cuts segments of joint paths, so that straight chords are close to the spheres' arcs.
 
         The number of parts is the same for the whole batch: the smallest that a bound of the
-        spheres' second derivatives allows. Continuous joints go the way of the numbers, they do not
-        wrap.
+        spheres' second derivatives allows. Values of continuous joints do not wrap.
 
         Args:
             joints: (batch, horizon, n_joints) [rad, prismatic: m]; the result is differentiable.
             max_deviation: [m], of the chords from the arcs of all spheres.
-            odd: whether the number of parts must be odd, so that middles of segments are in one.
+            odd: whether the number of parts must be odd: no part ends in the middle of a segment.
 
         Raises:
             ValueError: joints that are not finite, or too far apart for the deviation.
@@ -260,25 +259,25 @@ class RobotModel:
         """Spheres (count, n_spheres, 4) at joint values within the limits."""
         with torch.no_grad():
             joints = random_joints(self.joint_limits.to(dtype), count, generator)
-            return self._arrangement.kinematics.place(joints)
+            return self._layout.kinematics.forward(joints)
 
     @cached_property
     def default_pairs(self) -> SelfCollisionPairs:
-        """What `self_collision_pairs` returns without arguments, found once."""
+        """`self_collision_pairs` without arguments, computed once."""
         return self.self_collision_pairs()
 
     @property
     def body_names(self) -> tuple[str, ...]:
         """Names of all links and attached objects, with spheres or without."""
-        return self._arrangement.names
+        return self._layout.names
 
     def tables(self, device: torch.device, without: frozenset[str] = frozenset()) -> RobotTables:
-        """The robot as the kernels of joint paths read it, without the spheres of some links."""
-        return self._arrangement.tables(device, without)
+        """Tables for the kernels of joint paths, without the spheres of some links."""
+        return self._layout.tables(device, without)
 
     def pair_tables(self, pairs: SelfCollisionPairs, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Pairs of spheres of this robot as the same kernels read them."""
-        return self._arrangement.pair_tables(pairs, device)
+        """Tables of pairs of spheres for the same kernels."""
+        return self._layout.pair_tables(pairs, device)
 
     def check_joints(self, joints: Tensor) -> None:
         """Requires joint values (..., n_joints)."""

@@ -1,4 +1,4 @@
-"""A robot as spheres on its links: what is read of it, what it carries, what it collides with."""
+"""A robot as spheres on its links: read from files, with attached objects and reports."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from warp_collision.robot.self_collision import SelfCollisionPairs
 from warp_collision.robot.sphere_models import Body, inflated, moved, require_links
 from warp_collision.world import MeshWorld
 
-_MOST_ENVS = 1 << 20  # tables of a robot have a row for each
+_MAX_ENVS = 1 << 20  # tables of a robot have a row for each
 
 
 class RobotSpheres(RobotModel):
     """The spheres on a robot's links, moved by forward kinematics.
 
-    Reads the links, joints and shapes of a URDF file. Joints that move, revolute, continuous and
-    prismatic ones, have one joint value each, in the order of the file; mimic joints follow another
-    one's. The root link stands in the origin of the world frame, or where `base_pose` of a call
-    says; a floating joint is allowed between the root link and all others, and is part of that.
+    Reads the links, joints and shapes of a URDF file. Revolute, continuous and prismatic joints
+    have one joint value each, in the order of the file; mimic joints follow another one's. The root
+    link is at the origin of the world frame, or at the `base_pose` of a call; a floating joint is
+    allowed between the root link and all others, and is part of that pose.
 
-    Collision shapes that are no spheres are covered by spheres, see `fit_spheres`, unless spheres
-    come from elsewhere. What would be left out of a collision check unnoticed raises: links, joints
-    and shapes inside other elements than their own (but for `<gazebo>`, `<transmission>` and
-    `<ros2_control>`), a second shape in one `<collision>`, macros of xacro, planar joints.
+    Collision shapes other than spheres are covered by spheres, see `fit_spheres`, unless `spheres`
+    are given. Whatever would be missing from collision checks raises: links, joints and shapes
+    inside other elements than their own (except `<gazebo>`, `<transmission>` and `<ros2_control>`),
+    a second shape in one `<collision>`, xacro macros, planar joints.
 
     Args:
         urdf: Path of the URDF file. Mesh file names in it are relative to its folder, ``file://``
@@ -50,12 +50,11 @@ class RobotSpheres(RobotModel):
         srdf: Path of an SRDF; the pairs of links that it disables are not checked against each
             other.
         package_dirs: Folders of packages, or packages, for ``package://``; the folders above the
-            URDF are looked through too.
-        max_overshoot: How far fitted spheres may stick out of a shape [m].
-        padding: What the spheres of all links, or of some, are inflated by [m].
-        lock_joints: Joints that stand at a value [rad, prismatic: m], and have none in the joint
-            values: fixed joints, as those are that follow them. Of those that a robot YAML locks,
-            None frees one.
+            URDF are searched too.
+        max_overshoot: How far fitted spheres may extend beyond a shape [m].
+        padding: Added to the radii of the spheres of all links, or of some [m].
+        lock_joints: Values of locked joints [rad, prismatic: m], which become fixed joints, as do
+            the mimic joints that follow them. None frees a joint that a robot YAML locks.
 
     Attributes:
         joint_names: Names of the joints with a value, in the order of the joint values.
@@ -64,13 +63,13 @@ class RobotSpheres(RobotModel):
         link_meshes: The visual meshes of the links (not loaded).
         links_without_spheres: Links that have collision shapes or visual meshes, but no spheres.
         fits: For each link with fitted shapes a `Coverage` of each.
-        locked_joints: Joints that are locked, and where they stand.
+        locked_joints: Values of the locked joints.
 
     Raises:
         FileNotFoundError: A file does not exist.
         ValueError: It is not a URDF, not a tree, has no spheres, or has parts not supported here;
-            spheres, pairs or locks are of links or joints that the robot has not. The message names
-            the file and the link or joint.
+            spheres, pairs or locks name unknown links or joints. The message names the file and the
+            link or joint.
 
     Example:
         >>> from importlib.resources import files
@@ -97,7 +96,7 @@ class RobotSpheres(RobotModel):
         files = read_robot(urdf, spheres, srdf, package_dirs, max_overshoot, padding, locks)
         super().__init__(files)
         self.link_meshes = list(files.link_meshes)
-        self.links_without_spheres, self.fits = files.bare, files.fits
+        self.links_without_spheres, self.fits = files.links_without_spheres, files.fits
         self.locked_joints = files.locked
 
     @property
@@ -107,8 +106,8 @@ class RobotSpheres(RobotModel):
 
     def spheres_of(self, name: str) -> np.ndarray:
         """Spheres (n, 4) float64 of a link or attached object, in the frame of the link [m]."""
-        if name in self._arrangement.bodies:
-            return self._arrangement.bodies[name].spheres.copy()
+        if name in self._layout.bodies:
+            return self._layout.bodies[name].spheres.copy()
         require_links("name", [name], self.link_names)
         return np.empty((0, 4))
 
@@ -124,27 +123,26 @@ class RobotSpheres(RobotModel):
         max_overshoot: float = DEFAULT_OVERSHOOT,
         envs: Iterable[int] | None = None,
     ) -> None:
-        """Lets a link carry an object, for example one in the gripper.
+        """Attaches an object to a link, for example one in the gripper.
 
-        The robot has more spheres from then on, among those that move with the link. Pairs for
-        self-collision are to be made anew.
+        Its spheres are added to those of the robot. `SelfCollisionPairs` made before do not fit the
+        robot any more: create new ones.
 
         Args:
             name: of the object, in `sphere_links`.
-            link: the link that carries it, which it may touch.
+            link: the link that it moves with, and may touch.
             spheres: rows x, y, z, radius [m]; or what `MeshWorld.add` takes, which is filled with
                 spheres by `fit_spheres`.
             pose: x, y, z, qw, qx, qy, qz of the object in the frame of the link.
             touch_links: other links that it may touch.
-            padding: what the spheres are inflated by [m].
-            max_overshoot: how far fitted spheres may stick out [m].
-            envs: in which envs the link carries it, all if None; in others its spheres are
-                disabled. For rows that carry different objects, attach each in its own envs; which
-                row is in which env, `env_index` says to a call of the robot and to the checks.
+            padding: added to the radii of the spheres [m].
+            max_overshoot: how far fitted spheres may extend beyond the shape [m].
+            envs: envs in which it is attached, all if None; in others its spheres are disabled. For
+                batch rows with different objects attach each in its own envs, and pass `env_index`
+                to calls of the robot and to the checks.
 
         Raises:
-            TypeError, ValueError: no spheres or mesh, a link that the robot has not, a name that it
-                has already.
+            TypeError, ValueError: no spheres or mesh, an unknown link, a name that is in use.
 
         Example:
             >>> import torch
@@ -156,26 +154,26 @@ class RobotSpheres(RobotModel):
             >>> panda.detach("can")
         """
         validate.require_name("name", name)
-        if name in self._arrangement.names:
+        if name in self._layout.names:
             raise ValueError(f"name must be new to the robot, got {shown(name)}")
         require_links("link", [link], self.link_names)
-        require_links("touch_links", touch_links, self._arrangement.names)
+        require_links("touch_links", touch_links, self._layout.names)
         rows = inflated(spheres_of_object(name, spheres, max_overshoot), padding)
         body = Body(link, moved(rows, matrix_of("pose", pose)))
         chosen = None if envs is None else _checked_envs(envs)
         self._attached[name] = Attachment(body, tuple(touch_links), chosen)
-        self._arrange()
+        self._update_layout()
 
     def detach(self, name: str) -> None:
-        """Takes an attached object away.
+        """Detaches an object.
 
         Raises:
-            ValueError: no such object is attached.
+            ValueError: no object of this name is attached.
         """
         if name not in self._attached:
             raise ValueError(f"name must be one of {shown([*self._attached])}, got {shown(name)}")
         del self._attached[name]
-        self._arrange()
+        self._update_layout()
 
     def coverage(
         self, *, resolution: float = 1e-3, links: Iterable[str] | None = None
@@ -217,16 +215,16 @@ class RobotSpheres(RobotModel):
         env_index: Tensor | None = None,
         base_pose: PoseLike | None = None,
     ) -> CollisionReport:
-        """What collides with what at waypoints, worst first.
+        """Reports which links collide with what at waypoints, deepest first.
 
         Args:
             configurations: joints (batch, horizon, n_joints), or spheres (batch, horizon,
                 n_spheres, 4) of this robot, on the device of the world.
             world: the obstacles.
             margin: clearance [m] below which a pair is listed.
-            self_collision: whether the robot may not touch itself either, by the pairs of
-                `self_collision_pairs`, or the pairs that count.
-            ignore: pairs of a link, or attached object, and an obstacle that may touch.
+            self_collision: whether self-collisions are reported, by the pairs of
+                `self_collision_pairs`; or the pairs to check.
+            ignore: allowed contacts, pairs of a link, or attached object, and an obstacle.
             env_index: (batch,) int32, the env of each row; env 0 for all if None.
             base_pose: see a call; for joints.
 
@@ -252,11 +250,9 @@ class RobotSpheres(RobotModel):
         if isinstance(configurations, Tensor) and configurations.ndim == 3:
             spheres, joints = self(configurations, base_pose, env_index), configurations
         elif base_pose is not None:
-            raise ValueError("base_pose must be None for spheres, which are placed already")
+            raise ValueError("base_pose must be None for spheres, which are in the world")
         pairs = self.default_pairs if self_collision is True else self_collision or None
-        report = report_collisions(
-            spheres, self._arrangement, world, pairs, margin, ignore, env_index
-        )
+        report = report_collisions(spheres, self._layout, world, pairs, margin, ignore, env_index)
         if joints is None:
             return report
         return report.with_limits(joints, self.joint_limits, self.joint_names)
@@ -268,7 +264,7 @@ def _checked_envs(envs: Iterable[int]) -> frozenset[int]:
         raise ValueError("envs must not be empty, got none")
     for env in found:
         if not isinstance(env, int) or isinstance(env, bool):
-            raise TypeError(f"envs must be whole numbers, got {shown(env)}")
-        if not 0 <= env < _MOST_ENVS:
-            raise ValueError(f"envs must be from 0 to {_MOST_ENVS - 1}, got {env}")
+            raise TypeError(f"envs must be integers, got {shown(env)}")
+        if not 0 <= env < _MAX_ENVS:
+            raise ValueError(f"envs must be from 0 to {_MAX_ENVS - 1}, got {env}")
     return frozenset(found)

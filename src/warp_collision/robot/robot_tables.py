@@ -1,4 +1,4 @@
-"""A robot as the kernels of joint paths read it: frames, spheres, and balls around its links."""
+"""Tables of a robot for the kernels of joint paths: frames, spheres, bounding balls of links."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from warp_collision.launching.recorded_launch import new_token
 from warp_collision.robot.kinematics import Kinematics
 from warp_collision.robot.self_collision import SelfCollisionPairs
 
-# Balls are larger than computed, by more than float32 rounds.
-_WIDER, _AT_LEAST = 1.0 + 1.0e-6, 1.0e-7
-# Radius of a ball that is not there [m].
-_NOWHERE = -1.0e15
+# Balls are enlarged by more than the rounding of float32: a factor and a length [m].
+_SCALE, _MARGIN = 1.0 + 1.0e-6, 1.0e-7
+# Radius of the ball of a body that is absent [m].
+_ABSENT_RADIUS = -1.0e15
 # Numbers of float32 in the structs `FramePose` and `MovingFrame` that kernels keep for each frame.
 FRAME_POSE, STATE = 12, 18
 
 
 class RobotTables(NamedTuple):
-    """Tables by the names of the kernels' `Robot` struct.
+    """Tables, named as the fields of the kernels' `Robot` struct.
 
     Attributes:
         frames: (n_frames, bytes) uint8, structs `RobotFrame`.
-        bodies: (n_envs * n_bodies, bytes) uint8, structs `RobotBody`; of the last env where there
-            are more.
-        ranges: (n_frames, 2) int32, bodies of each frame: from, to.
+        bodies: (n_envs * n_bodies, bytes) uint8, structs `RobotBody`; those of the last env are for
+            all further envs.
+        ranges: (n_frames, 2) int32, begin and end of the bodies of each frame.
         spheres: (n_spheres, 4) float32 in their frames.
         reach: of the farthest sphere, without prismatic travel [m].
-        n_envs: tables of bodies; 1 where the robot is the same in all envs.
-        token: a recorded launch that met this number last still points to these tensors.
+        n_envs: tables of bodies; 1 if the robot is the same in all envs.
+        token: a recorded launch that saw this number last still points to these tensors.
     """
 
     frames: Tensor
@@ -52,11 +52,11 @@ class RobotTables(NamedTuple):
         return len(self.bodies) // self.n_envs
 
     def addresses(self) -> list[int]:
-        """None: these tables are nobody else's, and stay where they are."""
+        """None: these tables are private, and never move."""
         return []
 
     def write(self, scene: Any) -> None:
-        """Lets a `Robot`, or what a launch holds of one, point to these tables."""
+        """Writes pointers to these tables into a `Robot`, or into that of a recorded launch."""
         scene.n_frames, scene.n_bodies = len(self.frames), self.n_bodies
         scene.n_envs, scene.first_body = self.n_envs, 0
         scene.reach = self.reach
@@ -65,12 +65,12 @@ class RobotTables(NamedTuple):
 
 
 def records(count: int, struct: Any) -> np.ndarray:
-    """Zeros for a Warp struct."""
+    """An array of zeros of a Warp struct."""
     return np.zeros(count, dtype=np.dtype(struct.numpy_dtype()))
 
 
 def as_bytes(structs: np.ndarray) -> np.ndarray:
-    """(n, bytes) uint8, which a tensor can be made of."""
+    """Structs as (n, bytes) uint8, for a tensor."""
     return structs.view(np.uint8).reshape(len(structs), structs.dtype.itemsize)
 
 
@@ -122,12 +122,12 @@ def without_links(
 def in_envs(
     tables: RobotTables, sphere_links: Sequence[str], only_in: Mapping[str, frozenset[int]]
 ) -> RobotTables:
-    """The same robot without the spheres of attached objects in other envs than theirs.
+    """The same robot without the spheres of attached objects in envs that do not have them.
 
     Args:
         tables: of the robot with all objects.
         sphere_links: see `pack_robot`.
-        only_in: envs of objects; all others are in each env.
+        only_in: envs of objects; all others are in every env.
     """
     n_envs = 2 + max(max(envs) for envs in only_in.values())
     absent = [
@@ -140,13 +140,13 @@ def in_envs(
 def _without(
     tables: RobotTables, sphere_links: Sequence[str], absent: Sequence[frozenset[str]]
 ) -> RobotTables:
-    """Tables of one env, or of some, once for each set of links whose spheres are not there."""
+    """Tables repeated for each set of absent links, whose spheres are left out."""
     names = [name for name, _ in itertools.groupby(sphere_links)]
     bodies = tables.bodies.cpu().numpy().copy().view(records(0, RobotBody).dtype)
     bodies = np.tile(bodies.reshape(1, tables.n_envs, len(names)), (len(absent), 1, 1))
     for copy, links in zip(bodies, absent, strict=True):
-        # So far below 0 that no other ball and no buffer makes up for it.
-        copy["radius"][:, [name in links for name in names]] = _NOWHERE
+        # So far below 0 that the sum with any other radius and buffer is negative.
+        copy["radius"][:, [name in links for name in names]] = _ABSENT_RADIUS
     with torch.inference_mode(False):
         packed = torch.from_numpy(as_bytes(bodies.reshape(-1))).to(tables.bodies.device)
         n_envs = tables.n_envs * len(absent)
@@ -154,10 +154,10 @@ def _without(
 
 
 def bounding_ball(spheres: np.ndarray) -> tuple[np.ndarray, float, float]:
-    """Center, radius and spread of a ball that holds spheres (n, 4); radius -1 if none is enabled.
+    """Center, radius and spread of a ball around spheres (n, 4); radius -1 if none is enabled.
 
-    Steps towards the farthest sphere that shrink by and by (Badoiu and Clarkson, 2003) come near
-    the smallest ball, and any ball will do.
+    Shrinking steps towards the farthest sphere (Badoiu and Clarkson, 2003) approximate the smallest
+    ball; any bounding ball is valid.
     """
     spheres = spheres[~(spheres[:, 3] < 0.0)]
     if len(spheres) == 0:
@@ -172,9 +172,9 @@ def bounding_ball(spheres: np.ndarray) -> tuple[np.ndarray, float, float]:
             best = center, float(reach[far])
         center = center + offsets[far] / (step + 1)
     center = best[0].astype(np.float32).astype(np.float64)
-    away = np.linalg.norm(spheres[:, :3] - center, axis=1)
-    radius = float((away + spheres[:, 3]).max())
-    return center, radius * _WIDER + _AT_LEAST, float(away.max()) * _WIDER + _AT_LEAST
+    distances = np.linalg.norm(spheres[:, :3] - center, axis=1)
+    radius = float((distances + spheres[:, 3]).max())
+    return center, radius * _SCALE + _MARGIN, float(distances.max()) * _SCALE + _MARGIN
 
 
 def pack_pairs(
@@ -182,11 +182,11 @@ def pack_pairs(
 ) -> tuple[Tensor, Tensor]:
     """Structs `BodyPair` (n, bytes) uint8, and the pairs of spheres (n_pairs, 2) int32."""
     tables = pairs.tables(torch.device("cpu"))
-    meetings = tables.group_pairs.numpy()
-    found = records(len(meetings), BodyPair)
+    group_pairs = tables.group_pairs.numpy()
+    found = records(len(group_pairs), BodyPair)
     first_spheres = tables.groups.numpy()[:, 0]
     frames = kinematics.point_frames.tolist()
-    for record, (first, second, begin, end) in zip(found, meetings, strict=True):
+    for record, (first, second, begin, end) in zip(found, group_pairs, strict=True):
         record["first"], record["second"] = first, second
         record["begin"], record["end"] = begin, end
         chains = [_ancestors(kinematics, frames[first_spheres[body]]) for body in (first, second)]
@@ -198,7 +198,7 @@ def pack_pairs(
 
 
 def _ancestors(kinematics: Kinematics, frame: int) -> list[int]:
-    """A frame and all that it hangs on, the root last."""
+    """A frame and its ancestors, the root last."""
     chain = [frame]
     while chain[-1] != 0:
         chain.append(kinematics.joints[chain[-1] - 1].parent)

@@ -1,4 +1,4 @@
-"""The robot with itself: which pairs of spheres count, their cost and their clearance."""
+"""Self-collision: the pairs of spheres to check, their cost and their clearance."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from warp_collision.kernels.self_collision import COINCIDENT
 from warp_collision.torch_ops import dispatch, self_operators
 
 _SPHERES_SHAPE = "(batch, horizon, n_spheres, 4)"
-# Clearances whose samples differ by less are constant but for rounding [m].
+# Clearances whose samples differ by less are constant, up to rounding [m].
 _CONSTANT = 1.0e-5
 
 
 class PairTables(NamedTuple):
-    """Pairs as the kernels read them, sorted by the links that they are of, then by the spheres.
+    """Tables of pairs for the kernels, sorted by links, then by spheres.
 
     Attributes:
-        groups: (n_groups, 2) int32, the spheres of a link: from, to.
-        group_pairs: (n_group_pairs, 4) int32, two groups, and their pairs: from, to.
+        groups: (n_groups, 2) int32, begin and end of the spheres of a link.
+        group_pairs: (n_group_pairs, 4) int32, two groups, begin and end of their pairs.
         pairs: (n_pairs, 2) int32, two spheres.
     """
 
@@ -35,7 +35,7 @@ class PairTables(NamedTuple):
 
 
 class ConstantPair(NamedTuple):
-    """Two spheres that keep their clearance [m] at all joint values."""
+    """Two spheres with the same clearance [m] at all joint values."""
 
     first: int
     second: int
@@ -44,20 +44,20 @@ class ConstantPair(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SelfCollisionPairs:
-    """The pairs of spheres that self-collision is checked for; see `self_collision_pairs`.
+    """The pairs of spheres that are checked for self-collision; see `self_collision_pairs`.
 
-    What is proven of a robot and itself is proven of these pairs, and of no others.
+    Proofs of self-collision checks hold for these pairs, and for no others.
 
     Attributes:
         sphere_links: the link of each sphere.
         pairs: (n_pairs, 2) int64, two spheres of different links, the smaller index first.
-        ignored: pairs of links that are left out: adjacent ones, and those that were asked for.
-        touching: (n, 2) int64, pairs that are left out as they touch at every joint value tried.
-        constant: pairs within `pairs` whose clearance does not depend on the joint values: an
-            activation distance above it costs everywhere.
-        never_near: (n, 2) int64, pairs left out by `find_pairs`: never near in its samples.
-        buffers: (n_spheres,) float32, how much larger spheres are here than towards obstacles [m],
-            the same for all of a link; None if they are not.
+        ignored: pairs of links that are left out: adjacent ones, and those of `ignore`.
+        touching: (n, 2) int64, pairs that are left out because they touch in all samples.
+        constant: pairs within `pairs` whose clearance does not depend on the joint values; they
+            cost everywhere if the activation distance is above it.
+        never_near: (n, 2) int64, pairs left out by `find_pairs`: not near in any sample.
+        buffers: (n_spheres,) float32 [m], added to the radii for self-collision, the same for all
+            spheres of a link; None for 0.
 
     Example:
         >>> from warp_collision.cli.demo import load_panda
@@ -93,7 +93,7 @@ class SelfCollisionPairs:
 
     @property
     def groups(self) -> list[tuple[int, int]]:
-        """Consecutive spheres of one link: from, to."""
+        """Begin and end of the spheres of each link, which are consecutive."""
         found, begin = [], 0
         for _, spheres in itertools.groupby(self.sphere_links):
             end = begin + len(list(spheres))
@@ -102,7 +102,7 @@ class SelfCollisionPairs:
         return found
 
     def inflate(self, spheres: Tensor) -> Tensor:
-        """Spheres (..., n_spheres, 4) as large as they are here; disabled ones stay so."""
+        """Spheres (..., n_spheres, 4) inflated by the buffers; disabled ones stay disabled."""
         if self.buffers is None:
             return spheres
         centers, radii = spheres[..., :3], spheres[..., 3:]
@@ -111,7 +111,7 @@ class SelfCollisionPairs:
         return torch.cat((centers, inflated), dim=-1)
 
     def tables(self, device: torch.device) -> PairTables:
-        """The pairs as the kernels read them, on a device."""
+        """The tables for the kernels, on a device."""
         known = self._on_device.get(device)
         if known is None:
             with torch.inference_mode(False):
@@ -130,8 +130,8 @@ class SelfCollisionPairs:
         is_first[1:] = (np.diff(keys, axis=0) != 0).any(axis=1)
         first = np.flatnonzero(is_first)
         ends = np.append(first, len(pairs))[1:]
-        meetings = np.concatenate([keys[first], np.stack([first, ends], axis=1)], axis=1)
-        return groups, meetings.astype(np.int32), pairs.astype(np.int32).reshape(-1, 2)
+        group_pairs = np.concatenate([keys[first], np.stack([first, ends], axis=1)], axis=1)
+        return groups, group_pairs.astype(np.int32), pairs.astype(np.int32).reshape(-1, 2)
 
 
 class SelfClearance(NamedTuple):
@@ -158,16 +158,16 @@ def self_collision_cost(
 ) -> Tensor:
     """Cost of a robot's spheres against each other.
 
-    A pair costs `h(r + r' + eta - |c - c'|)` with the hinge of `sphere_cost`, half of it for each
-    of its two spheres. The gradient is exact for any incoming gradient; where two centers coincide
-    it has a fixed direction.
+    The cost of a pair is `h(r + r' + eta - |c - c'|)` with the hinge of `sphere_cost`, half of it
+    for each of the two spheres. The gradient is exact for any incoming gradient; where two centers
+    coincide it has a fixed direction.
 
     Args:
         spheres: (batch, horizon, n_spheres, 4) x, y, z, radius [m] of the robot; a radius below 0
             disables a sphere.
-        pairs: which count, from `RobotSpheres.self_collision_pairs`.
+        pairs: the pairs to check, from `RobotSpheres.self_collision_pairs`.
         weight: factor of the cost; a tensor may require a gradient.
-        activation_distance: eta [m], the clearance at which a pair begins to cost.
+        activation_distance: eta [m], the clearance below which a pair costs.
 
     Returns:
         (batch, horizon, n_spheres) float32; NaN for spheres of pairs that are not finite.
@@ -204,11 +204,12 @@ def self_clearance(spheres: Tensor, pairs: SelfCollisionPairs) -> SelfClearance:
 
     Args:
         spheres: (batch, horizon, n_spheres, 4); see `self_collision_cost`.
-        pairs: which count.
+        pairs: the pairs to check.
 
     Returns:
-        The clearance, differentiable by the spheres, and the pair; see `SelfClearance`. Where the
-        two centers coincide its gradient has a fixed direction, that of `self_collision_cost`.
+        The clearance, differentiable with respect to the spheres, and the pair; see
+        `SelfClearance`. Where the two centers coincide its gradient has the fixed direction of
+        `self_collision_cost`.
 
     Raises:
         TypeError, ValueError: as `self_collision_cost`.
@@ -239,9 +240,9 @@ def self_clearance(spheres: Tensor, pairs: SelfCollisionPairs) -> SelfClearance:
 
 
 def _distance(first: Tensor, second: Tensor) -> Tensor:
-    """Between centers of spheres (n, 4); where they coincide with the derivative along x.
+    """Distance between the centers of spheres (n, 4); where they coincide, with a gradient along x.
 
-    That is the direction of the cost there; a norm has the derivative 0.
+    That is the direction of the cost there; the gradient of a norm would be 0.
     """
     offset = first[:, :3] - second[:, :3]
     coincide = offset.square().sum(-1) < COINCIDENT
@@ -262,7 +263,7 @@ def _spheres_operand(spheres: Tensor, pairs: SelfCollisionPairs) -> Tensor:
     return pairs.inflate(spheres)
 
 
-# -- which pairs count ----------------------------------------------------------------------------
+# -- selection of pairs ---------------------------------------------------------------------------
 
 
 def pairs_of_links(
@@ -272,16 +273,16 @@ def pairs_of_links(
     adjacent: Iterable[tuple[str, str]],
     ignore: Iterable[tuple[str, str]],
 ) -> SelfCollisionPairs:
-    """All pairs of spheres of different links, but for pairs of links that are left out.
+    """All pairs of spheres of different links, except for pairs of links that are left out.
 
-    Two links that fixed joints make one body, in one frame, do not move against each other.
+    Links of one frame, which fixed joints connect, do not move relative to each other.
     """
-    asked_for = [tuple(pair) for pair in ignore]
-    for pair in asked_for:
+    requested = [tuple(pair) for pair in ignore]
+    for pair in requested:
         unknown = [name for name in pair if name not in link_names]
         if len(pair) != 2 or unknown:
             raise ValueError(f"ignore must be pairs of links of the robot, got {pair}")
-    ignored = frozenset(frozenset(pair) for pair in (*adjacent, *asked_for))
+    ignored = frozenset(frozenset(pair) for pair in (*adjacent, *requested))
     kept = [
         (a, b)
         for a, b in itertools.combinations(range(len(sphere_links)), 2)
@@ -294,13 +295,13 @@ def pairs_of_links(
 
 
 def with_buffers(pairs: SelfCollisionPairs, buffers: Mapping[str, float]) -> SelfCollisionPairs:
-    """The pairs of spheres that are larger by lengths [m] for some links."""
+    """The pairs with buffers [m] for the spheres of some links."""
     lengths = np.array([buffers.get(link, 0.0) for link in pairs.sphere_links], dtype=np.float32)
     return replace(pairs, buffers=lengths, _on_device={}) if lengths.any() else pairs
 
 
 def random_joints(limits: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
-    """(count, n_joints) values within limits (n_joints, 2); the same ones without a generator."""
+    """(count, n_joints) values within limits (n_joints, 2); a fixed seed without a generator."""
     if generator is None:
         generator = torch.Generator().manual_seed(0)
     low, high = limits.clamp(-torch.pi, torch.pi).unbind(-1)
@@ -328,7 +329,7 @@ def without_touching(pairs: SelfCollisionPairs, samples: Tensor) -> SelfCollisio
 
 
 def without_far(pairs: SelfCollisionPairs, samples: Tensor, margin: float) -> SelfCollisionPairs:
-    """Leaves out pairs that are nowhere nearer than a margin [m] in samples."""
+    """Leaves out pairs whose clearance is above a margin [m] in all samples."""
     lowest, _ = _range_of_clearance(pairs, samples)
     near = lowest < margin
     kept = {tuple(pair) for pair in pairs.pairs[near].tolist()}

@@ -1,4 +1,4 @@
-"""A mesh or shape as fitting sees it: pieces of its surface and its inside, and its distance."""
+"""A mesh or shape for fitting: pieces of its surface and inside, and its signed distance."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ class Solid:
 
     @property
     def closed(self) -> bool:
-        """Whether it has an inside by its faces alone."""
+        """Whether its faces enclose a volume."""
         return self._world.report(0).closed
 
     @property
     def area(self) -> float:
-        """Of its surface [m^2]."""
+        """Area of the surface [m^2]."""
         return float(areas(self.triangles).sum())
 
     @property
     def volume(self) -> float:
-        """Enclosed by its surface [m^3]."""
+        """Volume enclosed by the surface [m^3]."""
         a, b, c = self.triangles.swapaxes(0, 1)
         return abs(float(np.einsum("ij,ij->", a, np.cross(b, c)))) / 6.0
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper corner (3,) of its box [m]."""
+        """Lower and upper corner (3,) of the bounding box [m]."""
         return self.triangles.min(axis=(0, 1)), self.triangles.max(axis=(0, 1))
 
     def distance(self, points: np.ndarray) -> np.ndarray:
@@ -64,13 +64,13 @@ class Solid:
         return found[0][0].numpy().astype(np.float64)
 
     def root_cube(self) -> np.ndarray:
-        """(1, 8, 3) corners of a cube around it."""
+        """(1, 8, 3) corners of a bounding cube."""
         lower, upper = self.bounds
         half = 0.5 * float((upper - lower).max()) * (1.0 + ROUNDING)
         return 0.5 * (lower + upper) + half * _CORNERS[None]
 
     def reaching_inside(self, cubes: np.ndarray) -> np.ndarray:
-        """Of cubes (n, 8, 3) those that are not surely outside."""
+        """The cubes (n, 8, 3) that are not certainly outside."""
         return cubes[self.distance(centers(cubes)) <= radii(cubes) + self.rounding]
 
 
@@ -80,7 +80,7 @@ def centers(pieces: np.ndarray) -> np.ndarray:
 
 
 def radii(pieces: np.ndarray) -> np.ndarray:
-    """(n,) how far the corners of pieces (n, k, 3) are from their means at most."""
+    """(n,) largest distance of the corners of pieces (n, k, 3) from their means."""
     return np.linalg.norm(pieces - centers(pieces)[:, None], axis=2).max(axis=1)
 
 
@@ -91,7 +91,7 @@ def areas(triangles: np.ndarray) -> np.ndarray:
 
 
 def longest_edges(triangles: np.ndarray) -> np.ndarray:
-    """(n,) lengths."""
+    """(n,) length of the longest edge of each triangle."""
     return np.linalg.norm(triangles - np.roll(triangles, -1, axis=1), axis=2).max(axis=1)
 
 
@@ -122,7 +122,7 @@ def sizes(pieces: np.ndarray) -> np.ndarray:
 
 
 def distinct(pieces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Different corners (m, 3) of pieces (n, k, 3), and which ones a piece has, (n, k)."""
+    """Distinct corners (m, 3) of pieces (n, k, 3), and their indices (n, k)."""
     corners = pieces.reshape(-1, 3)
     order = np.lexsort(corners.T)
     ordered = corners[order]
@@ -134,7 +134,7 @@ def distinct(pieces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def contains(spheres: np.ndarray, pieces: np.ndarray) -> np.ndarray:
-    """(n_spheres, n_pieces) bool: whether a sphere holds all corners of a piece, so all of it."""
+    """(n_spheres, n_pieces) bool: whether a sphere contains a piece, as it contains its corners."""
     corners, index = distinct(pieces)
     reach = np.linalg.norm(spheres[:, None, :3] - corners[None], axis=2) <= spheres[:, 3:]
     result = reach[:, index[:, 0]]
@@ -144,7 +144,7 @@ def contains(spheres: np.ndarray, pieces: np.ndarray) -> np.ndarray:
 
 
 def gaps(points: np.ndarray, spheres: np.ndarray) -> np.ndarray:
-    """(n,) distance of points (n, 3) to the nearest of the spheres, negative in one [m]."""
+    """(n,) distance of points (n, 3) to the nearest sphere, negative inside [m]."""
     result = np.full(len(points), np.inf)
     for part in np.array_split(np.arange(len(points)), len(points) // 4096 + 1):
         offsets = points[part, None] - spheres[None, :, :3]

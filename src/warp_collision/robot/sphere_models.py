@@ -1,4 +1,4 @@
-"""Spheres of a robot's links from a mapping or from a robot file of cuRobo, checked."""
+"""Spheres of a robot's links, from a mapping or a robot file of cuRobo."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from warp_collision.messages import MAX_SHOWN, escaped, shown
 from warp_collision.robot.description import Joint
 from warp_collision.robot.locked_joints import check_locks
 
-# What cuRobo gives to spheres that wait for an object, and what it takes for disabled.
+# cuRobo's sphere for objects to attach, which is disabled.
 _UNUSED = (0.0, 0.0, 0.0, -100.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Body:
-    """Spheres that a link carries.
+    """Spheres that move with a link.
 
     Attributes:
         link: the link that they move with.
@@ -43,12 +43,12 @@ class SphereModel:
     """All spheres of a robot.
 
     Attributes:
-        bodies: by name: links, and what is fixed to one.
+        bodies: by name: links, and links fixed to one.
         ignored: pairs of bodies that may touch.
-        buffers: how much larger the spheres of a body are for self-collision [m].
-        locked: joints that stand at a value [rad, prismatic: m].
-        base_link: the link that a robot file has as its base, if it has one.
-        joint_names: the joints of a robot file in the order of its joint values, if it has one.
+        buffers: added to the radii of a body for self-collision [m].
+        locked: values of locked joints [rad, prismatic: m].
+        base_link: base link of a robot file, if it has one.
+        joint_names: joints in the order of a robot file, if it has one.
     """
 
     bodies: dict[str, Body]
@@ -63,8 +63,8 @@ def sphere_array(where: str, spheres: Any) -> np.ndarray:
     """(n, 4) float64 from rows x, y, z, radius.
 
     Raises:
-        TypeError: no numbers.
-        ValueError: another shape, or not finite.
+        TypeError: not numbers.
+        ValueError: another shape, or values that are not finite.
     """
     if isinstance(spheres, torch.Tensor):
         spheres = spheres.detach().cpu().tolist()
@@ -95,7 +95,7 @@ def require_links(where: str, names: Iterable[str], known: Sequence[str]) -> Non
 
 
 def read_spheres(spheres: Any, links: Sequence[str], joints: Sequence[Joint]) -> SphereModel:
-    """Spheres as a user gives them: the path of a robot file, or link to rows x, y, z, radius."""
+    """Spheres from a robot file, or from a mapping of links to rows x, y, z, radius."""
     if isinstance(spheres, str | os.PathLike):
         return _read_file(Path(spheres), links, joints)
     validate.require_mapping("spheres", spheres, "a path or a mapping of links to spheres")
@@ -107,7 +107,7 @@ def read_spheres(spheres: Any, links: Sequence[str], joints: Sequence[Joint]) ->
 
 
 def inflated(spheres: np.ndarray, padding: float) -> np.ndarray:
-    """Spheres with a larger radius; disabled ones stay as they are."""
+    """Spheres with larger radii; disabled ones are unchanged."""
     result = spheres.copy()
     result[:, 3] += np.where(spheres[:, 3] < 0.0, 0.0, padding)
     if (result[spheres[:, 3] >= 0.0, 3] < 0.0).any():
@@ -156,7 +156,7 @@ def _from_curobo(values: dict, folder: Path, links: Sequence[str]) -> SphereMode
         rows[name] = np.concatenate([before, np.tile(_UNUSED, (count, 1))])
     require_links("keys of collision_spheres", rows, [*links, *poses])
     bodies = {
-        name: Body(*_carried(name, spheres, poses))
+        name: Body(*_in_urdf_link(name, spheres, poses))
         for name, spheres in rows.items()
         if len(spheres)
     }
@@ -173,7 +173,7 @@ def _from_curobo(values: dict, folder: Path, links: Sequence[str]) -> SphereMode
 
 
 def _locks(value: Any, joints: Sequence[Joint]) -> dict[str, float]:
-    """Joints that are locked; in a file each of them has a value."""
+    """Values of the joints that a file locks; None is not allowed there."""
     found = {}
     for name, position in check_locks({} if value is None else value, joints).items():
         if position is None:
@@ -183,7 +183,7 @@ def _locks(value: Any, joints: Sequence[Joint]) -> dict[str, float]:
 
 
 def _collision_spheres(value: Any, folder: Path) -> dict[str, np.ndarray]:
-    """Rows of each link, inline or from the file that is named instead."""
+    """Spheres of each link, inline or from another file."""
     if isinstance(value, str):
         path = folder / value
         if not is_file(path):
@@ -204,7 +204,7 @@ def _collision_spheres(value: Any, folder: Path) -> dict[str, np.ndarray]:
 
 
 def _extra_links(value: Any, links: Sequence[str]) -> dict[str, tuple[str, np.ndarray]]:
-    """For each link that is fixed to one of the URDF: that one, and the pose there."""
+    """For each additional link: the URDF link that it is fixed to, and its pose there."""
     poses = {}
     for name, entry in _mapping("extra_links", {} if value is None else value).items():
         where = f"extra_links[{shown(name)}]"
@@ -221,10 +221,10 @@ def _extra_links(value: Any, links: Sequence[str]) -> dict[str, tuple[str, np.nd
     return poses
 
 
-def _carried(
+def _in_urdf_link(
     name: str, spheres: np.ndarray, poses: dict[str, tuple[str, np.ndarray]]
 ) -> tuple[str, np.ndarray]:
-    """A link of the URDF and the spheres in its frame."""
+    """A link of the URDF, and spheres transformed to its frame."""
     if name not in poses:
         return name, spheres
     parent, parent_from_link = poses[name]
@@ -232,13 +232,13 @@ def _carried(
 
 
 def moved(spheres: np.ndarray, a_from_b: np.ndarray) -> np.ndarray:
-    """Spheres (n, 4) of frame b in frame a."""
+    """Transforms spheres (n, 4) from frame b to frame a."""
     centers = spheres[:, :3] @ a_from_b[:3, :3].T + a_from_b[:3, 3]
     return np.concatenate([centers, spheres[:, 3:]], axis=1)
 
 
 def _per_link(where: str, value: Any) -> Callable[[str], float]:
-    """A number for each link, from one for all or one for some."""
+    """A number for each link, from one for all or a mapping for some."""
     numbers = value if isinstance(value, Mapping) else {"": value}
     for number in numbers.values():
         is_number = isinstance(number, int | float) and not isinstance(number, bool)

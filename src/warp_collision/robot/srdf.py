@@ -1,4 +1,4 @@
-"""SRDF files: which links of a robot need not be checked against each other."""
+"""SRDF files: pairs of links that are not checked against each other."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from warp_collision.messages import escaped, shown
 def read_srdf(path: str | os.PathLike[str], links: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """Pairs of links that an SRDF disables, in either order.
 
-    `<disable_collisions>` disables a pair, `<disable_default_collisions>` all pairs of a link but
-    those of an `<enable_collisions>`. Of obstacles an SRDF says nothing.
+    `<disable_collisions>` disables a pair, `<disable_default_collisions>` all pairs of a link
+    except those of an `<enable_collisions>`. An SRDF does not concern obstacles.
 
     Raises:
         FileNotFoundError: it does not exist.
-        ValueError: it is no SRDF, or of another robot: it names the links that this one has not.
+        ValueError: it is not an SRDF, or names unknown links.
     """
     path = Path(path)
     if not is_file(path):

@@ -1,7 +1,7 @@
-"""Autograd of operators that come with products with their Jacobian, both ways.
+"""Autograd of operators that have Jacobian products in both modes.
 
-Each has an operand that is differentiated by, and constants. Its first output is differentiable,
-to first order; the others are for the products.
+Each has one differentiable operand, and constants. Its first output is differentiable to first
+order; further outputs are saved for the products.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NO_SECOND_KINEMATICS = (
 
 
 class _Rule(NamedTuple):
-    """An operator and its products with the Jacobian.
+    """An operator and its Jacobian products.
 
     The operator takes (operand, *constants), the products take (vector, operand, *further outputs,
     *constants). `run` and `run_vjp` are the same without the dispatcher.
@@ -38,12 +38,12 @@ class _Rule(NamedTuple):
 
 
 _RULES = {
-    "place_points": _Rule(
-        robot_operators.place_points,
-        robot_operators.place_points_vjp,
-        robot_operators.place_points_jvp,
-        robot_operators.run_place_points,
-        robot_operators.run_place_points_vjp,
+    "forward_kinematics": _Rule(
+        robot_operators.forward_kinematics,
+        robot_operators.forward_kinematics_vjp,
+        robot_operators.forward_kinematics_jvp,
+        robot_operators.run_forward_kinematics,
+        robot_operators.run_forward_kinematics_vjp,
         _NO_SECOND_KINEMATICS,
     ),
     "self_collision": _Rule(
@@ -57,7 +57,7 @@ _RULES = {
 
 
 class Product(torch.autograd.Function):
-    """A product with the Jacobian: linear in the vector, and of first order in the operand."""
+    """A Jacobian product: linear in the vector; its derivative by the operand raises."""
 
     generate_vmap_rule = True
 
@@ -77,7 +77,7 @@ class Product(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Any, ...]:  # noqa: D102
         if any(ctx.needs_input_grad[3:]):
             raise RuntimeError(_RULES[ctx.name].no_second)
-        # The transpose of a product is the other one.
+        # The transpose of each product is the other one.
         transposed = Product.apply(ctx.name, not ctx.forward_mode, upstream, *ctx.saved_tensors)
         return None, None, transposed, *[None] * (ctx.n_inputs - 3)
 
@@ -127,7 +127,7 @@ class Linearized(torch.autograd.Function):
 
 
 class DirectLinearized(torch.autograd.Function):
-    """The same in plain eager code, whose constants come in one tuple."""
+    """An operator in plain eager code, with its constants in one tuple."""
 
     @staticmethod
     def forward(ctx: Any, name: str, operand: Tensor, constants: tuple[Tensor, ...]) -> Tensor:  # noqa: D102

@@ -1,7 +1,7 @@
-"""Kinematics and self-collision as torch operators, with their products with the Jacobian.
+"""Forward kinematics as torch operators, with Jacobian products.
 
-All operands but constants have a row for each configuration. The `run_*` functions underneath are
-what the eager path calls without the dispatcher.
+Operands other than constants have a row for each configuration. The eager path calls the `run_*`
+functions, without the dispatcher.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from warp_collision.kernels import kinematics as kinematics_kernels
 from warp_collision.launching.launch import launch
 from warp_collision.torch_ops.second_derivatives import refuse_tangents
 
-# Numbers of float32 in the structs that kernels keep for each frame.
+# Sizes in float32 of the structs that kernels store for each frame.
 _FRAME_POSE, _WRENCH, _TWIST = 12, 6, 6
 
 
-def run_place_points(
+def run_forward_kinematics(
     joints: Tensor, frames: Tensor, ranges: Tensor, points: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Points (n, n_points, 4) of frames at joint values (n, n_joints), and poses of the frames."""
     n = joints.shape[0]
-    placed = joints.new_empty((n, points.shape[0], 4))
+    moved = joints.new_empty((n, points.shape[0], 4))
     frame_poses = joints.new_empty((n, frames.shape[0], _FRAME_POSE))
     launch(
         kinematics_kernels.place_points,
         (n,),
-        *(joints, frames, ranges, points, placed, frame_poses),
+        *(joints, frames, ranges, points, moved, frame_poses),
         device=joints.device,
         items=n,
     )
-    return placed, frame_poses
+    return moved, frame_poses
 
 
-def run_place_points_vjp(
+def run_forward_kinematics_vjp(
     upstream: Tensor,
     joints: Tensor,
     frame_poses: Tensor,
@@ -45,7 +45,7 @@ def run_place_points_vjp(
     ranges: Tensor,
     points: Tensor,
 ) -> Tensor:
-    """Gradient (n, n_joints) from that by the points (n, n_points, 4)."""
+    """Gradient (n, n_joints) by the joint values from that by the points (n, n_points, 4)."""
     n = joints.shape[0]
     wrenches = joints.new_empty((n, frames.shape[0], _WRENCH))
     total = torch.empty_like(joints)
@@ -59,7 +59,7 @@ def run_place_points_vjp(
     return total
 
 
-def run_place_points_jvp(
+def run_forward_kinematics_jvp(
     rates: Tensor,
     joints: Tensor,
     frame_poses: Tensor,
@@ -84,17 +84,17 @@ def run_place_points_jvp(
 # -- operators ----------------------------------------------------------------------------------
 
 
-@torch.library.custom_op("warp_collision::place_points", mutates_args=())
-def place_points(
+@torch.library.custom_op("warp_collision::forward_kinematics", mutates_args=())
+def forward_kinematics(
     joints: Tensor, frames: Tensor, ranges: Tensor, points: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Points on the frames of a robot in the world, and the frames."""
+    """Points on the frames of a robot in the world, and poses of the frames."""
     refuse_tangents()
-    return run_place_points(joints.contiguous(), frames, ranges, points)
+    return run_forward_kinematics(joints.contiguous(), frames, ranges, points)
 
 
-@torch.library.custom_op("warp_collision::place_points_vjp", mutates_args=())
-def place_points_vjp(
+@torch.library.custom_op("warp_collision::forward_kinematics_vjp", mutates_args=())
+def forward_kinematics_vjp(
     upstream: Tensor,
     joints: Tensor,
     frame_poses: Tensor,
@@ -105,11 +105,11 @@ def place_points_vjp(
     """Gradient by the joint values."""
     refuse_tangents()
     joints, frame_poses = joints.contiguous(), frame_poses.contiguous()
-    return run_place_points_vjp(upstream, joints, frame_poses, frames, ranges, points)
+    return run_forward_kinematics_vjp(upstream, joints, frame_poses, frames, ranges, points)
 
 
-@torch.library.custom_op("warp_collision::place_points_jvp", mutates_args=())
-def place_points_jvp(
+@torch.library.custom_op("warp_collision::forward_kinematics_jvp", mutates_args=())
+def forward_kinematics_jvp(
     rates: Tensor,
     joints: Tensor,
     frame_poses: Tensor,
@@ -120,22 +120,22 @@ def place_points_jvp(
     """Velocity of the points."""
     refuse_tangents()
     joints, frame_poses = joints.contiguous(), frame_poses.contiguous()
-    return run_place_points_jvp(rates, joints, frame_poses, frames, ranges, points)
+    return run_forward_kinematics_jvp(rates, joints, frame_poses, frames, ranges, points)
 
 
-@place_points.register_fake
+@forward_kinematics.register_fake
 def _(joints: Tensor, frames: Tensor, ranges: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
     n = joints.shape[0]
     frame_poses = joints.new_empty((n, frames.shape[0], _FRAME_POSE))
     return joints.new_empty((n, points.shape[0], 4)), frame_poses
 
 
-@place_points_vjp.register_fake
+@forward_kinematics_vjp.register_fake
 def _(upstream: Tensor, joints: Tensor, *_: Tensor) -> Tensor:
     return joints.new_empty(joints.shape)
 
 
-@place_points_jvp.register_fake
+@forward_kinematics_jvp.register_fake
 def _(rates: Tensor, joints: Tensor, _: Tensor, __: Tensor, ___: Tensor, points: Tensor) -> Tensor:
     return rates.new_empty((joints.shape[0], points.shape[0], 4))
 
@@ -144,11 +144,11 @@ def _(rates: Tensor, joints: Tensor, _: Tensor, __: Tensor, ___: Tensor, points:
 
 
 def batch_over_rows(operator: Callable[..., Any], n_rowwise: int) -> Callable[..., Any]:
-    """A batching rule: a mapped axis makes more rows.
+    """A batching rule: a mapped axis adds rows.
 
     Args:
         operator: its first operands have a row for each configuration, the others are constants.
-        n_rowwise: how many do.
+        n_rowwise: number of the first ones.
     """
 
     def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
@@ -167,6 +167,6 @@ def batch_over_rows(operator: Callable[..., Any], n_rowwise: int) -> Callable[..
     return rule
 
 
-place_points.register_vmap(batch_over_rows(place_points, 1))
-place_points_vjp.register_vmap(batch_over_rows(place_points_vjp, 3))
-place_points_jvp.register_vmap(batch_over_rows(place_points_jvp, 3))
+forward_kinematics.register_vmap(batch_over_rows(forward_kinematics, 1))
+forward_kinematics_vjp.register_vmap(batch_over_rows(forward_kinematics_vjp, 3))
+forward_kinematics_jvp.register_vmap(batch_over_rows(forward_kinematics_jvp, 3))

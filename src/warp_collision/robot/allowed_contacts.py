@@ -1,8 +1,8 @@
-"""Links that may touch some obstacles, as checks of several parts of a scene.
+"""Allowed contacts of links and obstacles: a check is split into parts of the scene.
 
-Obstacles are grouped by which links may touch them. A check of everything is one of the obstacles
-that no link may touch, and for each other group one of its obstacles and the other links: costs
-add, a collision is one in any part, and the smallest clearance is the smallest of all parts.
+Obstacles are grouped by the links that may touch them. One part checks the obstacles that no link
+may touch against all links, and one for each other group its obstacles against the other links.
+Costs are summed over the parts, collisions combined by "or", clearances by the minimum.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from warp_collision.world.queries import scene_tables
 Contacts = Iterable[tuple[str, str]]
 
 
-def wanted_contacts(
+def allowed_pairs(
     ignore: Contacts, bodies: Sequence[str], world: MeshWorld
 ) -> frozenset[tuple[str, str]]:
     """Pairs of a link or attached object and an obstacle, checked.
 
     Raises:
-        ValueError: no pairs, or names that the robot or all envs of the world have not.
+        ValueError: not pairs, or names that are not in the robot or not in any env of the world.
     """
     pairs = list(ignore)
     if not pairs:
@@ -59,13 +59,13 @@ def wanted_contacts(
 
 
 class Part(NamedTuple):
-    """Some obstacles, and the links that may touch them.
+    """A group of obstacles, and the links that may touch them.
 
     Attributes:
-        scene: tables of the world, with these obstacles alone enabled.
+        scene: tables of the world in which only these obstacles are enabled.
         touching: names of the links.
-        is_first: whether this is the part of obstacles that nothing may touch. It comes first, and
-            the robot with itself is checked in it.
+        is_first: whether this is the part of the obstacles that no link may touch. It is the first
+            one, and includes self-collision.
     """
 
     scene: SceneTables
@@ -73,12 +73,12 @@ class Part(NamedTuple):
     is_first: bool
 
     def robot(self, robot: RobotModel) -> RobotTables:
-        """Tables of the robot without those links."""
+        """Tables of the robot without the spheres of those links."""
         device = self.scene.mesh_ids.device
         return robot.tables(device) if self.is_first else robot.tables(device, self.touching)
 
     def disable(self, spheres: Tensor, robot: RobotModel) -> Tensor:
-        """Spheres (..., n_spheres, 4) of which those of the links are disabled."""
+        """Disables the spheres (..., n_spheres, 4) of those links."""
         if self.is_first:
             return spheres
         is_on = [link not in self.touching for link in robot.sphere_links]
@@ -95,20 +95,20 @@ def contact_parts(
     horizon: int | None = None,
     parts: int = 1,
 ) -> Iterator[Part]:
-    """The parts of a check of a world in which some contacts are wanted, at least one.
+    """The parts of a check with allowed contacts, at least one.
 
     Args:
         ignore: pairs of a link, or attached object, and an obstacle; in each env that has it.
-        robot: whose links they are.
-        world: whose obstacles they are.
+        robot: the robot of the links.
+        world: the world of the obstacles.
         poses: see `sphere_cost`.
-        horizon: number of waypoints, for each of which there may be poses.
-        parts: into how many each segment between them is cut.
+        horizon: number of waypoints, if there may be poses for each.
+        parts: number of parts that each segment is cut into.
     """
     tables = scene_tables(world, poses, horizon)
     if parts > 1 and is_moving(tables.mesh_from_world):
         tables = tables.at(rows_between(tables.mesh_from_world, parts))
-    contacts = wanted_contacts(ignore, robot.body_names, world)
+    contacts = allowed_pairs(ignore, robot.body_names, world)
     if not contacts:
         yield Part(tables, frozenset(), True)
         return
@@ -116,19 +116,19 @@ def contact_parts(
     for link, obstacle in contacts:
         links_of.setdefault(obstacle, set()).add(link)
     chosen: dict[frozenset[str], np.ndarray] = {}
-    wanted = np.zeros(tables.mesh_ids.shape, dtype=bool)
+    allowed = np.zeros(tables.mesh_ids.shape, dtype=bool)
     for env in range(world.n_envs):
         for slot, name in enumerate(world.names(env)):
             if name in links_of:
                 links = frozenset(links_of[name])
-                chosen.setdefault(links, np.zeros_like(wanted))[env, slot] = True
-                wanted[env, slot] = True
-    yield Part(_only(tables, ~wanted), frozenset(), True)
+                chosen.setdefault(links, np.zeros_like(allowed))[env, slot] = True
+                allowed[env, slot] = True
+    yield Part(_only(tables, ~allowed), frozenset(), True)
     for links in sorted(chosen, key=sorted):
         yield Part(_only(tables, chosen[links]), links, False)
 
 
 def _only(tables: SceneTables, slots: np.ndarray) -> SceneTables:
-    """Tables in which other slots are disabled."""
+    """Tables in which all other slots are disabled."""
     mask = torch.from_numpy(slots).to(tables.enabled.device)
     return tables._replace(enabled=tables.enabled * mask, token=0)

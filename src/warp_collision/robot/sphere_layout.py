@@ -1,4 +1,4 @@
-"""The spheres of a robot in the order of its frames, and the tables that kernels read of them."""
+"""The spheres of a robot, sorted by frames, and their tables for the kernels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from warp_collision.robot.sphere_models import Body, moved
 
 
 class LinkFrames:
-    """Where the links themselves are.
+    """Transforms of the links.
 
     Args:
         chain: the moving frames.
@@ -32,34 +32,34 @@ class LinkFrames:
     def __init__(self, chain: Chain, names: Sequence[str]):
         frames = np.array([chain.link_frame[name] for name in names])
         order = np.argsort(frames, kind="stable")
-        self._back = torch.from_numpy(np.argsort(order))
+        self._inverse_order = torch.from_numpy(np.argsort(order))
         corners = corner_points(np.stack([chain.frame_from_link[name] for name in names])[order])
         self._kinematics = Kinematics(
             chain.moving, len(chain.joint_names), np.repeat(frames[order], 4), corners
         )
 
-    def place(self, joints: Tensor) -> Tensor:
-        """Points (..., n_points, 4) in the frame of the root link, from which to read them."""
-        return self._kinematics.place(joints)
+    def forward(self, joints: Tensor) -> Tensor:
+        """Points (..., n_points, 4) in the frame of the root link, four of each link."""
+        return self._kinematics.forward(joints)
 
-    def transforms(self, placed: Tensor) -> Tensor:
-        """(..., n_links, 4, 4) from such points, wherever the root link is."""
-        corners = placed.unflatten(-2, (-1, 4))
-        return transforms_of(corners).index_select(-3, self._back.to(placed.device))
+    def transforms(self, points: Tensor) -> Tensor:
+        """Transforms (..., n_links, 4, 4) from these points, in any frame."""
+        corners = points.unflatten(-2, (-1, 4))
+        return transforms_of(corners).index_select(-3, self._inverse_order.to(points.device))
 
 
-class Arrangement:
-    """Which sphere is where; another set of bodies is another arrangement.
+class SphereLayout:
+    """The spheres of a set of bodies, in the order in which kernels read them.
 
     Args:
         chain: the moving frames.
-        bodies: by name, in the order that spheres of one frame have.
-        only_in: envs of bodies that are not in all of them.
+        bodies: by name; spheres of one frame keep this order.
+        only_in: envs of the bodies that are not in all envs.
 
     Attributes:
         bodies: as given.
         names: of all links and bodies.
-        sphere_links: for each sphere the name of its body. Those of one frame stand together.
+        sphere_links: for each sphere the name of its body. Those of one frame are consecutive.
         kinematics: of the spheres.
     """
 
@@ -83,16 +83,16 @@ class Arrangement:
         self._pair_tables: dict[tuple[SelfCollisionPairs, torch.device], tuple[Tensor, Tensor]] = {}
 
     def in_env(self, spheres: Tensor, env_index: Tensor | None) -> Tensor:
-        """Spheres (batch, ..., n_spheres, 4) with those disabled that are not in the env of a row.
+        """Disables the spheres (batch, ..., n_spheres, 4) that are not in the env of their row.
 
         Args:
-            spheres: all of them.
+            spheres: of all bodies.
             env_index: (batch,) integers; env 0 for all if None.
         """
         if not self._only_in:
             return spheres
         n_envs = 2 + max(max(envs) for envs in self._only_in.values())
-        is_there = torch.tensor(
+        is_present = torch.tensor(
             [
                 [env in self._only_in.get(name, (env,)) for name in self.sphere_links]
                 for env in range(n_envs)
@@ -100,11 +100,11 @@ class Arrangement:
             device=spheres.device,
         )
         if env_index is None:
-            here = is_there[0]
+            mask = is_present[0]
         else:
-            here = is_there[env_index.long().clamp(0, n_envs - 1)]
-            here = here.reshape(len(here), *(1,) * (spheres.ndim - 3), -1)
-        radii = torch.where(here, spheres[..., 3], -1.0)
+            mask = is_present[env_index.long().clamp(0, n_envs - 1)]
+            mask = mask.reshape(len(mask), *(1,) * (spheres.ndim - 3), -1)
+        radii = torch.where(mask, spheres[..., 3], -1.0)
         return torch.cat((spheres[..., :3], radii.unsqueeze(-1)), dim=-1)
 
     def require_pairs(self, pairs: SelfCollisionPairs) -> None:
@@ -120,7 +120,7 @@ class Arrangement:
             )
 
     def tables(self, device: torch.device, without: frozenset[str] = frozenset()) -> RobotTables:
-        """The robot as the kernels of joint paths read it, without the spheres of some bodies."""
+        """Tables for the kernels of joint paths, without the spheres of some bodies."""
         known = self._tables.get((device, without))
         if known is None:
             if without:
@@ -133,7 +133,7 @@ class Arrangement:
         return known
 
     def pair_tables(self, pairs: SelfCollisionPairs, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Pairs of spheres of this robot as the same kernels read them."""
+        """Tables of pairs of spheres for the same kernels."""
         known = self._pair_tables.get((pairs, device))
         if known is None:
             self.require_pairs(pairs)
