@@ -1,6 +1,7 @@
 """The kernels as differentiable torch operators.
 
-`operators` and `pose_operators` are custom operators with fake implementations and batching rules;
-`autograd` has the Functions around them; `dispatch` chooses between a direct launch in eager code
-and the operator that every transform knows; `second_derivatives` makes second derivatives raise.
+The modules `*operators` have custom operators with fake implementations and batching rules;
+`autograd` and `linearized` the Functions around them. `dispatch` chooses between a direct launch in
+eager code and an operator, which supports all transforms; `second_derivatives` makes second
+derivatives raise.
 """

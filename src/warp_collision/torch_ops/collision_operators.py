@@ -1,6 +1,6 @@
-"""Yes or no as torch operators: `torch.ops.warp_collision.*in_collision`.
+"""Collision checks as torch operators: `torch.ops.warp_collision.*in_collision`.
 
-They have no derivative; who calls them hands in what is detached.
+They have no derivative; callers pass detached tensors.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def run_any_in_collision(spheres: Tensor, tables: SceneTables, env_index: Tensor
 def run_swept_in_collision(
     spheres: Tensor, tables: SceneTables, env_index: Tensor | None, tolerance: Tensor
 ) -> Tensor:
-    """Which spheres (b, h, n, 4) are not proven free on their share of the path: (b, h, n) bool."""
+    """Which spheres (b, h, n, 4) are not proven free on their half segments: (b, h, n) bool."""
     shape = spheres.shape[:-1]
     if is_moving(tables.mesh_from_world):
         kernel, parameters = moving_collision.moving_swept_in_collision, (tables.mesh_from_world,)
@@ -57,7 +57,7 @@ def _run(
     *parameters: Tensor,
     work_per_sphere: int = 1,
 ) -> Tensor:
-    """Runs a kernel whose points take as long as so many at rest."""
+    """Launches a kernel; `work_per_sphere` is its run time relative to that at rest."""
     hit = torch.empty(shape, dtype=torch.bool, device=spheres.device)
     launch(
         kernel,
@@ -113,7 +113,7 @@ def swept_in_collision(
     env_index: Tensor | None,
     tolerance: Tensor,
 ) -> Tensor:
-    """Which spheres are not proven free on their share of the path."""
+    """Which spheres are not proven free on their half segments."""
     tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding)
     return run_swept_in_collision(spheres.contiguous(), tables, env_index, tolerance)
 
@@ -132,11 +132,13 @@ def _(spheres: Tensor, *_: Any) -> Tensor:
 def _batched(operator: Any) -> Any:
     rule = batch_over_envs(lambda *operands: (operator(*operands),))
 
-    def of_one(info: Any, in_dims: tuple[int | None, ...], *operands: Any) -> tuple[Tensor, int]:
+    def single_output(
+        info: Any, in_dims: tuple[int | None, ...], *operands: Any
+    ) -> tuple[Tensor, int]:
         (hit,), (dim,) = rule(info, in_dims, *operands)
         return hit, dim
 
-    return of_one
+    return single_output
 
 
 for _operator in (in_collision, any_in_collision, swept_in_collision):

@@ -1,7 +1,7 @@
 """Gradients with respect to poses as torch operators: `torch.ops.warp_collision.*_pose_vjp`.
 
-Each takes what its cost or distance took, and the gradient of a loss by it, and returns the
-gradient of that loss by the rows of `mesh_from_world`.
+Each takes the operands of a cost or distance and the gradient of a loss by it, and returns the
+gradient of the loss by the rows of `mesh_from_world`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _run(
 
 
 def _parts(spheres: Tensor, count: int) -> int:
-    """Parts keep a wide device busy without adding up in shared memory, at 32 bytes each."""
+    """Number of partial sums per slot, 32 bytes each: they occupy a GPU without atomics."""
     return max(1, min(256, count // 64)) if spheres.is_cuda else 1
 
 
@@ -141,9 +141,9 @@ def scene_distance_pose_vjp(
 ) -> Tensor:
     """Gradient of a loss by the rows of mesh_from_world (n_envs, slots, 8).
 
-    The point as the nearest mesh sees it is ``R(q) point + t``; the distance grows by its motion
-    along the gradient (b, n, 3) in the frame of that mesh. Points (b, n, 3) that no mesh is near
-    have slot (b, n) -1 and no part in it.
+    In the frame of the nearest mesh a point is ``R(q) point + t``; the change of the distance is
+    the product of its motion there and the gradient (b, n, 3). Points (b, n, 3) without a nearest
+    mesh have the slot (b, n) -1 and do not contribute.
     """
     refuse_recording()
     shape = mesh_from_world.shape
@@ -154,35 +154,35 @@ def scene_distance_pose_vjp(
             part.reshape(len(env_index), -1, *part.shape[2:])
             for part in (points, gradient, slot, upstream)
         )
-    # Masks, not selections: a selection would wait for the device to tell its size.
+    # Masks, not selections: the size of a selection would wait for the device.
     env = torch.zeros_like(slot) if env_index is None else env_index[:, None].expand_as(slot)
-    place = (env.long().clamp(0, mesh_from_world.shape[0] - 1), slot.long().clamp(min=0))
-    quaternion = mesh_from_world[*place, 3:7]
+    index = (env.long().clamp(0, mesh_from_world.shape[0] - 1), slot.long().clamp(min=0))
+    quaternion = mesh_from_world[*index, 3:7]
     length = torch.linalg.vector_norm(quaternion, dim=-1, keepdim=True)
     quaternion = quaternion / length
     along = upstream.unsqueeze(-1) * quaternion_rotate(quaternion, gradient)
     by_quaternion = _rotation_vjp(quaternion, points, along)
-    # Only the part across the quaternion turns anything.
-    across = by_quaternion - quaternion * (quaternion * by_quaternion).sum(-1, keepdim=True)
-    parts = torch.cat((along, across / length, torch.zeros_like(length)), dim=-1)
+    # Only the component orthogonal to the quaternion changes the rotation.
+    orthogonal = by_quaternion - quaternion * (quaternion * by_quaternion).sum(-1, keepdim=True)
+    parts = torch.cat((along, orthogonal / length, torch.zeros_like(length)), dim=-1)
     parts = torch.where((slot >= 0).unsqueeze(-1), parts, 0.0)
-    total = torch.zeros_like(mesh_from_world).index_put_(place, parts, accumulate=True)
+    total = torch.zeros_like(mesh_from_world).index_put_(index, parts, accumulate=True)
     return total.view(shape)
 
 
-def _rotation_vjp(quaternion: Tensor, vector: Tensor, push: Tensor) -> Tensor:
-    """Derivative (..., 4) of ``push . R(q) vector``, written as `quaternion_rotate` writes R."""
+def _rotation_vjp(quaternion: Tensor, vector: Tensor, upstream: Tensor) -> Tensor:
+    """Derivative (..., 4) of ``upstream . R(q) vector`` by q, with R of `quaternion_rotate`."""
     w, u = quaternion[..., :1], quaternion[..., 1:]
 
     def dot(a: Tensor, b: Tensor) -> Tensor:
         return (a * b).sum(-1, keepdim=True)
 
-    by_w = 2.0 * dot(push, torch.linalg.cross(u, vector))
+    by_w = 2.0 * dot(upstream, torch.linalg.cross(u, vector))
     by_u = 2.0 * (
-        w * torch.linalg.cross(vector, push)
-        + dot(u, vector) * push
-        + dot(u, push) * vector
-        - 2.0 * dot(push, vector) * u
+        w * torch.linalg.cross(vector, upstream)
+        + dot(u, vector) * upstream
+        + dot(u, upstream) * vector
+        - 2.0 * dot(upstream, vector) * u
     )
     return torch.cat((by_w, by_u), dim=-1)
 

@@ -1,7 +1,7 @@
-"""Draws as functions of noise, which pass gradients straight through.
+"""Sampling as functions of noise, with straight-through gradients.
 
-With the noise as an operand they are deterministic, so transforms, checkpointing and forward mode
-treat them as any function.
+Given the noise they are deterministic, so that transforms, checkpointing and forward mode treat
+them like any function.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# How far the sum of probabilities may be from 1, by the precision of their dtype.
+# Tolerance of the sum of probabilities, by their dtype.
 _SUM_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
 _COARSE_TOLERANCE = 1e-2
 
@@ -21,7 +21,7 @@ _COARSE_TOLERANCE = 1e-2
 
 
 class GradFactor(torch.autograd.Function):
-    """Identity, whose gradient is multiplied by a factor."""
+    """Identity with a gradient multiplied by a factor."""
 
     generate_vmap_rule = True
 
@@ -74,14 +74,14 @@ class Bernoulli(torch.autograd.Function):
 
 
 class Multinomial(torch.autograd.Function):
-    """One-hot of the category whose share of [0, 1) the noise lies in."""
+    """One-hot of the category whose interval of [0, 1) contains the noise."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(p: Tensor, noise: Tensor, dim: int) -> Tensor:  # noqa: D102
         above, total = _is_above(p, noise, dim)
-        # Ones from the category that is drawn on; the first of them is it.
+        # Ones from the drawn category on: the first one is at the category.
         first = above.diff(dim=dim, prepend=torch.zeros_like(above.narrow(dim, 0, 1)))
         return torch.where(is_distribution(p, total, dim), first.to(p.dtype), torch.nan)
 
@@ -99,7 +99,7 @@ class Multinomial(torch.autograd.Function):
 
 
 class Choice(torch.autograd.Function):
-    """The items at an index; by p, the derivative of their mean."""
+    """The items at an index; its derivative by p is that of the mean."""
 
     generate_vmap_rule = True
 
@@ -130,12 +130,12 @@ class Choice(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, of_items: Tensor | None, of_p: Tensor | None, _: None) -> Tensor:  # noqa: D102
         items, index = ctx.saved_tensors
-        moved = torch.zeros_like(items[index])
+        tangent = torch.zeros_like(items[index])
         if of_items is not None:
-            moved = moved + of_items[index]
+            tangent = tangent + of_items[index]
         if of_p is not None:
-            moved = moved + torch.tensordot(of_p.to(items.dtype), items, dims=1)
-        return moved
+            tangent = tangent + torch.tensordot(of_p.to(items.dtype), items, dims=1)
+        return tangent
 
 
 FUNCTIONS: dict[str, type[torch.autograd.Function]] = {
@@ -147,7 +147,7 @@ FUNCTIONS: dict[str, type[torch.autograd.Function]] = {
 
 
 def is_distribution(p: Tensor, total: Tensor, dim: int) -> Tensor:
-    """Whether probabilities are in [0, 1] and their sum is 1, as far as their dtype can tell."""
+    """Whether probabilities are in [0, 1] and sum to 1, within the precision of their dtype."""
     tolerance = _SUM_TOLERANCE.get(p.dtype, _COARSE_TOLERANCE)
     inside = ((p >= 0.0) & (p <= 1.0)).all(dim, keepdim=True)
     return inside & ((total - 1.0).abs() <= tolerance)
@@ -165,15 +165,15 @@ def uniform_noise(shape: Sequence[int], like: Tensor, generator: torch.Generator
 
 
 def _is_above(p: Tensor, noise: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Where the distribution function lies above the noise, and its last value."""
+    """Where the cumulative distribution is above the noise, and its last value."""
     cumulated, point = _cumulated(p, noise, dim)
     return cumulated > point, cumulated.narrow(dim, -1, 1)
 
 
 def _cumulated(p: Tensor, noise: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """The distribution function, and the noise in [0, its last value).
+    """The cumulative distribution, and the noise scaled to [0, its last value).
 
-    The product may round up to that value, which nothing lies above.
+    The scaled noise may round up to the last value, above which there is no category.
     """
     cumulated = p.double().cumsum(dim)
     total = cumulated.narrow(dim, -1, 1)

@@ -1,6 +1,6 @@
-"""How derivatives that are not defined are refused, on every way to them.
+"""Makes derivatives that are not defined raise, in every mode of torch.
 
-A derivative that torch takes for zero, because nobody told it otherwise, is worse than none.
+Otherwise torch would silently take them for zero.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class FirstOrderOnly(torch.autograd.Function):
     """Identity on a gradient, whose own derivative raises.
 
-    Its second input is the operand that the gradient belongs to, for where the gradient itself has
-    no history: differentiating by that raises too.
+    The second input is the operand of the gradient: differentiating by that raises too, also where
+    the gradient itself has no history.
     """
 
     generate_vmap_rule = True
@@ -52,7 +52,7 @@ class FirstOrderOnly(torch.autograd.Function):
 
 
 class Refused(torch.autograd.Function):
-    """What a compiled graph computes for the derivative of a gradient; see `refused`."""
+    """The derivative of a gradient in a compiled graph; see `refused`."""
 
     generate_vmap_rule = True
 
@@ -73,16 +73,16 @@ class Refused(torch.autograd.Function):
         raise RuntimeError(NO_SECOND)
 
 
-# -- in front of the compiler ---------------------------------------------------------------------
+# -- functions that are not compiled --------------------------------------------------------------
 
 
 def outside_graphs(reason: str) -> Callable[[Function], Function]:
-    """Keeps the compiler out of a function: graphs break at it, and a full graph raises.
+    """Excludes a function from compilation: graphs break at it, and a full graph raises.
 
-    As `torch.compiler.disable`, which would load the compiler, for seconds, at the first import.
+    Like `torch.compiler.disable`, which would load the compiler at import, for seconds.
 
     Args:
-        reason: for whoever asked for a full graph.
+        reason: the message of that error.
     """
 
     def decorate(function: Function) -> Function:
@@ -93,7 +93,7 @@ def outside_graphs(reason: str) -> Callable[[Function], Function]:
             nonlocal disabled
             if torch.compiler.is_compiling():
                 torch_private.break_graph(reason)
-                if torch.compiler.is_exporting():  # which need not go through the compiler
+                if torch.compiler.is_exporting():  # may export without the compiler
                     raise RuntimeError(reason)
             disabled = disabled or torch_private.keep_compiler_out(function, reason)
             return (disabled or function)(*args)
@@ -117,8 +117,8 @@ def first_order_only(gradient: Tensor, operand: Tensor | None) -> Tensor:
 def refused(upstream: Tensor) -> Tensor:
     """Raises where the incoming gradient of a gradient is not 0.
 
-    A graph that returns a gradient has this in its backward, since tracing cannot tell whether
-    anyone will differentiate that. A GPU is not waited for: there the result is NaN.
+    The backward of a graph that returns a gradient contains this, since tracing cannot know whether
+    the gradient will be differentiated. On a GPU the result is NaN instead, without waiting.
     """
     if not upstream.is_cuda and upstream.any():
         raise RuntimeError(NO_SECOND)
@@ -142,10 +142,10 @@ def _(info: Any, in_dims: tuple[int | None, ...], upstream: Tensor) -> Any:
 
 
 def refuse_tangents() -> None:
-    """Raises in forward mode, which reaches an operator itself only through a compiled graph.
+    """Raises in forward mode, which reaches an operator only through a compiled graph.
 
-    Everywhere else a Function with a `jvp` has met the tangents, and runs the operator without.
-    Under the dispatcher there is no telling which operands have one.
+    Otherwise a Function with a `jvp` handles the tangents, and runs the operator without them. The
+    operator cannot determine which operands have tangents.
     """
     if torch_private.has_forward_tangents():
         raise RuntimeError(
@@ -155,11 +155,10 @@ def refuse_tangents() -> None:
 
 
 def refuse_recording() -> None:
-    """Raises where the backward of a compiled graph is run by `create_graph=True`.
+    """Raises where the backward of a compiled graph runs with `create_graph=True`.
 
-    Torch refuses to differentiate the backward of a compiled graph, but only where it sees that the
-    result depends on what it is differentiated by; else it takes it for a constant (2.13, with any
-    compiled function).
+    Torch itself raises only where it can see that the result depends on the input of the second
+    derivative; otherwise it takes the result for a constant (2.13, with any compiled function).
     """
     if torch_private.is_double_backward_of_graph():
         raise RuntimeError(NO_SECOND)

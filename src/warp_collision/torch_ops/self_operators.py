@@ -12,7 +12,7 @@ from warp_collision.launching.launch import launch
 from warp_collision.torch_ops.robot_operators import batch_over_rows
 from warp_collision.torch_ops.second_derivatives import refuse_tangents
 
-# Constants of all: groups, group pairs, pairs, weight and activation distance.
+# Constants of all operators: groups, group pairs, pairs, weight and activation distance.
 _Constants = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
@@ -41,7 +41,7 @@ def run_self_collision(spheres: Tensor, *constants: Tensor) -> tuple[Tensor]:
 
 
 def run_self_collision_vjp(upstream: Tensor, spheres: Tensor, *constants: Tensor) -> Tensor:
-    """Gradient (n, n_spheres, 4) from that by the costs."""
+    """Gradient (n, n_spheres, 4) by the spheres from that by the costs."""
     total = torch.empty_like(spheres)
     upstream = upstream.contiguous()
     _launch(spheres, constants, None, total, upstream=upstream)  # pyright: ignore[reportArgumentType]
@@ -49,7 +49,7 @@ def run_self_collision_vjp(upstream: Tensor, spheres: Tensor, *constants: Tensor
 
 
 def run_self_collision_jvp(rates: Tensor, spheres: Tensor, *constants: Tensor) -> Tensor:
-    """Rate of the costs from that of the spheres."""
+    """Rates of the costs from those of the spheres."""
     cost = spheres.new_empty(spheres.shape[:-1])
     _launch(spheres, constants, cost, None, rates=rates.contiguous())  # pyright: ignore[reportArgumentType]
     return cost
@@ -64,7 +64,7 @@ def self_collision(
     weight: Tensor,
     activation_distance: Tensor,
 ) -> Tensor:
-    """Cost of each sphere: half of that of each of its pairs."""
+    """Cost of each sphere: half the cost of each of its pairs."""
     refuse_tangents()
     constants = groups, group_pairs, pairs, weight, activation_distance
     return run_self_collision(spheres.contiguous(), *constants)[0]
@@ -96,7 +96,7 @@ def self_collision_jvp(
     weight: Tensor,
     activation_distance: Tensor,
 ) -> Tensor:
-    """Rate of the costs."""
+    """Rates of the costs."""
     refuse_tangents()
     constants = groups, group_pairs, pairs, weight, activation_distance
     return run_self_collision_jvp(rates, spheres.contiguous(), *constants)
@@ -104,7 +104,7 @@ def self_collision_jvp(
 
 @torch.library.custom_op("warp_collision::closest_pair", mutates_args=())
 def closest_pair(spheres: Tensor, groups: Tensor, group_pairs: Tensor, pairs: Tensor) -> Tensor:
-    """The two spheres (n, 2) int32 of each row that are nearest to each other, -1 without any."""
+    """The pair of spheres (n, 2) int32 of each row with the smallest clearance; -1: no pairs."""
     spheres = spheres.contiguous()
     balls = spheres.new_empty((spheres.shape[0], groups.shape[0], 4))
     closest = spheres.new_empty((spheres.shape[0], 2), dtype=torch.int32)

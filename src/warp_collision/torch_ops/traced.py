@@ -1,8 +1,8 @@
-"""The way of `torch.compile` and `torch.export` through Functions.
+"""Calls of Functions in graphs of `torch.compile` and `torch.export`.
 
-The compiler puts these calls into its graph as they are, and runs them when it takes derivatives.
-What it would make of a Function by reading its code has neither forward mode nor batching, and
-inside `torch.func.grad` forgets its backward.
+The compiler puts these calls into its graph untraced, and runs them to take derivatives. A traced
+Function would have neither forward mode nor batching, and would lose its backward inside
+`torch.func.grad`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def apply_in_graph(name: str, *operands: Any) -> tuple[Tensor, ...]:
 
 @torch.compiler.allow_in_graph
 def linearized_in_graph(name: str, operand: Tensor, *constants: Tensor) -> tuple[Tensor, ...]:
-    """Calls an operator with products by name; see `dispatch.apply_linearized`."""
+    """Calls an operator of `linearized` by name; see `dispatch.apply_linearized`."""
     return Linearized.apply(name, True, operand, *constants)
 
 
 @torch.compiler.allow_in_graph
 def draw_in_graph(name: str, *operands: Any) -> Tensor:
-    """Calls one of the Functions of `straight_through` by name."""
+    """Calls one of the Functions of `sampling_functions` by name."""
     return FUNCTIONS[name].apply(*operands)

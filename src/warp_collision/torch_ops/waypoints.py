@@ -1,7 +1,7 @@
-"""Scenes whose obstacles stand elsewhere at each waypoint.
+"""Scenes of moving obstacles, which have a pose for each waypoint.
 
-Rows of mesh_from_world (n_envs, horizon, slots, 8) say where obstacles are at each waypoint. What
-is asked at waypoints alone is asked of more envs at rest: one for each env and waypoint.
+Rows of mesh_from_world are (n_envs, horizon, slots, 8) then. Queries at waypoints only are queries
+of more envs at rest: one for each env and waypoint.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def is_moving(mesh_from_world: Tensor) -> bool:
 
 
 def env_of_waypoint(mesh_from_world: Tensor, batch: int, env_index: Tensor | None) -> Tensor:
-    """(batch * horizon,) int32, the env of each row and waypoint; -1 for what is none."""
+    """(batch * horizon,) int32, the env of each row and waypoint; -1 if out of range."""
     n_envs, horizon = mesh_from_world.shape[:2]
     waypoints = torch.arange(horizon, dtype=torch.int32, device=mesh_from_world.device)
     if env_index is None:
@@ -32,7 +32,7 @@ def env_of_waypoint(mesh_from_world: Tensor, batch: int, env_index: Tensor | Non
 
 
 def tables_at_waypoints(tables: SceneTables) -> SceneTables:
-    """Tables of an env for each env and waypoint."""
+    """Tables with an env for each env and waypoint."""
     tables = with_acceleration(tables)
     horizon = tables.mesh_from_world.shape[1]
     ids, enabled, n_meshes, records, padding = (
@@ -52,7 +52,7 @@ def tables_at_waypoints(tables: SceneTables) -> SceneTables:
 def at_waypoints(
     spheres: Tensor, tables: SceneTables, env_index: Tensor | None
 ) -> tuple[Tensor, SceneTables, Tensor]:
-    """Spheres or points (batch, horizon, ...) as rows of one waypoint, their tables and envs."""
+    """Spheres or points (batch, horizon, ...) as rows of one waypoint; tables and env index."""
     rows = spheres.flatten(0, 1).unsqueeze(1)
     index = env_of_waypoint(tables.mesh_from_world, spheres.shape[0], env_index)
     return rows, tables_at_waypoints(tables), index
@@ -61,7 +61,7 @@ def at_waypoints(
 def launch_moving(
     spheres: Tensor, tables: SceneTables, env_index: Tensor | None, *operands: Tensor | None
 ) -> None:
-    """The swept cost of spheres against obstacles that move; see `operators.run_swept_cost`.
+    """Swept cost of spheres against moving obstacles; see `operators.run_swept_cost`.
 
     Args:
         spheres: (batch, horizon, n_spheres, 4).
