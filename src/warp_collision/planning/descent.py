@@ -1,4 +1,4 @@
-"""Gradient descent on the inner waypoints of many joint paths at once, smooth in each step."""
+"""Batched gradient descent on the inner waypoints of joint paths, with a smoothness metric."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import torch
 from torch import Tensor
 
 LEARNING_RATE = 0.03
-CHECK_EVERY = 5  # iterations, after which it is looked whether paths are free
+CHECK_EVERY = 5  # iterations between checks whether paths are free
 
 # Adam's decay of the mean and of the square of gradients (Kingma and Ba, 2015).
 _MEAN, _SQUARE, _SMALL = 0.9, 0.99, 1.0e-8
 
 
 class SmoothMetric:
-    """Coordinates of paths with fixed ends in which smoothness is the plain squared norm.
+    """Coordinates of paths with fixed ends in which the smoothness cost is the squared norm.
 
     Half the squared velocity of `SmoothnessTerm` is `x^T A x / 2` in the offsets x of the inner
-    waypoints from the straight line. With `A = L L^T` a path has the coordinates `z = L^T x`, and a
-    gradient by z is one by x, preconditioned: a step along it moves whole stretches of the path.
+    waypoints from the straight line. With `A = L L^T` a path has the coordinates `z = L^T x`. The
+    gradient by z is the preconditioned gradient by x: a step along it changes the path smoothly.
 
     Args:
         horizon: number of waypoints, at least 3.
@@ -38,7 +38,7 @@ class SmoothMetric:
         return self._whiten @ offsets
 
     def smooth(self, coordinates: Tensor) -> Tensor:
-        """Offsets of coordinates."""
+        """Offsets from coordinates."""
         return self._smooth @ coordinates
 
     def pull_back(self, gradient: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ class SmoothMetric:
 
 
 def straight_lines(start: Tensor, goal: Tensor, horizon: int) -> Tensor:
-    """(batch, horizon, n_joints) evenly from starts (batch, n_joints) to goals, ends exact."""
+    """(batch, horizon, n_joints) from starts (batch, n_joints) to goals, evenly; ends are exact."""
     s = torch.linspace(0.0, 1.0, horizon, device=start.device)[:, None]
     lines = torch.lerp(start[:, None], goal[:, None], s)
     lines[:, -1] = goal
@@ -60,7 +60,7 @@ class PathDescent:
     Args:
         paths: (rows, horizon, n_joints), horizon at least 3.
         metric: of the same horizon.
-        learning_rate: how far each coordinate moves in a step.
+        learning_rate: step size of each coordinate.
     """
 
     def __init__(self, paths: Tensor, metric: SmoothMetric, learning_rate: float):
@@ -71,13 +71,13 @@ class PathDescent:
         self._steps = 0
 
     def paths(self) -> Tensor:
-        """(rows, horizon, n_joints), where the descent stands."""
+        """The current paths (rows, horizon, n_joints)."""
         paths = self._lines.clone()
         paths[:, 1:-1] += self.metric.smooth(self._z)
         return paths
 
     def step(self, gradient: Tensor) -> None:
-        """Goes down along a gradient by the paths (rows, horizon, n_joints)."""
+        """One step of Adam, from the gradient by the paths (rows, horizon, n_joints)."""
         self._steps += 1
         gradient = self.metric.pull_back(gradient[:, 1:-1])
         self._mean.lerp_(gradient, 1.0 - _MEAN)
@@ -87,6 +87,6 @@ class PathDescent:
         self._z.addcdiv_(self._mean, scale, value=-self.learning_rate * rate)
 
     def keep(self, rows: Tensor) -> None:
-        """Goes on with some of the rows (n,) int64."""
+        """Continues with some of the rows, (n,) int64."""
         self._lines, self._z = self._lines[rows], self._z[rows]
         self._mean, self._square = self._mean[rows], self._square[rows]

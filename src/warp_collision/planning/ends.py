@@ -1,4 +1,4 @@
-"""Starts and goals that no free path can have, and why."""
+"""Checks of starts and goals: joint limits and collisions."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def bad_ends(
     margin: float,
     **options: Any,
 ) -> Tensor:
-    """Which ends (batch, n_joints) are beyond joint limits or cannot be proven free, (batch,).
+    """Which ends (batch, n_joints) are beyond joint limits or not proven free, (batch,) bool.
 
     Args:
         ends: joint values.
         robot: the robot.
         world: the obstacles.
-        margin: [m], below which a clearance may count as a collision.
+        margin: [m], a clearance below it may count as a collision.
         options: more arguments of `joint_path_in_collision`.
     """
     low, high = robot.joint_limits.to(ends.device).unbind(-1)
@@ -67,7 +67,7 @@ def reason(
     margin: float,
     **options: Any,
 ) -> str:
-    """Why no free path can have an end (1, n_joints); arguments are those of `bad_ends`."""
+    """Why an end (1, n_joints) is bad; arguments as in `bad_ends`."""
     for name, value, (low, high) in zip(
         robot.joint_names, end[0].tolist(), robot.joint_limits.tolist(), strict=True
     ):

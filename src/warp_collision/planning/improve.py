@@ -1,4 +1,4 @@
-"""Better paths from the free ones that were found: by shortcuts, and by a caller's terms."""
+"""Improves the free paths found: by shortcuts, and with respect to the caller's terms."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from warp_collision.planning.problems import FreePaths, Problems
 from warp_collision.planning.shortcuts import path_length, resample, shorten
 from warp_collision.planning.terms import Objective
 
-# Of all free paths of a problem, then of the shortest ones: rounds of shortcuts.
+# Rounds of shortcuts, and of how many of the shortest paths of a problem (None: all).
 _PHASES = ((2, None), (6, 3))
-_NODES = 40  # of a path in a round
-_REFINEMENTS = 150  # iterations on free paths for the sake of a caller's terms
+_NODES = 40  # per path and round
+_REFINEMENTS = 150  # iterations on free paths, if the caller has terms
 
 
 def best_paths(
@@ -48,7 +48,7 @@ def best_paths(
 def _shortened(
     problems: Problems, paths: Tensor, problem: Tensor, horizon: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Shorter paths (n, horizon, n_joints), each proven free, and the problems (n,) of them."""
+    """Shorter paths (n, horizon, n_joints), each proven free, and their problems (n,)."""
     for rounds, most in _PHASES:
         if most is not None:
             rows = _shortest_of_each(path_length(paths), problem, most)
@@ -69,7 +69,7 @@ def _shortened(
 
 
 def _shortest_of_each(length: Tensor, problem: Tensor, most: int) -> Tensor:
-    """Rows of the shortest paths of each problem, no more than so many."""
+    """Rows of the shortest paths of each problem, at most `most` of each."""
     order = length.argsort(stable=True)
     order = order[problem[order].argsort(stable=True)]
     owner = problem[order]
@@ -81,7 +81,7 @@ def _shortest_of_each(length: Tensor, problem: Tensor, most: int) -> Tensor:
 
 
 def refine(problems: Problems, objective: Objective, paths: Tensor, problem: Tensor) -> Tensor:
-    """Cheaper free paths from free ones: the cheapest on a descent that is proven free."""
+    """The cheapest proven free path on a descent from each free path."""
     metric = SmoothMetric(paths.shape[1], paths.device)
     descent = PathDescent(paths, metric, LEARNING_RATE)
     best, lowest = paths, objective(paths, problem)

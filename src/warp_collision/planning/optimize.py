@@ -38,14 +38,14 @@ class PlannedPaths(NamedTuple):
     Attributes:
         joints: (batch, horizon, n_joints) float32, from start to goal, straight between waypoints.
         free: (batch,) bool, whether `joint_path_in_collision` proves these paths free.
-        clearance: (batch,) [m], nowhere on the path is the clearance to the world, or of the robot
-            to itself, smaller: the `lower` of `joint_path_clearance`, at least 0 where `free`.
+        clearance: (batch,) [m], lower bound of the clearance to the world and of self-collisions on
+            the path: the `lower` of `joint_path_clearance`, at least 0 where `free`.
         cost: (batch,) the objective of these paths: the sum of all terms.
         length: (batch,) sum of the Euclidean lengths of the segments [rad, prismatic: m].
-        iterations: (batch,) int64, of the descent until a free path was there.
-        clear: (batch,) bool, whether `clearance` reaches `preferred_clearance`, but for `margin`,
-            by which `clearance` may be too small. False where start or goal are nearer to
-            something, where every way that was found is, and where `free` is false.
+        iterations: (batch,) int64, of the descent until the first free path.
+        clear: (batch,) bool, whether `clearance` reaches `preferred_clearance` minus `margin`, the
+            uncertainty of `clearance`. False if start or goal have a smaller clearance, if all
+            paths found have, and where `free` is false.
     """
 
     joints: Tensor
@@ -80,52 +80,51 @@ def optimize_paths(
     """Plans joint paths from starts to goals, and proves them free.
 
     Gradient descent on the inner waypoints of several seeds of each problem: on `CollisionTerm`,
-    `SmoothnessTerm`, `JointLimitsTerm` and what terms a caller adds, with smoothness as its metric.
-    Every few iterations `joint_path_in_collision` looks whether a path is free. For problems that
-    no descent solves soon, trees of free motions grow from start and goal as well (`MotionTrees`),
-    and a descent refines the path that comes of them. Free paths become shorter by shortcuts, each
-    proven, and the best one of a problem is returned. Problems that are solved leave the batch; the
-    others get new seeds, farther from the straight line, until an iteration limit.
+    `SmoothnessTerm`, `JointLimitsTerm` and the caller's terms, with smoothness as its metric. Every
+    few iterations `joint_path_in_collision` checks whether paths are free. For problems that no
+    descent solves soon, trees of free motions grow from start and goal as well (`MotionTrees`), and
+    a descent refines their paths. Free paths are shortened by shortcuts, each proven free, and the
+    best one of a problem is returned. Solved problems leave the batch; the others get new seeds,
+    farther from the straight line, until an iteration limit.
 
     Args:
         robot: the robot, with what is attached to it.
         world: the obstacles.
         start: (batch, n_joints) [rad, prismatic: m], on the device of the world.
-        goal: (batch, n_joints). Continuous joints go the way of the numbers, they do not wrap.
+        goal: (batch, n_joints). Values of continuous joints do not wrap.
         env_index: (batch,) int32, the env of each problem; env 0 for all if None.
         n_seeds: paths that are optimised for each problem.
-        horizon: waypoints of a path, the ends included.
+        horizon: waypoints of a path, including the ends.
         margin: [m], the `tolerance` of `joint_path_in_collision`: paths, starts and goals with a
-            clearance below it may be refused.
-        preferred_clearance: [m], nearer to anything shortcuts do not go, so that only what has to
-            be nearer is, such as the way to a goal in a narrow place. A wish, no condition: `clear`
-            of the result says whether it came true.
+            clearance below it may be rejected.
+        preferred_clearance: [m], of shortcuts: smaller clearances remain only where necessary, such
+            as near a goal in a narrow space. Not a constraint: `clear` of the result says whether
+            it is kept.
         terms: callables of joints (n, horizon, n_joints) that return (n, horizon) or (n,) and are
             differentiable. One with a parameter `problem` is given (n,) int64 by that name: the
             batch row that each path is for. They weigh against half the squared joint velocity,
-            integrated over unit time; among free paths the cheapest is returned. What they return
-            and its derivative have to be finite, beyond joint limits too, where paths pass on the
-            way.
-        self_collision: whether the robot may not touch itself either, by the pairs of
-            `RobotSpheres.self_collision_pairs`, or the pairs that count.
-        ignore: pairs of link or attached object and obstacle that may touch, see
+            integrated over unit time; among free paths the cheapest is returned. Values and
+            derivatives must be finite, also beyond joint limits, where a descent may pass.
+        self_collision: whether self-collisions are checked, by the pairs of
+            `RobotSpheres.self_collision_pairs`; or the pairs to check.
+        ignore: allowed contacts, pairs of a link, or attached object, and an obstacle; see
             `joint_path_in_collision`.
         base_pose: (7,) for all or (batch, 7), pose of the root link in the world, or 4 x 4
             matrices; the origin if None.
-        max_iterations: of the descent, after which a problem is given up.
-        on_bad_ends: "raise" an error if a start or goal is in collision, nearer than the margin to
-            something or beyond joint limits, or "mark" its row as not free.
-        generator: of the random numbers; the same ones in every call if None.
-        progress: called now and then with a `PlanningProgress`.
+        max_iterations: of the descent, after which a problem is not pursued.
+        on_bad_ends: "raise" an error if a start or goal is in collision, has a clearance below the
+            margin or is beyond joint limits, or "mark" its row as not free.
+        generator: of the random numbers; a fixed seed in every call if None.
+        progress: called regularly with a `PlanningProgress`.
 
     Returns:
-        Paths and what is known of them, see `PlannedPaths`. Where `free` is false no path was found
-        and `joints` is the straight line.
+        Paths, certificates and costs, see `PlannedPaths`. Where `free` is false no free path was
+        found, and `joints` is the straight line.
 
     Raises:
         TypeError, ValueError: an argument of another type, shape, device or range; a start or goal
-            that is not finite, or is bad; the message names batch row, link and obstacle. A term
-            that is not finite, with its name, batch row, waypoint and iteration.
+            that is not finite or not valid; the message names batch row, link and obstacle. A term
+            that is not finite; the message has its name, batch row, waypoint and iteration.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""Planning problems of a batch, and the certificate that all their paths have to have."""
+"""A batch of planning problems, and the collision checks of their paths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from warp_collision.world import MeshWorld
 
 @dataclass(frozen=True)
 class Problems:
-    """The problems of a call, and the certificate that all paths have to have."""
+    """The problems of one call, with the options of all collision checks."""
 
     robot: RobotSpheres
     world: MeshWorld
@@ -26,12 +26,12 @@ class Problems:
     margin: float
     comfort: float  # [m], preferred clearance
     self_collision: bool | SelfCollisionPairs
-    ignore: tuple[tuple[str, str], ...]  # contacts that are wanted
+    ignore: tuple[tuple[str, str], ...]  # allowed contacts
     base_pose: Tensor | None  # (batch, 7) of the root link in the world
     limits: Tensor  # (n_joints, 2) on the device
 
     def world_of(self, problem: Tensor | slice) -> dict[str, Any]:
-        """What the checks take to see problems (n,) in the world, by the names of arguments."""
+        """Arguments of checks that select the env and base of problems (n,), by name."""
         env_index, base_pose = self.env_index, self.base_pose
         return {
             "ignore": self.ignore,
@@ -51,24 +51,24 @@ class Problems:
         ).any(1)
 
     def within_limits(self, paths: Tensor) -> Tensor:
-        """The paths with their inner waypoints moved to the joint limits they are beyond."""
+        """The paths with their inner waypoints clamped to the joint limits."""
         paths = paths.clone()
         paths[:, 1:-1].clamp_(self.limits[:, 0], self.limits[:, 1])
         return paths
 
 
 class FreePaths:
-    """Free paths by problem, as they are found.
+    """The free paths found so far.
 
     Args:
-        problems: all of them.
+        problems: all problems.
         horizon: waypoints of a path.
 
     Attributes:
-        paths: free paths, a tensor for each time that some were found.
-        problem: the problems that they are of.
-        count: (batch,) free paths of each problem.
-        first: (batch,) iteration of its first one, -1 if there is none.
+        paths: free paths, one tensor per call of `add`.
+        problem: the problems of these paths.
+        count: (batch,) number of free paths of each problem.
+        first: (batch,) iteration of the first one, -1 if there is none.
         lines: (batch, horizon, n_joints), the straight lines.
     """
 
@@ -81,7 +81,7 @@ class FreePaths:
         self.lines = straight_lines(problems.start, problems.goal, horizon)
 
     def add(self, paths: Tensor, problem: Tensor, iteration: int) -> None:
-        """Keeps free paths (n, horizon, n_joints) of problems (n,)."""
+        """Adds free paths (n, horizon, n_joints) of problems (n,)."""
         self.paths.append(paths)
         self.problem.append(problem)
         new = torch.bincount(problem, minlength=len(self.count))
@@ -90,7 +90,7 @@ class FreePaths:
 
 
 def check_ends(problems: Problems, on_bad_ends: str) -> Tensor:
-    """Which problems (batch,) have ends that a free path can have."""
+    """Which problems (batch,) have valid ends."""
     good = torch.ones(len(problems.start), dtype=torch.bool, device=problems.start.device)
     rules: dict[str, Any] = {
         "margin": problems.margin,

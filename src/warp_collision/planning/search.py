@@ -1,4 +1,4 @@
-"""The search for free paths: rounds of descents from several seeds, then of motion trees."""
+"""Search for free paths: rounds of descents from several seeds, then of motion trees."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ from warp_collision.planning.shortcuts import resample, shorten
 from warp_collision.planning.terms import Objective
 from warp_collision.planning.trees import MotionTrees
 
-_ROUND = 100  # iterations, after which a problem that is not solved gets new seeds
-_GROWTH = 1.4  # of the spread of seeds from round to round
-_TREES_FROM = 30  # iterations, after which trees grow too, by so many rounds at each check:
-_TREE_ROUNDS = 15
-_ENOUGH, _SETTLE = 4, 20  # free paths, or iterations after the first one, that end a descent
+_ROUND = 100  # iterations, after which an unsolved problem gets new seeds
+_GROWTH = 1.4  # factor of the spread of seeds from round to round
+_TREES_FROM = 30  # iterations, after which trees grow too
+_TREE_ROUNDS = 15  # of growth at each check
+# A descent ends after this many free paths, or iterations after the first free path.
+_MAX_FREE_PATHS, _EXTRA_ITERATIONS = 4, 20
 
 
 class PlanningProgress(NamedTuple):
-    """What `progress` of `optimize_paths` is called with.
+    """Argument of the callback `progress` of `optimize_paths`.
 
     Attributes:
         iterations: of the descent so far.
         n_free: problems with a free path.
-        n_problems: all of them.
+        n_problems: number of problems.
     """
 
     iterations: int
@@ -53,7 +54,7 @@ def search_free_paths(
     generator: torch.Generator,
     progress: Callable[[PlanningProgress], object] | None,
 ) -> Tensor:
-    """Looks for free paths of the good problems; how many iterations that took, (batch,)."""
+    """Searches free paths of the problems with valid ends; returns their iterations (batch,)."""
     iterations = torch.zeros_like(found.count)
     device = problems.start.device
     lines = found.lines
@@ -88,13 +89,13 @@ def search_free_paths(
                 without = open_problems[found.count[open_problems] == 0]
                 if iteration >= _TREES_FROM and len(without):
                     trees.grow(without, iteration)
-                settled = (found.count >= _ENOUGH) | (
-                    (found.count > 0) & (iteration - found.first >= _SETTLE)
+                is_finished = (found.count >= _MAX_FREE_PATHS) | (
+                    (found.count > 0) & (iteration - found.first >= _EXTRA_ITERATIONS)
                 )
                 if progress is not None:
                     n_free = int((found.count > 0).sum())
                     progress(PlanningProgress(iteration, n_free, len(found.count)))
-                keep = torch.nonzero(~free & ~settled[problem])[:, 0]
+                keep = torch.nonzero(~free & ~is_finished[problem])[:, 0]
                 if len(keep) < len(problem):
                     descent.keep(keep)
                     problem = problem[keep]

@@ -1,4 +1,4 @@
-"""Shorter paths from free ones: the shortest way through nodes on a path, straight where free."""
+"""Shortcuts: the shortest path through nodes on a free path, by free straight segments."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from warp_collision.planning.seeds import random_uniform
 # Whether the straight joint motions (n, horizon, n_joints) of rows (n,) are proven free, (n,) bool.
 Certificate = Callable[[Tensor, Tensor], Tensor]
 
-# Each segment costs this share of the length more, so that no vertex stays that gains nothing.
+# Cost of a segment, as a fraction of the length: removes vertices that do not shorten the path.
 _PER_SEGMENT = 1.0e-4
-_ROWS_AT_ONCE = 128  # what is in memory at a time: segments between all nodes of so many paths
+_ROWS_AT_ONCE = 128  # paths whose segments between all nodes are in memory at a time
 
 
 def path_length(paths: Tensor) -> Tensor:
@@ -33,16 +33,16 @@ def shorten(
 ) -> Tensor:
     """Shorter paths with the same ends and no more vertices; each segment is proven free.
 
-    In each round random points join the vertices of a path as nodes, and the path becomes the
-    shortest one through nodes whose segments are free. All segments between nodes of all paths are
-    checked by one call.
+    In each round random points on a path are added to its vertices as nodes, and the path is
+    replaced by the shortest one through nodes with free segments. All segments between nodes of
+    all paths are checked by one call.
 
     Args:
         paths: (batch, n, n_joints), free.
-        is_free: of motions and the rows of `paths` that they are for.
-        is_clear: the same, and farther from everything: what new segments have to be.
-        rounds: how often.
-        n_nodes: of a path in a round, if it does not have more vertices.
+        is_free: check of motions, with the rows of `paths` that they belong to.
+        is_clear: the same check with a larger clearance, for new segments.
+        rounds: number of rounds.
+        n_nodes: nodes of a path in a round, if it does not have more vertices.
         generator: of the random points.
 
     Returns:
@@ -72,7 +72,7 @@ def shorten(
 
 
 def pad_start(paths: Tensor, n: int) -> Tensor:
-    """Paths with n vertices, of which the first ones are the start again."""
+    """Paths padded to n vertices by repeating the start."""
     return torch.cat((paths[:, :1].expand(-1, n - paths.shape[1], -1), paths), dim=1)
 
 
@@ -84,7 +84,7 @@ def _shorten_once(
     i, j = torch.triu_indices(count, count, 1, device=paths.device).unbind(0)
     begin, end = nodes[:, i], nodes[:, j]
     straight = torch.linalg.vector_norm(end - begin, dim=-1)
-    # What is within a segment of the path is free, as it is.
+    # Parts of one segment of the path are free, as the segment is.
     known = position[:, j].ceil() - position[:, i].floor() <= 1.0
     row, pair = torch.nonzero(~known, as_tuple=True)
     free = known.clone()
@@ -94,7 +94,7 @@ def _shorten_once(
     cost = straight.new_full((len(paths), count, count), torch.inf)
     cost[:, i, j] = torch.where(free, weight, torch.inf)
     shorter = nodes.gather(1, _shortest(cost)[..., None].expand(-1, -1, nodes.shape[2]))
-    # Parts of a free segment are free but for rounding: what is returned is checked as it is.
+    # Parts of a free segment are free up to rounding: the result is checked again.
     width = max(shorter.shape[1], paths.shape[1])
     old, shorter = pad_start(paths, width), pad_start(shorter, width)
     proven = is_free(shorter, rows)
@@ -102,22 +102,22 @@ def _shorten_once(
 
 
 def _without_repeats(paths: Tensor) -> Tensor:
-    """Without the vertices at the start that are the start again in all rows."""
+    """Removes the repeated starts that all rows have."""
     same = (paths[:, 1:-1] == paths[:, :1]).all(-1).all(0)
     return paths[:, int(same.long().cumprod(0).sum()) :]
 
 
 def _nodes(paths: Tensor, draw: Tensor) -> tuple[Tensor, Tensor]:
-    """Vertices and points (batch, n_nodes, n_joints) in their order; and where on the path.
+    """Vertices and points (batch, n_nodes, n_joints) in order, and their positions on the path.
 
-    Whole numbers are vertices. Points are spread evenly, each within its share of the length.
+    Integer positions are vertices. Points are stratified: one in each of equal parts of the length.
     """
     steps = torch.linalg.vector_norm(paths[:, 1:] - paths[:, :-1], dim=-1)
     ends = steps.cumsum(1)
     count = draw.shape[1]
-    places = (torch.arange(count, device=paths.device) + draw) / max(count, 1) * ends[:, -1:]
-    segment = torch.searchsorted(ends, places, right=True).clamp(max=steps.shape[1] - 1)
-    beyond = places - (ends - steps).gather(1, segment)
+    lengths = (torch.arange(count, device=paths.device) + draw) / max(count, 1) * ends[:, -1:]
+    segment = torch.searchsorted(ends, lengths, right=True).clamp(max=steps.shape[1] - 1)
+    beyond = lengths - (ends - steps).gather(1, segment)
     fraction = (beyond / steps.gather(1, segment).clamp(min=1e-12)).clamp(0.0, 1.0)
     index = segment[..., None].expand(-1, -1, paths.shape[2])
     points = torch.lerp(paths.gather(1, index), paths.gather(1, index + 1), fraction[..., None])
@@ -129,10 +129,10 @@ def _nodes(paths: Tensor, draw: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _shortest(cost: Tensor) -> Tensor:
-    """Nodes (batch, m) of the cheapest ways from the first to the last; the first is repeated.
+    """Nodes (batch, m) of the cheapest paths from the first to the last; the first is repeated.
 
     Args:
-        cost: (batch, n, n) of going from node i to a later node j.
+        cost: (batch, n, n) of the segment from node i to a later node j.
     """
     batch, count, _ = cost.shape
     total = cost.new_full((batch, count), torch.inf)
@@ -140,10 +140,10 @@ def _shortest(cost: Tensor) -> Tensor:
     before = torch.zeros((batch, count), dtype=torch.int64, device=cost.device)
     for node in range(1, count):
         total[:, node], before[:, node] = (total[:, :node] + cost[:, :node, node]).min(dim=1)
-    way = [torch.full((batch, 1), count - 1, dtype=torch.int64, device=cost.device)]
+    path = [torch.full((batch, 1), count - 1, dtype=torch.int64, device=cost.device)]
     for _ in range(count - 1):
-        way.append(before.gather(1, way[-1]))
-    return _without_repeats(torch.cat(way[::-1], dim=1)[..., None])[..., 0]
+        path.append(before.gather(1, path[-1]))
+    return _without_repeats(torch.cat(path[::-1], dim=1)[..., None])[..., 0]
 
 
 def resample(paths: Tensor, horizon: int) -> Tensor:
@@ -158,7 +158,7 @@ def resample(paths: Tensor, horizon: int) -> Tensor:
     """
     batch, count, n_joints = paths.shape
     steps = torch.linalg.vector_norm(paths[:, 1:] - paths[:, :-1], dim=-1)
-    # Segments of no length need no waypoint of their own.
+    # Segments without length get no waypoints.
     parts = (steps > 0.0).long()
     parts[:, 0] += (parts.sum(1) == 0).long()
     for _ in range(horizon - 2):

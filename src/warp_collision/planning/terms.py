@@ -1,4 +1,4 @@
-"""Terms of a planner's objective: callables of joint paths that users add to."""
+"""Terms of a planner's objective: callables of joint paths; users can add their own."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ SELF_WEIGHT = 20.0
 
 
 class CollisionTerm:
-    """Collision cost of the robot with the world and itself, see `joint_path_cost`.
+    """Collision cost of the robot with the world and with itself, see `joint_path_cost`.
 
     Args:
         robot: the robot.
         world: the obstacles.
         weight: factor of the cost against the world.
         activation_distance: eta [m] against the world.
-        self_weight: factor of the cost of the robot against itself; 0.0 for none.
-        self_activation_distance: eta [m] of that.
-        substeps: into how many chords each segment is cut, odd.
+        self_weight: factor of the cost of self-collisions; 0.0 for none.
+        self_activation_distance: eta [m] of self-collisions.
+        substeps: number of chords of each segment, odd.
         tolerance: of the sweep along the chords [m].
-        pairs: which spheres count for the robot with itself; the robot's default pairs if None.
-        ignore: pairs of link and obstacle, contacts that are wanted, see `joint_path_cost`.
+        pairs: pairs of spheres for self-collisions; the robot's default pairs if None.
+        ignore: allowed contacts, pairs of a link and an obstacle, see `joint_path_cost`.
         env_index: (n_problems,) int32, the env of each problem; env 0 for all if None.
         base_pose: (n_problems, 7), or (7,) for all, pose of the root link in the world, or 4 x 4
             matrices; the origin if None.
@@ -107,7 +107,7 @@ class CollisionTerm:
 class SmoothnessTerm:
     """Half the squared joint velocity, integrated along the path, which takes unit time.
 
-    Of paths along one line the one at constant speed costs least: half its squared length.
+    The cheapest of the paths along one line is that at constant speed: half its squared length.
 
     Args:
         weight: factor of the cost.
@@ -137,7 +137,7 @@ class JointLimitsTerm:
     Args:
         limits: (n_joints, 2) lower and upper limits [rad or m], such as `robot.joint_limits`.
         weight: factor of the cost.
-        buffer: how far inside of the limits the cost begins [rad or m].
+        buffer: distance to the limits within which a joint value costs [rad or m].
 
     Example:
         >>> import torch
