@@ -1,4 +1,4 @@
-"""Yes or no: whether spheres touch a mesh, at rest and in motion."""
+"""Collision checks of spheres, at rest and in motion."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def in_collision(
 ) -> Tensor:
     """Whether spheres touch a mesh: true where the clearance is below 0.
 
-    The first mesh that is touched decides, and a surface nearer than the radius needs no side.
+    The search ends at the first mesh hit. A surface nearer than the radius is a hit from inside or
+    outside.
 
     Args:
         spheres: (batch, horizon, n_spheres, 4); see `sphere_cost`.
@@ -35,10 +36,9 @@ def in_collision(
         poses: see `sphere_cost`.
 
     Returns:
-        (batch, horizon, n_spheres) bool. True also where nothing is known to be free: where a
-        sphere or a pose is not finite, where there is no such env, or where rounding of more than a
-        millimetre, as it is kilometres from the origin, may hide a contact. False for disabled
-        spheres.
+        (batch, horizon, n_spheres) bool. True also where a sphere or a pose is not finite, where
+        there is no such env, or where rounding of more than a millimetre, as kilometres from the
+        origin, may hide a contact. False for disabled spheres.
 
     Raises:
         TypeError, ValueError: as `sphere_cost`.
@@ -54,7 +54,7 @@ def in_collision(
         [False, True]
     """
     run = operators.run_in_collision, operators.in_collision
-    return _answer(*run, spheres, world, env_index, poses)
+    return _check(*run, spheres, world, env_index, poses)
 
 
 def any_in_collision(
@@ -66,7 +66,7 @@ def any_in_collision(
 ) -> Tensor:
     """Whether any sphere of a waypoint touches a mesh: `in_collision` over all of its spheres.
 
-    The first sphere that touches one ends the search, so put those first that often do.
+    The search ends at the first sphere hit: put spheres that often collide first.
 
     Args:
         spheres: (batch, horizon, n_spheres, 4); see `sphere_cost`.
@@ -91,7 +91,7 @@ def any_in_collision(
         [[True]]
     """
     run = operators.run_any_in_collision, operators.any_in_collision
-    return _answer(*run, spheres, world, env_index, poses)
+    return _check(*run, spheres, world, env_index, poses)
 
 
 def swept_in_collision(
@@ -102,21 +102,22 @@ def swept_in_collision(
     env_index: Tensor | None = None,
     poses: Tensor | None = None,
 ) -> Tensor:
-    """Whether spheres that move in straight lines between waypoints touch a mesh on their way.
+    """Whether spheres that move in straight lines between waypoints touch a mesh.
 
     A waypoint owns the half segment before it and the half segment after it, as in
-    `swept_sphere_cost`. False is a proof that this share of the path is free, however thin the
-    obstacles are; True is a collision, or a place with a clearance below the tolerance.
+    `swept_sphere_cost`. False is a proof that both are free, however thin the obstacles are; True
+    is a collision, or a clearance below the tolerance.
 
-    On open meshes the sign of the distance jumps where no surface is; there the proof holds for the
-    distance to the surface. Obstacles with poses for each waypoint move as in `swept_sphere_cost`.
+    On open meshes the sign of the distance jumps away from the surface; there the proof holds for
+    the distance to the surface. Obstacles with a pose for each waypoint move as in
+    `swept_sphere_cost`.
 
     Args:
         spheres: (batch, horizon, n_spheres, 4); see `sphere_cost`. A disabled neighbour ends the
             path.
         world: the meshes.
-        tolerance: clearance that may count as a collision [m], at least what a distance is rounded
-            by, some 5e-7 of the coordinates.
+        tolerance: clearance below which a collision may be reported [m]; at least the rounding of
+            distances, about 5e-7 of the coordinates.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
         poses: see `sphere_cost`.
 
@@ -139,10 +140,10 @@ def swept_in_collision(
     """
     tau = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
     run = operators.run_swept_in_collision, operators.swept_in_collision
-    return _answer(*run, spheres, world, env_index, poses, tau.detach())
+    return _check(*run, spheres, world, env_index, poses, tau.detach())
 
 
-def _answer(
+def _check(
     run: Callable[..., Tensor],
     operator: Any,
     spheres: Tensor,
@@ -151,7 +152,7 @@ def _answer(
     poses: Tensor | None,
     *parameters: Tensor,
 ) -> Tensor:
-    """Validates operands, and runs a launch, or an operator where torch's transforms need one."""
+    """Validates the operands and runs a direct launch, or an operator under transforms."""
     spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
     spheres = spheres.detach()
     with torch.no_grad():

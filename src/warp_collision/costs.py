@@ -1,4 +1,4 @@
-"""The costs and distances that users call, as differentiable torch functions."""
+"""Collision costs and distances, as differentiable torch functions."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ class Clearance(NamedTuple):
 
     Attributes:
         clearance: (batch, horizon, n_spheres) [m], signed distance of the center minus radius; +inf
-            for disabled spheres, beyond the largest distance that was asked for, and in an env
-            without enabled meshes.
+            for disabled spheres, beyond `max_distance`, and in an env without enabled meshes.
         gradient: (batch, horizon, n_spheres, 3), unit, outward: d clearance / d center.
         mesh: (batch, horizon, n_spheres) int32, index of the nearest mesh, -1 for none.
     """
@@ -70,24 +69,23 @@ def sphere_cost(
             below 0 disables a sphere: cost and gradient are 0.
         world: the meshes.
         weight: factor of the cost; a tensor may require a gradient.
-        activation_distance: eta [m], at which a clearance begins to cost.
-        env_index: (batch,) int32, the env of each batch row; env 0 for all if None. Values are not
-            read: a row of an env that is not there costs NaN, and `checking` names it.
+        activation_distance: eta [m], the clearance below which a sphere costs.
+        env_index: (batch,) int32, the env of each batch row; env 0 for all if None. Its values are
+            not read: a row of an env that does not exist costs NaN; `checking` raises instead.
         poses: (n_envs, max_meshes, 7), or (n_meshes, 7) for a world of one env: poses to use
             instead of the world's, which may require a gradient. Quaternions of any length but 0
-            are normalised. 4 x 4 matrices may stand in place of the 7 numbers; those that are not
-            rigid give NaN. Obstacles that move have poses for
-            each waypoint: (n_envs, horizon, max_meshes, 7) or (horizon, n_meshes, 7).
+            are normalised. Or 4 x 4 matrices in place of the 7 numbers; those that are not rigid
+            give NaN. Moving obstacles have a pose for each waypoint: (n_envs, horizon, max_meshes,
+            7) or (horizon, n_meshes, 7).
 
     Returns:
-        (batch, horizon, n_spheres) float32. Never free space but where that is known: NaN where a
-        sphere or a pose is not finite or beyond 1e9 m, and where rounding that exceeds 1 mm and the
-        activation distance may hide a contact.
+        (batch, horizon, n_spheres) float32. NaN, not 0, where a sphere or a pose is not finite or
+        beyond 1e9 m, and where rounding above 1 mm and the activation distance may hide a contact.
 
     Raises:
-        TypeError: a dtype or type that does not fit.
-        ValueError: a shape, device or value that does not fit; values of device tensors are checked
-            in the mode `checking` only.
+        TypeError: an argument of another dtype or type.
+        ValueError: another shape or device, or a value out of range; values of device tensors are
+            checked in the mode `checking` only.
 
     Example:
         >>> import torch, trimesh
@@ -119,7 +117,7 @@ def sphere_cost_against(
     activation_distance: Scalar = 0.02,
     env_index: Tensor | None = None,
 ) -> Tensor:
-    """`sphere_cost` of float32 spheres against tables, which may be a part of a world."""
+    """`sphere_cost` of float32 spheres against the tables of a world, or of a part of it."""
     n_envs, device = tables.mesh_ids.shape[0], tables.mesh_ids.device
     if env_index is not None:
         env_index = validate.env_operand(env_index, spheres.shape[0], n_envs, device)
@@ -152,20 +150,20 @@ def swept_sphere_cost(
 
     A waypoint owns the half segment before it and the half segment after it; its cost is that of
     `sphere_cost` with the smallest signed distance along them in place of that at the center. The
-    minimum is certified: no place of the path is nearer by more than the tolerance, however thin
-    the obstacle. At rest this is `sphere_cost` exactly, and it never falls below it. A disabled
-    neighbour ends the path. The gradient includes the neighbouring waypoints' part.
+    minimum is certified: nowhere on the path is the distance lower by more than the tolerance,
+    however thin the obstacle. At rest this is exactly `sphere_cost`, and it is never lower. A
+    disabled neighbour ends the path. The gradient includes that by the neighbouring waypoints.
 
-    On open meshes the sign of the distance jumps where no surface is; there the certificate holds
+    On open meshes the sign of the distance jumps away from the surface; there the certificate holds
     for the distance to the surface.
 
-    With poses for each waypoint obstacles move too: between waypoints each turns at a constant rate
-    about a fixed axis, the shorter way round, and its origin moves straight. The minimum is that of
-    the motion as the obstacle sees it. Of two ways of 180 degrees it goes the one that the
-    quaternions' signs say: give such turns a waypoint in the middle.
+    With poses for each waypoint obstacles move too: between waypoints each rotates at a constant
+    rate about a fixed axis, by the smaller angle, and its origin moves on a straight line. The
+    minimum is that of the relative motion. The direction of a rotation by 180 degrees depends on
+    the signs of the quaternions: add a waypoint in its middle.
 
-    Chords are not arcs: a robot whose joints go straight between waypoints moves its spheres on
-    arcs, which `joint_path_cost` and `joint_path_in_collision` are for.
+    Chords are not arcs: with joint values interpolated linearly between waypoints the spheres of a
+    robot move on arcs; use `joint_path_cost` and `joint_path_in_collision`.
 
     Args:
         spheres: (batch, horizon, n_spheres, 4) x, y, z, radius [m]; see `sphere_cost`.
@@ -173,11 +171,11 @@ def swept_sphere_cost(
         weight: factor of the cost; a tensor may require a gradient.
         activation_distance: eta [m].
         tolerance: of the smallest distance [m]; by default 1/20 of the activation distance, at
-            least 0.1 mm. Rounding allows none below 5e-7 of the coordinates and of the segment.
-        dt: seconds between waypoints; needed for the speed metric.
+            least 0.1 mm. Rounding bounds it from below by 5e-7 of the coordinates and the segment.
+        dt: seconds between waypoints; required for the speed metric.
         speed_metric: scale each cost by ``max(speed, min_speed)`` of its sphere: central difference
             inside, one-sided at the ends of the path.
-        min_speed: the least that the speed metric scales by [m/s], so that a sphere at rest costs.
+        min_speed: minimum of that scale [m/s], so that a sphere at rest costs.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
         poses: see `sphere_cost`.
 
@@ -223,7 +221,7 @@ def swept_cost_against(
     min_speed: Scalar = 0.01,
     env_index: Tensor | None = None,
 ) -> Tensor:
-    """`swept_sphere_cost` of float32 spheres against tables, which may be a part of a world."""
+    """`swept_sphere_cost` of float32 spheres against the tables of a world, or of a part of it."""
     n_envs, device = tables.mesh_ids.shape[0], tables.mesh_ids.device
     if env_index is not None:
         env_index = validate.env_operand(env_index, spheres.shape[0], n_envs, device)
@@ -233,19 +231,19 @@ def swept_cost_against(
     else:
         tau = validate.scalar_operand("tolerance", tolerance, device, positive=True)
     factor = validate.scalar_operand("weight", weight, device, any_sign=True, differentiable=True)
-    step = least = None
+    step = lowest = None
     if speed_metric:
         if dt is None:
             raise ValueError("dt must be given for the speed metric, got None")
         step = validate.scalar_operand("dt", dt, device, positive=True)
-        least = validate.scalar_operand("min_speed", min_speed, device, positive=True)
+        lowest = validate.scalar_operand("min_speed", min_speed, device, positive=True)
     if _is_direct(tables, factor, spheres, eta, tau, env_index):
-        operands = tables, factor, eta, tau, step, least, env_index
+        operands = tables, factor, eta, tau, step, lowest, env_index
         if spheres.requires_grad and torch.is_grad_enabled():
             return autograd.DirectSweptCost.apply(spheres, operands)
         return operators.run_swept_cost(spheres, *operands, False)[0]
     unit = validate.scalar_operand("weight", 1.0, device)
-    parameters = unit, eta, tau, step, least
+    parameters = unit, eta, tau, step, lowest
     cost = dispatch.apply("swept_cost", spheres, *tables.operands(), env_index, *parameters)[0]
     return cost * factor
 
@@ -316,8 +314,8 @@ def clearance(
     Args:
         spheres: (batch, horizon, n_spheres, 4); see `sphere_cost`.
         world: the meshes.
-        max_distance: beyond this clearance [m], which is found at the price of a `sphere_cost` of
-            this activation distance, a sphere is clear of everything: +inf, gradient 0, mesh -1.
+        max_distance: [m]; a larger clearance is reported as +inf, with gradient 0 and mesh -1. It
+            takes the time of `sphere_cost` with this activation distance.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
         poses: see `sphere_cost`.
 
@@ -351,7 +349,7 @@ def clearance_against(
     max_distance: Scalar | None = None,
     env_index: Tensor | None = None,
 ) -> Clearance:
-    """`clearance` of float32 spheres to what tables hold, which may be a part of a world."""
+    """`clearance` of float32 spheres to the tables of a world, or of a part of it."""
     n_envs, device = tables.mesh_ids.shape[0], tables.mesh_ids.device
     env_index = validate.env_operand(env_index, spheres.shape[0], n_envs, device)
     limit = None
@@ -370,7 +368,7 @@ def clearance_against(
 
 
 def _default_tolerance(activation_distance: Scalar, eta: Tensor) -> Tensor:
-    """The tolerance of a sweep that nobody chose."""
+    """Default sweep tolerance."""
     if isinstance(activation_distance, Tensor) or torch.compiler.is_compiling():
         return operators.default_tolerance(eta)
     name = "tolerance by activation_distance"
@@ -383,7 +381,7 @@ def _default_tolerance(activation_distance: Scalar, eta: Tensor) -> Tensor:
 
 
 def _is_direct(tables: SceneTables, factor: Tensor | None, *operands: Tensor | None) -> bool:
-    """Whether a direct launch may serve a call, with gradients by spheres or points alone."""
+    """Whether a direct launch is possible: gradients by spheres or points only."""
     if not dispatch.is_plain(factor, *operands):
         return False
     tracked = tables.mesh_from_world.requires_grad or (factor is not None and factor.requires_grad)

@@ -1,8 +1,8 @@
 """Curvature for optimizers, without second derivatives: Gauss-Newton on residuals.
 
-The second derivative of a collision cost is not defined. What second-order methods need instead is
-a cost written as half the sum of squared residuals: the product of their Jacobian with itself is
-positive semi-definite, and near a solution close to the Hessian.
+The second derivative of a collision cost is not defined. Second-order methods can use a cost that
+is half the sum of squared residuals: the product of their Jacobian with itself is positive
+semi-definite, and near a solution close to the Hessian.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class GaussNewton(NamedTuple):
         residual: (m,).
         jacobian: (m, n), d residual / d x, with x flattened.
         gradient: (n,), ``jacobian.T @ residual``: the exact gradient of ``1/2 |residual|^2``.
-        hessian: (n, n), ``jacobian.T @ jacobian``: its Hessian, but for the residuals' curvature.
+        hessian: (n, n), ``jacobian.T @ jacobian``: its Hessian without the residuals' curvature.
     """
 
     residual: Tensor
@@ -33,12 +33,12 @@ class GaussNewton(NamedTuple):
         """The step (n,) of Levenberg and Marquardt: ``-(hessian + damping I)^-1 gradient``.
 
         Args:
-            damping: above 0, in units of the Hessian. The larger, the shorter the step and the
-                nearer to steepest descent: a small enough step always lowers the cost.
+            damping: above 0, in units of the Hessian. The larger it is, the shorter the step and
+                the closer to steepest descent: a small enough step always lowers the cost.
 
         Raises:
-            ValueError: a damping number that is not above 0. Of directions that no residual
-                depends on the model knows nothing, and without damping it would run away there.
+            ValueError: a damping that is not above 0. Without damping the step is not bounded in
+                directions that no residual depends on.
         """
         if not isinstance(damping, Tensor) and not damping > 0.0:
             raise ValueError(f"damping must be positive, got {damping}")
@@ -49,12 +49,11 @@ class GaussNewton(NamedTuple):
 
 
 def cost_residuals(cost: Tensor) -> Tensor:
-    """Residuals ``sqrt(2 cost)``, half of whose sum of squares is the sum of the costs.
+    """Residuals ``sqrt(2 cost)``: half the sum of their squares is the sum of the costs.
 
-    At a cost of 0 the square root has no derivative. A collision cost begins there as
-    ``d^2 / (2 eta)``, so its residual is ``max(0, d) / sqrt(eta)``, which has a kink: slope 0 on
-    the free side, 1 / sqrt(eta) on the other. Where the cost is 0 the derivative is taken to be
-    that of the free side, 0, and never NaN.
+    At a cost of 0 the square root has no derivative. A collision cost is ``d^2 / (2 eta)`` near
+    there, so its residual is ``max(0, d) / sqrt(eta)``, with a kink: slope 0 on the free side,
+    1 / sqrt(eta) on the other. At 0 the derivative is that of the free side, 0, and never NaN.
 
     Args:
         cost: any shape, not negative.
@@ -71,19 +70,19 @@ def cost_residuals(cost: Tensor) -> Tensor:
         [0.0, 0.5]
     """
     free = cost == 0.0
-    # The root of 1 stands in where the cost is 0: a derivative of inf would make NaN of a mask's 0.
+    # Square root of 1 instead of 0, where the infinite derivative times the mask's 0 is NaN.
     return torch.where(free, 0.0, torch.sqrt(2.0 * torch.where(free, 1.0, cost)))
 
 
 def clearance_residuals(clearance: Tensor, margin: float | Tensor = 0.0) -> Tensor:
-    """Residuals ``max(0, margin - clearance)``: by how much a margin is missed [m].
+    """Residuals ``max(0, margin - clearance)``: the violation of a margin [m].
 
     Args:
-        clearance: any shape [m], as `clearance` returns it; +inf (nothing to hit) gives 0.
+        clearance: any shape [m], as from `clearance`; +inf (no obstacle) gives 0.
         margin: clearance to keep [m], broadcast.
 
     Returns:
-        Same shape. Its derivative is 0 where the margin is kept, the kink included.
+        Same shape. Its derivative is 0 where the margin is kept, also at the kink.
 
     Example:
         >>> import torch
@@ -104,14 +103,14 @@ def gauss_newton(
     """Linearises residuals around a point.
 
     Args:
-        residuals: maps x to residuals of any shape, differentiable once; `cost_residuals` and
-            `clearance_residuals` make some of what this library returns, `torch.cat` joins terms.
+        residuals: maps x to residuals of any shape, differentiable once; see `cost_residuals` and
+            `clearance_residuals`, and join terms with `torch.cat`.
         x: any shape, floating point: what to optimise, such as the waypoints of one trajectory.
-            `torch.func.vmap` makes it one model per trajectory of a batch.
-        mode: how the Jacobian is found: "reverse" takes a pass per residual, "forward" one per
-            element of x, all at once; forward mode is not defined for poses of meshes.
-        chunk_size: at most so many passes at once in reverse mode, to bound the memory; None for
-            all of them.
+            `torch.func.vmap` gives one model per trajectory of a batch.
+        mode: of differentiation: "reverse" takes a pass per residual, "forward" one per element of
+            x, batched; forward mode is not defined for poses of meshes.
+        chunk_size: number of passes in a batch in reverse mode, to bound the memory; None for all
+            of them.
 
     Returns:
         The model; see `GaussNewton`.

@@ -1,4 +1,4 @@
-"""Values, names and errors as messages show them: short, on one line, printable."""
+"""Formats values, names and errors for messages: short, on one line, printable."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ _MAX_BITS = 1024  # of an integer that is written out; Python refuses to from 4,
 def shown(value: object) -> str:
     """The `repr` of a value, cut to 200 characters.
 
-    Containers are walked only as far as they are shown, so that neither their size nor how often
-    they hold one another matters.
+    Containers are traversed only as far as they are shown, whatever their size and nesting.
 
     Example:
         >>> from warp_collision.messages import shown
@@ -37,8 +36,8 @@ def shown(value: object) -> str:
 def escaped(text: str, length: int | None = None) -> str:
     r"""The text with its unprintable characters escaped, and cut, safe to print to a terminal.
 
-    Line breaks, terminal control sequences, characters that reverse the direction of writing and
-    halves of surrogate pairs are escaped as in `repr`.
+    Line breaks, terminal control sequences, characters that change the writing direction and lone
+    surrogates are escaped as in `repr`.
 
     Example:
         >>> from warp_collision.messages import escaped
@@ -71,15 +70,15 @@ def one_line(error: BaseException) -> str:
     """The message of an error as one printable line of at most 400 characters."""
     try:
         text = str(error)[: 4 * MAX_ERROR]
-    except Exception:  # a library's error may hold bytes that are no text
+    except Exception:  # its text may not be decodable
         text = ""
     if isinstance(error, LookupError | TypeError | AttributeError | AssertionError):
-        text = f"{type(error).__name__}: {text}"  # these often say no more than a name
+        text = f"{type(error).__name__}: {text}"  # their text is often only a name
     return escaped(" ".join(text.split()), MAX_ERROR) or type(error).__name__
 
 
 def _pieces(value: object) -> Iterator[str]:
-    """Texts that together are the value's `repr`; none is empty, most are short."""
+    """Pieces of the `repr` of a value; none is empty, most are short."""
     if isinstance(value, str | bytes):
         yield repr(value[: MAX_SHOWN + 1])
     elif isinstance(value, int) and value.bit_length() > _MAX_BITS:

@@ -1,4 +1,4 @@
-"""Checks of the arguments of the drop-in Functions: the argument, the rule, the value."""
+"""Validation of the arguments of the drop-in Functions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_spheres(spheres: Tensor) -> Tensor:
 def _require(
     name: str, value: Any, shape: tuple[int, ...], dtype: torch.dtype, like: Tensor
 ) -> Tensor:
-    """A view of exactly what a kernel reads or writes: there is no converting a buffer in place."""
+    """A view of a buffer in the layout of the kernels; other dtypes and layouts raise."""
     if (
         isinstance(value, Tensor)
         and value.shape == shape
@@ -53,9 +53,9 @@ def _require(
 
 
 def _merges(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Whether a shape is the wanted one with neighbouring axes merged, axes of 1 aside.
+    """Whether a shape is the wanted one with neighbouring axes merged, apart from axes of size 1.
 
-    Then elements lie in the same order, which equal numbers of them alone would not tell.
+    Then the elements are in the same order.
     """
     if math.prod(shape) != math.prod(wanted) or 0 in wanted:
         return math.prod(shape) == math.prod(wanted)
@@ -70,7 +70,7 @@ def _merges(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
 
 
 def check_scalars(spheres: Tensor, **scalars: Tensor) -> list[Tensor]:
-    """Views (1,) of parameters by name; the weight alone may be negative."""
+    """Views (1,) of parameters by name; only the weight may be negative."""
     checked = []
     for name, value in scalars.items():
         checked.append(_require(name, value, (1,), torch.float32, spheres))
@@ -109,7 +109,7 @@ def check_buffers(
 def check_tables(
     spheres: Tensor, mesh_ids: Tensor, poses: Tensor, enabled: Tensor, n_meshes: Tensor
 ) -> SceneTables:
-    """The tables of the meshes; ids (n_envs, max_meshes) say how many envs and slots there are."""
+    """The tables of the meshes; the shape of the ids is (n_envs, max_meshes)."""
     validate.require_tensor("mesh_idx", mesh_ids, "(n_envs, max_meshes)")
     if mesh_ids.ndim != 2 or 0 in mesh_ids.shape:
         raise ValueError(

@@ -1,12 +1,12 @@
-"""Drawing samples, for planning where obstacles or whole scenes are uncertain.
+"""Differentiable sampling, for planning with uncertain obstacles or scenes.
 
-The draws pass gradients straight through: a sample's derivative by its probability is taken to be
-that of its mean. For whatever is linear in the samples, as a cost is in the obstacles that exist,
-the gradient is then right on average.
+Samples have straight-through gradients: the derivative of a sample by its probability is that of
+its mean. For functions that are linear in the samples, as a cost is in the existence of obstacles,
+the expected gradient is exact.
 
 Obstacles that exist with a probability: the cost is a sum over meshes, so its mean is the sum of
-the costs of single meshes, each times its probability, with nothing to draw. What the mean does not
-tell, such as the tail, samples do: one env per draw, holding all meshes, with a drawn mask.
+the costs of single meshes, each times its probability, without sampling. Other statistics, such as
+the tail, need samples: one env per sample with all meshes and a sampled mask.
 
     >>> import torch, trimesh
     >>> from warp_collision import MeshWorld, sphere_cost
@@ -26,7 +26,7 @@ tell, such as the tail, samples do: one env per draw, holding all meshes, with a
     >>> round(worst.item(), 2)
     0.42
 
-Hypotheses of the scene: one env each, and for each row of a batch one that is drawn by belief.
+Hypotheses of the scene: one env each, and for each batch row one sampled from the belief.
 
     >>> from warp_collision.sampling import choice
     >>> belief = torch.tensor([0.7, 0.2, 0.1])
@@ -56,10 +56,9 @@ __all__ = ["GradFactor", "choice", "sample_bernoulli", "sample_multinomial"]
 
 
 class GradFactor:
-    """``GradFactor.apply(x, f)``: x itself, whose gradient is multiplied by f on its way back.
+    """``GradFactor.apply(x, f)``: the identity, with gradients multiplied by f in backward.
 
-    Balances a term against others, or turns it (f = -1) or stops it (f = 0), without a change of
-    its value.
+    Scales, reverses (f = -1) or stops (f = 0) the gradient of a term without changing its value.
 
     Example:
         >>> import torch
@@ -77,8 +76,8 @@ class GradFactor:
 
         Args:
             x: any shape.
-            f: a number, or a tensor that broadcasts to x; it gets no gradient. In forward mode it
-                is the tangent that is multiplied.
+            f: a number, or a tensor that broadcasts to x; it gets no gradient. In forward mode
+                tangents are multiplied.
 
         Raises:
             TypeError: x is no tensor, or f neither a number nor a tensor.
@@ -86,10 +85,10 @@ class GradFactor:
         """
         validate.require_tensor("x", x, "(...)")
         if isinstance(f, Tensor):
-            # By hand: where shapes do not fit at all torch would raise in words of its own.
+            # Checked here, as torch would raise an error with another wording.
             fits = f.ndim <= x.ndim and all(
-                size in (1, wanted)
-                for size, wanted in zip(reversed(f.shape), reversed(x.shape), strict=False)
+                size in (1, expected)
+                for size, expected in zip(reversed(f.shape), reversed(x.shape), strict=False)
             )
             if not fits:
                 raise ValueError(
@@ -102,19 +101,19 @@ class GradFactor:
 
 
 def sample_bernoulli(p: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-    """Draws 1 with probability p and 0 otherwise, each element for itself.
+    """Samples 1 with probability p and 0 otherwise, each element independently.
 
     Args:
         p: probabilities, any shape, floating point.
         generator: source of randomness on the device of p; torch's default one if None.
 
     Returns:
-        Zeros and ones in the shape and dtype of p. Its gradient passes to p as it is.
+        Zeros and ones in the shape and dtype of p, with a straight-through gradient to p.
 
     Raises:
         TypeError: p is no floating point tensor.
         ValueError: a probability is not in [0, 1]. Values on a GPU, and inside transforms and
-            `torch.compile`, are not looked at (but in the mode `checking`); there such an element
+            `torch.compile`, are not checked (except in the mode `checking`); there such an element
             gives NaN.
 
     Example:
@@ -133,7 +132,7 @@ def sample_bernoulli(p: Tensor, *, generator: torch.Generator | None = None) -> 
 def sample_multinomial(
     p: Tensor, dim: int = -1, *, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Draws one category along an axis, each with its probability, as a one-hot tensor.
+    """Samples one category along an axis by its probability, as a one-hot tensor.
 
     Args:
         p: probabilities, any shape with at least one axis, floating point; they sum to 1 along
@@ -142,12 +141,12 @@ def sample_multinomial(
         generator: source of randomness on the device of p; torch's default one if None.
 
     Returns:
-        One-hot along ``dim``, in the shape and dtype of p. Its gradient passes to p as it is.
+        One-hot along ``dim``, in the shape and dtype of p, with a straight-through gradient to p.
 
     Raises:
         TypeError: p is no floating point tensor.
         ValueError: p has no categories, a probability is not in [0, 1], or a sum is not 1; see
-            `sample_bernoulli` for when values are looked at.
+            `sample_bernoulli` for when values are checked.
         IndexError: there is no such axis.
 
     Example:
@@ -172,27 +171,27 @@ def choice(
     *,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Draws k of the items of a.
+    """Samples k of the items of a.
 
     Args:
         a: the items along its first axis; or a number n, for ``torch.arange(n)``.
-        k: how many to draw, at least 1.
-        replace: whether an item can be drawn again.
-        p: (n,) probability of each item, summing to 1; all alike if None. Without replacement an
-            item is drawn from what is left, in proportion to p.
+        k: number of samples, at least 1.
+        replace: whether an item can be sampled more than once.
+        p: (n,) probability of each item, summing to 1; uniform if None. Without replacement an item
+            is sampled from the remaining ones, in proportion to p.
         dtype: of the result; by default that of a.
         device: of the result; by default that of a, or of p where a is a number.
         generator: source of randomness on the device; torch's default one if None.
 
     Returns:
-        (k, ...) items in the order in which they were drawn. Where they are floating point the
-        gradient goes to the items that were drawn, and with replacement to p as well: that of the
-        mean. Otherwise the result is not differentiable.
+        (k, ...) items in the order of sampling. If they are floating point, the result is
+        differentiable with respect to the items, and with replacement also to p, with the gradient
+        of the mean.
 
     Raises:
         TypeError: an argument of another type.
-        ValueError: no items, k items are not there without replacement, or p is not a distribution
-            over a (see `sample_bernoulli` for when values are looked at), or requires a gradient
+        ValueError: no items, fewer than k items without replacement, or p is not a distribution
+            over a (see `sample_bernoulli` for when values are checked), or requires a gradient
             without replacement.
 
     Example:
@@ -237,7 +236,7 @@ def _check_probabilities(p: Any, dim: int | None = None) -> None:
             raise IndexError(f"dim must be an axis of p, in [{-p.ndim}, {p.ndim}), got {dim}")
         if p.shape[dim] == 0:
             raise ValueError(f"p must have categories along dim, got {validate.shape_of(p)}")
-    # Reading values waits for a GPU, and has no meaning while tensors stand for batches of them.
+    # Reading values waits for a GPU, and is not possible for the batched tensors of transforms.
     if not is_plain(p) or (p.device.type != "cpu" and not validate.is_checking()):
         return
     bad = ~((p >= 0.0) & (p <= 1.0))
@@ -276,8 +275,8 @@ def _items(
         validate.require_tensor("p", p, "(n,)")
     if isinstance(a, int) and not isinstance(a, bool):
         validate.require_count("a", a)
-        place = p.device if device is None and p is not None else device
-        return torch.arange(a, dtype=dtype, device=place)
+        target = p.device if device is None and p is not None else device
+        return torch.arange(a, dtype=dtype, device=target)
     if isinstance(a, Tensor):
         items = a.to(dtype=a.dtype if dtype is None else dtype, device=device)
     elif isinstance(a, Sequence) and not isinstance(a, str):

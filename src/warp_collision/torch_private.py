@@ -1,8 +1,7 @@
-"""All private parts of torch that this library uses, in one place.
+"""All uses of private parts of torch, in one place.
 
-Each function says what it uses of torch, and what goes wrong without it; its tests fail first when
-torch changes. Nothing else in the library names `torch._C`, `torch._dynamo` or an attribute of
-torch with an underscore.
+Each function documents what it is for; its tests fail first when torch changes. No other module
+uses `torch._C`, `torch._dynamo` or a private attribute of torch.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from torch.autograd import forward_ad
 
 
 def is_transformed() -> bool:
-    """Whether a transform of `torch.func`, forward mode or a dispatch mode is at work.
+    """Whether a transform of `torch.func`, forward mode or a dispatch mode is active.
 
-    A direct launch would pass by it: no batching rule, a tangent of zero, nothing traced.
+    A direct launch would bypass it: no batching, zero tangents, nothing traced.
     """
     return (
         is_func_transformed()
@@ -30,36 +29,36 @@ def is_transformed() -> bool:
 
 
 def is_func_transformed() -> bool:
-    """Whether a transform of `torch.func` is at work: what is made now may belong to it."""
+    """Whether a transform of `torch.func` is active: new tensors may belong to it."""
     return torch._C._are_functorch_transforms_active()
 
 
 def is_batched_gradient(upstream: Tensor) -> bool:
-    """Whether a gradient stands for a batch of them, as with ``is_grads_batched=True``.
+    """Whether a gradient is a batch of gradients, as with ``is_grads_batched=True``.
 
-    Its memory is not that of one gradient: a kernel that reads it would read too little.
+    Its memory layout is not that of one gradient, so that kernels cannot read it.
     """
     functorch: Any = torch._C._functorch  # pyright: ignore[reportAttributeAccessIssue]
     return functorch.is_legacy_batchedtensor(upstream)
 
 
 def has_forward_tangents() -> bool:
-    """Whether forward mode is at work where an operator runs, below all Functions.
+    """Whether forward mode is active where an operator runs, below all Functions.
 
-    Under the dispatcher there is no telling which operands have a tangent.
+    The operator cannot determine which operands have tangents.
     """
     return forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled()
 
 
 def break_graph(reason: str) -> None:
-    """Breaks the graph that the compiler is tracing; a full graph raises with the reason."""
+    """Breaks the graph that is being compiled; a full graph raises with the reason."""
     torch._dynamo.graph_break(msg=reason)
 
 
 def keep_compiler_out(function: Callable[..., Any], reason: str) -> Callable[..., Any] | None:
-    """A function that the compiler does not trace; None while the compiler is not loaded.
+    """Excludes a function from compilation; None while the compiler is not loaded.
 
-    `torch.compiler.disable` does the same, and loads the compiler, for seconds.
+    `torch.compiler.disable` does the same, but loads the compiler, which takes seconds.
     """
     if "torch._dynamo" not in sys.modules:
         return None
@@ -70,10 +69,10 @@ def keep_compiler_out(function: Callable[..., Any], reason: str) -> Callable[...
 
 
 def is_double_backward_of_graph() -> bool:
-    """Whether a compiled backward is being differentiated, somewhere up the call stack.
+    """Whether a compiled backward is being differentiated, by the call stack.
 
-    Nothing but the call stack tells: `_double_backward` is how torch gets there. Before 2.13 it
-    goes past that, with gradients enabled, where no saved tensor requires one.
+    Torch calls `_double_backward` then. Before 2.13 it does not where no saved tensor requires a
+    gradient, but gradients are enabled in `_backward_impl`.
     """
     recording = torch.is_grad_enabled()
     frame: FrameType | None = sys._getframe(1)

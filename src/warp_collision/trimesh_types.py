@@ -1,6 +1,6 @@
-"""What is a mesh or a scene of trimesh, told without importing trimesh, which takes half a second.
+"""Type checks for trimesh without importing it, which takes half a second.
 
-Worlds of exact shapes never need it.
+Worlds of exact shapes do not need trimesh.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Checks at the Python boundary, with one wording: the argument, the rule, the value.
+"""Validation of arguments; each message has the argument, the rule and the value.
 
 Shapes, dtypes and devices are always checked; they are known on the host. Values of device tensors
-(non-finite spheres, env indices, mesh ids) are checked only in the checking mode, because reading
-them waits for the device.
+(spheres, env indices, mesh ids) are checked only in the mode `checking`, because reading them waits
+for the device.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from warp_collision.poses import is_rigid, pose_from_matrix, pose_rows
 _checking: ContextVar[bool] = ContextVar(
     "warp_collision_checking", default=os.environ.get("WARP_COLLISION_CHECK", "0") not in ("", "0")
 )
-# As long as nobody has, nobody needs to look at the context.
-_was_asked_for = _checking.get()
+# Fast path: the context variable is not read before the mode is first used.
+_was_enabled = _checking.get()
 
 
 @contextmanager
@@ -49,8 +49,8 @@ def checking(on: bool = True) -> Iterator[None]:
         Traceback (most recent call last):
         ValueError: spheres must be finite, got nan at (0, 0, 0, 0)
     """
-    global _was_asked_for
-    _was_asked_for |= on
+    global _was_enabled
+    _was_enabled |= on
     token = _checking.set(on)
     try:
         yield
@@ -60,7 +60,7 @@ def checking(on: bool = True) -> Iterator[None]:
 
 def is_checking() -> bool:
     """Whether the values of device tensors are to be checked."""
-    return _was_asked_for and not is_compiling() and _checking.get()
+    return _was_enabled and not is_compiling() and _checking.get()
 
 
 def shape_of(value: Any) -> str:
@@ -69,7 +69,7 @@ def shape_of(value: Any) -> str:
 
 
 def require_tensor(name: str, value: Any, shape: str) -> torch.Tensor:
-    """Requires a tensor; ``shape`` is the one that the message asks for."""
+    """Requires a tensor; ``shape`` is the expected one, for the message."""
     if not isinstance(value, torch.Tensor):
         raise TypeError(
             f"{name} must be a torch.Tensor of shape {shape}, got {type(value).__name__}"
@@ -94,11 +94,11 @@ def require_finite(name: str, value: torch.Tensor) -> None:
 def float_operand(
     name: str, value: Any, width: int, shape: str, device: torch.device, *, ndim: int | None = None
 ) -> torch.Tensor:
-    """A float32 contiguous operand of ``(..., width)`` on a device, converted once if need be.
+    """A contiguous float32 operand of shape ``(..., width)`` on a device, converted if necessary.
 
     Args:
         name: the argument, for messages.
-        value: what the caller gave; any floating dtype and layout.
+        value: the argument, of any floating dtype and layout.
         width: extent of the last axis.
         shape: the expected shape, for messages.
         device: the device it must be on.
@@ -121,7 +121,7 @@ def float_operand(
     return tensor
 
 
-# What numbers have become, by what they are for: looking one up tells that it has been checked.
+# Cache of tensors for numbers that have been checked, by the name of the argument.
 _scalars: dict[tuple[str, float, torch.device], torch.Tensor] = {}
 
 
@@ -183,21 +183,21 @@ def _filled(
 
 
 def known_scalar(name: str, value: Any, device: torch.device) -> torch.Tensor | None:
-    """What was kept of a number under a name."""
+    """The cached tensor of a number, if there is one."""
     return _scalars.get((name, value, device)) if type(value) is float else None
 
 
 def keep_scalar(name: str, value: Any, tensor: torch.Tensor) -> None:
-    """Keeps what a number, checked for what the name stands for, has become on a device."""
+    """Caches the tensor of a number that has been checked for an argument."""
     if type(value) is float and len(_scalars) < 256 and outlives_call(tensor):
         synchronize(tensor.device)
         _scalars[name, value, tensor.device] = tensor
 
 
 def outlives_call(tensor: torch.Tensor) -> bool:
-    """Whether a tensor belongs to nobody: no transform of `torch.func`, trace or captured graph.
+    """Whether a tensor may be cached: it is of no `torch.func` transform, trace or captured graph.
 
-    In a captured graph it would have no value before the graph is replayed.
+    Tensors of a captured graph have no value before the graph is replayed.
     """
     return (
         type(tensor) is torch.Tensor
@@ -207,7 +207,7 @@ def outlives_call(tensor: torch.Tensor) -> bool:
 
 
 def _require_range(name: str, number: float, positive: bool, any_sign: bool, finite: bool) -> None:
-    # Comparisons, not math.isfinite: they can be traced for a number that changes between calls.
+    # Comparisons, not math.isfinite: they can be traced for symbolic numbers.
     if not (number == math.inf and not finite) and not (-math.inf < number < math.inf):
         raise ValueError(f"{name} must be finite, got {number}")
     if positive and number <= 0.0:
@@ -241,7 +241,7 @@ def env_operand(
         if len(bad):
             raise ValueError(f"{name} must be in [0, {n_envs}), got {bad[0].item()}")
     if tensor.dtype is not torch.int32 or not tensor.is_contiguous():
-        # What is out of range stays so, instead of wrapping to an env.
+        # An index out of range stays out of range, instead of wrapping to an env.
         tensor = tensor.clamp(-1, n_envs).to(torch.int32).contiguous()
     return tensor
 
@@ -264,14 +264,14 @@ def check_pose(name: str, pose: Sequence[float] | np.ndarray | torch.Tensor) -> 
         raise TypeError(
             f"{name} must be 7 numbers (x, y, z, qw, qx, qy, qz), got {type(pose).__name__}"
         )
-    values = values.astype(np.float64)  # a copy, for it is normalised below
+    values = values.astype(np.float64)  # a copy, as it is normalised below
     if values.shape not in ((7,), (4, 4)):
         raise ValueError(
             f"{name} must have shape (7,): x, y, z, qw, qx, qy, qz, or (4, 4), got {values.shape}"
         )
     if not np.isfinite(values).all():
         raise ValueError(f"{name} must be finite, got {values.tolist()}")
-    # As the kernels have it: farther coordinates have no distance in float32.
+    # The limit of the kernels, beyond which distances overflow in float32.
     if not (np.abs(values) < 1e9).all():
         raise ValueError(f"{name} must be finite and below 1e9, got {values.tolist()}")
     if values.shape == (4, 4):
@@ -292,7 +292,7 @@ def check_pose(name: str, pose: Sequence[float] | np.ndarray | torch.Tensor) -> 
 def device_poses(
     name: str, poses: Any, shape: tuple[int, ...], device: torch.device
 ) -> torch.Tensor:
-    """Poses of a shape (..., 7) on a device, as rows (n, 7); values only in the checking mode.
+    """Poses of a shape (..., 7) on a device, as rows (n, 7); values are checked in `checking` only.
 
     Matrices (..., 4, 4) become rows; those that are not rigid become NaN.
     """
@@ -347,7 +347,7 @@ def require_count(name: str, value: Any) -> None:
 
 
 def require_growth(name: str, value: Any, present: int) -> None:
-    """Requires an int that is not below the present one."""
+    """Requires an int that is not below the current one."""
     require_count(name, value)
     if value < present:
         raise ValueError(f"{name} must not shrink below {present}, got {value}")
@@ -361,13 +361,13 @@ def require_number(name: str, value: Any, *, positive: bool = False) -> None:
 
 
 def require_name(name: str, value: Any) -> None:
-    """Requires text that is not empty."""
+    """Requires a string that is not empty."""
     if not isinstance(value, str) or not value:
         raise TypeError(f"{name} must be text that is not empty, got {value!r}")
 
 
 def require_mapping(name: str, value: Any, rule: str) -> None:
-    """Requires a mapping; the rule says what else the caller may give."""
+    """Requires a mapping; the rule is for the message."""
     if not isinstance(value, Mapping):
         raise TypeError(f"{name} must be {rule}, got {type(value).__name__}")
 
@@ -385,4 +385,4 @@ def canonical_device(device: torch.device | str | int | None) -> torch.device:
         if chosen.index >= torch.cuda.device_count():
             raise ValueError(f"device must be below {torch.cuda.device_count()}, got {chosen}")
         return chosen
-    return torch.device("cpu")  # tensors report no index, whatever they were asked for
+    return torch.device("cpu")  # tensors on it report no index

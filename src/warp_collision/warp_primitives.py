@@ -28,10 +28,10 @@ place: contiguous, of the dtype above (ids also as u64), in this shape or with n
 merged, as in a flat buffer; the cost is returned in the shape of `out_cost`.
 
 Mesh ids may be those of a `MeshWorld` or of the caller's own `wp.Mesh`, with or without winding
-numbers, which must be alive until the kernel has run and hold a face. Those are read at first sight
-and compared with that before each launch, so that a refit or another mesh under the same id is
-noticed; see `world.foreign_meshes`. In slots that are filled and enabled an id that is neither 0
-nor a living mesh ends the process; the mode `warp_collision.checking` finds it first.
+numbers, which must be alive until the kernel has run and have a face. Those are read at their first
+use and compared before each launch, so that a refit or another mesh under the same id is detected;
+see `world.foreign_meshes`. In filled and enabled slots an id that is neither 0 nor a living mesh
+crashes the process; the mode `warp_collision.checking` raises before.
 
 A buffer that is overwritten between forward and backward raises in backward. Second derivatives and
 `torch.func` transforms raise: a buffer of the caller has no batched or differentiable form.
@@ -53,7 +53,7 @@ from warp_collision.torch_ops.second_derivatives import FirstOrderOnly, outside_
 from warp_collision.world.acceleration import with_acceleration
 
 _NO_GRAPH = (
-    "the drop-in Functions write buffers of the caller, which a graph cannot keep apart; use "
+    "the drop-in Functions write buffers of the caller, which a graph cannot track; use "
     "sphere_cost, swept_sphere_cost or signed_distance, or let the graph break here"
 )
 
@@ -129,7 +129,7 @@ class SdfMeshWarpPy(torch.autograd.Function):
                 gradient=gradient,
                 active=active,
             )
-        # Warp writes behind torch's back: without this a stale buffer would go unnoticed.
+        # Torch does not see Warp's writes: without this a stale buffer would not be detected.
         torch.autograd.graph.increment_version((out_cost, out_grad, sparsity_idx))
         ctx.return_loss = return_loss
         ctx.query_spheres = query_spheres
@@ -209,7 +209,7 @@ class SweptSdfMeshWarpPy(torch.autograd.Function):
             )
         else:
             tolerance = operators.default_tolerance(activation_distance)
-        # With an incoming gradient the parts of three waypoints are weighted apart in backward.
+        # With an incoming gradient, backward weighs the gradients of three waypoints separately.
         own = torch.empty_like(gradient) if return_loss else gradient
         _, _, neighbours = operators.run_swept_cost(
             spheres,
@@ -250,8 +250,8 @@ def _by_sphere(grad_cost: Tensor, ctx: Any) -> Tensor:
 
 
 def _returned(gradient: Tensor, ctx: Any) -> Tensor:
-    """What backward may return of a gradient: not the buffer, and nothing twice differentiable."""
+    """The gradient that backward returns: never the buffer itself; its own derivative raises."""
     if torch.is_grad_enabled():  # create_graph
         return FirstOrderOnly.apply(gradient, ctx.query_spheres)
-    # A leaf may keep what it is given as its .grad, and the next call writes the buffer.
+    # A leaf may keep the returned tensor as its .grad, and the next call overwrites the buffer.
     return gradient if ctx.return_loss else operators.run_pointwise_vjp(None, gradient)
