@@ -10,6 +10,7 @@ from warp_collision.kernels.scene import (
     Scene,
     env_of_row,
     is_env,
+    is_hit,
     make_walk,
 )
 from warp_collision.kernels.sweep import is_free, path_sample
@@ -23,12 +24,6 @@ from warp_collision.kernels.swept_cost import (
 )
 
 wp.set_module_options(OPTIONS)
-
-
-@wp.func
-def is_hit(hit: bool) -> bool:
-    """Ends the walk at the first hit."""
-    return hit
 
 
 @wp.func
@@ -93,9 +88,7 @@ def motion_collides(scene: Scene, env: int, motion: Motion, tolerance: float) ->
         return False
     if not is_valid(motion, tolerance) or not is_env(scene, env):
         return True
-    query = SweepQuery()
-    query.motion = motion
-    query.tolerance = tolerance
+    query = SweepQuery(motion, 0.0, tolerance)
     reach = motion.radius + tolerance + longest_half(motion)
     return touches_any_on_path(scene, env, motion.center, reach, query, False)
 

@@ -62,6 +62,19 @@ class March:
     unsure: bool  # whether a next sample is needed
 
 
+@wp.func
+def begin_march(start: PathSample, length: float, reach: float, slack: float) -> March:
+    """The march at the start of a path; the first step is to its end."""
+    march = March()
+    march.best = start
+    march.left = start
+    march.right = start
+    march.here = start
+    march.step = length
+    march.unsure = start.distance - (wp.min(start.distance, reach) - slack) < length
+    return march
+
+
 def named(function, kind):
     """A device function made by a factory; Warp identifies functions by their qualified names."""
     function.__name__ = function.__qualname__ = f"{function.__name__}_{kind}"

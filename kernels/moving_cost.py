@@ -33,6 +33,8 @@ from warp_collision.kernels.swept_cost import (
     not_a_number,
     scale_of,
     scaled,
+    store_cost,
+    sum_of_two,
 )
 from warp_collision.kernels.transforms import load_transform, to_world, vec8
 
@@ -199,22 +201,14 @@ def moving_cost_of(
         return total
     if not is_valid(motion, activation_distance) or not is_env(scene, env):
         return not_a_number()
-    query = SweepQuery()
-    query.motion = motion
-    query.activation_distance = activation_distance
-    query.tolerance = tolerance
+    query = SweepQuery(motion, activation_distance, tolerance)
     slots = filled_slots(scene, env)
     for slot in range(slots[0], slots[1]):
         if is_enabled(scene, slot):
             obstacle = load_obstacle(scene, slot)
             if obstacle.takes_part:
                 moved = load_obstacle_motion(poses, env, waypoint, slot - slots[0], motion)
-                term = moving_term(obstacle, query, moved).swept
-                total.cost += term.cost
-                total.radius += term.radius
-                total.previous += term.previous
-                total.center += term.center
-                total.following += term.following
+                total = sum_of_two(total, moving_term(obstacle, query, moved).swept)
     return total
 
 
@@ -248,8 +242,4 @@ def moving_swept_cost(
         scene, poses, env, waypoint, motion, activation_distance[0], tolerance[0]
     )
     result = scaled(swept, scale_of(motion, dt, min_speed, weight[0]))
-    cost[row, waypoint, index] = result.cost
-    if gradient.shape[0] > 0:
-        center = result.center
-        gradient[row, waypoint, index] = wp.vec4(center[0], center[1], center[2], result.radius)
-        neighbours[row, waypoint, index] = wp.matrix_from_rows(result.previous, result.following)
+    store_cost(result, row, waypoint, index, cost, gradient, neighbours)

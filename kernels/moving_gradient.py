@@ -31,7 +31,7 @@ from warp_collision.kernels.scene import (
     load_obstacle,
     slot_of_thread,
 )
-from warp_collision.kernels.swept_cost import Motion, SweepQuery, is_valid, load_motion, scale_of
+from warp_collision.kernels.swept_cost import Motion, SweepQuery, load_motion, upstream_scale
 from warp_collision.kernels.transforms import to_world, vec8
 
 wp.set_module_options(OPTIONS)
@@ -173,10 +173,10 @@ def moving_cost_pose_vjp(
             if env_of_row(env_index, at[0]) == env and not (motion.radius < 0.0):
                 query.motion = motion
                 obstacle = load_obstacle(scene, slot)
-                scale = scale_of(motion, dt, min_speed, weight[0]).value
-                scale *= upstream[at[0], waypoint, at[2]]
-                if not is_valid(motion, activation_distance[0]):
-                    scale = wp.nan
+                by_cost = upstream[at[0], waypoint, at[2]]
+                scale = upstream_scale(
+                    motion, dt, min_speed, weight[0], activation_distance[0], by_cost
+                )
                 if obstacle.takes_part:
                     moved = load_obstacle_motion(poses, env, waypoint, index, motion)
                     term = moving_term(obstacle, query, moved)

@@ -17,18 +17,24 @@ chords, lowered by that, are bounds along the curve.
 import warp as wp
 
 from warp_collision.kernels.march import (
-    March,
     PathSample,
+    begin_march,
     make_advance,
     make_is_free,
     make_refine,
     next_step,
 )
-from warp_collision.kernels.mesh_distance import SdfSample, obstacle_distance
-from warp_collision.kernels.mesh_record import ROUNDING, is_exact
+from warp_collision.kernels.mesh_distance import SdfSample
+from warp_collision.kernels.mesh_record import is_exact
 from warp_collision.kernels.precision import is_in_range
 from warp_collision.kernels.scene import Obstacle
-from warp_collision.kernels.sweep import PATH_ROUNDING, Path, lower_bound
+from warp_collision.kernels.sweep import (
+    PATH_ROUNDING,
+    Path,
+    distance_near,
+    lower_bound,
+    sample_with_slope,
+)
 
 # Points on a curve have more rounding than those on a straight path.
 CURVE_ROUNDING = wp.constant(2.0 * PATH_ROUNDING)
@@ -124,27 +130,20 @@ def point_on_curve(curve: Curve, position: float) -> wp.vec3:
 @wp.func
 def curve_sample(curve: Curve, position: float, sample: SdfSample) -> PathSample:
     """A sample of the mesh at a position of the curve."""
-    result = PathSample()
-    result.position = position
-    result.distance = sample.distance
-    result.gradient = sample.gradient
-    result.closest = sample.closest
-    result.found = sample.found
+    slope = float(0.0)
     if curve.length > 0.0:
         share = position / curve.speed
         point = curve.begin + share * curve.change
         velocity = curve.angle * wp.cross(curve.axis, point) + curve.change
-        result.slope = wp.dot(rotate_back(curve, share, sample.gradient), velocity) / curve.speed
-    return result
+        slope = wp.dot(rotate_back(curve, share, sample.gradient), velocity) / curve.speed
+    return sample_with_slope(position, slope, sample)
 
 
 @wp.func
 def sample_curve(curve: Curve, position: float, near: wp.vec3) -> PathSample:
     """Signed distance at a position of the curve; ``near``, a surface point, limits the search."""
     point = point_on_curve(curve, position)
-    limit = wp.length(near - point) * 1.001 + ROUNDING * (wp.length(near) + wp.length(point))
-    sample = obstacle_distance(curve.mesh_id, curve.record, point, limit)
-    return curve_sample(curve, position, sample)
+    return curve_sample(curve, position, distance_near(curve.mesh_id, curve.record, point, near))
 
 
 @wp.func
@@ -217,13 +216,7 @@ def sweep_curve(curve: Curve, start: PathSample, reach: float, tolerance: float)
         return start
     finest = 2.0 * rounding_on_curve(curve)
     slack = wp.where(tolerance > finest, tolerance, finest)
-    march = March()
-    march.best = start
-    march.left = start
-    march.right = start
-    march.here = start
-    march.step = curve.length
-    march.unsure = start.distance - (wp.min(start.distance, reach) - slack) < curve.length
+    march = begin_march(start, curve.length, reach, slack)
     while march.unsure:
         here = march.here
         position = wp.min(here.position + march.step, curve.length)

@@ -17,15 +17,13 @@ from warp_collision.kernels.scene import (
     pose_row,
     slot_of_thread,
 )
-from warp_collision.kernels.sphere_cost import cost_against, sphere_query
-from warp_collision.kernels.sphere_cost import is_valid as is_sphere_valid
+from warp_collision.kernels.sphere_cost import cost_against, is_valid, sphere_query
 from warp_collision.kernels.swept_cost import (
     SweepQuery,
     load_motion,
-    scale_of,
     swept_cost_against,
+    upstream_scale,
 )
-from warp_collision.kernels.swept_cost import is_valid as is_motion_valid
 from warp_collision.kernels.transforms import vec8
 
 wp.set_module_options(OPTIONS)
@@ -87,7 +85,7 @@ def sphere_cost_pose_vjp(
                 obstacle = load_obstacle(scene, slot)
                 query = sphere_query(sphere, activation_distance[0])
                 scale = weight[0] * upstream[at[0], at[1], at[2]]
-                if not is_sphere_valid(query):
+                if not is_valid(query):
                     scale = wp.nan
                 if obstacle.takes_part:
                     by_contact = cost_against(obstacle, query).by_contact * scale
@@ -126,10 +124,10 @@ def swept_cost_pose_vjp(
             if env_of_row(env_index, at[0]) == env and not (motion.radius < 0.0):
                 query.motion = motion
                 obstacle = load_obstacle(scene, slot)
-                scale = scale_of(motion, dt, min_speed, weight[0]).value
-                scale *= upstream[at[0], at[1], at[2]]
-                if not is_motion_valid(motion, activation_distance[0]):
-                    scale = wp.nan
+                by_cost = upstream[at[0], at[1], at[2]]
+                scale = upstream_scale(
+                    motion, dt, min_speed, weight[0], activation_distance[0], by_cost
+                )
                 if obstacle.takes_part:
                     term = swept_cost_against(obstacle, query)
                     total += row_gradient(

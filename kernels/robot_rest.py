@@ -20,7 +20,7 @@ from warp_collision.kernels.robot_motion import (
 )
 from warp_collision.kernels.robot_pairs import BodyPair, next_sphere
 from warp_collision.kernels.robot_scene import DISTANCE_ROUNDING, ball_distance
-from warp_collision.kernels.scene import Obstacle, Scene, make_walk
+from warp_collision.kernels.scene import Obstacle, Scene, is_hit, make_walk
 
 
 @wp.struct
@@ -31,12 +31,6 @@ class RestingBody:
     body: RobotBody
     frame_pose: FramePose
     center: wp.vec3  # of the body's ball, in the world
-
-
-@wp.func
-def is_hit(hit: bool) -> bool:
-    """Ends the walk at the first hit."""
-    return hit
 
 
 @wp.func

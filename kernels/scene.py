@@ -197,6 +197,12 @@ def is_clear_by_field(fields: wp.uint64, env: int, center: wp.vec3, reach: float
     return cells[z, y, x] - offset * field[env].cell >= reach
 
 
+@wp.func
+def is_hit(hit: bool) -> bool:
+    """Ends a walk at the first hit."""
+    return hit
+
+
 def make_walk(visit, Query, State, is_over=None):
     """A device function that walks over the enabled obstacles near a point.
 

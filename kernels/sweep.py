@@ -19,6 +19,7 @@ import warp as wp
 from warp_collision.kernels.march import (
     March,
     PathSample,
+    begin_march,
     lower_of,
     make_advance,
     make_is_free,
@@ -44,25 +45,33 @@ class Path:
 
 
 @wp.func
+def sample_with_slope(position: float, slope: float, sample: SdfSample) -> PathSample:
+    """A sample of the mesh at a position of any path."""
+    return PathSample(
+        position, sample.distance, slope, sample.gradient, sample.closest, sample.found
+    )
+
+
+@wp.func
 def path_sample(path: Path, position: float, sample: SdfSample) -> PathSample:
     """A sample of the mesh at a position of the path."""
-    result = PathSample()
-    result.position = position
-    result.distance = sample.distance
-    result.gradient = sample.gradient
-    result.slope = wp.dot(sample.gradient, path.direction)
-    result.closest = sample.closest
-    result.found = sample.found
-    return result
+    return sample_with_slope(position, wp.dot(sample.gradient, path.direction), sample)
+
+
+@wp.func
+def distance_near(
+    mesh_id: wp.uint64, record: wp.uint64, point: wp.vec3, near: wp.vec3
+) -> SdfSample:
+    """Signed distance at a point; ``near``, a surface point, limits the search."""
+    limit = wp.length(near - point) * 1.001 + ROUNDING * (wp.length(near) + wp.length(point))
+    return obstacle_distance(mesh_id, record, point, limit)
 
 
 @wp.func
 def sample_path(path: Path, position: float, near: wp.vec3) -> PathSample:
     """Signed distance at a position of the path; ``near``, a surface point, limits the search."""
     point = path.origin + position * path.direction
-    limit = wp.length(near - point) * 1.001 + ROUNDING * (wp.length(near) + wp.length(point))
-    sample = obstacle_distance(path.mesh_id, path.record, point, limit)
-    return path_sample(path, position, sample)
+    return path_sample(path, position, distance_near(path.mesh_id, path.record, point, near))
 
 
 @wp.func
@@ -177,14 +186,8 @@ def sweep(path: Path, start: PathSample, reach: float, tolerance: float) -> Path
     end_of_tangent = start.distance + start.slope * path.length
     if is_convex and (start.slope >= 0.0 or end_of_tangent >= reach):
         return start
-    march = March()
-    march.best = start
-    march.left = start
-    march.right = start
-    march.here = start
     # The far end first: it certifies short paths, and lowers the floor of those that penetrate.
-    march.step = path.length
-    march.unsure = start.distance - (wp.min(start.distance, reach) - slack) < path.length
+    march = begin_march(start, path.length, reach, slack)
     while march.unsure:
         here = march.here
         there = sample_path(path, wp.min(here.position + march.step, path.length), here.closest)

@@ -181,15 +181,20 @@ def longest_half(motion: Motion) -> float:
 
 
 @wp.func
-def add_swept_cost(obstacle: Obstacle, query: SweepQuery, total: SweptCost) -> SweptCost:
-    """Adds the cost against one obstacle."""
-    term = swept_cost_against(obstacle, query)
+def sum_of_two(total: SweptCost, term: SweptCost) -> SweptCost:
+    """Sum of two costs and their gradients."""
     total.cost += term.cost
     total.radius += term.radius
     total.previous += term.previous
     total.center += term.center
     total.following += term.following
     return total
+
+
+@wp.func
+def add_swept_cost(obstacle: Obstacle, query: SweepQuery, total: SweptCost) -> SweptCost:
+    """Adds the cost against one obstacle."""
+    return sum_of_two(total, swept_cost_against(obstacle, query))
 
 
 sum_of_swept_costs = make_walk(add_swept_cost, SweepQuery, SweptCost)
@@ -204,10 +209,7 @@ def swept_cost_of(
         return SweptCost()
     if not is_valid(motion, activation_distance) or not is_env(scene, env):
         return not_a_number()
-    query = SweepQuery()
-    query.motion = motion
-    query.activation_distance = activation_distance
-    query.tolerance = tolerance
+    query = SweepQuery(motion, activation_distance, tolerance)
     reach = motion.radius + activation_distance + longest_half(motion)
     return sum_of_swept_costs(scene, env, motion.center, reach, query, SweptCost())
 
@@ -248,6 +250,39 @@ def scaled(swept: SweptCost, scale: SpeedScale) -> SweptCost:
     return result
 
 
+@wp.func
+def upstream_scale(
+    motion: Motion,
+    dt: wp.array[wp.float32],
+    min_speed: wp.array[wp.float32],
+    weight: float,
+    activation_distance: float,
+    upstream: float,
+) -> float:
+    """D loss / d unscaled cost, from d loss / d cost; NaN for a motion that is not valid."""
+    if not is_valid(motion, activation_distance):
+        return wp.nan
+    return scale_of(motion, dt, min_speed, weight).value * upstream
+
+
+@wp.func
+def store_cost(
+    result: SweptCost,
+    row: int,
+    waypoint: int,
+    index: int,
+    cost: wp.array3d[wp.float32],
+    gradient: wp.array3d[wp.vec4],
+    neighbours: wp.array3d[mat23],
+):
+    """Writes the outputs of a thread; the gradients may be empty."""
+    cost[row, waypoint, index] = result.cost
+    if gradient.shape[0] > 0:
+        center = result.center
+        gradient[row, waypoint, index] = wp.vec4(center[0], center[1], center[2], result.radius)
+        neighbours[row, waypoint, index] = wp.matrix_from_rows(result.previous, result.following)
+
+
 @wp.kernel
 def swept_cost(
     # operands
@@ -277,11 +312,7 @@ def swept_cost(
         scene, env_of_row(env_index, row), motion, activation_distance[0], tolerance[0]
     )
     result = scaled(swept, scale_of(motion, dt, min_speed, weight[0]))
-    cost[row, waypoint, index] = result.cost
-    if gradient.shape[0] > 0:
-        center = result.center
-        gradient[row, waypoint, index] = wp.vec4(center[0], center[1], center[2], result.radius)
-        neighbours[row, waypoint, index] = wp.matrix_from_rows(result.previous, result.following)
+    store_cost(result, row, waypoint, index, cost, gradient, neighbours)
     if active.shape[0] > 0:
         active[row, waypoint, index] = wp.where(result.cost == 0.0, wp.uint8(0), wp.uint8(1))
 
