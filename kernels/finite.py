@@ -1,6 +1,6 @@
-"""Whether numbers are finite: on a CPU by one product, on a GPU as Warp does it.
+"""Whether numbers are finite: by one product on a CPU, by Warp's function on a GPU.
 
-A product with 0 is NaN for NaN and for infinity. It is several times quicker on a CPU, where Warp
+A product with 0 is NaN for NaN and for infinity. It is several times faster on a CPU, where Warp
 calls a function for each number, and takes more registers on a GPU.
 """
 

@@ -36,11 +36,6 @@ class Solid:
         self.rounding = ROUNDING * float(np.abs(self.triangles).max())
 
     @property
-    def closed(self) -> bool:
-        """Whether its faces enclose a volume."""
-        return self._world.report(0).closed
-
-    @property
     def area(self) -> float:
         """Area of the surface [m^2]."""
         return float(areas(self.triangles).sum())
