@@ -19,7 +19,7 @@ def fill_distance_grid(
     # outputs
     values: wp.array3d[wp.float32],  # (nz, ny, nx) signed distance at the centers of the cells [m]
 ):
-    """One thread per row of cells; each cell starts from what the one before it knows."""
+    """One thread per row of cells; the bound of a cell limits the search of the next one."""
     z, y = wp.tid()
     z += launch_offset[0]
     y += launch_offset[1]

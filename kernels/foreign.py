@@ -1,4 +1,4 @@
-"""Meshes that a caller made: reading them, and whether they still are what was read.
+"""Meshes made by callers: reading them, and detecting changes.
 
 Queries use a copy of such a mesh, with record and grid. Before each launch the points
 and faces of the caller's meshes are compared with the copies, word by word, by hashes of chunks.
@@ -137,7 +137,7 @@ def find_changed(
     hashes: wp.array[wp.uint64],  # (n_chunks,)
     # outputs
     changed: wp.array[wp.int32],  # (n_meshes,) 1: differs from what was read
-    news: wp.array[wp.int32],  # (2,) what changed, for the host
+    news: wp.array[wp.int32],  # (2,) messages to the host
 ):
     """One thread per chunk. Only meshes that queries check are read: others may be gone."""
     index = wp.tid()
@@ -169,7 +169,7 @@ def substitute(
     records_of_copies: wp.array2d[wp.uint64],  # (n_envs, n_slots) pointers to MeshRecord
     changed: wp.array[wp.int32],  # (n_meshes,)
     # outputs
-    news: wp.array[wp.int32],  # (2,) what changed, for the host
+    news: wp.array[wp.int32],  # (2,) messages to the host
     records: wp.array2d[wp.uint64],  # (n_envs, n_slots) pointers to MeshRecord, or 0
     mesh_ids: wp.array2d[wp.uint64],  # (n_envs, n_slots) ids that queries use
 ):

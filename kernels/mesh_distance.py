@@ -99,10 +99,10 @@ def closest_point(
 
     Args:
         mesh_id: the mesh.
-        record: what is known of it.
+        record: the record of the mesh.
         point: in its frame.
-        search: what is farther need not be found [m].
-        without_limit: search everywhere where nothing was found in the first place.
+        search: limit of the search [m].
+        without_limit: search again without a limit if nothing was found.
     """
     closest = closest_listed(record, point, wp.where(without_limit, FAR, search))
     if not closest.is_known:
@@ -131,7 +131,7 @@ def nearest_surface(
 
 @wp.func
 def side_by_bounds(bounds: wp.vec2) -> float:
-    """-1 inside, 1 outside, 0 where bounds of the signed distance do not tell."""
+    """-1 inside, 1 outside, 0 where bounds of the signed distance do not decide."""
     if bounds[0] > 0.0:
         return 1.0
     if bounds[1] < 0.0:
@@ -141,7 +141,7 @@ def side_by_bounds(bounds: wp.vec2) -> float:
 
 @wp.func
 def side_by_sample(record: MeshRecord, sample: SdfSample, bounds: wp.vec2) -> float:
-    """-1 inside, 1 outside, 0 where neither the closest point nor the bounds tell."""
+    """-1 inside, 1 outside, 0 where neither the closest point nor the bounds decide."""
     # The bounds come from a point nearby whose distance is known, give or take the offset. Where no
     # surface is as near as that, both points have the same side.
     known = 0.5 * (bounds[0] + bounds[1])
@@ -189,12 +189,12 @@ def side_farther_away(
 def is_inside(
     mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, sample: SdfSample, bounds: wp.vec2
 ) -> bool:
-    """The side of a point, in the cheapest of all ways that tell."""
+    """The side of a point, by the cheapest method that decides."""
     side = side_by_bounds(bounds)
     if side == 0.0:
         side = side_by_sample(record, sample, bounds)
-    # An open mesh has points of both sides without a surface in between. On a GPU, where a warp
-    # takes as long as the slowest of its threads, steps may not pay, and cost registers.
+    # Of an open mesh points of both sides are connected without crossing a surface. On a GPU, where
+    # a warp waits for its slowest thread, this may not pay, and takes registers.
     is_closed = record.inside_reach == 0.0 and bounds[1] < FAR
     if side == 0.0 and is_closed and runs_on_cpu():
         side = side_farther_away(mesh_id, record, point, sample)
@@ -209,10 +209,10 @@ def mesh_distance(
 ) -> SdfSample:
     """Exact signed distance wherever it is below ``limit``, at every depth.
 
-    The bounds that the record gives for free decide most calls: a point that is surely farther than
-    the limit is done, a side that they tell needs no winding number, and the search for the closest
-    point ends where they say that there must be one. Without bounds a point that is not found
-    nearer than the limit is either far outside or deep inside, and is searched without a limit.
+    The bounds of the record decide most calls: beyond the limit nothing is searched, a known side
+    needs no winding number, and the upper bound limits the search for the closest point. Without
+    bounds a point without a surface within the limit is either far outside or deep inside, and is
+    searched without a limit.
     """
     sample = SdfSample()
     sample.distance = limit
@@ -258,7 +258,7 @@ def obstacle_distance(
 
     Args:
         mesh_id: the mesh.
-        record: pointer to what is known of it, 0: nothing.
+        record: pointer to its record, 0: none.
         point: in its frame.
         limit: [m].
     """

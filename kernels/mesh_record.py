@@ -9,7 +9,7 @@ FAR = wp.constant(1.0e15)
 # Rounding of a closest point, relative to the coordinates it was computed from.
 ROUNDING = wp.constant(4.0e-6)
 
-# Methods that tell inside from outside.
+# Sign methods: inside or outside.
 WINDING = wp.constant(0)  # winding number, approximated by a tree
 EXACT_WINDING = wp.constant(1)  # the same, summed over all triangles where the tree leaves a doubt
 CONVEX = wp.constant(2)  # inside is behind the face of the closest point

@@ -19,13 +19,13 @@ d = radius + eta - sdf(center), is the smoothed hinge
 once continuously differentiable and exact at every depth; the costs of all enabled obstacles are
 added. The minus sign between a cost and the gradient of a distance appears once, in the cost.
 
-A moving sphere goes in straight lines between waypoints. Waypoint t owns the half segment before it
+Spheres move on straight lines between waypoints. Waypoint t owns the half segment before it
 and the half segment after it, and costs h(radius + eta - m) with m the smallest sdf along them,
 certified to a tolerance: the sdf is 1-Lipschitz, so that a sample of value f rules out values below
 m within f - m. At rest this is the cost above; reversed in time the costs are reversed.
 
-What is not finite costs NaN and is in collision, never free. Backward is the exact vector-Jacobian
-product for any incoming gradient; second derivatives are not defined and raise.
+Values that are not finite give NaN costs and collisions, never free space. Backward is the exact
+vector-Jacobian product for any incoming gradient; second derivatives are not defined and raise.
 
 Names are imported when they are first used: torch and Warp take seconds.
 """

@@ -14,7 +14,7 @@ from warp_collision.obstacles.topology import Faces, Vertices, lengths
 
 # No ray runs along an axis: rows of a rotation matrix, of no small whole numbers.
 _AXES = np.linalg.qr(np.array([[0.61, -0.37, 0.55], [0.29, 0.83, -0.41], [-0.47, 0.23, 0.71]]))[0]
-# Nearer than this to an edge or a face, in parts of the largest coordinate, a ray tells nothing.
+# Nearer than this to an edge or a face, relative to the largest coordinate, a crossing is invalid.
 _DOUBT = 2.0**-20
 _PAIRS_AT_ONCE = 1 << 20
 

@@ -12,8 +12,8 @@ from warp_collision.obstacles.topology import Faces, Vertices, degenerate_faces,
 
 # How far the surface may move, in parts of the largest coordinate: two roundings to float32.
 ROUNDING = 2.0**-22
-# How many faces in a row neighbours may cover, and how many faces are looked at one by one.
-_LONGEST_CHAIN, _MOST_LOOKS = 64, 10_000
+# Maximum length of chains of covering neighbours, and of faces that are examined one by one.
+_LONGEST_CHAIN, _MAX_EXAMINED = 64, 10_000
 
 
 def heights(vertices: Vertices, faces: Faces) -> np.ndarray:
@@ -50,7 +50,7 @@ def uncovered_faces(
     thin = np.flatnonzero(left)
     kept = vertices.astype(np.float64)[faces[~dropped]]
     lower, upper = kept.min(axis=1) - tolerance, kept.max(axis=1) + tolerance
-    if len(thin) > _MOST_LOOKS:
+    if len(thin) > _MAX_EXAMINED:
         return left
     # All of a face is within its height of its longest edge.
     reach = tolerance - heights(vertices, faces[thin])

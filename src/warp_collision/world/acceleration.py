@@ -33,7 +33,7 @@ def with_acceleration(tables: SceneTables, kernel: Any = None) -> SceneTables:
 
     Args:
         tables: of the world, or of the caller.
-        kernel: what is to be launched with them, compiled together with what builds them.
+        kernel: the kernel to launch, compiled together with those that build the structures.
     """
     if tables.token:
         return tables
@@ -53,7 +53,7 @@ class _State(NamedTuple):
         without_tree: the same for many calls.
         with_tree: the same with the tree of the broad phase.
         broad_phase: keeps that tree.
-        field: of a world that stands still, if it was prepared.
+        field: of a world at rest, if it was prepared.
         with_field: the same as `with_tree` with that field.
     """
 
@@ -178,7 +178,7 @@ class Acceleration:
                 self._fill_field()
 
     def _fill_field(self) -> None:
-        """Computes the field anew, if there is none that fits."""
+        """Computes the field, if there is no valid one."""
         self.complete(self._state.tables)  # other threads may have moved things
         state, broad_phase = self._state, self._state.broad_phase
         fitted = broad_phase.fitted

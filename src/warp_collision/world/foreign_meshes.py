@@ -1,10 +1,10 @@
-"""Meshes that callers of the drop-in Functions made themselves, as fast and as right as a world's.
+"""Warp meshes made by callers of the drop-in Functions, as fast and as exact as those of a world.
 
-Nothing is known of such a mesh but its id. At first sight its points and faces are read and become
-an obstacle of our own, with bounds, sign method, grid and tree; queries use that in its place.
-Before each launch kernels compare the caller's meshes with what was read, so that a mesh that was
-refit, or another one under the same id, is noticed: on the CPU it is read anew at once; on CUDA the
-kernels query it directly until the host, which does not wait, has seen the news.
+Only the id of such a mesh is given. At its first use its points and faces are copied to an obstacle
+of our own, with bounds, sign method, grid and tree; queries use the copy. Before each launch
+kernels compare the caller's meshes with the copies, which detects a refit, or another mesh under
+the same id: on the CPU it is copied again at once; on CUDA the kernels query it directly until the
+host, which does not wait, has received the message.
 """
 
 from __future__ import annotations
@@ -29,41 +29,41 @@ from warp_collision.obstacles.mesh_obstacle import MeshObstacle, obstacle_of
 from warp_collision.world.broad_phase import BroadPhase
 from warp_collision.world.obstacle_cache import ObstacleCache
 
-# How many tables are kept, the latest; a caller that alternates between more reads meshes again.
-_MOST_TABLES = 64
-# Cells of a copy's distance grid, a quarter of what obstacles of a world get: filling it is most of
-# the first call, and a finer one makes later calls at most 8 % faster (CPU, all spheres near).
+# Tables that are cached; a caller that alternates between more reads meshes again.
+_MAX_TABLES = 64
+# Cells of a copy's distance grid, a quarter of those of a world's obstacles: filling it dominates
+# the first call, and a finer grid makes later calls at most 8 % faster (CPU, all spheres near).
 _GRID_CELLS = 8_192
 # Words that one thread compares.
 _CHUNK = 4_096
-# Readings in one call, should another thread change the meshes all the time.
-_MOST_READINGS = 3
+# Readings in one call, if another thread keeps changing the meshes.
+_MAX_READINGS = 3
 
 _lock = threading.RLock()
 _scenes: OrderedDict[tuple[int, tuple[int, ...], torch.device], ForeignScene] = OrderedDict()
 
 
 def _forget_threads() -> None:
-    """A forked child has none of its parent's threads, so nobody who holds the lock."""
+    """A forked child has none of its parent's threads: no holder of the lock."""
     global _lock
     _lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_forget_threads)
 
-_of_graphs: list[Any] = []  # what captured graphs read, for good
+_of_graphs: list[Any] = []  # read by captured graphs, never freed
 _caches: dict[torch.device, ObstacleCache] = {}
 _with_grids: WeakSet[MeshObstacle] = WeakSet()
 
 
 def complete_foreign(tables: SceneTables) -> SceneTables:
-    """The tables with copies of the meshes in their place, their records, and a tree.
+    """The tables with copies of the meshes, their records, and a tree.
 
     Args:
         tables: of a caller, whose filled and enabled slots have ids of living meshes.
 
     Raises:
-        ValueError: a mesh is none: without a face with area, or not finite.
+        ValueError: a mesh without faces of positive area, or with values that are not finite.
     """
     key = tables.mesh_ids.data_ptr(), tuple(tables.mesh_ids.shape), tables.mesh_ids.device
     with _lock:
@@ -72,7 +72,7 @@ def complete_foreign(tables: SceneTables) -> SceneTables:
             scene = ForeignScene(tables.mesh_ids.device)
         completed = scene.complete(tables)
         _scenes[key] = scene
-        while len(_scenes) > _MOST_TABLES:
+        while len(_scenes) > _MAX_TABLES:
             _scenes.popitem(last=False)
     return completed
 
@@ -94,7 +94,7 @@ class ForeignScene:
                 return tables
             _of_graphs.append(self._copies)
             return self._copies.substitute(tables)
-        if self._copies is None or self._has_heard_of_changes():
+        if self._copies is None or self._has_received_changes():
             self._read(tables)
         assert self._copies is not None
         completed = self._copies.substitute(tables)
@@ -104,13 +104,13 @@ class ForeignScene:
             self._told.record(torch.cuda.current_stream(self._device))
             return completed
         readings = 0
-        while self._copies.meshes_changed() and readings < _MOST_READINGS:
+        while self._copies.meshes_changed() and readings < _MAX_READINGS:
             self._read(tables)
             completed = self._copies.substitute(tables)
             readings += 1
         return completed
 
-    def _has_heard_of_changes(self) -> bool:
+    def _has_received_changes(self) -> bool:
         assert self._copies is not None
         return self._told is not None and self._told.query() and self._copies.meshes_changed()
 
@@ -156,14 +156,14 @@ class _Copies:
             self._news = torch.zeros(2, dtype=torch.int32, device=device)
             self._mesh_ids = torch.zeros(shape, dtype=torch.int64, device=device)
             self._records = torch.zeros(shape, dtype=torch.int64, device=device)
-        # Whoever has the tensor has the meshes.
+        # The tensor keeps the meshes alive.
         kept = list(obstacles.values())
         self._mesh_ids.untyped_storage().kept = kept  # pyright: ignore[reportAttributeAccessIssue]
         self._on_host = self._news
         if device != CPU:
             self._on_host = torch.zeros(2, dtype=torch.int32).pin_memory()
-        self._heard = self._on_host.numpy()
-        # Nobody tells who writes poses on a GPU, and asking it would be waiting for it.
+        self._received = self._on_host.numpy()
+        # On a GPU writes of poses cannot be detected without waiting.
         self._broad_phase = BroadPhase(device, moved_by_graphs=device != CPU)
 
     def _index(self, ids: np.ndarray, foreign: list[int]) -> None:
@@ -184,9 +184,9 @@ class _Copies:
         self._mesh_of_slot = _table(_mapped(ids, index_of, -1).astype(np.int32), self._device)
 
     def substitute(self, tables: SceneTables) -> SceneTables:
-        """Tables with the copies of all meshes that are still what was read."""
+        """Tables with the copies of all unchanged meshes."""
         news, device = self._news, self._device
-        heard = self._heard
+        received = self._received
         launch(
             kernels.find_changed,
             (len(self._chunks),),
@@ -202,34 +202,34 @@ class _Copies:
             device=device,
         )
         copies = tables._replace(mesh_ids=self._mesh_ids, records=self._records)
-        if device == CPU and heard[kernels.BOXES_CHANGED]:
-            heard[kernels.BOXES_CHANGED] = 0
+        if device == CPU and received[kernels.BOXES_CHANGED]:
+            received[kernels.BOXES_CHANGED] = 0
             self._broad_phase.refit(copies)
-        # With a tree from the first mesh on: a sphere far from all costs as much among any number.
+        # With a tree from the first mesh on, far spheres cost the same for any number of meshes.
         has_tree = self._broad_phase.make_fresh(copies)
         return copies._replace(tree=self._broad_phase.tree if has_tree else None)
 
     def send_news(self) -> None:
-        """Copies the news to the host, without waiting for it."""
+        """Copies the messages to the host, without waiting."""
         self._on_host.copy_(self._news, non_blocking=True)
 
     def meshes_changed(self) -> bool:
-        """Whether the host has heard that a mesh is not what was read."""
-        return bool(self._heard[kernels.MESHES_CHANGED])
+        """Whether the host has received the message that a mesh has changed."""
+        return bool(self._received[kernels.MESHES_CHANGED])
 
     def unchanged(self) -> dict[int, _Mesh]:
-        """The meshes that are still what was read; waits for the device."""
+        """The unchanged meshes; waits for the device."""
         changed = self._changed.tolist()
         return {i: m for (i, m), new in zip(self._read.items(), changed, strict=False) if not new}
 
 
 class _Mesh:
-    """One mesh as it was read: its copy, and how to tell that it is still the same.
+    """The copy of one mesh, and the hashes that detect changes.
 
     Attributes:
         obstacle: the copy.
         size: points and faces.
-        chunks: rows of whether of faces, begin and end.
+        chunks: rows: 1 for faces or 0 for points, begin, end.
         hashes: (n_chunks,) int64.
     """
 

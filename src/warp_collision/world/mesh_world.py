@@ -379,7 +379,7 @@ class MeshWorld:
 
         Lists make queries near and inside meshes 1.3 to 4 times faster, and take seconds for tens
         of thousands of faces. Of two triangles that are equally near they may find the other one.
-        The field tells free spheres by one read, and is void as soon as anything moves or changes.
+        The field decides most free spheres by one read, and is invalid as soon as anything changes.
 
         Example:
             >>> from warp_collision import MeshWorld, Sphere

@@ -1,4 +1,4 @@
-"""The field of a world that stands still: how far everything is, at the centers of cells."""
+"""Distance field of a world at rest: bounds of the signed distance at the centers of cells."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.distance_grid import cubic_cells
 
-# Most cells of an env, and of all envs; an env that would have fewer than the fewest has no field.
-_CELLS = 65_536
-_ALL_CELLS = 2**22
-_FEWEST_CELLS = 4_096
+# Maximum number of cells of an env, and of all envs; minimum for an env to have a field.
+_MAX_CELLS = 65_536
+_MAX_ALL_CELLS = 2**22
+_MIN_CELLS = 4_096
 # Layers of cells around the obstacles.
 _AROUND = 1
-# How far a field reaches beyond the obstacles, in parts of their extent: spheres are there.
+# Margin of a field around the obstacles, as a fraction of their extent: spheres are there.
 _MARGIN = 0.15
-# Obstacles this many times as long as most others, such as floors, do not make the cells larger.
+# Obstacles this many times as long as the median, such as floors, do not enlarge the cells.
 _LONG = 4.0
 _HEADER = int(scene.SceneField.numpy_dtype()["itemsize"])
 
@@ -31,12 +31,11 @@ _HEADER = int(scene.SceneField.numpy_dtype()["itemsize"])
 class SceneField:
     """Lower bounds of the signed distance of all envs, for CPUs, where most spheres are free.
 
-    A query that is farther from all obstacles than it reaches ends at one read. The field is void
-    as soon as anything that it depends on is written.
+    A query out of reach of all obstacles ends after one read. The field is invalid as soon as
+    anything that it depends on is written.
 
     Attributes:
-        buffer: (n,) uint8, the kernels' `SceneField` of each env, then their values: one tensor, so
-            that a launch that has it has all.
+        buffer: (n,) uint8, the kernels' `SceneField` of each env, then their values, in one tensor.
     """
 
     def __init__(self, tables: SceneTables, boxes: tuple[Tensor, Tensor], fitted: object):
@@ -45,44 +44,44 @@ class SceneField:
         Args:
             tables: on the CPU, with records and a tree.
             boxes: (n_envs, slots, 3) lower and upper corners of the world boxes [m].
-            fitted: what stands for the poses that tree and boxes were fit to.
+            fitted: token of the poses that tree and boxes were fit to.
         """
         self._fitted = fitted
         self._masks = _masks(tables)
         n_envs = tables.mesh_ids.shape[0]
-        most = min(_CELLS, _ALL_CELLS // n_envs)
-        grids = [_lay(*_used(tables, boxes, env), most) for env in range(n_envs)]
+        most = min(_MAX_CELLS, _MAX_ALL_CELLS // n_envs)
+        grids = [_create_grid(*_enabled_boxes(tables, boxes, env), most) for env in range(n_envs)]
         sizes = [int(np.prod(grid.shape)) for grid in grids]
         n_bytes = n_envs * _HEADER + 4 * sum(sizes)
         with torch.inference_mode(False):
             self.buffer = torch.zeros(n_bytes, dtype=torch.uint8)
-        place = n_envs * _HEADER
-        headers = self.buffer[:place].view(n_envs, _HEADER)
-        values = self.buffer[place:].view(torch.float32).split(sizes)
+        header_bytes = n_envs * _HEADER
+        headers = self.buffer[:header_bytes].view(n_envs, _HEADER)
+        values = self.buffer[header_bytes:].view(torch.float32).split(sizes)
         for env, (grid, of_env) in enumerate(zip(grids, values, strict=True)):
             if len(of_env):
                 _fill(tables, env, grid, of_env, headers[env])
 
     def fits(self, tables: SceneTables, fitted: object) -> bool:
-        """Whether nothing was written since, by torch or past it.
+        """Whether nothing was written since, by torch or without torch's knowledge.
 
         Args:
-            tables: as they are now.
-            fitted: what stands for the poses as they are now.
+            tables: the current tables.
+            fitted: token of the current poses.
         """
         return fitted is self._fitted and _masks(tables) == self._masks
 
 
 def _masks(tables: SceneTables) -> list[tuple[int, bytes]]:
-    """Which obstacles count, and how much they are inflated by: changes with each write.
+    """Version and content of the tables that select and inflate obstacles.
 
-    Versions tell of what was written and written back while the field was computed.
+    The versions detect values that were changed and restored while the field was computed.
     """
     known = tables.mesh_ids, tables.enabled, tables.n_meshes, tables.padding
     return [(table._version, table.numpy().tobytes()) for table in known if table is not None]
 
 
-def _used(
+def _enabled_boxes(
     tables: SceneTables, boxes: tuple[Tensor, Tensor], env: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Lower and upper corners of the boxes of the obstacles of an env that are enabled."""
@@ -93,11 +92,11 @@ def _used(
     return lower, upper
 
 
-def _lay(lower: np.ndarray, upper: np.ndarray, most: int) -> Any:
-    """A `SceneField` over obstacles; of no cells where it would say nothing."""
+def _create_grid(lower: np.ndarray, upper: np.ndarray, most: int) -> Any:
+    """The grid of a `SceneField` over obstacles; without cells if there are none."""
     grid: Any = scene.SceneField()
     far = float(FIELD_REACH) / 3.0**0.5
-    if most < _FEWEST_CELLS or not len(lower) or np.abs((lower, upper)).max() > far:
+    if most < _MIN_CELLS or not len(lower) or np.abs((lower, upper)).max() > far:
         return grid
     edges = (upper - lower).max(axis=1)
     short = edges <= _LONG * np.median(edges)
@@ -111,7 +110,7 @@ def _lay(lower: np.ndarray, upper: np.ndarray, most: int) -> Any:
 
 
 def _fill(tables: SceneTables, env: int, grid: Any, values: Tensor, header: Tensor) -> None:
-    """Computes the values of an env, and writes its `SceneField` over a header."""
+    """Computes the values of an env, and writes its `SceneField` to a header."""
     grid.values = values.data_ptr()
     described = wp.array([grid], dtype=scene.SceneField, device="cpu").numpy().tobytes()
     header.copy_(torch.from_numpy(np.frombuffer(described, np.uint8).copy()))
