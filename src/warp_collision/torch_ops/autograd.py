@@ -16,7 +16,12 @@ from torch.nn.functional import pad
 
 from warp_collision import torch_private
 from warp_collision.torch_ops import operators, pose_operators
-from warp_collision.torch_ops.second_derivatives import NO_SECOND, FirstOrderOnly, Refused
+from warp_collision.torch_ops.second_derivatives import (
+    NO_SECOND,
+    FirstOrderOnly,
+    NoDerivative,
+    Refused,
+)
 
 _NO_PARAMETERS = (
     "activation_distance, max_distance, tolerance, dt and min_speed must not require a gradient, "
@@ -107,28 +112,14 @@ _RULES = {
 _SPHERES, _ROWS, _PARAMETERS = 2, 4, 10
 
 
-class _PoseGradient(torch.autograd.Function):
+class _PoseGradient(NoDerivative):
     """Gradient with respect to the rows of mesh_from_world; its own derivative raises."""
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(name: str, n_linear: int, *operands: Any) -> Tensor:
         *inputs, upstream = operands
         cut = len(inputs) - n_linear
         return _RULES[name].pose_vjp(inputs[:cut], inputs[cut:], upstream)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *_: Any) -> Any:
-        raise RuntimeError(NO_SECOND)
-
-    @staticmethod
-    def jvp(ctx: Any, *_: Any) -> Any:
-        raise RuntimeError(NO_SECOND)
 
 
 class Operator(torch.autograd.Function):

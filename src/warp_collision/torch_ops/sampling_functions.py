@@ -50,33 +50,35 @@ def _factor(ctx: Any) -> float | Tensor:
     return ctx.saved_tensors[0] if ctx.factor is None else ctx.factor
 
 
-class Bernoulli(torch.autograd.Function):
-    """Ones where the noise lies below the probability."""
+class _StraightThrough(torch.autograd.Function):
+    """Base of Functions of probabilities whose gradient is that of the identity."""
 
     generate_vmap_rule = True
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.n_inputs = len(inputs)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        return upstream, *(None,) * (ctx.n_inputs - 1)
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
+        return tangent.clone()
+
+
+class Bernoulli(_StraightThrough):
+    """Ones where the noise lies below the probability."""
 
     @staticmethod
     def forward(p: Tensor, noise: Tensor) -> Tensor:  # noqa: D102
         sample = (noise < p).to(p.dtype)
         return torch.where((p >= 0.0) & (p <= 1.0), sample, torch.nan)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: D102
-        pass
 
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:  # noqa: D102
-        return upstream, None
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:  # noqa: D102
-        return tangent.clone()
-
-
-class Multinomial(torch.autograd.Function):
+class Multinomial(_StraightThrough):
     """One-hot of the category whose interval of [0, 1) contains the noise."""
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(p: Tensor, noise: Tensor, dim: int) -> Tensor:  # noqa: D102
@@ -84,18 +86,6 @@ class Multinomial(torch.autograd.Function):
         # Ones from the drawn category on: the first one is at the category.
         first = above.diff(dim=dim, prepend=torch.zeros_like(above.narrow(dim, 0, 1)))
         return torch.where(is_distribution(p, total, dim), first.to(p.dtype), torch.nan)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: D102
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:  # noqa: D102
-        return upstream, None, None
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:  # noqa: D102
-        return tangent.clone()
 
 
 class Choice(torch.autograd.Function):

@@ -25,52 +25,42 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 # -- in eager code and transforms -----------------------------------------------------------------
 
 
-class FirstOrderOnly(torch.autograd.Function):
+class NoDerivative(torch.autograd.Function):
+    """Base of Functions whose derivative raises, in both modes."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: D102
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:  # noqa: D102
+        raise RuntimeError(NO_SECOND)
+
+    @staticmethod
+    def jvp(ctx: Any, *_: Any) -> Any:  # noqa: D102
+        raise RuntimeError(NO_SECOND)
+
+
+class FirstOrderOnly(NoDerivative):
     """Identity on a gradient, whose own derivative raises.
 
     The second input is the operand of the gradient: differentiating by that raises too, also where
     the gradient itself has no history.
     """
 
-    generate_vmap_rule = True
-
     @staticmethod
     def forward(gradient: Tensor, operand: Tensor | None) -> Tensor:  # noqa: D102
         return first_order_only(gradient, operand)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: D102
-        pass
 
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> Any:  # noqa: D102
-        raise RuntimeError(NO_SECOND)
-
-    @staticmethod
-    def jvp(ctx: Any, *_: Any) -> Any:  # noqa: D102
-        raise RuntimeError(NO_SECOND)
-
-
-class Refused(torch.autograd.Function):
+class Refused(NoDerivative):
     """The derivative of a gradient in a compiled graph; see `refused`."""
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(upstream: Tensor) -> Tensor:  # noqa: D102
         return refused(upstream)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: D102
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> Any:  # noqa: D102
-        raise RuntimeError(NO_SECOND)
-
-    @staticmethod
-    def jvp(ctx: Any, *_: Any) -> Any:  # noqa: D102
-        raise RuntimeError(NO_SECOND)
 
 
 # -- functions that are not compiled --------------------------------------------------------------
