@@ -127,7 +127,7 @@ class _TreePaths:
         self._trees: MotionTrees | None = None
 
     def grow(self, open_problems: Tensor, iteration: int) -> None:
-        """Grows the trees of problems (n,) without a path, and adds the paths that come of it."""
+        """Grows the trees of problems (n,) without a path, and adds the paths found."""
         if self._trees is None:
             self._trees = MotionTrees(self._problems, open_problems, self._generator)
         self._trees.drop(self._found.count > 0)
@@ -135,7 +135,7 @@ class _TreePaths:
             self._add(path[None], torch.tensor([row], device=path.device), iteration)
 
     def _add(self, path: Tensor, problem: Tensor, iteration: int) -> None:
-        """Shortens and refines a path; one that keeps too many vertices is none."""
+        """Shortens, refines and adds a path, unless it has too many vertices."""
 
         def is_free(motions: Tensor, rows: Tensor) -> Tensor:
             return self._problems.is_free(motions, problem[rows])

@@ -16,13 +16,13 @@ class MotionTrees:
     """RRT-Connect (Kuffner and LaValle, 2000) for many problems, many motions at once.
 
     Two trees of configurations grow for each problem, from its start and from its goal. In each
-    round the one with fewer nodes, which stands in the narrower place, grows towards random
-    configurations, by one motion each; the other one grows towards each new node, until it reaches
-    the node or a motion is not free. Motions are straight in joint space and proven free.
+    round the one with fewer nodes, which is in the narrower space, is extended towards random
+    configurations, by one motion each; the other one is extended towards each new node, until it
+    reaches the node or a motion is not free. Motions are straight in joint space and proven free.
 
     Args:
-        problems: all of them.
-        rows: (n,) int64, the problems that trees grow for.
+        problems: all problems.
+        rows: (n,) int64, the problems to grow trees for.
         generator: of the random configurations.
 
     Attributes:
@@ -41,7 +41,7 @@ class MotionTrees:
         self._count = torch.ones_like(self._parent[:, 0])
 
     def grow(self, rounds: int) -> list[tuple[int, Tensor]]:
-        """Problems that are solved within some rounds, each with a path (n_nodes, n_joints)."""
+        """Grows for some rounds; returns the solved problems, with paths (n_nodes, n_joints)."""
         solved: list[tuple[int, Tensor]] = []
         for _ in range(rounds):
             if len(self.rows) == 0:
@@ -50,13 +50,13 @@ class MotionTrees:
             met = meeting[::2] >= 0
             for i in torch.nonzero(met)[:, 0].tolist():
                 first, last = (self._branch(t, int(meeting[t])) for t in (2 * i, 2 * i + 1))
-                path = torch.cat((first.flip(0), last[1:]))  # both have the node in which they meet
+                path = torch.cat((first.flip(0), last[1:]))  # both contain the common node
                 solved.append((int(self.rows[i]), path))
             self._keep(~met)
         return solved
 
     def _grow_once(self) -> Tensor:
-        """The node (2 n,) of each tree in which it meets the other one, -1 if it does not."""
+        """One round; returns the node (2 n,) at which each tree meets the other one, or -1."""
         n, n_joints = self._low.shape
         draw = random_uniform((n, _SAMPLES, n_joints), self._generator, self._low.device)
         target = torch.lerp(self._low[:, None], self._high[:, None], draw).flatten(0, 1)
@@ -78,7 +78,7 @@ class MotionTrees:
         return meeting
 
     def _one_of_each(self, tree: Tensor, which: Tensor) -> Tensor:
-        """Indices of rows for which `which` (m,) is true, one for each tree (m,) among them."""
+        """Indices at which `which` (m,) is true, at most one for each tree (m,)."""
         rows = torch.nonzero(which)[:, 0]
         chosen = torch.full_like(self._count, -1)
         chosen[tree[rows]] = rows
@@ -88,8 +88,8 @@ class MotionTrees:
         """Motions from nodes (m,) of trees (m,) towards configurations (m, n_joints).
 
         Returns:
-            Indices (k,) of the motions that are free, the nodes (k,) in which they end, and
-            whether these are the configurations themselves.
+            Indices (k,) of the free motions, their end nodes (k,), and whether they reach the
+            configurations.
         """
         begin = self._nodes[tree, node]
         step = target - begin
@@ -102,7 +102,7 @@ class MotionTrees:
         return grown, self._add(tree[grown], node[grown], end[grown]), near[grown, 0]
 
     def _add(self, tree: Tensor, parent: Tensor, new: Tensor) -> Tensor:
-        """Adds nodes (k, n_joints) to trees (k,), in ascending order; their indices (k,)."""
+        """Adds nodes (k, n_joints) to trees (k,), in ascending order; returns their indices."""
         order = tree.argsort(stable=True)
         added = torch.bincount(tree, minlength=len(self._count))
         rank = torch.empty_like(order)
@@ -134,7 +134,7 @@ class MotionTrees:
         return self._nodes[tree, indices]
 
     def drop(self, problems: Tensor) -> None:
-        """Drops the trees of problems, a mask over all of them."""
+        """Drops the trees of problems, a mask over all problems."""
         self._keep(~problems[self.rows])
 
     def _keep(self, which: Tensor) -> None:
