@@ -14,6 +14,7 @@ def world_boxes(
     # operands
     scene: Scene,
     # outputs
+    blocks: wp.array4d[wp.float32],  # (n_envs, n_blocks, 6, 8) as in `box_blocks`, or empty
     lower: wp.array2d[wp.vec3],  # (n_envs, slots) corners of the boxes [m]
     upper: wp.array2d[wp.vec3],
 ):
@@ -50,12 +51,16 @@ def world_boxes(
             high = middle + reach
     lower[env, index] = low
     upper[env, index] = high
+    if index < 8 * blocks.shape[1]:
+        for axis in range(3):
+            blocks[env, index / 8, axis, index % 8] = low[axis]
+            blocks[env, index / 8, 3 + axis, index % 8] = high[axis]
 
 
 @wp.kernel
 def find_roots(
     # outputs
-    tree: wp.array[wp.int64],  # (1 + n_envs,) id of the tree, then the root node of each env
+    tree: wp.array[wp.int64],  # (1 + n_envs,) or more: id of the tree, root node of each env
 ):
     """One thread per env. Found once, so that queries need not search for it."""
     env = wp.tid()

@@ -2,6 +2,13 @@
 
 import warp as wp
 
+from warp_collision.kernels.box_blocks import (
+    BLOCK_BYTES,
+    FEW,
+    count_blocks,
+    lowest_bit,
+    near_boxes,
+)
 from warp_collision.kernels.candidates import runs_on_cpu
 from warp_collision.kernels.mesh_record import (
     MeshRecord,
@@ -66,6 +73,7 @@ class EnvTree:
 
     bvh: wp.uint64  # 0: there is no tree, every slot is visited
     root: int  # node that the query begins at
+    blocks: wp.uint64  # pointer to the boxes of its first slots; on a CPU
 
 
 @wp.func
@@ -149,6 +157,10 @@ def tree_of(scene: Scene, env: int) -> EnvTree:
         if known != wp.uint64(0):
             words = wp.array(ptr=known, shape=(1 + scene.n_envs,), dtype=wp.int64)
             tree.root = int(words[1 + env])
+            if runs_on_cpu():
+                block = env * count_blocks(scene.n_slots)
+                roots = wp.uint64(8) * wp.uint64(1 + scene.n_envs)
+                tree.blocks = known + roots + wp.uint64(BLOCK_BYTES) * wp.uint64(block)
             # The root of an absent group is -1, with which a query would search the whole tree.
             if tree.root >= 0:
                 tree.bvh = wp.uint64(words[0])
@@ -238,11 +250,20 @@ def make_walk(visit, Query, State, is_over=None):
         slots = filled_slots(scene, env)
         slot = slots[0] - 1
         more = bool(True)
-        if tree.bvh != wp.uint64(0):
-            half = wp.vec3(reach)
+        half = wp.vec3(reach)
+        is_few = runs_on_cpu() and tree.bvh != wp.uint64(0) and slots[1] - slots[0] <= FEW
+        few = wp.uint32(0)
+        if is_few:
+            few = near_boxes(tree.blocks, slots[1] - slots[0], center - half, center + half)
+        elif tree.bvh != wp.uint64(0):
             near = wp.bvh_query_aabb(tree.bvh, center - half, center + half, tree.root)
         while more:
-            if tree.bvh != wp.uint64(0):
+            if is_few:
+                more = few != wp.uint32(0)
+                if more:
+                    slot = slots[0] + lowest_bit(few)
+                    few &= few - wp.uint32(1)
+            elif tree.bvh != wp.uint64(0):
                 more = wp.bvh_query_next(near, slot)
             else:
                 slot += 1

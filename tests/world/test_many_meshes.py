@@ -157,6 +157,20 @@ def test_after_each_change(
     assert_sums(world, other, env=1)
 
 
+@pytest.mark.parametrize("count", [8, 9, 31, 32, 33])
+def test_few_of_many_slots(count: int, device: torch.device) -> None:
+    """Around the sizes of blocks, and where the tree begins to pay; each env has its own."""
+    scene = obstacles()[:count]
+    scenes = [obstacles(86), scene, obstacles(87)[:5]]
+    world = compare.build_world(scenes, device, max_meshes=COUNT)
+    assert_sums(world, scene, env=1)
+    assert_sums(world, scenes[2], env=2)
+    change_poses(world, scenes[0])
+    assert_sums(world, scene, env=1)
+    world.load({str(i): ((o.vertices, o.faces), o.pose) for i, o in enumerate(scene[::-1])}, 2)
+    assert_sums(world, scene, env=2)
+
+
 def test_after_all_changes(device: torch.device) -> None:
     scene = obstacles()
     world = filled(scene, device)

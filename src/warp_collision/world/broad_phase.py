@@ -8,6 +8,7 @@ import warp as wp
 from torch import Tensor
 
 from warp_collision.devices import CPU, is_capturing, synchronize
+from warp_collision.kernels.box_blocks import BLOCK_BYTES, FEW
 from warp_collision.kernels.broad_phase import find_roots, world_boxes
 from warp_collision.launching.deferred_free import retire
 from warp_collision.launching.launch import SceneTables, launch, warp_stream
@@ -28,6 +29,8 @@ class BroadPhase:
         self._device = device
         self._tree: wp.Bvh | None = None
         self._boxes: tuple[Tensor, Tensor] | None = None
+        # On the CPU: (n_envs, n_blocks, 6, 8) the boxes of the first slots once more.
+        self._blocks: Tensor | None = None
         self._versions: tuple[int, ...] = ()
         # On the CPU: the poses, where they lie, and what they were when the boxes were computed.
         self._poses: tuple[np.ndarray, int, bytes] | None = None
@@ -113,19 +116,29 @@ class BroadPhase:
         n_envs, slots = tables.mesh_ids.shape
         empty = torch.empty((n_envs, slots, 3), dtype=torch.float32, device=self._device)
         self._boxes = (empty, torch.empty_like(empty))
+        words = self._allocate_words(n_envs, slots)
         versions = self._compute_boxes(tables)
         groups = torch.arange(n_envs, dtype=torch.int32, device=self._device)
         groups = groups.repeat_interleave(slots)
         with quiet_warp(), warp_stream(self._device):
             lower, upper = (wp.from_torch(b.view(-1, 3), dtype=wp.vec3) for b in self._boxes)
             tree = wp.Bvh(lower, upper, groups=wp.from_torch(groups))
-        words = torch.full((1 + n_envs,), int(tree.id), dtype=torch.int64, device=self._device)
+        words[0] = int(tree.id)
         launch(find_roots, (n_envs,), words, device=self._device)
         self._kept.append((tree, words))
         self.tree.fill_(words.data_ptr())
         synchronize(self._device)
         self._versions = versions
         self._tree = tree
+
+    def _allocate_words(self, n_envs: int, slots: int) -> Tensor:
+        """What `tree` points to: the id of Warp's tree, its roots by env, and blocks of boxes."""
+        n_blocks = n_envs * -(-min(slots, int(FEW)) // 8) if self._device == CPU else 0
+        size = 1 + n_envs + n_blocks * int(BLOCK_BYTES) // 8
+        words = torch.zeros(size, dtype=torch.int64, device=self._device)
+        if n_blocks:
+            self._blocks = words[1 + n_envs :].view(torch.float32).view(n_envs, -1, 6, 8)
+        return words
 
     def _compute_boxes(self, tables: SceneTables) -> tuple[int, ...]:
         """Computes the world boxes; returns which versions of the tables they are of."""
@@ -138,7 +151,8 @@ class BroadPhase:
             # Before the boxes: what another thread writes meanwhile is noticed next time.
             rows = tables.mesh_from_world.numpy()
             self._poses = rows, tables.mesh_from_world.data_ptr(), rows.tobytes()
-        launch(world_boxes, tables.mesh_ids.shape, tables, *self._boxes, device=self._device)
+        corners = self._blocks, *self._boxes
+        launch(world_boxes, tables.mesh_ids.shape, tables, *corners, device=self._device)
         return versions
 
 
