@@ -15,7 +15,7 @@ from benchmarks.workloads import ACTIVATION_DISTANCE, Problem
 from warp_collision.kernels.scene import Scene
 from warp_collision.kernels.sphere_cost import sphere_cost, sphere_vjp
 from warp_collision.kernels.swept_cost import swept_cost, swept_vjp
-from warp_collision.launching.warp_runtime import quiet_warp
+from warp_collision.launching.warp_runtime import is_array, quiet_warp
 from warp_collision.torch_ops.operators import default_tolerance
 from warp_collision.world.acceleration import with_acceleration
 
@@ -41,7 +41,6 @@ class Floor:
             "weight": torch.ones(1, device=device),
             "activation_distance": eta,
             "tolerance": default_tolerance(eta),
-            "launch_offset": wp.vec3i(0, 0, 0),
             "cost": self._cost,
             "gradient": torch.empty_like(spheres),
             "neighbours": spheres.new_empty((*shape, 2, 3)),
@@ -49,11 +48,15 @@ class Floor:
             "total": self._total,
         }
         swept = problem.workload.swept
-        self._forward = self._record(swept_cost if swept else sphere_cost)
-        self._backward = self._record(swept_vjp if swept else sphere_vjp)
+        n = self._cost.numel()
+        forward, backward = ((swept_cost, shape), (swept_vjp, shape))
+        if not swept:
+            forward, backward = ((sphere_cost, (1, n)), (sphere_vjp, (n,)))
+        self._forward = self._record(*forward)
+        self._backward = self._record(*backward)
 
-    def _record(self, kernel: Any) -> Any:
-        dim, device = tuple(self._cost.shape), self._cost.device
+    def _record(self, kernel: Any, dim: tuple[int, ...]) -> Any:
+        device = self._cost.device
         with quiet_warp():
             arguments = [
                 _argument(a.type, self._known.get(a.label), device) for a in kernel.adj.args
@@ -94,7 +97,8 @@ def _scene(problem: Problem) -> Any:
 
 def _argument(kind: Any, value: Any, device: torch.device) -> Any:
     if isinstance(value, Tensor):
-        return wp.from_torch(value, dtype=kind.dtype)
-    if value is None:
+        array = wp.from_torch(value, dtype=kind.dtype)
+        return array.flatten() if kind.ndim == 1 else array
+    if value is None and is_array(kind):
         return wp.empty((0,) * kind.ndim, dtype=kind.dtype, device=str(device))
-    return value
+    return kind() if value is None else value

@@ -9,6 +9,7 @@ from warp_collision.kernels.scene import (
     Obstacle,
     Scene,
     env_of_row,
+    env_of_sphere,
     is_env,
     is_hit,
     make_walk,
@@ -96,21 +97,19 @@ def motion_collides(scene: Scene, env: int, motion: Motion, tolerance: float) ->
 @wp.kernel
 def in_collision(
     # operands
-    spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
+    spheres: wp.array[wp.vec4],  # (n,) of all batch rows and waypoints: x, y, z, radius [m]
     env_index: wp.array[wp.int32],  # (batch,) or empty
     scene: Scene,
     # parameters
-    launch_offset: wp.vec3i,  # of this launch in the spheres
+    launch_offset: wp.vec2i,  # of this launch in the spheres
     # outputs
-    hit: wp.array3d[wp.bool],  # (batch, horizon, n_spheres)
+    hit: wp.array[wp.bool],  # (n,)
 ):
-    """One thread per sphere."""
-    row, waypoint, index = wp.tid()
-    row += launch_offset[0]
-    waypoint += launch_offset[1]
-    index += launch_offset[2]
-    sphere = spheres[row, waypoint, index]
-    hit[row, waypoint, index] = sphere_collides(scene, env_of_row(env_index, row), sphere)
+    """One thread per sphere; see `env_of_sphere` for why their axes are one."""
+    _row, index = wp.tid()
+    index += launch_offset[1]
+    env = env_of_sphere(env_index, index, spheres.shape[0])
+    hit[index] = sphere_collides(scene, env, spheres[index])
 
 
 @wp.kernel

@@ -85,6 +85,19 @@ def env_of_row(env_index: wp.array[wp.int32], row: int) -> int:
 
 
 @wp.func
+def env_of_sphere(env_index: wp.array[wp.int32], index: int, n_spheres: int) -> int:
+    """The env that one of the spheres of all batch rows is checked against.
+
+    Kernels that look at each sphere for itself have one axis for batch, horizon and spheres: on a
+    CPU a thread begins with reading extents and strides of all arrays, which is a third of what a
+    free sphere costs. They are launched with two, for Warp compiles those of one axis twice.
+    """
+    if env_index.shape[0] == 0:
+        return 0
+    return env_index[index / (n_spheres / env_index.shape[0])]
+
+
+@wp.func
 def is_env(scene: Scene, env: int) -> bool:
     """Whether there is such an env; reading any other would read foreign memory."""
     return env >= 0 and env < scene.n_envs
@@ -272,8 +285,9 @@ def make_walk(visit, Query, State, is_over=None):
                 obstacle = load_obstacle(scene, slot)
                 if obstacle.takes_part:
                     state = visit(obstacle, query, state)
-                    if is_over(state):
-                        more = False
+                    # Not by a branch: whether it is over is hard to predict.
+                    few = wp.where(is_over(state), wp.uint32(0), few)
+                    more = is_few or not is_over(state)
         return state
 
     # Warp knows functions by their qualified names.

@@ -12,6 +12,7 @@ from warp_collision.kernels.scene import (
     Scene,
     distance_to_root,
     env_of_row,
+    env_of_sphere,
     is_env,
     make_walk,
     tree_of,
@@ -120,24 +121,22 @@ def scene_distance(
 @wp.kernel
 def sphere_clearance(
     # operands
-    spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
+    spheres: wp.array[wp.vec4],  # (n,) of all batch rows and waypoints: x, y, z, radius [m]
     env_index: wp.array[wp.int32],  # (batch,) or empty
     scene: Scene,
     # parameters
     max_distance: wp.array[wp.float32],  # (1,) [m] or empty
-    launch_offset: wp.vec3i,  # of this launch in the spheres
+    launch_offset: wp.vec2i,  # of this launch in the spheres
     # outputs
-    clearance: wp.array3d[wp.float32],  # (batch, horizon, n_spheres) [m], inf: none below the limit
-    gradient: wp.array3d[wp.vec4],  # d clearance / d (x, y, z, radius)
-    slot: wp.array3d[wp.int32],  # (batch, horizon, n_spheres) -1: none
+    clearance: wp.array[wp.float32],  # (n,) [m], inf: none up to the limit
+    gradient: wp.array[wp.vec4],  # (n,) d clearance / d (x, y, z, radius)
+    slot: wp.array[wp.int32],  # (n,) -1: none
 ):
-    """One thread per sphere; the clearance of a disabled one is infinite."""
-    row, waypoint, index = wp.tid()
-    row += launch_offset[0]
-    waypoint += launch_offset[1]
-    index += launch_offset[2]
-    sphere = spheres[row, waypoint, index]
-    env = env_of_row(env_index, row)
+    """One thread per sphere, see `env_of_sphere`; a disabled one is clear of everything."""
+    _row, index = wp.tid()
+    index += launch_offset[1]
+    sphere = spheres[index]
+    env = env_of_sphere(env_index, index, spheres.shape[0])
     sample = SceneSample()
     sample.slot = -1
     if not (sphere[3] < 0.0):
@@ -153,12 +152,12 @@ def sphere_clearance(
     elif not wp.isnan(sample.distance):
         sample.distance = wp.inf
     value = sample.distance - sphere[3]
-    clearance[row, waypoint, index] = value
+    clearance[index] = value
     by_radius = wp.where(value == wp.inf, 0.0, -1.0)
     by_radius = wp.where(wp.isnan(value), value, by_radius)
     by_center = sample.gradient
-    gradient[row, waypoint, index] = wp.vec4(by_center[0], by_center[1], by_center[2], by_radius)
-    slot[row, waypoint, index] = sample.slot
+    gradient[index] = wp.vec4(by_center[0], by_center[1], by_center[2], by_radius)
+    slot[index] = sample.slot
 
 
 @wp.kernel

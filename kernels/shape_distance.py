@@ -98,9 +98,8 @@ def height_over_cuboid(half: wp.vec3, point: wp.vec3) -> float:
     """The distance of `cuboid_distance`, without its gradient."""
     beyond = wp.abs(point) - half
     deepest = wp.max(beyond)
-    if deepest > POINT:
-        return wp.length(wp.max(beyond, wp.vec3(0.0)))
-    return deepest
+    outside = wp.length(wp.max(beyond, wp.vec3(0.0)))
+    return wp.where(deepest > POINT, outside, deepest)  # no branch that is hard to predict
 
 
 @wp.func

@@ -9,7 +9,7 @@ from warp_collision.kernels.precision import is_in_range, is_length, uncertainty
 from warp_collision.kernels.scene import (
     Obstacle,
     Scene,
-    env_of_row,
+    env_of_sphere,
     is_env,
     make_walk,
 )
@@ -123,48 +123,43 @@ def cost_of_sphere(
 @wp.kernel
 def sphere_cost(
     # operands
-    spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
+    spheres: wp.array[wp.vec4],  # (n,) of all batch rows and waypoints: x, y, z, radius [m]
     env_index: wp.array[wp.int32],  # (batch,) or empty
     scene: Scene,
     # parameters
     weight: wp.array[wp.float32],  # (1,)
     activation_distance: wp.array[wp.float32],  # (1,) [m]
-    launch_offset: wp.vec3i,  # of this launch in the spheres
+    launch_offset: wp.vec2i,  # of this launch in the spheres
     # outputs
-    cost: wp.array3d[wp.float32],  # (batch, horizon, n_spheres)
-    gradient: wp.array3d[wp.vec4],  # d cost / d (x, y, z, radius), or empty
-    active: wp.array3d[wp.uint8],  # 1 where the cost is not 0, or empty
+    cost: wp.array[wp.float32],  # (n,)
+    gradient: wp.array[wp.vec4],  # (n,) d cost / d (x, y, z, radius), or empty
+    active: wp.array[wp.uint8],  # (n,) 1 where the cost is not 0, or empty
 ):
-    """One thread per sphere."""
-    row, waypoint, index = wp.tid()
-    row += launch_offset[0]
-    waypoint += launch_offset[1]
-    index += launch_offset[2]
-    result = cost_of_sphere(
-        scene, env_of_row(env_index, row), spheres[row, waypoint, index], activation_distance[0]
-    )
+    """One thread per sphere; see `env_of_sphere` for why their axes are one."""
+    _row, index = wp.tid()
+    index += launch_offset[1]
+    env = env_of_sphere(env_index, index, spheres.shape[0])
+    result = cost_of_sphere(scene, env, spheres[index], activation_distance[0])
     value = weight[0] * result.cost
-    cost[row, waypoint, index] = value
+    cost[index] = value
     if gradient.shape[0] > 0:
         center = weight[0] * result.center
-        gradient[row, waypoint, index] = wp.vec4(
-            center[0], center[1], center[2], weight[0] * result.radius
-        )
+        gradient[index] = wp.vec4(center[0], center[1], center[2], weight[0] * result.radius)
     if active.shape[0] > 0:
-        active[row, waypoint, index] = wp.where(value == 0.0, wp.uint8(0), wp.uint8(1))
+        active[index] = wp.where(value == 0.0, wp.uint8(0), wp.uint8(1))
 
 
 @wp.kernel
 def sphere_vjp(
     # operands
-    upstream: wp.array3d[wp.float32],  # (batch, horizon, n_spheres) d loss / d cost; empty: ones
-    gradient: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) d cost / d (x, y, z, radius)
+    upstream: wp.array[wp.float32],  # (n,) d loss / d cost; empty: ones
+    gradient: wp.array[wp.vec4],  # (n,) d cost / d (x, y, z, radius)
     # outputs
-    total: wp.array3d[wp.vec4],  # d loss / d (x, y, z, radius)
+    total: wp.array[wp.vec4],  # (n,) d loss / d (x, y, z, radius)
 ):
-    """Vector-Jacobian product of costs that depend on their own sphere only."""
-    row, waypoint, index = wp.tid()
+    """The vector-Jacobian product of costs that each depend on their own sphere alone."""
+    index = wp.tid()
     factor = float(1.0)
     if upstream.shape[0] > 0:
-        factor = upstream[row, waypoint, index]
-    total[row, waypoint, index] = factor * gradient[row, waypoint, index]
+        factor = upstream[index]
+    total[index] = factor * gradient[index]

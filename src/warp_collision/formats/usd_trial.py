@@ -8,6 +8,7 @@ a script by `read_elsewhere`.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 # What readers ask of geometric prims: it is asked here first.
 ATTRIBUTES = frozenset(
@@ -81,16 +83,15 @@ def read_elsewhere(paths: Sequence[Path], n_bytes: int, *, as_stages: bool = Fal
                 timeout=_SLOWER * seconds,
                 check=False,
             )
-            status = done.returncode
+            status, said = done.returncode, done.stdout.decode("utf-8", "replace")
         except subprocess.TimeoutExpired:
-            status = -signal.SIGKILL
+            status, said = -signal.SIGKILL, ""
     if status:
         names = ", ".join(path.name for path in paths[:3])
         raise ValueError(
             f"OpenUSD must get through it in {seconds} s and {memory >> 20} MiB, got "
             f"{_ending(status)} in {names}"
         )
-    said = done.stdout.decode("utf-8", "replace")
     if said.startswith(_FAILED):
         text = escaped(said.removeprefix(_FAILED), MAX_ERROR)
         raise ValueError(f"OpenUSD must be able to open it, got {text}")
@@ -108,10 +109,14 @@ def _ending(status: int) -> str:
         return f"status {status}"
 
 
+def _pxr(name: str) -> Any:
+    """A module of OpenUSD, whose types no checker knows."""
+    return importlib.import_module(f"pxr.{name}")
+
+
 def _main(seconds: int, memory: int, as_stages: bool, paths: list[str]) -> None:
     """Does what the readers of this package do; says whether layers do not open."""
-    from pxr import Tf, Usd, UsdGeom, UsdPhysics  # noqa: F401  # before there is a limit
-
+    Tf, *_ = [_pxr(name) for name in ("Tf", "Usd", "UsdGeom", "UsdPhysics")]  # before the limits
     _set_limits(seconds, memory)
     try:
         as_stages = as_stages or not any([_refers_to_others(path) for path in paths])
@@ -145,8 +150,7 @@ def _set_limits(seconds: int, memory: int) -> None:
 
 def _refers_to_others(path: str) -> bool:
     """Whether a layer, or one in the same package, refers to other files."""
-    from pxr import Ar, Sdf
-
+    Ar, Sdf = _pxr("Ar"), _pxr("Sdf")
     names, layers, others = [path], [], False
     for name in names:  # grows
         layers.append(Sdf.Layer.FindOrOpen(name))
@@ -165,8 +169,7 @@ def _refers_to_others(path: str) -> bool:
 
 def _read_stage(path: str) -> None:
     """Composes a stage, and asks for what a reader of its shapes does."""
-    from pxr import Tf, Usd, UsdGeom, UsdPhysics
-
+    Tf, Usd, UsdGeom, UsdPhysics = map(_pxr, ("Tf", "Usd", "UsdGeom", "UsdPhysics"))
     stage = Usd.Stage.Open(path)
     time = Usd.TimeCode.EarliestTime()
     stage.GetCompositionErrors()

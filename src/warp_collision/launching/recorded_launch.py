@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -122,10 +123,9 @@ class _ArraySlot:
             self._descriptor.data = 0
         else:
             self._descriptor.data = tensor.data_ptr()
-            # Vectors and matrices are the trailing axes of a tensor, and one item in Warp.
-            shape = tensor.shape
-            if shape == self._shape:
+            if tensor.shape == self._shape:
                 return
+            shape = self._in_warp(tensor)
         stride = self._itemsize
         for axis in reversed(range(len(self._nothing))):
             if shape[axis] > _MAX_INT32 or (stride > _MAX_INT32 and shape[axis] > 1):
@@ -136,7 +136,16 @@ class _ArraySlot:
             self._descriptor.shape[axis] = shape[axis]
             self._descriptor.strides[axis] = min(stride, _MAX_INT32)
             stride *= shape[axis]
-        self._shape = shape
+        self._shape = self._nothing if tensor is None else tensor.shape
+
+    def _in_warp(self, tensor: torch.Tensor) -> tuple[int, ...]:
+        """Extents of the array: all further axes of a tensor count to the last one.
+
+        Vectors and matrices are the trailing axes of a tensor, and one item in Warp.
+        """
+        leading = tuple(tensor.shape[: len(self._nothing) - 1])
+        n_items = tensor.numel() * tensor.itemsize // self._itemsize
+        return (*leading, n_items // max(1, math.prod(leading)))
 
 
 class _StructSlot:

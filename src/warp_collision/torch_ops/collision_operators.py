@@ -61,7 +61,7 @@ def _run(
     hit = torch.empty(shape, dtype=torch.bool, device=spheres.device)
     launch(
         kernel,
-        shape,
+        (1, hit.numel()) if kernel is kernels.in_collision else shape,
         *(spheres, env_index, with_acceleration(tables, kernel), *parameters, hit),
         device=spheres.device,
         items=work_per_sphere * spheres.shape[:-1].numel(),

@@ -58,7 +58,7 @@ def run_sphere_cost(
         gradient = torch.empty_like(spheres)  # quicker than `torch.empty`
     launch(
         sphere_kernels.sphere_cost,
-        rows,
+        (1, rows.numel()),
         spheres,
         env_index,
         with_acceleration(tables, sphere_kernels.sphere_cost),
@@ -130,7 +130,8 @@ def run_pointwise_vjp(upstream: Tensor | None, gradient: Tensor) -> Tensor:
     kernel = sphere_kernels.sphere_vjp if gradient.ndim == 4 else distance_kernels.point_vjp
     total = torch.empty_like(gradient)
     upstream = _contiguous(upstream)
-    launch(kernel, gradient.shape[:-1], upstream, gradient, total, device=gradient.device)
+    dim = (upstream.numel(),) if gradient.ndim == 4 else upstream.shape
+    launch(kernel, dim, upstream, gradient, total, device=gradient.device)
     return total
 
 
@@ -195,7 +196,7 @@ def run_clearance(
     slot = spheres.new_empty(rows, dtype=torch.int32)
     launch(
         distance_kernels.sphere_clearance,
-        rows,
+        (1, rows.numel()),
         *(spheres, env_index, with_acceleration(tables, distance_kernels.sphere_clearance)),
         *(max_distance,),
         *(clearance, gradient, slot),
