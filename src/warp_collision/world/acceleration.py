@@ -118,7 +118,7 @@ class Acceleration:
             has_tree = self._build(tables, state, kernel)
         known = state.with_tree if has_tree else state.without_tree
         if has_tree and state.field is not None and state.with_field is not None:
-            if state.field.fits(state.tables, state.broad_phase.fitted):
+            if state.field.fits(state.broad_phase.fitted):
                 known = state.with_field
         if (
             tables.mesh_from_world is known.mesh_from_world
@@ -182,7 +182,7 @@ class Acceleration:
         self.complete(self._state.tables)  # other threads may have moved things
         state, broad_phase = self._state, self._state.broad_phase
         fitted = broad_phase.fitted
-        if fitted is None or (state.field and state.field.fits(state.tables, fitted)):
+        if fitted is None or (state.field and state.field.fits(fitted)):
             return
         field = SceneField(state.with_tree, broad_phase.boxes, fitted)
         with_field = state.tables.complete(broad_phase.tree, field.buffer)

@@ -14,6 +14,7 @@ from warp_collision.kernels.scene_field import FIELD_REACH, fill_scene_field
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.distance_grid import cubic_cells
+from warp_collision.world.snapshot import Snapshot
 
 # Maximum number of cells of an env, and of all envs; minimum for an env to have a field.
 _MAX_CELLS = 65_536
@@ -47,7 +48,9 @@ class SceneField:
             fitted: token of the poses that tree and boxes were fit to.
         """
         self._fitted = fitted
-        self._masks = _masks(tables)
+        # Which obstacles count, and how much they are inflated by.
+        masks = tables.mesh_ids, tables.enabled, tables.n_meshes, tables.padding
+        self._masks = Snapshot(table for table in masks if table is not None)
         n_envs = tables.mesh_ids.shape[0]
         most = min(_MAX_CELLS, _MAX_ALL_CELLS // n_envs)
         grids = [_create_grid(*_enabled_boxes(tables, boxes, env), most) for env in range(n_envs)]
@@ -62,23 +65,13 @@ class SceneField:
             if len(of_env):
                 _fill(tables, env, grid, of_env, headers[env])
 
-    def fits(self, tables: SceneTables, fitted: object) -> bool:
-        """Whether nothing was written since, by torch or without torch's knowledge.
+    def fits(self, fitted: object) -> bool:
+        """Whether nothing was written since, by torch or past it.
 
         Args:
-            tables: the current tables.
-            fitted: token of the current poses.
+            fitted: what stands for the poses as they are now.
         """
-        return fitted is self._fitted and _masks(tables) == self._masks
-
-
-def _masks(tables: SceneTables) -> list[tuple[int, bytes]]:
-    """Version and content of the tables that select and inflate obstacles.
-
-    The versions detect values that were changed and restored while the field was computed.
-    """
-    known = tables.mesh_ids, tables.enabled, tables.n_meshes, tables.padding
-    return [(table._version, table.numpy().tobytes()) for table in known if table is not None]
+        return fitted is self._fitted and self._masks.is_current()
 
 
 def _enabled_boxes(
