@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -18,6 +19,8 @@ def many_small_chunks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Divides even small launches, and gives torch its threads back."""
     threads = torch.get_num_threads()
     monkeypatch.setattr(launch, "_MIN_PARALLEL_ITEMS", 1)
+    monkeypatch.setattr(launch, "_MIN_PARALLEL_SECONDS", 0.0)
+    monkeypatch.setattr(launch, "_MIN_ITEMS_PER_CHUNK", 1)
     yield
     torch.set_num_threads(threads)
 
@@ -44,6 +47,27 @@ def test_threads_change_no_bit(shape: tuple[int, int, int]) -> None:
         torch.set_num_threads(threads)
         for one, many in zip(alone, everything(), strict=True):
             assert torch.equal(one, many)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e6])
+def test_no_thread_is_woken_for_little_work(
+    seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first chunk tells how much there is to do."""
+    woken = []
+    workers = launch._workers
+
+    def note(count: int) -> ThreadPoolExecutor:
+        woken.append(count)
+        return workers(count)
+
+    monkeypatch.setattr(launch, "_workers", note)
+    monkeypatch.setattr(launch, "_MIN_PARALLEL_SECONDS", seconds)
+    torch.set_num_threads(2)
+    world = MeshWorld(device="cpu")
+    world.add("crate", trimesh.creation.box((0.5, 0.4, 0.3)))
+    sphere_cost(torch.zeros(8, 8, 8, 4), world)
+    assert bool(woken) == (seconds == 0.0)
 
 
 # A process that forks while other threads query, and changes its world in the child.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -24,13 +25,16 @@ from warp_collision.launching.warp_runtime import quiet_warp, refuse_cpu_capture
 
 T = TypeVar("T")
 
-# Below this many points, about 1 ms of work, a second CPU thread costs more than it gains.
+# Below this many points, or where less work than this is left after the first chunk [s], a second
+# CPU thread costs more than it gains: points take from 20 to some 1,000 ns.
 _MIN_PARALLEL_ITEMS = 4096
+_MIN_PARALLEL_SECONDS = 3.0e-4
 # More chunks than threads balance spheres of different cost, and cores that are busy
 # elsewhere; large launches have more, as long as their overhead is negligible.
-_CHUNKS_PER_THREAD = 4
+_CHUNKS_PER_THREAD = 8
 _MAX_CHUNKS_PER_THREAD = 64
 _ITEMS_PER_CHUNK = 4096
+_MIN_ITEMS_PER_CHUNK = 1024  # so that the first one tells
 
 
 class _ThreadState(threading.local):
@@ -189,6 +193,7 @@ def launch(
         else:
             chunks = min(items // _ITEMS_PER_CHUNK, threads * _MAX_CHUNKS_PER_THREAD)
             chunks = max(chunks, threads * _CHUNKS_PER_THREAD)
+            chunks = min(chunks, max(2, items // _MIN_ITEMS_PER_CHUNK))
             _launch_chunks(kernel, dim, arguments, threads, chunks)
     finally:
         end_reading(token)
@@ -206,7 +211,13 @@ def _launch_chunks(
         first = tuple(begin if i == axis else 0 for i in range(len(dim)))
         _command(kernel, "cpu").run(part, arguments, first=first)
 
-    parallel_for(lambda chunk: run(*chunk), list(itertools.pairwise(bounds)), threads)
+    began = time.perf_counter()
+    run(*bounds[:2])
+    remaining = (time.perf_counter() - began) * (chunks - 1)
+    if remaining < _MIN_PARALLEL_SECONDS and chunks > 1:
+        run(bounds[1], bounds[-1])
+    else:
+        parallel_for(lambda chunk: run(*chunk), list(itertools.pairwise(bounds[1:])), threads)
 
 
 def parallel_for(run: Callable[[T], object], items: Sequence[T], threads: int) -> None:
