@@ -29,3 +29,15 @@ def is_finite3(v: wp.vec3) -> bool:
 def is_finite4(v: wp.vec4) -> bool:
     """Whether all parts of a vector are finite."""
     ...
+
+
+@wp.func_native("""
+#if defined(__CUDA_ARCH__)
+    return wp::isnan(x);
+#else
+    return x != x;
+#endif
+""")
+def is_nan(x: float) -> bool:
+    """Whether a number is NaN."""
+    ...

@@ -228,6 +228,32 @@ def is_hit(hit: bool) -> bool:
     return hit
 
 
+def make_is_clear(name):
+    """A device function that tells at once of most free spheres that they are free, on CPUs.
+
+    Args:
+        name: of the function: each caller has its own, for what is called twice is not inlined.
+    """
+
+    def is_clear(scene: Scene, env: int, center: wp.vec3, reach: float) -> bool:
+        """Whether a field or few boxes tell that no enabled obstacle is as near as that."""
+        if not runs_on_cpu():
+            return False
+        if is_clear_by_field(scene.field, env, center, reach):
+            return True
+        slots = filled_slots(scene, env)
+        tree = tree_of(scene, env)
+        if tree.bvh == wp.uint64(0) or slots[1] - slots[0] > FEW:
+            return False
+        half = wp.vec3(reach)
+        near = near_boxes(tree.blocks, slots[1] - slots[0], center - half, center + half)
+        return near == wp.uint32(0)
+
+    # Warp knows functions by their qualified names.
+    is_clear.__name__ = is_clear.__qualname__ = name
+    return wp.func(is_clear)
+
+
 def make_walk(visit, Query, State, is_over=None):
     """A device function that walks over the enabled obstacles near a point.
 
@@ -250,6 +276,8 @@ def make_walk(visit, Query, State, is_over=None):
         is_over.__name__ = is_over.__qualname__ = f"{visit.key}_is_over"
         is_over = wp.func(is_over)
 
+    is_clear = make_is_clear(f"skips_{visit.key}")
+
     def walk(
         scene: Scene, env: int, center: wp.vec3, reach: float, query: Query, state: State
     ) -> State:
@@ -257,7 +285,7 @@ def make_walk(visit, Query, State, is_over=None):
 
         Within reach: their signed distance at the center, lowered by their padding, is below it.
         """
-        if is_clear_by_field(scene.field, env, center, reach):
+        if is_clear(scene, env, center, reach):
             return state
         tree = tree_of(scene, env)
         slots = filled_slots(scene, env)

@@ -3,10 +3,10 @@
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.finite import is_finite4
+from warp_collision.kernels.finite import is_finite4, is_nan
 from warp_collision.kernels.mesh_distance import obstacle_distance
 from warp_collision.kernels.mesh_record import FAR
-from warp_collision.kernels.precision import is_in_range
+from warp_collision.kernels.precision import LARGEST, is_in_range
 from warp_collision.kernels.scene import (
     Obstacle,
     Scene,
@@ -14,6 +14,7 @@ from warp_collision.kernels.scene import (
     env_of_row,
     env_of_sphere,
     is_env,
+    make_is_clear,
     make_walk,
     tree_of,
 )
@@ -63,6 +64,7 @@ def nearer(obstacle: Obstacle, point: wp.vec3, best: SceneSample) -> SceneSample
     return best
 
 
+has_clearance = make_is_clear("has_clearance")
 nearest = make_walk(nearer, wp.vec3, SceneSample)
 
 
@@ -144,17 +146,21 @@ def sphere_clearance(
         limit = float(FAR)
         if max_distance.shape[0] > 0:
             limit = sphere[3] + max_distance[0]
-            if not wp.isfinite(limit):
+            if not (wp.abs(limit) <= LARGEST):
                 center = wp.vec3(wp.nan, wp.nan, wp.nan)
-        sample = scene_distance_at(scene, env, center, limit)
+        is_free = bool(False)
+        if is_somewhere(center) and is_env(scene, env):
+            is_free = has_clearance(scene, env, center, limit)
+        if not is_free:
+            sample = scene_distance_at(scene, env, center, limit)
     if sample.slot >= 0:
         sample.slot -= env * scene.n_slots
-    elif not wp.isnan(sample.distance):
+    elif not is_nan(sample.distance):
         sample.distance = wp.inf
     value = sample.distance - sphere[3]
     clearance[index] = value
     by_radius = wp.where(value == wp.inf, 0.0, -1.0)
-    by_radius = wp.where(wp.isnan(value), value, by_radius)
+    by_radius = wp.where(is_nan(value), value, by_radius)
     by_center = sample.gradient
     gradient[index] = wp.vec4(by_center[0], by_center[1], by_center[2], by_radius)
     slot[index] = sample.slot
