@@ -16,10 +16,11 @@ from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.distance_grid import cubic_cells
 from warp_collision.world.snapshot import Snapshot
 
-# Maximum number of cells of an env, and of all envs; minimum for an env to have a field.
-_MAX_CELLS = 65_536
-_MAX_ALL_CELLS = 2**22
-_MIN_CELLS = 4_096
+# Most cells of an env, and of all envs; an env that would have fewer than the fewest has no field.
+# All of them fit into the cache of a core: to fetch a value from memory takes longer than a query.
+_CELLS = 65_536
+_ALL_CELLS = 2**18
+_FEWEST_CELLS = 4_096
 # Layers of cells around the obstacles.
 _AROUND = 1
 # Margin of a field around the obstacles, as a fraction of their extent: spheres are there.
