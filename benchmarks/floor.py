@@ -1,17 +1,24 @@
 """The least that a cost can take in torch: an autograd Function that replays two launches.
 
 The kernels are the library's own, on arguments prepared once; nothing is validated or allocated.
+`python -m benchmarks.floor` takes the latency of a small call apart: one CPU thread by its own
+time, forward and backward, all in turns.
 """
 
 from __future__ import annotations
 
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import warp as wp
 from torch import Tensor
 
-from benchmarks.workloads import ACTIVATION_DISTANCE, Problem
+from benchmarks.workloads import ACTIVATION_DISTANCE, WORKLOADS, Problem, build
+from warp_collision import sphere_cost as sphere_cost_of
 from warp_collision.kernels.scene import Scene
 from warp_collision.kernels.sphere_cost import sphere_cost, sphere_vjp
 from warp_collision.kernels.swept_cost import swept_cost, swept_vjp
@@ -102,3 +109,65 @@ def _argument(kind: Any, value: Any, device: torch.device) -> Any:
     if value is None and is_array(kind):
         return wp.empty((0,) * kind.ndim, dtype=kind.dtype, device=str(device))
     return kind() if value is None else value
+
+
+class _Nothing(torch.autograd.Function):
+    """What autograd itself takes."""
+
+    @staticmethod
+    def forward(ctx: Any, spheres: Tensor, floor: Floor) -> Tensor:
+        ctx.floor = floor
+        return floor._cost.detach()
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.floor._total.detach(), None
+
+
+def _microseconds(run: Callable[[], object], calls: int = 50) -> float:
+    begin = time.thread_time()
+    for _ in range(calls):
+        run()
+    return 1e6 * (time.thread_time() - begin) / calls
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.floor", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=200)
+    options = parser.parse_args(arguments)
+    problem = build(WORKLOADS["tiny"])
+    floor, leaf = Floor(problem), problem.spheres.clone().requires_grad_(True)
+
+    def library() -> Tensor:
+        return sphere_cost_of(leaf, problem.world, activation_distance=ACTIVATION_DISTANCE)
+
+    def differentiated(cost: Callable[[], Tensor]) -> Callable[[], object]:
+        def run() -> None:
+            leaf.grad = None
+            cost().backward(floor.ones)
+
+        return run
+
+    runs: dict[str, Callable[[], object]] = {
+        "two replayed launches": lambda: (floor.replay_forward(), floor.replay_backward()),
+        "an autograd Function of nothing": differentiated(lambda: _Nothing.apply(leaf, floor)),
+        "a Function around the launches": differentiated(lambda: floor.cost(leaf)),
+        "the library": differentiated(library),
+    }
+    torch.set_num_threads(1)
+    library()  # builds what queries build
+    assert torch.equal(library().detach(), floor.replay_forward()), "other costs"
+    taken: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(options.rounds):
+        for name, run in runs.items():
+            taken[name].append(_microseconds(run))
+    least = {name: min(values) for name, values in taken.items()}
+    reference = least["a Function around the launches"]
+    for name, value in least.items():
+        print(f"{name:32s} {value:7.1f} us {value / reference:6.2f} times a Function around them")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
