@@ -149,7 +149,7 @@ def sphere_clearance(
             if not (wp.abs(limit) <= LARGEST):
                 center = wp.vec3(wp.nan, wp.nan, wp.nan)
         is_free = bool(False)
-        if is_somewhere(center) and is_env(scene, env):
+        if is_in_range(center) and is_env(scene, env):
             is_free = has_clearance(scene, env, center, limit)
         if not is_free:
             sample = scene_distance_at(scene, env, center, limit)

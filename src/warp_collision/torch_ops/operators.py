@@ -130,7 +130,8 @@ def run_pointwise_vjp(upstream: Tensor | None, gradient: Tensor) -> Tensor:
     kernel = sphere_kernels.sphere_vjp if gradient.ndim == 4 else distance_kernels.point_vjp
     total = torch.empty_like(gradient)
     upstream = _contiguous(upstream)
-    dim = (upstream.numel(),) if gradient.ndim == 4 else upstream.shape
+    rows = gradient.shape[:-1]
+    dim = (rows.numel(),) if gradient.ndim == 4 else rows
     launch(kernel, dim, upstream, gradient, total, device=gradient.device)
     return total
 

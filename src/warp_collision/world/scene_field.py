@@ -16,11 +16,11 @@ from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.distance_grid import cubic_cells
 from warp_collision.world.snapshot import Snapshot
 
-# Most cells of an env, and of all envs; an env that would have fewer than the fewest has no field.
-# All of them fit into the cache of a core: to fetch a value from memory takes longer than a query.
-_CELLS = 65_536
-_ALL_CELLS = 2**18
-_FEWEST_CELLS = 4_096
+# Maximum number of cells of an env, and of all envs, which fit into the cache of a core together: a
+# value from memory takes longer than a query. Minimum for an env to have a field.
+_MAX_CELLS = 65_536
+_MAX_ALL_CELLS = 2**18
+_MIN_CELLS = 4_096
 # Layers of cells around the obstacles.
 _AROUND = 1
 # Margin of a field around the obstacles, as a fraction of their extent: spheres are there.
@@ -70,7 +70,7 @@ class SceneField:
         """Whether nothing was written since, by torch or past it.
 
         Args:
-            fitted: what stands for the poses as they are now.
+            fitted: token of the current poses.
         """
         return fitted is self._fitted and self._masks.is_current()
 
