@@ -124,14 +124,13 @@ def run_pointwise_vjp(upstream: Tensor | None, gradient: Tensor) -> Tensor:
 
     Upstream None means ones; the result never shares memory with the gradient.
     """
-    is_small = gradient.numel() <= _MAX_NUMEL and upstream is not None and upstream.is_contiguous()
-    if not is_small:
-        return gradient.clone() if upstream is None else upstream.unsqueeze(-1) * gradient
+    if upstream is None:
+        return gradient.clone()
+    if gradient.numel() > _MAX_NUMEL or not upstream.is_contiguous():
+        return upstream.unsqueeze(-1) * gradient
     kernel = sphere_kernels.sphere_vjp if gradient.ndim == 4 else distance_kernels.point_vjp
+    dim = (upstream.numel(),) if gradient.ndim == 4 else upstream.shape
     total = torch.empty_like(gradient)
-    upstream = _contiguous(upstream)
-    rows = gradient.shape[:-1]
-    dim = (rows.numel(),) if gradient.ndim == 4 else rows
     launch(kernel, dim, upstream, gradient, total, device=gradient.device)
     return total
 
