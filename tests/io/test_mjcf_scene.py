@@ -191,6 +191,13 @@ def test_height_fields_are_those_of_mujoco(source, tmp_path):
     assert (length > 0.0).mean() > 0.5
     ends = start + length[:, None] * away
     local = (ends - data.geom_xpos[0]) @ data.geom_xmat[0].reshape(3, 3)
+    if int(mujoco.__version__.split(".")[0]) < 4:
+        # Old versions of `mj_ray` strike the side at the end of the rows next to its body, or the
+        # top of its base.
+        right = (local[:, 0] < 0.9 - 1e-6) & (abs(local[:, 2]) > 1e-9)
+        start, away, length, ends, local = (
+            rows[right] for rows in (start, away, length, ends, local)
+        )
     for side in (local[:, 2] > 1e-6, abs(local[:, 0]) > 0.9 - 1e-6, local[:, 2] < -0.2 + 1e-6):
         assert ((length > 0.0) & side).sum() > 100
 

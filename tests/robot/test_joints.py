@@ -91,7 +91,8 @@ def test_the_pose_of_a_base_has_gradients(gripper):
         (torch.zeros(3, 7), ValueError, r"for joints \(2, 5, 2\), got \(3, 7\)"),
         (torch.zeros(2, 5, 1, 7), ValueError, r"got \(2, 5, 1, 7\)"),
         (torch.zeros(7, dtype=torch.int64), TypeError, "must be floating point, got torch.int64"),
-        ([0.0] * 7, TypeError, "base_pose must be a torch.Tensor"),
+        ([0.0] * 7, ValueError, "base_pose must have a quaternion .* other than 0"),
+        ("origin", TypeError, "base_pose must be"),
     ],
 )
 def test_wrong_poses_of_a_base(gripper, pose, error, message):
