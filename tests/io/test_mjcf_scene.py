@@ -171,6 +171,10 @@ def height_fields(folder, source: str, n_rows: int = 7, n_columns: int = 10):
     return write(folder, text)[0]
 
 
+@pytest.mark.skipif(
+    int(mujoco.__version__.split(".")[0]) < 4,
+    reason="rays of MuJoCo before 4 end in wrong places at the sides of height fields",
+)
 @pytest.mark.parametrize("source", ["inline", "binary", "image"])
 def test_height_fields_are_those_of_mujoco(source, tmp_path):
     path = height_fields(tmp_path, source)
@@ -191,13 +195,6 @@ def test_height_fields_are_those_of_mujoco(source, tmp_path):
     assert (length > 0.0).mean() > 0.5
     ends = start + length[:, None] * away
     local = (ends - data.geom_xpos[0]) @ data.geom_xmat[0].reshape(3, 3)
-    if int(mujoco.__version__.split(".")[0]) < 4:
-        # Old versions of `mj_ray` strike the side at the end of the rows next to its body, or the
-        # top of its base.
-        right = (local[:, 0] < 0.9 - 1e-6) & (abs(local[:, 2]) > 1e-9)
-        start, away, length, ends, local = (
-            rows[right] for rows in (start, away, length, ends, local)
-        )
     for side in (local[:, 2] > 1e-6, abs(local[:, 0]) > 0.9 - 1e-6, local[:, 2] < -0.2 + 1e-6):
         assert ((length > 0.0) & side).sum() > 100
 
