@@ -1,8 +1,11 @@
 """Recorded launches: what they remember of one call is not taken for what the next one asks."""
 
 import gc
+import importlib
 import threading
+import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -15,7 +18,7 @@ import shapes
 from differentiable import NAMES, Case, case_of
 from primitives import KINDS, Call, paths, scenes
 from warp_collision import MeshWorld, sphere_cost
-from warp_collision.launching import launch, recorded_launch
+from warp_collision.launching import launch, recorded_launch, warp_runtime
 
 Tensor = torch.Tensor
 
@@ -195,6 +198,30 @@ def test_modules_are_loaded_in_threads_each_once(
     launch.load_kernels([add_two, add_one], torch.device("cpu"))
     assert len(loaded) == 2
     launch.load_kernels([add_two], torch.device("cuda", 0))  # there, launches load modules
+
+
+def test_one_object_is_loaded_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Warp makes its JIT compiler without a lock: two threads at once could crash."""
+    library = importlib.import_module("warp._src.context").runtime.llvm
+    entered: list[int] = []
+
+    def load(name: int) -> int:
+        entered.append(name)
+        assert len(entered) == 1
+        time.sleep(0.02)
+        entered.remove(name)
+        return name
+
+    monkeypatch.setattr(library, "wp_load_obj", load)
+    with warp_runtime.objects_loaded_in_turn() as may_use_threads:
+        assert may_use_threads
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda name: library.wp_load_obj(name), range(8)))
+    assert found == list(range(8))
+    assert library.wp_load_obj is load
+    monkeypatch.setattr(warp_runtime.importlib, "import_module", lambda name: None)
+    with warp_runtime.objects_loaded_in_turn() as may_use_threads:
+        assert not may_use_threads
 
 
 def test_a_module_that_does_not_compile_raises(monkeypatch: pytest.MonkeyPatch) -> None:

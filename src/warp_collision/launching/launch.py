@@ -21,7 +21,11 @@ import warp as wp
 from warp_collision.devices import CPU
 from warp_collision.launching.deferred_free import begin_reading, end_reading
 from warp_collision.launching.recorded_launch import Argument, Command, SceneTables
-from warp_collision.launching.warp_runtime import quiet_warp, refuse_cpu_capture
+from warp_collision.launching.warp_runtime import (
+    objects_loaded_in_turn,
+    quiet_warp,
+    refuse_cpu_capture,
+)
 
 T = TypeVar("T")
 
@@ -108,11 +112,15 @@ def load_kernels(kernels: Sequence[Any], device: torch.device) -> None:
     first, *others = new.values()
     with _record_lock:
         if others and _MAY_LOAD_IN_THREADS and _n_cores() > 1:
-            # A thread of its own: those of the pool may be waiting for this lock.
-            with _plain_headers(), ThreadPoolExecutor(1) as helper:
-                loaded = helper.submit(load, others)
-                load([first])
-                loaded.result()
+            with quiet_warp(), _plain_headers(), objects_loaded_in_turn() as may_use_threads:
+                # A thread of its own: those of the pool may be waiting for this lock.
+                with ThreadPoolExecutor(1) as helper:
+                    loaded = helper.submit(load, others) if may_use_threads else None
+                    load([first])
+                    if loaded is None:
+                        load(others)
+                    else:
+                        loaded.result()
         else:
             load([first, *others])
         _loaded.update(new)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import threading
 from collections.abc import Iterator
@@ -64,6 +65,35 @@ def quiet_warp() -> Iterator[None]:
             _quiet.blocks -= 1
             if _quiet.blocks == 0:
                 setattr(wp.config, _SETTING, _quiet.level)
+
+
+@contextmanager
+def objects_loaded_in_turn() -> Iterator[bool]:
+    """Lets threads compile modules for the CPU at once, and load what they compiled one by one.
+
+    Warp makes its JIT compiler when it first loads an object. Threads that do that at once may make
+    one each, of which all but one are forgotten, and looking up a kernel in those crashes.
+
+    Yields:
+        Whether this version of Warp could be kept from it; otherwise one thread has to do it all.
+    """
+    try:
+        library: Any = importlib.import_module("warp._src.context").runtime.llvm
+        load = library.wp_load_obj
+    except (ImportError, AttributeError):
+        yield False
+        return
+    lock = threading.Lock()
+
+    def load_in_turn(*arguments: Any) -> Any:
+        with lock:
+            return load(*arguments)
+
+    library.wp_load_obj = load_in_turn
+    try:
+        yield True
+    finally:
+        library.wp_load_obj = load
 
 
 @functools.cache
