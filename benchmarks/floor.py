@@ -20,11 +20,20 @@ from torch import Tensor
 from benchmarks.workloads import ACTIVATION_DISTANCE, WORKLOADS, Problem, build
 from warp_collision import sphere_cost as sphere_cost_of
 from warp_collision.kernels.scene import Scene
-from warp_collision.kernels.sphere_cost import sphere_cost, sphere_vjp
+from warp_collision.kernels.sphere_cost import sphere_cost
 from warp_collision.kernels.swept_cost import swept_cost, swept_vjp
 from warp_collision.launching.warp_runtime import is_array, quiet_warp
 from warp_collision.torch_ops.operators import default_tolerance
 from warp_collision.world.acceleration import with_acceleration
+
+
+@wp.kernel
+def sphere_vjp(
+    upstream: wp.array[wp.float32], gradient: wp.array[wp.vec4], total: wp.array[wp.vec4]
+):
+    """Gradient by spheres, for costs that each depend on one sphere."""
+    index = wp.tid()
+    total[index] = upstream[index] * gradient[index]
 
 
 class Floor:

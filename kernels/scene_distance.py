@@ -205,16 +205,3 @@ def sphere_esdf(
     esdf[row, waypoint, index] = value
     gradient[row, waypoint, index] = wp.vec4(slope[0], slope[1], slope[2], 0.0)
     active[row, waypoint, index] = wp.where(value == 0.0, wp.uint8(0), wp.uint8(1))
-
-
-@wp.kernel
-def point_vjp(
-    # operands
-    upstream: wp.array2d[wp.float32],  # (batch, n_points) d loss / d distance
-    gradient: wp.array2d[wp.vec3],  # (batch, n_points) d distance / d (x, y, z)
-    # outputs
-    total: wp.array2d[wp.vec3],  # d loss / d (x, y, z)
-):
-    """Vector-Jacobian product of the distances of points."""
-    row, index = wp.tid()
-    total[row, index] = upstream[row, index] * gradient[row, index]

@@ -147,19 +147,3 @@ def sphere_cost(
         gradient[index] = wp.vec4(center[0], center[1], center[2], weight[0] * result.radius)
     if active.shape[0] > 0:
         active[index] = wp.where(value == 0.0, wp.uint8(0), wp.uint8(1))
-
-
-@wp.kernel
-def sphere_vjp(
-    # operands
-    upstream: wp.array[wp.float32],  # (n,) d loss / d cost; empty: ones
-    gradient: wp.array[wp.vec4],  # (n,) d cost / d (x, y, z, radius)
-    # outputs
-    total: wp.array[wp.vec4],  # (n,) d loss / d (x, y, z, radius)
-):
-    """The vector-Jacobian product of costs that each depend on their own sphere alone."""
-    index = wp.tid()
-    factor = float(1.0)
-    if upstream.shape[0] > 0:
-        factor = upstream[index]
-    total[index] = factor * gradient[index]

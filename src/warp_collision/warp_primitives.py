@@ -142,7 +142,7 @@ class SdfMeshWarpPy(torch.autograd.Function):
         (gradient,) = ctx.saved_tensors
         gradient = gradient.view(ctx.query_spheres.shape)
         if ctx.return_loss:
-            gradient = operators.run_pointwise_vjp(_by_sphere(grad_cost, ctx), gradient)
+            gradient = _by_sphere(grad_cost, ctx).unsqueeze(-1) * gradient
         return _returned(gradient, ctx), *(None,) * 13
 
 
@@ -254,4 +254,4 @@ def _returned(gradient: Tensor, ctx: Any) -> Tensor:
     if torch.is_grad_enabled():  # create_graph
         return FirstOrderOnly.apply(gradient, ctx.query_spheres)
     # A leaf may keep the returned tensor as its .grad, and the next call overwrites the buffer.
-    return gradient if ctx.return_loss else operators.run_pointwise_vjp(None, gradient)
+    return gradient if ctx.return_loss else gradient.clone()

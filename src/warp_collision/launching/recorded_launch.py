@@ -76,7 +76,12 @@ class SceneTables(NamedTuple):
 
     def addresses(self) -> list[int]:
         """Addresses of the public tables."""
-        return [table.data_ptr() for table in self[:4]]
+        return [  # written out: every launch asks
+            self.mesh_ids.data_ptr(),
+            self.mesh_from_world.data_ptr(),
+            self.enabled.data_ptr(),
+            self.n_meshes.data_ptr(),
+        ]
 
     def tensors(self) -> list[torch.Tensor]:
         """The tables that are not None."""

@@ -24,9 +24,6 @@ from warp_collision.world.acceleration import with_acceleration
 _TOLERANCE_FRACTION = 0.05
 _MIN_TOLERANCE = 1.0e-4
 
-# Up to this many numbers one launch is faster than two operations of torch.
-_MAX_NUMEL = 4_096
-
 
 def default_tolerance(activation_distance: Tensor) -> Tensor:
     """Tolerance (1,) of a sweep, well below the activation distance (1,)."""
@@ -53,7 +50,7 @@ def run_sphere_cost(
         found = run_sphere_cost(resting, tables, weight, activation_distance, index, with_gradient)
         return found[0].view(rows), None if found[1] is None else found[1].view(shape)
     if cost is None:
-        cost = torch.empty(rows, dtype=torch.float32, device=device)
+        cost = spheres.new_empty(*rows)  # quicker than of one size
     if with_gradient and gradient is None:
         gradient = torch.empty_like(spheres)  # quicker than `torch.empty`
     launch(
@@ -117,22 +114,6 @@ def run_swept_cost(
         items=8 * rows.numel(),
     )
     return cost, gradient, neighbours
-
-
-def run_pointwise_vjp(upstream: Tensor | None, gradient: Tensor) -> Tensor:
-    """Vector-Jacobian product of values that depend on their own sphere or point only.
-
-    Upstream None means ones; the result never shares memory with the gradient.
-    """
-    if upstream is None:
-        return gradient.clone()
-    if gradient.numel() > _MAX_NUMEL or not upstream.is_contiguous():
-        return upstream.unsqueeze(-1) * gradient
-    kernel = sphere_kernels.sphere_vjp if gradient.ndim == 4 else distance_kernels.point_vjp
-    dim = (upstream.numel(),) if gradient.ndim == 4 else upstream.shape
-    total = torch.empty_like(gradient)
-    launch(kernel, dim, upstream, gradient, total, device=gradient.device)
-    return total
 
 
 def run_swept_vjp(

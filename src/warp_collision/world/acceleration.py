@@ -100,9 +100,8 @@ class Acceleration:
 
     def owns(self, tables: SceneTables) -> bool:
         """Whether tables have the mesh ids of this world."""
-        own = self._state.tables.mesh_ids
-        same = own.data_ptr() == tables.mesh_ids.data_ptr()
-        return same and own.shape == tables.mesh_ids.shape
+        own, ids = self._state.tables.mesh_ids, tables.mesh_ids
+        return own is ids or (own.data_ptr() == ids.data_ptr() and own.shape == ids.shape)
 
     def complete(self, tables: SceneTables, kernel: Any = None) -> SceneTables:
         """Adds the records, and the tree where the poses are this world's too.

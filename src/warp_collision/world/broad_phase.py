@@ -158,5 +158,10 @@ class BroadPhase:
 
 def _versions(tables: SceneTables) -> tuple[int, ...]:
     """Changes whenever torch writes what the boxes depend on."""
-    read = (tables.mesh_from_world, tables.mesh_ids, tables.n_meshes, tables.padding)
-    return tuple(table._version for table in read if table is not None)
+    padding = tables.padding
+    return (  # written out: every query asks
+        tables.mesh_from_world._version,
+        tables.mesh_ids._version,
+        tables.n_meshes._version,
+        -1 if padding is None else padding._version,
+    )
