@@ -195,6 +195,12 @@ def distance_to_root(tree: EnvTree, point: wp.vec3) -> float:
 
 
 @wp.func
+def cell_along(place: float, count: int) -> int:
+    """Index of the cell along one axis that is closest to a place, in cells; 0 for NaN."""
+    return int(wp.where(place > 0.0, wp.min(place, float(count) - 0.5), 0.0))
+
+
+@wp.func
 def is_clear_by_field(fields: wp.uint64, env: int, center: wp.vec3, reach: float) -> bool:
     """Whether the field proves that no enabled obstacle of an env is within ``reach``.
 
@@ -207,16 +213,15 @@ def is_clear_by_field(fields: wp.uint64, env: int, center: wp.vec3, reach: float
     if not runs_on_cpu() or fields == wp.uint64(0):
         return False
     field = wp.array(ptr=fields, shape=(env + 1,), dtype=SceneField)
-    local = (center - field[env].origin) * field[env].per_metre
     shape = field[env].shape
-    # Written so that NaN is outside.
-    is_above = local[0] >= 0.0 and local[1] >= 0.0 and local[2] >= 0.0
-    is_below = local[0] < float(shape[0]) and local[1] < float(shape[1])
-    if not (is_above and is_below and local[2] < float(shape[2])):
+    if shape[0] == 0:
         return False
-    x = int(local[0])
-    y = int(local[1])
-    z = int(local[2])
+    # The bound of the closest cell holds for points outside, too. Whether a point is outside is
+    # hard to predict for a CPU, so there is no branch.
+    local = (center - field[env].origin) * field[env].per_metre
+    x = cell_along(local[0], shape[0])
+    y = cell_along(local[1], shape[1])
+    z = cell_along(local[2], shape[2])
     cells = wp.array(ptr=field[env].values, shape=(shape[2], shape[1], shape[0]), dtype=wp.float32)
     offset = wp.length(local - wp.vec3(float(x) + 0.5, float(y) + 0.5, float(z) + 0.5))
     return cells[z, y, x] - offset * field[env].cell >= reach
@@ -239,15 +244,15 @@ def make_is_clear(name):
         """Whether a field or few boxes tell that no enabled obstacle is as near as that."""
         if not runs_on_cpu():
             return False
-        if is_clear_by_field(scene.field, env, center, reach):
-            return True
         slots = filled_slots(scene, env)
         tree = tree_of(scene, env)
-        if tree.bvh == wp.uint64(0) or slots[1] - slots[0] > FEW:
-            return False
-        half = wp.vec3(reach)
-        near = near_boxes(tree.blocks, slots[1] - slots[0], center - half, center + half)
-        return near == wp.uint32(0)
+        if tree.bvh != wp.uint64(0) and slots[1] - slots[0] <= FEW:
+            # First, for reading a field takes longer.
+            half = wp.vec3(reach)
+            count = slots[1] - slots[0]
+            if near_boxes(tree.blocks, count, center - half, center + half) == wp.uint32(0):
+                return True
+        return is_clear_by_field(scene.field, env, center, reach)
 
     # Warp knows functions by their qualified names.
     is_clear.__name__ = is_clear.__qualname__ = name
