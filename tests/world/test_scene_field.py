@@ -1,4 +1,4 @@
-"""The field of a prepared world: it changes no bit, and is void as soon as anything is written."""
+"""The field of a world at rest: it changes no bit, and is void as soon as anything is written."""
 
 from collections.abc import Callable, Iterator
 from importlib.resources import files
@@ -26,6 +26,7 @@ from warp_collision import (
     swept_in_collision,
     swept_sphere_cost,
 )
+from warp_collision.world import acceleration, scene_field
 from warp_collision.world.scene_field import SceneField
 
 Tensor = torch.Tensor
@@ -174,7 +175,7 @@ CHANGES: dict[str, Callable[[MeshWorld], object]] = {
     "replaced": lambda w: w.add("3", Sphere(0.6), replace=True),
     "removed": lambda w: w.remove("0"),
     "cleared": lambda w: w.clear(0),
-    "grown": lambda w: w.grow(3, 20),
+    "grown": lambda w: w.grow(3, 50),
 }
 
 
@@ -268,3 +269,82 @@ def test_robots_get_the_same_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (expected.lower <= found.upper).all()
     assert with_field[0].any()
     assert not with_field[0].all()
+
+
+def crowd(count: int) -> MeshWorld:
+    """A world of many obstacles that nobody prepared."""
+    made = MeshWorld(1, count + 1, "cpu")
+    rng = np.random.default_rng(11)
+    for index in range(count):
+        made.add(str(index), SOLIDS[index % 4], shapes.random_pose(rng, 1.5))
+    return made
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fields begin after 1,000 spheres and grow by a cell for each."""
+    monkeypatch.setattr(scene_field, "_PATIENCE", 1_000)
+    monkeypatch.setattr(acceleration, "QUERIES_PER_CELL", 1)
+
+
+@pytest.mark.usefixtures("soon")
+def test_it_grows_among_many_obstacles_at_rest() -> None:
+    """Queries pay for it, and all of them answer the same on the way."""
+    made, spheres = crowd(40), queries(2_400)[1:]
+    expected = answers(made, spheres)
+    field = made._acceleration._state.field
+    assert field is not None
+    filled = []
+    for _ in range(20):
+        assert made._acceleration._state.field is field
+        assert_equal(answers(made, spheres), expected)
+        filled.append(field.is_filled)
+    assert filled[-1]
+    assert not filled[0]
+    whole = crowd(40)
+    whole.prepare()
+    prepared = whole._acceleration._state.field
+    assert prepared is not None
+    (_, _, values), (_, _, at_once) = *cells_of(field, 1), *cells_of(prepared, 1)
+    np.testing.assert_allclose(values, at_once, atol=1e-4)
+
+
+@pytest.mark.usefixtures("soon")
+def test_it_waits_longer_where_something_moves() -> None:
+    made, spheres = crowd(40), torch.full((1, 1, 1_200, 4), 0.1)
+    began = []
+    for step in range(8):
+        pose = torch.tensor([0.1 * step, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0])
+        before = made._acceleration._state.field
+        for _ in range(3):
+            sphere_cost(spheres, made)
+        began.append(made._acceleration._state.field is not before)
+        made.set_pose("0", pose)
+    assert began == [True, True, True, False, False, False, False, False]
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("count", [5, 32])
+def test_few_obstacles_do_without(count: int) -> None:
+    """Their boxes are compared at once, which takes no longer than reading a field."""
+    made, spheres = crowd(count), torch.full((1, 1, 5_000, 4), 0.1)
+    for _ in range(3):
+        sphere_cost(spheres, made)
+    assert made._acceleration._state.field is None
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_is_written_while_it_grows_counts(
+    without_field: Callable[[MeshWorld, Tensor], list[Tensor]], change: str
+) -> None:
+    made, spheres = crowd(40), queries(1_200)[:1]
+    for _ in range(3):
+        sphere_cost(spheres, made)
+    assert has_field(made)
+    if change != "poses":
+        CHANGES[change](made)
+    else:
+        made.set_poses(torch.tensor([[0.2, 0.1, 0, 1, 0, 0, 0.0]] * 40))
+    assert not has_field(made)
+    assert_equal(answers(made, spheres), without_field(made, spheres))

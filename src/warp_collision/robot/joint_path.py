@@ -83,10 +83,11 @@ def configuration_in_collision(
         frame_poses = flat.new_empty((*rows, tables.frames.shape[0], FRAME_POSE))
         balls = flat.new_empty((*rows, tables.n_bodies, 4))
         hit = flat.new_empty(rows, dtype=torch.bool)
+        kernel, n_queries = kernels.configuration_hit, rows.numel() * tables.n_bodies
         launch(
-            kernels.configuration_hit,
+            kernel,
             rows,
-            *(flat, env_index, with_acceleration(part.scene), tables, base),
+            *(flat, env_index, with_acceleration(part.scene, kernel, n_queries), tables, base),
             *(pairs if part.is_first else _NO_PAIRS),
             *(frame_poses, balls, hit),
             device=world.device,

@@ -40,7 +40,7 @@ def _first_order(tensors: Sequence[Tensor]) -> list[Tensor]:
 # -- products with the Jacobian of an operator with respect to its spheres ------------------------
 
 
-def pointwise_vjp(upstream: Tensor, gradient: Tensor, _: Any = None) -> Tensor:
+def _pointwise_vjp(upstream: Tensor, gradient: Tensor, _: Any = None) -> Tensor:
     return upstream.unsqueeze(-1) * gradient
 
 
@@ -92,7 +92,7 @@ def _clearance_pose_vjp(
 _RULES = {
     "sphere_cost": _Rule(
         operators.sphere_cost,
-        pointwise_vjp,
+        _pointwise_vjp,
         _pointwise_jvp,
         lambda inputs, _, upstream: pose_operators.sphere_cost_pose_vjp(*inputs, upstream),
     ),
@@ -103,9 +103,9 @@ _RULES = {
         lambda inputs, _, upstream: pose_operators.swept_cost_pose_vjp(*inputs, upstream),
     ),
     "scene_distance": _Rule(
-        operators.scene_distance, pointwise_vjp, _pointwise_jvp, _distance_pose_vjp
+        operators.scene_distance, _pointwise_vjp, _pointwise_jvp, _distance_pose_vjp
     ),
-    "clearance": _Rule(operators.clearance, pointwise_vjp, _pointwise_jvp, _clearance_pose_vjp),
+    "clearance": _Rule(operators.clearance, _pointwise_vjp, _pointwise_jvp, _clearance_pose_vjp),
 }
 # Indices of the inputs of the Function: the spheres, the rows of mesh_from_world, and the first of
 # those without a derivative.
@@ -217,7 +217,7 @@ class DirectSphereCost(torch.autograd.Function):
         (gradient,) = ctx.saved_tensors
         if torch.is_grad_enabled():
             (gradient,) = _recorded(ctx, gradient)
-        return pointwise_vjp(upstream, gradient), None
+        return _pointwise_vjp(upstream, gradient), None
 
 
 class DirectSweptCost(torch.autograd.Function):
@@ -274,4 +274,4 @@ class DirectDistance(torch.autograd.Function):
         if upstream is None:
             return None, None, None
         (gradient,) = ctx.saved_tensors
-        return pointwise_vjp(upstream, gradient), None, None
+        return _pointwise_vjp(upstream, gradient), None, None

@@ -59,12 +59,13 @@ def _run(
 ) -> Tensor:
     """Launches a kernel; `work_per_sphere` is its run time relative to that at rest."""
     hit = torch.empty(shape, dtype=torch.bool, device=spheres.device)
+    n_spheres = spheres.shape[:-1].numel()
     launch(
         kernel,
         (1, hit.numel()) if kernel is kernels.in_collision else shape,
-        *(spheres, env_index, with_acceleration(tables, kernel), *parameters, hit),
+        *(spheres, env_index, with_acceleration(tables, kernel, n_spheres), *parameters, hit),
         device=spheres.device,
-        items=work_per_sphere * spheres.shape[:-1].numel(),
+        items=work_per_sphere * n_spheres,
     )
     return hit
 

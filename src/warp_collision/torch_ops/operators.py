@@ -53,19 +53,20 @@ def run_sphere_cost(
         cost = spheres.new_empty(*rows)  # quicker than of one size
     if with_gradient and gradient is None:
         gradient = torch.empty_like(spheres)  # quicker than `torch.empty`
+    n_spheres = rows.numel()
     launch(
         sphere_kernels.sphere_cost,
-        (1, rows.numel()),
+        (1, n_spheres),
         spheres,
         env_index,
-        with_acceleration(tables, sphere_kernels.sphere_cost),
+        with_acceleration(tables, sphere_kernels.sphere_cost, n_spheres),
         weight,
         activation_distance,
         cost,
         gradient,
         active,
         device=device,
-        items=rows.numel(),
+        items=n_spheres,
     )
     return cost, gradient
 
@@ -103,15 +104,16 @@ def run_swept_cost(
         parameters = weight, activation_distance, tolerance, dt, min_speed
         launch_moving(spheres, tables, env_index, *parameters, cost, gradient, neighbours)
         return cost, gradient, neighbours
+    n_spheres = rows.numel()
     launch(
         swept_kernels.swept_cost,
         rows,
-        *(spheres, env_index, with_acceleration(tables, swept_kernels.swept_cost)),
+        *(spheres, env_index, with_acceleration(tables, swept_kernels.swept_cost, n_spheres)),
         *(weight, activation_distance, tolerance),
         *(dt, min_speed),
         *(cost, gradient, neighbours, active),
         device=device,
-        items=8 * rows.numel(),
+        items=8 * n_spheres,
     )
     return cost, gradient, neighbours
 
@@ -175,11 +177,11 @@ def run_clearance(
     clearance = spheres.new_empty(rows)
     gradient = torch.empty_like(spheres)
     slot = spheres.new_empty(rows, dtype=torch.int32)
+    kernel = distance_kernels.sphere_clearance
     launch(
-        distance_kernels.sphere_clearance,
+        kernel,
         (1, rows.numel()),
-        *(spheres, env_index, with_acceleration(tables, distance_kernels.sphere_clearance)),
-        *(max_distance,),
+        *(spheres, env_index, with_acceleration(tables, kernel, rows.numel()), max_distance),
         *(clearance, gradient, slot),
         device=spheres.device,
         items=rows.numel(),

@@ -10,6 +10,7 @@ from weakref import WeakSet, WeakValueDictionary
 import torch
 
 from warp_collision.devices import CPU, is_capturing
+from warp_collision.kernels.box_blocks import FEW
 from warp_collision.kernels.broad_phase import world_boxes
 from warp_collision.launching.deferred_free import free_with, retire
 from warp_collision.launching.launch import load_kernels, parallel_for
@@ -17,7 +18,7 @@ from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle
 from warp_collision.world.broad_phase import BroadPhase
 from warp_collision.world.foreign_meshes import complete_foreign
-from warp_collision.world.scene_field import SceneField
+from warp_collision.world.scene_field import QUERIES_PER_CELL, Rest, SceneField
 from warp_collision.world.scene_storage import padding_of
 
 # By the address of the table of ids: the drop-in Functions and custom operators get tensors
@@ -25,7 +26,7 @@ from warp_collision.world.scene_storage import padding_of
 _accelerations: WeakValueDictionary[int, Acceleration] = WeakValueDictionary()
 
 
-def with_acceleration(tables: SceneTables, kernel: Any = None) -> SceneTables:
+def with_acceleration(tables: SceneTables, kernel: Any = None, n_queries: int = 0) -> SceneTables:
     """The tables with records, padding and tree, of a living world or of a caller's own meshes.
 
     Acceleration structures are built lazily, here, at the first query: distance grids, and the tree
@@ -34,6 +35,7 @@ def with_acceleration(tables: SceneTables, kernel: Any = None) -> SceneTables:
     Args:
         tables: of the world, or of the caller.
         kernel: the kernel to launch, compiled together with those that build the structures.
+        n_queries: how many spheres or points are asked about.
     """
     if tables.token:
         return tables
@@ -42,7 +44,7 @@ def with_acceleration(tables: SceneTables, kernel: Any = None) -> SceneTables:
     acceleration = _accelerations.get(tables.mesh_ids.data_ptr())
     if acceleration is None or not acceleration.owns(tables):
         return complete_foreign(tables) if tables.records is None else tables
-    return acceleration.complete(tables, kernel)
+    return acceleration.complete(tables, kernel, n_queries)
 
 
 class _State(NamedTuple):
@@ -92,6 +94,7 @@ class Acceleration:
         self._most_meshes = 0
         # Whether all grids are built, until the meshes change.
         self._is_complete = True
+        self._rest = Rest()
         self._of_graphs: list[BroadPhase] = []
         self._held: list[Any] = []
         free_with(self, self._held, self._device)
@@ -103,22 +106,20 @@ class Acceleration:
         own, ids = self._state.tables.mesh_ids, tables.mesh_ids
         return own is ids or (own.data_ptr() == ids.data_ptr() and own.shape == ids.shape)
 
-    def complete(self, tables: SceneTables, kernel: Any = None) -> SceneTables:
+    def complete(self, tables: SceneTables, kernel: Any = None, n_queries: int = 0) -> SceneTables:
         """Adds the records, and the tree where the poses are this world's too.
 
         Args:
             tables: with the ids of this world.
             kernel: see `with_acceleration`.
+            n_queries: see `with_acceleration`.
         """
         state = self._state
         if self._is_complete and self._is_fresh(tables, state):
             has_tree = self._most_meshes > 0
         else:
             has_tree = self._build(tables, state, kernel)
-        known = state.with_tree if has_tree else state.without_tree
-        if has_tree and state.field is not None and state.with_field is not None:
-            if state.field.fits(state.broad_phase.fitted):
-                known = state.with_field
+        known = self._with_field(state, n_queries) if has_tree else state.without_tree
         if (
             tables.mesh_from_world is known.mesh_from_world
             and tables.enabled is known.enabled
@@ -176,16 +177,42 @@ class Acceleration:
             with self._lock:
                 self._fill_field()
 
+    def _with_field(self, state: _State, n_queries: int) -> SceneTables:
+        """The tables with their tree, and with the field where it is valid.
+
+        Among many obstacles queries pay for a field little by little, while nothing moves.
+        """
+        field, fitted = state.field, state.broad_phase.fitted
+        if field is not None and state.with_field is not None and field.fits(fitted):
+            if not field.is_filled and self._lock.acquire(blocking=False):
+                try:
+                    field.fill(n_queries / QUERIES_PER_CELL)
+                finally:
+                    self._lock.release()
+            return state.with_field
+        if self._most_meshes > FEW and self._rest.is_long(fitted, n_queries):
+            with self._lock:
+                if state is self._state and state.broad_phase.fitted is fitted:
+                    self._rest.field_begins(is_wasted=field is not None and not field.is_filled)
+                    self._lay_field(state)
+        return state.with_tree
+
     def _fill_field(self) -> None:
         """Computes the field, if there is no valid one."""
         self.complete(self._state.tables)  # other threads may have moved things
-        state, broad_phase = self._state, self._state.broad_phase
-        fitted = broad_phase.fitted
-        if fitted is None or (state.field and state.field.fits(fitted)):
-            return
-        field = SceneField(state.with_tree, broad_phase.boxes, fitted)
+        field, fitted = self._state.field, self._state.broad_phase.fitted
+        if fitted is not None:
+            if field is None or not field.fits(fitted):
+                field = self._lay_field(self._state)
+            field.fill()
+
+    def _lay_field(self, state: _State) -> SceneField:
+        """Publishes a field that is not filled yet."""
+        broad_phase = state.broad_phase
+        field = SceneField(state.with_tree, broad_phase.boxes, broad_phase.fitted)
         with_field = state.tables.complete(broad_phase.tree, field.buffer)
         self._publish(state._replace(field=field, with_field=with_field))
+        return field
 
     def _publish(self, state: _State) -> None:
         _accelerations[state.tables.mesh_ids.data_ptr()] = self

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,10 @@ _AROUND = 1
 _MARGIN = 0.15
 # Obstacles this many times as long as the median, such as floors, do not enlarge the cells.
 _LONG = 4.0
+# Queries that pay for a cell, which takes as long as 3 to 30 of them among many obstacles; and how
+# many a world is asked at rest before it begins a field.
+QUERIES_PER_CELL = 64
+_PATIENCE = 2**20
 _HEADER = int(scene.SceneField.numpy_dtype()["itemsize"])
 
 
@@ -34,14 +40,15 @@ class SceneField:
     """Lower bounds of the signed distance of all envs, for CPUs, where most spheres are free.
 
     A query out of reach of all obstacles ends after one read. The field is invalid as soon as
-    anything that it depends on is written.
+    anything that it depends on is written. Cells that are not filled yet have a bound of 0, which
+    tells nothing: queries may read the field meanwhile.
 
     Attributes:
         buffer: (n,) uint8, the kernels' `SceneField` of each env, then their values, in one tensor.
     """
 
     def __init__(self, tables: SceneTables, boxes: tuple[Tensor, Tensor], fitted: object):
-        """Computes the field.
+        """Lays out a field with empty cells.
 
         Args:
             tables: on the CPU, with records and a tree.
@@ -52,19 +59,49 @@ class SceneField:
         # Which obstacles count, and how much they are inflated by.
         masks = tables.mesh_ids, tables.enabled, tables.n_meshes, tables.padding
         self._masks = Snapshot(table for table in masks if table is not None)
+        self._tables = tables
         n_envs = tables.mesh_ids.shape[0]
         most = min(_MAX_CELLS, _MAX_ALL_CELLS // n_envs)
         grids = [_create_grid(*_enabled_boxes(tables, boxes, env), most) for env in range(n_envs)]
         sizes = [int(np.prod(grid.shape)) for grid in grids]
-        n_bytes = n_envs * _HEADER + 4 * sum(sizes)
-        with torch.inference_mode(False):
-            self.buffer = torch.zeros(n_bytes, dtype=torch.uint8)
         header_bytes = n_envs * _HEADER
+        with torch.inference_mode(False):
+            self.buffer = torch.zeros(header_bytes + 4 * sum(sizes), dtype=torch.uint8)
         headers = self.buffer[:header_bytes].view(n_envs, _HEADER)
         values = self.buffer[header_bytes:].view(torch.float32).split(sizes)
+        # What is still to be filled: env, its grid, all of its cells, and how many layers are.
+        self._unfilled: deque[tuple[int, Any, Tensor, int]] = deque()
+        self._paid = 0.0  # cells
         for env, (grid, of_env) in enumerate(zip(grids, values, strict=True)):
             if len(of_env):
-                _fill(tables, env, grid, of_env, headers[env])
+                grid.values = of_env.data_ptr()
+                headers[env].copy_(_bytes_of(grid))
+                self._unfilled.append((env, grid, of_env.view(*reversed([*grid.shape])), 0))
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether all cells have their bounds."""
+        return not self._unfilled
+
+    def fill(self, n_cells: float = math.inf) -> None:
+        """Computes bounds, for one thread at a time.
+
+        Args:
+            n_cells: how many more cells are paid for; they are filled in whole layers.
+        """
+        self._paid += n_cells
+        while self._unfilled:
+            env, grid, cells, begin = self._unfilled[0]
+            layer = cells[0].numel()
+            end = begin + int(min(len(cells) - begin, self._paid // layer))
+            if begin == end:
+                return
+            _fill(self._tables, env, grid, cells, begin, end)
+            self._paid -= (end - begin) * layer
+            if end < len(cells):
+                self._unfilled[0] = env, grid, cells, end
+            else:
+                self._unfilled.popleft()
 
     def fits(self, fitted: object) -> bool:
         """Whether nothing was written since, by torch or past it.
@@ -73,6 +110,32 @@ class SceneField:
             fitted: token of the current poses.
         """
         return fitted is self._fitted and self._masks.is_current()
+
+
+class Rest:
+    """How much a world was asked since something moved: is a field likely to pay?"""
+
+    def __init__(self) -> None:
+        self._since: object = None
+        self._asked = 0
+        self._patience = _PATIENCE
+
+    def is_long(self, fitted: object, n_queries: int) -> bool:
+        """Counts queries, and tells whether they are enough to begin a field.
+
+        Args:
+            fitted: token of the current poses, None where there are no fields.
+            n_queries: spheres or points of the present call.
+        """
+        if fitted is not self._since:
+            self._since, self._asked = fitted, 0
+        self._asked += n_queries
+        return fitted is not None and self._asked >= self._patience
+
+    def field_begins(self, is_wasted: bool) -> None:
+        """To be called when a field begins, after one that was of no use or not."""
+        self._asked = 0
+        self._patience = 2 * self._patience if is_wasted else _PATIENCE
 
 
 def _enabled_boxes(
@@ -103,17 +166,22 @@ def _create_grid(lower: np.ndarray, upper: np.ndarray, most: int) -> Any:
     return grid
 
 
-def _fill(tables: SceneTables, env: int, grid: Any, values: Tensor, header: Tensor) -> None:
-    """Computes the values of an env, and writes its `SceneField` to a header."""
-    grid.values = values.data_ptr()
+def _bytes_of(grid: Any) -> Tensor:
+    """A `SceneField` as the kernels read it."""
     described = wp.array([grid], dtype=scene.SceneField, device="cpu").numpy().tobytes()
-    header.copy_(torch.from_numpy(np.frombuffer(described, np.uint8).copy()))
-    cells = values.view(*reversed([*grid.shape]))
-    index = torch.tensor([env], dtype=torch.int32)
+    return torch.from_numpy(np.frombuffer(described, np.uint8).copy())
+
+
+def _fill(tables: SceneTables, env: int, grid: Any, cells: Tensor, begin: int, end: int) -> None:
+    """Computes some layers of the cells (nz, ny, nx) of a grid."""
+    layers: Any = scene.SceneField()
+    layers.origin = grid.origin + wp.vec3(0.0, 0.0, begin * grid.cell)
+    layers.cell, layers.shape = grid.cell, grid.shape
     launch(
         fill_scene_field,
-        cells.shape[:2],
-        *(tables, index, header[None], cells),
-        device=values.device,
-        items=cells.numel(),
+        (end - begin, cells.shape[1]),
+        *(tables, torch.tensor([env], dtype=torch.int32), _bytes_of(layers)[None]),
+        cells[begin:end],
+        device=cells.device,
+        items=cells[begin:end].numel(),
     )
