@@ -323,6 +323,13 @@ def device_mask(name: str, mask: Any, count: int, device: torch.device) -> torch
     return mask
 
 
+def flag(name: str, value: Any) -> bool:
+    """A bool; None, which would read as off, and text, which would read as on, are none."""
+    if not isinstance(value, (bool, np.bool_, Integral)):
+        raise TypeError(f"{name} must be a bool, got {value!r}")
+    return bool(value)
+
+
 def check_padding(name: str, value: Any) -> float:
     """A length that is finite and not negative [m]."""
     if isinstance(value, bool) or not isinstance(value, Real):

@@ -209,7 +209,7 @@ def test_any_shape_of_joints(robots):
     assert torch.equal(deep.flatten(), flat)
     assert configuration_in_collision(joints[0, 0], panda, world).shape == ()
     assert configuration_in_collision(joints[:0], panda, world).shape == (0, 6)
-    assert joint_path_in_collision(joints[:, :1], panda, world).shape == (4, 0)
+    assert joint_path_in_collision(joints[:0], panda, world).shape == (0, 5)
 
 
 def test_each_row_in_its_env(robots, device):
@@ -315,6 +315,8 @@ def test_on_threads_as_on_one(robots):
     [
         ({"joints": torch.zeros(1, 2, 6)}, ValueError, "joints must have shape"),
         ({"joints": torch.zeros(2, 7)}, ValueError, "joints must have shape .batch, horizon"),
+        ({"joints": torch.zeros(3, 1, 7)}, ValueError, "at least 2 waypoints .*configuration_in"),
+        ({"joints": torch.zeros(3, 0, 7)}, ValueError, "at least 2 waypoints"),
         ({"joints": torch.zeros(1, 2, 7, dtype=torch.int32)}, TypeError, "joints must be a float"),
         ({"tolerance": 0.0}, ValueError, "tolerance must be positive, got 0.0"),
         ({"self_collision": 1}, TypeError, "self_collision must be a bool or Self.*, got int"),
@@ -325,6 +327,11 @@ def test_wrong_arguments(robots, change, error, message):
     arguments = {"joints": torch.zeros(1, 2, 7), **change}
     with pytest.raises(error, match=message):
         joint_path_in_collision(
+            arguments.pop("joints"), robots["panda"], MeshWorld(device="cpu"), **arguments
+        )
+    arguments = {"joints": torch.zeros(1, 2, 7), **change}
+    with pytest.raises(error, match=message):
+        joint_path_clearance(
             arguments.pop("joints"), robots["panda"], MeshWorld(device="cpu"), **arguments
         )
 

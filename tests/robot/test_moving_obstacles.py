@@ -20,7 +20,7 @@ from warp_collision import (
 from warp_collision.cli.demo import load_panda
 from warp_collision.kernels import moving_sweep
 from warp_collision.poses import HALF_TURN, invert_pose, product, rows_between, to_rows
-from warp_collision.robot import RobotSpheres
+from warp_collision.robot import RobotSpheres, moving_obstacles
 
 SIZES = ((0.3, 0.2, 0.4), (0.5, 0.4, 0.0005))
 
@@ -203,6 +203,28 @@ def test_obstacles_that_stay_are_those_of_a_still_scene(panda, device):
     torch.testing.assert_close(moving.upper, expected.upper, rtol=0, atol=TOLERANCE)
     torch.testing.assert_close(moving.lower, expected.lower, rtol=0, atol=TOLERANCE)
     assert torch.equal(moving.self_upper, expected.self_upper)
+
+
+def test_what_rests_beside_what_moves(panda, device, monkeypatch):
+    """Resting obstacles share a launch, with the answers that each has in one of its own."""
+    world, joints, poses = scene(panda, 13, device)
+    rng = np.random.default_rng(14)
+    for index in range(6):
+        pose = np.concatenate((rng.uniform(-0.8, 0.8, 3), rng.normal(size=4)))
+        world.add(f"rests {index}", Cuboid((0.1, 0.2, 0.3)), pose)
+    world.enable("rests 2", False)
+    rest = torch.stack([world.pose(f"rests {k}") for k in range(6)]).to(poses)
+    both = torch.cat((poses, rest.expand(len(poses), 6, 7)), dim=1)
+    found = joint_path_clearance(joints, panda, world, poses=both)
+    hits = joint_path_in_collision(joints, panda, world, poses=both)
+    monkeypatch.setattr(moving_obstacles, "_is_moved", lambda rows: rows[:, 0, :, 0].isfinite())
+    expected = joint_path_clearance(joints, panda, world, poses=both)
+    torch.testing.assert_close(found.upper, expected.upper, rtol=0, atol=TOLERANCE)
+    torch.testing.assert_close(found.lower, expected.lower, rtol=0, atol=TOLERANCE)
+    assert (found.mesh > 1).any()
+    decided = (expected.upper < 0.0) | (expected.lower > 2.0 * TOLERANCE)
+    free = joint_path_in_collision(joints, panda, world, poses=both)
+    assert torch.equal(hits[decided], free[decided])
 
 
 def test_each_row_in_its_env_and_wanted_contacts(panda, device):

@@ -371,3 +371,19 @@ def test_worlds_in_inference_mode(when: str, device: torch.device) -> None:
     world.set_pose("box 0", (0, 0, 50, 1, 0, 0, 0))
     world.remove("small")
     assert sphere_cost(leaf, world).item() < expected.item()
+
+
+@pytest.mark.parametrize("value", [None, [], 0.0, "off", float("nan")])
+def test_what_is_no_bool_neither_enables_nor_disables(world: MeshWorld, value: object) -> None:
+    """As from a file: None would read as off, and "off" as on."""
+    world.add("kept", CUBE)
+    with pytest.raises(TypeError, match="on must be a bool"):
+        world.enable("kept", value)
+    with pytest.raises(TypeError, match="enabled must be a bool"):
+        world.add("new", CUBE, enabled=value)
+    slot = world.names().index("kept")
+    assert world.enabled[0, slot]
+    world.enable("kept", np.bool_(False))
+    assert not world.enabled[0, slot]
+    world.enable("kept", 1)
+    assert world.enabled[0, slot]

@@ -131,8 +131,11 @@ def check_robot(scene: RobotScene, joints: Path, tolerance: float = 1e-3) -> Rob
     robot, world = scene.robot, scene.world
     path = load_joints(joints, robot.n_joints).to(world.device)
     options: dict[str, Any] = {"tolerance": tolerance, **scene.placed}
-    blocked = joint_path_in_collision(path, robot, world, **options).cpu()
-    clearance = joint_path_clearance(path, robot, world, **options)
+    # One configuration alone makes no motion, and is no path.
+    motions, n_motions = path.expand(-1, max(2, path.shape[1]), -1), path.shape[1] - 1
+    blocked = joint_path_in_collision(motions, robot, world, **options)[:, :n_motions].cpu()
+    clearance = joint_path_clearance(motions, robot, world, **options)
+    clearance = JointPathClearance(*(column[:, :n_motions] for column in clearance))
     report = robot.report(path, world, **scene.placed)
     return RobotCheck(scene, path, tolerance, report, blocked, clearance, uncovered(robot))
 

@@ -136,8 +136,8 @@ def joint_path_in_collision(
         that does not exist, or a segment that 65,536 evaluations could not decide.
 
     Raises:
-        TypeError, ValueError: an argument of another type, shape, device or range, or unknown names
-            in `ignore`.
+        TypeError, ValueError: an argument of another type, shape, device or range, fewer than two
+            waypoints, or unknown names in `ignore`.
 
     Example:
         >>> import torch, trimesh
@@ -150,11 +150,10 @@ def joint_path_in_collision(
         >>> joint_path_in_collision(path, load_panda(), world).tolist()
         [[True]]
     """
-    robot.check_joints(joints)
-    joints, env_index = _operands(joints, world, env_index)
+    joints, env_index = _path_operands(joints, robot, world, env_index)
     limit = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
     pairs = _pairs(robot, self_collision, world.device)
-    segments = joints.shape[0], max(joints.shape[1] - 1, 0)
+    segments = joints.shape[0], joints.shape[1] - 1
     hits = []
     for part in contact_parts(ignore, robot, world, poses, joints.shape[1]):
         tables = part.robot(robot)
@@ -248,8 +247,7 @@ def joint_path_clearance(
         Intervals, and the position of the smallest clearance; see `JointPathClearance`.
 
     Raises:
-        TypeError, ValueError: an argument of another type, shape, device or range, or unknown names
-            in `ignore`.
+        TypeError, ValueError: see `joint_path_in_collision`.
 
     Example:
         >>> import torch, trimesh
@@ -266,11 +264,10 @@ def joint_path_clearance(
         >>> panda.sphere_links[found.sphere.item()], found.position.item()
         ('panda_link5', 1.0)
     """
-    robot.check_joints(joints)
-    joints, env_index = _operands(joints, world, env_index)
+    joints, env_index = _path_operands(joints, robot, world, env_index)
     width = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
     pairs = _pairs(robot, self_collision, world.device)
-    segments = joints.shape[0], max(joints.shape[1] - 1, 0)
+    segments = joints.shape[0], joints.shape[1] - 1
     found = []
     for part in contact_parts(ignore, robot, world, poses, joints.shape[1]):
         tables = part.robot(robot)
@@ -305,6 +302,20 @@ def _operands(
     )
     if env_index is not None:
         env_index = validate.env_operand(env_index, joints.shape[0], world.n_envs, world.device)
+    return joints, env_index
+
+
+def _path_operands(
+    joints: Tensor, robot: RobotModel, world: MeshWorld, env_index: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """`_operands` of a path, which has a segment: no answer at all would read like a free path."""
+    robot.check_joints(joints)
+    joints, env_index = _operands(joints, world, env_index)
+    if joints.shape[1] < 2:
+        raise ValueError(
+            "joints must have at least 2 waypoints (batch, horizon, n_joints), got "
+            f"{validate.shape_of(joints)}; configuration_in_collision checks single ones"
+        )
     return joints, env_index
 
 

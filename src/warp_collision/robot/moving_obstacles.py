@@ -3,8 +3,8 @@
 Between waypoints an obstacle rotates at a constant rate about a fixed axis and its origin moves on
 a straight line. In its frame the obstacle rests, and the root of the robot, fixed in the world,
 translates at a constant rate and rotates about the origin, like a prismatic joint on a revolute
-one: the bounds of joint paths apply. The motion differs between obstacles, so each is checked by a
-launch of its own.
+one: the bounds of joint paths apply. The motion differs between obstacles, so each that moves is
+checked by a launch of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from warp_collision.devices import is_capturing
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.mesh_obstacle import PoseLike
 from warp_collision.poses import product, quaternion_rotate, shorter_rotation
@@ -62,12 +63,33 @@ def checks(
     tables = with_acceleration(part.scene)
     slots = torch.arange(tables.mesh_ids.shape[1], device=tables.mesh_ids.device)
     is_on = (tables.enabled != 0) & (tables.mesh_ids != 0) & (slots < tables.n_meshes[:, None])
-    if part.is_first:
-        yield Check(_one_slot(tables, 0, torch.zeros_like(is_on)), base, True, None)
-    roots = _roots(tables, is_on, joints, base_pose, env_index)
-    for slot in range(len(slots)):
-        scene = _one_slot(tables, slot, is_on)
-        yield Check(scene, roots[:, :, slot].contiguous(), False, slot)
+    moves = is_on & _is_moved(tables.mesh_from_world)
+    yield Check(_at_rest(tables, is_on & ~moves), base, part.is_first, None)
+    moved = _used(moves)
+    rows = tables.mesh_from_world[:, :, moved].detach().double()
+    roots = _roots(rows, moves[:, moved], joints, base_pose, env_index)
+    for index, slot in enumerate(moved):
+        scene = _one_slot(tables, slot, moves)
+        yield Check(scene, roots[:, :, index].contiguous(), False, slot)
+
+
+def _is_moved(rows: Tensor) -> Tensor:
+    """Which poses (n_envs, horizon, slots, 8) differ between waypoints, or are NaN."""
+    return ~(rows == rows[:, :1]).all(dim=(1, 3))
+
+
+def _used(mask: Tensor) -> list[int]:
+    """The slots that are set in any env; all of them while a graph is captured."""
+    if is_capturing(mask.device):
+        return list(range(mask.shape[1]))
+    return mask.any(dim=0).nonzero().flatten().tolist()
+
+
+def _at_rest(tables: SceneTables, mask: Tensor) -> SceneTables:
+    """Tables of some obstacles of each env, where they are at the first waypoint."""
+    rows = tables.mesh_from_world.detach()[:, 0].contiguous()
+    resting = tables.at(rows)._replace(enabled=mask.to(torch.uint8))
+    return resting.complete(None)
 
 
 def _one_slot(tables: SceneTables, slot: int, is_on: Tensor) -> SceneTables:
@@ -85,15 +107,22 @@ def _one_slot(tables: SceneTables, slot: int, is_on: Tensor) -> SceneTables:
 
 
 def _roots(
-    tables: SceneTables,
+    rows: Tensor,
     is_on: Tensor,
     joints: Tensor,
     base_pose: PoseLike | None,
     env_index: Tensor | None,
 ) -> Tensor:
-    """Root frames (batch, horizon - 1, slots, 18) at the begin of segments, seen from obstacles."""
+    """Root frames (batch, horizon - 1, n, 18) at the begin of segments, seen from obstacles.
+
+    Args:
+        rows: (n_envs, horizon, n, 8) float64, of mesh_from_world.
+        is_on: (n_envs, n), which of them count.
+        joints: (batch, horizon, n_joints).
+        base_pose: see `checks`.
+        env_index: see `checks`.
+    """
     batch = joints.shape[0]
-    rows = tables.mesh_from_world.detach().double()
     # Disabled obstacles may have invalid poses.
     identity = torch.eye(8, dtype=rows.dtype, device=rows.device)[3]
     rows = torch.where(is_on[:, None, :, None], rows, identity)

@@ -352,14 +352,13 @@ class MeshWorld:
             on: a bool, or a one-element tensor on the device, which is not waited for.
             env: which env.
         """
-        if isinstance(on, Tensor) and on.numel() != 1:
+        if not isinstance(on, Tensor):
+            on = torch.full((1,), validate.flag("on", on), device=self.device)
+        elif on.numel() != 1:
             raise ValueError(f"on must have one element, got {validate.shape_of(on)}")
+        mask = validate.device_mask("on", on.reshape(1), 1, self.device)
         with self._lock:
             index = self._slots.index(name, env)
-            if isinstance(on, Tensor):
-                mask = validate.device_mask("on", on.reshape(1), 1, self.device)
-            else:
-                mask = torch.full((1,), bool(on), device=self.device)
             self._storage.write_enabled(env, slice(index, index + 1), mask)
 
     def set_enabled(self, mask: Tensor, env: int = 0) -> None:

@@ -64,7 +64,7 @@ class ObstacleCache:
         padding = validate.check_padding(f"padding of {name!r}", padding)
         obstacle = self.obstacle(name, mesh, repair, sign)
         given = pose if isinstance(pose, Tensor) else checked
-        return Entry(name, obstacle, checked, given, bool(enabled), padding)
+        return Entry(name, obstacle, checked, given, validate.flag("enabled", enabled), padding)
 
     def entry_of(self, name: str, value: Any, padding: float = 0.0) -> Entry:
         """Checks what is to fill a slot, as `MeshWorld.load` takes it."""
