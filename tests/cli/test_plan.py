@@ -93,6 +93,8 @@ def test_no_path_is_status_1_and_writes_nothing(capsys, world, tmp_path):
     status, out, _ = plan(capsys, *arguments, *output, "--json")
     assert status == 1
     assert not json.loads(out)["free"]
+    status, out, _ = plan(capsys, *arguments[:-2], *output, "--max-seconds", 0)
+    assert (status, out) == (1, "no free path was found in 0 iterations\n")
     assert os.listdir(tmp_path) == ["world.yaml"]
 
 

@@ -1,5 +1,8 @@
 """Planned paths: certified, within limits, reproducible, with fixed ends; bad ends are named."""
 
+import itertools
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -14,7 +17,7 @@ from warp_collision import (
     joint_path_in_collision,
 )
 from warp_collision.cli.demo import load_panda, load_problem
-from warp_collision.planning import PlannedPaths, PlanningProgress, optimize_paths
+from warp_collision.planning import PlannedPaths, PlanningProgress, optimize_paths, search
 
 LEFT = [-0.9, 0.3, 0.0, -1.6, 0.0, 1.9, 0.8]
 RIGHT = [0.9, 0.3, 0.0, -1.6, 0.0, 1.9, 0.8]
@@ -123,27 +126,36 @@ def test_a_term_of_the_user_bends_the_path(panda, device):
     assert (found.length > plain.length).all()
 
 
-def test_an_unsolvable_problem_is_not_free(panda, device):
-    """A goal in a closed box, and beside it a problem that is solved as if it were alone."""
-    world = MeshWorld(2, max_meshes=8, device=device)
-    hand = panda(torch.tensor(RIGHT))[37:, :3].mean(0)
-    for axis in range(3):
-        for side in (-0.45, 0.45):
-            size, place = [0.9, 0.9, 0.9], hand.clone()
-            size[axis] = 0.01
-            place[axis] += side
-            if not (axis == 2 and side > 0):
-                world.add(
-                    f"{axis} {side}", Cuboid(tuple(size)), [*place.tolist(), 1, 0, 0, 0], env=0
-                )
+def divided(device) -> MeshWorld:
+    """A wall between start and goal with a hole for the shoulder alone, and an env with a post."""
+    world = MeshWorld(2, max_meshes=3, device=device)
+    world.add("front", Cuboid((2.0, 0.01, 4.0)), (1.2, 0.0, 1.0, 1, 0, 0, 0), env=0)
+    world.add("back", Cuboid((2.0, 0.01, 4.0)), (-1.2, 0.0, 1.0, 1, 0, 0, 0), env=0)
+    world.add("above", Cuboid((2.0, 0.01, 2.0)), (0.0, 0.0, 1.8, 1, 0, 0, 0), env=0)
     world.add("post", Cylinder(0.04, 1.2), (0.5, 0.05, 0.5, 1, 0, 0, 0), env=1)
-    found = plan(
-        panda, world, [LEFT, LEFT], [RIGHT, RIGHT], [0, 1], on_bad_ends="mark", max_iterations=40
-    )
+    return world
+
+
+def test_an_unsolvable_problem_is_not_free(panda, device):
+    """Beside it a problem is solved as if it were alone."""
+    ends = divided(device), [LEFT, LEFT], [RIGHT, RIGHT], [0, 1]
+    found = plan(panda, *ends, n_seeds=4, max_iterations=32)
     assert found.free.tolist() == [False, True]
     assert found.clearance[0] < 0.0
     line = torch.lerp(torch.tensor(LEFT), torch.tensor(RIGHT), torch.linspace(0, 1, 32)[:, None])
     torch.testing.assert_close(found.joints[0].cpu(), line)
+
+
+def test_a_time_limit_ends_the_search(panda, device, monkeypatch):
+    """By a clock that goes on a second at each look; what was found before is kept."""
+    clock = itertools.count(1.0)
+    monkeypatch.setattr(search, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    ends = divided(device), [LEFT, LEFT], [RIGHT, RIGHT], [0, 1]
+    found = plan(panda, *ends, n_seeds=4, max_seconds=6.0)
+    assert found.free.tolist() == [False, True]
+    assert found.iterations[1] < found.iterations[0] < 100
+    with pytest.raises(ValueError, match="max_seconds must not be negative, got -1"):
+        plan(panda, *ends, max_seconds=-1.0)
 
 
 def test_bad_ends_are_named(panda, device):

@@ -82,6 +82,12 @@ def add_plan(commands: Any) -> None:
         "report says so",
     )
     parser.add_argument(
+        "--max-seconds",
+        type=distance,
+        metavar="S",
+        help="time limit of the search; without one a problem that has no solution takes minutes",
+    )
+    parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of the random numbers (default 0)"
     )
     add_world_options(parser)
@@ -117,6 +123,7 @@ def _plan(options: argparse.Namespace) -> int:
             horizon=options.waypoints,
             margin=_MARGIN,
             preferred_clearance=options.clearance,
+            max_seconds=options.max_seconds,
             generator=torch.Generator().manual_seed(options.seed),
             **scene.placed,
         )

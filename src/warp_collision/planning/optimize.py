@@ -13,7 +13,7 @@ from warp_collision.obstacles.mesh_obstacle import PoseLike
 from warp_collision.planning.ends import end_operand
 from warp_collision.planning.improve import best_paths
 from warp_collision.planning.problems import FreePaths, Problems, check_ends
-from warp_collision.planning.search import PlanningProgress, search_free_paths
+from warp_collision.planning.search import Budget, PlanningProgress, search_free_paths
 from warp_collision.planning.shortcuts import path_length
 from warp_collision.planning.terms import (
     SELF_WEIGHT,
@@ -73,6 +73,7 @@ def optimize_paths(
     ignore: Iterable[tuple[str, str]] = (),
     base_pose: PoseLike | None = None,
     max_iterations: int = 1000,
+    max_seconds: float | None = None,
     on_bad_ends: Literal["raise", "mark"] = "raise",
     generator: torch.Generator | None = None,
     progress: Callable[[PlanningProgress], object] | None = None,
@@ -112,6 +113,8 @@ def optimize_paths(
         base_pose: (7,) for all or (batch, 7), pose of the root link in the world, or 4 x 4
             matrices; the origin if None.
         max_iterations: of the descent, after which a problem is not pursued.
+        max_seconds: of the search, looked at every few iterations; no limit if None. Shortening
+            what was found comes on top. With a limit results may differ from run to run.
         on_bad_ends: "raise" an error if a start or goal is in collision, has a clearance below the
             margin or is beyond joint limits, or "mark" its row as not free.
         generator: of the random numbers; a fixed seed in every call if None.
@@ -150,10 +153,13 @@ def optimize_paths(
         validate.require_int(name, count)
         if count < least:
             raise ValueError(f"{name} must be at least {least}, got {count}")
+    if max_seconds is not None:
+        validate.require_number("max_seconds", max_seconds)
     validate.require_number("margin", margin, positive=True)
     validate.require_number("preferred_clearance", preferred_clearance)
     if on_bad_ends not in ("raise", "mark"):
         raise ValueError(f"on_bad_ends must be 'raise' or 'mark', got {on_bad_ends!r}")
+    budget = Budget(max_iterations, max_seconds)
     start = end_operand("start", start, robot, world)
     goal = end_operand("goal", goal, robot, world)
     if start.shape != goal.shape:
@@ -181,7 +187,7 @@ def optimize_paths(
         objective = _objective(problems, terms)
         found = FreePaths(problems, horizon)
         iterations = search_free_paths(
-            problems, objective, found, good, n_seeds, horizon, max_iterations, generator, progress
+            problems, objective, found, good, n_seeds, horizon, budget, generator, progress
         )
         joints = best_paths(problems, objective, found, horizon, generator, bool(terms))
         return _result(problems, objective, joints, good, iterations)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -43,6 +45,23 @@ class PlanningProgress(NamedTuple):
     n_problems: int
 
 
+class Budget:
+    """When a search ends.
+
+    Attributes:
+        max_iterations: of the descent.
+    """
+
+    def __init__(self, max_iterations: int, max_seconds: float | None):
+        self.max_iterations = max_iterations
+        self._deadline = math.inf if max_seconds is None else time.monotonic() + max_seconds
+
+    @property
+    def is_late(self) -> bool:
+        """Whether its time is over."""
+        return time.monotonic() > self._deadline
+
+
 def search_free_paths(
     problems: Problems,
     objective: Objective,
@@ -50,7 +69,7 @@ def search_free_paths(
     good: Tensor,
     n_seeds: int,
     horizon: int,
-    max_iterations: int,
+    budget: Budget,
     generator: torch.Generator,
     progress: Callable[[PlanningProgress], object] | None,
 ) -> Tensor:
@@ -65,7 +84,7 @@ def search_free_paths(
     metric = SmoothMetric(horizon, device) if horizon > 2 else None
     iteration, spread = 0, 1.0
     trees = _TreePaths(problems, objective, found, generator)
-    while len(open_problems) and metric is not None and iteration <= max_iterations:
+    while len(open_problems) and metric is not None:
         paths = first_paths(
             problems.robot,
             problems.world,
@@ -80,14 +99,14 @@ def search_free_paths(
         )
         problem = open_problems.repeat_interleave(n_seeds)
         descent = PathDescent(problems.within_limits(paths.flatten(0, 1)), metric, LEARNING_RATE)
-        last = min(iteration + _ROUND, max_iterations)
+        last = min(iteration + _ROUND, budget.max_iterations)
         while len(problem):
             if iteration % CHECK_EVERY == 0 or iteration == last:
                 paths = problems.within_limits(descent.paths())
                 free = problems.is_free(paths, problem)
                 found.add(paths[free], problem[free], iteration)
                 without = open_problems[found.count[open_problems] == 0]
-                if iteration >= _TREES_FROM and len(without):
+                if iteration >= _TREES_FROM and len(without) and not budget.is_late:
                     trees.grow(without, iteration)
                 is_finished = (found.count >= _MAX_FREE_PATHS) | (
                     (found.count > 0) & (iteration - found.first >= _EXTRA_ITERATIONS)
@@ -99,6 +118,8 @@ def search_free_paths(
                 if len(keep) < len(problem):
                     descent.keep(keep)
                     problem = problem[keep]
+                if budget.is_late:
+                    break
             if iteration == last or len(problem) == 0:
                 break
             when = f"iteration {iteration}"
@@ -106,7 +127,7 @@ def search_free_paths(
             iteration += 1
         open_problems = open_problems[found.count[open_problems] == 0]
         iterations[open_problems] = iteration
-        if iteration >= max_iterations:
+        if iteration >= budget.max_iterations or budget.is_late:
             break
         spread *= _GROWTH
     return torch.where(found.count > 0, found.first, iterations)
