@@ -173,11 +173,17 @@ def test_modules_are_loaded_in_threads_each_once(
     monkeypatch: pytest.MonkeyPatch, cores: int
 ) -> None:
     loaded = []
+    in_threads = cores > 1 and launch._MAY_LOAD_IN_THREADS
+    second_begins = threading.Event()
 
     class Recorded(launch.Command):
         def __init__(self, kernel: Any, device: str):
             headers = getattr(wp.config, "use_precompiled_headers", None)
             loaded.append((kernel, threading.get_ident(), headers))
+            if kernel is add_two:
+                second_begins.set()
+            elif in_threads:
+                assert second_begins.wait(60.0)
             super().__init__(kernel, device)
 
     monkeypatch.setattr(launch, "Command", Recorded)
@@ -190,7 +196,6 @@ def test_modules_are_loaded_in_threads_each_once(
     first, second = (
         thread for kernel in (add_one, add_two) for k, thread, _ in loaded if k is kernel
     )
-    in_threads = cores > 1 and launch._MAY_LOAD_IN_THREADS
     assert first == threading.get_ident()
     assert (second != first) == in_threads
     assert {headers for _, _, headers in loaded} == {before and not in_threads}

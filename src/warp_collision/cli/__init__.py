@@ -1,1 +1,1 @@
-"""The command line: `warp-collision demo`, `warp-collision check` and `warp-collision plan`."""
+"""The command line: `warp-collision demo`, `check`, `plan` and `compile`."""

@@ -105,24 +105,24 @@ def load_kernels(kernels: Sequence[Any], device: torch.device) -> None:
     if not new:
         return
 
-    def load(some: Sequence[Any]) -> None:
+    def load(some: Iterator[Any]) -> None:
         for kernel in some:
             Command(kernel, "cpu")
 
     first, *others = new.values()
+    remaining = iter(others)  # of a list, so that threads may share it
     with _record_lock:
         if others and _MAY_LOAD_IN_THREADS and _n_cores() > 1:
             with quiet_warp(), _plain_headers(), objects_loaded_in_turn() as may_use_threads:
                 # A thread of its own: those of the pool may be waiting for this lock.
                 with ThreadPoolExecutor(1) as helper:
-                    loaded = helper.submit(load, others) if may_use_threads else None
-                    load([first])
-                    if loaded is None:
-                        load(others)
-                    else:
-                        loaded.result()
+                    helped = helper.submit(load, remaining) if may_use_threads else None
+                    load(iter([first]))
+                    load(remaining)
+                    if helped is not None:
+                        helped.result()
         else:
-            load([first, *others])
+            load(iter(new.values()))
         _loaded.update(new)
 
 

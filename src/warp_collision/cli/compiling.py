@@ -1,0 +1,66 @@
+"""`warp-collision compile`: compiles all kernels, so that no later call waits for it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import pkgutil
+import time
+from typing import Any
+
+from warp_collision.cli.common import find_device, start_warp
+from warp_collision.cli.terminal import print_text
+
+_DESCRIPTION = """\
+Compiles all kernels and keeps them in Warp's kernel cache, as when an image of a
+container is built. Otherwise each function compiles its own in its first call,
+which takes some seconds, once for each version of the library and of Warp.
+"""
+
+
+def add_compile(commands: Any) -> None:
+    """Adds the command."""
+    parser = commands.add_parser(
+        "compile",
+        help="compile all kernels now instead of in first calls",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--device", metavar="NAME", help="cpu or cuda (default: cuda if any)")
+    parser.set_defaults(run=_compile)
+
+
+def _compile(options: argparse.Namespace) -> int:
+    device = find_device(options.device)
+    start_warp(device)
+    import warp as wp
+
+    from warp_collision.launching.launch import load_kernels
+    from warp_collision.launching.recorded_launch import Command
+
+    begin = time.monotonic()
+    chosen = kernels()
+    if device.type == "cpu":
+        load_kernels(chosen, device)
+    else:
+        for kernel in chosen:
+            Command(kernel, str(device))
+    print_text(
+        f"{len(chosen)} modules for {device} are in {wp.config.kernel_cache_dir}, "
+        f"after {time.monotonic() - begin:.0f} s"
+    )
+    return 0
+
+
+def kernels() -> list[Any]:
+    """A kernel of each module that has some."""
+    import warp as wp
+
+    from warp_collision import kernels as package
+
+    found = []
+    for info in pkgutil.iter_modules(package.__path__):
+        module = importlib.import_module(f"{package.__name__}.{info.name}")
+        own = (v for v in vars(module).values() if isinstance(v, wp.Kernel))
+        found += [kernel for kernel in own if kernel.module.name == module.__name__][:1]
+    return found
