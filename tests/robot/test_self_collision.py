@@ -14,6 +14,7 @@ from warp_collision.robot import (
     self_clearance,
     self_collision_cost,
 )
+from warp_collision.robot.self_collision import random_joints
 
 pytestmark = pytest.mark.filterwarnings(JIT_WARNING)
 
@@ -83,6 +84,31 @@ def test_pairs_that_always_touch_are_left_out_and_said(tmp_path):
     spheres = folded(robot, 500, 1)
     for pair in found.touching:
         assert (gaps(spheres, SelfCollisionPairs(robot.sphere_links, pair[None])) < 0).all()
+
+
+def test_samples_are_within_limits_beyond_half_a_revolution(tmp_path):
+    # Outside of its limits, folded back to pi, the tip would be in the base.
+    text = """<robot name="folding"><link name="base">
+    <collision><geometry><sphere radius="0.1"/></geometry></collision></link>
+    <link name="middle"/><link name="tip"><collision><origin xyz="0.3 0 0"/>
+    <geometry><sphere radius="0.1"/></geometry></collision></link>
+    <joint name="turn" type="revolute"><parent link="base"/><child link="middle"/>
+    <axis xyz="0 0 1"/><limit lower="-1" upper="1" effort="1" velocity="1"/></joint>
+    <joint name="fold" type="revolute"><parent link="middle"/><child link="tip"/>
+    <origin xyz="0.3 0 0"/><axis xyz="0 0 1"/>
+    <limit lower="3.6" upper="6.2" effort="1" velocity="1"/></joint></robot>"""
+    path = tmp_path / "folding.urdf"
+    path.write_text(text)
+    robot = RobotSpheres(path)
+    pairs = robot.self_collision_pairs()
+    assert pairs.pairs.tolist() == [[0, 1]]
+    assert len(pairs.touching) == 0
+    joints = torch.tensor([[[0.0, 3.6]], [[0.0, 6.0]]])  # deep in the base, and stretched
+    assert self_clearance(robot(joints), pairs).clearance[:, 0].sign().tolist() == [-1.0, 1.0]
+    limits = torch.tensor([[3.6, 6.2], [-9.0, 9.0], [-torch.inf, torch.inf], [5.0, torch.inf]])
+    drawn = random_joints(limits, 2000, None)
+    assert torch.allclose(drawn.amin(0), torch.tensor([3.6, -9.0, -3.1416, 5.0]), atol=0.05)
+    assert torch.allclose(drawn.amax(0), torch.tensor([6.2, 9.0, 3.1416, 11.2832]), atol=0.05)
 
 
 def test_pairs_found_by_samples(panda, pairs):

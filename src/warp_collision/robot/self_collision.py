@@ -301,10 +301,16 @@ def with_buffers(pairs: SelfCollisionPairs, buffers: Mapping[str, float]) -> Sel
 
 
 def random_joints(limits: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
-    """(count, n_joints) values within limits (n_joints, 2); a fixed seed without a generator."""
+    """(count, n_joints) values within limits (n_joints, 2); a fixed seed without a generator.
+
+    All of the range of a joint is drawn from: a pair that touches in a part of it only is checked.
+    Joints without limits have one revolution.
+    """
     if generator is None:
         generator = torch.Generator().manual_seed(0)
-    low, high = limits.clamp(-torch.pi, torch.pi).unbind(-1)
+    low, high = limits.unbind(-1)
+    low = torch.where(low.isinf(), high.clamp(max=torch.pi) - 2.0 * torch.pi, low)
+    high = torch.where(high.isinf(), low + 2.0 * torch.pi, high)
     draw = torch.rand((count, len(low)), generator=generator, dtype=limits.dtype)
     return low + draw * (high - low)
 
