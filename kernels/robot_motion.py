@@ -18,9 +18,12 @@ from warp_collision.kernels.kinematics import (
     child_twist,
     root_pose,
 )
+from warp_collision.kernels.precision import FARTHEST
 
 # Two units of float32 rounding, relative.
 EPSILON = wp.constant(2.4e-7)
+# A larger bound of a second derivative proves nothing even on the shortest interval [m].
+LARGEST_BEND = wp.constant(1.0e30)
 
 
 @wp.struct
@@ -248,7 +251,8 @@ def bend_bound(
         drift += wp.length(shift_of(root))
         arm = wp.length(wp.cross(root.twist.angular, center))
         bend += theta * (2.0 * drift + arm + theta * (body.spread + half * drift))
-    return bend
+    # An overflow, and NaN from a product of that with a joint at rest, must not count as free.
+    return wp.where(bend < LARGEST_BEND, bend, LARGEST_BEND)
 
 
 @wp.func
@@ -285,7 +289,8 @@ def write_root(
 ) -> float:
     """Writes the root of a segment; returns the rounding of all positions on it.
 
-    That of `path_rounding`, and that of the sum with the root's position at each frame.
+    That of `path_rounding`, and that of the sum with the root's position at each frame. NaN where
+    positions would not be in range.
     """
     root = root_at(base, row, segment)
     states[row, segment, 0] = root
@@ -297,4 +302,4 @@ def write_root(
     if not (theta + shift == 0.0):
         rounding *= 1.0 + (2.0 + theta) / float(robot.n_frames)
         rounding += EPSILON * (float(robot.n_frames) + 4.0) * (1.0 + theta) * (far + shift)
-    return rounding
+    return wp.where(rounding < FARTHEST, rounding, wp.nan)

@@ -1,6 +1,7 @@
 """Certified joint paths against float64 kinematics, sampled every 0.1 mm, and exact cuboids."""
 
 from dataclasses import replace
+from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -9,10 +10,11 @@ import trimesh
 
 import joint_paths
 from joint_paths import Crane, random_paths, sampled_minimum
-from warp_collision import MeshWorld, in_collision
+from warp_collision import Cuboid, MeshWorld, in_collision
 from warp_collision.cli.demo import load_panda
 from warp_collision.robot import (
     JointPathClearance,
+    RobotSpheres,
     configuration_in_collision,
     joint_path_clearance,
     joint_path_in_collision,
@@ -237,6 +239,21 @@ def test_what_is_not_finite_is_not_free(robots, value, joint):
     assert hit.tolist() == [[False, True, True]]
     hit = configuration_in_collision(paths, panda, world, self_collision=False)
     assert hit.tolist() == [[False, False, True, False]]
+
+
+@pytest.mark.parametrize("length", [1.0e8, 1.0e15, 1.0e25, 1.0e37])
+def test_bounds_that_overflow_are_not_free(length):
+    # One sphere, and a joint at rest: the products of its bounds are 0 times infinity.
+    urdf = str(files("warp_collision.assets") / "panda" / "panda.urdf")
+    robot = RobotSpheres(urdf, spheres={"panda_link7": [[0.0, 0.0, 0.1, 0.03]]})
+    world = MeshWorld(device="cpu")
+    world.add("block", Cuboid((0.6, 0.6, 0.6)), (0.5, 0.0, 0.5, 1, 0, 0, 0))
+    begin = torch.tensor([3.1, -0.5, 0.0, -2.2, 0.0, 1.6, 0.8])
+    moves = torch.tensor([[0, 1, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 1, 1.0]])
+    paths = torch.stack((begin.expand(2, 7), begin + length * moves), dim=1)
+    assert joint_path_in_collision(paths, robot, world).all()
+    found = joint_path_clearance(paths, robot, world)
+    assert not (found.lower > 0.0).any()
 
 
 def test_clearance_of_what_is_not_finite(robots):
