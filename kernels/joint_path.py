@@ -17,6 +17,7 @@ from warp_collision.kernels.bisection import (
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.finite import is_finite3
 from warp_collision.kernels.kinematics import FramePose, point_in_world
+from warp_collision.kernels.precision import uncertainty
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
     Robot,
@@ -188,6 +189,8 @@ def configuration_hit(
     carrier = robot_in_env(robot, env)
     found = not is_env(scene, env)
     frame_pose = root_at(base, row, waypoint).frame_pose
+    # Of the distance of two bodies, whose positions are those in the world.
+    unsure = uncertainty(2.0 * wp.length(frame_pose.origin), 0.0)
     for k in range(carrier.n_frames):
         if not found:
             if k > 0:
@@ -211,6 +214,7 @@ def configuration_hit(
         pair = body_pairs[m]
         first_ball = balls[row, waypoint, pair.first]
         second_ball = balls[row, waypoint, pair.second]
+        pair.buffer += unsure
         if balls_meet(first_ball, second_ball, pair.buffer):
             one = frame_poses[row, waypoint, body_of(carrier, pair.first).frame]
             other = frame_poses[row, waypoint, body_of(carrier, pair.second).frame]

@@ -10,7 +10,7 @@ from warp_collision.kernels.kinematics import (
     xyz,
 )
 from warp_collision.kernels.mesh_distance import is_nearer
-from warp_collision.kernels.precision import is_in_range
+from warp_collision.kernels.precision import is_in_range, uncertainty
 from warp_collision.kernels.robot_motion import (
     Robot,
     RobotBody,
@@ -41,17 +41,20 @@ def touches_body(obstacle: Obstacle, resting: RestingBody, hit: bool) -> bool:
     point = wp.transform_point(pose, resting.center)
     if not is_in_range(point):
         return True
-    ball = ball_distance(obstacle, point, body.radius)
-    if ball >= body.radius:
+    # As in `touches` of single spheres.
+    far = wp.length(resting.center) + body.radius + wp.length(wp.transform_get_translation(pose))
+    unsure = uncertainty(far, 0.0)
+    ball = ball_distance(obstacle, point, body.radius + unsure)
+    if ball >= body.radius + unsure:
         return False
-    error = DISTANCE_ROUNDING * (wp.length(point) + wp.length(resting.center))
+    error = DISTANCE_ROUNDING * (wp.length(point) + wp.length(resting.center)) + unsure
     for index in range(body.begin, body.end):
         sphere = sphere_of(resting.spheres, index)
         if not (sphere[3] < 0.0):
             local = xyz(sphere)
             if ball - wp.length(local - body.center) < sphere[3] + error:
                 center = wp.transform_point(pose, point_in_world(resting.frame_pose, local))
-                limit = sphere[3] + obstacle.padding
+                limit = sphere[3] + obstacle.padding + unsure
                 if is_nearer(obstacle.mesh_id, obstacle.record, center, limit):
                     return True
     return False

@@ -7,7 +7,7 @@ import trimesh
 
 import joint_paths
 from joint_paths import Crane, random_paths, sampled_minimum
-from warp_collision import CollisionCost, MeshWorld, any_in_collision
+from warp_collision import CollisionCost, Cuboid, MeshWorld, any_in_collision
 from warp_collision.cli.demo import load_panda
 from warp_collision.planning import CollisionTerm, optimize_paths
 from warp_collision.robot import (
@@ -121,6 +121,29 @@ def test_configurations_are_those_of_placed_spheres(robots, device):
         assert (found != expected).sum() <= 1, given
     single = configuration_in_collision(joints[0, 0, 0], panda, world, base_pose=bases[0, 0])
     assert single.shape == ()
+
+
+@pytest.mark.parametrize("offset", [1.0e5, 5.0e5, 5.0e6])
+def test_rounding_far_from_the_origin_hides_no_contact(robots, offset, device):
+    panda, rng = robots["panda"], np.random.default_rng(3)
+    joints = random_paths(panda, rng, 400, 1, 1.0)[:, 0]
+    base = torch.tensor([offset, offset / 3, 0.0, 1.0, 0.0, 0.0, 0.0]).float().tolist()
+    options = {"self_collision": False, "base_pose": base}
+    contacts = 0
+    for _ in range(6):
+        place = rng.uniform((-0.6, -0.6, -0.1), (0.6, 0.6, 1.1))
+        near, far = MeshWorld(device=device), MeshWorld(device=device)
+        for world, origin in ((near, (0.0, 0.0, 0.0)), (far, base[:3])):
+            world.add("block", Cuboid((0.2, 0.3, 0.4)), (*(place + origin), 1, 0, 0, 0))
+        touches = any_in_collision(panda(joints[:, None].to(device)), near)[:, 0]
+        assert configuration_in_collision(joints.to(device), panda, far, **options)[touches].all()
+        contacts += int(touches.sum())
+    assert contacts > 100
+    # The same of the robot with itself: it is not proven free where rounding is that large.
+    folded = configuration_in_collision(joints.to(device), panda, MeshWorld(device=device))
+    empty = MeshWorld(device=device)
+    assert configuration_in_collision(joints.to(device), panda, empty, base_pose=base)[folded].all()
+    assert 20 < folded.sum() < 380
 
 
 def test_matrices_are_poses(robots):
