@@ -186,6 +186,21 @@ def test_disabled_spheres_collide_with_nothing(capsys, world, spheres):
     assert result["rows"][0]["mesh"] is None
 
 
+def test_what_rounding_leaves_open_is_not_free(capsys, tmp_path, spheres):
+    world = tmp_path / "map.yaml"
+    world.write_text("cuboid: {house: {dims: [1, 1, 1], pose: [5.0e+5, 0, 0, 1, 0, 0, 0]}}")
+    path = spheres([[[5.0e5 + 0.6, 0.0, 0.0, 0.05]], [[5.0e5 + 9.0, 0.0, 0.0, 0.05]]])
+    status, out, _ = check(capsys, world, path)
+    assert status == 1
+    assert out.splitlines()[1].split()[-2:] == ["nan", "COLLISION"]
+    assert "collision at 1 of 2 waypoints" in out
+    status, out, _ = check(capsys, world, path, "--json")
+    assert status == 1
+    rows = json.loads(out)["rows"]
+    assert [row["cost"] for row in rows] == [None, 0.0]
+    assert [row["collision"] for row in rows] == [True, False]
+
+
 def test_a_scene_with_more_meshes_than_a_default_world(capsys, tmp_path, spheres):
     boxes = ", ".join(
         f"box{i}: {{dims: [1, 1, 1], pose: [{2 * i}, 0, 0, 1, 0, 0, 0]}}" for i in range(40)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -168,6 +169,7 @@ def _check(options: argparse.Namespace) -> int:
 def _row(waypoint: WaypointCheck, *, swept: bool) -> dict[str, Any]:
     """A waypoint as the report has it.
 
+    The cost is None where rounding leaves it open, which counts as a collision.
     With `swept` also collision_on_the_way: nothing touches at the waypoint, but on a half-segment
     beside it.
     """
@@ -177,7 +179,7 @@ def _row(waypoint: WaypointCheck, *, swept: bool) -> dict[str, Any]:
         "clearance": waypoint.clearance,
         "sphere": waypoint.sphere,
         "mesh": waypoint.mesh,
-        "cost": waypoint.swept_cost,
+        "cost": waypoint.swept_cost if math.isfinite(waypoint.swept_cost) else None,
         "collision": waypoint.collides or waypoint.collides_on_the_way,
     }
     if swept:
@@ -215,7 +217,7 @@ def _table(rows: list[dict[str, Any]], *, swept: bool) -> list[str]:
             "-" if row["clearance"] is None else f"{row['clearance']:.4f}",
             "-" if row["sphere"] is None else str(row["sphere"]),
             escaped(row["mesh"] or "-"),
-            f"{row['cost']:.4g}",
+            "nan" if row["cost"] is None else f"{row['cost']:.4g}",
             _verdict(row),
         )
         for row in rows

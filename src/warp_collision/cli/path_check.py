@@ -24,7 +24,7 @@ class WaypointCheck(NamedTuple):
         sphere: which one has it.
         link: of that sphere; None if links are not known.
         mesh: the obstacle that it is nearest to.
-        cost: resting cost.
+        cost: resting cost; NaN where rounding leaves it open, as is the next one.
         swept_cost: swept cost.
         collides: whether a sphere touches something at the waypoint.
         collides_on_the_way: whether one does on what the waypoint owns of the straight way.
@@ -96,7 +96,7 @@ def check_spheres(
         clearances, meshes = nearest
         cost = torch.where(clearances >= eta, 0.0, cost)
     # NaN, where rounding leaves it open, is not free.
-    hit = ~(clearances >= 0.0).all(dim=-1)
+    hit = ~(clearances >= 0.0).all(dim=-1) | cost.isnan().any(dim=-1)
     swept_cost, way = cost, hit
     if swept:
         swept_cost = warp_collision.swept_sphere_cost(spheres, world, activation_distance=eta)
