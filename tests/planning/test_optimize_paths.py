@@ -102,6 +102,21 @@ def test_the_same_generator_gives_the_same_paths(panda, device):
     assert torch.equal(before, torch.get_rng_state())
 
 
+def test_planning_in_inference_mode(device):
+    world = posts(device)
+    start, goal = (torch.tensor([row], device=device) for row in (LEFT, RIGHT))
+    expected = optimize_paths(
+        load_panda(), world, start, goal, base_pose=torch.eye(4, device=device)
+    )
+    with torch.inference_mode():
+        start, goal = (torch.tensor([row], device=device) for row in (LEFT, RIGHT))
+        index = torch.zeros(1, dtype=torch.int32, device=device)
+        options = {"env_index": index, "base_pose": torch.eye(4, device=device)}
+        found = optimize_paths(load_panda(), world, start, goal, **options)
+    assert found.free.item()
+    assert torch.equal(found.joints, expected.joints)
+
+
 def test_a_term_of_the_user_bends_the_path(panda, device):
     """Without obstacles the path is straight, but terms want joints 2 and 3 elsewhere."""
     world = MeshWorld(device=device)

@@ -16,13 +16,13 @@ _ROUNDING = 1.0e-5  # of limits [rad or m]
 
 
 def end_operand(name: str, value: Tensor, robot: RobotSpheres, world: MeshWorld) -> Tensor:
-    """Joint values (batch, n_joints) float32, finite, without a gradient."""
+    """Joint values (batch, n_joints) float32, finite, a copy without a gradient."""
     robot.check_joints(value)
     if value.ndim != 2:
         raise ValueError(
             f"{name} must have shape (batch, n_joints), got {validate.shape_of(value)}"
         )
-    value = value.detach().float().contiguous()
+    value = value.detach().float().contiguous().clone()
     if value.device != world.device:
         raise ValueError(f"{name} must be on device {world.device}, got {value.device}")
     wrong = torch.nonzero(~value.isfinite())

@@ -57,6 +57,7 @@ class PlannedPaths(NamedTuple):
     clear: Tensor
 
 
+@torch.inference_mode(False)  # the descent needs gradients
 def optimize_paths(
     robot: RobotSpheres,
     world: MeshWorld,
@@ -168,7 +169,7 @@ def optimize_paths(
         )
     env_index = validate.env_operand(env_index, len(start), world.n_envs, world.device, check=True)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
-    limits = robot.joint_limits.to(start.device)
+    limits = robot.joint_limits.to(start.device).clone()
     problems = Problems(
         robot,
         world,
