@@ -1,6 +1,7 @@
 """`warp-collision check --robot`: joint values of a file, waypoints and proven motions."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -142,6 +143,17 @@ def test_a_base_elsewhere(check):
     status, _, err = check(ENDS, *pose[:-1], "0")
     assert status == 2
     assert "--base-pose must have a quaternion (qw, qx, qy, qz) other than 0" in err
+
+
+def test_what_rounding_leaves_open_is_not_free(check, world):
+    Path(world).write_text("cuboid: {house: {dims: [1, 1, 1], pose: [5.0e+5, 0, 0, 1, 0, 0, 0]}}")
+    # 0.6 m in front of the wall, where rounding may be 1 m, and far away from it.
+    status, out, _ = check(ENDS[:1], *"--base-pose 499998.4 0 0 1 0 0 0 --json".split())
+    assert status == 1
+    contacts = json.loads(out)["contacts"]
+    assert {contact["depth"] for contact in contacts if not contact["with_itself"]} == {None}
+    assert "house" in {contact["obstacle"] for contact in contacts}
+    assert check(ENDS[:1], *"--base-pose 0 0 0 1 0 0 0".split())[0] == 0
 
 
 def test_files_in_the_other_order_and_joints_without_a_robot(capsys, world, tmp_path):

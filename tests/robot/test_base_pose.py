@@ -137,6 +137,8 @@ def test_rounding_far_from_the_origin_hides_no_contact(robots, offset, device):
             world.add("block", Cuboid((0.2, 0.3, 0.4)), (*(place + origin), 1, 0, 0, 0))
         touches = any_in_collision(panda(joints[:, None].to(device)), near)[:, 0]
         assert configuration_in_collision(joints.to(device), panda, far, **options)[touches].all()
+        report = panda.report(joints[:, None].to(device), far, **options)
+        assert {*touches.nonzero()[:, 0].tolist()} <= {*report.batch.tolist()}
         contacts += int(touches.sum())
     assert contacts > 100
     # The same of the robot with itself: it is not proven free where rounding is that large.

@@ -74,7 +74,7 @@ class RobotCheck(NamedTuple):
         return rows
 
     def summary(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """All of it, for JSON; depths are null where rounding leaves open whether they touch."""
         report = self.contacts
         contacts = [
             {
@@ -83,7 +83,7 @@ class RobotCheck(NamedTuple):
                 "link": report.link[i],
                 "obstacle": report.obstacle[i],
                 "with_itself": bool(report.with_itself[i]),
-                "depth": float(report.depth[i]),
+                "depth": float(report.depth[i]) if math.isfinite(report.depth[i]) else None,
                 "point": report.point[i].tolist(),
             }
             for i in range(len(report.link))

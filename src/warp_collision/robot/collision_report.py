@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
+from warp_collision.kernels.precision import NEGLIGIBLE, ROUND_OFF
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.messages import escaped
 from warp_collision.robot.allowed_contacts import allowed_pairs
@@ -32,7 +33,8 @@ class CollisionReport(NamedTuple):
         waypoint: (n,) int64.
         link: n names of links and attached objects.
         obstacle: n names of obstacles, or of the other link in self-collisions.
-        depth: (n,) [m], minus the clearance; NaN, listed first, where something is not finite.
+        depth: (n,) [m], minus the clearance; NaN, listed first, where something is not finite, or
+            so far from the origin that rounding leaves it open whether they touch.
         point: (n, 3) [m], the point of the obstacle that is nearest to the center of the sphere.
         sphere: (n,) int64, the deepest sphere of the link.
         with_itself: (n,) bool, whether the obstacle is a link.
@@ -164,7 +166,11 @@ def _with_world(
     centers = torch.where(enabled[..., None], flat[..., :3], 0.0).contiguous()
     tables = scene_tables(world)
     nearest = operators.run_scene_distance(centers, tables, env_index)[0]
-    rows, indices = torch.nonzero(enabled & ~(nearest - flat[..., 3] >= margin)).unbind(-1)
+    lengths = centers.norm(dim=-1), tables.mesh_from_world[..., :3].detach().norm(dim=-1)
+    farthest = torch.where(tables.enabled != 0, lengths[1], 0.0).amax(-1)
+    farthest = farthest[0] if env_index is None else farthest[env_index.long(), None]
+    gap = nearest - flat[..., 3] - _uncertainty(lengths[0] + farthest)
+    rows, indices = torch.nonzero(enabled & ~(gap >= margin)).unbind(-1)
     envs = torch.zeros_like(rows) if env_index is None else env_index[rows]
     found = []
     for env in envs.unique().tolist():
@@ -176,6 +182,8 @@ def _with_world(
             points, _one_by_one(tables, env, len(names)), each
         )
         depth = flat[row, index, 3] - distance
+        far = lengths[0][row, index] + lengths[1][env, : len(names), None]
+        depth = _within_rounding(depth, far, margin)
         surface = (points - distance[..., None] * gradient).cpu().numpy()
         is_on = tables.enabled[env, : len(names), None] != 0
         for obstacle, k in torch.nonzero(is_on & ~(depth <= -margin)).tolist():
@@ -183,6 +191,18 @@ def _with_world(
             contact = (names[obstacle], float(depth[obstacle, k]), surface[obstacle, k])
             found.append(_Contact(sphere, *contact, False))
     return found
+
+
+def _uncertainty(coordinates: Tensor) -> Tensor:
+    """Rounding of clearances from coordinates of these lengths, as `precision.uncertainty` [m]."""
+    rounding = float(ROUND_OFF) * coordinates
+    return torch.where(rounding <= float(NEGLIGIBLE), 0.0, rounding)
+
+
+def _within_rounding(depth: Tensor, coordinates: Tensor, margin: float) -> Tensor:
+    """NaN in place of depths that are below minus the margin by rounding alone."""
+    is_open = (depth <= -margin) & (depth + _uncertainty(coordinates) > -margin)
+    return torch.where(is_open, torch.nan, depth)
 
 
 def _one_by_one(tables: SceneTables, env: int, count: int) -> SceneTables:
@@ -204,6 +224,8 @@ def _with_itself(spheres: Tensor, pairs: SelfCollisionPairs, margin: float) -> l
     offset = a[..., :3] - b[..., :3]
     length = torch.linalg.vector_norm(offset, dim=-1)
     depth = a[..., 3] + b[..., 3] - length
+    far = a[..., :3].norm(dim=-1) + b[..., :3].norm(dim=-1)
+    depth = _within_rounding(depth, far, margin)
     near = ~(depth <= -margin) & ~(a[..., 3] < 0.0) & ~(b[..., 3] < 0.0)
     direction = offset / length.clamp(min=1e-12)[..., None]
     surface = b[..., :3] + b[..., 3:] * direction
