@@ -92,6 +92,15 @@ def test_parts_stand_in_the_frame_of_their_object(named):
     assert_distances(world, bodies, rng)
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_frames_beside_the_objects_or_beside_the_world(inside):
+    ball = {"type": "sphere", "dimensions": [0.1]}
+    frames = [{"child_frame_id": "shelf", "transform": {"translation": [5.0, -1.0, 2.0]}}]
+    document = scene({"id": "ball", "header": {"frame_id": "shelf"}, "primitives": [ball]})
+    (document["world"] if inside else document)["fixed_frame_transforms"] = frames
+    assert load_world_mapping(document)["ball"].pose[:3] == (5.0, -1.0, 2.0)
+
+
 def test_a_cone_is_contained_and_hardly_exceeded():
     at = random_frame(np.random.default_rng(4))
     cone = {"type": "cone", "dimensions": [0.8, 0.3]}

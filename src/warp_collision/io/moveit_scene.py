@@ -68,7 +68,7 @@ def add_planning_scene(content: Content, document: dict[Any, Any], folder: Path)
         octomap = octomap["octomap"].get("data")  # an empty one is often there
     if octomap:
         content.leave_out("octomap", "a tree of voxels")
-    frames = _Frames(content.where, document)
+    frames = _Frames(content.where, [document] if world is document else [document, world])
     ids: set[str] = set()
     objects = sequence(
         world.get("collision_objects"), f"{content.where}: collision_objects", "objects"
@@ -88,13 +88,16 @@ def add_planning_scene(content: Content, document: dict[Any, Any], folder: Path)
 class _Frames:
     """The frames that objects may stand in."""
 
-    def __init__(self, where: str, document: dict[Any, Any]) -> None:
+    def __init__(self, where: str, documents: list[dict[Any, Any]]) -> None:
         self._where = where
         self._known: dict[str, np.ndarray] = {"": np.eye(4)}
         self._world: str | None = None  # a name of the world's own frame
-        given = sequence(
-            document.get("fixed_frame_transforms"), f"{where}: fixed_frame_transforms", "transforms"
-        )
+        key = "fixed_frame_transforms"
+        given = [
+            item
+            for document in documents
+            for item in sequence(document.get(key), f"{where}: {key}", "transforms")
+        ]
         for index, item in enumerate(given):
             place = f"{where}: fixed_frame_transforms[{index}]"
             values = mapping(item, place, "keys")
