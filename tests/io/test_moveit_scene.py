@@ -101,6 +101,25 @@ def test_frames_beside_the_objects_or_beside_the_world(inside):
     assert load_world_mapping(document)["ball"].pose[:3] == (5.0, -1.0, 2.0)
 
 
+def test_fixed_frames_stand_in_that_of_the_world():
+    ball = {"type": "sphere", "dimensions": [0.1]}
+    document = scene({"id": "ball", "header": {"frame_id": "board"}, "primitives": [ball]})
+    frames = [
+        {"header": {"frame_id": parent}, "child_frame_id": name, "transform": {"translation": at}}
+        for parent, name, at in (("map", "shelf", [5, 0, 0]), ("map", "board", [0, 0, 1]))
+    ]
+    document["fixed_frame_transforms"] = frames
+    assert load_world_mapping(document)["ball"].pose[:3] == (0.0, 0.0, 1.0)
+    frames[1]["header"]["frame_id"] = "/shelf"  # a chain, which MoveIt has not either
+    with pytest.raises(
+        ValueError, match=r"transforms\[1\]: header.frame_id must be that of the wo"
+    ):
+        load_world_mapping(document)
+    frames[1]["header"]["frame_id"] = "odom"
+    with pytest.raises(ValueError, match=r"header.frame_id must be 'map', as before, or have a tr"):
+        load_world_mapping(document)
+
+
 def test_a_cone_is_contained_and_hardly_exceeded():
     at = random_frame(np.random.default_rng(4))
     cone = {"type": "cone", "dimensions": [0.8, 0.3]}

@@ -98,6 +98,7 @@ class _Frames:
             for document in documents
             for item in sequence(document.get(key), f"{where}: {key}", "transforms")
         ]
+        parents: list[tuple[dict[Any, Any], str]] = []
         for index, item in enumerate(given):
             place = f"{where}: fixed_frame_transforms[{index}]"
             values = mapping(item, place, "keys")
@@ -108,9 +109,14 @@ class _Frames:
             self._known[name.lstrip("/")] = _matrix(
                 values.get("transform", {}), f"{place}.transform", "translation", "rotation"
             )
+            parents.append((values, place))
+        for values, place in parents:
+            if (self.matrix(values, place) != np.eye(4)).any():
+                name = shown(values["header"]["frame_id"])
+                raise ValueError(f"{place}: header.frame_id must be that of the world, got {name}")
 
     def matrix(self, item: dict[Any, Any], place: str) -> np.ndarray:
-        """The frame (4, 4) of an object."""
+        """The frame (4, 4) of an object, or of a transform."""
         header = mapping(item.get("header") or {}, f"{place}: header", "keys")
         name = header.get("frame_id", "")
         if not isinstance(name, str):
