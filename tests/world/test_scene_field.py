@@ -348,3 +348,31 @@ def test_what_is_written_while_it_grows_counts(
         made.set_poses(torch.tensor([[0.2, 0.1, 0, 1, 0, 0, 0.0]] * 40))
     assert not has_field(made)
     assert_equal(answers(made, spheres), without_field(made, spheres))
+
+
+@pytest.mark.usefixtures("soon")
+def test_cells_that_are_not_filled_yet_tell_nothing() -> None:
+    """Not even of a point at the very center of one."""
+    made = MeshWorld(1, 40, "cpu")
+    made.add("block", Cuboid((0.5, 0.5, 0.5)))
+    for index, angle in enumerate(np.linspace(0.0, 6.0, 35)):
+        place = (np.cos(angle), np.sin(angle), 0.9 if index % 2 else -0.9)
+        made.add(str(index), Sphere(0.1), (*place, 1, 0, 0, 0))
+    sphere_cost(torch.full((1, 1, 1_200, 4), 0.1), made)
+    field = made._acceleration._state.field
+    assert field is not None
+    grid = field._unfilled[0][1]
+    centers = []
+    for axis in range(3):
+        origin, scale = np.float32(grid.origin[axis]), np.float32(grid.per_metre)
+        ideal = (origin + grid.cell * (np.arange(grid.shape[axis]) + 0.5)).astype(np.float32)
+        # Those of which float32 finds that they are centers, and some ulps beside them.
+        ulps = np.arange(-8, 9, dtype=np.float32)
+        near = ideal[:, None] + ulps * np.spacing(ideal)[:, None]
+        is_center = (near - origin) * scale % 1 == np.float32(0.5)
+        found = near[is_center & (np.abs(near) < 0.24)]
+        assert len(found) > 0
+        centers.append(torch.from_numpy(found))
+    points = torch.nn.functional.pad(torch.cartesian_prod(*centers)[:1_000], (0, 1))[None, None]
+    assert in_collision(points, made).all()
+    assert not field.is_filled

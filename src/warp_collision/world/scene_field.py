@@ -12,6 +12,7 @@ import warp as wp
 from torch import Tensor
 
 from warp_collision.kernels import scene
+from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.scene_field import FIELD_REACH, fill_scene_field
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
@@ -40,8 +41,8 @@ class SceneField:
     """Lower bounds of the signed distance of all envs, for CPUs, where most spheres are free.
 
     A query out of reach of all obstacles ends after one read. The field is invalid as soon as
-    anything that it depends on is written. Cells that are not filled yet have a bound of 0, which
-    tells nothing: queries may read the field meanwhile.
+    anything that it depends on is written. Cells that are not filled yet have a bound that tells
+    nothing: queries may read the field meanwhile.
 
     Attributes:
         buffer: (n,) uint8, the kernels' `SceneField` of each env, then their values, in one tensor.
@@ -68,7 +69,9 @@ class SceneField:
         with torch.inference_mode(False):
             self.buffer = torch.zeros(header_bytes + 4 * sum(sizes), dtype=torch.uint8)
         headers = self.buffer[:header_bytes].view(n_envs, _HEADER)
-        values = self.buffer[header_bytes:].view(torch.float32).split(sizes)
+        # Not 0, which would say of a point at the center of a cell that it is free.
+        cells = self.buffer[header_bytes:].view(torch.float32).fill_(-float(FAR))
+        values = cells.split(sizes)
         # What is still to be filled: env, its grid, all of its cells, and how many layers are.
         self._unfilled: deque[tuple[int, Any, Tensor, int]] = deque()
         self._paid = 0.0  # cells
