@@ -150,6 +150,27 @@ def test_writes_to_the_padding_are_noticed(device: torch.device) -> None:
     assert sphere_cost(sphere, world).item() > 0.0
 
 
+@pytest.mark.parametrize("count", [1, 40])
+@pytest.mark.parametrize("past_torch", [False, True])
+def test_what_is_written_to_the_tensor_counts_at_once(count: int, past_torch: bool) -> None:
+    """On the CPU also past torch, with boxes of few obstacles and with a tree over many."""
+    world = MeshWorld(max_meshes=40, device="cpu")
+    for index in range(count):
+        world.add(str(index), BALL, (2.0 * index, 0, 0, 1, 0, 0, 0))
+    sphere = torch.tensor([[[[0.0, 1.0, 0.0, 0.05]]]])
+    assert sphere_cost(sphere, world).item() == 0.0
+    if past_torch:
+        world.padding.numpy()[0, 0] = 1.0
+    else:
+        world.padding[0, 0] = 1.0
+    found = signed_distance(sphere[..., :3], world).distance.item()
+    assert found < 0.0
+    expected = 0.05 + ETA - found - 0.5 * ETA
+    cost = sphere_cost(sphere, world, activation_distance=ETA).item()
+    assert cost == pytest.approx(expected, abs=1e-6)
+    assert in_collision(sphere, world).item()
+
+
 def test_transforms_of_torch(device: torch.device) -> None:
     world = inflated(device, PADDING)
     spheres = some_paths(device)

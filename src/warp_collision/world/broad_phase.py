@@ -32,8 +32,8 @@ class BroadPhase:
         # On the CPU: (n_envs, n_blocks, 6, 8) the boxes of the first slots once more.
         self._blocks: Tensor | None = None
         self._versions: tuple[int, ...] = ()
-        # On the CPU: the poses, where they lie, and what they were when the boxes were computed.
-        self._poses: tuple[np.ndarray, int, bytes] | None = None
+        # On the CPU: what the boxes were computed from, where it lies, and what it was then.
+        self._sources: tuple[tuple[np.ndarray, int, bytes], ...] | None = None
         self._written: torch.cuda.Event | None = None  # the latest refit
         self.is_captured = False
         self.moved_by_graphs = moved_by_graphs
@@ -46,7 +46,7 @@ class BroadPhase:
     @property
     def fitted(self) -> object:
         """On the CPU another object whenever the boxes are computed anew; None without a tree."""
-        return None if self._tree is None else self._poses
+        return None if self._tree is None else self._sources
 
     @property
     def boxes(self) -> tuple[Tensor, Tensor]:
@@ -92,13 +92,20 @@ class BroadPhase:
 
     def _is_outdated(self, tables: SceneTables) -> bool:
         """Whether tables were written; on the CPU also past torch, as through NumPy or `.data`."""
+        # In this order: another thread that computes boxes drops the versions first.
+        known = self._sources
         if self._versions != _versions(tables):
             return True
-        if self._poses is None:
+        if known is None:
             return False
+        sources = _sources(tables)
+        if len(sources) != len(known):
+            return True
         # Bytes are equal where numbers are NaN, and several times faster to compare than arrays.
-        rows, address, before = self._poses
-        return tables.mesh_from_world.data_ptr() != address or rows.tobytes() != before
+        for table, (values, address, before) in zip(sources, known, strict=True):
+            if table.data_ptr() != address or values.tobytes() != before:
+                return True
+        return False
 
     def _fit(self, tables: SceneTables) -> None:
         assert self._tree is not None
@@ -149,8 +156,8 @@ class BroadPhase:
         versions = () if is_capturing(self._device) else _versions(tables)
         if self._device.type == "cpu":
             # Before the boxes: what another thread writes meanwhile is noticed next time.
-            rows = tables.mesh_from_world.numpy()
-            self._poses = rows, tables.mesh_from_world.data_ptr(), rows.tobytes()
+            views = ((table.numpy(), table.data_ptr()) for table in _sources(tables))
+            self._sources = tuple((view, place, view.tobytes()) for view, place in views)
         corners = self._blocks, *self._boxes
         launch(world_boxes, tables.mesh_ids.shape, tables, *corners, device=self._device)
         return versions
@@ -165,3 +172,9 @@ def _versions(tables: SceneTables) -> tuple[int, ...]:
         tables.n_meshes._version,
         -1 if padding is None else padding._version,
     )
+
+
+def _sources(tables: SceneTables) -> tuple[Tensor, ...]:
+    """The tables that the boxes depend on."""
+    read = tables.mesh_from_world, tables.mesh_ids, tables.n_meshes
+    return read if tables.padding is None else (*read, tables.padding)
