@@ -140,6 +140,27 @@ def test_tables_that_a_world_has_outgrown_keep_their_padding(device: torch.devic
     assert (before > 0.0).any()
 
 
+@pytest.mark.parametrize("kind", ["rest", "swept"])
+def test_some_envs_of_the_tables_of_a_world_have_their_padding(
+    kind: str, device: torch.device
+) -> None:
+    world = MeshWorld(3, 2, device)
+    for env, padding in enumerate((0.1, 0.2, 0.3)):
+        world.add("ball", BALL, (-2.0, 0, 0, 1, 0, 0, 0), env)
+        world.add("padded", BALL, env=env, padding=padding)
+    spheres = torch.tensor([[[[0.0, 0.0, 0.25, 0.01]]]], device=device)
+    for env in range(3):
+        tables = ("mesh_ids", "mesh_from_world", "enabled", "n_meshes")
+        names = ("mesh_idx", "mesh_pose_inverse", "mesh_enable", "n_env_mesh")
+        rows = {n: getattr(world, t)[env:] for n, t in zip(names, tables, strict=True)}
+        index = torch.tensor([env], device=device)
+        expected = sphere_cost(spheres, world, env_index=index)
+        assert expected.item() > 0.0
+        torch.testing.assert_close(Call(kind, spheres, world, rows)(), expected)
+        as_u64 = {**rows, "mesh_idx": rows["mesh_idx"].view(torch.uint64)}
+        torch.testing.assert_close(Call(kind, spheres, world, as_u64)(), expected)
+
+
 def test_writes_to_the_padding_are_noticed(device: torch.device) -> None:
     world = MeshWorld(max_meshes=40, device=device)
     for index in range(30):

@@ -20,9 +20,14 @@ _paddings: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
 
 
 def padding_of(mesh_ids: Tensor) -> Tensor | None:
-    """The paddings that belong to a table of ids, if it is one of a world."""
+    """The paddings that belong to a table of ids, if it is one of a world or a view of one."""
     padding = _paddings.get(mesh_ids.data_ptr())
-    return padding if padding is not None and padding.shape == mesh_ids.shape else None
+    if padding is not None and padding.shape == mesh_ids.shape:
+        return padding
+    padding = _paddings.get(mesh_ids.untyped_storage().data_ptr())
+    if padding is None:
+        return None
+    return padding.as_strided(mesh_ids.shape, mesh_ids.stride(), mesh_ids.storage_offset())
 
 
 class SceneStorage:
