@@ -286,6 +286,36 @@ def test_poses_that_require_gradients_are_read_anew(device: torch.device) -> Non
     assert not world.pose("box").requires_grad
 
 
+def test_what_is_written_after_a_pose_that_requires_a_gradient_counts(device: torch.device) -> None:
+    """The tables are the state; what stands beside it still follows its tensor."""
+    world = MeshWorld(device=device)
+    poses = torch.zeros((3, 7), device=device)
+    poses[:, 0], poses[:, 3] = torch.tensor([5.0, 7.0, 9.0]), 1.0
+    for name in "abc":
+        world.add(name, BOX)
+    poses.requires_grad_()
+    world.set_poses(poses)
+    world.mesh_from_world[0, 1, :3] = 0.0
+    spheres = torch.zeros((1, 1, 1, 4), device=device)
+    assert sphere_cost(spheres, world).item() > 0.0
+    assert in_collision(spheres, world).all()
+    assert signed_distance(spheres[..., :3], world).mesh.item() == 1
+    assert world.pose("b").tolist() == pytest.approx([0, 0, 0, 1, 0, 0, 0])
+    # Written back it is where its tensor says, also in another slot and a larger table.
+    world.mesh_from_world[0, 1, 0] = -7.0
+    world.remove("a")
+    world.grow(2, 40)
+    for leaf, expected in ((7.0, False), (0.1, True), (3.0, False)):
+        with torch.no_grad():
+            poses[1, 0] = leaf
+        assert in_collision(spheres, world).any() == expected
+        assert world.pose("b")[0].item() == pytest.approx(leaf)
+    cost = sphere_cost(spheres, world, activation_distance=5.0).sum()
+    (gradient,) = torch.autograd.grad(cost, poses)
+    assert (gradient[1] != 0.0).any()
+    assert (gradient[0] == 0.0).all()
+
+
 @pytest.mark.parametrize("how", ["add", "replace", "load"])
 def test_meshes_come_with_poses_that_require_gradients(how: str, device: torch.device) -> None:
     world = MeshWorld(device=device)

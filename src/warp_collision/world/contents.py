@@ -40,8 +40,9 @@ class Contents:
                 env, first, obstacles, [e.enabled for e in entries], [e.padding for e in entries]
             )
             self.write_poses(env, slice(first, last), torch.stack([e.pose for e in entries]))
+            rows = self.storage.tables.mesh_from_world
             for index, entry in enumerate(entries, first):
-                self._slots.track(env, slice(index, index + 1), entry.given)
+                self._slots.track(env, slice(index, index + 1), entry.given, rows)
         self.storage.set_count(env, len(slots))
         self._changed(dropped)
 

@@ -87,13 +87,14 @@ def obstacles_of_env(slots: Sequence[Slot], storage: SceneStorage, env: int) -> 
     """What an env holds, by name: exact shapes, and meshes as they stand after repairs."""
     from warp_collision.io.placing import matrix_from, pose_from
 
-    poses = invert_pose(storage.tables.mesh_from_world[env, : len(slots), :7].double().cpu())
+    rows = storage.tables.mesh_from_world[env]
     enabled = storage.tables.enabled[env].tolist()
     padding = storage.padding[env].tolist()
     meshes: dict[int, trimesh.Trimesh] = {}
     obstacles: dict[str, Obstacle] = {}
     for index, slot in enumerate(slots):
-        pose = poses[index] if slot.pose is None else slot.pose.detach().double().cpu()
+        row = slot.differentiable_row(rows[index]).detach()
+        pose = invert_pose(row[:7].double().cpu())
         check_pose(f"pose of {slot.name!r}", pose.tolist())
         matrix = matrix_from(pose.numpy())
         placed = slot.obstacle.placed

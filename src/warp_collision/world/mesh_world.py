@@ -191,11 +191,8 @@ class MeshWorld:
         """Pose (7,) of a mesh in the world: x, y, z, qw, qx, qy, qz, a new tensor on the device."""
         with self._lock:
             index = self._slots.index(name, env)
-            slot = self._slots.envs[env][index]
-            row = self.mesh_from_world[env, index, :7]
-            if slot.pose is not None:
-                row = invert_pose(slot.pose.detach().to(row))
-            return invert_pose(row)
+            row = self.mesh_from_world[env, index]
+            return invert_pose(self._slots.envs[env][index].differentiable_row(row).detach()[:7])
 
     def report(self, name: str | int, env: int = 0) -> MeshReport:
         """What was found in a mesh when it was loaded; see `MeshReport`.
@@ -328,7 +325,8 @@ class MeshWorld:
             index = self._slots.index(name, env)
             slot = slice(index, index + 1)
             self._contents.write_poses(env, slot, checked)
-            self._slots.track(env, slot, pose if isinstance(pose, Tensor) else checked)
+            given = pose if isinstance(pose, Tensor) else checked
+            self._slots.track(env, slot, given, self.mesh_from_world)
 
     def set_poses(self, poses: Tensor, env: int = 0) -> None:
         """Moves all meshes of an env from a tensor on the world's device, without waiting for it.
@@ -342,7 +340,7 @@ class MeshWorld:
             count = len(self._slots.of(env))
             rows = validate.device_poses("poses", poses, (count, 7), self.device)
             self._contents.write_poses(env, slice(0, count), rows)
-            self._slots.track(env, slice(0, count), poses)
+            self._slots.track(env, slice(0, count), poses, self.mesh_from_world)
 
     def enable(self, name: str | int, on: bool | Tensor = True, env: int = 0) -> None:
         """Lets queries check a mesh, or skip it.

@@ -28,17 +28,25 @@ class Slot:
         poses: (n, 7), (7,), (n, 4, 4) or (4, 4) poses that require a gradient, of which the mesh
             has one; or None.
         row: which of them.
+        written: (n, 8) the rows of mesh_from_world that were written for these poses.
     """
 
     name: str
     obstacle: MeshObstacle
     poses: Tensor | None = None
     row: int = 0
+    written: Tensor | None = None
 
-    @property
-    def pose(self) -> Tensor | None:
-        """Its pose (7,) that requires a gradient, if it has one."""
-        return None if self.poses is None else pose_rows(self.poses)[self.row]
+    def differentiable_row(self, row: Tensor) -> Tensor:
+        """Its row (8,) of mesh_from_world, as a function of its pose if that requires a gradient.
+
+        Args:
+            row: what the table holds.
+        """
+        if self.poses is None or self.written is None:
+            return row
+        inverse = to_rows(invert_pose(pose_rows(self.poses)[self.row].to(row)))
+        return _unless_written(row, self.written[self.row], inverse)
 
 
 class Slots:
@@ -105,47 +113,75 @@ class Slots:
                 f"slots; {_HOW_TO_GROW}"
             )
 
-    def track(self, env: int, slots: slice, poses: Tensor) -> None:
-        """Remembers poses that require a gradient, a row each, and forgets those before."""
+    def track(self, env: int, slots: slice, poses: Tensor, rows: Tensor) -> None:
+        """Remembers poses that require a gradient, a row each, and forgets those before.
+
+        Args:
+            env: which env.
+            slots: which slots of it.
+            poses: a row for each slot.
+            rows: (n_envs, slots, 8) mesh_from_world, with what was written for them.
+        """
         tracked = poses.requires_grad and torch.is_grad_enabled()
         if not tracked and not self._tracks_poses:
             return
         self._tracks_poses = True
+        written = rows[env, slots].clone() if tracked else None
         for row, slot in enumerate(self.envs[env][slots]):
             slot.poses, slot.row = (poses, row) if tracked else (None, 0)
+            slot.written = written
 
     def differentiable_rows(self, rows: Tensor) -> Tensor:
         """Rows of mesh_from_world (n_envs, slots, 8) as functions of the poses of their slots.
 
-        What the rows have no room for is left out: another thread may add envs and slots.
+        Rows that others were written to since are taken as they are. What the rows have no room for
+        is left out: another thread may add envs and slots.
         """
         runs = _tracked_runs(self.envs, *rows.shape[:2]) if self._tracks_poses else []
         if not runs:
             return rows
         # One inverse for all, and pieces put together: indices would have to come from the host.
-        poses = torch.cat([poses.to(rows) for _, poses in runs])
-        inverses = to_rows(invert_pose(poses)).split([len(poses) for _, poses in runs])
+        poses = torch.cat([poses.to(rows) for _, poses, _ in runs])
+        inverses = to_rows(invert_pose(poses)).split([len(poses) for _, poses, _ in runs])
         flat, pieces, end = rows.flatten(0, 1), [], 0
-        for (begin, _), inverse in zip(runs, inverses, strict=True):
-            pieces += [flat[end:begin], inverse]
+        for (begin, _, written), inverse in zip(runs, inverses, strict=True):
+            pieces.append(flat[end:begin])
             end = begin + len(inverse)
+            pieces.append(_unless_written(flat[begin:end], written, inverse))
         return torch.cat([*pieces, flat[end:]]).view_as(rows)
+
+
+def _unless_written(rows: Tensor, written: Tensor, inverses: Tensor) -> Tensor:
+    """Inverse poses (..., 8), but rows that are not those written for them, without waiting."""
+    is_same = (rows == written) | (rows.isnan() & written.isnan())
+    return torch.where(is_same.all(-1, keepdim=True), inverses, rows)
 
 
 def _tracked_runs(
     envs: Sequence[Sequence[Slot]], n_envs: int, n_slots: int
-) -> list[tuple[int, Tensor]]:
-    """Poses (n, 7) that require a gradient, of consecutive slots, from a slot of all envs."""
-    found: list[tuple[int, Tensor, int, int]] = []
+) -> list[tuple[int, Tensor, Tensor]]:
+    """Poses (n, 7) that require a gradient, of consecutive slots, from a slot of all envs.
+
+    And the rows (n, 8) that were written for them.
+    """
+    found: list[tuple[int, Slot, int]] = []
     for env, slots in enumerate(envs[:n_envs]):
         for index, slot in enumerate(slots[:n_slots], env * n_slots):
             if slot.poses is None:
                 continue
-            begin, poses, first, count = found[-1] if found else (-1, None, 0, 0)
-            if poses is slot.poses and (begin + count, first + count) == (index, slot.row):
-                found[-1] = (begin, slot.poses, first, count + 1)
-            else:
-                found.append((index, slot.poses, slot.row, 1))
-    return [
-        (begin, pose_rows(poses)[first : first + count]) for begin, poses, first, count in found
-    ]
+            if found:
+                begin, first, count = found[-1]
+                follows = (begin + count, first.row + count) == (index, slot.row)
+                if follows and slot.poses is first.poses and slot.written is first.written:
+                    found[-1] = (begin, first, count + 1)
+                    continue
+            found.append((index, slot, 1))
+    return [(begin, *_rows_from(slot, count)) for begin, slot, count in found]
+
+
+def _rows_from(slot: Slot, count: int) -> tuple[Tensor, Tensor]:
+    """Poses (count, 7) from that of a slot on, and the rows (count, 8) written for them."""
+    assert slot.poses is not None
+    assert slot.written is not None
+    rows = slice(slot.row, slot.row + count)
+    return pose_rows(slot.poses)[rows], slot.written[rows]
