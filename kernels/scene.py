@@ -14,6 +14,7 @@ from warp_collision.kernels.mesh_record import (
     MeshRecord,
     load_record,
 )
+from warp_collision.kernels.precision import LARGEST
 from warp_collision.kernels.transforms import load_transform, vec8
 
 
@@ -133,7 +134,8 @@ def load_obstacle(scene: Scene, slot: int) -> Obstacle:
         obstacle.record = wp.array(ptr=scene.records, shape=(scene.n_slots,), dtype=wp.uint64)[slot]
     if scene.padding != wp.uint64(0):
         paddings = wp.array(ptr=scene.padding, shape=(scene.n_slots,), dtype=wp.float32)
-        obstacle.padding = paddings[slot]
+        # What is not finite is a contact everywhere: NaN would compare as free.
+        obstacle.padding = wp.where(paddings[slot] > -LARGEST, paddings[slot], wp.inf)
     obstacle.mesh_from_world = load_transform(pose_row(scene, slot))
     return obstacle
 

@@ -12,12 +12,18 @@ from primitives import Call
 from warp_collision import (
     Cuboid,
     MeshWorld,
+    any_in_collision,
     clearance,
+    configuration_in_collision,
     in_collision,
+    joint_path_clearance,
+    joint_path_in_collision,
     signed_distance,
     sphere_cost,
+    swept_in_collision,
     swept_sphere_cost,
 )
+from warp_collision.cli.demo import load_panda
 from warp_collision.io import Obstacle
 from worlds import BALL, BOX, SHIFT, TILT
 
@@ -190,6 +196,38 @@ def test_what_is_written_to_the_tensor_counts_at_once(count: int, past_torch: bo
     cost = sphere_cost(sphere, world, activation_distance=ETA).item()
     assert cost == pytest.approx(expected, abs=1e-6)
     assert in_collision(sphere, world).item()
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("padding", [np.nan, np.inf, -np.inf])
+def test_padding_that_is_not_finite_is_not_free(
+    body: str, padding: float, device: torch.device
+) -> None:
+    """Near and far, at rest and on the way, with obstacles that move too."""
+    world = MeshWorld(device=device)
+    world.add("body", BODIES[body])
+    spheres = torch.tensor([[[[0.0, 0, 0, 0.1]], [[9.0, 0, 0, 0.1]]]], device=device)
+    world.padding[0, 0] = padding
+    pose = torch.tensor([0.0, 0, 0, 1, 0, 0, 0], device=device)
+    for poses in (None, pose.expand(1, 7), pose.expand(2, 1, 7)):
+        for query in (sphere_cost, swept_sphere_cost):
+            cost = query(spheres, world, poses=poses)
+            assert (cost.isnan() | (cost > 1e30)).all()
+        for check in (in_collision, any_in_collision, swept_in_collision):
+            assert check(spheres, world, poses=poses).all()
+        for limit in (None, 0.1):
+            assert not (clearance(spheres, world, max_distance=limit).clearance > 0.0).any()
+        assert not (signed_distance(spheres[..., :3], world, poses=poses).distance > 0.0).any()
+    for kind in ("rest", "swept"):
+        cost = Call(kind, spheres, world)()
+        assert (cost.isnan() | (cost > 1e30)).all()
+    panda = load_panda()
+    joints = torch.zeros((1, 2, 7), device=device)
+    joints[..., 3] = -1.0
+    options = {"self_collision": False}
+    assert configuration_in_collision(joints, panda, world, **options).all()
+    assert joint_path_in_collision(joints, panda, world, **options).all()
+    assert not (joint_path_clearance(joints, panda, world, **options).lower > 0.0).any()
 
 
 def test_transforms_of_torch(device: torch.device) -> None:
