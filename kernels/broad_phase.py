@@ -4,6 +4,7 @@ import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.mesh_record import FAR
+from warp_collision.kernels.precision import is_in_range
 from warp_collision.kernels.scene import Obstacle, Scene, load_obstacle, record_of, slot_of_thread
 
 wp.set_module_options(OPTIONS)
@@ -18,7 +19,7 @@ def world_boxes(
     lower: wp.array2d[wp.vec3],  # (n_envs, slots) corners of the boxes [m]
     upper: wp.array2d[wp.vec3],
 ):
-    """One thread per slot. Without a finite pose the box is all of space; of an empty slot none."""
+    """One thread per slot. Without a valid pose the box is all of space; of an empty slot none."""
     env, index = wp.tid()
     low = wp.vec3(FAR, FAR, FAR)
     high = wp.vec3(-FAR, -FAR, -FAR)
@@ -46,7 +47,7 @@ def world_boxes(
         )
         low = wp.vec3(-FAR, -FAR, -FAR)
         high = wp.vec3(FAR, FAR, FAR)
-        if wp.isfinite(middle) and wp.isfinite(reach):
+        if is_in_range(middle) and is_in_range(reach):
             low = middle - reach
             high = middle + reach
     lower[env, index] = low

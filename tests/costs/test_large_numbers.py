@@ -18,6 +18,7 @@ from warp_collision import (
     in_collision,
     signed_distance,
     sphere_cost,
+    swept_in_collision,
     swept_sphere_cost,
 )
 
@@ -106,6 +107,28 @@ def test_points_beyond_all_measure_have_no_distance(device: torch.device) -> Non
         found = signed_distance(points, world)
         assert found.distance.isnan().all()
         assert (found.mesh == -1).all()
+
+
+@pytest.mark.parametrize("count", [1, 5, 40])
+@pytest.mark.parametrize("far", [1.1e9, 1e10, 1e15, 1e20, 3e38])
+def test_poses_beyond_all_measure_are_not_free(
+    count: int, far: float, device: torch.device
+) -> None:
+    """Written to the table, or given with the call: with boxes and a tree, or without."""
+    spheres = torch.tensor([0.0, 0.0, 0.0, 0.1], device=device).expand(1, 2, 1, 4).contiguous()
+    boxes = [BOX._replace(pose=(5.0 + i, 0, 0, 1, 0, 0, 0)) for i in range(count)]
+    world = world_of(*boxes, device=device)
+    poses = torch.stack([world.pose(i) for i in range(count)])
+    poses[0, 1] = far
+    options: tuple[dict[str, Any], ...] = ({"poses": poses}, {})
+    for chosen in options:
+        if not chosen:
+            world.mesh_from_world[0, 0, 1] = -far
+        for cost in (sphere_cost, swept_sphere_cost):
+            assert cost(spheres, world, **chosen).isnan().all()
+        assert in_collision(spheres, world, **chosen).all()
+        assert swept_in_collision(spheres, world, **chosen).all()
+        assert not (clearance(spheres, world, **chosen).clearance > 0.0).any()
 
 
 @pytest.mark.parametrize("radius", [1e9, 1e15, 2e16, 1e20, 3e38])
