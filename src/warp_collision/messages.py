@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
@@ -75,6 +76,34 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, LookupError | TypeError | AttributeError | AssertionError):
         text = f"{type(error).__name__}: {text}"  # their text is often only a name
     return escaped(" ".join(text.split()), MAX_ERROR) or type(error).__name__
+
+
+@contextlib.contextmanager
+def errors_at(
+    where: str, kinds: type[Exception] | tuple[type[Exception], ...] = ValueError
+) -> Iterator[None]:
+    """Makes errors of some kinds ValueErrors that begin with a place.
+
+    Example:
+        >>> from warp_collision.messages import errors_at
+        >>> with errors_at("arm.urdf"):
+        ...     raise ValueError("the links must form one tree")
+        Traceback (most recent call last):
+        ValueError: arm.urdf: the links must form one tree
+    """
+    try:
+        yield
+    except kinds as error:
+        raise ValueError(f"{where}: {error}") from error
+
+
+@contextlib.contextmanager
+def any_error_at(where: str) -> Iterator[None]:
+    """Makes any error a ValueError that begins with a place: libraries raise many kinds."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(f"{where}: {one_line(error)}") from error
 
 
 def _pieces(value: object) -> Iterator[str]:

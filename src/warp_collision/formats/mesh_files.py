@@ -7,11 +7,10 @@ archive. Whatever is left out would be free, so here it is an error.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -24,7 +23,7 @@ from trimesh.resolvers import Resolver
 from warp_collision.formats.collada import read_collada
 from warp_collision.formats.gltf import read_glb, read_gltf
 from warp_collision.formats.limits import MAX_COORDINATE, MAX_FACES, MAX_PARTS
-from warp_collision.messages import MAX_SHOWN, escaped, one_line, shown
+from warp_collision.messages import MAX_SHOWN, any_error_at, escaped, shown
 
 _STL_FACE = np.dtype([("normal", "<f4", 3), ("vertices", "<f4", (3, 3)), ("color", "<u2")])
 _ARCHIVES = ("zip", "zae", "bz2", "gz")  # trimesh skips members that it cannot read
@@ -41,11 +40,11 @@ def load_scene(path: Path) -> trimesh.Scene:
     """
     where = escaped(str(path))
     siblings = _Siblings(path)
-    with _errors_named(where):
+    with any_error_at(where):
         data, n_faces, options = _prepare(path, siblings)
-    with _errors_named(f"{where}: trimesh cannot read it"):
+    with any_error_at(f"{where}: trimesh cannot read it"):
         scene = _load(data, path, siblings, options)
-    with _errors_named(where):
+    with any_error_at(where):
         _check_meshes(scene, n_faces)
     return scene
 
@@ -61,15 +60,6 @@ def is_file(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):
         return False
-
-
-@contextlib.contextmanager
-def _errors_named(where: str) -> Iterator[None]:
-    """Any error becomes a ValueError: readers raise whatever a broken file leads to."""
-    try:
-        yield
-    except Exception as error:
-        raise ValueError(f"{where}: {one_line(error)}") from error
 
 
 def _prepare(path: Path, siblings: _Siblings) -> tuple[bytes, int, dict[str, Any]]:
@@ -137,7 +127,7 @@ def _check_mesh(mesh: trimesh.Trimesh, where: str) -> None:
         raise ValueError(f"{where} must have triangles, got faces of shape {faces.shape}")
     if vertices.ndim != 2 or vertices.shape[1] != 3:
         raise ValueError(f"{where} must have vertices of shape (n, 3), got {vertices.shape}")
-    with _errors_named(where):
+    with any_error_at(where):
         _check_vertices(vertices)
     bad = ((faces < 0) | (faces >= len(vertices))).any(axis=1)
     if bad.any():

@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element
 from warp_collision.formats.mesh_files import is_file
 from warp_collision.formats.png_size import check_png
 from warp_collision.formats.xml_file import read_xml
-from warp_collision.messages import escaped, shown
+from warp_collision.messages import errors_at, escaped, shown
 
 MAX_FILES = 1_000
 MAX_ELEMENTS = 200_000  # with what repeats them
@@ -57,10 +57,8 @@ def check_mjcf(path: Path) -> None:
                 raise ValueError(f"a file must be included once, got {shown(name)} again")
             seen.add(file.resolve())
             folders.add(file.parent)
-            try:
+            with errors_at(f"included file {shown(name)}"):
                 documents.append(read_xml(file))
-            except ValueError as error:
-                raise ValueError(f"included file {shown(name)}: {error}") from error
             if element.tag == "model" and next(documents[-1].iter("attach"), None) is not None:
                 raise ValueError(f"a model that is attached must not attach, got {shown(name)}")
     for pixels in _images_of_height_fields(documents, folders):
@@ -87,10 +85,9 @@ def _images_of_height_fields(documents: list[Element], folders: set[Path]) -> It
         if not is_file(file) or file.resolve() in seen:
             continue
         seen.add(file.resolve())
-        try:
-            yield check_png(file, MAX_NUMBERS)
-        except ValueError as error:
-            raise ValueError(f"height field {shown(name)}: {error}") from error
+        with errors_at(f"height field {shown(name)}"):
+            pixels = check_png(file, MAX_NUMBERS)
+        yield pixels
 
 
 class _Budget:

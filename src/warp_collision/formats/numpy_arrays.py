@@ -9,7 +9,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from warp_collision.messages import escaped, one_line, shown
+from warp_collision.messages import any_error_at, escaped, shown
 
 MAX_UNPACKED = 1 << 30  # bytes of a compressed array: a file of 1 MiB can unpack to 1 GiB
 _HEADERS = {
@@ -79,13 +79,11 @@ def _read(path: Path, rule: ArrayRule) -> np.ndarray:
     suffix = path.suffix.lower()
     if suffix not in (".npy", ".npz"):
         raise ValueError(f"{where}: {rule.name} must be a .npy or .npz file, got {shown(suffix)}")
-    try:
+    with any_error_at(where):  # zipfile, zlib and NumPy's header reader raise many kinds
         if suffix == ".npz":
             return _read_npz(path, rule)
         with path.open("rb") as file:
             return _read_npy(file, path.stat().st_size, rule)
-    except Exception as error:  # zipfile, zlib and NumPy's header reader raise of many kinds
-        raise ValueError(f"{where}: {one_line(error)}") from error
 
 
 def _read_npz(path: Path, rule: ArrayRule) -> np.ndarray:
@@ -98,10 +96,8 @@ def _read_npz(path: Path, rule: ArrayRule) -> np.ndarray:
             )
         name = rule.name if rule.name in names else names[0]
         member = members[names.index(name)]
-        try:
+        with any_error_at(f"member {shown(member.filename)}"):
             return _read_member(archive, member, rule)
-        except Exception as error:
-            raise ValueError(f"member {shown(member.filename)}: {one_line(error)}") from error
 
 
 def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, rule: ArrayRule) -> np.ndarray:

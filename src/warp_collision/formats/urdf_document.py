@@ -7,7 +7,7 @@ from pathlib import Path
 from xml.etree.ElementTree import Element
 
 from warp_collision.formats.xml_file import read_xml
-from warp_collision.messages import escaped, shown
+from warp_collision.messages import errors_at, escaped, shown
 
 # Extensions: links and joints in them belong to other programs.
 _EXTENSIONS = ("gazebo", "transmission", "ros2_control")
@@ -27,14 +27,12 @@ def read_urdf(path: Path) -> Element:
             expanded, a link, joint or shape inside another element than its own, or twice what
             stands once. It names the file and the link or joint.
     """
-    try:
+    with errors_at(escaped(str(path))):
         robot = read_xml(path)
         if robot.tag != "robot":
             raise ValueError(f"must have the root element <robot>, got <{escaped(robot.tag, 100)}>")
         for element, parent, named in _walk(robot):
             _check(element, parent, named)
-    except ValueError as error:
-        raise ValueError(f"{escaped(str(path))}: {error}") from error
     return robot
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import trimesh
 
+from warp_collision.messages import errors_at
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Shape, Sphere
 from warp_collision.validate import check_padding
 
@@ -49,10 +50,8 @@ class Marked:
         name, slot = values.get("name"), values.get("slot")
         self.name = name if isinstance(name, str) and name else None
         self.slot = slot if isinstance(slot, int) else None
-        try:
+        with errors_at(where, (TypeError, ValueError)):
             self.padding = check_padding("padding", values.get("padding", 0.0))
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{where}: {error}") from error
         self.enabled = values.get("enabled", True) is not False
         self._shape: Any = values.get("shape")
 

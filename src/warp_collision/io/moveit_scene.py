@@ -15,7 +15,7 @@ from warp_collision.io.fields import Fields, check_keys, is_number, mapping, pla
 from warp_collision.io.placing import matrix_from, place_mesh, place_shape
 from warp_collision.io.polygons import ClippingBudget
 from warp_collision.io.solids import frustum_around, prism
-from warp_collision.messages import MAX_SHOWN, escaped, one_line, shown
+from warp_collision.messages import MAX_SHOWN, any_error_at, errors_at, escaped, shown
 from warp_collision.obstacles.geometry import read_mesh
 from warp_collision.obstacles.shapes import Cuboid, Cylinder, Shape, Sphere
 
@@ -211,10 +211,8 @@ def _prism(value: object, height: float, place: str, clipping: ClippingBudget) -
     xy = np.array(corners).reshape(-1, 3)[:, :2]
     if not (np.abs(xy) < MAX_COORDINATE).all():
         raise ValueError(f"{where}.points must be below 1e9, got {shown(corners)}")
-    try:
+    with errors_at(where):
         return prism(xy, height, clipping)
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from error
 
 
 def _mesh(values: dict[Any, Any], place: str, matrix: np.ndarray, _: ClippingBudget) -> Obstacle:
@@ -224,10 +222,8 @@ def _mesh(values: dict[Any, Any], place: str, matrix: np.ndarray, _: ClippingBud
     vertices = sequence(values.get("vertices"), f"{place}: vertices", "vertices")
     faces = [t.get("vertex_indices") if isinstance(t, dict) else t for t in triangles]
     corners = [[v.get(k) for k in "xyz"] if isinstance(v, dict) else v for v in vertices]
-    try:
+    with any_error_at(place):
         points, indices = read_mesh("of an object", (corners, faces))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{place}: {one_line(error)}") from error
     return place_mesh(trimesh.Trimesh(points, indices, process=False), matrix)
 
 

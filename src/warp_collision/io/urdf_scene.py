@@ -17,10 +17,10 @@ from warp_collision.formats.urdf_shapes import (
     required,
     rotation_terms,
 )
-from warp_collision.io.content import Content, Obstacle
+from warp_collision.io.content import Content, Obstacle, errors_begin_with
 from warp_collision.io.placing import place_mesh, place_shape, transformed
 from warp_collision.io.scene import MeshFiles
-from warp_collision.messages import shown
+from warp_collision.messages import errors_at, shown
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Shape, Sphere
 
 _JOINTS = ("fixed", "revolute", "continuous", "prismatic", "floating", "planar")
@@ -37,7 +37,7 @@ def add_urdf(content: Content, path: Path, package_dirs: Sequence[Path] = ()) ->
     """
     robot = read_urdf(path)
     version = robot.get("version", "1.0")
-    try:
+    with errors_begin_with(content.where):
         frames, files = _link_frames(robot), MeshFiles()
         for link in robot.findall("link"):
             name = required(link, "name")
@@ -57,11 +57,6 @@ def add_urdf(content: Content, path: Path, package_dirs: Sequence[Path] = ()) ->
                 content.add(full, _placed(found, frames[name], where, files))
             if not collisions and link.find("visual") is not None:
                 content.leave_out(f"link {shown(name)}", "it has visuals and no collision shape")
-    except ValueError as error:
-        text = str(error)
-        raise ValueError(
-            text if text.startswith(content.where) else f"{content.where}: {text}"
-        ) from error
 
 
 def shape_of(found: UrdfShape) -> Shape | None:
@@ -84,10 +79,8 @@ def _placed(
     if shape is not None:
         return place_shape(shape, world_from_shape)
     assert found.path is not None  # a mesh has one
-    try:
+    with errors_at(where):
         mesh = files.read(found.path)
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from error
     return place_mesh(transformed(mesh, np.diag(found.sizes)), world_from_shape)
 
 

@@ -19,7 +19,7 @@ from warp_collision.io.placing import (
     transformed,
 )
 from warp_collision.io.scene import MeshFiles
-from warp_collision.messages import MAX_SHOWN, escaped, shown
+from warp_collision.messages import MAX_SHOWN, errors_at, escaped, shown
 from warp_collision.obstacles.geometry import read_mesh
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Shape, Sphere
 from warp_collision.validate import check_padding
@@ -75,10 +75,8 @@ def add_mapping(content: Content, document: object, folder: Path) -> None:
 
 def _obstacle(kind: str, fields: Fields, files: MeshFiles) -> Obstacle:
     geometry, pose = _mesh(fields, files) if kind == "mesh" else _SHAPES[kind](fields)
-    try:
+    with errors_at(fields.where, (TypeError, ValueError)):
         padding = check_padding("padding", fields.values.get("padding", 0.0))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{fields.where}: {error}") from error
     return Obstacle(geometry, pose, padding, fields.flag("enabled", True))
 
 
@@ -100,21 +98,17 @@ def _mesh(fields: Fields, files: MeshFiles) -> tuple[trimesh.Trimesh, tuple[floa
         raise FileNotFoundError(
             f"{fields.where}.file_path must be an existing file, got {shown(str(path))}"
         )
-    try:
+    with errors_at(f"{fields.where}.file_path"):
         mesh = files.read(path)
-    except ValueError as error:
-        raise ValueError(f"{fields.where}.file_path: {error}") from error
     return transformed(mesh, stretch), fields.pose()
 
 
 def _triangles(fields: Fields) -> trimesh.Trimesh:
     _expect(fields, "vertices", "faces", "pose", optional=("scale",))
-    try:
+    with errors_at(fields.where, (TypeError, ValueError)):
         vertices, faces = read_mesh(
             "of vertices", (fields.values["vertices"], fields.values["faces"])
         )
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{fields.where}: {error}") from error
     return trimesh.Trimesh(vertices, faces, process=False)
 
 

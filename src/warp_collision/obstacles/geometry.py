@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from warp_collision.messages import shown
+from warp_collision.messages import errors_at, shown
 from warp_collision.obstacles import orientation, slicing, slivers, topology
 from warp_collision.obstacles.mesh_report import MeshReport
 from warp_collision.obstacles.shapes import PlacedShape, Shape
@@ -76,19 +76,15 @@ def _load_file(name: str, path: Path) -> trimesh.Trimesh:
 
     if not is_file(path):
         raise FileNotFoundError(f"mesh {name!r}: there is no file {shown(str(path))}")
-    try:
+    with errors_at(f"mesh {name!r}"):
         return load_scene(path).to_mesh()
-    except ValueError as error:
-        raise ValueError(f"mesh {name!r}: {error}") from error
 
 
 def _to_array(name: str, part: str, value: Any) -> np.ndarray:
     if hasattr(value, "detach"):
         value = value.detach().cpu()
-    try:
+    with errors_at(f"mesh {name!r}: {part} must be an array (n, 3)"):
         return np.asarray(value)
-    except ValueError as error:
-        raise ValueError(f"mesh {name!r}: {part} must be an array (n, 3): {error}") from error
 
 
 def _check_vertices(name: str, value: Any) -> np.ndarray:

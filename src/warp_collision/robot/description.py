@@ -20,7 +20,7 @@ from warp_collision.formats.urdf_shapes import (
     read_shape,
     required,
 )
-from warp_collision.messages import escaped, shown
+from warp_collision.messages import errors_at, escaped, shown
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Shape
 
 _MOVING = ("revolute", "continuous", "prismatic")
@@ -124,7 +124,7 @@ def read_description(urdf: PathLike, package_dirs: Sequence[PathLike] = ()) -> D
     folders = tuple(Path(folder) for folder in package_dirs)
     source = _Source(path.parent, folders, robot.get("version", "1.0"))
     links = robot.findall("link")
-    try:
+    with errors_at(escaped(str(path))):
         return Description(
             tuple(required(link, "name") for link in links),
             tuple(_read_joint(element) for element in robot.findall("joint")),
@@ -135,8 +135,6 @@ def read_description(urdf: PathLike, package_dirs: Sequence[PathLike] = ()) -> D
             ),
             tuple(mesh for link in links for mesh in _read_visuals(link, source)),
         )
-    except ValueError as error:
-        raise ValueError(f"{escaped(str(path))}: {error}") from error
 
 
 class _Source(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from warp_collision.messages import escaped
+from warp_collision.messages import errors_at, escaped
 from warp_collision.robot.chain import Chain, fold_chain
 from warp_collision.robot.coverage import Coverage
 from warp_collision.robot.description import LinkMesh, LinkShape, PathLike, read_description
@@ -55,20 +55,18 @@ def read_robot(
 ) -> RobotFiles:
     """Reads a robot; see `RobotSpheres` for arguments and errors."""
     description = read_description(urdf, package_dirs)
-    links, where = description.link_names, escaped(str(urdf))
+    links = description.link_names
     fits: dict[str, tuple[Coverage, ...]] = {}
     model = None if spheres is None else read_spheres(spheres, links, description.joints)
     of_file = {} if model is None else model.locked
     chosen = of_file | check_locks(lock_joints, description.joints)
     locked = {name: value for name, value in chosen.items() if value is not None}
-    try:
+    with errors_at(escaped(str(urdf))):
         chain = fold_chain(links, with_locked(description.joints, locked))
         if model is None:
             model, fits = spheres_of_shapes(description, max_overshoot)
             if not model.bodies:
                 raise ValueError("links must have collision shapes, got none")
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from error
     check_base(model.base_link, chain)
     check_joint_order(model.joint_names, chain)
     if not model.bodies:

@@ -17,7 +17,7 @@ from warp_collision import validate
 from warp_collision.formats.limits import MAX_COORDINATE
 from warp_collision.formats.mesh_files import is_file
 from warp_collision.formats.yaml_values import read_yaml
-from warp_collision.messages import MAX_SHOWN, escaped, shown
+from warp_collision.messages import MAX_SHOWN, errors_at, escaped, shown
 from warp_collision.robot.description import Joint
 from warp_collision.robot.locked_joints import check_locks
 
@@ -129,14 +129,12 @@ def _read_file(path: Path, links: Sequence[str], joints: Sequence[Joint]) -> Sph
     values = _mapping(where, document)
     if "collision_spheres" not in values:
         raise ValueError(f"{where} must have the key 'collision_spheres', got {shown([*values])}")
-    try:
+    with errors_at(where, (TypeError, ValueError)):
         locks = _locks(values.get("lock_joints"), joints)
         names = _list("cspace.joint_names", _mapping_of(values, "cspace").get("joint_names") or [])
         model = _from_curobo(values, path.parent, links)
         order = tuple(str(name) for name in names)
         return replace(model, locked=locks, base_link=values.get("base_link"), joint_names=order)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{where}: {error}") from error
 
 
 def _from_curobo(values: dict, folder: Path, links: Sequence[str]) -> SphereModel:

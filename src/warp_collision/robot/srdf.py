@@ -9,7 +9,7 @@ from pathlib import Path
 
 from warp_collision.formats.mesh_files import is_file
 from warp_collision.formats.xml_file import read_xml
-from warp_collision.messages import escaped, shown
+from warp_collision.messages import errors_at, escaped, shown
 
 
 def read_srdf(path: str | os.PathLike[str], links: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -25,7 +25,7 @@ def read_srdf(path: str | os.PathLike[str], links: Sequence[str]) -> tuple[tuple
     path = Path(path)
     if not is_file(path):
         raise FileNotFoundError(f"srdf must be an existing file, got {shown(str(path))}")
-    try:
+    with errors_at(escaped(str(path))):
         robot = read_xml(path)
         if robot.tag != "robot":
             raise ValueError(f"must have the root element <robot>, got <{escaped(robot.tag, 100)}>")
@@ -40,8 +40,6 @@ def read_srdf(path: str | os.PathLike[str], links: Sequence[str]) -> tuple[tuple
         unknown = sorted({str(name) for name in named if name not in links})
         if unknown:
             raise ValueError(f"links must be those of the robot, got {shown(unknown)}")
-    except ValueError as error:
-        raise ValueError(f"{escaped(str(path))}: {error}") from error
     kept = {frozenset(pair) for pair in enabled}
     pairs = dict.fromkeys(
         pair

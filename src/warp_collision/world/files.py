@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from warp_collision import validate
 from warp_collision.io.content import Obstacle, check_pose
-from warp_collision.messages import escaped
+from warp_collision.messages import errors_at, escaped
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle
 from warp_collision.poses import invert_pose
 from warp_collision.trimesh_types import is_scene
@@ -76,10 +76,8 @@ def _world_of(
     slots = max(len(obstacles) for obstacles in contents) + ROOM
     world: Any = make(n_envs=len(contents), **{"max_meshes": slots, **options})
     for env, obstacles in enumerate(contents):
-        try:
+        with errors_at(where[env]):  # an error of the world names the obstacle, but not its file
             world.load(obstacles, env)
-        except ValueError as error:  # it names the obstacle, and only here its file is known
-            raise ValueError(f"{where[env]}: {error}") from error
     return world
 
 
