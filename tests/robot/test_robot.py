@@ -149,7 +149,7 @@ def test_missing_file(tmp_path):
         ('name="slide"', 'name="turn"', r"must be unique, got \['turn'\] twice"),
         ('<parent link="root"/>', '<parent link="tip"/>', "one tree, got a loop through"),
         ('<parent link="slider"/><child link="tip"/>',
-         '<parent link="slider"/><child link="wheel"/>', "one tree, got the roots"),
+         '<parent link="slider"/><child link="wheel"/>', "only joint to its child, got 'wheel'"),
     ],
 )  # fmt: skip
 def test_wrong_files(old, new, message, tmp_path):

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 from xml.etree.ElementTree import Element
 
 import numpy as np
-from trimesh.transformations import quaternion_matrix
+from trimesh.transformations import euler_matrix, quaternion_matrix
 
 from warp_collision.formats.limits import MAX_COORDINATE
 from warp_collision.formats.mesh_files import is_file
@@ -190,33 +190,20 @@ def read_origin(element: Element, where: str = "") -> np.ndarray:
     """The (4, 4) transform of an element's <origin>; roll, pitch, yaw about fixed axes [rad]."""
     begin = f"{where}: " if where else ""
     origin = element.find("origin")
-    transform = np.eye(4)
     if origin is None:
-        return transform
+        return np.eye(4)
     if "quat_xyzw" in origin.attrib:
-        transform[:3, :3] = _rotation(origin, begin)
-        angles = np.zeros(3)
+        transform = _rotation(origin, begin)
     else:
-        angles = read_numbers(origin.get("rpy", "0 0 0"), 3, f"{begin}rpy")
-    for axis, angle in zip(np.eye(3), angles, strict=True):
-        sine, versine = rotation_terms(axis)
-        rotation = np.eye(3) + np.sin(angle) * sine + (1.0 - np.cos(angle)) * versine
-        transform[:3, :3] = rotation @ transform[:3, :3]
+        transform = euler_matrix(*read_numbers(origin.get("rpy", "0 0 0"), 3, f"{begin}rpy"))
     transform[:3, 3] = read_numbers(origin.get("xyz", "0 0 0"), 3, f"{begin}xyz")
     return transform
 
 
 def _rotation(origin: Element, begin: str) -> np.ndarray:
-    """The rotation (3, 3) of an <origin> with a quaternion, as version 1.1 has it."""
+    """The rotation (4, 4) of an <origin> with a quaternion, as version 1.1 has it."""
     text = required(origin, "quat_xyzw")
     x, y, z, w = read_numbers(text, 4, f"{begin}quat_xyzw")
     if "rpy" in origin.attrib or not math.hypot(x, y, z, w) > 0.0:
         raise ValueError(f"{begin}<origin> must have rpy or a quat_xyzw, not 0, got {shown(text)}")
-    return quaternion_matrix([w, x, y, z])[:3, :3]
-
-
-def rotation_terms(axis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rodrigues' formula: rotation = 1 + sin(angle) * first + (1 - cos(angle)) * second."""
-    x, y, z = axis
-    cross = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
-    return cross, cross @ cross
+    return quaternion_matrix([w, x, y, z])

@@ -9,14 +9,8 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from warp_collision.formats.urdf_document import read_urdf
-from warp_collision.formats.urdf_shapes import (
-    UrdfShape,
-    read_numbers,
-    read_origin,
-    read_shape,
-    required,
-    rotation_terms,
-)
+from warp_collision.formats.urdf_joints import followed_joints, joints_from_root, read_joint
+from warp_collision.formats.urdf_shapes import UrdfShape, read_shape, required
 from warp_collision.io.content import Content, Obstacle, errors_begin_with
 from warp_collision.io.placing import place_mesh, place_shape, transformed
 from warp_collision.io.scene import MeshFiles
@@ -85,59 +79,18 @@ def _placed(
 
 
 def _link_frames(robot: Element) -> dict[str, np.ndarray]:
-    """The frame (4, 4) of each link in that of the root, at joint values 0."""
+    """The frame (4, 4) of each link in that of the root, at joint values 0.
+
+    Joints that mimic others have their offsets then.
+    """
     names = [required(link, "name") for link in robot.findall("link")]
-    frames: dict[str, np.ndarray] = {}
-    joints: dict[str, list[tuple[str, np.ndarray]]] = {}
-    children: set[str] = set()
-    known = {*names}
-    if len(known) != len(names):
-        raise ValueError("names of links must be unique, got one twice")
-    for joint in robot.findall("joint"):
-        where = f"joint {shown(required(joint, 'name'))}"
-        ends = [joint.find(end) for end in ("parent", "child")]
-        parent, child = (None if end is None else end.get("link") for end in ends)
-        if parent not in known or child not in known:
-            raise ValueError(f"{where} must join links that exist, got {shown([parent, child])}")
-        if child in children:
-            raise ValueError(f"{where} must be the only joint to its child, got {shown(child)}")
-        children.add(str(child))
-        joints.setdefault(str(parent), []).append((str(child), _motion(joint, where)))
-    reached = [name for name in names if name not in children]
-    frames.update({name: np.eye(4) for name in reached})
-    if len(reached) != 1:
-        raise ValueError(f"the links must form one tree, got the roots {shown(reached)}")
-    for name in reached:
-        for child, parent_from_child in joints.get(name, ()):
-            frames[child] = frames[name] @ parent_from_child
-            reached.append(child)
-    if len(reached) != len(names):
-        loop = sorted(known - {*reached})
-        raise ValueError(f"the links must form one tree, got a loop through {shown(loop)}")
+    joints = [read_joint(element, _JOINTS) for element in robot.findall("joint")]
+    root, ordered = joints_from_root(names, joints)
+    gears = followed_joints(joints)
+    frames = {root: np.eye(4)}
+    for joint in ordered:
+        motion = joint.parent_from_joint
+        if joint.moves:
+            motion = joint.parent_from_child(gears[joint.name].offset)
+        frames[joint.child] = frames[joint.parent] @ motion
     return frames
-
-
-def _motion(joint: Element, where: str) -> np.ndarray:
-    """The transform (4, 4) of a joint at the value 0, or at its offset if it mimics another."""
-    kind = required(joint, "type", where)
-    if kind not in _JOINTS:
-        raise ValueError(f"{where} must be of type {', '.join(_JOINTS)}, got {shown(kind)}")
-    origin = read_origin(joint, where)
-    mimic = joint.find("mimic")
-    if mimic is None or kind not in ("revolute", "continuous", "prismatic"):
-        return origin
-    value = float(read_numbers(mimic.get("offset", "0"), 1, f"{where}: offset")[0])
-    found = joint.find("axis")
-    axis = read_numbers(
-        "1 0 0" if found is None else found.get("xyz", "1 0 0"), 3, f"{where}: axis"
-    )
-    length = np.linalg.norm(axis)
-    if length == 0.0:
-        raise ValueError(f"{where}: axis must not be zero")
-    motion = np.eye(4)
-    if kind == "prismatic":
-        motion[:3, 3] = value * axis / length
-    else:
-        sine, versine = rotation_terms(axis / length)
-        motion[:3, :3] += np.sin(value) * sine + (1.0 - np.cos(value)) * versine
-    return origin @ motion

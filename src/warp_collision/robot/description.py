@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
@@ -13,6 +13,7 @@ import numpy as np
 
 from warp_collision.formats.mesh_files import is_file
 from warp_collision.formats.urdf_document import read_urdf
+from warp_collision.formats.urdf_joints import Joint, read_joint
 from warp_collision.formats.urdf_shapes import (
     find_mesh,
     read_numbers,
@@ -20,11 +21,11 @@ from warp_collision.formats.urdf_shapes import (
     read_shape,
     required,
 )
+from warp_collision.io.urdf_scene import shape_of
 from warp_collision.messages import errors_at, escaped, shown
-from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Shape
+from warp_collision.obstacles.shapes import Shape
 
-_MOVING = ("revolute", "continuous", "prismatic")
-_KINDS = (*_MOVING, "fixed", "floating")
+_KINDS = ("revolute", "continuous", "prismatic", "fixed", "floating")
 PathLike = str | os.PathLike[str]
 
 
@@ -50,44 +51,6 @@ class LinkSphere(NamedTuple):
     link: str
     center: np.ndarray  # (3,) in the frame of the link [m]
     radius: float  # [m]
-
-
-class Mimic(NamedTuple):
-    """The joint that a mimic joint follows: its value is multiplier * other + offset."""
-
-    joint: str
-    multiplier: float
-    offset: float
-
-
-@dataclass(frozen=True, eq=False)
-class Joint:
-    """A joint of a URDF.
-
-    Attributes:
-        name: its name.
-        kind: revolute, continuous, prismatic, fixed or floating.
-        parent: a link.
-        child: the link that it moves.
-        parent_from_joint: (4, 4) [m].
-        axis: (3,), unit, in the frame of the joint.
-        limits: lower and upper [rad or m], infinite without.
-        mimic: the joint that it follows, if any.
-    """
-
-    name: str
-    kind: str
-    parent: str
-    child: str
-    parent_from_joint: np.ndarray
-    axis: np.ndarray
-    limits: tuple[float, float]
-    mimic: Mimic | None = None
-
-    @property
-    def moves(self) -> bool:
-        """Whether it has a value; floating joints have none, the base pose moves them."""
-        return self.kind in _MOVING
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,42 +120,13 @@ class _Source(NamedTuple):
 
 
 def _read_joint(element: Element) -> Joint:
-    name, kind = required(element, "name"), required(element, "type")
-    if kind not in _KINDS:
-        raise ValueError(
-            f"joint {shown(name)} must be of type {', '.join(_KINDS)}, got {shown(kind)}"
-        )
-    ends = [element.find(end) for end in ("parent", "child")]
-    if ends[0] is None or ends[1] is None:
-        raise ValueError(f"joint {shown(name)} must have a <parent> and a <child>")
-    axis, limits, mimic = np.array([1.0, 0.0, 0.0]), (-np.inf, np.inf), None
-    if kind in _MOVING:
-        axis, mimic = _read_axis(element, name), _read_mimic(element, name)
-        limit = element.find("limit")
-        if limit is not None and kind != "continuous":
-            low, high = (limit.get(side, "0") for side in ("lower", "upper"))
-            limits = tuple(read_numbers(f"{low} {high}", 2, f"the limits of joint {shown(name)}"))
-    parent, child = (required(end, "link") for end in ends if end is not None)
-    return Joint(name, kind, parent, child, read_origin(element), axis, limits, mimic)
-
-
-def _read_axis(element: Element, name: str) -> np.ndarray:
-    found = element.find("axis")
-    text = "1 0 0" if found is None else found.get("xyz", "1 0 0")
-    axis = read_numbers(text, 3, f"the axis of joint {shown(name)}")
-    length = np.linalg.norm(axis)
-    if length == 0.0:
-        raise ValueError(f"the axis of joint {shown(name)} must not be zero, got {shown(text)}")
-    return axis / length
-
-
-def _read_mimic(element: Element, name: str) -> Mimic | None:
-    found = element.find("mimic")
-    if found is None:
-        return None
-    gear = f"{found.get('multiplier', '1')} {found.get('offset', '0')}"
-    multiplier, offset = read_numbers(gear, 2, f"multiplier and offset of joint {shown(name)}")
-    return Mimic(required(found, "joint"), float(multiplier), float(offset))
+    joint = read_joint(element, _KINDS)
+    limit = element.find("limit")
+    if limit is None or joint.kind not in ("revolute", "prismatic"):
+        return joint
+    text = f"{limit.get('lower', '0')} {limit.get('upper', '0')}"
+    low, high = read_numbers(text, 2, f"the limits of joint {shown(joint.name)}")
+    return replace(joint, limits=(low, high))
 
 
 def _read_shape(
@@ -210,13 +144,8 @@ def _read_shape(
             raise ValueError(f"the sphere radius of {where} must not be negative, got {radius}")
         return LinkSphere(link, read_origin(collision, where)[:3, 3], radius)
     found = read_shape(collision, where=where, version=source.version, folder=source.folder)
-    sizes = found.sizes
-    if found.kind == "box":
-        shape = Cuboid((sizes[0], sizes[1], sizes[2]))
-    elif found.kind == "cylinder":
-        shape = Cylinder(*sizes)
-    else:
-        shape = Capsule(*sizes)
+    shape = shape_of(found)
+    assert shape is not None  # a mesh is read above
     return LinkShape(link, shape, found.link_from_shape)
 
 

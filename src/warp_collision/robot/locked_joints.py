@@ -8,11 +8,9 @@ from dataclasses import replace
 from numbers import Real
 from typing import Any
 
-from trimesh.transformations import rotation_matrix, translation_matrix
-
 from warp_collision import validate
+from warp_collision.formats.urdf_joints import Joint
 from warp_collision.messages import shown
-from warp_collision.robot.description import Joint
 
 
 def check_locks(locks: Any, joints: Sequence[Joint]) -> dict[str, float | None]:
@@ -54,16 +52,13 @@ def with_locked(joints: Sequence[Joint], locks: Mapping[str, float]) -> tuple[Jo
                 value = values[joint.mimic.joint]
                 values.setdefault(joint.name, joint.mimic.multiplier * value + joint.mimic.offset)
     return tuple(
-        _fixed(joint, values[joint.name]) if joint.name in values else joint for joint in joints
-    )
-
-
-def _fixed(joint: Joint, value: float) -> Joint:
-    motion: Any
-    if joint.kind == "prismatic":
-        motion = translation_matrix(value * joint.axis)
-    else:
-        motion = rotation_matrix(value, joint.axis)
-    return replace(
-        joint, kind="fixed", parent_from_joint=joint.parent_from_joint @ motion, mimic=None
+        replace(
+            joint,
+            kind="fixed",
+            parent_from_joint=joint.parent_from_child(values[joint.name]),
+            mimic=None,
+        )
+        if joint.name in values
+        else joint
+        for joint in joints
     )
