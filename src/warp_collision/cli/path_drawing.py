@@ -17,7 +17,8 @@ from torch import Tensor
 from warp_collision.cli.path_check import PathCheck, check_spheres
 from warp_collision.cli.robot_scene import RobotScene
 from warp_collision.cli.terminal import print_text
-from warp_collision.io import Obstacle, scene_meshes
+from warp_collision.io import scene_meshes
+from warp_collision.io.placing import matrix_from
 from warp_collision.obstacles.shapes import mesh_of
 from warp_collision.planning import PlannedPaths
 from warp_collision.viewer.path_picture import ClearanceCurve, PathPicture, PathScene, draw_paths
@@ -101,7 +102,10 @@ def draw(
             sys.stderr,
         )
         return False
-    obstacles = [_placed(item) for item in scene_meshes(scene.world.to_scene()).values()]
+    obstacles = [
+        _transformed(mesh_of(item.geometry), matrix_from(item.pose))
+        for item in scene_meshes(scene.world.to_scene()).values()
+    ]
     ends = [_robot_meshes(scene, paths[0].joints[index]) for index in (0, -1)]
     picture = PathPicture(
         scenes=[_scene(path, scene, obstacles, ends) for path in paths],
@@ -176,12 +180,6 @@ def _curve(path: DrawnPath, scene: RobotScene) -> ClearanceCurve:
         label=path.name,
         accent=PROVEN_ACCENT if path.is_proven else PLAIN_ACCENT,
     )
-
-
-def _placed(obstacle: Obstacle) -> Body:
-    world_from_mesh = trimesh.transformations.quaternion_matrix(obstacle.pose[3:])
-    world_from_mesh[:3, 3] = obstacle.pose[:3]
-    return _transformed(mesh_of(obstacle.geometry), world_from_mesh)
 
 
 def _transformed(mesh: trimesh.Trimesh, transform: Floats) -> Body:

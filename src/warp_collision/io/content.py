@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import trimesh
 
 MAX_OBSTACLES = 100_000
+PLANE = "a plane has no end: add a Cuboid for it"  # why planes are left out
 _LISTED = 5  # entries that the text of a warning lists
 
 

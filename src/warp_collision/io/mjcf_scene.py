@@ -10,18 +10,16 @@ from typing import Any
 
 import numpy as np
 import trimesh
-from trimesh.transformations import quaternion_matrix
 
 from warp_collision.formats.limits import MAX_COORDINATE
 from warp_collision.formats.mjcf_document import check_mjcf
-from warp_collision.io.content import Content, Obstacle, errors_begin_with
-from warp_collision.io.placing import place_mesh, place_shape
+from warp_collision.io.content import PLANE, Content, Obstacle, errors_begin_with
+from warp_collision.io.placing import matrix_from, place_mesh, place_shape
 from warp_collision.io.solids import height_field
 from warp_collision.messages import escaped
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere
 
 _VISUAL = "it collides with nothing: contype and conaffinity are 0, and no contact pair names it"
-_PLANE = "a plane has no end: add a Cuboid for it"
 _PLUGIN = "a signed distance of a plugin"
 
 
@@ -59,7 +57,7 @@ def add_mjcf(content: Content, path: Path) -> None:
         if not collides:
             content.leave_out(entry, _VISUAL)
         elif kind == "mjGEOM_PLANE":
-            content.leave_out(entry, _PLANE)
+            content.leave_out(entry, PLANE)
         elif kind == "mjGEOM_SDF" and model.geom_plugin[geom] >= 0:
             content.leave_out(entry, _PLUGIN)
         else:
@@ -161,9 +159,7 @@ def _matrix(position: np.ndarray, quaternion: np.ndarray) -> np.ndarray:
             f"positions and quaternions must be finite and below 1e100, got {position.tolist()} "
             f"and {quaternion.tolist()}"
         )
-    matrix = quaternion_matrix(quaternion)
-    matrix[:3, 3] = position
-    return matrix
+    return matrix_from((*position, *quaternion))
 
 
 def _names(model: Any) -> list[str]:

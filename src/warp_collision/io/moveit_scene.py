@@ -10,7 +10,7 @@ import numpy as np
 import trimesh
 
 from warp_collision.formats.limits import MAX_COORDINATE
-from warp_collision.io.content import Content, Obstacle
+from warp_collision.io.content import PLANE, Content, Obstacle
 from warp_collision.io.fields import Fields, check_keys, is_number, mapping, plain, sequence
 from warp_collision.io.placing import matrix_from, place_mesh, place_shape
 from warp_collision.io.polygons import ClippingBudget
@@ -19,13 +19,8 @@ from warp_collision.messages import MAX_SHOWN, any_error_at, errors_at, escaped,
 from warp_collision.obstacles.geometry import read_mesh
 from warp_collision.obstacles.shapes import Cuboid, Cylinder, Shape, Sphere
 
-_NUMBERED = {
-    1: "box",
-    2: "sphere",
-    3: "cylinder",
-    4: "cone",
-    5: "prism",
-}  # of shape_msgs/SolidPrimitive
+# Numbers of shape_msgs/SolidPrimitive.
+_NUMBERED = {1: "box", 2: "sphere", 3: "cylinder", 4: "cone", 5: "prism"}
 _SIZES = {"box": 3, "sphere": 1, "cylinder": 2, "cone": 2, "prism": 1}
 _ADD = (0, "ADD", "add")
 _SCENE = (
@@ -37,7 +32,6 @@ _OBJECT = (
     *("header", "pose", "id", "type", "operation", "primitives", "primitive_poses"),
     *("meshes", "mesh_poses", "planes", "plane_poses", "subframe_names", "subframe_poses"),
 )
-PLANE = "a plane has no end: add a Cuboid for it"
 
 
 def is_planning_scene(document: object) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import trimesh
 from trimesh.transformations import quaternion_from_matrix, quaternion_matrix
@@ -100,7 +102,7 @@ def pose_from(rotation: np.ndarray, position: np.ndarray) -> tuple[float, ...]:
     return tuple(float(v) for v in (*position, *quaternion_from_matrix(matrix)))
 
 
-def matrix_from(pose: tuple[float, ...] | np.ndarray) -> np.ndarray:
+def matrix_from(pose: Sequence[float] | np.ndarray) -> np.ndarray:
     """The matrix (4, 4) of a pose x, y, z, qw, qx, qy, qz."""
     matrix = quaternion_matrix(pose[3:])
     matrix[:3, 3] = pose[:3]

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import trimesh
-from trimesh.transformations import quaternion_matrix
 
 from warp_collision import validate
+from warp_collision.io.placing import transformed
 from warp_collision.messages import shown
 from warp_collision.obstacles.geometry import content_key, read_mesh
-from warp_collision.obstacles.shapes import Shape
+from warp_collision.obstacles.shapes import Shape, mesh_of
 from warp_collision.robot.coverage import Coverage
 from warp_collision.robot.description import Description, LinkMesh, LinkShape, LinkSphere
 from warp_collision.robot.fitting import SphereFit, fit_spheres
@@ -25,7 +25,6 @@ from warp_collision.robot.sphere_models import (
     sphere_array,
 )
 
-Triangles = tuple[np.ndarray, np.ndarray]
 # Cache of fits by shape, as one process may read a robot many times.
 _fits: dict[str, SphereFit] = {}
 _MAX_FITS = 256
@@ -65,38 +64,35 @@ def fitted(shape: LinkShape | LinkMesh, max_overshoot: float) -> SphereFit:
         fit = _fit_once(shape.shape, max_overshoot)
         # Fitted in its own frame, where it is exact; the spheres are transformed in float64.
         return fit._replace(spheres=moved(fit.spheres, shape.link_from_shape))
-    return _fit_once(triangles_of(shape), max_overshoot)
+    return _fit_once(mesh_in_link(shape), max_overshoot)
 
 
-def _fit_once(mesh: Shape | Triangles, max_overshoot: float, fill: bool = False) -> SphereFit:
+def _fit_once(mesh: Shape | trimesh.Trimesh, max_overshoot: float) -> SphereFit:
     if isinstance(mesh, Shape):
-        key = f"{mesh!r} {max_overshoot} {fill}"
+        key = f"{mesh!r} {max_overshoot}"
     else:
-        key = content_key(*mesh, max_overshoot, fill)
+        key = content_key(mesh.vertices, mesh.faces, max_overshoot)
     if key not in _fits:
         if len(_fits) >= _MAX_FITS:
             _fits.clear()
-        _fits[key] = fit_spheres(mesh, max_overshoot=max_overshoot, fill=fill)
+        _fits[key] = fit_spheres(mesh, max_overshoot=max_overshoot)
     return _fits[key]
 
 
-def triangles_of(shape: LinkShape | LinkMesh) -> Triangles:
-    """Vertices and faces in the frame of the link."""
+def mesh_in_link(shape: LinkShape | LinkMesh) -> trimesh.Trimesh:
+    """The mesh of a shape in the frame of its link."""
     if isinstance(shape, LinkShape):
-        vertices, faces = shape.shape.tessellate()
-        transform = shape.link_from_shape
+        mesh, transform = mesh_of(shape.shape), shape.link_from_shape
     else:
         try:
-            vertices, faces = read_mesh(shape.path.name, shape.path)
+            mesh = trimesh.Trimesh(*read_mesh(shape.path.name, shape.path), process=False)
         except (FileNotFoundError, ValueError) as error:
             # A URI that no package was found for, as `Path` has it.
             hint = "; package_dirs says where packages are"
             hint = hint if str(shape.path).startswith("package:") else ""
             raise type(error)(f"link {shown(shape.link)}: {error}{hint}") from error
         transform = shape.link_from_mesh
-    if np.linalg.det(transform[:3, :3]) < 0.0:
-        faces = faces[:, ::-1]
-    return vertices @ transform[:3, :3].T + transform[:3, 3], faces
+    return transformed(mesh, transform[:3, :3], transform[:3, 3])
 
 
 def shapes_of_links(description: Description) -> dict[str, list[LinkShape | LinkMesh]]:
@@ -111,16 +107,6 @@ def shapes_of_links(description: Description) -> dict[str, list[LinkShape | Link
     return found
 
 
-def joined(shapes: Sequence[LinkShape | LinkMesh]) -> Triangles:
-    """The shapes of a link as one mesh."""
-    parts = [triangles_of(shape) for shape in shapes]
-    starts = np.cumsum([0, *(len(vertices) for vertices, _ in parts)])
-    return (
-        np.concatenate([vertices for vertices, _ in parts]),
-        np.concatenate([f + n for (_, f), n in zip(parts, starts, strict=False)]),
-    )
-
-
 def spheres_of_object(name: str, given: Any, max_overshoot: float) -> np.ndarray:
     """Spheres (n, 4) of an object: given as rows, or fitted to fill a mesh or shape."""
     is_pair = isinstance(given, tuple | list) and len(given) == 2 and np.ndim(given[0]) == 2
@@ -133,16 +119,6 @@ def spheres_of_object(name: str, given: Any, max_overshoot: float) -> np.ndarray
     if len(rows) == 0:
         raise ValueError(f"spheres of {shown(name)} must not be empty, got none")
     return rows
-
-
-def matrix_of(name: str, pose: Any) -> np.ndarray:
-    """(4, 4) of a pose x, y, z, qw, qx, qy, qz; the identity for None."""
-    if pose is None:
-        return np.eye(4)
-    x, y, z, *quaternion = validate.check_pose(name, pose).tolist()
-    matrix = quaternion_matrix(quaternion)
-    matrix[:3, 3] = x, y, z
-    return matrix
 
 
 def padded(

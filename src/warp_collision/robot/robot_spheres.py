@@ -9,13 +9,14 @@ import numpy as np
 from torch import Tensor
 
 from warp_collision import validate
+from warp_collision.io.placing import joined, matrix_from
 from warp_collision.messages import shown
 from warp_collision.obstacles.mesh_obstacle import PoseLike
 from warp_collision.robot.collision_report import CollisionReport, report_collisions
 from warp_collision.robot.coverage import Coverage, coverage
 from warp_collision.robot.description import PathLike
 from warp_collision.robot.fitting import DEFAULT_OVERSHOOT
-from warp_collision.robot.link_shapes import joined, matrix_of, spheres_of_object
+from warp_collision.robot.link_shapes import mesh_in_link, spheres_of_object
 from warp_collision.robot.robot_files import read_robot
 from warp_collision.robot.robot_model import Attachment, RobotModel
 from warp_collision.robot.self_collision import SelfCollisionPairs
@@ -159,9 +160,10 @@ class RobotSpheres(RobotModel):
         require_links("link", [link], self.link_names)
         require_links("touch_links", touch_links, self._layout.names)
         rows = inflated(spheres_of_object(name, spheres, max_overshoot), padding)
-        body = Body(link, moved(rows, matrix_of("pose", pose)))
+        if pose is not None:
+            rows = moved(rows, matrix_from(validate.check_pose("pose", pose).tolist()))
         chosen = None if envs is None else _checked_envs(envs)
-        self._attached[name] = Attachment(body, tuple(touch_links), chosen)
+        self._attached[name] = Attachment(Body(link, rows), tuple(touch_links), chosen)
         self._update_layout()
 
     def detach(self, name: str) -> None:
@@ -199,7 +201,9 @@ class RobotSpheres(RobotModel):
         chosen = self.link_names if links is None else tuple(links)
         require_links("links", chosen, self.link_names)
         return {
-            link: coverage(self.spheres_of(link), joined(shapes), resolution=resolution)
+            link: coverage(
+                self.spheres_of(link), joined([*map(mesh_in_link, shapes)]), resolution=resolution
+            )
             for link, shapes in self._files.shapes.items()
             if link in chosen
         }

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from trimesh.transformations import quaternion_matrix
 
 from warp_collision import validate
 from warp_collision.formats.limits import MAX_COORDINATE
 from warp_collision.formats.mesh_files import is_file
+from warp_collision.formats.urdf_joints import Joint
 from warp_collision.formats.yaml_values import read_yaml
+from warp_collision.io.placing import matrix_from
 from warp_collision.messages import MAX_SHOWN, errors_at, escaped, shown
-from warp_collision.robot.description import Joint
 from warp_collision.robot.locked_joints import check_locks
 
 # cuRobo's sphere for objects to attach, which is disabled.
@@ -212,10 +212,8 @@ def _extra_links(value: Any, links: Sequence[str]) -> dict[str, tuple[str, np.nd
         parent = str(entry.get("parent_link_name"))
         require_links(f"{where}.parent_link_name", [parent], links)
         pose = entry.get("fixed_transform", [0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0])
-        x, y, z, *quaternion = validate.check_pose(f"{where}.fixed_transform", pose).tolist()
-        parent_from_link = quaternion_matrix(quaternion)
-        parent_from_link[:3, 3] = x, y, z
-        poses[name] = parent, parent_from_link
+        pose = validate.check_pose(f"{where}.fixed_transform", pose).tolist()
+        poses[name] = parent, matrix_from(pose)
     return poses
 
 
