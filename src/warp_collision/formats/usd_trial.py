@@ -109,14 +109,14 @@ def _ending(status: int) -> str:
         return f"status {status}"
 
 
-def _pxr(name: str) -> Any:
+def openusd(name: str) -> Any:
     """A module of OpenUSD, whose types no checker knows."""
     return importlib.import_module(f"pxr.{name}")
 
 
 def _main(seconds: int, memory: int, as_stages: bool, paths: list[str]) -> None:
     """Does what the readers of this package do; says whether layers do not open."""
-    Tf, *_ = [_pxr(name) for name in ("Tf", "Usd", "UsdGeom", "UsdPhysics")]  # before the limits
+    Tf, *_ = [openusd(name) for name in ("Tf", "Usd", "UsdGeom", "UsdPhysics")]  # before the limits
     _set_limits(seconds, memory)
     try:
         as_stages = as_stages or not any([_refers_to_others(path) for path in paths])
@@ -150,7 +150,7 @@ def _set_limits(seconds: int, memory: int) -> None:
 
 def _refers_to_others(path: str) -> bool:
     """Whether a layer, or one in the same package, refers to other files."""
-    Ar, Sdf = _pxr("Ar"), _pxr("Sdf")
+    Ar, Sdf = openusd("Ar"), openusd("Sdf")
     names, layers, others = [path], [], False
     for name in names:  # grows
         layers.append(Sdf.Layer.FindOrOpen(name))
@@ -169,7 +169,7 @@ def _refers_to_others(path: str) -> bool:
 
 def _read_stage(path: str) -> None:
     """Composes a stage, and asks for what a reader of its shapes does."""
-    Tf, Usd, UsdGeom, UsdPhysics = map(_pxr, ("Tf", "Usd", "UsdGeom", "UsdPhysics"))
+    Tf, Usd, UsdGeom, UsdPhysics = map(openusd, ("Tf", "Usd", "UsdGeom", "UsdPhysics"))
     stage = Usd.Stage.Open(path)
     time = Usd.TimeCode.EarliestTime()
     stage.GetCompositionErrors()

@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from warp_collision.messages import escaped, one_line, shown
+from warp_collision.formats.extras import import_extra
+from warp_collision.messages import any_error_at, escaped, shown
 
 MAX_BYTES = 8 << 20
 MAX_DEPTH = 32
@@ -36,26 +37,18 @@ def read_yaml(path: Path) -> object:
         ValueError: no valid YAML, beyond these bounds, another tag, or a key that stands twice; it
             names the file and the line.
     """
-    try:
-        import yaml  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            f"{path}: reading YAML needs PyYAML: pip install 'warp-collision[io]'"
-        ) from error
-    try:
+    yaml = import_extra("yaml", f"{path}: reading YAML", "PyYAML", "io")
+    # PyYAML raises more than YAMLError at odd characters and numbers.
+    with any_error_at(f"{escaped(str(path))}: no valid YAML"):
         size = path.stat().st_size
         if size > MAX_BYTES:
             raise ValueError(f"a file must have at most {MAX_BYTES} bytes, got {size}")
-        loader = _loader_class()(path.read_bytes().decode("utf-8-sig"))
-        return _Document(loader).read()
-    except Exception as error:  # PyYAML raises more than YAMLError at odd characters and numbers
-        raise ValueError(f"{escaped(str(path))}: no valid YAML: {one_line(error)}") from error
+        loader = _loader_class(yaml)(path.read_bytes().decode("utf-8-sig"))
+        return _Document(yaml, loader).read()
 
 
 @functools.cache
-def _loader_class() -> Any:
-    import yaml
-
+def _loader_class(yaml: Any) -> Any:
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
     class Loader(base):
@@ -73,20 +66,18 @@ def _loader_class() -> Any:
 class _Document:
     """Builds values from a loader's events; aliases share the value of their anchor."""
 
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
+    def __init__(self, yaml: Any, loader: Any) -> None:
+        self._yaml, self._loader = yaml, loader
         self._anchored: dict[str, tuple[object, int]] = {}  # value and how many values it holds
 
     def read(self) -> object:
-        import yaml
-
         self._loader.get_event()  # the start of the stream
-        if self._loader.check_event(yaml.StreamEndEvent):
+        if self._loader.check_event(self._yaml.StreamEndEvent):
             return None
         self._loader.get_event()  # the start of the document
         value, _ = self._value(0)
         self._loader.get_event()
-        if not self._loader.check_event(yaml.StreamEndEvent):
+        if not self._loader.check_event(self._yaml.StreamEndEvent):
             raise ValueError(f"a file must be one document, got another{_line(self._next())}")
         return value
 
@@ -95,20 +86,18 @@ class _Document:
 
     def _value(self, depth: int) -> tuple[object, int]:
         """The next value, and how many values it holds with itself."""
-        import yaml
-
         event = self._next()
-        if isinstance(event, yaml.AliasEvent):
+        if isinstance(event, self._yaml.AliasEvent):
             if event.anchor not in self._anchored:  # an anchor is known once its value is complete
                 raise ValueError(
                     f"an alias must follow its anchor, got *{escaped(event.anchor)}{_line(event)}"
                 )
             return self._anchored[event.anchor]
-        if isinstance(event, yaml.ScalarEvent):
+        if isinstance(event, self._yaml.ScalarEvent):
             found = self._scalar(event, self._tag(event)), 1
         elif depth == MAX_DEPTH:
             raise ValueError(f"nesting must be at most {MAX_DEPTH} deep, got more{_line(event)}")
-        elif isinstance(event, yaml.SequenceStartEvent):
+        elif isinstance(event, self._yaml.SequenceStartEvent):
             self._check_tag(event, _TAG + "seq")
             found = self._sequence(depth + 1)
         else:
@@ -124,11 +113,9 @@ class _Document:
         return found
 
     def _sequence(self, depth: int) -> tuple[list[object], int]:
-        import yaml
-
         values: list[object] = []
         total = 1
-        while not self._loader.check_event(yaml.SequenceEndEvent):
+        while not self._loader.check_event(self._yaml.SequenceEndEvent):
             value, count = self._value(depth)
             values.append(value)
             total += count
@@ -136,14 +123,12 @@ class _Document:
         return values, total
 
     def _mapping(self, depth: int) -> tuple[dict[object, object], int]:
-        import yaml
-
         merged: dict[object, object] | None = None
         values: dict[object, object] = {}
         total = 1
-        while not self._loader.check_event(yaml.MappingEndEvent):
+        while not self._loader.check_event(self._yaml.MappingEndEvent):
             event = self._next()
-            if not isinstance(event, yaml.ScalarEvent):
+            if not isinstance(event, self._yaml.ScalarEvent):
                 raise ValueError(f"a key must be a plain scalar{_line(event)}")
             tag = self._tag(event)
             key = event.value if tag == _MERGE else self._scalar(event, tag)
@@ -164,14 +149,12 @@ class _Document:
         return {**(merged or {}), **values}, total
 
     def _scalar(self, event: Any, tag: str) -> Any:
-        import yaml
-
         if tag in _NUMBERS and len(event.value) > MAX_DIGITS:
             raise ValueError(
                 f"a number must have at most {MAX_DIGITS} characters, got "
                 f"{len(event.value)}{_line(event)}"
             )
-        node = yaml.ScalarNode(tag, event.value, event.start_mark, event.end_mark)
+        node = self._yaml.ScalarNode(tag, event.value, event.start_mark, event.end_mark)
         try:
             return self._loader.yaml_constructors[tag](self._loader, node)
         except (ValueError, KeyError, OverflowError) as error:
@@ -182,14 +165,10 @@ class _Document:
 
     def _tag(self, event: Any) -> str:
         """The tag of a scalar, which decides what it becomes."""
-        import yaml
-
-        tag = event.tag
-        if tag is None or tag == "!":
-            tag = self._loader.resolve(yaml.ScalarNode, event.value, event.implicit)
-            return tag
+        if event.tag in (None, "!"):
+            return self._loader.resolve(self._yaml.ScalarNode, event.value, event.implicit)
         self._check_tag(event, *_SCALARS)
-        return tag
+        return event.tag
 
     def _check_tag(self, event: Any, *allowed: str) -> None:
         if event.tag not in (None, "!", *allowed):

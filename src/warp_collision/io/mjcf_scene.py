@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import trimesh
 
+from warp_collision.formats.extras import import_extra
 from warp_collision.formats.limits import MAX_COORDINATE
 from warp_collision.formats.mjcf_document import check_mjcf
 from warp_collision.io.content import PLANE, Content, Obstacle, errors_begin_with
@@ -34,12 +34,7 @@ def add_mjcf(content: Content, path: Path) -> None:
         ImportError: mujoco is not installed.
         ValueError: MuJoCo cannot compile it; it names the file.
     """
-    try:
-        mujoco: Any = importlib.import_module("mujoco")
-    except ImportError as error:
-        raise ImportError(
-            f"{content.where}: reading MJCF needs mujoco: pip install 'warp-collision[mujoco]'"
-        ) from error
+    mujoco = import_extra("mujoco", f"{content.where}: reading MJCF", "mujoco", "mujoco")
     with errors_begin_with(content.where):
         check_mjcf(path)
         with _no_log_file(mujoco):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from warp_collision.formats.mesh_files import is_file
-from warp_collision.formats.usd_trial import is_binary, read_elsewhere
+from warp_collision.formats.usd_trial import is_binary, openusd, read_elsewhere
 from warp_collision.messages import shown
 
 MAX_BYTES = 1 << 30  # of all layers
@@ -28,7 +27,7 @@ def open_stage(path: Path, package_dirs: Sequence[Path] = ()) -> Any:
         ValueError: a layer that cannot be opened, lies elsewhere or is no regular file, more than
             10,000 layers, or more than 1 GiB in all.
     """
-    Usd = importlib.import_module("pxr.Usd")
+    Usd = openusd("Usd")
     layers = _Layers([path.parent, *package_dirs])
     if not layers.follow(path):
         read_elsewhere([path], layers.n_bytes, as_stages=True)
@@ -57,7 +56,7 @@ class _Layers:
         Returns:
             Whether a stage of them is known to open in this process without a crash.
         """
-        Ar, Sdf = importlib.import_module("pxr.Ar"), importlib.import_module("pxr.Sdf")
+        Ar, Sdf = openusd("Ar"), openusd("Sdf")
         self.check(str(path))
         known, opened = {str(path)}, []  # what is in the list stays open
         names, files = [str(path)], [path]
@@ -84,7 +83,7 @@ class _Layers:
 
     def check(self, resolved: str) -> list[Path]:
         """Counts the file that a layer is in; returns it the first time."""
-        Ar = importlib.import_module("pxr.Ar")
+        Ar = openusd("Ar")
         if Ar.IsPackageRelativePath(resolved):
             resolved = Ar.SplitPackageRelativePathOuter(resolved)[0]
         name = os.path.abspath(resolved)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Container
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from warp_collision.formats.usd_trial import openusd
 from warp_collision.io.content import MAX_OBSTACLES, Content, errors_begin_with
 from warp_collision.messages import MAX_SHOWN, escaped, shown
 
@@ -52,7 +52,7 @@ class StageWalk:
 
     def __init__(self, stage: Any, time: Any, content: Content) -> None:
         self._stage, self._time, self._content = stage, time, content
-        self._frames = _module("UsdGeom").XformCache(time)
+        self._frames = openusd("UsdGeom").XformCache(time)
         self._prototypes: dict[Any, list[Placed] | None] = {}
         self._count = self._instanced = 0
 
@@ -62,12 +62,12 @@ class StageWalk:
         Raises:
             ValueError: too many prims or instances, or a wrong instancer; it names the file.
         """
-        Usd = _module("Usd")
+        Usd = openusd("Usd")
         return self._below(self._stage.GetPseudoRoot(), Usd.PrimDefaultPredicate)
 
     def _below(self, root: Any, predicate: Any) -> list[Placed]:
         """Prims at and below a root, in the coordinates of its parent."""
-        Usd, UsdGeom = _module("Usd"), _module("UsdGeom")
+        Usd, UsdGeom = openusd("Usd"), openusd("UsdGeom")
         registry = Usd.SchemaRegistry()
         outside = np.eye(4)
         if not root.IsPseudoRoot():
@@ -142,7 +142,7 @@ class StageWalk:
 
     def _prototype(self, path: Any) -> list[Placed]:
         """What a prototype consists of, in the coordinates of its parent; walked over once."""
-        Usd = _module("Usd")
+        Usd = openusd("Usd")
         if path not in self._prototypes:
             prim = self._stage.GetPrimAtPath(path)
             if not prim or prim.IsPseudoRoot():
@@ -156,7 +156,7 @@ class StageWalk:
         return parts
 
     def _said(self, prim: Any, above: _Said) -> _Said:
-        UsdGeom, UsdPhysics = _module("UsdGeom"), _module("UsdPhysics")
+        UsdGeom, UsdPhysics = openusd("UsdGeom"), openusd("UsdPhysics")
         collides, invisible, purpose = above
         if prim.HasAPI(UsdPhysics.CollisionAPI):
             collides = bool(UsdPhysics.CollisionAPI(prim).GetCollisionEnabledAttr().Get())
@@ -186,7 +186,3 @@ def reason_to_leave_out(placed: Placed, has_physics: bool, known: Container[str]
     if placed.hidden and not has_physics:
         return f"a {kind}: {placed.hidden}"
     return None if kind in known else f"a {kind}"
-
-
-def _module(name: str) -> Any:
-    return importlib.import_module(f"pxr.{name}")

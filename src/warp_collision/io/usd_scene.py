@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 import numpy as np
 import trimesh
 
-from warp_collision.formats.usd_trial import ATTRIBUTES
+from warp_collision.formats.extras import import_extra
+from warp_collision.formats.usd_trial import ATTRIBUTES, openusd
 from warp_collision.io.content import Content, Obstacle, errors_begin_with
 from warp_collision.io.placing import frame_along, place_mesh, place_shape, require_invertible
 from warp_collision.io.polygons import ClippingBudget, triangulate
@@ -40,12 +40,7 @@ def add_usd(content: Content, path: Path, package_dirs: Sequence[Path] = ()) -> 
         ImportError: usd-core is not installed.
         ValueError: the stage or a layer of it cannot be opened, or a prim is wrong.
     """
-    try:
-        Usd = importlib.import_module("pxr.Usd")
-    except ImportError as error:
-        raise ImportError(
-            f"{content.where}: reading USD needs usd-core: pip install 'warp-collision[usd]'"
-        ) from error
+    Usd = import_extra("pxr.Usd", f"{content.where}: reading USD", "usd-core", "usd")
     with errors_begin_with(content.where):
         stage = open_stage(path, package_dirs)
         time = Usd.TimeCode.EarliestTime()
@@ -71,7 +66,7 @@ def add_usd(content: Content, path: Path, package_dirs: Sequence[Path] = ()) -> 
 
 def _metres_from_stage(stage: Any) -> np.ndarray:
     """The transform (4, 4) from a stage's units and axes."""
-    UsdGeom = importlib.import_module("pxr.UsdGeom")
+    UsdGeom = openusd("UsdGeom")
     unit = float(UsdGeom.GetStageMetersPerUnit(stage))
     if not 0.0 < unit < np.inf:
         raise ValueError(f"metersPerUnit must be positive, got {unit}")
