@@ -5,6 +5,7 @@ They have no derivative; callers pass detached tensors.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,6 +17,12 @@ from warp_collision.launching.launch import SceneTables, launch
 from warp_collision.torch_ops.operators import batch_over_envs
 from warp_collision.torch_ops.waypoints import at_waypoints, is_moving
 from warp_collision.world.acceleration import with_acceleration
+
+# The tables of a scene, and the env index.
+_SCENE = (
+    "Tensor mesh_ids, Tensor mesh_from_world, Tensor enabled, Tensor n_meshes, "
+    "Tensor? records, Tensor? padding, Tensor? env_index"
+)
 
 
 def run_in_collision(spheres: Tensor, tables: SceneTables, env_index: Tensor | None) -> Tensor:
@@ -70,77 +77,37 @@ def _run(
     return hit
 
 
-@torch.library.custom_op("warp_collision::in_collision", mutates_args=())
-def in_collision(
-    spheres: Tensor,
-    mesh_ids: Tensor,
-    mesh_from_world: Tensor,
-    enabled: Tensor,
-    n_meshes: Tensor,
-    records: Tensor | None,
-    padding: Tensor | None,
-    env_index: Tensor | None,
-) -> Tensor:
-    """Which spheres collide."""
-    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding)
-    return run_in_collision(spheres.contiguous(), tables, env_index)
+def _operator(run: Callable[..., Tensor], n_axes: int, parameters: str = "") -> Any:
+    """The operator of a `run_*` function, with a fake implementation and a batching rule.
 
+    Args:
+        run: the function.
+        n_axes: how many axes of the spheres its result has.
+        parameters: schema of its further parameters.
+    """
 
-@torch.library.custom_op("warp_collision::any_in_collision", mutates_args=())
-def any_in_collision(
-    spheres: Tensor,
-    mesh_ids: Tensor,
-    mesh_from_world: Tensor,
-    enabled: Tensor,
-    n_meshes: Tensor,
-    records: Tensor | None,
-    padding: Tensor | None,
-    env_index: Tensor | None,
-) -> Tensor:
-    """At which waypoints any sphere collides."""
-    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding)
-    return run_any_in_collision(spheres.contiguous(), tables, env_index)
+    @torch.library.custom_op(
+        f"warp_collision::{run.__name__.removeprefix('run_')}",
+        mutates_args=(),
+        schema=f"(Tensor spheres, {_SCENE}{parameters}) -> Tensor",
+    )
+    def operator(spheres: Tensor, *operands: Any) -> Tensor:
+        return run(spheres.contiguous(), SceneTables(*operands[:6]), *operands[6:])
 
+    @operator.register_fake
+    def fake(spheres: Tensor, *_: Any) -> Tensor:
+        return spheres.new_empty(spheres.shape[:n_axes], dtype=torch.bool)
 
-@torch.library.custom_op("warp_collision::swept_in_collision", mutates_args=())
-def swept_in_collision(
-    spheres: Tensor,
-    mesh_ids: Tensor,
-    mesh_from_world: Tensor,
-    enabled: Tensor,
-    n_meshes: Tensor,
-    records: Tensor | None,
-    padding: Tensor | None,
-    env_index: Tensor | None,
-    tolerance: Tensor,
-) -> Tensor:
-    """Which spheres are not proven free on their half segments."""
-    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding)
-    return run_swept_in_collision(spheres.contiguous(), tables, env_index, tolerance)
-
-
-@in_collision.register_fake
-@swept_in_collision.register_fake
-def _(spheres: Tensor, *_: Any) -> Tensor:
-    return spheres.new_empty(spheres.shape[:-1], dtype=torch.bool)
-
-
-@any_in_collision.register_fake
-def _(spheres: Tensor, *_: Any) -> Tensor:
-    return spheres.new_empty(spheres.shape[:2], dtype=torch.bool)
-
-
-def _batched(operator: Any) -> Any:
     rule = batch_over_envs(lambda *operands: (operator(*operands),))
 
-    def single_output(
-        info: Any, in_dims: tuple[int | None, ...], *operands: Any
-    ) -> tuple[Tensor, int]:
+    @operator.register_vmap
+    def batched(info: Any, in_dims: tuple[int | None, ...], *operands: Any) -> tuple[Tensor, int]:
         (hit,), (dim,) = rule(info, in_dims, *operands)
         return hit, dim
 
-    return single_output
+    return operator
 
 
-for _operator in (in_collision, any_in_collision, swept_in_collision):
-    _operator.register_vmap(_batched(_operator))
+in_collision = _operator(run_in_collision, 3)
+any_in_collision = _operator(run_any_in_collision, 2)
+swept_in_collision = _operator(run_swept_in_collision, 3, ", Tensor tolerance")

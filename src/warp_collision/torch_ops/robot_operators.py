@@ -93,34 +93,24 @@ def forward_kinematics(
     return run_forward_kinematics(joints.contiguous(), frames, ranges, points)
 
 
-@torch.library.custom_op("warp_collision::forward_kinematics_vjp", mutates_args=())
-def forward_kinematics_vjp(
-    upstream: Tensor,
-    joints: Tensor,
-    frame_poses: Tensor,
-    frames: Tensor,
-    ranges: Tensor,
-    points: Tensor,
-) -> Tensor:
-    """Gradient by the joint values."""
-    refuse_tangents()
-    joints, frame_poses = joints.contiguous(), frame_poses.contiguous()
-    return run_forward_kinematics_vjp(upstream, joints, frame_poses, frames, ranges, points)
+def _product(name: str, run: Callable[..., Tensor]) -> Any:
+    """The operator of a Jacobian product."""
+
+    @torch.library.custom_op(
+        f"warp_collision::forward_kinematics_{name}",
+        mutates_args=(),
+        schema="(Tensor vector, Tensor joints, Tensor frame_poses, "
+        "Tensor frames, Tensor ranges, Tensor points) -> Tensor",
+    )
+    def product(vector: Tensor, joints: Tensor, frame_poses: Tensor, *robot: Tensor) -> Tensor:
+        refuse_tangents()
+        return run(vector, joints.contiguous(), frame_poses.contiguous(), *robot)
+
+    return product
 
 
-@torch.library.custom_op("warp_collision::forward_kinematics_jvp", mutates_args=())
-def forward_kinematics_jvp(
-    rates: Tensor,
-    joints: Tensor,
-    frame_poses: Tensor,
-    frames: Tensor,
-    ranges: Tensor,
-    points: Tensor,
-) -> Tensor:
-    """Velocity of the points."""
-    refuse_tangents()
-    joints, frame_poses = joints.contiguous(), frame_poses.contiguous()
-    return run_forward_kinematics_jvp(rates, joints, frame_poses, frames, ranges, points)
+forward_kinematics_vjp = _product("vjp", run_forward_kinematics_vjp)
+forward_kinematics_jvp = _product("jvp", run_forward_kinematics_jvp)
 
 
 @forward_kinematics.register_fake

@@ -12,13 +12,13 @@ from warp_collision.launching.launch import launch
 from warp_collision.torch_ops.robot_operators import batch_over_rows
 from warp_collision.torch_ops.second_derivatives import refuse_tangents
 
-# Constants of all operators: groups, group pairs, pairs, weight and activation distance.
-_Constants = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+_PAIRS = "Tensor groups, Tensor group_pairs, Tensor pairs"
+_CONSTANTS = f"{_PAIRS}, Tensor weight, Tensor activation_distance"
 
 
 def _launch(
     spheres: Tensor,
-    constants: _Constants,
+    constants: tuple[Tensor, ...],
     *outputs: Tensor | None,
     upstream: Tensor | None = None,
     rates: Tensor | None = None,
@@ -36,7 +36,7 @@ def _launch(
 def run_self_collision(spheres: Tensor, *constants: Tensor) -> tuple[Tensor]:
     """Cost (n, n_spheres) of spheres (n, n_spheres, 4)."""
     cost = spheres.new_empty(spheres.shape[:-1])
-    _launch(spheres, constants, cost, None)  # pyright: ignore[reportArgumentType]
+    _launch(spheres, constants, cost, None)
     return (cost,)
 
 
@@ -44,65 +44,46 @@ def run_self_collision_vjp(upstream: Tensor, spheres: Tensor, *constants: Tensor
     """Gradient (n, n_spheres, 4) by the spheres from that by the costs."""
     total = torch.empty_like(spheres)
     upstream = upstream.contiguous()
-    _launch(spheres, constants, None, total, upstream=upstream)  # pyright: ignore[reportArgumentType]
+    _launch(spheres, constants, None, total, upstream=upstream)
     return total
 
 
 def run_self_collision_jvp(rates: Tensor, spheres: Tensor, *constants: Tensor) -> Tensor:
     """Rates of the costs from those of the spheres."""
     cost = spheres.new_empty(spheres.shape[:-1])
-    _launch(spheres, constants, cost, None, rates=rates.contiguous())  # pyright: ignore[reportArgumentType]
+    _launch(spheres, constants, cost, None, rates=rates.contiguous())
     return cost
 
 
-@torch.library.custom_op("warp_collision::self_collision", mutates_args=())
-def self_collision(
-    spheres: Tensor,
-    groups: Tensor,
-    group_pairs: Tensor,
-    pairs: Tensor,
-    weight: Tensor,
-    activation_distance: Tensor,
-) -> Tensor:
+def _operator(name: str, operands: str) -> Any:
+    """Makes a function an operator with one output."""
+    return torch.library.custom_op(
+        f"warp_collision::{name}", mutates_args=(), schema=f"({operands}) -> Tensor"
+    )
+
+
+@_operator("self_collision", f"Tensor spheres, {_CONSTANTS}")
+def self_collision(spheres: Tensor, *constants: Tensor) -> Tensor:
     """Cost of each sphere: half the cost of each of its pairs."""
     refuse_tangents()
-    constants = groups, group_pairs, pairs, weight, activation_distance
     return run_self_collision(spheres.contiguous(), *constants)[0]
 
 
-@torch.library.custom_op("warp_collision::self_collision_vjp", mutates_args=())
-def self_collision_vjp(
-    upstream: Tensor,
-    spheres: Tensor,
-    groups: Tensor,
-    group_pairs: Tensor,
-    pairs: Tensor,
-    weight: Tensor,
-    activation_distance: Tensor,
-) -> Tensor:
+@_operator("self_collision_vjp", f"Tensor upstream, Tensor spheres, {_CONSTANTS}")
+def self_collision_vjp(upstream: Tensor, spheres: Tensor, *constants: Tensor) -> Tensor:
     """Gradient by the spheres."""
     refuse_tangents()
-    constants = groups, group_pairs, pairs, weight, activation_distance
     return run_self_collision_vjp(upstream, spheres.contiguous(), *constants)
 
 
-@torch.library.custom_op("warp_collision::self_collision_jvp", mutates_args=())
-def self_collision_jvp(
-    rates: Tensor,
-    spheres: Tensor,
-    groups: Tensor,
-    group_pairs: Tensor,
-    pairs: Tensor,
-    weight: Tensor,
-    activation_distance: Tensor,
-) -> Tensor:
+@_operator("self_collision_jvp", f"Tensor rates, Tensor spheres, {_CONSTANTS}")
+def self_collision_jvp(rates: Tensor, spheres: Tensor, *constants: Tensor) -> Tensor:
     """Rates of the costs."""
     refuse_tangents()
-    constants = groups, group_pairs, pairs, weight, activation_distance
     return run_self_collision_jvp(rates, spheres.contiguous(), *constants)
 
 
-@torch.library.custom_op("warp_collision::closest_pair", mutates_args=())
+@_operator("closest_pair", f"Tensor spheres, {_PAIRS}")
 def closest_pair(spheres: Tensor, groups: Tensor, group_pairs: Tensor, pairs: Tensor) -> Tensor:
     """The pair of spheres (n, 2) int32 of each row with the smallest clearance; -1: no pairs."""
     spheres = spheres.contiguous()
@@ -124,12 +105,12 @@ def _(spheres: Tensor, *_: Tensor) -> Tensor:
 
 
 @self_collision_vjp.register_fake
-def _(upstream: Tensor, spheres: Tensor, *_: Tensor) -> Tensor:
+def _(_: Tensor, spheres: Tensor, *__: Tensor) -> Tensor:
     return spheres.new_empty(spheres.shape)
 
 
 @self_collision_jvp.register_fake
-def _(rates: Tensor, spheres: Tensor, *_: Tensor) -> Tensor:
+def _(_: Tensor, spheres: Tensor, *__: Tensor) -> Tensor:
     return spheres.new_empty(spheres.shape[:-1])
 
 
