@@ -19,6 +19,7 @@ from warp_collision.messages import known_names, shown
 from warp_collision.poses import rows_between
 from warp_collision.robot.robot_model import RobotModel
 from warp_collision.robot.robot_tables import RobotTables
+from warp_collision.robot.sphere_layout import only_where
 from warp_collision.torch_ops.waypoints import is_moving
 from warp_collision.world import MeshWorld
 from warp_collision.world.queries import scene_tables
@@ -64,27 +65,26 @@ class Part(NamedTuple):
     Attributes:
         scene: tables of the world in which only these obstacles are enabled.
         touching: names of the links.
-        is_first: whether this is the part of the obstacles that no link may touch. It is the first
-            one, and includes self-collision.
     """
 
     scene: SceneTables
-    touching: frozenset[str]
-    is_first: bool
+    touching: frozenset[str] = frozenset()
+
+    @property
+    def is_first(self) -> bool:
+        """Whether no link may touch these obstacles; this part includes self-collision."""
+        return not self.touching
 
     def robot(self, robot: RobotModel) -> RobotTables:
         """Tables of the robot without the spheres of those links."""
-        device = self.scene.mesh_ids.device
-        return robot.tables(device) if self.is_first else robot.tables(device, self.touching)
+        return robot.tables(self.scene.mesh_ids.device, self.touching)
 
     def disable(self, spheres: Tensor, robot: RobotModel) -> Tensor:
         """Disables the spheres (..., n_spheres, 4) of those links."""
         if self.is_first:
             return spheres
         is_on = [link not in self.touching for link in robot.sphere_links]
-        mask = torch.tensor(is_on, device=spheres.device)
-        radii = torch.where(mask, spheres[..., 3], -1.0)
-        return torch.cat((spheres[..., :3], radii.unsqueeze(-1)), dim=-1)
+        return only_where(torch.tensor(is_on, device=spheres.device), spheres)
 
 
 def contact_parts(
@@ -110,7 +110,7 @@ def contact_parts(
         tables = tables.at(rows_between(tables.mesh_from_world, parts))
     contacts = allowed_pairs(ignore, robot.body_names, world)
     if not contacts:
-        yield Part(tables, frozenset(), True)
+        yield Part(tables)
         return
     links_of: dict[str, set[str]] = {}
     for link, obstacle in contacts:
@@ -123,9 +123,9 @@ def contact_parts(
                 links = frozenset(links_of[name])
                 chosen.setdefault(links, np.zeros_like(allowed))[env, slot] = True
                 allowed[env, slot] = True
-    yield Part(_only(tables, ~allowed), frozenset(), True)
+    yield Part(_only(tables, ~allowed))
     for links in sorted(chosen, key=sorted):
-        yield Part(_only(tables, chosen[links]), links, False)
+        yield Part(_only(tables, chosen[links]), links)
 
 
 def _only(tables: SceneTables, slots: np.ndarray) -> SceneTables:

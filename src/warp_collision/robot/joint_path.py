@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,16 +14,18 @@ from warp_collision.kernels import joint_path as kernels
 from warp_collision.kernels import path_clearance as clearance_kernels
 from warp_collision.launching.launch import launch
 from warp_collision.obstacles.mesh_obstacle import PoseLike
-from warp_collision.robot.allowed_contacts import Contacts, contact_parts
+from warp_collision.robot.allowed_contacts import Contacts, Part, contact_parts
 from warp_collision.robot.kinematics import base_operand, root_frames
-from warp_collision.robot.moving_obstacles import checks
+from warp_collision.robot.moving_obstacles import Check, checks
 from warp_collision.robot.robot_model import RobotModel
 from warp_collision.robot.robot_tables import FRAME_POSE, STATE
 from warp_collision.robot.self_collision import SelfCollisionPairs
 from warp_collision.world import MeshWorld
 from warp_collision.world.acceleration import with_acceleration
 
-_NO_PAIRS = (None, None)
+Pairs = tuple[Tensor | None, Tensor | None]  # tables for the kernels
+
+_NO_PAIRS: Pairs = (None, None)
 
 
 def configuration_in_collision(
@@ -153,21 +156,17 @@ def joint_path_in_collision(
     joints, env_index = _path_operands(joints, robot, world, env_index)
     limit = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
     pairs = _pairs(robot, self_collision, world.device)
-    segments = joints.shape[0], joints.shape[1] - 1
+    segments = _segments(joints)
     hits = []
     for part in contact_parts(ignore, robot, world, poses, joints.shape[1]):
-        tables = part.robot(robot)
-        states = joints.new_empty((*segments, tables.frames.shape[0], STATE))
-        for check in checks(part, joints, base_pose, env_index):
+        for _, operands, states in _launches(part, robot, pairs, joints, env_index, base_pose):
             hit = joints.new_empty(segments, dtype=torch.bool)
             launch(
                 kernels.joint_path_hit,
                 segments,
-                *(joints, env_index, check.scene, tables, check.base),
-                *(pairs if check.with_itself else _NO_PAIRS),
-                *(limit, states, hit),
+                *(*operands, limit, states, hit),
                 device=world.device,
-                items=256 * segments[0] * segments[1],
+                items=256 * segments.numel(),
             )
             hits.append(hit)
     return functools.reduce(torch.logical_or, hits)
@@ -267,12 +266,10 @@ def joint_path_clearance(
     joints, env_index = _path_operands(joints, robot, world, env_index)
     width = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
     pairs = _pairs(robot, self_collision, world.device)
-    segments = joints.shape[0], joints.shape[1] - 1
+    segments = _segments(joints)
     found = []
     for part in contact_parts(ignore, robot, world, poses, joints.shape[1]):
-        tables = part.robot(robot)
-        states = joints.new_empty((*segments, tables.frames.shape[0], STATE))
-        for check in checks(part, joints, base_pose, env_index):
+        for check, operands, states in _launches(part, robot, pairs, joints, env_index, base_pose):
             bounds, self_bounds = (joints.new_empty((*segments, 3)) for _ in range(2))
             nearest, self_nearest = (
                 joints.new_empty((*segments, 2), dtype=torch.int32) for _ in range(2)
@@ -280,16 +277,35 @@ def joint_path_clearance(
             launch(
                 clearance_kernels.joint_path_clearance,
                 segments,
-                *(joints, env_index, check.scene, tables, check.base),
-                *(pairs if check.with_itself else _NO_PAIRS),
-                *(width, states, bounds, nearest, self_bounds, self_nearest),
+                *(*operands, width, states, bounds, nearest, self_bounds, self_nearest),
                 device=world.device,
-                items=1024 * segments[0] * segments[1],
+                items=1024 * segments.numel(),
             )
             outputs = bounds, nearest, self_bounds, self_nearest
             columns = JointPathClearance(*(c for output in outputs for c in output.unbind(-1)))
             found.append(columns._replace(mesh=check.mesh(columns.mesh)))
     return functools.reduce(JointPathClearance.with_other_obstacles, found)
+
+
+def _segments(joints: Tensor) -> torch.Size:
+    """(batch, horizon - 1) of joint paths."""
+    return torch.Size((joints.shape[0], joints.shape[1] - 1))
+
+
+def _launches(
+    part: Part,
+    robot: RobotModel,
+    pairs: Pairs,
+    joints: Tensor,
+    env_index: Tensor | None,
+    base_pose: PoseLike | None,
+) -> Iterator[tuple[Check, tuple[Any, ...], Tensor]]:
+    """Checks of a part of the scene, with the first arguments of their kernels and workspace."""
+    tables = part.robot(robot)
+    states = joints.new_empty((*_segments(joints), tables.frames.shape[0], STATE))
+    for check in checks(part, joints, base_pose, env_index):
+        own = pairs if check.with_itself else _NO_PAIRS
+        yield check, (joints, env_index, check.scene, tables, check.base, *own), states
 
 
 def _operands(
@@ -332,7 +348,7 @@ def _roots(base_pose: PoseLike | None, joints: Tensor, flat: Tensor) -> Tensor |
 
 def _pairs(
     robot: RobotModel, self_collision: bool | SelfCollisionPairs, device: torch.device
-) -> tuple[Tensor | None, Tensor | None]:
+) -> Pairs:
     if self_collision is False:
         return _NO_PAIRS
     if self_collision is True:

@@ -151,11 +151,9 @@ class Kinematics:
         return known
 
     def _pack(self) -> PointTables:
-        counts = Counter(self.point_frames.tolist())
-        first = [_first_of(self.point_frames, frame) for frame in range(self.n_frames)]
-        ranges = np.array([(begin, begin + counts[f]) for f, begin in enumerate(first)])
-        frames = frame_records(self.joints, self._parent_from_frame)
-        parts = (frames, ranges.astype(np.int32), self._points.astype(np.float32))
+        frames = _frame_records(self.joints, self._parent_from_frame)
+        ranges = ranges_of_frames(self.point_frames, self.n_frames)
+        parts = (frames, ranges, self._points.astype(np.float32))
         with torch.inference_mode(False):
             return PointTables(*(torch.from_numpy(part) for part in parts))
 
@@ -293,10 +291,27 @@ def transforms_of(corners: Tensor) -> Tensor:
     return torch.cat((columns, last.expand(*columns.shape[:-2], 1, 4)), dim=-2)
 
 
-def frame_records(joints: Sequence[MovingJoint], parent_from_frame: np.ndarray) -> np.ndarray:
+def ranges_of_frames(frames: np.ndarray, n_frames: int) -> np.ndarray:
+    """(n_frames, 2) int32, begin and end of what each frame has in (n,) consecutive frames."""
+    ranges = np.zeros((n_frames, 2), dtype=np.int32)
+    found, begin, count = np.unique(frames, return_index=True, return_counts=True)
+    ranges[found] = np.stack((begin, begin + count), axis=1)
+    return ranges
+
+
+def zeros_of(struct: Any, count: int) -> np.ndarray:
+    """An array of a Warp struct."""
+    return np.zeros(count, dtype=np.dtype(struct.numpy_dtype()))
+
+
+def as_bytes(structs: np.ndarray) -> np.ndarray:
+    """Structs as (n, bytes) uint8, for a tensor."""
+    return structs.view(np.uint8).reshape(len(structs), structs.dtype.itemsize)
+
+
+def _frame_records(joints: Sequence[MovingJoint], parent_from_frame: np.ndarray) -> np.ndarray:
     """(n_frames, bytes) uint8, structs `RobotFrame`: the root, then one for each joint."""
-    kind: Any = RobotFrame
-    records = np.zeros(len(joints) + 1, dtype=np.dtype(kind.numpy_dtype()))
+    records = zeros_of(RobotFrame, len(joints) + 1)
     records["rotation"][0] = np.eye(3)
     records["rotation"][1:] = parent_from_frame[:, :3, :3]
     records["offset"][1:] = parent_from_frame[:, :3, 3]
@@ -304,7 +319,7 @@ def frame_records(joints: Sequence[MovingJoint], parent_from_frame: np.ndarray) 
         record["multiplier"], record["shift"] = joint.multiplier, joint.shift
         record["value"], record["parent"] = joint.value, joint.parent
         record["slides"] = int(joint.slides)
-    return records.view(np.uint8).reshape(len(records), -1)
+    return as_bytes(records)
 
 
 def _axis_rotations(joints: Sequence[MovingJoint]) -> list[np.ndarray]:
@@ -318,11 +333,6 @@ def _axis_rotations(joints: Sequence[MovingJoint]) -> list[np.ndarray]:
         rotation[:3, :3] = np.stack([normal, np.cross(joint.axis, normal), joint.axis], axis=1)
         rotations.append(rotation)
     return rotations
-
-
-def _first_of(frames: np.ndarray, frame: int) -> int:
-    """Index of the first point of a frame, 0 where it has none."""
-    return int(np.argmax(frames == frame)) if (frames == frame).any() else 0
 
 
 def _about_z(values: Tensor, slides: bool) -> Tensor:

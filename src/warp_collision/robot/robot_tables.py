@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,8 +13,8 @@ from torch import Tensor
 from warp_collision.kernels.robot_motion import RobotBody
 from warp_collision.kernels.robot_pairs import BodyPair
 from warp_collision.launching.recorded_launch import new_token
-from warp_collision.robot.kinematics import Kinematics
-from warp_collision.robot.self_collision import SelfCollisionPairs
+from warp_collision.robot.kinematics import Kinematics, as_bytes, ranges_of_frames, zeros_of
+from warp_collision.robot.self_collision import SelfCollisionPairs, ranges_of_links
 
 # Balls are enlarged by more than the rounding of float32: a factor and a length [m].
 _SCALE, _MARGIN = 1.0 + 1.0e-6, 1.0e-7
@@ -64,36 +64,18 @@ class RobotTables(NamedTuple):
             setattr(scene, name, getattr(self, name).data_ptr())
 
 
-def records(count: int, struct: Any) -> np.ndarray:
-    """An array of zeros of a Warp struct."""
-    return np.zeros(count, dtype=np.dtype(struct.numpy_dtype()))
-
-
-def as_bytes(structs: np.ndarray) -> np.ndarray:
-    """Structs as (n, bytes) uint8, for a tensor."""
-    return structs.view(np.uint8).reshape(len(structs), structs.dtype.itemsize)
-
-
 def pack_robot(
     kinematics: Kinematics, sphere_links: Sequence[str], device: torch.device
 ) -> RobotTables:
     """Tables of a robot; its bodies are the links, in the order of their spheres."""
     points, frames = kinematics.local_points, kinematics.point_frames.tolist()
-    spans, begin = [], 0
-    for _, group in itertools.groupby(sphere_links):
-        end = begin + len(list(group))
-        spans.append((begin, end))
-        begin = end
-    bodies = records(len(spans), RobotBody)
-    for body, (begin, end) in zip(bodies, spans, strict=True):
+    spheres_of = ranges_of_links(sphere_links)
+    bodies = zeros_of(RobotBody, len(spheres_of))
+    for body, (begin, end) in zip(bodies, spheres_of, strict=True):
         center, radius, spread = bounding_ball(points[begin:end])
         body["frame"], body["begin"], body["end"] = frames[begin], begin, end
         body["center"], body["radius"], body["spread"] = center, radius, spread
     owners = bodies["frame"]
-    ranges = [
-        (int(np.argmax(owners == frame)), int(np.argmax(owners == frame) + (owners == frame).sum()))
-        for frame in range(kinematics.n_frames)
-    ]
     offsets = np.zeros(kinematics.n_frames)
     for i, joint in enumerate(kinematics.joints, start=1):
         offset = np.linalg.norm(joint.parent_from_joint[:3, 3])
@@ -105,7 +87,7 @@ def pack_robot(
         return RobotTables(
             base.frames,
             torch.from_numpy(as_bytes(bodies)).to(device),
-            torch.tensor(ranges, dtype=torch.int32).reshape(-1, 2).to(device),
+            torch.from_numpy(ranges_of_frames(owners, kinematics.n_frames)).to(device),
             base.points,
             reach,
             new_token(),
@@ -113,36 +95,11 @@ def pack_robot(
 
 
 def without_links(
-    tables: RobotTables, sphere_links: Sequence[str], links: frozenset[str]
-) -> RobotTables:
-    """The same robot without the spheres of some links."""
-    return _without(tables, sphere_links, [links])
-
-
-def in_envs(
-    tables: RobotTables, sphere_links: Sequence[str], only_in: Mapping[str, frozenset[int]]
-) -> RobotTables:
-    """The same robot without the spheres of attached objects in envs that do not have them.
-
-    Args:
-        tables: of the robot with all objects.
-        sphere_links: see `pack_robot`.
-        only_in: envs of objects; all others are in every env.
-    """
-    n_envs = 2 + max(max(envs) for envs in only_in.values())
-    absent = [
-        frozenset(name for name, envs in only_in.items() if env not in envs)
-        for env in range(n_envs)
-    ]
-    return _without(tables, sphere_links, absent)
-
-
-def _without(
     tables: RobotTables, sphere_links: Sequence[str], absent: Sequence[frozenset[str]]
 ) -> RobotTables:
-    """Tables repeated for each set of absent links, whose spheres are left out."""
+    """Tables repeated for each of some sets of links or objects, without the spheres of these."""
     names = [name for name, _ in itertools.groupby(sphere_links)]
-    bodies = tables.bodies.cpu().numpy().copy().view(records(0, RobotBody).dtype)
+    bodies = tables.bodies.cpu().numpy().copy().view(zeros_of(RobotBody, 0).dtype)
     bodies = np.tile(bodies.reshape(1, tables.n_envs, len(names)), (len(absent), 1, 1))
     for copy, links in zip(bodies, absent, strict=True):
         # So far below 0 that the sum with any other radius and buffer is negative.
@@ -183,7 +140,7 @@ def pack_pairs(
     """Structs `BodyPair` (n, bytes) uint8, and the pairs of spheres (n_pairs, 2) int32."""
     tables = pairs.tables(torch.device("cpu"))
     group_pairs = tables.group_pairs.numpy()
-    found = records(len(group_pairs), BodyPair)
+    found = zeros_of(BodyPair, len(group_pairs))
     first_spheres = tables.groups.numpy()[:, 0]
     frames = kinematics.point_frames.tolist()
     for record, (first, second, begin, end) in zip(found, group_pairs, strict=True):

@@ -42,6 +42,13 @@ class ConstantPair(NamedTuple):
     clearance: float
 
 
+def ranges_of_links(sphere_links: Sequence[str]) -> np.ndarray:
+    """(n_links, 2) int32, begin and end of the spheres of each link, which are consecutive."""
+    counts = [len(list(spheres)) for _, spheres in itertools.groupby(sphere_links)]
+    ends = np.cumsum(counts, dtype=np.int32)
+    return np.stack((ends - np.array(counts, dtype=np.int32), ends), axis=1)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class SelfCollisionPairs:
     """The pairs of spheres that are checked for self-collision; see `self_collision_pairs`.
@@ -91,16 +98,6 @@ class SelfCollisionPairs:
         """Number of spheres of the robot."""
         return len(self.sphere_links)
 
-    @property
-    def groups(self) -> list[tuple[int, int]]:
-        """Begin and end of the spheres of each link, which are consecutive."""
-        found, begin = [], 0
-        for _, spheres in itertools.groupby(self.sphere_links):
-            end = begin + len(list(spheres))
-            found.append((begin, end))
-            begin = end
-        return found
-
     def inflate(self, spheres: Tensor) -> Tensor:
         """Spheres (..., n_spheres, 4) inflated by the buffers; disabled ones stay disabled."""
         if self.buffers is None:
@@ -121,7 +118,7 @@ class SelfCollisionPairs:
         return known
 
     def _pack(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        groups = np.array(self.groups, dtype=np.int32).reshape(-1, 2)
+        groups = ranges_of_links(self.sphere_links)
         group_of = np.repeat(np.arange(len(groups)), groups[:, 1] - groups[:, 0])
         keys = group_of[self.pairs]
         order = np.lexsort((*self.pairs.T[::-1], keys[:, 1], keys[:, 0]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -10,15 +11,15 @@ from torch import Tensor
 
 from warp_collision.robot.chain import Chain
 from warp_collision.robot.kinematics import Kinematics, corner_points, transforms_of
-from warp_collision.robot.robot_tables import (
-    RobotTables,
-    in_envs,
-    pack_pairs,
-    pack_robot,
-    without_links,
-)
+from warp_collision.robot.robot_tables import RobotTables, pack_pairs, pack_robot, without_links
 from warp_collision.robot.self_collision import SelfCollisionPairs
 from warp_collision.robot.sphere_models import Body, moved
+
+
+def only_where(mask: Tensor, spheres: Tensor) -> Tensor:
+    """Spheres (..., 4), disabled where a mask (...) is false."""
+    radii = torch.where(mask, spheres[..., 3], -1.0)
+    return torch.cat((spheres[..., :3], radii.unsqueeze(-1)), dim=-1)
 
 
 class LinkFrames:
@@ -66,7 +67,13 @@ class SphereLayout:
     def __init__(
         self, chain: Chain, bodies: Mapping[str, Body], only_in: Mapping[str, frozenset[int]]
     ):
-        self.bodies, self._only_in = dict(bodies), dict(only_in)
+        self.bodies = dict(bodies)
+        # By env, the bodies that are not in it; the last one is for all further envs.
+        n_envs = 2 + max(itertools.chain(*only_in.values())) if only_in else 1
+        self._absent = [
+            frozenset(name for name, envs in only_in.items() if env not in envs)
+            for env in range(n_envs)
+        ]
         self.names = tuple(dict.fromkeys((*chain.link_frame, *bodies)))
         names = sorted(bodies, key=lambda name: chain.link_frame[bodies[name].link])  # stable
         counts = [len(bodies[name].spheres) for name in names]
@@ -89,23 +96,16 @@ class SphereLayout:
             spheres: of all bodies.
             env_index: (batch,) integers; env 0 for all if None.
         """
-        if not self._only_in:
+        if len(self._absent) == 1:
             return spheres
-        n_envs = 2 + max(max(envs) for envs in self._only_in.values())
         is_present = torch.tensor(
-            [
-                [env in self._only_in.get(name, (env,)) for name in self.sphere_links]
-                for env in range(n_envs)
-            ],
+            [[name not in absent for name in self.sphere_links] for absent in self._absent],
             device=spheres.device,
         )
         if env_index is None:
-            mask = is_present[0]
-        else:
-            mask = is_present[env_index.long().clamp(0, n_envs - 1)]
-            mask = mask.reshape(len(mask), *(1,) * (spheres.ndim - 3), -1)
-        radii = torch.where(mask, spheres[..., 3], -1.0)
-        return torch.cat((spheres[..., :3], radii.unsqueeze(-1)), dim=-1)
+            return only_where(is_present[0], spheres)
+        mask = is_present[env_index.long().clamp(0, len(self._absent) - 1)]
+        return only_where(mask.reshape(len(mask), *(1,) * (spheres.ndim - 3), -1), spheres)
 
     def require_pairs(self, pairs: SelfCollisionPairs) -> None:
         """Requires pairs of these spheres."""
@@ -124,11 +124,11 @@ class SphereLayout:
         known = self._tables.get((device, without))
         if known is None:
             if without:
-                known = without_links(self.tables(device), self.sphere_links, without)
+                known = without_links(self.tables(device), self.sphere_links, [without])
             else:
                 known = pack_robot(self.kinematics, self.sphere_links, device)
-                if self._only_in:
-                    known = in_envs(known, self.sphere_links, self._only_in)
+                if len(self._absent) > 1:
+                    known = without_links(known, self.sphere_links, self._absent)
             self._tables[device, without] = known
         return known
 
