@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.messages import escaped
-from warp_collision.robot import RobotSpheres, joint_path_in_collision
+from warp_collision.planning.problems import Problems
+from warp_collision.robot import RobotSpheres
 from warp_collision.world import MeshWorld
 
 _ROUNDING = 1.0e-5  # of limits [rad or m]
@@ -35,45 +34,39 @@ def end_operand(name: str, value: Tensor, robot: RobotSpheres, world: MeshWorld)
     return value
 
 
-def bad_ends(
-    ends: Tensor,
-    robot: RobotSpheres,
-    world: MeshWorld,
-    *,
-    margin: float,
-    **options: Any,
-) -> Tensor:
-    """Which ends (batch, n_joints) are beyond joint limits or not proven free, (batch,) bool.
-
-    Args:
-        ends: joint values.
-        robot: the robot.
-        world: the obstacles.
-        margin: [m], a clearance below it may count as a collision.
-        options: more arguments of `joint_path_in_collision`.
-    """
-    low, high = robot.joint_limits.to(ends.device).unbind(-1)
-    beyond = ((ends < low - _ROUNDING) | (ends > high + _ROUNDING)).any(1)
-    at_rest = ends[:, None].repeat(1, 2, 1)
-    hit = joint_path_in_collision(at_rest, robot, world, tolerance=margin, **options)
-    return beyond | hit[:, 0]
+def check_ends(problems: Problems, on_bad_ends: str) -> Tensor:
+    """Which problems (batch,) have valid ends."""
+    good = torch.ones(len(problems.start), dtype=torch.bool, device=problems.start.device)
+    for name, ends in (("start", problems.start), ("goal", problems.goal)):
+        low, high = problems.limits.unbind(-1)
+        beyond = ((ends < low - _ROUNDING) | (ends > high + _ROUNDING)).any(1)
+        at_rest = ends[:, None].repeat(1, 2, 1)
+        bad = beyond | ~problems.is_free(at_rest, slice(None))
+        good &= ~bad
+        if on_bad_ends == "raise" and bool(bad.any()):
+            row = int(bad.int().argmax())
+            raise ValueError(
+                f"{name} must be free and within joint limits, got batch row {row}: "
+                f"{_reason(problems, ends, row)}"
+            )
+    return good
 
 
-def reason(
-    end: Tensor,
-    robot: RobotSpheres,
-    world: MeshWorld,
-    *,
-    margin: float,
-    **options: Any,
-) -> str:
-    """Why an end (1, n_joints) is bad; arguments as in `bad_ends`."""
+def _reason(problems: Problems, ends: Tensor, row: int) -> str:
+    """Why a row of ends (batch, n_joints) is not valid."""
+    robot, only = problems.robot, slice(row, row + 1)
     for name, value, (low, high) in zip(
-        robot.joint_names, end[0].tolist(), robot.joint_limits.tolist(), strict=True
+        robot.joint_names, ends[row].tolist(), problems.limits.tolist(), strict=True
     ):
         if not low - _ROUNDING <= value <= high + _ROUNDING:
             return f"{escaped(name)} = {value:.4f} is beyond its limits [{low:.4f}, {high:.4f}]"
-    report = robot.report(end[:, None], world, margin=margin, **options)
+    report = robot.report(
+        ends[only, None],
+        problems.world,
+        margin=problems.margin,
+        self_collision=problems.self_collision,
+        **problems.world_of(only),
+    )
     if len(report.link) == 0:
         return "it cannot be proven free"
     link, other, depth = report.link[0], report.obstacle[0], 1e3 * float(report.depth[0])
@@ -81,6 +74,6 @@ def reason(
     if depth <= 0.0:
         return (
             f"{escaped(link)} is {-depth:.2f} mm from {what}, below the margin of "
-            f"{1e3 * margin:.2f} mm"
+            f"{1e3 * problems.margin:.2f} mm"
         )
     return f"{escaped(link)} is in collision with {what}, {depth:.1f} mm deep"

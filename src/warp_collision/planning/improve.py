@@ -25,7 +25,6 @@ def best_paths(
     problems: Problems,
     objective: Objective,
     found: FreePaths,
-    horizon: int,
     generator: torch.Generator,
     by_cost: bool,
 ) -> Tensor:
@@ -34,9 +33,9 @@ def best_paths(
     paths, problem = torch.cat(found.paths), torch.cat(found.problem)
     if len(paths) == 0:
         return best
-    shorter, owner = _shortened(problems, paths, problem, horizon, generator)
+    shorter, owner = _shortened(problems, paths, problem, found.horizon, generator)
     candidates, owner = torch.cat((shorter, paths)), torch.cat((owner, problem))
-    if by_cost and horizon > 2:
+    if by_cost and found.horizon > 2:
         candidates = refine(problems, objective, candidates, owner)
     score = objective(candidates, owner) if by_cost else path_length(candidates)
     order = score.argsort(descending=True)  # the best one is written last
@@ -53,15 +52,13 @@ def _shortened(
         if most is not None:
             rows = _shortest_of_each(path_length(paths), problem, most)
             paths, problem = paths[rows], problem[rows]
-
-        def is_free(motions: Tensor, rows: Tensor, owner: Tensor = problem) -> Tensor:
-            return problems.is_free(motions, owner[rows])
-
-        def is_clear(motions: Tensor, rows: Tensor, owner: Tensor = problem) -> Tensor:
-            return problems.is_free(motions, owner[rows], problems.comfort)
-
         paths = shorten(
-            paths, is_free, is_clear, rounds=rounds, n_nodes=_NODES, generator=generator
+            paths,
+            problems.certificate(problem),
+            problems.certificate(problem, problems.preferred_clearance),
+            rounds=rounds,
+            n_nodes=_NODES,
+            generator=generator,
         )
     paths = resample(paths, horizon)
     free = problems.is_free(paths, problem)

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.obstacles.mesh_obstacle import PoseLike
-from warp_collision.planning.ends import end_operand
+from warp_collision.planning.ends import check_ends, end_operand
 from warp_collision.planning.improve import best_paths
-from warp_collision.planning.problems import FreePaths, Problems, check_ends
+from warp_collision.planning.problems import FreePaths, Problems
 from warp_collision.planning.search import Budget, PlanningProgress, search_free_paths
 from warp_collision.planning.shortcuts import path_length
 from warp_collision.planning.terms import (
@@ -188,9 +188,9 @@ def optimize_paths(
         objective = _objective(problems, terms)
         found = FreePaths(problems, horizon)
         iterations = search_free_paths(
-            problems, objective, found, good, n_seeds, horizon, budget, generator, progress
+            problems, objective, found, good, n_seeds, budget, generator, progress
         )
-        joints = best_paths(problems, objective, found, horizon, generator, bool(terms))
+        joints = best_paths(problems, objective, found, generator, bool(terms))
         return _result(problems, objective, joints, good, iterations)
 
 
@@ -231,5 +231,5 @@ def _result(
     lower = torch.minimum(found.lower, found.self_lower).amin(1)
     clearance = torch.where(free, lower.clamp(min=0.0), lower)
     cost = objective(joints, every, None)  # of a bad end it may be NaN
-    clear = free & (clearance >= problems.comfort - problems.margin)
+    clear = free & (clearance >= problems.preferred_clearance - problems.margin)
     return PlannedPaths(joints, free, clearance, cost, path_length(joints), iterations, clear)

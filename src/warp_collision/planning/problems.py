@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +10,11 @@ import torch
 from torch import Tensor
 
 from warp_collision.planning.descent import straight_lines
-from warp_collision.planning.ends import bad_ends, reason
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs, joint_path_in_collision
 from warp_collision.world import MeshWorld
+
+# Whether the straight joint motions (n, horizon, n_joints) of rows (n,) are proven free, (n,) bool.
+Certificate = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Problems:
     goal: Tensor
     env_index: Tensor | None  # (batch,) int32
     margin: float
-    comfort: float  # [m], preferred clearance
+    preferred_clearance: float  # [m]
     self_collision: bool | SelfCollisionPairs
     ignore: tuple[tuple[str, str], ...]  # allowed contacts
     base_pose: Tensor | None  # (batch, 7) of the root link in the world
@@ -39,7 +42,9 @@ class Problems:
             "base_pose": None if base_pose is None else base_pose[problem],
         }
 
-    def is_free(self, paths: Tensor, problem: Tensor, tolerance: float | None = None) -> Tensor:
+    def is_free(
+        self, paths: Tensor, problem: Tensor | slice, tolerance: float | None = None
+    ) -> Tensor:
         """Whether paths (n, horizon, n_joints) of problems (n,) are proven free, (n,) bool."""
         return ~joint_path_in_collision(
             paths,
@@ -49,6 +54,10 @@ class Problems:
             self_collision=self.self_collision,
             **self.world_of(problem),
         ).any(1)
+
+    def certificate(self, problem: Tensor, tolerance: float | None = None) -> Certificate:
+        """`is_free` of motions by the rows of paths that they are from, of problems (n,)."""
+        return lambda motions, rows: self.is_free(motions, problem[rows], tolerance)
 
     def within_limits(self, paths: Tensor) -> Tensor:
         """The paths with their inner waypoints clamped to the joint limits."""
@@ -62,9 +71,10 @@ class FreePaths:
 
     Args:
         problems: all problems.
-        horizon: waypoints of a path.
+        horizon: see the attribute.
 
     Attributes:
+        horizon: waypoints of a path.
         paths: free paths, one tensor per call of `add`.
         problem: the problems of these paths.
         count: (batch,) number of free paths of each problem.
@@ -73,7 +83,7 @@ class FreePaths:
     """
 
     def __init__(self, problems: Problems, horizon: int):
-        batch = len(problems.start)
+        self.horizon, batch = horizon, len(problems.start)
         self.paths: list[Tensor] = []
         self.problem: list[Tensor] = []
         self.count = torch.zeros(batch, dtype=torch.int64, device=problems.start.device)
@@ -87,25 +97,3 @@ class FreePaths:
         new = torch.bincount(problem, minlength=len(self.count))
         self.first[(self.count == 0) & (new > 0)] = iteration
         self.count += new
-
-
-def check_ends(problems: Problems, on_bad_ends: str) -> Tensor:
-    """Which problems (batch,) have valid ends."""
-    good = torch.ones(len(problems.start), dtype=torch.bool, device=problems.start.device)
-    rules: dict[str, Any] = {
-        "margin": problems.margin,
-        "self_collision": problems.self_collision,
-    }
-    for name, ends in (("start", problems.start), ("goal", problems.goal)):
-        everywhere = problems.world_of(slice(None))
-        bad = bad_ends(ends, problems.robot, problems.world, **rules, **everywhere)
-        good &= ~bad
-        if on_bad_ends == "raise" and bool(bad.any()):
-            row = int(bad.int().argmax())
-            only = slice(row, row + 1)
-            there = problems.world_of(only)
-            why = reason(ends[only], problems.robot, problems.world, **rules, **there)
-            raise ValueError(
-                f"{name} must be free and within joint limits, got batch row {row}: {why}"
-            )
-    return good

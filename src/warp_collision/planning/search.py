@@ -68,32 +68,27 @@ def search_free_paths(
     found: FreePaths,
     good: Tensor,
     n_seeds: int,
-    horizon: int,
     budget: Budget,
     generator: torch.Generator,
     progress: Callable[[PlanningProgress], object] | None,
 ) -> Tensor:
     """Searches free paths of the problems with valid ends; returns their iterations (batch,)."""
     iterations = torch.zeros_like(found.count)
-    device = problems.start.device
     lines = found.lines
     open_problems = torch.nonzero(good)[:, 0]
     straight = problems.is_free(lines[open_problems], open_problems)
     found.add(lines[open_problems[straight]], open_problems[straight], 0)
     open_problems = open_problems[~straight]
-    metric = SmoothMetric(horizon, device) if horizon > 2 else None
+    metric = SmoothMetric(found.horizon, lines.device) if found.horizon > 2 else None
     iteration, spread = 0, 1.0
     trees = _TreePaths(problems, objective, found, generator)
     while len(open_problems) and metric is not None:
         paths = first_paths(
-            problems.robot,
-            problems.world,
-            problems.start[open_problems],
-            problems.goal[open_problems],
+            problems,
+            open_problems,
+            found.lines[open_problems],
             metric,
-            options=problems.world_of(open_problems),
             n_seeds=n_seeds,
-            horizon=horizon,
             spread=spread,
             generator=generator,
         )
@@ -157,11 +152,8 @@ class _TreePaths:
 
     def _add(self, path: Tensor, problem: Tensor, iteration: int) -> None:
         """Shortens, refines and adds a path, unless it has too many vertices."""
-
-        def is_free(motions: Tensor, rows: Tensor) -> Tensor:
-            return self._problems.is_free(motions, problem[rows])
-
-        horizon = self._found.lines.shape[1]
+        is_free = self._problems.certificate(problem)
+        horizon = self._found.horizon
         path = shorten(path, is_free, is_free, rounds=3, n_nodes=40, generator=self._generator)
         if path.shape[1] <= horizon:
             path = resample(path, horizon)

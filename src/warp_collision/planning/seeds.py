@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from warp_collision.planning.descent import SmoothMetric, straight_lines
-from warp_collision.robot import RobotSpheres, configuration_in_collision
-from warp_collision.world import MeshWorld
+from warp_collision.planning.descent import SmoothMetric
+from warp_collision.planning.problems import Problems
+from warp_collision.robot import configuration_in_collision
 
 _NOISE = 0.45  # mean size of the coordinates of noisy paths in the first round
 _CANDIDATES = 8  # random configurations for each via point
@@ -36,15 +35,12 @@ def bounded(limits: Tensor) -> Tensor:
 
 
 def first_paths(
-    robot: RobotSpheres,
-    world: MeshWorld,
-    start: Tensor,
-    goal: Tensor,
+    problems: Problems,
+    rows: Tensor,
+    lines: Tensor,
     metric: SmoothMetric,
     *,
-    options: dict[str, Any],
     n_seeds: int,
-    horizon: int,
     spread: float,
     generator: torch.Generator,
 ) -> Tensor:
@@ -54,41 +50,40 @@ def first_paths(
     free configuration, the first ones nearer to the middle of start and goal.
 
     Args:
-        robot: the robot.
-        world: the obstacles.
-        start: (batch, n_joints).
-        goal: (batch, n_joints).
+        problems: all problems.
+        rows: (batch,) int64, those to start on.
+        lines: (batch, horizon, n_joints), their straight lines.
         metric: for smoothing the noise.
-        options: more arguments of `configuration_in_collision`.
         n_seeds: paths for each problem.
-        horizon: waypoints of a path.
         spread: of the noise and of the configurations, 1.0 or more.
         generator: of the random numbers.
 
     Returns:
         (batch, n_seeds, horizon, n_joints).
     """
-    batch, n_joints = start.shape
-    lines = straight_lines(start, goal, horizon)
+    batch, horizon, n_joints = lines.shape
+    device = lines.device
     paths = lines[:, None].repeat(1, n_seeds, 1, 1)
     n_noisy = max((n_seeds - 1) // 2, 0)
     n_via = n_seeds - 1 - n_noisy
     if n_noisy > 0:
-        noise = random_normal((batch, n_noisy, horizon - 2, n_joints), generator, start.device)
-        size = torch.linspace(0.2, 1.0, n_noisy, device=start.device) * (spread * 2.0 * _NOISE)
+        noise = random_normal((batch, n_noisy, horizon - 2, n_joints), generator, device)
+        size = torch.linspace(0.2, 1.0, n_noisy, device=device) * (spread * 2.0 * _NOISE)
         paths[:, 1 : n_noisy + 1, 1:-1] += metric.smooth(noise * size[:, None, None])
     if n_via > 0:
-        middle = 0.5 * (start + goal)
-        low, high = bounded(robot.joint_limits).to(start.device).unbind(-1)
-        draw = random_uniform((batch, n_via * _CANDIDATES, n_joints), generator, start.device)
-        reach = torch.linspace(0.4, 1.0, n_via, device=start.device) * spread
+        middle = 0.5 * (lines[:, 0] + lines[:, -1])
+        low, high = bounded(problems.limits).unbind(-1)
+        draw = random_uniform((batch, n_via * _CANDIDATES, n_joints), generator, device)
+        reach = torch.linspace(0.4, 1.0, n_via, device=device) * spread
         reach = reach.clamp(max=1.0).repeat_interleave(_CANDIDATES)[:, None]
         via = middle[:, None] + reach * (low + draw * (high - low) - middle[:, None])
-        hit = configuration_in_collision(via, robot, world, **options)
+        hit = configuration_in_collision(
+            via, problems.robot, problems.world, **problems.world_of(rows)
+        )
         order = hit.unflatten(1, (n_via, _CANDIDATES)).int().argmin(-1)
-        order = order + _CANDIDATES * torch.arange(n_via, device=start.device)
+        order = order + _CANDIDATES * torch.arange(n_via, device=device)
         via = via.gather(1, order[..., None].expand(-1, -1, n_joints))
-        s = torch.linspace(0.0, 1.0, horizon, device=start.device)
+        s = torch.linspace(0.0, 1.0, horizon, device=device)
         tent = (1.0 - (2.0 * s - 1.0).abs())[:, None]
         paths[:, n_noisy + 1 :] += tent * (via - middle[:, None])[:, :, None]
     return paths

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
+from warp_collision.planning.problems import Certificate
 from warp_collision.planning.seeds import random_uniform
-
-# Whether the straight joint motions (n, horizon, n_joints) of rows (n,) are proven free, (n,) bool.
-Certificate = Callable[[Tensor, Tensor], Tensor]
 
 # Cost of a segment, as a fraction of the length: removes vertices that do not shorten the path.
 _PER_SEGMENT = 1.0e-4

@@ -181,9 +181,6 @@ class Objective:
                 raise TypeError(f"terms must be callables, got {type(term).__name__}")
         self._terms = [(term, _takes_problem(term)) for term in terms]
 
-    def __len__(self) -> int:
-        return len(self._terms)
-
     def __call__(self, joints: Tensor, problem: Tensor, when: str | None = "") -> Tensor:
         """The cost (batch,) of paths, each of a problem (batch,).
 
