@@ -29,7 +29,7 @@ from benchmarks.measure import cpu_threads, ratio, seconds_of
 from benchmarks.shapes import random_poses
 from benchmarks.workloads import DENSITY, scattered
 from warp_collision import MeshWorld, signed_distance, sphere_cost
-from warp_collision.cli.text_table import align
+from warp_collision.cli.terminal import align
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.launching.launch import launch
 

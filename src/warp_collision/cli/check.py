@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +15,7 @@ from warp_collision.cli.options import (
     load_world,
     require_order,
 )
-from warp_collision.cli.terminal import print_text
-from warp_collision.cli.text_table import align
+from warp_collision.cli.terminal import align, print_json, print_text
 from warp_collision.messages import escaped
 
 if TYPE_CHECKING:
@@ -119,14 +117,14 @@ def _check_robot(options: argparse.Namespace, device: torch.device) -> int:
     if options.json:
         paths = {"world": str(options.world), "joints": str(options.spheres)}
         summary = {**paths, "robot": str(options.robot), "device": str(device), **result.summary()}
-        print_text(json.dumps(summary, indent=1, allow_nan=False))
+        print_json(summary)
     else:
         print_text(str(result))
     return COLLISION if result.collides else FREE
 
 
 def _load_spheres(path: Path) -> torch.Tensor:
-    """Spheres of a file; an error of one of joint values says how to check these."""
+    """Spheres of a file; the error for a file of joint values says how to check these."""
     from warp_collision.io import load_spheres
 
     try:
@@ -160,7 +158,7 @@ def _check(options: argparse.Namespace) -> int:
     )
     rows = [_row(waypoint, swept=options.swept) for waypoint in checked.waypoints]
     if options.json:
-        print_text(json.dumps(_summary(rows, options, device), indent=1, allow_nan=False))
+        print_json(_summary(rows, options, device))
     else:
         print_text("\n".join(_table(rows, swept=options.swept)))
     return COLLISION if any(row["collision"] for row in rows) else FREE

@@ -1,4 +1,4 @@
-"""What the commands share: exit statuses, kinds of arguments, the device, Warp's start.
+"""Shared by all commands: exit statuses, types of arguments, the device, the start of Warp.
 
 Heavy modules are imported by the functions that need them, so that help and usage errors are quick.
 """
@@ -35,7 +35,7 @@ def distance(text: str) -> float:
 
 
 def find_device(name: str | None) -> torch.device:
-    """The device of a name; without one cuda where there is one, else the CPU."""
+    """The device of a name; by default CUDA if there is a device, else the CPU."""
     import torch
 
     count = torch.cuda.device_count()
@@ -55,7 +55,7 @@ def find_device(name: str | None) -> torch.device:
 
 
 def start_warp(device: torch.device) -> None:
-    """Starts Warp without its greeting and, for a check on the CPU, without a warning of no GPU."""
+    """Starts Warp without its greeting and, on the CPU, without its warning of a missing GPU."""
     import warp as wp
 
     from warp_collision.launching.warp_runtime import silence_warp

@@ -30,8 +30,7 @@ from warp_collision.cli.path_drawing import (
     show_progress,
 )
 from warp_collision.cli.robot_scene import RobotScene
-from warp_collision.cli.terminal import print_text
-from warp_collision.cli.text_table import align
+from warp_collision.cli.terminal import align, print_text
 from warp_collision.io import Obstacle, load_world_mapping
 from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.planning import PlannedPaths, optimize_paths

@@ -1,4 +1,4 @@
-"""Options that commands share, and what they stand for: obstacles, a robot, files to write.
+"""Options that commands share, and what they name: obstacles, a robot, files to write.
 
 Heavy modules are imported by the functions that need them, so that help and usage errors are quick.
 """
@@ -26,7 +26,7 @@ _ARRAYS = (".npy", ".npz")
 
 
 def add_world_options(parser: argparse.ArgumentParser) -> None:
-    """Adds what a command with a file of obstacles takes."""
+    """Adds the options of a command that reads a file of obstacles."""
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
     parser.add_argument(
         "--device", help="cpu, cuda or cuda:N (default: cuda where there is one, else cpu)"
@@ -45,7 +45,7 @@ def add_world_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_robot_options(group: argparse._ArgumentGroup) -> None:
-    """Adds what is said of a robot; without a value each of them is None."""
+    """Adds the options of a robot; each is None if it is not given."""
     group.add_argument("--srdf", type=Path, help="pairs of links that need no check")
     group.add_argument(
         "--robot-spheres",
@@ -77,7 +77,7 @@ def add_waypoints(parser: argparse.ArgumentParser) -> None:
 
 
 def add_picture(parser: argparse.ArgumentParser, default: str, otherwise: str) -> None:
-    """Adds where to draw a picture, and that none is wanted."""
+    """Adds the file of a picture, and the flag for no picture."""
     parser.add_argument(
         "--picture",
         type=Path,
@@ -89,7 +89,7 @@ def add_picture(parser: argparse.ArgumentParser, default: str, otherwise: str) -
 
 
 def load_world(options: argparse.Namespace, device: torch.device) -> MeshWorld:
-    """The obstacles; what a check does not see of them is printed as a warning."""
+    """The obstacles; parts that a check does not see are printed as a warning."""
     from warp_collision import MeshWorld
     from warp_collision.io import LeftOutWarning
 
@@ -147,7 +147,7 @@ def require_order(options: argparse.Namespace) -> None:
 
 
 class OutputFiles:
-    """Files that a command writes, and what it says of them.
+    """Files that a command writes, and the report on them.
 
     Args:
         files: by option. Each must be in an existing folder; one that exists is overwritten.
@@ -163,11 +163,11 @@ class OutputFiles:
         self._written: list[Path] = []
 
     def add(self, path: Path) -> None:
-        """Takes note of a file that has been written."""
+        """Records a file as written."""
         self._written.append(path)
 
     def left(self) -> list[Path]:
-        """Files of earlier runs that this one has not written anew."""
+        """Files that existed before and have not been written."""
         return [path for path, was in self._existed.items() if was and path not in self._written]
 
     def lines(self) -> list[str]:

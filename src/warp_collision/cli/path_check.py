@@ -1,4 +1,4 @@
-"""What each waypoint of moving spheres comes to: the computation behind the commands' tables."""
+"""Clearances, costs and collisions at the waypoints of spheres, for the tables of the commands."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 import warp_collision
-from warp_collision import MeshWorld
+from warp_collision import Clearance, MeshWorld
 
 
 class WaypointCheck(NamedTuple):
-    """What one waypoint of a path comes to; costs are sums over the spheres [m].
+    """The check of one waypoint; costs are sums over the spheres [m].
 
     Attributes:
         batch: row of the batch.
@@ -74,7 +74,7 @@ def check_spheres(
     activation_distance: float,
     swept: bool = True,
     links: Sequence[str] | None = None,
-    nearest: tuple[Tensor, Tensor] | None = None,
+    nearest: Clearance | None = None,
 ) -> PathCheck:
     """Computes clearances and costs of spheres (batch, horizon, n_spheres, 4) along their paths.
 
@@ -82,19 +82,18 @@ def check_spheres(
         spheres: on the device of the world.
         world: one env.
         activation_distance: of the costs [m].
-        swept: whether the way between the waypoints is checked; else it is what the waypoints are.
+        swept: whether the motion between waypoints is checked; if not, it counts as at rest.
         links: the link of each sphere.
-        nearest: clearance of each sphere and the obstacle that has it, where some contacts are
-            wanted; spheres that are not near to others cost nothing at rest.
+        nearest: clearance of the spheres where some contacts are wanted; spheres that are not near
+            to other obstacles cost nothing at rest.
     """
     eta = activation_distance
     cost = warp_collision.sphere_cost(spheres, world, activation_distance=eta)
     if nearest is None:
-        found = warp_collision.clearance(spheres, world)
-        clearances, meshes = found.clearance, found.mesh
+        nearest = warp_collision.clearance(spheres, world)
     else:
-        clearances, meshes = nearest
-        cost = torch.where(clearances >= eta, 0.0, cost)
+        cost = torch.where(nearest.clearance >= eta, 0.0, cost)
+    clearances, meshes = nearest.clearance, nearest.mesh
     # NaN, where rounding leaves it open, is not free.
     hit = ~(clearances >= 0.0).all(dim=-1) | cost.isnan().any(dim=-1)
     swept_cost, way = cost, hit

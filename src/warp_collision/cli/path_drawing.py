@@ -21,14 +21,17 @@ from warp_collision.io import scene_meshes
 from warp_collision.io.placing import matrix_from
 from warp_collision.obstacles.shapes import mesh_of
 from warp_collision.planning import PlannedPaths
-from warp_collision.viewer.path_picture import ClearanceCurve, PathPicture, PathScene, draw_paths
+from warp_collision.viewer.path_picture import draw_paths
 from warp_collision.viewer.picture_data import (
     PLAIN,
     PLAIN_ACCENT,
     PROVEN,
     PROVEN_ACCENT,
     Body,
+    ClearanceCurve,
     Floats,
+    PathPicture,
+    PathScene,
 )
 
 ACTIVATION_DISTANCE = 0.02  # m, of the costs that are drawn
@@ -67,18 +70,17 @@ def evenly_along(joints: Tensor, count: int) -> Tensor:
 
 def clearance_along(joints: Tensor, scene: RobotScene) -> Tensor:
     """Smallest clearance (n,) [m] to an obstacle at joint values (n, n_joints)."""
-    return scene.clearance(scene.spheres(joints)[None])[0][0].amin(-1).cpu()
+    return scene.clearance(joints).clearance[0].amin(-1).cpu()
 
 
 def check_joints(joints: Tensor, scene: RobotScene) -> PathCheck:
     """Clearance, cost and swept cost along joint values (horizon, n_joints)."""
-    spheres = scene.spheres(joints)[None]
     return check_spheres(
-        spheres,
+        scene.spheres(joints)[None],
         scene.world,
         activation_distance=ACTIVATION_DISTANCE,
         links=scene.robot.sphere_links,
-        nearest=scene.clearance(spheres) if scene.ignore else None,
+        nearest=scene.clearance(joints) if scene.ignore else None,
     )
 
 
@@ -166,7 +168,7 @@ def _scene(
 
 
 def _moved(bodies: list[Body], others: list[Body]) -> list[Body]:
-    """Bodies that stand elsewhere than the same ones of another list."""
+    """Bodies whose position differs from that of the same body in another list."""
     pairs = zip(bodies, others, strict=True)
     return [body for body, other in pairs if not np.allclose(body[0], other[0], atol=1e-3)]
 
@@ -187,7 +189,7 @@ def _transformed(mesh: trimesh.Trimesh, transform: Floats) -> Body:
 
 
 def _robot_meshes(scene: RobotScene, joints: Tensor) -> list[Body]:
-    """What the links look like; their spheres where a mesh cannot be read."""
+    """The visual meshes of the links; all spheres instead if a mesh cannot be read."""
     robot, device = scene.robot, scene.world.device
     transforms = robot.link_transforms(joints.to(device), scene.base_pose)
     world_from_link = transforms.double().cpu().numpy()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from warp_collision.cli.options import (
     add_world_options,
     load_scene,
 )
-from warp_collision.cli.terminal import print_text
+from warp_collision.cli.terminal import print_json, print_text
 from warp_collision.messages import escaped
 
 if TYPE_CHECKING:
@@ -135,8 +134,7 @@ def _plan(options: argparse.Namespace) -> int:
             files.add(options.picture)
     left_out = uncovered(scene.robot)
     if options.json:
-        summary = _summary(options, scene, found, left_out)
-        print_text(json.dumps({**summary, **files.summary()}, indent=1, allow_nan=False))
+        print_json({**_summary(options, scene, found, left_out), **files.summary()})
     else:
         print_text("\n".join([*_report(options, scene, found, left_out), *files.lines()]))
     return FREE if is_free else COLLISION
@@ -218,14 +216,12 @@ def _straight(found: PlannedPaths) -> float:
 
 def _draw(options: argparse.Namespace, scene: RobotScene, found: PlannedPaths) -> bool:
     """Draws the straight path, where it is another one, and the planned one."""
-    import torch
-
     from warp_collision import joint_path_in_collision
     from warp_collision.cli.path_drawing import DrawnPath, draw, picture_verdict
+    from warp_collision.planning.descent import straight_lines
 
     planned = found.joints[0]
-    share = torch.linspace(0.0, 1.0, len(planned), device=planned.device)[:, None]
-    straight = torch.lerp(planned[0], planned[-1], share)
+    straight = straight_lines(planned[:1], planned[-1:], len(planned))[0]
     paths = [DrawnPath(planned, "planned", "planned: certified free", True)]
     hit = joint_path_in_collision(straight[None], scene.robot, scene.world, **scene.placed)
     collides = bool(hit.any())

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from warp_collision.cli.robot_scene import RobotScene, Uncovered, uncovered
-from warp_collision.cli.text_table import align
+from warp_collision.cli.terminal import align
 from warp_collision.io import load_joints
 from warp_collision.messages import escaped
 from warp_collision.robot import (
@@ -24,7 +24,7 @@ _MOST_ROWS = 20  # of motions
 
 
 class RobotCheck(NamedTuple):
-    """What was found.
+    """Result of `check_robot`.
 
     Attributes:
         scene: the robot and the obstacles.
@@ -33,7 +33,7 @@ class RobotCheck(NamedTuple):
         contacts: at waypoints.
         blocked: (batch, horizon - 1) bool, motions that are not proven free.
         clearance: of the motions.
-        left_out: what the spheres leave out of the robot.
+        left_out: parts of the robot that no sphere covers.
     """
 
     scene: RobotScene
@@ -74,7 +74,7 @@ class RobotCheck(NamedTuple):
         return rows
 
     def summary(self) -> dict[str, Any]:
-        """All of it, for JSON; depths are null where rounding leaves open whether they touch."""
+        """The report, for JSON; depths are null where rounding leaves open whether they touch."""
         report = self.contacts
         contacts = [
             {
@@ -165,7 +165,7 @@ def _cells(motion: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _nearest(motion: dict[str, Any]) -> str:
-    """The two that come nearest on a motion."""
+    """The two bodies that come nearest to each other on a motion."""
     found, itself = motion["clearance"], motion["self_clearance"]
     if itself and not (found and found[1] <= itself[1]):
         first, second = motion["self_links"]

@@ -1,17 +1,14 @@
-"""A robot among obstacles: where it stands, what it may touch, and what its spheres leave out."""
+"""A robot among obstacles: its pose, allowed contacts, and the parts that no sphere covers."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
-import warp_collision
-from warp_collision import MeshWorld, RobotSpheres, joint_path_clearance
+from warp_collision import Clearance, MeshWorld, RobotSpheres, joint_path_clearance
 from warp_collision.messages import escaped, one_line
-from warp_collision.robot.allowed_contacts import contact_parts
-from warp_collision.torch_ops import operators
+from warp_collision.robot.joint_path_cost import waypoint_clearance
 
 _RESOLUTION = 5e-3  # m, by which a share that is covered may be too small
 
@@ -33,35 +30,23 @@ class RobotScene(NamedTuple):
 
     @property
     def placed(self) -> dict[str, Any]:
-        """What checks of the robot take, by the names of arguments."""
+        """Arguments of the checks of the robot, by name."""
         return {"ignore": self.ignore, "base_pose": self.base_pose}
 
     def spheres(self, joints: Tensor) -> Tensor:
         """Spheres (..., n_spheres, 4) at joint values (..., n_joints)."""
         return self.robot(joints.to(self.world.device), self.base_pose)
 
-    def clearance(self, spheres: Tensor) -> tuple[Tensor, Tensor]:
-        """Clearance of spheres (batch, horizon, n_spheres, 4), and the nearest obstacle, int.
+    def clearance(self, joints: Tensor) -> Clearance:
+        """Clearance of the spheres at joint values (horizon, n_joints), as of a batch of one.
 
         Contacts that are wanted are left out.
         """
-        if not self.ignore:
-            found = warp_collision.clearance(spheres, self.world)
-            return found.clearance, found.mesh
-        smallest = torch.full_like(spheres[..., 3], torch.inf)
-        nearest = torch.full_like(smallest, -1, dtype=torch.int32)
-        for part in contact_parts(self.ignore, self.robot, self.world):
-            balls = part.disable(spheres, self.robot)
-            points = balls[..., :3].flatten(1, 2).contiguous()
-            distance, _, mesh = operators.run_scene_distance(points, part.scene, None)
-            found = distance.view_as(smallest) - balls[..., 3]
-            nearer = ~(balls[..., 3] < 0.0) & ~(found >= smallest)
-            smallest = torch.where(nearer, found, smallest)
-            nearest = torch.where(nearer, mesh.view_as(nearest), nearest)
-        return smallest, nearest
+        path = joints[None].to(self.world.device)
+        return waypoint_clearance(path, self.robot, self.world, **self.placed)
 
     def nearest_on(self, joints: Tensor, tolerance: float) -> str:
-        """What comes nearest on a path (1, horizon, n_joints), and where, in words."""
+        """The nearest two bodies on a path (1, horizon, n_joints), and where, in words."""
         found = joint_path_clearance(
             joints, self.robot, self.world, tolerance=tolerance, **self.placed
         )
@@ -81,7 +66,7 @@ class RobotScene(NamedTuple):
 
 
 class Uncovered(NamedTuple):
-    """What the spheres of a robot leave out of what its links look like.
+    """The parts of a robot's links that no sphere covers.
 
     Attributes:
         share: by link, up to how much of the surface lies in no sphere; links that are covered
@@ -121,7 +106,7 @@ class Uncovered(NamedTuple):
 
 
 def uncovered(robot: RobotSpheres) -> Uncovered:
-    """What the spheres of a robot leave out; fitted ones leave out nothing."""
+    """The parts of a robot that no sphere covers; fitted spheres cover all."""
     bare = tuple(robot.links_without_spheres)
     given = [link for link in robot.link_names if link not in robot.fits and link not in bare]
     share, unknown = {}, {}

@@ -1,12 +1,13 @@
-"""Text on a terminal: names cannot control it, and one that cannot encode them changes nothing."""
+"""Text on a terminal: what is not printable, or cannot be encoded, is escaped; tables, numbers."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from decimal import Decimal
 from typing import Any, TextIO
 
@@ -35,6 +36,31 @@ def print_text(text: str, stream: TextIO | None = None, *, end: str = "\n") -> N
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+def print_json(summary: dict[str, Any]) -> None:
+    """Prints a report as JSON."""
+    print_text(json.dumps(summary, indent=1, allow_nan=False))
+
+
+def align(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> list[str]:
+    """Pads cells so that columns line up.
+
+    Args:
+        rows: the cells, the same number in each row; the first row may be the head.
+        right: the columns that are aligned to the right, as numbers are.
+
+    Returns:
+        A line for each row, without spaces at its end.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            text.rjust(width) if column in right else text.ljust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
 def plain_numbers(arguments: Sequence[str]) -> list[str]:
     """Negative numbers as argparse knows them from options.
 
@@ -56,7 +82,7 @@ def plain_numbers(arguments: Sequence[str]) -> list[str]:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of arguments that prints what it repeats of them by `print_text`."""
+    """A parser of arguments whose messages are printed by `print_text`."""
 
     def _print_message(self, message: str, file: Any = None) -> None:
         print_text(message, file or sys.stderr, end="")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warp_collision.viewer.picture_data import ClearanceCurve, Floats, PathPicture, PathScene
+from warp_collision.viewer.picture_data import Floats, PathPicture, PathScene
 from warp_collision.viewer.raster import Camera
 from warp_collision.viewer.renderer import SAMPLES, choose_camera, render
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
-
-__all__ = ["ClearanceCurve", "PathPicture", "PathScene", "draw_paths"]
 
 SIZE = (1600, 1000)  # pixels
 _TOP, _BOTTOM = 112, 268  # pixels above and below the scenes
@@ -36,7 +34,7 @@ _COSTS = [(0.0, "#ffd65c"), (0.3, "#fb9a2c"), (0.65, "#dd2c3c"), (1.0, "#6d0f45"
 def draw_paths(
     picture: PathPicture,
     path: str | os.PathLike[str],
-    progress: Callable[[float], None] = lambda fraction: None,
+    progress: Callable[[float], None],
 ) -> None:
     """Renders a picture into a PNG file.
 

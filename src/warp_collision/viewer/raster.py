@@ -15,6 +15,8 @@ Floats = NDArray[np.floating]
 
 # Towards the key light, in the camera frame: over the left shoulder of the viewer.
 _KEY_LIGHT = np.array([-0.45, -0.72, -0.53]) / np.linalg.norm([-0.45, -0.72, -0.53])
+_GLOSS = 0.25  # of the highlight
+_CREASE = 40.0  # degrees
 
 
 @dataclass(frozen=True)
@@ -92,12 +94,12 @@ class Layer:
         return np.isfinite(self.depth)
 
     def add_triangles(
-        self, vertices: ArrayLike, faces: NDArray[np.integer], color: ArrayLike, crease: float = 40
+        self, vertices: ArrayLike, faces: NDArray[np.integer], color: ArrayLike
     ) -> None:
-        """Draws a mesh: vertices (n, 3) in the world, smooth up to creases of `crease` degrees."""
+        """Draws a mesh: vertices (n, 3) in the world, smooth up to creases of 40 degrees."""
         points = self.camera.view(vertices)
         corners = points[faces]
-        normals = _corner_normals(corners, faces, len(points), crease)
+        normals = _corner_normals(corners, faces, len(points))
         pixels = self.camera.project_view(points)[faces] - [self.x.start, self.y.start]
         for corner, normal, pixel in zip(corners, normals, pixels, strict=True):
             self._add_triangle(corner[:, 2], normal, pixel, np.asarray(color))
@@ -186,7 +188,7 @@ class Layer:
             marks |= ahead | np.roll(ahead, 1, axis=axis)
         return marks
 
-    def shaded(self, gloss: float = 0.25) -> Floats:
+    def shaded(self) -> Floats:
         """Returns (rows, columns, 3) colours with light: key light, fill light and highlight."""
         seen = self.covered
         toward_eye = -self.camera.rays(self.x, self.y)[seen]
@@ -204,7 +206,7 @@ class Layer:
         for _ in range(5):  # to the power of 32
             shine *= shine
         colors = self.color.copy()
-        colors[seen] = np.clip(colors[seen] * light[:, None] + gloss * shine[:, None], 0.0, 1.0)
+        colors[seen] = np.clip(colors[seen] * light[:, None] + _GLOSS * shine[:, None], 0.0, 1.0)
         return colors
 
 
@@ -212,9 +214,7 @@ def _cross(a: Floats, b: Floats) -> float:
     return float(a[0] * b[1] - a[1] * b[0])
 
 
-def _corner_normals(
-    corners: Floats, faces: NDArray[np.integer], n_vertices: int, crease: float
-) -> Floats:
+def _corner_normals(corners: Floats, faces: NDArray[np.integer], n_vertices: int) -> Floats:
     """Returns (n_faces, 3, 3) normals: the vertex's mean where the face is near it, else its own.
 
     Faces are weighted by their area, which is the length of the cross product.
@@ -225,7 +225,7 @@ def _corner_normals(
     np.add.at(mean, faces.reshape(-1), np.repeat(scaled, 3, axis=0))
     mean /= np.maximum(np.linalg.norm(mean, axis=1, keepdims=True), 1e-30)
     smooth = mean[faces]
-    near = np.einsum("fci,fi->fc", smooth, own) > np.cos(np.radians(crease))
+    near = np.einsum("fci,fi->fc", smooth, own) > np.cos(np.radians(_CREASE))
     return np.where(near[..., None], smooth, own[:, None, :])
 
 
