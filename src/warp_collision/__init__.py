@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         cost_residuals,
         gauss_newton,
     )
-    from warp_collision.obstacles.geometry import MeshReport
+    from warp_collision.obstacles.mesh_report import MeshReport
     from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere
     from warp_collision.robot import (
         JointPathClearance,
@@ -116,7 +116,7 @@ _MODULES = {
         "swept_sphere_cost",
     ),
     "least_squares": ("GaussNewton", "clearance_residuals", "cost_residuals", "gauss_newton"),
-    "obstacles.geometry": ("MeshReport",),
+    "obstacles.mesh_report": ("MeshReport",),
     "obstacles.shapes": ("Capsule", "Cuboid", "Cylinder", "Sphere"),
     "robot": (
         "JointPathClearance",

@@ -22,7 +22,7 @@ from trimesh.resolvers import Resolver
 
 from warp_collision.formats.collada import read_collada
 from warp_collision.formats.gltf import read_glb, read_gltf
-from warp_collision.formats.limits import MAX_COORDINATE, MAX_FACES, MAX_PARTS
+from warp_collision.formats.limits import MAX_COORDINATE, MAX_FACES, MAX_PARTS, check_vertices
 from warp_collision.messages import MAX_SHOWN, any_error_at, escaped, shown
 
 _STL_FACE = np.dtype([("normal", "<f4", 3), ("vertices", "<f4", (3, 3)), ("color", "<u2")])
@@ -128,22 +128,13 @@ def _check_mesh(mesh: trimesh.Trimesh, where: str) -> None:
     if vertices.ndim != 2 or vertices.shape[1] != 3:
         raise ValueError(f"{where} must have vertices of shape (n, 3), got {vertices.shape}")
     with any_error_at(where):
-        _check_vertices(vertices)
+        check_vertices(vertices)
     bad = ((faces < 0) | (faces >= len(vertices))).any(axis=1)
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
         raise ValueError(
             f"{where}: faces must index vertices 0 to {len(vertices) - 1}, got "
             f"{faces[row].tolist()} in face {row}"
-        )
-
-
-def _check_vertices(vertices: np.ndarray) -> None:
-    bad = ~(np.abs(vertices) < MAX_COORDINATE).all(axis=1)
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        raise ValueError(
-            f"vertices must be finite and below 1e9, got {vertices[row].tolist()} at {row}"
         )
 
 
@@ -184,7 +175,7 @@ class _Siblings(Resolver):
 def _check_stl(data: bytes) -> tuple[bytes, int]:
     n_faces = int.from_bytes(data[80:84], "little")
     if len(data) == 84 + 50 * n_faces:
-        _check_vertices(np.frombuffer(data, _STL_FACE, offset=84)["vertices"].reshape(-1, 3))
+        check_vertices(np.frombuffer(data, _STL_FACE, offset=84)["vertices"].reshape(-1, 3))
         return data, n_faces
     text = data.lower()
     if b"endsolid" not in text:

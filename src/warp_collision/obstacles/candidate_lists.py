@@ -14,14 +14,14 @@ from warp_collision.kernels.candidates import Candidate, CandidateCell, Candidat
 from warp_collision.launching import launch
 from warp_collision.obstacles.distance_grid import cubic_cells
 
-# Bytes of lists: at most, by face, which takes 225 without lists, and of the smallest
-# meshes.
+# Memory of the lists of a mesh [bytes]: the maximum, and limits per face, which takes 225 without
+# lists, and per mesh.
 LIST_BYTES = 16 * 2**20
 _BYTES_PER_FACE = 400
 _MIN_BYTES = 32 * 2**10
 # A grid reaches beyond the box of its mesh by this share of the longest edge: spheres are there.
 _MARGIN = 1.0 / 16.0
-# Room for the triangles near a block of cells, four lists of them, on top of each other.
+# Workspace for the triangles near a block of cells, as a stack of four lists.
 _MAX_GATHERED = 16_384
 _BLOCKS_PER_STEP = 4
 # With fewer cells there are hardly any lists that are short enough.
@@ -90,7 +90,7 @@ class CandidateLists:
 
     @property
     def address(self) -> int:
-        """Where the kernels find the lists."""
+        """Address of the description that kernels read."""
         return self.grid.data_ptr()
 
     @property
@@ -99,7 +99,7 @@ class CandidateLists:
         return int(np.prod([-(-n // int(BLOCK)) for n in self._shape]))
 
     def trim(self, used: int) -> None:
-        """Gives back the room that no list takes."""
+        """Frees the memory that no list uses."""
         self.candidates = self.candidates[: max(1, used)].clone()
         self.grid = self._describe()
 

@@ -56,9 +56,8 @@ def body_windings(
     order = np.argsort(body, kind="stable")
     starts = np.searchsorted(body[order], np.arange(n_bodies + 1))
     summed = [
-        winding_number(points[key // n_bodies], vertices, faces[order[slice(*starts[[b, b + 1]])]])
-        for key in unsure
-        for b in (key % n_bodies,)
+        winding_number(points[i], vertices, faces[order[starts[b] : starts[b + 1]]])
+        for i, b in zip(*np.divmod(unsure, n_bodies), strict=True)
     ]
     keys = np.concatenate((keys[known], unsure))
     return keys // n_bodies, keys % n_bodies, np.concatenate((numbers[known], np.array(summed)))

@@ -1,4 +1,4 @@
-"""The grid of signed distances of a mesh, from which queries have bounds for one read."""
+"""The grid of signed distances of a mesh: a query gets bounds of the distance by one read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def offset_in_record(name: str) -> int:
 
 
 class DistanceGrid:
-    """The grid of one mesh on a device; queries are right before it is filled, and faster after.
+    """The grid of one mesh on a device; filling it makes queries faster and changes no result.
 
     Attributes:
         values: (nz, ny, nx) float32 [m].
@@ -72,7 +72,7 @@ class DistanceGrid:
         self._box = np.stack((lower, upper)) - origin
 
     def fill(self, record: Tensor) -> None:
-        """Computes the values, and tells the record (1, n bytes) on the device of them."""
+        """Computes the values, and makes the record (1, n bytes) on the device point to them."""
         dim, items = self.values.shape[:2], self.values.numel()
         arguments: tuple[Tensor, ...] = (record, self.values)
         if self._border is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from warp_collision.formats.limits import check_vertices
 from warp_collision.messages import errors_at, shown
 from warp_collision.obstacles import orientation, slicing, slivers, topology
 from warp_collision.obstacles.mesh_report import MeshReport
@@ -99,13 +100,9 @@ def _check_vertices(name: str, value: Any) -> np.ndarray:
         raise TypeError(f"mesh {name!r}: vertices must be real numbers, got {vertices.dtype}")
     with np.errstate(invalid="ignore"):  # NumPy warns of some NaNs; all are refused below
         vertices = vertices.astype(np.float64)
-    # Beyond this the fourth power of a distance, of which queries make use, overflows float32.
-    bad = ~(np.abs(vertices) < 1e9).all(axis=1)
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        raise ValueError(
-            f"mesh {name!r}: vertices must be finite and below 1e9, got {vertices[row]} at {row}"
-        )
+    # Beyond 1e9 the fourth power of a distance, of which queries make use, overflows float32.
+    with errors_at(f"mesh {name!r}"):
+        check_vertices(vertices)
     return vertices
 
 
@@ -184,9 +181,7 @@ def prepare(
         resolved = _resolve(name, vertices, faces, flat, tolerance, slender=slender, sliced=False)
     vertices, faces = resolved.vertices, _drop_unseen(name, resolved, report)
     _choose_sign(report, sign, vertices, faces)
-    corners = vertices.astype(np.float64)[faces]
-    doubled = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
-    area = 0.5 * float(topology.lengths(doubled).sum())
+    area = topology.surface_area(vertices, faces)
     return Geometry(vertices, faces.astype(np.int32), report, area, border)
 
 
@@ -229,7 +224,7 @@ def _close_a_gap(faces: np.ndarray, flat: np.ndarray) -> bool:
 
 
 class _Resolved(NamedTuple):
-    """Triangles after slicing and splitting, with those that queries still do not resolve."""
+    """Triangles after slicing and splitting, with masks of the faces that queries still miss."""
 
     vertices: np.ndarray  # (n_vertices, 3) float32
     faces: np.ndarray  # (n, 3)

@@ -1,4 +1,4 @@
-"""What stands in a world: geometry on a device, with what the kernels know of it."""
+"""Obstacles on a device: a Warp mesh each, with its record for the kernels."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from warp_collision.trimesh_types import is_trimesh
 
 PoseLike = Any  # 7 numbers: a sequence, a NumPy array or a tensor
 MeshAndPose = Any  # a mesh, or a pair of mesh and pose
-
 
 # By device and Warp's id, for those who are handed ids alone.
 _living: WeakValueDictionary[tuple[torch.device, int], MeshObstacle] = WeakValueDictionary()
@@ -145,7 +144,7 @@ def _has_rows(value: Any) -> bool:
 
 
 def describe_shape(record: Any, placed: PlacedShape) -> None:
-    """Tells a `MeshRecord` that its mesh stands for an exact shape."""
+    """Describes an exact shape in the `MeshRecord` of its mesh."""
     placed = placed.axis_aligned()
     half = np.abs(placed.matrix[:3, :3]) @ placed.shape.half_extents
     record.lower, record.upper = wp.vec3(*(placed.center - half)), wp.vec3(*(placed.center + half))

@@ -9,7 +9,7 @@ from warp_collision.obstacles.shapes import Shape
 
 @dataclass
 class MeshReport:
-    """What was found in a mesh when it was loaded, and what was done about it.
+    """Defects that were found in a mesh when it was loaded, and repairs.
 
     Attributes:
         n_faces: faces as given.

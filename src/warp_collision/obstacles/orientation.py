@@ -20,7 +20,7 @@ def orient(
     body = topology.label_bodies(len(faces), pairs)
     report.n_bodies = int(body.max()) + 1
     report.overlapping_bodies = _overlapping_boxes(vertices, faces, body)
-    # Only a body without a border has an outside that its faces ought to look at.
+    # Only a body without a border has an outside for its faces to look at.
     whole = topology.whole_bodies(edges, body)
     if repair and not report.consistent:
         flip = topology.consistent_flips(len(faces), pairs, agree) & whole[body]

@@ -86,7 +86,7 @@ def read_obstacle(name: str, given: MeshLike, *, repair: bool, sign: SignMethod)
 
 
 def shape_of(given: Any) -> PlacedShape | None:
-    """The exact shape that something is: one of ours, or a primitive of trimesh; else None.
+    """The exact shape of an argument: one of ours, or a primitive of trimesh; None for others.
 
     A primitive whose transform is not rigid is a mesh. Units are those of the primitive.
     """
@@ -117,14 +117,14 @@ def shape_of(given: Any) -> PlacedShape | None:
 
 
 def find_cuboid(vertices: np.ndarray, faces: np.ndarray) -> _Cuboid | None:
-    """The cuboid that is a mesh, if all its faces lie in the sides of one and cover each once.
+    """The cuboid that a mesh is, if its faces lie in the sides of one and cover each side once.
 
     Args:
         vertices: (n, 3) float64 [m].
         faces: (n, 3).
     """
     corners = vertices[faces]
-    normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    normals = topology.area_vectors(corners)
     areas = topology.lengths(normals)
     if len(faces) < 12 or areas.min() <= 0.0:
         return None
@@ -220,7 +220,7 @@ def _shape_geometry(placed: PlacedShape, reason: str) -> Geometry:
         mesh.vertices.astype(np.float32),
         mesh.faces.astype(np.int32),
         report,
-        _area(mesh),
+        topology.surface_area(mesh.vertices, mesh.faces),
         np.empty((0, 2, 3), np.float32),
         placed,
     )
@@ -250,9 +250,3 @@ def _resolved(mesh: Triangles, shape: Shape) -> Triangles:
     except ValueError:  # too small for float32, say; the formula does not mind
         return mesh
     return Triangles(geometry.vertices, geometry.faces)
-
-
-def _area(mesh: Triangles) -> float:
-    corners = mesh.vertices[mesh.faces]
-    doubled = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
-    return 0.5 * float(topology.lengths(doubled).sum())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from warp_collision.formats.limits import MAX_COORDINATE
 from warp_collision.kernels.mesh_record import Shape as ShapeKind
 from warp_collision.trimesh_types import is_trimesh
 
@@ -19,8 +20,6 @@ SIDES = 128
 CAPSULE_SIDES = 64
 _RINGS = 16  # of each cap of a capsule
 _SUBDIVISIONS = 4  # of an icosahedron: 5,120 triangles
-# Coordinates of meshes have the same limit, see `geometry.read_mesh`.
-_LARGEST = 1e9
 _NO_ROTATION = np.array([1.0, 0.0, 0.0, 0.0])
 _ROUNDING = 1e-14  # of a cosine: an angle of 1e-7
 # The cube between -1 and 1: corner 4 x + 2 y + z is on the upper sides of the axes that count.
@@ -359,6 +358,6 @@ def _require_lengths(shape: Any, may_be_zero: tuple[str, ...] = ()) -> None:
 
 
 def _require_length(name: str, value: float, may_be_zero: bool = False) -> None:
-    if not 0.0 < value < _LARGEST and not (may_be_zero and value == 0.0):
+    if not 0.0 < value < MAX_COORDINATE and not (may_be_zero and value == 0.0):
         also = " or 0" if may_be_zero else ""
-        raise ValueError(f"{name} must be positive and below {_LARGEST:g}{also}, got {value}")
+        raise ValueError(f"{name} must be positive and below {MAX_COORDINATE:g}{also}, got {value}")

@@ -99,7 +99,7 @@ def slice_needles(
 def _wanted_slices(
     vertices: Vertices, faces: Faces, sides: np.ndarray, max_loss: float, least: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Into how many slices each face ought to be cut to be seen at all, and to be rounded little.
+    """How many slices of each face queries need to see it, and to be accurate on it.
 
     0 for all that are no needles, and for those with less than the least height [m], which float32
     cannot tell from a line.

@@ -50,6 +50,16 @@ def lengths(vectors: np.ndarray) -> np.ndarray:
     return np.sqrt(np.einsum("...i,...i->...", vectors, vectors))
 
 
+def area_vectors(corners: np.ndarray) -> np.ndarray:
+    """Normals (n, 3) of triangles (n, 3, 3), as long as twice their areas."""
+    return np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+
+
+def surface_area(vertices: Vertices, faces: Faces) -> float:
+    """Area of all faces, in float64 [m^2]."""
+    return 0.5 * float(lengths(area_vectors(vertices.astype(np.float64)[faces])).sum())
+
+
 # Queries do not see faces from this slenderness on.
 UNSEEN = 1.0 / 1.1e-6
 
@@ -75,6 +85,10 @@ def degenerate_faces(vertices: Vertices, faces: Faces) -> np.ndarray:
     their squared edges, or underflows in float32: what they do not see is no face.
     """
     return slenderness(vertices, faces) >= UNSEEN
+
+
+# Pairs of a face and a vertex up to which meshes are examined for convexity.
+_MAX_CONVEX_PAIRS = 4_000_000
 
 
 def rolled(faces: Faces) -> Faces:
@@ -231,20 +245,21 @@ def body_volumes(vertices: Vertices, faces: Faces, body: np.ndarray) -> np.ndarr
     return np.bincount(body, weights=terms)
 
 
-def is_convex(vertices: Vertices, faces: Faces, most: int = 4_000_000) -> bool:
+def is_convex(vertices: Vertices, faces: Faces) -> bool:
     """Whether closed, outward faces bound a convex solid: no vertex is before the plane of a face.
+
+    Large meshes are not examined, and count as not convex.
 
     Args:
         vertices: (n, 3); those that no face uses count too.
         faces: (n, 3), none without area.
-        most: how many pairs of a face and a vertex are worth the answer; beyond it is no.
     """
-    if len(vertices) * len(faces) > most:
+    if len(vertices) * len(faces) > _MAX_CONVEX_PAIRS:
         return False
     vertices = vertices.astype(np.float64)
     size = np.ptp(vertices, axis=0).max()
     corners = vertices[faces]
-    normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    normals = area_vectors(corners)
     normals /= np.linalg.norm(normals, axis=1, keepdims=True)
     offsets = np.einsum("fi,fi->f", normals, corners[:, 0])
     # A few faces are enough to tell most of those that are not.

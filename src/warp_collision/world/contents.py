@@ -1,4 +1,4 @@
-"""What the envs of a world hold: slots, tables and acceleration, which change together."""
+"""The content of the envs of a world: slots, tables and acceleration, which change together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Contents:
     """Fills, empties and moves slots, for one thread at a time; any number may query meanwhile.
 
     Attributes:
-        storage: the tables of now; growing replaces them.
+        storage: the current tables; growing replaces them.
     """
 
     def __init__(self, slots: Slots, storage: SceneStorage, acceleration: Acceleration):

@@ -1,4 +1,4 @@
-"""Worlds from world files and back: one env for each file, and an env as obstacles of a file."""
+"""World files to worlds, one env for each file, and envs to obstacles for files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from warp_collision import validate
+from warp_collision import io, validate
 from warp_collision.io.content import Obstacle, check_pose
 from warp_collision.messages import errors_at, escaped
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle
@@ -46,9 +46,9 @@ def world_of_files(
         raise TypeError(f"paths must be a sequence of paths, got {type(paths).__name__}")
     if not paths:
         raise ValueError("paths must be at least one, got none")
-    from warp_collision.io import load_world_file
-
-    contents = [load_world_file(path, strict=strict, package_dirs=package_dirs) for path in paths]
+    contents = [
+        io.load_world_file(path, strict=strict, package_dirs=package_dirs) for path in paths
+    ]
     return _world_of(make, contents, [escaped(str(path)) for path in paths], options)
 
 
@@ -61,9 +61,7 @@ def world_of_mapping(
     **options: Any,
 ) -> World:
     """A world of one env from a mapping; arguments as in `world_of_files`."""
-    from warp_collision.io import load_world_mapping
-
-    content = load_world_mapping(document, folder=folder, strict=strict)
+    content = io.load_world_mapping(document, folder=folder, strict=strict)
     return _world_of(make, [content], ["mapping"], options)
 
 
@@ -82,7 +80,7 @@ def _world_of(
 
 
 def obstacles_of_env(slots: Sequence[Slot], storage: SceneStorage, env: int) -> dict[str, Obstacle]:
-    """What an env holds, by name: exact shapes, and meshes as they stand after repairs."""
+    """The obstacles of an env by name: exact shapes, and meshes after their repairs."""
     from warp_collision.io.placing import matrix_from, pose_from
 
     rows = storage.tables.mesh_from_world[env]
@@ -111,27 +109,11 @@ def obstacles_of_env(slots: Sequence[Slot], storage: SceneStorage, env: int) -> 
 
 
 def as_mapping(meshes: Any) -> Mapping[str, Any]:
-    """What `MeshWorld.load` takes, a mapping or a scene, as a mapping."""
+    """The argument of `MeshWorld.load`, a mapping or a scene, as a mapping."""
     if is_scene(meshes):
-        from warp_collision.io import scene_meshes
-
-        return scene_meshes(meshes)
+        return io.scene_meshes(meshes)
     validate.require_mapping("meshes", meshes, "a mapping or a trimesh.Scene")
     return meshes
-
-
-def scene_of(obstacles: Mapping[str, Obstacle]) -> trimesh.Scene:
-    """A scene of obstacles; see `io.obstacle_scene`."""
-    from warp_collision.io import obstacle_scene
-
-    return obstacle_scene(obstacles)
-
-
-def save(path: PathLike, obstacles: Mapping[str, Obstacle]) -> None:
-    """Writes obstacles to a file; see `io.save_world_file`."""
-    from warp_collision.io import save_world_file
-
-    save_world_file(path, obstacles)
 
 
 def _mesh(obstacle: MeshObstacle) -> trimesh.Trimesh:

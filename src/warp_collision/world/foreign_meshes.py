@@ -78,7 +78,7 @@ def complete_foreign(tables: SceneTables) -> SceneTables:
 
 
 class ForeignScene:
-    """What is known of the meshes in one table of ids."""
+    """The copies of the meshes in one table of ids."""
 
     def __init__(self, device: torch.device):
         self._device = device
@@ -284,7 +284,7 @@ def _ids_in_use(tables: SceneTables) -> np.ndarray:
 
 
 def _mapped(ids: np.ndarray, values: dict[int, int], otherwise: int = 0) -> np.ndarray:
-    """What a dictionary has of each id."""
+    """The value of each id in a dictionary."""
     keys, inverse = np.unique(ids, return_inverse=True)
     found = np.array([values.get(int(key), otherwise) for key in keys], dtype=np.int64)
     return found[inverse].reshape(ids.shape)

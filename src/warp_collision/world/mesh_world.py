@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
-from warp_collision import validate
+from warp_collision import io, validate
 from warp_collision.obstacles.candidate_lists import LIST_BYTES
 from warp_collision.obstacles.distance_grid import GRID_CELLS
-from warp_collision.obstacles.geometry import MeshLike, MeshReport, SignMethod
+from warp_collision.obstacles.geometry import MeshLike, SignMethod
 from warp_collision.obstacles.mesh_obstacle import MeshAndPose, PoseLike
+from warp_collision.obstacles.mesh_report import MeshReport
 from warp_collision.poses import invert_pose
 from warp_collision.world.acceleration import Acceleration
 from warp_collision.world.contents import Contents
@@ -21,8 +22,6 @@ from warp_collision.world.files import (
     PathLike,
     as_mapping,
     obstacles_of_env,
-    save,
-    scene_of,
     world_of_files,
     world_of_mapping,
 )
@@ -105,7 +104,7 @@ class MeshWorld:
 
     @classmethod
     def from_file(cls, path: PathLike, device: DeviceLike = None, **options: Any) -> Self:
-        """A world of one env with what a world file holds.
+        """A world of one env with the content of a world file.
 
         Args:
             path: see `warp_collision.io.load_world_file`, which names all kinds.
@@ -129,9 +128,9 @@ class MeshWorld:
         return world_of_mapping(cls, document, device=device, **options)
 
     def to_scene(self, env: int = 0) -> trimesh.Scene:
-        """What an env holds, as meshes with names and poses, which `load` takes back as it was."""
+        """The meshes of an env, with names and poses; `load` of the scene restores the env."""
         with self._lock:
-            return scene_of(obstacles_of_env(self._slots.of(env), self._storage, env))
+            return io.obstacle_scene(obstacles_of_env(self._slots.of(env), self._storage, env))
 
     def save(self, path: PathLike, env: int = 0) -> None:
         """Writes an env to a .yaml or .glb file, which `from_file` reads back as it was.
@@ -140,7 +139,7 @@ class MeshWorld:
         """
         with self._lock:
             obstacles = obstacles_of_env(self._slots.of(env), self._storage, env)
-        save(path, obstacles)
+        io.save_world_file(path, obstacles)
 
     # -- what the world holds -------------------------------------------------------------------
 

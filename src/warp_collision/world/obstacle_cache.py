@@ -20,7 +20,7 @@ _IDENTITY = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 
 @dataclass
 class Entry:
-    """What a slot is to be filled with, validated.
+    """The new content of a slot, validated.
 
     Attributes:
         name: of the slot.
@@ -57,7 +57,7 @@ class ObstacleCache:
         sign: SignMethod = "auto",
         padding: float = 0.0,
     ) -> Entry:
-        """Checks what is to fill a slot; arguments and errors are those of `MeshWorld.add`."""
+        """The new content of a slot; arguments and errors are those of `MeshWorld.add`."""
         if not isinstance(name, str) or not name:
             raise TypeError(f"name must be a non-empty string, got {name!r}")
         checked = validate.check_pose(f"pose of {name!r}", _IDENTITY if pose is None else pose)
@@ -67,7 +67,7 @@ class ObstacleCache:
         return Entry(name, obstacle, checked, given, validate.flag("enabled", enabled), padding)
 
     def entry_of(self, name: str, value: Any, padding: float = 0.0) -> Entry:
-        """Checks what is to fill a slot, as `MeshWorld.load` takes it."""
+        """The new content of a slot, from a value of the mapping that `MeshWorld.load` takes."""
         padding = validate.check_padding("padding", padding)
         if isinstance(value, Obstacle):
             own = validate.check_padding(f"padding of {name!r}", value.padding)

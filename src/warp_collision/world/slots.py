@@ -50,7 +50,7 @@ class Slot:
 
 
 class Slots:
-    """The filled slots of all envs, in slot order; index errors name what there is.
+    """The filled slots of all envs, in slot order.
 
     Attributes:
         envs: the slots of each env.
@@ -62,7 +62,7 @@ class Slots:
 
     @property
     def most(self) -> int:
-        """How many the fullest env has."""
+        """Number of slots of the fullest env."""
         return max(len(slots) for slots in self.envs)
 
     def of(self, env: int) -> list[Slot]:

@@ -1,4 +1,4 @@
-"""What tables of the CPU held at one time, to notice what is written to them later."""
+"""Snapshots of tables on the CPU, which detect later writes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Snapshot:
             self._known.append((table, table._version, table.data_ptr(), view, view.tobytes()))
 
     def is_current(self) -> bool:
-        """Whether the tables hold what they held then, at the same place, and were not written."""
+        """Whether the tables have not been written or moved since."""
         for table, version, address, view, content in self._known:
             # The place first: the view of a table that has moved must not be read.
             if table._version != version or table.data_ptr() != address:
