@@ -131,7 +131,7 @@ def test_any_choice_and_order_of_pairs(robots, share, device):
     rng = np.random.default_rng(9)
     chosen = rng.permutation(panda.default_pairs.pairs)
     chosen = chosen[: int(share * len(chosen))]
-    pairs = replace(panda.default_pairs, pairs=chosen, constant=(), _on_device={})
+    pairs = replace(panda.default_pairs, pairs=chosen, constant=())
     joints = torch.tensor(rng.uniform(-3.0, 3.0, (2000, 1, panda.n_joints)), dtype=torch.float32)
     smallest = joint_paths.gaps(panda(joints[:, 0].double()), pairs).amin(-1)
     assert 20 < (smallest < 0.0).sum() < 1900

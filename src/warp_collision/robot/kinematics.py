@@ -292,7 +292,7 @@ def transforms_of(corners: Tensor) -> Tensor:
 
 
 def ranges_of_frames(frames: np.ndarray, n_frames: int) -> np.ndarray:
-    """(n_frames, 2) int32, begin and end of what each frame has in (n,) consecutive frames."""
+    """(n_frames, 2) int32, begin and end of each frame in (n,) frames, equal ones consecutive."""
     ranges = np.zeros((n_frames, 2), dtype=np.int32)
     found, begin, count = np.unique(frames, return_index=True, return_counts=True)
     ranges[found] = np.stack((begin, begin + count), axis=1)

@@ -113,7 +113,7 @@ def _roots(
     base_pose: PoseLike | None,
     env_index: Tensor | None,
 ) -> Tensor:
-    """Root frames (batch, horizon - 1, n, 18) at the begin of segments, seen from obstacles.
+    """Root frames (batch, horizon - 1, n, 18) at the start of segments, seen from obstacles.
 
     Args:
         rows: (n_envs, horizon, n, 8) float64, of mesh_from_world.

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from warp_collision.messages import errors_at, escaped
+import numpy as np
+
+from warp_collision.messages import errors_at, escaped, shown
 from warp_collision.robot.chain import Chain, fold_chain
 from warp_collision.robot.coverage import Coverage
 from warp_collision.robot.description import LinkMesh, LinkShape, PathLike, read_description
-from warp_collision.robot.file_agreement import check_base, check_joint_order
 from warp_collision.robot.link_shapes import padded, shapes_of_links, spheres_of_shapes
 from warp_collision.robot.locked_joints import check_locks, with_locked
 from warp_collision.robot.sphere_models import SphereModel, read_spheres
 from warp_collision.robot.srdf import read_srdf
+
+_ROUNDING = 1e-9  # of the entries of transforms
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,8 +71,8 @@ def read_robot(
             model, fits = spheres_of_shapes(description, max_overshoot)
             if not model.bodies:
                 raise ValueError("links must have collision shapes, got none")
-    check_base(model.base_link, chain)
-    check_joint_order(model.joint_names, chain)
+    _check_base(model.base_link, chain)
+    _check_joint_order(model.joint_names, chain)
     if not model.bodies:
         raise ValueError("spheres must not be empty, got none")
     carriers = {body.link for body in model.bodies.values()}
@@ -88,3 +92,41 @@ def read_robot(
         tuple(link for link in links if link in shaped - carriers),
         locked,
     )
+
+
+def _check_base(base_link: Any, chain: Chain) -> None:
+    """Requires the base frame of a robot file to be the frame of the root link.
+
+    Args:
+        base_link: the base link of the file; None if it has none.
+        chain: of the URDF.
+
+    Raises:
+        ValueError: an unknown link, one that is not fixed to the root, or one with another frame.
+    """
+    if base_link is None:
+        return
+    root = next(iter(chain.link_frame))
+    rule = f"base_link must be the root link {shown(root)}, or fixed to it with its frame"
+    if base_link not in chain.link_frame or chain.link_frame[base_link] != 0:
+        raise ValueError(f"{rule}, got {shown(base_link)}")
+    offset = np.abs(chain.frame_from_link[base_link] - np.eye(4)).max()
+    if offset > _ROUNDING:
+        raise ValueError(f"{rule}, got {shown(base_link)}, whose frame differs by {offset:.3g}")
+
+
+def _check_joint_order(joint_names: Sequence[str], chain: Chain) -> None:
+    """Warns if the order of joints in a robot file is not that of the URDF.
+
+    Args:
+        joint_names: `cspace.joint_names` of the file; empty if it has none.
+        chain: of the URDF; the names may include locked joints, which have no value.
+    """
+    order = tuple(name for name in joint_names if name in chain.joint_names)
+    if joint_names and order != chain.joint_names:
+        warnings.warn(
+            f"joint values are those of {', '.join(chain.joint_names)}, in this order, which is "
+            f"not that of cspace.joint_names, {shown(list(order))}",
+            UserWarning,
+            stacklevel=5,
+        )

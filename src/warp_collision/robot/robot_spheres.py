@@ -190,7 +190,7 @@ class RobotSpheres(RobotModel):
             links: which ones; all if None.
 
         Raises:
-            ValueError: a link that the robot has not.
+            ValueError: an unknown link.
 
         Example:
             >>> from warp_collision.cli.demo import load_panda

@@ -84,7 +84,7 @@ class SelfCollisionPairs:
     constant: tuple[ConstantPair, ...] = ()
     never_near: np.ndarray = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
     buffers: np.ndarray | None = None
-    _on_device: dict[torch.device, PairTables] = field(default_factory=dict, repr=False)
+    _on_device: dict[torch.device, PairTables] = field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -294,7 +294,7 @@ def pairs_of_links(
 def with_buffers(pairs: SelfCollisionPairs, buffers: Mapping[str, float]) -> SelfCollisionPairs:
     """The pairs with buffers [m] for the spheres of some links."""
     lengths = np.array([buffers.get(link, 0.0) for link in pairs.sphere_links], dtype=np.float32)
-    return replace(pairs, buffers=lengths, _on_device={}) if lengths.any() else pairs
+    return replace(pairs, buffers=lengths) if lengths.any() else pairs
 
 
 def random_joints(limits: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
@@ -327,7 +327,6 @@ def without_touching(pairs: SelfCollisionPairs, samples: Tensor) -> SelfCollisio
             ConstantPair(int(a), int(b), float(gap))
             for (a, b), gap in zip(pairs.pairs[constant], lowest[constant], strict=True)
         ),
-        _on_device={},
     )
 
 
@@ -342,7 +341,6 @@ def without_far(pairs: SelfCollisionPairs, samples: Tensor, margin: float) -> Se
         pairs=pairs.pairs[near],
         never_near=pairs.pairs[~near],
         constant=constant,
-        _on_device={},
     )
 
 
