@@ -14,6 +14,6 @@ def is_capturing(device: torch.device) -> bool:
 
 
 def synchronize(device: torch.device) -> None:
-    """Waits for torch's current stream, so that any stream may read what it wrote."""
-    if device.type == "cuda" and not torch.cuda.is_current_stream_capturing():
+    """Waits for torch's current stream, so that other streams may read its results."""
+    if device.type == "cuda" and not is_capturing(device):
         torch.cuda.current_stream(device).synchronize()

@@ -53,7 +53,7 @@ def escaped(text: str, length: int | None = None) -> str:
 
 
 def known_names(name: object, known: Sequence[str]) -> str:
-    """Names that there are, those first that are like a wrong one, cut to 200 characters.
+    """Known names, the most similar to a wrong one first, cut to 200 characters.
 
     Example:
         >>> from warp_collision.messages import known_names

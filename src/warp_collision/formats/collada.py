@@ -68,7 +68,7 @@ def _check_numbers(element: Element) -> None:
 
 
 def _check_instances(root: Element) -> None:
-    """Counts what the instances of nodes and geometries come to, before anything is built."""
+    """Counts the expanded instances of nodes and geometries, before anything is built."""
     nodes = {n.get("id"): n for n in root.iter() if _name(n) == "node"}
     sizes = {
         g.get("id"): sum(len(e.text or "") for e in g.iter())

@@ -11,7 +11,7 @@ def import_extra(module: str, purpose: str, package: str, extra: str) -> Any:
 
     Args:
         module: its module.
-        purpose: what needs it, the begin of the error.
+        purpose: what needs it, with which the error begins.
         package: what it is called.
         extra: the extra that installs it.
     """

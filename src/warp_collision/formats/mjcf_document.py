@@ -14,8 +14,8 @@ from warp_collision.formats.xml_file import read_xml
 from warp_collision.messages import errors_at, escaped, shown
 
 MAX_FILES = 1_000
-MAX_ELEMENTS = 200_000  # with what repeats them
-MAX_PLACES = 10_000  # where height fields may be
+MAX_ELEMENTS = 200_000  # repeated ones counted
+MAX_PLACES = 10_000  # in which files of height fields are looked for
 MAX_NUMBERS = 10_000_000  # that attributes ask for without writing them
 
 # Attributes of an element that say how often something is repeated, or how many numbers it has.
@@ -31,7 +31,7 @@ _FILES = ("include", "model")
 
 
 def check_mjcf(path: Path) -> None:
-    """Raises unless an MJCF file and what it includes are what MuJoCo can compile in bounded time.
+    """Raises unless MuJoCo can compile an MJCF file and its includes in bounded time.
 
     Raises:
         ValueError: no well-formed XML, as in `read_xml`, another root, an included file that does
@@ -91,13 +91,13 @@ def _images_of_height_fields(documents: list[Element], folders: set[Path]) -> It
 
 
 class _Budget:
-    """Counts the elements and numbers that documents come to."""
+    """Counts the elements and numbers of documents, after expansion."""
 
     def __init__(self) -> None:
         self._elements = self._numbers = 0
 
     def take(self, element: Element, copies: int) -> None:
-        """Counts an element and what is in it; read_xml bounds the depth."""
+        """Counts an element and its descendants, whose depth `read_xml` bounds."""
         self._elements += copies
         if element.tag in _COPIES:
             copies *= _product(element, _COPIES[element.tag])

@@ -19,12 +19,12 @@ _HEADERS = {
 
 
 class ArrayRule(NamedTuple):
-    """What an array in a file must be.
+    """Requirements on an array in a file.
 
     Attributes:
         name: of the member of an .npz file, and in messages.
-        shapes: as text.
-        axes: from and to how many.
+        shapes: those that are allowed, as text.
+        axes: minimum and maximum number.
         last: length of the last axis.
     """
 
@@ -55,7 +55,7 @@ _SPHERES = ArrayRule(
 
 
 def read_spheres(path: Path) -> np.ndarray:
-    """Reads the one array of a .npy file, or the array `spheres` or the only one of an .npz file.
+    """Reads the array of a .npy file, or the array `spheres` or the only array of an .npz file.
 
     Shape, type and size are checked before anything is allocated.
 

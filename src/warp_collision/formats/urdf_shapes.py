@@ -55,7 +55,7 @@ def read_shape(
 
     Args:
         element: the <collision> or <visual>.
-        where: what it belongs to, the begin of errors: "link 'arm'".
+        where: what it belongs to, with which errors begin: "link 'arm'".
         version: of the <robot>, "1.0" if it says none; capsules exist from 1.1 on.
         folder: of the URDF file, where relative names of meshes start.
         package_dirs: folders in which packages are looked for, see `find_mesh`.
@@ -124,7 +124,7 @@ def find_mesh(name: str, where: str, folder: Path, package_dirs: Sequence[Path] 
         name: a path, absolute or relative to the URDF file, or a URI: ``file://``, or
             ``package://NAME/PATH``, where the package is the folder NAME in one of `package_dirs`,
             one of these themselves if that is its name, or a folder NAME that the URDF file is in.
-        where: what it belongs to, the begin of errors.
+        where: what it belongs to, with which errors begin.
         folder: of the URDF file.
         package_dirs: where packages are looked for first, in this order.
 

@@ -1,8 +1,8 @@
-"""A process of its own in which OpenUSD reads files first, since wrong bytes can end its process.
+"""Trial reads of USD files in a separate process, since damaged files can crash OpenUSD.
 
 Text is parsed; but a binary layer is a memory image of sizes and offsets, not all of which are
-checked, so that OpenUSD may abort, crash, or fill all memory over a few bytes. This file is run as
-a script by `read_elsewhere`.
+checked: a few wrong bytes make OpenUSD abort, crash, or fill all memory. `read_elsewhere` runs this
+file as a script.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def openusd(name: str) -> Any:
 
 
 def _main(seconds: int, memory: int, as_stages: bool, paths: list[str]) -> None:
-    """Does what the readers of this package do; says whether layers do not open."""
+    """Reads files as the package does; prints an error where a layer does not open."""
     Tf, *_ = [openusd(name) for name in ("Tf", "Usd", "UsdGeom", "UsdPhysics")]  # before the limits
     _set_limits(seconds, memory)
     try:
@@ -168,7 +168,7 @@ def _refers_to_others(path: str) -> bool:
 
 
 def _read_stage(path: str) -> None:
-    """Composes a stage, and asks for what a reader of its shapes does."""
+    """Composes a stage, and reads all values that the reader of its shapes reads."""
     Tf, Usd, UsdGeom, UsdPhysics = map(openusd, ("Tf", "Usd", "UsdGeom", "UsdPhysics"))
     stage = Usd.Stage.Open(path)
     time = Usd.TimeCode.EarliestTime()

@@ -35,7 +35,7 @@ def read_xml(path: Path) -> Element:
 
 
 class _Refused(Exception):
-    """Well-formed, but beyond what is read."""
+    """Well-formed XML that is not allowed."""
 
 
 class _Builder(ElementTree.TreeBuilder):

@@ -26,7 +26,7 @@ _EXPONENT = re.compile(r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
 
 
 def read_yaml(path: Path) -> object:
-    """Reads the one document of a YAML file.
+    """Reads the only document of a YAML file.
 
     Mappings, sequences, text, numbers, booleans and null become their Python counterparts; aliases
     and merges (``<<``) are followed. A file has at most 8 MiB and, with every alias and merge
@@ -164,7 +164,7 @@ class _Document:
             ) from error
 
     def _tag(self, event: Any) -> str:
-        """The tag of a scalar, which decides what it becomes."""
+        """The tag of a scalar, which determines its type."""
         if event.tag in (None, "!"):
             return self._loader.resolve(self._yaml.ScalarNode, event.value, event.implicit)
         self._check_tag(event, *_SCALARS)
@@ -177,7 +177,7 @@ class _Document:
 
 
 def _merged(bases: object, event: Any) -> dict[object, object]:
-    """What ``<<`` adds to a mapping: of several mappings the first that has a key decides."""
+    """The values that ``<<`` adds to a mapping; the first of several mappings takes precedence."""
     sources = bases if isinstance(bases, list) else [bases]
     result: dict[object, object] = {}
     for source in sources:

@@ -1,4 +1,4 @@
-"""The content of a world file: obstacles with their poses, and what had to be left out."""
+"""The content of a world file: obstacles with their poses, and entries that were left out."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ class LeftOutWarning(UserWarning):
 
 @dataclass
 class Content:
-    """Collects what a file holds.
+    """Collects the content of a file.
 
     Attributes:
-        where: what errors and warnings begin with: the file, safe to print.
+        where: the file, with which errors and warnings begin, safe to print.
         obstacles: by name, in the order of the file.
-        left_out: what a world has not.
+        left_out: entries that a world cannot hold.
         clipping: bounds the work for concave polygons.
     """
 

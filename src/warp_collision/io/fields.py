@@ -18,7 +18,7 @@ class Fields:
     """The keys and values of one entry.
 
     Attributes:
-        where: the begin of errors: the file and the entry, safe to print.
+        where: the file and the entry, with which errors begin, safe to print.
         values: the entry.
         folder: what relative paths start from.
     """

@@ -148,7 +148,7 @@ def load_world_mapping(
     folder: str | os.PathLike[str] = ".",
     strict: bool = False,
 ) -> dict[str, Obstacle]:
-    """Reads obstacles from what a YAML world says, as a Python mapping.
+    """Reads obstacles from a Python mapping with the content of a YAML world.
 
     Args:
         document: kinds to names to values as `load_world_file` has them; numbers may be NumPy's,

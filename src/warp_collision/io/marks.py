@@ -56,7 +56,7 @@ class Marked:
         self._shape: Any = values.get("shape")
 
     def shape_of(self, mesh: trimesh.Trimesh) -> Shape | None:
-        """The exact shape that a mesh stands for, if it is the one that contains it."""
+        """The exact shape that the mark names, if the mesh is the one that contains it."""
         if not isinstance(self._shape, dict):
             return None
         values = dict(self._shape)

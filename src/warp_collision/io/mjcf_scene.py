@@ -1,4 +1,4 @@
-"""MuJoCo models as scenes: what MuJoCo's own compiler makes of an MJCF file, where it starts."""
+"""MuJoCo models as scenes: MJCF files as MuJoCo compiles them, at their initial positions."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def add_mjcf(content: Content, path: Path) -> None:
         check_mjcf(path)
         with _no_log_file(mujoco):
             spec = mujoco.MjSpec.from_file(str(path))
-            _forget_looks(spec)
-            _forget_files(mujoco)
+            _drop_textures(spec)
+            _clear_cache(mujoco)
             model = spec.compile()
         frames = _body_frames(model)
     names = _names(model)
@@ -67,7 +67,7 @@ def add_mjcf(content: Content, path: Path) -> None:
 
 @contextlib.contextmanager
 def _no_log_file(mujoco: Any) -> Iterator[None]:
-    """Keeps MuJoCo's warnings out of a log file; one of numbers that are none is an error."""
+    """Keeps MuJoCo's warnings out of a log file; a warning of NaN is an error."""
     said: list[str] = []
     previous = mujoco.get_mju_user_warning()
     mujoco.set_mju_user_warning(said.append)
@@ -120,8 +120,8 @@ def _mesh(model: Any, index: int) -> trimesh.Trimesh:
     return trimesh.Trimesh(vertices, faces, process=False)
 
 
-def _forget_looks(spec: Any) -> None:
-    """Takes textures out, whose files are not needed."""
+def _drop_textures(spec: Any) -> None:
+    """Removes textures, whose files are not needed."""
     for material in list(spec.materials):
         material.textures = [""] * len(material.textures)
     for texture in list(spec.textures):
@@ -131,8 +131,8 @@ def _forget_looks(spec: Any) -> None:
             texture.delete()
 
 
-def _forget_files(mujoco: Any) -> None:
-    """Empties MuJoCo's cache, which takes a file for another of its name from the same second."""
+def _clear_cache(mujoco: Any) -> None:
+    """Clears MuJoCo's cache, which confuses files of one name that were written in one second."""
     if hasattr(mujoco, "mj_clearCache"):  # not in every release
         mujoco.mj_clearCache(mujoco.mj_getCache())
 
@@ -158,7 +158,7 @@ def _matrix(position: np.ndarray, quaternion: np.ndarray) -> np.ndarray:
 
 
 def _names(model: Any) -> list[str]:
-    """What each geom is called."""
+    """The name of each geom."""
     names = []
     for geom in range(model.ngeom):
         name = model.geom(geom).name

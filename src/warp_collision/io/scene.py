@@ -1,4 +1,4 @@
-"""Scenes to meshes and poses: the parts of a scene graph and what their transforms become."""
+"""Scenes to obstacles: the meshes of a scene graph, with poses from their transforms."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def read_parts(path: Path) -> list[Part]:
 
 
 class MeshFiles:
-    """Mesh files as one mesh each; one that is used often is read once."""
+    """Mesh files as one mesh each; each file is read once."""
 
     def __init__(self) -> None:
         self._read: dict[Path, trimesh.Trimesh] = {}

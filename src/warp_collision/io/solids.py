@@ -82,7 +82,7 @@ def prism(corners: np.ndarray, height: float, budget: ClippingBudget) -> trimesh
 
 
 def _require_simple(corners: np.ndarray) -> None:
-    """Raises if edges of a polygon (n, 2) cross, which leaves open what is inside."""
+    """Raises if edges of a polygon (n, 2) cross: its inside is ambiguous."""
     n, following = len(corners), np.roll(corners, -1, axis=0)
 
     def sides(rows: np.ndarray, points: np.ndarray) -> np.ndarray:

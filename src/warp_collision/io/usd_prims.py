@@ -1,4 +1,4 @@
-"""What stands on a USD stage: its geometric prims, those of instances at each of their places."""
+"""The geometric prims of a USD stage, with those of instances at each of their places."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Placed(NamedTuple):
     hidden: str | None
 
 
-class _Said(NamedTuple):
-    """What prims hand down to those below them."""
+class _Inherited(NamedTuple):
+    """What prims inherit from those above them."""
 
     collides: bool | None = None
     invisible: bool = False
@@ -48,7 +48,7 @@ class _Said(NamedTuple):
 
 
 class StageWalk:
-    """Walks over a stage at a time; what cannot be walked over is left out of the content."""
+    """Walks over a stage at one time code; prims of unknown types are left out of the content."""
 
     def __init__(self, stage: Any, time: Any, content: Content) -> None:
         self._stage, self._time, self._content = stage, time, content
@@ -72,7 +72,7 @@ class StageWalk:
         outside = np.eye(4)
         if not root.IsPseudoRoot():
             outside = np.linalg.inv(self._frame(root.GetParent()))
-        said: dict[Any, _Said] = {}
+        inherited: dict[Any, _Inherited] = {}
         found: list[Placed] = []
         prims = iter(Usd.PrimRange(root, Usd.TraverseInstanceProxies(predicate)))
         for prim in prims:
@@ -80,7 +80,8 @@ class StageWalk:
             if self._count > MAX_PRIMS:
                 raise ValueError(f"a stage must have at most {MAX_PRIMS} prims, got more")
             path = prim.GetPath()
-            own = said[path] = self._said(prim, said.get(path.GetParentPath(), _Said()))
+            above = inherited.get(path.GetParentPath(), _Inherited())
+            own = inherited[path] = self._inherited(prim, above)
             name, kind = str(path).removeprefix("/"), prim.GetTypeName()
             with self._errors_name(name):
                 if prim.HasMetadata("clips"):
@@ -96,8 +97,10 @@ class StageWalk:
                     self._content.leave_out(name, f"of an unknown type, {shown(kind)}")
         return found
 
-    def _instances(self, instancer: Any, name: str, frame: np.ndarray, said: _Said) -> list[Placed]:
-        """What a point instancer puts anywhere; its deactivated instances are not there."""
+    def _instances(
+        self, instancer: Any, name: str, frame: np.ndarray, own: _Inherited
+    ) -> list[Placed]:
+        """The prims of the instances of a point instancer, without deactivated ones."""
         indices = instancer.GetProtoIndicesAttr().Get(self._time) or []
         if len(indices) > MAX_PRIMS:
             raise ValueError(f"instances must be at most {MAX_PRIMS}, got {len(indices)}")
@@ -126,14 +129,14 @@ class StageWalk:
             if self._instanced > MAX_OBSTACLES:
                 raise ValueError(f"instances must come to at most {MAX_OBSTACLES} prims, got more")
             placed = frame @ np.array(matrix, np.float64).T
-            hidden = "it is invisible" if ids[number] in invisible else said.hidden
+            hidden = "it is invisible" if ids[number] in invisible else own.hidden
             begin = str(targets[index]).removeprefix("/")
             found += [
                 Placed(
                     f"{name}/{number}{part.name.removeprefix(begin)}",
                     part.prim,
                     placed @ part.frame,
-                    said.collides if part.collides is None else part.collides,
+                    own.collides if part.collides is None else part.collides,
                     hidden or part.hidden,
                 )
                 for part in parts
@@ -141,7 +144,7 @@ class StageWalk:
         return found
 
     def _prototype(self, path: Any) -> list[Placed]:
-        """What a prototype consists of, in the coordinates of its parent; walked over once."""
+        """The prims of a prototype, in the coordinates of its parent; walked over once."""
         Usd = openusd("Usd")
         if path not in self._prototypes:
             prim = self._stage.GetPrimAtPath(path)
@@ -155,7 +158,7 @@ class StageWalk:
             raise ValueError(f"a prototype must not hold itself, got {shown(str(path))}")
         return parts
 
-    def _said(self, prim: Any, above: _Said) -> _Said:
+    def _inherited(self, prim: Any, above: _Inherited) -> _Inherited:
         UsdGeom, UsdPhysics = openusd("UsdGeom"), openusd("UsdPhysics")
         collides, invisible, purpose = above
         if prim.HasAPI(UsdPhysics.CollisionAPI):
@@ -166,7 +169,7 @@ class StageWalk:
             invisible = invisible or shown_as == UsdGeom.Tokens.invisible
             if imageable.GetPurposeAttr().HasAuthoredValue():
                 purpose = str(imageable.GetPurposeAttr().Get())
-        return _Said(collides, invisible, purpose)
+        return _Inherited(collides, invisible, purpose)
 
     def _frame(self, prim: Any) -> np.ndarray:
         """The transform (4, 4) of a prim to the stage."""

@@ -37,7 +37,7 @@ _LEFT_OUT = {
 
 
 def add_mapping(content: Content, document: object, folder: Path) -> None:
-    """Adds what a world says as a mapping of kinds to names to values.
+    """Adds the obstacles of a mapping of kinds to names to values.
 
     Args:
         content: gets the obstacles; its `where` begins errors.

@@ -82,7 +82,8 @@ class Multinomial(_StraightThrough):
 
     @staticmethod
     def forward(p: Tensor, noise: Tensor, dim: int) -> Tensor:  # noqa: D102
-        above, total = _is_above(p, noise, dim)
+        cumulated, point = _cumulated(p, noise, dim)
+        above, total = cumulated > point, cumulated.narrow(dim, -1, 1)
         # Ones from the drawn category on: the first one is at the category.
         first = above.diff(dim=dim, prepend=torch.zeros_like(above.narrow(dim, 0, 1)))
         return torch.where(is_distribution(p, total, dim), first.to(p.dtype), torch.nan)
@@ -152,12 +153,6 @@ def uniform_noise(shape: Sequence[int], like: Tensor, generator: torch.Generator
     In steps of 2^-53: in float32 a probability below 2^-24 would draw too often.
     """
     return torch.rand(tuple(shape), generator=generator, device=like.device, dtype=torch.float64)
-
-
-def _is_above(p: Tensor, noise: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Where the cumulative distribution is above the noise, and its last value."""
-    cumulated, point = _cumulated(p, noise, dim)
-    return cumulated > point, cumulated.narrow(dim, -1, 1)
 
 
 def _cumulated(p: Tensor, noise: Tensor, dim: int) -> tuple[Tensor, Tensor]:
