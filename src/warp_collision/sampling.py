@@ -126,7 +126,7 @@ def sample_bernoulli(p: Tensor, *, generator: torch.Generator | None = None) -> 
         ([0.0, 1.0], [3.0, 4.0])
     """
     _check_probabilities(p)
-    return _apply("bernoulli", p, uniform_noise(p.shape, p, generator))
+    return _apply("bernoulli", p, uniform_noise(p.shape, p.device, generator))
 
 
 def sample_multinomial(
@@ -158,7 +158,7 @@ def sample_multinomial(
     _check_probabilities(p, dim)
     shape = list(p.shape)
     shape[dim] = 1
-    return _apply("multinomial", p, uniform_noise(shape, p, generator), dim)
+    return _apply("multinomial", p, uniform_noise(shape, p.device, generator), dim)
 
 
 def choice(
@@ -210,8 +210,8 @@ def choice(
         _check_choice(p, n, k, replace)
     if not replace and k > n:
         raise ValueError(f"k must be at most the number of items without replacement, {n}, got {k}")
-    like = torch.empty(0, device=items.device) if p is None else p
-    index = draw_indices(n, k, replace, None if p is None else p.detach(), like, generator)
+    chances = None if p is None else p.detach()
+    index = draw_indices(n, k, replace, chances, items.device, generator)
     return _apply("choice", items, p, index)
 
 

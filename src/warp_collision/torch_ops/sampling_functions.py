@@ -147,12 +147,14 @@ def is_distribution(p: Tensor, total: Tensor, dim: int) -> Tensor:
 # -- noise and indices ----------------------------------------------------------------------------
 
 
-def uniform_noise(shape: Sequence[int], like: Tensor, generator: torch.Generator | None) -> Tensor:
+def uniform_noise(
+    shape: Sequence[int], device: torch.device, generator: torch.Generator | None
+) -> Tensor:
     """Uniform in [0, 1), so that probability 1 always draws and probability 0 never does.
 
     In steps of 2^-53: in float32 a probability below 2^-24 would draw too often.
     """
-    return torch.rand(tuple(shape), generator=generator, device=like.device, dtype=torch.float64)
+    return torch.rand(tuple(shape), generator=generator, device=device, dtype=torch.float64)
 
 
 def _cumulated(p: Tensor, noise: Tensor, dim: int) -> tuple[Tensor, Tensor]:
@@ -170,17 +172,18 @@ def draw_indices(
     k: int,
     replace: bool,
     p: Tensor | None,
-    like: Tensor,
+    device: torch.device,
     generator: torch.Generator | None,
 ) -> Tensor:
     """Indices (k,) int64 of n items."""
-    if replace and p is None:
-        return (uniform_noise((k,), like, generator) * n).long().clamp(max=n - 1)
-    if replace and p is not None:
-        cumulated, point = _cumulated(p, uniform_noise((k,), like, generator), -1)
+    if replace:
+        noise = uniform_noise((k,), device, generator)
+        if p is None:
+            return (noise * n).long().clamp(max=n - 1)
+        cumulated, point = _cumulated(p, noise, -1)
         return torch.searchsorted(cumulated, point, right=True).clamp(max=n - 1)
     # Efraimidis and Spirakis (2006): the largest of noise ** (1 / p) are drawn without replacement.
-    keys = torch.log1p(-uniform_noise((n,), like, generator))
+    keys = torch.log1p(-uniform_noise((n,), device, generator))
     if p is not None:
         keys = torch.where(p > 0.0, keys / p, -torch.inf)
     return keys.topk(k).indices
