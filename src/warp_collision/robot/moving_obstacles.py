@@ -94,11 +94,11 @@ def _at_rest(tables: SceneTables, mask: Tensor) -> SceneTables:
 
 def _one_slot(tables: SceneTables, slot: int, is_on: Tensor) -> SceneTables:
     """Tables of one obstacle of each env, at the origin."""
-    ids, records, padding = (
+    ids = tables.mesh_ids[:, slot : slot + 1].contiguous()
+    records, padding = (
         None if table is None else table[:, slot : slot + 1].contiguous()
-        for table in (tables.mesh_ids, tables.records, tables.padding)
+        for table in (tables.records, tables.padding)
     )
-    assert ids is not None
     rows = torch.zeros((*ids.shape, 8), dtype=torch.float32, device=ids.device)
     rows[..., 3] = 1.0
     enabled = is_on[:, slot : slot + 1].to(torch.uint8)

@@ -35,18 +35,18 @@ def tables_at_waypoints(tables: SceneTables) -> SceneTables:
     """Tables with an env for each env and waypoint."""
     tables = with_acceleration(tables)
     horizon = tables.mesh_from_world.shape[1]
-    ids, enabled, n_meshes, records, padding = (
-        None if table is None else table.repeat_interleave(horizon, dim=0)
-        for table in (
-            *(tables.mesh_ids, tables.enabled, tables.n_meshes),
-            *(tables.records, tables.padding),
-        )
-    )
-    assert ids is not None
-    assert enabled is not None
-    assert n_meshes is not None
-    rows = tables.mesh_from_world.detach().flatten(0, 1)
-    return SceneTables(ids, rows, enabled, n_meshes, records, padding).complete(None)
+
+    def repeated(table: Tensor) -> Tensor:
+        return table.repeat_interleave(horizon, dim=0)
+
+    return SceneTables(
+        repeated(tables.mesh_ids),
+        tables.mesh_from_world.detach().flatten(0, 1),
+        repeated(tables.enabled),
+        repeated(tables.n_meshes),
+        None if tables.records is None else repeated(tables.records),
+        None if tables.padding is None else repeated(tables.padding),
+    ).complete(None)
 
 
 def at_waypoints(
