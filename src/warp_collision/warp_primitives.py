@@ -27,8 +27,8 @@ Spheres of other floating dtypes and layouts are converted once. All else is rea
 place: contiguous, of the dtype above (ids also as u64), in this shape or with neighbouring axes
 merged, as in a flat buffer; the cost is returned in the shape of `out_cost`.
 
-The padding of a `MeshWorld` belongs to its slots: it counts with its `mesh_ids` and views of them,
-and is not known of copies of the ids.
+The padding of a `MeshWorld` belongs to its slots: it counts with its `mesh_ids` and views of them;
+copies of ids of padded obstacles raise.
 
 Mesh ids may be those of a `MeshWorld` or of the caller's own `wp.Mesh`, with or without winding
 numbers, which must be alive until the kernel has run and have a face. Those are read at their first

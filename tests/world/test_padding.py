@@ -165,6 +165,15 @@ def test_some_envs_of_the_tables_of_a_world_have_their_padding(
         torch.testing.assert_close(Call(kind, spheres, world, rows)(), expected)
         as_u64 = {**rows, "mesh_idx": rows["mesh_idx"].view(torch.uint64)}
         torch.testing.assert_close(Call(kind, spheres, world, as_u64)(), expected)
+        copied = {**rows, "mesh_idx": rows["mesh_idx"].clone()}
+        with pytest.raises(
+            ValueError, match="mesh_idx must be the mesh_ids of the world, or a view"
+        ):
+            Call(kind, spheres, world, copied)()
+    plain = MeshWorld(1, 2, device)
+    plain.add("ball", BALL)
+    found = Call(kind, spheres, plain, {"mesh_idx": plain.mesh_ids.clone()})()
+    torch.testing.assert_close(found, sphere_cost(spheres, plain))
 
 
 def test_writes_to_the_padding_are_noticed(device: torch.device) -> None:

@@ -45,6 +45,7 @@ class MeshObstacle:
         report: what was found in the mesh.
         placed: the exact shape that it stands for, None for a mesh.
         mesh: the Warp mesh.
+        is_padded: whether a slot holds, or held, it with a padding.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class MeshObstacle:
         target = str(device)
         self.report = geometry.report
         self.placed = geometry.shape
+        self.is_padded = False
         with quiet_warp(), launch.warp_stream(device):
             self.mesh = wp.Mesh(
                 wp.array(geometry.vertices, dtype=wp.vec3, device=target),

@@ -35,6 +35,8 @@ class Contents:
         slots[first:last] = [Slot(entry.name, entry.obstacle) for entry in entries]
         if entries:
             obstacles = [entry.obstacle for entry in entries]
+            for entry in entries:
+                entry.obstacle.is_padded |= entry.padding > 0.0
             self._acceleration.add(obstacles)
             self.storage.write_obstacles(
                 env, first, obstacles, [e.enabled for e in entries], [e.padding for e in entries]

@@ -63,7 +63,8 @@ def complete_foreign(tables: SceneTables) -> SceneTables:
         tables: of a caller, whose filled and enabled slots have ids of living meshes.
 
     Raises:
-        ValueError: a mesh without faces of positive area, or with values that are not finite.
+        ValueError: a mesh without faces of positive area, or with values that are not finite; a
+            copy of the ids of a world with padded obstacles.
     """
     key = tables.mesh_ids.data_ptr(), tuple(tables.mesh_ids.shape), tables.mesh_ids.device
     with _lock:
@@ -134,6 +135,11 @@ class _Copies:
         known = {} if previous is None else previous.unchanged()
         # By id of the caller's mesh; those of a world are their own copies.
         self._own = {i: o for i in np.unique(ids[ids != 0]) if (o := obstacle_of(int(i), device))}
+        if tables.padding is None and any(own.is_padded for own in self._own.values()):
+            raise ValueError(
+                "mesh_idx must be the mesh_ids of the world, or a view of them, where obstacles "
+                "have a padding: a copy does not know it"
+            )
         foreign = [int(i) for i in np.unique(ids[ids != 0]) if i not in self._own]
         read = {i: known[i] for i in foreign if i in known}
         read |= _read_meshes({i: ids for i in foreign if i not in known}, device)
