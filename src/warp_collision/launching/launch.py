@@ -113,7 +113,7 @@ def load_kernels(kernels: Sequence[Any], device: torch.device) -> None:
     remaining = iter(others)  # of a list, so that threads may share it
     with _record_lock:
         if others and _MAY_LOAD_IN_THREADS and _n_cores() > 1:
-            with quiet_warp(), _plain_headers(), objects_loaded_in_turn() as may_use_threads:
+            with quiet_warp(), objects_loaded_in_turn() as may_use_threads:
                 # A thread of its own: those of the pool may be waiting for this lock.
                 with ThreadPoolExecutor(1) as helper:
                     helped = helper.submit(load, remaining) if may_use_threads else None
@@ -130,20 +130,6 @@ def _n_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-@contextmanager
-def _plain_headers() -> Iterator[None]:
-    """Keeps Warp from precompiling its headers, which takes longer than reading them twice."""
-    before = getattr(wp.config, "use_precompiled_headers", None)
-    if not before:
-        yield
-        return
-    wp.config.use_precompiled_headers = False
-    try:
-        yield
-    finally:
-        wp.config.use_precompiled_headers = before
 
 
 def _current_stream(device: torch.device) -> wp.Stream:
