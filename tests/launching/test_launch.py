@@ -191,9 +191,7 @@ def test_modules_are_loaded_in_threads_each_once(
     launch.load_kernels([add_one, add_two, add_one], torch.device("cpu"))
     assert {kernel for kernel, _ in loaded} == {add_one, add_two}
     assert len(loaded) == 2
-    first, second = (
-        thread for kernel in (add_one, add_two) for k, thread in loaded if k is kernel
-    )
+    first, second = (thread for kernel in (add_one, add_two) for k, thread in loaded if k is kernel)
     assert first == threading.get_ident()
     assert (second != first) == in_threads
     launch.load_kernels([add_two, add_one], torch.device("cpu"))

@@ -75,8 +75,7 @@ class MeshWorld:
             n_envs: number of parallel envs, at least 1.
             max_meshes: slots per env, at least 1; `grow` adds more.
             device: where everything lives; by default torch's default device.
-            grid_cells: most cells of the distance grid that each mesh gets, 4 bytes a cell;
-                0 for none. Grids make queries faster and change no result.
+            grid_cells: most cells of the distance grid of each mesh, 4 bytes a cell; 0 for none.
             list_bytes: most bytes of the candidate lists that `prepare` builds for each mesh on the
                 CPU; 0 for none. A mesh of n faces gets at most 400 n + 32,768 bytes.
         """
@@ -186,12 +185,16 @@ class MeshWorld:
         """Names of the meshes of an env, in slot order: index i is what queries report as i."""
         return [slot.name for slot in self._slots.of(env)]
 
+    def poses(self, env: int = 0) -> Tensor:
+        """Poses (n_meshes, 7) of an env in slot order, as `set_poses` and `poses=` take them."""
+        with self._lock:
+            rows = self._slots.differentiable_rows(self.mesh_from_world).detach()
+            return invert_pose(rows[env, : len(self._slots.of(env)), :7])
+
     def pose(self, name: str | int, env: int = 0) -> Tensor:
         """Pose (7,) of a mesh in the world: x, y, z, qw, qx, qy, qz, a new tensor on the device."""
         with self._lock:
-            index = self._slots.index(name, env)
-            row = self.mesh_from_world[env, index]
-            return invert_pose(self._slots.envs[env][index].differentiable_row(row).detach()[:7])
+            return self.poses(env)[self._slots.index(name, env)].clone()
 
     def report(self, name: str | int, env: int = 0) -> MeshReport:
         """What was found in a mesh when it was loaded; see `MeshReport`.
