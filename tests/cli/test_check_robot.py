@@ -201,3 +201,13 @@ def test_options_of_robots_need_one(capsys, world, tmp_path):
     for option in (("--tolerance=0.01",), ("--ignore", "a", "b"), ("--srdf=a.srdf",), pose):
         assert main(["check", world, str(tmp_path / "spheres.npy"), *option]) == 2
         assert "must be given with --robot alone" in capsys.readouterr().err
+
+
+def test_links_that_are_only_seen_are_said(check, tmp_path):
+    seen = BOX.replace("collision>", "visual>")
+    ball = "<collision><geometry><sphere radius='0.1'/></geometry></collision>"
+    text = ARM.replace(BOX, seen).replace('name="base"/>', f'name="base">{ball}</link>')
+    (tmp_path / "seen.urdf").write_text(text)
+    robot = f"--robot={tmp_path / 'seen.urdf'}"
+    assert "note: links without spheres: arm" in check([[0.1], [0.2]], robot)[1]
+    assert json.loads(check([[0.1]], robot, "--json")[1])["links_without_spheres"] == ["arm"]

@@ -61,13 +61,15 @@ class Description:
         link_names: in the order of the file.
         joints: in the order of the file.
         collisions: collision shapes, in the order of the file.
-        visuals: visual meshes; other visual shapes are ignored.
+        visuals: visual meshes; other visual shapes are not read.
+        shaped_links: links with a <collision> or <visual> of any kind.
     """
 
     link_names: tuple[str, ...]
     joints: tuple[Joint, ...]
     collisions: tuple[LinkSphere | LinkShape | LinkMesh, ...]
     visuals: tuple[LinkMesh, ...]
+    shaped_links: frozenset[str]
 
 
 def read_description(urdf: PathLike, package_dirs: Sequence[PathLike] = ()) -> Description:
@@ -97,6 +99,11 @@ def read_description(urdf: PathLike, package_dirs: Sequence[PathLike] = ()) -> D
                 for collision in link.findall("collision")
             ),
             tuple(mesh for link in links for mesh in _read_visuals(link, source)),
+            frozenset(
+                required(link, "name")
+                for link in links
+                if any(link.find(kind) is not None for kind in ("collision", "visual"))
+            ),
         )
 
 
@@ -150,7 +157,7 @@ def _read_shape(
 
 
 def _read_visuals(link: Element, source: _Source) -> list[LinkMesh]:
-    """Returns the visual meshes of a link; other visual shapes are ignored."""
+    """Returns the visual meshes of a link; of other visual shapes, that there are any is known."""
     meshes = []
     for visual in link.findall("visual"):
         mesh = visual.find("geometry/mesh")

@@ -33,7 +33,7 @@ class RobotFiles:
         link_meshes: visual meshes.
         fits: for each link with fitted shapes a `Coverage` of each.
         shapes: of each link, the shapes that its spheres approximate.
-        links_without_spheres: links that have shapes, but no spheres.
+        links_without_spheres: links that have shapes of any kind, but no enabled spheres.
         locked: locked joints and their values.
     """
 
@@ -80,7 +80,8 @@ def read_robot(
     shapes = shapes_of_links(description)
     disabled = () if srdf is None else read_srdf(srdf, links)
     adjacent = ((joint.parent, joint.child) for joint in description.joints)
-    shaped = {shape.link for shape in (*description.collisions, *description.visuals)}
+    # Spheres that are all disabled check nothing.
+    checked = {body.link for body in model.bodies.values() if (body.spheres[:, 3] >= 0.0).any()}
     return RobotFiles(
         links,
         chain,
@@ -89,7 +90,7 @@ def read_robot(
         description.visuals,
         fits,
         shapes,
-        tuple(link for link in links if link in shaped - carriers),
+        tuple(link for link in links if link in description.shaped_links - checked),
         locked,
     )
 

@@ -62,7 +62,8 @@ class RobotSpheres(RobotModel):
         joint_limits: (n_joints, 2) float32, lower and upper limit [rad or m], infinite without one.
         link_names: Names of all links, in the order of the file.
         link_meshes: The visual meshes of the links (not loaded).
-        links_without_spheres: Links that have collision shapes or visual meshes, but no spheres.
+        links_without_spheres: Links that have a `<collision>` or `<visual>` of any kind, but no
+            spheres, or disabled ones alone: they are not checked.
         fits: For each link with fitted shapes a `Coverage` of each.
         locked_joints: Values of the locked joints.
 
