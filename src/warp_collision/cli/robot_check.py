@@ -103,7 +103,8 @@ class RobotCheck(NamedTuple):
         }
 
     def __str__(self) -> str:
-        lines = ["at waypoints:", str(self.contacts), ""]
+        contacts = self.contacts._replace(links_without_spheres=())  # a note tells them below
+        lines = ["at waypoints:", str(contacts), ""]
         motions = self.motions()
         shown = sorted(motions, key=_closeness)[:_MOST_ROWS]
         if motions:

@@ -30,6 +30,7 @@ class Chain:
         link_frame: the frame of each link.
         frame_from_link: (4, 4) for each link [m].
         floats: whether a floating joint connects the root link to all others.
+        sliding: joints with a value of their own that slide.
     """
 
     joint_names: tuple[str, ...]
@@ -38,6 +39,12 @@ class Chain:
     link_frame: dict[str, int] = field(default_factory=dict)
     frame_from_link: dict[str, np.ndarray] = field(default_factory=dict)
     floats: bool = False
+    sliding: frozenset[str] = frozenset()
+
+    @property
+    def joint_units(self) -> tuple[str, ...]:
+        """For each joint name "rad", or "m" if it slides."""
+        return tuple("m" if name in self.sliding else "rad" for name in self.joint_names)
 
     def require_free_root(self, links: Iterable[str]) -> None:
         """Requires that the root link has no spheres if a floating joint moves all others."""
@@ -62,6 +69,7 @@ def fold_chain(links: Sequence[str], joints: Sequence[Joint]) -> Chain:
     index = {joint.name: i for i, joint in enumerate(free)}
     limits = np.array([joint.limits for joint in free]).reshape(-1, 2)
     chain = Chain(tuple(index), limits, [], {root: 0}, {root: np.eye(4)})
+    chain.sliding = frozenset(joint.name for joint in free if joint.kind == "prismatic")
     for joint in ordered:
         frame = chain.link_frame[joint.parent]
         frame_from_joint = chain.frame_from_link[joint.parent] @ joint.parent_from_joint

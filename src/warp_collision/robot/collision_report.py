@@ -14,6 +14,7 @@ from warp_collision.kernels.precision import NEGLIGIBLE, ROUND_OFF
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.messages import escaped
 from warp_collision.robot.allowed_contacts import allowed_pairs
+from warp_collision.robot.robot_text import without_spheres
 from warp_collision.robot.self_collision import SelfCollisionPairs
 from warp_collision.robot.sphere_layout import SphereLayout
 from warp_collision.torch_ops import operators
@@ -41,6 +42,7 @@ class CollisionReport(NamedTuple):
         beyond_limits: (n_joints,) int64, how many values of each joint are beyond its limits or not
             finite; empty for spheres.
         joint_names: of these joints.
+        links_without_spheres: links of the robot that have shapes, but were not checked.
     """
 
     batch: np.ndarray
@@ -53,6 +55,7 @@ class CollisionReport(NamedTuple):
     with_itself: np.ndarray
     beyond_limits: np.ndarray
     joint_names: tuple[str, ...] = ()
+    links_without_spheres: tuple[str, ...] = ()
 
     def with_limits(
         self, joints: Tensor, limits: Tensor, names: tuple[str, ...]
@@ -86,6 +89,7 @@ class CollisionReport(NamedTuple):
             counts = zip(self.joint_names, self.beyond_limits.tolist(), strict=True)
             named = ", ".join(f"{count} of {escaped(name, 40)}" for name, count in counts if count)
             lines.append(f"{beyond} joint values are beyond the limits: {named}")
+        lines += without_spheres(self.links_without_spheres)
         return "\n".join(lines)
 
 

@@ -16,6 +16,7 @@ from warp_collision.robot.interpolation import Interpolated, cut, parts_for
 from warp_collision.robot.kinematics import base_operand, with_base_pose
 from warp_collision.robot.robot_files import RobotFiles
 from warp_collision.robot.robot_tables import RobotTables
+from warp_collision.robot.robot_text import robot_text
 from warp_collision.robot.self_collision import (
     SelfCollisionPairs,
     pairs_of_links,
@@ -47,6 +48,7 @@ class RobotModel:
         self._files = files
         self.link_names = files.link_names
         self.joint_names = files.chain.joint_names
+        self.joint_units = files.chain.joint_units
         self.joint_limits = torch.tensor(files.chain.joint_limits, dtype=torch.float32)
         self._link_frames = LinkFrames(files.chain, self.link_names)
         self._attached: dict[str, Attachment] = {}
@@ -68,6 +70,9 @@ class RobotModel:
             f"{escaped(', '.join(self.joint_names), MAX_SHOWN)}; {self.n_spheres} spheres"
             + (f", carries {escaped(carried, MAX_SHOWN)})" if carried else ")")
         )
+
+    def __str__(self) -> str:
+        return robot_text(type(self).__name__, self._files, self.sphere_links, self._attached)
 
     @property
     def n_joints(self) -> int:

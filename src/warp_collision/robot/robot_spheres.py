@@ -59,6 +59,7 @@ class RobotSpheres(RobotModel):
 
     Attributes:
         joint_names: Names of the joints with a value, in the order of the joint values.
+        joint_units: For each of them "rad", or "m" if it slides.
         joint_limits: (n_joints, 2) float32, lower and upper limit [rad or m], infinite without one.
         link_names: Names of all links, in the order of the file.
         link_meshes: The visual meshes of the links (not loaded).
@@ -258,6 +259,7 @@ class RobotSpheres(RobotModel):
             raise ValueError("base_pose must be None for spheres, which are in the world")
         pairs = self.default_pairs if self_collision is True else self_collision or None
         report = report_collisions(spheres, self._layout, world, pairs, margin, ignore, env_index)
+        report = report._replace(links_without_spheres=self.links_without_spheres)
         if joints is None:
             return report
         return report.with_limits(joints, self.joint_limits, self.joint_names)
