@@ -8,7 +8,7 @@ from reference import mesh_signed_distance
 from robots import PANDA
 from warp_collision import Capsule, Cuboid, Cylinder, Sphere
 from warp_collision.cli.demo import load_panda
-from warp_collision.robot import Coverage, RobotSpheres, coverage, fit_spheres
+from warp_collision.robot import Coverage, RobotSpheres, coverage, fit_spheres, link_shapes
 
 MESHES = PANDA.parent / "meshes"
 
@@ -227,6 +227,27 @@ def test_shapes_of_a_urdf_are_covered(tmp_path):
     given = RobotSpheres(tmp_path / "ordinary.urdf", spheres={"c": [[0, 0, 0, 0.1]]})
     assert given.fits == {}
     assert given.links_without_spheres == ("a", "b")
+
+
+def test_meshes_in_millimetres_are_refused_before_anything_is_fitted(tmp_path, monkeypatch):
+    trimesh.creation.box((100.0, 200.0, 300.0)).export(tmp_path / "box.stl")
+    (tmp_path / "mm.urdf").write_text(ORDINARY)
+    fits = []
+    monkeypatch.setattr(link_shapes, "fit_spheres", lambda *given, **options: fits.append(given))
+    with pytest.raises(
+        ValueError, match=r"mm\.urdf: link 'c': mesh 'box\.stl' of 1.* m must be at"
+    ) as e:
+        RobotSpheres(tmp_path / "mm.urdf")
+    assert "20 m, long" in str(e.value)
+    assert 'in mm? scale="0.001 0.001 0.001"' in str(e.value)
+    assert fits == []
+
+
+def test_a_shape_with_too_many_pieces_is_named(tmp_path):
+    trimesh.creation.icosphere(1, 0.2).export(tmp_path / "box.stl")
+    (tmp_path / "fine.urdf").write_text(ORDINARY)
+    with pytest.raises(ValueError, match=r"link 'a': Cuboid.* max_overshoot must be larger"):
+        RobotSpheres(tmp_path / "fine.urdf", max_overshoot=8e-4)
 
 
 @pytest.mark.parametrize(

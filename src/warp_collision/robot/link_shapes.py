@@ -10,7 +10,7 @@ import trimesh
 
 from warp_collision import validate
 from warp_collision.io.placing import transformed
-from warp_collision.messages import shown
+from warp_collision.messages import errors_at, shown
 from warp_collision.obstacles.geometry import content_key, read_mesh
 from warp_collision.obstacles.shapes import Shape, mesh_of
 from warp_collision.robot.coverage import Coverage
@@ -28,6 +28,7 @@ from warp_collision.robot.sphere_models import (
 # Cache of fits by shape, as one process may read a robot many times.
 _fits: dict[str, SphereFit] = {}
 _MAX_FITS = 256
+_MAX_LENGTH = 1000  # times max_overshoot: of longer meshes nearly none is covered, after minutes
 
 
 class FittedModel(NamedTuple):
@@ -40,13 +41,20 @@ class FittedModel(NamedTuple):
 def spheres_of_shapes(description: Description, max_overshoot: float) -> FittedModel:
     """The `<sphere>` shapes of a robot, and fitted spheres for all other shapes."""
     validate.require_number("max_overshoot", max_overshoot, positive=True)
+    meshes = [
+        mesh_in_link(shape) if isinstance(shape, LinkMesh) else None
+        for shape in description.collisions
+    ]
+    for shape, mesh in zip(description.collisions, meshes, strict=True):
+        if isinstance(shape, LinkMesh) and mesh is not None:
+            _require_size(shape, mesh, max_overshoot)  # of all, before any fit takes its time
     rows: dict[str, list[np.ndarray]] = {}
     fits: dict[str, list[Coverage]] = {}
-    for shape in description.collisions:
+    for shape, mesh in zip(description.collisions, meshes, strict=True):
         if isinstance(shape, LinkSphere):
             spheres = np.array([[*shape.center, shape.radius]])
         else:
-            fit = fitted(shape, max_overshoot)
+            fit = _fitted(shape, mesh, max_overshoot)
             spheres = fit.spheres
             fits.setdefault(shape.link, []).append(fit.report)
         rows.setdefault(shape.link, []).append(spheres)
@@ -58,13 +66,37 @@ def spheres_of_shapes(description: Description, max_overshoot: float) -> FittedM
     return FittedModel(SphereModel(bodies), {link: tuple(some) for link, some in fits.items()})
 
 
-def fitted(shape: LinkShape | LinkMesh, max_overshoot: float) -> SphereFit:
-    """Fitted spheres of a shape, in the frame of its link."""
-    if isinstance(shape, LinkShape):
-        fit = _fit_once(shape.shape, max_overshoot)
-        # Fitted in its own frame, where it is exact; the spheres are transformed in float64.
-        return fit._replace(spheres=moved(fit.spheres, shape.link_from_shape))
-    return _fit_once(mesh_in_link(shape), max_overshoot)
+def _fitted(
+    shape: LinkShape | LinkMesh, mesh: trimesh.Trimesh | None, max_overshoot: float
+) -> SphereFit:
+    """Fitted spheres of a shape in the frame of its link, where a mesh is given."""
+    with errors_at(_described(shape, mesh)):
+        if isinstance(shape, LinkShape):
+            fit = _fit_once(shape.shape, max_overshoot)
+            # Fitted in its own frame, where it is exact; the spheres are transformed in float64.
+            return fit._replace(spheres=moved(fit.spheres, shape.link_from_shape))
+        return _fit_once(mesh_in_link(shape) if mesh is None else mesh, max_overshoot)
+
+
+def _require_size(shape: LinkMesh, mesh: trimesh.Trimesh, max_overshoot: float) -> None:
+    """Requires a mesh that spheres can cover; most that they cannot are in millimetres."""
+    limit = _MAX_LENGTH * max_overshoot
+    if not np.ptp(mesh.vertices, axis=0).max() <= limit:
+        raise ValueError(
+            f"{_described(shape, mesh)} must be at most {_MAX_LENGTH} max_overshoot, {limit:g} m, "
+            'long to be covered by spheres; is it in mm? scale="0.001 0.001 0.001" in the URDF '
+            "makes metres of them"
+        )
+
+
+def _described(shape: LinkShape | LinkMesh, mesh: trimesh.Trimesh | None) -> str:
+    """The link, what it is, and the length of its sides."""
+    if mesh is None:
+        what = shown(shape.shape) if isinstance(shape, LinkShape) else "mesh"
+        return f"link {shown(shape.link)}: {what}"
+    file = shown(shape.path.name) if isinstance(shape, LinkMesh) else ""
+    sides = " x ".join(f"{side:.4g}" for side in np.ptp(mesh.vertices, axis=0))
+    return f"link {shown(shape.link)}: mesh {file} of {sides} m"
 
 
 def _fit_once(mesh: Shape | trimesh.Trimesh, max_overshoot: float) -> SphereFit:

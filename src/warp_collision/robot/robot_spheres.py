@@ -52,7 +52,8 @@ class RobotSpheres(RobotModel):
             other.
         package_dirs: Folders of packages, or packages, for ``package://``; the folders above the
             URDF are searched too.
-        max_overshoot: How far fitted spheres may extend beyond a shape [m].
+        max_overshoot: How far fitted spheres may extend beyond a shape [m]; a mesh longer than 1000
+            times that raises, as it would be in millimetres.
         padding: Added to the radii of the spheres of all links, or of some [m].
         lock_joints: Values of locked joints [rad, prismatic: m], which become fixed joints, as do
             the mimic joints that follow them. None frees a joint that a robot YAML locks.
