@@ -375,4 +375,4 @@ def test_packages_of_a_urdf_file_are_looked_for(tmp_path, spheres, capsys):
     path = spheres([[[0, 0, 0, 0.1]]])
     assert check(capsys, world, path, "--package-dir", tmp_path)[0] == 1
     status, _, err = check(capsys, world, path)
-    assert (status, "package_dirs" in err) == (2, True)
+    assert (status, "--package-dir in the shell, must name a DIR" in err) == (2, True)

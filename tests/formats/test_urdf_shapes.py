@@ -92,9 +92,12 @@ def test_meshes_are_found_where_their_package_is(tmp_path):
     assert found("inside.stl", tmp_path / "inside").is_file()
     assert found("inside.stl", tmp_path / "elsewhere", tmp_path / "inside" / "parts").is_file()
     assert found("top.stl").is_file()  # the file's own package, without search folders
-    with pytest.raises(ValueError, match=r"in package_dirs, .* got 'package://parts/meshes/in"):
+    with pytest.raises(ValueError, match="must be found, got 'package://parts/meshes/in") as error:
         found("inside.stl", tmp_path / "elsewhere")
-    with pytest.raises(ValueError, match="in package_dirs"):
+    for root in ("elsewhere/parts", "parts"):
+        assert repr(str(tmp_path / root / "meshes" / "inside.stl")) in str(error.value)
+    assert "must name a DIR with 'meshes/inside.stl' in DIR/parts" in str(error.value)
+    with pytest.raises(ValueError, match=r"no folder around the URDF is named '\.\.'"):
         find_mesh("package://../parts/meshes/top.stl", "here", folder, [tmp_path])
 
     relative = folder / "../meshes/top.stl"

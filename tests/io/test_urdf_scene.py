@@ -124,7 +124,7 @@ def test_hostile_files(name, tmp_path):
         ),
         (
             ONE.replace('<sphere radius="0.1"/>', '<mesh filename="package://x/y.stl"/>'),
-            "link 'a': the package of a mesh must be in package_dirs",
+            "link 'a': the file of a mesh must be found, got 'package://x/y.stl'; no folder",
         ),
         (
             ONE.replace('<sphere radius="0.1"/>', '<mesh filename="scene.urdf"/>'),

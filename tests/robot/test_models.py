@@ -255,7 +255,8 @@ def test_files_of_packages(tmp_path):
     for folders in ([tmp_path / "share"], [package]):
         robot = RobotSpheres(elsewhere, package_dirs=folders)
         np.testing.assert_array_equal(robot.spheres_of("a"), above.spheres_of("a"))
-    with pytest.raises(FileNotFoundError, match=r"'box.stl': there is no file .*package_dirs says"):
+    missing = r"link 'a': .* got 'package://my_robot/meshes/box\.stl'; no folder around .*my_robot'"
+    with pytest.raises(FileNotFoundError, match=missing):
         RobotSpheres(elsewhere)
     with pytest.raises(TypeError, match="package_dirs must be a sequence of folders, got '/a'"):
         RobotSpheres(elsewhere, package_dirs="/a")

@@ -17,6 +17,7 @@ from warp_collision.formats.mesh_files import is_file
 from warp_collision.messages import escaped, shown
 
 _LARGEST = 3e38  # of a number: they are used in float32
+_MOST_TRIED = 5  # files that a message lists
 _LENGTHS = {
     "box": (("size", 3),),
     "sphere": (("radius", 1),),
@@ -129,7 +130,7 @@ def find_mesh(name: str, where: str, folder: Path, package_dirs: Sequence[Path] 
         package_dirs: where packages are looked for first, in this order.
 
     Raises:
-        ValueError: another kind of URI, or no such file; it names the folders that were searched.
+        ValueError: another kind of URI, or no such file; it names the files that were tried.
     """
     scheme, found, rest = name.partition("://")
     if not found:
@@ -158,9 +159,12 @@ def find_mesh(name: str, where: str, folder: Path, package_dirs: Sequence[Path] 
     for root in roots:
         if is_file(root / inside):
             return root / inside
+    tried = ", ".join(shown(str(root / inside)) for root in roots[:_MOST_TRIED])
     raise ValueError(
-        f"{where}: the package of a mesh must be in package_dirs, with the file in it, got "
-        f"{shown(name)} and package_dirs {shown([str(given) for given in package_dirs])}"
+        f"{where}: the file of a mesh must be found, got {shown(name)}; "
+        + (f"tried {tried}" if tried else f"no folder around the URDF is named {shown(package)}")
+        + f"; package_dirs, --package-dir in the shell, must name a DIR with {shown(inside)} in "
+        f"DIR/{escaped(package, 100)}"
     )
 
 

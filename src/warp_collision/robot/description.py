@@ -35,6 +35,7 @@ class LinkMesh(NamedTuple):
     link: str
     path: Path
     link_from_mesh: np.ndarray  # (4, 4) [m], the scale included
+    missing: str = ""  # of a URI that no file was found for: why
 
 
 class LinkShape(NamedTuple):
@@ -114,16 +115,17 @@ class _Source(NamedTuple):
     package_dirs: tuple[Path, ...]
     version: str
 
-    def mesh_path(self, name: str, where: str) -> Path:
-        """The path of a mesh file, which need not exist.
+    def mesh_path(self, name: str, where: str) -> tuple[Path, str]:
+        """The path of a mesh file, which need not exist, and why a URI leads to none.
 
         Links may have no visual mesh, or spheres from elsewhere; a missing file raises when it is
         read.
         """
         try:
-            return find_mesh(name, where, self.folder, self.package_dirs)
-        except ValueError:
-            return Path(name) if "://" in name else self.folder / name
+            return find_mesh(name, where, self.folder, self.package_dirs), ""
+        except ValueError as error:
+            is_uri = "://" in name
+            return (Path(name), str(error)) if is_uri else (self.folder / name, "")
 
 
 def _read_joint(element: Element) -> Joint:
@@ -172,5 +174,5 @@ def _read_mesh(link: str, mesh: Element, link_from_mesh: np.ndarray, source: _So
     scale = read_numbers(mesh.get("scale", "1 1 1"), 3, f"{where}: a mesh scale")
     if (scale == 0.0).any():
         raise ValueError(f"{where}: a mesh scale must not be 0, got {scale.tolist()}")
-    path = source.mesh_path(required(mesh, "filename", where), where)
-    return LinkMesh(link, path, link_from_mesh @ np.diag([*scale, 1.0]))
+    path, missing = source.mesh_path(required(mesh, "filename", where), where)
+    return LinkMesh(link, path, link_from_mesh @ np.diag([*scale, 1.0]), missing)

@@ -116,13 +116,12 @@ def mesh_in_link(shape: LinkShape | LinkMesh) -> trimesh.Trimesh:
     if isinstance(shape, LinkShape):
         mesh, transform = mesh_of(shape.shape), shape.link_from_shape
     else:
+        if shape.missing:
+            raise FileNotFoundError(shape.missing)
         try:
             mesh = trimesh.Trimesh(*read_mesh(shape.path.name, shape.path), process=False)
         except (FileNotFoundError, ValueError) as error:
-            # A URI that no package was found for, as `Path` has it.
-            hint = "; package_dirs says where packages are"
-            hint = hint if str(shape.path).startswith("package:") else ""
-            raise type(error)(f"link {shown(shape.link)}: {error}{hint}") from error
+            raise type(error)(f"link {shown(shape.link)}: {error}") from error
         transform = shape.link_from_mesh
     return transformed(mesh, transform[:3, :3], transform[:3, 3])
 
