@@ -140,13 +140,13 @@ def test_odd_but_right_meshes(tmp_path):
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "a b.bin").write_bytes(CORNERS)
     tree["buffers"][0]["uri"] = "deep/a%20b.bin"
-    for name, data in (
-        ("odd.gltf", json.dumps(tree).encode()),
-        ("odd.glb", glb(tree)),
-        ("plain.glb", GLB),
+    for name, data, node in (
+        ("odd.gltf", json.dumps(tree).encode(), "odd"),
+        ("odd.glb", glb(tree), "odd"),
+        ("plain.glb", GLB, "t"),
     ):
         (tmp_path / name).write_bytes(data)
-        mesh, pose, *_ = load_world_file(tmp_path / name)[Path(name).stem]
+        mesh, pose, *_ = load_world_file(tmp_path / name)[node]
         assert mesh.area == pytest.approx(0.5)
         assert pose[:3] == ((0.0, 0.0, 0.0) if name == "plain.glb" else (1.0, 2.0, 3.0))
 

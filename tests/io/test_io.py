@@ -242,3 +242,22 @@ def test_an_unknown_ending_names_all_kinds_of_files(tmp_path):
     path = write(tmp_path / "scene.sdf", "<sdf/>")
     with pytest.raises(ValueError, match=r"end in one of dae, .*urdf, usd, .* yml; got 'sdf'"):
         load_world_file(path)
+
+
+@pytest.mark.parametrize("ending", ["glb", "gltf"])
+@pytest.mark.parametrize(
+    ("node", "name"), [("boxA", "boxA"), (None, "file"), ("geometry_0", "file"), ("0", "file")]
+)
+def test_a_single_node_of_gltf_keeps_its_name(tmp_path, ending, node, name):
+    scene = trimesh.Scene()
+    scene.add_geometry(trimesh.creation.cone(0.1, 0.3), node_name=node)
+    path = tmp_path / f"file.{ending}"
+    if ending == "glb":
+        scene.export(path)
+    else:
+        for file, data in scene.export(file_type="gltf").items():
+            (tmp_path / file.replace("model", "file")).write_bytes(data)
+    assert list(load_world_file(path)) == [name]
+    stored = tmp_path / "cone.stl"
+    trimesh.creation.cone(0.1, 0.3).export(stored)
+    assert list(load_world_file(stored)) == ["cone"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from warp_collision.messages import escaped, shown
 _YAML = (".yaml", ".yml")
 _URDF = (".urdf",)
 _XML = (".xml",)
+_GLTF = (".glb", ".gltf")
+_UNNAMED = re.compile(r"(geometry_)?[0-9]+")  # what trimesh calls a node without a name
 _USD = (".usd", ".usda", ".usdc", ".usdz")
 
 
@@ -78,9 +81,10 @@ def load_world_file(
     **A mesh or scene that trimesh reads** (.glb, .gltf, .obj, .stl, .ply, .off, .dae, ...). Every
     node of the scene graph that has a mesh becomes an obstacle under the node's name, so that
     instances of one geometry have names of their own; a file of a single mesh gives one obstacle
-    named as the file without its ending. The rigid part of a node's transform becomes the pose;
-    scale, shear and mirroring are baked into the vertices. Axes stay as the file has them: a
-    Y-up file gives a Y-up world. What `MeshWorld.save` wrote is read as it was.
+    named as the file without its ending, unless it is glTF and names its node. The rigid part of a
+    node's transform becomes the pose; scale, shear and mirroring are baked into the vertices. Axes
+    stay as the file has them: a Y-up file gives a Y-up world. What `MeshWorld.save` wrote is read
+    as it was.
 
     **Limits.** What a world cannot hold (planes, voxels, octomaps, curves, deformable bodies, links
     without a collision shape) is named in a `LeftOutWarning`. Whatever else a
@@ -137,7 +141,9 @@ def load_world_file(
             f"{content.where}: the name must end in one of {known}; got {shown(suffix[1:])}"
         )
     else:
-        for name, obstacle in obstacles_of(read_parts(path), path.stem).items():
+        parts = read_parts(path)
+        named = suffix in _GLTF and not _UNNAMED.fullmatch(parts[0].name)
+        for name, obstacle in obstacles_of(parts, None if named else path.stem).items():
             content.add(name, obstacle)
     return content.finish(strict)
 
