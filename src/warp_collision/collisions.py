@@ -12,7 +12,7 @@ from warp_collision import validate
 from warp_collision.torch_ops import collision_operators as operators
 from warp_collision.torch_ops import dispatch
 from warp_collision.world import MeshWorld
-from warp_collision.world.queries import scene_tables
+from warp_collision.world.queries import require_world, scene_tables
 
 _SPHERES_SHAPE = "(batch, horizon, n_spheres, 4)"
 
@@ -138,6 +138,7 @@ def swept_in_collision(
         >>> in_collision(path, world).any().item(), swept_in_collision(path, world).any().item()
         (False, True)
     """
+    require_world(world)
     tau = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
     run = operators.run_swept_in_collision, operators.swept_in_collision
     return _check(*run, spheres, world, env_index, poses, tau.detach())
@@ -153,6 +154,7 @@ def _check(
     *parameters: Tensor,
 ) -> Tensor:
     """Validates the operands and runs a direct launch, or an operator under transforms."""
+    require_world(world)
     spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
     spheres = spheres.detach()
     with torch.no_grad():

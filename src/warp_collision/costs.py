@@ -12,7 +12,7 @@ from warp_collision import validate
 from warp_collision.launching.launch import SceneTables
 from warp_collision.torch_ops import autograd, dispatch, operators
 from warp_collision.world import MeshWorld
-from warp_collision.world.queries import scene_tables
+from warp_collision.world.queries import require_world, scene_tables
 
 Scalar = float | Tensor
 
@@ -99,6 +99,7 @@ def sphere_cost(
         >>> round(cost.item(), 4), spheres.grad.flatten().tolist()
         (0.61, [-1.0, 0.0, 0.0, 1.0])
     """
+    require_world(world)
     spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
     return sphere_cost_against(
         scene_tables(world, poses, spheres.shape[1]),
@@ -195,6 +196,7 @@ def swept_sphere_cost(
         >>> sphere_cost(path, world).sum().item(), swept_sphere_cost(path, world).sum().item() > 0
         (0.0, True)
     """
+    require_world(world)
     spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
     return swept_cost_against(
         scene_tables(world, poses, spheres.shape[1]),
@@ -281,6 +283,7 @@ def signed_distance(
         >>> [round(d, 4) for d in result.distance.tolist()], result.mesh.tolist()
         ([-0.1, 1.5], [0, 0])
     """
+    require_world(world)
     points = validate.float_operand("points", points, 3, "(batch, ..., 3)", world.device)
     tables = scene_tables(world, poses, points.shape[1] if points.ndim > 2 else None)
     batch = points.shape[0]
@@ -337,6 +340,7 @@ def clearance(
         >>> clearance(spheres, world, max_distance=0.1).clearance.item()
         inf
     """
+    require_world(world)
     spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
     tables = scene_tables(world, poses, spheres.shape[1])
     return clearance_against(tables, spheres, max_distance=max_distance, env_index=env_index)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
+from warp_collision.messages import shown
 from warp_collision.obstacles.mesh_obstacle import PoseLike
 from warp_collision.planning.ends import check_ends, end_operand
 from warp_collision.planning.improve import best_paths
@@ -29,6 +30,7 @@ from warp_collision.robot import (
     joint_path_clearance,
 )
 from warp_collision.robot.kinematics import base_operand
+from warp_collision.robot.robot_model import require_robot_and_world
 from warp_collision.world import MeshWorld
 
 
@@ -161,6 +163,9 @@ def optimize_paths(
     if on_bad_ends not in ("raise", "mark"):
         raise ValueError(f"on_bad_ends must be 'raise' or 'mark', got {on_bad_ends!r}")
     budget = Budget(max_iterations, max_seconds)
+    require_robot_and_world(robot, world)
+    if isinstance(terms, str) or not isinstance(terms, Iterable):
+        raise TypeError(f"terms must be a sequence of callables, got {shown(terms)}")
     start = end_operand("start", start, robot, world)
     goal = end_operand("goal", goal, robot, world)
     if start.shape != goal.shape:

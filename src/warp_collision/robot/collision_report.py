@@ -19,7 +19,7 @@ from warp_collision.robot.self_collision import SelfCollisionPairs
 from warp_collision.robot.sphere_layout import SphereLayout
 from warp_collision.torch_ops import operators
 from warp_collision.world import MeshWorld
-from warp_collision.world.queries import scene_tables
+from warp_collision.world.queries import require_world, scene_tables
 
 _SPHERES_SHAPE = "(batch, horizon, n_spheres, 4)"
 _MAX_ROWS = 20  # in the text
@@ -117,6 +117,7 @@ def report_collisions(
     env_index: Tensor | None,
 ) -> CollisionReport:
     """See `RobotSpheres.report`."""
+    require_world(world)
     validate.require_number("margin", margin)
     bodies = layout.sphere_links
     validate.require_tensor("spheres", spheres, _SPHERES_SHAPE)

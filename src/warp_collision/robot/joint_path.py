@@ -17,7 +17,7 @@ from warp_collision.obstacles.mesh_obstacle import PoseLike
 from warp_collision.robot.allowed_contacts import Contacts, Part, contact_parts
 from warp_collision.robot.kinematics import base_operand, root_frames
 from warp_collision.robot.moving_obstacles import Check, checks
-from warp_collision.robot.robot_model import RobotModel
+from warp_collision.robot.robot_model import RobotModel, require_robot_and_world
 from warp_collision.robot.robot_tables import FRAME_POSE, STATE
 from warp_collision.robot.self_collision import SelfCollisionPairs
 from warp_collision.world import MeshWorld
@@ -72,6 +72,7 @@ def configuration_in_collision(
         >>> configuration_in_collision(joints, load_panda(), world).tolist()
         [False, True]
     """
+    require_robot_and_world(robot, world)
     robot.check_joints(joints)
     shape = joints.shape[:-1]
     batch = shape[0] if shape else 1
@@ -325,6 +326,7 @@ def _path_operands(
     joints: Tensor, robot: RobotModel, world: MeshWorld, env_index: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
     """`_operands` of a path, which has a segment: no answer at all would read like a free path."""
+    require_robot_and_world(robot, world)
     robot.check_joints(joints)
     joints, env_index = _operands(joints, world, env_index)
     if joints.shape[1] < 2:

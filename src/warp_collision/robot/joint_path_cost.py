@@ -22,7 +22,7 @@ from warp_collision.obstacles.mesh_obstacle import PoseLike
 from warp_collision.robot.allowed_contacts import Contacts, contact_parts
 from warp_collision.robot.interpolation import Interpolated, cut
 from warp_collision.robot.kinematics import base_operand
-from warp_collision.robot.robot_model import RobotModel
+from warp_collision.robot.robot_model import RobotModel, require_robot_and_world
 from warp_collision.robot.self_collision import SelfCollisionPairs, self_collision_cost
 from warp_collision.world import MeshWorld
 
@@ -144,6 +144,7 @@ def costs_of_spheres(
 
     Without a sweep the `sphere_cost` at the waypoints.
     """
+    require_robot_and_world(robot, world)
     fine = _cut(joints, robot, max_deviation, substeps) if swept else Interpolated(joints, 1)
     spheres = world_spheres(fine.joints, robot, world, base_pose, env_index)
     options: dict[str, Any] = {"activation_distance": activation_distance, "env_index": env_index}

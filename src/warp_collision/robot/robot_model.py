@@ -27,6 +27,7 @@ from warp_collision.robot.self_collision import (
 )
 from warp_collision.robot.sphere_layout import LinkFrames, SphereLayout
 from warp_collision.robot.sphere_models import Body
+from warp_collision.world.queries import require_world
 
 
 class Attachment(NamedTuple):
@@ -35,6 +36,18 @@ class Attachment(NamedTuple):
     body: Body
     touch_links: tuple[str, ...]
     envs: frozenset[int] | None = None
+
+
+def require_robot_and_world(robot: object, world: object) -> None:
+    """Requires a robot and a world as the arguments `robot` and `world`, which are easily swapped.
+
+    Raises:
+        TypeError: one of them is something else.
+    """
+    if not isinstance(robot, RobotModel):
+        hint = ": robot comes before world" if isinstance(world, RobotModel) else ""
+        raise TypeError(f"robot must be a RobotSpheres, got {type(robot).__name__}{hint}")
+    require_world(world)
 
 
 class RobotModel:

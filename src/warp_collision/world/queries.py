@@ -14,6 +14,12 @@ from warp_collision.poses import invert_pose, pose_rows, to_rows
 from warp_collision.world.mesh_world import MeshWorld
 
 
+def require_world(world: object) -> None:
+    """Requires a `MeshWorld` as the argument `world`."""
+    if not isinstance(world, MeshWorld):
+        raise TypeError(f"world must be a MeshWorld, got {type(world).__name__}")
+
+
 def scene_tables(
     world: MeshWorld, poses: Tensor | None = None, horizon: int | None = None
 ) -> SceneTables:
