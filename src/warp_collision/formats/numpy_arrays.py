@@ -25,21 +25,28 @@ class ArrayRule(NamedTuple):
         name: of the member of an .npz file, and in messages.
         shapes: those that are allowed, as text.
         axes: minimum and maximum number.
-        last: length of the last axis.
+        last: length of the last axis, None for any.
+        hint: added to the message of a wrong shape.
+        kinds: of NumPy's dtypes.
     """
 
     name: str
     shapes: str
     axes: tuple[int, int]
-    last: int
+    last: int | None
+    hint: str = ""
+    kinds: str = "iuf"
 
     def check(self, shape: tuple[int, ...], dtype: Any) -> None:
         """Raises a ValueError for another shape, another kind of numbers, or none."""
-        if dtype.kind not in "iuf":
-            raise ValueError(f"{self.name} must be numbers, got dtype {escaped(str(dtype), 100)}")
+        if dtype.kind not in self.kinds:
+            what = "numbers" if "f" in self.kinds else "text"
+            raise ValueError(f"{self.name} must be {what}, got dtype {escaped(str(dtype), 100)}")
         low, high = self.axes
-        if not low <= len(shape) <= high or shape[-1] != self.last:
-            raise ValueError(f"{self.name} must have shape {self.shapes}, got {shown(shape)}")
+        if not low <= len(shape) <= high or self.last not in (None, shape[-1]):
+            raise ValueError(
+                f"{self.name} must have shape {self.shapes}, got {shown(shape)}{self.hint}"
+            )
         if any(length < 0 for length in shape):
             raise ValueError(f"{self.name} must have a shape of whole numbers, got {shown(shape)}")
         if 0 in shape:
@@ -68,10 +75,36 @@ def read_spheres(path: Path) -> np.ndarray:
     return _read(path, _SPHERES)
 
 
-def read_joints(path: Path, n_joints: int) -> np.ndarray:
-    """The same for the joint values (..., n_joints) of a robot, of up to three axes, `joints`."""
+_NAMES = ArrayRule("joint_names", "(n_joints,)", (1, 1), None, kinds="US")
+
+
+def read_joints(path: Path, n_joints: int, hint: str = "") -> np.ndarray:
+    """The same for the joint values (..., n_joints) of a robot, of up to three axes, `joints`.
+
+    Args:
+        path: the file.
+        n_joints: number of joint values.
+        hint: added to the message of a wrong shape.
+    """
     shapes = f"({n_joints},), (horizon, {n_joints}) or (batch, horizon, {n_joints})"
-    return _read(path, ArrayRule("joints", shapes, (1, 3), n_joints))
+    return _read(path, ArrayRule("joints", shapes, (1, 3), n_joints, hint))
+
+
+def read_joint_names(path: Path) -> tuple[str, ...] | None:
+    """The names in an array `joint_names` of an .npz file; None if there is none.
+
+    Raises:
+        ValueError: the array is damaged, or no text.
+    """
+    if path.suffix.lower() != ".npz":
+        return None
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [m for m in archive.infolist() if m.filename == f"{_NAMES.name}.npy"]
+            names = _read_member(archive, members[-1], _NAMES) if members else None
+    except Exception as error:
+        raise ValueError(f"{escaped(str(path))}: {_NAMES.name}: {one_line(error)}") from error
+    return None if names is None else tuple(map(str, names.astype(np.str_)))
 
 
 def _read(path: Path, rule: ArrayRule) -> np.ndarray:

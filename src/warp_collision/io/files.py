@@ -12,9 +12,10 @@ import numpy as np
 import torch
 
 from warp_collision.formats.mesh_files import is_file, mesh_endings
-from warp_collision.formats.numpy_arrays import read_joints, read_spheres
+from warp_collision.formats.numpy_arrays import read_spheres
 from warp_collision.formats.yaml_values import read_yaml
 from warp_collision.io.content import Content, Obstacle
+from warp_collision.io.joint_values import read_joint_values
 from warp_collision.io.mjcf_scene import add_mjcf
 from warp_collision.io.moveit_scene import add_planning_scene, is_planning_scene
 from warp_collision.io.scene import obstacles_of, read_parts
@@ -219,20 +220,25 @@ def load_spheres(path: str | os.PathLike[str]) -> torch.Tensor:
     return spheres.reshape((1,) * (4 - spheres.ndim) + spheres.shape)
 
 
-def load_joints(path: str | os.PathLike[str], n_joints: int) -> torch.Tensor:
-    """Reads joint values of a robot from a NumPy file.
+def load_joints(
+    path: str | os.PathLike[str], n_joints: int, *, joint_names: Sequence[str] | None = None
+) -> torch.Tensor:
+    """Reads joint values of a robot from a NumPy or CSV file.
 
     Args:
         path: as for `load_spheres`, with an array `joints` of shape (n_joints,), (horizon,
-            n_joints) or (batch, horizon, n_joints) [rad, prismatic: m].
+            n_joints) or (batch, horizon, n_joints) [rad, prismatic: m]. Or a .csv file, whose first
+            line has the names of the joints, with a line for each waypoint.
         n_joints: number of joint values of the robot.
+        joint_names: their names, in order. The columns of a file that names its joints, a .csv or
+            an .npz with an array `joint_names`, are put in this order.
 
     Returns:
         (batch, horizon, n_joints) float32 on the CPU; missing leading axes have length 1.
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: as `load_spheres`.
+        ValueError: as `load_spheres`; or the file names other joints.
 
     Example:
         >>> import tempfile
@@ -244,7 +250,8 @@ def load_joints(path: str | os.PathLike[str], n_joints: int) -> torch.Tensor:
         torch.Size([1, 32, 7])
     """
     path = _existing(path)
-    joints = _finite(path, "joints", read_joints(path, n_joints))
+    names = None if joint_names is None else tuple(joint_names)
+    joints = _finite(path, "joints", read_joint_values(path, n_joints, names))
     return joints.reshape((1,) * (3 - joints.ndim) + joints.shape)
 
 
