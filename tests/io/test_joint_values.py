@@ -72,9 +72,7 @@ def test_wrong_arrays(tmp_path):
     with pytest.raises(ValueError, match=told):
         load_joints(tmp_path / "a.npy", 3, joint_names=NAMES)
     np.savez(tmp_path / "a.npz", joints=VALUES, joint_names=np.zeros(3))
-    with pytest.raises(
-        ValueError, match="joint_names must be text, got dtype float64"
-    ):
+    with pytest.raises(ValueError, match="joint_names must be text, got dtype float64"):
         load_joints(tmp_path / "a.npz", 3, joint_names=NAMES)
     csv_of(tmp_path / "a.csv", NAMES)
     with pytest.raises(ValueError, match="joints must be 2 columns, got 3"):

@@ -40,7 +40,7 @@ def saved(folder: Path, name: str, text: str) -> Path:
     [
         (TREE, {"slide": 0.17}, ("turn",), {"slide": 0.17}),
         (TREE, {"turn": -2.1}, ("slide",), {"turn": -2.1}),
-        (TREE, {"turn": 0.4, "slide": 9}, (), {"turn": 0.4, "slide": 9.0}),
+        (TREE, {"turn": 9, "slide": 0.25}, (), {"turn": 9.0, "slide": 0.25}),
         # Two joints follow this one, one of them by way of the other.
         (GRIPPER, {"close_right": 0.2}, ("shoulder",), {"close_right": 0.2}),
         (GRIPPER, {"shoulder": 1.1}, ("close_right",), {"shoulder": 1.1}),
@@ -123,10 +123,10 @@ def test_all_joints_locked(tmp_path):
 
 def test_lock_joints_of_a_curobo_file(tmp_path):
     urdf = saved(tmp_path, "gripper.urdf", GRIPPER)
-    file = saved(tmp_path, "robot.yml", CUROBO.format(locks="{close_right: 0.2, close_left: 0.1}"))
+    file = saved(tmp_path, "robot.yml", CUROBO.format(locks="{close_right: 0.2, close_left: 0.03}"))
     robot = RobotSpheres(urdf, spheres=file)
     assert robot.joint_names == ("shoulder",)
-    assert robot.locked_joints == {"close_right": 0.2, "close_left": 0.1}
+    assert robot.locked_joints == {"close_right": 0.2, "close_left": 0.03}
     more = RobotSpheres(urdf, spheres=file, lock_joints={"close_left": None, "shoulder": 1})
     assert more.locked_joints == {"close_right": 0.2, "shoulder": 1.0}
     free = saved(tmp_path, "free.yml", CUROBO.format(locks="null"))
@@ -139,6 +139,7 @@ def test_lock_joints_of_a_curobo_file(tmp_path):
         ({"slid": 0.1}, ValueError, r"lock_joints must be joints that move, got \['slid'\]"),
         ({"mount": 0.1}, ValueError, r"lock_joints must be joints that move, got \['mount'\]"),
         ({"turn": float("nan")}, ValueError, r"lock_joints\['turn'\] must be finite, got nan"),
+        ({"slide": 0.26}, ValueError, r"\['slide'\] must be within the limits -0.5 to 0.25 m, got"),
         ({"turn": "0"}, TypeError, r"lock_joints\['turn'\] must be a number, got str"),
         ({"turn": True}, TypeError, r"lock_joints\['turn'\] must be a number, got bool"),
         (["turn"], TypeError, "lock_joints must be a mapping of joints to values, got list"),
@@ -197,3 +198,11 @@ def test_another_order_of_joint_values_is_a_warning(tmp_path):
         read(names[::-1], "{" + names[0] + ": 0.1}")  # of one joint there is one order
     with pytest.warns(UserWarning, match=f"values are those of {', '.join(names)}"):
         read(names[::-1])
+
+
+def test_a_lock_in_degrees_is_refused():
+    message = (
+        r"lock_joints\['panda_joint7'\] must be within the limits .* rad, got 45; in degrees\?"
+    )
+    with pytest.raises(ValueError, match=message):
+        RobotSpheres(PANDA, lock_joints={"panda_joint7": 45})

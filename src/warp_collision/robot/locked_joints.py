@@ -12,16 +12,18 @@ from warp_collision import validate
 from warp_collision.formats.urdf_joints import Joint
 from warp_collision.messages import shown
 
+_ROUNDING = 1e-6  # of a value at a limit [rad or m]
+
 
 def check_locks(locks: Any, joints: Sequence[Joint]) -> dict[str, float | None]:
     """Values by names of joints; None for a joint that stays free.
 
     Raises:
         TypeError, ValueError: another type, a joint that is unknown or that does not move,
-            or a value that is not finite.
+            or a value that is not finite or beyond the limits of its joint.
     """
     validate.require_mapping("lock_joints", locks, "a mapping of joints to values")
-    moving = {joint.name for joint in joints if joint.moves}
+    moving = {joint.name: joint for joint in joints if joint.moves}
     unknown = [name for name in locks if name not in moving]
     if unknown:
         raise ValueError(f"lock_joints must be joints that move, got {shown(unknown)}")
@@ -34,8 +36,19 @@ def check_locks(locks: Any, joints: Sequence[Joint]) -> dict[str, float | None]:
             if not math.isfinite(value):
                 raise ValueError(f"{where} must be finite, got {value}")
             value = float(value)
+            _require_limits(where, value, moving[name])
         found[name] = value
     return found
+
+
+def _require_limits(where: str, value: float, joint: Joint) -> None:
+    low, high = joint.limits
+    if not low - _ROUNDING <= value <= high + _ROUNDING:
+        unit = "m" if joint.kind == "prismatic" else "rad"
+        degrees = "; in degrees?" if unit == "rad" and abs(value) > 2.0 * math.pi else ""
+        raise ValueError(
+            f"{where} must be within the limits {low:g} to {high:g} {unit}, got {value:g}{degrees}"
+        )
 
 
 def with_locked(joints: Sequence[Joint], locks: Mapping[str, float]) -> tuple[Joint, ...]:

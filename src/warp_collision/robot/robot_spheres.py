@@ -55,8 +55,9 @@ class RobotSpheres(RobotModel):
         max_overshoot: How far fitted spheres may extend beyond a shape [m]; a mesh longer than 1000
             times that raises, as it would be in millimetres.
         padding: Added to the radii of the spheres of all links, or of some [m].
-        lock_joints: Values of locked joints [rad, prismatic: m], which become fixed joints, as do
-            the mimic joints that follow them. None frees a joint that a robot YAML locks.
+        lock_joints: Values of locked joints [rad, prismatic: m], within their limits, which become
+            fixed joints, as do the mimic joints that follow them. None frees a joint that a robot
+            YAML locks.
 
     Attributes:
         joint_names: Names of the joints with a value, in the order of the joint values.
@@ -72,8 +73,8 @@ class RobotSpheres(RobotModel):
     Raises:
         FileNotFoundError: A file does not exist.
         ValueError: It is not a URDF, not a tree, has no spheres, or has parts not supported here;
-            spheres, pairs or locks name unknown links or joints. The message names the file and the
-            link or joint.
+            spheres, pairs or locks name unknown links or joints; a lock is beyond its limits. The
+            message names the file and the link or joint.
 
     Example:
         >>> from importlib.resources import files
