@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -167,4 +168,4 @@ def padded(
         name: Body(body.link, inflated(body.spheres, lengths[name]))
         for name, body in model.bodies.items()
     }
-    return SphereModel(bodies, model.ignored, model.buffers)
+    return replace(model, bodies=bodies)

@@ -5,14 +5,20 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from warp_collision.messages import errors_at, escaped, shown
 from warp_collision.robot.chain import Chain, fold_chain
 from warp_collision.robot.coverage import Coverage
-from warp_collision.robot.description import LinkMesh, LinkShape, PathLike, read_description
+from warp_collision.robot.description import (
+    Description,
+    LinkMesh,
+    LinkShape,
+    PathLike,
+    read_description,
+)
 from warp_collision.robot.link_shapes import padded, shapes_of_links, spheres_of_shapes
 from warp_collision.robot.locked_joints import check_locks, with_locked
 from warp_collision.robot.sphere_models import SphereModel, read_spheres
@@ -48,6 +54,40 @@ class RobotFiles:
     locked: dict[str, float] = field(default_factory=dict)
 
 
+class RobotJoints(NamedTuple):
+    """What is known of a robot before spheres are fitted.
+
+    Attributes:
+        description: the content of the URDF.
+        spheres: those that are given, if any.
+        locked: locked joints and their values.
+        chain: the moving frames.
+    """
+
+    description: Description
+    spheres: SphereModel | None
+    locked: dict[str, float]
+    chain: Chain
+
+
+def read_robot_joints(
+    urdf: PathLike,
+    spheres: PathLike | Mapping[str, Any] | None,
+    package_dirs: Sequence[PathLike],
+    lock_joints: Mapping[str, float | None],
+) -> RobotJoints:
+    """Reads links and joints, within milliseconds; see `RobotSpheres` for arguments and errors."""
+    description = read_description(urdf, package_dirs)
+    links = description.link_names
+    model = None if spheres is None else read_spheres(spheres, links, description.joints)
+    of_file = {} if model is None else model.locked
+    chosen = of_file | check_locks(lock_joints, description.joints)
+    locked = {name: value for name, value in chosen.items() if value is not None}
+    with errors_at(escaped(str(urdf))):
+        chain = fold_chain(links, with_locked(description.joints, locked))
+    return RobotJoints(description, model, locked, chain)
+
+
 def read_robot(
     urdf: PathLike,
     spheres: PathLike | Mapping[str, Any] | None,
@@ -58,15 +98,11 @@ def read_robot(
     lock_joints: Mapping[str, float | None],
 ) -> RobotFiles:
     """Reads a robot; see `RobotSpheres` for arguments and errors."""
-    description = read_description(urdf, package_dirs)
+    read = read_robot_joints(urdf, spheres, package_dirs, lock_joints)
+    description, model, locked, chain = read
     links = description.link_names
     fits: dict[str, tuple[Coverage, ...]] = {}
-    model = None if spheres is None else read_spheres(spheres, links, description.joints)
-    of_file = {} if model is None else model.locked
-    chosen = of_file | check_locks(lock_joints, description.joints)
-    locked = {name: value for name, value in chosen.items() if value is not None}
     with errors_at(escaped(str(urdf))):
-        chain = fold_chain(links, with_locked(description.joints, locked))
         if model is None:
             model, fits = spheres_of_shapes(description, max_overshoot)
             if not model.bodies:

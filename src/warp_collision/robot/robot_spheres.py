@@ -20,6 +20,7 @@ from warp_collision.robot.link_shapes import mesh_in_link, spheres_of_object
 from warp_collision.robot.robot_files import read_robot
 from warp_collision.robot.robot_model import Attachment, RobotModel
 from warp_collision.robot.self_collision import SelfCollisionPairs
+from warp_collision.robot.sphere_files import write_spheres
 from warp_collision.robot.sphere_models import Body, inflated, moved, require_links
 from warp_collision.world import MeshWorld
 
@@ -180,6 +181,16 @@ class RobotSpheres(RobotModel):
             raise ValueError(f"name must be one of {shown([*self._attached])}, got {shown(name)}")
         del self._attached[name]
         self._update_layout()
+
+    def save_spheres(self, path: PathLike) -> None:
+        """Writes the spheres of the links to a YAML file, which `spheres=` reads back as they are.
+
+        Fitting them again is saved so. Padding is included, attached objects are not.
+
+        Raises:
+            ValueError: the spheres came from a robot file that says more, which would be lost.
+        """
+        write_spheres(path, self._files.spheres)
 
     def coverage(
         self, *, resolution: float = 1e-3, links: Iterable[str] | None = None
