@@ -67,7 +67,8 @@ def test_free_spheres(capsys, world, spheres):
     status, out, err = check(capsys, world, path)
     assert status == 0
     assert err == ""
-    header, row, _, conclusion = out.splitlines()
+    header, row, _, size, conclusion = out.splitlines()
+    assert size == "world.yaml: 2 obstacles in 1.7 x 4 x 4 m, from -0.5 -2 -2 to 1.2 2 2"
     assert header.split() == ["batch", "waypoint", "clearance", "[m]", "sphere", "mesh", "cost"]
     assert row.split() == ["0", "0", "0.2300", "0", "top", "0"]
     assert conclusion == (
@@ -112,6 +113,9 @@ def test_json_has_every_row(capsys, world, spheres, activation_distance):
     assert err == ""
     result = json.loads(out)
     rows = result.pop("rows")
+    lower, upper = result.pop("world_extents")  # of the top, and the wall that is 4 m wide and high
+    assert lower == pytest.approx([-0.5, -2.0, -2.0], abs=1e-6)
+    assert upper == pytest.approx([1.2, 2.0, 2.0], abs=1e-6)
     assert result == {
         "world": world,
         "spheres": path,

@@ -11,6 +11,7 @@ from warp_collision.cli.common import COLLISION, FREE, distance, find_device, st
 from warp_collision.cli.options import (
     add_robot_options,
     add_world_options,
+    load_joint_names,
     load_scene,
     load_world,
     require_order,
@@ -33,6 +34,10 @@ between them the motion on the arcs that the joints make, where free is a proof:
 one of the robot's spheres, which may leave out parts of it; the report says so.
 """
 
+_OF_ROBOTS = (
+    *("srdf", "robot_spheres", "tolerance", "ignore", "base_pose"),
+    *("lock_joint", "save_spheres", "respect_limits"),
+)
 _CHECK_EPILOG = """\
 WORLD is a mesh or scene file (.glb, .obj, .stl, .ply, ...), a URDF, MJCF (.xml)
 or USD file, a planning scene of MoveIt (.yaml), or a YAML file in metres:
@@ -48,7 +53,9 @@ SPHERES is a .npy file, or an .npz file with an array "spheres": x, y, z, radius
 along the last axis, of shape (spheres, 4), (waypoints, spheres, 4) or (batch,
 waypoints, spheres, 4). A negative radius disables a sphere. With --robot it is
 an array "joints" of shape (waypoints, joints) or (batch, waypoints, joints), in
-rad, m for joints that slide.
+rad, m for joints that slide; or a .csv file with a line of the joints' names
+and one for each waypoint. The names, or an array "joint_names" of an .npz file,
+say the order of the columns; without, it is that of the URDF.
 
 exit status:
   0 free, 1 collision, 2 wrong usage or input, 3 an error of the program
@@ -103,6 +110,11 @@ def _add_robot(group: argparse._ArgumentGroup) -> None:
         metavar="M",
         help="a clearance on the way below this may count as a collision (default 0.001)",
     )
+    group.add_argument(
+        "--respect-limits",
+        action="store_true",
+        help="joint values beyond their limits end with status 1 too",
+    )
 
 
 def _check_robot(options: argparse.Namespace, device: torch.device) -> int:
@@ -111,16 +123,23 @@ def _check_robot(options: argparse.Namespace, device: torch.device) -> int:
     if options.activation_distance is not None:
         raise ValueError("--activation-distance must not be given with --robot: nothing costs")
     from warp_collision.cli.robot_check import check_robot
+    from warp_collision.cli.world_text import world_extents, world_line
+    from warp_collision.io import load_joints
 
     tolerance = 0.001 if options.tolerance is None else options.tolerance
-    result = check_robot(load_scene(options, device), options.spheres, tolerance)
+    names = load_joint_names(options)
+    joints = load_joints(options.spheres, len(names), joint_names=names)
+    scene = load_scene(options, device)
+    result = check_robot(scene, joints, tolerance)
+    extents = world_extents(scene.world)
     if options.json:
         paths = {"world": str(options.world), "joints": str(options.spheres)}
-        summary = {**paths, "robot": str(options.robot), "device": str(device), **result.summary()}
-        print_json(summary)
+        told = {"robot": str(options.robot), "device": str(device), "world_extents": extents}
+        print_json({**paths, **told, **result.summary()})
     else:
-        print_text(str(result))
-    return COLLISION if result.collides else FREE
+        print_text(f"{world_line(options.world.name, scene.world, extents)}\n\n{result}")
+    refused = options.respect_limits and result.is_beyond_limits
+    return COLLISION if result.collides or refused else FREE
 
 
 def _load_spheres(path: Path) -> torch.Tensor:
@@ -141,12 +160,14 @@ def _check(options: argparse.Namespace) -> int:
     start_warp(device)
     if options.robot is not None:
         return _check_robot(options, device)
-    for name in ("srdf", "robot_spheres", "tolerance", "ignore", "base_pose"):
-        if getattr(options, name) is not None:
+    for name in _OF_ROBOTS:
+        given = getattr(options, name)
+        if given is not None and given is not False:
             raise ValueError(f"--{name.replace('_', '-')} must be given with --robot alone")
     if options.activation_distance is None:
         options.activation_distance = 0.02
     from warp_collision.cli.path_check import check_spheres
+    from warp_collision.cli.world_text import world_extents, world_line
 
     world = load_world(options, device)
     spheres = _load_spheres(options.spheres).to(device)
@@ -157,10 +178,13 @@ def _check(options: argparse.Namespace) -> int:
         swept=options.swept,
     )
     rows = [_row(waypoint, swept=options.swept) for waypoint in checked.waypoints]
+    extents = world_extents(world)
     if options.json:
-        print_json(_summary(rows, options, device))
+        print_json(_summary(rows, options, device, extents))
     else:
-        print_text("\n".join(_table(rows, swept=options.swept)))
+        line = world_line(options.world.name, world, extents)
+        *table, conclusion = _table(rows, swept=options.swept)
+        print_text("\n".join([*table, line, conclusion]))
     return COLLISION if any(row["collision"] for row in rows) else FREE
 
 
@@ -192,12 +216,16 @@ def _worst(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _summary(
-    rows: list[dict[str, Any]], options: argparse.Namespace, device: torch.device
+    rows: list[dict[str, Any]],
+    options: argparse.Namespace,
+    device: torch.device,
+    extents: list[list[float]] | None,
 ) -> dict[str, Any]:
     return {
         "world": str(options.world),
         "spheres": str(options.spheres),
         "device": str(device),
+        "world_extents": extents,
         "activation_distance": options.activation_distance,
         "swept": options.swept,
         "collision": any(row["collision"] for row in rows),

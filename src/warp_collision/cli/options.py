@@ -6,8 +6,10 @@ Heavy modules are imported by the functions that need them, so that help and usa
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,8 +59,22 @@ def add_robot_options(group: argparse._ArgumentGroup) -> None:
         "--ignore",
         nargs=2,
         action="append",
-        metavar=("LINK", "OBSTACLE"),
-        help="a contact that is wanted; may be repeated",
+        metavar=("LINK", "OTHER"),
+        help="a contact that is wanted, of a link and an obstacle or another link; may be repeated",
+    )
+    group.add_argument(
+        "--lock-joint",
+        type=_lock,
+        action="append",
+        metavar="NAME=VALUE",
+        help="a joint that stays at a value [rad, prismatic: m] and is left out of joint values; "
+        "may be repeated",
+    )
+    group.add_argument(
+        "--save-spheres",
+        type=Path,
+        metavar="YAML",
+        help="write the robot's spheres, which --robot-spheres reads instead of fitting them again",
     )
     group.add_argument(
         "--base-pose",
@@ -67,6 +83,18 @@ def add_robot_options(group: argparse._ArgumentGroup) -> None:
         metavar=_POSE,
         help="where the root link stands in the world (default: in the origin)",
     )
+
+
+def _lock(text: str) -> tuple[str, float]:
+    """An argument NAME=VALUE."""
+    name, _, value = text.rpartition("=")
+    try:
+        number = float(value)
+    except ValueError:
+        name, number = "", 0.0
+    if not name:
+        raise argparse.ArgumentTypeError(f"must be NAME=VALUE with a number, got {text!r}")
+    return name, number
 
 
 def add_waypoints(parser: argparse.ArgumentParser) -> None:
@@ -113,22 +141,56 @@ def load_scene(options: argparse.Namespace, device: torch.device) -> RobotScene:
     pose = None
     if options.base_pose is not None:
         pose = validate.check_pose("--base-pose", options.base_pose).to(device, torch.float32)
+    # What is wrong with files and options is told before spheres are fitted.
+    load_joint_names(options)
+    if options.save_spheres is not None:
+        OutputFiles(save_spheres=options.save_spheres)
+    world = load_world(options, device)
     robot = load_robot(options)
-    contacts = tuple((link, obstacle) for link, obstacle in options.ignore or ())
-    return RobotScene(robot, load_world(options, device), pose, contacts)
+    given = [(link, other) for link, other in options.ignore or ()]
+    own = [pair for pair in given if pair[1] in robot.link_names and pair[1] not in world.names()]
+    pairs = robot.self_collision_pairs(ignore=own) if own else True
+    return RobotScene(robot, world, pose, tuple(pair for pair in given if pair not in own), pairs)
+
+
+def load_joint_names(options: argparse.Namespace) -> tuple[str, ...]:
+    """Names of the robot's joint values, in order, without fitting spheres."""
+    from warp_collision.robot.robot_files import read_robot_joints
+
+    with _swapped_files_told(options):
+        return read_robot_joints(
+            options.robot, options.robot_spheres, options.package_dir, _locks(options)
+        ).chain.joint_names
 
 
 def load_robot(options: argparse.Namespace) -> RobotSpheres:
-    """The robot; an error says so where the two files look swapped."""
+    """The robot; its spheres are written where that is wanted."""
     from warp_collision import RobotSpheres
 
-    try:
-        return RobotSpheres(
+    with _swapped_files_told(options):
+        robot = RobotSpheres(
             options.robot,
             spheres=options.robot_spheres,
             srdf=options.srdf,
             package_dirs=options.package_dir,
+            lock_joints=_locks(options),
         )
+    if options.save_spheres is not None:
+        robot.save_spheres(options.save_spheres)
+        path = escaped(str(options.save_spheres))
+        print_text(f"warp-collision: the robot's spheres were written to {path}", sys.stderr)
+    return robot
+
+
+def _locks(options: argparse.Namespace) -> dict[str, float]:
+    return dict(options.lock_joint or ())
+
+
+@contextlib.contextmanager
+def _swapped_files_told(options: argparse.Namespace) -> Iterator[None]:
+    """An error says so where the files of the robot and the world look swapped."""
+    try:
+        yield
     except ValueError as error:
         is_robot = options.robot.suffix.lower() in (".urdf", ".xml")
         if options.world.suffix.lower() == ".urdf" and not is_robot:
@@ -157,7 +219,7 @@ class OutputFiles:
         for name, path in files.items():
             if not path.absolute().parent.is_dir():
                 raise FileNotFoundError(
-                    f"--{name} must be in an existing folder, got {str(path)!r}"
+                    f"--{name.replace('_', '-')} must be in an existing folder, got {str(path)!r}"
                 )
         self._existed = {path: path.exists() for path in files.values()}
         self._written: list[Path] = []

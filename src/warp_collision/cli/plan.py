@@ -14,6 +14,7 @@ from warp_collision.cli.options import (
     add_robot_options,
     add_waypoints,
     add_world_options,
+    load_joint_names,
     load_scene,
 )
 from warp_collision.cli.terminal import print_json, print_text
@@ -105,14 +106,15 @@ def _plan(options: argparse.Namespace) -> int:
     from warp_collision.cli.robot_scene import uncovered
     from warp_collision.planning import optimize_paths
 
-    scene = load_scene(options, device)
+    joint_names = load_joint_names(options)
     for name, values in (("start", start), ("goal", goal)):
-        if len(values) != scene.robot.n_joints:
-            names = escaped(", ".join(scene.robot.joint_names), 200)
+        if len(values) != len(joint_names):
+            names = escaped(", ".join(joint_names), 200)
             raise ValueError(
-                f"--{name} must have {scene.robot.n_joints} values, one for each of {names}, "
+                f"--{name} must have {len(joint_names)} values, one for each of {names}, "
                 f"got {len(values)}"
             )
+    scene = load_scene(options, device)
     with show_progress("planning (compiles the kernels the first time)"):
         found = optimize_paths(
             scene.robot,
@@ -192,7 +194,7 @@ def _report(
 ) -> list[str]:
     if not found.free.item():
         return [f"no free path was found in {found.iterations.item()} iterations"]
-    contacts = ", contacts of --ignore aside" if scene.ignore else ""
+    contacts = ", contacts of --ignore aside" if options.ignore else ""
     lines = [
         "certified free: the robot's spheres come nowhere nearer than "
         f"{1000 * found.clearance.item():.1f} mm to an obstacle or to each other{contacts}"

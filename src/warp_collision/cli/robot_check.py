@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from warp_collision.cli.robot_scene import RobotScene, Uncovered, uncovered
 from warp_collision.cli.terminal import align
-from warp_collision.io import load_joints
 from warp_collision.messages import escaped
 from warp_collision.robot import (
     CollisionReport,
     JointPathClearance,
+    RobotSpheres,
     joint_path_clearance,
     joint_path_in_collision,
 )
@@ -34,6 +33,7 @@ class RobotCheck(NamedTuple):
         blocked: (batch, horizon - 1) bool, motions that are not proven free.
         clearance: of the motions.
         left_out: parts of the robot that no sphere covers.
+        beyond: joint values beyond 2 pi, which may be degrees.
     """
 
     scene: RobotScene
@@ -43,11 +43,17 @@ class RobotCheck(NamedTuple):
     blocked: Tensor
     clearance: JointPathClearance
     left_out: Uncovered
+    beyond: BeyondTurn
 
     @property
     def collides(self) -> bool:
         """Whether something touches at a waypoint, or a motion is not proven free."""
         return len(self.contacts.link) > 0 or bool(self.blocked.any())
+
+    @property
+    def is_beyond_limits(self) -> bool:
+        """Whether a joint value is beyond its limits."""
+        return bool(self.contacts.beyond_limits.any())
 
     def motions(self) -> list[dict[str, Any]]:
         """The motions from waypoint to waypoint, as JSON has them; null where nothing is near."""
@@ -90,13 +96,14 @@ class RobotCheck(NamedTuple):
         ]
         robot = self.scene.robot
         beyond = dict(zip(robot.joint_names, report.beyond_limits.tolist(), strict=True))
-        pairs = robot.default_pairs
+        pairs = self.scene.pairs
         return {
             "tolerance": self.tolerance,
             "collision": self.collides,
             "contacts": contacts,
             "motions": self.motions(),
             "beyond_limits": {name: count for name, count in beyond.items() if count},
+            "beyond_two_pi": self.beyond.counts,
             "pairs_of_spheres": len(pairs),
             "pairs_that_always_touch": len(pairs.touching),
             **self.left_out.summary(),
@@ -113,8 +120,8 @@ class RobotCheck(NamedTuple):
             if len(motions) > len(shown):
                 lines.append(f"and {len(motions) - len(shown)} more")
             lines.append("")
-        lines += [f"note: {line}" for line in self.left_out.lines()]
-        pairs = self.scene.robot.default_pairs
+        lines += [f"note: {line}" for line in (*self.left_out.lines(), *self.beyond.lines())]
+        pairs = self.scene.pairs
         scope = f"with itself by {len(pairs)} pairs of spheres"
         if len(pairs.touching):
             scope += f", without {len(pairs.touching)} that always touch"
@@ -127,10 +134,44 @@ class RobotCheck(NamedTuple):
         return "\n".join([*lines, f"{state} ({scope})"])
 
 
-def check_robot(scene: RobotScene, joints: Path, tolerance: float = 1e-3) -> RobotCheck:
-    """Checks the joint values of a file."""
+class BeyondTurn(NamedTuple):
+    """Values of joints that turn, in rad, that are larger than a turn.
+
+    Attributes:
+        counts: how many, by joint; joints without are left out.
+        largest: of their magnitudes, and the joint that has it.
+    """
+
+    counts: dict[str, int]
+    largest: tuple[float, str]
+
+    def lines(self) -> list[str]:
+        """A line for a report, none if there are none."""
+        if not self.counts:
+            return []
+        value, name = self.largest
+        return [
+            f"{sum(self.counts.values())} joint values are beyond 2 pi rad, up to {value:.4g} of "
+            f"{escaped(name, 40)}: in degrees?"
+        ]
+
+
+def beyond_turn(joints: Tensor, robot: RobotSpheres) -> BeyondTurn:
+    """Which values of a path (..., n_joints) are larger than a turn."""
+    sizes = joints.detach().abs().flatten(0, -2).cpu()
+    counts, largest = {}, (0.0, "")
+    for index, (name, unit) in enumerate(zip(robot.joint_names, robot.joint_units, strict=True)):
+        beyond = sizes[:, index] > 2.0 * math.pi + 1e-5
+        if unit == "rad" and bool(beyond.any()):
+            counts[name] = int(beyond.sum())
+            largest = max(largest, (float(sizes[:, index].max()), name))
+    return BeyondTurn(counts, largest)
+
+
+def check_robot(scene: RobotScene, joints: Tensor, tolerance: float = 1e-3) -> RobotCheck:
+    """Checks joint values (batch, horizon, n_joints)."""
     robot, world = scene.robot, scene.world
-    path = load_joints(joints, robot.n_joints).to(world.device)
+    path = joints.to(world.device)
     options: dict[str, Any] = {"tolerance": tolerance, **scene.placed}
     # One configuration alone makes no motion, and is no path.
     motions, n_motions = path.expand(-1, max(2, path.shape[1]), -1), path.shape[1] - 1
@@ -138,7 +179,8 @@ def check_robot(scene: RobotScene, joints: Path, tolerance: float = 1e-3) -> Rob
     clearance = joint_path_clearance(motions, robot, world, **options)
     clearance = JointPathClearance(*(column[:, :n_motions] for column in clearance))
     report = robot.report(path, world, **scene.placed)
-    return RobotCheck(scene, path, tolerance, report, blocked, clearance, uncovered(robot))
+    told = uncovered(robot), beyond_turn(path, robot)
+    return RobotCheck(scene, path, tolerance, report, blocked, clearance, *told)
 
 
 def _interval(lower: float, upper: float) -> list[float] | None:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from warp_collision import Clearance, MeshWorld, RobotSpheres, joint_path_clearance
 from warp_collision.messages import escaped, one_line
+from warp_collision.robot import SelfCollisionPairs
 from warp_collision.robot.joint_path_cost import waypoint_clearance
 
 _RESOLUTION = 5e-3  # m, by which a share that is covered may be too small
@@ -21,17 +22,29 @@ class RobotScene(NamedTuple):
         world: the obstacles, one env.
         base_pose: (7,) of the root link in the world; the origin if None.
         ignore: pairs of a link and an obstacle that may touch.
+        self_collision: whether the robot is checked with itself, or the pairs to check.
     """
 
     robot: RobotSpheres
     world: MeshWorld
     base_pose: Tensor | None = None
     ignore: tuple[tuple[str, str], ...] = ()
+    self_collision: bool | SelfCollisionPairs = True
 
     @property
     def placed(self) -> dict[str, Any]:
         """Arguments of the checks of the robot, by name."""
-        return {"ignore": self.ignore, "base_pose": self.base_pose}
+        return {
+            "ignore": self.ignore,
+            "base_pose": self.base_pose,
+            "self_collision": self.self_collision,
+        }
+
+    @property
+    def pairs(self) -> SelfCollisionPairs:
+        """The pairs of spheres that are checked."""
+        pairs = self.self_collision
+        return pairs if isinstance(pairs, SelfCollisionPairs) else self.robot.default_pairs
 
     def spheres(self, joints: Tensor) -> Tensor:
         """Spheres (..., n_spheres, 4) at joint values (..., n_joints)."""
@@ -43,7 +56,9 @@ class RobotScene(NamedTuple):
         Contacts that are wanted are left out.
         """
         path = joints[None].to(self.world.device)
-        return waypoint_clearance(path, self.robot, self.world, **self.placed)
+        return waypoint_clearance(
+            path, self.robot, self.world, ignore=self.ignore, base_pose=self.base_pose
+        )
 
     def nearest_on(self, joints: Tensor, tolerance: float) -> str:
         """The nearest two bodies on a path (1, horizon, n_joints), and where, in words."""

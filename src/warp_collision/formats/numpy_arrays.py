@@ -98,12 +98,9 @@ def read_joint_names(path: Path) -> tuple[str, ...] | None:
     """
     if path.suffix.lower() != ".npz":
         return None
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = [m for m in archive.infolist() if m.filename == f"{_NAMES.name}.npy"]
-            names = _read_member(archive, members[-1], _NAMES) if members else None
-    except Exception as error:
-        raise ValueError(f"{escaped(str(path))}: {_NAMES.name}: {one_line(error)}") from error
+    with any_error_at(f"{escaped(str(path))}: {_NAMES.name}"), zipfile.ZipFile(path) as archive:
+        members = [m for m in archive.infolist() if m.filename == f"{_NAMES.name}.npy"]
+        names = _read_member(archive, members[-1], _NAMES) if members else None
     return None if names is None else tuple(map(str, names.astype(np.str_)))
 
 
