@@ -209,5 +209,9 @@ def test_links_that_are_only_seen_are_said(check, tmp_path):
     text = ARM.replace(BOX, seen).replace('name="base"/>', f'name="base">{ball}</link>')
     (tmp_path / "seen.urdf").write_text(text)
     robot = f"--robot={tmp_path / 'seen.urdf'}"
-    assert "note: links without spheres: arm" in check([[0.1], [0.2]], robot)[1]
+    out = check([[0.1], [0.2]], robot)[1]
+    assert "note: links without spheres: arm" in out
+    assert out.rstrip().endswith(
+        "(with itself by 0 pairs of spheres; 1 link with shapes not checked)"
+    )
     assert json.loads(check([[0.1]], robot, "--json")[1])["links_without_spheres"] == ["arm"]

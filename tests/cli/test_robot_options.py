@@ -153,3 +153,14 @@ def test_the_size_of_the_world_is_told(check, tmp_path):
     assert out.startswith(f"world.yaml: {size}\n\n")
     extents = json.loads(check(path, "--json")[1])["world_extents"]
     np.testing.assert_allclose(extents, [[0.25, -0.0005, 0.25], [0.75, 0.0005, 0.75]], atol=1e-6)
+
+
+def test_saved_spheres_of_a_curved_link_leave_out_nothing(check, tmp_path):
+    """At 5 mm it is not decided that spheres, fitted to the limit, cover all; at 1 mm it is."""
+    mesh, file = PANDA.parent / "meshes" / "finger.stl", tmp_path / "s.yaml"
+    (tmp_path / "arm.urdf").write_text(ARM.replace("box.stl", str(mesh)))
+    path = saved(tmp_path / "q.npy", [[1.5]])
+    assert "note:" not in check(path, "--save-spheres", file, robot=tmp_path / "arm.urdf")[1]
+    read = RobotSpheres(tmp_path / "arm.urdf", spheres=file)
+    assert read.coverage(resolution=5e-3)["base"].uncovered > 0.0
+    assert "note:" not in check(path, "--robot-spheres", file, robot=tmp_path / "arm.urdf")[1]

@@ -131,6 +131,9 @@ class RobotCheck(NamedTuple):
             state += f": {blocked} of {len(motions)} motions are not proven free"
         elif motions:
             state += f": all {len(motions)} motions of the robot's spheres are proven"
+        bare = len(self.left_out.bare)
+        if bare:
+            scope += f"; {bare} link{'s' if bare > 1 else ''} with shapes not checked"
         return "\n".join([*lines, f"{state} ({scope})"])
 
 

@@ -12,6 +12,7 @@ from warp_collision.robot import SelfCollisionPairs
 from warp_collision.robot.joint_path_cost import waypoint_clearance
 
 _RESOLUTION = 5e-3  # m, by which a share that is covered may be too small
+_FINE_RESOLUTION, _SMALL_SHARE = 1e-3, 0.05  # for shares that may be nothing but that
 
 
 class RobotScene(NamedTuple):
@@ -128,6 +129,8 @@ def uncovered(robot: RobotSpheres) -> Uncovered:
     for link in given:
         try:
             found = robot.coverage(resolution=_RESOLUTION, links=[link])
+            if any(0.0 < cover.uncovered < _SMALL_SHARE for cover in found.values()):
+                found = robot.coverage(resolution=_FINE_RESOLUTION, links=[link])
         except (OSError, ValueError, ImportError) as error:
             unknown[link] = one_line(error)
         else:
