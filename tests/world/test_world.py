@@ -61,22 +61,6 @@ def test_a_pose_is_stored_as_its_inverse(world: MeshWorld) -> None:
     np.testing.assert_allclose(world.mesh_from_world[0, 0, :7].tolist(), expected, atol=1e-7)
 
 
-def test_all_poses_of_an_env(world: MeshWorld, device: torch.device) -> None:
-    moved = torch.tensor([0.1, 0.2, 0.3, 0.6, 0.0, 0.8, 0.0], device=device, requires_grad=True)
-    world.set_pose(1, moved)
-    for env in range(world.n_envs):
-        poses = world.poses(env)
-        assert poses.shape == (len(world.names(env)), 7)
-        assert not poses.requires_grad
-        each = [world.pose(name, env) for name in world.names(env)]
-        assert torch.equal(poses, torch.stack(each) if each else poses[:0])
-    torch.testing.assert_close(world.poses()[1], moved.detach())
-    spheres = torch.rand(1, 3, 5, 4, device=device)
-    expected = sphere_cost(spheres, world)
-    world.set_poses(world.poses())
-    torch.testing.assert_close(sphere_cost(spheres, world), expected)
-
-
 def test_add_returns_the_slot(device: torch.device) -> None:
     world = MeshWorld(2, 3, device)
     assert [world.add("a", BOX), world.add("b", BALL), world.add("c", BOX, env=1)] == [0, 1, 0]
