@@ -179,14 +179,14 @@ class CollisionCost(nn.Module):
         else:
             self._number("weight", weight, any_sign=True)
         self._number("activation_distance", activation_distance)
-        self._number("tolerance", tolerance, positive=True)
+        has_self = isinstance(self_weight, Tensor) or self_weight != 0.0
+        self._number("self_weight", self_weight if has_self else None, any_sign=True)
+        self._number("self_activation_distance", self_activation_distance if has_self else None)
         self._number("dt", dt, positive=True)
         self._number("min_speed", min_speed, positive=True)
         if not speed_metric:
             self.min_speed = None
-        has_self = isinstance(self_weight, Tensor) or self_weight != 0.0
-        self._number("self_weight", self_weight if has_self else None, any_sign=True)
-        self._number("self_activation_distance", self_activation_distance if has_self else None)
+        self._number("tolerance", tolerance, positive=True)
 
     def _number(self, name: str, value: Scalar | None, **rule: bool) -> None:
         if isinstance(value, Tensor) and value.requires_grad:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.nn import Parameter
+
+_P, _R = ParamSpec("_P"), TypeVar("_R")
 
 
 def is_transformed() -> bool:
@@ -31,6 +34,19 @@ def is_transformed() -> bool:
 def is_func_transformed() -> bool:
     """Whether a transform of `torch.func` is active: new tensors may belong to it."""
     return torch._C._are_functorch_transforms_active()
+
+
+def has_hidden_values(tensor: Tensor) -> bool:
+    """Whether code cannot read the values of a tensor: batched by `vmap`, or without any.
+
+    A batched tensor may be inside of other transforms, as in ``vmap(grad(f))``.
+    """
+    functorch: Any = torch._C._functorch  # pyright: ignore[reportAttributeAccessIssue]
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        if functorch.is_batchedtensor(tensor):
+            return True
+        tensor = functorch.get_unwrapped(tensor)
+    return not isinstance(tensor, Parameter) and type(tensor) is not Tensor
 
 
 def is_batched_gradient(upstream: Tensor) -> bool:
@@ -53,6 +69,16 @@ def has_forward_tangents() -> bool:
 def break_graph(reason: str) -> None:
     """Breaks the graph that is being compiled; a full graph raises with the reason."""
     torch._dynamo.graph_break(msg=reason)
+
+
+def run_while_tracing(method: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Decorates a method that prepares what graphs read: compilers call it instead of tracing it.
+
+    Its arguments must be constants. `torch.compiler.assume_constant_result` does the same, but
+    loads the compiler, which takes seconds.
+    """
+    method._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
+    return method
 
 
 def keep_compiler_out(function: Callable[..., Any], reason: str) -> Callable[..., Any] | None:

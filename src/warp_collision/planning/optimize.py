@@ -31,6 +31,7 @@ from warp_collision.robot import (
 )
 from warp_collision.robot.kinematics import base_operand
 from warp_collision.robot.robot_model import require_robot_and_world
+from warp_collision.torch_ops.second_derivatives import reads_values
 from warp_collision.world import MeshWorld
 
 
@@ -59,6 +60,7 @@ class PlannedPaths(NamedTuple):
     clear: Tensor
 
 
+@reads_values
 @torch.inference_mode(False)  # the descent needs gradients
 def optimize_paths(
     robot: RobotSpheres,

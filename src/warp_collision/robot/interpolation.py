@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
-from warp_collision.kernels.joint_path import segment_bend
+from warp_collision import torch_private
+from warp_collision.kernels import joint_path as kernels
 from warp_collision.launching.launch import launch
 from warp_collision.robot.robot_tables import STATE, RobotTables
+from warp_collision.torch_ops import dispatch
+from warp_collision.torch_ops.second_derivatives import outside_graphs
 
 _MAX_PARTS = 100_000
 
@@ -43,23 +47,31 @@ def cut(joints: Tensor, parts: int) -> Interpolated:
     return Interpolated(torch.cat((inner.flatten(1, 2), joints[:, -1:]), dim=1), parts)
 
 
+def has_unknown_values(joints: Tensor) -> bool:
+    """Whether the values of joints cannot be read: batched by `vmap`, or fake."""
+    return not is_compiling() and torch_private.has_hidden_values(joints)
+
+
+@outside_graphs(
+    "substeps must be given in a compiled graph, and interpolate called outside of it: the number "
+    "of parts depends on the values of joints"
+)
 def parts_for(joints: Tensor, tables: RobotTables, max_deviation: Tensor) -> int:
     """Number of parts per segment for which chords are close to the arcs.
 
     With n parts an arc deviates from its chord by at most the largest second derivative, by the
     position in [0, 1] on the segment, divided by 8 n^2.
     """
+    if has_unknown_values(joints):
+        raise ValueError(
+            "joints must have values that can be read, as the number of parts depends on them, got "
+            "joints batched by vmap; cut them outside of it"
+        )
     joints = joints.detach().float().contiguous()
-    segments = joints.shape[0], max(joints.shape[1] - 1, 0)
-    states = joints.new_empty((*segments, tables.frames.shape[0], STATE))
-    bend = joints.new_empty(segments)
-    launch(
-        segment_bend,
-        segments,
-        *(joints, tables, states, bend),
-        device=joints.device,
-        items=16 * segments[0] * segments[1],
-    )
+    if dispatch.is_plain(joints):
+        bend = run_bend(joints, tables)
+    else:
+        bend = segment_bend(joints, *tables.operands())
     if bend.numel() == 0:
         return 1
     parts = torch.sqrt(bend.amax() / (8.0 * max_deviation)).item()
@@ -69,3 +81,39 @@ def parts_for(joints: Tensor, tables: RobotTables, max_deviation: Tensor) -> int
         )
     # The bound itself is rounded.
     return max(1, math.ceil(parts * (1.0 + 1.0e-5)))
+
+
+def run_bend(joints: Tensor, robot: RobotTables) -> Tensor:
+    """Bounds (batch, horizon - 1) [m] of the second derivatives, by the position on a segment."""
+    segments = segments_of(joints)
+    states = joints.new_empty((*segments, robot.frames.shape[0], STATE))
+    bend = joints.new_empty(segments)
+    launch(
+        kernels.segment_bend,
+        segments,
+        *(joints, robot, states, bend),
+        device=joints.device,
+        items=16 * segments[0] * segments[1],
+    )
+    return bend
+
+
+@torch.library.custom_op(
+    "warp_collision::segment_bend",
+    mutates_args=(),
+    schema="(Tensor joints, Tensor frames, Tensor bodies, Tensor ranges, Tensor spheres, "
+    "float reach, int n_envs) -> Tensor",
+)
+def segment_bend(joints: Tensor, *robot: Any) -> Tensor:
+    """Bound of the second derivatives of the spheres; see `run_bend`."""
+    return run_bend(joints.contiguous(), RobotTables.of(*robot))
+
+
+@segment_bend.register_fake
+def _(joints: Tensor, *_: Any) -> Tensor:
+    return joints.new_empty(segments_of(joints))
+
+
+def segments_of(joints: Tensor) -> tuple[int, int]:
+    """Number of joint paths (batch, horizon, n_joints), and of segments of each."""
+    return joints.shape[0], max(joints.shape[1] - 1, 0)

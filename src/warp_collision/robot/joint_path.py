@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from warp_collision import validate
-from warp_collision.kernels import joint_path as kernels
-from warp_collision.kernels import path_clearance as clearance_kernels
-from warp_collision.launching.launch import launch
 from warp_collision.obstacles.mesh_obstacle import PoseLike
-from warp_collision.robot.allowed_contacts import Contacts, Part, contact_parts
+from warp_collision.robot import path_operators as operators
+from warp_collision.robot.allowed_contacts import Contacts, contact_parts
 from warp_collision.robot.kinematics import base_operand, root_frames
-from warp_collision.robot.moving_obstacles import Check, checks
+from warp_collision.robot.path_operators import PathOperands
 from warp_collision.robot.robot_model import RobotModel, require_robot_and_world
-from warp_collision.robot.robot_tables import FRAME_POSE, STATE
 from warp_collision.robot.self_collision import SelfCollisionPairs
+from warp_collision.torch_ops import dispatch
 from warp_collision.world import MeshWorld
-from warp_collision.world.acceleration import with_acceleration
 
-Pairs = tuple[Tensor | None, Tensor | None]  # tables for the kernels
-
+Pairs = tuple[Tensor | None, Tensor | None]
 _NO_PAIRS: Pairs = (None, None)
 
 
@@ -80,25 +76,9 @@ def configuration_in_collision(
     flat, env_index = _operands(flat, world, env_index)
     pairs = _pairs(robot, self_collision, world.device)
     base = _roots(base_pose, joints, flat)
-    rows = flat.shape[:2]
-    hits = []
-    for part in contact_parts(ignore, robot, world):
-        tables = part.robot(robot)
-        frame_poses = flat.new_empty((*rows, tables.frames.shape[0], FRAME_POSE))
-        balls = flat.new_empty((*rows, tables.n_bodies, 4))
-        hit = flat.new_empty(rows, dtype=torch.bool)
-        kernel, n_queries = kernels.configuration_hit, rows.numel() * tables.n_bodies
-        launch(
-            kernel,
-            rows,
-            *(flat, env_index, with_acceleration(part.scene, kernel, n_queries), tables, base),
-            *(pairs if part.is_first else _NO_PAIRS),
-            *(frame_poses, balls, hit),
-            device=world.device,
-            items=16 * rows.numel(),
-        )
-        hits.append(hit)
-    return functools.reduce(torch.logical_or, hits).reshape(shape)
+    parts = _parts(flat, robot, world, ignore, env_index, base, pairs)
+    run = operators.run_configurations, operators.configuration_in_collision
+    return functools.reduce(torch.logical_or, _checked(*run, parts)).reshape(shape)
 
 
 def joint_path_in_collision(
@@ -157,20 +137,10 @@ def joint_path_in_collision(
     joints, env_index = _path_operands(joints, robot, world, env_index)
     limit = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
     pairs = _pairs(robot, self_collision, world.device)
-    segments = _segments(joints)
-    hits = []
-    for part in contact_parts(ignore, robot, world, poses, joints.shape[1]):
-        for _, operands, states in _launches(part, robot, pairs, joints, env_index, base_pose):
-            hit = joints.new_empty(segments, dtype=torch.bool)
-            launch(
-                kernels.joint_path_hit,
-                segments,
-                *(*operands, limit, states, hit),
-                device=world.device,
-                items=256 * segments.numel(),
-            )
-            hits.append(hit)
-    return functools.reduce(torch.logical_or, hits)
+    base = _constant_base(base_pose, joints)
+    parts = _parts(joints, robot, world, ignore, env_index, base, pairs, poses, joints.shape[1])
+    run = operators.run_paths, operators.joint_path_in_collision
+    return functools.reduce(torch.logical_or, _checked(*run, parts, limit))
 
 
 class JointPathClearance(NamedTuple):
@@ -203,14 +173,7 @@ class JointPathClearance(NamedTuple):
 
     def with_other_obstacles(self, other: JointPathClearance) -> JointPathClearance:
         """Minimum with the clearance to other obstacles; NaN if one of them is."""
-        is_nearer = ~(other.upper >= self.upper)
-        position, sphere, mesh = (
-            torch.where(is_nearer, theirs, own)
-            for own, theirs in zip(self[2:5], other[2:5], strict=True)
-        )
-        lower = torch.minimum(self.lower, other.lower)
-        upper = torch.minimum(self.upper, other.upper)
-        return JointPathClearance(lower, upper, position, sphere, mesh, *self[5:])
+        return JointPathClearance(*operators.with_other_obstacles(self, other))
 
 
 def joint_path_clearance(
@@ -267,46 +230,11 @@ def joint_path_clearance(
     joints, env_index = _path_operands(joints, robot, world, env_index)
     width = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
     pairs = _pairs(robot, self_collision, world.device)
-    segments = _segments(joints)
-    found = []
-    for part in contact_parts(ignore, robot, world, poses, joints.shape[1]):
-        for check, operands, states in _launches(part, robot, pairs, joints, env_index, base_pose):
-            bounds, self_bounds = (joints.new_empty((*segments, 3)) for _ in range(2))
-            nearest, self_nearest = (
-                joints.new_empty((*segments, 2), dtype=torch.int32) for _ in range(2)
-            )
-            launch(
-                clearance_kernels.joint_path_clearance,
-                segments,
-                *(*operands, width, states, bounds, nearest, self_bounds, self_nearest),
-                device=world.device,
-                items=1024 * segments.numel(),
-            )
-            outputs = bounds, nearest, self_bounds, self_nearest
-            columns = JointPathClearance(*(c for output in outputs for c in output.unbind(-1)))
-            found.append(columns._replace(mesh=check.mesh(columns.mesh)))
-    return functools.reduce(JointPathClearance.with_other_obstacles, found)
-
-
-def _segments(joints: Tensor) -> torch.Size:
-    """(batch, horizon - 1) of joint paths."""
-    return torch.Size((joints.shape[0], joints.shape[1] - 1))
-
-
-def _launches(
-    part: Part,
-    robot: RobotModel,
-    pairs: Pairs,
-    joints: Tensor,
-    env_index: Tensor | None,
-    base_pose: PoseLike | None,
-) -> Iterator[tuple[Check, tuple[Any, ...], Tensor]]:
-    """Checks of a part of the scene, with the first arguments of their kernels and workspace."""
-    tables = part.robot(robot)
-    states = joints.new_empty((*_segments(joints), tables.frames.shape[0], STATE))
-    for check in checks(part, joints, base_pose, env_index):
-        own = pairs if check.with_itself else _NO_PAIRS
-        yield check, (joints, env_index, check.scene, tables, check.base, *own), states
+    base = _constant_base(base_pose, joints)
+    parts = _parts(joints, robot, world, ignore, env_index, base, pairs, poses, joints.shape[1])
+    run = operators.run_clearance, operators.clearance_columns
+    found = _checked(*run, parts, width)
+    return JointPathClearance(*functools.reduce(operators.with_other_obstacles, found))
 
 
 def _operands(
@@ -346,6 +274,48 @@ def _roots(base_pose: PoseLike | None, joints: Tensor, flat: Tensor) -> Tensor |
             pose = pose.expand(*joints.shape[:-1], 7).reshape(*flat.shape[:2], 7)
         base_pose = pose
     return root_frames(base_pose, flat, 2)
+
+
+def _constant_base(base_pose: PoseLike | None, joints: Tensor) -> Tensor | None:
+    """Poses (batch or 1, 7) float64 of the root link along paths."""
+    if base_pose is None:
+        return None
+    return base_operand(base_pose, joints, 1, torch.float64).detach().reshape(-1, 7)
+
+
+def _parts(
+    joints: Tensor,
+    robot: RobotModel,
+    world: MeshWorld,
+    ignore: Contacts,
+    env_index: Tensor | None,
+    base: Tensor | None,
+    pairs: Pairs,
+    poses: Tensor | None = None,
+    horizon: int | None = None,
+) -> Iterator[PathOperands]:
+    """Operands of the check of each part of the scene."""
+    for part in contact_parts(ignore, robot, world, poses, horizon):
+        known = pairs if part.is_first else _NO_PAIRS
+        tables = part.robot(robot)
+        yield PathOperands(joints, part.scene, env_index, base, tables, known, part.is_first)
+
+
+def _checked(
+    run: Callable[..., Any],
+    operator: Callable[..., Any],
+    parts: Iterator[PathOperands],
+    *parameters: Tensor,
+) -> list[Any]:
+    """Checks the parts of a scene by direct launches, or by an operator under transforms."""
+    found = []
+    for part in parts:
+        tensors = part.joints, part.env_index, part.base, part.scene.mesh_from_world
+        if dispatch.is_plain(*tensors, *parameters):
+            found.append(run(part, *parameters))
+        else:
+            found.append(operator(*part.flat(), *(value.detach() for value in parameters)))
+    return found
 
 
 def _pairs(

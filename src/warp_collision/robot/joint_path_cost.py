@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.compiler import is_compiling
 from torch.nn.functional import pad
 
 from warp_collision import validate
@@ -20,7 +19,7 @@ from warp_collision.costs import (
 )
 from warp_collision.obstacles.mesh_obstacle import PoseLike
 from warp_collision.robot.allowed_contacts import Contacts, contact_parts
-from warp_collision.robot.interpolation import Interpolated, cut
+from warp_collision.robot.interpolation import Interpolated, cut, has_unknown_values
 from warp_collision.robot.kinematics import base_operand
 from warp_collision.robot.robot_model import RobotModel, require_robot_and_world
 from warp_collision.robot.self_collision import SelfCollisionPairs, self_collision_cost
@@ -64,8 +63,8 @@ def joint_path_cost(
         activation_distance: eta [m] against the world.
         max_deviation: [m], of chords from arcs; it determines the number of parts, the same for the
             whole batch, which waits for the device.
-        substeps: the number of parts of each segment instead, odd; for CUDA graphs and
-            `torch.compile`.
+        substeps: the number of parts of each segment instead, odd; required in CUDA graphs, in
+            `torch.compile`, and where `vmap` batches joints.
         tolerance: of the sweep, see `swept_sphere_cost`.
         self_weight: factor of the cost of self-collisions; 0.0 for none.
         self_activation_distance: eta [m] of self-collisions.
@@ -221,8 +220,11 @@ def _cut(
     """Cuts paths into an odd number of parts, so that middles of segments are inside of one."""
     _check_paths(joints, robot)
     if substeps is None:
-        if is_compiling():
-            raise ValueError("substeps must be given in a compiled graph, got None")
+        if has_unknown_values(joints):
+            raise ValueError(
+                "substeps must be given where vmap batches joints, got None: the number of parts "
+                "depends on their values"
+            )
         return robot.interpolate(joints, max_deviation, odd=True)
     validate.require_count("substeps", substeps)
     if substeps % 2 == 0:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from warp_collision import validate
 from warp_collision.devices import CPU
@@ -90,6 +91,8 @@ class Kinematics:
         self.joints, self.n_values = tuple(joints), n_values
         rotations = _axis_rotations(self.joints)
         self.point_frames = np.asarray(frames, dtype=np.int64)
+        # Of the points of frames that have some, in their order.
+        self._counts = tuple(Counter(self.point_frames.tolist()).items())
         self._points = np.array(points, dtype=np.float64).reshape(-1, 4)
         for frame, rotation in enumerate(rotations):
             chosen = self.point_frames == frame
@@ -129,16 +132,9 @@ class Kinematics:
     def jacobian(self, joints: Tensor) -> Tensor:
         """Jacobian (n, n_points, 3, n_values) of points at float32 joint values (n, n_values)."""
         tables = self.tables(joints.device)
-        frame_poses = robot_operators.run_forward_kinematics(joints, *tables)[1]
-        columns = []
-        for value in range(self.n_values):
-            rates = torch.zeros_like(joints)
-            rates[:, value] = 1.0
-            velocity = robot_operators.run_forward_kinematics_jvp(
-                rates, joints, frame_poses, *tables
-            )
-            columns.append(velocity[..., :3])
-        return torch.stack(columns, dim=-1)
+        if dispatch.is_plain(joints):
+            return robot_operators.run_forward_kinematics_jacobian(joints, *tables)
+        return robot_operators.forward_kinematics_jacobian(joints, *tables)
 
     def tables(self, device: torch.device) -> PointTables:
         """The tables for the kernels, on a device."""
@@ -167,11 +163,10 @@ class Kinematics:
             step = tables.parent_from_frame[i] @ _about_z(values[..., i], joint.slides)
             frames.append(frames[joint.parent] @ step)
         # One product per frame: gathering a matrix for each point is several times slower.
-        counts = Counter(self.point_frames.tolist())  # in the order of the points
-        centers = tables.points[:, :3].split(list(counts.values()))
+        centers = tables.points[:, :3].split([count for _, count in self._counts])
         parts = [
             center @ frames[frame][..., :3, :3].mT + frames[frame][..., None, :3, 3]
-            for frame, center in zip(counts, centers, strict=True)
+            for (frame, _), center in zip(self._counts, centers, strict=True)
         ]
         moved = torch.cat(parts, dim=-2)
         radii = tables.points[:, 3].expand(moved.shape[:-1]).unsqueeze(-1)
@@ -209,7 +204,7 @@ def base_operand(
     """
     most = joints.ndim - 1 if axes is None else axes
     if not isinstance(base_pose, Tensor):
-        base_pose = validate.check_pose("base_pose", base_pose).to(joints.device)
+        base_pose = _of_numbers(base_pose, joints.device)
     pose = validate.require_tensor("base_pose", base_pose, "(..., 7)")
     is_matrix = pose.shape[-2:] == (4, 4)
     leading = pose.shape[: -2 if is_matrix else -1]
@@ -230,6 +225,12 @@ def base_operand(
     pose = pose_rows(pose.to(dtype or joints.dtype)).reshape(*leading, 7)
     length = torch.linalg.vector_norm(pose[..., 3:], dim=-1, keepdim=True)
     return torch.cat((pose[..., :3], pose[..., 3:] / length), dim=-1)
+
+
+def _of_numbers(base_pose: PoseLike, device: torch.device) -> Tensor:
+    if is_compiling():  # numbers may be operands of the graph, whose values cannot be read
+        return torch.as_tensor(base_pose, dtype=torch.float64, device=device)
+    return validate.check_pose("base_pose", base_pose).to(device)
 
 
 def with_base_pose(points: Tensor, joints: Tensor, base_pose: PoseLike | None) -> Tensor:

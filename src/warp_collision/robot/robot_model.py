@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from warp_collision import validate
+from warp_collision import torch_private, validate
 from warp_collision.messages import MAX_SHOWN, escaped
 from warp_collision.obstacles.mesh_obstacle import PoseLike
 from warp_collision.robot.interpolation import Interpolated, cut, parts_for
@@ -27,6 +26,8 @@ from warp_collision.robot.self_collision import (
 )
 from warp_collision.robot.sphere_layout import LinkFrames, SphereLayout
 from warp_collision.robot.sphere_models import Body
+from warp_collision.torch_ops import dispatch
+from warp_collision.torch_ops.second_derivatives import outside_graphs
 from warp_collision.world.queries import require_world
 
 
@@ -74,7 +75,7 @@ class RobotModel:
         envs = {name: attachment.envs for name, attachment in self._attached.items()}
         only_in = {name: found for name, found in envs.items() if found is not None}
         self._layout = SphereLayout(self._files.chain, bodies, only_in)
-        self.__dict__.pop("default_pairs", None)
+        self._default_pairs: SelfCollisionPairs | None = None
 
     def __repr__(self) -> str:
         carried = ", ".join(map(repr, self._attached))
@@ -187,6 +188,7 @@ class RobotModel:
             .movedim(-1, -2)
         )
 
+    @outside_graphs("self_collision_pairs must be called outside of compiled graphs")
     def self_collision_pairs(self, *, ignore: Iterable[tuple[str, str]] = ()) -> SelfCollisionPairs:
         """The pairs of spheres to check for self-collision.
 
@@ -206,6 +208,10 @@ class RobotModel:
             >>> len(pairs), len(pairs.touching)
             (1056, 0)
         """
+        requested = [*ignore]
+        return dispatch.run_outside(lambda: self._self_collision_pairs(requested))
+
+    def _self_collision_pairs(self, ignore: Iterable[tuple[str, str]]) -> SelfCollisionPairs:
         adjacent = list(self._files.ignored_pairs)
         for name, attachment in self._attached.items():
             adjacent += [(name, other) for other in (attachment.body.link, *attachment.touch_links)]
@@ -214,6 +220,7 @@ class RobotModel:
         pairs = with_buffers(pairs, self._files.spheres.buffers)
         return without_touching(pairs, self._random_spheres(1000, torch.float64))
 
+    @outside_graphs("find_pairs must be called outside of compiled graphs")
     def find_pairs(
         self,
         n_samples: int,
@@ -234,8 +241,13 @@ class RobotModel:
             generator: of the joint values; the same in every call if None.
         """
         validate.require_count("n_samples", n_samples)
-        samples = self._random_spheres(n_samples, torch.float32, generator)
-        return without_far(self.self_collision_pairs(ignore=ignore), samples, margin)
+        requested = [*ignore]
+
+        def find() -> SelfCollisionPairs:
+            samples = self._random_spheres(n_samples, torch.float32, generator)
+            return without_far(self._self_collision_pairs(requested), samples, margin)
+
+        return dispatch.run_outside(find)
 
     def interpolate(
         self, joints: Tensor, max_deviation: float, *, odd: bool = False
@@ -279,10 +291,17 @@ class RobotModel:
             joints = random_joints(self.joint_limits.to(dtype), count, generator)
             return self._layout.kinematics.forward(joints)
 
-    @cached_property
+    @property
     def default_pairs(self) -> SelfCollisionPairs:
         """`self_collision_pairs` without arguments, computed once."""
-        return self.self_collision_pairs()
+        self._prepare_default_pairs()
+        assert self._default_pairs is not None
+        return self._default_pairs
+
+    @torch_private.run_while_tracing
+    def _prepare_default_pairs(self) -> None:
+        if self._default_pairs is None:
+            self._default_pairs = dispatch.run_outside(lambda: self._self_collision_pairs(()))
 
     @property
     def body_names(self) -> tuple[str, ...]:

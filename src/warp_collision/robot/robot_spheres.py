@@ -22,6 +22,7 @@ from warp_collision.robot.robot_model import Attachment, RobotModel
 from warp_collision.robot.self_collision import SelfCollisionPairs
 from warp_collision.robot.sphere_files import write_spheres
 from warp_collision.robot.sphere_models import Body, inflated, moved, require_links
+from warp_collision.torch_ops.second_derivatives import reads_values
 from warp_collision.world import MeshWorld
 
 _MAX_ENVS = 1 << 20  # tables of a robot have a row for each
@@ -223,6 +224,7 @@ class RobotSpheres(RobotModel):
             if link in chosen
         }
 
+    @reads_values
     def report(
         self,
         configurations: Tensor,

@@ -35,7 +35,8 @@ class RobotTables(NamedTuple):
         spheres: (n_spheres, 4) float32 in their frames.
         reach: of the farthest sphere, without prismatic travel [m].
         n_envs: tables of bodies; 1 if the robot is the same in all envs.
-        token: a recorded launch that saw this number last still points to these tensors.
+        token: a recorded launch that saw this number last still points to these tensors; 0 for
+            tables that it has to write anew.
     """
 
     frames: Tensor
@@ -50,6 +51,15 @@ class RobotTables(NamedTuple):
     def n_bodies(self) -> int:
         """Number of links, or attached objects, with spheres."""
         return len(self.bodies) // self.n_envs
+
+    def operands(self) -> tuple[Tensor, Tensor, Tensor, Tensor, float, int]:
+        """The arguments of operators."""
+        return self.frames, self.bodies, self.ranges, self.spheres, self.reach, self.n_envs
+
+    @classmethod
+    def of(cls, *operands: Any) -> RobotTables:
+        """From the arguments of operators, for one launch."""
+        return cls(*operands[:5], token=0, n_envs=operands[5])
 
     def addresses(self) -> list[int]:
         """None: these tables are private, and never move."""

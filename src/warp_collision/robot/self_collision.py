@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from warp_collision import validate
+from warp_collision import torch_private, validate
+from warp_collision.devices import is_capturing
 from warp_collision.kernels.self_collision import COINCIDENT
 from warp_collision.torch_ops import dispatch, self_operators
 
@@ -109,13 +110,20 @@ class SelfCollisionPairs:
 
     def tables(self, device: torch.device) -> PairTables:
         """The tables for the kernels, on a device."""
+        self._prepare(device)
         known = self._on_device.get(device)
-        if known is None:
-            with torch.inference_mode(False):
-                known = PairTables(*(torch.from_numpy(part).to(device) for part in self._pack()))
-            if validate.outlives_call(known.pairs):
-                self._on_device[device] = known
-        return known
+        return self._packed(device) if known is None else known
+
+    @torch_private.run_while_tracing
+    def _prepare(self, device: torch.device) -> None:
+        """Makes the tables for a device, unless a graph is being captured."""
+        if device not in self._on_device and not is_capturing(device):
+            known = dispatch.run_outside(lambda: self._packed(device), device)
+            self._on_device[device] = known
+
+    def _packed(self, device: torch.device) -> PairTables:
+        with torch.inference_mode(False):
+            return PairTables(*(torch.from_numpy(part).to(device) for part in self._pack()))
 
     def _pack(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         groups = ranges_of_links(self.sphere_links)

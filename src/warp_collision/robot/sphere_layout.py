@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from warp_collision import torch_private
 from warp_collision.robot.chain import Chain
 from warp_collision.robot.kinematics import Kinematics, corner_points, transforms_of
 from warp_collision.robot.robot_tables import RobotTables, pack_pairs, pack_robot, without_links
 from warp_collision.robot.self_collision import SelfCollisionPairs
 from warp_collision.robot.sphere_models import Body, moved
+from warp_collision.torch_ops import dispatch
 
 
 def only_where(mask: Tensor, spheres: Tensor) -> Tensor:
@@ -47,6 +51,20 @@ class LinkFrames:
         """Transforms (..., n_links, 4, 4) from these points, in any frame."""
         corners = points.unflatten(-2, (-1, 4))
         return transforms_of(corners).index_select(-3, self._inverse_order.to(points.device))
+
+
+class _Known:
+    """Tables that are known, as attributes.
+
+    Compilers see attributes that appear while they trace, but not items of a dictionary.
+    """
+
+
+class _KnownPairs(NamedTuple):
+    """Pairs, kept alive as they are known by their identity, and their tables."""
+
+    pairs: SelfCollisionPairs
+    tables: tuple[Tensor, Tensor]
 
 
 class SphereLayout:
@@ -86,8 +104,7 @@ class SphereLayout:
         self.kinematics = Kinematics(
             chain.moving, len(chain.joint_names), np.array(frames), np.concatenate(points)
         )
-        self._tables: dict[tuple[torch.device, frozenset[str]], RobotTables] = {}
-        self._pair_tables: dict[tuple[SelfCollisionPairs, torch.device], tuple[Tensor, Tensor]] = {}
+        self._known = _Known()
 
     def in_env(self, spheres: Tensor, env_index: Tensor | None) -> Tensor:
         """Disables the spheres (batch, ..., n_spheres, 4) that are not in the env of their row.
@@ -121,22 +138,33 @@ class SphereLayout:
 
     def tables(self, device: torch.device, without: frozenset[str] = frozenset()) -> RobotTables:
         """Tables for the kernels of joint paths, without the spheres of some bodies."""
-        known = self._tables.get((device, without))
-        if known is None:
-            if without:
-                known = without_links(self.tables(device), self.sphere_links, [without])
-            else:
-                known = pack_robot(self.kinematics, self.sphere_links, device)
-                if len(self._absent) > 1:
-                    known = without_links(known, self.sphere_links, self._absent)
-            self._tables[device, without] = known
+        name = f"{device} {sorted(without)}" if without else str(device)
+        self._prepare(name, device, without)
+        return getattr(self._known, name)
+
+    @torch_private.run_while_tracing
+    def _prepare(self, name: str, device: torch.device, without: frozenset[str]) -> None:
+        if not hasattr(self._known, name):
+            known = dispatch.run_outside(lambda: self._packed(device, without), device)
+            setattr(self._known, name, known)
+
+    def _packed(self, device: torch.device, without: frozenset[str]) -> RobotTables:
+        if without:
+            return without_links(self.tables(device), self.sphere_links, [without])
+        known = pack_robot(self.kinematics, self.sphere_links, device)
+        if len(self._absent) > 1:
+            return without_links(known, self.sphere_links, self._absent)
         return known
 
     def pair_tables(self, pairs: SelfCollisionPairs, device: torch.device) -> tuple[Tensor, Tensor]:
         """Tables of pairs of spheres for the same kernels."""
-        known = self._pair_tables.get((pairs, device))
-        if known is None:
-            self.require_pairs(pairs)
-            known = pack_pairs(self.kinematics, pairs, device)
-            self._pair_tables[pairs, device] = known
-        return known
+        self.require_pairs(pairs)
+        name = f"{device} {id(pairs)}"
+        self._prepare_pairs(name, pairs, device)
+        return getattr(self._known, name).tables
+
+    @torch_private.run_while_tracing
+    def _prepare_pairs(self, name: str, pairs: SelfCollisionPairs, device: torch.device) -> None:
+        if not hasattr(self._known, name):
+            pack = functools.partial(pack_pairs, self.kinematics, pairs, device)
+            setattr(self._known, name, _KnownPairs(pairs, dispatch.run_outside(pack, device)))

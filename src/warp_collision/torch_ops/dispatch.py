@@ -6,15 +6,21 @@ In plain eager code a direct launch is several times faster than torch's dispatc
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 from torch.nn import Parameter
 
 from warp_collision import torch_private
+from warp_collision.devices import CPU, synchronize
 from warp_collision.torch_ops.autograd import Operator
 from warp_collision.torch_ops.linearized import Linearized, run_directly
+
+_T = TypeVar("_T")
 
 
 def is_plain(*tensors: Tensor | None) -> bool:
@@ -25,6 +31,27 @@ def is_plain(*tensors: Tensor | None) -> bool:
         if tensor is not None and type(tensor) is not Tensor and type(tensor) is not Parameter:
             return False
     return not torch_private.is_transformed()
+
+
+def run_outside(prepare: Callable[[], _T], device: torch.device = CPU) -> _T:
+    """Runs a function outside of transforms and modes, whose tensors could not be kept.
+
+    Transforms and modes belong to a thread, so under them the function runs in another one.
+
+    Args:
+        prepare: the function.
+        device: where it puts tensors.
+    """
+    if is_plain():
+        return prepare()
+
+    def prepared() -> _T:
+        found = prepare()
+        synchronize(device)
+        return found
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(prepared).result()
 
 
 def apply(name: str, *operands: Any) -> tuple[Tensor, ...]:

@@ -329,7 +329,7 @@ def _fold(value: Any, dim: int | None, size: int) -> Any:
     return None if value is None else value.flatten(0, 1).contiguous()
 
 
-def _select_call(i: int, in_dims: tuple[int | None, ...], args: tuple[Any, ...]) -> list[Any]:
+def select_call(i: int, in_dims: tuple[int | None, ...], args: tuple[Any, ...]) -> list[Any]:
     """The arguments of one mapped call."""
     return [a if d is None else a.select(d, i) for a, d in zip(args, in_dims, strict=True)]
 
@@ -344,7 +344,7 @@ def batch_over_envs(operator: Callable[..., tuple[Tensor, ...]]) -> Callable[...
     def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
         size = info.batch_size
         if any(dim is not None for dim in in_dims[8:]):
-            calls = [operator(*_select_call(i, in_dims, args)) for i in range(size)]
+            calls = [operator(*select_call(i, in_dims, args)) for i in range(size)]
             outputs = tuple(torch.stack(parts) for parts in zip(*calls, strict=True))
             return outputs, (0,) * len(outputs)
         spheres, env_index = args[0], args[7]
@@ -373,7 +373,7 @@ def one_by_one(operator: Callable[..., Any]) -> Callable[..., Any]:
     """A batching rule that runs the mapped calls one after another."""
 
     def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
-        calls = [operator(*_select_call(i, in_dims, args)) for i in range(info.batch_size)]
+        calls = [operator(*select_call(i, in_dims, args)) for i in range(info.batch_size)]
         return torch.stack(calls), 0
 
     return rule

@@ -81,6 +81,20 @@ def run_forward_kinematics_jvp(
     return velocity
 
 
+def run_forward_kinematics_jacobian(
+    joints: Tensor, frames: Tensor, ranges: Tensor, points: Tensor
+) -> Tensor:
+    """Jacobian (n, n_points, 3, n_joints) of the points by the joint values (n, n_joints)."""
+    frame_poses = run_forward_kinematics(joints, frames, ranges, points)[1]
+    columns = []
+    for value in range(joints.shape[1]):
+        rates = torch.zeros_like(joints)
+        rates[:, value] = 1.0
+        velocity = run_forward_kinematics_jvp(rates, joints, frame_poses, frames, ranges, points)
+        columns.append(velocity[..., :3])
+    return torch.stack(columns, dim=-1)
+
+
 # -- operators ----------------------------------------------------------------------------------
 
 
@@ -113,11 +127,24 @@ forward_kinematics_vjp = _product("vjp", run_forward_kinematics_vjp)
 forward_kinematics_jvp = _product("jvp", run_forward_kinematics_jvp)
 
 
+@torch.library.custom_op("warp_collision::forward_kinematics_jacobian", mutates_args=())
+def forward_kinematics_jacobian(
+    joints: Tensor, frames: Tensor, ranges: Tensor, points: Tensor
+) -> Tensor:
+    """Jacobian of the points, which has no derivative; callers pass detached joints."""
+    return run_forward_kinematics_jacobian(joints.contiguous(), frames, ranges, points)
+
+
 @forward_kinematics.register_fake
 def _(joints: Tensor, frames: Tensor, ranges: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
     n = joints.shape[0]
     frame_poses = joints.new_empty((n, frames.shape[0], _FRAME_POSE))
     return joints.new_empty((n, points.shape[0], 4)), frame_poses
+
+
+@forward_kinematics_jacobian.register_fake
+def _(joints: Tensor, frames: Tensor, ranges: Tensor, points: Tensor) -> Tensor:
+    return joints.new_empty((joints.shape[0], points.shape[0], 3, joints.shape[1]))
 
 
 @forward_kinematics_vjp.register_fake
@@ -158,5 +185,6 @@ def batch_over_rows(operator: Callable[..., Any], n_rowwise: int) -> Callable[..
 
 
 forward_kinematics.register_vmap(batch_over_rows(forward_kinematics, 1))
+forward_kinematics_jacobian.register_vmap(batch_over_rows(forward_kinematics_jacobian, 1))
 forward_kinematics_vjp.register_vmap(batch_over_rows(forward_kinematics_vjp, 3))
 forward_kinematics_jvp.register_vmap(batch_over_rows(forward_kinematics_jvp, 3))

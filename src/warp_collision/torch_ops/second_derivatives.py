@@ -79,18 +79,37 @@ def outside_graphs(reason: str) -> Callable[[Function], Function]:
         disabled: Any = None
 
         @functools.wraps(function)
-        def call(*args: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
             nonlocal disabled
             if torch.compiler.is_compiling():
                 torch_private.break_graph(reason)
                 if torch.compiler.is_exporting():  # may export without the compiler
                     raise RuntimeError(reason)
             disabled = disabled or torch_private.keep_compiler_out(function, reason)
-            return (disabled or function)(*args)
+            return (disabled or function)(*args, **options)
 
         return call  # pyright: ignore[reportReturnType]
 
     return decorate
+
+
+def reads_values(function: Function) -> Function:
+    """Excludes a function that reads values of tensors from transforms and from compilation.
+
+    Under transforms of `torch.func` and in full graphs it raises.
+    """
+    reason = (
+        f"{function.__name__} reads values of tensors, which it cannot under transforms of "
+        "torch.func and in compiled graphs: call it outside of them"
+    )
+
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        if torch_private.is_func_transformed():
+            raise RuntimeError(reason)
+        return function(*args, **options)
+
+    return outside_graphs(reason)(call)  # pyright: ignore[reportReturnType]
 
 
 # -- in compiled graphs, which run without Functions ----------------------------------------------

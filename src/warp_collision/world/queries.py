@@ -50,7 +50,8 @@ def _rows(world: MeshWorld, tables: SceneTables, poses: Tensor, horizon: int | N
     """Rows of mesh_from_world, differentiable, for poses that replace those of a world."""
     n_envs, slots = tables.mesh_ids.shape
     full, count = (n_envs, slots, 7), len(world.names(0))
-    validate.require_tensor("poses", poses, str(full))
+    if not isinstance(poses, Tensor):  # graphs of any shape have no text of one
+        validate.require_tensor("poses", poses, str(full))
     validate.require_device("poses", poses, world.device)
     if not poses.dtype.is_floating_point:
         raise TypeError(f"poses must be floating point, got {poses.dtype}")
