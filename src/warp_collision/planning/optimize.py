@@ -133,6 +133,7 @@ def optimize_paths(
         TypeError, ValueError: an argument of another type, shape, device or range; a start or goal
             that is not finite or not valid; the message names batch row, link and obstacle. A term
             that is not finite; the message has its name, batch row, waypoint and iteration.
+        RuntimeError: inside of a transform of `torch.func`.
 
     Example:
         >>> import torch

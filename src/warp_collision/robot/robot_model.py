@@ -263,7 +263,8 @@ class RobotModel:
             odd: whether the number of parts must be odd: no part ends in the middle of a segment.
 
         Raises:
-            ValueError: joints that are not finite, or too far apart for the deviation.
+            ValueError: joints that are not finite, too far apart for the deviation, or batched by
+                `vmap`, which hides their values.
 
         Example:
             >>> import torch

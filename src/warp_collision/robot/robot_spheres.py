@@ -255,6 +255,7 @@ class RobotSpheres(RobotModel):
         Raises:
             TypeError, ValueError: an argument of another type, shape, device or range, or unknown
                 names in `ignore`.
+            RuntimeError: inside of a transform of `torch.func`.
 
         Example:
             >>> import torch
