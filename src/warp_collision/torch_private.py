@@ -9,14 +9,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
-_P, _R = ParamSpec("_P"), TypeVar("_R")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def is_transformed() -> bool:
@@ -71,7 +71,7 @@ def break_graph(reason: str) -> None:
     torch._dynamo.graph_break(msg=reason)
 
 
-def run_while_tracing(method: Callable[_P, _R]) -> Callable[_P, _R]:
+def run_while_tracing(method: Method) -> Method:
     """Decorates a method that prepares what graphs read: compilers call it instead of tracing it.
 
     Its arguments must be constants. `torch.compiler.assume_constant_result` does the same, but
