@@ -76,8 +76,11 @@ def parts_for(joints: Tensor, tables: RobotTables, max_deviation: Tensor) -> int
         return 1
     parts = torch.sqrt(bend.amax() / (8.0 * max_deviation)).item()
     if not parts <= _MAX_PARTS:
+        # The bound of a NaN is a number too.
+        invalid = joints[~torch.isfinite(joints)]
+        got = invalid[0].item() if len(invalid) else parts
         raise ValueError(
-            f"joints must be finite, and need at most {_MAX_PARTS} parts per segment, got {parts}"
+            f"joints must be finite, and need at most {_MAX_PARTS} parts per segment, got {got}"
         )
     # The bound itself is rounded.
     return max(1, math.ceil(parts * (1.0 + 1.0e-5)))
