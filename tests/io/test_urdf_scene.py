@@ -114,6 +114,10 @@ def test_hostile_files(name, tmp_path):
             "joint 'k' must be the only joint to its child, got 'b'",
         ),
         (
+            ONE + '<link name="b"/><link name="c"/>' + joint("j", "a", "b") + joint("j", "a", "c"),
+            r"names must be unique, got \['j'\] twice",
+        ),
+        (
             ONE + '<link name="b"/>' + joint("j", "a", "b").replace("fixed", "spring"),
             "joint 'j' must be of type fixed, .* got 'spring'",
         ),

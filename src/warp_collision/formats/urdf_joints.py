@@ -104,10 +104,10 @@ def joints_from_root(links: Sequence[str], joints: Sequence[Joint]) -> tuple[str
     """The root link, and the joints of the tree, parents before children.
 
     Raises:
-        ValueError: names of links that are not unique, links that do not exist, or joints that
-            make no tree.
+        ValueError: names that are not unique, links that do not exist, or joints that make no tree.
     """
-    require_unique(links)
+    for names in (links, [joint.name for joint in joints]):
+        _require_unique(names)
     children: dict[str, list[Joint]] = {link: [] for link in links}
     moved: set[str] = set()
     for joint in joints:
@@ -135,7 +135,7 @@ def joints_from_root(links: Sequence[str], joints: Sequence[Joint]) -> tuple[str
     return roots[0], ordered
 
 
-def require_unique(names: Sequence[str]) -> None:
+def _require_unique(names: Sequence[str]) -> None:
     """Requires names of which none is there twice."""
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:

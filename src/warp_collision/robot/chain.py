@@ -7,12 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from warp_collision.formats.urdf_joints import (
-    Joint,
-    followed_joints,
-    joints_from_root,
-    require_unique,
-)
+from warp_collision.formats.urdf_joints import Joint, followed_joints, joints_from_root
 from warp_collision.messages import shown
 from warp_collision.robot.kinematics import MovingJoint
 
@@ -62,7 +57,6 @@ def fold_chain(links: Sequence[str], joints: Sequence[Joint]) -> Chain:
     Raises:
         ValueError: names that are not unique, or links and joints that are not one tree.
     """
-    require_unique([joint.name for joint in joints])
     root, ordered = joints_from_root(links, joints)
     gears = followed_joints(joints)
     free = [joint for joint in joints if joint.moves and joint.mimic is None]
