@@ -176,6 +176,26 @@ def test_some_envs_of_the_tables_of_a_world_have_their_padding(
     torch.testing.assert_close(found, sphere_cost(spheres, plain))
 
 
+def test_a_known_copy_of_ids_raises_once_there_is_a_padding() -> None:
+    """On the CPU at once, also where the tensor is written; on a GPU where ids are first read."""
+    spheres = torch.tensor([[[[0.0, 0.0, 0.25, 0.01]]]])
+    world = MeshWorld(1, 2, "cpu")
+    world.add("ball", BALL)
+    world.padding[0, 1] = 0.1  # of an empty slot
+    call = Call("rest", spheres, world, {"mesh_idx": world.mesh_ids.clone()})
+    assert call().item() == 0.0
+    world.padding[0, 0] = 0.1
+    assert sphere_cost(spheres, world).item() > 0.0
+    for _ in range(2):
+        with pytest.raises(ValueError, match="mesh_idx must be the mesh_ids of the world"):
+            call()
+    world.padding.zero_()
+    assert call().item() == 0.0
+    world.add("other", BALL, padding=0.1)
+    with pytest.raises(ValueError, match="mesh_idx must be the mesh_ids of the world"):
+        call()
+
+
 def test_writes_to_the_padding_are_noticed(device: torch.device) -> None:
     world = MeshWorld(max_meshes=40, device=device)
     for index in range(30):

@@ -28,6 +28,7 @@ from warp_collision.obstacles.candidate_lists import LIST_BYTES
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle, obstacle_of
 from warp_collision.world.broad_phase import BroadPhase
 from warp_collision.world.obstacle_cache import ObstacleCache
+from warp_collision.world.scene_storage import has_padding
 
 # Tables that are cached; a caller that alternates between more reads meshes again.
 _MAX_TABLES = 64
@@ -98,6 +99,8 @@ class ForeignScene:
         if self._copies is None or self._has_received_changes():
             self._read(tables)
         assert self._copies is not None
+        if self._device == CPU:
+            self._copies.require_no_padding(tables)  # one may have been written since
         completed = self._copies.substitute(tables)
         if self._device != CPU:
             self._copies.send_news()
@@ -135,11 +138,8 @@ class _Copies:
         known = {} if previous is None else previous.unchanged()
         # By id of the caller's mesh; those of a world are their own copies.
         self._own = {i: o for i in np.unique(ids[ids != 0]) if (o := obstacle_of(int(i), device))}
-        if tables.padding is None and any(own.is_padded for own in self._own.values()):
-            raise ValueError(
-                "mesh_idx must be the mesh_ids of the world, or a view of them, where obstacles "
-                "have a padding: a copy does not know it"
-            )
+        self._own_ids = _table(np.array([*self._own], dtype=np.int64), device)
+        self.require_no_padding(tables)
         foreign = [int(i) for i in np.unique(ids[ids != 0]) if i not in self._own]
         read = {i: known[i] for i in foreign if i in known}
         read |= _read_meshes({i: ids for i in foreign if i not in known}, device)
@@ -171,6 +171,16 @@ class _Copies:
         self._received = self._on_host.numpy()
         # On a GPU writes of poses cannot be detected without waiting.
         self._broad_phase = BroadPhase(device, moved_by_graphs=device != CPU)
+
+    def require_no_padding(self, tables: SceneTables) -> None:
+        """Requires that obstacles of worlds have no padding that is not known; waits for it."""
+        if tables.padding is not None or not self._own:
+            return
+        if any(own.is_padded for own in self._own.values()) or has_padding(self._own_ids):
+            raise ValueError(
+                "mesh_idx must be the mesh_ids of the world, or a view of them, where obstacles "
+                "have a padding: a copy does not know it"
+            )
 
     def _index(self, ids: np.ndarray, foreign: list[int]) -> None:
         """Lays out the tables of meshes, slots and chunks."""

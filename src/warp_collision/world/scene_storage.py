@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -17,6 +18,8 @@ _IDENTITY = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0)
 # By the address of the table of ids, alive as long as that table: the drop-in Functions get
 # ids alone, and a table that the world has outgrown still has the padding of its meshes.
 _paddings: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
+_living: WeakSet[SceneStorage] = WeakSet()
+_living_lock = threading.Lock()
 
 
 def padding_of(mesh_ids: Tensor) -> Tensor | None:
@@ -28,6 +31,16 @@ def padding_of(mesh_ids: Tensor) -> Tensor | None:
     if padding is None:
         return None
     return padding.as_strided(mesh_ids.shape, mesh_ids.stride(), mesh_ids.storage_offset())
+
+
+def has_padding(mesh_ids: Tensor) -> bool:
+    """Whether a slot of any world has one of some ids and a padding; waits for the device."""
+    with _living_lock:
+        worlds = [world for world in _living if world.padding.device == mesh_ids.device]
+    return any(
+        bool(torch.isin(world.tables.mesh_ids[world.padding != 0.0], mesh_ids).any())
+        for world in worlds
+    )
 
 
 class SceneStorage:
@@ -58,6 +71,8 @@ class SceneStorage:
         _paddings[self.tables.mesh_ids.data_ptr()] = self.padding
         ids = self.tables.mesh_ids.untyped_storage()
         ids.padding = self.padding  # pyright: ignore[reportAttributeAccessIssue]
+        with _living_lock:
+            _living.add(self)
 
     def keep_alive(self, holder: object) -> None:
         """Ties an object to the memory of the ids: that tensor keeps the meshes alive."""
