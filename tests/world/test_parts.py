@@ -60,10 +60,10 @@ def test_a_new_name_gets_the_first_free_slot(obstacle: MeshObstacle) -> None:
 def test_only_tracked_poses_make_rows_differentiable(obstacle: MeshObstacle) -> None:
     slots = slots_with(obstacle, "a", "b")
     rows = SceneStorage(2, 3, CPU).tables.mesh_from_world
-    slots.track(1, slice(0, 2), POSES)
+    slots.track(1, slice(0, 2), POSES, rows)
     assert slots.differentiable_rows(rows) is rows
     poses = POSES.clone().requires_grad_()
-    slots.track(1, slice(1, 2), poses[1])
+    slots.track(1, slice(1, 2), poses[1], rows)
     tracked = slots.differentiable_rows(rows)
     assert torch.equal(tracked[0], rows[0])
     assert torch.equal(tracked[1, 0], rows[1, 0])
