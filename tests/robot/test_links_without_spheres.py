@@ -46,7 +46,12 @@ def test_a_visual_of_any_kind_is_told(tmp_path, shape):
 def test_disabled_spheres_alone_are_none(tmp_path, shape):
     path = saved(tmp_path, f"<collision><geometry>{shape}</geometry></collision>")
     spheres = {"base": [[0.0, 0.0, 0.0, 0.1]], "arm": [[0.1, 0.0, 0.0, -0.2]]}
-    assert RobotSpheres(path, spheres=spheres).links_without_spheres == ("arm",)
+    robot = RobotSpheres(path, spheres=spheres)
+    assert robot.links_without_spheres == ("arm",)
+    assert str(robot).splitlines()[-2:] == [
+        "spheres: base 1",
+        "without spheres, so not checked: arm",
+    ]
     spheres["arm"].append([0.0, 0.0, 0.0, 0.0])
     assert RobotSpheres(path, spheres=spheres).links_without_spheres == ()
 

@@ -28,7 +28,8 @@ def robot_text(
         attached: names of attached objects.
     """
     counts = Counter(sphere_links)
-    links = {name: count for name, count in counts.items() if name not in attached}
+    others = {*attached, *files.links_without_spheres}  # these may have disabled ones
+    links = {name: count for name, count in counts.items() if name not in others}
     lines = [
         f"{kind}: {len(files.link_names)} links, {len(files.chain.joint_names)} joints, "
         f"{len(sphere_links)} spheres",
