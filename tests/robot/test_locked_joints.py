@@ -196,8 +196,9 @@ def test_another_order_of_joint_values_is_a_warning(tmp_path):
         warnings.simplefilter("error")
         read(names)
         read(names[::-1], "{" + names[0] + ": 0.1}")  # of one joint there is one order
-    with pytest.warns(UserWarning, match=f"values are those of {', '.join(names)}"):
+    with pytest.warns(UserWarning, match=f"values are those of {', '.join(names)}") as told:
         read(names[::-1])
+    assert told[0].filename == __file__
 
 
 def test_a_lock_in_degrees_is_refused():

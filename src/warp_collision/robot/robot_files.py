@@ -165,5 +165,5 @@ def _check_joint_order(joint_names: Sequence[str], chain: Chain) -> None:
             f"joint values are those of {', '.join(chain.joint_names)}, in this order, which is "
             f"not that of cspace.joint_names, {shown(list(order))}",
             UserWarning,
-            stacklevel=5,
+            stacklevel=4,  # where the robot is made
         )
