@@ -96,11 +96,14 @@ class SceneField:
         while self._unfilled:
             env, grid, cells, begin = self._unfilled[0]
             layer = cells[0].numel()
-            end = begin + int(min(len(cells) - begin, self._paid // layer))
-            if begin == end:
+            count = len(cells) - begin
+            if self._paid < count * layer:
+                count = int(self._paid // layer)
+            if count == 0:
                 return
+            end = begin + count
             _fill(self._tables, env, grid, cells, begin, end)
-            self._paid -= (end - begin) * layer
+            self._paid -= count * layer
             if end < len(cells):
                 self._unfilled[0] = env, grid, cells, end
             else:
