@@ -55,6 +55,8 @@ def test_other_names_are_refused(tmp_path, write, names, message):
         ("turn,slide,roll\n1,2,3\n1,2", r"row 1 must be 3 numbers, got \['1', '2'\]"),
         ("turn,slide,roll\n1,2,x", "row 0 must be 3 numbers"),
         ("turn,slide,roll\n1,2,1_0", "row 0 must be 3 numbers"),
+        ('turn,slide,roll\n1,2,"3\n4"', "row 0 must be 3 numbers"),
+        ('turn,slide,roll\n1,2,"3', "no valid CSV"),
         ("turn,slide,roll\n1,2,nan", "joints must be finite, got"),
         ("turn,slide,roll,wave\n1,2,3,4", "unknown is 'wave'"),
     ],
@@ -77,3 +79,5 @@ def test_wrong_arrays(tmp_path):
     csv_of(tmp_path / "a.csv", NAMES)
     with pytest.raises(ValueError, match="joints must be 2 columns, got 3"):
         load_joints(tmp_path / "a.csv", 2)
+    with pytest.raises(ValueError, match=r"joint_names must be n_joints = 2 names, got \('turn'"):
+        load_joints(tmp_path / "a.csv", 2, joint_names=NAMES)

@@ -251,6 +251,8 @@ def load_joints(
     """
     path = _existing(path)
     names = None if joint_names is None else tuple(joint_names)
+    if names is not None and len(names) != n_joints:
+        raise ValueError(f"joint_names must be n_joints = {n_joints} names, got {shown(names)}")
     joints = _finite(path, "joints", read_joint_values(path, n_joints, names))
     return joints.reshape((1,) * (3 - joints.ndim) + joints.shape)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +60,8 @@ def _read_csv(path: Path) -> tuple[tuple[str, ...], np.ndarray]:
         raise ValueError(f"{where}: must have at most {_MAX_BYTES} bytes, got {size}")
     try:
         text = path.read_text("utf-8-sig")
-        lines = [line for line in csv.reader(text.splitlines()) if line]
+        # Whole, as ends of lines in quotes belong to a value.
+        lines = [line for line in csv.reader(io.StringIO(text, newline=""), strict=True) if line]
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{where}: no valid CSV: {error}") from error
     names = tuple(cell.strip().removeprefix("#").strip() for cell in lines[0]) if lines else ()
