@@ -77,6 +77,11 @@ def test_saved_spheres_are_read_back(check, tmp_path, monkeypatch):
     read.save_spheres(tmp_path / "again.yaml")
     assert (tmp_path / "again.yaml").read_text() == file.read_text()
     assert check(path, "--save-spheres", tmp_path / "no" / "s.yaml", robot=urdf)[0] == 2
+    status, _, err = check(path, "--save-spheres", urdf, robot=urdf)
+    assert (status, "--save-spheres must not be a file that is read" in err) == (2, True)
+    assert urdf.read_text() == ARM
+    status, _, err = check(path, "--srdf", tmp_path / "no.srdf", robot=urdf)  # nothing is fitted
+    assert (status, "srdf must be an existing file" in err) == (2, True)
 
 
 def test_spheres_of_a_robot_file_with_more_are_not_saved(tmp_path):

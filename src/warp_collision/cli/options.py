@@ -145,6 +145,10 @@ def load_scene(options: argparse.Namespace, device: torch.device) -> RobotScene:
     load_joint_names(options)
     if options.save_spheres is not None:
         OutputFiles(save_spheres=options.save_spheres)
+        read = [path for path in (options.robot, options.world, options.srdf) if path is not None]
+        if options.save_spheres.resolve() in [path.resolve() for path in read]:
+            path = escaped(str(options.save_spheres))
+            raise ValueError(f"--save-spheres must not be a file that is read, got {path}")
     world = load_world(options, device)
     robot = load_robot(options)
     given = [(link, other) for link, other in options.ignore or ()]

@@ -101,6 +101,7 @@ def read_robot(
     read = read_robot_joints(urdf, spheres, package_dirs, lock_joints)
     description, model, locked, chain = read
     links = description.link_names
+    disabled = () if srdf is None else read_srdf(srdf, links)  # before fits take their time
     fits: dict[str, tuple[Coverage, ...]] = {}
     with errors_at(escaped(str(urdf))):
         if model is None:
@@ -114,7 +115,6 @@ def read_robot(
     carriers = {body.link for body in model.bodies.values()}
     chain.require_free_root(carriers)
     shapes = shapes_of_links(description)
-    disabled = () if srdf is None else read_srdf(srdf, links)
     adjacent = ((joint.parent, joint.child) for joint in description.joints)
     # Spheres that are all disabled check nothing.
     checked = {body.link for body in model.bodies.values() if (body.spheres[:, 3] >= 0.0).any()}
