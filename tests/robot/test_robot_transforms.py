@@ -31,6 +31,12 @@ Tensor = torch.Tensor
 
 pytestmark = pytest.mark.filterwarnings(JIT_WARNING)
 
+# The compiler of torch 2.11 cannot call a method with pairs of spheres as a constant.
+HAS_GRAPHS_OF_CHECKS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
+needs_graphs_of_checks = pytest.mark.skipif(
+    not HAS_GRAPHS_OF_CHECKS, reason="full graphs of checks of robots need torch 2.13"
+)
+
 FIRST_CALLS = (
     *("configurations", "paths", "clearance", "allowed", "cost", "constraint"),
     *("float64", "links", "self cost", "self clearance"),
@@ -222,6 +228,9 @@ def of_export(function: Callable[[Tensor], Tensor], joints: Tensor) -> Tensor:
 @pytest.mark.parametrize("name", FIRST_CALLS)
 def test_first_calls(name, way, world, paths) -> None:
     """What a first call prepares serves later calls, and is what eager calls prepare."""
+    is_check = name in ("configurations", "paths", "clearance", "allowed")
+    if way is of_graph and is_check and not HAS_GRAPHS_OF_CHECKS:
+        pytest.skip("full graphs of checks of robots need torch 2.13")
     robot, joints = load_panda(), paths[0]
     expected = first_calls(load_panda(), world)[name](joints)
     function = first_calls(robot, world)[name]
@@ -229,6 +238,7 @@ def test_first_calls(name, way, world, paths) -> None:
     torch.testing.assert_close(function(joints), expected)
 
 
+@needs_graphs_of_checks
 def test_graphs_follow_the_robot(check, world, paths) -> None:
     """A graph is not tied to the pairs and spheres of the robot that it first saw."""
     robot, joints = load_panda(), paths.flatten(0, 1)
@@ -248,6 +258,7 @@ def test_graphs_follow_the_robot(check, world, paths) -> None:
     assert not torch.equal(seen[0], seen[2])
 
 
+@needs_graphs_of_checks
 def test_graphs_of_changing_shapes(check, panda, world, paths) -> None:
     """One graph for all numbers of paths and waypoints."""
 

@@ -182,7 +182,7 @@ def _write_row(case: Changing, env: int, name: str) -> None:
 
 def _write_row_past_torch(case: Changing, env: int, name: str) -> None:
     row = _row(_move(case, env, name).pose)
-    case.world.mesh_from_world.detach().numpy()[env, _slot(case, env, name), :7] = row
+    case.world.mesh_from_world.detach().numpy()[env, _slot(case, env, name), :7] = row.numpy()
 
 
 def _write_padding(case: Changing, env: int, name: str) -> None:
