@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import func
 
-import joint_paths
-from differentiable import JIT_WARNING
-from joint_paths import random_paths
+import joint_paths as jp
+from differentiable import JIT_WARNING, needs_graphs_of_checks
 from warp_collision import CollisionCost, Cuboid, MeshWorld
 from warp_collision.cli.demo import load_panda
 from warp_collision.planning import optimize_paths
@@ -31,16 +30,8 @@ Tensor = torch.Tensor
 
 pytestmark = pytest.mark.filterwarnings(JIT_WARNING)
 
-# The compiler of torch 2.11 cannot call a method with pairs of spheres as a constant.
-HAS_GRAPHS_OF_CHECKS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
-needs_graphs_of_checks = pytest.mark.skipif(
-    not HAS_GRAPHS_OF_CHECKS, reason="full graphs of checks of robots need torch 2.13"
-)
-
-FIRST_CALLS = (
-    *("configurations", "paths", "clearance", "allowed", "cost", "constraint"),
-    *("float64", "links", "self cost", "self clearance"),
-)
+FIRST_CALLS = ["configurations", "paths", "clearance", "allowed", "cost", "constraint"]
+FIRST_CALLS += ["float64", "links", "self cost", "self clearance"]
 
 
 @pytest.fixture(autouse=True)
@@ -59,17 +50,17 @@ def panda():
 def world(panda) -> MeshWorld:
     """Plates and posts within reach of the arm."""
     rng = np.random.default_rng(2)
-    reach = panda(random_paths(panda, rng, 20, 1, 1.0)[:, 0].double())
+    reach = panda(jp.random_paths(panda, rng, 20, 1, 1.0)[:, 0].double())
     places = reach[..., :3].reshape(-1, 3)
     places = places[places.norm(dim=-1) > 0.65]
-    boxes = joint_paths.plates_and_posts(rng, 8, places)
-    return joint_paths.world_of(boxes, torch.device("cpu"))
+    boxes = jp.plates_and_posts(rng, 8, places)
+    return jp.world_of(boxes, torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")
 def paths(panda) -> Tensor:
     """(calls, batch, horizon, n_joints)."""
-    return random_paths(panda, np.random.default_rng(1), 6, 4, 0.5).view(3, 2, 4, 7)
+    return jp.random_paths(panda, np.random.default_rng(1), 6, 4, 0.5).view(3, 2, 4, 7)
 
 
 def lower_bounds(joints: Tensor, *args: Any, **options: Any) -> Tensor:
@@ -205,8 +196,7 @@ def of_jvp(function: Callable[[Tensor], Tensor], joints: Tensor) -> Tensor:
 
 def of_grad(function: Callable[[Tensor], Tensor], joints: Tensor) -> Tensor:
     def pair(q: Tensor) -> tuple[Tensor, Tensor]:
-        found = function(q)
-        return q.sum(), found
+        return q.sum(), function(q)
 
     return func.grad(pair, has_aux=True)(joints)[1]
 
@@ -224,13 +214,13 @@ def of_export(function: Callable[[Tensor], Tensor], joints: Tensor) -> Tensor:
     return torch.export.export(module, (joints,)).module()(joints)
 
 
-@pytest.mark.parametrize("way", [of_vmap, of_jvp, of_grad, of_graph, of_export])
+GRAPH = pytest.param(of_graph, marks=needs_graphs_of_checks)
+
+
+@pytest.mark.parametrize("way", [of_vmap, of_jvp, of_grad, GRAPH, of_export])
 @pytest.mark.parametrize("name", FIRST_CALLS)
 def test_first_calls(name, way, world, paths) -> None:
     """What a first call prepares serves later calls, and is what eager calls prepare."""
-    is_check = name in ("configurations", "paths", "clearance", "allowed")
-    if way is of_graph and is_check and not HAS_GRAPHS_OF_CHECKS:
-        pytest.skip("full graphs of checks of robots need torch 2.13")
     robot, joints = load_panda(), paths[0]
     expected = first_calls(load_panda(), world)[name](joints)
     function = first_calls(robot, world)[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +19,20 @@ _HOW_TO_GROW = (
 )
 
 
+class TrackedPose(NamedTuple):
+    """One of some poses that require a gradient.
+
+    Attributes:
+        poses: (n, 7), (7,), (n, 4, 4) or (4, 4).
+        row: which of them.
+        written: (n, 8) the rows of mesh_from_world that were written for these poses.
+    """
+
+    poses: Tensor
+    row: int
+    written: Tensor
+
+
 @dataclass
 class Slot:
     """A mesh in an env.
@@ -25,17 +40,12 @@ class Slot:
     Attributes:
         name: unique in the env.
         obstacle: the mesh, shared with other slots.
-        poses: (n, 7), (7,), (n, 4, 4) or (4, 4) poses that require a gradient, of which the mesh
-            has one; or None.
-        row: which of them.
-        written: (n, 8) the rows of mesh_from_world that were written for these poses.
+        tracked: its pose, if that requires a gradient. Replaced as a whole: other threads read it.
     """
 
     name: str
     obstacle: MeshObstacle
-    poses: Tensor | None = None
-    row: int = 0
-    written: Tensor | None = None
+    tracked: TrackedPose | None = None
 
     def differentiable_row(self, row: Tensor) -> Tensor:
         """Its row (8,) of mesh_from_world, as a function of its pose if that requires a gradient.
@@ -43,10 +53,11 @@ class Slot:
         Args:
             row: what the table holds.
         """
-        if self.poses is None or self.written is None:
+        tracked = self.tracked
+        if tracked is None:
             return row
-        inverse = to_rows(invert_pose(pose_rows(self.poses)[self.row].to(row)))
-        return _unless_written(row, self.written[self.row], inverse)
+        inverse = to_rows(invert_pose(pose_rows(tracked.poses)[tracked.row].to(row)))
+        return _unless_written(row, tracked.written[tracked.row], inverse)
 
 
 class Slots:
@@ -122,14 +133,13 @@ class Slots:
             poses: a row for each slot.
             rows: (n_envs, slots, 8) mesh_from_world, with what was written for them.
         """
-        tracked = poses.requires_grad and torch.is_grad_enabled()
-        if not tracked and not self._tracks_poses:
+        is_tracked = poses.requires_grad and torch.is_grad_enabled()
+        if not is_tracked and not self._tracks_poses:
             return
         self._tracks_poses = True
-        written = rows[env, slots].clone() if tracked else None
+        written = rows[env, slots].clone()
         for row, slot in enumerate(self.envs[env][slots]):
-            slot.poses, slot.row = (poses, row) if tracked else (None, 0)
-            slot.written = written
+            slot.tracked = TrackedPose(poses, row, written) if is_tracked else None
 
     def differentiable_rows(self, rows: Tensor) -> Tensor:
         """Rows of mesh_from_world (n_envs, slots, 8) as functions of the poses of their slots.
@@ -164,24 +174,23 @@ def _tracked_runs(
 
     And the rows (n, 8) that were written for them.
     """
-    found: list[tuple[int, Slot, int]] = []
+    found: list[tuple[int, TrackedPose, int]] = []
     for env, slots in enumerate(envs[:n_envs]):
         for index, slot in enumerate(slots[:n_slots], env * n_slots):
-            if slot.poses is None:
+            tracked = slot.tracked
+            if tracked is None:
                 continue
             if found:
                 begin, first, count = found[-1]
-                follows = (begin + count, first.row + count) == (index, slot.row)
-                if follows and slot.poses is first.poses and slot.written is first.written:
+                follows = (begin + count, first.row + count) == (index, tracked.row)
+                if follows and tracked.written is first.written:
                     found[-1] = (begin, first, count + 1)
                     continue
-            found.append((index, slot, 1))
-    return [(begin, *_rows_from(slot, count)) for begin, slot, count in found]
+            found.append((index, tracked, 1))
+    return [(begin, *_rows_from(tracked, count)) for begin, tracked, count in found]
 
 
-def _rows_from(slot: Slot, count: int) -> tuple[Tensor, Tensor]:
-    """Poses (count, 7) from that of a slot on, and the rows (count, 8) written for them."""
-    assert slot.poses is not None
-    assert slot.written is not None
-    rows = slice(slot.row, slot.row + count)
-    return pose_rows(slot.poses)[rows], slot.written[rows]
+def _rows_from(tracked: TrackedPose, count: int) -> tuple[Tensor, Tensor]:
+    """Poses (count, 7) from one on, and the rows (count, 8) written for them."""
+    rows = slice(tracked.row, tracked.row + count)
+    return pose_rows(tracked.poses)[rows], tracked.written[rows]
