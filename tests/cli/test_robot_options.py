@@ -110,6 +110,9 @@ def test_a_locked_joint(check, tmp_path):
     expected = json.loads(check(saved(tmp_path / "all.npy", ENDS), "--json")[1])["motions"]
     found = json.loads(check(path, "--lock-joint", "panda_joint7=0.8", "--json")[1])["motions"]
     assert found[0]["clearance"] == pytest.approx(expected[0]["clearance"], abs=2e-3)
+    twice = check(path, "--lock-joint", "panda_joint7=0.8", "--lock-joint", "panda_joint7=0.1")
+    assert twice[0] == 2
+    assert "--lock-joint must name a joint once, got 'panda_joint7' twice" in twice[2]
     status, _, err = check(path, "--lock-joint", "panda_joint7=45")
     assert (status, "got 45; in degrees?" in err) == (2, True)
     for wrong in ("panda_joint7", "=1", "panda_joint7=x"):

@@ -187,7 +187,12 @@ def load_robot(options: argparse.Namespace) -> RobotSpheres:
 
 
 def _locks(options: argparse.Namespace) -> dict[str, float]:
-    return dict(options.lock_joint or ())
+    locks: dict[str, float] = {}
+    for name, value in options.lock_joint or ():
+        if name in locks:
+            raise ValueError(f"--lock-joint must name a joint once, got {escaped(name)!r} twice")
+        locks[name] = value
+    return locks
 
 
 @contextlib.contextmanager
