@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from warp_collision import Capsule, Cuboid, Cylinder, MeshWorld
-from warp_collision.cli.demo import load_panda, load_problem
+from warp_collision.examples import load_panda, load_problem
 from warp_collision.io.content import Obstacle
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs
 

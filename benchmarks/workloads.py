@@ -13,7 +13,7 @@ from torch import Tensor
 
 from benchmarks.shapes import Array, clutter, random_poses, shape
 from warp_collision import MeshWorld, signed_distance
-from warp_collision.cli.demo import load_panda, load_problem, straight_path
+from warp_collision.examples import load_panda, load_problem, straight_path
 from warp_collision.obstacles.shapes import mesh_of
 
 RADIUS = 0.04  # [m]

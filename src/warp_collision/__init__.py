@@ -144,7 +144,7 @@ def __getattr__(name: str) -> Any:
         value: Any = version("warp-collision")
     elif name in _MODULE_OF:
         value = getattr(importlib.import_module(f"warp_collision.{_MODULE_OF[name]}"), name)
-    elif name in ("io", "planning", "poses", "robot", "sampling", "warp_primitives"):
+    elif name in ("examples", "io", "planning", "poses", "robot", "sampling", "warp_primitives"):
         value = importlib.import_module(f"warp_collision.{name}")
     else:
         raise AttributeError(f"module 'warp_collision' has no attribute {name!r}")

@@ -10,20 +10,18 @@ from PIL import Image
 
 from reference import hinge, rotation_matrix
 from warp_collision import joint_path_in_collision
-from warp_collision.cli.demo import (
-    ACTIVATION_DISTANCE,
-    DEFAULT_PROBLEM,
+from warp_collision.cli.demo import ACTIVATION_DISTANCE, DEFAULT_PROBLEM, run_demo
+from warp_collision.cli.path_check import PathCheck
+from warp_collision.cli.path_drawing import check_joints, evenly_along
+from warp_collision.cli.robot_scene import RobotScene
+from warp_collision.examples import (
     _read_problems,
     load_panda,
     load_problem,
     problem_names,
-    run_demo,
     straight_path,
     world_of,
 )
-from warp_collision.cli.path_check import PathCheck
-from warp_collision.cli.path_drawing import check_joints, evenly_along
-from warp_collision.cli.robot_scene import RobotScene
 
 SWEEP_TOLERANCE = ACTIVATION_DISTANCE / 20  # the documented default
 

@@ -16,7 +16,7 @@ from warp_collision import (
     joint_path_clearance,
     joint_path_in_collision,
 )
-from warp_collision.cli.demo import load_panda, load_problem
+from warp_collision.examples import load_panda, load_problem
 from warp_collision.planning import PlannedPaths, PlanningProgress, optimize_paths, search
 
 LEFT = [-0.9, 0.3, 0.0, -1.6, 0.0, 1.9, 0.8]

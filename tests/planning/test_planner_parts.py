@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from warp_collision import Cuboid, Cylinder, MeshWorld
-from warp_collision.cli.demo import load_panda
+from warp_collision.examples import load_panda
 from warp_collision.planning import CollisionTerm, JointLimitsTerm, SmoothnessTerm
 from warp_collision.planning.descent import PathDescent, SmoothMetric, straight_lines
 from warp_collision.planning.improve import _shortest_of_each

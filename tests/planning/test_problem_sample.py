@@ -16,7 +16,7 @@ from benchmarks.plan.judge import Judge, Judgement
 from benchmarks.plan.scene import Scene
 
 from warp_collision import MeshWorld
-from warp_collision.cli.demo import load_panda
+from warp_collision.examples import load_panda
 from warp_collision.io import load_world_mapping
 from warp_collision.planning import optimize_paths
 

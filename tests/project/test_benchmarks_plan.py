@@ -27,7 +27,7 @@ from benchmarks.plan.scene import Obstacle, Scene
 
 from reference import rotation_matrix
 from warp_collision import MeshWorld, Sphere, joint_path_in_collision
-from warp_collision.cli.demo import load_panda
+from warp_collision.examples import load_panda
 from warp_collision.robot import RobotSpheres
 
 ASSETS = Path(str(files("warp_collision.assets")))

@@ -17,7 +17,7 @@ from benchmarks.plan.problems import Problem
 from benchmarks.plan.run import judged
 from benchmarks.plan.scene import Obstacle, Scene
 
-from warp_collision.cli.demo import load_panda, load_problem
+from warp_collision.examples import load_panda, load_problem
 
 ASSETS = Path(str(files("warp_collision.assets")))
 

@@ -15,7 +15,7 @@ from warp_collision import (
     in_collision,
     joint_path_in_collision,
 )
-from warp_collision.cli.demo import load_panda
+from warp_collision.examples import load_panda
 from warp_collision.poses import quaternion_rotate
 from warp_collision.robot import coverage
 

@@ -14,7 +14,7 @@ from warp_collision import (
     joint_path_cost,
     joint_path_in_collision,
 )
-from warp_collision.cli.demo import load_panda
+from warp_collision.examples import load_panda
 from warp_collision.robot import RobotSpheres
 
 pytestmark = pytest.mark.filterwarnings(JIT_WARNING)

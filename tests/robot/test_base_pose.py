@@ -8,7 +8,7 @@ import trimesh
 import joint_paths
 from joint_paths import Crane, random_paths, sampled_minimum
 from warp_collision import CollisionCost, Cuboid, MeshWorld, any_in_collision
-from warp_collision.cli.demo import load_panda
+from warp_collision.examples import load_panda
 from warp_collision.planning import CollisionTerm, optimize_paths
 from warp_collision.robot import (
     configuration_in_collision,

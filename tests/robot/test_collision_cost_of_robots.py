@@ -17,7 +17,7 @@ from warp_collision import (
     self_collision_cost,
     sphere_cost,
 )
-from warp_collision.cli.demo import load_panda
+from warp_collision.examples import load_panda
 from warp_collision.robot import RobotSpheres
 
 

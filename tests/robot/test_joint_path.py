@@ -11,7 +11,7 @@ import trimesh
 import joint_paths
 from joint_paths import Crane, random_paths, sampled_minimum
 from warp_collision import Cuboid, MeshWorld, in_collision
-from warp_collision.cli.demo import load_panda
+from warp_collision.examples import load_panda
 from warp_collision.robot import (
     JointPathClearance,
     RobotSpheres,

@@ -14,7 +14,7 @@ from warp_collision import (
     sphere_cost,
     swept_sphere_cost,
 )
-from warp_collision.cli.demo import load_panda
+from warp_collision.examples import load_panda
 from warp_collision.robot.robot_model import RobotModel
 
 pytestmark = pytest.mark.filterwarnings(JIT_WARNING)

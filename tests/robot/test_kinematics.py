@@ -8,7 +8,7 @@ from torch.autograd import forward_ad
 
 from differentiable import JIT_WARNING
 from robots import arm_with_mimic, expected_places, tree_robot
-from warp_collision.cli.demo import load_panda
+from warp_collision.examples import load_panda
 from warp_collision.robot import RobotSpheres
 
 pytestmark = pytest.mark.filterwarnings(JIT_WARNING)

@@ -16,7 +16,7 @@ from warp_collision import (
     joint_path_clearance,
     joint_path_in_collision,
 )
-from warp_collision.cli.demo import load_panda
+from warp_collision.examples import load_panda
 from warp_collision.robot import RobotSpheres, self_clearance, self_collision_cost
 
 CUROBO = """

@@ -17,7 +17,7 @@ from warp_collision import (
     swept_in_collision,
     swept_sphere_cost,
 )
-from warp_collision.cli.demo import load_panda
+from warp_collision.examples import load_panda
 from warp_collision.kernels import moving_sweep
 from warp_collision.poses import HALF_TURN, invert_pose, product, rows_between, to_rows
 from warp_collision.robot import RobotSpheres, moving_obstacles

@@ -9,7 +9,7 @@ import torch
 from robots import PANDA as URDF
 from robots import TREE, tree_robot
 from urdf_reference import reference
-from warp_collision.cli.demo import load_panda
+from warp_collision.examples import load_panda
 from warp_collision.robot import RobotSpheres
 
 

@@ -12,7 +12,7 @@ from torch import func
 import joint_paths as jp
 from differentiable import JIT_WARNING, needs_graphs_of_checks
 from warp_collision import CollisionCost, Cuboid, MeshWorld
-from warp_collision.cli.demo import load_panda
+from warp_collision.examples import load_panda
 from warp_collision.planning import optimize_paths
 from warp_collision.robot import (
     configuration_in_collision,

@@ -7,7 +7,7 @@ from torch import func
 
 from differentiable import JIT_WARNING
 from robots import tree_robot
-from warp_collision.cli.demo import load_panda
+from warp_collision.examples import load_panda
 from warp_collision.robot import (
     RobotSpheres,
     SelfCollisionPairs,

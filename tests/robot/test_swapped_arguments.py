@@ -5,7 +5,7 @@ import torch
 
 import warp_collision
 from warp_collision import MeshWorld
-from warp_collision.cli.demo import load_panda
+from warp_collision.examples import load_panda
 from warp_collision.planning import optimize_paths
 
 JOINTS = (

@@ -17,7 +17,7 @@ from warp_collision import (
     joint_path_in_collision,
     swept_sphere_cost,
 )
-from warp_collision.cli.demo import load_panda
+from warp_collision.examples import load_panda
 from warp_collision.robot.robot_model import RobotModel
 
 pytestmark = pytest.mark.filterwarnings(JIT_WARNING)

@@ -23,7 +23,7 @@ from warp_collision import (
     swept_in_collision,
     swept_sphere_cost,
 )
-from warp_collision.cli.demo import load_panda
+from warp_collision.examples import load_panda
 from warp_collision.io import Obstacle
 from worlds import BALL, BOX, SHIFT, TILT
 

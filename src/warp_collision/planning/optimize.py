@@ -138,7 +138,7 @@ def optimize_paths(
     Example:
         >>> import torch
         >>> from warp_collision import Cylinder, MeshWorld
-        >>> from warp_collision.cli.demo import load_panda
+        >>> from warp_collision.examples import load_panda
         >>> from warp_collision.planning import optimize_paths
         >>> world = MeshWorld()
         >>> world.add("post", Cylinder(0.05, 1.0), (0.5, 0.0, 0.5, 1, 0, 0, 0))

@@ -40,7 +40,7 @@ class CollisionTerm:
     Example:
         >>> import torch
         >>> from warp_collision import Cuboid, MeshWorld
-        >>> from warp_collision.cli.demo import load_panda
+        >>> from warp_collision.examples import load_panda
         >>> from warp_collision.planning import CollisionTerm
         >>> world = MeshWorld()
         >>> world.add("block", Cuboid((0.3, 0.3, 0.3)), (0.5, 0.0, 0.5, 1, 0, 0, 0))

@@ -28,7 +28,7 @@ class Interpolated(NamedTuple):
 
     Example:
         >>> import torch
-        >>> from warp_collision.cli.demo import load_panda
+        >>> from warp_collision.examples import load_panda
         >>> path = torch.linspace(0.0, 1.0, 3)[None, :, None].expand(1, 3, 7)
         >>> cut = load_panda().interpolate(path, max_deviation=1e-2)
         >>> cut.joints.shape[1] == 2 * cut.parts + 1

@@ -60,7 +60,7 @@ def configuration_in_collision(
     Example:
         >>> import torch, trimesh
         >>> from warp_collision import MeshWorld, configuration_in_collision
-        >>> from warp_collision.cli.demo import load_panda
+        >>> from warp_collision.examples import load_panda
         >>> world = MeshWorld()
         >>> world.add("shelf", trimesh.creation.box((0.4, 0.4, 0.02)), (0.5, 0, 0.3, 1, 0, 0, 0))
         0
@@ -126,7 +126,7 @@ def joint_path_in_collision(
     Example:
         >>> import torch, trimesh
         >>> from warp_collision import MeshWorld, joint_path_in_collision
-        >>> from warp_collision.cli.demo import load_panda
+        >>> from warp_collision.examples import load_panda
         >>> world = MeshWorld()
         >>> world.add("plate", trimesh.creation.box((0.5, 0.001, 0.5)), (0.5, 0, 0.5, 1, 0, 0, 0))
         0
@@ -215,7 +215,7 @@ def joint_path_clearance(
     Example:
         >>> import torch, trimesh
         >>> from warp_collision import MeshWorld, joint_path_clearance
-        >>> from warp_collision.cli.demo import load_panda
+        >>> from warp_collision.examples import load_panda
         >>> world = MeshWorld()
         >>> world.add("plate", trimesh.creation.box((0.5, 0.001, 0.5)), (0.5, 0, 0.5, 1, 0, 0, 0))
         0

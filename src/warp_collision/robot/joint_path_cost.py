@@ -86,7 +86,7 @@ def joint_path_cost(
     Example:
         >>> import torch, trimesh
         >>> from warp_collision import MeshWorld, joint_path_cost
-        >>> from warp_collision.cli.demo import load_panda
+        >>> from warp_collision.examples import load_panda
         >>> world = MeshWorld()
         >>> world.add("plate", trimesh.creation.box((0.5, 0.001, 0.5)), (0.5, 0, 0.5, 1, 0, 0, 0))
         0

@@ -136,7 +136,7 @@ class RobotModel:
 
         Example:
             >>> import torch
-            >>> from warp_collision.cli.demo import load_panda
+            >>> from warp_collision.examples import load_panda
             >>> panda = load_panda()
             >>> on_a_table = (0.0, 0.0, 0.8, 1.0, 0.0, 0.0, 0.0)
             >>> joints = torch.zeros(2, 5, 7)
@@ -169,7 +169,7 @@ class RobotModel:
 
         Example:
             >>> import torch
-            >>> from warp_collision.cli.demo import load_panda
+            >>> from warp_collision.examples import load_panda
             >>> load_panda().sphere_jacobian(torch.zeros(4, 7)).shape
             torch.Size([4, 59, 3, 7])
         """
@@ -203,7 +203,7 @@ class RobotModel:
             ValueError: an unknown link.
 
         Example:
-            >>> from warp_collision.cli.demo import load_panda
+            >>> from warp_collision.examples import load_panda
             >>> pairs = load_panda().self_collision_pairs(ignore=[("panda_link5", "panda_link7")])
             >>> len(pairs), len(pairs.touching)
             (1056, 0)
@@ -268,7 +268,7 @@ class RobotModel:
 
         Example:
             >>> import torch
-            >>> from warp_collision.cli.demo import load_panda
+            >>> from warp_collision.examples import load_panda
             >>> path = torch.tensor([[[0, 0, 0, -1.6, 0, 1.6, 0.8], [0.5, 0, 0, -1.6, 0, 1.6, 0]]])
             >>> found = load_panda().interpolate(path, max_deviation=1e-3)
             >>> found.parts, tuple(found.joints.shape)

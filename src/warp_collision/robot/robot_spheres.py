@@ -153,7 +153,7 @@ class RobotSpheres(RobotModel):
 
         Example:
             >>> import torch
-            >>> from warp_collision.cli.demo import load_panda
+            >>> from warp_collision.examples import load_panda
             >>> panda = load_panda()
             >>> panda.attach("can", "panda_hand", [[0.0, 0.0, 0.12, 0.04]])
             >>> panda(torch.zeros(7)).shape, panda.sphere_links.count("can")
@@ -209,7 +209,7 @@ class RobotSpheres(RobotModel):
             ValueError: an unknown link.
 
         Example:
-            >>> from warp_collision.cli.demo import load_panda
+            >>> from warp_collision.examples import load_panda
             >>> found = load_panda().coverage(resolution=0.01)["panda_link0"]
             >>> found.count, found.uncovered > 0.7
             (1, True)
@@ -260,7 +260,7 @@ class RobotSpheres(RobotModel):
         Example:
             >>> import torch
             >>> from warp_collision import Cylinder, MeshWorld
-            >>> from warp_collision.cli.demo import load_panda
+            >>> from warp_collision.examples import load_panda
             >>> world = MeshWorld()
             >>> world.add("can", Cylinder(0.1, 0.3), (0.5, 0.0, 0.5, 1, 0, 0, 0))
             0

@@ -68,7 +68,7 @@ class SelfCollisionPairs:
             spheres of a link; None for 0.
 
     Example:
-        >>> from warp_collision.cli.demo import load_panda
+        >>> from warp_collision.examples import load_panda
         >>> panda = load_panda()
         >>> pairs = panda.self_collision_pairs()
         >>> len(pairs), min(pairs.constant, key=lambda pair: pair.clearance).clearance < 0.016
@@ -182,7 +182,7 @@ def self_collision_cost(
 
     Example:
         >>> import torch
-        >>> from warp_collision.cli.demo import load_panda
+        >>> from warp_collision.examples import load_panda
         >>> from warp_collision.robot import self_collision_cost
         >>> panda = load_panda()
         >>> pairs = panda.self_collision_pairs()
@@ -221,7 +221,7 @@ def self_clearance(spheres: Tensor, pairs: SelfCollisionPairs) -> SelfClearance:
 
     Example:
         >>> import torch
-        >>> from warp_collision.cli.demo import load_panda
+        >>> from warp_collision.examples import load_panda
         >>> from warp_collision.robot import self_clearance
         >>> panda = load_panda()
         >>> joints = torch.tensor([[[0.0, -0.5, 0.0, -2.2, 0.0, 1.6, 0.8]]])
