@@ -25,9 +25,10 @@ SPACING = 1.0e-3  # [m] between the samples of a path
 
 
 @wp.func
-def by_winding(mesh_id: wp.uint64, point: wp.vec3, limit: float) -> wp.vec4:
+def slope_and_distance(
+    query: wp.MeshQueryPoint, mesh_id: wp.uint64, point: wp.vec3, limit: float
+) -> wp.vec4:
     """Gradient and signed distance of one mesh; 0 and the limit where nothing is nearer."""
-    query = wp.mesh_query_point_sign_winding_number(mesh_id, point, limit, 2.0, 0.5)
     if not query.result:
         return wp.vec4(0.0, 0.0, 0.0, limit)
     offset = point - wp.mesh_eval_position(mesh_id, query.face, query.u, query.v)
@@ -36,14 +37,17 @@ def by_winding(mesh_id: wp.uint64, point: wp.vec3, limit: float) -> wp.vec4:
 
 
 @wp.func
+def by_winding(mesh_id: wp.uint64, point: wp.vec3, limit: float) -> wp.vec4:
+    """The same by the sign of the winding number."""
+    query = wp.mesh_query_point_sign_winding_number(mesh_id, point, limit, 2.0, 0.5)
+    return slope_and_distance(query, mesh_id, point, limit)
+
+
+@wp.func
 def by_default(mesh_id: wp.uint64, point: wp.vec3, limit: float) -> wp.vec4:
     """The same by Warp's default sign."""
     query = wp.mesh_query_point(mesh_id, point, limit)
-    if not query.result:
-        return wp.vec4(0.0, 0.0, 0.0, limit)
-    offset = point - wp.mesh_eval_position(mesh_id, query.face, query.u, query.v)
-    gradient = query.sign * wp.normalize(offset)
-    return wp.vec4(gradient[0], gradient[1], gradient[2], query.sign * wp.length(offset))
+    return slope_and_distance(query, mesh_id, point, limit)
 
 
 @wp.func
@@ -116,14 +120,14 @@ def _summed(distance: Any, name: str) -> Any:
         gradient[b, h, s] = wp.vec4(total[0], total[1], total[2], by_radius)
 
     summed_cost.__name__ = summed_cost.__qualname__ = name
-    return wp.kernel(summed_cost, enable_backward=False)
+    return wp.kernel(summed_cost, enable_backward=False, module="unique")
 
 
 summed_by_winding = _summed(by_winding, "summed_by_winding")
 summed_by_default = _summed(by_default, "summed_by_default")
 
 
-@wp.kernel(enable_backward=False)
+@wp.kernel(enable_backward=False, module="unique")
 def lowest_cost(
     spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
     env_index: wp.array[wp.int32],  # (batch,)
@@ -170,7 +174,7 @@ def lowest_cost(
     cost[b, h, s] = total
 
 
-@wp.kernel(enable_backward=False)
+@wp.kernel(enable_backward=False, module="unique")
 def any_hit(
     spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres)
     mesh_ids: wp.array2d[wp.uint64],  # (1, slots)

@@ -27,7 +27,6 @@ from warp_collision import sphere_cost, swept_sphere_cost
 
 KEEPS_TABLES = False
 THREADS = None  # all of them
-SWEEP_TOLERANCE = 0.05 * ACTIVATION_DISTANCE  # [m], the library's default
 # Which workload is compared with which, in turns: time per sphere of the first over the second.
 PAIRS = (
     ("deep-link", "near-link"),
@@ -200,13 +199,12 @@ def contenders_of(problem: Problem, seconds: float) -> dict[str, Contender]:
 def check_all(problem: Problem, contenders: dict[str, Contender]) -> dict[str, float | None]:
     """Runs and checks every contender; the largest error [m] of each that has to be exact."""
     errors: dict[str, float | None] = {}
-    swept = problem.workload.swept
-    bounds: Any = {"samples": 4, "tolerance": SWEEP_TOLERANCE} if swept else {}
+    content, swept = problem.content, problem.workload.swept
     for name, one in contenders.items():
         with harness.cpu_threads(one.threads):
             results = one.run()
         try:
-            errors[name] = truth.check(problem, *results, **bounds) if one.is_exact else None
+            errors[name] = truth.check(content, *results, swept) if one.is_exact else None
         except WrongResultError as error:
             raise WrongResultError(f"{problem.workload.name}, {name}: {error}") from None
     return errors

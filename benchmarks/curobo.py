@@ -101,7 +101,7 @@ def both(
 
 def compare(pair: Both, count: int, batch: int, swept: bool, options: Any) -> list[str]:
     """Compares both on the Panda's paths, and times them in turns: a row of the table."""
-    rows = panda(batch)(1.0).spheres
+    rows = panda(batch).spheres
     results = pair(panda_among(count), rows, swept)
     calls = {n: Call(r.call, r.cost.size) for n, r in zip(("theirs", "ours"), results, strict=True)}
     times = harness.interleave(calls, options.rounds, device=options.device)
@@ -160,9 +160,7 @@ def deep(pair: Both) -> tuple[str, list[str]]:
     return title, [f"{float(r.cost[0, 0, 0]):.2f}" for r in results]
 
 
-def signs(
-    pair: Both, name: str, mesh: trimesh.Trimesh, points: np.ndarray
-) -> tuple[str, list[str]]:
+def signs(pair: Both, name: str, mesh: Any, points: np.ndarray) -> tuple[str, list[str]]:
     """Points in and around meshes."""
     spheres = _spheres(points).astype(np.float32)
     obstacles = truth.obstacles_of([Placed(mesh, IDENTITY)], spheres)
@@ -179,18 +177,11 @@ def on_faces(pair: Both) -> tuple[str, list[str]]:
     pose = random_poses(np.random.default_rng(12), 1, 0.4)[0].astype(np.float64)
     points, faces = trimesh.sample.sample_surface(ball, COUNT, seed=1)
     turn = reference.rotation_matrix(pose[3:])
-    normals, spheres = (
-        ball.face_normals[faces] @ turn.T,
-        _spheres(np.asarray(points) @ turn.T + pose[:3]),
-    )
-    slopes = [
-        r.gradient[0, 0, :, :3] for r in pair([Placed(ball, pose)], spheres[None, None], False)
-    ]
-    # A NaN is wrong too.
-    off = [int((~(np.linalg.norm(s + normals, axis=-1) < WRONG_GRADIENT)).sum()) for s in slopes]
-    return f"gradients that are not the face's normal, of {COUNT} centers on faces", [
-        *map(str, off)
-    ]
+    spheres = _spheres(np.asarray(points) @ turn.T + pose[:3])[None, None]
+    results, normals = pair([Placed(ball, pose)], spheres, False), ball.face_normals[faces] @ turn.T
+    slopes = [np.linalg.norm(r.gradient[0, 0, :, :3] + normals, axis=-1) for r in results]
+    off = [f"{int((~(slope < WRONG_GRADIENT)).sum())}" for slope in slopes]  # a NaN is wrong too
+    return f"gradients that are not the face's normal, of {COUNT} centers on faces", off
 
 
 def through_plates(pair: Both) -> tuple[str, list[str]]:
@@ -222,9 +213,7 @@ def reversed_paths(pair: Both) -> tuple[str, list[str]]:
     middle = rng.uniform(-0.3, 0.3, (COUNT, 1, 1, 3))
     paths = _spheres(middle + rng.uniform(-0.1, 0.1, (COUNT, 3, 1, 3)))
     ways = [pair([ball], np.ascontiguousarray(p), True) for p in (paths, paths[:, ::-1])]
-    most = [
-        np.abs(there.cost - back.cost[:, ::-1]).max() for there, back in zip(*ways, strict=True)
-    ]
+    most = [np.abs(a.cost - b.cost[:, ::-1]).max() for a, b in zip(*ways, strict=True)]
     title = "largest difference of a cost from that of the path reversed [m]"
     return title, [f"{float(difference):.2g}" for difference in most]
 
@@ -234,13 +223,9 @@ def cases(pair: Both) -> list[tuple[str, list[str]]]:
     rng, steps = np.random.default_rng(11), np.linspace(-1.0, 1.0, 21)
     grid = np.stack(np.meshgrid(steps, steps, steps, indexing="ij"), axis=-1).reshape(-1, 3)
     two = [trimesh.creation.box((0.3, 0.2, 0.1)), trimesh.creation.box((0.1, 0.3, 0.2))]
-    cylinder, boxes, link = (
-        trimesh.creation.cylinder(0.1, 0.3),
-        trimesh.util.concatenate(two),
-        shape("link"),
-    )
+    cylinder, boxes = trimesh.creation.cylinder(0.1, 0.3), trimesh.util.concatenate(two)
     # The grid is in line with the edges of the mesh.
-    of_link = "in the box of a robot link", link
+    of_link = "in the box of a robot link", (link := shape("link"))
     return [
         deep(pair),
         signs(pair, "a grid in a cylinder", cylinder, grid * np.array([0.1, 0.1, 0.15])),

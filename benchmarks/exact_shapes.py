@@ -12,29 +12,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import warp_collision as wc
 from benchmarks import baseline, harness
 from benchmarks.harness import Call, WrongResultError
 from benchmarks.scenes import ACTIVATION_DISTANCE, RADIUS
 from benchmarks.truth import reference
-from warp_collision import (
-    Cuboid,
-    MeshWorld,
-    clearance,
-    in_collision,
-    signed_distance,
-    sphere_cost,
-    swept_sphere_cost,
-)
 
-CUBOID = Cuboid((0.5, 0.4, 0.3))
+CUBOID = wc.Cuboid((0.5, 0.4, 0.3))
 POSE = (0.1, -0.2, 0.3, 0.8, 0.0, 0.6, 0.0)
 SHAPE = (64, 16, 20)  # batch, horizon, spheres
 STEP = 0.05  # [m]
 
 
-def worlds() -> dict[str, MeshWorld]:
+def worlds() -> dict[str, wc.MeshWorld]:
     """Both; `repair=False` keeps a mesh from being recognised as a cuboid."""
-    exact, mesh = MeshWorld(device="cpu"), MeshWorld(device="cpu")
+    exact, mesh = wc.MeshWorld(device="cpu"), wc.MeshWorld(device="cpu")
     exact.add("cuboid", CUBOID, POSE)
     mesh.add("cuboid", tuple(CUBOID.tessellate()), POSE, repair=False)
     return {"exact": exact, "mesh": mesh}
@@ -58,20 +50,20 @@ def paths(place: str, batch: int) -> Tensor:
     return torch.tensor(spheres, dtype=torch.float32)
 
 
-def queries(spheres: Tensor, world: MeshWorld) -> dict[str, Callable[[], Tensor]]:
+def queries(spheres: Tensor, world: wc.MeshWorld) -> dict[str, Callable[[], Tensor]]:
     """All of them, by name."""
     options = {"activation_distance": ACTIVATION_DISTANCE}
     points = spheres[..., :3].flatten(1, 2).contiguous()
     found: dict[str, Callable[[], Tensor]] = {}
-    for cost in (sphere_cost, swept_sphere_cost):
+    for cost in (wc.sphere_cost, wc.swept_sphere_cost):
         found[cost.__name__] = partial(cost, spheres, world, **options)
         found[f"{cost.__name__}, backward"] = baseline.differentiated(
             cost, spheres, world, **options
         )
     return found | {
-        "signed_distance": lambda: signed_distance(points, world).distance,
-        "clearance": lambda: clearance(spheres, world).clearance,
-        "in_collision": lambda: in_collision(spheres, world).float(),
+        "signed_distance": lambda: wc.signed_distance(points, world).distance,
+        "clearance": lambda: wc.clearance(spheres, world).clearance,
+        "in_collision": lambda: wc.in_collision(spheres, world).float(),
     }
 
 

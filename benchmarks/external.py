@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks import baseline, harness
+from benchmarks import baseline, harness, truth
 from benchmarks.harness import Call, micro
-from benchmarks.scenes import ACTIVATION_DISTANCE, panda, panda_among
+from benchmarks.scenes import ACTIVATION_DISTANCE, Content, panda, panda_among
 from warp_collision import warp_primitives
 
 COUNTS, BATCHES = (1, 5, 20, 100), (1, 32, 500)
@@ -84,12 +84,14 @@ def short_search(tables: baseline.Tables, spheres: Tensor, swept: bool) -> Calla
 
 def measure(count: int, batch: int, swept: bool, device: torch.device, seconds: float) -> list[str]:
     """A row of the table."""
-    kept, tables = baseline.callers_meshes(panda_among(count), device)
-    buffers = make_buffers(panda(batch)(1.0).spheres, device)
+    content = Content([panda_among(count)], panda(batch).spheres)
+    kept, tables = baseline.callers_meshes(content.scenes[0], device)
+    buffers = make_buffers(content.spheres, device)
     width = buffers.cost[0].numel()
     ours = dropin(tables, buffers, swept)
     first = harness.seconds_of(ours, device).clock
     right = buffers.cost.clone()
+    truth.check(content, right, buffers.gradient, swept)
 
     def theirs(rows: int) -> Call:
         return Call(short_search(tables, buffers.spheres[:rows], swept), rows * width)

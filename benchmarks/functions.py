@@ -1,4 +1,4 @@
-"""Functions beside the costs of spheres: robots, planner, callers' meshes, edits, graphs.
+"""Functions beside the costs of spheres: kinematics, self-collision, joint paths, planner, graphs.
 
 The Panda on bent paths through a cage, `--batch` of them with 32 waypoints. Before a function is
 timed its results are compared with kinematics of pinocchio and exact shapes in float64, which share
@@ -13,21 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks import baseline, external, harness, truth
+import warp_collision as wc
+from benchmarks import baseline, harness, truth
 from benchmarks.harness import ROOT, Call, WrongResultError
-from benchmarks.scenes import ACTIVATION_DISTANCE, WORKLOADS, bent_paths, build, panda_among
-from warp_collision import (
-    configuration_in_collision,
-    joint_path_clearance,
-    joint_path_cost,
-    joint_path_in_collision,
-    self_clearance,
-    self_collision_cost,
-    sphere_cost,
-)
+from benchmarks.scenes import ACTIVATION_DISTANCE, bent_paths
 from warp_collision.examples import world_of
 from warp_collision.planning import optimize_paths
-from warp_collision.poses import invert_pose, to_rows
 
 URDF = ROOT / "assets" / "panda" / "panda.urdf"
 TOLERANCE = 1e-3  # [m] of the library's proofs
@@ -86,9 +77,9 @@ def self_collision(given: Setup) -> Call:
     """Cost of the robot with itself, forward and backward."""
     some, centers = _configurations(given)
     pairs, gaps = given.robot.self_collision_pairs(), given.judge.gaps(centers).min(axis=1)
-    found = self_clearance(given.robot(some)[None], pairs).clearance.cpu().numpy().ravel()
+    found = wc.self_clearance(given.robot(some)[None], pairs).clearance.cpu().numpy().ravel()
     require(np.abs(found - gaps).max() < ROUNDING, "another clearance of the robot of itself")
-    return _differentiated(lambda q: self_collision_cost(given.robot(q), pairs), given.joints)
+    return _differentiated(lambda q: wc.self_collision_cost(given.robot(q), pairs), given.joints)
 
 
 def configurations(given: Setup) -> Call:
@@ -96,10 +87,10 @@ def configurations(given: Setup) -> Call:
     some, centers = _configurations(given)
     world = given.scene.nearest(centers, given.judge.radii).clearance.min(axis=1)
     least = np.minimum(world, given.judge.gaps(centers).min(axis=1))
-    hit = configuration_in_collision(some, given.robot, given.world).cpu().numpy()
+    hit = wc.configuration_in_collision(some, given.robot, given.world).cpu().numpy()
     known = np.abs(least) > ROUNDING
     require(((least < 0.0) == hit)[known].all(), "another answer")
-    run = partial(configuration_in_collision, given.joints, given.robot, given.world)
+    run = partial(wc.configuration_in_collision, given.joints, given.robot, given.world)
     return Call(run, given.joints[..., 0].numel())
 
 
@@ -113,35 +104,35 @@ def _judged(given: Setup, count: int = 4) -> tuple[Tensor, np.ndarray]:
 def joint_path_proof(given: Setup) -> Call:
     """Proofs that all segments are free."""
     some, least = _judged(given)
-    hit = joint_path_in_collision(some, given.robot, given.world, tolerance=TOLERANCE)
+    hit = wc.joint_path_in_collision(some, given.robot, given.world, tolerance=TOLERANCE)
     right = np.where(hit[:, 0].cpu().numpy(), least < TOLERANCE + ROUNDING, least > -ROUNDING)
     require(bool(right.all()), "a segment that is not free, or refused with clearance")
-    run = partial(joint_path_in_collision, given.joints, given.robot, given.world)
+    run = partial(wc.joint_path_in_collision, given.joints, given.robot, given.world)
     return Call(run, given.joints[:, 1:, 0].numel())
 
 
 def joint_path_bounds(given: Setup) -> Call:
     """Certified clearances of all segments."""
     some, least = _judged(given)
-    found = joint_path_clearance(some, given.robot, given.world)
+    found = wc.joint_path_clearance(some, given.robot, given.world)
     lower, upper = (bound[:, 0].cpu().numpy() for bound in (found.lower, found.upper))
     # The judge samples: what it finds is above the smallest clearance, by a millimetre at most.
     require((lower <= least + ROUNDING).all(), "a lower bound above a clearance")
     require((upper >= least - TOLERANCE).all(), "an upper bound below all clearances")
-    run = partial(joint_path_clearance, given.joints, given.robot, given.world)
+    run = partial(wc.joint_path_clearance, given.joints, given.robot, given.world)
     return Call(run, given.joints[:, 1:, 0].numel())
 
 
 def joint_path_costs(given: Setup) -> Call:
     """Cost of all paths, forward and backward."""
     some, centers = _configurations(given, 50)
-    at_rest = joint_path_cost(some[:, None], given.robot, given.world)
+    at_rest = wc.joint_path_cost(some[:, None], given.robot, given.world)
     d = given.judge.radii + ACTIVATION_DISTANCE
     d = np.stack([d - o.signed_distance(centers) for o in given.scene.obstacles])
     cost = truth.reference.hinge(d, ACTIVATION_DISTANCE).sum(axis=(0, 2))
     found = at_rest.flatten(1).sum(dim=1).cpu().numpy()
     require(np.allclose(found, cost, rtol=1e-4, atol=1e-4), "another cost at rest")
-    cost_of = partial(joint_path_cost, robot=given.robot, world=given.world)
+    cost_of = partial(wc.joint_path_cost, robot=given.robot, world=given.world)
     return _differentiated(lambda joints: cost_of(joints), given.joints)
 
 
@@ -159,39 +150,6 @@ def planner(given: Setup) -> Call:
     return Call(plan)
 
 
-def callers_meshes(given: Setup) -> Call:
-    """Meshes of a caller in the drop-in Function, forward and backward."""
-    device, placed = given.joints.device, panda_among(10)
-    meshes, tables = baseline.callers_meshes(placed, device)
-    spheres = given.robot(given.joints).detach()
-    buffers = external.make_buffers(spheres.cpu().numpy(), device)
-    run = external.dropin(tables, buffers, swept=False)
-    cost = run().cpu().numpy()
-    b, h, s = truth.choose(cost, 64).T
-    paths = buffers.spheres.cpu().numpy().astype(np.float64)[b, h, s][:, None, None]
-    scenes = [truth.obstacles_of(placed, path[:, 0]) for path in paths]
-    right = truth.expected(paths, scenes).cost[:, 0, 0]
-    require(np.allclose(cost[b, h, s], right, rtol=1e-4, atol=1e-5), "another cost")
-    return Call(lambda _kept=meshes: run(), cost.size)
-
-
-def pose_updates(given: Setup) -> Call:
-    """Moving 1,000 obstacles by a tensor on the device, and a query of 200 spheres after it."""
-    problem = build(WORKLOADS["scene-1000"], given.joints.device, 0.01)
-    poses = torch.from_numpy(np.array([p for _, p in problem.content.scenes[0]]))
-    moved = poses.to(problem.spheres.device) + torch.tensor([0.1, 0, 0, 0, 0, 0, 0])
-    moved = moved.to(problem.spheres.device)
-
-    def run() -> Tensor:
-        problem.world.set_poses(moved)
-        return sphere_cost(problem.spheres, problem.world)
-
-    run()
-    off = (problem.world.mesh_from_world[0] - to_rows(invert_pose(moved))).abs().max()
-    require(float(off) < ROUNDING, "other poses")
-    return Call(run)
-
-
 def graphs(given: Setup) -> Call | None:
     """A captured graph of the resting cost, forward and backward; on CUDA alone."""
     if given.joints.device.type != "cuda":
@@ -200,7 +158,7 @@ def graphs(given: Setup) -> Call | None:
 
     def run() -> Tensor:
         spheres.grad = None
-        cost = sphere_cost(spheres, given.world)
+        cost = wc.sphere_cost(spheres, given.world)
         cost.sum().backward()
         return cost
 
@@ -225,8 +183,6 @@ FUNCTIONS = {
     "joint_path_clearance": (joint_path_bounds, "segment"),
     "joint_path_cost, forward and backward": (joint_path_costs, "configuration"),
     "optimize_paths": (planner, "problem"),
-    "drop-in Function, callers' meshes": (callers_meshes, "sphere"),
-    "set_poses of 1000, then a query": (pose_updates, "call"),
     "sphere_cost as a CUDA graph": (graphs, "sphere"),
 }
 

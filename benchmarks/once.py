@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.harness import ROOT, Call, cpu_threads, interleave, seconds_of
+from benchmarks.harness import ROOT, Call, WrongResultError, cpu_threads, interleave, seconds_of
 from benchmarks.scenes import WORKLOADS, build, random_poses, shape
 from warp_collision import MeshWorld, sphere_cost, swept_sphere_cost
+from warp_collision.poses import invert_pose, to_rows
 
 MESHES = 1_000
 
@@ -22,6 +23,7 @@ MESHES = 1_000
 _FIRST_CALL = """
 import sys, time
 import torch, trimesh
+from warp_collision.poses import invert_pose, to_rows
 from warp_collision import MeshWorld, sphere_cost
 world = MeshWorld(1, 1, sys.argv[1])
 world.add("box", trimesh.creation.box((1.0, 1.0, 1.0)))
@@ -52,6 +54,7 @@ _MESH = """
 import torch
 from benchmarks.once import resident
 from benchmarks.scenes import shape
+from warp_collision.poses import invert_pose, to_rows
 from warp_collision import MeshWorld, sphere_cost
 spheres = torch.full((1, 1, 1, 4), 0.1)
 world = MeshWorld(1, 2, "cpu")
@@ -134,6 +137,9 @@ def pose_update(device: torch.device) -> float:
     sphere_cost(problem.spheres, problem.world)  # builds the tree
     with cpu_threads(1):
         runs = [seconds_of(lambda: problem.world.set_poses(poses), device) for _ in range(20)]
+    off = (problem.world.mesh_from_world[0] - to_rows(invert_pose(poses))).abs().max()
+    if off > 1e-5:
+        raise WrongResultError(f"a pose is off by {off.item():g}")
     return float(np.median([run.clock for run in runs]))
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from warp_collision.examples import load_panda, load_problem, straight_path
 
 RADIUS = 0.04  # [m]
 ACTIVATION_DISTANCE = 0.02  # [m]
+MANY = 20_000  # spheres of most workloads
 ROW = 20  # spheres in a row of the batch where nothing else says how many
 DENSITY = 8.0  # meshes per m^3 of a scene
 SIZE = 0.5  # [m] longest edge of the box of a mesh that stands alone
@@ -174,63 +175,52 @@ def _inside(mesh: trimesh.Trimesh, rng: np.random.Generator, count: int) -> np.n
     return found[:count]
 
 
-def near(name: str, count: int = 20_000) -> Callable[[float], Content]:
+def near(name: str, count: int, scale: float) -> Content:
     """Spheres anywhere within twice the box of one mesh."""
-
-    def make(scale: float) -> Content:
-        mesh, size = shape(name), (_count(count, scale), 3)
-        centers = np.random.default_rng(1).uniform(-1.0, 1.0, size) * mesh.extents
-        return Content([[Placed(mesh, IDENTITY)]], rows_of(centers))
-
-    return make
+    mesh, size = shape(name), (_count(count, scale), 3)
+    centers = np.random.default_rng(1).uniform(-1.0, 1.0, size) * mesh.extents
+    return Content([[Placed(mesh, IDENTITY)]], rows_of(centers))
 
 
-def deep(name: str, count: int = 20_000) -> Callable[[float], Content]:
+def deep(name: str, count: int, scale: float) -> Content:
     """Spheres with their centers inside one mesh."""
-
-    def make(scale: float) -> Content:
-        centers = _inside(shape(name), np.random.default_rng(2), _count(count, scale))
-        return Content([[Placed(shape(name), IDENTITY)]], rows_of(centers))
-
-    return make
+    centers = _inside(shape(name), np.random.default_rng(2), _count(count, scale))
+    return Content([[Placed(shape(name), IDENTITY)]], rows_of(centers))
 
 
-def middle(name: str, count: int = 2_000) -> Callable[[float], Content]:
+def middle(name: str, count: int, scale: float) -> Content:
     """Spheres within 1 mm of the center of a ball, which is equally far from every triangle."""
-
-    def make(scale: float) -> Content:
-        centers = np.random.default_rng(3).uniform(-1e-3, 1e-3, (_count(count, scale), 3))
-        return Content([[Placed(shape(name), IDENTITY)]], rows_of(centers))
-
-    return make
+    centers = np.random.default_rng(3).uniform(-1e-3, 1e-3, (_count(count, scale), 3))
+    return Content([[Placed(shape(name), IDENTITY)]], rows_of(centers))
 
 
-def scene(
-    meshes: int, count: int = 20_000, *, seed: int = 4, is_scaled: bool = True
-) -> Callable[[float], Content]:
-    """One env of many small meshes, spheres anywhere among them."""
-
-    def make(scale: float) -> Content:
-        rng = np.random.default_rng(seed)
-        placed, edge = scattered(rng, meshes)
-        size = (_count(count, scale if is_scaled else 1.0), 3)
-        return Content([placed], rows_of(rng.uniform(0.0, edge, size)))
-
-    return make
+def scene(meshes: int, count: int, seed: int, scale: float) -> Content:
+    """One env of many small meshes, spheres anywhere among them; sixty at any scale."""
+    rng = np.random.default_rng(seed)
+    placed, edge = scattered(rng, meshes)
+    size = (max(60, _count(count, scale)), 3)
+    return Content([placed], rows_of(rng.uniform(0.0, edge, size)))
 
 
-def envs(n_envs: int, meshes: int, n_spheres: int) -> Callable[[float], Content]:
+def envs(n_envs: int, meshes: int, n_spheres: int, scale: float) -> Content:
     """One row of spheres for each env, every env with its own meshes and poses."""
+    rng = np.random.default_rng(5)
+    fields = [scattered(rng, meshes) for _ in range(_count(n_envs, scale))]
+    spheres = np.full((len(fields), 1, n_spheres, 4), RADIUS, np.float32)
+    spheres[..., :3] = rng.uniform(0.0, fields[0][1], (*spheres.shape[:3], 3))
+    index = np.arange(len(fields), dtype=np.int32)
+    return Content([placed for placed, _ in fields], spheres, index)
 
-    def make(scale: float) -> Content:
-        rng = np.random.default_rng(5)
-        fields = [scattered(rng, meshes) for _ in range(_count(n_envs, scale))]
-        spheres = np.full((len(fields), 1, n_spheres, 4), RADIUS, np.float32)
-        spheres[..., :3] = rng.uniform(0.0, fields[0][1], (*spheres.shape[:3], 3))
-        index = np.arange(len(fields), dtype=np.int32)
-        return Content([placed for placed, _ in fields], spheres, index)
 
-    return make
+def free(_: float) -> Content:
+    """One trajectory of 32 waypoints that comes near none of five meshes."""
+    rng = np.random.default_rng(9)
+    placed, edge = scattered(rng, 5)
+    spheres = np.full((1, 32, 60, 4), RADIUS, np.float32)
+    # Straight lines, beside the scene by its own width and more.
+    begin, end = rng.uniform(2.0 * edge, 3.0 * edge, (2, 60, 3))
+    spheres[0, ..., :3] = np.linspace(begin, end, 32)
+    return Content([placed], spheres)
 
 
 def bent_paths(
@@ -245,22 +235,17 @@ def bent_paths(
     return robot, problem, line + (torch.from_numpy(drawn).float() * waves).sum(dim=1)
 
 
-def panda(batch: int, horizon: int = 32) -> Callable[[float], Content]:
+def panda(batch: int, scale: float = 1.0) -> Content:
     """The Panda on its way through a shelf."""
-
-    def make(scale: float) -> Content:
-        robot, problem, joints = bent_paths(_count(batch, scale), horizon)
-        spheres = robot(joints).float().numpy()
-        shapes = [(o.geometry, o.pose) for o in problem.obstacles.values()]
-        placed = [Placed(trimesh.Trimesh(*s.tessellate(), process=False), p) for s, p in shapes]
-        return Content([placed], np.ascontiguousarray(spheres))
-
-    return make
+    robot, problem, joints = bent_paths(_count(batch, scale))
+    shapes = [(o.geometry, o.pose) for o in problem.obstacles.values()]
+    placed = [Placed(trimesh.Trimesh(*s.tessellate(), process=False), p) for s, p in shapes]
+    return Content([placed], np.ascontiguousarray(robot(joints).float().numpy()))
 
 
 def panda_among(count: int) -> list[Placed]:
     """Boxes and cylinders of the Panda's problem, those near its path first; and clutter."""
-    content = panda(1)(1.0)
+    content = panda(1)
     centers = content.spheres[..., :3]
     placed = sorted(
         content.scenes[0],
@@ -271,57 +256,39 @@ def panda_among(count: int) -> list[Placed]:
     return placed + [Placed(kinds[i % len(kinds)], pose) for i, pose in enumerate(poses)]
 
 
-def free() -> Callable[[float], Content]:
-    """One trajectory of 32 waypoints that comes near none of five meshes."""
+def _workloads() -> Iterator[Workload]:
+    def one(
+        name: str, size: int, summary: str, make: Any, *given: Any, family: str = ""
+    ) -> Workload:
+        family = family or name.removesuffix(f"-{size}")
+        return Workload(name, family, size, summary, partial(make, *given), "-swept" in name)
 
-    def make(_: float) -> Content:
-        rng = np.random.default_rng(9)
-        placed, edge = scattered(rng, 5)
-        spheres = np.full((1, 32, 60, 4), RADIUS, np.float32)
-        # Straight lines, beside the scene by its own width and more.
-        begin, end = rng.uniform(2.0 * edge, 3.0 * edge, (2, 60, 3))
-        spheres[0, ..., :3] = np.linspace(begin, end, 32)
-        return Content([placed], spheres)
+    torus = "a torus of {} triangles"
+    for n in (200, 1600, 16000, 80000):
+        around = f"around {torus.format(n)}"
+        yield one(f"near-torus-{n}", n, around, near, f"torus-{n}", MANY)
+    for name, what in (("link", "a robot link"), ("kitchen", "kitchen pieces, thin and open")):
+        yield one(f"near-{name}", 0, f"around {what}", near, name, MANY, family="near")
+    inside = {"link": "a robot link", "ball-20480": "a ball of 20480 triangles"}
+    for name in ("link", "torus-16000", "torus-80000", "ball-20480"):
+        what = f"inside {inside.get(name, torus.format(name[6:]))}"
+        yield one(f"deep-{name}", 0, what, deep, name, MANY, family="deep")
+    ball = "ball-20480", 2_000
+    yield one(f"middle-{ball[0]}", 0, "at the center of that ball", middle, *ball, family="middle")
+    for n in (1, 10, 100, 1_000, 10_000):
+        yield one(f"scene-{n}", n, f"among {n} meshes", scene, n, MANY, 4)
+    for n in (60, 600, 6_000, 60_000, 600_000):
+        what = f"{n} spheres around {torus.format(16000)}"
+        yield one(f"spheres-{n}", n, what, near, "torus-16000", n)
+    yield one("envs", 0, "256 envs of 10 meshes, 60 spheres each", envs, 256, 10, 60)
+    for n in (1, 16, 1_024):
+        what = f"Panda in a shelf, {n} x 32 x 59 spheres"
+        yield one(f"panda-{n}", n, what, panda, n)
+        yield one(f"panda-swept-{n}", n, f"{what}, moving", panda, n)
+    yield one("tiny", 0, "1 x 1 x 60 spheres, 10 meshes: latency", scene, 10, 60, 7)
+    far = "1 x 32 x 60 spheres, all far from 5 meshes"
+    yield one("free", 0, far, free)
+    yield one("free-swept", 0, f"{far}, moving", free, family="free")
 
-    return make
 
-
-_TORI = (200, 1600, 16000, 80000)
-_DEEP = {
-    "link": "a robot link",
-    "torus-16000": "a torus of 16000 triangles",
-    "torus-80000": "a torus of 80000 triangles",
-    "ball-20480": "a ball of 20480 triangles",
-}
-_TINY = scene(10, 60, seed=7, is_scaled=False)
-_FREE = "1 x 32 x 60 spheres, all far from 5 meshes"
-_ALL = [
-    *(
-        Workload(f"near-torus-{t}", "near-torus", t, f"around a torus of {t} triangles", m)
-        for t, m in ((t, near(f"torus-{t}")) for t in _TORI)
-    ),
-    Workload("near-link", "near", 0, "around a robot link", near("link")),
-    Workload("near-kitchen", "near", 0, "around kitchen pieces, thin and open", near("kitchen")),
-    *(Workload(f"deep-{k}", "deep", 0, f"inside {what}", deep(k)) for k, what in _DEEP.items()),
-    Workload("middle-ball-20480", "middle", 0, "at the center of that ball", middle("ball-20480")),
-    *(
-        Workload(f"scene-{n}", "scene", n, f"among {n} meshes", scene(n))
-        for n in (1, 10, 100, 1_000, 10_000)
-    ),
-    *(
-        Workload(f"spheres-{n}", "spheres", n, f"{n} spheres around {_DEEP['torus-16000']}", m)
-        for n, m in ((n, near("torus-16000", n)) for n in (60, 600, 6_000, 60_000, 600_000))
-    ),
-    Workload("envs", "envs", 0, "256 envs of 10 meshes, 60 spheres each", envs(256, 10, 60)),
-    *(
-        Workload(
-            f"panda{kind}-{n}", f"panda{kind}", n, f"Panda in a shelf, {n} x 32 x 59 {what}", m, s
-        )
-        for n, m in ((n, panda(n)) for n in (1, 16, 1_024))
-        for kind, what, s in (("", "spheres", False), ("-swept", "spheres, moving", True))
-    ),
-    Workload("tiny", "tiny", 0, "1 x 1 x 60 spheres, 10 meshes: latency", _TINY),
-    Workload("free", "free", 0, _FREE, free()),
-    Workload("free-swept", "free", 0, f"{_FREE}, moving", free(), swept=True),
-]
-WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in _ALL}
+WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in _workloads()}

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from benchmarks.harness import ROOT, WrongResultError
-from benchmarks.scenes import ACTIVATION_DISTANCE, Placed, Problem
+from benchmarks.scenes import ACTIVATION_DISTANCE, Content, Placed
 
 # The reference belongs to the tests, whose folder is no package.
 sys.path.append(str(ROOT / "tests" / "support"))
@@ -18,6 +18,7 @@ sys.path.append(str(ROOT / "tests" / "support"))
 import reference
 import reference_sweep
 
+SWEEP_TOLERANCE = 0.05 * ACTIVATION_DISTANCE  # [m], the library's default
 RELATIVE = 1e-5  # of a cost
 ABSOLUTE = 1e-6  # [m] of a cost, for every metre of the coordinates: they are float32
 SLOPE = 1e-3  # of a gradient
@@ -75,37 +76,31 @@ def expected(
 
 
 def check(
-    problem: Problem,
-    cost: Tensor,
-    gradient: Tensor | None,
-    *,
-    samples: int = 32,
-    tolerance: float = 0.0,
+    content: Content, cost: Tensor, gradient: Tensor | None = None, swept: bool = False
 ) -> float:
     """Compares a sample of the costs with the reference; half of the sample where there is a cost.
 
     Args:
-        problem: what was computed.
-        cost: (b, h, n) of the first b rows of the problem.
+        content: what was computed.
+        cost: (b, h, n) of the first b rows of the spheres.
         gradient: (b, h, n, 4) of the sum of the costs, or None not to look at it; those of moving
             spheres are not looked at here, but in the tests.
-        samples: number of spheres, or of whole paths where the spheres move.
-        tolerance: of a sweep [m].
+        swept: whether the spheres move.
 
     Returns:
         Largest difference of a cost.
 
     Raises:
-        WrongResultError: costs or gradients differ by more than rounding.
+        WrongResultError: costs or gradients differ by more than rounding, or a sweep's tolerance.
     """
-    swept, envs = problem.workload.swept, problem.content.env_index
-    spheres, given = _array(problem.spheres), _array(cost)
+    samples, tolerance = (4, SWEEP_TOLERANCE) if swept else (32, 0.0)
+    spheres, given = content.spheres.astype(np.float64), _array(cost)
     places = choose(given.sum(axis=1, keepdims=True) if swept else given, samples)
     paths, scenes, actual = [], [], []
     for b, h, s in places:
         waypoints = slice(None) if swept else slice(h, h + 1)
         paths.append(spheres[b, waypoints, s, None])
-        placed = problem.content.scenes[0 if envs is None else int(envs[b])]
+        placed = content.scenes[0 if content.env_index is None else content.env_index[b]]
         scenes.append(obstacles_of(placed, paths[-1][:, 0]))
         actual.append(given[b, waypoints, s, None])
     truth = expected(np.stack(paths), scenes, swept)

@@ -100,7 +100,7 @@ def add_options(parser: Any) -> None:
 def run(options: Any) -> str:
     """The table."""
     head = ["Panda among", "", "library, µs a configuration", "", "µs", "times the library's"]
-    spheres = torch.from_numpy(panda(options.batch)(1.0).spheres)
+    spheres = torch.from_numpy(panda(options.batch).spheres)
     rows = []
     for count in options.obstacles:
         for question, answers in questions(panda_among(count), spheres).items():

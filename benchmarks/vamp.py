@@ -18,22 +18,16 @@ which VAMP does not know.
 
 import importlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+import warp_collision as wc
 from benchmarks import harness
 from benchmarks.harness import CPU, ROOT, Call, Failed
-from warp_collision import (
-    Cuboid,
-    MeshWorld,
-    any_in_collision,
-    configuration_in_collision,
-    joint_path_in_collision,
-)
 from warp_collision.examples import load_panda, load_problem
 
 MISSING = """\
@@ -90,7 +84,7 @@ def mapping_of(scene: str) -> dict[str, dict[str, Any]]:
         found = found[: int(scene.removeprefix("shelf-"))]
     mapping: dict[str, dict[str, Any]] = {"cuboid": {}, "capsule": {}}
     for i, (geometry, pose, *_) in enumerate(found):
-        if isinstance(geometry, Cuboid):
+        if isinstance(geometry, wc.Cuboid):
             mapping["cuboid"][str(i)] = {"dims": geometry.dims, "pose": pose}
         else:
             z, length = 0.5 * geometry.height, {"radius": geometry.radius}
@@ -132,18 +126,20 @@ class Case(NamedTuple):
     environment: Any
     robot: Any
     pairs: Any
-    world: MeshWorld
+    world: wc.MeshWorld
     judge: Any
     scene: Any
 
     def hits(self, joints: Tensor) -> Tensor:
         """Whether the library says that configurations (n, n_joints) collide."""
-        return configuration_in_collision(joints, self.robot, self.world, self_collision=self.pairs)
+        return wc.configuration_in_collision(
+            joints, self.robot, self.world, self_collision=self.pairs
+        )
 
     def proofs(self, motions: Tensor) -> Tensor:
         """Whether the library proves motions (n, 2, n_joints) free."""
         options: dict[str, Any] = {"self_collision": self.pairs, "tolerance": TOLERANCE}
-        return ~joint_path_in_collision(motions, self.robot, self.world, **options)[:, 0]
+        return ~wc.joint_path_in_collision(motions, self.robot, self.world, **options)[:, 0]
 
     def validate(self, rows: Tensor) -> list[bool]:
         """Whether VAMP says that configurations are free."""
@@ -168,13 +164,7 @@ class Case(NamedTuple):
         return [path.validate(self.environment) for path in paths]
 
     def compare(
-        self,
-        question: str,
-        theirs: Callable[[], Any],
-        ours: Callable[[], Any],
-        n: int,
-        m: int = 0,
-        differ: str = "",
+        self, question: str, theirs: Any, ours: Any, n: int, m: int = 0, differ: str = ""
     ) -> list[str]:
         """A row: both timed, that answer n in a call, or theirs m."""
         calls = {"theirs": Call(theirs, m or n), "ours": Call(ours, n)}
@@ -191,7 +181,7 @@ def make_case(vamp: Any, name: str, rounds: int) -> Case:
     robot, mapping = load_panda(), mapping_of(name)
     links = [(f"panda_{a}", f"panda_{b}") for a, others in IGNORED.items() for b in others.split()]
     judge = Judge(ROOT / "assets" / "panda" / "panda.urdf", None, robot.joint_names, links)
-    scene, world = Scene.from_mapping(mapping), MeshWorld.from_mapping(mapping, device=CPU)
+    scene, world = Scene.from_mapping(mapping), wc.MeshWorld.from_mapping(mapping, device=CPU)
     pairs, environment = robot.self_collision_pairs(ignore=links), environment_of(vamp, scene)
     return Case(name, rounds, vamp.panda, environment, robot, pairs, world, judge, scene)
 
@@ -219,27 +209,20 @@ def of_configurations(case: Case, joints: Tensor) -> list[list[str]]:
     motions = random_motions(case, joints[~hits], 64)
     motions = motions[case.proofs(motions)][:32]
     blocks = (PER_RADIAN / LANES * (motions[:, 1] - motions[:, 0]).norm(dim=-1)).ceil().int()
-    along = torch.cat(
-        [
-            torch.lerp(*ends, torch.linspace(0.0, 1.0, 1 + LANES * n)[1:, None])
-            for ends, n in zip(motions, blocks.tolist(), strict=True)
-        ]
-    )
+    steps = [torch.linspace(0.0, 1.0, 1 + LANES * n)[1:, None] for n in blocks.tolist()]
+    along = torch.cat([torch.lerp(*ends, s) for ends, s in zip(motions, steps, strict=True)])
     paths = case.paths(motions, TIMES)
     hit = f"{len(paths) - sum(case.validate_paths(paths))} motions, {case.hits(along).sum()}"
     # Of 50 waypoints, so that there are 49 motions.
-    on_paths = (2 * TIMES - 1) * len(along)
+    counts = len(along), (2 * TIMES - 1) * len(along)
+    of_paths, of_joints = lambda: case.validate_paths(paths), lambda: case.hits(along)
+    free = "of free motions", of_paths, of_joints, *counts, f"{hit} configurations hit"
     one, many = lambda: [*map(case.hits, few)], lambda: case.hits(joints)
     differ = f"{int((hits != theirs).sum())} of {n}, {int(hits.sum())} hits"
     return [
         case.compare("one a call", lambda: case.validate(joints[:100]), one, len(few)),
         case.compare("many, one answer each", lambda: case.validate(joints), many, n, 0, differ),
-        case.compare(
-            "of free motions",
-            lambda: case.validate_paths(paths),
-            lambda: case.hits(along),
-            *(len(along), on_paths, f"{hit} configurations hit"),
-        ),
+        case.compare(*free),
     ]
 
 
@@ -253,7 +236,7 @@ def of_spheres(case: Case, joints: Tensor) -> list[str]:
     ]
     world = case.scene.nearest(centers, case.judge.radii).clearance.min(axis=1)
     both = np.minimum(world, case.judge.gaps(centers).min(axis=1))
-    hit = any_in_collision(theirs[:, None], case.world)[:, 0].numpy()
+    hit = wc.any_in_collision(theirs[:, None], case.world)[:, 0].numpy()
     apart = int(((hit != (world < 0.0)) & (np.abs(world) > ROUNDING)).sum())
     known, answers = np.abs(both) > ROUNDING, (~np.array(case.validate(joints)), case.hits(joints))
     wrong = [str(int(((np.asarray(a) != (both < 0.0)) & known).sum())) for a in answers]
@@ -279,10 +262,8 @@ def of_motions(case: Case, motions: Tensor) -> tuple[list[list[str]], list[list[
     verdicts = []
     for name, answer in answers.items():
         free = np.asarray(answer)
-        missed, refused = (
-            smallest[free & (smallest < -ROUNDING)],
-            smallest[~free & (smallest > ROUNDING)],
-        )
+        missed = smallest[free & (smallest < -ROUNDING)]
+        refused = smallest[~free & (smallest > ROUNDING)]
         deepest = f"{-1e3 * missed.min():.1f} mm" if len(missed) else ""
         widest = f"{1e3 * refused.max():.2f} mm" if len(refused) else ""
         row = [case.name, name, f"{int(free.sum())} of {len(free)}", str(len(missed)), deepest]

@@ -106,7 +106,7 @@ def test_sampled_sweep_is_near_the_certified_one() -> None:
     certified = swept_sphere_cost(spheres, problem.world, activation_distance=ACTIVATION_DISTANCE)
     resting = sphere_cost(spheres, problem.world, activation_distance=ACTIVATION_DISTANCE)
     assert (certified > resting + 1e-4).any()
-    near = costs.SWEEP_TOLERANCE + baseline.SPACING
+    near = truth.SWEEP_TOLERANCE + baseline.SPACING
     assert (sampled - certified).abs().max() < near
 
 
@@ -138,11 +138,11 @@ def test_wrong_results_do_not_count() -> None:
     problem = build(WORKLOADS["deep-link"], scale=SMALL)
     library = costs.contenders_of(problem, 0.01)["library"]
     cost, gradient = library.run()
-    truth.check(problem, cost, gradient)
+    truth.check(problem.content, cost, gradient)
     with pytest.raises(harness.WrongResultError, match="cost is off"):
-        truth.check(problem, cost + 1e-4, gradient)
+        truth.check(problem.content, cost + 1e-4, gradient)
     with pytest.raises(harness.WrongResultError, match="gradients"):
-        truth.check(problem, cost, -gradient)
+        truth.check(problem.content, cost, -gradient)
     wrong = library._replace(cost=lambda s: 2.0 * baseline.sphere_cost(s, problem.world))
     with pytest.raises(harness.WrongResultError, match="deep-link, library"):
         costs.check_all(problem, {"library": wrong})
@@ -386,7 +386,7 @@ def test_users_questions_have_the_same_answers(capsys: pytest.CaptureFixture[str
     compared = [row[-1].split()[0] for row in cells if row[1:] and not row[1].startswith("swept")]
     assert len(compared) >= 2
     assert set(compared) == {"0"}
-    spheres = torch.from_numpy(scenes.panda(4)(1.0).spheres)
+    spheres = torch.from_numpy(scenes.panda(4).spheres)
     answers = users.questions(scenes.panda_among(5), spheres)["yes or no"]
     hit = answers["library"]()
     assert hit.any()

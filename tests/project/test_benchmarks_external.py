@@ -52,7 +52,7 @@ def test_side_by_side(checkout: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.mark.slow
 def test_wrong_results_are_counted() -> None:
-    spheres = scenes.panda(1)(1.0).spheres
+    spheres = scenes.panda(1).spheres
     nothing = curobo.Result(torch.empty, np.zeros(spheres.shape[:3]), np.zeros(spheres.shape))
     far = nothing._replace(cost=np.full(spheres.shape[:3], 0.5))
     costs, gradients, missed = curobo.wrong(spheres, [nothing, far], 2, swept=False)
