@@ -1,6 +1,8 @@
 """The benchmarks: workloads build, and every contender is right. No time is looked at."""
 
 import json
+import re
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -274,6 +276,17 @@ def test_gpu_run_needs_a_gpu(
     assert main(["gpu", "--out", str(tmp_path / "results")]) == 2
     assert "needs a CUDA device" in capsys.readouterr().err
     assert not (tmp_path / "results").exists()
+
+
+def test_a_device_is_looked_for_before_anything_is_installed() -> None:
+    """`make bench-gpu` asks a program that needs no package, and installs after it."""
+    command = [sys.executable, "-S", "-E", str(harness.ROOT / "benchmarks" / "gpu.py")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == (0 if gpu.n_devices() else 1), done.stderr
+    assert gpu.n_devices() or gpu.NO_DEVICE in done.stderr
+    text = (harness.ROOT / "Makefile").read_text()
+    (needed,) = re.findall(r"^bench-gpu: \|? ?(.*?) ##", text, re.MULTILINE)
+    assert needed.split()[0] == "cuda-device"
 
 
 @pytest.mark.parametrize("failing", ["pytest", "costs", None])
