@@ -64,15 +64,19 @@ def expected(
     if swept:
         options = {"activation_distance": eta, "env_index": envs, **SAMPLING}
         return Truth(reference_sweep.swept_sphere_cost(paths, scenes, **options), None)
-    cost = reference.sphere_cost(paths, scenes, activation_distance=eta, env_index=envs)
-    gradient = np.zeros((len(paths), 4))
+    spheres = paths[:, 0, 0]
+    cost, gradient = np.zeros(len(paths)), np.zeros((len(paths), 4))
+    rows_of: dict[int, list[int]] = {}
     for row, scene in enumerate(scenes):
-        sphere = paths[row, 0, 0]
-        for obstacle in scene:
-            found = reference.obstacle_signed_distance(sphere[None, :3], obstacle)
-            slope = np.clip((sphere[3] + eta - found.distance[0]) / eta, 0.0, 1.0)
-            gradient[row] += slope * np.append(-found.gradient[0], 1.0)
-    return Truth(cost, gradient)
+        rows_of.setdefault(id(scene), []).append(row)
+    for rows in rows_of.values():
+        for obstacle in scenes[rows[0]]:
+            found = reference.obstacle_signed_distance(spheres[rows, :3], obstacle)
+            overlap = spheres[rows, 3] + eta - found.distance
+            cost[rows] += reference.hinge(overlap, eta)
+            outward = np.hstack([-found.gradient, np.ones((len(rows), 1))])
+            gradient[rows] += np.clip(overlap / eta, 0.0, 1.0)[:, None] * outward
+    return Truth(cost[:, None, None], gradient)
 
 
 def check(
@@ -97,11 +101,13 @@ def check(
     spheres, given = content.spheres.astype(np.float64), _array(cost)
     places = choose(given.sum(axis=1, keepdims=True) if swept else given, samples)
     paths, scenes, actual = [], [], []
+    whole: dict[int, list[reference.Obstacle]] = {}
     for b, h, s in places:
         waypoints = slice(None) if swept else slice(h, h + 1)
         paths.append(spheres[b, waypoints, s, None])
-        placed = content.scenes[0 if content.env_index is None else content.env_index[b]]
-        scenes.append(obstacles_of(placed, paths[-1][:, 0]))
+        env = 0 if content.env_index is None else int(content.env_index[b])
+        near = obstacles_of(content.scenes[env], paths[-1][:, 0])
+        scenes.append(near if len(content.scenes[env]) > FEW else whole.setdefault(env, near))
         actual.append(given[b, waypoints, s, None])
     truth = expected(np.stack(paths), scenes, swept)
     worst = float(np.abs(actual - truth.cost).max())
