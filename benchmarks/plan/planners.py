@@ -138,7 +138,7 @@ def optimize(
     clock = Clock(limit)
     try:
         found = optimize_paths(
-            robot, world, *ends, margin=MARGIN, generator=generator, progress=clock.check
+            *ends, robot, world, margin=MARGIN, generator=generator, progress=clock.check
         )
     except OutOfTime:
         return Planned(None, False, clock.seconds, 0, "no path within the time")

@@ -240,9 +240,9 @@ def test_a_base_may_be_plain_numbers(robots, device):
             else:
                 assert found.obstacle == expected.obstacle
     start, goal = paths[:1, 0], paths[:1, 1]
-    options = {"on_bad_ends": "mark", "max_iterations": 0}
+    options = {"on_invalid_endpoints": "mark", "max_iterations": 0}
     found, expected = (
-        optimize_paths(panda, world, start, goal, base_pose=pose, **options).cost
+        optimize_paths(start, goal, panda, world, base_pose=pose, **options).cost
         for pose in (base.tolist(), tensor)
     )
     torch.testing.assert_close(found, expected)

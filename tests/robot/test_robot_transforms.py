@@ -343,7 +343,7 @@ def test_functions_that_read_values(panda, world, paths) -> None:
         return q.sum() + len(panda.report(q[None], world).depth)
 
     def plan(q: Tensor) -> Tensor:
-        return optimize_paths(panda, world, q[:1], q[1:2]).joints
+        return optimize_paths(q[:1], q[1:2], panda, world).joints
 
     joints = paths[0]
     for name, function in {"report": report, "optimize_paths": plan}.items():

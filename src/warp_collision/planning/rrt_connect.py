@@ -12,7 +12,7 @@ _RANGE = 0.5  # longest motion between a node and its parent [rad, prismatic: m]
 _SAMPLES = 32  # random configurations for each problem and round
 
 
-class MotionTrees:
+class RrtConnect:
     """RRT-Connect (Kuffner and LaValle, 2000) for many problems, many motions at once.
 
     Two trees of configurations grow for each problem, from its start and from its goal. In each

@@ -24,18 +24,18 @@ _REFINEMENTS = 150  # iterations on free paths, if the caller has terms
 def best_paths(
     problems: Problems,
     objective: Objective,
-    found: FreePaths,
+    free_paths: FreePaths,
     generator: torch.Generator,
     by_cost: bool,
 ) -> Tensor:
     """The best free path (batch, horizon, n_joints) of each problem, else the straight line."""
-    best = found.lines.clone()
-    paths, problem = torch.cat(found.paths), torch.cat(found.problem)
+    best = free_paths.lines.clone()
+    paths, problem = torch.cat(free_paths.paths), torch.cat(free_paths.problem)
     if len(paths) == 0:
         return best
-    shorter, owner = _shortened(problems, paths, problem, found.horizon, generator)
+    shorter, owner = _shortened(problems, paths, problem, free_paths.horizon, generator)
     candidates, owner = torch.cat((shorter, paths)), torch.cat((owner, problem))
-    if by_cost and found.horizon > 2:
+    if by_cost and free_paths.horizon > 2:
         candidates = refine(problems, objective, candidates, owner)
     score = objective(candidates, owner) if by_cost else path_length(candidates)
     order = score.argsort(descending=True)  # the best one is written last

@@ -8,7 +8,7 @@ import torch
 
 from warp_collision import Cuboid, MeshWorld, RobotSpheres
 from warp_collision.planning import optimize_paths, search
-from warp_collision.planning.trees import _RANGE, MotionTrees
+from warp_collision.planning.rrt_connect import _RANGE, RrtConnect
 
 # Walls x = const with a gap each: x, lower and upper end of the gap.
 WALLS = [(-1.0, 2.2, 2.5), (0.5, -2.6, -2.3)]
@@ -35,7 +35,7 @@ def maze() -> Any:
 
 def test_paths_lead_through_narrow_gaps(maze):
     rows = torch.tensor([0, 1, 2, 3])
-    trees = MotionTrees(maze, rows, torch.Generator().manual_seed(3))
+    trees = RrtConnect(maze, rows, torch.Generator().manual_seed(3))
     solved = dict(trees.grow(100))
     assert sorted(solved) == [0, 1, 3]
     assert trees.rows.tolist() == [2]
@@ -50,7 +50,7 @@ def test_paths_lead_through_narrow_gaps(maze):
 
 
 def test_trees_of_solved_problems_are_dropped(maze):
-    trees = MotionTrees(maze, torch.tensor([1, 2]), torch.Generator().manual_seed(0))
+    trees = RrtConnect(maze, torch.tensor([1, 2]), torch.Generator().manual_seed(0))
     trees.drop(torch.tensor([False, True, False, True]))
     assert trees.rows.tolist() == [2]
     assert trees.grow(3) == []
@@ -60,7 +60,7 @@ def test_trees_of_solved_problems_are_dropped(maze):
 
 def test_the_same_generator_gives_the_same_paths(maze):
     first, second = (
-        MotionTrees(maze, torch.tensor([0, 3]), torch.Generator().manual_seed(5)).grow(100)
+        RrtConnect(maze, torch.tensor([0, 3]), torch.Generator().manual_seed(5)).grow(100)
         for _ in range(2)
     )
     assert len(first) == 2
@@ -90,9 +90,9 @@ def test_a_maze_that_no_descent_passes(tmp_path, monkeypatch):
         world.add(f"wall{i}", Cuboid((0.05, 1.9, 0.5)), pose)
     start, goal = torch.tensor([[-0.9, 0.3]]), torch.tensor([[0.9, -0.2]])
 
-    found = optimize_paths(robot, world, start, goal, max_iterations=300)
+    found = optimize_paths(start, goal, robot, world, max_iterations=300)
     assert found.free.all()
     assert found.clearance.item() >= 0.0
     assert 7.5 < found.length.item() < 9.0  # the shortest one is 7.7 long
     monkeypatch.setattr(search, "_TREES_FROM", 10**6)
-    assert not optimize_paths(robot, world, start, goal, max_iterations=300).free.any()
+    assert not optimize_paths(start, goal, robot, world, max_iterations=300).free.any()

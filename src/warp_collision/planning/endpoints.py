@@ -14,7 +14,7 @@ from warp_collision.world import MeshWorld
 _ROUNDING = 1.0e-5  # of limits [rad or m]
 
 
-def end_operand(name: str, value: Tensor, robot: RobotSpheres, world: MeshWorld) -> Tensor:
+def endpoint_operand(name: str, value: Tensor, robot: RobotSpheres, world: MeshWorld) -> Tensor:
     """Joint values (batch, n_joints) float32, finite, a copy without a gradient."""
     robot.check_joints(value)
     if value.ndim != 2:
@@ -34,22 +34,22 @@ def end_operand(name: str, value: Tensor, robot: RobotSpheres, world: MeshWorld)
     return value
 
 
-def check_ends(problems: Problems, on_bad_ends: str) -> Tensor:
+def check_endpoints(problems: Problems, on_invalid: str) -> Tensor:
     """Which problems (batch,) have valid ends."""
-    good = torch.ones(len(problems.start), dtype=torch.bool, device=problems.start.device)
+    valid = torch.ones(len(problems.start), dtype=torch.bool, device=problems.start.device)
     for name, ends in (("start", problems.start), ("goal", problems.goal)):
         low, high = problems.limits.unbind(-1)
         beyond = ((ends < low - _ROUNDING) | (ends > high + _ROUNDING)).any(1)
         at_rest = ends[:, None].repeat(1, 2, 1)
-        bad = beyond | ~problems.is_free(at_rest, slice(None))
-        good &= ~bad
-        if on_bad_ends == "raise" and bool(bad.any()):
-            row = int(bad.int().argmax())
+        invalid = beyond | ~problems.is_free(at_rest, slice(None))
+        valid &= ~invalid
+        if on_invalid == "raise" and bool(invalid.any()):
+            row = int(invalid.int().argmax())
             raise ValueError(
                 f"{name} must be free and within joint limits, got batch row {row}: "
                 f"{_reason(problems, ends, row)}"
             )
-    return good
+    return valid
 
 
 def _reason(problems: Problems, ends: Tensor, row: int) -> str:
