@@ -23,7 +23,7 @@ from warp_collision.robot import (
     self_clearance,
     self_collision_cost,
 )
-from warp_collision.robot.interpolation import segment_bend
+from warp_collision.robot.model.interpolation import segment_bend
 from warp_collision.torch_ops import robot_operators
 
 Tensor = torch.Tensor

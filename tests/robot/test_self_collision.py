@@ -14,7 +14,7 @@ from warp_collision.robot import (
     self_clearance,
     self_collision_cost,
 )
-from warp_collision.robot.self_collision import random_joints
+from warp_collision.robot.model.sphere_pairs import random_joints
 
 pytestmark = pytest.mark.filterwarnings(JIT_WARNING)
 

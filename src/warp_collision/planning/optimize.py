@@ -29,8 +29,8 @@ from warp_collision.robot import (
     SelfCollisionPairs,
     joint_path_clearance,
 )
-from warp_collision.robot.kinematics import base_operand
-from warp_collision.robot.robot_model import require_robot_and_world
+from warp_collision.robot.model.kinematics import base_operand
+from warp_collision.robot.model.robot_spheres import require_robot_and_world
 from warp_collision.torch_ops.second_derivatives import reads_values
 from warp_collision.world import MeshWorld
 

@@ -7,7 +7,7 @@ Costs are summed over the parts, collisions combined by "or", clearances by the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -15,48 +15,14 @@ import torch
 from torch import Tensor
 
 from warp_collision.launching.recorded_launch import SceneTables
-from warp_collision.messages import known_names, shown
 from warp_collision.poses import rows_between
-from warp_collision.robot.robot_model import RobotModel
-from warp_collision.robot.robot_tables import RobotTables
-from warp_collision.robot.sphere_layout import only_where
+from warp_collision.robot.model.allowed_pairs import Contacts, allowed_pairs
+from warp_collision.robot.model.robot_spheres import RobotSpheres
+from warp_collision.robot.model.robot_tables import RobotTables
+from warp_collision.robot.model.sphere_layout import only_where
 from warp_collision.torch_ops.waypoints import is_moving
 from warp_collision.world import MeshWorld
 from warp_collision.world.queries import scene_tables
-
-Contacts = Iterable[tuple[str, str]]
-
-
-def allowed_pairs(
-    ignore: Contacts, bodies: Sequence[str], world: MeshWorld
-) -> frozenset[tuple[str, str]]:
-    """Pairs of a link or attached object and an obstacle, checked.
-
-    Raises:
-        ValueError: not pairs, or names that are not in the robot or not in any env of the world.
-    """
-    pairs = list(ignore)
-    if not pairs:
-        return frozenset()
-    obstacles = {name for env in range(world.n_envs) for name in world.names(env)}
-    for pair in pairs:
-        rule = "ignore must be pairs of a link of the robot and an obstacle"
-        if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise ValueError(f"{rule}, got {shown(pair)}")
-        link, obstacle = pair
-        if link in obstacles and obstacle in bodies:
-            raise ValueError(f"{rule}, in this order, got {shown(pair)}")
-        if link not in bodies:
-            known = known_names(link, bodies)
-            raise ValueError(
-                f"{rule}, got no link {shown(link)} in {shown(pair)}; there is {known}"
-            )
-        if obstacle not in obstacles:
-            known = known_names(obstacle, sorted(obstacles))
-            raise ValueError(
-                f"{rule}, got no obstacle {shown(obstacle)} in {shown(pair)}; there is {known}"
-            )
-    return frozenset((link, obstacle) for link, obstacle in pairs)
 
 
 class Part(NamedTuple):
@@ -75,11 +41,11 @@ class Part(NamedTuple):
         """Whether no link may touch these obstacles; this part includes self-collision."""
         return not self.touching
 
-    def robot(self, robot: RobotModel) -> RobotTables:
+    def robot(self, robot: RobotSpheres) -> RobotTables:
         """Tables of the robot without the spheres of those links."""
         return robot.tables(self.scene.mesh_ids.device, self.touching)
 
-    def disable(self, spheres: Tensor, robot: RobotModel) -> Tensor:
+    def disable(self, spheres: Tensor, robot: RobotSpheres) -> Tensor:
         """Disables the spheres (..., n_spheres, 4) of those links."""
         if self.is_first:
             return spheres
@@ -89,7 +55,7 @@ class Part(NamedTuple):
 
 def contact_parts(
     ignore: Contacts,
-    robot: RobotModel,
+    robot: RobotSpheres,
     world: MeshWorld,
     poses: Tensor | None = None,
     horizon: int | None = None,

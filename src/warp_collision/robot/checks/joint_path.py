@@ -12,11 +12,12 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.obstacles.mesh_obstacle import PoseLike
 from warp_collision.robot import path_operators as operators
-from warp_collision.robot.allowed_contacts import Contacts, contact_parts
-from warp_collision.robot.kinematics import base_operand, root_frames
+from warp_collision.robot.allowed_contacts import contact_parts
+from warp_collision.robot.model.allowed_pairs import Contacts
+from warp_collision.robot.model.kinematics import base_operand, root_frames
+from warp_collision.robot.model.robot_spheres import RobotSpheres, require_robot_and_world
+from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
 from warp_collision.robot.path_operators import PathOperands
-from warp_collision.robot.robot_model import RobotModel, require_robot_and_world
-from warp_collision.robot.self_collision import SelfCollisionPairs
 from warp_collision.torch_ops import dispatch
 from warp_collision.world import MeshWorld
 
@@ -26,7 +27,7 @@ _NO_PAIRS: Pairs = (None, None)
 
 def configuration_in_collision(
     joints: Tensor,
-    robot: RobotModel,
+    robot: RobotSpheres,
     world: MeshWorld,
     *,
     self_collision: bool | SelfCollisionPairs = True,
@@ -46,7 +47,7 @@ def configuration_in_collision(
             in every env that has it.
         env_index: (batch,) int32 for joints (batch, ..., n_joints), the env of each row; env 0 for
             all if None.
-        base_pose: pose of the root link in the world, as in a call of the robot: (7,) for all, or
+        base_pose: pose of the root link in the world, see `RobotSpheres.spheres`: (7,) for all, or
             one for each index of the first axes of the joints; or 4 x 4 matrices. The origin if
             None.
 
@@ -83,7 +84,7 @@ def configuration_in_collision(
 
 def joint_path_in_collision(
     joints: Tensor,
-    robot: RobotModel,
+    robot: RobotSpheres,
     world: MeshWorld,
     *,
     tolerance: float | Tensor = 1e-3,
@@ -178,7 +179,7 @@ class JointPathClearance(NamedTuple):
 
 def joint_path_clearance(
     joints: Tensor,
-    robot: RobotModel,
+    robot: RobotSpheres,
     world: MeshWorld,
     *,
     tolerance: float | Tensor = 1e-3,
@@ -251,7 +252,7 @@ def _operands(
 
 
 def _path_operands(
-    joints: Tensor, robot: RobotModel, world: MeshWorld, env_index: Tensor | None
+    joints: Tensor, robot: RobotSpheres, world: MeshWorld, env_index: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
     """`_operands` of a path, which has a segment: no answer at all would read like a free path."""
     require_robot_and_world(robot, world)
@@ -285,7 +286,7 @@ def _constant_base(base_pose: PoseLike | None, joints: Tensor) -> Tensor | None:
 
 def _parts(
     joints: Tensor,
-    robot: RobotModel,
+    robot: RobotSpheres,
     world: MeshWorld,
     ignore: Contacts,
     env_index: Tensor | None,
@@ -319,7 +320,7 @@ def _checked(
 
 
 def _pairs(
-    robot: RobotModel, self_collision: bool | SelfCollisionPairs, device: torch.device
+    robot: RobotSpheres, self_collision: bool | SelfCollisionPairs, device: torch.device
 ) -> Pairs:
     if self_collision is False:
         return _NO_PAIRS

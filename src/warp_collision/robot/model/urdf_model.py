@@ -55,7 +55,7 @@ class LinkSphere(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Description:
+class UrdfModel:
     """The content of a URDF.
 
     Attributes:
@@ -73,7 +73,7 @@ class Description:
     shaped_links: frozenset[str]
 
 
-def read_description(urdf: PathLike, package_dirs: Sequence[PathLike] = ()) -> Description:
+def read_urdf_model(urdf: PathLike, package_dirs: Sequence[PathLike] = ()) -> UrdfModel:
     """Reads a URDF file; mesh files are not loaded.
 
     Raises:
@@ -91,7 +91,7 @@ def read_description(urdf: PathLike, package_dirs: Sequence[PathLike] = ()) -> D
     source = _Source(path.parent, folders, robot.get("version", "1.0"))
     links = robot.findall("link")
     with errors_at(escaped(str(path))):
-        return Description(
+        return UrdfModel(
             tuple(required(link, "name") for link in links),
             tuple(_read_joint(element) for element in robot.findall("joint")),
             tuple(
@@ -152,10 +152,10 @@ def _read_shape(
         if radius < 0.0:
             raise ValueError(f"the sphere radius of {where} must not be negative, got {radius}")
         return LinkSphere(link, read_origin(collision, where)[:3, 3], radius)
-    found = read_shape(collision, where=where, version=source.version, folder=source.folder)
-    shape = shape_of(found)
+    record = read_shape(collision, where=where, version=source.version, folder=source.folder)
+    shape = shape_of(record)
     assert shape is not None  # a mesh is read above
-    return LinkShape(link, shape, found.link_from_shape)
+    return LinkShape(link, shape, record.link_from_shape)
 
 
 def _read_visuals(link: Element, source: _Source) -> list[LinkMesh]:

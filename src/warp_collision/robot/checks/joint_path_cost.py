@@ -18,17 +18,19 @@ from warp_collision.costs import (
     swept_cost_against,
 )
 from warp_collision.obstacles.mesh_obstacle import PoseLike
-from warp_collision.robot.allowed_contacts import Contacts, contact_parts
-from warp_collision.robot.interpolation import Interpolated, cut, has_unknown_values
-from warp_collision.robot.kinematics import base_operand
-from warp_collision.robot.robot_model import RobotModel, require_robot_and_world
-from warp_collision.robot.self_collision import SelfCollisionPairs, self_collision_cost
+from warp_collision.robot.allowed_contacts import contact_parts
+from warp_collision.robot.checks.self_collision import self_collision_cost
+from warp_collision.robot.model.allowed_pairs import Contacts
+from warp_collision.robot.model.interpolation import Interpolated, cut, has_unknown_values
+from warp_collision.robot.model.kinematics import base_operand
+from warp_collision.robot.model.robot_spheres import RobotSpheres, require_robot_and_world
+from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
 from warp_collision.world import MeshWorld
 
 
 def joint_path_cost(
     joints: Tensor,
-    robot: RobotModel,
+    robot: RobotSpheres,
     world: MeshWorld,
     *,
     weight: float | Tensor = 1.0,
@@ -122,7 +124,7 @@ def joint_path_cost(
 
 def costs_of_spheres(
     joints: Tensor,
-    robot: RobotModel,
+    robot: RobotSpheres,
     world: MeshWorld,
     *,
     swept: bool = True,
@@ -168,7 +170,7 @@ def costs_of_spheres(
 
 def waypoint_clearance(
     joints: Tensor,
-    robot: RobotModel,
+    robot: RobotSpheres,
     world: MeshWorld,
     *,
     ignore: Contacts = (),
@@ -197,7 +199,7 @@ def _smaller(one: Clearance, other: Clearance) -> Clearance:
 
 def world_spheres(
     joints: Tensor,
-    robot: RobotModel,
+    robot: RobotSpheres,
     world: MeshWorld,
     base_pose: PoseLike | None,
     env_index: Tensor | None,
@@ -215,7 +217,7 @@ def world_spheres(
 
 
 def _cut(
-    joints: Tensor, robot: RobotModel, max_deviation: float, substeps: int | None
+    joints: Tensor, robot: RobotSpheres, max_deviation: float, substeps: int | None
 ) -> Interpolated:
     """Cuts paths into an odd number of parts, so that middles of segments are inside of one."""
     _check_paths(joints, robot)
@@ -232,7 +234,7 @@ def _cut(
     return cut(joints, substeps)
 
 
-def _check_paths(joints: Tensor, robot: RobotModel) -> None:
+def _check_paths(joints: Tensor, robot: RobotSpheres) -> None:
     robot.check_joints(joints)
     if joints.ndim != 3:
         raise ValueError(

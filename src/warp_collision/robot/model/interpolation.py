@@ -12,7 +12,7 @@ from torch.compiler import is_compiling
 from warp_collision import torch_private
 from warp_collision.kernels import joint_path as kernels
 from warp_collision.launching.launch import launch
-from warp_collision.robot.robot_tables import STATE, RobotTables
+from warp_collision.robot.model.robot_tables import STATE, RobotTables
 from warp_collision.torch_ops import dispatch
 from warp_collision.torch_ops.second_derivatives import outside_graphs
 

@@ -9,9 +9,9 @@ import numpy as np
 from warp_collision import validate
 from warp_collision.obstacles.geometry import MeshLike
 from warp_collision.obstacles.shapes import Shape
-from warp_collision.robot import solid as geometry
-from warp_collision.robot.solid import Solid
-from warp_collision.robot.sphere_models import sphere_array
+from warp_collision.robot.fitting import solid as geometry
+from warp_collision.robot.fitting.solid import Solid
+from warp_collision.robot.fitting.sphere_arrays import sphere_array
 
 _CHUNK = 2048  # pieces
 

@@ -1,8 +1,9 @@
-"""Spheres of a robot's links, from a mapping or a robot file of cuRobo."""
+"""Spheres of a robot's links: from a mapping or a robot file of cuRobo, and written to one."""
 
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from warp_collision import validate
 from warp_collision.formats.limits import MAX_COORDINATE
@@ -19,7 +19,8 @@ from warp_collision.formats.urdf_joints import Joint
 from warp_collision.formats.yaml_values import read_yaml
 from warp_collision.io.placing import matrix_from
 from warp_collision.messages import MAX_SHOWN, errors_at, escaped, shown
-from warp_collision.robot.locked_joints import check_locks
+from warp_collision.robot.fitting.sphere_arrays import inflated, moved, sphere_array
+from warp_collision.robot.model.kinematic_tree import check_locks
 
 # cuRobo's sphere for objects to attach, which is disabled.
 _UNUSED = (0.0, 0.0, 0.0, -100.0)
@@ -59,34 +60,6 @@ class SphereModel:
     joint_names: tuple[str, ...] = ()
 
 
-def sphere_array(where: str, spheres: Any) -> np.ndarray:
-    """(n, 4) float64 from rows x, y, z, radius.
-
-    Raises:
-        TypeError: not numbers.
-        ValueError: another shape, or values that are not finite.
-    """
-    if isinstance(spheres, torch.Tensor):
-        spheres = spheres.detach().cpu().tolist()
-    rule = f"{where} must be rows of 4 finite numbers x, y, z, radius below 1e9"
-    try:
-        values = np.array(spheres)
-    except ValueError as error:  # ragged
-        raise ValueError(f"{rule}, got {shown(spheres)}") from error
-    if values.size == 0:
-        return np.empty((0, 4))
-    if values.dtype.kind not in "fiu":
-        raise TypeError(f"{rule}, got {shown(spheres)}")
-    if values.ndim != 2 or values.shape[1] != 4:
-        raise ValueError(f"{rule}, got shape {values.shape}")
-    values = values.astype(np.float64)
-    bad = ~(np.abs(values) < MAX_COORDINATE).all(axis=1)
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise ValueError(f"{rule}, got {values[row].tolist()} at {row}")
-    return values
-
-
 def require_links(where: str, names: Iterable[str], known: Sequence[str]) -> None:
     """Requires names of links of the robot."""
     unknown = [name for name in names if name not in known]
@@ -106,13 +79,37 @@ def read_spheres(spheres: Any, links: Sequence[str], joints: Sequence[Joint]) ->
     return SphereModel({name: body for name, body in found.items() if len(body.spheres)})
 
 
-def inflated(spheres: np.ndarray, padding: float) -> np.ndarray:
-    """Spheres with larger radii; disabled ones are unchanged."""
-    result = spheres.copy()
-    result[:, 3] += np.where(spheres[:, 3] < 0.0, 0.0, padding)
-    if (result[spheres[:, 3] >= 0.0, 3] < 0.0).any():
-        raise ValueError(f"a padding must not make a radius negative, got {padding}")
-    return result
+def write_spheres(path: str | os.PathLike[str], model: SphereModel) -> None:
+    """Writes the spheres of links as the `collision_spheres` of a robot file of cuRobo.
+
+    They are read back to the same bits.
+
+    Raises:
+        ValueError: the spheres came from a robot file that says more than spheres of links, which
+            would be lost.
+    """
+    more = {
+        "pairs that are ignored": bool(model.ignored),
+        "buffers": any(model.buffers.values()),
+        "locked joints": bool(model.locked),
+        "a base link": model.base_link is not None,
+        "an order of joints": bool(model.joint_names),
+        "additional links": any(name != body.link for name, body in model.bodies.items()),
+    }
+    found = [what for what, has in more.items() if has]
+    if found:
+        raise ValueError(
+            f"the spheres must be those of links alone, got {', '.join(found)} too: use the robot "
+            "file that they came from"
+        )
+    lines = ["# x, y, z, radius in the frame of the link [m]", "collision_spheres:"]
+    for name, body in model.bodies.items():
+        lines.append(f"  {json.dumps(name, ensure_ascii=False)}:")
+        lines += [
+            f"  - {{center: [{x!r}, {y!r}, {z!r}], radius: {radius!r}}}"
+            for x, y, z, radius in body.spheres.tolist()
+        ]
+    Path(path).write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
 # -- robot files of cuRobo ------------------------------------------------------------------------
@@ -225,12 +222,6 @@ def _in_urdf_link(
         return name, spheres
     parent, parent_from_link = poses[name]
     return parent, moved(spheres, parent_from_link)
-
-
-def moved(spheres: np.ndarray, a_from_b: np.ndarray) -> np.ndarray:
-    """Transforms spheres (n, 4) from frame b to frame a."""
-    centers = spheres[:, :3] @ a_from_b[:3, :3].T + a_from_b[:3, 3]
-    return np.concatenate([centers, spheres[:, 3:]], axis=1)
 
 
 def _per_link(where: str, value: Any) -> Callable[[str], float]:

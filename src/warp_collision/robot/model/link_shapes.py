@@ -14,17 +14,11 @@ from warp_collision.io.placing import transformed
 from warp_collision.messages import errors_at, shown
 from warp_collision.obstacles.geometry import content_key, read_mesh
 from warp_collision.obstacles.shapes import Shape, mesh_of
-from warp_collision.robot.coverage import Coverage
-from warp_collision.robot.description import Description, LinkMesh, LinkShape, LinkSphere
-from warp_collision.robot.fitting import SphereFit, fit_spheres
-from warp_collision.robot.sphere_models import (
-    Body,
-    SphereModel,
-    inflated,
-    moved,
-    require_links,
-    sphere_array,
-)
+from warp_collision.robot.fitting.coverage import Coverage
+from warp_collision.robot.fitting.sphere_arrays import inflated, moved, sphere_array
+from warp_collision.robot.fitting.sphere_fit import SphereFit, fit_spheres
+from warp_collision.robot.model.sphere_model import Body, SphereModel, require_links
+from warp_collision.robot.model.urdf_model import LinkMesh, LinkShape, LinkSphere, UrdfModel
 
 # Cache of fits by shape, as one process may read a robot many times.
 _fits: dict[str, SphereFit] = {}
@@ -39,19 +33,18 @@ class FittedModel(NamedTuple):
     fits: dict[str, tuple[Coverage, ...]]
 
 
-def spheres_of_shapes(description: Description, max_overshoot: float) -> FittedModel:
+def spheres_of_shapes(model: UrdfModel, max_overshoot: float) -> FittedModel:
     """The `<sphere>` shapes of a robot, and fitted spheres for all other shapes."""
     validate.require_number("max_overshoot", max_overshoot, positive=True)
     meshes = [
-        mesh_in_link(shape) if isinstance(shape, LinkMesh) else None
-        for shape in description.collisions
+        mesh_in_link(shape) if isinstance(shape, LinkMesh) else None for shape in model.collisions
     ]
-    for shape, mesh in zip(description.collisions, meshes, strict=True):
+    for shape, mesh in zip(model.collisions, meshes, strict=True):
         if isinstance(shape, LinkMesh) and mesh is not None:
             _require_size(shape, mesh, max_overshoot)  # of all, before any fit takes its time
     rows: dict[str, list[np.ndarray]] = {}
     fits: dict[str, list[Coverage]] = {}
-    for shape, mesh in zip(description.collisions, meshes, strict=True):
+    for shape, mesh in zip(model.collisions, meshes, strict=True):
         if isinstance(shape, LinkSphere):
             spheres = np.array([[*shape.center, shape.radius]])
         else:
@@ -60,9 +53,7 @@ def spheres_of_shapes(description: Description, max_overshoot: float) -> FittedM
             fits.setdefault(shape.link, []).append(fit.report)
         rows.setdefault(shape.link, []).append(spheres)
     bodies = {
-        link: Body(link, np.concatenate(rows[link]))
-        for link in description.link_names
-        if link in rows
+        link: Body(link, np.concatenate(rows[link])) for link in model.link_names if link in rows
     }
     return FittedModel(SphereModel(bodies), {link: tuple(some) for link, some in fits.items()})
 
@@ -127,16 +118,16 @@ def mesh_in_link(shape: LinkShape | LinkMesh) -> trimesh.Trimesh:
     return transformed(mesh, transform[:3, :3], transform[:3, 3])
 
 
-def shapes_of_links(description: Description) -> dict[str, list[LinkShape | LinkMesh]]:
+def shapes_of_links(model: UrdfModel) -> dict[str, list[LinkShape | LinkMesh]]:
     """For each link its collision shapes other than spheres, or its visual meshes if none."""
-    found: dict[str, list[LinkShape | LinkMesh]] = {}
-    for link in description.link_names:
-        shapes = [s for s in description.collisions if s.link == link]
+    shapes_of: dict[str, list[LinkShape | LinkMesh]] = {}
+    for link in model.link_names:
+        shapes = [s for s in model.collisions if s.link == link]
         solid = [shape for shape in shapes if not isinstance(shape, LinkSphere)]
-        visual = [mesh for mesh in description.visuals if mesh.link == link]
+        visual = [mesh for mesh in model.visuals if mesh.link == link]
         if solid or visual:
-            found[link] = solid or [*visual]
-    return found
+            shapes_of[link] = solid or [*visual]
+    return shapes_of
 
 
 def spheres_of_object(name: str, given: Any, max_overshoot: float) -> np.ndarray:

@@ -13,8 +13,8 @@ from torch import Tensor
 from warp_collision.kernels.robot_motion import RobotBody
 from warp_collision.kernels.robot_pairs import BodyPair
 from warp_collision.launching.recorded_launch import new_token
-from warp_collision.robot.kinematics import Kinematics, as_bytes, ranges_of_frames, zeros_of
-from warp_collision.robot.self_collision import SelfCollisionPairs, ranges_of_links
+from warp_collision.robot.model.kinematics import Kinematics, as_bytes, ranges_of_frames, zeros_of
+from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs, ranges_of_links
 
 # Balls are enlarged by more than the rounding of float32: a factor and a length [m].
 _SCALE, _MARGIN = 1.0 + 1.0e-6, 1.0e-7

@@ -13,10 +13,10 @@ from warp_collision import validate
 from warp_collision.kernels.precision import NEGLIGIBLE, ROUND_OFF
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.messages import escaped
-from warp_collision.robot.allowed_contacts import allowed_pairs
-from warp_collision.robot.robot_text import without_spheres
-from warp_collision.robot.self_collision import SelfCollisionPairs
-from warp_collision.robot.sphere_layout import SphereLayout
+from warp_collision.robot.model.allowed_pairs import allowed_pairs
+from warp_collision.robot.model.robot_text import without_spheres
+from warp_collision.robot.model.sphere_layout import SphereLayout
+from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
 from warp_collision.torch_ops import operators
 from warp_collision.world import MeshWorld
 from warp_collision.world.queries import require_world, scene_tables

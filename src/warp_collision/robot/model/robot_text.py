@@ -9,46 +9,46 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from warp_collision.messages import escaped
-from warp_collision.robot.chain import Chain
-from warp_collision.robot.robot_files import RobotFiles
+from warp_collision.robot.model.kinematic_tree import KinematicTree
+from warp_collision.robot.model.robot_description import RobotDescription
 
 _WIDTH = 100
 _LONGEST = 40  # characters of a name
 
 
 def robot_text(
-    kind: str, files: RobotFiles, sphere_links: Sequence[str], attached: Collection[str]
+    kind: str, description: RobotDescription, sphere_links: Sequence[str], attached: Collection[str]
 ) -> str:
     """Joints with limits, links with and without spheres, locked joints and attached objects.
 
     Args:
         kind: the name of the class.
-        files: links and joints.
+        description: links and joints.
         sphere_links: for each sphere the name of its link or attached object.
         attached: names of attached objects.
     """
     counts = Counter(sphere_links)
-    others = {*attached, *files.links_without_spheres}  # these may have disabled ones
+    others = {*attached, *description.links_without_spheres}  # these may have disabled ones
     links = {name: count for name, count in counts.items() if name not in others}
     lines = [
-        f"{kind}: {len(files.link_names)} links, {len(files.chain.joint_names)} joints, "
+        f"{kind}: {len(description.link_names)} links, {len(description.tree.joint_names)} joints, "
         f"{len(sphere_links)} spheres",
-        *joint_lines(files.chain),
-        *_listed("locked", [f"{_name(name)} at {at:g}" for name, at in files.locked.items()]),
+        *joint_lines(description.tree),
+        *_listed("locked", [f"{_name(name)} at {at:g}" for name, at in description.locked.items()]),
         *_listed("spheres", _counted(links)),
         *_listed("carries", _counted({name: counts[name] for name in attached})),
-        *without_spheres(files.links_without_spheres),
+        *without_spheres(description.links_without_spheres),
     ]
     return "\n".join(lines)
 
 
-def joint_lines(chain: Chain) -> list[str]:
+def joint_lines(tree: KinematicTree) -> list[str]:
     """A line for each joint value: its name, its limits, and the unit."""
-    names = [_name(name) for name in chain.joint_names]
+    names = [_name(name) for name in tree.joint_names]
     width = max(map(len, names), default=0)
     return [
         f"  {name.ljust(width)}  {_range(limits)} {unit}"
-        for name, limits, unit in zip(names, chain.joint_limits, chain.joint_units, strict=True)
+        for name, limits, unit in zip(names, tree.joint_limits, tree.joint_units, strict=True)
     ]
 
 

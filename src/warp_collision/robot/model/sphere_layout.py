@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -12,11 +12,17 @@ import torch
 from torch import Tensor
 
 from warp_collision import torch_private
-from warp_collision.robot.chain import Chain
-from warp_collision.robot.kinematics import Kinematics, corner_points, transforms_of
-from warp_collision.robot.robot_tables import RobotTables, pack_pairs, pack_robot, without_links
-from warp_collision.robot.self_collision import SelfCollisionPairs
-from warp_collision.robot.sphere_models import Body, moved
+from warp_collision.robot.fitting.sphere_arrays import moved
+from warp_collision.robot.model.kinematic_tree import KinematicTree
+from warp_collision.robot.model.kinematics import Kinematics
+from warp_collision.robot.model.robot_tables import (
+    RobotTables,
+    pack_pairs,
+    pack_robot,
+    without_links,
+)
+from warp_collision.robot.model.sphere_model import Body
+from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
 from warp_collision.torch_ops import dispatch
 
 
@@ -24,33 +30,6 @@ def only_where(mask: Tensor, spheres: Tensor) -> Tensor:
     """Spheres (..., 4), disabled where a mask (...) is false."""
     radii = torch.where(mask, spheres[..., 3], -1.0)
     return torch.cat((spheres[..., :3], radii.unsqueeze(-1)), dim=-1)
-
-
-class LinkFrames:
-    """Transforms of the links.
-
-    Args:
-        chain: the moving frames.
-        names: of the links, in the order of their transforms.
-    """
-
-    def __init__(self, chain: Chain, names: Sequence[str]):
-        frames = np.array([chain.link_frame[name] for name in names])
-        order = np.argsort(frames, kind="stable")
-        self._inverse_order = torch.from_numpy(np.argsort(order))
-        corners = corner_points(np.stack([chain.frame_from_link[name] for name in names])[order])
-        self._kinematics = Kinematics(
-            chain.moving, len(chain.joint_names), np.repeat(frames[order], 4), corners
-        )
-
-    def forward(self, joints: Tensor) -> Tensor:
-        """Points (..., n_points, 4) in the frame of the root link, four of each link."""
-        return self._kinematics.forward(joints)
-
-    def transforms(self, points: Tensor) -> Tensor:
-        """Transforms (..., n_links, 4, 4) from these points, in any frame."""
-        corners = points.unflatten(-2, (-1, 4))
-        return transforms_of(corners).index_select(-3, self._inverse_order.to(points.device))
 
 
 class _Known:
@@ -71,7 +50,7 @@ class SphereLayout:
     """The spheres of a set of bodies, in the order in which kernels read them.
 
     Args:
-        chain: the moving frames.
+        tree: the moving frames.
         bodies: by name; spheres of one frame keep this order.
         only_in: envs of the bodies that are not in all envs.
 
@@ -83,7 +62,7 @@ class SphereLayout:
     """
 
     def __init__(
-        self, chain: Chain, bodies: Mapping[str, Body], only_in: Mapping[str, frozenset[int]]
+        self, tree: KinematicTree, bodies: Mapping[str, Body], only_in: Mapping[str, frozenset[int]]
     ):
         self.bodies = dict(bodies)
         # By env, the bodies that are not in it; the last one is for all further envs.
@@ -92,17 +71,17 @@ class SphereLayout:
             frozenset(name for name, envs in only_in.items() if env not in envs)
             for env in range(n_envs)
         ]
-        self.names = tuple(dict.fromkeys((*chain.link_frame, *bodies)))
-        names = sorted(bodies, key=lambda name: chain.link_frame[bodies[name].link])  # stable
+        self.names = tuple(dict.fromkeys((*tree.link_frame, *bodies)))
+        names = sorted(bodies, key=lambda name: tree.link_frame[bodies[name].link])  # stable
         counts = [len(bodies[name].spheres) for name in names]
         self.sphere_links = tuple(np.repeat(np.array(names, dtype=object), counts))
         points, frames = [np.empty((0, 4))], []
         for name in names:
             link = bodies[name].link
-            points.append(moved(bodies[name].spheres, chain.frame_from_link[link]))
-            frames += [chain.link_frame[link]] * len(bodies[name].spheres)
+            points.append(moved(bodies[name].spheres, tree.frame_from_link[link]))
+            frames += [tree.link_frame[link]] * len(bodies[name].spheres)
         self.kinematics = Kinematics(
-            chain.moving, len(chain.joint_names), np.array(frames), np.concatenate(points)
+            tree.moving, len(tree.joint_names), np.array(frames), np.concatenate(points)
         )
         self._known = _Known()
 

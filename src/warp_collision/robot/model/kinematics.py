@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,33 +21,11 @@ from warp_collision.devices import CPU
 from warp_collision.kernels.kinematics import RobotFrame
 from warp_collision.obstacles.mesh_obstacle import PoseLike
 from warp_collision.poses import pose_rows, quaternion_rotate
+from warp_collision.robot.model.kinematic_tree import KinematicTree, MovingJoint
 from warp_collision.torch_ops import dispatch, robot_operators
 
 # Four points determine the transform of a link: its origin and the ends of its axes.
 CORNERS = np.concatenate([np.zeros((1, 3)), np.eye(3)])
-
-
-@dataclass(frozen=True, eq=False)
-class MovingJoint:
-    """A moving joint and its frame, whose z axis is the axis of the joint.
-
-    Attributes:
-        parent: the parent frame: 0 for the root, i + 1 for that of joint i.
-        parent_from_joint: (4, 4) pose of the joint at value 0 [m], with the fixed joints before it.
-        axis: (3,) in the frame of the joint, unit.
-        slides: whether it is prismatic.
-        value: index of the joint value; that of another joint for mimic joints.
-        multiplier: of the joint value.
-        shift: value of the joint where the joint value is 0.
-    """
-
-    parent: int
-    parent_from_joint: np.ndarray
-    axis: np.ndarray
-    slides: bool
-    value: int
-    multiplier: float = 1.0
-    shift: float = 0.0
 
 
 class PointTables(NamedTuple):
@@ -186,6 +163,33 @@ class Kinematics:
             if validate.outlives_call(known.points):
                 self._in_torch[device] = known
         return known
+
+
+class LinkFrames:
+    """Transforms of the links.
+
+    Args:
+        tree: the moving frames.
+        names: of the links, in the order of their transforms.
+    """
+
+    def __init__(self, tree: KinematicTree, names: Sequence[str]):
+        frames = np.array([tree.link_frame[name] for name in names])
+        order = np.argsort(frames, kind="stable")
+        self._inverse_order = torch.from_numpy(np.argsort(order))
+        corners = corner_points(np.stack([tree.frame_from_link[name] for name in names])[order])
+        self._kinematics = Kinematics(
+            tree.moving, len(tree.joint_names), np.repeat(frames[order], 4), corners
+        )
+
+    def forward(self, joints: Tensor) -> Tensor:
+        """Points (..., n_points, 4) in the frame of the root link, four of each link."""
+        return self._kinematics.forward(joints)
+
+    def transforms(self, points: Tensor) -> Tensor:
+        """Transforms (..., n_links, 4, 4) from these points, in any frame."""
+        corners = points.unflatten(-2, (-1, 4))
+        return transforms_of(corners).index_select(-3, self._inverse_order.to(points.device))
 
 
 def base_operand(

@@ -16,9 +16,9 @@ import numpy as np
 from warp_collision import validate
 from warp_collision.obstacles.geometry import MeshLike
 from warp_collision.obstacles.shapes import Shape
-from warp_collision.robot import solid as geometry
-from warp_collision.robot.coverage import Coverage, cover_of
-from warp_collision.robot.solid import Solid
+from warp_collision.robot.fitting import solid as geometry
+from warp_collision.robot.fitting.coverage import Coverage, cover_of
+from warp_collision.robot.fitting.solid import Solid
 
 DEFAULT_OVERSHOOT = 0.02
 _MAX_POINTS = 20_000  # of a lattice
