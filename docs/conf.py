@@ -52,8 +52,10 @@ def _link_names(app: Any, env: Any, node: Any, content: Any) -> Any:
     """Links a name in backticks to where it is documented, wherever it is written."""
     if node.get("refdomain") != "py":
         return None
-    first, *rest = node["reftarget"].removeprefix("warp_collision.").split(".")
-    target = ".".join([PATHS.get(first, first), *rest])
+    parts = [part for part in node["reftarget"].split(".") if part not in PACKAGES]
+    if not parts or parts[0] not in PATHS:
+        return None
+    target = ".".join([PATHS[parts[0]], *parts[1:]])
     domain = env.get_domain("py")
     return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", target, node, content)
 
@@ -70,6 +72,7 @@ def _skip(app: Any, what: str, name: str, member: Any, skip: bool, options: Any)
 
 
 PATHS = _documented()
+PACKAGES = {"warp_collision", *MODULES}
 
 
 def setup(app: Any) -> None:
