@@ -16,8 +16,9 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sp
 exclude_patterns = ["_build", "templates"]
 templates_path = ["templates"]
 html_theme = "furo"
+html_static_path = ["static"]
+html_css_files = ["wide.css"]
 html_title = f"warp-collision {version}"
-# Everything is in the pages: no fonts, scripts or objects of other sites.
 html_copy_source = False
 
 myst_enable_extensions = ["colon_fence"]
