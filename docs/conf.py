@@ -28,7 +28,8 @@ myst_heading_anchors = 3
 default_role = "py:obj"
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
-autodoc_typehints = "none"  # the signature has them, and each argument its sentence
+autodoc_typehints = "signature"
+python_maximum_signature_line_length = 88
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autosummary_generate = True
@@ -72,6 +73,12 @@ def _skip(app: Any, what: str, name: str, member: Any, skip: bool, options: Any)
     return None if own and "ctx" not in inspect.signature(member).parameters else True
 
 
+def _plain_defaults(app: Any, what: str, name: str, *rest: Any) -> tuple[str, str] | None:
+    """Writes the default of a dataclass's factory as Sphinx can read it."""
+    signature, returns = rest[-2:]
+    return signature and (signature.replace("<factory>", "..."), returns)
+
+
 PATHS = _documented()
 PACKAGES = {"warp_collision", *MODULES}
 
@@ -80,3 +87,4 @@ def setup(app: Any) -> None:
     """Connects the functions above."""
     app.connect("missing-reference", _link_names)
     app.connect("autodoc-skip-member", _skip)
+    app.connect("autodoc-process-signature", _plain_defaults)
