@@ -202,6 +202,14 @@ def test_paths_of_the_design_page() -> None:
     assert not [path for path in paths if not any((f / path).exists() for f in folders)]
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_paths_of_a_page(page: str) -> None:
+    """Files and folders of the repository that a sentence names are there."""
+    folders = r"(assets|benchmarks|docs|kernels|src|tests)/"
+    paths = [code for code in _code(PAGES[page]) if re.match(folders, code)]
+    assert not [path for path in paths if not (ROOT / path).exists()]
+
+
 def test_the_table_of_arguments() -> None:
     """Which function takes what is what the signatures say."""
     text = PAGES["docs/api/index.md"].partition("## Which function takes what")[2]
