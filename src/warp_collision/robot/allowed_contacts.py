@@ -1,67 +1,39 @@
-"""Allowed contacts of links and obstacles: a check is split into parts of the scene.
-
-Obstacles are grouped by the links that may touch them. One part checks the obstacles that no link
-may touch against all links, and one for each other group its obstacles against the other links.
-Costs are summed over the parts, collisions combined by "or", clearances by the minimum.
-"""
+"""Allowed contacts of links and obstacles, as a table of a world that kernels read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
-import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
+from warp_collision import torch_private
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.poses import rows_between
-from warp_collision.robot.model.allowed_pairs import Contacts, allowed_pairs
+from warp_collision.robot.model.allowed_pairs import (
+    ContactPairs,
+    Contacts,
+    as_pairs,
+    check_names,
+)
 from warp_collision.robot.model.robot_spheres import RobotSpheres
-from warp_collision.robot.model.robot_tables import RobotTables
-from warp_collision.robot.model.sphere_layout import only_where
+from warp_collision.torch_ops import dispatch
 from warp_collision.torch_ops.waypoints import is_moving
 from warp_collision.world import MeshWorld
+from warp_collision.world.ignored_spheres import IgnoredSpheres
 from warp_collision.world.queries import scene_tables
 
 
-class Part(NamedTuple):
-    """A group of obstacles, and the links that may touch them.
-
-    Attributes:
-        scene: tables of the world in which only these obstacles are enabled.
-        touching: names of the links.
-    """
-
-    scene: SceneTables
-    touching: frozenset[str] = frozenset()
-
-    @property
-    def is_first(self) -> bool:
-        """Whether no link may touch these obstacles; this part includes self-collision."""
-        return not self.touching
-
-    def robot(self, robot: RobotSpheres) -> RobotTables:
-        """Tables of the robot without the spheres of those links."""
-        return robot.tables(self.scene.mesh_ids.device, self.touching)
-
-    def disable(self, spheres: Tensor, robot: RobotSpheres) -> Tensor:
-        """Disables the spheres (..., n_spheres, 4) of those links."""
-        if self.is_first:
-            return spheres
-        is_on = [link not in self.touching for link in robot.sphere_links]
-        return only_where(torch.tensor(is_on, device=spheres.device), spheres)
-
-
-def contact_parts(
+def scene_with_contacts(
     ignore: Contacts,
     robot: RobotSpheres,
     world: MeshWorld,
     poses: Tensor | None = None,
     horizon: int | None = None,
     parts: int = 1,
-) -> Iterator[Part]:
-    """The parts of a check with allowed contacts, at least one.
+) -> SceneTables:
+    """The tables of a world for the spheres of a robot with allowed contacts.
 
     Args:
         ignore: pairs of a link, or attached object, and an obstacle; in each env that has it.
@@ -74,27 +46,49 @@ def contact_parts(
     tables = scene_tables(world, poses, horizon)
     if parts > 1 and is_moving(tables.mesh_from_world):
         tables = tables.at(rows_between(tables.mesh_from_world, parts))
-    contacts = allowed_pairs(ignore, robot.body_names, world)
-    if not contacts:
-        yield Part(tables)
-        return
-    links_of: dict[str, set[str]] = {}
-    for link, obstacle in contacts:
-        links_of.setdefault(obstacle, set()).add(link)
-    chosen: dict[frozenset[str], np.ndarray] = {}
-    allowed = np.zeros(tables.mesh_ids.shape, dtype=bool)
-    for env in range(world.n_envs):
-        for slot, name in enumerate(world.names(env)):
-            if name in links_of:
-                links = frozenset(links_of[name])
-                chosen.setdefault(links, np.zeros_like(allowed))[env, slot] = True
-                allowed[env, slot] = True
-    yield Part(_only(tables, ~allowed))
-    for links in sorted(chosen, key=sorted):
-        yield Part(_only(tables, chosen[links]), links)
+    pairs = as_pairs(ignore)
+    if not pairs:
+        return tables
+    ignored = _ignored_spheres(pairs, robot, world)
+    if ignored.shape[:2] != tables.mesh_ids.shape:  # another thread has made the world larger
+        return scene_with_contacts(pairs, robot, world, poses, horizon, parts)
+    return tables.ignoring(ignored)
 
 
-def _only(tables: SceneTables, slots: np.ndarray) -> SceneTables:
-    """Tables in which all other slots are disabled."""
-    mask = torch.from_numpy(slots).to(tables.enabled.device)
-    return tables._replace(enabled=tables.enabled * mask, token=0)
+def _ignored_spheres(pairs: ContactPairs, robot: RobotSpheres, world: MeshWorld) -> Tensor:
+    """The table of a world for allowed contacts, see `SceneTables`; made at the first call."""
+    operands = pairs, robot.body_names, robot.sphere_links
+    if is_compiling():
+        name = _prepare_for_graphs(world, *operands)
+        return getattr(world._storage.ignored.of_graphs, name).table
+    ignored = world._storage.ignored.find(operands)
+    if ignored is not None:
+        return ignored
+    return dispatch.run_outside(lambda: _prepare(world, *operands), world.device).table
+
+
+@torch_private.run_while_tracing
+def _prepare_for_graphs(
+    world: MeshWorld, pairs: ContactPairs, bodies: Sequence[str], sphere_links: Sequence[str]
+) -> str:
+    """`_prepare` for a graph, which reads an attribute of this name."""
+    with world._lock:
+        known = _prepare(world, pairs, bodies, sphere_links)
+        return world._storage.ignored.name_in_graphs(known)
+
+
+def _prepare(
+    world: MeshWorld, pairs: ContactPairs, bodies: Sequence[str], sphere_links: Sequence[str]
+) -> IgnoredSpheres:
+    """Looks the names up, and makes the table if there is none yet."""
+    with world._lock:
+        check_names(pairs, bodies, world)
+        links_of: dict[str, set[str]] = {}
+        for link, obstacle in pairs:
+            links_of.setdefault(obstacle, set()).add(link)
+        by_obstacle = {
+            obstacle: np.array([link in links for link in sphere_links], dtype=bool)
+            for obstacle, links in links_of.items()
+        }
+        key, envs = (pairs, bodies, sphere_links), world._slots.envs
+        return world._storage.ignored.add(key, by_obstacle, len(sphere_links), envs)

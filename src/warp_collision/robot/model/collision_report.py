@@ -13,7 +13,7 @@ from warp_collision import validate
 from warp_collision.kernels.precision import NEGLIGIBLE, ROUND_OFF
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.messages import escaped
-from warp_collision.robot.model.allowed_pairs import allowed_pairs
+from warp_collision.robot.model.allowed_pairs import as_pairs, check_names
 from warp_collision.robot.model.robot_text import without_spheres
 from warp_collision.robot.model.sphere_layout import SphereLayout
 from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
@@ -131,7 +131,8 @@ def report_collisions(
         )
     batch = spheres.shape[0]
     env_index = validate.env_operand(env_index, batch, world.n_envs, world.device, check=True)
-    allowed = allowed_pairs(ignore, layout.names, world)
+    allowed = as_pairs(ignore)
+    check_names(allowed, layout.names, world)
     worst: dict[tuple[int, int, str, str, bool], _Contact] = {}
     contacts = _with_world(spheres, world, env_index, margin)
     if pairs is not None:

@@ -559,9 +559,9 @@ class RobotSpheres:
         if self._default_pairs is None:
             self._default_pairs = dispatch.run_outside(lambda: self._self_collision_pairs(()))
 
-    def tables(self, device: torch.device, without: frozenset[str] = frozenset()) -> RobotTables:
-        """Tables for the kernels of joint paths, without the spheres of some links."""
-        return self._layout.tables(device, without)
+    def tables(self, device: torch.device) -> RobotTables:
+        """Tables for the kernels of joint paths."""
+        return self._layout.tables(device)
 
     def pair_tables(self, pairs: SelfCollisionPairs, device: torch.device) -> tuple[Tensor, Tensor]:
         """Tables of pairs of spheres for the same kernels."""

@@ -110,14 +110,13 @@ def without_links(
     """Tables repeated for each of some sets of links or objects, without the spheres of these."""
     names = [name for name, _ in itertools.groupby(sphere_links)]
     bodies = tables.bodies.cpu().numpy().copy().view(zeros_of(RobotBody, 0).dtype)
-    bodies = np.tile(bodies.reshape(1, tables.n_envs, len(names)), (len(absent), 1, 1))
+    bodies = np.tile(bodies.reshape(1, len(names)), (len(absent), 1))
     for copy, links in zip(bodies, absent, strict=True):
         # So far below 0 that the sum with any other radius and buffer is negative.
-        copy["radius"][:, [name in links for name in names]] = _ABSENT_RADIUS
+        copy["radius"][[name in links for name in names]] = _ABSENT_RADIUS
     with torch.inference_mode(False):
         packed = torch.from_numpy(as_bytes(bodies.reshape(-1))).to(tables.bodies.device)
-        n_envs = tables.n_envs * len(absent)
-        return tables._replace(bodies=packed, token=new_token(), n_envs=n_envs)
+        return tables._replace(bodies=packed, token=new_token(), n_envs=len(absent))
 
 
 def bounding_ball(spheres: np.ndarray) -> tuple[np.ndarray, float, float]:

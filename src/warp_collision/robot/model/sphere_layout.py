@@ -115,21 +115,19 @@ class SphereLayout:
                 "another one's"
             )
 
-    def tables(self, device: torch.device, without: frozenset[str] = frozenset()) -> RobotTables:
-        """Tables for the kernels of joint paths, without the spheres of some bodies."""
-        name = f"{device} {sorted(without)}" if without else str(device)
-        self._prepare(name, device, without)
+    def tables(self, device: torch.device) -> RobotTables:
+        """Tables for the kernels of joint paths."""
+        name = str(device)
+        self._prepare(name, device)
         return getattr(self._known, name)
 
     @torch_private.run_while_tracing
-    def _prepare(self, name: str, device: torch.device, without: frozenset[str]) -> None:
+    def _prepare(self, name: str, device: torch.device) -> None:
         if not hasattr(self._known, name):
-            known = dispatch.run_outside(lambda: self._packed(device, without), device)
+            known = dispatch.run_outside(lambda: self._packed(device), device)
             setattr(self._known, name, known)
 
-    def _packed(self, device: torch.device, without: frozenset[str]) -> RobotTables:
-        if without:
-            return without_links(self.tables(device), self.sphere_links, [without])
+    def _packed(self, device: torch.device) -> RobotTables:
         known = pack_robot(self.kinematics, self.sphere_links, device)
         if len(self._absent) > 1:
             return without_links(known, self.sphere_links, self._absent)
