@@ -30,13 +30,13 @@ def allowed_pairs(
         if link in obstacles and obstacle in bodies:
             raise ValueError(f"{rule}, in this order, got {shown(pair)}")
         if link not in bodies:
-            known = known_names(link, bodies)
+            choice = known_names(link, bodies)
             raise ValueError(
-                f"{rule}, got no link {shown(link)} in {shown(pair)}; there is {known}"
+                f"{rule}, got no link {shown(link)} in {shown(pair)}; there is {choice}"
             )
         if obstacle not in obstacles:
-            known = known_names(obstacle, sorted(obstacles))
+            choice = known_names(obstacle, sorted(obstacles))
             raise ValueError(
-                f"{rule}, got no obstacle {shown(obstacle)} in {shown(pair)}; there is {known}"
+                f"{rule}, got no obstacle {shown(obstacle)} in {shown(pair)}; there is {choice}"
             )
     return frozenset((link, obstacle) for link, obstacle in pairs)

@@ -73,10 +73,10 @@ def read_spheres(spheres: Any, links: Sequence[str], joints: Sequence[Joint]) ->
         return _read_file(Path(spheres), links, joints)
     validate.require_mapping("spheres", spheres, "a path or a mapping of links to spheres")
     require_links("keys of spheres", spheres, links)
-    found = {
+    bodies = {
         link: Body(link, sphere_array(f"spheres[{link!r}]", rows)) for link, rows in spheres.items()
     }
-    return SphereModel({name: body for name, body in found.items() if len(body.spheres)})
+    return SphereModel({name: body for name, body in bodies.items() if len(body.spheres)})
 
 
 def write_spheres(path: str | os.PathLike[str], model: SphereModel) -> None:
@@ -96,10 +96,10 @@ def write_spheres(path: str | os.PathLike[str], model: SphereModel) -> None:
         "an order of joints": bool(model.joint_names),
         "additional links": any(name != body.link for name, body in model.bodies.items()),
     }
-    found = [what for what, has in more.items() if has]
-    if found:
+    lost = [what for what, has in more.items() if has]
+    if lost:
         raise ValueError(
-            f"the spheres must be those of links alone, got {', '.join(found)} too: use the robot "
+            f"the spheres must be those of links alone, got {', '.join(lost)} too: use the robot "
             "file that they came from"
         )
     lines = ["# x, y, z, radius in the frame of the link [m]", "collision_spheres:"]
@@ -169,12 +169,12 @@ def _from_curobo(values: dict, folder: Path, links: Sequence[str]) -> SphereMode
 
 def _locks(value: Any, joints: Sequence[Joint]) -> dict[str, float]:
     """Values of the joints that a file locks; None is not allowed there."""
-    found = {}
+    values = {}
     for name, position in check_locks({} if value is None else value, joints).items():
         if position is None:
             raise TypeError(f"lock_joints[{shown(name)}] must be a number, got None")
-        found[name] = position
-    return found
+        values[name] = position
+    return values
 
 
 def _collision_spheres(value: Any, folder: Path) -> dict[str, np.ndarray]:
@@ -185,7 +185,7 @@ def _collision_spheres(value: Any, folder: Path) -> dict[str, np.ndarray]:
             raise ValueError(f"collision_spheres must be an existing file, got {shown(str(path))}")
         document = _mapping(escaped(str(path)), read_yaml(path))
         value = document.get("collision_spheres", document)
-    found = {}
+    spheres = {}
     for link, entries in _mapping("collision_spheres", value).items():
         where = f"collision_spheres[{shown(link)}]"
         rows = []
@@ -194,8 +194,8 @@ def _collision_spheres(value: Any, folder: Path) -> dict[str, np.ndarray]:
                 raise ValueError(f"{where} must have a center and a radius, got {shown(entry)}")
             center = entry["center"]
             rows.append([*(center if isinstance(center, list) else [center]), entry["radius"]])
-        found[link] = sphere_array(where, rows)
-    return found
+        spheres[link] = sphere_array(where, rows)
+    return spheres
 
 
 def _extra_links(value: Any, links: Sequence[str]) -> dict[str, tuple[str, np.ndarray]]:
