@@ -316,7 +316,8 @@ class RobotSpheres:
         joint values within the limits.
 
         Args:
-            ignore: pairs of link names, in any order.
+            ignore: allowed contacts of the robot with itself: pairs of names of links, or attached
+                objects, in any order.
 
         Raises:
             ValueError: an unknown link.
