@@ -12,7 +12,7 @@ import numpy as np
 
 from warp_collision import validate
 from warp_collision.formats.urdf_joints import Joint, followed_joints, joints_from_root
-from warp_collision.messages import shown
+from warp_collision.messages import known_names, shown
 
 _ROUNDING = 1e-6  # of a value at a limit [rad or m]
 
@@ -124,7 +124,10 @@ def check_locks(locks: Any, joints: Sequence[Joint]) -> dict[str, float | None]:
     moving = {joint.name: joint for joint in joints if joint.moves}
     unknown = [name for name in locks if name not in moving]
     if unknown:
-        raise ValueError(f"lock_joints must be joints that move, got {shown(unknown)}")
+        choice = known_names(unknown[0], [*moving])
+        raise ValueError(
+            f"lock_joints must be joints that move, got {shown(unknown)}; there is {choice}"
+        )
     values: dict[str, float | None] = {}
     for name, value in locks.items():
         if value is not None:

@@ -18,7 +18,7 @@ from warp_collision.formats.mesh_files import is_file
 from warp_collision.formats.urdf_joints import Joint
 from warp_collision.formats.yaml_values import read_yaml
 from warp_collision.io.placing import matrix_from
-from warp_collision.messages import MAX_SHOWN, errors_at, escaped, shown
+from warp_collision.messages import MAX_SHOWN, errors_at, escaped, known_names, shown
 from warp_collision.robot.fitting.sphere_arrays import inflated, moved, sphere_array
 from warp_collision.robot.model.kinematic_tree import check_locks
 
@@ -64,7 +64,10 @@ def require_links(where: str, names: Iterable[str], known: Sequence[str]) -> Non
     """Requires names of links of the robot."""
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise ValueError(f"{where} must be links of the robot, got {shown(unknown)}")
+        choice = known_names(unknown[0], known)
+        raise ValueError(
+            f"{where} must be links of the robot, got {shown(unknown)}; there is {choice}"
+        )
 
 
 def read_spheres(spheres: Any, links: Sequence[str], joints: Sequence[Joint]) -> SphereModel:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from warp_collision import torch_private
 from warp_collision.devices import is_capturing
+from warp_collision.messages import known_names, shown
 from warp_collision.torch_ops import dispatch
 
 # Clearances whose samples differ by less are constant, up to rounding [m].
@@ -161,7 +162,10 @@ def pairs_of_links(
     for pair in requested:
         unknown = [name for name in pair if name not in link_names]
         if len(pair) != 2 or unknown:
-            raise ValueError(f"ignore must be pairs of links of the robot, got {pair}")
+            choice = f"; there is {known_names(unknown[0], link_names)}" if unknown else ""
+            raise ValueError(
+                f"ignore must be pairs of links of the robot, got {shown(pair)}{choice}"
+            )
     ignored = frozenset(frozenset(pair) for pair in (*adjacent, *requested))
     kept = [
         (a, b)
