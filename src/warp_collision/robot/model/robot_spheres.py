@@ -75,7 +75,7 @@ class RobotSpheres:
         srdf: Path of an SRDF; the pairs of links that it disables are not checked against each
             other.
         package_dirs: Folders of packages, or packages, for ``package://``; the folders above the
-            URDF are searched too.
+            URDF, ROS_PACKAGE_PATH and AMENT_PREFIX_PATH are searched too.
         max_overshoot: How far fitted spheres may extend beyond a shape [m]; a mesh longer than 1000
             times that raises, as it would be in millimetres.
         padding: Added to the radii of the spheres of all links, or of some [m].
