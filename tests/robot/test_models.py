@@ -283,6 +283,19 @@ def test_files_of_packages(tmp_path):
         RobotSpheres(elsewhere, package_dirs="/a")
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "utf-16"])
+def test_encodings(tmp_path, encoding):
+    """Of the file as it declares it; comments may be in any."""
+    sphere = '<collision><geometry><sphere radius="0.1"/></geometry></collision>'
+    text = f'<robot name="r"><link name="\xe9">{sphere}</link></robot>'
+    path = tmp_path / "r.urdf"
+    declared = f"<?xml version='1.0' encoding='{encoding}'?>{text}"
+    path.write_bytes(declared.encode(encoding))
+    assert RobotSpheres(path).link_names == ("\xe9",)
+    path.write_bytes("<!-- caf\xe9\n\xe9 -->".encode("latin-1") + text.encode())
+    assert RobotSpheres(path).link_names == ("\xe9",)
+
+
 def test_the_panda_is_valid_for_strict_readers():
     joints = ElementTree.parse(PANDA).findall("joint")
     limits = {j.get("name"): j.find("limit") for j in joints if j.get("type") != "fixed"}

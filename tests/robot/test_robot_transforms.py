@@ -19,10 +19,10 @@ from warp_collision.robot import (
     joint_path_clearance,
     joint_path_cost,
     joint_path_in_collision,
-    path_operators,
     self_clearance,
     self_collision_cost,
 )
+from warp_collision.robot.checks import path_operators
 from warp_collision.robot.model.interpolation import segment_acceleration_bound
 from warp_collision.torch_ops import robot_operators
 
