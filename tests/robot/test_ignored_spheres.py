@@ -19,7 +19,7 @@ from warp_collision import (
     joint_path_in_collision,
 )
 from warp_collision.examples import load_panda
-from warp_collision.robot.allowed_contacts import scene_with_contacts
+from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
 from warp_collision.world.ignored_spheres import MOST_TABLES
 
 pytestmark = pytest.mark.filterwarnings(JIT_WARNING)

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.obstacles.mesh_obstacle import PoseLike
-from warp_collision.robot import path_operators as operators
-from warp_collision.robot.allowed_contacts import scene_with_contacts
+from warp_collision.robot.checks import path_operators as operators
+from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
+from warp_collision.robot.checks.path_operators import PathOperands
 from warp_collision.robot.model.allowed_pairs import Contacts
 from warp_collision.robot.model.kinematics import base_operand, root_frames
 from warp_collision.robot.model.robot_spheres import RobotSpheres, require_robot_and_world
 from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
-from warp_collision.robot.path_operators import PathOperands
 from warp_collision.torch_ops import dispatch
 from warp_collision.world import MeshWorld
 

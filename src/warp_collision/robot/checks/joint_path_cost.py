@@ -17,7 +17,7 @@ from warp_collision.costs import (
     swept_cost_against,
 )
 from warp_collision.obstacles.mesh_obstacle import PoseLike
-from warp_collision.robot.allowed_contacts import scene_with_contacts
+from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
 from warp_collision.robot.checks.self_collision import self_collision_cost
 from warp_collision.robot.model.allowed_pairs import Contacts
 from warp_collision.robot.model.interpolation import Interpolated, cut, has_unknown_values
@@ -67,7 +67,8 @@ def joint_path_cost(
         substeps: the number of parts of each segment instead, odd; required in CUDA graphs, in
             `torch.compile`, and where `vmap` batches joints.
         tolerance: of the sweep, see `swept_sphere_cost`.
-        self_weight: factor of the cost of self-collisions; 0.0 for none.
+        self_weight: factor of the cost of self-collisions; 0.0 for none, as by default: checks
+            include them, as a proof without them is none, but their weight in a sum is a choice.
         self_activation_distance: eta [m] of self-collisions.
         pairs: pairs of spheres for self-collisions; by default those of
             `RobotSpheres.self_collision_pairs`.
@@ -192,7 +193,7 @@ def world_spheres(
     if base_pose is not None:
         base_pose = base_operand(base_pose, joints, 1)
     shape = "(batch, horizon, n_spheres, 4)"
-    spheres = robot(joints, base_pose, env_index)
+    spheres = robot.spheres(joints, base_pose, env_index)
     # NaN also for joints that move no spheres: such a configuration is not valid.
     validity = torch.where(joints.isfinite().all(-1), 0.0, torch.nan)
     spheres = spheres + validity[..., None, None].to(spheres.dtype)

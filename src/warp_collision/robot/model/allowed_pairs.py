@@ -45,12 +45,12 @@ def check_names(pairs: ContactPairs, bodies: Sequence[str], world: MeshWorld) ->
         if link in obstacles and obstacle in bodies:
             raise ValueError(f"{_RULE}, in this order, got {shown(pair)}")
         if link not in bodies:
-            known = known_names(link, bodies)
+            choice = known_names(link, bodies)
             raise ValueError(
-                f"{_RULE}, got no link {shown(link)} in {shown(pair)}; there is {known}"
+                f"{_RULE}, got no link {shown(link)} in {shown(pair)}; there is {choice}"
             )
         if obstacle not in obstacles:
-            known = known_names(obstacle, sorted(obstacles))
+            choice = known_names(obstacle, sorted(obstacles))
             raise ValueError(
-                f"{_RULE}, got no obstacle {shown(obstacle)} in {shown(pair)}; there is {known}"
+                f"{_RULE}, got no obstacle {shown(obstacle)} in {shown(pair)}; there is {choice}"
             )

@@ -178,7 +178,7 @@ def _with_world(
     gap = nearest - flat[..., 3] - _uncertainty(lengths[0] + farthest)
     rows, indices = torch.nonzero(enabled & ~(gap >= margin)).unbind(-1)
     envs = torch.zeros_like(rows) if env_index is None else env_index[rows]
-    found = []
+    contacts = []
     for env in envs.unique().tolist():
         row, index = rows[envs == env], indices[envs == env]
         names = world.names(env)
@@ -195,8 +195,8 @@ def _with_world(
         for obstacle, k in torch.nonzero(is_on & ~(depth <= -margin)).tolist():
             sphere = (int(row[k]), *divmod(int(index[k]), spheres.shape[2]))
             contact = (names[obstacle], float(depth[obstacle, k]), surface[obstacle, k])
-            found.append(_Contact(sphere, *contact, False))
-    return found
+            contacts.append(_Contact(sphere, *contact, False))
+    return contacts
 
 
 def _uncertainty(coordinates: Tensor) -> Tensor:

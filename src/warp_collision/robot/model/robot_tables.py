@@ -149,23 +149,23 @@ def pack_pairs(
     """Structs `BodyPair` (n, bytes) uint8, and the pairs of spheres (n_pairs, 2) int32."""
     tables = pairs.tables(torch.device("cpu"))
     group_pairs = tables.group_pairs.numpy()
-    found = zeros_of(BodyPair, len(group_pairs))
+    records = zeros_of(BodyPair, len(group_pairs))
     first_spheres = tables.groups.numpy()[:, 0]
     frames = kinematics.point_frames.tolist()
-    for record, (first, second, begin, end) in zip(found, group_pairs, strict=True):
+    for record, (first, second, begin, end) in zip(records, group_pairs, strict=True):
         record["first"], record["second"] = first, second
         record["begin"], record["end"] = begin, end
-        chains = [_ancestors(kinematics, frames[first_spheres[body]]) for body in (first, second)]
+        own, other = (_ancestors(kinematics, frames[first_spheres[b]]) for b in (first, second))
         if pairs.buffers is not None:
             record["buffer"] = sum(pairs.buffers[first_spheres[body]] for body in (first, second))
-        record["ancestor"] = next(frame for frame in chains[0] if frame in chains[1])
+        record["ancestor"] = next(frame for frame in own if frame in other)
     with torch.inference_mode(False):
-        return torch.from_numpy(as_bytes(found)).to(device), tables.pairs.to(device)
+        return torch.from_numpy(as_bytes(records)).to(device), tables.pairs.to(device)
 
 
 def _ancestors(kinematics: Kinematics, frame: int) -> list[int]:
     """A frame and its ancestors, the root last."""
-    chain = [frame]
-    while chain[-1] != 0:
-        chain.append(kinematics.joints[chain[-1] - 1].parent)
-    return chain
+    frames = [frame]
+    while frames[-1] != 0:
+        frames.append(kinematics.joints[frames[-1] - 1].parent)
+    return frames

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from warp_collision.formats.mesh_files import is_file
 from warp_collision.formats.xml_file import read_xml
-from warp_collision.messages import errors_at, escaped, shown
+from warp_collision.messages import errors_at, escaped, known_names, shown
 
 
 def read_srdf(path: str | os.PathLike[str], links: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -29,6 +29,9 @@ def read_srdf(path: str | os.PathLike[str], links: Sequence[str]) -> tuple[tuple
         robot = read_xml(path)
         if robot.tag != "robot":
             raise ValueError(f"must have the root element <robot>, got <{escaped(robot.tag, 100)}>")
+        for tag in ("link", "joint"):  # in an SRDF they stand in groups
+            if robot.find(tag) is not None:
+                raise ValueError(f"srdf must be an SRDF, got a URDF: <robot> has a <{tag}>")
         disabled, enabled = (
             [(entry.get("link1"), entry.get("link2")) for entry in robot.iterfind(tag)]
             for tag in ("disable_collisions", "enable_collisions")
@@ -39,7 +42,10 @@ def read_srdf(path: str | os.PathLike[str], links: Sequence[str]) -> tuple[tuple
             raise ValueError("links of a pair must have names, got none")
         unknown = sorted({str(name) for name in named if name not in links})
         if unknown:
-            raise ValueError(f"links must be those of the robot, got {shown(unknown)}")
+            choice = known_names(unknown[0], links)
+            raise ValueError(
+                f"links must be those of the robot, got {shown(unknown)}; there is {choice}"
+            )
     kept = {frozenset(pair) for pair in enabled}
     pairs = dict.fromkeys(
         pair

@@ -18,9 +18,9 @@ from warp_collision.kernels import joint_path as kernels
 from warp_collision.kernels import path_clearance as clearance_kernels
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
+from warp_collision.robot.checks.moving_obstacles import Check, checks
 from warp_collision.robot.model.interpolation import segments_of
 from warp_collision.robot.model.robot_tables import FRAME_POSE, STATE, RobotTables
-from warp_collision.robot.moving_obstacles import Check, checks
 from warp_collision.torch_ops.operators import batch_over_envs, select_call
 from warp_collision.world.acceleration import with_acceleration
 
