@@ -141,7 +141,7 @@ def planner(given: Setup) -> Call:
 
     def plan() -> Any:
         generator = torch.Generator().manual_seed(0)
-        return optimize_paths(given.robot, given.world, *given.ends, generator=generator)
+        return optimize_paths(*given.ends, given.robot, given.world, generator=generator)
 
     found = plan()
     path = found.joints[0].double().cpu().numpy()

@@ -117,7 +117,7 @@ def optimize(
     options: Any = {"margin": MARGIN, "generator": torch.Generator().manual_seed(seed)}
     clock = Clock(limit)
     try:
-        found = optimize_paths(robot, world, *ends, progress=clock.check, **options)
+        found = optimize_paths(*ends, robot, world, progress=clock.check, **options)
     except (OutOfTime, ValueError) as error:
         reason = NO_PATH if isinstance(error, OutOfTime) else str(error)
         return Planned(None, False, clock.seconds, 0, reason)
