@@ -163,14 +163,17 @@ def closest_in_list(
 
 
 @wp.func_native("""
-#if defined(__CUDA_ARCH__)
+#if defined(__CUDA_ARCH__) || WP_TILE_BLOCK_DIM > 1
     return false;
 #else
     return true;
 #endif
 """)
 def runs_on_cpu() -> bool:
-    """Constant in a compiled kernel: a GPU has no lists, which would cost registers."""
+    """Constant in a compiled kernel: a GPU has no lists, which would cost registers.
+
+    On a CPU a block has one thread. Compiled for more, kernels do there what they do on a GPU.
+    """
     ...
 
 

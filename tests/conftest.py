@@ -1,12 +1,65 @@
 """Fixtures of the whole suite."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
-DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+import simulated_cuda
+
+GPU_TYPES = [*(["cuda"] if torch.cuda.is_available() else []), simulated_cuda.NAME]
+
+# What runs on the simulated GPU: these folders in the slow part, these files in every run.
+SIMULATED = ("costs", "kernels", "launching", "planning", "robot", "torch_ops", "world")
+SIMULATED_ALWAYS = (
+    *("costs/test_costs", "costs/test_swept_costs", "costs/test_warp_primitives_buffers"),
+    *("launching/", "torch_ops/test_cuda_graphs"),
+    *("world/test_padding", "world/test_parts"),
+)
 
 
-@pytest.fixture(params=DEVICES)
+@pytest.fixture(params=["cpu", *GPU_TYPES])
 def device(request: pytest.FixtureRequest) -> torch.device:
-    """Each device that tests run on: the CPU, and a GPU where there is one."""
-    return torch.device(request.param)
+    """Each device that tests run on: the CPU, a GPU where there is one, and a simulated one."""
+    return chosen_device(request.param)
+
+
+@pytest.fixture(params=GPU_TYPES)
+def gpu(request: pytest.FixtureRequest) -> torch.device:
+    """A GPU where there is one, and a simulated one."""
+    return chosen_device(request.param)
+
+
+def chosen_device(name: str) -> torch.device:
+    """The device, with its index where it is a GPU; skips without a compiler."""
+    if name == simulated_cuda.NAME and (reason := simulated_cuda.reason_against()):
+        pytest.skip(reason)
+    return torch.device(name) if name == "cpu" else torch.device(name, 0)
+
+
+def is_simulated(item: pytest.Item) -> bool:
+    """Whether a test runs on the simulated GPU."""
+    callspec = getattr(item, "callspec", None)
+    return callspec is not None and simulated_cuda.NAME in callspec.params.values()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leaves most tests on the simulated GPU to the slow part, and those elsewhere out."""
+    root = Path(__file__).parent
+    kept = []
+    for item in items:
+        if is_simulated(item):
+            name = item.path.relative_to(root).as_posix()
+            if name.split("/")[0] not in SIMULATED:
+                continue
+            if not name.startswith(SIMULATED_ALWAYS):
+                item.add_marker(pytest.mark.slow)
+        kept.append(item)
+    items[:] = kept
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Makes the device known before anything takes a gradient, as torch wants it."""
+    if any(map(is_simulated, session.items)) and simulated_cuda.reason_against() is None:
+        simulated_cuda.install()

@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from warp_collision.devices import is_capturing, is_gpu, synchronize_all
+
 _lock = threading.Lock()
 _clock = itertools.count()
 _readers: set[int] = set()  # times at which the launches in progress began
@@ -57,8 +59,7 @@ def retire(objects: list[Any], device: torch.device) -> None:
     """
     if not objects:
         return
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    synchronize_all(device)
     with _lock:
         _retired.append((next(_clock), list(objects), device))
     objects.clear()
@@ -73,16 +74,16 @@ def free_with(owner: object, held: list[Any], device: torch.device) -> None:
         held: what it holds; the list may still change.
         device: on the CPU no launch outlives its call.
     """
-    if device.type == "cuda":
+    if is_gpu(device):
         weakref.finalize(owner, _wait_and_free, held, device).atexit = False
 
 
 def _wait_and_free(held: list[Any], device: torch.device) -> None:
     # No synchronisation while a graph is captured; the next change of a world frees it.
-    if torch.cuda.is_current_stream_capturing():
+    if is_capturing(device):
         _abandoned.append(held)
     else:
-        torch.cuda.synchronize(device)
+        synchronize_all(device)
     del held
 
 
@@ -90,8 +91,8 @@ def _free_unread() -> None:
     """Frees retired objects that no launch in progress can read."""
     with _lock:
         unread = _take_unread()
-    for device in {entry[2] for entry in unread if entry[2].type == "cuda"}:
-        torch.cuda.synchronize(device)  # their launches may outlive the calls
+    for device in {entry[2] for entry in unread if is_gpu(entry[2])}:
+        synchronize_all(device)  # their launches may outlive the calls
         _abandoned.clear()
     del unread  # not under the lock
 
@@ -103,7 +104,7 @@ def _take_unread() -> list[tuple[int, Any, torch.device]]:
     kept: list[tuple[int, Any, torch.device]] = []
     for entry in _retired:
         begins, _, device = entry
-        waits = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+        waits = is_capturing(device)
         (unread if begins < oldest and not waits else kept).append(entry)
     _retired[:] = kept
     return unread

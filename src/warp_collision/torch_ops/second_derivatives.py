@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from warp_collision import torch_private
+from warp_collision.devices import is_gpu
 
 NO_SECOND = (
     "the second derivative of a collision cost or distance is not defined: it is zero almost "
@@ -129,7 +130,7 @@ def refused(upstream: Tensor) -> Tensor:
     The backward of a graph that returns a gradient contains this, since tracing cannot know whether
     the gradient will be differentiated. On a GPU the result is NaN instead, without waiting.
     """
-    if not upstream.is_cuda and upstream.any():
+    if not is_gpu(upstream.device) and upstream.any():
         raise RuntimeError(NO_SECOND)
     return torch.where(upstream != 0.0, torch.nan, 0.0)
 

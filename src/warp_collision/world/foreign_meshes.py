@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from warp_collision.devices import CPU, is_capturing
+from warp_collision.devices import CPU, Event, is_capturing, record_event
 from warp_collision.kernels import foreign as kernels
 from warp_collision.launching.deferred_free import free_with, retire
 from warp_collision.launching.launch import launch
@@ -85,7 +85,7 @@ class ForeignScene:
     def __init__(self, device: torch.device):
         self._device = device
         self._copies: _Copies | None = None
-        self._told: torch.cuda.Event | None = None  # when the news are on the host
+        self._told: Event | None = None  # when the news are on the host
         self._held: list[Any] = []
         free_with(self, self._held, device)
 
@@ -104,8 +104,7 @@ class ForeignScene:
         completed = self._copies.substitute(tables)
         if self._device != CPU:
             self._copies.send_news()
-            self._told = torch.cuda.Event()
-            self._told.record(torch.cuda.current_stream(self._device))
+            self._told = record_event(self._device)
             return completed
         readings = 0
         while self._copies.meshes_changed() and readings < _MAX_READINGS:
