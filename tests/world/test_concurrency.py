@@ -20,6 +20,8 @@ import changing
 from changing import HARMLESS, N_THREADS, Outcome, crowd, everything, paths
 from warp_collision.launching import launch, warp_runtime
 
+pytestmark = pytest.mark.usefixtures("two_threads")
+
 
 def in_threads(work: Callable[[int], None]) -> None:
     """Runs the same work in all threads, begun together; the first exception is raised."""
