@@ -1,5 +1,6 @@
 """Fixtures of the whole suite."""
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -19,6 +20,15 @@ def pytest_configure() -> None:
 def device(request: pytest.FixtureRequest) -> torch.device:
     """Each device that tests run on: the CPU, and a GPU where there is one."""
     return torch.device(request.param)
+
+
+@pytest.fixture(scope="module")
+def quick_collections() -> Iterator[None]:
+    """Garbage is looked for among what a module's tests make, not among all that torch has."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture
