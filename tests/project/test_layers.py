@@ -17,7 +17,7 @@ PACKAGE = "warp_collision"
 # layer nothing goes in a circle. The package itself stands where its name is.
 LAYERS = (
     ("kernels",),
-    ("devices", "messages", "poses", "torch_private", "trimesh_types", "validate"),
+    ("devices", "messages", "poses", "torch_private", "validate"),
     ("formats",),
     ("launching",),
     ("obstacles",),

@@ -1,4 +1,4 @@
-"""COLLADA files: their geometry alone, bounded by the size of the text."""
+"""COLLADA files without what is irrelevant to collisions, and without silent losses."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from warp_collision.formats.xml_file import read_xml
+from warp_collision.formats.files import read_xml
 from warp_collision.messages import MAX_SHOWN, escaped, shown
-
-MAX_INSTANCES = 10_000
-MAX_EXPANDED = 64 << 20  # characters of the geometry of all instances, where it stands for more
 
 # Irrelevant to collisions, and the part that is most often broken.
 _APPEARANCE = frozenset(
@@ -26,87 +23,34 @@ def read_collada(path: Path) -> bytes:
     """The file as plain XML without materials, textures, lights and cameras.
 
     Raises:
-        ValueError: no well-formed XML, numbers that are not finite, a skinned mesh, or nodes that
-            hold one another, or instantiate more than 10,000 geometries or 64 MiB of text that
-            is not there as often.
+        ValueError: no well-formed XML, or what trimesh leaves out: numbers that are not finite, a
+            skinned mesh.
     """
     root = read_xml(path)
-    if _name(root) != "COLLADA":
-        raise ValueError(f"the root element must be <COLLADA>, got <{escaped(root.tag, 50)}>")
     _strip(root)
-    for element in root.iter():
-        name = _name(element)
-        if name == "float_array":
-            _check_numbers(element)
-        elif name == "instance_controller":  # trimesh leaves it out
-            raise ValueError("meshes must not be skinned, got an <instance_controller>")
-    _check_instances(root)
     return ElementTree.tostring(root)
-
-
-def _name(element: Element) -> str:
-    return element.tag.rpartition("}")[2]
 
 
 def _strip(element: Element) -> None:
     for child in list(element):
-        if _name(child) in _APPEARANCE:
+        name = child.tag.rpartition("}")[2]
+        if name == "instance_controller":
+            raise ValueError("meshes must not be skinned, got an <instance_controller>")
+        if name == "float_array":
+            _check_numbers(child)
+        if name in _APPEARANCE:
             element.remove(child)
         else:
             _strip(child)
 
 
 def _check_numbers(element: Element) -> None:
-    text = element.text or ""
+    words = (element.text or "").split()
     with np.errstate(over="ignore"):
-        numbers = np.array(text.split(), dtype=np.float64).astype(np.float32)
+        numbers = np.array(words, dtype=np.float64).astype(np.float32)
     if not np.isfinite(numbers).all():
+        first = words[int(np.flatnonzero(~np.isfinite(numbers))[0])]
         raise ValueError(
             f"<float_array> {shown(element.get('id'))} must hold finite numbers, got "
-            f"{escaped(text.split()[int(np.flatnonzero(~np.isfinite(numbers))[0])], MAX_SHOWN)}"
+            f"{escaped(first, MAX_SHOWN)}"
         )
-
-
-def _check_instances(root: Element) -> None:
-    """Counts the expanded instances of nodes and geometries, before anything is built."""
-    nodes = {n.get("id"): n for n in root.iter() if _name(n) == "node"}
-    sizes = {
-        g.get("id"): sum(len(e.text or "") for e in g.iter())
-        for g in root.iter()
-        if _name(g) == "geometry"
-    }
-    most = max(MAX_EXPANDED, sum(sizes.values()))
-    known: dict[str | None, tuple[int, int] | None] = {}
-
-    def count(element: Element) -> tuple[int, int]:
-        instances = size = 0
-        for child in element:
-            name, target = _name(child), (child.get("url") or "").removeprefix("#")
-            if name == "instance_geometry":
-                found = 1, sizes.get(target, 0)
-            elif name == "instance_node" and target in nodes:
-                found = of_node(target)
-            elif name == "node":
-                found = count(child)
-            else:
-                continue
-            instances, size = instances + found[0], size + found[1]
-        if instances > MAX_INSTANCES or size > most:
-            raise ValueError(
-                f"nodes must instantiate at most {MAX_INSTANCES} geometries and {most} "
-                f"characters, got {instances} and {size}"
-            )
-        return instances, size
-
-    def of_node(key: str) -> tuple[int, int]:
-        if key not in known:
-            known[key] = None
-            known[key] = count(nodes[key])
-        found = known[key]
-        if found is None:
-            raise ValueError(f"nodes must not instantiate themselves, got {shown(key)}")
-        return found
-
-    for scene in root.iter():
-        if _name(scene) == "visual_scene":
-            count(scene)

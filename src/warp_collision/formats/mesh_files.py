@@ -8,6 +8,7 @@ archive. Whatever is left out would be free, so here it is an error.
 from __future__ import annotations
 
 import io
+import os
 import re
 import warnings
 from collections.abc import Callable
@@ -21,9 +22,12 @@ from trimesh.exchange.load import mesh_formats
 from trimesh.resolvers import Resolver
 
 from warp_collision.formats.collada import read_collada
+from warp_collision.formats.files import MAX_COORDINATE, MAX_FACES, check_vertices, is_file
 from warp_collision.formats.gltf import read_glb, read_gltf
-from warp_collision.formats.limits import MAX_COORDINATE, MAX_FACES, MAX_PARTS, check_vertices
+from warp_collision.formats.worker import allow, run_limited
 from warp_collision.messages import MAX_SHOWN, any_error_at, escaped, shown
+
+MAX_PARTS = 4_000  # of a text file: trimesh takes quadratic time to name them
 
 _STL_FACE = np.dtype([("normal", "<f4", 3), ("vertices", "<f4", (3, 3)), ("color", "<u2")])
 _ARCHIVES = ("zip", "zae", "bz2", "gz")  # trimesh skips members that it cannot read
@@ -33,19 +37,34 @@ def load_scene(path: Path) -> trimesh.Scene:
     """Reads a mesh file; every part is a triangle mesh with finite vertices and valid faces.
 
     Files that it refers to are read where they are in its folder or below. Vertices are not merged.
+    Formats that are more than arrays or lines of numbers are read by the worker process.
 
     Raises:
         ValueError: trimesh does not read such files, or the file is damaged, holds no mesh, or a
             part that is no mesh. It names the file.
     """
-    where = escaped(str(path))
+    ending = path.suffix.lower().removeprefix(".")
+    with any_error_at(escaped(str(path))):
+        if ending not in mesh_endings():
+            known = ", ".join(mesh_endings())
+            raise ValueError(f"the name must end in one of {known}; got {shown(ending)}")
+        if ending in _CHECKS or ending in _GLTF:
+            return _load(path, ending)
+        return run_limited(_load, Path(os.path.abspath(path)), ending, library="trimesh")
+
+
+def _load(path: Path, ending: str) -> trimesh.Scene:
+    allow(path.stat().st_size)
     siblings = _Siblings(path)
-    with any_error_at(where):
-        data, n_faces, options = _prepare(path, siblings)
-    with any_error_at(f"{where}: trimesh cannot read it"):
-        scene = _load(data, path, siblings, options)
-    with any_error_at(where):
-        _check_meshes(scene, n_faces)
+    data, n_faces, options = _prepare(path, ending, siblings)
+    with any_error_at("trimesh cannot read it"), warnings.catch_warnings():
+        # Older NumPy only warns where it stops reading a text, and where NaN becomes an index.
+        warnings.filterwarnings("error", "string or file could not be read", DeprecationWarning)
+        warnings.filterwarnings("error", "invalid value encountered in cast", RuntimeWarning)
+        scene = trimesh.load_scene(
+            io.BytesIO(data), file_type=ending, resolver=siblings, process=False, **options
+        )
+    _check_meshes(scene, n_faces)
     return scene
 
 
@@ -54,42 +73,15 @@ def mesh_endings() -> list[str]:
     return sorted({*mesh_formats()} - {*_ARCHIVES})
 
 
-def is_file(path: Path) -> bool:
-    """Whether there is such a file; False for names that no file can have."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
-def _prepare(path: Path, siblings: _Siblings) -> tuple[bytes, int, dict[str, Any]]:
+def _prepare(path: Path, ending: str, siblings: _Siblings) -> tuple[bytes, int, dict[str, Any]]:
     """Input for trimesh, the least number of faces that it must yield, and options."""
-    ending = path.suffix.lower().removeprefix(".")
-    if ending not in mesh_endings():
-        known = ", ".join(mesh_endings())
-        raise ValueError(f"the name must end in one of {known}; got {shown(ending)}")
     if ending == "dae":
         return read_collada(path), 0, {"ignore_broken": False}
     data = path.read_bytes()
-    if ending in ("glb", "gltf"):
-        read = read_glb if ending == "glb" else read_gltf
-        return read(data, siblings.get), 0, {"skip_materials": True}
+    if ending in _GLTF:
+        return _GLTF[ending](data, siblings.get), 0, {"skip_materials": True}
     data, n_faces = _CHECKS[ending](data) if ending in _CHECKS else (data, 0)
     return data, n_faces, {}
-
-
-def _load(data: bytes, path: Path, siblings: _Siblings, options: dict[str, Any]) -> trimesh.Scene:
-    with warnings.catch_warnings():
-        # Older NumPy only warns where it stops reading a text, and where NaN becomes an index.
-        warnings.filterwarnings("error", "string or file could not be read", DeprecationWarning)
-        warnings.filterwarnings("error", "invalid value encountered in cast", RuntimeWarning)
-        return trimesh.load_scene(
-            io.BytesIO(data),
-            file_type=path.suffix.lower().removeprefix("."),
-            resolver=siblings,
-            process=False,
-            **options,
-        )
 
 
 def _check_meshes(scene: trimesh.Scene, n_faces: int) -> None:
@@ -252,6 +244,7 @@ def _text(found: re.Match[bytes]) -> str:
     return escaped(found.group().decode("utf-8", "replace").strip(), MAX_SHOWN)
 
 
+_GLTF = {"glb": read_glb, "gltf": read_gltf}
 # The data to read, and the number of faces that it must have at the least.
 _CHECKS: dict[str, Callable[[bytes], tuple[bytes, int]]] = {
     "stl": _check_stl,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
-from warp_collision.formats.xml_file import read_xml
+from warp_collision.formats.files import read_xml
 from warp_collision.messages import errors_at, escaped, shown
 
 # Extensions: links and joints in them belong to other programs.

@@ -12,8 +12,7 @@ from xml.etree.ElementTree import Element
 import numpy as np
 from trimesh.transformations import euler_matrix, quaternion_matrix
 
-from warp_collision.formats.limits import MAX_COORDINATE
-from warp_collision.formats.mesh_files import is_file
+from warp_collision.formats.files import MAX_COORDINATE, is_file
 from warp_collision.messages import escaped, shown
 
 _LARGEST = 3e38  # of a number: they are used in float32

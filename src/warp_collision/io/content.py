@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from warp_collision.formats.limits import MAX_COORDINATE, MAX_FACES
+from warp_collision.formats.files import MAX_COORDINATE, MAX_FACES
 from warp_collision.io.polygons import ClippingBudget
 from warp_collision.messages import MAX_SHOWN, escaped, one_line, shown
 from warp_collision.obstacles.shapes import Shape
-from warp_collision.trimesh_types import is_trimesh
+from warp_collision.validate import is_trimesh
 
 if TYPE_CHECKING:
     import trimesh

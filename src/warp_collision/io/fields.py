@@ -8,7 +8,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from warp_collision.formats.limits import MAX_COORDINATE
+from warp_collision.formats.files import MAX_COORDINATE
 from warp_collision.messages import shown
 
 _POSE = "7 finite numbers x, y, z, qw, qx, qy, qz with a quaternion that is not zero"

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from warp_collision.formats.mesh_files import is_file, mesh_endings
+from warp_collision.formats.files import is_file
+from warp_collision.formats.mesh_files import mesh_endings
 from warp_collision.formats.numpy_arrays import read_spheres
 from warp_collision.formats.yaml_values import read_yaml
 from warp_collision.io.content import Content, Obstacle
@@ -76,8 +77,7 @@ def load_world_file(
     z up. If anything has a collision API, only what has one is an obstacle; else all that is
     visible is, but guides. Instances of a PointInstancer are `instancer/0`, `instancer/1` and so
     on; native instances have their paths. Sublayers, references and payloads lie in the folder of
-    the file or below, or in `package_dirs`. A binary layer is read by a process of its own first,
-    since wrong bytes can crash OpenUSD: half a second for a small file.
+    the file or below, or in `package_dirs`.
 
     **A mesh or scene that trimesh reads** (.glb, .gltf, .obj, .stl, .ply, .off, .dae, ...). Every
     node of the scene graph that has a mesh becomes an obstacle under the node's name, so that
@@ -93,9 +93,11 @@ def load_world_file(
     part that is no triangle mesh, sparse or compressed glTF accessors, a skinned mesh, an archive.
     Files that a mesh file refers to lie in its folder or below. A file has at most 50 million
     faces, all instances counted, 100,000 obstacles, and coordinates below 1e9; YAML at most 8 MiB,
-    500,000 values with aliases and merges expanded, and 32 levels; XML at most 256 MiB, 100 levels,
-    and no document type, so no entities; MJCF 200,000 elements and 10 million heights and pixels;
-    USD 1 GiB and 10,000 layers, with all that is referred to.
+    500,000 values with aliases and merges expanded, and 32 levels; USD 1 GiB and 10,000 layers with
+    all that is referred to. MJCF, USD, COLLADA and other formats of more than arrays and lines of
+    numbers are read by a worker process, in 3 s of one CPU thread and 1 GiB of memory and more for
+    large files, since wrong bytes can crash their parsers, or keep them busy without end. It is
+    started with the first such file, which takes 0.1 s and the import of the parser, and is kept.
 
     Args:
         path: the file.

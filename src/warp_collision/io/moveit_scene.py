@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import trimesh
 
-from warp_collision.formats.limits import MAX_COORDINATE
+from warp_collision.formats.files import MAX_COORDINATE
 from warp_collision.io.content import PLANE, Content, Obstacle
 from warp_collision.io.fields import Fields, check_keys, is_number, mapping, plain, sequence
 from warp_collision.io.placing import matrix_from, place_mesh, place_shape

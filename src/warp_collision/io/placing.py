@@ -8,7 +8,7 @@ import numpy as np
 import trimesh
 from trimesh.transformations import quaternion_from_matrix, quaternion_matrix
 
-from warp_collision.formats.limits import MAX_COORDINATE
+from warp_collision.formats.files import MAX_COORDINATE
 from warp_collision.io.content import Obstacle
 from warp_collision.messages import shown
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Shape, Sphere, mesh_of

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import trimesh
 
+from warp_collision.formats.files import metres_per_unit
 from warp_collision.formats.mesh_files import load_scene
 from warp_collision.io.content import Obstacle
 from warp_collision.io.marks import Marked
@@ -20,7 +21,6 @@ from warp_collision.io.placing import (
 )
 from warp_collision.messages import escaped, shown
 from warp_collision.obstacles.recognition import shape_of
-from warp_collision.obstacles.units import metres_per_unit
 
 
 class Part(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any
 
 import trimesh
 
-from warp_collision.formats.extras import import_extra
+from warp_collision.formats.files import require_extra
 from warp_collision.io.content import Obstacle
 from warp_collision.io.marks import kind_of, mark
 from warp_collision.io.placing import matrix_from
@@ -105,7 +105,9 @@ def save_world_file(path: str | os.PathLike[str], obstacles: Mapping[str, Obstac
 
 
 def _write_yaml(path: Path, obstacles: Mapping[str, Obstacle]) -> None:
-    yaml = import_extra("yaml", f"{path}: writing YAML", "PyYAML", "io")
+    require_extra("yaml", f"{path}: writing YAML", "PyYAML", "io")
+    import yaml
+
     document: dict[str, dict[str, Any]] = {kind: {} for kind in _KINDS}
     files: dict[int, str] = {}
     for name, obstacle in obstacles.items():

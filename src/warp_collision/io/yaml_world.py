@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import trimesh
 
-from warp_collision.formats.limits import MAX_COORDINATE
-from warp_collision.formats.mesh_files import is_file
+from warp_collision.formats.files import MAX_COORDINATE, is_file
 from warp_collision.io.content import Content, Obstacle
 from warp_collision.io.fields import Fields, check_keys, mapping
 from warp_collision.io.placing import (

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from warp_collision.formats.limits import check_vertices
+from warp_collision.formats.files import check_vertices, is_file, metres_per_unit
 from warp_collision.messages import errors_at, shown
 from warp_collision.obstacles import orientation, slicing, slivers, topology
 from warp_collision.obstacles.mesh_report import MeshReport
 from warp_collision.obstacles.shapes import PlacedShape, Shape
-from warp_collision.obstacles.units import metres_per_unit
-from warp_collision.trimesh_types import is_trimesh
+from warp_collision.validate import is_trimesh
 
 if TYPE_CHECKING:
     import trimesh
@@ -73,7 +72,7 @@ def read_mesh(name: str, mesh: MeshLike) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _load_file(name: str, path: Path) -> trimesh.Trimesh:
-    from warp_collision.formats.mesh_files import is_file, load_scene
+    from warp_collision.formats.mesh_files import load_scene
 
     if not is_file(path):
         raise FileNotFoundError(f"mesh {name!r}: there is no file {shown(str(path))}")

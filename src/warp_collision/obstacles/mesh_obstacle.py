@@ -24,7 +24,7 @@ from warp_collision.obstacles.candidate_lists import (
 from warp_collision.obstacles.distance_grid import GRID_CELLS, create_grid, offset_in_record
 from warp_collision.obstacles.geometry import Geometry, MeshLike
 from warp_collision.obstacles.shapes import KINDS, PlacedShape, Shape, kernel_size
-from warp_collision.trimesh_types import is_trimesh
+from warp_collision.validate import is_trimesh
 
 PoseLike = Any  # 7 numbers: a sequence, a NumPy array or a tensor
 MeshAndPose = Any  # a mesh, or a pair of mesh and pose

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
+from warp_collision.formats.files import metres_per_unit
 from warp_collision.obstacles import topology
 from warp_collision.obstacles.geometry import (
     Geometry,
@@ -26,8 +27,7 @@ from warp_collision.obstacles.shapes import (
     Sphere,
     Triangles,
 )
-from warp_collision.obstacles.units import metres_per_unit
-from warp_collision.trimesh_types import is_trimesh
+from warp_collision.validate import is_trimesh
 
 # Vertices off the side of a cuboid by less are rounded, in units of the largest coordinate: four
 # steps of float32, in which files store them.

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from warp_collision.formats.limits import MAX_COORDINATE
+from warp_collision.formats.files import MAX_COORDINATE
 from warp_collision.kernels.mesh_record import Shape as ShapeKind
-from warp_collision.trimesh_types import is_trimesh
+from warp_collision.validate import is_trimesh
 
 if TYPE_CHECKING:
     import trimesh

@@ -11,7 +11,7 @@ from warp_collision.io.content import Obstacle, check_pose
 from warp_collision.messages import errors_at, escaped
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle
 from warp_collision.poses import invert_pose
-from warp_collision.trimesh_types import is_scene
+from warp_collision.validate import is_scene
 from warp_collision.world.scene_storage import SceneStorage
 from warp_collision.world.slots import Slot
 

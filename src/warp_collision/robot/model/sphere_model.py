@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from warp_collision import validate
-from warp_collision.formats.limits import MAX_COORDINATE
-from warp_collision.formats.mesh_files import is_file
+from warp_collision.formats.files import MAX_COORDINATE, is_file
 from warp_collision.formats.urdf_joints import Joint
 from warp_collision.formats.yaml_values import read_yaml
 from warp_collision.io.placing import matrix_from

@@ -7,8 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from warp_collision.formats.mesh_files import is_file
-from warp_collision.formats.xml_file import read_xml
+from warp_collision.formats.files import is_file, read_xml
 from warp_collision.messages import errors_at, escaped, shown
 
 

@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from warp_collision.formats.mesh_files import is_file
+from warp_collision.formats.files import is_file
 from warp_collision.formats.urdf_document import read_urdf
 from warp_collision.formats.urdf_joints import Joint, read_joint
 from warp_collision.formats.urdf_shapes import (

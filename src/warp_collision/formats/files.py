@@ -1,0 +1,81 @@
+"""What readers of all formats share: limits, libraries of extras, existing files, XML."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
+
+import numpy as np
+
+from warp_collision.messages import any_error_at, shown
+
+MAX_FACES = 50_000_000  # of a file, those of every instance counted
+MAX_COORDINATE = 1e9  # as in a world; trimesh merges vertices far beyond it, all into one
+
+
+def require_extra(module: str, purpose: str, package: str, extra: str) -> None:
+    """Requires a library that only some kinds of files need.
+
+    Args:
+        module: its module.
+        purpose: what needs it, with which the error begins.
+        package: what it is called.
+        extra: the extra of this package that installs it.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    try:
+        is_installed = importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of a package that the module is in
+        is_installed = False
+    if not is_installed:
+        raise ImportError(f"{purpose} needs {package}: pip install 'warp-collision[{extra}]'")
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is such a file; False for names that no file can have."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def read_xml(path: Path) -> Element:
+    """Reads the root element of an XML file; the caller names the file.
+
+    The parser bounds what entities expand to, and reads no other files.
+
+    Raises:
+        ValueError: no well-formed XML.
+    """
+    with any_error_at("must be well-formed XML"):
+        return ElementTree.parse(path).getroot()
+
+
+def check_vertices(vertices: np.ndarray) -> None:
+    """Requires vertices (n, 3) that are finite and below 1e9."""
+    bad = ~(np.abs(vertices) < MAX_COORDINATE).all(axis=1)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise ValueError(
+            f"vertices must be finite and below 1e9, got {vertices[row].tolist()} at {row}"
+        )
+
+
+def metres_per_unit(units: str | None, where: str) -> float:
+    """Length of the unit that a scene or mesh declares, 1 if none [m].
+
+    Raises:
+        ValueError: there is no such unit.
+    """
+    if units is None:
+        return 1.0
+    import trimesh
+
+    try:
+        return float(trimesh.units.unit_conversion(units, "meters"))
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"{where}: units must be a unit of length, got {shown(units)}") from error
