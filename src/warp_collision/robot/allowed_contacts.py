@@ -22,7 +22,7 @@ from warp_collision.robot.model.robot_tables import RobotTables
 from warp_collision.robot.model.sphere_layout import only_where
 from warp_collision.torch_ops.waypoints import is_moving
 from warp_collision.world import MeshWorld
-from warp_collision.world.queries import scene_tables
+from warp_collision.world.mesh_world import scene_tables
 
 
 class Part(NamedTuple):

@@ -47,18 +47,6 @@ class Slot:
     obstacle: MeshObstacle
     tracked: TrackedPose | None = None
 
-    def differentiable_row(self, row: Tensor) -> Tensor:
-        """Its row (8,) of mesh_from_world, as a function of its pose if that requires a gradient.
-
-        Args:
-            row: what the table holds.
-        """
-        tracked = self.tracked
-        if tracked is None:
-            return row
-        inverse = to_rows(invert_pose(pose_rows(tracked.poses)[tracked.row].to(row)))
-        return _unless_written(row, tracked.written[tracked.row], inverse)
-
 
 class Slots:
     """The filled slots of all envs, in slot order.

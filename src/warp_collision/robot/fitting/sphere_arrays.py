@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from warp_collision.formats.limits import MAX_COORDINATE
+from warp_collision.formats.files import MAX_COORDINATE
 from warp_collision.messages import shown
 
 

@@ -37,7 +37,7 @@ from warp_collision.robot.model.urdf_model import PathLike
 from warp_collision.torch_ops import dispatch
 from warp_collision.torch_ops.second_derivatives import outside_graphs, reads_values
 from warp_collision.world import MeshWorld
-from warp_collision.world.queries import require_world
+from warp_collision.world.mesh_world import require_world
 
 _MAX_ENVS = 1 << 20  # tables of a robot have a row for each
 

@@ -41,7 +41,7 @@ _CHUNK = 4_096
 _MAX_READINGS = 3
 
 _lock = threading.RLock()
-_scenes: OrderedDict[tuple[int, tuple[int, ...], torch.device], ForeignScene] = OrderedDict()
+_scenes: OrderedDict[tuple[int, tuple[int, ...], torch.device], ExternalScene] = OrderedDict()
 
 
 def _forget_threads() -> None:
@@ -57,7 +57,7 @@ _caches: dict[torch.device, ObstacleCache] = {}
 _with_grids: WeakSet[MeshObstacle] = WeakSet()
 
 
-def complete_foreign(tables: SceneTables) -> SceneTables:
+def complete_external(tables: SceneTables) -> SceneTables:
     """The tables with copies of the meshes, their records, and a tree.
 
     Args:
@@ -71,7 +71,7 @@ def complete_foreign(tables: SceneTables) -> SceneTables:
     with _lock:
         scene = _scenes.pop(key, None)
         if scene is None:
-            scene = ForeignScene(tables.mesh_ids.device)
+            scene = ExternalScene(tables.mesh_ids.device)
         completed = scene.complete(tables)
         _scenes[key] = scene
         while len(_scenes) > _MAX_TABLES:
@@ -79,7 +79,7 @@ def complete_foreign(tables: SceneTables) -> SceneTables:
     return completed
 
 
-class ForeignScene:
+class ExternalScene:
     """The copies of the meshes in one table of ids."""
 
     def __init__(self, device: torch.device):
@@ -90,7 +90,7 @@ class ForeignScene:
         free_with(self, self._held, device)
 
     def complete(self, tables: SceneTables) -> SceneTables:
-        """See `complete_foreign`."""
+        """See `complete_external`."""
         if is_capturing(self._device):
             if self._copies is None:
                 return tables
@@ -140,16 +140,16 @@ class _Copies:
         self._own = {i: o for i in np.unique(ids[ids != 0]) if (o := obstacle_of(int(i), device))}
         self._own_ids = _table(np.array([*self._own], dtype=np.int64), device)
         self.require_no_padding(tables)
-        foreign = [int(i) for i in np.unique(ids[ids != 0]) if i not in self._own]
-        read = {i: known[i] for i in foreign if i in known}
-        read |= _read_meshes({i: ids for i in foreign if i not in known}, device)
-        self._read: dict[int, _Mesh] = {i: read[i] for i in foreign}
+        external = [int(i) for i in np.unique(ids[ids != 0]) if i not in self._own]
+        read = {i: known[i] for i in external if i in known}
+        read |= _read_meshes({i: ids for i in external if i not in known}, device)
+        self._read: dict[int, _Mesh] = {i: read[i] for i in external}
         obstacles = self._own | {i: mesh.obstacle for i, mesh in self._read.items()}
         for mesh in self._read.values():
             if mesh.obstacle not in _with_grids:
                 mesh.obstacle.fill_grid()
                 _with_grids.add(mesh.obstacle)
-        self._index(ids, foreign)
+        self._index(ids, external)
         # All of these are read by kernels.
         self._known = _table(ids, device)
         self._ids_of_copies = _table(
@@ -158,7 +158,7 @@ class _Copies:
         pointers = {i: o.record.data_ptr() for i, o in obstacles.items()}
         self._records_of_copies = _table(_mapped(ids, pointers), device)
         with torch.inference_mode(False):
-            self._changed = torch.zeros(max(1, len(foreign)), dtype=torch.int32, device=device)
+            self._changed = torch.zeros(max(1, len(external)), dtype=torch.int32, device=device)
             self._news = torch.zeros(2, dtype=torch.int32, device=device)
             self._mesh_ids = torch.zeros(shape, dtype=torch.int64, device=device)
             self._records = torch.zeros(shape, dtype=torch.int64, device=device)
@@ -182,10 +182,10 @@ class _Copies:
                 "have a padding: a copy does not know it"
             )
 
-    def _index(self, ids: np.ndarray, foreign: list[int]) -> None:
+    def _index(self, ids: np.ndarray, external: list[int]) -> None:
         """Lays out the tables of meshes, slots and chunks."""
         rows, slots, chunks, hashes = [], [], [], []
-        for index, mesh_id in enumerate(foreign):
+        for index, mesh_id in enumerate(external):
             mesh = self._read[mesh_id]
             positions = np.flatnonzero(ids.ravel() == mesh_id)
             rows.append([mesh_id, *mesh.size, len(slots), len(slots) + len(positions)])
@@ -196,7 +196,7 @@ class _Copies:
         self._slots = _table(np.array(slots, dtype=np.int32), self._device)
         self._chunks = _table(np.array(chunks, dtype=np.int32).reshape(-1, 4), self._device)
         self._hashes = _table(np.concatenate([np.zeros(0, np.int64), *hashes]), self._device)
-        index_of = {mesh_id: index for index, mesh_id in enumerate(foreign)}
+        index_of = {mesh_id: index for index, mesh_id in enumerate(external)}
         self._mesh_of_slot = _table(_mapped(ids, index_of, -1).astype(np.int32), self._device)
 
     def substitute(self, tables: SceneTables) -> SceneTables:
