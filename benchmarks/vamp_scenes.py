@@ -12,7 +12,7 @@ from torch import Tensor
 
 from warp_collision import Capsule, Cuboid, Cylinder, MeshWorld
 from warp_collision.examples import load_panda, load_problem
-from warp_collision.io.content import Obstacle
+from warp_collision.io.scene_builder import Obstacle
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs
 
 MISSING = """\

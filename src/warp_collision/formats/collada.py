@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from warp_collision.formats.files import read_xml
-from warp_collision.messages import MAX_SHOWN, escaped, shown
+from warp_collision.messages import MAX_REPR, escaped, short_repr
 
 # Irrelevant to collisions, and the part that is most often broken.
 _APPEARANCE = frozenset(
@@ -51,6 +51,6 @@ def _check_numbers(element: Element) -> None:
     if not np.isfinite(numbers).all():
         first = words[int(np.flatnonzero(~np.isfinite(numbers))[0])]
         raise ValueError(
-            f"<float_array> {shown(element.get('id'))} must hold finite numbers, got "
-            f"{escaped(first, MAX_SHOWN)}"
+            f"<float_array> {short_repr(element.get('id'))} must hold finite numbers, got "
+            f"{escaped(first, MAX_REPR)}"
         )

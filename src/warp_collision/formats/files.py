@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from warp_collision.messages import any_error_at, shown
+from warp_collision.messages import any_error_at, short_repr
 
 MAX_FACES = 50_000_000  # of a file, those of every instance counted
 MAX_COORDINATE = 1e9  # as in a world; trimesh merges vertices far beyond it, all into one
@@ -78,4 +78,6 @@ def metres_per_unit(units: str | None, where: str) -> float:
     try:
         return float(trimesh.units.unit_conversion(units, "meters"))
     except (KeyError, ValueError) as error:
-        raise ValueError(f"{where}: units must be a unit of length, got {shown(units)}") from error
+        raise ValueError(
+            f"{where}: units must be a unit of length, got {short_repr(units)}"
+        ) from error

@@ -25,7 +25,7 @@ from warp_collision.formats.collada import read_collada
 from warp_collision.formats.files import MAX_COORDINATE, MAX_FACES, check_vertices, is_file
 from warp_collision.formats.gltf import read_glb, read_gltf
 from warp_collision.formats.worker import allow, run_limited
-from warp_collision.messages import MAX_SHOWN, any_error_at, escaped, shown
+from warp_collision.messages import MAX_REPR, any_error_at, escaped, short_repr
 
 MAX_PARTS = 4_000  # of a text file: trimesh takes quadratic time to name them
 
@@ -47,7 +47,7 @@ def load_scene(path: Path) -> trimesh.Scene:
     with any_error_at(escaped(str(path))):
         if ending not in mesh_endings():
             known = ", ".join(mesh_endings())
-            raise ValueError(f"the name must end in one of {known}; got {shown(ending)}")
+            raise ValueError(f"the name must end in one of {known}; got {short_repr(ending)}")
         if ending in _CHECKS or ending in _GLTF:
             return _load(path, ending)
         return run_limited(_load, Path(os.path.abspath(path)), ending, library="trimesh")
@@ -91,11 +91,11 @@ def _check_meshes(scene: trimesh.Scene, n_faces: int) -> None:
     for node in scene.graph.nodes_geometry:
         transform, key = scene.graph[node]
         mesh = scene.geometry[key]
-        name = shown(node)
+        name = short_repr(node)
         if not (np.abs(transform) < MAX_COORDINATE).all():
             raise ValueError(
                 f"the transform of part {name} must be finite and below 1e9, got "
-                f"{shown(transform.tolist())}"
+                f"{short_repr(transform.tolist())}"
             )
         if not isinstance(mesh, trimesh.Trimesh):
             raise ValueError(f"part {name} must be a triangle mesh, got a {type(mesh).__name__}")
@@ -148,11 +148,11 @@ class _Siblings(Resolver):
             relative = Path(name)
             if relative.is_absolute() or ".." in relative.parts:
                 raise ValueError(
-                    f"a file must refer to files in its folder or below, got {shown(name)}"
+                    f"a file must refer to files in its folder or below, got {short_repr(name)}"
                 )
             if is_file(self._folder / relative):
                 return (self._folder / relative).read_bytes()
-        raise FileNotFoundError(f"it refers to {shown(key)}, which does not exist")
+        raise FileNotFoundError(f"it refers to {short_repr(key)}, which does not exist")
 
     def namespaced(self, namespace: str) -> Any:
         return _Siblings(self._folder / namespace / self.file_name)
@@ -193,7 +193,7 @@ def _check_ply(data: bytes) -> tuple[bytes, int]:
     elements = re.findall(rb"(?m)^[ \t]*element[ \t]+(\S+)[ \t]+(\S+)", header)
     lengths = [int(length) for _, length in elements]
     if any(length < 0 for length in lengths):
-        raise ValueError(f"elements must be 0 or more, got {shown(lengths)}")
+        raise ValueError(f"elements must be 0 or more, got {short_repr(lengths)}")
     if re.search(rb"(?m)^[ \t]*format[ \t]+ascii", header):
         rows = sum(not line.isspace() for line in body.splitlines()[1:] if line)
         if rows != sum(lengths):
@@ -241,7 +241,7 @@ def _check_parts(number: int) -> None:
 
 
 def _text(found: re.Match[bytes]) -> str:
-    return escaped(found.group().decode("utf-8", "replace").strip(), MAX_SHOWN)
+    return escaped(found.group().decode("utf-8", "replace").strip(), MAX_REPR)
 
 
 _GLTF = {"glb": read_glb, "gltf": read_gltf}

@@ -17,7 +17,7 @@ import numpy as np
 
 from warp_collision.formats.files import is_file
 from warp_collision.formats.worker import allow, run_limited
-from warp_collision.messages import MAX_SHOWN, escaped, one_line, shown
+from warp_collision.messages import MAX_REPR, escaped, one_line, short_repr
 
 MAX_BYTES = 1 << 30  # of all layers
 MAX_LAYERS = 10_000
@@ -166,10 +166,10 @@ class _Layers:
         if not any(os.path.commonpath((name, folder)) == folder for folder in self._folders):
             raise ValueError(
                 "layers must lie in the folder of the file or below, or in package_dirs, got "
-                f"{shown(name)}"
+                f"{short_repr(name)}"
             )
         if not is_file(Path(name)):
-            raise ValueError(f"a layer must be a regular file, got {shown(name)}")
+            raise ValueError(f"a layer must be a regular file, got {short_repr(name)}")
         self._n_bytes += os.path.getsize(name)
         if self._n_bytes > MAX_BYTES:
             raise ValueError(
@@ -290,7 +290,7 @@ class _Walk:
                     frame = outside @ self._frame(prim)
                     found.append(_Placed(name, prim, frame, own.collides, own.hidden))
                 elif kind and registry.FindConcretePrimDefinition(kind) is None:
-                    self._left_out.append((name, f"of an unknown type, {shown(kind)}"))
+                    self._left_out.append((name, f"of an unknown type, {short_repr(kind)}"))
         return found
 
     def _instances(
@@ -345,13 +345,15 @@ class _Walk:
         if path not in self._prototypes:
             prim = self._stage.GetPrimAtPath(path)
             if not prim or prim.IsPseudoRoot():
-                raise ValueError(f"prototypes must be prims of the stage, got {shown(str(path))}")
+                raise ValueError(
+                    f"prototypes must be prims of the stage, got {short_repr(str(path))}"
+                )
             self._prototypes[path] = None
             # A prototype may be, or be below, what does not stand on the stage itself.
             self._prototypes[path] = self._below(prim, Usd.PrimIsActive & Usd.PrimIsLoaded)
         parts = self._prototypes[path]
         if parts is None:
-            raise ValueError(f"a prototype must not hold itself, got {shown(str(path))}")
+            raise ValueError(f"a prototype must not hold itself, got {short_repr(str(path))}")
         return parts
 
     def _inherited(self, prim: Any, above: _Inherited) -> _Inherited:
@@ -384,4 +386,4 @@ def _errors_name(name: str) -> Iterator[None]:
     except _PrimError:
         raise
     except Exception as error:
-        raise _PrimError(f"{escaped(name, MAX_SHOWN)}: {one_line(error)}") from error
+        raise _PrimError(f"{escaped(name, MAX_REPR)}: {one_line(error)}") from error

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from warp_collision.formats.files import require_extra
-from warp_collision.messages import any_error_at, escaped, shown
+from warp_collision.messages import any_error_at, escaped, short_repr
 
 MAX_BYTES = 8 << 20
 MAX_DEPTH = 32
@@ -137,7 +137,7 @@ class _Document:
             tag = self._tag(event)
             key = event.value if tag == _MERGE else self._scalar(event, tag)
             if key in values or (tag == _MERGE and merged is not None):
-                raise ValueError(f"the key {shown(key)} stands again{_line(event)}")
+                raise ValueError(f"the key {short_repr(key)} stands again{_line(event)}")
             if event.anchor is not None:
                 self._anchored[event.anchor] = key, 1
             value, count = self._value(depth)
@@ -159,7 +159,7 @@ class _Document:
         except (ValueError, KeyError, OverflowError) as error:
             kind = tag.removeprefix(_TAG)
             raise ValueError(
-                f"a value of type {kind} must be one, got {shown(event.value)}{_line(event)}"
+                f"a value of type {kind} must be one, got {short_repr(event.value)}{_line(event)}"
             ) from error
 
     def _tag(self, event: Any) -> str:
@@ -172,7 +172,7 @@ class _Document:
     def _check_tag(self, event: Any, *allowed: str) -> None:
         if event.tag not in (None, "!", *allowed):
             names = ", ".join("!!" + tag.removeprefix(_TAG) for tag in allowed)
-            raise ValueError(f"a tag must be {names}, got {shown(event.tag)}{_line(event)}")
+            raise ValueError(f"a tag must be {names}, got {short_repr(event.tag)}{_line(event)}")
 
 
 def _merged(bases: object, event: Any) -> dict[object, object]:
@@ -181,7 +181,9 @@ def _merged(bases: object, event: Any) -> dict[object, object]:
     result: dict[object, object] = {}
     for source in sources:
         if not isinstance(source, dict):
-            raise ValueError(f"a merge (<<) must be of mappings, got {shown(source)}{_line(event)}")
+            raise ValueError(
+                f"a merge (<<) must be of mappings, got {short_repr(source)}{_line(event)}"
+            )
         for key, value in source.items():
             result.setdefault(key, value)
     return result

@@ -7,7 +7,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from warp_collision.io.content import LeftOut, LeftOutWarning, Obstacle
     from warp_collision.io.files import (
         load_joints,
         load_spheres,
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
         load_world_mapping,
     )
     from warp_collision.io.scene import scene_meshes
+    from warp_collision.io.scene_builder import LeftOut, LeftOutWarning, Obstacle
     from warp_collision.io.writing import obstacle_scene, save_world_file
 
 __all__ = [
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "content": ("LeftOut", "LeftOutWarning", "Obstacle"),
+    "scene_builder": ("LeftOut", "LeftOutWarning", "Obstacle"),
     "files": ("load_joints", "load_spheres", "load_world_file", "load_world_mapping"),
     "scene": ("scene_meshes",),
     "writing": ("obstacle_scene", "save_world_file"),

@@ -15,15 +15,15 @@ from warp_collision.formats.files import is_file
 from warp_collision.formats.mesh_files import mesh_endings
 from warp_collision.formats.numpy_arrays import read_spheres
 from warp_collision.formats.yaml_values import read_yaml
-from warp_collision.io.content import Content, Obstacle
 from warp_collision.io.joint_values import read_joint_values
 from warp_collision.io.mjcf_scene import add_mjcf
 from warp_collision.io.moveit_scene import add_planning_scene, is_planning_scene
-from warp_collision.io.scene import obstacles_of, read_parts
+from warp_collision.io.scene import obstacles_of, read_nodes
+from warp_collision.io.scene_builder import Obstacle, SceneBuilder
 from warp_collision.io.urdf_scene import add_urdf
 from warp_collision.io.usd_scene import add_usd
 from warp_collision.io.yaml_world import add_mapping
-from warp_collision.messages import escaped, shown
+from warp_collision.messages import escaped, short_repr
 
 _YAML = (".yaml", ".yml")
 _URDF = (".urdf",)
@@ -127,28 +127,28 @@ def load_world_file(
     """
     path = _existing(path)
     suffix = path.suffix.lower()
-    content = Content(escaped(str(path)))
+    builder = SceneBuilder(escaped(str(path)))
     if suffix in _YAML:
-        _add_document(content, read_yaml(path), path.parent)
+        _add_document(builder, read_yaml(path), path.parent)
     elif suffix in _URDF:
-        add_urdf(content, path, [Path(folder) for folder in package_dirs])
+        add_urdf(builder, path, [Path(folder) for folder in package_dirs])
     elif suffix in _XML:
-        add_mjcf(content, path)
+        add_mjcf(builder, path)
     elif suffix in _USD:
-        add_usd(content, path, [Path(folder) for folder in package_dirs])
+        add_usd(builder, path, [Path(folder) for folder in package_dirs])
     elif suffix.removeprefix(".") not in mesh_endings():
         known = ", ".join(
             sorted({*(e[1:] for e in (*_YAML, *_URDF, *_XML, *_USD)), *mesh_endings()})
         )
         raise ValueError(
-            f"{content.where}: the name must end in one of {known}; got {shown(suffix[1:])}"
+            f"{builder.where}: the name must end in one of {known}; got {short_repr(suffix[1:])}"
         )
     else:
-        parts = read_parts(path)
-        named = suffix in _GLTF and not _UNNAMED.fullmatch(parts[0].name)
-        for name, obstacle in obstacles_of(parts, None if named else path.stem).items():
-            content.add(name, obstacle)
-    return content.finish(strict)
+        nodes = read_nodes(path)
+        named = suffix in _GLTF and not _UNNAMED.fullmatch(nodes[0].name)
+        for name, obstacle in obstacles_of(nodes, None if named else path.stem).items():
+            builder.add(name, obstacle)
+    return builder.finish(strict)
 
 
 def load_world_mapping(
@@ -178,24 +178,24 @@ def load_world_mapping(
         >>> load_world_mapping({"sphere": {"ball": ball}})["ball"].geometry
         Sphere(radius=0.1)
     """
-    content = Content("mapping")
-    _add_document(content, document, Path(folder))
-    return content.finish(strict)
+    builder = SceneBuilder("mapping")
+    _add_document(builder, document, Path(folder))
+    return builder.finish(strict)
 
 
-def _add_document(content: Content, document: object, folder: Path) -> None:
+def _add_document(builder: SceneBuilder, document: object, folder: Path) -> None:
     if isinstance(document, dict) and is_planning_scene(document):
-        add_planning_scene(content, document, folder)
+        add_planning_scene(builder, document, folder)
     else:
-        add_mapping(content, document, folder)
+        add_mapping(builder, document, folder)
 
 
 def load_spheres(path: str | os.PathLike[str]) -> torch.Tensor:
     """Reads spheres from a NumPy file.
 
     Args:
-        path: a .npy file, or an .npz file with an array `spheres` or with a single array, stored or
-            deflated, of at most 1 GiB if it is compressed. The array holds x, y, z, radius in
+        path: a .npy file, or an .npz file with an array `spheres` or with a single array, of at
+            most 1 GiB if it is compressed. The array holds x, y, z, radius in
             metres along its last axis, with shape (n_spheres, 4), (horizon, n_spheres, 4) or
             (batch, horizon, n_spheres, 4); integers and other floats are converted to float32. A
             negative radius disables a sphere.
@@ -254,7 +254,9 @@ def load_joints(
     path = _existing(path)
     names = None if joint_names is None else tuple(joint_names)
     if names is not None and len(names) != n_joints:
-        raise ValueError(f"joint_names must be n_joints = {n_joints} names, got {shown(names)}")
+        raise ValueError(
+            f"joint_names must be n_joints = {n_joints} names, got {short_repr(names)}"
+        )
     joints = _finite(path, "joints", read_joint_values(path, n_joints, names))
     return joints.reshape((1,) * (3 - joints.ndim) + joints.shape)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from warp_collision.formats.numpy_arrays import read_joint_names, read_joints
-from warp_collision.messages import escaped, shown
+from warp_collision.messages import escaped, short_repr
 
 _MAX_BYTES = 256 << 20  # of a .csv file
 
@@ -45,9 +45,9 @@ def _order(path: Path, found: tuple[str, ...], names: tuple[str, ...]) -> list[i
         missing = [name for name in names if name not in found]
         raise ValueError(
             f"{escaped(str(path))}: joint names must be {escaped(', '.join(names), 300)}, each "
-            f"once, got {shown(list(found))}"
-            + (f"; unknown is {shown(unknown[0])}" if unknown else "")
-            + (f"; missing is {shown(missing[0])}" if missing else "")
+            f"once, got {short_repr(list(found))}"
+            + (f"; unknown is {short_repr(unknown[0])}" if unknown else "")
+            + (f"; missing is {short_repr(missing[0])}" if missing else "")
         )
     return [found.index(name) for name in names]
 
@@ -68,14 +68,14 @@ def _read_csv(path: Path) -> tuple[tuple[str, ...], np.ndarray]:
     if not names or any(_number(name) is not None for name in names):
         raise ValueError(
             f"{where}: the first line must be the names of the joints, got "
-            f"{shown(lines[0] if lines else '')}"
+            f"{short_repr(lines[0] if lines else '')}"
         )
     rows = []
     for index, line in enumerate(lines[1:]):
         row = [_number(cell) for cell in line]
         if len(row) != len(names) or None in row:
             raise ValueError(
-                f"{where}: row {index} must be {len(names)} numbers, got {shown(line)}"
+                f"{where}: row {index} must be {len(names)} numbers, got {short_repr(line)}"
             )
         rows.append(row)
     if not rows:

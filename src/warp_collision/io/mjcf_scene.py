@@ -9,8 +9,8 @@ import trimesh
 
 from warp_collision.formats.files import MAX_COORDINATE, require_extra
 from warp_collision.formats.mjcf_model import MjcfGeom, MjcfModel, read_model
-from warp_collision.io.content import PLANE, Content, Obstacle, errors_begin_with
 from warp_collision.io.placing import matrix_from, place_mesh, place_shape
+from warp_collision.io.scene_builder import PLANE, Obstacle, SceneBuilder, errors_begin_with
 from warp_collision.io.solids import height_field
 from warp_collision.messages import escaped
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere
@@ -19,7 +19,7 @@ _VISUAL = "it collides with nothing: contype and conaffinity are 0, and no conta
 _PLUGIN = "a signed distance of a plugin"
 
 
-def add_mjcf(content: Content, path: Path) -> None:
+def add_mjcf(builder: SceneBuilder, path: Path) -> None:
     """Adds the geoms of an MJCF file, where bodies stand at the model's start (`qpos0`).
 
     A geom has its name; without one that of its body, if it is the only one there, else `body/0`,
@@ -30,8 +30,8 @@ def add_mjcf(content: Content, path: Path) -> None:
         ImportError: mujoco is not installed.
         ValueError: MuJoCo cannot compile it; it names the file.
     """
-    require_extra("mujoco", f"{content.where}: reading MJCF", "mujoco", "mujoco")
-    with errors_begin_with(content.where):
+    require_extra("mujoco", f"{builder.where}: reading MJCF", "mujoco", "mujoco")
+    with errors_begin_with(builder.where):
         model = read_model(path)
         frames: list[np.ndarray] = []
         for parent, pose in model.bodies:
@@ -39,17 +39,17 @@ def add_mjcf(content: Content, path: Path) -> None:
     for geom in model.geoms:
         entry = f"geom {escaped(geom.name)!r}"
         if not geom.collides:
-            content.leave_out(entry, _VISUAL)
+            builder.leave_out(entry, _VISUAL)
         elif geom.kind == "plane":
-            content.leave_out(entry, PLANE)
+            builder.leave_out(entry, PLANE)
         elif geom.kind == "sdf" and geom.is_plugin:
-            content.leave_out(entry, _PLUGIN)
+            builder.leave_out(entry, _PLUGIN)
         else:
-            with errors_begin_with(f"{content.where}: {entry}"):
+            with errors_begin_with(f"{builder.where}: {entry}"):
                 obstacle = _obstacle(model, geom, frames[geom.body] @ _matrix(geom.pose))
-            content.add(geom.name, obstacle)
+            builder.add(geom.name, obstacle)
     for name in model.flexes:
-        content.leave_out(f"flex {name!r}", "a body that deforms")
+        builder.leave_out(f"flex {name!r}", "a body that deforms")
 
 
 def _obstacle(model: MjcfModel, geom: MjcfGeom, matrix: np.ndarray) -> Obstacle:

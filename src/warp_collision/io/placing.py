@@ -9,8 +9,8 @@ import trimesh
 from trimesh.transformations import quaternion_from_matrix, quaternion_matrix
 
 from warp_collision.formats.files import MAX_COORDINATE
-from warp_collision.io.content import Obstacle
-from warp_collision.messages import shown
+from warp_collision.io.scene_builder import Obstacle
+from warp_collision.messages import short_repr
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Shape, Sphere, mesh_of
 
 _RIGID_TOLERANCE = 1e-6  # files store rotations in float32, whose rounding is below this
@@ -20,7 +20,7 @@ def require_invertible(matrix: np.ndarray, where: str) -> None:
     """Raises unless a transform (4, 4) is finite, below 1e9 and flattens nothing."""
     if not (np.abs(matrix) < MAX_COORDINATE).all() or np.linalg.matrix_rank(matrix[:3, :3]) < 3:
         raise ValueError(
-            f"{where} must be finite and invertible, got {shown(np.asarray(matrix).tolist())}"
+            f"{where} must be finite and invertible, got {short_repr(np.asarray(matrix).tolist())}"
         )
 
 

@@ -11,16 +11,16 @@ import numpy as np
 from warp_collision.formats.urdf_document import read_urdf
 from warp_collision.formats.urdf_joints import followed_joints, joints_from_root, read_joint
 from warp_collision.formats.urdf_shapes import UrdfShape, read_shape, required
-from warp_collision.io.content import Content, Obstacle, errors_begin_with
 from warp_collision.io.placing import place_mesh, place_shape, transformed
 from warp_collision.io.scene import MeshFiles
-from warp_collision.messages import errors_at, shown
+from warp_collision.io.scene_builder import Obstacle, SceneBuilder, errors_begin_with
+from warp_collision.messages import errors_at, short_repr
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Shape, Sphere
 
 _JOINTS = ("fixed", "revolute", "continuous", "prismatic", "floating", "planar")
 
 
-def add_urdf(content: Content, path: Path, package_dirs: Sequence[Path] = ()) -> None:
+def add_urdf(builder: SceneBuilder, path: Path, package_dirs: Sequence[Path] = ()) -> None:
     """Adds the collision shapes of a URDF file; the root link stands in the world's origin.
 
     A link of one shape gives its name to it; shapes of others are `link/name` or, without a name,
@@ -31,13 +31,13 @@ def add_urdf(content: Content, path: Path, package_dirs: Sequence[Path] = ()) ->
     """
     robot = read_urdf(path)
     version = robot.get("version", "1.0")
-    with errors_begin_with(content.where):
+    with errors_begin_with(builder.where):
         frames, files = _link_frames(robot), MeshFiles()
         for link in robot.findall("link"):
             name = required(link, "name")
             collisions = link.findall("collision")
             for index, collision in enumerate(collisions):
-                where = f"link {shown(name)}"
+                where = f"link {short_repr(name)}"
                 found = read_shape(
                     collision,
                     where=where,
@@ -48,9 +48,11 @@ def add_urdf(content: Content, path: Path, package_dirs: Sequence[Path] = ()) ->
                 full = name
                 if len(collisions) > 1:
                     full = f"{name}/{collision.get('name') or index}"
-                content.add(full, _placed(found, frames[name], where, files))
+                builder.add(full, _placed(found, frames[name], where, files))
             if not collisions and link.find("visual") is not None:
-                content.leave_out(f"link {shown(name)}", "it has visuals and no collision shape")
+                builder.leave_out(
+                    f"link {short_repr(name)}", "it has visuals and no collision shape"
+                )
 
 
 def shape_of(found: UrdfShape) -> Shape | None:

@@ -11,18 +11,18 @@ import trimesh
 
 from warp_collision.formats.files import require_extra
 from warp_collision.formats.usd_stage import read_stage
-from warp_collision.io.content import Content, Obstacle, errors_begin_with
 from warp_collision.io.placing import frame_along, place_mesh, place_shape, require_invertible
 from warp_collision.io.polygons import ClippingBudget, triangulate
+from warp_collision.io.scene_builder import Obstacle, SceneBuilder, errors_begin_with
 from warp_collision.io.solids import frustum_around, tapered_capsule_around
-from warp_collision.messages import MAX_SHOWN, escaped, shown
+from warp_collision.messages import MAX_REPR, escaped, short_repr
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere
 
 _AXES = {"X": (1.0, 0.0, 0.0), "Y": (0.0, 1.0, 0.0), "Z": (0.0, 0.0, 1.0)}
 _Z_FROM_Y_UP = np.array([[1.0, 0, 0, 0], [0, 0, -1, 0], [0, 1, 0, 0], [0, 0, 0, 1]])
 
 
-def add_usd(content: Content, path: Path, package_dirs: Sequence[Path] = ()) -> None:
+def add_usd(builder: SceneBuilder, path: Path, package_dirs: Sequence[Path] = ()) -> None:
     """Adds the shapes and meshes of a USD stage under their paths, without the first slash.
 
     If anything on the stage has a collision API, only what has one, itself or by an ancestor, is an
@@ -38,8 +38,8 @@ def add_usd(content: Content, path: Path, package_dirs: Sequence[Path] = ()) -> 
         ImportError: usd-core is not installed.
         ValueError: the stage or a layer of it cannot be opened, or a prim is wrong.
     """
-    require_extra("pxr.Usd", f"{content.where}: reading USD", "usd-core", "usd")
-    with errors_begin_with(content.where):
+    require_extra("pxr.Usd", f"{builder.where}: reading USD", "usd-core", "usd")
+    with errors_begin_with(builder.where):
         stage = read_stage(path, package_dirs)
         unit = stage.metres_per_unit
         if not 0.0 < unit < np.inf:
@@ -48,23 +48,23 @@ def add_usd(content: Content, path: Path, package_dirs: Sequence[Path] = ()) -> 
         if stage.is_y_up:
             to_metres = _Z_FROM_Y_UP @ to_metres
     for name, reason in stage.left_out:
-        content.leave_out(name, reason)
+        builder.leave_out(name, reason)
     meshes: dict[int, trimesh.Trimesh | str] = {}  # by the values, which instances share
     for prim in stage.prims:
-        with errors_begin_with(f"{content.where}: {escaped(prim.name, MAX_SHOWN)}"):
+        with errors_begin_with(f"{builder.where}: {escaped(prim.name, MAX_REPR)}"):
             matrix = to_metres @ prim.frame
             require_invertible(matrix, "the transform")
             if prim.kind == "Mesh":
                 if id(prim.values) not in meshes:
-                    meshes[id(prim.values)] = _triangles(prim.values, content.clipping)
+                    meshes[id(prim.values)] = _triangles(prim.values, builder.clipping)
                 mesh = meshes[id(prim.values)]
                 obstacle = mesh if isinstance(mesh, str) else place_mesh(mesh, matrix)
             else:
                 obstacle = _READERS[prim.kind](prim.values, matrix)
         if isinstance(obstacle, str):
-            content.leave_out(prim.name, obstacle)
+            builder.leave_out(prim.name, obstacle)
         else:
-            content.add(prim.name, obstacle)
+            builder.add(prim.name, obstacle)
 
 
 def _along_axis(matrix: np.ndarray, values: dict[str, Any]) -> np.ndarray:
@@ -129,7 +129,7 @@ def _triangles(values: dict[str, Any], clipping: ClippingBudget) -> trimesh.Trim
     if counts.min() < 3 or counts.sum() != len(indices):
         raise ValueError(
             f"faceVertexCounts must be 3 or more and add up to {len(indices)}, got "
-            f"{shown(counts[:50].tolist())}"
+            f"{short_repr(counts[:50].tolist())}"
         )
     if indices.min() < 0 or indices.max() >= len(points):
         raise ValueError(

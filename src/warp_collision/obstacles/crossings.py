@@ -1,7 +1,7 @@
-"""Which bodies of a mesh points are in, by the faces that a ray from each point crosses.
+"""Which components of a mesh points are in, by the faces that a ray from each point crosses.
 
 Faces are found by a grid over the plane across the rays, of cells as large as each face, so that
-thousands of bodies take no longer than their faces and points do.
+thousands of components take no longer than their faces and points do.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ _DOUBT = 2.0**-20
 _PAIRS_AT_ONCE = 1 << 20
 
 
-def body_windings(
-    points: np.ndarray, before: np.ndarray, vertices: Vertices, faces: Faces, body: np.ndarray
+def component_windings(
+    points: np.ndarray, before: np.ndarray, vertices: Vertices, faces: Faces, component: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Winding numbers of closed bodies around points: whole, but for points on their surface.
+    """Winding numbers of closed components around points: whole, but for points on their surface.
 
     Args:
         points: (n, 3).
-        before: (n,) each is only asked about bodies of lower numbers than this.
+        before: (n,) each is only asked about components of lower numbers than this.
         vertices: (n_vertices, 3).
-        faces: (n_faces, 3), of closed bodies.
-        body: (n_faces,) the body of each face.
+        faces: (n_faces, 3), of closed components.
+        component: (n_faces,) the component of each face.
 
     Returns:
-        Where they are not zero: indices of points, bodies, and the winding numbers.
+        Where they are not zero: indices of points, components, and the winding numbers.
     """
     center = vertices[faces].mean(axis=(0, 1), dtype=np.float64)
     corners = ((vertices - center) @ _AXES.T)[faces]
     projected = (points - center) @ _AXES.T
-    n_bodies = int(body.max(initial=0)) + 1
+    n_components = int(component.max(initial=0)) + 1
     found: list[tuple[np.ndarray, np.ndarray]] = []
     doubtful: list[np.ndarray] = []
     for point, face in _pairs(projected[:, :2], corners[..., :2]):
-        earlier = body[face] < before[point]
+        earlier = component[face] < before[point]
         point, face = point[earlier], face[earlier]
         sign, doubt = _crossings(projected[point], corners[face])
-        key = point * n_bodies + body[face]
+        key = point * n_components + component[face]
         found.append((key[sign != 0], sign[sign != 0]))
         doubtful.append(np.unique(key[doubt]))
     keys = np.concatenate([key for key, _ in found] or [np.zeros(0, dtype=np.int64)])
@@ -53,14 +53,18 @@ def body_windings(
     numbers = np.bincount(inverse, weights=signs, minlength=len(keys))
     unsure = np.unique(np.concatenate(doubtful or [keys[:0]]))
     known = ~np.isin(keys, unsure) & (numbers != 0.0)
-    order = np.argsort(body, kind="stable")
-    starts = np.searchsorted(body[order], np.arange(n_bodies + 1))
+    order = np.argsort(component, kind="stable")
+    starts = np.searchsorted(component[order], np.arange(n_components + 1))
     summed = [
         winding_number(points[i], vertices, faces[order[starts[b] : starts[b + 1]]])
-        for i, b in zip(*np.divmod(unsure, n_bodies), strict=True)
+        for i, b in zip(*np.divmod(unsure, n_components), strict=True)
     ]
     keys = np.concatenate((keys[known], unsure))
-    return keys // n_bodies, keys % n_bodies, np.concatenate((numbers[known], np.array(summed)))
+    return (
+        keys // n_components,
+        keys % n_components,
+        np.concatenate((numbers[known], np.array(summed))),
+    )
 
 
 def _pairs(points: np.ndarray, corners: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:

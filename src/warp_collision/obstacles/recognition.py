@@ -209,7 +209,7 @@ def _shape_geometry(placed: PlacedShape, reason: str) -> Geometry:
     mesh = _resolved(placed.tessellate(), placed.shape)
     report = MeshReport(
         n_faces=len(mesh.faces),
-        n_bodies=1,
+        n_components=1,
         closed=True,
         consistent=True,
         sign_method="exact",
@@ -232,8 +232,8 @@ def _cuboid_geometry(found: _Cuboid, n_faces: int) -> Geometry:
     report = geometry.report
     report.n_faces = n_faces  # as given
     if found.inward.all():
-        report.inverted_bodies = 1
-        report.repairs.append("oriented 1 bodies outward")
+        report.inverted_components = 1
+        report.repairs.append("oriented 1 components outward")
     elif found.inward.any():
         report.consistent = False
         report.repairs.append("flipped faces to agree with their neighbours")

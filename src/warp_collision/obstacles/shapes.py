@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, get_args
 
 import numpy as np
 
@@ -54,6 +54,7 @@ class Cuboid:
         0
     """
 
+    kind: ClassVar[ShapeKind] = ShapeKind.CUBOID
     dims: tuple[float, float, float]
 
     def __post_init__(self) -> None:
@@ -88,6 +89,7 @@ class Sphere:
         0
     """
 
+    kind: ClassVar[ShapeKind] = ShapeKind.SPHERE
     radius: float
 
     def __post_init__(self) -> None:
@@ -118,6 +120,7 @@ class Capsule:
         0
     """
 
+    kind: ClassVar[ShapeKind] = ShapeKind.CAPSULE
     radius: float
     length: float
 
@@ -150,6 +153,7 @@ class Cylinder:
         0
     """
 
+    kind: ClassVar[ShapeKind] = ShapeKind.CYLINDER
     radius: float
     height: float
 
@@ -223,12 +227,8 @@ class PlacedShape:
         return PlacedShape(shape, self.center) if aligned else self
 
 
-KINDS: dict[type[Any], ShapeKind] = {
-    Cuboid: ShapeKind.CUBOID,
-    Sphere: ShapeKind.SPHERE,
-    Capsule: ShapeKind.CAPSULE,
-    Cylinder: ShapeKind.CYLINDER,
-}
+# By the names of their kinds, as in files: "cuboid", "sphere", "capsule", "cylinder".
+SHAPES: dict[str, Any] = {shape.kind.name.lower(): shape for shape in get_args(Shape)}
 
 
 def kernel_size(shape: Shape) -> np.ndarray:

@@ -13,7 +13,13 @@ from typing import NamedTuple
 import numpy as np
 
 from warp_collision.obstacles.slivers import rounding_of_triangles, widest_first
-from warp_collision.obstacles.topology import Faces, Vertices, find_edges, label_bodies, lengths
+from warp_collision.obstacles.topology import (
+    Faces,
+    Vertices,
+    connected_components,
+    find_edges,
+    lengths,
+)
 
 # Needles are longer than this many times their height and their shortest edge.
 NEEDLE = 300.0
@@ -198,7 +204,7 @@ def _groups(long_sides: np.ndarray) -> np.ndarray:
     """Which quads (n,) hang together by long sides (n, 2), by number."""
     _, first, inverse = np.unique(long_sides, return_index=True, return_inverse=True)
     beside = np.stack((np.arange(long_sides.size), first[inverse.ravel()]), axis=1) // 2
-    return label_bodies(len(long_sides), beside)
+    return connected_components(len(long_sides), beside)
 
 
 def _cut(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from warp_collision import io, validate
 from warp_collision.devices import synchronize
-from warp_collision.io.content import Obstacle, check_pose
+from warp_collision.io.scene_builder import Obstacle, check_pose
 from warp_collision.launching.deferred_free import retire
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.messages import errors_at, escaped

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from warp_collision.formats.files import is_file, read_xml
-from warp_collision.messages import errors_at, escaped, shown
+from warp_collision.messages import errors_at, escaped, short_repr
 
 
 def read_srdf(path: str | os.PathLike[str], links: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -23,7 +23,7 @@ def read_srdf(path: str | os.PathLike[str], links: Sequence[str]) -> tuple[tuple
     """
     path = Path(path)
     if not is_file(path):
-        raise FileNotFoundError(f"srdf must be an existing file, got {shown(str(path))}")
+        raise FileNotFoundError(f"srdf must be an existing file, got {short_repr(str(path))}")
     with errors_at(escaped(str(path))):
         robot = read_xml(path)
         if robot.tag != "robot":
@@ -38,7 +38,7 @@ def read_srdf(path: str | os.PathLike[str], links: Sequence[str]) -> tuple[tuple
             raise ValueError("links of a pair must have names, got none")
         unknown = sorted({str(name) for name in named if name not in links})
         if unknown:
-            raise ValueError(f"links must be those of the robot, got {shown(unknown)}")
+            raise ValueError(f"links must be those of the robot, got {short_repr(unknown)}")
     kept = {frozenset(pair) for pair in enabled}
     pairs = dict.fromkeys(
         pair
