@@ -23,7 +23,7 @@ from flawed import (
     windings,
 )
 from reference import closest_points, winding_number
-from warp_collision.obstacles.crossings import component_windings
+from warp_collision.obstacles.orientation import component_windings
 
 
 @pytest.mark.parametrize("mesh", [CUBE, BALL])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from warp_collision.messages import any_error_at, short_repr
+from warp_collision.messages import any_error_at, escaped, short_repr
 
 MAX_FACES = 50_000_000  # of a file, those of every instance counted
 MAX_COORDINATE = 1e9  # as in a world; trimesh merges vertices far beyond it, all into one
@@ -41,6 +42,14 @@ def is_file(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):
         return False
+
+
+def existing_file(path: str | os.PathLike[str]) -> Path:
+    """The path of a file, which exists."""
+    path = Path(path)
+    if not is_file(path):
+        raise FileNotFoundError(f"{escaped(str(path))}: no such file")
+    return path
 
 
 def read_xml(path: Path) -> Element:

@@ -15,14 +15,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
 import numpy as np
 import trimesh
 from trimesh.exchange.load import mesh_formats
 from trimesh.resolvers import Resolver
 
-from warp_collision.formats.collada import read_collada
-from warp_collision.formats.files import MAX_COORDINATE, MAX_FACES, check_vertices, is_file
+from warp_collision.formats.files import (
+    MAX_COORDINATE,
+    MAX_FACES,
+    check_vertices,
+    is_file,
+    read_xml,
+)
 from warp_collision.formats.gltf import read_glb, read_gltf
 from warp_collision.formats.worker import allow, run_limited
 from warp_collision.messages import MAX_REPR, any_error_at, escaped, short_repr
@@ -30,6 +37,12 @@ from warp_collision.messages import MAX_REPR, any_error_at, escaped, short_repr
 MAX_PARTS = 4_000  # of a text file: trimesh takes quadratic time to name them
 
 _STL_FACE = np.dtype([("normal", "<f4", 3), ("vertices", "<f4", (3, 3)), ("color", "<u2")])
+# Irrelevant to collisions, and the part that is most often broken.
+_APPEARANCE = frozenset(
+    "library_images library_effects library_materials library_lights library_cameras "
+    "library_animations library_animation_clips bind_material instance_light instance_camera "
+    "extra".split()
+)
 _ARCHIVES = ("zip", "zae", "bz2", "gz")  # trimesh skips members that it cannot read
 
 
@@ -76,7 +89,7 @@ def mesh_endings() -> list[str]:
 def _prepare(path: Path, ending: str, siblings: _Siblings) -> tuple[bytes, int, dict[str, Any]]:
     """Input for trimesh, the least number of faces that it must yield, and options."""
     if ending == "dae":
-        return read_collada(path), 0, {"ignore_broken": False}
+        return _read_collada(path), 0, {"ignore_broken": False}
     data = path.read_bytes()
     if ending in _GLTF:
         return _GLTF[ending](data, siblings.get), 0, {"skip_materials": True}
@@ -233,6 +246,43 @@ def _check_obj(data: bytes) -> tuple[bytes, int]:
             f"faces that count vertices backwards must follow all vertices, got {_text(negative)}"
         )
     return data, len(re.findall(rb"(?m)^f +[^\s]+ +[^\s]+ +[^\s]+", data))
+
+
+def _read_collada(path: Path) -> bytes:
+    """The file as plain XML without materials, textures, lights and cameras.
+
+    Raises:
+        ValueError: no well-formed XML, or what trimesh leaves out: numbers that are not finite, a
+            skinned mesh.
+    """
+    root = read_xml(path)
+    _strip_appearance(root)
+    return ElementTree.tostring(root)
+
+
+def _strip_appearance(element: Element) -> None:
+    for child in list(element):
+        name = child.tag.rpartition("}")[2]
+        if name == "instance_controller":
+            raise ValueError("meshes must not be skinned, got an <instance_controller>")
+        if name == "float_array":
+            _check_numbers(child)
+        if name in _APPEARANCE:
+            element.remove(child)
+        else:
+            _strip_appearance(child)
+
+
+def _check_numbers(element: Element) -> None:
+    words = (element.text or "").split()
+    with np.errstate(over="ignore"):
+        numbers = np.array(words, dtype=np.float64).astype(np.float32)
+    if not np.isfinite(numbers).all():
+        first = words[int(np.flatnonzero(~np.isfinite(numbers))[0])]
+        raise ValueError(
+            f"<float_array> {short_repr(element.get('id'))} must hold finite numbers, got "
+            f"{escaped(first, MAX_REPR)}"
+        )
 
 
 def _check_parts(number: int) -> None:

@@ -1,4 +1,4 @@
-"""Files to obstacles and spheres, by the endings of their names."""
+"""Files to obstacles, by the endings of their names."""
 
 from __future__ import annotations
 
@@ -8,14 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
-from warp_collision.formats.files import is_file
+from warp_collision.formats.files import existing_file
 from warp_collision.formats.mesh_files import mesh_endings
-from warp_collision.formats.numpy_arrays import read_spheres
 from warp_collision.formats.yaml_values import read_yaml
-from warp_collision.io.joint_values import read_joint_values
 from warp_collision.io.mjcf_scene import add_mjcf
 from warp_collision.io.moveit_scene import add_planning_scene, is_planning_scene
 from warp_collision.io.scene import obstacles_of, read_nodes
@@ -125,7 +120,7 @@ def load_world_file(
         ...     load_world_file(file.name)["table"].geometry
         Cuboid(dims=(1.0, 1.0, 0.1))
     """
-    path = _existing(path)
+    path = existing_file(path)
     suffix = path.suffix.lower()
     builder = SceneBuilder(escaped(str(path)))
     if suffix in _YAML:
@@ -188,94 +183,3 @@ def _add_document(builder: SceneBuilder, document: object, folder: Path) -> None
         add_planning_scene(builder, document, folder)
     else:
         add_mapping(builder, document, folder)
-
-
-def load_spheres(path: str | os.PathLike[str]) -> torch.Tensor:
-    """Reads spheres from a NumPy file.
-
-    Args:
-        path: a .npy file, or an .npz file with an array `spheres` or with a single array, of at
-            most 1 GiB if it is compressed. The array holds x, y, z, radius in
-            metres along its last axis, with shape (n_spheres, 4), (horizon, n_spheres, 4) or
-            (batch, horizon, n_spheres, 4); integers and other floats are converted to float32. A
-            negative radius disables a sphere.
-
-    Returns:
-        (batch, horizon, n_spheres, 4) float32 on the CPU; missing leading axes have length 1.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: it is no such file, or damaged, or the array has another shape, no spheres,
-            another kind of values, or values that are not finite.
-
-    Example:
-        >>> import tempfile
-        >>> import numpy as np
-        >>> from warp_collision.io import load_spheres
-        >>> with tempfile.NamedTemporaryFile(suffix=".npy") as file:
-        ...     np.save(file.name, np.ones((32, 59, 4)))
-        ...     load_spheres(file.name).shape
-        torch.Size([1, 32, 59, 4])
-    """
-    path = _existing(path)
-    spheres = _finite(path, "spheres", read_spheres(path))
-    return spheres.reshape((1,) * (4 - spheres.ndim) + spheres.shape)
-
-
-def load_joints(
-    path: str | os.PathLike[str], n_joints: int, *, joint_names: Sequence[str] | None = None
-) -> torch.Tensor:
-    """Reads joint values of a robot from a NumPy or CSV file.
-
-    Args:
-        path: as for `load_spheres`, with an array `joints` of shape (n_joints,), (horizon,
-            n_joints) or (batch, horizon, n_joints) [rad, prismatic: m]. Or a .csv file, whose first
-            line has the names of the joints, with a line for each waypoint.
-        n_joints: number of joint values of the robot.
-        joint_names: their names, in order. The columns of a file that names its joints, a .csv or
-            an .npz with an array `joint_names`, are put in this order.
-
-    Returns:
-        (batch, horizon, n_joints) float32 on the CPU; missing leading axes have length 1.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: as `load_spheres`; or the file names other joints.
-
-    Example:
-        >>> import tempfile
-        >>> import numpy as np
-        >>> from warp_collision.io import load_joints
-        >>> with tempfile.NamedTemporaryFile(suffix=".npy") as file:
-        ...     np.save(file.name, np.zeros((32, 7)))
-        ...     load_joints(file.name, 7).shape
-        torch.Size([1, 32, 7])
-    """
-    path = _existing(path)
-    names = None if joint_names is None else tuple(joint_names)
-    if names is not None and len(names) != n_joints:
-        raise ValueError(
-            f"joint_names must be n_joints = {n_joints} names, got {short_repr(names)}"
-        )
-    joints = _finite(path, "joints", read_joint_values(path, n_joints, names))
-    return joints.reshape((1,) * (3 - joints.ndim) + joints.shape)
-
-
-def _finite(path: Path, name: str, array: np.ndarray) -> torch.Tensor:
-    """A float32 tensor of an array whose last axis belongs together."""
-    with np.errstate(over="ignore"):  # a double beyond float32 becomes inf, refused below
-        values = array.astype(np.float32)
-    bad = np.argwhere(~np.isfinite(values).all(axis=-1))
-    if len(bad):
-        index = tuple(int(i) for i in bad[0])
-        raise ValueError(
-            f"{escaped(str(path))}: {name} must be finite, got {array[index]} at index {index}"
-        )
-    return torch.from_numpy(values)
-
-
-def _existing(path: str | os.PathLike[str]) -> Path:
-    path = Path(path)
-    if not is_file(path):
-        raise FileNotFoundError(f"{escaped(str(path))}: no such file")
-    return path

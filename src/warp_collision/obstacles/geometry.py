@@ -12,7 +12,7 @@ import numpy as np
 
 from warp_collision.formats.files import check_vertices, is_file, metres_per_unit
 from warp_collision.messages import errors_at, short_repr
-from warp_collision.obstacles import orientation, slicing, slivers, topology
+from warp_collision.obstacles import orientation, slivers, topology
 from warp_collision.obstacles.mesh_report import MeshReport
 from warp_collision.obstacles.shapes import PlacedShape, Shape
 from warp_collision.validate import is_trimesh
@@ -173,7 +173,7 @@ def prepare(
     faces, edges = orientation.orient(vertices, faces, report, repair)
     report.closed = edges.are_closed
     border = vertices[edges.border(faces)]
-    slender = slenderest > slicing.NEEDLE
+    slender = slenderest > slivers.NEEDLE
     resolved = _resolve(name, vertices, faces, flat, tolerance, slender=slender, sliced=True)
     if resolved.lost.any() and resolved.n_sliced:
         # Where a body tapers off, its slices may be too thin though the whole is not.
@@ -249,7 +249,7 @@ def _resolve(
     if slender and sliced:
         n_faces = len(faces)
         try:
-            vertices, faces, n_sliced = slicing.slice_needles(vertices, faces, _MAX_LOSS, tolerance)
+            vertices, faces, n_sliced = slivers.slice_needles(vertices, faces, _MAX_LOSS, tolerance)
         except ValueError as error:
             raise ValueError(f"mesh {name!r} {error}") from None
         n_slices = len(faces) - n_faces + n_sliced
