@@ -154,9 +154,9 @@ def scalar_operand(
         differentiable: a tensor may require a gradient.
     """
     if type(value) is float and not is_compiling():
-        known = _scalars.get((name, value, device))
-        if known is not None:
-            return known
+        cached = _scalars.get((name, value, device))
+        if cached is not None:
+            return cached
     if isinstance(value, torch.Tensor):
         if value.numel() != 1:
             raise ValueError(f"{name} must be a number or have one element, got {shape_of(value)}")

@@ -98,18 +98,18 @@ def _fetch(buffer: dict[str, Any], resolve: Resolve) -> bytes:
     if not isinstance(uri, str):
         raise ValueError(f"a buffer must have a uri, got {short_repr(uri)}")
     if uri.startswith("data:"):
-        head, found, text = uri.partition(";base64,")
-        if not found:
+        head, separator, text = uri.partition(";base64,")
+        if not separator:
             raise ValueError(f"data of a buffer must be base64, got {short_repr(head)}")
         return base64.b64decode(text, validate=True)
     return resolve(uri)
 
 
 def _objects(tree: dict[str, Any], key: str) -> list[dict[str, Any]]:
-    found = tree.get(key, [])
-    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-        raise ValueError(f"{key} must be a list of objects, got {short_repr(found)}")
-    return found
+    items = tree.get(key, [])
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise ValueError(f"{key} must be a list of objects, got {short_repr(items)}")
+    return items
 
 
 def _whole(item: dict[str, Any], key: str, where: str, end: int, default: int | None = None) -> int:

@@ -59,8 +59,8 @@ def load_scene(path: Path) -> trimesh.Scene:
     ending = path.suffix.lower().removeprefix(".")
     with any_error_at(escaped(str(path))):
         if ending not in mesh_endings():
-            known = ", ".join(mesh_endings())
-            raise ValueError(f"the name must end in one of {known}; got {short_repr(ending)}")
+            endings = ", ".join(mesh_endings())
+            raise ValueError(f"the name must end in one of {endings}; got {short_repr(ending)}")
         if ending in _CHECKS or ending in _GLTF:
             return _load(path, ending)
         return run_limited(_load, Path(os.path.abspath(path)), ending, library="trimesh")
@@ -200,8 +200,8 @@ def _check_stl(data: bytes) -> tuple[bytes, int]:
 
 
 def _check_ply(data: bytes) -> tuple[bytes, int]:
-    header, found, body = data.partition(b"end_header")
-    if not found:
+    header, separator, body = data.partition(b"end_header")
+    if not separator:
         raise ValueError("a PLY file must have a line end_header")
     elements = re.findall(rb"(?m)^[ \t]*element[ \t]+(\S+)[ \t]+(\S+)", header)
     lengths = [int(length) for _, length in elements]
@@ -290,8 +290,8 @@ def _check_parts(number: int) -> None:
         raise ValueError(f"must have at most {MAX_PARTS} parts, got {number}")
 
 
-def _text(found: re.Match[bytes]) -> str:
-    return escaped(found.group().decode("utf-8", "replace").strip(), MAX_REPR)
+def _text(match: re.Match[bytes]) -> str:
+    return escaped(match.group().decode("utf-8", "replace").strip(), MAX_REPR)
 
 
 _GLTF = {"glb": read_glb, "gltf": read_gltf}

@@ -269,7 +269,7 @@ class _Walk:
         if not root.IsPseudoRoot():
             outside = np.linalg.inv(self._frame(root.GetParent()))
         inherited: dict[Any, _Inherited] = {}
-        found: list[_Placed] = []
+        collected: list[_Placed] = []
         prims = iter(Usd.PrimRange(root, Usd.TraverseInstanceProxies(predicate)))
         for prim in prims:
             self._count += 1
@@ -284,14 +284,14 @@ class _Walk:
                     raise ValueError("it must not have value clips")
                 if prim.IsA(UsdGeom.PointInstancer):
                     frame = outside @ self._frame(prim)
-                    found += self._instances(UsdGeom.PointInstancer(prim), name, frame, own)
+                    collected += self._instances(UsdGeom.PointInstancer(prim), name, frame, own)
                     prims.PruneChildren()  # they stand where an instance is
                 elif prim.IsA(UsdGeom.Gprim):
                     frame = outside @ self._frame(prim)
-                    found.append(_Placed(name, prim, frame, own.collides, own.hidden))
+                    collected.append(_Placed(name, prim, frame, own.collides, own.hidden))
                 elif kind and registry.FindConcretePrimDefinition(kind) is None:
                     self._left_out.append((name, f"of an unknown type, {short_repr(kind)}"))
-        return found
+        return collected
 
     def _instances(
         self, instancer: Any, name: str, frame: np.ndarray, own: _Inherited
@@ -314,7 +314,7 @@ class _Walk:
         listed = instancer.GetPrim().GetMetadata("inactiveIds")
         inactive = {*(listed.GetAddedOrExplicitItems() if listed else ())}
         invisible = {*(instancer.GetInvisibleIdsAttr().Get(self._time) or ())}
-        found: list[_Placed] = []
+        collected: list[_Placed] = []
         for number, (index, matrix) in enumerate(zip(indices, matrices, strict=True)):
             if not 0 <= index < len(targets):
                 raise ValueError(f"protoIndices must be 0 to {len(targets) - 1}, got {index}")
@@ -327,7 +327,7 @@ class _Walk:
             placed = frame @ np.array(matrix, np.float64).T
             hidden = "it is invisible" if ids[number] in invisible else own.hidden
             begin = str(targets[index]).removeprefix("/")
-            found += [
+            collected += [
                 _Placed(
                     f"{name}/{number}{part.name.removeprefix(begin)}",
                     part.prim,
@@ -337,7 +337,7 @@ class _Walk:
                 )
                 for part in parts
             ]
-        return found
+        return collected
 
     def _prototype(self, path: Any) -> list[_Placed]:
         """The prims of a prototype, in the coordinates of its parent; walked over once."""

@@ -98,23 +98,23 @@ class _Document:
                 )
             return self._anchored[event.anchor]
         if isinstance(event, self._yaml.ScalarEvent):
-            found = self._scalar(event, self._tag(event)), 1
+            result = self._scalar(event, self._tag(event)), 1
         elif depth == MAX_DEPTH:
             raise ValueError(f"nesting must be at most {MAX_DEPTH} deep, got more{_line(event)}")
         elif isinstance(event, self._yaml.SequenceStartEvent):
             self._check_tag(event, _TAG + "seq")
-            found = self._sequence(depth + 1)
+            result = self._sequence(depth + 1)
         else:
             self._check_tag(event, _TAG + "map")
-            found = self._mapping(depth + 1)
-        if found[1] > MAX_VALUES:
+            result = self._mapping(depth + 1)
+        if result[1] > MAX_VALUES:
             raise ValueError(
                 f"a file must hold at most {MAX_VALUES} values with every alias and merge "
                 f"expanded, got more{_line(event)}"
             )
         if event.anchor is not None:
-            self._anchored[event.anchor] = found
-        return found
+            self._anchored[event.anchor] = result
+        return result
 
     def _sequence(self, depth: int) -> tuple[list[object], int]:
         values: list[object] = []

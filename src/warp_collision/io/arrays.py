@@ -153,36 +153,36 @@ def _read_joints(path: Path, n_joints: int, names: tuple[str, ...] | None) -> np
         ValueError: damaged, another shape, no numbers, or other joints than `names`.
     """
     if path.suffix.lower() == ".csv":
-        found, values = _read_csv(path)
-        if names is None and len(found) != n_joints:
+        columns, values = _read_csv(path)
+        if names is None and len(columns) != n_joints:
             raise ValueError(
-                f"{escaped(str(path))}: joints must be {n_joints} columns, got {len(found)}"
+                f"{escaped(str(path))}: joints must be {n_joints} columns, got {len(columns)}"
             )
-        return values if names is None else values[:, _order(path, found, names)]
+        return values if names is None else values[:, _order(path, columns, names)]
     hint = ""
     if names is not None:
         listed = escaped(", ".join(names), 250)
         hint = f"; one for each of {listed}, mimic joints have none"
     shapes = f"({n_joints},), (horizon, {n_joints}) or (batch, horizon, {n_joints})"
     values = _read(path, _ArrayRule("joints", shapes, (1, 3), n_joints, hint))
-    found = None if names is None else _read_names(path)
-    if names is None or found is None:
+    columns = None if names is None else _read_names(path)
+    if names is None or columns is None:
         return values
-    return values[..., _order(path, found, names)]
+    return values[..., _order(path, columns, names)]
 
 
-def _order(path: Path, found: tuple[str, ...], names: tuple[str, ...]) -> list[int]:
+def _order(path: Path, columns: tuple[str, ...], names: tuple[str, ...]) -> list[int]:
     """The column of each joint."""
-    if sorted(found) != sorted(names):
-        unknown = [name for name in found if name not in names]
-        missing = [name for name in names if name not in found]
+    if sorted(columns) != sorted(names):
+        unknown = [name for name in columns if name not in names]
+        missing = [name for name in names if name not in columns]
         raise ValueError(
             f"{escaped(str(path))}: joint names must be {escaped(', '.join(names), 300)}, each "
-            f"once, got {short_repr(list(found))}"
+            f"once, got {short_repr(list(columns))}"
             + (f"; unknown is {short_repr(unknown[0])}" if unknown else "")
             + (f"; missing is {short_repr(missing[0])}" if missing else "")
         )
-    return [found.index(name) for name in names]
+    return [columns.index(name) for name in names]
 
 
 def _read_csv(path: Path) -> tuple[tuple[str, ...], np.ndarray]:

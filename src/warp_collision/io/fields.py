@@ -112,10 +112,10 @@ def mapping(value: object, where: str, what: str) -> dict[Any, Any]:
 
 def sequence(value: object, where: str, what: str) -> list[Any]:
     """A value that must be a list; null is an empty one."""
-    found = [] if value is None else plain(value)
-    if not isinstance(found, list):
+    items = [] if value is None else plain(value)
+    if not isinstance(items, list):
         raise ValueError(f"{where} must be a list of {what}, got {short_repr(value)}")
-    return found
+    return items
 
 
 def check_keys(values: dict[Any, Any], where: str, *, allowed: tuple[str, ...]) -> None:

@@ -132,11 +132,11 @@ def load_world_file(
     elif suffix in _USD:
         add_usd(builder, path, [Path(folder) for folder in package_dirs])
     elif suffix.removeprefix(".") not in mesh_endings():
-        known = ", ".join(
+        endings = ", ".join(
             sorted({*(e[1:] for e in (*_YAML, *_URDF, *_XML, *_USD)), *mesh_endings()})
         )
         raise ValueError(
-            f"{builder.where}: the name must end in one of {known}; got {short_repr(suffix[1:])}"
+            f"{builder.where}: the name must end in one of {endings}; got {short_repr(suffix[1:])}"
         )
     else:
         nodes = read_nodes(path)

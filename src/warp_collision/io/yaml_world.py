@@ -68,8 +68,8 @@ def add_mapping(builder: SceneBuilder, document: object, folder: Path) -> None:
             if kind in _LEFT_OUT:
                 builder.leave_out(f"{kind}.{name}", _LEFT_OUT[kind])
                 continue
-            place = f"{where}: {kind}.{escaped(name, MAX_REPR)}"
-            builder.add(name, _obstacle(kind, Fields(place, entry, folder), files))
+            fields = Fields(f"{where}: {kind}.{escaped(name, MAX_REPR)}", entry, folder)
+            builder.add(name, _obstacle(kind, fields, files))
 
 
 def _obstacle(kind: str, fields: Fields, files: MeshFiles) -> Obstacle:

@@ -135,32 +135,32 @@ def component_windings(
     corners = ((vertices - center) @ _AXES.T)[faces]
     projected = (points - center) @ _AXES.T
     n_components = int(component.max(initial=0)) + 1
-    found: list[tuple[np.ndarray, np.ndarray]] = []
+    crossings: list[tuple[np.ndarray, np.ndarray]] = []
     doubtful: list[np.ndarray] = []
     for point, face in _pairs(projected[:, :2], corners[..., :2]):
         earlier = component[face] < before[point]
         point, face = point[earlier], face[earlier]
         sign, doubt = _crossings(projected[point], corners[face])
         key = point * n_components + component[face]
-        found.append((key[sign != 0], sign[sign != 0]))
+        crossings.append((key[sign != 0], sign[sign != 0]))
         doubtful.append(np.unique(key[doubt]))
-    keys = np.concatenate([key for key, _ in found] or [np.zeros(0, dtype=np.int64)])
-    signs = np.concatenate([sign for _, sign in found] or [np.zeros(0)])
+    keys = np.concatenate([key for key, _ in crossings] or [np.zeros(0, dtype=np.int64)])
+    signs = np.concatenate([sign for _, sign in crossings] or [np.zeros(0)])
     keys, inverse = np.unique(keys, return_inverse=True)
     numbers = np.bincount(inverse, weights=signs, minlength=len(keys))
-    unsure = np.unique(np.concatenate(doubtful or [keys[:0]]))
-    known = ~np.isin(keys, unsure) & (numbers != 0.0)
+    uncertain = np.unique(np.concatenate(doubtful or [keys[:0]]))
+    certain = ~np.isin(keys, uncertain) & (numbers != 0.0)
     order = np.argsort(component, kind="stable")
     starts = np.searchsorted(component[order], np.arange(n_components + 1))
     summed = [
         winding_number(points[i], vertices, faces[order[starts[b] : starts[b + 1]]])
-        for i, b in zip(*np.divmod(unsure, n_components), strict=True)
+        for i, b in zip(*np.divmod(uncertain, n_components), strict=True)
     ]
-    keys = np.concatenate((keys[known], unsure))
+    keys = np.concatenate((keys[certain], uncertain))
     return (
         keys // n_components,
         keys % n_components,
-        np.concatenate((numbers[known], np.array(summed))),
+        np.concatenate((numbers[certain], np.array(summed))),
     )
 
 

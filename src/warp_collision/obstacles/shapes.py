@@ -70,6 +70,10 @@ class Cuboid:
         """(3,) half edges of the bounding box [m]."""
         return 0.5 * np.array(self.dims)
 
+    def stretched(self, scale: np.ndarray, tolerance: float) -> Shape | None:
+        """The shape scaled along its axes (3,), None if it is not of its kind any more."""
+        return Cuboid(tuple((np.array(self.dims) * scale).tolist()))
+
     def tessellate(self) -> Triangles:
         """Twelve triangles, exactly the shape."""
         return Triangles(self.half_extents * _CORNERS, _SIDES_OF_CUBE.copy())
@@ -99,6 +103,11 @@ class Sphere:
     def half_extents(self) -> np.ndarray:
         """(3,) half edges of the bounding box [m]."""
         return np.full(3, self.radius)
+
+    def stretched(self, scale: np.ndarray, tolerance: float) -> Shape | None:
+        """As `Cuboid.stretched`; scales are equal within a relative tolerance."""
+        across, is_even = _even_scale(scale, tolerance)
+        return Sphere(self.radius * across) if is_even else None
 
     def tessellate(self) -> Triangles:
         """A mesh around the shape, which sticks out by at most 0.12 % of the radius."""
@@ -132,6 +141,12 @@ class Capsule:
         """(3,) half edges of the bounding box [m]."""
         return np.array([self.radius, self.radius, 0.5 * self.length + self.radius])
 
+    def stretched(self, scale: np.ndarray, tolerance: float) -> Shape | None:
+        """As `Sphere.stretched`."""
+        across, is_even = _even_scale(scale, tolerance)
+        along = float(scale[2])
+        return Capsule(self.radius * across, self.length * along) if is_even else None
+
     def tessellate(self) -> Triangles:
         """A mesh around the shape, which sticks out by at most 0.25 % of the radius."""
         upper = cap_outline(self.radius) + np.array([0.0, 0.5 * self.length])
@@ -164,6 +179,12 @@ class Cylinder:
     def half_extents(self) -> np.ndarray:
         """(3,) half edges of the bounding box [m]."""
         return np.array([self.radius, self.radius, 0.5 * self.height])
+
+    def stretched(self, scale: np.ndarray, tolerance: float) -> Shape | None:
+        """As `Sphere.stretched`, but that the scale along its axis may be another."""
+        across, along = float(scale[:2].mean()), float(scale[2])
+        is_round = np.ptp(scale[:2]) <= tolerance * across
+        return Cylinder(self.radius * across, self.height * along) if is_round else None
 
     def tessellate(self) -> Triangles:
         """A mesh around the shape, which sticks out by at most 0.031 % of the radius."""
@@ -332,6 +353,13 @@ def _subdivided(vertices: np.ndarray, faces: np.ndarray) -> Triangles:
         np.concatenate((vertices, middles)),
         np.concatenate([np.column_stack(part) for part in parts]),
     )
+
+
+def _even_scale(scale: np.ndarray, tolerance: float) -> tuple[float, bool]:
+    """The scale across the z axis, and whether all three (3,) are the same."""
+    across, along = float(scale[:2].mean()), float(scale[2])
+    is_round = np.ptp(scale[:2]) <= tolerance * across
+    return across, bool(is_round and abs(across - along) <= tolerance * along)
 
 
 def _numbers(value: Any) -> np.ndarray | None:

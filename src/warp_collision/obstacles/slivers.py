@@ -407,9 +407,11 @@ def _cut(
     # Vertices on each cut edge follow each other from its lower vertex to its higher one.
     offsets = n_vertices + np.cumsum(parts - 1) - (parts - 1)
     along = np.arange(1, int((parts - 1).sum()) + 1) - np.repeat(offsets - n_vertices, parts - 1)
-    share = (along / np.repeat(parts, parts - 1))[:, None]
+    fraction = (along / np.repeat(parts, parts - 1))[:, None]
     low, high = (np.repeat(end, parts - 1) for end in np.divmod(keys, n_vertices))
-    vertices = np.concatenate((vertices, (1.0 - share) * vertices[low] + share * vertices[high]))
+    vertices = np.concatenate(
+        (vertices, (1.0 - fraction) * vertices[low] + fraction * vertices[high])
+    )
 
     def on_side(begin: np.ndarray, end: np.ndarray, k: np.ndarray) -> np.ndarray:
         """The vertex after k parts of a cut edge."""

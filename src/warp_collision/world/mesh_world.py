@@ -579,8 +579,8 @@ def _rows(world: MeshWorld, tables: SceneTables, poses: Tensor, horizon: int | N
         size = 4 if is_matrix else 7
         one = torch.eye(size, dtype=poses.dtype, device=poses.device)
         one = one if is_matrix else one[3]
-        known = torch.where(used.view(*used.shape, *(1,) * one.ndim), poses, one)
-        rows = to_rows(invert_pose(pose_rows(known.float()))).view(*leading, 8)
+        valid = torch.where(used.view(*used.shape, *(1,) * one.ndim), poses, one)
+        rows = to_rows(invert_pose(pose_rows(valid.float()))).view(*leading, 8)
     else:
         raise ValueError(
             f"poses must have shape {_rule(n_envs, slots, count, horizon)}, or (4, 4) in place of "
