@@ -19,11 +19,11 @@ from warp_collision.robot import (
     joint_path_clearance,
     joint_path_cost,
     joint_path_in_collision,
-    path_operators,
     self_clearance,
     self_collision_cost,
 )
-from warp_collision.robot.model.interpolation import segment_bend
+from warp_collision.robot.checks import path_operators
+from warp_collision.robot.model.interpolation import segment_acceleration_bound
 from warp_collision.torch_ops import robot_operators
 
 Tensor = torch.Tensor
@@ -392,7 +392,7 @@ def test_opcheck(based, panda, world, paths, monkeypatch: pytest.MonkeyPatch) ->
         for check in CHECKS.values():
             check(paths[0], panda, world, base_pose=base)
     tables = panda.tables(torch.device("cpu"))
-    calls[segment_bend] = (paths[0], *tables.operands())
+    calls[segment_acceleration_bound] = (paths[0], *tables.operands())
     points = panda._layout.kinematics.tables(torch.device("cpu"))
     calls[robot_operators.forward_kinematics_jacobian] = (paths[0, 0], *points)
     assert len(calls) == 5

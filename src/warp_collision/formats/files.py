@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
@@ -12,6 +13,7 @@ import numpy as np
 
 from warp_collision.messages import any_error_at, escaped, short_repr
 
+_COMMENT, _NOT_ASCII = re.compile(rb"<!--.*?-->", re.DOTALL), re.compile(rb"[\x80-\xff]")
 MAX_FACES = 50_000_000  # of a file, those of every instance counted
 MAX_COORDINATE = 1e9  # as in a world; trimesh merges vertices far beyond it, all into one
 
@@ -55,13 +57,23 @@ def existing_file(path: str | os.PathLike[str]) -> Path:
 def read_xml(path: Path) -> Element:
     """Reads the root element of an XML file; the caller names the file.
 
-    The parser bounds what entities expand to, and reads no other files.
+    The parser bounds what entities expand to, and reads no other files. Comments may be in another
+    encoding than the file, whose names and values must be in its own.
 
     Raises:
         ValueError: no well-formed XML.
     """
     with any_error_at("must be well-formed XML"):
-        return ElementTree.parse(path).getroot()
+        return ElementTree.fromstring(_with_readable_comments(path.read_bytes()))
+
+
+def _with_readable_comments(content: bytes) -> bytes:
+    """The content, with question marks in comments for what is not UTF-8 in it."""
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return _COMMENT.sub(lambda comment: _NOT_ASCII.sub(b"?", comment[0]), content)
+    return content
 
 
 def check_vertices(vertices: np.ndarray) -> None:

@@ -73,7 +73,7 @@ class _Rule(NamedTuple):
 
 
 def _distance_pose_vjp(inputs: Sequence[Any], linear: Sequence[Tensor], upstream: Tensor) -> Tensor:
-    points, _, rows, _, _, _, _, env_index = inputs
+    points, _, rows, _, _, _, _, _, env_index = inputs
     gradient, slot = linear
     return pose_operators.scene_distance_pose_vjp(points, rows, env_index, gradient, slot, upstream)
 
@@ -81,7 +81,7 @@ def _distance_pose_vjp(inputs: Sequence[Any], linear: Sequence[Tensor], upstream
 def _clearance_pose_vjp(
     inputs: Sequence[Any], linear: Sequence[Tensor], upstream: Tensor
 ) -> Tensor:
-    spheres, _, rows, _, _, _, _, env_index, _ = inputs
+    spheres, _, rows, _, _, _, _, _, env_index, _ = inputs
     gradient, slot = linear
     points, along = (part[..., :3].flatten(1, 2) for part in (spheres, gradient))
     return pose_operators.scene_distance_pose_vjp(
@@ -109,7 +109,7 @@ _RULES = {
 }
 # Indices of the inputs of the Function: the spheres, the rows of mesh_from_world, and the first of
 # those without a derivative.
-_SPHERES, _ROWS, _PARAMETERS = 2, 4, 10
+_SPHERES, _ROWS, _PARAMETERS = 2, 4, 11
 
 
 class _PoseGradient(NoDerivative):

@@ -21,7 +21,7 @@ from warp_collision.world.acceleration import with_acceleration
 # The tables of a scene, and the env index.
 _SCENE = (
     "Tensor mesh_ids, Tensor mesh_from_world, Tensor enabled, Tensor n_meshes, "
-    "Tensor? records, Tensor? padding, Tensor? env_index"
+    "Tensor? records, Tensor? padding, Tensor? ignored, Tensor? env_index"
 )
 
 
@@ -92,7 +92,7 @@ def _operator(run: Callable[..., Tensor], n_axes: int, parameters: str = "") -> 
         schema=f"(Tensor spheres, {_SCENE}{parameters}) -> Tensor",
     )
     def operator(spheres: Tensor, *operands: Any) -> Tensor:
-        return run(spheres.contiguous(), SceneTables(*operands[:6]), *operands[6:])
+        return run(spheres.contiguous(), SceneTables(*operands[:7]), *operands[7:])
 
     @operator.register_fake
     def fake(spheres: Tensor, *_: Any) -> Tensor:

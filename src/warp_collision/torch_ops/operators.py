@@ -201,13 +201,14 @@ def sphere_cost(
     n_meshes: Tensor,
     records: Tensor | None,
     padding: Tensor | None,
+    ignored: Tensor | None,
     env_index: Tensor | None,
     weight: Tensor,
     activation_distance: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Cost and gradient of resting spheres."""
     refuse_tangents()
-    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding)
+    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding, ignored)
     cost, gradient = run_sphere_cost(
         spheres.contiguous(), tables, weight, activation_distance, env_index, True
     )
@@ -224,6 +225,7 @@ def swept_cost(
     n_meshes: Tensor,
     records: Tensor | None,
     padding: Tensor | None,
+    ignored: Tensor | None,
     env_index: Tensor | None,
     weight: Tensor,
     activation_distance: Tensor,
@@ -233,7 +235,7 @@ def swept_cost(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Cost of moving spheres, gradient, and gradient to the neighbouring waypoints."""
     refuse_tangents()
-    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding)
+    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding, ignored)
     cost, gradient, neighbours = run_swept_cost(
         spheres.contiguous(),
         tables,
@@ -259,11 +261,12 @@ def scene_distance(
     n_meshes: Tensor,
     records: Tensor | None,
     padding: Tensor | None,
+    ignored: Tensor | None,
     env_index: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Signed distance, gradient and slot of the nearest mesh."""
     refuse_tangents()
-    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding)
+    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding, ignored)
     return run_scene_distance(points.contiguous(), tables, env_index)
 
 
@@ -276,12 +279,13 @@ def clearance(
     n_meshes: Tensor,
     records: Tensor | None,
     padding: Tensor | None,
+    ignored: Tensor | None,
     env_index: Tensor | None,
     max_distance: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Clearance of spheres, gradient and slot of the nearest mesh."""
     refuse_tangents()
-    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding)
+    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding, ignored)
     return run_clearance(spheres.contiguous(), tables, env_index, max_distance)
 
 
@@ -337,20 +341,20 @@ def select_call(i: int, in_dims: tuple[int | None, ...], args: tuple[Any, ...]) 
 def batch_over_envs(operator: Callable[..., tuple[Tensor, ...]]) -> Callable[..., Any]:
     """A batching rule: a mapped axis of spheres adds rows, one of the tables adds envs.
 
-    The operator takes spheres, the six tables and the env index first. Further parameters are
+    The operator takes spheres, the seven tables and the env index first. Further parameters are
     scalars to the kernels: with a mapped axis there the calls run one after another.
     """
 
     def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
         size = info.batch_size
-        if any(dim is not None for dim in in_dims[8:]):
+        if any(dim is not None for dim in in_dims[9:]):
             calls = [operator(*select_call(i, in_dims, args)) for i in range(size)]
             outputs = tuple(torch.stack(parts) for parts in zip(*calls, strict=True))
             return outputs, (0,) * len(outputs)
-        spheres, env_index = args[0], args[7]
+        spheres, env_index = args[0], args[8]
         rows = spheres.shape[0] if in_dims[0] is None else spheres.movedim(in_dims[0], 0).shape[1]
-        tables, index_dim = args[1:7], in_dims[7]
-        if any(dim is not None for dim in in_dims[1:7]):
+        tables, index_dim = args[1:8], in_dims[8]
+        if any(dim is not None for dim in in_dims[1:8]):
             if env_index is None:
                 env_index = spheres.new_zeros(rows, dtype=torch.int32)
             n_envs = tables[0].numel() // tables[0].shape[-1]
@@ -361,9 +365,9 @@ def batch_over_envs(operator: Callable[..., tuple[Tensor, ...]]) -> Callable[...
             is_env = (env_index >= 0) & (env_index < n_envs)
             env_index = torch.where(is_env, env_index + offset[:, None], -1)
             index_dim = 0
-            tables = [_fold(t, d, size) for t, d in zip(tables, in_dims[1:7], strict=True)]
+            tables = [_fold(t, d, size) for t, d in zip(tables, in_dims[1:8], strict=True)]
         env_index = _fold(env_index, index_dim, size)
-        outputs = operator(_fold(spheres, in_dims[0], size), *tables, env_index, *args[8:])
+        outputs = operator(_fold(spheres, in_dims[0], size), *tables, env_index, *args[9:])
         return tuple(o.unflatten(0, (size, rows)) for o in outputs), (0,) * len(outputs)
 
     return rule

@@ -79,6 +79,7 @@ def sphere_cost_pose_vjp(
     n_meshes: Tensor,
     records: Tensor | None,
     padding: Tensor | None,
+    ignored: Tensor | None,
     env_index: Tensor | None,
     weight: Tensor,
     activation_distance: Tensor,
@@ -86,7 +87,7 @@ def sphere_cost_pose_vjp(
 ) -> Tensor:
     """Gradient (n_envs, slots, 8) of a loss by the rows of mesh_from_world."""
     refuse_recording()
-    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding)
+    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding, ignored)
     spheres = spheres.contiguous()
     if is_moving(mesh_from_world):
         spheres, tables, env_index = at_waypoints(spheres, tables, env_index)
@@ -111,6 +112,7 @@ def swept_cost_pose_vjp(
     n_meshes: Tensor,
     records: Tensor | None,
     padding: Tensor | None,
+    ignored: Tensor | None,
     env_index: Tensor | None,
     weight: Tensor,
     activation_distance: Tensor,
@@ -121,7 +123,7 @@ def swept_cost_pose_vjp(
 ) -> Tensor:
     """Gradient (n_envs, slots, 8) of a loss by the rows of mesh_from_world."""
     refuse_recording()
-    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding)
+    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding, ignored)
     spheres, upstream = spheres.contiguous(), upstream.contiguous()
     parameters = weight, activation_distance, tolerance, dt, min_speed
     if is_moving(mesh_from_world):

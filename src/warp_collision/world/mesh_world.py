@@ -344,7 +344,7 @@ class MeshWorld:
             slots = self._slots.envs[env]
             self._acceleration.drop_tree()
             self._storage.remove(env, index, len(slots))
-            self._release([slots.pop(index)])
+            self._release(env, [slots.pop(index)])
 
     def clear(self, env: int | None = None) -> None:
         """Removes all meshes of an env, or of all envs."""
@@ -395,7 +395,7 @@ class MeshWorld:
             for index, entry in enumerate(entries, first):
                 self._slots.track(env, slice(index, index + 1), entry.given, self.mesh_from_world)
         self._storage.set_count(env, len(slots))
-        self._release(dropped)
+        self._release(env, dropped)
 
     def _truncate(self, env: int, count: int) -> None:
         """Empties the slots from `count` on."""
@@ -404,10 +404,11 @@ class MeshWorld:
         self._acceleration.drop_tree()
         del slots[count:]
         self._storage.truncate(env, count)
-        self._release(dropped)
+        self._release(env, dropped)
 
-    def _release(self, dropped: list[Slot]) -> None:
-        """Frees what slots held, once no launch can read it."""
+    def _release(self, env: int, dropped: list[Slot]) -> None:
+        """Frees what slots of an env held, once no launch can read it."""
+        self._storage.ignored.slots_changed(env, self._slots.envs[env])
         self._acceleration.meshes_changed(self._slots.most)
         retire(dropped, self.device)
         synchronize(self.device)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -11,13 +10,13 @@ from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.obstacles.mesh_obstacle import PoseLike
-from warp_collision.robot import path_operators as operators
-from warp_collision.robot.allowed_contacts import contact_parts
+from warp_collision.robot.checks import path_operators as operators
+from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
+from warp_collision.robot.checks.path_operators import PathOperands
 from warp_collision.robot.model.allowed_pairs import Contacts
 from warp_collision.robot.model.kinematics import base_operand, root_frames
 from warp_collision.robot.model.robot_spheres import RobotSpheres, require_robot_and_world
 from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
-from warp_collision.robot.path_operators import PathOperands
 from warp_collision.torch_ops import dispatch
 from warp_collision.world import MeshWorld
 
@@ -77,9 +76,10 @@ def configuration_in_collision(
     flat, env_index = _operands(flat, world, env_index)
     pairs = _pairs(robot, self_collision, world.device)
     base = _roots(base_pose, joints, flat)
-    parts = _parts(flat, robot, world, ignore, env_index, base, pairs)
+    scene = scene_with_contacts(ignore, robot, world)
+    operands = PathOperands(flat, scene, env_index, base, robot.tables(world.device), pairs)
     run = operators.run_configurations, operators.configuration_in_collision
-    return functools.reduce(torch.logical_or, _checked(*run, parts)).reshape(shape)
+    return _checked(*run, operands).reshape(shape)
 
 
 def joint_path_in_collision(
@@ -139,9 +139,10 @@ def joint_path_in_collision(
     limit = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
     pairs = _pairs(robot, self_collision, world.device)
     base = _constant_base(base_pose, joints)
-    parts = _parts(joints, robot, world, ignore, env_index, base, pairs, poses, joints.shape[1])
+    scene = scene_with_contacts(ignore, robot, world, poses, joints.shape[1])
+    operands = PathOperands(joints, scene, env_index, base, robot.tables(world.device), pairs)
     run = operators.run_paths, operators.joint_path_in_collision
-    return functools.reduce(torch.logical_or, _checked(*run, parts, limit))
+    return _checked(*run, operands, limit)
 
 
 class JointPathClearance(NamedTuple):
@@ -232,10 +233,10 @@ def joint_path_clearance(
     width = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
     pairs = _pairs(robot, self_collision, world.device)
     base = _constant_base(base_pose, joints)
-    parts = _parts(joints, robot, world, ignore, env_index, base, pairs, poses, joints.shape[1])
+    scene = scene_with_contacts(ignore, robot, world, poses, joints.shape[1])
+    operands = PathOperands(joints, scene, env_index, base, robot.tables(world.device), pairs)
     run = operators.run_clearance, operators.clearance_columns
-    found = _checked(*run, parts, width)
-    return JointPathClearance(*functools.reduce(operators.with_other_obstacles, found))
+    return JointPathClearance(*_checked(*run, operands, width))
 
 
 def _operands(
@@ -284,39 +285,17 @@ def _constant_base(base_pose: PoseLike | None, joints: Tensor) -> Tensor | None:
     return base_operand(base_pose, joints, 1, torch.float64).detach().reshape(-1, 7)
 
 
-def _parts(
-    joints: Tensor,
-    robot: RobotSpheres,
-    world: MeshWorld,
-    ignore: Contacts,
-    env_index: Tensor | None,
-    base: Tensor | None,
-    pairs: Pairs,
-    poses: Tensor | None = None,
-    horizon: int | None = None,
-) -> Iterator[PathOperands]:
-    """Operands of the check of each part of the scene."""
-    for part in contact_parts(ignore, robot, world, poses, horizon):
-        known = pairs if part.is_first else _NO_PAIRS
-        tables = part.robot(robot)
-        yield PathOperands(joints, part.scene, env_index, base, tables, known, part.is_first)
-
-
 def _checked(
     run: Callable[..., Any],
     operator: Callable[..., Any],
-    parts: Iterator[PathOperands],
+    operands: PathOperands,
     *parameters: Tensor,
-) -> list[Any]:
-    """Checks the parts of a scene by direct launches, or by an operator under transforms."""
-    found = []
-    for part in parts:
-        tensors = part.joints, part.env_index, part.base, part.scene.mesh_from_world
-        if dispatch.is_plain(*tensors, *parameters):
-            found.append(run(part, *parameters))
-        else:
-            found.append(operator(*part.flat(), *(value.detach() for value in parameters)))
-    return found
+) -> Any:
+    """Checks by direct launches, or by an operator under transforms."""
+    tensors = operands.joints, operands.env_index, operands.base, operands.scene.mesh_from_world
+    if dispatch.is_plain(*tensors, *parameters):
+        return run(operands, *parameters)
+    return operator(*operands.flat(), *(value.detach() for value in parameters))
 
 
 def _pairs(

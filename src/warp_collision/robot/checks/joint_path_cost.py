@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from warp_collision.costs import (
     swept_cost_against,
 )
 from warp_collision.obstacles.mesh_obstacle import PoseLike
-from warp_collision.robot.allowed_contacts import contact_parts
+from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
 from warp_collision.robot.checks.self_collision import self_collision_cost
 from warp_collision.robot.model.allowed_pairs import Contacts
 from warp_collision.robot.model.interpolation import Interpolated, cut, has_unknown_values
@@ -68,7 +67,8 @@ def joint_path_cost(
         substeps: the number of parts of each segment instead, odd; required in CUDA graphs, in
             `torch.compile`, and where `vmap` batches joints.
         tolerance: of the sweep, see `swept_sphere_cost`.
-        self_weight: factor of the cost of self-collisions; 0.0 for none.
+        self_weight: factor of the cost of self-collisions; 0.0 for none, as by default: checks
+            include them, as a proof without them is none, but their weight in a sum is a choice.
         self_activation_distance: eta [m] of self-collisions.
         pairs: pairs of spheres for self-collisions; by default those of
             `RobotSpheres.self_collision_pairs`.
@@ -152,11 +152,8 @@ def costs_of_spheres(
     if swept:
         options["tolerance"] = tolerance
     function = swept_cost_against if swept else sphere_cost_against
-    costs = [
-        function(part.scene, part.disable(spheres, robot), **options)
-        for part in contact_parts(ignore, robot, world, poses, joints.shape[1], fine.parts)
-    ]
-    cost = functools.reduce(torch.add, costs)
+    scene = scene_with_contacts(ignore, robot, world, poses, joints.shape[1], fine.parts)
+    cost = function(scene, spheres, **options)
     total = _factor("weight", weight, world) * _largest(cost, fine.parts)
     if isinstance(self_weight, Tensor) or self_weight != 0.0:
         self_cost = self_collision_cost(
@@ -180,21 +177,8 @@ def waypoint_clearance(
 ) -> Clearance:
     """`clearance` of a robot's spheres at waypoints (batch, horizon, n_joints)."""
     spheres = world_spheres(joints, robot, world, base_pose, env_index)
-    found = [
-        clearance_against(part.scene, part.disable(spheres, robot), env_index=env_index)
-        for part in contact_parts(ignore, robot, world, poses, joints.shape[1])
-    ]
-    return functools.reduce(_smaller, found)
-
-
-def _smaller(one: Clearance, other: Clearance) -> Clearance:
-    """The smaller of two clearances; NaN is the smallest."""
-    is_other = (other.clearance < one.clearance) | other.clearance.isnan()
-    return Clearance(
-        torch.where(is_other, other.clearance, one.clearance),
-        torch.where(is_other.unsqueeze(-1), other.gradient, one.gradient),
-        torch.where(is_other, other.mesh, one.mesh),
-    )
+    scene = scene_with_contacts(ignore, robot, world, poses, joints.shape[1])
+    return clearance_against(scene, spheres, env_index=env_index)
 
 
 def world_spheres(
@@ -209,7 +193,7 @@ def world_spheres(
     if base_pose is not None:
         base_pose = base_operand(base_pose, joints, 1)
     shape = "(batch, horizon, n_spheres, 4)"
-    spheres = robot(joints, base_pose, env_index)
+    spheres = robot.spheres(joints, base_pose, env_index)
     # NaN also for joints that move no spheres: such a configuration is not valid.
     validity = torch.where(joints.isfinite().all(-1), 0.0, torch.nan)
     spheres = spheres + validity[..., None, None].to(spheres.dtype)

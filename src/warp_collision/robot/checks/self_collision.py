@@ -101,9 +101,9 @@ def self_clearance(spheres: Tensor, pairs: SelfCollisionPairs) -> SelfClearance:
         >>> from warp_collision.robot import self_clearance
         >>> panda = load_panda.spheres()
         >>> joints = torch.tensor([[[0.0, -0.5, 0.0, -2.2, 0.0, 1.6, 0.8]]])
-        >>> found = self_clearance(panda.spheres(joints), panda.self_collision_pairs())
-        >>> links = [panda.sphere_links[i] for i in (found.first.item(), found.second.item())]
-        >>> found.clearance.item() > 0.01, links
+        >>> closest = self_clearance(panda.spheres(joints), panda.self_collision_pairs())
+        >>> links = [panda.sphere_links[i] for i in (closest.first.item(), closest.second.item())]
+        >>> closest.clearance.item() > 0.01, links
         (True, ['panda_link5', 'panda_link7'])
     """
     spheres = _spheres_operand(spheres, pairs)

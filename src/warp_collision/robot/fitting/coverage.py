@@ -81,16 +81,16 @@ def cover_of(spheres: np.ndarray, solid: Solid, resolution: float, fill: bool) -
     rounding = np.maximum(solid.rounding, geometry.ROUNDING * np.abs(spheres[:, :3]).max(axis=1))
     outside = solid.distance(spheres[:, :3]) + spheres[:, 3] + rounding
     area, gap = _uncovered(spheres, solid.triangles, resolution)
-    share = None
+    uncovered_inside = None
     if fill:
         volume = _uncovered_volume(spheres, solid, resolution)
-        share = min(volume / solid.volume, 1.0) if volume else 0.0
+        uncovered_inside = min(volume / solid.volume, 1.0) if volume else 0.0
     return Coverage(
         len(spheres),
         float(outside.max(initial=-np.inf)),
         min(area / solid.area, 1.0),
         gap,
-        share,
+        uncovered_inside,
     )
 
 

@@ -55,8 +55,8 @@ class Solid:
         """Signed distance (n,) of points (n, 3), negative inside [m]."""
         flat = torch.from_numpy(np.asarray(points, dtype=np.float32))[None].contiguous()
         with torch.no_grad():
-            found = operators.run_scene_distance(flat, scene_tables(self._world), None)
-        return found[0][0].numpy().astype(np.float64)
+            distance = operators.run_scene_distance(flat, scene_tables(self._world), None)[0]
+        return distance[0].numpy().astype(np.float64)
 
     def root_cube(self) -> np.ndarray:
         """(1, 8, 3) corners of a bounding cube."""

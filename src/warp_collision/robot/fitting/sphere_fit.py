@@ -98,13 +98,13 @@ def _fit_count(solid: Solid, count: int, fill: bool) -> np.ndarray:
     radius = float(np.linalg.norm(solid.triangles - center, axis=2).max()) + 2.0 * solid.rounding
     best, high = _round_to_float32(np.append(center, radius)[None]), radius
     low = 0.5 * high
-    while len(found := _cover_or_none(solid, low, fill, count)):
-        best, high, low = found, low, 0.5 * low
+    while len(spheres := _cover_or_none(solid, low, fill, count)):
+        best, high, low = spheres, low, 0.5 * low
     for _ in range(_STEPS):
         middle = 0.5 * (low + high)
-        found = _cover_or_none(solid, middle, fill, count)
-        if len(found):
-            best, high = found, middle
+        spheres = _cover_or_none(solid, middle, fill, count)
+        if len(spheres):
+            best, high = spheres, middle
         else:
             low = middle
     return best
@@ -159,7 +159,7 @@ def _lattice(solid: Solid, overshoot: float) -> np.ndarray:
     """Balls around the points of a lattice in the box of the solid, inside and near it."""
     lower, upper = solid.bounds
     extent = upper - lower
-    found = np.empty((0, 4))
+    balls = np.empty((0, 4))
     pitch = float(np.cbrt(np.maximum(extent, 1e-3 * extent.max()).prod() / _MAX_POINTS))
     for _ in range(3):
         while _odd(extent / pitch).prod() > 2 * _MAX_POINTS:
@@ -170,11 +170,11 @@ def _lattice(solid: Solid, overshoot: float) -> np.ndarray:
             for low, n, length in zip(lower, counts, extent, strict=True)
         ]
         points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
-        found = _balls(solid, points, overshoot, 0.5 * overshoot)
-        if len(found) <= _MAX_CENTERS:
+        balls = _balls(solid, points, overshoot, 0.5 * overshoot)
+        if len(balls) <= _MAX_CENTERS:
             break
-        pitch *= float(np.cbrt(len(found) / _MAX_CENTERS)) * 1.02
-    return found
+        pitch *= float(np.cbrt(len(balls) / _MAX_CENTERS)) * 1.02
+    return balls
 
 
 def _odd(counts: np.ndarray) -> np.ndarray:

@@ -3,41 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from warp_collision.messages import known_names, short_repr
 from warp_collision.world import MeshWorld
 
 Contacts = Iterable[tuple[str, str]]
+ContactPairs = tuple[tuple[str, str], ...]
+
+_RULE = "ignore must be pairs of a link of the robot and an obstacle"
 
 
-def allowed_pairs(
-    ignore: Contacts, bodies: Sequence[str], world: MeshWorld
-) -> frozenset[tuple[str, str]]:
-    """Pairs of a link or attached object and an obstacle, checked.
+def as_pairs(ignore: Contacts) -> ContactPairs:
+    """ContactPairs as tuples, whose names are not looked up.
 
     Raises:
-        ValueError: not pairs, or names that are not in the robot or not in any env of the world.
+        ValueError: not pairs.
     """
-    pairs = list(ignore)
-    if not pairs:
-        return frozenset()
+    # A list, and no call for most pairs: each call of a check comes here.
+    return tuple(
+        [pair if type(pair) is tuple and len(pair) == 2 else _pair(pair) for pair in ignore]
+    )
+
+
+def _pair(pair: Any) -> tuple[str, str]:
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise ValueError(f"{_RULE}, got {short_repr(pair)}")
+    link, obstacle = pair
+    return link, obstacle
+
+
+def check_names(pairs: ContactPairs, bodies: Sequence[str], world: MeshWorld) -> None:
+    """Checks that pairs are of a link or attached object and an obstacle.
+
+    Raises:
+        ValueError: names that are not in the robot or not in any env of the world.
+    """
     obstacles = {name for env in range(world.n_envs) for name in world.names(env)}
     for pair in pairs:
-        rule = "ignore must be pairs of a link of the robot and an obstacle"
-        if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise ValueError(f"{rule}, got {short_repr(pair)}")
         link, obstacle = pair
         if link in obstacles and obstacle in bodies:
-            raise ValueError(f"{rule}, in this order, got {short_repr(pair)}")
+            raise ValueError(f"{_RULE}, in this order, got {short_repr(pair)}")
         if link not in bodies:
-            known = known_names(link, bodies)
+            choice = known_names(link, bodies)
             raise ValueError(
-                f"{rule}, got no link {short_repr(link)} in {short_repr(pair)}; there is {known}"
+                f"{_RULE}, got no link {short_repr(link)} in {short_repr(pair)}; there is {choice}"
             )
         if obstacle not in obstacles:
-            known = known_names(obstacle, sorted(obstacles))
+            choice = known_names(obstacle, sorted(obstacles))
             raise ValueError(
-                f"{rule}, got no obstacle {short_repr(obstacle)} in {short_repr(pair)}; there is "
-                f"{known}"
+                f"{_RULE}, got no obstacle {short_repr(obstacle)} in {short_repr(pair)}; there is "
+                f"{choice}"
             )
-    return frozenset((link, obstacle) for link, obstacle in pairs)

@@ -13,7 +13,7 @@ from warp_collision import validate
 from warp_collision.kernels.precision import NEGLIGIBLE, ROUND_OFF
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.messages import escaped
-from warp_collision.robot.model.allowed_pairs import allowed_pairs
+from warp_collision.robot.model.allowed_pairs import as_pairs, check_names
 from warp_collision.robot.model.robot_text import without_spheres
 from warp_collision.robot.model.sphere_layout import SphereLayout
 from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
@@ -131,7 +131,8 @@ def report_collisions(
         )
     batch = spheres.shape[0]
     env_index = validate.env_operand(env_index, batch, world.n_envs, world.device, check=True)
-    allowed = allowed_pairs(ignore, layout.names, world)
+    allowed = as_pairs(ignore)
+    check_names(allowed, layout.names, world)
     worst: dict[tuple[int, int, str, str, bool], _Contact] = {}
     contacts = _with_world(spheres, world, env_index, margin)
     if pairs is not None:
@@ -177,7 +178,7 @@ def _with_world(
     gap = nearest - flat[..., 3] - _uncertainty(lengths[0] + farthest)
     rows, indices = torch.nonzero(enabled & ~(gap >= margin)).unbind(-1)
     envs = torch.zeros_like(rows) if env_index is None else env_index[rows]
-    found = []
+    contacts = []
     for env in envs.unique().tolist():
         row, index = rows[envs == env], indices[envs == env]
         names = world.names(env)
@@ -194,8 +195,8 @@ def _with_world(
         for obstacle, k in torch.nonzero(is_on & ~(depth <= -margin)).tolist():
             sphere = (int(row[k]), *divmod(int(index[k]), spheres.shape[2]))
             contact = (names[obstacle], float(depth[obstacle, k]), surface[obstacle, k])
-            found.append(_Contact(sphere, *contact, False))
-    return found
+            contacts.append(_Contact(sphere, *contact, False))
+    return contacts
 
 
 def _uncertainty(coordinates: Tensor) -> Tensor:

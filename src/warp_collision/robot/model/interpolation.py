@@ -69,12 +69,12 @@ def parts_for(joints: Tensor, tables: RobotTables, max_deviation: Tensor) -> int
         )
     joints = joints.detach().float().contiguous()
     if dispatch.is_plain(joints):
-        bend = run_bend(joints, tables)
+        bound = run_acceleration_bound(joints, tables)
     else:
-        bend = segment_bend(joints, *tables.operands())
-    if bend.numel() == 0:
+        bound = segment_acceleration_bound(joints, *tables.operands())
+    if bound.numel() == 0:
         return 1
-    parts = torch.sqrt(bend.amax() / (8.0 * max_deviation)).item()
+    parts = torch.sqrt(bound.amax() / (8.0 * max_deviation)).item()
     if not parts <= _MAX_PARTS:
         # The bound of a NaN is a number too.
         invalid = joints[~torch.isfinite(joints)]
@@ -86,33 +86,33 @@ def parts_for(joints: Tensor, tables: RobotTables, max_deviation: Tensor) -> int
     return max(1, math.ceil(parts * (1.0 + 1.0e-5)))
 
 
-def run_bend(joints: Tensor, robot: RobotTables) -> Tensor:
+def run_acceleration_bound(joints: Tensor, robot: RobotTables) -> Tensor:
     """Bounds (batch, horizon - 1) [m] of the second derivatives, by the position on a segment."""
     segments = segments_of(joints)
     states = joints.new_empty((*segments, robot.frames.shape[0], STATE))
-    bend = joints.new_empty(segments)
+    bound = joints.new_empty(segments)
     launch(
         kernels.segment_bend,
         segments,
-        *(joints, robot, states, bend),
+        *(joints, robot, states, bound),
         device=joints.device,
         items=16 * segments[0] * segments[1],
     )
-    return bend
+    return bound
 
 
 @torch.library.custom_op(
-    "warp_collision::segment_bend",
+    "warp_collision::segment_acceleration_bound",
     mutates_args=(),
     schema="(Tensor joints, Tensor frames, Tensor bodies, Tensor ranges, Tensor spheres, "
     "float reach, int n_envs) -> Tensor",
 )
-def segment_bend(joints: Tensor, *robot: Any) -> Tensor:
-    """Bound of the second derivatives of the spheres; see `run_bend`."""
-    return run_bend(joints.contiguous(), RobotTables.of(*robot))
+def segment_acceleration_bound(joints: Tensor, *robot: Any) -> Tensor:
+    """Bound of the second derivatives of the spheres; see `run_acceleration_bound`."""
+    return run_acceleration_bound(joints.contiguous(), RobotTables.of(*robot))
 
 
-@segment_bend.register_fake
+@segment_acceleration_bound.register_fake
 def _(joints: Tensor, *_: Any) -> Tensor:
     return joints.new_empty(segments_of(joints))
 

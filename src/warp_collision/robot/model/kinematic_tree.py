@@ -12,7 +12,7 @@ import numpy as np
 
 from warp_collision import validate
 from warp_collision.formats.urdf_joints import Joint, followed_joints, joints_from_root
-from warp_collision.messages import short_repr
+from warp_collision.messages import known_names, short_repr
 
 _ROUNDING = 1e-6  # of a value at a limit [rad or m]
 
@@ -124,8 +124,11 @@ def check_locks(locks: Any, joints: Sequence[Joint]) -> dict[str, float | None]:
     moving = {joint.name: joint for joint in joints if joint.moves}
     unknown = [name for name in locks if name not in moving]
     if unknown:
-        raise ValueError(f"lock_joints must be joints that move, got {short_repr(unknown)}")
-    found: dict[str, float | None] = {}
+        choice = known_names(unknown[0], [*moving])
+        raise ValueError(
+            f"lock_joints must be joints that move, got {short_repr(unknown)}; there is {choice}"
+        )
+    values: dict[str, float | None] = {}
     for name, value in locks.items():
         if value is not None:
             where = f"lock_joints[{name!r}]"
@@ -135,8 +138,8 @@ def check_locks(locks: Any, joints: Sequence[Joint]) -> dict[str, float | None]:
                 raise ValueError(f"{where} must be finite, got {value}")
             value = float(value)
             _require_limits(where, value, moving[name])
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def _require_limits(where: str, value: float, joint: Joint) -> None:
@@ -155,9 +158,9 @@ def with_locked(joints: Sequence[Joint], locks: Mapping[str, float]) -> tuple[Jo
     A locked mimic joint is fixed at its own value; mimic joints of a locked joint are fixed too.
     """
     values = dict(locks)
-    known = -1
-    while len(values) > known:  # mimic joints of mimic joints too
-        known = len(values)
+    n_before = -1
+    while len(values) > n_before:  # mimic joints of mimic joints too
+        n_before = len(values)
         for joint in joints:
             if joint.moves and joint.mimic is not None and joint.mimic.joint in values:
                 value = values[joint.mimic.joint]

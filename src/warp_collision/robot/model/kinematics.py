@@ -115,13 +115,13 @@ class Kinematics:
 
     def tables(self, device: torch.device) -> PointTables:
         """The tables for the kernels, on a device."""
-        known = self._on_device.get(device)
-        if known is None:
+        tables = self._on_device.get(device)
+        if tables is None:
             with torch.inference_mode(False):  # later calls may need gradients
-                known = PointTables(*(part.to(device) for part in self._host_tables))
-            if validate.outlives_call(known.points):
-                self._on_device[device] = known
-        return known
+                tables = PointTables(*(part.to(device) for part in self._host_tables))
+            if validate.outlives_call(tables.points):
+                self._on_device[device] = tables
+        return tables
 
     def _pack(self) -> PointTables:
         frames = _frame_records(self.joints, self._parent_from_frame)
@@ -150,8 +150,8 @@ class Kinematics:
         return torch.cat([moved, radii], dim=-1)
 
     def _torch_tables(self, device: torch.device) -> _TorchTables:
-        known = self._in_torch.get(device)
-        if known is None:
+        tables = self._in_torch.get(device)
+        if tables is None:
             parts = (
                 self._parent_from_frame,
                 np.array([joint.value for joint in self.joints], dtype=np.int64),
@@ -159,10 +159,10 @@ class Kinematics:
                 self._points,
             )
             with torch.inference_mode(False):
-                known = _TorchTables(*(torch.from_numpy(part).to(device) for part in parts))
-            if validate.outlives_call(known.points):
-                self._in_torch[device] = known
-        return known
+                tables = _TorchTables(*(torch.from_numpy(part).to(device) for part in parts))
+            if validate.outlives_call(tables.points):
+                self._in_torch[device] = tables
+        return tables
 
 
 class LinkFrames:
@@ -299,8 +299,8 @@ def transforms_of(corners: Tensor) -> Tensor:
 def ranges_of_frames(frames: np.ndarray, n_frames: int) -> np.ndarray:
     """(n_frames, 2) int32, begin and end of each frame in (n,) frames, equal ones consecutive."""
     ranges = np.zeros((n_frames, 2), dtype=np.int32)
-    found, begin, count = np.unique(frames, return_index=True, return_counts=True)
-    ranges[found] = np.stack((begin, begin + count), axis=1)
+    occupied, begin, count = np.unique(frames, return_index=True, return_counts=True)
+    ranges[occupied] = np.stack((begin, begin + count), axis=1)
     return ranges
 
 

@@ -149,7 +149,7 @@ def padded(
 ) -> SphereModel:
     """A model with spheres inflated by one length [m], or by one for each of some links."""
     if isinstance(padding, Mapping):
-        require_links("keys of padding", padding, [*links, *model.bodies])
+        require_links("keys of padding", padding, [*dict.fromkeys((*links, *model.bodies))])
         lengths = {name: padding.get(name, 0.0) for name in model.bodies}
     else:
         lengths = dict.fromkeys(model.bodies, padding)

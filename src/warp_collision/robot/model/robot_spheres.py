@@ -75,7 +75,7 @@ class RobotSpheres:
         srdf: Path of an SRDF; the pairs of links that it disables are not checked against each
             other.
         package_dirs: Folders of packages, or packages, for ``package://``; the folders above the
-            URDF are searched too.
+            URDF, ROS_PACKAGE_PATH and AMENT_PREFIX_PATH are searched too.
         max_overshoot: How far fitted spheres may extend beyond a shape [m]; a mesh longer than 1000
             times that raises, as it would be in millimetres.
         padding: Added to the radii of the spheres of all links, or of some [m].
@@ -293,8 +293,8 @@ class RobotSpheres:
             >>> import torch
             >>> from warp_collision.examples import load_panda
             >>> path = torch.tensor([[[0, 0, 0, -1.6, 0, 1.6, 0.8], [0.5, 0, 0, -1.6, 0, 1.6, 0]]])
-            >>> found = load_panda().interpolate(path, max_deviation=1e-3)
-            >>> found.parts, tuple(found.joints.shape)
+            >>> fine = load_panda().interpolate(path, max_deviation=1e-3)
+            >>> fine.parts, tuple(fine.joints.shape)
             (6, (1, 7, 7))
         """
         self.check_joints(joints)
@@ -316,7 +316,8 @@ class RobotSpheres:
         joint values within the limits.
 
         Args:
-            ignore: pairs of link names, in any order.
+            ignore: allowed contacts of the robot with itself: pairs of names of links, or attached
+                objects, in any order.
 
         Raises:
             ValueError: an unknown link.
@@ -418,8 +419,8 @@ class RobotSpheres:
         rows = inflated(spheres_of_object(name, spheres, max_overshoot), padding)
         if pose is not None:
             rows = moved(rows, matrix_from(validate.check_pose("pose", pose).tolist()))
-        chosen = None if envs is None else _checked_envs(envs)
-        self._attached[name] = Attachment(Body(link, rows), tuple(touch_links), chosen)
+        only_in = None if envs is None else _checked_envs(envs)
+        self._attached[name] = Attachment(Body(link, rows), tuple(touch_links), only_in)
         self._update_layout()
 
     def detach(self, name: str) -> None:
@@ -462,8 +463,8 @@ class RobotSpheres:
 
         Example:
             >>> from warp_collision.examples import load_panda
-            >>> found = load_panda().coverage(resolution=0.01)["panda_link0"]
-            >>> found.count, found.uncovered > 0.7
+            >>> base = load_panda().coverage(resolution=0.01)["panda_link0"]
+            >>> base.count, base.uncovered > 0.7
             (1, True)
         """
         chosen = self.link_names if links is None else tuple(links)
@@ -536,8 +537,11 @@ class RobotSpheres:
         """Builds the layout of the spheres of links and attached objects."""
         bodies = dict(self._description.spheres.bodies)
         bodies |= {name: attachment.body for name, attachment in self._attached.items()}
-        envs = {name: attachment.envs for name, attachment in self._attached.items()}
-        only_in = {name: found for name, found in envs.items() if found is not None}
+        only_in = {
+            name: attachment.envs
+            for name, attachment in self._attached.items()
+            if attachment.envs is not None
+        }
         self._layout = SphereLayout(self._description.tree, bodies, only_in)
         self._default_pairs: SelfCollisionPairs | None = None
 
@@ -561,9 +565,9 @@ class RobotSpheres:
         if self._default_pairs is None:
             self._default_pairs = dispatch.run_outside(lambda: self._self_collision_pairs(()))
 
-    def tables(self, device: torch.device, without: frozenset[str] = frozenset()) -> RobotTables:
-        """Tables for the kernels of joint paths, without the spheres of some links."""
-        return self._layout.tables(device, without)
+    def tables(self, device: torch.device) -> RobotTables:
+        """Tables for the kernels of joint paths."""
+        return self._layout.tables(device)
 
     def pair_tables(self, pairs: SelfCollisionPairs, device: torch.device) -> tuple[Tensor, Tensor]:
         """Tables of pairs of spheres for the same kernels."""
@@ -582,15 +586,15 @@ class RobotSpheres:
 
 
 def _checked_envs(envs: Iterable[int]) -> frozenset[int]:
-    found = list(envs)
-    if not found:
+    chosen = list(envs)
+    if not chosen:
         raise ValueError("envs must not be empty, got none")
-    for env in found:
+    for env in chosen:
         if not isinstance(env, int) or isinstance(env, bool):
             raise TypeError(f"envs must be integers, got {short_repr(env)}")
         if not 0 <= env < _MAX_ENVS:
             raise ValueError(f"envs must be from 0 to {_MAX_ENVS - 1}, got {env}")
-    return frozenset(found)
+    return frozenset(chosen)
 
 
 def require_robot_and_world(robot: object, world: object) -> None:

@@ -110,14 +110,13 @@ def without_links(
     """Tables repeated for each of some sets of links or objects, without the spheres of these."""
     names = [name for name, _ in itertools.groupby(sphere_links)]
     bodies = tables.bodies.cpu().numpy().copy().view(zeros_of(RobotBody, 0).dtype)
-    bodies = np.tile(bodies.reshape(1, tables.n_envs, len(names)), (len(absent), 1, 1))
+    bodies = np.tile(bodies.reshape(1, len(names)), (len(absent), 1))
     for copy, links in zip(bodies, absent, strict=True):
         # So far below 0 that the sum with any other radius and buffer is negative.
-        copy["radius"][:, [name in links for name in names]] = _ABSENT_RADIUS
+        copy["radius"][[name in links for name in names]] = _ABSENT_RADIUS
     with torch.inference_mode(False):
         packed = torch.from_numpy(as_bytes(bodies.reshape(-1))).to(tables.bodies.device)
-        n_envs = tables.n_envs * len(absent)
-        return tables._replace(bodies=packed, token=new_token(), n_envs=n_envs)
+        return tables._replace(bodies=packed, token=new_token(), n_envs=len(absent))
 
 
 def bounding_ball(spheres: np.ndarray) -> tuple[np.ndarray, float, float]:
@@ -150,23 +149,23 @@ def pack_pairs(
     """Structs `BodyPair` (n, bytes) uint8, and the pairs of spheres (n_pairs, 2) int32."""
     tables = pairs.tables(torch.device("cpu"))
     group_pairs = tables.group_pairs.numpy()
-    found = zeros_of(BodyPair, len(group_pairs))
+    records = zeros_of(BodyPair, len(group_pairs))
     first_spheres = tables.groups.numpy()[:, 0]
     frames = kinematics.point_frames.tolist()
-    for record, (first, second, begin, end) in zip(found, group_pairs, strict=True):
+    for record, (first, second, begin, end) in zip(records, group_pairs, strict=True):
         record["first"], record["second"] = first, second
         record["begin"], record["end"] = begin, end
-        chains = [_ancestors(kinematics, frames[first_spheres[body]]) for body in (first, second)]
+        own, other = (_ancestors(kinematics, frames[first_spheres[b]]) for b in (first, second))
         if pairs.buffers is not None:
             record["buffer"] = sum(pairs.buffers[first_spheres[body]] for body in (first, second))
-        record["ancestor"] = next(frame for frame in chains[0] if frame in chains[1])
+        record["ancestor"] = next(frame for frame in own if frame in other)
     with torch.inference_mode(False):
-        return torch.from_numpy(as_bytes(found)).to(device), tables.pairs.to(device)
+        return torch.from_numpy(as_bytes(records)).to(device), tables.pairs.to(device)
 
 
 def _ancestors(kinematics: Kinematics, frame: int) -> list[int]:
     """A frame and its ancestors, the root last."""
-    chain = [frame]
-    while chain[-1] != 0:
-        chain.append(kinematics.joints[chain[-1] - 1].parent)
-    return chain
+    frames = [frame]
+    while frames[-1] != 0:
+        frames.append(kinematics.joints[frames[-1] - 1].parent)
+    return frames

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from warp_collision.robot.model.robot_tables import (
     without_links,
 )
 from warp_collision.robot.model.sphere_model import Body
-from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
+from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs, TablesByName
 from warp_collision.torch_ops import dispatch
 
 
@@ -30,20 +30,6 @@ def only_where(mask: Tensor, spheres: Tensor) -> Tensor:
     """Spheres (..., 4), disabled where a mask (...) is false."""
     radii = torch.where(mask, spheres[..., 3], -1.0)
     return torch.cat((spheres[..., :3], radii.unsqueeze(-1)), dim=-1)
-
-
-class _Known:
-    """Tables that are known, as attributes.
-
-    Compilers see attributes that appear while they trace, but not items of a dictionary.
-    """
-
-
-class _KnownPairs(NamedTuple):
-    """Pairs, kept alive as they are known by their identity, and their tables."""
-
-    pairs: SelfCollisionPairs
-    tables: tuple[Tensor, Tensor]
 
 
 class SphereLayout:
@@ -83,7 +69,10 @@ class SphereLayout:
         self.kinematics = Kinematics(
             tree.moving, len(tree.joint_names), np.array(frames), np.concatenate(points)
         )
-        self._known = _Known()
+        parents = [joint.parent for joint in tree.moving]
+        content = np.array([len(parents), *parents, *frames], dtype=np.int64)
+        self._frames_key = hashlib.blake2b(content.tobytes()).hexdigest()
+        self._tables = TablesByName()
 
     def in_env(self, spheres: Tensor, env_index: Tensor | None) -> Tensor:
         """Disables the spheres (batch, ..., n_spheres, 4) that are not in the env of their row.
@@ -115,35 +104,36 @@ class SphereLayout:
                 "another one's"
             )
 
-    def tables(self, device: torch.device, without: frozenset[str] = frozenset()) -> RobotTables:
-        """Tables for the kernels of joint paths, without the spheres of some bodies."""
-        name = f"{device} {sorted(without)}" if without else str(device)
-        self._prepare(name, device, without)
-        return getattr(self._known, name)
+    def tables(self, device: torch.device) -> RobotTables:
+        """Tables for the kernels of joint paths."""
+        name = str(device)
+        self._prepare(name, device)
+        return getattr(self._tables, name)
 
     @torch_private.run_while_tracing
-    def _prepare(self, name: str, device: torch.device, without: frozenset[str]) -> None:
-        if not hasattr(self._known, name):
-            known = dispatch.run_outside(lambda: self._packed(device, without), device)
-            setattr(self._known, name, known)
+    def _prepare(self, name: str, device: torch.device) -> None:
+        if not hasattr(self._tables, name):
+            tables = dispatch.run_outside(lambda: self._packed(device), device)
+            setattr(self._tables, name, tables)
 
-    def _packed(self, device: torch.device, without: frozenset[str]) -> RobotTables:
-        if without:
-            return without_links(self.tables(device), self.sphere_links, [without])
-        known = pack_robot(self.kinematics, self.sphere_links, device)
+    def _packed(self, device: torch.device) -> RobotTables:
+        tables = pack_robot(self.kinematics, self.sphere_links, device)
         if len(self._absent) > 1:
-            return without_links(known, self.sphere_links, self._absent)
-        return known
+            return without_links(tables, self.sphere_links, self._absent)
+        return tables
 
     def pair_tables(self, pairs: SelfCollisionPairs, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Tables of pairs of spheres for the same kernels."""
+        """Tables of pairs of spheres for the same kernels; they belong to the pairs.
+
+        They depend on the frames of spheres too, by whose content the pairs keep them.
+        """
         self.require_pairs(pairs)
-        name = f"{device} {id(pairs)}"
+        name = f"{device} {self._frames_key}"
         self._prepare_pairs(name, pairs, device)
-        return getattr(self._known, name).tables
+        return getattr(pairs.tables_by_frames, name)
 
     @torch_private.run_while_tracing
     def _prepare_pairs(self, name: str, pairs: SelfCollisionPairs, device: torch.device) -> None:
-        if not hasattr(self._known, name):
+        if not hasattr(pairs.tables_by_frames, name):
             pack = functools.partial(pack_pairs, self.kinematics, pairs, device)
-            setattr(self._known, name, _KnownPairs(pairs, dispatch.run_outside(pack, device)))
+            setattr(pairs.tables_by_frames, name, dispatch.run_outside(pack, device))

@@ -17,7 +17,7 @@ from warp_collision.formats.files import MAX_COORDINATE, is_file
 from warp_collision.formats.urdf_joints import Joint
 from warp_collision.formats.yaml_values import read_yaml
 from warp_collision.io.placing import matrix_from
-from warp_collision.messages import MAX_REPR, errors_at, escaped, short_repr
+from warp_collision.messages import MAX_REPR, errors_at, escaped, known_names, short_repr
 from warp_collision.robot.fitting.sphere_arrays import inflated, moved, sphere_array
 from warp_collision.robot.model.kinematic_tree import check_locks
 
@@ -63,7 +63,10 @@ def require_links(where: str, names: Iterable[str], known: Sequence[str]) -> Non
     """Requires names of links of the robot."""
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise ValueError(f"{where} must be links of the robot, got {short_repr(unknown)}")
+        choice = known_names(unknown[0], known)
+        raise ValueError(
+            f"{where} must be links of the robot, got {short_repr(unknown)}; there is {choice}"
+        )
 
 
 def read_spheres(spheres: Any, links: Sequence[str], joints: Sequence[Joint]) -> SphereModel:
@@ -72,10 +75,10 @@ def read_spheres(spheres: Any, links: Sequence[str], joints: Sequence[Joint]) ->
         return _read_file(Path(spheres), links, joints)
     validate.require_mapping("spheres", spheres, "a path or a mapping of links to spheres")
     require_links("keys of spheres", spheres, links)
-    found = {
+    bodies = {
         link: Body(link, sphere_array(f"spheres[{link!r}]", rows)) for link, rows in spheres.items()
     }
-    return SphereModel({name: body for name, body in found.items() if len(body.spheres)})
+    return SphereModel({name: body for name, body in bodies.items() if len(body.spheres)})
 
 
 def write_spheres(path: str | os.PathLike[str], model: SphereModel) -> None:
@@ -95,10 +98,10 @@ def write_spheres(path: str | os.PathLike[str], model: SphereModel) -> None:
         "an order of joints": bool(model.joint_names),
         "additional links": any(name != body.link for name, body in model.bodies.items()),
     }
-    found = [what for what, has in more.items() if has]
-    if found:
+    lost = [what for what, has in more.items() if has]
+    if lost:
         raise ValueError(
-            f"the spheres must be those of links alone, got {', '.join(found)} too: use the robot "
+            f"the spheres must be those of links alone, got {', '.join(lost)} too: use the robot "
             "file that they came from"
         )
     lines = ["# x, y, z, radius in the frame of the link [m]", "collision_spheres:"]
@@ -172,12 +175,12 @@ def _from_curobo(values: dict, folder: Path, links: Sequence[str]) -> SphereMode
 
 def _locks(value: Any, joints: Sequence[Joint]) -> dict[str, float]:
     """Values of the joints that a file locks; None is not allowed there."""
-    found = {}
+    values = {}
     for name, position in check_locks({} if value is None else value, joints).items():
         if position is None:
             raise TypeError(f"lock_joints[{short_repr(name)}] must be a number, got None")
-        found[name] = position
-    return found
+        values[name] = position
+    return values
 
 
 def _collision_spheres(value: Any, folder: Path) -> dict[str, np.ndarray]:
@@ -190,7 +193,7 @@ def _collision_spheres(value: Any, folder: Path) -> dict[str, np.ndarray]:
             )
         document = _mapping(escaped(str(path)), read_yaml(path))
         value = document.get("collision_spheres", document)
-    found = {}
+    spheres = {}
     for link, entries in _mapping("collision_spheres", value).items():
         where = f"collision_spheres[{short_repr(link)}]"
         rows = []
@@ -201,8 +204,8 @@ def _collision_spheres(value: Any, folder: Path) -> dict[str, np.ndarray]:
                 )
             center = entry["center"]
             rows.append([*(center if isinstance(center, list) else [center]), entry["radius"]])
-        found[link] = sphere_array(where, rows)
-    return found
+        spheres[link] = sphere_array(where, rows)
+    return spheres
 
 
 def _extra_links(value: Any, links: Sequence[str]) -> dict[str, tuple[str, np.ndarray]]:

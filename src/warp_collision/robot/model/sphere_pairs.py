@@ -13,6 +13,7 @@ from torch import Tensor
 
 from warp_collision import torch_private
 from warp_collision.devices import is_capturing
+from warp_collision.messages import known_names, short_repr
 from warp_collision.torch_ops import dispatch
 
 # Clearances whose samples differ by less are constant, up to rounding [m].
@@ -31,6 +32,13 @@ class PairTables(NamedTuple):
     groups: Tensor
     group_pairs: Tensor
     pairs: Tensor
+
+
+class TablesByName:
+    """Tables as attributes.
+
+    Compilers see attributes that appear while they trace, but not items of a dictionary.
+    """
 
 
 class ConstantPair(NamedTuple):
@@ -64,6 +72,7 @@ class SelfCollisionPairs:
         never_near: (n, 2) int64, pairs left out by `find_pairs`: not near in any sample.
         buffers: (n_spheres,) float32 [m], added to the radii for self-collision, the same for all
             spheres of a link; None for 0.
+        tables_by_frames: for the kernels of joint paths, filled by the robots that check the pairs.
 
     Example:
         >>> from warp_collision.examples import load_panda
@@ -83,6 +92,7 @@ class SelfCollisionPairs:
     constant: tuple[ConstantPair, ...] = ()
     never_near: np.ndarray = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
     buffers: np.ndarray | None = None
+    tables_by_frames: TablesByName = field(default_factory=TablesByName, init=False)
     _on_device: dict[torch.device, PairTables] = field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
@@ -109,15 +119,15 @@ class SelfCollisionPairs:
     def tables(self, device: torch.device) -> PairTables:
         """The tables for the kernels, on a device."""
         self._prepare(device)
-        known = self._on_device.get(device)
-        return self._packed(device) if known is None else known
+        tables = self._on_device.get(device)
+        return self._packed(device) if tables is None else tables
 
     @torch_private.run_while_tracing
     def _prepare(self, device: torch.device) -> None:
         """Makes the tables for a device, unless a graph is being captured."""
         if device not in self._on_device and not is_capturing(device):
-            known = dispatch.run_outside(lambda: self._packed(device), device)
-            self._on_device[device] = known
+            tables = dispatch.run_outside(lambda: self._packed(device), device)
+            self._on_device[device] = tables
 
     def _packed(self, device: torch.device) -> PairTables:
         with torch.inference_mode(False):
@@ -152,7 +162,10 @@ def pairs_of_links(
     for pair in requested:
         unknown = [name for name in pair if name not in link_names]
         if len(pair) != 2 or unknown:
-            raise ValueError(f"ignore must be pairs of links of the robot, got {pair}")
+            choice = f"; there is {known_names(unknown[0], link_names)}" if unknown else ""
+            raise ValueError(
+                f"ignore must be pairs of links of the robot, got {short_repr(pair)}{choice}"
+            )
     ignored = frozenset(frozenset(pair) for pair in (*adjacent, *requested))
     kept = [
         (a, b)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from warp_collision.formats.files import is_file, read_xml
-from warp_collision.messages import errors_at, escaped, short_repr
+from warp_collision.messages import errors_at, escaped, known_names, short_repr
 
 
 def read_srdf(path: str | os.PathLike[str], links: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -28,6 +28,9 @@ def read_srdf(path: str | os.PathLike[str], links: Sequence[str]) -> tuple[tuple
         robot = read_xml(path)
         if robot.tag != "robot":
             raise ValueError(f"must have the root element <robot>, got <{escaped(robot.tag, 100)}>")
+        for tag in ("link", "joint"):  # in an SRDF they stand in groups
+            if robot.find(tag) is not None:
+                raise ValueError(f"srdf must be an SRDF, got a URDF: <robot> has a <{tag}>")
         disabled, enabled = (
             [(entry.get("link1"), entry.get("link2")) for entry in robot.iterfind(tag)]
             for tag in ("disable_collisions", "enable_collisions")
@@ -38,7 +41,10 @@ def read_srdf(path: str | os.PathLike[str], links: Sequence[str]) -> tuple[tuple
             raise ValueError("links of a pair must have names, got none")
         unknown = sorted({str(name) for name in named if name not in links})
         if unknown:
-            raise ValueError(f"links must be those of the robot, got {short_repr(unknown)}")
+            choice = known_names(unknown[0], links)
+            raise ValueError(
+                f"links must be those of the robot, got {short_repr(unknown)}; there is {choice}"
+            )
     kept = {frozenset(pair) for pair in enabled}
     pairs = dict.fromkeys(
         pair

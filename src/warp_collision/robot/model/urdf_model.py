@@ -159,7 +159,7 @@ def _read_shape(
 
 
 def _read_visuals(link: Element, source: _Source) -> list[LinkMesh]:
-    """Returns the visual meshes of a link; of other visual shapes, that there are any is known."""
+    """Returns the visual meshes of a link."""
     meshes = []
     for visual in link.findall("visual"):
         mesh = visual.find("geometry/mesh")

@@ -19,7 +19,6 @@ from warp_collision.devices import is_capturing
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.mesh_obstacle import PoseLike
 from warp_collision.poses import product, quaternion_rotate, shorter_rotation
-from warp_collision.robot.allowed_contacts import Part
 from warp_collision.robot.model.kinematics import base_operand, moving_frames, root_frames
 from warp_collision.torch_ops.waypoints import is_moving
 from warp_collision.world.acceleration import with_acceleration
@@ -46,25 +45,25 @@ class Check(NamedTuple):
 
 
 def checks(
-    part: Part, joints: Tensor, base_pose: PoseLike | None, env_index: Tensor | None
+    tables: SceneTables, joints: Tensor, base_pose: PoseLike | None, env_index: Tensor | None
 ) -> Iterator[Check]:
-    """The launches that check one part of a scene.
+    """The launches that check a scene.
 
     Args:
-        part: of the scene.
+        tables: of the scene.
         joints: (batch, horizon, n_joints).
         base_pose: (7,), (batch, 7), or matrices.
         env_index: (batch,) or None.
     """
     base = root_frames(base_pose, joints, 1)
-    if not is_moving(part.scene.mesh_from_world):
-        yield Check(with_acceleration(part.scene), base, part.is_first, None)
+    tables = with_acceleration(tables)
+    if not is_moving(tables.mesh_from_world):
+        yield Check(tables, base, True, None)
         return
-    tables = with_acceleration(part.scene)
     slots = torch.arange(tables.mesh_ids.shape[1], device=tables.mesh_ids.device)
     is_on = (tables.enabled != 0) & (tables.mesh_ids != 0) & (slots < tables.n_meshes[:, None])
     moves = is_on & _is_moved(tables.mesh_from_world)
-    yield Check(_at_rest(tables, is_on & ~moves), base, part.is_first, None)
+    yield Check(_at_rest(tables, is_on & ~moves), base, True, None)
     moved = _used(moves)
     rows = tables.mesh_from_world[:, :, moved].detach().double()
     roots = _roots(rows, moves[:, moved], joints, base_pose, env_index)
@@ -95,15 +94,15 @@ def _at_rest(tables: SceneTables, mask: Tensor) -> SceneTables:
 def _one_slot(tables: SceneTables, slot: int, is_on: Tensor) -> SceneTables:
     """Tables of one obstacle of each env, at the origin."""
     ids = tables.mesh_ids[:, slot : slot + 1].contiguous()
-    records, padding = (
+    records, padding, ignored = (
         None if table is None else table[:, slot : slot + 1].contiguous()
-        for table in (tables.records, tables.padding)
+        for table in (tables.records, tables.padding, tables.ignored)
     )
     rows = torch.zeros((*ids.shape, 8), dtype=torch.float32, device=ids.device)
     rows[..., 3] = 1.0
     enabled = is_on[:, slot : slot + 1].to(torch.uint8)
     counts = torch.ones_like(tables.n_meshes)
-    return SceneTables(ids, rows, enabled, counts, records, padding).complete(None)
+    return SceneTables(ids, rows, enabled, counts, records, padding, ignored).complete(None)
 
 
 def _roots(

@@ -18,10 +18,9 @@ from warp_collision.kernels import joint_path as kernels
 from warp_collision.kernels import path_clearance as clearance_kernels
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
-from warp_collision.robot.allowed_contacts import Part
+from warp_collision.robot.checks.moving_obstacles import Check, checks
 from warp_collision.robot.model.interpolation import segments_of
 from warp_collision.robot.model.robot_tables import FRAME_POSE, STATE, RobotTables
-from warp_collision.robot.moving_obstacles import Check, checks
 from warp_collision.torch_ops.operators import batch_over_envs, select_call
 from warp_collision.world.acceleration import with_acceleration
 
@@ -29,7 +28,7 @@ _NO_PAIRS = (None, None)
 
 
 class PathOperands(NamedTuple):
-    """What all checks of a robot read, for one part of the scene; see `contact_parts`.
+    """What all checks of a robot read.
 
     Attributes:
         joints: (batch, horizon, n_joints) float32.
@@ -39,7 +38,6 @@ class PathOperands(NamedTuple):
             horizon or 1, 18); for paths poses (batch or 1, 7) float64.
         robot: tables of the robot.
         pairs: tables of the pairs for self-collision; or None, None.
-        is_first: whether this part of the scene includes self-collision.
     """
 
     joints: Tensor
@@ -48,33 +46,31 @@ class PathOperands(NamedTuple):
     base: Tensor | None
     robot: RobotTables
     pairs: tuple[Tensor | None, Tensor | None]
-    is_first: bool
 
     def flat(self) -> tuple[Any, ...]:
         """The arguments of operators."""
         scene = self.scene.at(self.scene.mesh_from_world.detach()).operands()
-        robot, first = self.robot.operands(), self.is_first
-        return self.joints, *scene, self.env_index, self.base, *robot, *self.pairs, first
+        robot = self.robot.operands()
+        return self.joints, *scene, self.env_index, self.base, *robot, *self.pairs
 
     @classmethod
     def of(cls, *args: Any) -> PathOperands:
         """From the arguments of operators, and perhaps more."""
-        joints, scene, robot = args[0].contiguous(), SceneTables(*args[1:7]), args[9:15]
+        joints, scene, robot = args[0].contiguous(), SceneTables(*args[1:8]), args[10:16]
         robot = RobotTables.of(*robot)
-        return cls(joints, scene, args[7], args[8], robot, args[15:17], args[17])
+        return cls(joints, scene, args[8], args[9], robot, args[16:18])
 
     def checks(self) -> Iterator[Check]:
         """The launches of a check of paths."""
         base = self.base
         if base is not None and len(base) == 1:
             base = base[0]
-        part = Part(self.scene, frozenset() if self.is_first else frozenset({""}))
-        return checks(part, self.joints, base, self.env_index)
+        return checks(self.scene, self.joints, base, self.env_index)
 
 
 def run_configurations(operands: PathOperands) -> Tensor:
     """Which configurations collide: (batch, horizon) bool."""
-    joints, scene, env_index, base, robot, pairs, _ = operands
+    joints, scene, env_index, base, robot, pairs = operands
     rows = joints.shape[:2]
     frame_poses = joints.new_empty((*rows, robot.frames.shape[0], FRAME_POSE))
     balls = joints.new_empty((*rows, robot.n_bodies, 4))
@@ -147,14 +143,11 @@ def with_other_obstacles(own: tuple[Tensor, ...], other: tuple[Tensor, ...]) -> 
 
 _SCENE = (
     "Tensor mesh_ids, Tensor mesh_from_world, Tensor enabled, Tensor n_meshes, Tensor? records, "
-    "Tensor? padding, Tensor? env_index"
+    "Tensor? padding, Tensor? ignored, Tensor? env_index"
 )
 _ROBOT = "Tensor frames, Tensor bodies, Tensor ranges, Tensor spheres, float reach, int n_envs"
-_OPERANDS = (
-    f"Tensor joints, {_SCENE}, Tensor? base, {_ROBOT}, Tensor? body_pairs, Tensor? pairs, "
-    "bool is_first"
-)
-_N_OPERANDS, _BASE, _N_ENVS = 18, 8, 14
+_OPERANDS = f"Tensor joints, {_SCENE}, Tensor? base, {_ROBOT}, Tensor? body_pairs, Tensor? pairs"
+_N_OPERANDS, _BASE, _N_ENVS = 18, 9, 15
 
 
 @torch.library.custom_op(
@@ -222,7 +215,7 @@ def _batched(operator: Callable[..., Any]) -> Callable[..., Any]:
     def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
         size, base, dim = info.batch_size, args[_BASE], in_dims[_BASE]
         # An axis of the tables adds envs, by which a robot that differs between them would be lost.
-        differs = args[_N_ENVS] > 1 and any(d is not None for d in in_dims[1:7])
+        differs = args[_N_ENVS] > 1 and any(d is not None for d in in_dims[1:8])
         if differs or any(d is not None for d in in_dims[_BASE + 1 :]):
             calls = [outputs_of(*select_call(i, in_dims, args)) for i in range(size)]
             found = tuple(torch.stack(parts) for parts in zip(*calls, strict=True))
