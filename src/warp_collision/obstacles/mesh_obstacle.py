@@ -23,8 +23,8 @@ from warp_collision.obstacles.candidate_lists import (
 )
 from warp_collision.obstacles.distance_grid import GRID_CELLS, create_grid, offset_in_record
 from warp_collision.obstacles.geometry import Geometry, MeshLike
-from warp_collision.obstacles.shapes import KINDS, PlacedShape, Shape, kernel_size
-from warp_collision.trimesh_types import is_trimesh
+from warp_collision.obstacles.shapes import PlacedShape, Shape, kernel_size
+from warp_collision.validate import is_trimesh
 
 PoseLike = Any  # 7 numbers: a sequence, a NumPy array or a tensor
 MeshAndPose = Any  # a mesh, or a pair of mesh and pose
@@ -150,7 +150,7 @@ def describe_shape(record: Any, placed: PlacedShape) -> None:
     placed = placed.axis_aligned()
     half = np.abs(placed.matrix[:3, :3]) @ placed.shape.half_extents
     record.lower, record.upper = wp.vec3(*(placed.center - half)), wp.vec3(*(placed.center + half))
-    record.exact.kind = int(KINDS[type(placed.shape)])
+    record.exact.kind = int(placed.shape.kind)
     record.exact.center = wp.vec3(*placed.center)
     record.exact.size = wp.vec3(*kernel_size(placed.shape))
     record.exact.is_rotated = not placed.is_axis_aligned

@@ -17,7 +17,7 @@ from warp_collision.launching.launch import load_kernels, parallel_for
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle
 from warp_collision.world.broad_phase import BroadPhase
-from warp_collision.world.foreign_meshes import complete_foreign
+from warp_collision.world.external_meshes import complete_external
 from warp_collision.world.scene_field import QUERIES_PER_CELL, Rest, SceneField
 from warp_collision.world.scene_storage import padding_of
 
@@ -43,7 +43,7 @@ def with_acceleration(tables: SceneTables, kernel: Any = None, n_queries: int = 
         tables = tables._replace(padding=padding_of(tables.mesh_ids))
     acceleration = _accelerations.get(tables.mesh_ids.data_ptr())
     if acceleration is None or not acceleration.owns(tables):
-        return complete_foreign(tables) if tables.records is None else tables
+        return complete_external(tables) if tables.records is None else tables
     return acceleration.complete(tables, kernel, n_queries)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
-from warp_collision.io.content import Obstacle
+from warp_collision.io.scene_builder import Obstacle
 from warp_collision.obstacles.geometry import MeshLike, SignMethod
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle, PoseLike, split_pose
 from warp_collision.obstacles.recognition import read_obstacle
