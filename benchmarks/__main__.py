@@ -122,8 +122,7 @@ def run(
         seconds: about how long the rounds of one workload take.
         with_peers: whether to compare with other libraries.
         with_once: whether to measure what is paid once, and memory.
-        prepared: whether worlds have their candidate lists built.
-
+        prepared: whether worlds have their fields of distances built.
         folder: where the figures are kept as they come, so that a run that is ended loses few.
 
     Returns:

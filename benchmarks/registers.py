@@ -26,7 +26,6 @@ ARCH = 90
 KEPT = Path(__file__).resolve().parent / "registers.json"
 MODULES = (
     "broad_phase",
-    "candidate_lists",
     "collision",
     "distance_grid",
     "foreign",

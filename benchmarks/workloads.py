@@ -91,7 +91,7 @@ def build(
         workload: which one.
         device: where to.
         scale: factor of the number of spheres.
-        prepared: whether the world has its candidate lists built.
+        prepared: whether the world has its field of distances built.
     """
     content = workload.make(scale)
     most = max(len(scene) for scene in content.scenes)

@@ -2,7 +2,7 @@
 
 import warp as wp
 
-from warp_collision.kernels.candidates import ClosestPoint, closest_listed, runs_on_cpu
+from warp_collision.kernels.compiling import runs_on_cpu
 from warp_collision.kernels.mesh_record import (
     CONVEX,
     FAR,
@@ -92,40 +92,24 @@ def sample_face(mesh_id: wp.uint64, point: wp.vec3, face: int, u: float, v: floa
 
 
 @wp.func
-def closest_point(
-    mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, search: float, without_limit: bool
-) -> ClosestPoint:
-    """Closest point of a mesh from a list, else by the tree; found if nearer than the search.
+def nearest_surface(
+    mesh_id: wp.uint64, point: wp.vec3, search: float, without_limit: bool
+) -> SdfSample:
+    """Unsigned distance; found if nearer than the search.
 
     Args:
         mesh_id: the mesh.
-        record: the record of the mesh.
         point: in its frame.
         search: limit of the search [m].
         without_limit: search again without a limit if nothing was found.
     """
-    closest = closest_listed(record, point, wp.where(without_limit, FAR, search))
-    if not closest.is_known:
-        query = wp.mesh_query_point_no_sign(mesh_id, point, search)
-        if not query.result and without_limit:
-            query = wp.mesh_query_point_no_sign(mesh_id, point, FAR)
-        closest.found = query.result
-        closest.face = query.face
-        closest.u = query.u
-        closest.v = query.v
-    return closest
-
-
-@wp.func
-def nearest_surface(
-    mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, search: float, without_limit: bool
-) -> SdfSample:
-    """Unsigned distance; see `closest_point`."""
     sample = SdfSample()
     search = search * WIDEN + ROUND_OFF * wp.length(point)
-    closest = closest_point(mesh_id, record, point, search, without_limit)
-    if closest.found:
-        sample = sample_face(mesh_id, point, closest.face, closest.u, closest.v)
+    query = wp.mesh_query_point_no_sign(mesh_id, point, search)
+    if not query.result and without_limit:
+        query = wp.mesh_query_point_no_sign(mesh_id, point, FAR)
+    if query.result:
+        sample = sample_face(mesh_id, point, query.face, query.u, query.v)
     return sample
 
 
@@ -178,7 +162,7 @@ def side_farther_away(
         bounds = bounds_of_distance(record, probe)
         side = side_by_bounds(bounds)
         if side == 0.0:
-            here = nearest_surface(mesh_id, record, probe, 2.0 * here.distance, False)
+            here = nearest_surface(mesh_id, probe, 2.0 * here.distance, False)
             side = side_by_sample(record, here, bounds)
         least = 1.3 * step
         steps += 1
@@ -223,7 +207,7 @@ def mesh_distance(
     if bounds[0] > 0.0 or search >= FAR:
         search = wp.clamp(limit, 0.0, search)
 
-    found = nearest_surface(mesh_id, record, point, search, bounds[0] <= 0.0)
+    found = nearest_surface(mesh_id, point, search, bounds[0] <= 0.0)
     if not found.found:
         return sample
     if is_inside(mesh_id, record, point, found, bounds):
@@ -281,7 +265,7 @@ def is_nearer(mesh_id: wp.uint64, pointer: wp.uint64, point: wp.vec3, limit: flo
         return False
     if bounds[1] < limit:
         return True
-    found = nearest_surface(mesh_id, record, point, limit, False)
+    found = nearest_surface(mesh_id, point, limit, False)
     if found.found and not (found.distance >= limit):
         return True
     if bounds[0] > 0.0:

@@ -61,7 +61,6 @@ class MeshRecord:
     inside_reach: float  # farthest that a point outside the box can count as inside the mesh [m]
     sign_method: int  # WINDING, EXACT_WINDING or CONVEX
     grid: DistanceGrid
-    candidates: wp.uint64  # pointer to a CandidateGrid; 0: none
 
 
 @wp.func

@@ -9,7 +9,7 @@ from warp_collision.kernels.box_blocks import (
     lowest_bit,
     near_boxes,
 )
-from warp_collision.kernels.candidates import runs_on_cpu
+from warp_collision.kernels.compiling import runs_on_cpu
 from warp_collision.kernels.mesh_record import (
     MeshRecord,
     load_record,

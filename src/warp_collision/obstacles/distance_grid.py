@@ -131,7 +131,7 @@ def create_grid(
 
 
 def cubic_cells(
-    extents: np.ndarray, max_cells: int, around: int = 0
+    extents: np.ndarray, max_cells: int, around: int
 ) -> tuple[float, tuple[int, int, int]]:
     """Edge of cubic cells over a box and their counts nx, ny, nz, as fine as a number allows.
 
