@@ -9,6 +9,7 @@ slowed down.
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.half_segments import SweepQuery, load_motion
 from warp_collision.kernels.scene import (
     Scene,
     env_of_row,
@@ -19,12 +20,7 @@ from warp_collision.kernels.scene import (
     slot_of_thread,
 )
 from warp_collision.kernels.sphere_cost import cost_against, is_valid, sphere_query
-from warp_collision.kernels.swept_cost import (
-    SweepQuery,
-    load_motion,
-    swept_cost_against,
-    upstream_scale,
-)
+from warp_collision.kernels.swept_cost import swept_cost_against, upstream_scale
 from warp_collision.kernels.transforms import vec8
 
 wp.set_module_options(OPTIONS)
