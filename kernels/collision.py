@@ -118,12 +118,12 @@ def any_in_collision(
     row += launch_offset[0]
     waypoint += launch_offset[1]
     env = env_of_row(env_index, row)
-    found = bool(False)
+    collides = bool(False)
     index = int(0)
-    while index < spheres.shape[2] and not found:
-        found = sphere_collides(scene, env, spheres[row, waypoint, index])
+    while index < spheres.shape[2] and not collides:
+        collides = sphere_collides(scene, env, spheres[row, waypoint, index])
         index += 1
-    hit[row, waypoint] = found
+    hit[row, waypoint] = collides
 
 
 @wp.kernel

@@ -149,8 +149,8 @@ def is_far(obstacle: Obstacle, motion: Motion, moved: ObstacleMotion, reach: flo
         end = offset_between(there, wp.where(side == 0, motion.previous, motion.following), middle)
         span += wp.length(end)  # keeps a NaN, which a maximum drops
         half = 0.5 * (end - begin)
-        share = -wp.dot(begin, half) / wp.max(wp.length_sq(half), 1.0e-20)
-        nearest = wp.length(begin + wp.clamp(share, 0.0, 1.0) * half)
+        fraction = -wp.dot(begin, half) / wp.max(wp.length_sq(half), 1.0e-20)
+        nearest = wp.length(begin + wp.clamp(fraction, 0.0, 1.0) * half)
         first = wp.transform_get_rotation(moved.here)
         second = wp.transform_get_rotation(there)
         gap = wp.min(gap, nearest - arc * (1.0 - wp.min(wp.abs(wp.dot(first, second)), 1.0)))

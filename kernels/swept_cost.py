@@ -48,8 +48,13 @@ def straight_halves(obstacle: Obstacle, motion: Motion) -> StraightHalves:
     halves = StraightHalves()
     halves.mesh_from_world = pose
     halves.begin = wp.transform_point(pose, motion.center)
-    halves.previous = wp.transform_point(pose, motion.previous)
-    halves.following = wp.transform_point(pose, motion.following)
+    halves.previous = halves.begin
+    halves.following = halves.begin
+    # Not by the equal centers: their transforms may be rounded differently where they are inlined.
+    if motion.has_previous:
+        halves.previous = wp.transform_point(pose, motion.previous)
+    if motion.has_following:
+        halves.following = wp.transform_point(pose, motion.following)
     before = wp.length(halves.previous - halves.begin)
     halves.longest = 0.5 * wp.max(before, wp.length(halves.following - halves.begin))
     coordinates = wp.length(motion.center) + wp.length(wp.transform_get_translation(pose))

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from warp_collision.devices import CPU, is_capturing
-from warp_collision.kernels import foreign as kernels
+from warp_collision.kernels import external_meshes as kernels
 from warp_collision.launching.deferred_free import free_with, retire
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
