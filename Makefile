@@ -17,7 +17,7 @@ comma  := ,
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all test-oldest lint format docs check bench bench-plan bench-gpu lock clean clean-venv
+.PHONY: help install demo test test-all test-oldest lint format docs check bench bench-plan bench-gpu cuda-device lock clean clean-venv
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -54,10 +54,13 @@ bench: $(VENV)/.installed-bench ## speed against a baseline and other libraries,
 	$(RUN) benchmarks $(ARGS)
 
 bench-plan: $(VENV)/.installed-bench ## planning problems, solved and judged: ARGS="--robots panda --every 10"
-	$(RUN) benchmarks.plan $(ARGS)
+	$(RUN) benchmarks plan $(ARGS)
 
-bench-gpu: $(VENV)/.installed-dev ## on a CUDA machine: tests and benchmarks, results into OUT
-	$(RUN) benchmarks --gpu $(OUT)
+bench-gpu: | cuda-device $(VENV)/.installed-dev ## on a CUDA machine: tests and benchmarks, results into OUT
+	$(RUN) benchmarks gpu --out $(OUT) $(ARGS)
+
+cuda-device: # what needs one says so before gigabytes are installed
+	$(PYTHON) benchmarks/gpu.py
 
 lock: ## renews constraints.txt, but for torch and warp-lang
 	$(PYTHON) -m venv --clear $(VENV)

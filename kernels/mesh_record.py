@@ -67,9 +67,9 @@ class MeshRecord:
 def load_record(mesh_id: wp.uint64, pointer: wp.uint64) -> MeshRecord:
     """The record at a pointer, if it belongs to the mesh; else one without bounds."""
     if pointer != wp.uint64(0):
-        known = wp.array(ptr=pointer, shape=(1,), dtype=MeshRecord)[0]
-        if known.mesh_id == mesh_id:
-            return known
+        stored = wp.array(ptr=pointer, shape=(1,), dtype=MeshRecord)[0]
+        if stored.mesh_id == mesh_id:
+            return stored
     record = MeshRecord()
     record.mesh_id = mesh_id
     record.lower = wp.vec3(-FAR, -FAR, -FAR)

@@ -64,7 +64,7 @@ def collides_with_moving(
     for slot in range(slots[0], slots[1]):
         if is_enabled(scene, slot):
             obstacle = load_obstacle(scene, slot)
-            if obstacle.takes_part:
+            if obstacle.is_present:
                 moved = load_obstacle_motion(poses, env, waypoint, slot - slots[0], motion)
                 if touches_moving(obstacle, query, moved):
                     return True

@@ -195,7 +195,7 @@ def moving_cost_of(
     for slot in range(slots[0], slots[1]):
         if is_checked(scene, slot, motion.sphere):
             obstacle = load_obstacle(scene, slot)
-            if obstacle.takes_part:
+            if obstacle.is_present:
                 moved = load_obstacle_motion(poses, env, waypoint, slot - slots[0], motion)
                 total = sum_of_two(total, moving_cost_against(obstacle, query, moved))
     return total

@@ -179,7 +179,7 @@ def moving_cost_pose_vjp(
                 scale = upstream_scale(
                     motion, dt, min_speed, weight[0], activation_distance[0], by_cost
                 )
-                if obstacle.takes_part:
+                if obstacle.is_present:
                     moved = load_obstacle_motion(poses, env, waypoint, index, motion)
                     term = moving_cost_against(obstacle, query, moved)
                     row = poses[env, waypoint, index]
