@@ -1,5 +1,8 @@
 """Fixtures of the whole suite."""
 
+import gc
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,12 @@ SIMULATED_ALWAYS = (
     *("launching/", "torch_ops/test_cuda_graphs"),
     *("world/test_padding", "world/test_parts"),
 )
+
+
+def pytest_configure() -> None:
+    """Divides torch's threads among the processes of pytest-xdist: more of them than cores wait."""
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    torch.set_num_threads(max(1, torch.get_num_threads() // processes))
 
 
 @pytest.fixture(params=["cpu", *GPU_TYPES])
@@ -63,3 +72,21 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Makes the device known before anything takes a gradient, as torch wants it."""
     if any(map(is_simulated, session.items)) and simulated_cuda.reason_against() is None:
         simulated_cuda.install()
+
+
+@pytest.fixture(scope="module")
+def quick_collections() -> Iterator[None]:
+    """Garbage is looked for among what a module's tests make, not among all that torch has."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """At least two of torch's CPU threads, among which the kernels' work is divided."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(max(2, threads))
+    yield
+    torch.set_num_threads(threads)

@@ -12,7 +12,7 @@ from warp_collision import validate
 from warp_collision.torch_ops import collision_operators as operators
 from warp_collision.torch_ops import dispatch
 from warp_collision.world import MeshWorld
-from warp_collision.world.queries import require_world, scene_tables
+from warp_collision.world.mesh_world import require_world, scene_tables
 
 _SPHERES_SHAPE = "(batch, horizon, n_spheres, 4)"
 

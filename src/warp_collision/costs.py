@@ -12,7 +12,7 @@ from warp_collision import validate
 from warp_collision.launching.launch import SceneTables
 from warp_collision.torch_ops import autograd, dispatch, operators
 from warp_collision.world import MeshWorld
-from warp_collision.world.queries import require_world, scene_tables
+from warp_collision.world.mesh_world import require_world, scene_tables
 
 Scalar = float | Tensor
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import importlib.util
@@ -44,9 +45,11 @@ def extension() -> ModuleType:
         key.update(path.read_bytes())
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     library = cache / "warp-collision" / key.hexdigest()[:16] / f"{NAME}.so"
-    if not library.is_file():
-        library.parent.mkdir(parents=True, exist_ok=True)
-        compile_to(library)
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with (library.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of other processes that test at the same time
+        if not library.is_file():
+            compile_to(library)
     spec = importlib.util.spec_from_file_location(NAME, library)
     assert spec is not None
     assert spec.loader is not None
@@ -56,7 +59,7 @@ def extension() -> ModuleType:
 
 
 def compile_to(library: Path) -> None:
-    """Compiles all sources; another process that does the same does no harm."""
+    """Compiles all sources; what is interrupted leaves nothing."""
     root = Path(torch.__file__).parent
     includes = [
         root / "include",

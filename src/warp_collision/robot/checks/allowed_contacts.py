@@ -22,7 +22,7 @@ from warp_collision.torch_ops import dispatch
 from warp_collision.torch_ops.waypoints import is_moving
 from warp_collision.world import MeshWorld
 from warp_collision.world.ignored_spheres import IgnoredSpheres
-from warp_collision.world.queries import scene_tables
+from warp_collision.world.mesh_world import scene_tables
 
 
 def scene_with_contacts(
