@@ -4,11 +4,13 @@ import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import simulated_cuda
+from warp_collision.devices import GPUS
 
 GPU_TYPES = [*(["cuda"] if torch.cuda.is_available() else []), simulated_cuda.NAME]
 
@@ -37,6 +39,12 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 def gpu(request: pytest.FixtureRequest) -> torch.device:
     """A GPU where there is one, and a simulated one."""
     return chosen_device(request.param)
+
+
+@pytest.fixture
+def cuda(gpu: torch.device) -> Any:
+    """Torch's module of the GPU: `torch.cuda`, or what stands for it on the simulated one."""
+    return GPUS[gpu.type]
 
 
 def chosen_device(name: str) -> torch.device:

@@ -82,7 +82,7 @@ struct HostMemory final : c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     void* pointer = nullptr;
     if (bytes) {
-      journal.count("allocation");
+      if (!replaying) journal.count("allocation");
       TORCH_CHECK(posix_memalign(&pointer, 256, (bytes + 511) / 512 * 512) == 0, "out of memory");
       std::memset(pointer, kFresh, bytes);
       std::lock_guard<std::mutex> held(memory_mutex);
@@ -309,7 +309,7 @@ torch::jit::Stack run_on_host(const c10::OperatorHandle& op, const torch::jit::S
         if (host == made.unsafeGetTensorImpl()) {
           if (tensor.sizes() != made.sizes()) {
             tensor.resize_(made.sizes());
-            on_host(tensor).copy_(made);
+            if (!with_zeros) on_host(tensor).copy_(made);
           }
           return tensor;
         }
@@ -334,6 +334,11 @@ torch::jit::Stack record_operator(const c10::OperatorHandle& op, const torch::ji
         if (info && result.alias_info() && info->beforeSets() == result.alias_info()->beforeSets())
           results.push_back(arguments[i]);
       }
+    // An output that has yet to get its size.
+    if (std::any_of(results.begin(), results.end(), [](const c10::IValue& each) {
+          return each.isTensor() && each.toTensor().numel() == 0;
+        }))
+      run_on_host(op, arguments, index, true);
     capture->nodes.push_back([op, arguments, index] { run_on_host(op, arguments, index, false); });
     return results;
   }
@@ -544,7 +549,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def("replay", [](std::shared_ptr<Graph> graph) {
         at::AutoDispatchBelowAutograd below;
         run_current();
+        replaying = true;
         for (auto& node : graph->nodes) node();
+        replaying = false;
       });
   m.def("on_host", &on_host);
   m.def("count", [](const std::string& what) { journal.count(what); });

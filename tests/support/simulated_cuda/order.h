@@ -32,6 +32,7 @@ struct Current {
 };
 inline thread_local Current current;
 inline thread_local int depth = 0;  // above 0 within the kernel of an operator
+inline thread_local bool replaying = false;
 
 // -- what tests ask ------------------------------------------------------------------------------
 

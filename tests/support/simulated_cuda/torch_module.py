@@ -5,6 +5,7 @@ Names and rules are those of `torch.cuda`, as far as the library and its tests u
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 from collections.abc import Iterator
@@ -139,17 +140,55 @@ class CUDAGraph:
         self._graph = None
 
 
+@functools.cache
+def _capture_stream(device: int) -> Stream:
+    """One for all captures, so that a backward pass can be captured after its forward pass."""
+    return Stream(device)
+
+
 @contextmanager
 def graph(captured: CUDAGraph, stream: Stream | None = None) -> Iterator[None]:
     """Captures the block on a stream of its own, after a wait for the device."""
     synchronize()
     gc.collect()
-    with globals()["stream"](stream or Stream()):
+    with globals()["stream"](stream or _capture_stream(current_device())):
         captured._graph.begin()
         try:
             yield
         finally:
             captured._graph.end()
+
+
+def make_graphed_callables(module: Any, sample_args: tuple[torch.Tensor, ...]) -> Any:
+    """A function like a module, whose forward and backward pass are replays of two graphs."""
+    leaves = [each for each in sample_args if each.requires_grad]
+    for _ in range(3):
+        torch.autograd.grad(module(*sample_args).sum(), leaves)
+    forward, backward = CUDAGraph(), CUDAGraph()
+    with graph(forward):
+        values = module(*sample_args)
+    upstream = torch.empty_like(values)
+    with graph(backward):
+        gradients = torch.autograd.grad(values, leaves, upstream)
+
+    class Graphed(torch.autograd.Function):
+        """Copies its operands to where the graphs read them."""
+
+        @staticmethod
+        def forward(ctx: Any, *given: torch.Tensor) -> torch.Tensor:
+            for sample, each in zip(sample_args, given, strict=True):
+                sample.detach().copy_(each)
+            forward.replay()
+            return values.detach()
+
+        @staticmethod
+        def backward(ctx: Any, given: torch.Tensor) -> Any:
+            upstream.copy_(given)
+            backward.replay()
+            made = iter(gradients)
+            return tuple(next(made) if each.requires_grad else None for each in sample_args)
+
+    return Graphed.apply
 
 
 def set_sync_debug_mode(mode: str) -> None:

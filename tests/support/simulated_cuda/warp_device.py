@@ -87,7 +87,8 @@ def install(name: str) -> None:
             block_dim=context._ResolvedBlockDim(_BLOCK),
             **options,
         )
-        made.__class__ = _Launch
+        made.__class__, made.block_dim = _Launch, _BLOCK  # Warp has set it to 1, as on every CPU
+        made.module_exec = kernel.module.load(cpu, _BLOCK)
         return made
 
     def refit_in_turn(tree: wp.Bvh) -> None:
