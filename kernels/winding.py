@@ -2,7 +2,7 @@
 
 import warp as wp
 
-from warp_collision.kernels.mesh_record import EXACT_WINDING, MeshRecord
+from warp_collision.kernels.mesh_record import EXACT_WINDING, UNORIENTED, MeshRecord
 
 # Nodes of the winding-number tree are opened when nearer than this many of their radii.
 WINDING_ACCURACY = wp.constant(2.0)
@@ -65,12 +65,15 @@ def winding_number(mesh_id: wp.uint64, point: wp.vec3, accuracy: float) -> float
 @wp.func
 def side_of_mesh(mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3) -> float:
     """-1 inside the solid, 1 outside."""
-    exact = record.sign_method == EXACT_WINDING
+    is_unoriented = record.sign_method == UNORIENTED
+    exact = is_unoriented or record.sign_method == EXACT_WINDING
     accuracy = float(WINDING_ACCURACY)
     number = float(0.0)
     # Not unrolled, for the count is no constant: the tree is compiled once.
     for _ask in range(wp.where(exact, 2, 1)):
         number = winding_number(mesh_id, point, accuracy)
+        if is_unoriented:
+            number = wp.abs(number)  # a mesh that was turned inside out is not free inside
         # The tree errs by less than 0.1: too much where whole numbers are not enough.
         if wp.abs(number - 0.5) > 0.1:
             break

@@ -434,9 +434,12 @@ void copy_values(const at::Tensor& from, const at::Tensor& to) {
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_blocking) {
   if (depth == 0) {
-    if (!is_ours(to)) stream_wait("a copy to the host");
-    else if (!is_ours(self)) stream_wait("a copy from the host");
-    else journal.count("operator"), journal.count("operator: aten::copy_");
+    if (!is_ours(to) || !is_ours(self)) {
+      if (!non_blocking) stream_wait(is_ours(self) ? "a copy to the host" : "a copy from the host");
+    } else {
+      journal.count("operator");
+      journal.count("operator: aten::copy_");
+    }
     if (is_capturing()) {
       capture->nodes.push_back([self, to] { copy_values(self, to); });
       return to;
