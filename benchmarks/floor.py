@@ -23,7 +23,7 @@ from warp_collision.kernels.scene import Scene
 from warp_collision.kernels.sphere_cost import sphere_cost
 from warp_collision.kernels.swept_cost import swept_cost, swept_vjp
 from warp_collision.launching.warp_runtime import is_array, quiet_warp
-from warp_collision.torch_ops.operators import default_tolerance
+from warp_collision.queries.sphere_queries import default_tolerance
 from warp_collision.world.acceleration import with_acceleration
 
 

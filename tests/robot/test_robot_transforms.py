@@ -14,6 +14,7 @@ from differentiable import JIT_WARNING, needs_graphs_of_checks
 from warp_collision import CollisionCost, Cuboid, MeshWorld
 from warp_collision.examples import load_panda
 from warp_collision.planning import optimize_paths
+from warp_collision.queries import robot_queries
 from warp_collision.robot import (
     configuration_in_collision,
     joint_path_clearance,
@@ -24,7 +25,6 @@ from warp_collision.robot import (
     self_collision_cost,
 )
 from warp_collision.robot.interpolation import segment_bend
-from warp_collision.torch_ops import robot_operators
 
 Tensor = torch.Tensor
 
@@ -394,7 +394,7 @@ def test_opcheck(based, panda, world, paths, monkeypatch: pytest.MonkeyPatch) ->
     tables = panda.tables(torch.device("cpu"))
     calls[segment_bend] = (paths[0], *tables.operands())
     points = panda._layout.kinematics.tables(torch.device("cpu"))
-    calls[robot_operators.forward_kinematics_jacobian] = (paths[0, 0], *points)
+    calls[robot_queries.forward_kinematics_jacobian] = (paths[0, 0], *points)
     assert len(calls) == 5
     for operator, operands in calls.items():
         assert set(torch.library.opcheck(operator, operands).values()) == {"SUCCESS"}

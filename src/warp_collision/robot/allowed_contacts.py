@@ -17,10 +17,10 @@ from torch import Tensor
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.messages import known_names, shown
 from warp_collision.poses import rows_between
+from warp_collision.queries.waypoints import is_moving
 from warp_collision.robot.robot_model import RobotModel
 from warp_collision.robot.robot_tables import RobotTables
 from warp_collision.robot.sphere_layout import only_where
-from warp_collision.torch_ops.waypoints import is_moving
 from warp_collision.world import MeshWorld
 from warp_collision.world.queries import scene_tables
 

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.obstacles.mesh_obstacle import PoseLike
+from warp_collision.queries import dispatch
 from warp_collision.robot import path_operators as operators
 from warp_collision.robot.allowed_contacts import Contacts, contact_parts
 from warp_collision.robot.kinematics import base_operand, root_frames
 from warp_collision.robot.path_operators import PathOperands
 from warp_collision.robot.robot_model import RobotModel, require_robot_and_world
 from warp_collision.robot.self_collision import SelfCollisionPairs
-from warp_collision.torch_ops import dispatch
 from warp_collision.world import MeshWorld
 
 Pairs = tuple[Tensor | None, Tensor | None]

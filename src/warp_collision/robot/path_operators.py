@@ -1,7 +1,7 @@
 """Collision checks of robots as torch operators: `torch.ops.warp_collision.*`.
 
 They have no derivative; callers pass detached tensors. The eager path calls the `run_*` functions,
-without the dispatcher. They are not in `torch_ops`, as obstacles that move are checked by way of
+without the dispatcher. They are not in `queries`, as obstacles that move are checked by way of
 the robot's own motion, which is above it.
 """
 
@@ -18,11 +18,11 @@ from warp_collision.kernels import joint_path as kernels
 from warp_collision.kernels import path_clearance as clearance_kernels
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
+from warp_collision.queries.operator import one_by_one, over_envs
 from warp_collision.robot.allowed_contacts import Part
 from warp_collision.robot.interpolation import segments_of
 from warp_collision.robot.moving_obstacles import Check, checks
 from warp_collision.robot.robot_tables import FRAME_POSE, STATE, RobotTables
-from warp_collision.torch_ops.operators import batch_over_envs, select_call
 from warp_collision.world.acceleration import with_acceleration
 
 _NO_PAIRS = (None, None)
@@ -215,25 +215,24 @@ def clearance_columns(*operands: Any) -> tuple[Tensor, ...]:
 def _batched(operator: Callable[..., Any]) -> Callable[..., Any]:
     """A batching rule: a mapped axis adds rows and envs."""
 
-    def outputs_of(*operands: Any) -> tuple[Tensor, ...]:
-        found = operator(*operands)
-        return (found,) if isinstance(found, Tensor) else found
-
     def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
         size, base, dim = info.batch_size, args[_BASE], in_dims[_BASE]
         # An axis of the tables adds envs, by which a robot that differs between them would be lost.
         differs = args[_N_ENVS] > 1 and any(d is not None for d in in_dims[1:7])
         if differs or any(d is not None for d in in_dims[_BASE + 1 :]):
-            calls = [outputs_of(*select_call(i, in_dims, args)) for i in range(size)]
-            found = tuple(torch.stack(parts) for parts in zip(*calls, strict=True))
+            found = one_by_one(operator, size, in_dims, *args)
         else:
             if base is not None:
                 rows = args[0].movedim(in_dims[0] or 0, 0).shape[1 if in_dims[0] is not None else 0]
                 base = _of_rows(base, dim, size, rows)
-            found, _ = batch_over_envs(
-                lambda *operands: outputs_of(*operands[:_BASE], base, *operands[_BASE:])
-            )(info, (*in_dims[:_BASE], *in_dims[_BASE + 1 :]), *args[:_BASE], *args[_BASE + 1 :])
-        return (found[0], 0) if len(found) == 1 else (found, (0,) * len(found))
+            found = over_envs(
+                lambda *operands: operator(*operands[:_BASE], base, *operands[_BASE:]),
+                size,
+                (*in_dims[:_BASE], *in_dims[_BASE + 1 :]),
+                *args[:_BASE],
+                *args[_BASE + 1 :],
+            )
+        return found, 0 if isinstance(found, Tensor) else (0,) * len(found)
 
     return rule
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from warp_collision import torch_private, validate
 from warp_collision.messages import MAX_SHOWN, escaped
 from warp_collision.obstacles.mesh_obstacle import PoseLike
+from warp_collision.queries import dispatch
 from warp_collision.robot.interpolation import Interpolated, cut, parts_for
 from warp_collision.robot.kinematics import base_operand, with_base_pose
 from warp_collision.robot.robot_files import RobotFiles
@@ -26,8 +27,6 @@ from warp_collision.robot.self_collision import (
 )
 from warp_collision.robot.sphere_layout import LinkFrames, SphereLayout
 from warp_collision.robot.sphere_models import Body
-from warp_collision.torch_ops import dispatch
-from warp_collision.torch_ops.second_derivatives import outside_graphs
 from warp_collision.world.queries import require_world
 
 
@@ -188,7 +187,7 @@ class RobotModel:
             .movedim(-1, -2)
         )
 
-    @outside_graphs("self_collision_pairs must be called outside of compiled graphs")
+    @dispatch.outside_graphs("self_collision_pairs must be called outside of compiled graphs")
     def self_collision_pairs(self, *, ignore: Iterable[tuple[str, str]] = ()) -> SelfCollisionPairs:
         """The pairs of spheres to check for self-collision.
 
@@ -220,7 +219,7 @@ class RobotModel:
         pairs = with_buffers(pairs, self._files.spheres.buffers)
         return without_touching(pairs, self._random_spheres(1000, torch.float64))
 
-    @outside_graphs("find_pairs must be called outside of compiled graphs")
+    @dispatch.outside_graphs("find_pairs must be called outside of compiled graphs")
     def find_pairs(
         self,
         n_samples: int,

@@ -12,6 +12,7 @@ from warp_collision import validate
 from warp_collision.io.placing import joined, matrix_from
 from warp_collision.messages import shown
 from warp_collision.obstacles.mesh_obstacle import PoseLike
+from warp_collision.queries.dispatch import reads_values
 from warp_collision.robot.collision_report import CollisionReport, report_collisions
 from warp_collision.robot.coverage import Coverage, coverage
 from warp_collision.robot.description import PathLike
@@ -22,7 +23,6 @@ from warp_collision.robot.robot_model import Attachment, RobotModel
 from warp_collision.robot.self_collision import SelfCollisionPairs
 from warp_collision.robot.sphere_files import write_spheres
 from warp_collision.robot.sphere_models import Body, inflated, moved, require_links
-from warp_collision.torch_ops.second_derivatives import reads_values
 from warp_collision.world import MeshWorld
 
 _MAX_ENVS = 1 << 20  # tables of a robot have a row for each

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from warp_collision import torch_private
+from warp_collision.queries import dispatch
 from warp_collision.robot.chain import Chain
 from warp_collision.robot.kinematics import Kinematics, corner_points, transforms_of
 from warp_collision.robot.robot_tables import RobotTables, pack_pairs, pack_robot, without_links
 from warp_collision.robot.self_collision import SelfCollisionPairs
 from warp_collision.robot.sphere_models import Body, moved
-from warp_collision.torch_ops import dispatch
 
 
 def only_where(mask: Tensor, spheres: Tensor) -> Tensor:

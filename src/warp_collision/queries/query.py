@@ -1,0 +1,196 @@
+"""A query is a record: what is asked of a scene about spheres or points.
+
+All between torch and a kernel follows from it: allocation, the launch, obstacles that move, the
+torch operator with its fake implementation and batching rule, and the autograd Functions around
+both; see `autograd`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from warp_collision.launching.launch import SceneTables, launch
+from warp_collision.queries.operator import SCENE, Outputs, define_operator, over_envs
+from warp_collision.queries.second_derivatives import refuse_tangents
+from warp_collision.queries.waypoints import at_waypoints, is_moving
+from warp_collision.world.acceleration import with_acceleration
+
+
+class Output(NamedTuple):
+    """One output of a query.
+
+    Attributes:
+        trailing: its further axes, behind those of the spheres.
+        dtype: its dtype.
+        like_spheres: whether it has the shape of the spheres, as a gradient by them.
+        per_waypoint: whether it has no axis of spheres.
+    """
+
+    trailing: tuple[int, ...] = ()
+    dtype: torch.dtype = torch.float32
+    like_spheres: bool = False
+    per_waypoint: bool = False
+
+    def shape(self, spheres: Sequence[int]) -> tuple[int, ...]:
+        """Its shape, from that of the spheres."""
+        if self.like_spheres:
+            return tuple(spheres)
+        return (*spheres[: -2 if self.per_waypoint else -1], *self.trailing)
+
+    def allocator(self) -> Callable[[Tensor], Tensor]:
+        """Allocates it for contiguous spheres, by what takes torch the least time."""
+        trailing, dtype, last = self.trailing, self.dtype, -2 if self.per_waypoint else -1
+        if self.like_spheres:
+            return torch.empty_like
+        if dtype is torch.float32:
+            return lambda spheres: spheres.new_empty(*spheres.shape[:last], *trailing)
+        return lambda spheres: spheres.new_empty((*spheres.shape[:last], *trailing), dtype=dtype)
+
+
+class Derivative(NamedTuple):
+    """Jacobian products of the first output of a query, from its outputs of gradients.
+
+    Attributes:
+        vjp: (upstream, *gradients), the gradient by the spheres.
+        jvp: (tangent of the spheres, *gradients), that of the output.
+        pose_vjp: (operands of the operator, all further outputs, upstream), the gradient by the
+            rows of mesh_from_world.
+        launched_vjp: as `vjp`, by a kernel, where that is not to be differentiated.
+    """
+
+    vjp: Callable[..., Tensor]
+    jvp: Callable[..., Tensor]
+    pose_vjp: Callable[[Sequence[Any], Sequence[Tensor], Tensor], Tensor]
+    launched_vjp: Callable[..., Tensor] | None = None
+
+
+@dataclass(eq=False)
+class Query:
+    """A question about spheres (batch, horizon, n_spheres, 4), or points (batch, n_points, 3).
+
+    Attributes:
+        name: of its operator.
+        kernel: for obstacles at rest; it takes spheres, env index, scene, parameters and outputs.
+        outputs: those of the kernel. The first is the answer, its gradients follow, then integers.
+        parameters: the schema of each parameter of the kernel.
+        derivative: of the first output; None: it has none.
+        moving_kernel: for obstacles with a pose for each waypoint, with these poses behind the
+            scene. None: each waypoint is an env at rest.
+        is_flat: whether the kernel at rest is launched over all spheres at once.
+        has_flags: whether the kernel at rest has a last output that may be empty.
+        reports_gradients: whether callers get all outputs, not the first one alone.
+        uses_field: whether the kernel reads the field of the scene.
+        work: of a sphere, relative to that of one at rest.
+    """
+
+    name: str
+    kernel: Any
+    outputs: tuple[Output, ...]
+    parameters: tuple[str, ...] = ()
+    derivative: Derivative | None = None
+    moving_kernel: Any = None
+    is_flat: bool = False
+    has_flags: bool = False
+    reports_gradients: bool = False
+    uses_field: bool = True
+    work: int = 1
+
+    def __post_init__(self) -> None:
+        """Defines the operator."""
+        self._allocators = tuple(output.allocator() for output in self.outputs)
+        self.n_further = len(self.outputs) - 1
+        self.n_floats = sum(output.dtype is torch.float32 for output in self.outputs)
+        self._no_gradients = (None,) * self.n_further
+        self.operator = define_operator(
+            self.name,
+            ", ".join(("Tensor spheres", SCENE, *self.parameters)),
+            self._run_operator,
+            self._fake,
+            over_envs,
+            n_outputs=len(self.outputs),
+        )
+
+    def run(
+        self,
+        spheres: Tensor,
+        tables: SceneTables,
+        env_index: Tensor | None,
+        *parameters: Tensor | None,
+        with_gradients: bool = True,
+    ) -> tuple[Any, ...]:
+        """Launches the kernel; the outputs, None for gradients that are not asked for."""
+        if self.moving_kernel is None and is_moving(tables.mesh_from_world):
+            return self._run_at_waypoints(spheres, tables, env_index, parameters, with_gradients)
+        if with_gradients:
+            outputs = tuple([allocate(spheres) for allocate in self._allocators])
+        else:
+            outputs = (self._allocators[0](spheres), *self._no_gradients)
+        self.launch(spheres, tables, env_index, parameters, outputs)
+        return outputs
+
+    def launch(
+        self,
+        spheres: Tensor,
+        tables: SceneTables,
+        env_index: Tensor | None,
+        parameters: tuple[Tensor | None, ...],
+        outputs: tuple[Any, ...],
+        flags: Tensor | None = None,
+    ) -> None:
+        """Launches the kernel on outputs of the caller."""
+        n = spheres.shape[:-1].numel()
+        operands = (*parameters, *outputs)
+        if self.moving_kernel is not None and is_moving(tables.mesh_from_world):
+            scene = with_acceleration(tables, self.moving_kernel)
+            launch(
+                self.moving_kernel,
+                outputs[0].shape,
+                *(spheres, env_index, scene, tables.mesh_from_world, *operands),
+                device=spheres.device,
+                items=2 * self.work * n,
+            )
+            return
+        launch(
+            self.kernel,
+            (1, n) if self.is_flat else outputs[0].shape,
+            spheres,
+            env_index,
+            with_acceleration(tables, self.kernel, n if self.uses_field else 0),
+            *operands,
+            *((flags,) if self.has_flags else ()),
+            device=spheres.device,
+            items=self.work * n,
+        )
+
+    def _run_at_waypoints(
+        self,
+        spheres: Tensor,
+        tables: SceneTables,
+        env_index: Tensor | None,
+        parameters: tuple[Tensor | None, ...],
+        with_gradients: bool,
+    ) -> tuple[Any, ...]:
+        at_rest = at_waypoints(spheres, tables, env_index)
+        found = self.run(*at_rest, *parameters, with_gradients=with_gradients)
+        return tuple(
+            part if part is None else part.view(output.shape(spheres.shape))
+            for part, output in zip(found, self.outputs, strict=True)
+        )
+
+    def _run_operator(self, spheres: Tensor, *operands: Any) -> Outputs:
+        if self.derivative is not None:
+            refuse_tangents()
+        found = self.run(spheres.contiguous(), SceneTables(*operands[:6]), *operands[6:])
+        return found[0] if len(found) == 1 else found
+
+    def _fake(self, spheres: Tensor, *_: Any) -> Outputs:
+        found = tuple(
+            spheres.new_empty(output.shape(spheres.shape), dtype=output.dtype)
+            for output in self.outputs
+        )
+        return found[0] if len(found) == 1 else found
