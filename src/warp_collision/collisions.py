@@ -153,4 +153,4 @@ def _check(
     with torch.no_grad():
         spheres, tables = sphere_operands(spheres, world, poses)
     env_index = validate.env_operand(env_index, spheres.shape[0], world.n_envs, world.device)
-    return evaluate(query, spheres.detach(), tables, env_index, *parameters)
+    return evaluate(query, spheres.detach(), tables, env_index, parameters)

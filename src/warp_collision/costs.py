@@ -127,7 +127,7 @@ def sphere_cost_against(
     env_index = _env_operand(env_index, tables, spheres)
     eta = validate.scalar_operand("activation_distance", activation_distance, device)
     factor = validate.scalar_operand("weight", weight, device, any_sign=True, differentiable=True)
-    return evaluate(SPHERE_COST, spheres, tables, env_index, eta, weight=factor)
+    return evaluate(SPHERE_COST, spheres, tables, env_index, (eta,), factor)
 
 
 def swept_sphere_cost(
@@ -234,7 +234,7 @@ def swept_cost_against(
         step = validate.scalar_operand("dt", dt, device, positive=True)
         lowest = validate.scalar_operand("min_speed", min_speed, device, positive=True)
     parameters = eta, tau, step, lowest
-    return evaluate(SWEPT_COST, spheres, tables, env_index, *parameters, weight=factor)
+    return evaluate(SWEPT_COST, spheres, tables, env_index, parameters, factor)
 
 
 def signed_distance(
@@ -335,7 +335,7 @@ def clearance_against(
     limit = None
     if max_distance is not None:
         limit = validate.scalar_operand("max_distance", max_distance, spheres.device)
-    value, gradient, mesh = evaluate(CLEARANCE, spheres, tables, env_index, limit)
+    value, gradient, mesh = evaluate(CLEARANCE, spheres, tables, env_index, (limit,))
     return Clearance(value, gradient[..., :3], mesh)
 
 

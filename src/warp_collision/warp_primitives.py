@@ -127,9 +127,8 @@ class SdfMeshWarpPy(torch.autograd.Function):
                 items=cost.numel(),
             )
         else:
-            parameters = weight, activation_distance
-            outputs = cost, gradient
-            SPHERE_COST.launch(spheres, tables, env_index, parameters, outputs, active)
+            parameters, outputs = (weight, activation_distance), (cost, gradient)
+            SPHERE_COST.run(spheres, tables, env_index, parameters, True, outputs, active)
         # Torch does not see Warp's writes: without this a stale buffer would not be detected.
         torch.autograd.graph.increment_version((out_cost, out_grad, sparsity_idx))
         ctx.return_loss = return_loss
@@ -216,7 +215,7 @@ class SweptSdfMeshWarpPy(torch.autograd.Function):
         dt = speed_dt if enable_speed_metric else None
         parameters = weight, activation_distance, tolerance, dt, None
         outputs = cost, own, neighbours
-        SWEPT_COST.launch(spheres, tables, env_index, parameters, outputs, active)
+        SWEPT_COST.run(spheres, tables, env_index, parameters, True, outputs, active)
         launched_swept_vjp(None, own, neighbours, gradient)
         torch.autograd.graph.increment_version((out_cost, out_grad, sparsity_idx))
         ctx.return_loss = return_loss

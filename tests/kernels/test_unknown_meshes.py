@@ -44,7 +44,7 @@ def test_cost_and_gradient(name: str, winding: bool, device: torch.device) -> No
     tables = tables.complete(tree=None)
     one = torch.ones(1, device=device)
     queried = compare.to_device(spheres, device)
-    cost, gradient = SPHERE_COST.run(queried, tables, None, one, 0.02 * one)
+    cost, gradient = SPHERE_COST.run(queried, tables, None, (one, 0.02 * one))
     truth = sphere_cost(spheres, [[obstacle]])
     assert 0.1 < (truth > 0.0).mean() < 0.95
     compare.assert_costs(cost, truth)

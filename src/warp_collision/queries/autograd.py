@@ -142,37 +142,55 @@ def _refuse_second(
 
 
 class Direct(torch.autograd.Function):
-    """A query by its launch; `operands` are the others of `Query.run`.
+    """A query by its launch; `call` is the query and the other operands of `Query.run`.
 
-    They come in one tuple, as torch inspects every tensor argument. The result is the first output,
-    or all of them; then a second derivative arrives here as a gradient by one of the gradients.
+    They come in one tuple, as torch inspects every argument.
     """
 
     @staticmethod
-    def forward(ctx: Any, spheres: Tensor, query: Query, operands: tuple[Any, ...]) -> Any:  # noqa: D102
-        outputs = query.run(spheres, *operands)
-        ctx.query, ctx.spheres = query, spheres
-        ctx.save_for_backward(*outputs[1 : query.n_floats])
-        if not query.reports_gradients:
-            return outputs[0]
-        ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*outputs[query.n_floats :])
-        return outputs
+    def forward(ctx: Any, spheres: Tensor, call: tuple[Any, ...]) -> Tensor:  # noqa: D102
+        query, tables, env_index, parameters = call
+        value, *gradients = query.run(spheres, tables, env_index, parameters)
+        ctx.derivative, ctx.spheres = query.derivative, spheres
+        ctx.save_for_backward(*gradients)
+        return value
 
     @staticmethod
-    def backward(ctx: Any, upstream: Tensor | None, *others: Tensor | None) -> Any:  # noqa: D102
-        for other in others:
-            if other is not None:
-                raise RuntimeError(NO_SECOND)
-        if upstream is None:
-            return None, None, None
-        query, gradients = ctx.query, ctx.saved_tensors
-        derivative = query.derivative
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:  # noqa: D102
+        gradients, derivative = ctx.saved_tensors, ctx.derivative
         if torch.is_grad_enabled():
             gradients = _first_order(gradients, ctx.spheres)
         elif derivative.launched_vjp is not None and is_launched(upstream):
-            return derivative.launched_vjp(upstream, *gradients), None, None
-        return derivative.vjp(upstream, *gradients), None, None
+            return derivative.launched_vjp(upstream, *gradients), None
+        return derivative.vjp(upstream, *gradients), None
+
+
+class DirectWithGradients(torch.autograd.Function):
+    """As `Direct`, with all outputs of a query: value, gradient and index.
+
+    Saved as an output, the gradient stays connected to this Function, so that a second derivative
+    arrives here as a gradient by the second output, and raises.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, spheres: Tensor, call: tuple[Any, ...]) -> tuple[Tensor, ...]:  # noqa: D102
+        query, tables, env_index, parameters = call
+        value, gradient, index = query.run(spheres, tables, env_index, parameters)
+        ctx.set_materialize_grads(False)
+        ctx.vjp = query.derivative.vjp
+        ctx.save_for_backward(gradient)
+        ctx.mark_non_differentiable(index)
+        return value, gradient, index
+
+    @staticmethod
+    def backward(  # noqa: D102
+        ctx: Any, upstream: Tensor | None, second: Tensor | None, _: None
+    ) -> tuple[Tensor | None, None]:
+        if second is not None:
+            raise RuntimeError(NO_SECOND)
+        if upstream is None:
+            return None, None
+        return ctx.vjp(upstream, *ctx.saved_tensors), None
 
 
 FUNCTIONS["query"] = Transformed.apply

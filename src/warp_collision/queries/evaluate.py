@@ -10,7 +10,7 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.queries import dispatch
-from warp_collision.queries.autograd import Direct
+from warp_collision.queries.autograd import Direct, DirectWithGradients
 from warp_collision.queries.query import Query
 from warp_collision.world import MeshWorld
 from warp_collision.world.queries import require_world, scene_tables
@@ -33,7 +33,7 @@ def evaluate(
     spheres: Tensor,
     tables: SceneTables,
     env_index: Tensor | None,
-    *parameters: Tensor | None,
+    parameters: tuple[Tensor | None, ...] = (),
     weight: Tensor | None = None,
 ) -> Any:
     """The first output of a query, or all of them where it reports gradients.
@@ -51,10 +51,11 @@ def evaluate(
     if dispatch.is_plain(spheres, env_index, *operands):
         records = torch.is_grad_enabled()
         if not records or not (rows.requires_grad or (weight is not None and weight.requires_grad)):
-            if records and spheres.requires_grad:
-                return Direct.apply(spheres, query, (tables, env_index, *operands))
             reports = query.reports_gradients
-            found = query.run(spheres, tables, env_index, *operands, with_gradients=reports)
+            if records and spheres.requires_grad:
+                function = DirectWithGradients if reports else Direct
+                return function.apply(spheres, (query, tables, env_index, operands))
+            found = query.run(spheres, tables, env_index, operands, reports)
             return found if reports else found[0]
     if query.derivative is None:
         tables = tables.at(rows.detach())

@@ -42,14 +42,16 @@ class Output(NamedTuple):
             return tuple(spheres)
         return (*spheres[: -2 if self.per_waypoint else -1], *self.trailing)
 
-    def allocator(self) -> Callable[[Tensor], Tensor]:
-        """Allocates it for contiguous spheres, by what takes torch the least time."""
-        trailing, dtype, last = self.trailing, self.dtype, -2 if self.per_waypoint else -1
+    def allocator(self) -> Callable[[Tensor, Sequence[int]], Tensor]:
+        """Allocates it for spheres (*rows, 4), in the way that takes torch the least time."""
+        trailing, dtype = self.trailing, self.dtype
         if self.like_spheres:
-            return torch.empty_like
+            return lambda spheres, _: torch.empty_like(spheres)
+        if self.per_waypoint:
+            return lambda spheres, rows: spheres.new_empty((*rows[:-1], *trailing), dtype=dtype)
         if dtype is torch.float32:
-            return lambda spheres: spheres.new_empty(*spheres.shape[:last], *trailing)
-        return lambda spheres: spheres.new_empty((*spheres.shape[:last], *trailing), dtype=dtype)
+            return lambda spheres, rows: spheres.new_empty(*rows, *trailing)
+        return lambda spheres, rows: spheres.new_empty((*rows, *trailing), dtype=dtype)
 
 
 class Derivative(NamedTuple):
@@ -120,73 +122,83 @@ class Query:
         spheres: Tensor,
         tables: SceneTables,
         env_index: Tensor | None,
-        *parameters: Tensor | None,
+        parameters: Sequence[Tensor | None] = (),
         with_gradients: bool = True,
-    ) -> tuple[Any, ...]:
-        """Launches the kernel; the outputs, None for gradients that are not asked for."""
-        if self.moving_kernel is None and is_moving(tables.mesh_from_world):
-            return self._run_at_waypoints(spheres, tables, env_index, parameters, with_gradients)
-        if with_gradients:
-            outputs = tuple([allocate(spheres) for allocate in self._allocators])
-        else:
-            outputs = (self._allocators[0](spheres), *self._no_gradients)
-        self.launch(spheres, tables, env_index, parameters, outputs)
-        return outputs
-
-    def launch(
-        self,
-        spheres: Tensor,
-        tables: SceneTables,
-        env_index: Tensor | None,
-        parameters: tuple[Tensor | None, ...],
-        outputs: tuple[Any, ...],
+        outputs: Sequence[Any] | None = None,
         flags: Tensor | None = None,
-    ) -> None:
-        """Launches the kernel on outputs of the caller."""
-        n = spheres.shape[:-1].numel()
-        operands = (*parameters, *outputs)
-        if self.moving_kernel is not None and is_moving(tables.mesh_from_world):
-            scene = with_acceleration(tables, self.moving_kernel)
-            launch(
-                self.moving_kernel,
-                outputs[0].shape,
-                *(spheres, env_index, scene, tables.mesh_from_world, *operands),
-                device=spheres.device,
-                items=2 * self.work * n,
-            )
-            return
+    ) -> Sequence[Any]:
+        """Launches the kernel. Small calls spend most of their time here: nothing is done twice.
+
+        Args:
+            spheres: (batch, horizon, n_spheres, 4), or points; float32, contiguous.
+            tables: of the scene.
+            env_index: (batch,) int32, or None.
+            parameters: of the kernel.
+            with_gradients: False: only the first output.
+            outputs: buffers of the caller.
+            flags: another one, for obstacles at rest.
+
+        Returns:
+            The outputs, None for gradients that are not asked for.
+        """
+        rows = spheres.shape[:-1]
+        if outputs is None:
+            if with_gradients:
+                outputs = []
+                for allocate in self._allocators:  # a comprehension would be another call
+                    outputs.append(allocate(spheres, rows))
+            else:
+                outputs = (self._allocators[0](spheres, rows), *self._no_gradients)
+        if is_moving(tables.mesh_from_world):
+            return self._run_moving(spheres, tables, env_index, parameters, outputs)
+        n = rows.numel()
         launch(
             self.kernel,
             (1, n) if self.is_flat else outputs[0].shape,
             spheres,
             env_index,
             with_acceleration(tables, self.kernel, n if self.uses_field else 0),
-            *operands,
+            *parameters,
+            *outputs,
             *((flags,) if self.has_flags else ()),
             device=spheres.device,
             items=self.work * n,
         )
+        return outputs
 
-    def _run_at_waypoints(
+    def _run_moving(
         self,
         spheres: Tensor,
         tables: SceneTables,
         env_index: Tensor | None,
-        parameters: tuple[Tensor | None, ...],
-        with_gradients: bool,
-    ) -> tuple[Any, ...]:
-        at_rest = at_waypoints(spheres, tables, env_index)
-        found = self.run(*at_rest, *parameters, with_gradients=with_gradients)
-        return tuple(
-            part if part is None else part.view(output.shape(spheres.shape))
-            for part, output in zip(found, self.outputs, strict=True)
+        parameters: Sequence[Tensor | None],
+        outputs: Sequence[Any],
+    ) -> Sequence[Any]:
+        """As `run` for obstacles with a pose for each waypoint."""
+        if self.moving_kernel is None:
+            at_rest = at_waypoints(spheres, tables, env_index)
+            views = [
+                None if buffer is None else buffer.view(output.shape(at_rest[0].shape))
+                for buffer, output in zip(outputs, self.outputs, strict=True)
+            ]
+            self.run(*at_rest, parameters, outputs=views)
+            return outputs
+        scene = with_acceleration(tables, self.moving_kernel), tables.mesh_from_world
+        launch(
+            self.moving_kernel,
+            outputs[0].shape,
+            *(spheres, env_index, *scene, *parameters, *outputs),
+            device=spheres.device,
+            items=2 * self.work * spheres.shape[:-1].numel(),
         )
+        return outputs
 
     def _run_operator(self, spheres: Tensor, *operands: Any) -> Outputs:
         if self.derivative is not None:
             refuse_tangents()
-        found = self.run(spheres.contiguous(), SceneTables(*operands[:6]), *operands[6:])
-        return found[0] if len(found) == 1 else found
+        tables = SceneTables(*operands[:6])
+        found = self.run(spheres.contiguous(), tables, operands[6], operands[7:])
+        return found[0] if len(found) == 1 else tuple(found)
 
     def _fake(self, spheres: Tensor, *_: Any) -> Outputs:
         found = tuple(
