@@ -17,7 +17,7 @@ comma  := ,
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all test-oldest lint format check bench bench-plan bench-gpu lock clean clean-venv
+.PHONY: help install demo test test-all test-oldest lint format docs check bench bench-plan bench-gpu cuda-device lock clean clean-venv
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -45,16 +45,22 @@ format: $(VENV)/.installed-dev ## mends what the style checks can mend
 	$(RUN) ruff check --fix .
 	$(RUN) ruff format .
 
-check: lint test ## what has to pass before a change lands
+docs: $(VENV)/.installed-dev ## guides and reference as HTML, docs/_build/html/index.html
+	$(RUN) sphinx -W --keep-going -q -d docs/_build/doctrees docs docs/_build/html
+
+check: lint docs test ## what has to pass before a change lands
 
 bench: $(VENV)/.installed-bench ## speed against a baseline and other libraries, on the CPU
 	$(RUN) benchmarks $(ARGS)
 
 bench-plan: $(VENV)/.installed-bench ## planning problems, solved and judged: ARGS="--robots panda --every 10"
-	$(RUN) benchmarks.plan $(ARGS)
+	$(RUN) benchmarks plan $(ARGS)
 
-bench-gpu: $(VENV)/.installed-dev ## on a CUDA machine: tests and benchmarks, results into OUT
-	$(RUN) benchmarks --gpu $(OUT)
+bench-gpu: | cuda-device $(VENV)/.installed-dev ## on a CUDA machine: tests and benchmarks, results into OUT
+	$(RUN) benchmarks gpu --out $(OUT) $(ARGS)
+
+cuda-device: # what needs one says so before gigabytes are installed
+	$(PYTHON) benchmarks/gpu.py
 
 lock: ## renews constraints.txt, but for torch and warp-lang
 	$(PYTHON) -m venv --clear $(VENV)
@@ -67,7 +73,7 @@ lock: ## renews constraints.txt, but for torch and warp-lang
 	mv $(VENV)/new constraints.txt
 
 clean: ## removes what builds, tests and the demo wrote
-	rm -rf build dist .pytest_cache .ruff_cache .hypothesis demo.png demo-report.*
+	rm -rf build dist .pytest_cache .ruff_cache .hypothesis docs/_build docs/api/generated demo.png demo-report.*
 	find . -path './$(VENV)*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 clean-venv: clean ## removes .venv too

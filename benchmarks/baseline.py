@@ -1,34 +1,53 @@
 """What the library is measured against: straightforward kernels, written in an afternoon.
 
-One thread per sphere, a loop over all meshes of the env, one query with the winding-number sign for
-each, arguments converted in every call. The search distance is unlimited, because a query that is
-cut off cannot tell deep inside from far outside. Right, and exact at every depth.
+One thread per sphere, a loop over all meshes of the env, one query for each, arguments converted in
+every call. With the winding-number sign and unlimited search distance, because a query that is cut
+off cannot tell deep inside from far outside, they are right and exact at every depth. *Short* ones
+search radius + eta alone, by either sign, and read as free what is deeper than that.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import warp as wp
 from torch import Tensor
 
+from benchmarks.scenes import Placed
 from warp_collision import MeshWorld
-from warp_collision.launching.launch import quiet_warp
+from warp_collision.poses import invert_pose, to_rows
 
 UNLIMITED = 1.0e6  # [m]
 SPACING = 1.0e-3  # [m] between the samples of a path
 
 
 @wp.func
-def distance_and_gradient(mesh_id: wp.uint64, point: wp.vec3, limit: float) -> wp.vec4:
+def slope_and_distance(
+    query: wp.MeshQueryPoint, mesh_id: wp.uint64, point: wp.vec3, limit: float
+) -> wp.vec4:
     """Gradient and signed distance of one mesh; 0 and the limit where nothing is nearer."""
-    query = wp.mesh_query_point_sign_winding_number(mesh_id, point, limit, 2.0, 0.5)
     if not query.result:
         return wp.vec4(0.0, 0.0, 0.0, limit)
     offset = point - wp.mesh_eval_position(mesh_id, query.face, query.u, query.v)
     gradient = query.sign * wp.normalize(offset)
     return wp.vec4(gradient[0], gradient[1], gradient[2], query.sign * wp.length(offset))
+
+
+@wp.func
+def by_winding(mesh_id: wp.uint64, point: wp.vec3, limit: float) -> wp.vec4:
+    """The same by the sign of the winding number."""
+    query = wp.mesh_query_point_sign_winding_number(mesh_id, point, limit, 2.0, 0.5)
+    return slope_and_distance(query, mesh_id, point, limit)
+
+
+@wp.func
+def by_default(mesh_id: wp.uint64, point: wp.vec3, limit: float) -> wp.vec4:
+    """The same by Warp's default sign."""
+    query = wp.mesh_query_point(mesh_id, point, limit)
+    return slope_and_distance(query, mesh_id, point, limit)
 
 
 @wp.func
@@ -50,44 +69,71 @@ def pose_of(rows: wp.array3d[wp.float32], env: int, slot: int) -> wp.transform:
     )
 
 
-@wp.kernel(enable_backward=False)
-def point_cost(
+@wp.func
+def center_of(sphere: wp.vec4) -> wp.vec3:
+    """Its first three entries."""
+    return wp.vec3(sphere[0], sphere[1], sphere[2])
+
+
+def _summed(distance: Any, name: str) -> Any:
+    """A kernel: the cost at a waypoint, plus those at samples of both half segments, if any."""
+
+    def summed_cost(
+        spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
+        env_index: wp.array[wp.int32],  # (batch,)
+        mesh_ids: wp.array2d[wp.uint64],  # (n_envs, slots)
+        mesh_from_world: wp.array3d[wp.float32],  # (n_envs, slots, 8)
+        enabled: wp.array2d[wp.uint8],  # (n_envs, slots)
+        n_meshes: wp.array[wp.int32],  # (n_envs,)
+        eta: float,  # [m]
+        limit: float,  # search distance [m]; radius + eta if negative
+        samples: int,  # of each half segment, beside the waypoint itself
+        cost: wp.array3d[wp.float32],  # (batch, horizon, n_spheres)
+        gradient: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres)
+    ):
+        b, h, s = wp.tid()
+        sphere = spheres[b, h, s]
+        center = center_of(sphere)
+        parts = 2.0 * float(wp.max(samples, 1))
+        back = (center_of(spheres[b, wp.max(h - 1, 0), s]) - center) / parts
+        ahead = (center_of(spheres[b, wp.min(h + 1, spheres.shape[1] - 1), s]) - center) / parts
+        env = env_index[b]
+        reach = sphere[3] + eta
+        total = wp.vec4(0.0)
+        by_radius = float(0.0)
+        for slot in range(n_meshes[env]):
+            if enabled[env, slot] == wp.uint8(1):
+                pose = pose_of(mesh_from_world, env, slot)
+                for step in range(-samples, samples + 1):
+                    way = wp.where(step < 0, -float(step) * back, float(step) * ahead)
+                    point = wp.transform_point(pose, center + way)
+                    found = distance(
+                        mesh_ids[env, slot], point, wp.where(limit < 0.0, reach, limit)
+                    )
+                    term = smooth_hinge(reach - found[3], eta)
+                    push = wp.transform_vector(
+                        wp.transform_inverse(pose), -term[1] * center_of(found)
+                    )
+                    total += wp.vec4(push[0], push[1], push[2], term[0])
+                    by_radius += term[1]
+        cost[b, h, s] = total[3]
+        gradient[b, h, s] = wp.vec4(total[0], total[1], total[2], by_radius)
+
+    summed_cost.__name__ = summed_cost.__qualname__ = name
+    return wp.kernel(summed_cost, enable_backward=False, module="unique")
+
+
+summed_by_winding = _summed(by_winding, "summed_by_winding")
+summed_by_default = _summed(by_default, "summed_by_default")
+
+
+@wp.kernel(enable_backward=False, module="unique")
+def lowest_cost(
     spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
     env_index: wp.array[wp.int32],  # (batch,)
     mesh_ids: wp.array2d[wp.uint64],  # (n_envs, slots)
     mesh_from_world: wp.array3d[wp.float32],  # (n_envs, slots, 8)
-    n_meshes: wp.array[wp.int32],  # (n_envs,)
-    eta: float,  # [m]
-    limit: float,  # [m]
-    cost: wp.array3d[wp.float32],  # (batch, horizon, n_spheres)
-    gradient: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres)
-):
-    """Cost of resting spheres."""
-    b, h, s = wp.tid()
-    sphere = spheres[b, h, s]
-    center = wp.vec3(sphere[0], sphere[1], sphere[2])
-    env = env_index[b]
-    total = float(0.0)
-    by_radius = float(0.0)
-    by_center = wp.vec3(0.0)
-    for slot in range(n_meshes[env]):
-        pose = pose_of(mesh_from_world, env, slot)
-        found = distance_and_gradient(mesh_ids[env, slot], wp.transform_point(pose, center), limit)
-        term = smooth_hinge(sphere[3] + eta - found[3], eta)
-        total += term[0]
-        by_radius += term[1]
-        outward = wp.vec3(found[0], found[1], found[2])
-        by_center -= term[1] * wp.transform_vector(wp.transform_inverse(pose), outward)
-    cost[b, h, s] = total
-    gradient[b, h, s] = wp.vec4(by_center[0], by_center[1], by_center[2], by_radius)
-
-
-@wp.kernel(enable_backward=False)
-def sampled_sweep_cost(
-    spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
-    env_index: wp.array[wp.int32],  # (batch,)
-    mesh_ids: wp.array2d[wp.uint64],  # (n_envs, slots)
-    mesh_from_world: wp.array3d[wp.float32],  # (n_envs, slots, 8)
+    enabled: wp.array2d[wp.uint8],  # (n_envs, slots)
     n_meshes: wp.array[wp.int32],  # (n_envs,)
     eta: float,  # [m]
     spacing: float,  # [m] between samples
@@ -97,125 +143,154 @@ def sampled_sweep_cost(
     """Cost of moving spheres: the lowest of the samples of both half segments."""
     b, h, s = wp.tid()
     sphere = spheres[b, h, s]
-    center = wp.vec3(sphere[0], sphere[1], sphere[2])
+    center = center_of(sphere)
     env = env_index[b]
     total = float(0.0)
     for slot in range(n_meshes[env]):
-        pose = pose_of(mesh_from_world, env, slot)
-        lowest = wp.vec4(0.0, 0.0, 0.0, UNLIMITED)
-        share = float(0.0)
-        side = int(1)
-        for end in range(0, 3, 2):
-            other = spheres[b, wp.clamp(h + end - 1, 0, spheres.shape[1] - 1), s]
-            way = 0.5 * (wp.vec3(other[0], other[1], other[2]) - center)
-            samples = int(wp.ceil(wp.length(way) / spacing))
-            for i in range(samples + 1):
-                along = float(i) / float(wp.max(samples, 1))
-                point = wp.transform_point(pose, center + along * way)
-                found = distance_and_gradient(mesh_ids[env, slot], point, UNLIMITED)
-                if found[3] < lowest[3]:
-                    lowest = found
-                    share = 0.5 * along
-                    side = end
-        term = smooth_hinge(sphere[3] + eta - lowest[3], eta)
-        total += term[0]
-        outward = wp.vec3(lowest[0], lowest[1], lowest[2])
-        push = -term[1] * wp.transform_vector(wp.transform_inverse(pose), outward)
-        own = (1.0 - share) * push
-        gradient[b, h, s, 1] += wp.vec4(own[0], own[1], own[2], term[1])
-        gradient[b, h, s, side] += wp.vec4(share * push[0], share * push[1], share * push[2], 0.0)
+        if enabled[env, slot] == wp.uint8(1):
+            pose = pose_of(mesh_from_world, env, slot)
+            lowest = wp.vec4(0.0, 0.0, 0.0, UNLIMITED)
+            fraction = float(0.0)
+            side = int(1)
+            for end in range(0, 3, 2):
+                other = spheres[b, wp.clamp(h + end - 1, 0, spheres.shape[1] - 1), s]
+                way = 0.5 * (center_of(other) - center)
+                samples = int(wp.ceil(wp.length(way) / spacing))
+                for i in range(samples + 1):
+                    along = float(i) / float(wp.max(samples, 1))
+                    point = wp.transform_point(pose, center + along * way)
+                    found = by_winding(mesh_ids[env, slot], point, UNLIMITED)
+                    if found[3] < lowest[3]:
+                        lowest = found
+                        fraction = 0.5 * along
+                        side = end
+            term = smooth_hinge(sphere[3] + eta - lowest[3], eta)
+            total += term[0]
+            push = -term[1] * wp.transform_vector(wp.transform_inverse(pose), center_of(lowest))
+            own = (1.0 - fraction) * push
+            other_part = fraction * push
+            gradient[b, h, s, 1] += wp.vec4(own[0], own[1], own[2], term[1])
+            gradient[b, h, s, side] += wp.vec4(other_part[0], other_part[1], other_part[2], 0.0)
     cost[b, h, s] = total
 
 
-def _tables(world: MeshWorld, spheres: Tensor, env_index: Tensor | None) -> list[Any]:
-    if env_index is None:
-        env_index = torch.zeros(len(spheres), dtype=torch.int32, device=spheres.device)
-    return [
-        wp.from_torch(spheres, dtype=wp.vec4),
-        wp.from_torch(env_index),
-        wp.from_torch(world.mesh_ids, dtype=wp.uint64),
-        wp.from_torch(world.mesh_from_world),
-        wp.from_torch(world.n_meshes),
+@wp.kernel(enable_backward=False, module="unique")
+def any_hit(
+    spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres)
+    mesh_ids: wp.array2d[wp.uint64],  # (1, slots)
+    mesh_from_world: wp.array3d[wp.float32],  # (1, slots, 8)
+    n_meshes: wp.array[wp.int32],  # (1,)
+    hit: wp.array2d[wp.bool],  # (batch, horizon)
+):
+    """One thread per waypoint, one query per sphere and mesh until one is hit."""
+    b, h = wp.tid()
+    found = bool(False)
+    s = int(0)
+    while s < spheres.shape[2] and not found:
+        sphere = spheres[b, h, s]
+        slot = int(0)
+        while slot < n_meshes[0] and not found:
+            local = wp.transform_point(pose_of(mesh_from_world, 0, slot), center_of(sphere))
+            found = wp.mesh_query_point(mesh_ids[0, slot], local, sphere[3]).result
+            slot += 1
+        s += 1
+    hit[b, h] = found
+
+
+class Tables(NamedTuple):
+    """Ids, poses, enabled slots and counts of meshes, as kernels and callers have them."""
+
+    ids: Tensor  # (n_envs, slots) int64
+    rows: Tensor  # (n_envs, slots, 8) mesh_from_world
+    enabled: Tensor  # (n_envs, slots) uint8
+    counts: Tensor  # (n_envs,) int32
+
+
+def tables_of(world: MeshWorld) -> Tables:
+    """Those of a world."""
+    return Tables(world.mesh_ids, world.mesh_from_world, world.enabled, world.n_meshes)
+
+
+def callers_meshes(placed: Sequence[Placed], device: torch.device) -> tuple[list[wp.Mesh], Tables]:
+    """Meshes as a caller makes them, without trees of winding numbers, and tables of one env."""
+    meshes = [
+        wp.Mesh(
+            wp.array(np.array(p.mesh.vertices), dtype=wp.vec3, device=str(device)),
+            wp.array(np.array(p.mesh.faces).ravel(), dtype=wp.int32, device=str(device)),
+        )
+        for p in placed
     ]
+    rows = to_rows(invert_pose(torch.tensor(np.array([p.pose for p in placed]))))
+    return meshes, Tables(
+        torch.tensor([[mesh.id for mesh in meshes]], dtype=torch.int64, device=device),
+        rows.float()[None].contiguous().to(device),
+        torch.ones((1, len(placed)), dtype=torch.uint8, device=device),
+        torch.tensor([len(placed)], dtype=torch.int32, device=device),
+    )
 
 
-def _launch(kernel: Any, spheres: Tensor, arguments: list[Any]) -> None:
-    stream = wp.stream_from_torch() if spheres.is_cuda else None
-    with quiet_warp():
-        wp.launch(kernel, spheres.shape[:3], arguments, device=str(spheres.device), stream=stream)
+def launch(kernel: Any, dim: Sequence[int], arguments: Sequence[Any], device: torch.device) -> None:
+    """Converts the arguments and launches a kernel on torch's stream."""
+    given = [
+        wp.from_torch(a.detach(), dtype=v.type.dtype) if isinstance(a, Tensor) else a
+        for a, v in zip(arguments, kernel.adj.args, strict=True)
+    ]
+    stream = wp.stream_from_torch() if device.type == "cuda" else None
+    wp.launch(kernel, dim, given, device=str(device), stream=stream)
 
 
-class _PointCost(torch.autograd.Function):
+class _Cost(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        spheres: Tensor,
-        world: MeshWorld,
-        env_index: Tensor | None,
-        eta: float,
-        limit: float,
+        ctx: Any, spheres: Tensor, kernel: Any, tables: Tables, env_index: Tensor | None, *more: Any
     ) -> Tensor:
-        spheres = spheres.detach()
-        cost, gradient = spheres.new_empty(spheres.shape[:3]), torch.empty_like(spheres)
-        outputs = [wp.from_torch(cost), wp.from_torch(gradient, dtype=wp.vec4)]
-        _launch(point_cost, spheres, [*_tables(world, spheres, env_index), eta, limit, *outputs])
-        ctx.save_for_backward(gradient)
-        return cost
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        (gradient,) = ctx.saved_tensors
-        return upstream.unsqueeze(-1) * gradient, None, None, None, None
-
-
-class _SampledSweepCost(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        spheres: Tensor,
-        world: MeshWorld,
-        env_index: Tensor | None,
-        eta: float,
-        spacing: float,
-    ) -> Tensor:
-        spheres = spheres.detach()
+        if env_index is None:
+            env_index = torch.zeros(len(spheres), dtype=torch.int32, device=spheres.device)
         cost = spheres.new_empty(spheres.shape[:3])
-        gradient = spheres.new_zeros((*cost.shape, 3, 4))
-        outputs = [wp.from_torch(cost), wp.from_torch(gradient, dtype=wp.vec4)]
-        tables = _tables(world, spheres, env_index)
-        _launch(sampled_sweep_cost, spheres, [*tables, eta, spacing, *outputs])
+        waypoints = (3,) if kernel is lowest_cost else ()
+        gradient = spheres.new_zeros((*cost.shape, *waypoints, 4))
+        arguments = (spheres, env_index, *tables, *more, cost, gradient)
+        launch(kernel, cost.shape, arguments, spheres.device)
         ctx.save_for_backward(gradient)
         return cost
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         (gradient,) = ctx.saved_tensors
-        terms = upstream[..., None, None] * gradient
-        total = terms[..., 1, :].clone()
-        total[:, :-1] += terms[:, 1:, :, 0]
-        total[:, 1:] += terms[:, :-1, :, 2]
-        return total, None, None, None, None
+        terms = upstream[(..., *(None,) * (gradient.ndim - 3))] * gradient
+        total = terms
+        if gradient.ndim == 5:
+            total = terms[..., 1, :].clone()
+            total[:, :-1] += terms[:, 1:, :, 0]
+            total[:, 1:] += terms[:, :-1, :, 2]
+        return total, *(None,) * (len(ctx.needs_input_grad) - 1)
 
 
 def sphere_cost(
     spheres: Tensor,
-    world: MeshWorld,
+    world: MeshWorld | Tables,
     *,
     activation_distance: float = 0.02,
     env_index: Tensor | None = None,
     limit: float = UNLIMITED,
+    kernel: Any = summed_by_winding,
+    samples: int = 0,
 ) -> Tensor:
-    """Cost (b, h, n) of resting spheres (b, h, n, 4), float32 and contiguous.
+    """Cost (b, h, n) of spheres (b, h, n, 4), float32 and contiguous.
 
     Args:
         spheres: x, y, z, radius [m].
-        world: the meshes, all of which must be enabled.
+        world: the meshes, or the tables of a caller's.
         activation_distance: eta [m].
         env_index: (batch,) int32; env 0 for all if None.
-        limit: search distance of the queries [m]. A small one is fast, and reads as free what is
-            deeper inside than that.
+        limit: search distance of the queries [m], radius + eta if negative. A small one is fast,
+            and reads as free what is deeper inside than that.
+        kernel: `summed_by_winding` or `summed_by_default`.
+        samples: of each half segment of the paths; their costs are added.
     """
-    return _PointCost.apply(spheres, world, env_index, activation_distance, limit)
+    tables = tables_of(world) if isinstance(world, MeshWorld) else world
+    more = activation_distance, limit, samples
+    return _Cost.apply(spheres, kernel, tables, env_index, *more)
 
 
 def swept_sphere_cost(
@@ -227,4 +302,20 @@ def swept_sphere_cost(
     spacing: float = SPACING,
 ) -> Tensor:
     """Cost (b, h, n) of moving spheres (b, h, n, 4), sampled; `spacing` [m] between samples."""
-    return _SampledSweepCost.apply(spheres, world, env_index, activation_distance, spacing)
+    more = activation_distance, spacing
+    return _Cost.apply(spheres, lowest_cost, tables_of(world), env_index, *more)
+
+
+def differentiated(
+    cost: Callable[..., Tensor], spheres: Tensor, *arguments: Any, **options: Any
+) -> Callable[[], Tensor]:
+    """A call that runs a cost forward and backward, and returns the cost."""
+    leaf = spheres.detach().requires_grad_(True)
+
+    def run() -> Tensor:
+        leaf.grad = None
+        value = cost(leaf, *arguments, **options)
+        value.sum().backward()
+        return value.detach()
+
+    return run

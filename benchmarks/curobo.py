@@ -3,14 +3,13 @@
 Both get the same positional arguments: the same `wp.Mesh` of a caller, tables, spheres and buffers.
 Costs and gradients of resting spheres are compared with the float64 reference of the tests; of
 moving ones, whose sum of samples and certified minimum are different costs, it is counted which
-contacts on the way cost nothing. `benchmarks.curobo_cases` has what differs on purpose. Nothing of
-cuRobo is in this repository; its Functions run as they are in the checkout.
+contacts on the way cost nothing. A second table has what differs on purpose. Nothing of cuRobo is
+in this repository; its Functions run as they are in the checkout.
 """
 
-from __future__ import annotations
-
-import argparse
+import functools
 import importlib
+import itertools
 import sys
 import types
 from collections.abc import Callable, Sequence
@@ -19,43 +18,52 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import trimesh
 import warp as wp
 from torch import Tensor
 
-from benchmarks import curobo_cases
-from benchmarks.foreign import (
-    Buffers,
-    Scene,
-    elapsed,
-    make_buffers,
-    make_scene,
-    panda_spheres,
-    placed_meshes,
+from benchmarks import baseline, external, harness, truth
+from benchmarks.harness import Call, Failed
+from benchmarks.scenes import (
+    ACTIVATION_DISTANCE,
+    IDENTITY,
+    Placed,
+    panda,
+    panda_among,
+    random_poses,
+    shape,
 )
-from benchmarks.report import RESULTS
-from benchmarks.truth import SAMPLING, reference, reference_sweep
-from benchmarks.workloads import ACTIVATION_DISTANCE, Placed
+from benchmarks.truth import reference
 from warp_collision import warp_primitives
-from warp_collision.launching.launch import quiet_warp
 
 MODULE = "curobo.geom.sdf.warp_primitives"
 NO_CHECKOUT = f"""\
 {{path}} has no {MODULE}. Get a checkout of version 0.7, whose license is its own, and name it:
 
     git clone --depth 1 --branch v0.7.8 https://github.com/NVlabs/curobo.git
-    python -m benchmarks.curobo curobo
+    python -m benchmarks curobo curobo
 """
-COUNTS, BATCHES = (1, 5, 20), (1, 32)
 MAX_DISTANCE = 0.1  # [m] how far their queries search
 SWEEP_STEPS = 4
 SAMPLES = 400  # spheres that are compared with the reference, half of them with a cost
-STEP = 1e-5  # [m] of finite differences
 WRONG_COST, WRONG_GRADIENT = 1e-4, 0.05
-TURNS = 9  # how often both are timed
+COUNT, RADIUS = 400, 0.02  # spheres of a case, and their radius [m]
+
+
+class Result(NamedTuple):
+    """A Function, and the costs and gradients that it wrote."""
+
+    call: Callable[[], Tensor]
+    cost: np.ndarray
+    gradient: np.ndarray
+
+
+# Theirs and ours, for meshes, spheres (batch, horizon, n, 4), and whether these move.
+Both = Callable[[Sequence[Placed], np.ndarray, bool], list[Result]]
 
 
 def load(path: Path) -> Any:
-    """The module of a checkout; ImportError if there is none.
+    """The module of a checkout.
 
     Warp 1.13 dropped `wp.torch`, which version 0.7 calls: the functions are those of `wp` itself.
     """
@@ -64,7 +72,7 @@ def load(path: Path) -> Any:
         wp.torch = types.SimpleNamespace(**{name: getattr(wp, name) for name in names})
     folder = path / "src" if (path / "src").is_dir() else path
     if not (folder / Path(*MODULE.split(".")).with_suffix(".py")).is_file():
-        raise ImportError(NO_CHECKOUT.format(path=path))
+        raise Failed(NO_CHECKOUT.format(path=path), 2)
     sys.path.insert(0, str(folder))
     module = importlib.import_module(MODULE)
     if not torch.cuda.is_available():  # it asks for the stream of each launch; CPUs have none
@@ -72,217 +80,174 @@ def load(path: Path) -> Any:
     return module
 
 
-class Row(NamedTuple):
-    """One line of the table; pairs are theirs and ours.
-
-    Attributes:
-        wrong_costs: spheres of the sample whose cost is off by more than 0.1 mm.
-        wrong_gradients: those whose gradient by the center is off by more than 0.05 of a unit.
-        missed: those that cost 0 though they touch a mesh, on their way where they move.
-        scale: sum of their costs over that of ours.
-        spread: the same of each path that both make cost something, 10th and 90th percentile.
-    """
-
-    meshes: int
-    batch: int
-    swept: bool
-    wrong_costs: tuple[int, int] | None
-    wrong_gradients: tuple[int, int] | None
-    missed: tuple[int, int]
-    scale: float
-    spread: tuple[float, float]
-    seconds: tuple[float, float]
-
-
-def run(module: Any, scene: Scene, buffers: Buffers, swept: bool) -> Callable[[], Tensor]:
-    """A forward and backward of a module's Function, into the buffers."""
-    device = buffers.spheres.device
-
-    def number(value: float) -> Tensor:
-        return torch.full((1,), value, device=device)
-
-    spheres = buffers.spheres.detach().requires_grad_(True)
-    envs = torch.zeros((len(spheres), 1), dtype=torch.int32, device=device)
-    tables = (scene.ids, scene.rows, scene.enabled, scene.counts, number(MAX_DISTANCE))
-    arguments = (*buffers[1:], number(1.0), number(ACTIVATION_DISTANCE))
-    if swept:
-        function = module.SweptSdfMeshWarpPy
-        arguments += (number(0.1), *tables, SWEEP_STEPS, False, envs, False)
-    else:
-        function = module.SdfMeshWarpPy
-        arguments += (*tables, envs, False, False)
-
-    def call() -> Tensor:
-        spheres.grad = None
-        function.apply(spheres, *arguments).sum().backward()
-        return buffers.cost
-
-    return call
-
-
-class Both(NamedTuple):
-    """Calls of theirs and ours, and the costs and gradients that they wrote; it owns the meshes."""
-
-    scene: Scene
-    calls: list[Callable[[], Tensor]]
-    results: list[tuple[np.ndarray, np.ndarray]]
-
-
 def both(
-    module: Any, placed: Sequence[Placed], rows: np.ndarray, swept: bool, device: torch.device
-) -> Both:
+    module: Any, device: torch.device, placed: Sequence[Placed], rows: np.ndarray, swept: bool
+) -> list[Result]:
     """Runs both once, each with its own buffers."""
-    scene = make_scene(placed, device)
-    found = Both(scene, [], [])
+    meshes, tables = baseline.callers_meshes(placed, device)
+    found = []
     for owner in (module, warp_primitives):
-        buffers = make_buffers(rows, device)
-        call = run(owner, scene, buffers, swept)
+        buffers = external.make_buffers(rows, device)
+        envs = torch.zeros((len(rows), 1), dtype=torch.int32, device=device)
+        call = external.dropin(
+            tables, buffers, swept, owner, envs=envs, reach=MAX_DISTANCE, steps=SWEEP_STEPS
+        )
         call()
-        found.calls.append(call)
-        found.results.append((buffers.cost.cpu().numpy(), buffers.gradient.cpu().numpy()))
+        results = buffers.cost.cpu().numpy(), buffers.gradient.cpu().numpy()
+        call.kept = meshes
+        found.append(Result(call, *results))
     return found
 
 
-def compare(module: Any, count: int, batch: int, swept: bool, device: torch.device) -> Row:
-    """Compares both on the Panda's paths, and times them in turns."""
-    rows = panda_spheres(batch)
-    found = both(module, placed_meshes(count), rows, swept, device)
-    results = found.results
-    times = [[elapsed(call) for call in found.calls] for _ in range(TURNS)]
-    theirs, ours = np.median(np.array(times), axis=0) / results[0][0].size
-    costs, gradients, missed = wrong(rows, results, count, swept)
-    scale, *spread = scales(results[0][0], results[1][0])
-    return Row(
-        count,
-        batch,
-        swept,
-        costs,
-        gradients,
-        missed,
-        scale,
-        (spread[0], spread[1]),
-        (float(theirs), float(ours)),
-    )
+def compare(pair: Both, count: int, batch: int, swept: bool, options: Any) -> list[str]:
+    """Compares both on the Panda's paths, and times them in turns: a row of the table."""
+    rows = panda(batch).spheres
+    results = pair(panda_among(count), rows, swept)
+    calls = {n: Call(r.call, r.cost.size) for n, r in zip(("theirs", "ours"), results, strict=True)}
+    times = harness.interleave(calls, options.rounds, device=options.device)
+    whole, low, high = scales(*(result.cost for result in results))
+    counted = [" / ".join(map(str, pair)) for pair in wrong(rows, results, count, swept)]
+    taken = " / ".join(harness.micro(times.median(name)) for name in calls)
+    row = [str(count), str(batch), "swept" if swept else "resting", *counted, f"{whole:.3f}"]
+    return [*row, f"{low:.2f} to {high:.2f}", taken, f"{times.ratio('ours', over='theirs'):.2f}"]
 
 
 def scales(theirs: np.ndarray, ours: np.ndarray) -> tuple[float, float, float]:
     """Theirs over ours: of all costs, and of single paths, 10th and 90th percentile."""
     paths = np.stack([cost.astype(np.float64).sum(axis=(1, 2)) for cost in (theirs, ours)])
-    whole = paths.sum(axis=1)
     each = paths[:, (paths > 0.0).all(axis=0)]
     if not each.size:
-        return float("nan"), float("nan"), float("nan")
+        return (float("nan"),) * 3
     low, high = np.percentile(each[0] / each[1], (10, 90))
-    return float(whole[0] / whole[1]), float(low), float(high)
+    return float(paths[0].sum() / paths[1].sum()), float(low), float(high)
 
 
-def wrong(
-    spheres: np.ndarray, results: list[tuple[np.ndarray, np.ndarray]], count: int, swept: bool
-) -> tuple[tuple[int, int] | None, tuple[int, int] | None, tuple[int, int]]:
-    """How many costs and gradients of each are not the reference's, and contacts that cost 0."""
-    rng = np.random.default_rng(3)
-    costly = np.flatnonzero((results[0][0] + results[1][0]).ravel() > 0.0)
-    size = results[0][0].size
-    picked = np.concatenate((
-        rng.choice(costly, min(len(costly), SAMPLES // 2), replace=False),
-        rng.choice(size, min(size, SAMPLES // 2), replace=False),
-    ))  # fmt: skip
-    obstacles = [
-        reference.Obstacle(p.mesh.vertices, p.mesh.faces, np.array(p.pose, dtype=np.float64))
-        for p in placed_meshes(count)
+def wrong(spheres: np.ndarray, results: list[Result], count: int, swept: bool) -> list[list[int]]:
+    """Of each, a sample's costs and gradients that are not the reference's, contacts that cost 0.
+
+    Of moving spheres costs and gradients are not counted. A sphere that touches a mesh costs more
+    than eta / 2.
+    """
+    b, h, s = truth.choose(results[0].cost + results[1].cost, SAMPLES).T
+    # Beyond the ends of a path the first and last waypoints stand still.
+    steps = h + np.array([[-1], [0], [1]] if swept else [[0]])
+    paths = spheres[b, np.clip(steps, 0, spheres.shape[1] - 1), s].astype(np.float64)
+    paths = paths.transpose(1, 0, 2)[:, :, None]  # (samples, 3 or 1, 1, 4)
+    placed = panda_among(count)
+    found = truth.expected(paths, [truth.obstacles_of(placed, p[:, 0]) for p in paths], swept)
+    expected = found.cost[:, len(steps) // 2, 0]
+    costs = [result.cost[b, h, s] for result in results]
+    missed = [int(((c == 0.0) & (expected > 0.5 * ACTIVATION_DISTANCE)).sum()) for c in costs]
+    if found.gradient is None:
+        return [[], [], missed]
+    slopes = [r.gradient[b, h, s, :3] - found.gradient[:, :3] for r in results]
+    return [
+        [int((np.abs(cost - expected) > WRONG_COST).sum()) for cost in costs],
+        [int((np.linalg.norm(slope, axis=-1) > WRONG_GRADIENT).sum()) for slope in slopes],
+        missed,
     ]
-    given = [cost.ravel()[picked] for cost, _ in results]
-    if swept:
-        b, h, s = np.unravel_index(picked, spheres.shape[:3])
-        # Beyond the ends of a path the first and last waypoints stand still.
-        steps = np.clip(h + np.array([[-1], [0], [1]]), 0, spheres.shape[1] - 1)
-        paths = spheres[b, steps, s].astype(np.float64)[None]
-        truth = reference_sweep.swept_sphere_cost(
-            paths, [obstacles], activation_distance=ACTIVATION_DISTANCE, **SAMPLING
-        )[0, 1]
-        return None, None, _pair(missed_contacts(cost, truth) for cost in given)
-
-    def resting(points: np.ndarray) -> np.ndarray:
-        rows, eta = points[None, None], ACTIVATION_DISTANCE
-        return reference.sphere_cost(rows, [obstacles], activation_distance=eta)[0, 0]
-
-    sample = spheres.reshape(-1, 4)[picked].astype(np.float64)
-    truth = resting(sample)
-    slope = np.stack(
-        [
-            (resting(sample + STEP * axis) - resting(sample - STEP * axis)) / (2.0 * STEP)
-            for axis in np.eye(4)[:3]
-        ],
-        axis=-1,
-    )
-    slopes = [gradient.reshape(-1, 4)[picked, :3] for _, gradient in results]
-    return (
-        _pair(int((np.abs(cost - truth) > WRONG_COST).sum()) for cost in given),
-        _pair(int((np.linalg.norm(g - slope, axis=-1) > WRONG_GRADIENT).sum()) for g in slopes),
-        _pair(missed_contacts(cost, truth) for cost in given),
-    )
 
 
-def missed_contacts(cost: np.ndarray, truth: np.ndarray) -> int:
-    """Number of spheres that touch a mesh, which costs more than eta / 2, but cost nothing."""
-    return int(((cost == 0.0) & (truth > 0.5 * ACTIVATION_DISTANCE)).sum())
+def _spheres(centers: np.ndarray, radius: float = RADIUS) -> np.ndarray:
+    return np.concatenate([centers, np.full((*centers.shape[:-1], 1), radius)], axis=-1)
 
 
-def _pair(numbers: Any) -> tuple[int, int]:
-    theirs, ours = numbers
-    return theirs, ours
+def deep(pair: Both) -> tuple[str, list[str]]:
+    """The middle of a large block."""
+    block = Placed(trimesh.creation.box((4.0, 4.0, 4.0)), IDENTITY)
+    results = pair([block], _spheres(np.zeros((1, 1, 1, 3)), 0.1), False)
+    title = "cost in the middle of a block of 4 m, radius 0.1 m"
+    return title, [f"{float(r.cost[0, 0, 0]):.2f}" for r in results]
 
 
-def text(rows: Sequence[Row]) -> str:
-    """The table, in Markdown; pairs are theirs / ours."""
-    lines = [
-        "| meshes | batch | | wrong costs | wrong gradients | contacts missed | sum of costs, "
-        "theirs over ours | of one path | µs a sphere | ours over theirs |",
-        "|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|",
+def signs(pair: Both, name: str, mesh: Any, points: np.ndarray) -> tuple[str, list[str]]:
+    """Points in and around meshes."""
+    spheres = _spheres(points).astype(np.float32)
+    obstacles = truth.obstacles_of([Placed(mesh, IDENTITY)], spheres)
+    given = spheres.astype(np.float64)[None, None]
+    expected = reference.sphere_cost(given, [obstacles], activation_distance=ACTIVATION_DISTANCE)
+    results = pair([Placed(mesh, IDENTITY)], given, False)
+    off = [f"{int((np.abs(r.cost - expected) > WRONG_COST).sum())}" for r in results]
+    return f"wrong costs of {len(points)}, {name}", off
+
+
+def on_faces(pair: Both) -> tuple[str, list[str]]:
+    """Centers on the faces of a turned ball of triangles, as float32 has them."""
+    ball = trimesh.creation.icosphere(2, 0.2)
+    pose = random_poses(np.random.default_rng(12), 1, 0.4)[0].astype(np.float64)
+    points, faces = trimesh.sample.sample_surface(ball, COUNT, seed=1)
+    turn = reference.rotation_matrix(pose[3:])
+    spheres = _spheres(np.asarray(points) @ turn.T + pose[:3])[None, None]
+    results, normals = pair([Placed(ball, pose)], spheres, False), ball.face_normals[faces] @ turn.T
+    slopes = [np.linalg.norm(r.gradient[0, 0, :, :3] + normals, axis=-1) for r in results]
+    off = [f"{int((~(slope < WRONG_GRADIENT)).sum())}" for slope in slopes]  # a NaN is wrong too
+    return f"gradients that are not the face's normal, of {COUNT} centers on faces", off
+
+
+def through_plates(pair: Both) -> tuple[str, list[str]]:
+    """Spheres that pass through a plate of 1 mm in one step of 0.2 to 1 m."""
+    rng, plate = np.random.default_rng(13), trimesh.creation.box((2.0, 2.0, 1e-3))
+    direction = rng.normal(size=(COUNT, 3))
+    direction[:, 2] = np.abs(direction[:, 2]) + 1.0
+    direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+    way = rng.uniform(0.2, 1.0, (COUNT, 1)) * direction
+    crossing = rng.uniform(-0.3, 0.3, (COUNT, 3)) * np.array([1.0, 1.0, 0.0])
+    begin = crossing - rng.uniform(0.2, 0.8, (COUNT, 1)) * way
+    paths = _spheres(np.stack((begin, begin + way), axis=1)[:, :, None])
+    results = pair([Placed(plate, IDENTITY)], paths, True)
+    missed = [f"{int((r.cost.sum(axis=(1, 2)) == 0.0).sum())}" for r in results]
+    return f"motions through a plate of 1 mm that cost 0, of {COUNT}", missed
+
+
+def by_radius(pair: Both) -> tuple[str, list[str]]:
+    """The fourth column of the gradient."""
+    box = Placed(trimesh.creation.box((0.2, 0.2, 0.2)), IDENTITY)
+    results = pair([box], np.array([[[[0.0, 0.02, 0.11, 0.05]]]]), False)
+    slopes = [f"{float(r.gradient[0, 0, 0, 3]):.0f}" for r in results]
+    return "d cost / d radius of a sphere in contact", slopes
+
+
+def reversed_paths(pair: Both) -> tuple[str, list[str]]:
+    """The cost of paths of three waypoints there and back."""
+    rng, ball = np.random.default_rng(14), Placed(trimesh.creation.icosphere(3, 0.2), IDENTITY)
+    middle = rng.uniform(-0.3, 0.3, (COUNT, 1, 1, 3))
+    paths = _spheres(middle + rng.uniform(-0.1, 0.1, (COUNT, 3, 1, 3)))
+    ways = [pair([ball], np.ascontiguousarray(p), True) for p in (paths, paths[:, ::-1])]
+    most = [np.abs(a.cost - b.cost[:, ::-1]).max() for a, b in zip(*ways, strict=True)]
+    title = "largest difference of a cost from that of the path reversed [m]"
+    return title, [f"{float(difference):.2g}" for difference in most]
+
+
+def cases(pair: Both) -> list[tuple[str, list[str]]]:
+    """What the drop-in Functions do otherwise than cuRobo's on purpose, one figure for each."""
+    rng, steps = np.random.default_rng(11), np.linspace(-1.0, 1.0, 21)
+    grid = np.stack(np.meshgrid(steps, steps, steps, indexing="ij"), axis=-1).reshape(-1, 3)
+    two = [trimesh.creation.box((0.3, 0.2, 0.1)), trimesh.creation.box((0.1, 0.3, 0.2))]
+    cylinder, boxes = trimesh.creation.cylinder(0.1, 0.3), trimesh.util.concatenate(two)
+    # The grid is in line with the edges of the mesh.
+    of_link = "in the box of a robot link", (link := shape("link"))
+    return [
+        deep(pair),
+        signs(pair, "a grid in a cylinder", cylinder, grid * np.array([0.1, 0.1, 0.15])),
+        signs(pair, "in two boxes that overlap", boxes, rng.uniform(-0.15, 0.15, (4000, 3))),
+        signs(pair, *of_link, rng.uniform(-0.5, 0.5, (4000, 3)) * link.extents),
+        *(case(pair) for case in (on_faces, through_plates, by_radius, reversed_paths)),
     ]
-    for r in rows:
-        counted = " | ".join(
-            "" if p is None else f"{p[0]} / {p[1]}"
-            for p in (r.wrong_costs, r.wrong_gradients, r.missed)
-        )
-        theirs, ours = r.seconds
-        lines.append(
-            f"| {r.meshes} | {r.batch} | {'swept' if r.swept else 'resting'} | {counted} | "
-            f"{r.scale:.3f} | {r.spread[0]:.2f} to {r.spread[1]:.2f} | "
-            f"{1e6 * theirs:.3g} / {1e6 * ours:.3g} | {ours / theirs:.2f} |"
-        )
-    return "\n".join(lines)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the tables; 2 if there is no checkout."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.curobo", description=__doc__)
+def add_options(parser: Any) -> None:
+    """Where the checkout is; how many meshes and trajectories."""
     parser.add_argument("path", type=Path, nargs="?", default=Path("curobo"), help="a checkout")
-    parser.add_argument("--meshes", type=int, nargs="+", default=COUNTS)
-    parser.add_argument("--batch", type=int, nargs="+", default=BATCHES)
-    parser.add_argument("--write", action="store_true", help="keep the tables in results/")
-    options = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    with quiet_warp():
-        try:
-            module = load(options.path)
-        except ImportError as error:
-            print(error, file=sys.stderr)
-            return 2
-        rows = [
-            compare(module, count, batch, swept, device)
-            for swept in (False, True)
-            for count in options.meshes
-            for batch in options.batch
-        ]
-        cases = curobo_cases.compare(lambda *given: both(module, *given, device).results)
-    tables = f"{text(rows)}\n\n{curobo_cases.text(cases)}"
-    print(tables)
-    if options.write:
-        (RESULTS / f"curobo-{device.type}.md").write_text(tables + "\n")
-    return 0
+    parser.add_argument("--meshes", type=int, nargs="+", default=(1, 5, 20))
+    parser.add_argument("--batch", type=int, nargs="+", default=(1, 32))
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def run(options: Any) -> str:
+    """Two tables; pairs are theirs / ours."""
+    pair = functools.partial(both, load(options.path), options.device)
+    head = ["meshes", "batch", "", "wrong costs", "wrong gradients", "contacts missed"]
+    head += ["sum of costs, theirs over ours", "of one path", "µs a sphere", "ours over theirs"]
+    asked = itertools.product((False, True), options.meshes, options.batch)
+    rows = [compare(pair, count, batch, swept, options) for swept, count, batch in asked]
+    second = [[title, *answers] for title, answers in cases(pair)]
+    return f"{harness.table(head, rows)}\n{harness.table(['', 'theirs', 'ours'], second)}"

@@ -1,61 +1,40 @@
 """What an exact cuboid gains over its twelve triangles, in every query of the library.
 
-`python -m benchmarks.exact_shapes` prints the table.
-
-The same cuboid stands in three worlds: by its formula, as a mesh, and as a mesh with candidate
-lists. Spheres are anywhere near it or have their centers inside; paths go 5 cm from waypoint to
-waypoint. Results are compared first; then all run in turns, on one CPU thread, and ratios are
-medians over the rounds of the ratio within a round.
+The same cuboid stands in two worlds: by its formula, and as a mesh. Spheres are anywhere near it or
+have their centers inside; paths go 5 cm from waypoint to waypoint. Results are compared first.
 """
 
-from __future__ import annotations
-
-import argparse
-import statistics
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.measure import cpu_threads, seconds_of
-from warp_collision import (
-    Cuboid,
-    MeshWorld,
-    clearance,
-    in_collision,
-    signed_distance,
-    sphere_cost,
-    swept_sphere_cost,
-)
+import warp_collision as wc
+from benchmarks import baseline, harness
+from benchmarks.harness import Call, WrongResultError
+from benchmarks.scenes import ACTIVATION_DISTANCE, RADIUS
+from benchmarks.truth import reference
 
-CUBOID = Cuboid((0.5, 0.4, 0.3))
+CUBOID = wc.Cuboid((0.5, 0.4, 0.3))
 POSE = (0.1, -0.2, 0.3, 0.8, 0.0, 0.6, 0.0)
-RADIUS, ACTIVATION_DISTANCE = 0.04, 0.02  # [m]
 SHAPE = (64, 16, 20)  # batch, horizon, spheres
 STEP = 0.05  # [m]
-WORLDS = ("exact", "mesh", "prepared mesh")
-
-Query = Callable[[Tensor, MeshWorld], Tensor]
 
 
-def build(name: str) -> MeshWorld:
-    """The world of one of the names; `repair=False` keeps a mesh from being recognised."""
-    world = MeshWorld(device="cpu")
-    if name == "exact":
-        world.add("cuboid", CUBOID, POSE)
-    else:
-        world.add("cuboid", tuple(CUBOID.tessellate()), POSE, repair=False)
-    if name.startswith("prepared"):
-        world.prepare()
-    return world
+def worlds() -> dict[str, wc.MeshWorld]:
+    """Both; `repair=False` keeps a mesh from being recognised as a cuboid."""
+    exact, mesh = wc.MeshWorld(device="cpu"), wc.MeshWorld(device="cpu")
+    exact.add("cuboid", CUBOID, POSE)
+    mesh.add("cuboid", tuple(CUBOID.tessellate()), POSE, repair=False)
+    return {"exact": exact, "mesh": mesh}
 
 
-def paths(place: str, batch: int = SHAPE[0]) -> Tensor:
+def paths(place: str, batch: int) -> Tensor:
     """Spheres (batch, horizon, n, 4) whose paths begin near the cuboid or inside, and go on."""
-    rng = np.random.default_rng(5)
-    shape = (batch, *SHAPE[1:])
+    rng, shape = np.random.default_rng(5), (batch, *SHAPE[1:])
     # All of them are there: those far away cost the same in all worlds.
     half = CUBOID.half_extents if place == "inside" else CUBOID.half_extents + RADIUS
     local = rng.uniform(-1.0, 1.0, (*shape, 3)) * half
@@ -66,85 +45,47 @@ def paths(place: str, batch: int = SHAPE[0]) -> Tensor:
     step = rng.normal(size=(*shape, 3))
     step *= STEP / np.linalg.norm(step, axis=-1, keepdims=True)
     local[:, 1::2] = local[:, ::2] + step[:, 1::2]
-    w, u = POSE[3], np.array(POSE[4:])
-    turn = 2.0 * np.cross(u, local)
-    centers = local + w * turn + np.cross(u, turn) + POSE[:3]
+    centers = local @ reference.rotation_matrix(POSE[3:]).T + POSE[:3]
     spheres = np.concatenate((centers, np.full((*shape, 1), RADIUS)), axis=-1)
     return torch.tensor(spheres, dtype=torch.float32)
 
 
-def _backward(cost: Callable[..., Tensor]) -> Query:
-    def query(spheres: Tensor, world: MeshWorld) -> Tensor:
-        leaf = spheres.detach().requires_grad_(True)
-        value = cost(leaf, world, activation_distance=ACTIVATION_DISTANCE)
-        value.sum().backward()
-        return value.detach()
-
-    return query
-
-
-def _distance(spheres: Tensor, world: MeshWorld) -> Tensor:
-    return signed_distance(spheres[..., :3].flatten(1, 2).contiguous(), world).distance
-
-
-QUERIES: dict[str, Query] = {
-    "sphere_cost": lambda s, w: sphere_cost(s, w, activation_distance=ACTIVATION_DISTANCE),
-    "sphere_cost, backward": _backward(sphere_cost),
-    "swept_sphere_cost": lambda s, w: swept_sphere_cost(
-        s, w, activation_distance=ACTIVATION_DISTANCE
-    ),
-    "swept_sphere_cost, backward": _backward(swept_sphere_cost),
-    "signed_distance": _distance,
-    "clearance": lambda s, w: clearance(s, w).clearance,
-    "in_collision": lambda s, w: in_collision(s, w).float(),
-}
+def queries(spheres: Tensor, world: wc.MeshWorld) -> dict[str, Callable[[], Tensor]]:
+    """All of them, by name."""
+    options = {"activation_distance": ACTIVATION_DISTANCE}
+    points = spheres[..., :3].flatten(1, 2).contiguous()
+    found: dict[str, Callable[[], Tensor]] = {}
+    for cost in (wc.sphere_cost, wc.swept_sphere_cost):
+        found[cost.__name__] = partial(cost, spheres, world, **options)
+        found[f"{cost.__name__}, backward"] = baseline.differentiated(
+            cost, spheres, world, **options
+        )
+    return found | {
+        "signed_distance": lambda: wc.signed_distance(points, world).distance,
+        "clearance": lambda: wc.clearance(spheres, world).clearance,
+        "in_collision": lambda: wc.in_collision(spheres, world).float(),
+    }
 
 
-def check(query: Query, spheres: Tensor, worlds: dict[str, MeshWorld]) -> None:
-    """Raises where a world has other results than the exact one."""
-    truth = query(spheres, worlds["exact"])
-    for name, world in worlds.items():
-        off = (query(spheres, world) - truth).abs()
-        # A sweep of a mesh is off by its tolerance where it ends beyond reach.
-        if (off > 2e-3).any() or (off > 1e-5).float().mean() > 1e-3:
-            raise RuntimeError(f"{name} is off by {off.max().item():g}")
-
-
-def measure(query: Query, spheres: Tensor, rounds: int) -> dict[str, list[float]]:
-    """Nanoseconds of this thread per sphere, of each world in each round."""
-    worlds = {name: build(name) for name in WORLDS}
-    check(query, spheres, worlds)
-    count = spheres[..., 0].numel()
-    taken: dict[str, list[float]] = {name: [] for name in WORLDS}
-    for _ in range(rounds):
-        for name, world in worlds.items():
-            seconds = seconds_of(lambda w=world: query(spheres, w), spheres.device).thread
-            taken[name].append(1e9 * seconds / count)
-    return taken
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.exact_shapes", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=15, help="of all worlds in turns")
+def add_options(parser: Any) -> None:
+    """How many trajectories."""
     parser.add_argument("--batch", type=int, default=SHAPE[0], help="trajectories")
-    options = parser.parse_args(arguments)
-    print(f"{'query':28s} {'where':7s} {'exact':>9s} {'over a mesh':>12s} {'prepared':>9s}")
-    with cpu_threads(1):
-        for label, query in QUERIES.items():
-            for place in ("near", "inside"):
-                taken = measure(query, paths(place, options.batch), options.rounds)
-                ratios = [
-                    statistics.median(
-                        other / exact for other, exact in zip(taken[n], taken["exact"], strict=True)
-                    )
-                    for n in WORLDS[1:]
-                ]
-                exact = statistics.median(taken["exact"])
-                gains = f"{ratios[0]:10.1f} x {ratios[1]:7.1f} x"
-                print(f"{label:28s} {place:7s} {exact:6.0f} ns {gains}", flush=True)
-    return 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def run(options: Any) -> str:
+    """The table."""
+    rows = []
+    for place in ("near", "inside"):
+        spheres = paths(place, options.batch)
+        exact, mesh = (queries(spheres, world) for world in worlds().values())
+        for name, query in exact.items():
+            off = (mesh[name]() - query()).abs()
+            # A sweep of a mesh is off by its tolerance where it ends beyond reach.
+            if (off > 2e-3).any() or (off > 1e-5).float().mean() > 1e-3:
+                raise WrongResultError(f"{name}: the mesh is off by {off.max().item():g}")
+            items = spheres[..., 0].numel()
+            calls = {"exact": Call(query, items), "mesh": Call(mesh[name], items)}
+            times = harness.interleave(calls, options.rounds)
+            gain = f"{times.ratio('mesh', over='exact'):.1f} x"
+            rows.append([name, place, f"{1e9 * times.median('exact'):.0f} ns", gain])
+    return harness.table(["query", "where", "exact", "over a mesh"], rows, 2)

@@ -1,39 +1,53 @@
-"""The least that a cost can take in torch: an autograd Function that replays two launches.
+"""What the latency of a small call consists of, forward and backward, on the workload `tiny`.
 
-The kernels are the library's own, on arguments prepared once; nothing is validated or allocated.
-`python -m benchmarks.floor` takes the latency of a small call apart: one CPU thread by its own
-time, forward and backward, all in turns.
+The floor is an autograd Function that does nothing but replay two launches: those of the library,
+on arguments that are filled in once; nothing is validated or allocated.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import warp as wp
 from torch import Tensor
 
-from benchmarks.workloads import ACTIVATION_DISTANCE, WORKLOADS, Problem, build
-from warp_collision import sphere_cost as sphere_cost_of
-from warp_collision.kernels.scene import Scene
-from warp_collision.kernels.sphere_cost import sphere_cost
-from warp_collision.kernels.swept_cost import swept_cost, swept_vjp
-from warp_collision.launching.warp_runtime import is_array, quiet_warp
-from warp_collision.queries.sphere_queries import default_tolerance
-from warp_collision.world.acceleration import with_acceleration
+from benchmarks.harness import Call, interleave, table
+from benchmarks.scenes import ACTIVATION_DISTANCE, WORKLOADS, Problem, build
+from warp_collision import sphere_cost, swept_sphere_cost
+from warp_collision.launching.recorded_launch import Command
 
 
-@wp.kernel
+@wp.kernel(enable_backward=False)
 def sphere_vjp(
     upstream: wp.array[wp.float32], gradient: wp.array[wp.vec4], total: wp.array[wp.vec4]
 ):
     """Gradient by spheres, for costs that each depend on one sphere."""
     index = wp.tid()
     total[index] = upstream[index] * gradient[index]
+
+
+@contextmanager
+def _launches() -> Iterator[list[Callable[[], None]]]:
+    """Collects what the library launches within, each with a command of its own to replay it."""
+    found, run = [], Command.run
+
+    def record(self: Any, dim: Any, arguments: Any, stream: Any = None, first: Any = None) -> None:
+        own = Command(self._launch.kernel, str(self._launch.device))
+        run(own, dim, arguments, stream, first)
+        kept = arguments  # what the launch points to
+        if own._call is None:
+            found.append(lambda _=kept: own._launch.launch(stream))
+        else:
+            found.append(lambda _=kept: own._call.function(*own._call.operands))
+
+    Command.run = record
+    try:
+        yield found
+    finally:
+        Command.run = run
 
 
 class Floor:
@@ -43,140 +57,75 @@ class Floor:
     """
 
     def __init__(self, problem: Problem):
-        spheres = problem.spheres.detach()
-        device, shape = spheres.device, spheres.shape[:3]
-        self._stream = wp.stream_from_torch() if spheres.is_cuda else None
-        self._cost, self._total = spheres.new_empty(shape), torch.empty_like(spheres)
-        self.ones = torch.ones_like(self._cost)
-        eta = torch.full((1,), ACTIVATION_DISTANCE, device=device)
-        # All that the kernels take, by the names of their arguments; what is missing is empty.
-        self._known = {
-            "spheres": spheres,
-            "env_index": problem.env_index,
-            "scene": _scene(problem),
-            "weight": torch.ones(1, device=device),
-            "activation_distance": eta,
-            "tolerance": default_tolerance(eta),
-            "cost": self._cost,
-            "gradient": torch.empty_like(spheres),
-            "neighbours": spheres.new_empty((*shape, 2, 3)),
-            "upstream": self.ones,
-            "total": self._total,
-        }
-        swept = problem.workload.swept
-        n = self._cost.numel()
-        forward, backward = ((swept_cost, shape), (swept_vjp, shape))
-        if not swept:
-            forward, backward = ((sphere_cost, (1, n)), (sphere_vjp, (n,)))
-        self._forward = self._record(*forward)
-        self._backward = self._record(*backward)
+        cost = swept_sphere_cost if problem.workload.swept else sphere_cost
+        leaf = problem.spheres.detach().requires_grad_(True)
 
-    def _record(self, kernel: Any, dim: tuple[int, ...]) -> Any:
-        device = self._cost.device
-        with quiet_warp():
-            arguments = [
-                _argument(a.type, self._known.get(a.label), device) for a in kernel.adj.args
-            ]
-            return wp.launch(kernel, dim, arguments, device=str(device), record_cmd=True)
+        def forward() -> Tensor:
+            return cost(leaf, problem.world, activation_distance=ACTIVATION_DISTANCE)
 
-    def cost(self, spheres: Tensor) -> Tensor:
+        self.ones = torch.ones_like(forward().detach())  # builds what queries build
+        with _launches() as launched:
+            value = forward()
+        (self.replay_forward,) = launched
+        with _launches() as launched:
+            (self._total,) = torch.autograd.grad(value, leaf, self.ones)
+        self._cost = value.detach()
+        if not launched:  # one multiplication, for which a launch stands
+            device, gradient = str(leaf.device), self._total.clone()
+            arrays = [self.ones.flatten(), gradient.view(-1, 4), self._total.view(-1, 4)]
+            given = [wp.from_torch(a, dtype=wp.vec4 if a.ndim > 1 else None) for a in arrays]
+            command = wp.launch(sphere_vjp, len(given[0]), given, device=device, record_cmd=True)
+            stream = wp.stream_from_torch() if leaf.is_cuda else None
+            launched = [lambda _=arrays: command.launch(stream)]
+        (self.replay_backward,) = launched
+
+    def cost(self, spheres: Tensor, is_replayed: bool = True) -> Tensor:
         """The cost (b, h, n), differentiable by the spheres, which must be the problem's."""
-        return _Replay.apply(spheres, self)
-
-    def replay_forward(self) -> Tensor:
-        """Runs the first launch; the cost."""
-        self._forward.launch(self._stream)
-        return self._cost.detach()
-
-    def replay_backward(self) -> Tensor:
-        """Runs the second launch; the gradient by the spheres."""
-        self._backward.launch(self._stream)
-        return self._total.detach()
+        return _Replay.apply(spheres, self, is_replayed)
 
 
 class _Replay(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, spheres: Tensor, floor: Floor) -> Tensor:
-        ctx.floor = floor
-        return floor.replay_forward()
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        return ctx.floor.replay_backward(), None
-
-
-def _scene(problem: Problem) -> Any:
-    scene = Scene()
-    with_acceleration(problem.world._storage.tables).write(scene)
-    return scene
-
-
-def _argument(kind: Any, value: Any, device: torch.device) -> Any:
-    if isinstance(value, Tensor):
-        array = wp.from_torch(value, dtype=kind.dtype)
-        return array.flatten() if kind.ndim == 1 else array
-    if value is None and is_array(kind):
-        return wp.empty((0,) * kind.ndim, dtype=kind.dtype, device=str(device))
-    return kind() if value is None else value
-
-
-class _Nothing(torch.autograd.Function):
-    """What autograd itself takes."""
-
-    @staticmethod
-    def forward(ctx: Any, spheres: Tensor, floor: Floor) -> Tensor:
-        ctx.floor = floor
+    def forward(ctx: Any, spheres: Tensor, floor: Floor, is_replayed: bool) -> Tensor:
+        ctx.floor, ctx.is_replayed = floor, is_replayed
+        if is_replayed:
+            floor.replay_forward()
         return floor._cost.detach()
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        return ctx.floor._total.detach(), None
+        if ctx.is_replayed:
+            ctx.floor.replay_backward()
+        return ctx.floor._total.detach(), None, None
 
 
-def _microseconds(run: Callable[[], object], calls: int = 50) -> float:
-    begin = time.thread_time()
-    for _ in range(calls):
-        run()
-    return 1e6 * (time.thread_time() - begin) / calls
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.floor", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=200)
-    options = parser.parse_args(arguments)
-    problem = build(WORKLOADS["tiny"])
+def run(options: Any) -> str:
+    """A line for each part."""
+    problem = build(WORKLOADS["tiny"], options.device)
     floor, leaf = Floor(problem), problem.spheres.clone().requires_grad_(True)
 
-    def library() -> Tensor:
-        return sphere_cost_of(leaf, problem.world, activation_distance=ACTIVATION_DISTANCE)
-
-    def differentiated(cost: Callable[[], Tensor]) -> Callable[[], object]:
-        def run() -> None:
+    def differentiated(cost: Callable[[], Tensor]) -> Call:
+        def call() -> None:
             leaf.grad = None
             cost().backward(floor.ones)
 
-        return run
+        return Call(call)
 
-    runs: dict[str, Callable[[], object]] = {
-        "two replayed launches": lambda: (floor.replay_forward(), floor.replay_backward()),
-        "an autograd Function of nothing": differentiated(lambda: _Nothing.apply(leaf, floor)),
-        "a Function around the launches": differentiated(lambda: floor.cost(leaf)),
+    def library() -> Tensor:
+        return sphere_cost(leaf, problem.world, activation_distance=ACTIVATION_DISTANCE)
+
+    floor._cost.zero_()
+    floor.replay_forward()
+    assert torch.equal(library().detach(), floor._cost), "other costs"
+    around = "a Function around the launches"
+    calls = {
+        "two replayed launches": Call(lambda: (floor.replay_forward(), floor.replay_backward())),
+        "an autograd Function of nothing": differentiated(lambda: floor.cost(leaf, False)),
+        around: differentiated(lambda: floor.cost(leaf)),
         "the library": differentiated(library),
     }
-    torch.set_num_threads(1)
-    library()  # builds what queries build
-    assert torch.equal(library().detach(), floor.replay_forward()), "other costs"
-    taken: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(options.rounds):
-        for name, run in runs.items():
-            taken[name].append(_microseconds(run))
-    least = {name: min(values) for name, values in taken.items()}
-    reference = least["a Function around the launches"]
-    for name, value in least.items():
-        print(f"{name:32s} {value:7.1f} us {value / reference:6.2f} times a Function around them")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    counted = interleave(calls, options.rounds, device=options.device).counted
+    least = {name: float(values.min()) for name, values in counted.items()}
+    head = ["forward and backward", "µs", "times a Function around the launches"]
+    rows = [[n, f"{1e6 * v:.1f}", f"{v / least[around]:.2f}"] for n, v in least.items()]
+    return table(head, rows)

@@ -1,22 +1,15 @@
-"""What a sphere costs that nothing is near, and one among tori.
+"""What a sphere costs that nothing is near, and one among tori; forward only.
 
-Run with `python -m benchmarks.free_spheres`.
+Worlds are not prepared where it does not say so. They are compared with
 
-One CPU thread by its own time, worlds not prepared where it does not say so, forward only;
-contenders run in turns, figures are medians, ratios are medians of the ratios within a round. They
-are compared with
-
-- **read and write**: a kernel that reads a sphere and writes a number, launched like the library's;
+- **read and write**: a kernel that reads a sphere and writes a number, recorded once;
 - **short**: one query with the winding sign of r + eta for each mesh. It reads as free what is
   deeper than that, and what it computes is compared with the library where it is right.
 """
 
-from __future__ import annotations
-
-import argparse
-import statistics
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,20 +17,11 @@ import trimesh
 import warp as wp
 from torch import Tensor
 
-from benchmarks import baseline
-from benchmarks.measure import cpu_threads, ratio, seconds_of
-from benchmarks.shapes import random_poses
-from benchmarks.workloads import DENSITY, scattered
+from benchmarks import baseline, harness
+from benchmarks.harness import Call, WrongResultError
+from benchmarks.scenes import ACTIVATION_DISTANCE, RADIUS, rows_of, scattered, world_of
 from warp_collision import MeshWorld, signed_distance, sphere_cost
-from warp_collision.cli.terminal import align
-from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.launching.launch import launch
 
-wp.set_module_options(OPTIONS)
-
-CPU = torch.device("cpu")
-RADIUS, ETA = 0.04, 0.02  # [m]
-ROW = 20  # spheres in a row of the batch
 FAR = (0, 1, 5, 11, 100, 1_000)
 # Meshes to times of read and write that a sphere in a gap may take, and in a prepared world.
 GAPS = {5: (9.0, 5.0), 11: (14.0, 6.0), 100: (45.0, 20.0)}
@@ -46,86 +30,50 @@ FAR_BOUND = 4.0
 AMONG = {1: 1.0, 5: 1.5, 10: 1.6, 20: 2.0, 100: 4.0}
 
 
-@wp.kernel
-def read_and_write(
-    # operands
-    spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
-    # parameters
-    launch_offset: wp.vec3i,  # of this launch in the spheres
-    # outputs
-    cost: wp.array3d[wp.float32],  # (batch, horizon, n_spheres)
-):
+@wp.kernel(enable_backward=False)
+def read_and_write(spheres: wp.array3d[wp.vec4], cost: wp.array3d[wp.float32]):
     """The least that a kernel of one thread per sphere does."""
-    row, waypoint, index = wp.tid()
-    row += launch_offset[0]
-    waypoint += launch_offset[1]
-    index += launch_offset[2]
-    sphere = spheres[row, waypoint, index]
-    cost[row, waypoint, index] = sphere[0] + sphere[1] + sphere[2] + sphere[3]
+    b, h, s = wp.tid()
+    sphere = spheres[b, h, s]
+    cost[b, h, s] = sphere[0] + sphere[1] + sphere[2] + sphere[3]
 
 
-def least(spheres: Tensor) -> Tensor:
+def least(spheres: Tensor) -> Callable[[], None]:
     """Runs `read_and_write`."""
     cost = spheres.new_empty(spheres.shape[:3])
-    launch(read_and_write, cost.shape, spheres, cost, device=CPU, items=cost.numel())
-    return cost
-
-
-def tori(count: int) -> tuple[MeshWorld, float]:
-    """A world of tori of 512 triangles, scattered over a cube, and the cube's edge [m]."""
-    rng = np.random.default_rng(71)
-    world = MeshWorld(1, max(1, count), CPU)
-    edge = (max(1, count) / DENSITY) ** (1.0 / 3.0)
-    torus = trimesh.creation.torus(0.15, 0.05, major_sections=16, minor_sections=16)
-    for index, pose in enumerate(random_poses(rng, count, edge)):
-        world.add(f"torus {index}", torus, pose)
-    return world, edge
+    given = [wp.from_torch(spheres, dtype=wp.vec4), wp.from_torch(cost)]
+    return wp.launch(read_and_write, cost.shape, given, device="cpu", record_cmd=True).launch
 
 
 def clutter(count: int) -> tuple[MeshWorld, float]:
     """The world of the workload `scene`, of so many meshes, and its edge [m]."""
     placed, edge = scattered(np.random.default_rng(4), count)
-    world = MeshWorld(1, max(1, count), CPU)
-    for index, (mesh, pose) in enumerate(placed):
-        world.add(f"mesh {index}", mesh, tuple(pose))
-    return world, edge
+    return world_of([placed]), edge
+
+
+def tori(count: int) -> tuple[MeshWorld, float]:
+    """The same of tori of 512 triangles."""
+    torus = trimesh.creation.torus(0.15, 0.05, major_sections=16, minor_sections=16)
+    placed, edge = scattered(np.random.default_rng(71), count, (torus,))
+    return world_of([placed]), edge
 
 
 def spheres_in(low: float, high: float, count: int) -> Tensor:
-    """Spheres (rows, 1, ROW, 4) anywhere in a cube."""
-    centers = np.random.default_rng(72).uniform(low, high, (count // ROW, 1, ROW, 3))
-    radii = np.full((*centers.shape[:3], 1), RADIUS)
-    return torch.from_numpy(np.concatenate((centers, radii), axis=-1).astype(np.float32))
+    """Spheres anywhere in a cube."""
+    centers = np.random.default_rng(72).uniform(low, high, (count, 3))
+    return torch.from_numpy(rows_of(centers))
 
 
 def in_gaps(world: MeshWorld, edge: float, count: int) -> Tensor:
     """Spheres between meshes that touch none and cost nothing."""
-    spheres = spheres_in(0.0, edge, count).reshape(-1, 4)
-    distance = signed_distance(spheres[None, :, :3], world).distance[0]
-    free = spheres[distance > RADIUS + ETA + 1e-4]
-    return free[: len(free) // ROW * ROW].reshape(-1, 1, ROW, 4).contiguous()
+    centers = spheres_in(0.0, edge, count)[..., :3].reshape(1, -1, 3).contiguous()
+    free = signed_distance(centers, world).distance > RADIUS + ACTIVATION_DISTANCE + 1e-4
+    return torch.from_numpy(rows_of(centers[free].numpy()))
 
 
-def interleaved(
-    runs: Sequence[Callable[[], object]], rounds: int, spheres: int
-) -> list[list[float]]:
-    """Nanoseconds per sphere of each, by round."""
-    found: list[list[float]] = [[] for _ in runs]
-    for run in runs:
-        run()
-    for _ in range(rounds):
-        for run, taken in zip(runs, found, strict=True):
-            taken.append(1e9 / spheres * seconds_of(run, CPU).thread)
-    return found
-
-
-def compare(
-    name: str, spheres: Tensor, ours: Callable[[], Tensor], other: Callable[[], Tensor], rounds: int
-) -> list[str]:
-    """A row of the table: the library, what it is compared with, and the ratio."""
-    mine, theirs = interleaved((ours, other), rounds, spheres[..., 0].numel())
-    figures = [statistics.median(mine), statistics.median(theirs), ratio(mine, theirs)]
-    return [name, *(f"{figure:.2f}" for figure in figures)]
+def library(spheres: Tensor, world: MeshWorld) -> Callable[[], Tensor]:
+    """The library's cost."""
+    return partial(sphere_cost, spheres, world, activation_distance=ACTIVATION_DISTANCE)
 
 
 def free_rows(count: int, rounds: int) -> list[list[str]]:
@@ -133,24 +81,18 @@ def free_rows(count: int, rounds: int) -> list[list[str]]:
     rows = []
     for meshes in FAR:
         world, edge = clutter(meshes)
-        far = spheres_in(edge + 9.0, edge + 10.0, count)
-        sets = [("far from", far, world, FAR_BOUND)]
+        sets = [("far from", spheres_in(edge + 9.0, edge + 10.0, count), world, FAR_BOUND)]
         if meshes in GAPS:
             gaps, prepared = in_gaps(world, edge, count), clutter(meshes)[0]
             prepared.prepare()
-            lazy, field = GAPS[meshes]
-            sets.append(("in a gap of", gaps, world, lazy))
-            sets.append(("prepared, in a gap of", gaps, prepared, field))
+            sets.append(("in a gap of", gaps, world, GAPS[meshes][0]))
+            sets.append(("prepared, in a gap of", gaps, prepared, GAPS[meshes][1]))
         for name, spheres, queried, bound in sets:
-
-            def cost(world: MeshWorld = queried, spheres: Tensor = spheres) -> Tensor:
-                return sphere_cost(spheres, world, activation_distance=ETA)
-
-            assert not cost().any(), f"{name} {meshes} meshes costs something"
-            row = compare(
-                f"{name} {meshes}", spheres, cost, lambda spheres=spheres: least(spheres), rounds
-            )
-            rows.append([*row, f"<= {bound:g}"])
+            cost = library(spheres, queried)
+            if cost().any():
+                raise WrongResultError(f"{name} {meshes} meshes costs something")
+            figures = row(f"{name} {meshes}", spheres, cost, least(spheres), rounds)
+            rows.append([*figures, f"<= {bound:g}"])
     return rows
 
 
@@ -160,43 +102,36 @@ def among_rows(count: int, rounds: int) -> list[list[str]]:
     for meshes, bound in AMONG.items():
         world, edge = tori(meshes)
         spheres = spheres_in(0.0, edge, count)
-
-        def cost(world: MeshWorld = world, spheres: Tensor = spheres) -> Tensor:
-            return sphere_cost(spheres, world, activation_distance=ETA)
-
-        def short(world: MeshWorld = world, spheres: Tensor = spheres) -> Tensor:
-            limit = RADIUS + ETA
-            with torch.no_grad():
-                return baseline.sphere_cost(spheres, world, activation_distance=ETA, limit=limit)
-
+        cost = library(spheres, world)
+        short = partial(baseline.sphere_cost, spheres, world, limit=RADIUS + ACTIVATION_DISTANCE)
+        exact = baseline.sphere_cost(spheres, world)
         # A query that ends at r + eta is wrong where that is less than how deep a sphere is.
-        right = short() > 0.0
-        assert right.any()
-        exact = baseline.sphere_cost(spheres, world, activation_distance=ETA)
-        assert torch.allclose(cost(), exact, rtol=1e-4, atol=1e-6), "the library is wrong"
-        mine, theirs = interleaved((cost, short), rounds, count // ROW * ROW)
-        figures = [statistics.median(mine), statistics.median(theirs), ratio(theirs, mine)]
-        rows.append(
-            [f"among {meshes} tori", *(f"{figure:.2f}" for figure in figures), f">= {bound:g}"]
-        )
+        if not short().any() or not torch.allclose(cost(), exact, rtol=1e-4, atol=1e-6):
+            raise WrongResultError("the library is wrong")
+        figures = row(f"among {meshes} tori", spheres, cost, short, rounds, is_speed=True)
+        rows.append([*figures, f">= {bound:g}"])
     return rows
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints two tables."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.free_spheres", description=__doc__)
+def row(
+    name: str, spheres: Tensor, ours: Any, other: Any, rounds: int, is_speed: bool = False
+) -> list[str]:
+    """Nanoseconds a sphere of the library and another, and the ratio of their times or speeds."""
+    items = spheres[..., 0].numel()
+    times = harness.interleave({"library": Call(ours, items), "other": Call(other, items)}, rounds)
+    ratio = times.ratio(*("other", "library") if is_speed else ("library", "other"))
+    figures = 1e9 * times.median("library"), 1e9 * times.median("other"), ratio
+    return [name, *(f"{figure:.2f}" for figure in figures)]
+
+
+def add_options(parser: Any) -> None:
+    """How many spheres."""
     parser.add_argument("--count", type=int, default=20_000, help="spheres of each measurement")
-    parser.add_argument("--rounds", type=int, default=15)
-    options = parser.parse_args(arguments)
-    with cpu_threads(1):
-        head = ["ns per sphere", "library", "read and write", "ratio", "target"]
-        rows = free_rows(options.count, options.rounds)
-        print("\n".join(align([head, *rows], right=(1, 2, 3))), flush=True)
-        head = ["ns per sphere", "library", "short search", "times as fast", "target"]
-        rows = among_rows(options.count, options.rounds)
-        print("\n".join(align([head, *rows], right=(1, 2, 3))), flush=True)
-    return 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def run(options: Any) -> str:
+    """Two tables."""
+    asked = options.count, options.rounds
+    free = ["ns per sphere", "library", "read and write", "ratio", "target"]
+    among = ["ns per sphere", "library", "short search", "times as fast", "target"]
+    return f"{harness.table(free, free_rows(*asked))}\n{harness.table(among, among_rows(*asked))}"

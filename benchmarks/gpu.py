@@ -1,87 +1,107 @@
-"""All that a CUDA machine can tell, with one command: `python -m benchmarks --gpu FOLDER`."""
+"""All that a CUDA machine can tell: the tests that have a device, then all benchmarks.
 
-from __future__ import annotations
+Leaves what they print, and the results, in a folder. As a plugin of pytest it keeps the tests on
+cuda; as a program of its own, which needs no package, it looks for a device.
+"""
 
+import argparse
+import ctypes
 import math
 import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import torch
-
+KEEPS_TABLES = False
 ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "benchmarks" / "results" / "gpu"
+NO_DEVICE = "needs a CUDA device: NVIDIA's driver, libcuda, finds none"
+# Files that need a package that is missing must not keep the others from running.
+TESTS = ("pytest", "-p", "benchmarks.gpu", "-m", "not slow", "--durations=20")
+STAGES = {
+    "tests": (*TESTS, "--continue-on-collection-errors"),
+    "functions": ("benchmarks", "functions", "--device", "cuda"),
+    "external": ("benchmarks", "external", "--device", "cuda"),
+    "benchmarks": ("benchmarks", "costs", "--device", "cuda", "--out"),
+}
 
 
-STAGES = ("tests", "benchmarks")
+def n_devices() -> int:
+    """How many CUDA devices the driver has."""
+    count = ctypes.c_int(0)
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    return 0 if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)) else count.value
 
 
-def run_all(folder: Path, *, stages: Sequence[str] = STAGES, limit: float = math.inf) -> int:
-    """Runs the test suite on cuda, then all benchmarks, and keeps what they print.
+def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
+    """Keeps tests whose device is cuda, and those that say that they need CUDA."""
 
-    Args:
-        folder: for `tests.txt`, `benchmarks.txt`, `machine.txt`, and the results of the benchmarks.
-        stages: which of the two, in which order.
-        limit: seconds after which a stage is ended; the results until then are kept.
+    def has_device(item: Any) -> bool:
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        reasons = [mark.kwargs.get("reason", "") for mark in item.iter_markers("skipif")]
+        return "cuda" in parameters.values() or any("CUDA GPU" in reason for reason in reasons)
 
-    Returns:
-        0 if the tests passed and no benchmark computed a wrong result. Each stage runs in any case.
-    """
-    if not torch.cuda.is_available():
-        print("needs a CUDA device that torch can use: torch.cuda.is_available() is False")
-        return 2
-    folder = folder.absolute()
+    others = [item for item in items if not has_device(item)]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if has_device(item)]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Where to, which stages, and for how long."""
+    parser.add_argument("--out", type=Path, default=FOLDER, help="folder of all results")
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES)
+    parser.add_argument("--minutes", type=float, default=120.0, help="for a stage (default 120)")
+
+
+def run(options: Any) -> str:
+    """What the stages ended with; each runs in any case, and results until its end are kept."""
+    from benchmarks.harness import Failed
+
+    if not n_devices():
+        raise Failed(NO_DEVICE, 2)
+    folder = options.out.absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "machine.txt").write_text(_machine())
-    python = [sys.executable, "-m"]
-    commands = {
-        # The suite's device fixture runs everything on the CPU and on cuda; here only cuda is news.
-        # Files that need a package that is missing must not keep the others from running.
-        "tests": [
-            *("pytest", "-m", "not slow", "-k", "not cpu", "--durations=20"),
-            "--continue-on-collection-errors",
-        ],
-        "benchmarks": ["benchmarks", "--device", "cuda", "--out", str(folder)],
-    }
-    found = {
-        stage: _run([*python, *commands[stage]], folder / f"{stage}.txt", limit) for stage in stages
-    }
-    told = "; ".join(f"{stage}: exit status {status}" for stage, status in found.items())
-    print(f"{told}; see {folder}")
-    return next((status for status in found.values() if status), 0)
+    (folder / "machine.txt").write_text(describe())
+    found = {}
+    for stage in options.stages:
+        command = [*STAGES[stage], *([str(folder)] if stage == "benchmarks" else [])]
+        file = folder / f"{stage}.txt"
+        found[stage] = run_logged([sys.executable, "-m", *command], file, 60.0 * options.minutes)
+    text = "; ".join(f"{stage}: exit status {status}" for stage, status in found.items())
+    if any(found.values()):
+        raise Failed(f"{text}; see {folder}")
+    return f"{text}; see {folder}"
 
 
-def _run(command: list[str], log: Path, limit: float = math.inf) -> int:
+def run_logged(command: list[str], log: Path, limit: float = math.inf) -> int:
     """Runs a command in the repository for some seconds, showing and keeping what it prints."""
     print("$", *command[1:], flush=True)
-    with (
-        log.open("w") as file,
-        subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        ) as process,
-    ):
-        assert process.stdout is not None
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with log.open("w") as file, subprocess.Popen(command, cwd=ROOT, **pipes) as process:
         timer = threading.Timer(min(limit, threading.TIMEOUT_MAX), process.kill)
         timer.start()
         for line in process.stdout:
             print(line, end="", flush=True)
-            file.write(line)
-            file.flush()
+            print(line, end="", file=file, flush=True)
         timer.cancel()
     return process.returncode
 
 
-def _machine() -> str:
+def describe() -> str:
+    """The machine."""
+    import torch
+
     lines = [f"torch {torch.__version__}, CUDA {torch.version.cuda}"]
-    for index in range(torch.cuda.device_count()):
-        found = torch.cuda.get_device_properties(index)
-        lines.append(
-            f"{found.name}: compute capability {found.major}.{found.minor}, "
-            f"{found.total_memory / 2**30:.0f} GiB, {found.multi_processor_count} multiprocessors"
-        )
+    lines += map(str, map(torch.cuda.get_device_properties, range(torch.cuda.device_count())))
     if shutil.which("nvidia-smi"):
-        done = subprocess.run(["nvidia-smi"], capture_output=True, text=True, check=False)
-        lines.append(done.stdout)
+        lines.append(subprocess.run(["nvidia-smi"], capture_output=True, text=True).stdout)
     return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(None if n_devices() else NO_DEVICE)

@@ -1,7 +1,5 @@
 """What is paid once or in bytes: the first call, adding a mesh, moving all meshes, memory."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess
@@ -14,19 +12,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.measure import cpu_threads, seconds_of
-from benchmarks.shapes import random_poses, shape
-from benchmarks.workloads import WORKLOADS, build
+from benchmarks.harness import ROOT, Call, WrongResultError, cpu_threads, interleave, seconds_of
+from benchmarks.scenes import WORKLOADS, build, random_poses, shape
 from warp_collision import MeshWorld, sphere_cost, swept_sphere_cost
+from warp_collision.poses import invert_pose, to_rows
 
-ROOT = Path(__file__).resolve().parents[1]
 MESHES = 1_000
-_SPHERE = (1, 1, 1, 4)
 
 # Runs in a process of its own: imports and the world are not counted, compiling or loading is.
 _FIRST_CALL = """
 import sys, time
 import torch, trimesh
+from warp_collision.poses import invert_pose, to_rows
 from warp_collision import MeshWorld, sphere_cost
 world = MeshWorld(1, 1, sys.argv[1])
 world.add("box", trimesh.creation.box((1.0, 1.0, 1.0)))
@@ -39,7 +36,7 @@ print(time.perf_counter() - begin)
 
 # What no library with kernels of its own can be below: Warp compiles a kernel that does nothing.
 _FIRST_KERNEL = """
-import sys, tempfile, time
+import sys, time
 import warp as wp
 wp.init()
 @wp.kernel
@@ -54,29 +51,26 @@ print(time.perf_counter() - begin)
 
 # In a process of its own too: one that has freed nothing grows by what a mesh takes.
 _MESH = """
-import sys
 import torch
 from benchmarks.once import resident
-from benchmarks.shapes import shape
+from benchmarks.scenes import shape
+from warp_collision.poses import invert_pose, to_rows
 from warp_collision import MeshWorld, sphere_cost
 spheres = torch.full((1, 1, 1, 4), 0.1)
-small, large = shape("torus-200"), shape("torus-80000")
 world = MeshWorld(1, 2, "cpu")
-world.add("small", small)
-sphere_cost(spheres, world)
-before = resident()
-world.add("large", large)
-sphere_cost(spheres, world)
-print((resident() - before) / len(large.faces))
+for name in ("torus-200", "torus-80000"):
+    mesh, before = shape(name), resident()
+    world.add(name, mesh)
+    sphere_cost(spheres, world)
+print((resident() - before) / len(mesh.faces))
 """
 
 
 def once(device: torch.device) -> dict[str, float]:
     """All of it: name to seconds, bytes, or a ratio."""
-    found = first_calls(device)
-    found.update(adding(device))
-    found["pose update of 1000 meshes [s]"] = pose_update(device)
-    found.update(memory(device))
+    found = {**first_calls(device), **adding(device)}
+    found[f"pose update of {MESHES} meshes [s]"] = pose_update(device)
+    found |= memory(device)
     if device.type == "cpu":
         found["hashing, all threads over one"] = threads()
     return found
@@ -84,49 +78,40 @@ def once(device: torch.device) -> dict[str, float]:
 
 def first_calls(device: torch.device) -> dict[str, float]:
     """Seconds of the first call in a process, with an empty kernel cache and with a full one."""
-    with tempfile.TemporaryDirectory() as cache:
-        nothing = _in_new_file(_FIRST_KERNEL, str(device), cache)
-    with tempfile.TemporaryDirectory() as cache:
 
-        def first() -> float:
-            return _in_new_process(_FIRST_CALL, str(device), WARP_CACHE_PATH=cache)
+    def first(code: str, folder: str) -> float:
+        return in_new_process(code, str(device), folder=folder)
 
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
         return {
-            "a kernel that does nothing, cold kernel cache [s]": nothing,
-            "first call, cold kernel cache [s]": first(),
-            "first call, warm kernel cache [s]": min(first() for _ in range(3)),
+            "a kernel that does nothing, cold kernel cache [s]": first(_FIRST_KERNEL, one),
+            "first call, cold kernel cache [s]": first(_FIRST_CALL, other),
+            "first call, warm kernel cache [s]": min(first(_FIRST_CALL, other) for _ in range(3)),
         }
 
 
-def _in_new_process(code: str, *arguments: str, **environment: str) -> float:
-    """The number that a program prints last."""
+def in_new_process(code: str, *arguments: str, folder: str | None = None) -> float:
+    """The number that a program prints last; a folder holds its kernel cache and its source."""
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    command = [sys.executable, "-W", "ignore"]
+    if folder is None:
+        command += ["-c", code]
+    else:  # Warp has to find the source of kernels in a file
+        environment["WARP_CACHE_PATH"] = folder
+        command.append(f"{folder}/measured.py")
+        Path(command[-1]).write_text(code)
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code, *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
+        [*command, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True
     )
     if done.returncode:
         raise RuntimeError(f"a program to be measured failed:\n{done.stderr[-2000:]}")
     return float(done.stdout.split()[-1])
 
 
-def _in_new_file(code: str, device: str, folder: str) -> float:
-    """The same, where Warp has to find the source of kernels in a file."""
-    path = Path(folder) / "measured.py"
-    path.write_text(code)
-    return _in_new_process(
-        f"import runpy; runpy.run_path({str(path)!r})", device, WARP_CACHE_PATH=folder
-    )
-
-
 def adding(device: torch.device) -> dict[str, float]:
     """Seconds to add a mesh of 80,000 triangles, and of the first query that looks at it."""
-    mesh = shape("torus-80000")
-    spheres = torch.full(_SPHERE, 0.1, device=device)
+    mesh, spheres = shape("torus-80000"), torch.full((1, 1, 1, 4), 0.1, device=device)
     MeshWorld(1, 1, device).add("first", shape("torus-200"))  # loads the kernels
 
     def once_more() -> tuple[float, float]:
@@ -134,10 +119,10 @@ def adding(device: torch.device) -> dict[str, float]:
         add = seconds_of(lambda: world.add("mesh", mesh), device).clock
         return add, seconds_of(lambda: sphere_cost(spheres, world), device).clock
 
-    add, query = np.median([once_more() for _ in range(5)], axis=0)
+    add, query = np.median([once_more() for _ in range(5)], axis=0).tolist()
     return {
-        "adding 80000 triangles [s]": float(add),
-        "first query after adding 80000 triangles [s]": float(query),
+        "adding 80000 triangles [s]": add,
+        "first query after adding 80000 triangles [s]": query,
     }
 
 
@@ -152,6 +137,9 @@ def pose_update(device: torch.device) -> float:
     sphere_cost(problem.spheres, problem.world)  # builds the tree
     with cpu_threads(1):
         runs = [seconds_of(lambda: problem.world.set_poses(poses), device) for _ in range(20)]
+    off = (problem.world.mesh_from_world[0] - to_rows(invert_pose(poses))).abs().max()
+    if off > 1e-5:
+        raise WrongResultError(f"a pose is off by {off.item():g}")
     return float(np.median([run.clock for run in runs]))
 
 
@@ -165,33 +153,23 @@ def threads() -> float:
     def work(_: int) -> None:
         hashlib.sha256(data).digest()  # releases the GIL
 
-    cpu = torch.device("cpu")
     with ThreadPoolExecutor(count) as pool:
-        ratios = [
-            seconds_of(lambda: [work(i) for i in range(count)], cpu).clock
-            / seconds_of(lambda: list(pool.map(work, range(count))), cpu).clock
-            for _ in range(31)
-        ]
-    return float(np.median(ratios))
+        calls = {"one": Call(lambda: [*map(work, range(count))], threads=count)}
+        calls["all"] = Call(lambda: [*pool.map(work, range(count))], threads=count)
+        times = interleave(calls, 31)
+    return float(np.median(times.clock["one"] / times.clock["all"]))
 
 
 def memory(device: torch.device) -> dict[str, float]:
     """Bytes per sphere beyond cost and gradient, and bytes of a mesh."""
     problem = build(WORKLOADS["panda-16"], device)
-    count = problem.spheres[..., 0].numel()
-    outputs = 4 + 16
-
-    def of(cost: Callable[..., torch.Tensor]) -> float:
-        leaf = problem.spheres.detach().requires_grad_(True)
+    leaf, outputs, found = problem.spheres.requires_grad_(True), 4 + 16, {}
+    for kind, cost in (("resting", sphere_cost), ("moving", swept_sphere_cost)):
         cost(leaf, problem.world)
-        return allocated(lambda: cost(leaf, problem.world), device) / count - outputs
-
-    found = {
-        "bytes per resting sphere, beyond outputs": of(sphere_cost),
-        "bytes per moving sphere, beyond outputs": of(swept_sphere_cost),
-    }
+        taken = allocated(lambda cost=cost: cost(leaf, problem.world), device)
+        found[f"bytes per {kind} sphere, beyond outputs"] = taken / leaf[..., 0].numel() - outputs
     if device.type == "cpu" and resident() > 0:
-        found["bytes per triangle, mesh of 80000"] = _in_new_process(_MESH)
+        found["bytes per triangle, mesh of 80000"] = in_new_process(_MESH)
     return found
 
 
@@ -208,15 +186,12 @@ def allocated(run: Callable[[], object], device: torch.device) -> float:
     with torch.autograd.profiler.profile(profile_memory=True) as profile:
         kept = run()  # what is freed again would not be counted
     del kept
-    return float(
-        sum(max(0, event.self_cpu_memory_usage) for event in profile.function_events or ())
-    )
+    events = profile.function_events or ()
+    return float(sum(max(0, event.self_cpu_memory_usage) for event in events))
 
 
 def resident() -> int:
     """Bytes of memory of this process, 0 where the system does not tell."""
     status = Path("/proc/self/status")
-    if not status.exists():
-        return 0
-    line = next(row for row in status.read_text().splitlines() if row.startswith("VmRSS"))
-    return 1024 * int(line.split()[1])
+    rows = status.read_text().splitlines() if status.exists() else []
+    return sum(1024 * int(row.split()[1]) for row in rows if row.startswith("VmRSS"))

@@ -1,7 +1,5 @@
 """Pictures of a run: throughput of every workload, and growth with the size of the problem."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +10,12 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 matplotlib.use("Agg")
 
-STYLES = {"baseline": ("baseline", "#8a8f98", "o"), "library": ("library", "#1f6feb", "s")}
-FAMILIES = (
-    ("scene", "meshes in the scene"),
-    ("near-torus", "triangles of the mesh"),
-    ("spheres", "spheres in a call"),
-)
+STYLES = {"baseline": ("#8a8f98", "o"), "library": ("#1f6feb", "s")}
+FAMILIES = {
+    "scene": "meshes in the scene",
+    "near-torus": "triangles of the mesh",
+    "spheres": "spheres in a call",
+}
 
 
 def draw(results: dict[str, Any], folder: Path) -> list[Path]:
@@ -25,9 +23,9 @@ def draw(results: dict[str, Any], folder: Path) -> list[Path]:
     files = []
     for name, figure in (("throughput", throughput(results)), ("growth", growth(results))):
         if figure is not None:
-            path = folder / f"{results['device']}-{name}.png"
-            figure.savefig(path, dpi=110)
-            files.append(path)
+            figure.suptitle(results["title"], fontsize=11)
+            files.append(folder / f"{results['device']}-{name}.png")
+            figure.savefig(files[-1], dpi=110)
     return files
 
 
@@ -37,58 +35,49 @@ def throughput(results: dict[str, Any]) -> Figure | None:
     if not rows:
         return None
     figure = Figure(figsize=(8.5, 1.5 + 0.25 * len(rows)), layout="constrained")
-    axes = figure.add_subplot()
-    places = range(len(rows))
-    slow, fast = (
-        [1.0 / row["timings"][name]["median"] for row in rows] for name in ("baseline", "library")
-    )
-    axes.hlines(places, slow, fast, color="#c9d7ee", linewidth=2.5, zorder=1)
-    for values, name in ((slow, "baseline"), (fast, "library")):
-        label, colour, marker = STYLES[name]
-        axes.scatter(values, places, color=colour, marker=marker, s=26, label=label, zorder=2)
-    for place, row, value in zip(places, rows, fast, strict=True):
-        ratio = row["speedups"]["library"]
+    axes, places = figure.add_subplot(), range(len(rows))
+    values = {n: [1.0 / row["timings"][n]["median"] for row in rows] for n in STYLES}
+    axes.hlines(places, *values.values(), color="#c9d7ee", linewidth=2.5, zorder=1)
+    for name, (colour, marker) in STYLES.items():
+        axes.scatter(values[name], places, color=colour, marker=marker, s=26, label=name, zorder=2)
+    both = [*zip(*values.values(), strict=True)]
+    for place, row in zip(places, rows, strict=True):
+        ratio, at = row["speedups"]["library"], (max(both[place]), place)
         text = f"{ratio:.1f}x" if ratio < 10 else f"{ratio:.0f}x"
-        at = (max(value, slow[place]), place)
         axes.annotate(text, at, (7, 0), textcoords="offset points", va="center", fontsize=8)
     axes.set_xscale("log")
-    axes.set_xlim(min(slow + fast) / 2.0, 4.0 * max(slow + fast))
+    axes.set_xlim(min(map(min, both)) / 2.0, 4.0 * max(map(max, both)))
     axes.set_yticks(places, [row["workload"] for row in rows], fontsize=8)
     axes.set_ylim(-0.7, len(rows) - 0.3)
     axes.set_xlabel("spheres per second: cost and gradient, forward and backward")
-    figure.suptitle(results["title"], fontsize=11)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False, fontsize=9)
-    _plain_frame(axes)
+    plain_frame(axes)
     axes.tick_params(axis="y", length=0)
     return figure
 
 
 def growth(results: dict[str, Any]) -> Figure | None:
     """Lines: time per sphere over meshes and triangles, and spheres per second over spheres."""
-    shown = [
-        (family, label, rows)
-        for family, label in FAMILIES
-        if len(rows := [row for row in results["workloads"] if row["family"] == family]) > 1
-    ]
+    rows = {f: [r for r in results["workloads"] if r["family"] == f] for f in FAMILIES}
+    shown = {family: some for family, some in rows.items() if len(some) > 1}
     if not shown:
         return None
     figure = Figure(figsize=(4.0 * len(shown), 3.9), layout="constrained")
-    figure.suptitle(results["title"], fontsize=11)
-    for index, (family, label, rows) in enumerate(shown):
-        axes = figure.add_subplot(1, len(shown), index + 1)
-        _lines(axes, rows, as_throughput=family == "spheres")
-        axes.set_xlabel(label)
-        if index == 0:
+    for index, (family, some) in enumerate(shown.items(), start=1):
+        axes = figure.add_subplot(1, len(shown), index)
+        _lines(axes, some, as_throughput=family == "spheres")
+        axes.set_xlabel(FAMILIES[family])
+        if index == 1:
             axes.legend(frameon=False, fontsize=8)
     return figure
 
 
 def _lines(axes: Axes, rows: list[dict[str, Any]], *, as_throughput: bool) -> None:
-    for name, (label, colour, marker) in STYLES.items():
-        sizes = [row["size"] for row in rows]
+    for name, (colour, marker) in STYLES.items():
         medians = [row["timings"][name]["median"] for row in rows]
         values = [1.0 / taken if as_throughput else 1e6 * taken for taken in medians]
-        axes.loglog(sizes, values, marker=marker, color=colour, label=label, markersize=5)
+        sizes = [row["size"] for row in rows]
+        axes.loglog(sizes, values, marker=marker, color=colour, label=name, markersize=5)
     axes.set_ylabel("spheres per second" if as_throughput else "µs per sphere")
     for axis in (axes.xaxis, axes.yaxis):
         low, high = axis.get_view_interval()
@@ -96,17 +85,17 @@ def _lines(axes: Axes, rows: list[dict[str, Any]], *, as_throughput: bool) -> No
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 200.0 * low else (1.0,)))
         axis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
         axis.set_minor_formatter(NullFormatter())
-    _plain_frame(axes)
+    plain_frame(axes)
 
 
 def _short(value: float) -> str:
-    for size, unit in ((1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:g}{unit}"
-    return f"{value:g}"
+    units = ((s, u) for s, u in ((1e6, "M"), (1e3, "k"), (0.0, "")) if value >= s)
+    size, unit = next(units)
+    return f"{value / (size or 1.0):g}{unit}"
 
 
-def _plain_frame(axes: Axes) -> None:
+def plain_frame(axes: Axes) -> None:
+    """Neither a frame above and to the right, nor a dark grid."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(which="major", color="#e3e6ea", linewidth=0.8)
     axes.set_axisbelow(True)

@@ -1,49 +1,29 @@
 """Registers, stack and local memory of every kernel on an sm_90 GPU, without a GPU.
 
-Compiles each kernel module with NVRTC and reads the cubin, which is an ELF file. `python -m
-benchmarks.registers` prints the figures, `--write` keeps them in registers.json, against which
-tests/kernels/test_cuda_compile.py holds every change; `--add` keeps those of new kernels alone.
+Compiles each kernel module with NVRTC and reads the cubin, which is an ELF file. Prints the
+figures; `--write` keeps them in registers.json, against which tests/kernels/test_cuda_compile.py
+holds every change; `--add` keeps those of new kernels alone.
 """
 
-from __future__ import annotations
-
-import argparse
 import importlib
 import json
 import re
 import struct
-import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import warp as wp
 
-from warp_collision.launching.launch import quiet_warp
+from benchmarks.harness import Failed, table
+from warp_collision import kernels
 
+KEEPS_TABLES = False
 ARCH = 90
 KEPT = Path(__file__).resolve().parent / "registers.json"
-MODULES = (
-    "broad_phase",
-    "candidate_lists",
-    "collision",
-    "distance_grid",
-    "foreign",
-    "joint_path",
-    "kinematics",
-    "moving_collision",
-    "moving_cost",
-    "moving_gradient",
-    "open_grid",
-    "path_clearance",
-    "pose_gradient",
-    "scene_distance",
-    "scene_field",
-    "self_collision",
-    "sphere_cost",
-    "swept_cost",
-)
+FILES = Path(*kernels.__path__).glob("*.py")
+MODULES = sorted(file.stem for file in FILES if "@wp.kernel" in file.read_text())
 # By how much a figure may grow before the check fails.
 TOLERANCE = {"registers": 8, "stack": 64, "local_loads": 32, "local_stores": 32}
 
@@ -73,8 +53,7 @@ class _Section(NamedTuple):
 
 def can_compile() -> bool:
     """Whether this installation of Warp can compile for CUDA."""
-    with quiet_warp():
-        return ARCH in wp.get_cuda_supported_archs()
+    return ARCH in wp.get_cuda_supported_archs()
 
 
 def usage_of(module: str) -> dict[str, Usage]:
@@ -85,7 +64,7 @@ def usage_of(module: str) -> dict[str, Usage]:
     """
     name = f"warp_collision.kernels.{module}"
     importlib.import_module(name)
-    with tempfile.TemporaryDirectory() as folder, quiet_warp():
+    with tempfile.TemporaryDirectory() as folder:
         wp.compile_aot_module(wp.get_module(name), arch=ARCH, module_dir=folder)
         (cubin,) = Path(folder).glob("*.cubin")
         return read_cubin(cubin.read_bytes())
@@ -163,31 +142,23 @@ def read_kept() -> dict[str, Any]:
     return json.loads(KEPT.read_text())
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints what every kernel takes."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.registers", description=__doc__)
+def add_options(parser: Any) -> None:
+    """Whether the figures are kept."""
     parser.add_argument("--write", action="store_true", help="keep the figures in registers.json")
     parser.add_argument("--add", action="store_true", help="keep those of new kernels alone")
-    options = parser.parse_args(arguments)
+
+
+def run(options: Any) -> str:
+    """What every kernel takes."""
     if not can_compile():
-        print("this installation of Warp cannot compile for CUDA")
-        return 2
-    found: dict[str, dict[str, Any]] = {}
-    print(f"{'kernel':24s}" + "".join(f"{field:>14s}" for field in Usage._fields), flush=True)
-    for module in MODULES:
-        found[module] = {}
-        for kernel, usage in sorted(usage_of(module).items()):
-            found[module][kernel] = usage._asdict()
-            print(f"{kernel:24s}" + "".join(f"{value:14d}" for value in usage), flush=True)
+        raise Failed("this installation of Warp cannot compile for CUDA", 2)
+    found = {m: {k: u._asdict() for k, u in sorted(usage_of(m).items())} for m in MODULES}
+    rows = [[k, *map(str, u.values())] for names in found.values() for k, u in names.items()]
     if options.add:
         known = read_kept()["kernels"]
-        for module, kernels in found.items():
-            kernels.update((k, known[module][k]) for k in kernels if k in known.get(module, {}))
+        for module, names in found.items():
+            names.update((k, known[module][k]) for k in names if k in known.get(module, {}))
     if options.write or options.add:
         kept = {"arch": ARCH, "warp": wp.__version__, "tolerance": TOLERANCE, "kernels": found}
         KEPT.write_text(json.dumps(kept, indent=1) + "\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return table(["kernel", *Usage._fields], rows)

@@ -6,6 +6,7 @@ from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.mesh_distance import is_nearer, obstacle_distance
 from warp_collision.kernels.precision import is_in_range, is_length, uncertainty
 from warp_collision.kernels.scene import (
+    NOTHING_IGNORED,
     Obstacle,
     Scene,
     env_of_row,
@@ -51,7 +52,7 @@ def sphere_collides(scene: Scene, env: int, sphere: wp.vec4) -> bool:
     center = wp.vec3(sphere[0], sphere[1], sphere[2])
     if not is_in_range(center) or not is_length(sphere[3]) or not is_env(scene, env):
         return True
-    return touches_any(scene, env, center, sphere[3], sphere, False)
+    return touches_any(scene, env, NOTHING_IGNORED, center, sphere[3], sphere, False)
 
 
 @wp.func
@@ -91,7 +92,7 @@ def motion_collides(scene: Scene, env: int, motion: Motion, tolerance: float) ->
         return True
     query = SweepQuery(motion, 0.0, tolerance)
     reach = motion.radius + tolerance + longest_half(motion)
-    return touches_any_on_path(scene, env, motion.center, reach, query, False)
+    return touches_any_on_path(scene, env, NOTHING_IGNORED, motion.center, reach, query, False)
 
 
 @wp.kernel

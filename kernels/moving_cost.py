@@ -19,7 +19,7 @@ from warp_collision.kernels.scene import (
     Scene,
     env_of_row,
     filled_slots,
-    is_enabled,
+    is_checked,
     is_env,
     load_obstacle,
 )
@@ -204,7 +204,7 @@ def moving_cost_of(
     query = SweepQuery(motion, activation_distance, tolerance)
     slots = filled_slots(scene, env)
     for slot in range(slots[0], slots[1]):
-        if is_enabled(scene, slot):
+        if is_checked(scene, slot, motion.sphere):
             obstacle = load_obstacle(scene, slot)
             if obstacle.takes_part:
                 moved = load_obstacle_motion(poses, env, waypoint, slot - slots[0], motion)

@@ -27,6 +27,7 @@ from warp_collision.kernels.scene import (
     Obstacle,
     Scene,
     env_of_row,
+    is_checked,
     is_enabled,
     load_obstacle,
     slot_of_thread,
@@ -170,7 +171,8 @@ def moving_cost_pose_vjp(
         for item in range(part, spheres.shape[0] * spheres.shape[2], here.shape[3]):
             at = sphere_index(item, 1, spheres.shape[2])
             motion = load_motion(spheres, at[0], waypoint, at[2])
-            if env_of_row(env_index, at[0]) == env and not (motion.radius < 0.0):
+            is_on = is_checked(scene, slot, at[2]) and not (motion.radius < 0.0)
+            if env_of_row(env_index, at[0]) == env and is_on:
                 query.motion = motion
                 obstacle = load_obstacle(scene, slot)
                 by_cost = upstream[at[0], waypoint, at[2]]

@@ -194,7 +194,8 @@ def nearest_to_bodies(
             reach = body.radius + displacement + goal + interval.slack
             reach += DISTANCE_ROUNDING * (wp.length(center) + wp.abs(reach))
             best.is_open = False
-            best = nearest_obstacle(scene, env, center, wp.max(reach, 0.0), check, best)
+            reach = wp.max(reach, 0.0)
+            best = nearest_obstacle(scene, env, body.begin, center, reach, check, best)
             # Obstacles that the walk skips are farther than the goal.
             best = prune(best, goal)
             if best.is_open:

@@ -12,6 +12,7 @@ from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.scene import (
     Scene,
     env_of_row,
+    is_checked,
     is_enabled,
     load_obstacle,
     pose_row,
@@ -80,7 +81,8 @@ def sphere_cost_pose_vjp(
         for item in range(part, count, partial.shape[2]):
             at = sphere_index(item, spheres.shape[1], spheres.shape[2])
             sphere = spheres[at[0], at[1], at[2]]
-            if env_of_row(env_index, at[0]) == env and not (sphere[3] < 0.0):
+            is_on = is_checked(scene, slot, at[2]) and not (sphere[3] < 0.0)
+            if env_of_row(env_index, at[0]) == env and is_on:
                 # Reloaded each time: a pose kept live takes ten registers of a GPU.
                 obstacle = load_obstacle(scene, slot)
                 query = sphere_query(sphere, activation_distance[0])
@@ -121,7 +123,8 @@ def swept_cost_pose_vjp(
         for item in range(part, count, partial.shape[2]):
             at = sphere_index(item, spheres.shape[1], spheres.shape[2])
             motion = load_motion(spheres, at[0], at[1], at[2])
-            if env_of_row(env_index, at[0]) == env and not (motion.radius < 0.0):
+            is_on = is_checked(scene, slot, at[2]) and not (motion.radius < 0.0)
+            if env_of_row(env_index, at[0]) == env and is_on:
                 query.motion = motion
                 obstacle = load_obstacle(scene, slot)
                 by_cost = upstream[at[0], at[1], at[2]]

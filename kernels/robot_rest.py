@@ -71,7 +71,7 @@ def body_collides(
     if not is_finite3(center):
         return True
     resting = RestingBody(robot.spheres, body, frame_pose, center)
-    return touches_resting(scene, env, center, body.radius, resting, False)
+    return touches_resting(scene, env, body.begin, center, body.radius, resting, False)
 
 
 @wp.func

@@ -139,4 +139,4 @@ def check_body(
     check = BodyCheck(robot.spheres, body, state, center, travel(interval, speed), interval)
     reach = body.radius + wp.max(check.ball_travel, interval.tolerance)
     reach += DISTANCE_ROUNDING * wp.length(center) + interval.slack
-    return check_obstacles(scene, env, center, reach, check, CLEAR)
+    return check_obstacles(scene, env, body.begin, center, reach, check, CLEAR)

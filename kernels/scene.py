@@ -17,6 +17,9 @@ from warp_collision.kernels.mesh_record import (
 from warp_collision.kernels.precision import LARGEST
 from warp_collision.kernels.transforms import load_transform, vec8
 
+# In place of the index of a sphere: queries that check all obstacles.
+NOTHING_IGNORED = wp.constant(-1)
+
 
 @wp.struct
 class Scene:
@@ -32,10 +35,12 @@ class Scene:
     n_meshes: wp.uint64  # to (n_envs,) int32, filled slots
     records: wp.uint64  # to (n_envs, n_slots) pointers to MeshRecord; 0: nothing is known
     padding: wp.uint64  # to (n_envs, n_slots) float32 [m]; 0: none
+    ignored: wp.uint64  # to (n_envs, n_slots, n_spheres) uint8, 1: not checked; 0: none is ignored
     tree: wp.uint64  # to (1,) pointer to a tree as `find_roots` describes it; 0: there is none
     field: wp.uint64  # to (n_envs,) SceneField; 0: there is none
     n_envs: int
     n_slots: int
+    n_spheres: int  # that an obstacle may ignore, each of which is one of a robot
 
 
 @wp.struct
@@ -145,6 +150,24 @@ def is_enabled(scene: Scene, slot: int) -> bool:
     """Whether queries check the obstacle of a slot."""
     enabled = wp.array(ptr=scene.enabled, shape=(scene.n_slots,), dtype=wp.uint8)
     return enabled[slot] != wp.uint8(0)
+
+
+@wp.func
+def is_checked(scene: Scene, slot: int, sphere: int) -> bool:
+    """Whether queries check the obstacle of a slot against a sphere.
+
+    Args:
+        scene: the obstacles.
+        slot: counted through all envs.
+        sphere: of the robot, or of all batch rows and waypoints; or `NOTHING_IGNORED`.
+    """
+    if not is_enabled(scene, slot):
+        return False
+    if sphere < 0 or scene.ignored == wp.uint64(0):
+        return True
+    row = scene.ignored + wp.uint64(slot) * wp.uint64(scene.n_spheres)
+    ignored = wp.array(ptr=row, shape=(scene.n_spheres,), dtype=wp.uint8)
+    return ignored[sphere % scene.n_spheres] == wp.uint8(0)
 
 
 @wp.func
@@ -286,11 +309,18 @@ def make_walk(visit, Query, State, is_over=None):
     is_clear = make_is_clear(f"skips_{visit.key}")
 
     def walk(
-        scene: Scene, env: int, center: wp.vec3, reach: float, query: Query, state: State
+        scene: Scene,
+        env: int,
+        sphere: int,
+        center: wp.vec3,
+        reach: float,
+        query: Query,
+        state: State,
     ) -> State:
         """Visits all obstacles that may be within reach of a center, and some more.
 
         Within reach: their signed distance at the center, lowered by their padding, is below it.
+        Those that ignore the sphere are left out, see `is_checked`.
         """
         if is_clear(scene, env, center, reach):
             return state
@@ -316,7 +346,7 @@ def make_walk(visit, Query, State, is_over=None):
             else:
                 slot += 1
                 more = slot < slots[1]
-            if more and slot < slots[1] and is_enabled(scene, slot):
+            if more and slot < slots[1] and is_checked(scene, slot, sphere):
                 obstacle = load_obstacle(scene, slot)
                 if obstacle.takes_part:
                     state = visit(obstacle, query, state)

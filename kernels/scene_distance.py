@@ -8,6 +8,7 @@ from warp_collision.kernels.mesh_distance import obstacle_distance
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.precision import LARGEST, is_in_range
 from warp_collision.kernels.scene import (
+    NOTHING_IGNORED,
     Obstacle,
     Scene,
     distance_to_root,
@@ -69,7 +70,9 @@ nearest = make_walk(nearer, wp.vec3, SceneSample)
 
 
 @wp.func
-def scene_distance_at(scene: Scene, env: int, point: wp.vec3, limit: float) -> SceneSample:
+def scene_distance_at(
+    scene: Scene, env: int, sphere: int, point: wp.vec3, limit: float
+) -> SceneSample:
     """Exact below the limit, else the limit; NaN where the point or a pose is NaN."""
     if not is_in_range(point) or not is_env(scene, env):
         return no_sample()
@@ -89,7 +92,7 @@ def scene_distance_at(scene: Scene, env: int, point: wp.vec3, limit: float) -> S
     searched = float(-1.0)  # a limit of 0 still finds meshes around the point
     while searched < best.distance:
         searched = wp.min(reach, best.distance)
-        best = nearest(scene, env, point, searched, point, best)
+        best = nearest(scene, env, sphere, point, searched, point, best)
         reach = wp.where(best.slot >= 0, best.distance, 4.0 * searched)
     return best
 
@@ -112,7 +115,7 @@ def scene_distance(
     row += launch_offset[0]
     index += launch_offset[1]
     env = env_of_row(env_index, row)
-    sample = scene_distance_at(scene, env, points[row, index], FAR)
+    sample = scene_distance_at(scene, env, NOTHING_IGNORED, points[row, index], FAR)
     if sample.slot < 0 and not wp.isnan(sample.distance):
         sample.distance = wp.inf
     distance[row, index] = sample.distance
@@ -152,7 +155,7 @@ def sphere_clearance(
         if is_in_range(center) and is_env(scene, env):
             is_free = has_clearance(scene, env, center, limit)
         if not is_free:
-            sample = scene_distance_at(scene, env, center, limit)
+            sample = scene_distance_at(scene, env, index, center, limit)
     if sample.slot >= 0:
         sample.slot -= env * scene.n_slots
     elif not is_nan(sample.distance):
@@ -194,7 +197,8 @@ def sphere_esdf(
         center = wp.vec3(sphere[0], sphere[1], sphere[2])
         if not is_finite4(sphere):
             center = wp.vec3(wp.nan, wp.nan, wp.nan)
-        sample = scene_distance_at(scene, env_of_row(env_index, row), center, max_distance[0])
+        env = env_of_row(env_index, row)
+        sample = scene_distance_at(scene, env, NOTHING_IGNORED, center, max_distance[0])
         value = -weight[0] * sample.distance
         slope = -weight[0] * sample.gradient
     # Recomputed: indices kept live across the queries take a dozen registers of a GPU.

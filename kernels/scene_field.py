@@ -9,7 +9,14 @@ from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.mesh_distance import obstacle_distance
 from warp_collision.kernels.mesh_record import FAR, cell_center, distance_to_box
 from warp_collision.kernels.precision import NEGLIGIBLE, ROUND_OFF, is_in_range
-from warp_collision.kernels.scene import Obstacle, Scene, SceneField, make_walk, record_of
+from warp_collision.kernels.scene import (
+    NOTHING_IGNORED,
+    Obstacle,
+    Scene,
+    SceneField,
+    make_walk,
+    record_of,
+)
 
 wp.set_module_options(OPTIONS)
 
@@ -67,7 +74,7 @@ def fill_scene_field(
     limit = float(FAR)
     for x in range(grid.shape[0]):
         center = cell_center(grid.origin, grid.cell, x, y, z)
-        bound = least_bound(scene, env_index[0], center, limit, center, limit)
+        bound = least_bound(scene, env_index[0], NOTHING_IGNORED, center, limit, center, limit)
         rounding = FIELD_ROUNDING * (wp.length(center) + wp.abs(bound) + grid.cell)
         values[z, y, x] = bound - rounding
         limit = float(FAR)

@@ -108,7 +108,7 @@ sum_of_costs = make_walk(add_cost, SphereQuery, SphereCost)
 
 @wp.func
 def cost_of_sphere(
-    scene: Scene, env: int, sphere: wp.vec4, activation_distance: float
+    scene: Scene, env: int, index: int, sphere: wp.vec4, activation_distance: float
 ) -> SphereCost:
     """Sum of the costs against all enabled obstacles of an env."""
     if sphere[3] < 0.0:
@@ -117,7 +117,7 @@ def cost_of_sphere(
     if not is_valid(query) or not is_env(scene, env):
         return not_a_number()
     reach = query.radius + activation_distance
-    return sum_of_costs(scene, env, query.center, reach, query, SphereCost())
+    return sum_of_costs(scene, env, index, query.center, reach, query, SphereCost())
 
 
 @wp.kernel
@@ -139,7 +139,7 @@ def sphere_cost(
     _row, index = wp.tid()
     index += launch_offset[1]
     env = env_of_sphere(env_index, index, spheres.shape[0])
-    result = cost_of_sphere(scene, env, spheres[index], activation_distance[0])
+    result = cost_of_sphere(scene, env, index, spheres[index], activation_distance[0])
     value = weight[0] * result.cost
     cost[index] = value
     if gradient.shape[0] > 0:

@@ -32,6 +32,7 @@ class Motion:
     following: wp.vec3  # the center itself where the path ends
     has_previous: bool
     has_following: bool
+    sphere: int  # index of the sphere
 
 
 @wp.struct
@@ -79,6 +80,7 @@ def load_motion(spheres: wp.array3d[wp.vec4], row: int, waypoint: int, index: in
     motion.following = wp.vec3(after[0], after[1], after[2])
     motion.has_previous = not (before[3] < 0.0)
     motion.has_following = not (after[3] < 0.0)
+    motion.sphere = index
     return motion
 
 
@@ -211,7 +213,7 @@ def swept_cost_of(
         return not_a_number()
     query = SweepQuery(motion, activation_distance, tolerance)
     reach = motion.radius + activation_distance + longest_half(motion)
-    return sum_of_swept_costs(scene, env, motion.center, reach, query, SweptCost())
+    return sum_of_swept_costs(scene, env, motion.sphere, motion.center, reach, query, SweptCost())
 
 
 @wp.func

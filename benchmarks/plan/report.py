@@ -1,25 +1,21 @@
 """Writes what planners found: JSON, Markdown tables and a picture."""
 
-from __future__ import annotations
-
-import argparse
 import json
-import platform
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.plan.data import ROBOTS
+from benchmarks.harness import section, table, versions
 from benchmarks.plan.planners import PLANNERS
-from benchmarks.plan.run import Row
+from benchmarks.plan.problems import ROBOTS
 
-RESULTS = Path(__file__).resolve().parents[1] / "results"
 NAME = "plan-cpu"
 OURS, THEIRS = PLANNERS
+COLOURS = {OURS: "#1f6feb", THEIRS: "#8a8f98"}
 
 Results = dict[str, Any]
+Row = dict[str, Any]
 
 
 def read(folder: Path) -> Results:
@@ -28,18 +24,18 @@ def read(folder: Path) -> Results:
     return json.loads(file.read_text()) if file.exists() else {"robots": {}}
 
 
-def replaced(results: Results, robot: str, rows: list[Row], options: argparse.Namespace) -> Results:
+def replaced(results: Results, robot: str, rows: list[Row], options: Any) -> Results:
     """The same with new rows of a robot, and how they came about.
 
     Rows of planners that were not run again are kept if the problems and options are the same.
     """
-    rows = [{key: value for key, value in row.items() if key != "robot"} for row in rows]
-    run = {"every": options.every, "limit": options.limit, "seed": options.seed}
+    run = {key: getattr(options, key) for key in ("every", "limit", "seed")}
     known = results["robots"].get(robot, {})
     if all(known.get(key) == value for key, value in run.items()):
-        rows += [row for row in known["rows"] if row["planner"] not in options.planners]
-    rows = sorted(rows, key=lambda row: (row["type"], row["index"], row["planner"]))
-    robots = {**results["robots"], robot: {**run, "versions": _versions(), "rows": rows}}
+        rows = rows + [row for row in known["rows"] if row["planner"] not in options.planners]
+    run["versions"] = versions("ompl", "pin", "coal")
+    run["rows"] = sorted(rows, key=lambda row: (row["type"], row["index"], row["planner"]))
+    robots = {**results["robots"], robot: run}
     return {**results, "robots": {name: robots[name] for name in ROBOTS if name in robots}}
 
 
@@ -57,33 +53,30 @@ def write(results: Results, folder: Path) -> list[Path]:
 def write_figures(results: Results, folder: Path) -> Path:
     """Writes the JSON alone, one problem in a line."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{NAME}.json"
     robots = []
     for name, run in results["robots"].items():
         rows = ",\n".join(json.dumps(row) for row in run["rows"])
         facts = json.dumps({key: value for key, value in run.items() if key != "rows"})
         robots.append(f'"{name}": {facts[:-1]}, "rows": [\n{rows}\n]}}')
     motions = json.dumps(results.get("motions", []))
-    text = f'{{"motions": {motions},\n"robots": {{\n' + ",\n".join(robots) + "\n}}\n"
-    file.write_text(text)
+    file = folder / f"{NAME}.json"
+    file.write_text(f'{{"motions": {motions},\n"robots": {{\n' + ",\n".join(robots) + "\n}}\n")
     return file
 
 
 def markdown(results: Results) -> str:
     """All tables."""
-    parts = ["# Planning problems of MotionBenchMaker, on the CPU\n", _FACTS]
-    for robot, run in results["robots"].items():
-        parts.append(f"\n{_circumstances(robot, run)}")
-    for heading, text in (
-        ("Targets", targets(results)),
-        ("Robots", robots_table(results)),
-        *((f"{name}, by scene", scenes_table(run)) for name, run in results["robots"].items()),
-        ("One motion at a time", motions_table(results.get("motions", []))),
-        ("Not solved", _failures(results)),
-    ):
-        if text:
-            parts.append(f"\n## {heading}\n\n{text}")
-    return "\n".join(parts)
+    runs = results["robots"].items()
+    sections = [
+        section("Targets", targets(results)),
+        section("Robots", _summaries("robot", {name: run["rows"] for name, run in runs})),
+        *(section(f"{name}, by scene", _by_scene(run["rows"])) for name, run in runs),
+        section("One motion at a time", motions_table(results.get("motions", []))),
+        section("Not solved", _failures(results)),
+    ]
+    facts = [f"\n{_circumstances(*run)}" for run in runs]
+    title = "# Planning problems of MotionBenchMaker, on the CPU\n"
+    return "\n".join([title, _FACTS, *facts, *filter(None, sections)])
 
 
 _FACTS = """Solved is what the judge calls free: float64 kinematics of pinocchio, exact shapes,
@@ -96,97 +89,53 @@ Iterations are of the optimizer, and motions checked by RRT-Connect.
 
 def _circumstances(robot: str, run: Results) -> str:
     count = len({(row["type"], row["index"]) for row in run["rows"]})
-    versions = ", ".join(f"{name} {text}" for name, text in run["versions"].items())
+    used = ", ".join(f"{name} {text}" for name, text in run["versions"].items())
     each = "all" if run["every"] == 1 else f"every {run['every']}th"
-    return f"- {robot}: {each}, {count} problems, {run['limit']:g} s each at most; {versions}"
-
-
-def _versions() -> dict[str, str]:
-    found = {"Python": platform.python_version()}
-    for name in ("torch", "warp-lang", "warp-collision", "ompl", "pin", "coal"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
-
-
-class Summary:
-    """Figures of one planner on some problems.
-
-    Args:
-        rows: of one planner.
-    """
-
-    def __init__(self, rows: list[Row]):
-        self.rows = rows
-        self.solved = [row for row in rows if row["solved"]]
-        self.possible = sum(row["possible"] for row in rows)
-        self.refused = sum(row["refused"] for row in rows)
-
-    def quantile(self, what: str, at: float) -> float:
-        """Of the solved problems; NaN without one."""
-        values = [row[what] for row in self.solved]
-        return float(np.quantile(values, at)) if values else float("nan")
-
-    def cells(self) -> list[str]:
-        """Solved, times, iterations, lengths, clearance."""
-        counts = f"{len(self.solved)}/{self.possible}"
-        iterations = [f"{self.quantile('iterations', q):.0f}" for q in (0.5, 0.95)]
-        return [
-            counts,
-            f"{len(self.solved) / self.possible:.1%}" if self.possible else "",
-            *(f"{self.quantile('seconds', q):.2f}" for q in (0.5, 0.95)),
-            *iterations,
-            *(f"{self.quantile('length', q):.2f}" for q in (0.5, 0.95)),
-            f"{1e3 * self.quantile('clearance', 0.5):.1f}",
-            str(self.refused),
-        ]
-
-
-_COLUMNS = [
-    *("solved", "", "time [s]", "95 %", "iterations", "95 %", "length", "95 %"),
-    *("clearance [mm]", "refused"),
-]
+    return f"- {robot}: {each}, {count} problems, {run['limit']:g} s each at most; {used}"
 
 
 def _of(rows: list[Row], planner: str) -> list[Row]:
     return [row for row in rows if row["planner"] == planner]
 
 
-def table(head: list[str], rows: list[list[str]], left: int) -> str:
-    """A Markdown table whose first columns are aligned to the left."""
-    rule = ["---" if i < left else "---:" for i in range(len(head))]
-    return "\n".join("| " + " | ".join(row) + " |" for row in [head, rule, *rows]) + "\n"
+def _quantile(rows: list[Row], what: str, at: float) -> float:
+    """Of the solved problems; NaN without one."""
+    values = [row[what] for row in rows if row["solved"]]
+    return float(np.quantile(values, at)) if values else float("nan")
 
 
-def robots_table(results: Results) -> str:
-    """A line for each robot and planner."""
+def _counts(rows: list[Row]) -> tuple[int, int, int]:
+    """How many are solved, can be solved, and are called free but refused by the judge."""
+    return tuple(sum(row[key] for row in rows) for key in ("solved", "possible", "refused"))
+
+
+def _summaries(what: str, groups: dict[str, list[Row]]) -> str:
+    """A line for each group of rows and each planner."""
     lines = []
-    for robot, run in results["robots"].items():
+    for group, rows in groups.items():
         for planner in PLANNERS:
-            rows = _of(run["rows"], planner)
-            if rows:
-                lines.append([robot, planner, *Summary(rows).cells()])
-    return table(["robot", "planner", *_COLUMNS], lines, 2) if lines else ""
+            mine = _of(rows, planner)
+            if not mine:
+                continue
+            solved, possible, refused = _counts(mine)
+            line = [group, planner, f"{solved}/{possible}"]
+            line.append(f"{solved / possible:.1%}" if possible else "")
+            for key, digits in (("seconds", 2), ("iterations", 0), ("length", 2)):
+                line += [f"{_quantile(mine, key, q):.{digits}f}" for q in (0.5, 0.95)]
+            lines.append([*line, f"{1e3 * _quantile(mine, 'clearance', 0.5):.1f}", str(refused)])
+    head = [what, "planner", "solved", "", "time [s]", "95 %", "iterations", "95 %", "length"]
+    return table([*head, "95 %", "clearance [mm]", "refused"], lines, 2) if lines else ""
 
 
-def scenes_table(run: Results) -> str:
-    """A line for each scene type and planner."""
-    lines = []
-    for scene_type in sorted({row["type"] for row in run["rows"]}):
-        of_type = [row for row in run["rows"] if row["type"] == scene_type]
-        for planner in PLANNERS:
-            rows = _of(of_type, planner)
-            if rows:
-                lines.append([f"`{scene_type}`", planner, *Summary(rows).cells()])
-    return table(["scene", "planner", *_COLUMNS], lines, 2)
+def _by_scene(rows: list[Row]) -> str:
+    types = sorted({row["type"] for row in rows})
+    return _summaries("scene", {f"`{t}`": [r for r in rows if r["type"] == t] for t in types})
 
 
 def motions_table(rows: list[Row]) -> str:
     """Times of `joint_path_in_collision` for one motion, called from Python."""
     lines = [
-        [f"{row['length']:g}", *("" if row[key] is None else f"{row[key]:.0f}" for key in _MOTIONS)]
+        [f"{row['length']:g}", *("" if row[k] is None else f"{row[k]:.0f}" for k in _MOTIONS)]
         for row in rows
     ]
     head = ["motion [rad]", "free [µs]", "95 %", "not free [µs]"]
@@ -202,43 +151,37 @@ included.
 
 def both(rows: list[Row]) -> list[tuple[Row, Row]]:
     """Rows of both planners for problems that both solved."""
-    theirs = {(row["type"], row["index"]): row for row in _of(rows, THEIRS) if row["solved"]}
-    solved = [row for row in _of(rows, OURS) if row["solved"]]
-    keys = [(row["type"], row["index"]) for row in solved]
-    return [(row, theirs[key]) for row, key in zip(solved, keys, strict=True) if key in theirs]
+    ours, theirs = (
+        {(row["type"], row["index"]): row for row in _of(rows, planner) if row["solved"]}
+        for planner in (OURS, THEIRS)
+    )
+    return [(row, theirs[key]) for key, row in ours.items() if key in theirs]
 
 
 def targets(results: Results) -> str:
     """What was to be reached with the Panda, and what was."""
-    run = results["robots"].get("panda")
-    if run is None or not _of(run["rows"], OURS):
+    rows = results["robots"].get("panda", {"rows": []})["rows"]
+    mine, pairs = _of(rows, OURS), both(rows)
+    if not mine:
         return ""
-    found = Summary(_of(run["rows"], OURS))
-    lines = [
-        _line("share of problems that can be solved", found, "≥ 99 % (all)", 0.99),
-        *(
-            _bound(f"time of one core [s], {name}", found.quantile("seconds", q), bound)
-            for name, q, bound in (("median", 0.5, 1.0), ("95 %", 0.95, 5.0))
-        ),
-        _bound("called free, deeper than 0.1 mm for the judge", found.refused, 0),
+    solved, possible, refused = _counts(mine)
+    reached = solved / possible if possible else 0.0
+    share = "share of problems that can be solved", "≥ 99 % (all)"
+    lines = [[*share, f"{reached:.2%}: {solved} of {possible}", _verdict(reached >= 0.99)]]
+    bounds = [
+        (f"time of one core [s], {name}", _quantile(mine, "seconds", q), bound)
+        for name, q, bound in (("median", 0.5, 1.0), ("95 %", 0.95, 5.0))
     ]
-    pairs = both(run["rows"])
-    for name, q in (("median", 0.5), ("95 %", 0.95)):
-        if pairs:
-            ours, theirs = (np.quantile([p[i]["length"] for p in pairs], q) for i in (0, 1))
-            what = f"length where both planners solve the problem, {name}"
-            lines.append(_bound(what, float(ours), float(theirs)))
-    return table(["target", "bound", "measured", ""], lines, 1)
+    bounds.append(("called free, deeper than 0.1 mm for the judge", refused, 0))
+    for name, q in (("median", 0.5), ("95 %", 0.95)) if pairs else ():
+        lengths = (float(np.quantile([pair[i]["length"] for pair in pairs], q)) for i in (0, 1))
+        bounds.append((f"length where both planners solve the problem, {name}", *lengths))
+    lines += [[w, f"≤ {b:.3g}", f"{v:.3g}", _verdict(v <= b)] for w, v, b in bounds]
+    return table(["target", "bound", "measured", ""], lines)
 
 
-def _line(what: str, found: Summary, bound: str, share: float) -> list[str]:
-    reached = len(found.solved) / found.possible if found.possible else 0.0
-    met = "met" if reached >= share else "**missed**"
-    return [what, bound, f"{reached:.2%}: {len(found.solved)} of {found.possible}", met]
-
-
-def _bound(what: str, value: float, bound: float) -> list[str]:
-    return [what, f"≤ {bound:.3g}", f"{value:.3g}", "met" if value <= bound else "**missed**"]
+def _verdict(is_met: bool) -> str:
+    return "met" if is_met else "**missed**"
 
 
 def _failures(results: Results) -> str:
@@ -250,15 +193,8 @@ def _failures(results: Results) -> str:
             where = f"- {robot} `{row['type']}/{row['index']:04d}`"
             if not row["possible"]:
                 impossible.setdefault(where, f"{where}: {row['reason']}")
-            elif row["possible"] and not row["solved"]:
+            elif not row["solved"]:
                 others.append(f"{where}, {row['planner']}: {row['reason']}")
-    parts = []
-    for text, lines in (
-        ("Problems that can be solved:", others),
-        (
-            "Problems whose start or goal collides for the judge, which count nowhere:",
-            impossible.values(),
-        ),
-    ):
-        parts.append("\n".join([text, "", *(lines or ["- none"])]))
-    return "\n\n".join(parts) + "\n"
+    collides = "Problems whose start or goal collides for the judge, which count nowhere:"
+    parts = ("Problems that can be solved:", others), (collides, impossible.values())
+    return "\n\n".join("\n".join([text, "", *(k or ["- none"])]) for text, k in parts) + "\n"

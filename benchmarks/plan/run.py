@@ -1,10 +1,12 @@
-"""Solves problems and judges the paths, in processes of one thread each."""
+"""Solves problem sets of MotionBenchMaker, and lets an independent judge look at every path.
 
-from __future__ import annotations
+With the library's optimizer and with OMPL's RRT-Connect, in processes of one thread each. Results
+of robots that are not run again are kept. The status is 1 if the judge refused a path that was
+called free.
+"""
 
 import multiprocessing
 import os
-from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,81 +14,36 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.harness import RESULTS, Failed, announcer
+from benchmarks.plan import problems, report
 from benchmarks.plan.judge import Judge
-from benchmarks.plan.planners import PLANNERS, Planned
-from benchmarks.plan.problems import Problem, list_problems, read_problem
-from benchmarks.plan.robots import ALWAYS_TOUCHING, load_robot
+from benchmarks.plan.planners import PLANNERS, Planned, measure_motions
+from benchmarks.plan.problems import ROBOTS, Problem, list_problems, read_problem
 from benchmarks.plan.scene import Scene
 from warp_collision import MeshWorld
 
+KEEPS_TABLES = False
 # A path that the library calls free and the judge finds deeper than this is a wrong answer [m].
 REFUSED = 1e-4
 # How far ends may be from start and goal, and joints beyond their limits, for rounding's sake.
 ROUNDING = 1e-5
 
-Row = dict[str, Any]
 
-
-class Bench:
-    """A robot with its problems and its judge.
-
-    Args:
-        folder: of the robot, see `benchmarks.plan.data.robot_folder`.
-        robot: its name.
-        planners: which of `PLANNERS`.
-        limit: seconds for a planner and a problem.
-        seed: of both.
-    """
-
-    def __init__(self, folder: Path, robot: str, planners: Sequence[str], limit: float, seed: int):
-        self.folder, self.name, self.planners = folder, robot, planners
-        self.limit, self.seed = limit, seed
-        self.robot = load_robot(folder, robot)
-        self.judge = Judge(
-            folder / f"{robot}_spherized.urdf",
-            folder / f"{robot}.srdf",
-            self.robot.joint_names,
-            ALWAYS_TOUCHING.get(robot, ()),
-        )
-
-    def warm_up(self) -> None:
-        """Compiles kernels, or loads them, which no time of a problem has in it."""
-        self.solve(list_problems(self.folder, self.name)[0])
-
-    def solve(self, which: tuple[str, int]) -> list[Row]:
-        """A row for each planner: what it found, and what the judge says of it."""
-        problem = read_problem(self.folder, self.name, *which, list(self.robot.joint_names))
-        scene = Scene.from_file(problem.scene)
-        rows = []
-        for name in self.planners:
-            world = MeshWorld.from_file(problem.scene, device="cpu")
-            planned = PLANNERS[name](
-                self.robot, world, problem.start, problem.goal, limit=self.limit, seed=self.seed
-            )
-            row = {"robot": self.name, "type": which[0], "index": which[1], "planner": name}
-            rows.append(row | judged(planned, problem, scene, self.judge))
-        return rows
-
-
-def judged(planned: Planned, problem: Problem, scene: Scene, judge: Judge) -> Row:
+def judged(planned: Planned, problem: Problem, scene: Scene, judge: Judge) -> report.Row:
     """What counts of a path."""
-    ends_free = all(judge.judge(end[None], scene).free for end in (problem.start, problem.goal))
-    row: Row = {
-        "possible": ends_free,
-        "solved": False,
-        "refused": False,
-        "seconds": round(planned.seconds, 4),
-        "iterations": planned.iterations,
-        "reason": planned.reason,
+    asked = np.stack([problem.start, problem.goal])
+    row: report.Row = {
+        "possible": all(judge.judge(end[None], scene).free for end in asked),
+        **{"solved": False, "refused": False, "seconds": round(planned.seconds, 4)},
+        **{"iterations": planned.iterations, "reason": planned.reason},
     }
     if planned.path is None:
         return row
     path = np.asarray(planned.path, dtype=np.float64)
     said = judge.judge(path, scene)
-    ends = np.abs(path[[0, -1]] - [problem.start, problem.goal]).max()
-    asked_for = np.stack([problem.start, problem.goal])
-    low = np.minimum(judge.limits[:, 0], asked_for.min(0))
-    high = np.maximum(judge.limits[:, 1], asked_for.max(0))
+    ends = np.abs(path[[0, -1]] - asked).max()
+    low = np.minimum(judge.limits[:, 0], asked.min(0))
+    high = np.maximum(judge.limits[:, 1], asked.max(0))
     beyond = np.maximum(low - path, path - high).max()
     row["solved"] = bool(planned.free and said.free and max(ends, beyond) <= ROUNDING)
     row["refused"] = bool(planned.free and said.clearance < -REFUSED)
@@ -102,53 +59,95 @@ def _reason(free: bool, said: Any, ends: float, beyond: float) -> str:
         return f"an end is {ends:.1g} from where it should be"
     if beyond > ROUNDING:
         return f"a joint is {beyond:.1g} beyond its limits"
-    if said.world <= said.self:
-        where = f"{said.link} to {said.obstacle}"
-    else:
-        where = " to ".join(said.links)
-    verdict = "no path proven free" if not free else "called free, but is not"
+    nearest = (said.link, said.obstacle) if said.world <= said.self else said.links
+    verdict = "called free, but is not" if free else "no path proven free"
+    where = " to ".join(nearest)
     return f"{verdict}: clearance of the best {1e3 * said.clearance:.2f} mm, {where}"
 
 
-_bench: Bench | None = None
-
-
-def _begin(settings: tuple[Any, ...]) -> None:
-    global _bench
-    torch.set_num_threads(1)
-    _bench = Bench(*settings)
-    _bench.warm_up()
-
-
-def _solve(which: tuple[str, int]) -> list[Row]:
-    assert _bench is not None
-    return _bench.solve(which)
-
-
-def run(
-    folder: Path,
-    robot: str,
-    problems: Sequence[tuple[str, int]],
-    *,
-    planners: Sequence[str],
-    limit: float,
-    seed: int,
-    jobs: int,
-) -> Iterator[list[Row]]:
-    """Solves problems in processes of one thread each; yields their rows as they come.
+class Solver:
+    """A robot with its judge, in a process of its own.
 
     Args:
-        folder: of the robot.
-        robot: its name.
-        problems: which.
+        folder: of the robot, see `problems.robot_folder`.
+        name: of the robot.
         planners: which of `PLANNERS`.
-        limit: seconds for a planner and a problem.
-        seed: of both planners.
-        jobs: number of processes.
+        limits: of the planners, `limit` and `seed`.
     """
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[name] = "1"
-    context = multiprocessing.get_context("spawn")
-    settings = (folder, robot, tuple(planners), limit, seed)
-    with context.Pool(jobs, initializer=partial(_begin, settings)) as pool:
-        yield from pool.imap_unordered(_solve, problems)
+
+    current: "Solver"
+
+    def __init__(self, folder: Path, name: str, planners: list[str], limits: dict[str, Any]):
+        self.folder, self.name, self.planners, self.limits = folder, name, planners, limits
+        self.robot = problems.load_robot(folder, name)
+        files = folder / f"{name}_spherized.urdf", folder / f"{name}.srdf"
+        touching = problems.ALWAYS_TOUCHING.get(name, ())
+        self.judge = Judge(*files, self.robot.joint_names, touching)
+
+    def solve(self, which: tuple[str, int]) -> list[report.Row]:
+        """A row for each planner: what it found, and what the judge says of it."""
+        problem = read_problem(self.folder, self.name, *which, list(self.robot.joint_names))
+        scene, ends, rows = Scene.from_file(problem.scene), (problem.start, problem.goal), []
+        for name in self.planners:
+            world = MeshWorld.from_file(problem.scene, device="cpu")
+            planned = PLANNERS[name](self.robot, world, *ends, **self.limits)
+            row = {"type": which[0], "index": which[1], "planner": name}
+            rows.append(row | judged(planned, problem, scene, self.judge))
+        return rows
+
+
+def _begin(*settings: Any) -> None:
+    torch.set_num_threads(1)
+    Solver.current = Solver(*settings)
+    # Compiles kernels, or loads them, which no time of a problem has in it.
+    _solve(list_problems(*settings[:2])[0])
+
+
+def _solve(which: tuple[str, int]) -> list[report.Row]:
+    return Solver.current.solve(which)
+
+
+def add_options(parser: Any) -> None:
+    """Which problems and planners, and for how long."""
+    parser.add_argument("--robots", nargs="+", choices=ROBOTS, default=ROBOTS, metavar="ROBOT")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="take every n-th problem")
+    parser.add_argument("--planners", nargs="+", choices=PLANNERS, default=[*PLANNERS])
+    parser.add_argument("--limit", type=float, default=30.0, help="seconds for a problem (30)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes of one thread (default 1)")
+    parser.add_argument("--seed", type=int, default=0, help="of both planners")
+    parser.add_argument("--archive", type=Path, help="vamp-planner's sources, if at hand")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    parser.add_argument("--report", action="store_true", help="only writes tables and picture")
+
+
+def run(options: Any) -> str:
+    """Runs the problems; all tables."""
+    results, refused = report.read(options.out), 0
+    for robot in () if options.report else options.robots:
+        folder = problems.robot_folder(robot, options.archive)
+        if robot == ROBOTS[0]:
+            results["motions"] = measure_motions(folder, robot)
+        asked = list_problems(folder, robot, options.every)
+        rows: list[report.Row] = []
+        announce = announcer(len(asked))
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+            os.environ[name] = "1"
+        limits = {"limit": options.limit, "seed": options.seed}
+        begin = partial(_begin, folder, robot, options.planners, limits)
+        with multiprocessing.get_context("spawn").Pool(options.jobs, initializer=begin) as pool:
+            for found in pool.imap_unordered(_solve, asked):
+                announce(f"{robot} {found[0]['type']}/{found[0]['index']:04d}")
+                for row in found:
+                    if not row["solved"] or row["refused"]:
+                        print(f"  {row['planner']}: {row['reason']}")
+                rows += found
+                if len(rows) % 100 < len(found) or len(rows) == len(asked) * len(found):
+                    kept = report.replaced(results, robot, rows, options)
+                    report.write_figures(kept, options.out)
+        results = report.replaced(results, robot, rows, options)
+        refused += sum(row["refused"] for row in rows)
+    for file in report.write(results, options.out):
+        print(file)
+    if refused:
+        raise Failed(report.markdown(results))
+    return report.markdown(results)

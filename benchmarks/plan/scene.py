@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,12 +23,12 @@ class Nearest(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Obstacle:
-    """A box, cylinder or sphere.
+    """A box, cylinder, capsule or sphere.
 
     Attributes:
         name: in the scene.
-        kind: "box", "cylinder" or "sphere".
-        dimensions: full edges; height and radius; radius [m].
+        kind: "box", "cylinder", "capsule" or "sphere".
+        dimensions: full edges; height, that of a capsule without caps, and radius; radius [m].
         rotation: (3, 3), world_from_obstacle.
         position: (3,) of the center [m].
     """
@@ -44,6 +44,10 @@ class Obstacle:
         local = (points - self.position) @ self.rotation
         if self.kind == "sphere":
             return np.linalg.norm(local, axis=-1) - self.dimensions[0]
+        if self.kind == "capsule":
+            half = 0.5 * self.dimensions[0]
+            local[..., 2] -= local[..., 2].clip(-half, half)
+            return np.linalg.norm(local, axis=-1) - self.dimensions[1]
         if self.kind == "box":
             beyond = np.abs(local) - 0.5 * np.asarray(self.dimensions)
         else:
@@ -55,12 +59,9 @@ class Obstacle:
 
     def coal_object(self) -> coal.CollisionObject:
         """The same for coal."""
-        if self.kind == "sphere":
-            shape = coal.Sphere(self.dimensions[0])
-        elif self.kind == "box":
-            shape = coal.Box(*self.dimensions)
-        else:
-            shape = coal.Cylinder(self.dimensions[1], self.dimensions[0])
+        kind = getattr(coal, self.kind.capitalize())
+        # Those of round bodies are radius and height.
+        shape = kind(*(self.dimensions if self.kind == "box" else self.dimensions[::-1]))
         return coal.CollisionObject(shape, self.rotation, self.position)
 
 
@@ -102,16 +103,16 @@ class Scene:
 
     @classmethod
     def from_mapping(cls, mapping: dict[str, Any]) -> Scene:
-        """Boxes and cylinders in the layout of `assets/problems`, other keys are passed over."""
+        """Obstacles in the layout of `assets/problems`, other keys are passed over.
+
+        Capsules reach from base to tip, which are at the same distance from their origin along z.
+        """
         obstacles = []
-        for name, item in mapping.get("cuboid", {}).items():
-            placed = _matrix(item["pose"][:3], *item["pose"][3:])
-            dimensions = tuple(item["dims"])
-            obstacles.append(Obstacle(name, "box", dimensions, placed[:3, :3], placed[:3, 3]))
-        for name, item in mapping.get("cylinder", {}).items():
-            placed = _matrix(item["pose"][:3], *item["pose"][3:])
-            dimensions = item["height"], item["radius"]
-            obstacles.append(Obstacle(name, "cylinder", dimensions, placed[:3, :3], placed[:3, 3]))
+        for key, (kind, dimensions_of) in _KINDS.items():
+            for name, item in mapping.get(key, {}).items():
+                placed = _matrix(item["pose"][:3], *item["pose"][3:])
+                dimensions = tuple(dimensions_of(item))
+                obstacles.append(Obstacle(name, kind, dimensions, placed[:3, :3], placed[:3, 3]))
         return cls(obstacles)
 
     def nearest(self, centers: np.ndarray, radii: np.ndarray) -> Nearest:
@@ -129,6 +130,13 @@ class Scene:
         sphere = coal.CollisionObject(coal.Sphere(float(radius)), np.eye(3), center)
         request, result = coal.CollisionRequest(), coal.CollisionResult()
         return bool(coal.collide(sphere, self._coal[obstacle], request, result))
+
+
+_KINDS: dict[str, tuple[str, Callable[[dict[str, Any]], Sequence[float]]]] = {
+    "cuboid": ("box", lambda item: item["dims"]),
+    "cylinder": ("cylinder", lambda item: (item["height"], item["radius"])),
+    "capsule": ("capsule", lambda item: (item["tip"][2] - item["base"][2], item["radius"])),
+}
 
 
 def _moveit_matrix(pose: dict[str, Any]) -> np.ndarray:

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from warp_collision import validate
 from warp_collision.costs import Scalar, clearance, sphere_cost, swept_sphere_cost
 from warp_collision.obstacles.mesh_obstacle import PoseLike
-from warp_collision.robot.allowed_contacts import Contacts
-from warp_collision.robot.joint_path_cost import costs_of_spheres, waypoint_clearance
-from warp_collision.robot.robot_model import RobotModel
-from warp_collision.robot.self_collision import SelfCollisionPairs
+from warp_collision.robot import RobotSpheres, SelfCollisionPairs
+from warp_collision.robot.checks.joint_path_cost import costs_of_spheres, waypoint_clearance
+from warp_collision.robot.model.allowed_pairs import Contacts
 from warp_collision.world import MeshWorld
 
 Reduction = Literal["sum", "max", "waypoint", "none"]
@@ -118,7 +117,7 @@ class CollisionCost(nn.Module):
         min_speed: Scalar = 0.01,
         tolerance: Scalar | None = None,
         reduction: Reduction = "sum",
-        robot: RobotModel | None = None,
+        robot: RobotSpheres | None = None,
         max_deviation: float = 1e-3,
         substeps: int | None = None,
         self_weight: Scalar = 0.0,
@@ -159,7 +158,7 @@ class CollisionCost(nn.Module):
             raise ValueError("swept must be True for the speed metric, got False")
         if speed_metric and dt is None:
             raise ValueError("dt must be given for the speed metric, got None")
-        if robot is not None and not isinstance(robot, RobotModel):
+        if robot is not None and not isinstance(robot, RobotSpheres):
             raise TypeError(f"robot must be a RobotSpheres, got {type(robot).__name__}")
         if robot is not None and speed_metric:
             raise ValueError("speed_metric must be False with a robot, got True")
@@ -278,7 +277,7 @@ class CollisionCost(nn.Module):
             **options,
         )
 
-    def _of_joints(self, joints: Tensor, robot: RobotModel, **options: Any) -> Tensor:
+    def _of_joints(self, joints: Tensor, robot: RobotSpheres, **options: Any) -> Tensor:
         self_options: dict[str, Any] = {}
         if self.self_weight is not None:
             self_options = {

@@ -15,6 +15,15 @@ from warp_collision.io import Obstacle, load_world_mapping
 from warp_collision.robot import RobotSpheres
 from warp_collision.world import MeshWorld
 
+__all__ = [
+    "Problem",
+    "load_panda",
+    "load_problem",
+    "problem_names",
+    "straight_path",
+    "world_of",
+]
+
 _ASSETS = "warp_collision.assets"
 
 

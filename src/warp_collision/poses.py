@@ -4,6 +4,18 @@ from __future__ import annotations
 
 import torch
 
+__all__ = [
+    "invert_pose",
+    "is_rigid",
+    "pose_from_matrix",
+    "pose_rows",
+    "product",
+    "quaternion_rotate",
+    "rows_between",
+    "shorter_rotation",
+    "to_rows",
+]
+
 # Largest entry of R R^T - I of a rotation matrix.
 _ORTHONORMAL = 1e-4
 # Smallest cosine of half the angle of a `shorter_rotation`, as in the kernels' `moving_sweep`.

@@ -3,25 +3,27 @@
 `SdfMeshWarpPy` and `SweptSdfMeshWarpPy` take the positional arguments that callers of Functions of
 these names already hold, buffers included; results follow this library's contract.
 
-| argument | shape, dtype | meaning |
-|---|---|---|
-| query_spheres | (b, h, n, 4) f32 | x, y, z, radius [m]; radius < 0: disabled |
-| out_cost | (b, h, n) f32 | written in place, and returned as a view |
-| out_grad | (b, h, n, 4) f32 | written in place: d (sum of costs) / d (x, y, z, radius) |
-| sparsity_idx | (b, h, n) u8 | 1 where the cost is not 0, else 0, after every call |
-| weight | (1,) f32 | factor of the cost |
-| activation_distance | (1,) f32 | eta [m] |
-| speed_dt | (1,) f32 | seconds between waypoints, for the speed metric |
-| mesh_idx | (n_envs, max_meshes) i64 | Warp mesh ids; 0 is skipped |
-| mesh_pose_inverse | (n_envs, max_meshes, 8) f32 | x, y, z, qw, qx, qy, qz, pad: world to mesh |
-| mesh_enable | (n_envs, max_meshes) u8 | 1: checked, 0: skipped |
-| n_env_mesh | (n_envs,) i32 | filled slots of each env |
-| max_dist | (1,) f32 | clamps the ESDF outside [m]; never cuts a cost off |
-| env_query_idx | b integers or None | env of each row, (b,) or (b, 1); None: env 0 |
-| sweep_steps | int | 0: no sweep; 1 or more: the certified sweep |
-| enable_speed_metric | bool | scale by the speed, by 1 at both ends and below 1e-3 m/s |
-| return_loss | bool | backward applies the incoming gradient, or takes it for 1 |
-| compute_esdf | bool | cost is weight times the distance, positive inside |
+===================  ===========================  =================================================
+argument             shape, dtype                 meaning
+===================  ===========================  =================================================
+query_spheres        (b, h, n, 4) f32             x, y, z, radius [m]; radius < 0: disabled
+out_cost             (b, h, n) f32                written, and returned as a view
+out_grad             (b, h, n, 4) f32             written: d (sum of costs) / d (x, y, z, r)
+sparsity_idx         (b, h, n) u8                 after each call 1 where the cost is not 0, else 0
+weight               (1,) f32                     factor of the cost
+activation_distance  (1,) f32                     eta [m]
+speed_dt             (1,) f32                     seconds between waypoints, for the speed metric
+mesh_idx             (n_envs, max_meshes) i64     Warp mesh ids; 0 is skipped
+mesh_pose_inverse    (n_envs, max_meshes, 8) f32  x, y, z, qw, qx, qy, qz, pad: world to mesh
+mesh_enable          (n_envs, max_meshes) u8      1: checked, 0: skipped
+n_env_mesh           (n_envs,) i32                filled slots of each env
+max_dist             (1,) f32                     clamps the ESDF outside [m]; never cuts a cost off
+env_query_idx        b integers or None           env of each row, (b,) or (b, 1); None: env 0
+sweep_steps          int                          0: no sweep; 1 or more: the certified sweep
+enable_speed_metric  bool                         scale by the speed; 1 at the ends, below 1e-3 m/s
+return_loss          bool                         backward applies the incoming gradient, or 1
+compute_esdf         bool                         cost is weight times the distance, positive inside
+===================  ===========================  =================================================
 
 Spheres of other floating dtypes and layouts are converted once. All else is read and written in
 place: contiguous, of the dtype above (ids also as u64), in this shape or with neighbouring axes
@@ -60,6 +62,8 @@ from warp_collision.queries.sphere_queries import (
     launched_swept_vjp,
 )
 from warp_collision.world.acceleration import with_acceleration
+
+__all__ = ["SdfMeshWarpPy", "SweptSdfMeshWarpPy"]
 
 _NO_GRAPH = (
     "the drop-in Functions write buffers of the caller, which a graph cannot track; use "

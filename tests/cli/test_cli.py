@@ -369,14 +369,14 @@ def test_what_a_file_has_and_a_check_does_not_see_is_said(tmp_path, spheres, cap
 
 
 def test_packages_of_a_urdf_file_are_looked_for(tmp_path, spheres, capsys):
-    (tmp_path / "parts").mkdir()
-    trimesh.creation.icosphere(1).export(tmp_path / "parts" / "ball.stl")
+    (tmp_path / "packages" / "parts").mkdir(parents=True)
+    trimesh.creation.icosphere(1).export(tmp_path / "packages" / "parts" / "ball.stl")
     world = tmp_path / "scene.urdf"
     world.write_text(
         '<robot name="r"><link name="a"><collision><geometry>'
         '<mesh filename="package://parts/ball.stl"/></geometry></collision></link></robot>'
     )
     path = spheres([[[0, 0, 0, 0.1]]])
-    assert check(capsys, world, path, "--package-dir", tmp_path)[0] == 1
+    assert check(capsys, world, path, "--package-dir", tmp_path / "packages")[0] == 1
     status, _, err = check(capsys, world, path)
     assert (status, "--package-dir in the shell, must name a DIR" in err) == (2, True)

@@ -125,7 +125,7 @@ def test_a_wanted_clearance_that_is_not_reached_is_told(capsys, world, tmp_path)
     line = next(line for line in out.splitlines() if "wanted" in line)
     assert line.startswith("the wanted clearance of 300.0 mm was not reached: nearest are panda_li")
     assert ", between waypoints " in line
-    assert not np.load(tmp_path / "p.npz")["clear"]
+    assert not np.load(tmp_path / "p.npz")["has_preferred_clearance"]
 
 
 def test_contacts_that_are_wanted_and_a_base_elsewhere(capsys, world, tmp_path):

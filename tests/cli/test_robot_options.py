@@ -8,7 +8,8 @@ import trimesh
 
 from robots import PANDA
 from warp_collision.cli.__main__ import main
-from warp_collision.robot import RobotSpheres, link_shapes
+from warp_collision.robot import RobotSpheres
+from warp_collision.robot.model import link_shapes
 
 ENDS = [[-0.9, 0, 0, -1.6, 0, 1.6, 0.8], [-0.5, 0, 0, -1.6, 0, 1.6, 0.8]]
 NAMES = [f"panda_joint{i}" for i in range(1, 8)]

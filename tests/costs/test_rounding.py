@@ -1,4 +1,4 @@
-"""Rounding of distances far from the origin, at the turned poses that the README speaks of."""
+"""Rounding of distances far from the origin, at the turned poses that the guarantees speak of."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,6 @@
 """Shapes of URDF files: sizes, origins, mesh files and packages, and the errors of wrong ones."""
 
+import os
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -59,6 +60,8 @@ def test_origins_turn_about_fixed_axes():
         ('<cylinder radius="1"/>', "<cylinder> must have the attribute 'length'"),
         ('<cylinder radius="1" length="0"/>', "length of <cylinder> must be positive"),
         ('<capsule radius="1" length="1"/>', r"""in a <robot version="1.1">, got '1.0'"""),
+        ('<sphere radius="${r}"/>', r"got '\$\{r\}', an expression: run xacro on the file"),
+        ('<mesh filename="$(arg dir)/a.stl"/>', "expression: run xacro on the file first"),
         ('<mesh filename="none.stl"/>', "a mesh must be an existing file, got 'none.stl'"),
         ('<mesh filename="http://a/b.stl"/>', "must be a path, file:// or package://, got 'http"),
         ('<mesh filename="none.stl" scale="1 0 1"/>', "scale must not be 0, got '1 0 1'"),
@@ -103,3 +106,45 @@ def test_meshes_are_found_where_their_package_is(tmp_path):
     relative = folder / "../meshes/top.stl"
     assert find_mesh("../meshes/top.stl", "here", folder) == relative
     assert find_mesh(relative.resolve().as_uri(), "here", folder) == relative.resolve()
+
+
+@pytest.mark.parametrize(
+    ("at", "variable"),
+    [
+        ("share/parts", ""),  # in the share folder of a package folder
+        ("robots/parts", ""),  # beside a folder that the URDF is in
+        ("robots/arm/parts", ""),  # beside the URDF
+        ("work/parts", "ROS_PACKAGE_PATH"),
+        ("work/share/parts", "AMENT_PREFIX_PATH"),
+    ],
+)
+@pytest.mark.parametrize("slashes", ["//", "///"])
+def test_packages_are_found_in_the_layouts_of_ros(tmp_path, monkeypatch, at, variable, slashes):
+    for name in ("ROS_PACKAGE_PATH", "AMENT_PREFIX_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "robots" / "arm"
+    folder.mkdir(parents=True)
+    mesh = tmp_path / at / "meshes" / "tip.stl"
+    mesh.parent.mkdir(parents=True)
+    mesh.touch()
+    uri = f"package:{slashes}parts/meshes/tip.stl"
+    if variable:
+        with pytest.raises(ValueError, match="no folder around the URDF is named 'parts'"):
+            find_mesh(uri, "here", folder)
+        monkeypatch.setenv(variable, os.pathsep.join(("/none", str(tmp_path / "work"))))
+    package_dirs = [tmp_path] if at.startswith("share") else []
+    assert find_mesh(uri, "here", folder, package_dirs).samefile(mesh)
+
+
+@pytest.mark.parametrize("name", ["Meshes/TIP.stl", "package://arm/Meshes/TIP.stl"])
+def test_files_that_differ_in_case_are_named(tmp_path, name):
+    folder = tmp_path / "arm"
+    (folder / "meshes").mkdir(parents=True)
+    (folder / "meshes" / "tip.stl").touch()
+    if (folder / "MESHES").exists():
+        pytest.skip("the file system knows no case")
+    with pytest.raises(ValueError, match=r"there is '.*arm/meshes/tip\.stl', in another case"):
+        find_mesh(name, "here", folder)
+    with pytest.raises(ValueError, match="here: ") as error:
+        find_mesh(name.replace("TIP", "TOP"), "here", folder)
+    assert "in another case" not in str(error.value)

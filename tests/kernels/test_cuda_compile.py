@@ -27,9 +27,9 @@ needs_nvrtc = pytest.mark.skipif(
 def test_kernels_take_what_they_took(module: str) -> None:
     kept = registers.read_kept()["kernels"][module]
     found = registers.usage_of(module)
-    renew = "python -m benchmarks.registers --write keeps new figures"
+    renew = "python -m benchmarks registers --write keeps new figures"
     assert set(found) == set(kept), (
-        "python -m benchmarks.registers --add keeps those of new kernels"
+        "python -m benchmarks registers --add keeps those of new kernels"
     )
     grown = {name: registers.grown(kept[name], usage) for name, usage in found.items()}
     assert not any(grown.values()), f"{grown}; {renew}"

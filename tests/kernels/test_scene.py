@@ -8,7 +8,7 @@ import warp as wp
 
 from warp_collision import MeshWorld
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.scene import Obstacle, Scene, make_walk
+from warp_collision.kernels.scene import NOTHING_IGNORED, Obstacle, Scene, make_walk
 from warp_collision.launching.launch import launch
 from warp_collision.world.acceleration import with_acceleration
 from warp_collision.world.queries import scene_tables
@@ -46,8 +46,8 @@ def visit_all(
     env, index = wp.tid()
     box = boxes[index]
     center = wp.vec3(box[0], box[1], box[2])
-    bits[env, index] = walk_bits(scene, env, center, box[3], 1, 0)
-    counts[env, index] = walk_count(scene, env, center, box[3], 1, 0)
+    bits[env, index] = walk_bits(scene, env, NOTHING_IGNORED, center, box[3], 1, 0)
+    counts[env, index] = walk_count(scene, env, NOTHING_IGNORED, center, box[3], 1, 0)
 
 
 def visited(world: MeshWorld, boxes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -43,7 +43,7 @@ def plan(panda, world, starts, goals, envs=None, **options) -> PlannedPaths:
     start, goal = (torch.tensor(rows, device=world.device) for rows in (starts, goals))
     index = None if envs is None else torch.tensor(envs, dtype=torch.int32, device=world.device)
     options.setdefault("generator", torch.Generator().manual_seed(1))
-    return optimize_paths(panda, world, start, goal, env_index=index, **options)
+    return optimize_paths(start, goal, panda, world, env_index=index, **options)
 
 
 def test_paths_are_what_was_certified(panda, device):
@@ -106,13 +106,13 @@ def test_planning_in_inference_mode(device):
     world = posts(device)
     start, goal = (torch.tensor([row], device=device) for row in (LEFT, RIGHT))
     expected = optimize_paths(
-        load_panda(), world, start, goal, base_pose=torch.eye(4, device=device)
+        start, goal, load_panda(), world, base_pose=torch.eye(4, device=device)
     )
     with torch.inference_mode():
         start, goal = (torch.tensor([row], device=device) for row in (LEFT, RIGHT))
         index = torch.zeros(1, dtype=torch.int32, device=device)
         options = {"env_index": index, "base_pose": torch.eye(4, device=device)}
-        found = optimize_paths(load_panda(), world, start, goal, **options)
+        found = optimize_paths(start, goal, load_panda(), world, **options)
     assert found.free.item()
     assert torch.equal(found.joints, expected.joints)
 
@@ -187,7 +187,7 @@ def test_bad_ends_are_named(panda, device):
     with pytest.raises(ValueError, match=r"row 0: panda_joint3 = 3.0000 is beyond its limits \[-2"):
         plan(panda, world, [beyond], [RIGHT])
     rows = [LEFT, middle, beyond], [RIGHT, RIGHT, RIGHT]
-    found = plan(panda, world, *rows, [0, 0, 0], on_bad_ends="mark")
+    found = plan(panda, world, *rows, [0, 0, 0], on_invalid_endpoints="mark")
     assert found.free.tolist() == [True, False, False]
     assert found.clearance[1] < 0.0
 
@@ -206,13 +206,13 @@ def test_wrong_input_raises(panda):
     world = posts(torch.device("cpu"))
     nan = [float("nan"), *LEFT[1:]]
     with pytest.raises(ValueError, match="goal must be finite, got nan in batch row 1 for panda_j"):
-        plan(panda, world, [LEFT, LEFT], [RIGHT, nan], on_bad_ends="mark")
+        plan(panda, world, [LEFT, LEFT], [RIGHT, nan], on_invalid_endpoints="mark")
     with pytest.raises(ValueError, match=r"start must have shape"):
         plan(panda, world, LEFT, [RIGHT])
     with pytest.raises(ValueError, match=r"goal must have the shape of start"):
         plan(panda, world, [LEFT, LEFT], [RIGHT])
-    with pytest.raises(ValueError, match="on_bad_ends must be"):
-        plan(panda, world, [LEFT], [RIGHT], on_bad_ends="ignore")
+    with pytest.raises(ValueError, match="on_invalid_endpoints must be"):
+        plan(panda, world, [LEFT], [RIGHT], on_invalid_endpoints="ignore")
     with pytest.raises(ValueError, match="horizon must be at least 2, got 1"):
         plan(panda, world, [LEFT], [RIGHT], horizon=1)
     with pytest.raises(ValueError, match=r"terms must return .* of <lambda>"):
@@ -221,7 +221,7 @@ def test_wrong_input_raises(panda):
         with pytest.raises(ValueError, match=r"finite, got nan of <lambda> in batch row 0, "):
             plan(panda, scene, [LEFT], [RIGHT], terms=[lambda joints: joints[..., 0].sqrt()])
     with pytest.raises(ValueError, match=r"env_index must be in \[0, 2\), got 2"):
-        plan(panda, world, [LEFT, LEFT], [RIGHT, RIGHT], [0, 2], on_bad_ends="mark")
+        plan(panda, world, [LEFT, LEFT], [RIGHT, RIGHT], [0, 2], on_invalid_endpoints="mark")
     with pytest.raises(TypeError, match="terms must be callables, got float"):
         plan(panda, world, [LEFT], [RIGHT], terms=[1.0])
 
@@ -234,7 +234,7 @@ def test_any_horizon_and_no_problems(panda):
         assert found.free.item()
     found = plan(panda, world, [LEFT, HIGH], [RIGHT, LEFT], [0, 0], horizon=2)
     assert found.free.tolist() == [False, True]
-    found = optimize_paths(panda, world, torch.zeros(0, 7), torch.zeros(0, 7))
+    found = optimize_paths(torch.zeros(0, 7), torch.zeros(0, 7), panda, world)
     assert found.joints.shape == (0, 32, 7)
     resting = plan(panda, world, [LEFT], [LEFT], [0])
     assert resting.free.item()
@@ -249,14 +249,14 @@ def test_a_preferred_clearance_that_is_not_reached_is_told(panda, device):
     low = _near_the_plate(panda, world)
     found = plan(panda, world, [LEFT, LEFT], [HIGH, low], **options)
     assert found.free.all()
-    assert found.clear.tolist() == [True, False]
+    assert found.has_preferred_clearance.tolist() == [True, False]
     assert found.clearance[0] >= 0.03 - MARGIN
     assert found.clearance[1] < 0.03 - MARGIN
     options["preferred_clearance"] = float(found.clearance[1])
     closer = plan(panda, world, [LEFT], [low], **options)
-    assert closer.clear.tolist() == [True]
-    marked = plan(panda, world, [LEFT], [[9.0, *LEFT[1:]]], on_bad_ends="mark")
-    assert marked.clear.tolist() == [False]
+    assert closer.has_preferred_clearance.tolist() == [True]
+    marked = plan(panda, world, [LEFT], [[9.0, *LEFT[1:]]], on_invalid_endpoints="mark")
+    assert marked.has_preferred_clearance.tolist() == [False]
 
 
 def _near_the_plate(panda, world) -> list[float]:

@@ -7,7 +7,7 @@ from warp_collision import Cuboid, Cylinder, MeshWorld
 from warp_collision.examples import load_panda
 from warp_collision.planning import CollisionTerm, JointLimitsTerm, SmoothnessTerm
 from warp_collision.planning.descent import PathDescent, SmoothMetric, straight_lines
-from warp_collision.planning.improve import _shortest_of_each
+from warp_collision.planning.refinement import _shortest_of_each
 from warp_collision.planning.shortcuts import pad_start, path_length, resample, shorten
 from warp_collision.planning.terms import Objective
 

@@ -78,7 +78,7 @@ def test_problems_of_a_batch_are_solved(device: torch.device) -> None:
     index = torch.arange(len(QUICK), dtype=torch.int32, device=device)
     start, goal = (end.to(device) for end in ends_of(*QUICK))
     generator = torch.Generator().manual_seed(0)
-    found = optimize_paths(load_panda(), world, start, goal, env_index=index, generator=generator)
+    found = optimize_paths(start, goal, load_panda(), world, env_index=index, generator=generator)
     assert found.free.all()
     for name, path, clearance in zip(
         QUICK, found.joints.cpu(), found.clearance.tolist(), strict=True
@@ -93,7 +93,7 @@ def test_problems_of_a_batch_are_solved(device: torch.device) -> None:
 def test_problem_is_solved(name: str) -> None:
     world = MeshWorld.from_mapping(obstacles_of(name), device="cpu")
     generator = torch.Generator().manual_seed(0)
-    found = optimize_paths(load_panda(), world, *ends_of(name), generator=generator)
+    found = optimize_paths(*ends_of(name), load_panda(), world, generator=generator)
     assert found.free.all()
     said = judgement(name, found.joints[0])
     assert said.free

@@ -1,35 +1,41 @@
 """The benchmarks: workloads build, and every contender is right. No time is looked at."""
 
 import json
+import re
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from benchmarks import (
     baseline,
+    costs,
     exact_shapes,
     free_spheres,
     gpu,
-    measure,
+    harness,
     once,
-    report,
-    targets,
+    scenes,
     truth,
     users,
 )
-from benchmarks.__main__ import main, run
-from benchmarks.workloads import ACTIVATION_DISTANCE, WORKLOADS, build
+from benchmarks.__main__ import BENCHMARKS, main
+from benchmarks.scenes import ACTIVATION_DISTANCE, WORKLOADS, build
 
 from warp_collision import sphere_cost, swept_sphere_cost
 
+slow = pytest.mark.slow
 SMALL = 0.002  # of the spheres of a workload
 # The large ones build the same way, and take seconds.
 BUILT = [name for name in WORKLOADS if not name.endswith(("10000", "80000"))]
 CHECKED = ("near-torus-200", "near-kitchen", "deep-link", "scene-10", "envs", "panda-1", "tiny")
+TINY = ("--only", "tiny", "near-torus-200", "--scale", "0.01", "--seconds", "0.01")
 
 
+@slow
 @pytest.mark.parametrize("name", BUILT)
 def test_workload_builds(name: str) -> None:
     problem = build(WORKLOADS[name], scale=SMALL)
@@ -42,12 +48,14 @@ def test_workload_builds(name: str) -> None:
     assert min(counts) > 0
 
 
+@slow
 def test_workload_is_the_same_every_time() -> None:
     first, second = (build(WORKLOADS["envs"], scale=0.02) for _ in range(2))
     assert torch.equal(first.spheres, second.spheres)
     assert torch.equal(first.world.mesh_from_world, second.world.mesh_from_world)
 
 
+@slow
 def test_deep_spheres_are_inside() -> None:
     problem = build(WORKLOADS["deep-link"], scale=SMALL)
     (placed,) = problem.content.scenes[0]
@@ -55,17 +63,19 @@ def test_deep_spheres_are_inside() -> None:
     assert (truth.signed_distance(points, placed) < 0.0).all()
 
 
+@slow
 @pytest.mark.parametrize("name", CHECKED)
 def test_contenders_agree_with_the_reference(name: str, device: torch.device) -> None:
     problem = build(WORKLOADS[name], device, 0.01)
-    contenders = measure.contenders_of(problem, seconds=0.01)
-    errors = measure.check_all(problem, contenders)
+    contenders = costs.contenders_of(problem, seconds=0.01)
+    errors = costs.check_all(problem, contenders)
     assert {"baseline", "library"} <= set(errors)
     assert all(
         error is not None for error in errors.values() if error != errors.get("short search")
     )
 
 
+@slow
 @pytest.mark.parametrize("name", ["near-torus-200", "deep-link", "scene-10", "envs"])
 def test_baseline_equals_the_library(name: str, device: torch.device) -> None:
     problem = build(WORKLOADS[name], device, 0.02)
@@ -88,6 +98,7 @@ def test_baseline_equals_the_library(name: str, device: torch.device) -> None:
     assert off < 0.02  # at kinks either side is right
 
 
+@slow
 def test_sampled_sweep_is_near_the_certified_one() -> None:
     problem = build(WORKLOADS["panda-swept-1"])
     spheres = problem.spheres[:, :8].contiguous()
@@ -97,10 +108,11 @@ def test_sampled_sweep_is_near_the_certified_one() -> None:
     certified = swept_sphere_cost(spheres, problem.world, activation_distance=ACTIVATION_DISTANCE)
     resting = sphere_cost(spheres, problem.world, activation_distance=ACTIVATION_DISTANCE)
     assert (certified > resting + 1e-4).any()
-    near = measure.SWEEP_TOLERANCE + baseline.SPACING
+    near = truth.SWEEP_TOLERANCE + baseline.SPACING
     assert (sampled - certified).abs().max() < near
 
 
+@slow
 def test_sampled_sweep_pulls_back_to_the_neighbours() -> None:
     problem = build(WORKLOADS["panda-swept-1"])
     results = []
@@ -115,6 +127,7 @@ def test_sampled_sweep_pulls_back_to_the_neighbours() -> None:
     assert off < 0.02
 
 
+@slow
 def test_short_search_reads_deep_as_free() -> None:
     problem = build(WORKLOADS["middle-ball-20480"], scale=0.005)
     found = baseline.sphere_cost(problem.spheres, problem.world, limit=0.06)
@@ -122,27 +135,52 @@ def test_short_search_reads_deep_as_free() -> None:
     assert (baseline.sphere_cost(problem.spheres, problem.world) > 0.29).all()
 
 
+@slow
 def test_wrong_results_do_not_count() -> None:
     problem = build(WORKLOADS["deep-link"], scale=SMALL)
-    (library,) = measure.contenders_of(problem, 0.01, ["library"])
+    library = costs.contenders_of(problem, 0.01)["library"]
     cost, gradient = library.run()
-    truth.check(problem, cost, gradient)
-    with pytest.raises(truth.WrongResultError, match="cost is off"):
-        truth.check(problem, cost + 1e-4, gradient)
-    with pytest.raises(truth.WrongResultError, match="gradients"):
-        truth.check(problem, cost, -gradient)
-    library.cost = lambda spheres: 2.0 * baseline.sphere_cost(spheres, problem.world)
-    with pytest.raises(truth.WrongResultError, match="deep-link, library"):
-        measure.check_all(problem, [library])
+    truth.check(problem.content, cost, gradient)
+    with pytest.raises(harness.WrongResultError, match="cost is off"):
+        truth.check(problem.content, cost + 1e-4, gradient)
+    with pytest.raises(harness.WrongResultError, match="gradients"):
+        truth.check(problem.content, cost, -gradient)
+    wrong = library._replace(cost=lambda s: 2.0 * baseline.sphere_cost(s, problem.world))
+    with pytest.raises(harness.WrongResultError, match="deep-link, library"):
+        costs.check_all(problem, {"library": wrong})
 
 
 def test_speedup_is_the_median_of_ratios_within_rounds() -> None:
-    assert measure.ratio([4.0, 40.0, 8.0], [1.0, 10.0, 4.0]) == 4.0
+    assert harness.ratio([4.0, 40.0, 8.0], [1.0, 10.0, 4.0]) == 4.0
+
+
+def test_contenders_run_in_turns_and_are_counted_by_their_own_time() -> None:
+    order: list[str] = []
+    calls = {
+        name: harness.Call(lambda name=name: order.append(name), items, threads)
+        for name, items, threads in (("one", 1, 1), ("ten", 10, 1), ("all", 1, 2))
+    }
+    times = harness.interleave(calls, 1)
+    assert order[-3:] == ["one", "ten", "all"]
+    assert times.counted["all"] is times.clock["all"]
+    assert times.counted["one"] is not times.clock["one"]
+    assert times.ratio("one", over="all") == times.clock["one"][0] / times.clock["all"][0]
+    assert len(harness.interleave(calls, 9, seconds=0.0).counted["one"]) == 3
+
+
+def test_slow_contenders_get_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[int] = []
+
+    def make(count: int) -> harness.Call:
+        return harness.Call(lambda: rows.append(count), count)
+
+    monkeypatch.setattr(harness, "seconds_of", lambda *_: harness.Taken(0.1 * rows[-1], 0.0))
+    assert harness.within(make, 100, 1.0, harness.CPU).items == 5
+    assert harness.within(make, 4, 100.0, harness.CPU).items == 4
 
 
 def test_run_writes_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--only", "near-torus-200", "tiny", "--scale", "0.01", "--seconds", "0.01"]
-    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    assert main([*TINY, "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     results = json.loads((tmp_path / "cpu.json").read_text())
     assert [row["workload"] for row in results["workloads"]] == ["near-torus-200", "tiny"]
@@ -154,18 +192,27 @@ def test_run_writes_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert (tmp_path / "cpu-throughput.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_unknown_workload_is_refused() -> None:
-    with pytest.raises(SystemExit, match="nonsense"):
-        main(["--only", "nonsense"])
+def test_commands_are_listed_and_unknown_ones_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in BENCHMARKS)
+    assert main(["nonsense"]) == 2
+    assert main(["--list"]) == 0
+    assert set(WORKLOADS) <= set(capsys.readouterr().out.split())
+
+
+def test_unknown_workload_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--only", "nonsense"]) == 2
+    assert "nonsense" in capsys.readouterr().err
 
 
 def test_targets_name_what_is_measured() -> None:
-    for target in targets.TARGETS:
-        if target.kind in ("speedup", "threads", "floor"):
+    for target in costs.TARGETS:
+        if target.kind in ("speedup", "all threads", "floor"):
             assert target.of in WORKLOADS
         elif target.kind == "pair":
-            assert target.of in targets.PAIRS
-    assert all(name in WORKLOADS for pair in targets.PAIRS for name in pair)
+            assert target.of in costs.PAIRS
+    assert all(name in WORKLOADS for pair in costs.PAIRS for name in pair)
 
 
 def test_targets_are_judged_by_their_direction() -> None:
@@ -176,7 +223,7 @@ def test_targets_are_judged_by_their_direction() -> None:
         "pairs": {"scene-1000 / scene-10": 3.0},
         "once": {"adding 80000 triangles [s]": 0.1},
     }
-    met = {found["target"]: found["met"] for found in targets.evaluate(results)}
+    met = {found["target"]: found["met"] for found in costs.evaluate(results)}
     assert met == {
         "scene-1000, speed over the baseline": True,
         "scene-1000, time over scene-10": False,
@@ -184,19 +231,35 @@ def test_targets_are_judged_by_their_direction() -> None:
     }
 
 
-def test_pairs_are_compared() -> None:
-    results = run(
-        torch.device("cpu"),
-        names=["deep-link", "near-link"],
-        scale=0.01,
-        seconds=0.01,
-        with_peers=False,
-        with_once=False,
-    )
+@slow
+def test_pairs_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--only", "deep-link", "near-link", "--scale", "0.01", "--seconds", "0.01"]
+    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    results = json.loads((tmp_path / "cpu.json").read_text())
     assert results["pairs"]["deep-link / near-link"] > 0.0
-    assert "deep-link / near-link" in report.markdown({**results, "targets": []})
+    assert "deep-link / near-link" in capsys.readouterr().out
 
 
+@slow
+def test_peers_are_compared() -> None:
+    """Those that are installed: signs and distances of whoever knows them are right."""
+    rows = {row["peer"]: row for row in costs.compare_peers(rounds=1, scale=0.01)}
+    assert {"plain wp.mesh_query_point", "this library"} <= set(rows)
+    assert rows["this library"]["wrong_signs"] == 0
+    assert rows["this library"]["error"] < 1e-6
+    assert all(row["speed"] > 0.0 for row in rows.values())
+
+
+@slow
+def test_what_is_paid_once_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(once, "first_calls", lambda device: {})
+    monkeypatch.setattr(once, "memory", lambda device: {})
+    found = once.once(harness.CPU)
+    assert len(found) == 4
+    assert all(value > 0.0 for value in found.values())
+
+
+@slow
 def test_memory_of_a_sphere_and_a_triangle(device: torch.device) -> None:
     found = once.memory(device)
     assert 0.0 <= found["bytes per resting sphere, beyond outputs"] <= 32.0
@@ -209,13 +272,24 @@ def test_memory_of_a_sphere_and_a_triangle(device: torch.device) -> None:
 def test_gpu_run_needs_a_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert main(["--gpu", str(tmp_path / "results")]) == 2
-    assert "needs a CUDA device" in capsys.readouterr().out
+    monkeypatch.setattr(gpu, "n_devices", lambda: 0)
+    assert main(["gpu", "--out", str(tmp_path / "results")]) == 2
+    assert "needs a CUDA device" in capsys.readouterr().err
     assert not (tmp_path / "results").exists()
 
 
-@pytest.mark.parametrize("failing", ["pytest", "benchmarks", None])
+def test_a_device_is_looked_for_before_anything_is_installed() -> None:
+    """`make bench-gpu` asks a program that needs no package, and installs after it."""
+    command = [sys.executable, "-S", "-E", str(harness.ROOT / "benchmarks" / "gpu.py")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == (0 if gpu.n_devices() else 1), done.stderr
+    assert gpu.n_devices() or gpu.NO_DEVICE in done.stderr
+    text = (harness.ROOT / "Makefile").read_text()
+    (needed,) = re.findall(r"^bench-gpu: \|? ?(.*?) ##", text, re.MULTILINE)
+    assert needed.split()[0] == "cuda-device"
+
+
+@pytest.mark.parametrize("failing", ["pytest", "costs", None])
 def test_gpu_run_keeps_going_and_tells_failures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str | None
 ) -> None:
@@ -224,50 +298,67 @@ def test_gpu_run_keeps_going_and_tells_failures(
     def run(command: list[str], log: Path, _: float) -> int:
         commands.append(command[2:])
         log.write_text("done")
-        return int(command[2] == failing)
+        return int(failing in command)
 
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(gpu, "_run", run)
-    monkeypatch.setattr(gpu, "_machine", lambda: "a GPU")
-    assert main(["--gpu", str(tmp_path)]) == (failing is not None)
-    assert [command[0] for command in commands] == ["pytest", "benchmarks"]
-    assert commands[1][-4:] == ["--device", "cuda", "--out", str(tmp_path)]
-    assert {file.name for file in tmp_path.iterdir()} == {
-        "benchmarks.txt",
-        "machine.txt",
-        "tests.txt",
-    }
+    monkeypatch.setattr(gpu, "n_devices", lambda: 1)
+    monkeypatch.setattr(gpu, "run_logged", run)
+    monkeypatch.setattr(gpu, "describe", lambda: "a GPU")
+    assert main(["gpu", "--out", str(tmp_path)]) == (failing is not None)
+    assert [command[0] for command in commands] == ["pytest", *["benchmarks"] * 3]
+    assert commands[-1][-4:] == ["--device", "cuda", "--out", str(tmp_path)]
+    written = {"machine.txt", *(f"{stage}.txt" for stage in gpu.STAGES)}
+    assert {file.name for file in tmp_path.iterdir()} == written
     commands.clear()
-    main(["--gpu", str(tmp_path), "--stages", "benchmarks"])
-    assert [command[0] for command in commands] == ["benchmarks"]
+    main(["gpu", "--out", str(tmp_path), "--stages", "benchmarks"])
+    assert [command[:2] for command in commands] == [["benchmarks", "costs"]]
+
+
+def test_gpu_runs_the_tests_that_have_a_device() -> None:
+    def item(device: str | None, reason: str = "") -> Any:
+        marks = [SimpleNamespace(kwargs={"reason": reason})] if reason else []
+        known: dict[str, Any] = {"iter_markers": lambda name: marks}
+        if device:
+            known["callspec"] = SimpleNamespace(params={"device": device})
+        return SimpleNamespace(**known)
+
+    on_cuda, needs_one = item("cuda"), item(None, "needs a CUDA GPU")
+    others = [item(None), item("cpu"), item(None, "needs pin")]
+    items, left_out = [others[0], on_cuda, others[1], needs_one, others[2]], []
+    hook = SimpleNamespace(pytest_deselected=lambda items: left_out.extend(items))
+    gpu.pytest_collection_modifyitems(SimpleNamespace(hook=hook), items)
+    assert items == [on_cuda, needs_one]
+    assert left_out == others
 
 
 def test_output_of_a_command_is_shown_and_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = [sys.executable, "-c", "import sys; print('hello'); sys.exit(3)"]
-    assert gpu._run(command, tmp_path / "log.txt") == 3
+    assert gpu.run_logged(command, tmp_path / "log.txt") == 3
     assert (tmp_path / "log.txt").read_text() == "hello\n"
     assert "hello" in capsys.readouterr().out
 
 
+@slow
 def test_a_command_that_hangs_is_ended(tmp_path: Path) -> None:
     code = "import time; print('begun', flush=True); time.sleep(600)"
-    assert gpu._run([sys.executable, "-c", code], tmp_path / "log.txt", limit=3.0) != 0
+    assert gpu.run_logged([sys.executable, "-c", code], tmp_path / "log.txt", limit=3.0) != 0
     assert (tmp_path / "log.txt").read_text() in ("begun\n", "")  # on a slow machine nothing yet
 
 
+@slow
 def test_what_fails_is_told_and_the_rest_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    measure = costs.measure
+
     def failing(problem: Any, **options: float) -> Any:
         if problem.workload.name == "tiny":
-            raise truth.WrongResultError("tiny, library: cost is off by 1")
-        return measure.measure(problem, **options)
+            raise harness.WrongResultError("tiny, library: cost is off by 1")
+        return measure(problem, **options)
 
-    monkeypatch.setattr("benchmarks.__main__.measure", failing)
-    arguments = ["--only", "tiny", "near-torus-200", "--scale", "0.01", "--seconds", "0.01"]
-    assert main([*arguments, "--out", str(tmp_path)]) == 1
+    monkeypatch.setattr(costs, "measure", failing)
+    assert main([*TINY, "--out", str(tmp_path)]) == 1
     assert "WrongResultError: tiny, library: cost is off" in capsys.readouterr().out
     results = json.loads((tmp_path / "cpu.json").read_text())
     assert [row["workload"] for row in results["workloads"]] == ["near-torus-200"]
@@ -278,49 +369,60 @@ def test_what_fails_is_told_and_the_rest_is_kept(
 def test_programs_to_be_measured_find_what_this_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/somewhere")
     code = "import os; print(os.environ['PYTHONPATH'].split(os.pathsep).index('/somewhere'))"
-    assert once._in_new_process(code) == 1.0
+    assert once.in_new_process(code) == 1.0
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
-        once._in_new_process("1 / 0")
+        once.in_new_process("1 / 0")
 
 
+@slow
 def test_free_spheres(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Every figure follows a comparison: free spheres cost nothing, others what is right."""
     monkeypatch.setattr(free_spheres, "FAR", (0, 5))
     monkeypatch.setattr(free_spheres, "AMONG", {5: 1.5})
-    assert free_spheres.main(["--count", "400", "--rounds", "1"]) == 0
+    assert main(["free-spheres", "--count", "400", "--rounds", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    names = ["ns per sphere", "far from 0", "far from 5", "in a gap of 5", "among 5 tori"]
-    assert [name for line in lines for name in names[1:] if line.startswith(name)] == names[1:]
+    names = ["far from 0", "far from 5", "in a gap of 5", "prepared, in a gap", "among 5 tori"]
+    assert [name for line in lines for name in names if line.startswith(f"| {name}")] == names
     wrong = free_spheres.tori(5)[0]
     wrong.set_enabled(torch.zeros(5, dtype=torch.bool))
     monkeypatch.setattr(free_spheres, "tori", lambda count: (wrong, 0.8))
-    with pytest.raises(AssertionError, match="the library is wrong"):
+    with pytest.raises(harness.WrongResultError, match="the library is wrong"):
         free_spheres.among_rows(400, 1)
 
 
 def test_users_questions_have_the_same_answers(capsys: pytest.CaptureFixture[str]) -> None:
     """Yes or no, and costs, of all that answer them."""
-    assert users.main(["--obstacles", "5", "--batch", "2", "--rounds", "1"]) == 0
-    cells = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
-    assert {row[1] for row in cells} == {
-        "yes or no",
-        "cost and gradient",
-        "swept cost and gradient",
-    }
-    compared = [row[-1].split()[0] for row in cells if not row[1].startswith("swept")]
+    assert main(["users", "--obstacles", "5", "--batch", "2", "--rounds", "1"]) == 0
+    cells = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    asked = {"yes or no", "cost and gradient", "swept cost and gradient"}
+    assert {row[1] for row in cells if len(row) > 1} == asked
+    compared = [row[-1].split()[0] for row in cells if row[1:] and not row[1].startswith("swept")]
     assert len(compared) >= 2
     assert set(compared) == {"0"}
-    placed, spheres = (
-        users.foreign.placed_meshes(5),
-        users.foreign.make_buffers(users.foreign.panda_spheres(4), users.CPU).spheres,
-    )
-    hit = users.library_calls(users.world_of(placed), spheres)["yes or no"]()
+    spheres = torch.from_numpy(scenes.panda(4).spheres)
+    answers = users.questions(scenes.panda_among(5), spheres)["yes or no"]
+    hit = answers["library"]()
     assert hit.any()
     assert not hit.all()
 
 
-def test_exact_shapes_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
-    """All worlds have the same results, or it raises."""
-    assert exact_shapes.main(["--rounds", "1", "--batch", "2"]) == 0
+@slow
+def test_exact_shapes_are_compared(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both worlds have the same results, or it raises."""
+    assert main(["exact-shapes", "--rounds", "1", "--batch", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 1 + 2 * len(exact_shapes.QUERIES)
+    worlds = exact_shapes.worlds()
+    queries = exact_shapes.queries(exact_shapes.paths("near", 1), worlds["exact"])
+    assert len([line for line in lines if " ns | " in line]) == 2 * len(queries)
+    worlds["mesh"].set_pose("cuboid", (0, 0, 0.5, 1, 0, 0, 0))
+    monkeypatch.setattr(exact_shapes, "worlds", lambda: worlds)
+    with pytest.raises(harness.WrongResultError, match="sphere_cost"):
+        main(["exact-shapes", "--rounds", "1", "--batch", "2"])
+
+
+@slow
+def test_parts_of_the_latency_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["floor", "--rounds", "1"]) == 0
+    assert "| the library |" in capsys.readouterr().out

@@ -15,13 +15,20 @@ import torch
 pytest.importorskip("pinocchio", reason="the judge needs pin and coal, of the extra 'dev'")
 pytest.importorskip("coal", reason="the judge needs pin and coal, of the extra 'dev'")
 
-from benchmarks.plan import data, report
-from benchmarks.plan.__main__ import main
+from benchmarks import functions
+from benchmarks.__main__ import main
+from benchmarks.harness import RESULTS, WrongResultError
+from benchmarks.plan import problems, report
 from benchmarks.plan.judge import Judge
-from benchmarks.plan.motions import LENGTHS
-from benchmarks.plan.planners import MARGIN, MotionChecker, Planned, ends_in_collision
-from benchmarks.plan.problems import list_problems, read_problem
-from benchmarks.plan.robots import load_robot
+from benchmarks.plan.planners import (
+    LENGTHS,
+    MARGIN,
+    MotionChecker,
+    Planned,
+    ends_in_collision,
+    measure_motions,
+)
+from benchmarks.plan.problems import list_problems, load_robot, read_problem
 from benchmarks.plan.run import judged
 from benchmarks.plan.scene import Obstacle, Scene
 
@@ -135,11 +142,17 @@ def test_judge_refuses_what_is_not_finite(arm: Judge) -> None:
         Judge(PANDA, None, ["panda_joint1"])
 
 
-@pytest.mark.parametrize("kind", ["box", "cylinder", "sphere"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["box", "cylinder", "capsule", "sphere"])
 def test_distances_of_the_judge(kind: str) -> None:
     """Against the nearest of many points of the surface, and coal's verdict for spheres."""
     rng = np.random.default_rng(5)
-    dimensions = {"box": (0.5, 0.3, 0.2), "cylinder": (0.4, 0.15), "sphere": (0.2,)}[kind]
+    dimensions = {
+        "box": (0.5, 0.3, 0.2),
+        "cylinder": (0.4, 0.15),
+        "capsule": (0.4, 0.15),
+        "sphere": (0.2,),
+    }[kind]
     quaternion = rng.normal(size=4)
     rotation = rotation_matrix(quaternion / np.linalg.norm(quaternion))
     obstacle = Obstacle("it", kind, dimensions, rotation, rng.normal(size=3))
@@ -170,6 +183,20 @@ def body(kind: str, dimensions: tuple[float, ...], rng: np.random.Generator, cou
         points[np.arange(count), axis] = rng.choice([-1.0, 1.0], count) * half[axis]
         return lambda p: (np.abs(p) < half).all(axis=1), points
     height, radius = dimensions
+    if kind == "capsule":
+        points = rng.normal(size=(count, 3))
+        points *= radius / np.linalg.norm(points, axis=1, keepdims=True)
+        caps = rng.uniform(size=count) < 2 * radius / (2 * radius + height)
+        points[caps, 2] += np.where(points[caps, 2] > 0.0, 0.5, -0.5) * height
+        around = points[~caps, :2]
+        points[~caps, :2] = radius * around / np.linalg.norm(around, axis=1, keepdims=True)
+        points[~caps, 2] = rng.uniform(-height / 2, height / 2, len(around))
+
+        def inside(p: np.ndarray) -> np.ndarray:
+            along = np.clip(p[:, 2], -height / 2, height / 2)
+            return np.linalg.norm(p - along[:, None] * [0, 0, 1], axis=1) < radius
+
+        return inside, points
     angle, z = rng.uniform(0, 2 * np.pi, count), rng.uniform(-height / 2, height / 2, count)
     out = np.full(count, radius)
     caps = count // 2
@@ -200,6 +227,7 @@ def test_scene_with_something_else_is_an_error(tmp_path: Path) -> None:
         Scene.from_file(tmp_path / "scene.yaml")
 
 
+@pytest.mark.slow
 def test_checker_of_single_motions() -> None:
     """The same answers as all motions in one call, and NaN is never free."""
     robot, world = load_panda(), MeshWorld.from_file(ASSETS / "problems" / "cage_2.yaml")
@@ -216,6 +244,7 @@ def test_checker_of_single_motions() -> None:
     assert checker.count == 61
 
 
+@pytest.mark.slow
 def test_ends_in_collision_are_named(tmp_path: Path) -> None:
     entry = json.loads((ASSETS / "problems" / "cage.json").read_text())["cage_2"]
     start, goal = np.array(entry["start"]), np.array(entry["goal"])
@@ -288,30 +317,94 @@ def test_problems_are_read(tmp_path: Path) -> None:
     entry = json.loads((ASSETS / "problems" / "cage.json").read_text())["cage_2"]
     assert problem.start.tolist() == entry["start"]
     assert problem.goal.tolist() == entry["goal"]
-    assert problem.name == "cage/0002"
+    assert (problem.scene_type, problem.index) == ("cage", 2)
     with pytest.raises(ValueError, match="panda_joint7"):
         read_problem(tmp_path, "panda", "cage", 2, names[:-1])
 
 
-def test_rrt_connect_solves_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The whole command with the other planner: solved, written, and read again."""
-    pytest.importorskip("ompl", reason="the extra 'bench' brings OMPL")
+@pytest.fixture
+def one_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_problem(tmp_path / "panda")
-    monkeypatch.setattr("benchmarks.plan.__main__.robot_folder", lambda *_: tmp_path / "panda")
+    monkeypatch.setattr(problems, "robot_folder", lambda *_: tmp_path / "panda")
+    return tmp_path / "panda"
+
+
+def test_single_motions_are_timed(one_problem: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.plan.planners.COUNT", 40)
+    motions = measure_motions(one_problem, "panda")
+    assert [motion["length"] for motion in motions] == list(LENGTHS)
+    assert all(0.0 < motion["free"] <= motion["free95"] for motion in motions)
+    assert "| 0.1 | " in report.motions_table(motions)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("planner", [report.OURS, report.THEIRS])
+def test_a_planner_solves_a_problem(planner: str, one_problem: Path, tmp_path: Path) -> None:
+    """The whole command with one planner: solved, written, and read again."""
+    if planner == report.THEIRS:
+        pytest.importorskip("ompl", reason="the extra 'bench' brings OMPL")
     out = tmp_path / "results"
-    arguments = ["--robots", "panda", "--planners", "RRT-Connect", "--out", str(out)]
-    assert main(arguments) == 0
+    arguments = ["--robots", "panda", "--planners", planner, "--out", str(out)]
+    assert main(["plan", *arguments]) == 0
     results = report.read(out)
     (row,) = results["robots"]["panda"]["rows"]
     assert [motion["length"] for motion in results["motions"]] == list(LENGTHS)
-    assert 0.0 < results["motions"][0]["free"] <= results["motions"][-1]["free95"]
     assert row["solved"]
     assert not row["refused"]
     assert row["clearance"] > 0.0
     text = (out / "plan-cpu.md").read_text()
-    assert "| panda | RRT-Connect | 1/1 | 100.0% |" in text
+    assert f"| panda | {planner} | 1/1 | 100.0% |" in text
     assert (out / "plan-cpu.png").stat().st_size > 5000
-    assert main(["--report", "--out", str(out)]) == 0
+    assert main(["plan", "--report", "--out", str(out)]) == 0
+
+
+def test_kept_results_make_the_kept_tables() -> None:
+    """The tables of results/ are those of its figures."""
+    assert report.markdown(report.read(RESULTS)) == (RESULTS / "plan-cpu.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["kinematics", "joint_path_in_collision"])
+def test_functions_are_compared_with_the_judge(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["functions", "--batch", "1", "--rounds", "1", "--only", name]) == 0
+    assert f"| {name}" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_all_functions_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["functions", "--batch", "2", "--rounds", "1"]) == 0
+    printed = capsys.readouterr().out
+    on_cpu = [name for name in functions.FUNCTIONS if "graph" not in name]
+    assert [name for name in on_cpu if f"| {name} |" in printed] == on_cpu
+
+
+@pytest.mark.slow
+def test_functions_that_are_wrong_are_not_timed() -> None:
+    """Results for another scene than the judge's, or another place of the robot, raise."""
+    given = functions.set_up(2, torch.device("cpu"))
+    high = torch.tensor([0.0, 0.0, 9.0])
+    shifted = given._replace(robot=_Shifted(given.robot, high))
+    with pytest.raises(WrongResultError, match="a sphere is off"):
+        functions.kinematics(shifted)
+    empty = given._replace(world=MeshWorld(device="cpu"))
+    for wrong in ("configurations", "joint_path_proof", "joint_path_costs", "planner"):
+        with pytest.raises(WrongResultError):
+            getattr(functions, wrong)(empty)
+    with pytest.raises(WrongResultError):
+        functions.joint_path_bounds(empty)
+
+
+class _Shifted:
+    """A robot whose spheres are elsewhere."""
+
+    def __init__(self, robot: RobotSpheres, by: torch.Tensor) -> None:
+        self.robot, self.by = robot, by
+
+    def __call__(self, joints: torch.Tensor) -> torch.Tensor:
+        spheres = self.robot(joints).clone()
+        spheres[..., :3] += self.by
+        return spheres
 
 
 def row_of(planner: str, index: int, **what) -> dict:
@@ -351,5 +444,5 @@ def test_download_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     archive = tmp_path / "wrong.tar.gz"
     archive.write_bytes(b"something else")
     with pytest.raises(ValueError, match="SHA-256"):
-        data.robot_folder("panda", archive)
+        problems.robot_folder("panda", archive)
     assert not (tmp_path / "warp-collision" / "vamp-planner-0.6.4" / "panda").exists()

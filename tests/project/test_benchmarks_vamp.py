@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 import torch
 import trimesh
-from benchmarks import vamp, vamp_scenes
+from benchmarks import vamp
+from benchmarks.__main__ import main
+from benchmarks.plan.scene import Scene
 
 from warp_collision import Capsule, Cuboid, MeshWorld, configuration_in_collision
+from warp_collision.examples import load_panda
 
 
 class Environment:
@@ -46,7 +49,11 @@ class Panda:
 
     def __init__(self, is_blind: bool) -> None:
         self.is_blind = is_blind
-        self.robot, self.pairs = vamp_scenes.panda()
+        self.robot = load_panda()
+        ignored = [
+            (f"panda_{a}", f"panda_{b}") for a, bs in vamp.IGNORED.items() for b in bs.split()
+        ]
+        self.pairs = self.robot.self_collision_pairs(ignore=ignored)
         self.Path = type("Path", (Path,), {"robot": self})
 
     def validate(self, row, environment) -> bool:
@@ -82,7 +89,7 @@ def stand_in(is_blind: bool = False) -> types.SimpleNamespace:
 def tables(capsys: pytest.CaptureFixture[str], scenes: list[str]) -> list[list[list[str]]]:
     """The cells of the rows of the three tables."""
     arguments = ["--count", "200", "--motions", "6", "--rounds", "1", "--scenes", *scenes]
-    assert vamp.main(arguments) == 0
+    assert main(["vamp", *arguments]) == 0
     printed = capsys.readouterr().out.strip().split("\n\n")
     return [
         [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines()[2:]]
@@ -92,10 +99,11 @@ def tables(capsys: pytest.CaptureFixture[str], scenes: list[str]) -> list[list[l
 
 def test_without_vamp(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "vamp", None)
-    assert vamp.main([]) == 2
+    assert main(["vamp"]) == 2
     assert "pip install vamp-planner" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_side_by_side(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "vamp", stand_in())
     times, spheres, verdicts = tables(capsys, ["shelf-10", "plates"])
@@ -113,6 +121,7 @@ def test_side_by_side(monkeypatch, capsys):
             assert row[3] == "0"
 
 
+@pytest.mark.slow
 def test_wrong_answers_are_counted(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "vamp", stand_in(is_blind=True))
     times, spheres, verdicts = tables(capsys, ["cage"])
@@ -131,23 +140,31 @@ def test_wrong_answers_are_counted(monkeypatch, capsys):
 @pytest.mark.parametrize("seed", range(5))
 def test_angles_make_the_rotation(seed):
     turn = trimesh.transformations.random_rotation_matrix(np.random.default_rng(seed).random(3))
-    angles = vamp_scenes.angles_of(turn[:3, :3])
+    angles = vamp.angles_of(turn[:3, :3])
     again = trimesh.transformations.euler_matrix(*angles, axes="sxyz")
     np.testing.assert_allclose(again, turn, atol=1e-12)
 
 
 def test_scenes():
     for scene, count in (("cage", 8), ("shelf-5", 5), ("shelf-20", 20), ("plates", 8)):
-        obstacles = vamp_scenes.obstacles_of(scene)
+        obstacles = Scene.from_mapping(vamp.mapping_of(scene)).obstacles
         assert len(obstacles) == count
-        assert {type(o.geometry) for o in obstacles} <= {Cuboid, Capsule}
+        assert {obstacle.kind for obstacle in obstacles} <= {"box", "capsule"}
 
 
+@pytest.mark.slow
 def test_truth_of_motions_past_a_plate():
-    robot, pairs = vamp_scenes.panda()
-    plate = vamp_scenes.Obstacle(Cuboid((0.4, 0.001, 0.4)), (0.55, 0.0, 0.5, 1.0, 0.0, 0.0, 0.0))
-    begin = torch.tensor([-0.9, 0.0, 0.0, -1.6, 0.0, 1.6, 0.8], dtype=torch.float64)
-    end = begin.clone()
-    end[0] = 0.9
-    assert vamp_scenes.smallest_on(robot, pairs, [plate], begin, end) < -0.01
-    assert vamp_scenes.smallest_on(robot, pairs, [plate], begin, begin + 1e-3) > 0.005
+    """The judge and the library have the same scene, spheres and pairs."""
+    case = vamp.make_case(stand_in(), "shelf-20", 1)
+    joints = vamp.random_joints(case, 200)
+    centers = case.judge.centers(joints.double().numpy())
+    np.testing.assert_allclose(case.robot(joints)[..., :3].numpy(), centers, atol=1e-5)
+    least = case.scene.nearest(centers, case.judge.radii).clearance.min(axis=1)
+    least = np.minimum(least, case.judge.gaps(centers).min(axis=1))
+    assert ((least < 0.0) == case.hits(joints).numpy())[np.abs(least) > 1e-5].all()
+    plate = {"cuboid": {"0": {"dims": (0.4, 0.001, 0.4), "pose": (0.55, 0, 0.5, 1, 0, 0, 0)}}}
+    begin = np.array([-0.9, 0.0, 0.0, -1.6, 0.0, 1.6, 0.8])
+    end = np.array([0.9, *begin[1:]])
+    scene = Scene.from_mapping(plate)
+    assert case.judge.judge(np.stack((begin, end)), scene, vamp.STEPS).clearance < -0.01
+    assert case.judge.judge(np.stack((begin, begin + 1e-3)), scene, vamp.STEPS).clearance > 0.005

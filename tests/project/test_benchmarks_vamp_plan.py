@@ -11,7 +11,8 @@ import pytest
 pytest.importorskip("pinocchio", reason="the judge needs pin and coal, of the extra 'dev'")
 pytest.importorskip("coal", reason="the judge needs pin and coal, of the extra 'dev'")
 
-from benchmarks import vamp_plan
+from benchmarks import vamp, vamp_plan
+from benchmarks.__main__ import main
 from benchmarks.plan.judge import Judge
 from benchmarks.plan.problems import Problem
 from benchmarks.plan.run import judged
@@ -77,14 +78,14 @@ def test_ends_that_collide(problem):
 def test_what_stands_for_cylinders():
     post = Obstacle("post", "cylinder", (0.4, 0.1), np.eye(3), np.array([0.5, 0.0, 0.2]))
     ball = Obstacle("ball", "sphere", (0.3,), np.eye(3), np.zeros(3))
-    shelf = vamp_plan.environment_of(stand_in(), Scene([post, ball]), "bookshelf_small")
+    shelf = vamp.environment_of(stand_in(), Scene([post, ball]))
     assert shelf.capsules == [([0.5, 0.0, 0.2], [0.0, 0.0, 0.0], 0.1, 0.4)]
     assert shelf.spheres == [([0.0, 0.0, 0.0], 0.3)]
-    box = vamp_plan.environment_of(stand_in(), Scene([post]), "box")
+    box = vamp.environment_of(stand_in(), Scene([post]), capsules=False)
     assert box.cuboids == [([0.5, 0.0, 0.2], [0.0, 0.0, 0.0], [0.1, 0.1, 0.2])]
 
 
 def test_without_vamp(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "vamp", None)
-    assert vamp_plan.main([]) == 2
+    assert main(["vamp-plan"]) == 2
     assert "pip install vamp-planner" in capsys.readouterr().err

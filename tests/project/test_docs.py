@@ -1,10 +1,14 @@
-"""Examples in docstrings and in the README run and are right."""
+"""Examples in docstrings, in the README and in the guides run; what the pages name is there."""
 
+import contextlib
 import doctest
 import importlib
 import inspect
+import io
 import pkgutil
 import re
+import shlex
+import tomllib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,9 +18,14 @@ import torch
 
 import warp_collision
 from warp_collision import planning
+from warp_collision.cli.__main__ import main
 
 ROOT = Path(__file__).resolve().parents[2]
-README = ROOT / "README.md"
+README, DOCS = ROOT / "README.md", ROOT / "docs"
+PAGES = {
+    str(page.relative_to(ROOT)): page.read_text()
+    for page in (README, *sorted(DOCS.glob("*.md")), DOCS / "api" / "index.md")
+}
 PUBLIC_MODULES = ("io", "planning", "poses", "robot", "warp_primitives")
 
 MODULES = sorted(
@@ -100,24 +109,110 @@ def blocks_of(text: str, language: str) -> list[tuple[int, str]]:
     ]
 
 
-def test_examples_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Python blocks, one after the other, as someone would paste them into a file."""
-    blocks = blocks_of(README.read_text(), "python")
-    assert blocks
+@pytest.mark.parametrize("page", [name for name, text in PAGES.items() if "```python" in text])
+def test_examples_of_a_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its Python blocks, one after the other, as someone would paste them into a file."""
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, Any] = {"__name__": "__readme__"}
-    for line, source in blocks:
-        # Blank lines before it make a traceback point at the line of the README.
-        exec(compile("\n" * (line - 1) + source, str(README), "exec"), namespace)
+    namespace: dict[str, Any] = {"__name__": "__page__"}
+    for line, source in blocks_of(PAGES[page], "python"):
+        # Blank lines before it make a traceback point at the line of the page.
+        exec(compile("\n" * (line - 1) + source, page, "exec"), namespace)
+
+
+def test_every_block_has_a_language() -> None:
+    """So that none is left out of these tests."""
+    for page, text in PAGES.items():
+        opened = re.findall(r"^```(\S*)", text, flags=re.MULTILINE)[::2]
+        assert {*opened} <= {"python", "sh", "text", "{include}", "{toctree}", "{eval-rst}"}, page
 
 
 def _code(text: str) -> list[str]:
-    return re.findall(r"`([^`]+)`", text)
+    """What stands between backticks, on one line or two."""
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", prose)]
+
+
+def _commands(text: str) -> list[list[str]]:
+    """Words of the shell commands of a page, in blocks and in sentences."""
+    lines = [line for _, block in blocks_of(text, "sh") for line in block.splitlines()]
+    lines += [code for code in _code(text) if re.match(r"(make|python -m|pytest|pip) ", code)]
+    lines += [code for code in _code(text) if re.match(r"warp-collision [a-z]", code)]
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def _options(command: str) -> set[str]:
+    """The options of a command of `warp-collision`, from its help."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed, pytest.raises(SystemExit) as left:
+        main([command, "--help"])
+    assert left.value.code == 0
+    return set(re.findall(r"--[a-z-]+", printed.getvalue()))
+
+
+def _require_command(words: list[str]) -> None:
+    """Fails for a command, a target, a module, an extra or an option that is not there."""
+    program, *rest = words
+    if program == "make":
+        targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+        assert {word for word in rest if "=" not in word} <= targets
+    elif program == "warp-collision":
+        assert {word for word in rest if word.startswith("--")} <= _options(rest[0])
+    elif program == "python":
+        path = ROOT.joinpath(*rest[1].split("."))
+        assert rest[0] == "-m"
+        assert path.with_suffix(".py").exists() or path.is_dir()
+    elif program == "pytest":
+        assert (ROOT / rest[0]).exists()
+    elif program == "pip":
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        extras = re.findall(r"\[(.*)\]", " ".join(rest))
+        assert {*",".join(extras).split(",")} <= {"", *project["optional-dependencies"]}
+    else:
+        pytest.fail(f"{program} is not a command that these pages speak of")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_of_a_page(page: str) -> None:
+    for words in _commands(PAGES[page]):
+        try:
+            _require_command(words)
+        except AssertionError as error:
+            raise AssertionError(f"{page}: {shlex.join(words)}") from error
+
+
+def test_the_readme_is_short() -> None:
+    assert len(PAGES["README.md"].splitlines()) <= 200
+    (spheres, robot, *_) = (block for _, block in blocks_of(PAGES["README.md"], "python"))
+    assert len([line for line in spheres.splitlines() if line]) <= 6
+    assert len([line for line in robot.splitlines() if line]) <= 10
+
+
+def test_the_reference_has_every_public_module() -> None:
+    listed = re.findall(r"^   warp_collision\.(\w+)$", PAGES["docs/api/index.md"], re.MULTILINE)
+    assert {*PUBLIC_MODULES, "sampling", "examples"} == set(listed)
+
+
+def test_paths_of_the_design_page() -> None:
+    """Every file and folder that it names is there, in the repository or in the package."""
+    text = PAGES["docs/design.md"]
+    paths = [code for code in _code(text) if "/" in code or code.endswith(".py")]
+    ((_, layers),) = blocks_of(text, "text")
+    paths += [line.split()[0] for line in layers.splitlines()]
+    assert "kernels/" in paths
+    folders = ROOT, ROOT / "src" / "warp_collision"
+    assert not [path for path in paths if not any((f / path).exists() for f in folders)]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_paths_of_a_page(page: str) -> None:
+    """Files and folders of the repository that a sentence names are there."""
+    folders = r"(assets|benchmarks|docs|kernels|src|tests)/"
+    paths = [code for code in _code(PAGES[page]) if re.match(folders, code)]
+    assert not [path for path in paths if not (ROOT / path).exists()]
 
 
 def test_the_table_of_arguments() -> None:
     """Which function takes what is what the signatures say."""
-    text = README.read_text().partition("### Which function takes what")[2]
+    text = PAGES["docs/api/index.md"].partition("## Which function takes what")[2]
     head, _, *rows = [line for line in text.partition("\n## ")[0].splitlines() if line[:1] == "|"]
     columns = _code(head)
     seen = []
@@ -137,8 +232,8 @@ def test_the_table_of_arguments() -> None:
 
 
 def test_the_parameters_of_the_planner() -> None:
-    """All are in the README, with their defaults."""
-    text = README.read_text().partition("| parameter | |")[2].partition("\n\n")[0]
+    """All are in its guide, with their defaults."""
+    text = PAGES["docs/planning.md"].partition("| parameter | |")[2].partition("\n\n")[0]
     words = [word for word in _code(text) if re.match(r"\w+(=|$)", word)]
     listed = {word.partition("=")[0]: word.partition("=")[2] for word in words}
     parameters = inspect.signature(planning.optimize_paths).parameters
@@ -148,16 +243,11 @@ def test_the_parameters_of_the_planner() -> None:
             assert eval(value) == parameters[name].default, name
 
 
-def test_moving_obstacles_run_alone() -> None:
-    """The block of the README about them needs no other one."""
-    text = README.read_text().partition("## Obstacles that move")[2].partition("\n## ")[0]
-    ((_, source),) = blocks_of(text, "python")
-    exec(compile(source, str(README), "exec"), {"__name__": "__readme__"})
-
-
-def test_links_of_the_readme() -> None:
-    """Files and pictures that it points at are there."""
-    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", README.read_text())
-    local = [link for link in links if "://" not in link and not link.startswith("mailto:")]
-    missing = [link for link in local if not (ROOT / link).exists()]
-    assert not missing
+@pytest.mark.parametrize("page", PAGES)
+def test_links_of_a_page(page: str) -> None:
+    """Files and pictures that it points at are there, also where it is read without Sphinx."""
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", PAGES[page])
+    included = re.findall(r"^```\{include\} (\S+)$", PAGES[page], flags=re.MULTILINE)
+    local = [link for link in [*links, *included] if "://" not in link]
+    folder = (ROOT / page).parent
+    assert not [link for link in local if not (folder / link).exists()]

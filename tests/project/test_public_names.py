@@ -1,5 +1,6 @@
 """The names of the package: imported when they are first used, and all there."""
 
+import ast
 import subprocess
 import sys
 import tomllib
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import warp_collision
+from warp_collision import robot
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
@@ -59,3 +61,17 @@ def test_version() -> None:
     root = Path(__file__).resolve().parents[2]
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     assert warp_collision.__version__ == project["version"]
+
+
+def test_names_of_robots_have_one_path() -> None:
+    """What `warp_collision.robot` offers is imported from there, or from the package."""
+    source = Path(warp_collision.__file__).parent
+    for folder in (source, *(Path(__file__).parents[2] / name for name in ("tests", "benchmarks"))):
+        for path in folder.rglob("*.py"):
+            if path.is_relative_to(source / "robot"):
+                continue
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ImportFrom):
+                    inner = (node.module or "").startswith("warp_collision.robot.")
+                    names = {alias.name for alias in node.names} & set(robot.__all__)
+                    assert not (inner and names), f"{path}: {names}"

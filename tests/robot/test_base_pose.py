@@ -6,24 +6,24 @@ import torch
 import trimesh
 
 import joint_paths
-from joint_paths import Crane, random_paths, sampled_minimum
+from joint_paths import load_crane, random_paths, sampled_minimum
 from warp_collision import CollisionCost, Cuboid, MeshWorld, any_in_collision
 from warp_collision.examples import load_panda
 from warp_collision.planning import CollisionTerm, optimize_paths
 from warp_collision.robot import (
+    RobotSpheres,
     configuration_in_collision,
     joint_path_clearance,
     joint_path_cost,
     joint_path_in_collision,
 )
-from warp_collision.robot.robot_model import RobotModel
 
 TOLERANCE, BETWEEN_SAMPLES = 1e-3, 1e-4
 
 
 @pytest.fixture(scope="module")
-def robots() -> dict[str, RobotModel]:
-    return {"panda": load_panda(), "crane": Crane()}
+def robots() -> dict[str, RobotSpheres]:
+    return {"panda": load_panda(), "crane": load_crane()}
 
 
 def random_bases(rng: np.random.Generator, count: int, spread: float = 3.0) -> torch.Tensor:
@@ -45,7 +45,7 @@ def matrix_of(pose: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(matrix)
 
 
-def boxes_around(robot: RobotModel, rng: np.random.Generator, base: torch.Tensor):
+def boxes_around(robot: RobotSpheres, rng: np.random.Generator, base: torch.Tensor):
     """Plates and posts near a robot on its base, and the same as it sees them."""
     places = robot(random_paths(robot, rng, 20, 1, 1.0)[:, 0].double())[..., :3].reshape(-1, 3)
     seen = joint_paths.plates_and_posts(rng, 8, places[places.norm(dim=-1) > 0.65])
@@ -240,9 +240,9 @@ def test_a_base_may_be_plain_numbers(robots, device):
             else:
                 assert found.obstacle == expected.obstacle
     start, goal = paths[:1, 0], paths[:1, 1]
-    options = {"on_bad_ends": "mark", "max_iterations": 0}
+    options = {"on_invalid_endpoints": "mark", "max_iterations": 0}
     found, expected = (
-        optimize_paths(panda, world, start, goal, base_pose=pose, **options).cost
+        optimize_paths(start, goal, panda, world, base_pose=pose, **options).cost
         for pose in (base.tolist(), tensor)
     )
     torch.testing.assert_close(found, expected)

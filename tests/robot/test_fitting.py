@@ -8,7 +8,8 @@ from reference import mesh_signed_distance
 from robots import PANDA
 from warp_collision import Capsule, Cuboid, Cylinder, Sphere
 from warp_collision.examples import load_panda
-from warp_collision.robot import Coverage, RobotSpheres, coverage, fit_spheres, link_shapes
+from warp_collision.robot import Coverage, RobotSpheres, coverage, fit_spheres
+from warp_collision.robot.model import link_shapes
 
 MESHES = PANDA.parent / "meshes"
 

@@ -9,7 +9,7 @@ import torch
 import trimesh
 
 import joint_paths
-from joint_paths import Crane, random_paths, sampled_minimum
+from joint_paths import load_crane, random_paths, sampled_minimum
 from warp_collision import Cuboid, MeshWorld, in_collision
 from warp_collision.examples import load_panda
 from warp_collision.robot import (
@@ -20,7 +20,6 @@ from warp_collision.robot import (
     joint_path_in_collision,
     self_clearance,
 )
-from warp_collision.robot.robot_model import RobotModel
 
 TOLERANCE = 1e-3
 # What the smallest sampled clearance may be above the smallest.
@@ -28,11 +27,11 @@ BETWEEN_SAMPLES = 1e-4
 
 
 @pytest.fixture(scope="module")
-def robots() -> dict[str, RobotModel]:
-    return {"panda": load_panda(), "crane": Crane()}
+def robots() -> dict[str, RobotSpheres]:
+    return {"panda": load_panda(), "crane": load_crane()}
 
 
-def obstacles(robot: RobotModel, rng: np.random.Generator, count: int) -> joint_paths.Boxes:
+def obstacles(robot: RobotSpheres, rng: np.random.Generator, count: int) -> joint_paths.Boxes:
     reach = robot(random_paths(robot, rng, 20, 1, 1.0)[:, 0].double())
     places = reach[..., :3].reshape(-1, 3)
     # Not in the foot, which would collide in every configuration.

@@ -6,23 +6,23 @@ import torch
 import trimesh
 
 from differentiable import JIT_WARNING
-from joint_paths import Crane, random_paths
+from joint_paths import load_crane, random_paths
 from warp_collision import (
     MeshWorld,
+    RobotSpheres,
     joint_path_cost,
     self_collision_cost,
     sphere_cost,
     swept_sphere_cost,
 )
 from warp_collision.examples import load_panda
-from warp_collision.robot.robot_model import RobotModel
 
 pytestmark = pytest.mark.filterwarnings(JIT_WARNING)
 
 
 @pytest.fixture(scope="module")
-def robots() -> dict[str, RobotModel]:
-    return {"panda": load_panda(), "crane": Crane()}
+def robots() -> dict[str, RobotSpheres]:
+    return {"panda": load_panda(), "crane": load_crane()}
 
 
 def blocks(device: torch.device) -> MeshWorld:

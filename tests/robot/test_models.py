@@ -223,6 +223,7 @@ def test_pairs_that_an_srdf_disables(gripper, tmp_path):
         (srdf('<disable_collisions link1="base"/>'), "links of a pair must have names, got none"),
         ("<sdf/>", "root element <robot>, got <sdf>"),
         ("<robot>", "well-formed XML"),
+        ('<robot><link name="base"/></robot>', "must be an SRDF, got a URDF: <robot> has a <link>"),
     ],
 )
 def test_wrong_srdf(gripper, tmp_path, text, message):
@@ -231,6 +232,26 @@ def test_wrong_srdf(gripper, tmp_path, text, message):
     assert "other.srdf" in str(error.value)
     with pytest.raises(FileNotFoundError, match="srdf must be an existing file"):
         RobotSpheres(gripper, srdf=tmp_path / "none.srdf")
+
+
+def test_unknown_names_list_those_that_there_are(gripper, tmp_path):
+    links = "there is 'right', 'base'"
+    unknown = srdf('<disable_collisions link1="base" link2="rihgt"/>')
+    for options in (
+        {"spheres": {"rihgt": [[0, 0, 0, 0.1]]}},
+        {"padding": {"rihgt": 0.1}},
+        {"srdf": saved(tmp_path, "u.srdf", unknown)},
+    ):
+        with pytest.raises(ValueError, match=links):
+            RobotSpheres(gripper, **options)
+    robot = RobotSpheres(gripper)
+    with pytest.raises(ValueError, match=links):
+        robot.self_collision_pairs(ignore=[("base", "rihgt")])
+    with pytest.raises(ValueError, match=links):
+        robot.spheres_of("rihgt")
+    choice = f"there is '{robot.joint_names[0]}'"
+    with pytest.raises(ValueError, match=choice):
+        RobotSpheres(gripper, lock_joints={f"{robot.joint_names[0]}s": 0.0})
 
 
 def test_padding_of_links(gripper):
@@ -260,6 +281,19 @@ def test_files_of_packages(tmp_path):
         RobotSpheres(elsewhere)
     with pytest.raises(TypeError, match="package_dirs must be a sequence of folders, got '/a'"):
         RobotSpheres(elsewhere, package_dirs="/a")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "utf-16"])
+def test_encodings(tmp_path, encoding):
+    """Of the file as it declares it; comments may be in any."""
+    sphere = '<collision><geometry><sphere radius="0.1"/></geometry></collision>'
+    text = f'<robot name="r"><link name="\xe9">{sphere}</link></robot>'
+    path = tmp_path / "r.urdf"
+    declared = f"<?xml version='1.0' encoding='{encoding}'?>{text}"
+    path.write_bytes(declared.encode(encoding))
+    assert RobotSpheres(path).link_names == ("\xe9",)
+    path.write_bytes("<!-- caf\xe9\n\xe9 -->".encode("latin-1") + text.encode())
+    assert RobotSpheres(path).link_names == ("\xe9",)
 
 
 def test_the_panda_is_valid_for_strict_readers():

@@ -20,7 +20,8 @@ from warp_collision import (
 from warp_collision.examples import load_panda
 from warp_collision.kernels import moving_sweep
 from warp_collision.poses import HALF_TURN, invert_pose, product, rows_between, to_rows
-from warp_collision.robot import RobotSpheres, moving_obstacles
+from warp_collision.robot import RobotSpheres
+from warp_collision.robot.checks import moving_obstacles
 
 SIZES = ((0.3, 0.2, 0.4), (0.5, 0.4, 0.0005))
 

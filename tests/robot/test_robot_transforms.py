@@ -20,11 +20,11 @@ from warp_collision.robot import (
     joint_path_clearance,
     joint_path_cost,
     joint_path_in_collision,
-    path_operators,
     self_clearance,
     self_collision_cost,
 )
-from warp_collision.robot.interpolation import segment_bend
+from warp_collision.robot.checks import path_operators
+from warp_collision.robot.model.interpolation import segment_acceleration_bound
 
 Tensor = torch.Tensor
 
@@ -343,7 +343,7 @@ def test_functions_that_read_values(panda, world, paths) -> None:
         return q.sum() + len(panda.report(q[None], world).depth)
 
     def plan(q: Tensor) -> Tensor:
-        return optimize_paths(panda, world, q[:1], q[1:2]).joints
+        return optimize_paths(q[:1], q[1:2], panda, world).joints
 
     joints = paths[0]
     for name, function in {"report": report, "optimize_paths": plan}.items():
@@ -379,20 +379,20 @@ def test_pairs_are_found_inside_of_transforms(panda, paths) -> None:
 @pytest.mark.parametrize("based", [False, True])
 def test_opcheck(based, panda, world, paths, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = {}
-    for name in ("configuration_in_collision", "joint_path_in_collision", "joint_path_clearance"):
-        operator = getattr(path_operators, name)
+    for name in ("CONFIGURATION_IN_COLLISION", "JOINT_PATH_IN_COLLISION", "JOINT_PATH_CLEARANCE"):
+        check = getattr(path_operators, name)
 
-        def spy(*operands: Any, _operator: Any = operator) -> Any:
+        def spy(*operands: Any, _operator: Any = check.operator) -> Any:
             calls[_operator] = operands
             return _operator(*operands)
 
-        monkeypatch.setattr(path_operators, name, spy)
+        monkeypatch.setattr(check, "operator", spy)
     base = bases(2) if based else None
     with torch.autograd.forward_ad.dual_level():
         for check in CHECKS.values():
             check(paths[0], panda, world, base_pose=base)
     tables = panda.tables(torch.device("cpu"))
-    calls[segment_bend] = (paths[0], *tables.operands())
+    calls[segment_acceleration_bound] = (paths[0], *tables.operands())
     points = panda._layout.kinematics.tables(torch.device("cpu"))
     calls[robot_queries.forward_kinematics_jacobian] = (paths[0, 0], *points)
     assert len(calls) == 5

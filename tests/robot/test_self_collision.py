@@ -1,12 +1,24 @@
 """The robot with itself, against every pair in float64."""
 
+import gc
+import pickle
+import tracemalloc
+import weakref
+
 import numpy as np
 import pytest
 import torch
 from torch import func
 
 from differentiable import JIT_WARNING
-from robots import tree_robot
+from joint_paths import load_crane
+from robots import PANDA, tree_robot
+from warp_collision import (
+    MeshWorld,
+    configuration_in_collision,
+    joint_path_clearance,
+    joint_path_in_collision,
+)
 from warp_collision.examples import load_panda
 from warp_collision.robot import (
     RobotSpheres,
@@ -14,7 +26,7 @@ from warp_collision.robot import (
     self_clearance,
     self_collision_cost,
 )
-from warp_collision.robot.self_collision import random_joints
+from warp_collision.robot.model.sphere_pairs import random_joints
 
 pytestmark = pytest.mark.filterwarnings(JIT_WARNING)
 
@@ -260,3 +272,69 @@ def test_wrong_spheres(pairs, spheres, error, message):
 def test_wrong_pairs(panda):
     with pytest.raises(TypeError, match="pairs must be SelfCollisionPairs, got ndarray"):
         self_collision_cost(folded(panda, 1, 1), np.zeros((1, 2)))
+
+
+# In self-collision at the end, free at the begin.
+FOLDING = torch.tensor([[[0.0, -0.5, 0.0, -2.2, 0.0, 1.6, 0.8], [0.0, 1.7, 0.0, -3.0, 0, 0, 0.8]]])
+
+
+def test_tables_of_pairs_are_dropped_with_them():
+    robot, world = load_crane(), MeshWorld(device="cpu")
+    path = torch.linspace(-0.5, 0.5, 2)[None, :, None].expand(1, 2, robot.n_joints)
+    dropped: list[weakref.ref] = []
+    sizes = []
+    tracemalloc.start()
+    try:
+        for _ in range(30):
+            own = robot.self_collision_pairs()
+            joint_path_in_collision(path, robot, world, self_collision=own)
+            tables = robot.pair_tables(own, path.device)
+            dropped += [weakref.ref(own), *map(weakref.ref, tables)]
+            del own, tables
+            gc.collect()
+            sizes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert all(ref() is None for ref in dropped)
+    assert sizes[-1] - sizes[9] < 20_000  # bytes; the pairs of one call are larger
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_pairs_are_checked_by_their_own_tables(panda, compiled):
+    spheres = panda.spheres(FOLDING[0, 1])
+    every = panda.self_collision_pairs()
+    depth = -gaps(spheres, every)
+    deepest, farthest = (every.pairs[int(i)][None] for i in (depth.argmax(), depth.argmin()))
+    world = MeshWorld(device="cpu")
+
+    def check(joints: torch.Tensor, own: SelfCollisionPairs) -> torch.Tensor:
+        return configuration_in_collision(joints, panda, world, self_collision=own)
+
+    if compiled:
+        torch.compiler.reset()
+        check = torch.compile(check, backend="eager", fullgraph=True)
+    for turn in range(4 if compiled else 30):  # memory, and so ids, are used again
+        touches = turn % 2 == 0
+        own = SelfCollisionPairs(panda.sphere_links, deepest if touches else farthest)
+        assert check(FOLDING[0, 1], own).item() == touches
+
+
+def test_pairs_may_be_checked_by_robots_of_other_frames(panda):
+    """Locked joints merge frames: pairs of equal spheres have other tables then."""
+    locked = RobotSpheres(PANDA, lock_joints={"panda_joint1": 0.3})
+    assert locked.sphere_links == panda.sphere_links
+    own = panda.self_collision_pairs()
+    world = MeshWorld(device="cpu")
+    for robot, path in ((panda, FOLDING), (locked, FOLDING[..., 1:]), (panda, FOLDING)):
+        found = joint_path_clearance(path, robot, world, self_collision=own)
+        again = joint_path_clearance(
+            path, robot, world, self_collision=SelfCollisionPairs(own.sphere_links, own.pairs)
+        )
+        assert torch.equal(found.self_lower, again.self_lower)
+        assert found.self_upper.item() < 0.0
+
+
+def test_checked_pairs_can_be_pickled(panda):
+    own = panda.self_collision_pairs()
+    panda.pair_tables(own, FOLDING.device)
+    assert (pickle.loads(pickle.dumps(own)).pairs == own.pairs).all()

@@ -44,7 +44,7 @@ def test_a_report_and_a_plan():
     with pytest.raises(TypeError, match="world must be a MeshWorld, got RobotSpheres"):
         panda.report(torch.zeros(1, 1, 7), panda)
     with pytest.raises(TypeError, match=SWAPPED):
-        optimize_paths(MeshWorld(), panda, ends, ends)
+        optimize_paths(ends, ends, MeshWorld(), panda)
     for terms in (torch.sum, 3, "calm"):
         with pytest.raises(TypeError, match="terms must be a sequence of callables, got "):
-            optimize_paths(panda, MeshWorld(), ends, ends, terms=terms)
+            optimize_paths(ends, ends, panda, MeshWorld(), terms=terms)

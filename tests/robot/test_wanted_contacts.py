@@ -5,11 +5,12 @@ import pytest
 import torch
 
 from differentiable import JIT_WARNING
-from joint_paths import Crane, random_paths
+from joint_paths import load_crane, random_paths
 from warp_collision import (
     Capsule,
     Cuboid,
     MeshWorld,
+    RobotSpheres,
     clearance,
     configuration_in_collision,
     joint_path_clearance,
@@ -18,7 +19,6 @@ from warp_collision import (
     swept_sphere_cost,
 )
 from warp_collision.examples import load_panda
-from warp_collision.robot.robot_model import RobotModel
 
 pytestmark = pytest.mark.filterwarnings(JIT_WARNING)
 Contact = tuple[str, str]
@@ -40,11 +40,11 @@ def name(request) -> str:
 
 
 @pytest.fixture(scope="module")
-def robots() -> dict[str, RobotModel]:
-    return {"panda": load_panda(), "crane": Crane()}
+def robots() -> dict[str, RobotSpheres]:
+    return {"panda": load_panda(), "crane": load_crane()}
 
 
-def worlds(robot: RobotModel, ignored: list[Contact], device: torch.device) -> MeshWorld:
+def worlds(robot: RobotSpheres, ignored: list[Contact], device: torch.device) -> MeshWorld:
     """Obstacles where the links come that may touch them, in one env in another order."""
     rng = np.random.default_rng(1)
     reach = robot(random_paths(robot, rng, 30, 1, 1.0)[:, 0])[..., :3].numpy()
@@ -67,7 +67,7 @@ def worlds(robot: RobotModel, ignored: list[Contact], device: torch.device) -> M
 class Alone:
     """The same world with one obstacle enabled, and the robot's spheres of one link."""
 
-    def __init__(self, robot: RobotModel, world: MeshWorld):
+    def __init__(self, robot: RobotSpheres, world: MeshWorld):
         self.robot, self.world = robot, world
         self.links = sorted(set(robot.sphere_links))
         self.obstacles = sorted({n for env in range(2) for n in world.names(env)})

@@ -1,19 +1,16 @@
 """Joint paths among plates and posts, and what float64 kinematics say of them, sampled densely."""
 
+import tempfile
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 import trimesh
 
-from robots import shift, turn
+from robots import turn
 from warp_collision import MeshWorld
-from warp_collision.robot import SelfCollisionPairs
-from warp_collision.robot.chain import Chain
-from warp_collision.robot.kinematics import MovingJoint
-from warp_collision.robot.robot_files import RobotFiles
-from warp_collision.robot.robot_model import RobotModel
-from warp_collision.robot.sphere_models import Body, SphereModel
+from warp_collision.robot import RobotSpheres, SelfCollisionPairs
 
 Tensor = torch.Tensor
 
@@ -22,51 +19,53 @@ SPACING = 1e-4
 _COARSE = 20  # fine samples in a coarse one
 
 
-class Crane(RobotModel):
+_JOINTS = (
+    # parent, child, place, turned by, axis, type, mimic
+    ("base", "column", (0, 0, 0.1), (0, 0, 0), (0, 0, 1), "prismatic", ""),
+    ("column", "boom", (0.05, 0, 0.2), (0.2, 0, 0), (0.1, 0, 1), "revolute", ""),
+    ("boom", "trolley", (0.1, 0.05, 0), (0, 0.3, 0.1), (1, 0.2, 0), "prismatic", ""),
+    ("trolley", "arm", (0.2, 0, -0.1), (0.5, 0.2, 1), (0, 1, 0.3), "revolute", ""),
+    ("arm", "hand", (0.3, 0.05, 0), (0, 0, 0.4), (1, 0, 0), "revolute", ""),
+    ("hand", "left", (0.1, 0.05, 0), (0, 0, 0), (0, 1, 0), "prismatic", ""),
+    ("hand", "right", (0.1, -0.05, 0), (0.3, 0, 0), (0, 1, 0), "prismatic", '"left" -1 0.1'),
+    ("boom", "wheel", (-0.3, 0, 0.1), (0, 1, 0), (0, 1, 1), "revolute", '"arm" -1.5 0.3'),
+)
+
+
+def load_crane() -> RobotSpheres:
     """A column that slides, a boom, a trolley on it, an arm, and a hand.
 
     Prismatic joints between and behind joints that turn; two fingers that one value moves, in
     opposite directions, and a wheel that turns with the arm.
     """
+    rng = np.random.default_rng(30)
+    links = ("base", *(joint[1] for joint in _JOINTS))
+    centers = rng.uniform(-0.12, 0.12, (len(_JOINTS), 4, 3))
+    radii = rng.uniform(0.02, 0.06, (len(_JOINTS), 4, 1))
+    spheres = dict(zip(links[1:], np.concatenate([centers, radii], axis=2), strict=True))
+    lines = ['<robot name="crane">', *(f'<link name="{link}"/>' for link in links)]
+    for parent, child, place, turned, axis, kind, mimic in _JOINTS:
+        rpy = (0, 0, 0)
+        if any(turned):
+            rotation = turn(np.array(turned, dtype=float), float(np.linalg.norm(turned)))
+            rpy = trimesh.transformations.euler_from_matrix(rotation)
+        lines += [
+            f'<joint name="{child}" type="{kind}"><parent link="{parent}"/><child link="{child}"/>',
+            f'<origin xyz="{_text(place)}" rpy="{_text(rpy)}"/><axis xyz="{_text(axis)}"/>',
+            '<limit lower="-0.6" upper="0.6" effort="1" velocity="1"/>',
+        ]
+        if mimic:
+            other, multiplier, offset = mimic.split()
+            lines.append(f'<mimic joint={other} multiplier="{multiplier}" offset="{offset}"/>')
+        lines.append("</joint>")
+    with tempfile.TemporaryDirectory() as folder:
+        urdf = Path(folder) / "crane.urdf"
+        urdf.write_text("\n".join([*lines, "</robot>"]))
+        return RobotSpheres(urdf, spheres=spheres)
 
-    _JOINTS = (
-        # parent, child, place, turned by, axis, slides, value and gear
-        ("base", "column", (0, 0, 0.1), (0, 0, 0), (0, 0, 1), True, (0,)),
-        ("column", "boom", (0.05, 0, 0.2), (0.2, 0, 0), (0.1, 0, 1), False, (1,)),
-        ("boom", "trolley", (0.1, 0.05, 0), (0, 0.3, 0.1), (1, 0.2, 0), True, (2,)),
-        ("trolley", "arm", (0.2, 0, -0.1), (0.5, 0.2, 1), (0, 1, 0.3), False, (3,)),
-        ("arm", "hand", (0.3, 0.05, 0), (0, 0, 0.4), (1, 0, 0), False, (4,)),
-        ("hand", "left", (0.1, 0.05, 0), (0, 0, 0), (0, 1, 0), True, (5,)),
-        ("hand", "right", (0.1, -0.05, 0), (0.3, 0, 0), (0, 1, 0), True, (5, -1.0, 0.1)),
-        ("boom", "wheel", (-0.3, 0, 0.1), (0, 1, 0), (0, 1, 1), False, (3, -1.5, 0.3)),
-    )
 
-    def __init__(self):
-        rng = np.random.default_rng(30)
-        names = ("lift", "swing", "run", "tilt", "roll", "grip")
-        links = ("base", *(joint[1] for joint in self._JOINTS))
-        joints = []
-        for parent, _, place, turned, axis, slides, gear in self._JOINTS:
-            pose = shift(np.array(place, dtype=float))
-            if any(turned):
-                pose = pose @ turn(np.array(turned, dtype=float), float(np.linalg.norm(turned)))
-            axis = np.array(axis) / np.linalg.norm(axis)
-            frame = links.index(parent)
-            joints.append(MovingJoint(frame, pose, axis, slides, *gear))
-        frames = np.repeat(np.arange(1, len(joints) + 1), 4)
-        centers = rng.uniform(-0.12, 0.12, (len(frames), 3))
-        radii = rng.uniform(0.02, 0.06, (len(frames), 1))
-        spheres = np.concatenate([centers, radii], axis=1)
-        chain = Chain(
-            names,
-            np.array([[-0.6, 0.6]] * 6),
-            joints,
-            {link: frame for frame, link in enumerate(links)},
-            {link: np.eye(4) for link in links},
-        )
-        bodies = {links[f]: Body(links[f], spheres[frames == f]) for f in frames}
-        adjacent = tuple(joint[:2] for joint in self._JOINTS)
-        super().__init__(RobotFiles(links, chain, SphereModel(bodies), adjacent))
+def _text(numbers) -> str:
+    return " ".join(repr(float(number)) for number in numbers)
 
 
 class Boxes(NamedTuple):
@@ -116,7 +115,7 @@ def gaps(spheres: Tensor, pairs: SelfCollisionPairs) -> Tensor:
 
 
 def sampled_minimum(
-    robot: RobotModel, begin: Tensor, end: Tensor, value, *, speed: float = 1.0
+    robot: RobotSpheres, begin: Tensor, end: Tensor, value, *, speed: float = 1.0
 ) -> float:
     """Smallest value on a segment, at samples between which no sphere moves farther than SPACING.
 
@@ -145,7 +144,7 @@ def sampled_minimum(
 
 
 def random_paths(
-    robot: RobotModel, rng: np.random.Generator, batch: int, horizon: int, step: float
+    robot: RobotSpheres, rng: np.random.Generator, batch: int, horizon: int, step: float
 ) -> Tensor:
     """Joint paths (batch, horizon, n_joints) float32 with steps up to `step`, ever other sizes."""
     low, high = robot.joint_limits.clamp(-2.0, 2.0).double().numpy().T

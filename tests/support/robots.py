@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from warp_collision.robot import RobotSpheres
-from warp_collision.robot.kinematics import Kinematics, MovingJoint
+from warp_collision.robot.model.kinematic_tree import MovingJoint
+from warp_collision.robot.model.kinematics import Kinematics
 
 PANDA = Path(__file__).resolve().parents[2] / "assets" / "panda" / "panda.urdf"
 

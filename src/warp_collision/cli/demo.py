@@ -106,7 +106,8 @@ def run_demo(
 def plan_problem(problem: Problem, scene: RobotScene, joints: Tensor) -> Demo:
     """Checks the straight path (waypoints, n_joints) of a problem, and plans another one."""
     device = scene.world.device
-    planned = optimize_paths(scene.robot, scene.world, *joints[[0, -1], None].to(device))
+    start, goal = joints[[0, -1], None].to(device)
+    planned = optimize_paths(start, goal, scene.robot, scene.world)
     along = evenly_along(planned.joints[0], len(joints))
     straight = check_joints(joints, scene)
     return Demo(problem, device, straight, planned, clearance_along(along, scene))

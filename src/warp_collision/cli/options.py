@@ -159,12 +159,12 @@ def load_scene(options: argparse.Namespace, device: torch.device) -> RobotScene:
 
 def load_joint_names(options: argparse.Namespace) -> tuple[str, ...]:
     """Names of the robot's joint values, in order, without fitting spheres."""
-    from warp_collision.robot.robot_files import read_robot_joints
+    from warp_collision.robot.model.robot_description import read_robot_joints
 
     with _swapped_files_told(options):
         return read_robot_joints(
             options.robot, options.robot_spheres, options.package_dir, _locks(options)
-        ).chain.joint_names
+        ).tree.joint_names
 
 
 def load_robot(options: argparse.Namespace) -> RobotSpheres:

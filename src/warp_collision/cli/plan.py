@@ -117,10 +117,10 @@ def _plan(options: argparse.Namespace) -> int:
     scene = load_scene(options, device)
     with show_progress("planning (compiles the kernels the first time)"):
         found = optimize_paths(
-            scene.robot,
-            scene.world,
             torch.tensor([start], device=device),
             torch.tensor([goal], device=device),
+            scene.robot,
+            scene.world,
             horizon=options.waypoints,
             margin=_MARGIN,
             preferred_clearance=options.clearance,
@@ -163,7 +163,7 @@ def _save(path: Path, scene: RobotScene, found: PlannedPaths) -> None:
             joint_names=np.array(scene.robot.joint_names),
             free=np.array(True),
             clearance=np.float32(found.clearance.item()),
-            clear=np.array(found.clear.item()),
+            has_preferred_clearance=np.array(found.has_preferred_clearance.item()),
             margin=np.float32(_MARGIN),
             length=np.float32(found.length.item()),
             iterations=np.int64(found.iterations.item()),
@@ -180,7 +180,7 @@ def _summary(
         "free": free,
         "clearance": clearance if free and math.isfinite(clearance) else None,
         "preferred_clearance": options.clearance,
-        "clear": bool(found.clear.item()),
+        "has_preferred_clearance": bool(found.has_preferred_clearance.item()),
         "length": found.length.item() if free else None,
         "iterations": found.iterations.item(),
         "joint_names": list(scene.robot.joint_names),
@@ -199,7 +199,7 @@ def _report(
         "certified free: the robot's spheres come nowhere nearer than "
         f"{1000 * found.clearance.item():.1f} mm to an obstacle or to each other{contacts}"
     ]
-    if not found.clear.item():
+    if not found.has_preferred_clearance.item():
         lines.append(
             f"the wanted clearance of {1000 * options.clearance:.1f} mm was not reached: nearest "
             f"are {scene.nearest_on(found.joints, _MARGIN)}"

@@ -9,7 +9,7 @@ from torch import Tensor
 from warp_collision import Clearance, MeshWorld, RobotSpheres, joint_path_clearance
 from warp_collision.messages import escaped, one_line
 from warp_collision.robot import SelfCollisionPairs
-from warp_collision.robot.joint_path_cost import waypoint_clearance
+from warp_collision.robot.checks.joint_path_cost import waypoint_clearance
 
 _RESOLUTION = 5e-3  # m, by which a share that is covered may be too small
 _FINE_RESOLUTION, _SMALL_SHARE = 1e-3, 0.05  # for shares that may be nothing but that

@@ -51,7 +51,10 @@ def _walk(robot: Element) -> Iterator[tuple[Element, Element, str]]:
 def _check(element: Element, parent: Element, named: str) -> None:
     tag = element.tag
     if "xacro" in tag:
-        raise ValueError(f"{named} must have its macros expanded, got <{escaped(tag, 100)}>")
+        raise ValueError(
+            f"{named} must have its macros expanded, got <{escaped(tag, 100)}>: run xacro on the "
+            "file first"
+        )
     if parent.tag != _PARENTS.get(tag, parent.tag):
         raise ValueError(
             f"{named}: <{tag}> must stand in <{_PARENTS[tag]}>, got <{escaped(parent.tag, 100)}>"

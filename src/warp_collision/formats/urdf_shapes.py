@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -86,8 +87,8 @@ def read_shape(
         path = find_mesh(required(shape, "filename", where), where, folder, package_dirs)
         return UrdfShape(kind, tuple(scale.tolist()), path, link_from_shape)
     if kind not in _LENGTHS:
-        known = ", ".join((*_LENGTHS, "mesh"))
-        raise ValueError(f"{where}: shapes must be one of {known}, got <{escaped(kind, 50)}>")
+        kinds = ", ".join((*_LENGTHS, "mesh"))
+        raise ValueError(f"{where}: shapes must be one of {kinds}, got <{escaped(kind, 50)}>")
     if kind == "capsule" and _is_before_1_1(version):
         raise ValueError(
             f'{where}: <capsule> must stand in a <robot version="1.1">, got {shown(version)}'
@@ -123,49 +124,92 @@ def find_mesh(name: str, where: str, folder: Path, package_dirs: Sequence[Path] 
 
     Args:
         name: a path, absolute or relative to the URDF file, or a URI: ``file://``, or
-            ``package://NAME/PATH``, where the package is the folder NAME in one of `package_dirs`,
-            one of these themselves if that is its name, or a folder NAME that the URDF file is in.
+            ``package://NAME/PATH``, where ``package:///NAME/PATH`` is the same. The package is the
+            folder NAME in one of `package_dirs`, one of these themselves if that is its name, NAME
+            in their folder "share"; a folder NAME that the URDF file is in, or beside one of them;
+            NAME in a folder of ROS_PACKAGE_PATH, or in "share" of one of AMENT_PREFIX_PATH.
         where: what it belongs to, with which errors begin.
         folder: of the URDF file.
         package_dirs: where packages are looked for first, in this order.
 
     Raises:
-        ValueError: another kind of URI, or no such file; it names the files that were tried.
+        ValueError: another kind of URI, or no such file; it names the files that were tried, and
+            one whose name differs in upper and lower case alone.
     """
-    scheme, found, rest = name.partition("://")
-    if not found:
-        path = folder / name
-        if is_file(path):
-            return path
-        raise ValueError(f"{where}: a mesh must be an existing file, got {shown(str(path))}")
+    scheme, separator, rest = name.partition("://")
+    if not separator:
+        return _existing(folder / name, where, str(folder / name))
     if scheme == "file":
-        path = Path(unquote(urlsplit(name).path))
-        if is_file(path):
-            return path
-        raise ValueError(f"{where}: a mesh must be an existing file, got {shown(name)}")
+        return _existing(Path(unquote(urlsplit(name).path)), where, name)
     if scheme != "package":
         raise ValueError(
             f"{where}: a mesh must be a path, file:// or package://, got {shown(name)}"
         )
-    package, _, inside = rest.partition("/")
-    roots = [
-        root
-        for given in map(Path, package_dirs)
-        for root in (given / package, given)
-        if root.resolve().name == package
-    ]
-    home = folder.resolve()
-    roots += [around for around in (home, *home.parents) if around.name == package]
+    package, _, inside = rest.lstrip("/").partition("/")
+    roots = _package_roots(package, folder.resolve(), [*map(Path, package_dirs)])
     for root in roots:
         if is_file(root / inside):
             return root / inside
     tried = ", ".join(shown(str(root / inside)) for root in roots[:_MOST_TRIED])
     raise ValueError(
-        f"{where}: the file of a mesh must be found, got {shown(name)}; "
+        f"{where}: the file of a mesh must be found, got {_with_hint(name)}; "
         + (f"tried {tried}" if tried else f"no folder around the URDF is named {shown(package)}")
+        + "".join(map(_other_case, [root / inside for root in roots][:_MOST_TRIED]))
         + f"; package_dirs, --package-dir in the shell, must name a DIR with {shown(inside)} in "
         f"DIR/{escaped(package, 100)}"
     )
+
+
+def _existing(path: Path, where: str, name: str) -> Path:
+    if is_file(path):
+        return path
+    raise ValueError(
+        f"{where}: a mesh must be an existing file, got {_with_hint(name)}{_other_case(path)}"
+    )
+
+
+def _package_roots(package: str, home: Path, package_dirs: Sequence[Path]) -> list[Path]:
+    """Folders that a package may be, in the order in which they are tried.
+
+    Args:
+        package: its name.
+        home: the folder of the URDF file.
+        package_dirs: see `find_mesh`.
+    """
+    if package in ("", ".", ".."):
+        return []
+    given = [root for folder in package_dirs for root in (folder / package, folder)]
+    roots = [root for root in given if root.resolve().name == package]
+    folders = [home, *home.parents]
+    roots += [around for around in folders if around.name == package]
+    ros, ament = (
+        [Path(entry) for entry in os.environ.get(key, "").split(os.pathsep) if entry]
+        for key in ("ROS_PACKAGE_PATH", "AMENT_PREFIX_PATH")
+    )
+    beside = [
+        *(folder / "share" / package for folder in package_dirs),
+        *(folder / package for folder in folders),
+        *(root for folder in ros for root in (folder / package, folder) if root.name == package),
+        *(folder / "share" / package for folder in ament),
+    ]
+    return list(dict.fromkeys((*roots, *filter(os.path.isdir, beside))))
+
+
+def _other_case(path: Path) -> str:
+    """Says which file there is whose path differs in upper and lower case alone; "" if none."""
+    existing = path
+    while not os.path.lexists(existing) and existing != existing.parent:
+        existing = existing.parent
+    try:
+        for part in path.relative_to(existing).parts:
+            names = [entry for entry in os.listdir(existing) if entry.lower() == part.lower()]
+            if not names:
+                return ""
+            existing = existing / min(names)
+    except (OSError, ValueError):  # no folder, or one that must not be read
+        return ""
+    is_other = existing != path and is_file(existing)
+    return f"; there is {shown(str(existing))}, in another case" if is_other else ""
 
 
 def required(element: Element, key: str, where: str = "") -> str:
@@ -184,10 +228,16 @@ def read_numbers(text: str, count: int, where: str) -> np.ndarray:
     except ValueError:
         values = np.empty(0)
     # Python reads 1_0 as 10.
-    good = len(values) == count and (np.abs(values) < _LARGEST).all() and "_" not in text
-    if not good:
-        raise ValueError(f"{where} must be {count} finite numbers, got {shown(text)}")
+    is_valid = len(values) == count and (np.abs(values) < _LARGEST).all() and "_" not in text
+    if not is_valid:
+        raise ValueError(f"{where} must be {count} finite numbers, got {_with_hint(text)}")
     return values
+
+
+def _with_hint(text: str) -> str:
+    """A value for a message, and what to do where it is an expression of xacro."""
+    is_expression = "${" in text or "$(" in text
+    return shown(text) + (", an expression: run xacro on the file first" if is_expression else "")
 
 
 def read_origin(element: Element, where: str = "") -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -11,10 +12,13 @@ from warp_collision.messages import escaped, one_line
 
 MAX_BYTES = 256 << 20
 MAX_DEPTH = 100
+_COMMENT, _NOT_ASCII = re.compile(rb"<!--.*?-->", re.DOTALL), re.compile(rb"[\x80-\xff]")
 
 
 def read_xml(path: Path) -> Element:
     """Reads the root element of an XML file of at most 256 MiB, nested at most 100 deep.
+
+    Comments may be in another encoding than the file, whose names and values must be in its own.
 
     Raises:
         ValueError: no well-formed XML, beyond these bounds, an encoding that is not known, or a
@@ -26,12 +30,21 @@ def read_xml(path: Path) -> Element:
         if size > MAX_BYTES:
             raise _Refused(f"must have at most {MAX_BYTES} bytes, got {size}")
         parser = ElementTree.XMLParser(target=_Builder())
-        parser.feed(path.read_bytes())
+        parser.feed(_with_readable_comments(path.read_bytes()))
         return parser.close()
     except _Refused as error:
         raise ValueError(str(error)) from None
     except Exception as error:  # ParseError, LookupError and ValueError of an odd encoding
         raise ValueError(f"must be well-formed XML: {one_line(error)}") from error
+
+
+def _with_readable_comments(content: bytes) -> bytes:
+    """The content, with question marks in comments for what is not UTF-8 in it."""
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return _COMMENT.sub(lambda comment: _NOT_ASCII.sub(b"?", comment[0]), content)
+    return content
 
 
 class _Refused(Exception):

@@ -36,6 +36,8 @@ class SceneTables(NamedTuple):
         n_meshes: (n_envs,) int32.
         records: (n_envs, slots) int64 pointers to what is known of each mesh, or None.
         padding: (n_envs, slots) float32, what each mesh is inflated by [m], or None.
+        ignored: (n_envs, slots, n_spheres) uint8, 1 where a mesh is not checked against a sphere of
+            a robot, or None.
         tree: (1,) int64 pointer to a tree over the world boxes of all slots, grouped by env, or 0;
             or None.
         field: bytes that begin with a `SceneField` for each env, of the signed distance of all
@@ -50,6 +52,7 @@ class SceneTables(NamedTuple):
     n_meshes: torch.Tensor
     records: torch.Tensor | None
     padding: torch.Tensor | None = None
+    ignored: torch.Tensor | None = None
     tree: torch.Tensor | None = None
     field: torch.Tensor | None = None
     token: int = 0
@@ -57,35 +60,45 @@ class SceneTables(NamedTuple):
     def write(self, scene: Any) -> None:
         """Writes pointers to these tables into a `Scene`, or into that of a recorded launch."""
         scene.n_envs, scene.n_slots = self.mesh_ids.shape
-        for name in self._fields[:8]:
+        scene.n_spheres = 0 if self.ignored is None else self.ignored.shape[2]
+        for name in self._fields[:9]:
             table = getattr(self, name)
             setattr(scene, name, 0 if table is None else table.data_ptr())
 
-    # These two are written out, since torch 2.6 traces neither slices nor `_replace` of a tuple.
+    # These three are written out, since torch 2.6 traces neither slices nor `_replace` of a tuple.
 
     def operands(self) -> tuple[torch.Tensor | None, ...]:
         """The arguments of operators: all tables but tree and field."""
         ids, enabled, n_meshes = self.mesh_ids, self.enabled, self.n_meshes
-        return ids, self.mesh_from_world, enabled, n_meshes, self.records, self.padding
+        known = self.records, self.padding, self.ignored
+        return ids, self.mesh_from_world, enabled, n_meshes, *known
 
     def at(self, mesh_from_world: torch.Tensor) -> SceneTables:
         """The same meshes at other poses, (n_envs, slots, 8)."""
         ids, enabled, n_meshes = self.mesh_ids, self.enabled, self.n_meshes
-        known = self.records, self.padding, self.tree
+        known = self.records, self.padding, self.ignored, self.tree
         return SceneTables(ids, mesh_from_world, enabled, n_meshes, *known)
 
+    def ignoring(self, ignored: torch.Tensor | None) -> SceneTables:
+        """The same meshes, checked against other spheres; see the attribute."""
+        known = self.records, self.padding, ignored, self.tree, self.field, self.token
+        return SceneTables(self.mesh_ids, self.mesh_from_world, self.enabled, self.n_meshes, *known)
+
     def addresses(self) -> list[int]:
-        """Addresses of the public tables."""
+        """Addresses of the public tables, and what belongs to a call: the ignored spheres."""
+        ignored = self.ignored
         return [  # written out: every launch asks
             self.mesh_ids.data_ptr(),
             self.mesh_from_world.data_ptr(),
             self.enabled.data_ptr(),
             self.n_meshes.data_ptr(),
+            0 if ignored is None else ignored.data_ptr(),
+            0 if ignored is None else ignored.shape[2],
         ]
 
     def tensors(self) -> list[torch.Tensor]:
         """The tables that are not None."""
-        return [part for part in self[:8] if part is not None]
+        return [part for part in self[:9] if part is not None]
 
     def complete(self, tree: torch.Tensor | None, field: torch.Tensor | None = None) -> SceneTables:
         """Tables with a tree or without one, with a field or without one, for many calls."""

@@ -11,9 +11,9 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.messages import shown
 from warp_collision.obstacles.mesh_obstacle import PoseLike
-from warp_collision.planning.ends import check_ends, end_operand
-from warp_collision.planning.improve import best_paths
+from warp_collision.planning.endpoints import check_endpoints, endpoint_operand
 from warp_collision.planning.problems import FreePaths, Problems
+from warp_collision.planning.refinement import best_paths
 from warp_collision.planning.search import Budget, PlanningProgress, search_free_paths
 from warp_collision.planning.shortcuts import path_length
 from warp_collision.planning.terms import (
@@ -30,8 +30,8 @@ from warp_collision.robot import (
     SelfCollisionPairs,
     joint_path_clearance,
 )
-from warp_collision.robot.kinematics import base_operand
-from warp_collision.robot.robot_model import require_robot_and_world
+from warp_collision.robot.model.kinematics import base_operand
+from warp_collision.robot.model.robot_spheres import require_robot_and_world
 from warp_collision.world import MeshWorld
 
 
@@ -46,9 +46,9 @@ class PlannedPaths(NamedTuple):
         cost: (batch,) the objective of these paths: the sum of all terms.
         length: (batch,) sum of the Euclidean lengths of the segments [rad, prismatic: m].
         iterations: (batch,) int64, of the descent until the first free path.
-        clear: (batch,) bool, whether `clearance` reaches `preferred_clearance` minus `margin`, the
-            uncertainty of `clearance`. False if start or goal have a smaller clearance, if all
-            paths found have, and where `free` is false.
+        has_preferred_clearance: (batch,) bool, whether `clearance` reaches `preferred_clearance`
+            minus `margin`, the uncertainty of `clearance`. False if start or goal have a smaller
+            clearance, if all paths found have, and where `free` is false.
     """
 
     joints: Tensor
@@ -57,16 +57,16 @@ class PlannedPaths(NamedTuple):
     cost: Tensor
     length: Tensor
     iterations: Tensor
-    clear: Tensor
+    has_preferred_clearance: Tensor
 
 
 @reads_values
 @torch.inference_mode(False)  # the descent needs gradients
 def optimize_paths(
-    robot: RobotSpheres,
-    world: MeshWorld,
     start: Tensor,
     goal: Tensor,
+    robot: RobotSpheres,
+    world: MeshWorld,
     *,
     env_index: Tensor | None = None,
     n_seeds: int = 12,
@@ -79,7 +79,7 @@ def optimize_paths(
     base_pose: PoseLike | None = None,
     max_iterations: int = 1000,
     max_seconds: float | None = None,
-    on_bad_ends: Literal["raise", "mark"] = "raise",
+    on_invalid_endpoints: Literal["raise", "mark"] = "raise",
     generator: torch.Generator | None = None,
     progress: Callable[[PlanningProgress], object] | None = None,
 ) -> PlannedPaths:
@@ -88,24 +88,24 @@ def optimize_paths(
     Gradient descent on the inner waypoints of several seeds of each problem: on `CollisionTerm`,
     `SmoothnessTerm`, `JointLimitsTerm` and the caller's terms, with smoothness as its metric. Every
     few iterations `joint_path_in_collision` checks whether paths are free. For problems that no
-    descent solves soon, trees of free motions grow from start and goal as well (`MotionTrees`), and
+    descent solves soon, trees of free motions grow from start and goal as well (`RrtConnect`), and
     a descent refines their paths. Free paths are shortened by shortcuts, each proven free, and the
     best one of a problem is returned. Solved problems leave the batch; the others get new seeds,
     farther from the straight line, until an iteration limit.
 
     Args:
-        robot: the robot, with what is attached to it.
-        world: the obstacles.
         start: (batch, n_joints) [rad, prismatic: m], on the device of the world.
         goal: (batch, n_joints). Values of continuous joints do not wrap.
+        robot: the robot, with what is attached to it.
+        world: the obstacles.
         env_index: (batch,) int32, the env of each problem; env 0 for all if None.
         n_seeds: paths that are optimised for each problem.
         horizon: waypoints of a path, including the ends.
         margin: [m], the `tolerance` of `joint_path_in_collision`: paths, starts and goals with a
             clearance below it may be rejected.
         preferred_clearance: [m], of shortcuts: smaller clearances remain only where necessary, such
-            as near a goal in a narrow space. Not a constraint: `clear` of the result says whether
-            it is kept.
+            as near a goal in a narrow space. Not a constraint: `has_preferred_clearance` of the
+            result says whether it is kept.
         terms: callables of joints (n, horizon, n_joints) that return (n, horizon) or (n,) and are
             differentiable. One with a parameter `problem` is given (n,) int64 by that name: the
             batch row that each path is for. They weigh against half the squared joint velocity,
@@ -120,8 +120,8 @@ def optimize_paths(
         max_iterations: of the descent, after which a problem is not pursued.
         max_seconds: of the search, looked at every few iterations; no limit if None. Shortening
             what was found comes on top. With a limit results may differ from run to run.
-        on_bad_ends: "raise" an error if a start or goal is in collision, has a clearance below the
-            margin or is beyond joint limits, or "mark" its row as not free.
+        on_invalid_endpoints: "raise" an error if a start or goal is in collision, has a clearance
+            below the margin or is beyond joint limits, or "mark" its row as not free.
         generator: of the random numbers; a fixed seed in every call if None.
         progress: called regularly with a `PlanningProgress`.
 
@@ -145,10 +145,10 @@ def optimize_paths(
         0
         >>> start = torch.tensor([[-0.9, 0.3, 0.0, -1.6, 0.0, 1.9, 0.8]])
         >>> goal = torch.tensor([[0.9, 0.3, 0.0, -1.6, 0.0, 1.9, 0.8]])
-        >>> found = optimize_paths(load_panda(), world, start, goal)
+        >>> found = optimize_paths(start, goal, load_panda(), world)
         >>> found.free.tolist(), tuple(found.joints.shape), found.clearance.item() >= 0.0
         ([True], (1, 32, 7), True)
-        >>> found.clear.tolist()  # 10 mm are kept, the default of `preferred_clearance`
+        >>> found.has_preferred_clearance.tolist()  # 10 mm by default
         [True]
     """
     for name, count, least in (
@@ -163,14 +163,16 @@ def optimize_paths(
         validate.require_number("max_seconds", max_seconds)
     validate.require_number("margin", margin, positive=True)
     validate.require_number("preferred_clearance", preferred_clearance)
-    if on_bad_ends not in ("raise", "mark"):
-        raise ValueError(f"on_bad_ends must be 'raise' or 'mark', got {on_bad_ends!r}")
+    if on_invalid_endpoints not in ("raise", "mark"):
+        raise ValueError(
+            f"on_invalid_endpoints must be 'raise' or 'mark', got {on_invalid_endpoints!r}"
+        )
     budget = Budget(max_iterations, max_seconds)
     require_robot_and_world(robot, world)
     if isinstance(terms, str) or not isinstance(terms, Iterable):
         raise TypeError(f"terms must be a sequence of callables, got {shown(terms)}")
-    start = end_operand("start", start, robot, world)
-    goal = end_operand("goal", goal, robot, world)
+    start = endpoint_operand("start", start, robot, world)
+    goal = endpoint_operand("goal", goal, robot, world)
     if start.shape != goal.shape:
         raise ValueError(
             f"goal must have the shape of start {tuple(start.shape)}, got {tuple(goal.shape)}"
@@ -192,14 +194,14 @@ def optimize_paths(
         limits,
     )
     with torch.no_grad():
-        good = check_ends(problems, on_bad_ends)
+        valid = check_endpoints(problems, on_invalid_endpoints)
         objective = _objective(problems, terms)
-        found = FreePaths(problems, horizon)
+        free_paths = FreePaths(problems, horizon)
         iterations = search_free_paths(
-            problems, objective, found, good, n_seeds, budget, generator, progress
+            problems, objective, free_paths, valid, n_seeds, budget, generator, progress
         )
-        joints = best_paths(problems, objective, found, generator, bool(terms))
-        return _result(problems, objective, joints, good, iterations)
+        joints = best_paths(problems, objective, free_paths, generator, bool(terms))
+        return _result(problems, objective, joints, valid, iterations)
 
 
 def _base_rows(base_pose: PoseLike | None, start: Tensor) -> Tensor | None:
@@ -224,10 +226,10 @@ def _objective(problems: Problems, terms: Sequence[Term]) -> Objective:
 
 
 def _result(
-    problems: Problems, objective: Objective, joints: Tensor, good: Tensor, iterations: Tensor
+    problems: Problems, objective: Objective, joints: Tensor, valid: Tensor, iterations: Tensor
 ) -> PlannedPaths:
     every = torch.arange(len(joints), device=joints.device)
-    free = problems.is_free(joints, every) & good
+    free = problems.is_free(joints, every) & valid
     found = joint_path_clearance(
         joints,
         problems.robot,
@@ -239,5 +241,5 @@ def _result(
     lower = torch.minimum(found.lower, found.self_lower).amin(1)
     clearance = torch.where(free, lower.clamp(min=0.0), lower)
     cost = objective(joints, every, None)  # of a bad end it may be NaN
-    clear = free & (clearance >= problems.preferred_clearance - problems.margin)
-    return PlannedPaths(joints, free, clearance, cost, path_length(joints), iterations, clear)
+    is_far = free & (clearance >= problems.preferred_clearance - problems.margin)
+    return PlannedPaths(joints, free, clearance, cost, path_length(joints), iterations, is_far)

@@ -16,12 +16,12 @@ from warp_collision.planning.descent import (
     PathDescent,
     SmoothMetric,
 )
-from warp_collision.planning.improve import refine
 from warp_collision.planning.problems import FreePaths, Problems
+from warp_collision.planning.refinement import refine
+from warp_collision.planning.rrt_connect import RrtConnect
 from warp_collision.planning.seeds import first_paths
 from warp_collision.planning.shortcuts import resample, shorten
 from warp_collision.planning.terms import Objective
-from warp_collision.planning.trees import MotionTrees
 
 _ROUND = 100  # iterations, after which an unsolved problem gets new seeds
 _GROWTH = 1.4  # factor of the spread of seeds from round to round
@@ -65,28 +65,28 @@ class Budget:
 def search_free_paths(
     problems: Problems,
     objective: Objective,
-    found: FreePaths,
-    good: Tensor,
+    free_paths: FreePaths,
+    valid: Tensor,
     n_seeds: int,
     budget: Budget,
     generator: torch.Generator,
     progress: Callable[[PlanningProgress], object] | None,
 ) -> Tensor:
     """Searches free paths of the problems with valid ends; returns their iterations (batch,)."""
-    iterations = torch.zeros_like(found.count)
-    lines = found.lines
-    open_problems = torch.nonzero(good)[:, 0]
+    iterations = torch.zeros_like(free_paths.count)
+    lines = free_paths.lines
+    open_problems = torch.nonzero(valid)[:, 0]
     straight = problems.is_free(lines[open_problems], open_problems)
-    found.add(lines[open_problems[straight]], open_problems[straight], 0)
+    free_paths.add(lines[open_problems[straight]], open_problems[straight], 0)
     open_problems = open_problems[~straight]
-    metric = SmoothMetric(found.horizon, lines.device) if found.horizon > 2 else None
+    metric = SmoothMetric(free_paths.horizon, lines.device) if free_paths.horizon > 2 else None
     iteration, spread = 0, 1.0
-    trees = _TreePaths(problems, objective, found, generator)
+    trees = _TreePaths(problems, objective, free_paths, generator)
     while len(open_problems) and metric is not None:
         paths = first_paths(
             problems,
             open_problems,
-            found.lines[open_problems],
+            free_paths.lines[open_problems],
             metric,
             n_seeds=n_seeds,
             spread=spread,
@@ -99,16 +99,16 @@ def search_free_paths(
             if iteration % CHECK_EVERY == 0 or iteration == last:
                 paths = problems.within_limits(descent.paths())
                 free = problems.is_free(paths, problem)
-                found.add(paths[free], problem[free], iteration)
-                without = open_problems[found.count[open_problems] == 0]
+                free_paths.add(paths[free], problem[free], iteration)
+                without = open_problems[free_paths.count[open_problems] == 0]
                 if iteration >= _TREES_FROM and len(without) and not budget.is_late:
                     trees.grow(without, iteration)
-                is_finished = (found.count >= _MAX_FREE_PATHS) | (
-                    (found.count > 0) & (iteration - found.first >= _EXTRA_ITERATIONS)
+                is_finished = (free_paths.count >= _MAX_FREE_PATHS) | (
+                    (free_paths.count > 0) & (iteration - free_paths.first >= _EXTRA_ITERATIONS)
                 )
                 if progress is not None:
-                    n_free = int((found.count > 0).sum())
-                    progress(PlanningProgress(iteration, n_free, len(found.count)))
+                    n_free = int((free_paths.count > 0).sum())
+                    progress(PlanningProgress(iteration, n_free, len(free_paths.count)))
                 keep = torch.nonzero(~free & ~is_finished[problem])[:, 0]
                 if len(keep) < len(problem):
                     descent.keep(keep)
@@ -120,12 +120,12 @@ def search_free_paths(
             when = f"iteration {iteration}"
             descent.step(objective.gradient(descent.paths(), problem, when))
             iteration += 1
-        open_problems = open_problems[found.count[open_problems] == 0]
+        open_problems = open_problems[free_paths.count[open_problems] == 0]
         iterations[open_problems] = iteration
         if iteration >= budget.max_iterations or budget.is_late:
             break
         spread *= _GROWTH
-    return torch.where(found.count > 0, found.first, iterations)
+    return torch.where(free_paths.count > 0, free_paths.first, iterations)
 
 
 class _TreePaths:
@@ -135,28 +135,28 @@ class _TreePaths:
         self,
         problems: Problems,
         objective: Objective,
-        found: FreePaths,
+        free_paths: FreePaths,
         generator: torch.Generator,
     ):
-        self._problems, self._objective, self._found = problems, objective, found
+        self._problems, self._objective, self._free_paths = problems, objective, free_paths
         self._generator = generator
-        self._trees: MotionTrees | None = None
+        self._trees: RrtConnect | None = None
 
     def grow(self, open_problems: Tensor, iteration: int) -> None:
         """Grows the trees of problems (n,) without a path, and adds the paths found."""
         if self._trees is None:
-            self._trees = MotionTrees(self._problems, open_problems, self._generator)
-        self._trees.drop(self._found.count > 0)
+            self._trees = RrtConnect(self._problems, open_problems, self._generator)
+        self._trees.drop(self._free_paths.count > 0)
         for row, path in self._trees.grow(_TREE_ROUNDS):
             self._add(path[None], torch.tensor([row], device=path.device), iteration)
 
     def _add(self, path: Tensor, problem: Tensor, iteration: int) -> None:
         """Shortens, refines and adds a path, unless it has too many vertices."""
         is_free = self._problems.certificate(problem)
-        horizon = self._found.horizon
+        horizon = self._free_paths.horizon
         path = shorten(path, is_free, is_free, rounds=3, n_nodes=40, generator=self._generator)
         if path.shape[1] <= horizon:
             path = resample(path, horizon)
             if self._problems.is_free(path, problem).item():
                 path = refine(self._problems, self._objective, path, problem)
-                self._found.add(path, problem, iteration)
+                self._free_paths.add(path, problem, iteration)

@@ -21,7 +21,7 @@ def path_length(paths: Tensor) -> Tensor:
 def shorten(
     paths: Tensor,
     is_free: Certificate,
-    is_clear: Certificate,
+    keeps_clearance: Certificate,
     *,
     rounds: int,
     n_nodes: int,
@@ -36,7 +36,7 @@ def shorten(
     Args:
         paths: (batch, n, n_joints), free.
         is_free: check of motions, with the rows of `paths` that they belong to.
-        is_clear: the same check with a larger clearance, for new segments.
+        keeps_clearance: the same check with a larger clearance, for new segments.
         rounds: number of rounds.
         n_nodes: nodes of a path in a round, if it does not have more vertices.
         generator: of the random points.
@@ -49,7 +49,7 @@ def shorten(
         extra = max(n_nodes - paths.shape[1], 0) if index < rounds - 1 else 0
         draw = random_uniform((len(paths), extra), generator, paths.device)
         parts = [
-            _shorten_once(part, rows, is_free, is_clear, numbers)
+            _shorten_once(part, rows, is_free, keeps_clearance, numbers)
             for part, rows, numbers in zip(
                 paths.split(_ROWS_AT_ONCE),
                 torch.arange(len(paths), device=paths.device).split(_ROWS_AT_ONCE),
@@ -73,7 +73,7 @@ def pad_start(paths: Tensor, n: int) -> Tensor:
 
 
 def _shorten_once(
-    paths: Tensor, rows: Tensor, is_free: Certificate, is_clear: Certificate, draw: Tensor
+    paths: Tensor, rows: Tensor, is_free: Certificate, keeps_clearance: Certificate, draw: Tensor
 ) -> Tensor:
     nodes, position = _nodes(paths, draw)
     count = nodes.shape[1]
@@ -81,11 +81,11 @@ def _shorten_once(
     begin, end = nodes[:, i], nodes[:, j]
     straight = torch.linalg.vector_norm(end - begin, dim=-1)
     # Parts of one segment of the path are free, as the segment is.
-    known = position[:, j].ceil() - position[:, i].floor() <= 1.0
-    row, pair = torch.nonzero(~known, as_tuple=True)
-    free = known.clone()
+    same_segment = position[:, j].ceil() - position[:, i].floor() <= 1.0
+    row, pair = torch.nonzero(~same_segment, as_tuple=True)
+    free = same_segment.clone()
     motions = torch.stack((begin[row, pair], end[row, pair]), dim=1)
-    free[row, pair] = is_clear(motions, rows[row])
+    free[row, pair] = keeps_clearance(motions, rows[row])
     weight = straight + _PER_SEGMENT * path_length(paths)[:, None]
     cost = straight.new_full((len(paths), count, count), torch.inf)
     cost[:, i, j] = torch.where(free, weight, torch.inf)

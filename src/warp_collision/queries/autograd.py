@@ -15,6 +15,7 @@ from torch import Tensor
 
 from warp_collision import torch_private
 from warp_collision.queries.functions import FUNCTIONS
+from warp_collision.queries.operator import N_TABLES
 from warp_collision.queries.query import Derivative, Query
 from warp_collision.queries.second_derivatives import (
     NO_SECOND,
@@ -34,7 +35,7 @@ _NO_FORWARD = (
 )
 # Indices of the inputs of `Transformed`: the spheres, the rows of mesh_from_world, and the first of
 # those without a derivative.
-_SPHERES, _ROWS, _PARAMETERS = 2, 4, 10
+_SPHERES, _ROWS, _PARAMETERS = 2, 4, N_TABLES + 4
 
 
 def _derivative(query: Query) -> Derivative:

@@ -14,12 +14,13 @@ from torch import Tensor
 # The tables of a scene and the env index, which follow the first operand of a query.
 SCENE = (
     "Tensor mesh_ids, Tensor mesh_from_world, Tensor enabled, Tensor n_meshes, "
-    "Tensor? records, Tensor? padding, Tensor? env_index"
+    "Tensor? records, Tensor? padding, Tensor? ignored, Tensor? env_index"
 )
 # The parameters of costs, of spheres at rest and in motion.
 COST = ("Tensor weight", "Tensor activation_distance")
 SWEPT_COST = (*COST, "Tensor tolerance", "Tensor? dt", "Tensor? min_speed")
-_TABLES, _ENV_INDEX, _N_SCENE = slice(1, 7), 7, 8
+N_TABLES = 7
+_TABLES, _ENV_INDEX, _N_SCENE = slice(1, N_TABLES + 1), N_TABLES + 1, N_TABLES + 2
 
 Outputs = Tensor | tuple[Tensor, ...]
 # Takes the operator, torch's description of the mapped axis, the axis of each operand, and the
@@ -99,7 +100,7 @@ def over_envs(
 ) -> Outputs:
     """A mapped axis of spheres adds rows, one of the tables adds envs.
 
-    The operator takes spheres, the six tables and the env index first. Further parameters are
+    The operator takes spheres, the tables and the env index first. Further parameters are
     scalars to the kernels: with a mapped axis there the calls run one after another.
     """
     if any(dim is not None for dim in in_dims[_N_SCENE:]):

@@ -15,7 +15,14 @@ from torch import Tensor
 from warp_collision.kernels import moving_gradient, pose_gradient
 from warp_collision.launching.launch import SceneTables, launch
 from warp_collision.poses import quaternion_rotate
-from warp_collision.queries.operator import COST, SCENE, SWEPT_COST, define_operator, one_by_one
+from warp_collision.queries.operator import (
+    COST,
+    N_TABLES,
+    SCENE,
+    SWEPT_COST,
+    define_operator,
+    one_by_one,
+)
 from warp_collision.queries.second_derivatives import refuse_recording
 from warp_collision.queries.waypoints import at_waypoints, env_of_waypoint, is_moving
 
@@ -103,7 +110,8 @@ def _define_cost_product(
 
     def run(spheres: Tensor, *operands: Any) -> Tensor:
         refuse_recording()
-        tables, env_index, *further, upstream = SceneTables(*operands[:6]), *operands[6:]
+        tables = SceneTables(*operands[:N_TABLES])
+        env_index, *further, upstream = operands[N_TABLES:]
         chosen = run_moving if is_moving(tables.mesh_from_world) else _run
         operands = spheres.contiguous(), tables, further, env_index, upstream.contiguous()
         return chosen(kernel, *operands)
@@ -196,7 +204,7 @@ def of_cost(operator: Any) -> Callable[[Sequence[Any], Sequence[Tensor], Tensor]
 
 def of_distance(operands: Sequence[Any], further: Sequence[Tensor], upstream: Tensor) -> Tensor:
     """The gradient of `scene_distance` by poses."""
-    points, rows, env_index = operands[0], operands[2], operands[7]
+    points, rows, env_index = operands[0], operands[2], operands[N_TABLES + 1]
     return scene_distance_pose_vjp(points, rows, env_index, *further, upstream)
 
 

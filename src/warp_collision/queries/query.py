@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from warp_collision.launching.launch import SceneTables, launch
-from warp_collision.queries.operator import SCENE, Outputs, define_operator, over_envs
+from warp_collision.queries.operator import N_TABLES, SCENE, Outputs, define_operator, over_envs
 from warp_collision.queries.second_derivatives import refuse_tangents
 from warp_collision.queries.waypoints import at_waypoints, is_moving
 from warp_collision.world.acceleration import with_acceleration
@@ -196,8 +196,8 @@ class Query:
     def _run_operator(self, spheres: Tensor, *operands: Any) -> Outputs:
         if self.derivative is not None:
             refuse_tangents()
-        tables = SceneTables(*operands[:6])
-        found = self.run(spheres.contiguous(), tables, operands[6], operands[7:])
+        tables = SceneTables(*operands[:N_TABLES])
+        found = self.run(spheres.contiguous(), tables, operands[N_TABLES], operands[N_TABLES + 1 :])
         return found[0] if len(found) == 1 else tuple(found)
 
     def _fake(self, spheres: Tensor, *_: Any) -> Outputs:

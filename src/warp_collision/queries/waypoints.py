@@ -37,13 +37,19 @@ def tables_at_waypoints(tables: SceneTables) -> SceneTables:
     def repeated(table: Tensor) -> Tensor:
         return table.repeat_interleave(horizon, dim=0)
 
+    records, padding, ignored = (
+        None if table is None else repeated(table)
+        for table in (tables.records, tables.padding, tables.ignored)
+    )
+
     return SceneTables(
         repeated(tables.mesh_ids),
         tables.mesh_from_world.detach().flatten(0, 1),
         repeated(tables.enabled),
         repeated(tables.n_meshes),
-        None if tables.records is None else repeated(tables.records),
-        None if tables.padding is None else repeated(tables.padding),
+        records,
+        padding,
+        ignored,
     ).complete(None)
 
 

@@ -1,24 +1,24 @@
 """Robots as spheres on their links: URDF, kinematics, self-collision, joint paths, fitting."""
 
-from warp_collision.robot.collision_report import CollisionReport
-from warp_collision.robot.coverage import Coverage, coverage
-from warp_collision.robot.description import LinkMesh
-from warp_collision.robot.fitting import SphereFit, fit_spheres
-from warp_collision.robot.interpolation import Interpolated
-from warp_collision.robot.joint_path import (
+from warp_collision.robot.checks.joint_path import (
     JointPathClearance,
     configuration_in_collision,
     joint_path_clearance,
     joint_path_in_collision,
 )
-from warp_collision.robot.joint_path_cost import joint_path_cost
-from warp_collision.robot.robot_spheres import RobotSpheres
-from warp_collision.robot.self_collision import (
+from warp_collision.robot.checks.joint_path_cost import joint_path_cost
+from warp_collision.robot.checks.self_collision import (
     SelfClearance,
-    SelfCollisionPairs,
     self_clearance,
     self_collision_cost,
 )
+from warp_collision.robot.fitting.coverage import Coverage, coverage
+from warp_collision.robot.fitting.sphere_fit import SphereFit, fit_spheres
+from warp_collision.robot.model.collision_report import CollisionReport
+from warp_collision.robot.model.interpolation import Interpolated
+from warp_collision.robot.model.robot_spheres import RobotSpheres
+from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
+from warp_collision.robot.model.urdf_model import LinkMesh
 
 __all__ = [
     "CollisionReport",

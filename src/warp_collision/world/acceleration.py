@@ -125,7 +125,7 @@ class Acceleration:
             and tables.enabled is known.enabled
             and tables.n_meshes is known.n_meshes
         ):
-            return known
+            return known if tables.ignored is None else known.ignoring(tables.ignored)
         return tables._replace(records=known.records, tree=known.tree)
 
     def add(self, obstacles: Iterable[MeshObstacle]) -> None:

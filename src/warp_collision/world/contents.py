@@ -46,7 +46,7 @@ class Contents:
             for index, entry in enumerate(entries, first):
                 self._slots.track(env, slice(index, index + 1), entry.given, rows)
         self.storage.set_count(env, len(slots))
-        self._changed(dropped)
+        self._changed(env, dropped)
 
     def truncate(self, env: int, count: int) -> None:
         """Empties the slots from `count` on."""
@@ -55,14 +55,14 @@ class Contents:
         self._acceleration.drop_tree()
         del slots[count:]
         self.storage.truncate(env, count)
-        self._changed(dropped)
+        self._changed(env, dropped)
 
     def remove(self, env: int, index: int) -> None:
         """Removes a slot; those behind it move up by one."""
         slots = self._slots.envs[env]
         self._acceleration.drop_tree()
         self.storage.remove(env, index, len(slots))
-        self._changed([slots.pop(index)])
+        self._changed(env, [slots.pop(index)])
 
     def grow(self, n_envs: int, max_meshes: int) -> None:
         """Makes the tables larger; what they hold stays."""
@@ -80,7 +80,8 @@ class Contents:
         self.storage.write_poses(env, slots, poses)
         self._acceleration.refit()
 
-    def _changed(self, dropped: list[Slot]) -> None:
+    def _changed(self, env: int, dropped: list[Slot]) -> None:
+        self.storage.ignored.slots_changed(env, self._slots.envs[env])
         device = self.storage.tables.mesh_ids.device
         self._acceleration.meshes_changed(self._slots.most)
         retire(dropped, device)

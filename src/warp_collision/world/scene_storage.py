@@ -12,6 +12,7 @@ from torch import Tensor
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle
 from warp_collision.poses import invert_pose, to_rows
+from warp_collision.world.ignored_spheres import IgnoredTables
 
 _IDENTITY = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0)
 
@@ -52,6 +53,7 @@ class SceneStorage:
         tables: the tensors that kernels read, without a tree.
         records: (n_envs, max_meshes) int64, pointers to the record of each mesh; one of the tables.
         padding: (n_envs, max_meshes) float32 [m], one of the tables.
+        ignored: tables of allowed contacts, which a query may add.
     """
 
     def __init__(self, n_envs: int, max_meshes: int, device: torch.device):
@@ -68,6 +70,7 @@ class SceneStorage:
                 records=self.records,
                 padding=self.padding,
             )
+        self.ignored = IgnoredTables(n_envs, max_meshes, device)
         _paddings[self.tables.mesh_ids.data_ptr()] = self.padding
         ids = self.tables.mesh_ids.untyped_storage()
         ids.padding = self.padding  # pyright: ignore[reportAttributeAccessIssue]

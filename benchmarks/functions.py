@@ -1,0 +1,205 @@
+"""Functions beside the costs of spheres: kinematics, self-collision, joint paths, planner, graphs.
+
+The Panda on bent paths through a cage, `--batch` of them with 32 waypoints. Before a function is
+timed its results are compared with kinematics of pinocchio and exact shapes in float64, which share
+no code with the library (`benchmarks.plan.judge`).
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import warp_collision as wc
+from benchmarks import baseline, harness, truth
+from benchmarks.harness import ROOT, Call, WrongResultError
+from benchmarks.scenes import ACTIVATION_DISTANCE, bent_paths
+from warp_collision.examples import world_of
+from warp_collision.planning import optimize_paths
+
+URDF = ROOT / "assets" / "panda" / "panda.urdf"
+TOLERANCE = 1e-3  # [m] of the library's proofs
+ROUNDING = 1e-5  # [m] of float32
+
+
+class Setup(NamedTuple):
+    """The robot, its world and paths, and the judge of both."""
+
+    robot: Any
+    world: Any
+    joints: Tensor  # (batch, horizon, n_joints)
+    ends: tuple[Tensor, Tensor]  # of the problem, (1, n_joints)
+    judge: Any
+    scene: Any
+
+
+def set_up(batch: int, device: torch.device) -> Setup:
+    """On a device."""
+    from benchmarks.plan.judge import Judge
+    from benchmarks.plan.scene import Scene
+
+    robot, problem, joints = bent_paths(batch, problem="cage_2")
+    ends = [torch.tensor([end], device=device) for end in (problem.start, problem.goal)]
+    scene = Scene.from_file(ROOT / "assets" / "problems" / "cage_2.yaml")
+    judge = Judge(URDF, None, robot.joint_names)
+    return Setup(robot, world_of(problem, device), joints.to(device), (*ends,), judge, scene)
+
+
+def require(is_right: bool, what: str) -> None:
+    """Raises where a result is wrong."""
+    if not is_right:
+        raise WrongResultError(what)
+
+
+def _configurations(given: Setup, count: int = 200) -> tuple[Tensor, np.ndarray]:
+    """Some joint values, and their spheres' centers by the judge."""
+    some = given.joints.flatten(0, 1)[:count]
+    return some, given.judge.centers(some.double().cpu().numpy())
+
+
+def _differentiated(function: Callable[[Tensor], Tensor], joints: Tensor) -> Call:
+    run = baseline.differentiated(function, joints)
+    return Call(run, joints[..., 0].numel())
+
+
+def kinematics(given: Setup) -> Call:
+    """Spheres of all configurations, forward and backward."""
+    some, centers = _configurations(given)
+    off = np.abs(given.robot(some).cpu().numpy()[..., :3] - centers).max()
+    require(off < ROUNDING, f"a sphere is off by {off:g} m")
+    return _differentiated(given.robot, given.joints)
+
+
+def self_collision(given: Setup) -> Call:
+    """Cost of the robot with itself, forward and backward."""
+    some, centers = _configurations(given)
+    pairs, gaps = given.robot.self_collision_pairs(), given.judge.gaps(centers).min(axis=1)
+    found = wc.self_clearance(given.robot(some)[None], pairs).clearance.cpu().numpy().ravel()
+    require(np.abs(found - gaps).max() < ROUNDING, "another clearance of the robot of itself")
+    return _differentiated(lambda q: wc.self_collision_cost(given.robot(q), pairs), given.joints)
+
+
+def configurations(given: Setup) -> Call:
+    """Yes or no of all configurations."""
+    some, centers = _configurations(given)
+    world = given.scene.nearest(centers, given.judge.radii).clearance.min(axis=1)
+    least = np.minimum(world, given.judge.gaps(centers).min(axis=1))
+    hit = wc.configuration_in_collision(some, given.robot, given.world).cpu().numpy()
+    known = np.abs(least) > ROUNDING
+    require(((least < 0.0) == hit)[known].all(), "another answer")
+    run = partial(wc.configuration_in_collision, given.joints, given.robot, given.world)
+    return Call(run, given.joints[..., 0].numel())
+
+
+def _judged(given: Setup, count: int = 4) -> tuple[Tensor, np.ndarray]:
+    """Some paths (n, 2, n_joints) of one segment, and their clearances by the judge."""
+    some = given.joints[:count, ::8].unfold(1, 2, 1).transpose(2, 3).flatten(0, 1).contiguous()
+    paths = some.double().cpu().numpy()
+    return some, np.array([given.judge.judge(path, given.scene).clearance for path in paths])
+
+
+def joint_path_proof(given: Setup) -> Call:
+    """Proofs that all segments are free."""
+    some, least = _judged(given)
+    hit = wc.joint_path_in_collision(some, given.robot, given.world, tolerance=TOLERANCE)
+    right = np.where(hit[:, 0].cpu().numpy(), least < TOLERANCE + ROUNDING, least > -ROUNDING)
+    require(bool(right.all()), "a segment that is not free, or refused with clearance")
+    run = partial(wc.joint_path_in_collision, given.joints, given.robot, given.world)
+    return Call(run, given.joints[:, 1:, 0].numel())
+
+
+def joint_path_bounds(given: Setup) -> Call:
+    """Certified clearances of all segments."""
+    some, least = _judged(given)
+    found = wc.joint_path_clearance(some, given.robot, given.world)
+    lower, upper = (bound[:, 0].cpu().numpy() for bound in (found.lower, found.upper))
+    # The judge samples: what it finds is above the smallest clearance, by a millimetre at most.
+    require((lower <= least + ROUNDING).all(), "a lower bound above a clearance")
+    require((upper >= least - TOLERANCE).all(), "an upper bound below all clearances")
+    run = partial(wc.joint_path_clearance, given.joints, given.robot, given.world)
+    return Call(run, given.joints[:, 1:, 0].numel())
+
+
+def joint_path_costs(given: Setup) -> Call:
+    """Cost of all paths, forward and backward."""
+    some, centers = _configurations(given, 50)
+    at_rest = wc.joint_path_cost(some[:, None], given.robot, given.world)
+    d = given.judge.radii + ACTIVATION_DISTANCE
+    d = np.stack([d - o.signed_distance(centers) for o in given.scene.obstacles])
+    cost = truth.reference.hinge(d, ACTIVATION_DISTANCE).sum(axis=(0, 2))
+    found = at_rest.flatten(1).sum(dim=1).cpu().numpy()
+    require(np.allclose(found, cost, rtol=1e-4, atol=1e-4), "another cost at rest")
+    cost_of = partial(wc.joint_path_cost, robot=given.robot, world=given.world)
+    return _differentiated(lambda joints: cost_of(joints), given.joints)
+
+
+def planner(given: Setup) -> Call:
+    """One problem, planned to the end."""
+
+    def plan() -> Any:
+        generator = torch.Generator().manual_seed(0)
+        return optimize_paths(*given.ends, given.robot, given.world, generator=generator)
+
+    found = plan()
+    path = found.joints[0].double().cpu().numpy()
+    require(bool(found.free.all()), "no path")
+    require(given.judge.judge(path, given.scene).free, "a path that is not free")
+    return Call(plan)
+
+
+def graphs(given: Setup) -> Call | None:
+    """A captured graph of the resting cost, forward and backward; on CUDA alone."""
+    if given.joints.device.type != "cuda":
+        return None
+    spheres = given.robot(given.joints).detach().requires_grad_(True)
+
+    def run() -> Tensor:
+        spheres.grad = None
+        cost = wc.sphere_cost(spheres, given.world)
+        cost.sum().backward()
+        return cost
+
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        eager = run().detach().clone()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = run()
+    graph.replay()
+    torch.cuda.synchronize()
+    require(torch.equal(captured, eager), "a replay with other bits")
+    return Call(graph.replay, eager.numel())
+
+
+FUNCTIONS = {
+    "kinematics, forward and backward": (kinematics, "configuration"),
+    "self-collision cost, forward and backward": (self_collision, "configuration"),
+    "configuration_in_collision": (configurations, "configuration"),
+    "joint_path_in_collision": (joint_path_proof, "segment"),
+    "joint_path_clearance": (joint_path_bounds, "segment"),
+    "joint_path_cost, forward and backward": (joint_path_costs, "configuration"),
+    "optimize_paths": (planner, "problem"),
+    "sphere_cost as a CUDA graph": (graphs, "sphere"),
+}
+
+
+def add_options(parser: Any) -> None:
+    """How many paths, and which functions."""
+    parser.add_argument("--batch", type=int, default=32, help="paths of 32 waypoints")
+    parser.add_argument("--seconds", type=float, default=4.0, help="for a function (default 4)")
+    parser.add_argument("--only", default="", help="functions whose names have this in them")
+
+
+def run(options: Any) -> str:
+    """The table."""
+    given, rows = set_up(options.batch, options.device), []
+    for name, (workload, unit) in FUNCTIONS.items():
+        if options.only in name and (call := workload(given)):
+            limits = {"seconds": options.seconds, "device": options.device}
+            taken = harness.interleave({name: call}, options.rounds, **limits).median(name)
+            rows.append([name, unit, str(call.items), harness.micro(taken)])
+    return harness.table(["function", "per", "in a call", "µs"], rows, 2)

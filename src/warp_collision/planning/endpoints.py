@@ -1,0 +1,79 @@
+"""Checks of starts and goals: joint limits and collisions."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from warp_collision import validate
+from warp_collision.messages import escaped
+from warp_collision.planning.problems import Problems
+from warp_collision.robot import RobotSpheres
+from warp_collision.world import MeshWorld
+
+_ROUNDING = 1.0e-5  # of limits [rad or m]
+
+
+def endpoint_operand(name: str, value: Tensor, robot: RobotSpheres, world: MeshWorld) -> Tensor:
+    """Joint values (batch, n_joints) float32, finite, a copy without a gradient."""
+    robot.check_joints(value)
+    if value.ndim != 2:
+        raise ValueError(
+            f"{name} must have shape (batch, n_joints), got {validate.shape_of(value)}"
+        )
+    value = value.detach().float().contiguous().clone()
+    if value.device != world.device:
+        raise ValueError(f"{name} must be on device {world.device}, got {value.device}")
+    wrong = torch.nonzero(~value.isfinite())
+    if len(wrong):
+        row, joint = wrong[0].tolist()
+        raise ValueError(
+            f"{name} must be finite, got {value[row, joint].item()} in batch row {row} for "
+            f"{robot.joint_names[joint]}"
+        )
+    return value
+
+
+def check_endpoints(problems: Problems, on_invalid: str) -> Tensor:
+    """Which problems (batch,) have valid ends."""
+    valid = torch.ones(len(problems.start), dtype=torch.bool, device=problems.start.device)
+    for name, ends in (("start", problems.start), ("goal", problems.goal)):
+        low, high = problems.limits.unbind(-1)
+        beyond = ((ends < low - _ROUNDING) | (ends > high + _ROUNDING)).any(1)
+        at_rest = ends[:, None].repeat(1, 2, 1)
+        invalid = beyond | ~problems.is_free(at_rest, slice(None))
+        valid &= ~invalid
+        if on_invalid == "raise" and bool(invalid.any()):
+            row = int(invalid.int().argmax())
+            raise ValueError(
+                f"{name} must be free and within joint limits, got batch row {row}: "
+                f"{_reason(problems, ends, row)}"
+            )
+    return valid
+
+
+def _reason(problems: Problems, ends: Tensor, row: int) -> str:
+    """Why a row of ends (batch, n_joints) is not valid."""
+    robot, only = problems.robot, slice(row, row + 1)
+    for name, value, (low, high) in zip(
+        robot.joint_names, ends[row].tolist(), problems.limits.tolist(), strict=True
+    ):
+        if not low - _ROUNDING <= value <= high + _ROUNDING:
+            return f"{escaped(name)} = {value:.4f} is beyond its limits [{low:.4f}, {high:.4f}]"
+    report = robot.report(
+        ends[only, None],
+        problems.world,
+        margin=problems.margin,
+        self_collision=problems.self_collision,
+        **problems.world_of(only),
+    )
+    if len(report.link) == 0:
+        return "it cannot be proven free"
+    link, other, depth = report.link[0], report.obstacle[0], 1e3 * float(report.depth[0])
+    what = f"link {escaped(other)}" if report.with_itself[0] else escaped(other)
+    if depth <= 0.0:
+        return (
+            f"{escaped(link)} is {-depth:.2f} mm from {what}, below the margin of "
+            f"{1e3 * problems.margin:.2f} mm"
+        )
+    return f"{escaped(link)} is in collision with {what}, {depth:.1f} mm deep"

@@ -1,0 +1,1 @@
+"""Checks of robots: cost and clearance of self-collision, configurations, joint paths."""

@@ -1,0 +1,94 @@
+"""Allowed contacts of links and obstacles, as a table of a world that kernels read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from torch import Tensor
+from torch.compiler import is_compiling
+
+from warp_collision import torch_private
+from warp_collision.launching.recorded_launch import SceneTables
+from warp_collision.poses import rows_between
+from warp_collision.queries import dispatch
+from warp_collision.queries.waypoints import is_moving
+from warp_collision.robot.model.allowed_pairs import (
+    ContactPairs,
+    Contacts,
+    as_pairs,
+    check_names,
+)
+from warp_collision.robot.model.robot_spheres import RobotSpheres
+from warp_collision.world import MeshWorld
+from warp_collision.world.ignored_spheres import IgnoredSpheres
+from warp_collision.world.queries import scene_tables
+
+
+def scene_with_contacts(
+    ignore: Contacts,
+    robot: RobotSpheres,
+    world: MeshWorld,
+    poses: Tensor | None = None,
+    horizon: int | None = None,
+    parts: int = 1,
+) -> SceneTables:
+    """The tables of a world for the spheres of a robot with allowed contacts.
+
+    Args:
+        ignore: pairs of a link, or attached object, and an obstacle; in each env that has it.
+        robot: the robot of the links.
+        world: the world of the obstacles.
+        poses: see `sphere_cost`.
+        horizon: number of waypoints, if there may be poses for each.
+        parts: number of parts that each segment is cut into.
+    """
+    tables = scene_tables(world, poses, horizon)
+    if parts > 1 and is_moving(tables.mesh_from_world):
+        tables = tables.at(rows_between(tables.mesh_from_world, parts))
+    pairs = as_pairs(ignore)
+    if not pairs:
+        return tables
+    ignored = _ignored_spheres(pairs, robot, world)
+    if ignored.shape[:2] != tables.mesh_ids.shape:  # another thread has made the world larger
+        return scene_with_contacts(pairs, robot, world, poses, horizon, parts)
+    return tables.ignoring(ignored)
+
+
+def _ignored_spheres(pairs: ContactPairs, robot: RobotSpheres, world: MeshWorld) -> Tensor:
+    """The table of a world for allowed contacts, see `SceneTables`; made at the first call."""
+    operands = pairs, robot.body_names, robot.sphere_links
+    if is_compiling():
+        name = _prepare_for_graphs(world, *operands)
+        return getattr(world._storage.ignored.of_graphs, name).table
+    ignored = world._storage.ignored.find(operands)
+    if ignored is not None:
+        return ignored
+    return dispatch.run_outside(lambda: _prepare(world, *operands), world.device).table
+
+
+@torch_private.run_while_tracing
+def _prepare_for_graphs(
+    world: MeshWorld, pairs: ContactPairs, bodies: Sequence[str], sphere_links: Sequence[str]
+) -> str:
+    """`_prepare` for a graph, which reads an attribute of this name."""
+    with world._lock:
+        known = _prepare(world, pairs, bodies, sphere_links)
+        return world._storage.ignored.name_in_graphs(known)
+
+
+def _prepare(
+    world: MeshWorld, pairs: ContactPairs, bodies: Sequence[str], sphere_links: Sequence[str]
+) -> IgnoredSpheres:
+    """Looks the names up, and makes the table if there is none yet."""
+    with world._lock:
+        check_names(pairs, bodies, world)
+        links_of: dict[str, set[str]] = {}
+        for link, obstacle in pairs:
+            links_of.setdefault(obstacle, set()).add(link)
+        by_obstacle = {
+            obstacle: np.array([link in links for link in sphere_links], dtype=bool)
+            for obstacle, links in links_of.items()
+        }
+        key, envs = (pairs, bodies, sphere_links), world._slots.envs
+        return world._storage.ignored.add(key, by_obstacle, len(sphere_links), envs)

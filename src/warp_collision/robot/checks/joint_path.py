@@ -1,0 +1,296 @@
+"""Collision checks of a robot: at joint values, and certified along joint paths."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from warp_collision import validate
+from warp_collision.obstacles.mesh_obstacle import PoseLike
+from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
+from warp_collision.robot.checks.path_operators import (
+    CONFIGURATION_IN_COLLISION,
+    JOINT_PATH_CLEARANCE,
+    JOINT_PATH_IN_COLLISION,
+    PathOperands,
+)
+from warp_collision.robot.model.allowed_pairs import Contacts
+from warp_collision.robot.model.kinematics import base_operand, root_frames
+from warp_collision.robot.model.robot_spheres import RobotSpheres, require_robot_and_world
+from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
+from warp_collision.world import MeshWorld
+
+Pairs = tuple[Tensor | None, Tensor | None]
+_NO_PAIRS: Pairs = (None, None)
+
+
+def configuration_in_collision(
+    joints: Tensor,
+    robot: RobotSpheres,
+    world: MeshWorld,
+    *,
+    self_collision: bool | SelfCollisionPairs = True,
+    ignore: Contacts = (),
+    env_index: Tensor | None = None,
+    base_pose: PoseLike | None = None,
+) -> Tensor:
+    """Whether a robot at joint values touches an obstacle or itself.
+
+    Args:
+        joints: (..., n_joints) [rad, prismatic: m], on the device of the world.
+        robot: the robot.
+        world: the obstacles.
+        self_collision: whether self-collisions count, by the pairs of
+            `RobotSpheres.self_collision_pairs`; or the pairs to check.
+        ignore: allowed contacts: pairs of names of a link, or attached object, and an obstacle,
+            in every env that has it.
+        env_index: (batch,) int32 for joints (batch, ..., n_joints), the env of each row; env 0 for
+            all if None.
+        base_pose: pose of the root link in the world, see `RobotSpheres.spheres`: (7,) for all, or
+            one for each index of the first axes of the joints; or 4 x 4 matrices. The origin if
+            None.
+
+    Returns:
+        (...,) bool. True also where joints or poses are not finite.
+
+    Raises:
+        TypeError, ValueError: an argument of another type, shape, device or range, or unknown names
+            in `ignore`.
+
+    Example:
+        >>> import torch, trimesh
+        >>> from warp_collision import MeshWorld, configuration_in_collision
+        >>> from warp_collision.examples import load_panda
+        >>> world = MeshWorld()
+        >>> world.add("shelf", trimesh.creation.box((0.4, 0.4, 0.02)), (0.5, 0, 0.3, 1, 0, 0, 0))
+        0
+        >>> joints = torch.tensor([[0.0, -0.5, 0, -2.2, 0, 1.6, 0.8], [0, 0.4, 0, -1.6, 0, 2, 0.8]])
+        >>> configuration_in_collision(joints, load_panda(), world).tolist()
+        [False, True]
+    """
+    require_robot_and_world(robot, world)
+    robot.check_joints(joints)
+    shape = joints.shape[:-1]
+    batch = shape[0] if shape else 1
+    flat = joints.reshape(batch, shape[1:].numel() if shape else 1, robot.n_joints)
+    flat, env_index = _operands(flat, world, env_index)
+    pairs = _pairs(robot, self_collision, world.device)
+    base = _roots(base_pose, joints, flat)
+    scene = scene_with_contacts(ignore, robot, world)
+    operands = PathOperands(flat, scene, env_index, base, robot.tables(world.device), pairs)
+    return CONFIGURATION_IN_COLLISION.evaluate(operands).reshape(shape)
+
+
+def joint_path_in_collision(
+    joints: Tensor,
+    robot: RobotSpheres,
+    world: MeshWorld,
+    *,
+    tolerance: float | Tensor = 1e-3,
+    self_collision: bool | SelfCollisionPairs = True,
+    ignore: Contacts = (),
+    env_index: Tensor | None = None,
+    base_pose: PoseLike | None = None,
+    poses: Tensor | None = None,
+) -> Tensor:
+    """Whether a robot collides between waypoints, on the arcs of its spheres.
+
+    Joint values are interpolated linearly between waypoints; spheres then move on arcs, not on the
+    chords that `swept_sphere_cost` checks. Each segment is bisected until bounds of the spheres'
+    first and second derivatives prove it free, or a configuration on it has a clearance below the
+    tolerance.
+
+    Args:
+        joints: (batch, horizon, n_joints) [rad, prismatic: m], on the device of the world.
+            Values of continuous joints do not wrap.
+        robot: the robot.
+        world: the obstacles.
+        tolerance: [m], a clearance below it may count as a collision. At a tolerance below some
+            hundredths of a millimetre the rounding of float32 may prevent a proof.
+        self_collision: see `configuration_in_collision`; the proof holds for the pairs checked.
+        ignore: see `configuration_in_collision`; the proof does not include these pairs.
+        env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
+        base_pose: pose of the root link in the world, constant along a path: (7,), (batch, 7), or
+            4 x 4 matrices in place of the 7 numbers. The origin if None.
+        poses: see `sphere_cost`; those for each waypoint move obstacles as in `swept_sphere_cost`.
+
+    Returns:
+        (batch, horizon - 1) bool for each segment. False is a proof that the whole segment is free.
+        True is a collision or a clearance below the tolerance, values that are not finite, an env
+        that does not exist, or a segment that 65,536 evaluations could not decide.
+
+    Raises:
+        TypeError, ValueError: an argument of another type, shape, device or range, fewer than two
+            waypoints, or unknown names in `ignore`.
+
+    Example:
+        >>> import torch, trimesh
+        >>> from warp_collision import MeshWorld, joint_path_in_collision
+        >>> from warp_collision.examples import load_panda
+        >>> world = MeshWorld()
+        >>> world.add("plate", trimesh.creation.box((0.5, 0.001, 0.5)), (0.5, 0, 0.5, 1, 0, 0, 0))
+        0
+        >>> path = torch.tensor([[[-0.9, 0, 0, -1.6, 0, 1.6, 0.8], [0.9, 0, 0, -1.6, 0, 1.6, 0.8]]])
+        >>> joint_path_in_collision(path, load_panda(), world).tolist()
+        [[True]]
+    """
+    joints, env_index = _path_operands(joints, robot, world, env_index)
+    limit = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
+    pairs = _pairs(robot, self_collision, world.device)
+    base = _constant_base(base_pose, joints)
+    scene = scene_with_contacts(ignore, robot, world, poses, joints.shape[1])
+    operands = PathOperands(joints, scene, env_index, base, robot.tables(world.device), pairs)
+    return JOINT_PATH_IN_COLLISION.evaluate(operands, limit)
+
+
+class JointPathClearance(NamedTuple):
+    """Result of `joint_path_clearance`; all (batch, horizon - 1).
+
+    Attributes:
+        lower: [m], lower bound of the clearance to the world on the segment; NaN if joints or poses
+            are not finite, +inf without obstacles.
+        upper: [m], clearance at `position`, at most the tolerance above `lower`.
+        position: on the segment, from 0 to 1.
+        sphere: int32, the sphere with the smallest clearance there, -1 for none.
+        mesh: int32, the obstacle nearest to it, -1 for none.
+        self_lower: [m], the same between spheres of the robot, by the pairs checked.
+        self_upper: [m].
+        self_position: on the segment, from 0 to 1.
+        self_sphere: int32, one of the two spheres, -1 for none.
+        self_other: int32, the other one.
+    """
+
+    lower: Tensor
+    upper: Tensor
+    position: Tensor
+    sphere: Tensor
+    mesh: Tensor
+    self_lower: Tensor
+    self_upper: Tensor
+    self_position: Tensor
+    self_sphere: Tensor
+    self_other: Tensor
+
+
+def joint_path_clearance(
+    joints: Tensor,
+    robot: RobotSpheres,
+    world: MeshWorld,
+    *,
+    tolerance: float | Tensor = 1e-3,
+    self_collision: bool | SelfCollisionPairs = True,
+    ignore: Contacts = (),
+    env_index: Tensor | None = None,
+    base_pose: PoseLike | None = None,
+    poses: Tensor | None = None,
+) -> JointPathClearance:
+    """Smallest clearance of a robot between waypoints, on the arcs of its spheres, as an interval.
+
+    Branch and bound with the bounds of `joint_path_in_collision`. On open meshes the lower bound is
+    certified for the distance to the surface.
+
+    Args:
+        joints: (batch, horizon, n_joints); see `joint_path_in_collision`.
+        robot: the robot.
+        world: the obstacles.
+        tolerance: [m], width of the intervals. They are wider where 65,536 evaluations do not
+            suffice.
+        self_collision: see `configuration_in_collision`.
+        ignore: see `configuration_in_collision`.
+        env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
+        base_pose: pose of the root link in the world, constant along a path: (7,), (batch, 7), or
+            4 x 4 matrices in place of the 7 numbers. The origin if None.
+        poses: see `sphere_cost`; those for each waypoint move obstacles as in `swept_sphere_cost`.
+
+    Returns:
+        Intervals, and the position of the smallest clearance; see `JointPathClearance`.
+
+    Raises:
+        TypeError, ValueError: see `joint_path_in_collision`.
+
+    Example:
+        >>> import torch, trimesh
+        >>> from warp_collision import MeshWorld, joint_path_clearance
+        >>> from warp_collision.examples import load_panda
+        >>> world = MeshWorld()
+        >>> world.add("plate", trimesh.creation.box((0.5, 0.001, 0.5)), (0.5, 0, 0.5, 1, 0, 0, 0))
+        0
+        >>> panda = load_panda()
+        >>> path = torch.tensor([[[-0.9, 0, 0, -1.6, 0, 2, 0.8], [-0.5, 0, 0, -1.6, 0, 2, 0.8]]])
+        >>> found = joint_path_clearance(path, panda, world)
+        >>> round(found.upper.item(), 2), 0.0 <= (found.upper - found.lower).item() <= 1e-3
+        (0.04, True)
+        >>> panda.sphere_links[found.sphere.item()], found.position.item()
+        ('panda_link5', 1.0)
+    """
+    joints, env_index = _path_operands(joints, robot, world, env_index)
+    width = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
+    pairs = _pairs(robot, self_collision, world.device)
+    base = _constant_base(base_pose, joints)
+    scene = scene_with_contacts(ignore, robot, world, poses, joints.shape[1])
+    operands = PathOperands(joints, scene, env_index, base, robot.tables(world.device), pairs)
+    outputs = JOINT_PATH_CLEARANCE.evaluate(operands, width)
+    return JointPathClearance(*(column for part in outputs for column in part.unbind(-1)))
+
+
+def _operands(
+    joints: Tensor, world: MeshWorld, env_index: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """Joints (batch, horizon, n_joints) float32 without a gradient, and the env index."""
+    shape = "(batch, horizon, n_joints)"
+    joints = validate.float_operand(
+        "joints", joints.detach(), joints.shape[-1], shape, world.device, ndim=3
+    )
+    if env_index is not None:
+        env_index = validate.env_operand(env_index, joints.shape[0], world.n_envs, world.device)
+    return joints, env_index
+
+
+def _path_operands(
+    joints: Tensor, robot: RobotSpheres, world: MeshWorld, env_index: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """`_operands` of a path, which has a segment: no answer at all would read like a free path."""
+    require_robot_and_world(robot, world)
+    robot.check_joints(joints)
+    joints, env_index = _operands(joints, world, env_index)
+    if joints.shape[1] < 2:
+        raise ValueError(
+            "joints must have at least 2 waypoints (batch, horizon, n_joints), got "
+            f"{validate.shape_of(joints)}; configuration_in_collision checks single ones"
+        )
+    return joints, env_index
+
+
+def _roots(base_pose: PoseLike | None, joints: Tensor, flat: Tensor) -> Tensor | None:
+    """Root frames for joints (batch, n, n_joints), from poses for the first axes of joints."""
+    if base_pose is not None:
+        pose = base_operand(base_pose, joints, dtype=torch.float64).detach()
+        if pose.ndim > 2:
+            pose = pose.reshape(*pose.shape[:-1], *(1,) * (joints.ndim - pose.ndim), 7)
+            pose = pose.expand(*joints.shape[:-1], 7).reshape(*flat.shape[:2], 7)
+        base_pose = pose
+    return root_frames(base_pose, flat, 2)
+
+
+def _constant_base(base_pose: PoseLike | None, joints: Tensor) -> Tensor | None:
+    """Poses (batch or 1, 7) float64 of the root link along paths."""
+    if base_pose is None:
+        return None
+    return base_operand(base_pose, joints, 1, torch.float64).detach().reshape(-1, 7)
+
+
+def _pairs(
+    robot: RobotSpheres, self_collision: bool | SelfCollisionPairs, device: torch.device
+) -> Pairs:
+    if self_collision is False:
+        return _NO_PAIRS
+    if self_collision is True:
+        return robot.pair_tables(robot.default_pairs, device)
+    if not isinstance(self_collision, SelfCollisionPairs):
+        raise TypeError(
+            "self_collision must be a bool or SelfCollisionPairs, got "
+            f"{type(self_collision).__name__}"
+        )
+    return robot.pair_tables(self_collision, device)

@@ -1,0 +1,240 @@
+"""Collision cost of joint paths: a sweep over chords close to the arcs of the spheres."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from warp_collision import validate
+from warp_collision.costs import (
+    Clearance,
+    Scalar,
+    clearance_against,
+    sphere_cost_against,
+    swept_cost_against,
+)
+from warp_collision.obstacles.mesh_obstacle import PoseLike
+from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
+from warp_collision.robot.checks.self_collision import self_collision_cost
+from warp_collision.robot.model.allowed_pairs import Contacts
+from warp_collision.robot.model.interpolation import Interpolated, cut, has_unknown_values
+from warp_collision.robot.model.kinematics import base_operand
+from warp_collision.robot.model.robot_spheres import RobotSpheres, require_robot_and_world
+from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
+from warp_collision.world import MeshWorld
+
+
+def joint_path_cost(
+    joints: Tensor,
+    robot: RobotSpheres,
+    world: MeshWorld,
+    *,
+    weight: float | Tensor = 1.0,
+    activation_distance: float | Tensor = 0.02,
+    max_deviation: float = 1e-3,
+    substeps: int | None = None,
+    tolerance: float | Tensor | None = None,
+    self_weight: float | Tensor = 0.0,
+    self_activation_distance: float | Tensor = 0.01,
+    pairs: SelfCollisionPairs | None = None,
+    ignore: Contacts = (),
+    env_index: Tensor | None = None,
+    base_pose: PoseLike | None = None,
+    poses: Tensor | None = None,
+) -> Tensor:
+    """Collision cost of a robot whose joint values are interpolated linearly between waypoints.
+
+    A waypoint owns the half segment before it and the half segment after it. They are cut into
+    parts whose chords deviate from the spheres' arcs by at most `max_deviation`. The cost of a
+    sphere is its largest `swept_sphere_cost` over the parts that the waypoint owns; that of
+    self-collisions is the largest `self_collision_cost` at the ends of the parts. The deviation is
+    not added to the cost; `joint_path_in_collision` certifies the arcs.
+
+    Differentiable in the joint values: exact for any incoming gradient at a fixed number of parts,
+    including the gradients by neighbouring waypoints.
+
+    Args:
+        joints: (batch, horizon, n_joints) [rad, prismatic: m], on the device of the world.
+        robot: the robot.
+        world: the obstacles.
+        weight: factor of the cost against the world.
+        activation_distance: eta [m] against the world.
+        max_deviation: [m], of chords from arcs; it determines the number of parts, the same for the
+            whole batch, which waits for the device.
+        substeps: the number of parts of each segment instead, odd; required in CUDA graphs, in
+            `torch.compile`, and where `vmap` batches joints.
+        tolerance: of the sweep, see `swept_sphere_cost`.
+        self_weight: factor of the cost of self-collisions; 0.0 for none, as by default: checks
+            include them, as a proof without them is none, but their weight in a sum is a choice.
+        self_activation_distance: eta [m] of self-collisions.
+        pairs: pairs of spheres for self-collisions; by default those of
+            `RobotSpheres.self_collision_pairs`.
+        ignore: allowed contacts, which cost nothing; see `configuration_in_collision`.
+        env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
+        base_pose: pose of the root link in the world, constant along a path: (7,), (batch, 7), or
+            4 x 4 matrices in place of the 7 numbers; it may require a gradient. The origin if None.
+        poses: see `sphere_cost`; those for each waypoint move obstacles as in `swept_sphere_cost`.
+
+    Returns:
+        (batch, horizon) float32, the sum over the spheres.
+
+    Raises:
+        TypeError, ValueError: an argument of another type, shape, device or range, or unknown names
+            in `ignore`.
+
+    Example:
+        >>> import torch, trimesh
+        >>> from warp_collision import MeshWorld, joint_path_cost
+        >>> from warp_collision.examples import load_panda
+        >>> world = MeshWorld()
+        >>> world.add("plate", trimesh.creation.box((0.5, 0.001, 0.5)), (0.5, 0, 0.5, 1, 0, 0, 0))
+        0
+        >>> path = torch.tensor([[[-0.9, 0, 0, -1.6, 0, 1.6, 0.8], [0.9, 0, 0, -1.6, 0, 1.6, 0.8]]])
+        >>> path.requires_grad_()
+        tensor([[[-0.9000,  0.0000,  0.0000, -1.6000,  0.0000,  1.6000,  0.8000],
+                 [ 0.9000,  0.0000,  0.0000, -1.6000,  0.0000,  1.6000,  0.8000]]],
+               requires_grad=True)
+        >>> cost = joint_path_cost(path, load_panda(), world)
+        >>> cost.sum().backward()
+        >>> (cost > 0.0).tolist(), path.grad.isfinite().all().item()
+        ([[True, True]], True)
+    """
+    costs = costs_of_spheres(
+        joints,
+        robot,
+        world,
+        weight=weight,
+        activation_distance=activation_distance,
+        max_deviation=max_deviation,
+        substeps=substeps,
+        tolerance=tolerance,
+        self_weight=self_weight,
+        self_activation_distance=self_activation_distance,
+        pairs=pairs,
+        ignore=ignore,
+        env_index=env_index,
+        base_pose=base_pose,
+        poses=poses,
+    )
+    return costs.sum(-1)
+
+
+def costs_of_spheres(
+    joints: Tensor,
+    robot: RobotSpheres,
+    world: MeshWorld,
+    *,
+    swept: bool = True,
+    weight: Scalar = 1.0,
+    activation_distance: Scalar = 0.02,
+    max_deviation: float = 1e-3,
+    substeps: int | None = None,
+    tolerance: Scalar | None = None,
+    self_weight: Scalar = 0.0,
+    self_activation_distance: Scalar = 0.01,
+    pairs: SelfCollisionPairs | None = None,
+    ignore: Contacts = (),
+    env_index: Tensor | None = None,
+    base_pose: PoseLike | None = None,
+    poses: Tensor | None = None,
+) -> Tensor:
+    """`joint_path_cost` of each sphere, (batch, horizon, n_spheres).
+
+    Without a sweep the `sphere_cost` at the waypoints.
+    """
+    require_robot_and_world(robot, world)
+    fine = _cut(joints, robot, max_deviation, substeps) if swept else Interpolated(joints, 1)
+    spheres = world_spheres(fine.joints, robot, world, base_pose, env_index)
+    options: dict[str, Any] = {"activation_distance": activation_distance, "env_index": env_index}
+    if swept:
+        options["tolerance"] = tolerance
+    function = swept_cost_against if swept else sphere_cost_against
+    scene = scene_with_contacts(ignore, robot, world, poses, joints.shape[1], fine.parts)
+    cost = function(scene, spheres, **options)
+    total = _factor("weight", weight, world) * _largest(cost, fine.parts)
+    if isinstance(self_weight, Tensor) or self_weight != 0.0:
+        self_cost = self_collision_cost(
+            spheres,
+            robot.default_pairs if pairs is None else pairs,
+            activation_distance=self_activation_distance,
+        )
+        total = total + _factor("self_weight", self_weight, world) * _largest(self_cost, fine.parts)
+    return total
+
+
+def waypoint_clearance(
+    joints: Tensor,
+    robot: RobotSpheres,
+    world: MeshWorld,
+    *,
+    ignore: Contacts = (),
+    env_index: Tensor | None = None,
+    base_pose: PoseLike | None = None,
+    poses: Tensor | None = None,
+) -> Clearance:
+    """`clearance` of a robot's spheres at waypoints (batch, horizon, n_joints)."""
+    spheres = world_spheres(joints, robot, world, base_pose, env_index)
+    scene = scene_with_contacts(ignore, robot, world, poses, joints.shape[1])
+    return clearance_against(scene, spheres, env_index=env_index)
+
+
+def world_spheres(
+    joints: Tensor,
+    robot: RobotSpheres,
+    world: MeshWorld,
+    base_pose: PoseLike | None,
+    env_index: Tensor | None,
+) -> Tensor:
+    """Spheres (batch, horizon, n_spheres, 4) float32 of a robot with a constant base pose."""
+    _check_paths(joints, robot)
+    if base_pose is not None:
+        base_pose = base_operand(base_pose, joints, 1)
+    shape = "(batch, horizon, n_spheres, 4)"
+    spheres = robot.spheres(joints, base_pose, env_index)
+    # NaN also for joints that move no spheres: such a configuration is not valid.
+    validity = torch.where(joints.isfinite().all(-1), 0.0, torch.nan)
+    spheres = spheres + validity[..., None, None].to(spheres.dtype)
+    return validate.float_operand("spheres", spheres, 4, shape, world.device, ndim=4)
+
+
+def _cut(
+    joints: Tensor, robot: RobotSpheres, max_deviation: float, substeps: int | None
+) -> Interpolated:
+    """Cuts paths into an odd number of parts, so that middles of segments are inside of one."""
+    _check_paths(joints, robot)
+    if substeps is None:
+        if has_unknown_values(joints):
+            raise ValueError(
+                "substeps must be given where vmap batches joints, got None: the number of parts "
+                "depends on their values"
+            )
+        return robot.interpolate(joints, max_deviation, odd=True)
+    validate.require_count("substeps", substeps)
+    if substeps % 2 == 0:
+        raise ValueError(f"substeps must be odd, got {substeps}")
+    return cut(joints, substeps)
+
+
+def _check_paths(joints: Tensor, robot: RobotSpheres) -> None:
+    robot.check_joints(joints)
+    if joints.ndim != 3:
+        raise ValueError(
+            f"joints must have shape (batch, horizon, n_joints), got {validate.shape_of(joints)}"
+        )
+
+
+def _factor(name: str, value: Scalar, world: MeshWorld) -> Tensor:
+    return validate.scalar_operand(name, value, world.device, any_sign=True, differentiable=True)
+
+
+def _largest(cost: Tensor, parts: int) -> Tensor:
+    """The largest cost of the parts that each waypoint owns, for each sphere.
+
+    With an odd number of parts each waypoint owns that number of their ends, whose half parts
+    together are the half segments of the waypoint.
+    """
+    half = (parts - 1) // 2
+    return pad(cost, (0, 0, half, half)).unflatten(1, (-1, parts)).amax(2)

@@ -1,0 +1,1 @@
+"""Spheres that cover meshes and shapes: fits, and certified bounds of their coverage."""

@@ -1,0 +1,327 @@
+"""Fits few spheres that cover a mesh or shape; certified and deterministic.
+
+A triangle of the surface, or a cube of the inside, lies in a ball if its corners do. A ball around
+c of radius `overshoot - sdf(c)` extends beyond the surface by at most the overshoot, as the sdf is
+1-Lipschitz. From such balls around the points of a lattice, a greedy set cover (Chvatal, 1979)
+repeatedly takes the one that covers most of the uncovered pieces. Pieces that lie in no ball are
+split, and finally get balls around themselves.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from warp_collision import validate
+from warp_collision.obstacles.geometry import MeshLike
+from warp_collision.obstacles.shapes import Shape
+from warp_collision.robot.fitting import solid as geometry
+from warp_collision.robot.fitting.coverage import Coverage, cover_of
+from warp_collision.robot.fitting.solid import Solid
+
+DEFAULT_OVERSHOOT = 0.02
+_MAX_POINTS = 20_000  # of a lattice
+_MAX_CENTERS = 3_000
+_MAX_PIECES = 5_000  # before those that no ball contains are split
+_MAX_SPLIT_PIECES = 30_000
+_WEIGHTS = float(1 << 23)  # sums of integers up to this are exact in float32, in any order
+_STEPS = 6  # of a bisection for the smallest overshoot
+_POWERS = (0.0, 0.5, 1.0)  # of the weight of pieces that few balls contain
+_RESOLUTION = 1e-3
+
+
+class SphereFit(NamedTuple):
+    """Result of `fit_spheres`.
+
+    Attributes:
+        spheres: (n, 4) float64 x, y, z, radius [m], each of them exact in float32.
+        report: their coverage and overshoot.
+    """
+
+    spheres: np.ndarray
+    report: Coverage
+
+
+def fit_spheres(
+    mesh: MeshLike | Shape,
+    *,
+    count: int | None = None,
+    max_overshoot: float | None = None,
+    fill: bool = False,
+) -> SphereFit:
+    """Covers a mesh or shape with spheres.
+
+    With `max_overshoot` alone (0.02 m by default) few spheres cover everything. With `count` alone
+    they cover everything with the smallest overshoot found. With both they cover as much as they
+    can, and the report says what is uncovered. Equal input has equal results.
+
+    Args:
+        mesh: what `MeshWorld.add` takes.
+        count: maximum number of spheres.
+        max_overshoot: how far they may extend beyond the surface [m].
+        fill: cover the inside too. Without, an obstacle may fit between the spheres of the surface,
+            but cannot get there without a collision.
+
+    Returns:
+        The spheres, and a `Coverage`; see `SphereFit`.
+
+    Raises:
+        TypeError, ValueError: no mesh, or numbers that are not positive.
+
+    Example:
+        >>> from warp_collision import Cuboid
+        >>> from warp_collision.robot import fit_spheres
+        >>> fit = fit_spheres(Cuboid((0.3, 0.1, 0.1)), max_overshoot=0.03)
+        >>> fit.report.uncovered, fit.report.overshoot < 0.0301, fit.report.count < 30
+        (0.0, True, True)
+    """
+    if count is not None:
+        validate.require_count("count", count)
+    if max_overshoot is not None:
+        validate.require_number("max_overshoot", max_overshoot, positive=True)
+    solid = Solid("mesh", mesh)
+    if count is None:
+        spheres = _cover(solid, max_overshoot or DEFAULT_OVERSHOOT, fill)
+    elif max_overshoot is not None:
+        spheres = _cover(solid, max_overshoot, fill, max_count=count)
+    else:
+        spheres = _fit_count(solid, count, fill)
+    return SphereFit(spheres, cover_of(spheres, solid, _RESOLUTION, fill))
+
+
+def _fit_count(solid: Solid, count: int, fill: bool) -> np.ndarray:
+    """At most `count` spheres, with the smallest overshoot found by bisection."""
+    lower, upper = solid.bounds
+    center = 0.5 * (lower + upper)
+    # One ball around the middle of the box is always enough.
+    radius = float(np.linalg.norm(solid.triangles - center, axis=2).max()) + 2.0 * solid.rounding
+    best, high = _round_to_float32(np.append(center, radius)[None]), radius
+    low = 0.5 * high
+    while len(spheres := _cover_or_none(solid, low, fill, count)):
+        best, high, low = spheres, low, 0.5 * low
+    for _ in range(_STEPS):
+        middle = 0.5 * (low + high)
+        spheres = _cover_or_none(solid, middle, fill, count)
+        if len(spheres):
+            best, high = spheres, middle
+        else:
+            low = middle
+    return best
+
+
+class _TooManyPieces(ValueError):
+    """An overshoot that is too small for the limits of time and memory."""
+
+
+def _cover_or_none(solid: Solid, overshoot: float, fill: bool, max_count: int) -> np.ndarray:
+    """At most `max_count` spheres (n, 4) that cover everything; none if there is no such cover."""
+    try:
+        return _cover(solid, overshoot, fill, max_count, whole=True)
+    except _TooManyPieces:
+        return np.empty((0, 4))
+
+
+def _cover(
+    solid: Solid, overshoot: float, fill: bool, max_count: int | None = None, whole: bool = False
+) -> np.ndarray:
+    """Spheres (n, 4) for an overshoot; none if `whole`, and they do not cover everything."""
+    lattice = _lattice(solid, overshoot)
+    kinds = [_triangles(solid), _cubes(solid, overshoot)] if fill else [_triangles(solid)]
+    parts = [_containable(solid, pieces, lattice, overshoot) for pieces in kinds]
+    pieces = [part.pieces for part in parts]
+    extra = np.concatenate([part.balls for part in parts])
+    # One row per piece: which balls contain it.
+    table = np.concatenate(
+        [
+            np.concatenate(
+                [part.contained, _containment(extra, part.pieces, solid.rounding)], axis=1
+            )
+            for part in parts
+        ]
+    )
+    weights = np.concatenate([geometry.sizes(part) / geometry.sizes(part).sum() for part in pieces])
+    chosen = _smallest_cover(table, weights, max_count)
+    table = table[:, chosen]
+    if whole and not table.any(axis=1).all():
+        return np.empty((0, 4))
+    return _shrink(np.concatenate([lattice, extra])[chosen], table, pieces, solid.rounding)
+
+
+def _balls(solid: Solid, centers: np.ndarray, overshoot: float, least: float = 0.0) -> np.ndarray:
+    """Balls around centers with the given overshoot, without those of too small a radius."""
+    centers = centers.astype(np.float32).astype(np.float64)
+    radius = overshoot - solid.distance(centers) - 2.0 * solid.rounding
+    return np.column_stack([centers, radius])[radius > least]
+
+
+def _lattice(solid: Solid, overshoot: float) -> np.ndarray:
+    """Balls around the points of a lattice in the box of the solid, inside and near it."""
+    lower, upper = solid.bounds
+    extent = upper - lower
+    balls = np.empty((0, 4))
+    pitch = float(np.cbrt(np.maximum(extent, 1e-3 * extent.max()).prod() / _MAX_POINTS))
+    for _ in range(3):
+        while _odd(extent / pitch).prod() > 2 * _MAX_POINTS:
+            pitch *= 1.1
+        counts = _odd(extent / pitch)
+        axes = [
+            low + (np.arange(n) + 0.5) * (length / n)
+            for low, n, length in zip(lower, counts, extent, strict=True)
+        ]
+        points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
+        balls = _balls(solid, points, overshoot, 0.5 * overshoot)
+        if len(balls) <= _MAX_CENTERS:
+            break
+        pitch *= float(np.cbrt(len(balls) / _MAX_CENTERS)) * 1.02
+    return balls
+
+
+def _odd(counts: np.ndarray) -> np.ndarray:
+    """Odd numbers near counts, so that the middle of the lattice is that of the solid."""
+    return 2.0 * np.floor(0.5 * counts) + 1.0
+
+
+def _triangles(solid: Solid) -> np.ndarray:
+    """The surface in triangles, the large ones bisected."""
+    pieces = solid.triangles[geometry.areas(solid.triangles) > 0.0]
+    longest = 2.0 * float(np.sqrt(solid.area / _MAX_PIECES))
+    while len(pieces) < _MAX_PIECES:
+        edges = geometry.longest_edges(pieces)
+        large = edges > max(longest, 0.7 * float(edges.max()))
+        if not large.any():
+            break
+        pieces = np.concatenate([pieces[~large], geometry.bisected(pieces[large])])
+    return pieces
+
+
+def _cubes(solid: Solid, overshoot: float) -> np.ndarray:
+    """The inside in cubes, which extend beyond the surface by less than the overshoot."""
+    pieces, small = solid.root_cube(), []
+    lower, upper = solid.bounds
+    edge = float((upper - lower).max()) / 16.0
+    while len(pieces):
+        reach = geometry.radii(pieces)
+        depth = -solid.distance(geometry.centers(pieces))
+        done = (pieces[:, 7, 0] - pieces[:, 0, 0] <= edge) & (
+            (depth > reach) | (2.2 * reach <= overshoot)
+        )
+        small.append(pieces[done])
+        pieces = solid.reaching_inside(geometry.octants(pieces[~done]))
+        _require_max_pieces(len(pieces), overshoot)
+    return np.concatenate(small)
+
+
+class _Contained(NamedTuple):
+    """Pieces that each lie in a ball."""
+
+    pieces: np.ndarray  # (n, k, 3)
+    contained: np.ndarray  # (n, n_balls) bool, by which of the given balls
+    balls: np.ndarray  # (m, 4) additional balls
+
+
+def _containable(
+    solid: Solid, pieces: np.ndarray, balls: np.ndarray, overshoot: float
+) -> _Contained:
+    """Splits pieces until each lies in a given ball, or is small enough for one around it."""
+    done, contained, extra = [], [], [np.empty((0, 4))]
+    while len(pieces):
+        _require_max_pieces(len(pieces), overshoot)
+        table = _containment(balls, pieces, solid.rounding)
+        is_contained = table.any(axis=1)
+        # Small enough for a ball around it, as its center is near the surface.
+        small = geometry.radii(pieces) <= 0.45 * overshoot - 4.0 * solid.rounding
+        extra.append(_balls(solid, geometry.centers(pieces[small & ~is_contained]), overshoot))
+        done.append(pieces[is_contained | small])
+        contained.append(table[is_contained | small])
+        pieces = geometry.split(pieces[~is_contained & ~small])
+        if pieces.shape[1] == 8:
+            pieces = solid.reaching_inside(pieces)
+    return _Contained(np.concatenate(done), np.concatenate(contained), np.concatenate(extra))
+
+
+def _require_max_pieces(count: int, overshoot: float) -> None:
+    if count > _MAX_SPLIT_PIECES:
+        raise _TooManyPieces(
+            f"max_overshoot must be larger for a mesh of this size, which is split into more than "
+            f"{_MAX_SPLIT_PIECES} pieces, got {overshoot}"
+        )
+
+
+def _containment(balls: np.ndarray, pieces: np.ndarray, margin: float) -> np.ndarray:
+    """(n_pieces, n_balls) bool: whether a ball contains a piece, with a margin."""
+    corners, index = geometry.distinct(pieces)
+    middle = corners.mean(axis=0)
+    corners, centers = corners - middle, balls[:, :3] - middle
+    # |v|^2 - 2 c v <= r^2 - |c|^2, with one product of matrices.
+    limit = np.maximum(balls[:, 3] - margin, 0.0) ** 2 - (centers**2).sum(axis=1)
+    inside = (corners**2).sum(axis=1)[:, None] - 2.0 * corners @ centers.T <= limit
+    result = inside[index[:, 0]]
+    for corner in index.T[1:]:
+        result &= inside[corner]
+    return result
+
+
+def _smallest_cover(table: np.ndarray, weights: np.ndarray, max_count: int | None) -> np.ndarray:
+    """The smallest of several greedy covers, which weigh pieces in few balls differently."""
+    rare = 1.0 / table.sum(axis=1)
+    covers = [
+        _without_redundant(table, _greedy(table, weights * rare**power, max_count))
+        for power in _POWERS
+    ]
+    return min(covers, key=lambda part: (-float(weights @ table[:, part].any(axis=1)), len(part)))
+
+
+def _without_redundant(table: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """The chosen balls without redundant ones."""
+    times = table[:, chosen].sum(axis=1)
+    kept = []
+    for ball in chosen[::-1]:
+        if (times[table[:, ball]] > 1).all():
+            times -= table[:, ball]
+        else:
+            kept.append(ball)
+    return np.array(kept[::-1], dtype=np.int64)
+
+
+def _greedy(table: np.ndarray, weights: np.ndarray, max_count: int | None) -> np.ndarray:
+    """Indices of balls, each covering most of what those before it leave uncovered."""
+    whole = np.maximum(np.floor(weights / weights.sum() * (_WEIGHTS - len(weights))), 1.0)
+    weights = whole.astype(np.float32)
+    holds = table.astype(np.float32)
+    gains = weights @ holds
+    left = np.ones(len(table), dtype=bool)
+    chosen: list[int] = []
+    while left.any() and (max_count is None or len(chosen) < max_count):
+        best = int(gains.argmax())
+        if gains[best] <= 0.0:
+            break
+        chosen.append(best)
+        new = left & table[:, best]
+        gains -= weights[new] @ holds[new]
+        left &= ~new
+    return np.array(chosen, dtype=np.int64)
+
+
+def _shrink(
+    balls: np.ndarray, table: np.ndarray, pieces: list[np.ndarray], margin: float
+) -> np.ndarray:
+    """Shrinks balls as far as their pieces allow, and sorts them, the largest first."""
+    balls, table, times = balls.copy(), table.copy(), table.sum(axis=1)
+    for ball, holds in zip(balls, table.T, strict=True):
+        reach = np.concatenate(
+            [np.linalg.norm(part - ball[:3], axis=2).max(axis=1) for part in pieces]
+        )
+        ball[3] = min(ball[3], reach[holds & (times == 1)].max() + 2.0 * margin)
+        still = reach <= ball[3] - margin
+        times -= holds & ~still
+        holds &= still
+    order = np.argsort(-balls[:, 3], kind="stable")
+    return _round_to_float32(balls[order])
+
+
+def _round_to_float32(balls: np.ndarray) -> np.ndarray:
+    """Balls that are exact in float32; centers already are, radii are rounded up."""
+    result = balls.astype(np.float32)
+    result[:, 3] = np.nextafter(result[:, 3], np.float32(np.inf))
+    return result.astype(np.float64)

@@ -1,0 +1,121 @@
+"""Joint paths cut into parts whose chords are close to the arcs that spheres move on."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.compiler import is_compiling
+
+from warp_collision import torch_private
+from warp_collision.kernels import joint_path as kernels
+from warp_collision.launching.launch import launch
+from warp_collision.queries import dispatch
+from warp_collision.robot.model.robot_tables import STATE, RobotTables
+
+_MAX_PARTS = 100_000
+
+
+class Interpolated(NamedTuple):
+    """Result of `RobotSpheres.interpolate`.
+
+    Attributes:
+        joints: (batch, (horizon - 1) * parts + 1, n_joints), waypoint t at index t * parts.
+        parts: number of equal parts of each segment.
+
+    Example:
+        >>> import torch
+        >>> from warp_collision.examples import load_panda
+        >>> path = torch.linspace(0.0, 1.0, 3)[None, :, None].expand(1, 3, 7)
+        >>> cut = load_panda().interpolate(path, max_deviation=1e-2)
+        >>> cut.joints.shape[1] == 2 * cut.parts + 1
+        True
+    """
+
+    joints: Tensor
+    parts: int
+
+
+def cut(joints: Tensor, parts: int) -> Interpolated:
+    """Cuts each segment of joint paths (batch, horizon, n_joints) into equal parts."""
+    s = torch.arange(parts, dtype=joints.dtype, device=joints.device) / parts
+    steps = joints[:, 1:] - joints[:, :-1]
+    inner = joints[:, :-1, None] + s[:, None] * steps[:, :, None]
+    return Interpolated(torch.cat((inner.flatten(1, 2), joints[:, -1:]), dim=1), parts)
+
+
+def has_unknown_values(joints: Tensor) -> bool:
+    """Whether the values of joints cannot be read: batched by `vmap`, or fake."""
+    return not is_compiling() and torch_private.has_hidden_values(joints)
+
+
+@dispatch.outside_graphs(
+    "substeps must be given in a compiled graph, and interpolate called outside of it: the number "
+    "of parts depends on the values of joints"
+)
+def parts_for(joints: Tensor, tables: RobotTables, max_deviation: Tensor) -> int:
+    """Number of parts per segment for which chords are close to the arcs.
+
+    With n parts an arc deviates from its chord by at most the largest second derivative, by the
+    position in [0, 1] on the segment, divided by 8 n^2.
+    """
+    if has_unknown_values(joints):
+        raise ValueError(
+            "joints must have values that can be read, as the number of parts depends on them, got "
+            "joints batched by vmap; cut them outside of it"
+        )
+    joints = joints.detach().float().contiguous()
+    if dispatch.is_plain(joints):
+        bound = run_acceleration_bound(joints, tables)
+    else:
+        bound = segment_acceleration_bound(joints, *tables.operands())
+    if bound.numel() == 0:
+        return 1
+    parts = torch.sqrt(bound.amax() / (8.0 * max_deviation)).item()
+    if not parts <= _MAX_PARTS:
+        # The bound of a NaN is a number too.
+        invalid = joints[~torch.isfinite(joints)]
+        got = invalid[0].item() if len(invalid) else parts
+        raise ValueError(
+            f"joints must be finite, and need at most {_MAX_PARTS} parts per segment, got {got}"
+        )
+    # The bound itself is rounded.
+    return max(1, math.ceil(parts * (1.0 + 1.0e-5)))
+
+
+def run_acceleration_bound(joints: Tensor, robot: RobotTables) -> Tensor:
+    """Bounds (batch, horizon - 1) [m] of the second derivatives, by the position on a segment."""
+    segments = segments_of(joints)
+    states = joints.new_empty((*segments, robot.frames.shape[0], STATE))
+    bound = joints.new_empty(segments)
+    launch(
+        kernels.segment_bend,
+        segments,
+        *(joints, robot, states, bound),
+        device=joints.device,
+        items=16 * segments[0] * segments[1],
+    )
+    return bound
+
+
+@torch.library.custom_op(
+    "warp_collision::segment_acceleration_bound",
+    mutates_args=(),
+    schema="(Tensor joints, Tensor frames, Tensor bodies, Tensor ranges, Tensor spheres, "
+    "float reach, int n_envs) -> Tensor",
+)
+def segment_acceleration_bound(joints: Tensor, *robot: Any) -> Tensor:
+    """Bound of the second derivatives of the spheres; see `run_acceleration_bound`."""
+    return run_acceleration_bound(joints.contiguous(), RobotTables.of(*robot))
+
+
+@segment_acceleration_bound.register_fake
+def _(joints: Tensor, *_: Any) -> Tensor:
+    return joints.new_empty(segments_of(joints))
+
+
+def segments_of(joints: Tensor) -> tuple[int, int]:
+    """Number of joint paths (batch, horizon, n_joints), and of segments of each."""
+    return joints.shape[0], max(joints.shape[1] - 1, 0)

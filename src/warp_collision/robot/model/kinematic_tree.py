@@ -1,0 +1,178 @@
+"""The kinematic tree of links and joints, reduced to the moving frames; locked joints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from warp_collision import validate
+from warp_collision.formats.urdf_joints import Joint, followed_joints, joints_from_root
+from warp_collision.messages import known_names, shown
+
+_ROUNDING = 1e-6  # of a value at a limit [rad or m]
+
+
+@dataclass(frozen=True, eq=False)
+class MovingJoint:
+    """A moving joint and its frame, whose z axis is the axis of the joint.
+
+    Attributes:
+        parent: the parent frame: 0 for the root, i + 1 for that of joint i.
+        parent_from_joint: (4, 4) pose of the joint at value 0 [m], with the fixed joints before it.
+        axis: (3,) in the frame of the joint, unit.
+        slides: whether it is prismatic.
+        value: index of the joint value; that of another joint for mimic joints.
+        multiplier: of the joint value.
+        shift: value of the joint where the joint value is 0.
+    """
+
+    parent: int
+    parent_from_joint: np.ndarray
+    axis: np.ndarray
+    slides: bool
+    value: int
+    multiplier: float = 1.0
+    shift: float = 0.0
+
+
+@dataclass
+class KinematicTree:
+    """The moving frames of a robot; fixed joints are merged into constant transforms (float64).
+
+    Frame 0 is the root link; frame i + 1 moves with `moving[i]`. Each link is fixed to its frame.
+
+    Attributes:
+        joint_names: joints with a value of their own, in the order of the file.
+        joint_limits: lower and upper limit of each of them.
+        moving: joints that move, including mimic joints, parents before children.
+        link_frame: the frame of each link.
+        frame_from_link: (4, 4) for each link [m].
+        floats: whether a floating joint connects the root link to all others.
+        sliding: joints with a value of their own that slide.
+    """
+
+    joint_names: tuple[str, ...]
+    joint_limits: np.ndarray
+    moving: list[MovingJoint] = field(default_factory=list)
+    link_frame: dict[str, int] = field(default_factory=dict)
+    frame_from_link: dict[str, np.ndarray] = field(default_factory=dict)
+    floats: bool = False
+    sliding: frozenset[str] = frozenset()
+
+    @property
+    def joint_units(self) -> tuple[str, ...]:
+        """For each joint name "rad", or "m" if it slides."""
+        return tuple("m" if name in self.sliding else "rad" for name in self.joint_names)
+
+    def require_free_root(self, links: Iterable[str]) -> None:
+        """Requires that the root link has no spheres if a floating joint moves all others."""
+        root = next(iter(self.link_frame))
+        if self.floats and root in links:
+            raise ValueError(
+                f"the root link {shown(root)} of a floating joint must have no spheres, as the "
+                "pose of the base moves them"
+            )
+
+
+def kinematic_tree(links: Sequence[str], joints: Sequence[Joint]) -> KinematicTree:
+    """Builds the tree from its root, merging fixed joints into constants.
+
+    Raises:
+        ValueError: names that are not unique, or links and joints that are not one tree.
+    """
+    root, ordered = joints_from_root(links, joints)
+    gears = followed_joints(joints)
+    free = [joint for joint in joints if joint.moves and joint.mimic is None]
+    index = {joint.name: i for i, joint in enumerate(free)}
+    limits = np.array([joint.limits for joint in free]).reshape(-1, 2)
+    tree = KinematicTree(tuple(index), limits, [], {root: 0}, {root: np.eye(4)})
+    tree.sliding = frozenset(joint.name for joint in free if joint.kind == "prismatic")
+    for joint in ordered:
+        frame = tree.link_frame[joint.parent]
+        frame_from_joint = tree.frame_from_link[joint.parent] @ joint.parent_from_joint
+        if joint.kind == "floating":
+            if [other.name for other in joints if other.parent == root] != [joint.name]:
+                raise ValueError(
+                    f"joint {shown(joint.name)} of type floating must be the only joint of "
+                    f"the root link {shown(root)}, got the parent {shown(joint.parent)}"
+                )
+            tree.floats = True
+        if joint.moves:
+            gear = gears[joint.name]
+            slides = joint.kind == "prismatic"
+            moved = (frame, frame_from_joint, joint.axis, slides, index[gear.joint])
+            tree.moving.append(MovingJoint(*moved, gear.multiplier, gear.offset))
+            frame, frame_from_joint = len(tree.moving), np.eye(4)
+        tree.link_frame[joint.child] = frame
+        tree.frame_from_link[joint.child] = frame_from_joint
+    return tree
+
+
+def check_locks(locks: Any, joints: Sequence[Joint]) -> dict[str, float | None]:
+    """Values by names of joints; None for a joint that stays free.
+
+    Raises:
+        TypeError, ValueError: another type, a joint that is unknown or that does not move,
+            or a value that is not finite or beyond the limits of its joint.
+    """
+    validate.require_mapping("lock_joints", locks, "a mapping of joints to values")
+    moving = {joint.name: joint for joint in joints if joint.moves}
+    unknown = [name for name in locks if name not in moving]
+    if unknown:
+        choice = known_names(unknown[0], [*moving])
+        raise ValueError(
+            f"lock_joints must be joints that move, got {shown(unknown)}; there is {choice}"
+        )
+    values: dict[str, float | None] = {}
+    for name, value in locks.items():
+        if value is not None:
+            where = f"lock_joints[{name!r}]"
+            if not isinstance(value, Real) or isinstance(value, bool):
+                raise TypeError(f"{where} must be a number, got {type(value).__name__}")
+            if not math.isfinite(value):
+                raise ValueError(f"{where} must be finite, got {value}")
+            value = float(value)
+            _require_limits(where, value, moving[name])
+        values[name] = value
+    return values
+
+
+def _require_limits(where: str, value: float, joint: Joint) -> None:
+    low, high = joint.limits
+    if not low - _ROUNDING <= value <= high + _ROUNDING:
+        unit = "m" if joint.kind == "prismatic" else "rad"
+        degrees = "; in degrees?" if unit == "rad" and abs(value) > 2.0 * math.pi else ""
+        raise ValueError(
+            f"{where} must be within the limits {low:g} to {high:g} {unit}, got {value:g}{degrees}"
+        )
+
+
+def with_locked(joints: Sequence[Joint], locks: Mapping[str, float]) -> tuple[Joint, ...]:
+    """The joints, with some fixed at a value [rad, prismatic: m].
+
+    A locked mimic joint is fixed at its own value; mimic joints of a locked joint are fixed too.
+    """
+    values = dict(locks)
+    n_before = -1
+    while len(values) > n_before:  # mimic joints of mimic joints too
+        n_before = len(values)
+        for joint in joints:
+            if joint.moves and joint.mimic is not None and joint.mimic.joint in values:
+                value = values[joint.mimic.joint]
+                values.setdefault(joint.name, joint.mimic.multiplier * value + joint.mimic.offset)
+    return tuple(
+        replace(
+            joint,
+            kind="fixed",
+            parent_from_joint=joint.parent_from_child(values[joint.name]),
+            mimic=None,
+        )
+        if joint.name in values
+        else joint
+        for joint in joints
+    )

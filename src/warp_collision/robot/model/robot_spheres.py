@@ -1,0 +1,607 @@
+"""A robot as spheres on its links: kinematics, attached objects, self-collision pairs, reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from warp_collision import torch_private, validate
+from warp_collision.io.placing import joined, matrix_from
+from warp_collision.messages import MAX_SHOWN, escaped, shown
+from warp_collision.obstacles.mesh_obstacle import PoseLike
+from warp_collision.queries import dispatch
+from warp_collision.queries.dispatch import outside_graphs, reads_values
+from warp_collision.robot.fitting.coverage import Coverage, coverage
+from warp_collision.robot.fitting.sphere_arrays import inflated, moved
+from warp_collision.robot.fitting.sphere_fit import DEFAULT_OVERSHOOT
+from warp_collision.robot.model.collision_report import CollisionReport, report_collisions
+from warp_collision.robot.model.interpolation import Interpolated, cut, parts_for
+from warp_collision.robot.model.kinematics import LinkFrames, base_operand, with_base_pose
+from warp_collision.robot.model.link_shapes import mesh_in_link, spheres_of_object
+from warp_collision.robot.model.robot_description import read_robot
+from warp_collision.robot.model.robot_tables import RobotTables
+from warp_collision.robot.model.robot_text import robot_text
+from warp_collision.robot.model.sphere_layout import SphereLayout
+from warp_collision.robot.model.sphere_model import Body, require_links, write_spheres
+from warp_collision.robot.model.sphere_pairs import (
+    SelfCollisionPairs,
+    pairs_of_links,
+    random_joints,
+    with_buffers,
+    without_far,
+    without_touching,
+)
+from warp_collision.robot.model.urdf_model import PathLike
+from warp_collision.world import MeshWorld
+from warp_collision.world.queries import require_world
+
+_MAX_ENVS = 1 << 20  # tables of a robot have a row for each
+
+
+class Attachment(NamedTuple):
+    """An object attached to a link, other links that it may touch, and its envs, None for all."""
+
+    body: Body
+    touch_links: tuple[str, ...]
+    envs: frozenset[int] | None = None
+
+
+class RobotSpheres:
+    """The spheres on a robot's links, moved by forward kinematics.
+
+    Reads the links, joints and shapes of a URDF file. Revolute, continuous and prismatic joints
+    have one joint value each, in the order of the file; mimic joints follow another one's. The root
+    link is at the origin of the world frame, or at a `base_pose`; a floating joint is
+    allowed between the root link and all others, and is part of that pose.
+
+    Collision shapes other than spheres are covered by spheres, see `fit_spheres`, unless `spheres`
+    are given. Whatever would be missing from collision checks raises: links, joints and shapes
+    inside other elements than their own (except `<gazebo>`, `<transmission>` and `<ros2_control>`),
+    a second shape in one `<collision>`, xacro macros, planar joints.
+
+    Args:
+        urdf: Path of the URDF file. Mesh file names in it are relative to its folder, ``file://``
+            or ``package://``.
+        spheres: Instead of the collision shapes of the URDF: a mapping of links to rows x, y, z,
+            radius in the frame of the link [m], or the path of a robot YAML of cuRobo: its
+            `collision_spheres`, inline or a path, of its `collision_link_names`, inflated by
+            `collision_sphere_buffer`; `extra_collision_spheres`, disabled; `extra_links` that are
+            fixed; `self_collision_ignore` and `self_collision_buffer`; `lock_joints`. A radius
+            below 0 disables a sphere.
+        srdf: Path of an SRDF; the pairs of links that it disables are not checked against each
+            other.
+        package_dirs: Folders of packages, or packages, for ``package://``; the folders above the
+            URDF, ROS_PACKAGE_PATH and AMENT_PREFIX_PATH are searched too.
+        max_overshoot: How far fitted spheres may extend beyond a shape [m]; a mesh longer than 1000
+            times that raises, as it would be in millimetres.
+        padding: Added to the radii of the spheres of all links, or of some [m].
+        lock_joints: Values of locked joints [rad, prismatic: m], within their limits, which become
+            fixed joints, as do the mimic joints that follow them. None frees a joint that a robot
+            YAML locks.
+
+    Attributes:
+        joint_names: Names of the joints with a value, in the order of the joint values.
+        joint_units: For each of them "rad", or "m" if it slides.
+        joint_limits: (n_joints, 2) float32, lower and upper limit [rad or m], infinite without one.
+        link_names: Names of all links, in the order of the file.
+        link_meshes: The visual meshes of the links (not loaded).
+        links_without_spheres: Links that have a `<collision>` or `<visual>` of any kind, but no
+            spheres, or disabled ones alone: they are not checked.
+        fits: For each link with fitted shapes a `Coverage` of each.
+        locked_joints: Values of the locked joints.
+
+    Raises:
+        FileNotFoundError: A file does not exist.
+        ValueError: It is not a URDF, not a tree, has no spheres, or has parts not supported here;
+            spheres, pairs or locks name unknown links or joints; a lock is beyond its limits. The
+            message names the file and the link or joint.
+
+    Example:
+        >>> from importlib.resources import files
+        >>> from warp_collision.robot import RobotSpheres
+        >>> panda = RobotSpheres(str(files("warp_collision.assets") / "panda" / "panda.urdf"))
+        >>> len(panda.joint_names), len(panda.sphere_links)
+        (7, 59)
+        >>> panda.link_meshes[0].link  # a `LinkMesh`
+        'panda_link0'
+    """
+
+    def __init__(
+        self,
+        urdf: PathLike,
+        *,
+        spheres: PathLike | Mapping[str, Any] | None = None,
+        srdf: PathLike | None = None,
+        package_dirs: Sequence[PathLike] = (),
+        max_overshoot: float = DEFAULT_OVERSHOOT,
+        padding: float | Mapping[str, float] = 0.0,
+        lock_joints: Mapping[str, float | None] | None = None,
+    ):
+        locks = {} if lock_joints is None else lock_joints
+        robot = read_robot(urdf, spheres, srdf, package_dirs, max_overshoot, padding, locks)
+        self._description = robot
+        self.link_names = robot.link_names
+        self.joint_names = robot.tree.joint_names
+        self.joint_units = robot.tree.joint_units
+        self.joint_limits = torch.tensor(robot.tree.joint_limits, dtype=torch.float32)
+        self.link_meshes = list(robot.link_meshes)
+        self.links_without_spheres, self.fits = robot.links_without_spheres, robot.fits
+        self.locked_joints = robot.locked
+        self._link_frames = LinkFrames(robot.tree, self.link_names)
+        self._attached: dict[str, Attachment] = {}
+        self._update_layout()
+
+    def __repr__(self) -> str:
+        carried = ", ".join(map(repr, self._attached))
+        return (
+            f"{type(self).__name__}({len(self.link_names)} links, {self.n_joints} joints: "
+            f"{escaped(', '.join(self.joint_names), MAX_SHOWN)}; {self.n_spheres} spheres"
+            + (f", carries {escaped(carried, MAX_SHOWN)})" if carried else ")")
+        )
+
+    def __str__(self) -> str:
+        return robot_text(type(self).__name__, self._description, self.sphere_links, self._attached)
+
+    @property
+    def n_joints(self) -> int:
+        """Number of joint values."""
+        return len(self.joint_names)
+
+    @property
+    def n_spheres(self) -> int:
+        """Number of spheres, including those of attached objects."""
+        return len(self.sphere_links)
+
+    @property
+    def sphere_links(self) -> tuple[str, ...]:
+        """For each sphere the name of its link or attached object.
+
+        Spheres are in the order of the file, except that those that move with the same joint are
+        consecutive.
+        """
+        return self._layout.sphere_links
+
+    @property
+    def body_names(self) -> tuple[str, ...]:
+        """Names of all links and attached objects, with spheres or without."""
+        return self._layout.names
+
+    @property
+    def attached(self) -> tuple[str, ...]:
+        """Names of attached objects."""
+        return tuple(self._attached)
+
+    def spheres_of(self, name: str) -> np.ndarray:
+        """Spheres (n, 4) float64 of a link or attached object, in the frame of the link [m]."""
+        if name in self._layout.bodies:
+            return self._layout.bodies[name].spheres.copy()
+        require_links("name", [name], self.link_names)
+        return np.empty((0, 4))
+
+    def spheres(
+        self,
+        joints: Tensor,
+        base_pose: PoseLike | None = None,
+        env_index: Tensor | None = None,
+    ) -> Tensor:
+        """Forward kinematics: the spheres at joint values.
+
+        Args:
+            joints: (..., n_joints) float32 or float64 on any device [rad, prismatic: m]. Values
+                beyond the joint limits are accepted.
+            base_pose: pose x, y, z, qw, qx, qy, qz of the root link in the world, 7 numbers or a
+                tensor (7,) for all, or (batch, 7), (batch, horizon, 7), ... for the first axes of
+                `joints`; or rigid 4 x 4 matrices in place of the 7 numbers. Quaternions of any
+                length but 0 are normalised.
+            env_index: (batch,) integers for joints (batch, ..., n_joints), the env of each row: the
+                spheres of objects that are attached in other envs are disabled. Env 0 for all if
+                None.
+
+        Returns:
+            (..., n_spheres, 4) spheres x, y, z, radius in the world frame [m], in the dtype and on
+            the device of `joints`, differentiable with respect to both.
+
+        Raises:
+            TypeError: `joints` is not a float32 or float64 tensor.
+            ValueError: Its last dimension is not n_joints, or the shape of `base_pose` is another.
+
+        Example:
+            >>> import torch
+            >>> from warp_collision.examples import load_panda
+            >>> panda = load_panda()
+            >>> on_a_table = (0.0, 0.0, 0.8, 1.0, 0.0, 0.0, 0.0)
+            >>> joints = torch.zeros(2, 5, 7)
+            >>> (panda.spheres(joints, on_a_table) - panda.spheres(joints))[0, 0, 0].tolist()
+            [0.0, 0.0, 0.800000011920929, 0.0]
+        """
+        self.check_joints(joints)
+        if env_index is not None:
+            validate.require_tensor("env_index", env_index, "(batch,)")
+            if joints.ndim < 2 or env_index.shape != joints.shape[:1]:
+                raise ValueError(
+                    f"env_index must have shape (batch,) for joints {validate.shape_of(joints)}, "
+                    f"got {validate.shape_of(env_index)}"
+                )
+        spheres = with_base_pose(self._layout.kinematics.forward(joints), joints, base_pose)
+        return self._layout.in_env(spheres, env_index)
+
+    def __call__(
+        self,
+        joints: Tensor,
+        base_pose: PoseLike | None = None,
+        env_index: Tensor | None = None,
+    ) -> Tensor:
+        """Short form of `spheres`."""
+        return self.spheres(joints, base_pose, env_index)
+
+    def link_transforms(self, joints: Tensor, base_pose: PoseLike | None = None) -> Tensor:
+        """Transforms world_from_link (..., n_links, 4, 4) at joint values; see `spheres`."""
+        self.check_joints(joints)
+        frames = self._link_frames
+        return frames.transforms(with_base_pose(frames.forward(joints), joints, base_pose))
+
+    def sphere_jacobian(self, joints: Tensor, base_pose: PoseLike | None = None) -> Tensor:
+        """Jacobian (..., n_spheres, 3, n_joints) of centers, float32 and without derivatives.
+
+        Args:
+            joints: (..., n_joints).
+            base_pose: see `spheres`.
+
+        Example:
+            >>> import torch
+            >>> from warp_collision.examples import load_panda
+            >>> load_panda().sphere_jacobian(torch.zeros(4, 7)).shape
+            torch.Size([4, 59, 3, 7])
+        """
+        self.check_joints(joints)
+        flat = joints.detach().reshape(-1, self.n_joints).float().contiguous()
+        jacobian = self._layout.kinematics.jacobian(flat)
+        jacobian = jacobian.reshape(*joints.shape[:-1], self.n_spheres, 3, self.n_joints)
+        if base_pose is None:
+            return jacobian
+        pose = base_operand(base_pose, joints, dtype=torch.float32).detach()
+        rotation = torch.cat((torch.zeros_like(pose[..., :3]), pose[..., 3:]), dim=-1)
+        columns = jacobian.movedim(-1, -2).flatten(-3, -2)  # as points, which the base rotates
+        return (
+            with_base_pose(columns, joints.detach().float(), rotation)
+            .unflatten(-2, (-1, self.n_joints))
+            .movedim(-1, -2)
+        )
+
+    def interpolate(
+        self, joints: Tensor, max_deviation: float, *, odd: bool = False
+    ) -> Interpolated:
+        """Cuts segments of joint paths, so that straight chords are close to the spheres' arcs.
+
+        The number of parts is the same for the whole batch: the smallest that a bound of the
+        spheres' second derivatives allows. Values of continuous joints do not wrap.
+
+        Args:
+            joints: (batch, horizon, n_joints) [rad, prismatic: m]; the result is differentiable.
+            max_deviation: [m], of the chords from the arcs of all spheres.
+            odd: whether the number of parts must be odd: no part ends in the middle of a segment.
+
+        Raises:
+            ValueError: joints that are not finite, too far apart for the deviation, or batched by
+                `vmap`, which hides their values.
+
+        Example:
+            >>> import torch
+            >>> from warp_collision.examples import load_panda
+            >>> path = torch.tensor([[[0, 0, 0, -1.6, 0, 1.6, 0.8], [0.5, 0, 0, -1.6, 0, 1.6, 0]]])
+            >>> fine = load_panda().interpolate(path, max_deviation=1e-3)
+            >>> fine.parts, tuple(fine.joints.shape)
+            (6, (1, 7, 7))
+        """
+        self.check_joints(joints)
+        if joints.ndim != 3:
+            shape = f"(batch, horizon, {self.n_joints})"
+            raise ValueError(f"joints must have shape {shape}, got {validate.shape_of(joints)}")
+        limit = validate.scalar_operand(
+            "max_deviation", max_deviation, joints.device, positive=True
+        )
+        parts = parts_for(joints, self.tables(joints.device), limit)
+        return cut(joints, parts + 1 if odd and parts % 2 == 0 else parts)
+
+    @outside_graphs("self_collision_pairs must be called outside of compiled graphs")
+    def self_collision_pairs(self, *, ignore: Iterable[tuple[str, str]] = ()) -> SelfCollisionPairs:
+        """The pairs of spheres to check for self-collision.
+
+        All pairs of spheres of different links, except for adjacent links, links connected by fixed
+        joints, ignored pairs of links, and pairs of spheres that touch at each of 1,000 random
+        joint values within the limits.
+
+        Args:
+            ignore: allowed contacts of the robot with itself: pairs of names of links, or attached
+                objects, in any order.
+
+        Raises:
+            ValueError: an unknown link.
+
+        Example:
+            >>> from warp_collision.examples import load_panda
+            >>> pairs = load_panda().self_collision_pairs(ignore=[("panda_link5", "panda_link7")])
+            >>> len(pairs), len(pairs.touching)
+            (1056, 0)
+        """
+        requested = [*ignore]
+        return dispatch.run_outside(lambda: self._self_collision_pairs(requested))
+
+    def _self_collision_pairs(self, ignore: Iterable[tuple[str, str]]) -> SelfCollisionPairs:
+        adjacent = list(self._description.ignored_pairs)
+        for name, attachment in self._attached.items():
+            adjacent += [(name, other) for other in (attachment.body.link, *attachment.touch_links)]
+        frames = self._layout.kinematics.point_frames
+        pairs = pairs_of_links(self.sphere_links, frames, self._layout.names, adjacent, ignore)
+        pairs = with_buffers(pairs, self._description.spheres.buffers)
+        return without_touching(pairs, self._random_spheres(1000, torch.float64))
+
+    @outside_graphs("find_pairs must be called outside of compiled graphs")
+    def find_pairs(
+        self,
+        n_samples: int,
+        *,
+        margin: float = 0.0,
+        ignore: Iterable[tuple[str, str]] = (),
+        generator: torch.Generator | None = None,
+    ) -> SelfCollisionPairs:
+        """The pairs of `self_collision_pairs` that come near at random joint values.
+
+        Fewer pairs are faster. But the pairs that are left out are not checked, and may collide
+        between the samples; they are listed in `never_near`.
+
+        Args:
+            n_samples: number of random joint values within the limits.
+            margin: clearance [m] that counts as near.
+            ignore: see `self_collision_pairs`.
+            generator: of the joint values; the same in every call if None.
+        """
+        validate.require_count("n_samples", n_samples)
+        requested = [*ignore]
+
+        def find() -> SelfCollisionPairs:
+            samples = self._random_spheres(n_samples, torch.float32, generator)
+            return without_far(self._self_collision_pairs(requested), samples, margin)
+
+        return dispatch.run_outside(find)
+
+    def attach(
+        self,
+        name: str,
+        link: str,
+        spheres: Any,
+        *,
+        pose: Any = None,
+        touch_links: Sequence[str] = (),
+        padding: float = 0.0,
+        max_overshoot: float = DEFAULT_OVERSHOOT,
+        envs: Iterable[int] | None = None,
+    ) -> None:
+        """Attaches an object to a link, for example one in the gripper.
+
+        Its spheres are added to those of the robot. `SelfCollisionPairs` made before do not fit the
+        robot any more: create new ones.
+
+        Args:
+            name: of the object, in `sphere_links`.
+            link: the link that it moves with, and may touch.
+            spheres: rows x, y, z, radius [m]; or what `MeshWorld.add` takes, which is filled with
+                spheres by `fit_spheres`.
+            pose: x, y, z, qw, qx, qy, qz of the object in the frame of the link.
+            touch_links: other links that it may touch.
+            padding: added to the radii of the spheres [m].
+            max_overshoot: how far fitted spheres may extend beyond the shape [m].
+            envs: envs in which it is attached, all if None; in others its spheres are disabled. For
+                batch rows with different objects attach each in its own envs, and pass `env_index`
+                to `spheres` and to the checks.
+
+        Raises:
+            TypeError, ValueError: no spheres or mesh, an unknown link, a name that is in use.
+
+        Example:
+            >>> import torch
+            >>> from warp_collision.examples import load_panda
+            >>> panda = load_panda()
+            >>> panda.attach("can", "panda_hand", [[0.0, 0.0, 0.12, 0.04]])
+            >>> panda.spheres(torch.zeros(7)).shape, panda.sphere_links.count("can")
+            (torch.Size([60, 4]), 1)
+            >>> panda.detach("can")
+        """
+        validate.require_name("name", name)
+        if name in self._layout.names:
+            raise ValueError(f"name must be new to the robot, got {shown(name)}")
+        require_links("link", [link], self.link_names)
+        require_links("touch_links", touch_links, self._layout.names)
+        rows = inflated(spheres_of_object(name, spheres, max_overshoot), padding)
+        if pose is not None:
+            rows = moved(rows, matrix_from(validate.check_pose("pose", pose).tolist()))
+        only_in = None if envs is None else _checked_envs(envs)
+        self._attached[name] = Attachment(Body(link, rows), tuple(touch_links), only_in)
+        self._update_layout()
+
+    def detach(self, name: str) -> None:
+        """Detaches an object.
+
+        Raises:
+            ValueError: no object of this name is attached.
+        """
+        if name not in self._attached:
+            raise ValueError(f"name must be one of {shown([*self._attached])}, got {shown(name)}")
+        del self._attached[name]
+        self._update_layout()
+
+    def save_spheres(self, path: PathLike) -> None:
+        """Writes the spheres of the links to a YAML file, which `spheres=` reads back as they are.
+
+        Fitting them again is saved so. Padding is included, attached objects are not.
+
+        Raises:
+            ValueError: the spheres came from a robot file that says more, which would be lost.
+        """
+        write_spheres(path, self._description.spheres)
+
+    def coverage(
+        self, *, resolution: float = 1e-3, links: Iterable[str] | None = None
+    ) -> dict[str, Coverage]:
+        """How well the spheres of each link cover its shapes, see `coverage`.
+
+        The shapes are the collision shapes other than spheres, or the visual meshes of links that
+        have none; links without such shapes are left out.
+
+        Args:
+            resolution: see `coverage`.
+            links: which ones; all if None.
+
+        Raises:
+            ValueError: an unknown link.
+
+        Example:
+            >>> from warp_collision.examples import load_panda
+            >>> base = load_panda().coverage(resolution=0.01)["panda_link0"]
+            >>> base.count, base.uncovered > 0.7
+            (1, True)
+        """
+        chosen = self.link_names if links is None else tuple(links)
+        require_links("links", chosen, self.link_names)
+        return {
+            link: coverage(
+                self.spheres_of(link), joined([*map(mesh_in_link, shapes)]), resolution=resolution
+            )
+            for link, shapes in self._description.shapes.items()
+            if link in chosen
+        }
+
+    @reads_values
+    def report(
+        self,
+        configurations: Tensor,
+        world: MeshWorld,
+        *,
+        margin: float = 0.0,
+        self_collision: bool | SelfCollisionPairs = True,
+        ignore: Iterable[tuple[str, str]] = (),
+        env_index: Tensor | None = None,
+        base_pose: PoseLike | None = None,
+    ) -> CollisionReport:
+        """Reports which links collide with what at waypoints, deepest first.
+
+        Args:
+            configurations: joints (batch, horizon, n_joints), or spheres (batch, horizon,
+                n_spheres, 4) of this robot, on the device of the world.
+            world: the obstacles.
+            margin: clearance [m] below which a pair is listed.
+            self_collision: whether self-collisions are reported, by the pairs of
+                `self_collision_pairs`; or the pairs to check.
+            ignore: allowed contacts, pairs of a link, or attached object, and an obstacle.
+            env_index: (batch,) int32, the env of each row; env 0 for all if None.
+            base_pose: see `spheres`; for joints.
+
+        Returns:
+            See `CollisionReport`; its `str` is a table.
+
+        Raises:
+            TypeError, ValueError: an argument of another type, shape, device or range, or unknown
+                names in `ignore`.
+            RuntimeError: inside of a transform of `torch.func`.
+
+        Example:
+            >>> import torch
+            >>> from warp_collision import Cylinder, MeshWorld
+            >>> from warp_collision.examples import load_panda
+            >>> world = MeshWorld()
+            >>> world.add("can", Cylinder(0.1, 0.3), (0.5, 0.0, 0.5, 1, 0, 0, 0))
+            0
+            >>> joints = torch.tensor([[[0.0, 0.4, 0, -1.6, 0, 2, 0.8]]])
+            >>> load_panda().report(joints, world).link[0]
+            'panda_link6'
+        """
+        spheres, joints = configurations, None
+        if isinstance(configurations, Tensor) and configurations.ndim == 3:
+            spheres, joints = self(configurations, base_pose, env_index), configurations
+        elif base_pose is not None:
+            raise ValueError("base_pose must be None for spheres, which are in the world")
+        pairs = self.default_pairs if self_collision is True else self_collision or None
+        report = report_collisions(spheres, self._layout, world, pairs, margin, ignore, env_index)
+        report = report._replace(links_without_spheres=self.links_without_spheres)
+        if joints is None:
+            return report
+        return report.with_limits(joints, self.joint_limits, self.joint_names)
+
+    def _update_layout(self) -> None:
+        """Builds the layout of the spheres of links and attached objects."""
+        bodies = dict(self._description.spheres.bodies)
+        bodies |= {name: attachment.body for name, attachment in self._attached.items()}
+        only_in = {
+            name: attachment.envs
+            for name, attachment in self._attached.items()
+            if attachment.envs is not None
+        }
+        self._layout = SphereLayout(self._description.tree, bodies, only_in)
+        self._default_pairs: SelfCollisionPairs | None = None
+
+    def _random_spheres(
+        self, count: int, dtype: torch.dtype, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Spheres (count, n_spheres, 4) at joint values within the limits."""
+        with torch.no_grad():
+            joints = random_joints(self.joint_limits.to(dtype), count, generator)
+            return self._layout.kinematics.forward(joints)
+
+    @property
+    def default_pairs(self) -> SelfCollisionPairs:
+        """`self_collision_pairs` without arguments, computed once."""
+        self._prepare_default_pairs()
+        assert self._default_pairs is not None
+        return self._default_pairs
+
+    @torch_private.run_while_tracing
+    def _prepare_default_pairs(self) -> None:
+        if self._default_pairs is None:
+            self._default_pairs = dispatch.run_outside(lambda: self._self_collision_pairs(()))
+
+    def tables(self, device: torch.device) -> RobotTables:
+        """Tables for the kernels of joint paths."""
+        return self._layout.tables(device)
+
+    def pair_tables(self, pairs: SelfCollisionPairs, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Tables of pairs of spheres for the same kernels."""
+        return self._layout.pair_tables(pairs, device)
+
+    def check_joints(self, joints: Tensor) -> None:
+        """Requires joint values (..., n_joints)."""
+        if not isinstance(joints, Tensor) or joints.dtype not in (torch.float32, torch.float64):
+            kind = joints.dtype if isinstance(joints, Tensor) else type(joints).__name__
+            raise TypeError(f"joints must be a float32 or float64 tensor, got {kind}")
+        if joints.ndim == 0 or joints.shape[-1] != self.n_joints:
+            raise ValueError(
+                f"joints must have shape (..., {self.n_joints}), one value for each of "
+                f"{', '.join(self.joint_names)}, got {tuple(joints.shape)}"
+            )
+
+
+def _checked_envs(envs: Iterable[int]) -> frozenset[int]:
+    chosen = list(envs)
+    if not chosen:
+        raise ValueError("envs must not be empty, got none")
+    for env in chosen:
+        if not isinstance(env, int) or isinstance(env, bool):
+            raise TypeError(f"envs must be integers, got {shown(env)}")
+        if not 0 <= env < _MAX_ENVS:
+            raise ValueError(f"envs must be from 0 to {_MAX_ENVS - 1}, got {env}")
+    return frozenset(chosen)
+
+
+def require_robot_and_world(robot: object, world: object) -> None:
+    """Requires a robot and a world as the arguments `robot` and `world`, which are easily swapped.
+
+    Raises:
+        TypeError: one of them is something else.
+    """
+    if not isinstance(robot, RobotSpheres):
+        hint = ": robot comes before world" if isinstance(world, RobotSpheres) else ""
+        raise TypeError(f"robot must be a RobotSpheres, got {type(robot).__name__}{hint}")
+    require_world(world)

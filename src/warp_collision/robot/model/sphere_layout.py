@@ -1,0 +1,139 @@
+"""The spheres of a robot, sorted by frames, and their tables for the kernels."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from warp_collision import torch_private
+from warp_collision.queries import dispatch
+from warp_collision.robot.fitting.sphere_arrays import moved
+from warp_collision.robot.model.kinematic_tree import KinematicTree
+from warp_collision.robot.model.kinematics import Kinematics
+from warp_collision.robot.model.robot_tables import (
+    RobotTables,
+    pack_pairs,
+    pack_robot,
+    without_links,
+)
+from warp_collision.robot.model.sphere_model import Body
+from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs, TablesByName
+
+
+def only_where(mask: Tensor, spheres: Tensor) -> Tensor:
+    """Spheres (..., 4), disabled where a mask (...) is false."""
+    radii = torch.where(mask, spheres[..., 3], -1.0)
+    return torch.cat((spheres[..., :3], radii.unsqueeze(-1)), dim=-1)
+
+
+class SphereLayout:
+    """The spheres of a set of bodies, in the order in which kernels read them.
+
+    Args:
+        tree: the moving frames.
+        bodies: by name; spheres of one frame keep this order.
+        only_in: envs of the bodies that are not in all envs.
+
+    Attributes:
+        bodies: as given.
+        names: of all links and bodies.
+        sphere_links: for each sphere the name of its body. Those of one frame are consecutive.
+        kinematics: of the spheres.
+    """
+
+    def __init__(
+        self, tree: KinematicTree, bodies: Mapping[str, Body], only_in: Mapping[str, frozenset[int]]
+    ):
+        self.bodies = dict(bodies)
+        # By env, the bodies that are not in it; the last one is for all further envs.
+        n_envs = 2 + max(itertools.chain(*only_in.values())) if only_in else 1
+        self._absent = [
+            frozenset(name for name, envs in only_in.items() if env not in envs)
+            for env in range(n_envs)
+        ]
+        self.names = tuple(dict.fromkeys((*tree.link_frame, *bodies)))
+        names = sorted(bodies, key=lambda name: tree.link_frame[bodies[name].link])  # stable
+        counts = [len(bodies[name].spheres) for name in names]
+        self.sphere_links = tuple(np.repeat(np.array(names, dtype=object), counts))
+        points, frames = [np.empty((0, 4))], []
+        for name in names:
+            link = bodies[name].link
+            points.append(moved(bodies[name].spheres, tree.frame_from_link[link]))
+            frames += [tree.link_frame[link]] * len(bodies[name].spheres)
+        self.kinematics = Kinematics(
+            tree.moving, len(tree.joint_names), np.array(frames), np.concatenate(points)
+        )
+        parents = [joint.parent for joint in tree.moving]
+        content = np.array([len(parents), *parents, *frames], dtype=np.int64)
+        self._frames_key = hashlib.blake2b(content.tobytes()).hexdigest()
+        self._tables = TablesByName()
+
+    def in_env(self, spheres: Tensor, env_index: Tensor | None) -> Tensor:
+        """Disables the spheres (batch, ..., n_spheres, 4) that are not in the env of their row.
+
+        Args:
+            spheres: of all bodies.
+            env_index: (batch,) integers; env 0 for all if None.
+        """
+        if len(self._absent) == 1:
+            return spheres
+        is_present = torch.tensor(
+            [[name not in absent for name in self.sphere_links] for absent in self._absent],
+            device=spheres.device,
+        )
+        if env_index is None:
+            return only_where(is_present[0], spheres)
+        mask = is_present[env_index.long().clamp(0, len(self._absent) - 1)]
+        return only_where(mask.reshape(len(mask), *(1,) * (spheres.ndim - 3), -1), spheres)
+
+    def require_pairs(self, pairs: SelfCollisionPairs) -> None:
+        """Requires pairs of these spheres."""
+        if not isinstance(pairs, SelfCollisionPairs):
+            raise TypeError(
+                f"self_collision must be a bool or SelfCollisionPairs, got {type(pairs).__name__}"
+            )
+        if pairs.sphere_links != self.sphere_links:
+            raise ValueError(
+                "self_collision must be pairs of this robot with what is attached to it, got "
+                "another one's"
+            )
+
+    def tables(self, device: torch.device) -> RobotTables:
+        """Tables for the kernels of joint paths."""
+        name = str(device)
+        self._prepare(name, device)
+        return getattr(self._tables, name)
+
+    @torch_private.run_while_tracing
+    def _prepare(self, name: str, device: torch.device) -> None:
+        if not hasattr(self._tables, name):
+            tables = dispatch.run_outside(lambda: self._packed(device), device)
+            setattr(self._tables, name, tables)
+
+    def _packed(self, device: torch.device) -> RobotTables:
+        tables = pack_robot(self.kinematics, self.sphere_links, device)
+        if len(self._absent) > 1:
+            return without_links(tables, self.sphere_links, self._absent)
+        return tables
+
+    def pair_tables(self, pairs: SelfCollisionPairs, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Tables of pairs of spheres for the same kernels; they belong to the pairs.
+
+        They depend on the frames of spheres too, by whose content the pairs keep them.
+        """
+        self.require_pairs(pairs)
+        name = f"{device} {self._frames_key}"
+        self._prepare_pairs(name, pairs, device)
+        return getattr(pairs.tables_by_frames, name)
+
+    @torch_private.run_while_tracing
+    def _prepare_pairs(self, name: str, pairs: SelfCollisionPairs, device: torch.device) -> None:
+        if not hasattr(pairs.tables_by_frames, name):
+            pack = functools.partial(pack_pairs, self.kinematics, pairs, device)
+            setattr(pairs.tables_by_frames, name, dispatch.run_outside(pack, device))

@@ -1,0 +1,98 @@
+"""Motion trees of the planner: in the plane, where is known what is free, and for a robot."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from warp_collision import Cuboid, MeshWorld, RobotSpheres
+from warp_collision.planning import optimize_paths, search
+from warp_collision.planning.rrt_connect import _RANGE, RrtConnect
+
+# Walls x = const with a gap each: x, lower and upper end of the gap.
+WALLS = [(-1.0, 2.2, 2.5), (0.5, -2.6, -2.3)]
+
+
+def free_of_walls(motions: torch.Tensor, problem: torch.Tensor) -> torch.Tensor:
+    """Whether straight motions (n, 2, 2) pass walls in their gaps; nothing passes in problem 2."""
+    (x0, y0), (x1, y1) = (motions[:, i].unbind(-1) for i in (0, 1))
+    free = torch.ones(len(motions), dtype=torch.bool)
+    for x, low, high in WALLS:
+        crosses = (x0 < x) != (x1 < x)
+        y = torch.lerp(y0, y1, ((x - x0) / (x1 - x0)).nan_to_num())
+        free &= ~crosses | ((low < y) & (y < high) & (problem != 2))
+    return free
+
+
+@pytest.fixture
+def maze() -> Any:
+    start = torch.tensor([[-2.0, -2.0], [-2.5, 2.4], [-2.0, 0.0], [2.0, 0.0]])
+    goal = torch.tensor([[2.0, 2.0], [1.0, -2.5], [2.0, 0.0], [-2.0, 0.1]])
+    limits = torch.tensor([[-3.0, 3.0], [-3.0, 3.0]])
+    return SimpleNamespace(start=start, goal=goal, limits=limits, is_free=free_of_walls)
+
+
+def test_paths_lead_through_narrow_gaps(maze):
+    rows = torch.tensor([0, 1, 2, 3])
+    trees = RrtConnect(maze, rows, torch.Generator().manual_seed(3))
+    solved = dict(trees.grow(100))
+    assert sorted(solved) == [0, 1, 3]
+    assert trees.rows.tolist() == [2]
+    for row, path in solved.items():
+        assert torch.equal(path[0], maze.start[row])
+        assert torch.equal(path[-1], maze.goal[row])
+        motions = torch.stack((path[:-1], path[1:]), dim=1)
+        assert free_of_walls(motions, torch.full((len(motions),), row)).all()
+        length = torch.linalg.vector_norm(motions[:, 1] - motions[:, 0], dim=1)
+        assert length.max() <= _RANGE + 1e-6
+        assert length.min() > 0.0
+
+
+def test_trees_of_solved_problems_are_dropped(maze):
+    trees = RrtConnect(maze, torch.tensor([1, 2]), torch.Generator().manual_seed(0))
+    trees.drop(torch.tensor([False, True, False, True]))
+    assert trees.rows.tolist() == [2]
+    assert trees.grow(3) == []
+    trees.drop(torch.tensor([False, True, True, False]))
+    assert trees.grow(3) == []
+
+
+def test_the_same_generator_gives_the_same_paths(maze):
+    first, second = (
+        RrtConnect(maze, torch.tensor([0, 3]), torch.Generator().manual_seed(5)).grow(100)
+        for _ in range(2)
+    )
+    assert len(first) == 2
+    for (row, path), (other, again) in zip(first, second, strict=True):
+        assert row == other
+        assert torch.equal(path, again)
+
+
+def test_a_maze_that_no_descent_passes(tmp_path, monkeypatch):
+    """A ball on two slides, walls with gaps at alternating ends."""
+    urdf = tmp_path / "slides.urdf"
+    joint = (
+        '<joint name="{0}" type="prismatic"><parent link="{1}"/><child link="{2}"/>'
+        '<axis xyz="{3}"/><limit lower="-1" upper="1" effort="1" velocity="1"/></joint>'
+    )
+    ball = '<collision><geometry><sphere radius="0.05"/></geometry></collision>'
+    urdf.write_text(
+        '<robot name="slides"><link name="base"/><link name="carriage"/>'
+        f'<link name="ball">{ball}</link>'
+        + joint.format("x", "base", "carriage", "1 0 0")
+        + joint.format("y", "carriage", "ball", "0 1 0")
+        + "</robot>"
+    )
+    robot, world = RobotSpheres(urdf), MeshWorld(device="cpu", max_meshes=4)
+    for i, y in enumerate((0.15, -0.15, 0.15, -0.15)):
+        pose = (0.3 * i - 0.45, y, 0.0, 1, 0, 0, 0)
+        world.add(f"wall{i}", Cuboid((0.05, 1.9, 0.5)), pose)
+    start, goal = torch.tensor([[-0.9, 0.3]]), torch.tensor([[0.9, -0.2]])
+
+    found = optimize_paths(start, goal, robot, world, max_iterations=300)
+    assert found.free.all()
+    assert found.clearance.item() >= 0.0
+    assert 7.5 < found.length.item() < 9.0  # the shortest one is 7.7 long
+    monkeypatch.setattr(search, "_TREES_FROM", 10**6)
+    assert not optimize_paths(start, goal, robot, world, max_iterations=300).free.any()
