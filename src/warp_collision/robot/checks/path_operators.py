@@ -245,8 +245,8 @@ JOINT_PATH_IN_COLLISION = RobotCheck(
     lambda joints: joints.new_empty(segments_of(joints), dtype=torch.bool),
     ("Tensor tolerance",),
 )
-# Bounds and position (batch, horizon - 1, 3), sphere and obstacle (batch, horizon - 1, 2) int32; the
-# same between spheres of the robot.
+# Bounds and position (batch, horizon - 1, 3), sphere and obstacle (batch, horizon - 1, 2) int32;
+# the same between spheres of the robot.
 JOINT_PATH_CLEARANCE = RobotCheck(
     "joint_path_clearance", run_clearance, _allocate_clearance, ("Tensor tolerance",), n_outputs=4
 )
