@@ -11,6 +11,8 @@ ARGS   ?=
 OUT    ?= benchmarks/results/gpu
 VENV   := .venv
 RUN    := $(VENV)/bin/python -m
+# Test files are divided among processes, at most one a core; ARGS="-n 0" runs them in one.
+PYTEST := -m pytest -n auto --maxprocesses 8 --dist loadfile
 PIP    := $(RUN) pip --disable-pip-version-check
 comma  := ,
 
@@ -28,13 +30,13 @@ demo: $(VENV)/.installed-viz ## a Franka Panda plans through a real problem: tab
 	$(VENV)/bin/warp-collision demo $(ARGS)
 
 test: $(VENV)/.installed-dev ## the whole test suite, but for runs that take minutes
-	$(RUN) pytest -m "not slow" $(ARGS)
+	$(VENV)/bin/python $(PYTEST) -m "not slow" $(ARGS)
 
 test-all: $(VENV)/.installed-dev ## the whole test suite
-	$(RUN) pytest $(ARGS)
+	$(VENV)/bin/python $(PYTEST) $(ARGS)
 
 test-oldest: $(VENV)-oldest/.installed ## the test suite on the oldest versions, in an environment of its own
-	$(VENV)-oldest/bin/python -m pytest -m "not slow" $(ARGS)
+	$(VENV)-oldest/bin/python $(PYTEST) -m "not slow" $(ARGS)
 
 lint: $(VENV)/.installed-dev ## style and types, without changing a file
 	$(RUN) ruff check .

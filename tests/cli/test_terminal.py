@@ -23,13 +23,20 @@ NAME = "\x1b[2J\x1b]0;owned\x07\u202e\u2066\n\rgrüße-机"
 SHOWN = r"\x1b[2J\x1b]0;owned\x07\u202e\u2066\n\rgrüße-机"
 
 
-def command(*arguments: object, **environment: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "warp_collision.cli", *map(str, arguments)],
-        env={**os.environ, **environment},
-        capture_output=True,
-        check=False,
-    )
+@pytest.fixture
+def check(monkeypatch):
+    """Runs the command on a terminal of some encoding; returns status, stdout and stderr."""
+
+    def run(*arguments: object, encoding: str) -> tuple[int, bytes, bytes]:
+        out, err = io.BytesIO(), io.BytesIO()
+        errors = {"stdout": "strict", "stderr": "backslashreplace"}  # as Python has them
+        for (name, how), raw in zip(errors.items(), (out, err), strict=True):
+            stream = io.TextIOWrapper(raw, encoding, how, write_through=True)
+            monkeypatch.setattr(sys, name, stream)
+        status = main(["check", *map(str, arguments)])
+        return status, out.getvalue(), err.getvalue()
+
+    return run
 
 
 @pytest.fixture
@@ -55,21 +62,27 @@ def test_names_in_tables_and_in_json(files, capsys):
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
-def test_terminals_that_cannot_encode_a_name(files, encoding):
-    result = command("check", *files, PYTHONIOENCODING=encoding)
-    assert result.returncode == 1
-    assert result.stderr == b""
+def test_terminals_that_cannot_encode_a_name(check, files, encoding):
+    status, out, err = check(*files, encoding=encoding)
+    assert (status, err) == (1, b"")
     letters = SHOWN.encode(encoding, "backslashreplace")
-    assert result.stdout.count(letters) == 2
-    assert b"\x1b" not in result.stdout
+    assert out.count(letters) == 2
+    assert b"\x1b" not in out
 
 
 def test_a_locale_of_ascii_and_a_file_of_another_name(tmp_path, files):
+    """In a process of its own, which decodes its arguments and chooses the encoding."""
     _, spheres = files
     path = tmp_path / NAME.replace("/", "")
     path = path.with_name(path.name + ".stl")
     path.write_bytes(STL[:-3])
-    result = command("check", path, spheres, LC_ALL="C", PYTHONCOERCECLOCALE="0", PYTHONUTF8="0")
+    ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    result = subprocess.run(
+        [sys.executable, "-m", "warp_collision.cli", "check", path, spheres],
+        env={**os.environ, **ascii_only},
+        capture_output=True,
+        check=False,
+    )
     assert result.returncode == 2
     assert result.stdout == b""
     assert result.stderr.startswith(b"warp-collision: error: ")
@@ -80,14 +93,14 @@ def test_a_locale_of_ascii_and_a_file_of_another_name(tmp_path, files):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such a name")
-def test_a_file_name_that_is_no_text(tmp_path, files):
+def test_a_file_name_that_is_no_text(check, tmp_path, files):
     _, spheres = files
     path = os.fsencode(tmp_path) + b"/w\xff\xfe.yaml"
     Path(os.fsdecode(path)).write_bytes(b"[")
-    result = command("check", os.fsdecode(path), spheres)
-    assert result.returncode == 2
-    assert rb"w\udcff\udcfe.yaml: no valid YAML" in result.stderr
-    assert result.stderr.count(b"\n") == 1
+    status, out, err = check(os.fsdecode(path), spheres, encoding="utf-8")
+    assert (status, out) == (2, b"")
+    assert rb"w\udcff\udcfe.yaml: no valid YAML" in err
+    assert err.count(b"\n") == 1
 
 
 def test_wrong_usage_repeats_arguments_without_control(capsys):

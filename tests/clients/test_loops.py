@@ -126,7 +126,7 @@ def test_scipy(world: MeshWorld, device: torch.device) -> None:
     assert_free(whole(found.x), world)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 def test_vmap_in_a_compiled_step(world: MeshWorld, device: torch.device) -> None:
     """A step of gradient descent on several paths at once, in one graph."""
     paths = torch.stack([bent_path(device), bent_path(device).flip(0) + 0.01])

@@ -11,7 +11,7 @@ import torch
 import trimesh
 import warp as wp
 
-from nowhere import BAD_NUMBERS, BAD_POSES, COSTS, INF, NAN, WAYS, Function, env, some_spheres
+from not_finite import BAD_NUMBERS, BAD_POSES, COSTS, INF, NAN, WAYS, Function, env, some_spheres
 from primitives import KINDS, Call
 from reference import IDENTITY
 from refusals import forbid_launches, refuses

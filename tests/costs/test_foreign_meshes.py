@@ -1,4 +1,4 @@
-"""Meshes of the caller's own in the drop-in Functions: right, and never those of yesterday."""
+"""Meshes of the caller's own in the drop-in Functions: right, also when an id is used again."""
 
 import gc
 import threading

@@ -147,10 +147,10 @@ def test_what_is_not_finite(scene):
     world, poses, spheres, envs = scene
     poses[0, 2, 1, 4] = torch.nan
     cost = sphere_cost(spheres, world, env_index=envs, poses=poses)
-    nowhere = cost.isnan().all(dim=-1) | (spheres[..., 3] < 0.0).all(-1)
+    undefined = cost.isnan().all(dim=-1) | (spheres[..., 3] < 0.0).all(-1)
     assert cost[envs == 0, 2][spheres[envs == 0, 2, :, 3] >= 0.0].isnan().all()
-    nowhere[envs == 0, 2] = False
-    assert not nowhere.any()
+    undefined[envs == 0, 2] = False
+    assert not undefined.any()
     hits = in_collision(spheres, world, env_index=envs, poses=poses)
     assert hits[envs == 0, 2][spheres[envs == 0, 2, :, 3] >= 0.0].all()
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from nowhere import BAD_NUMBERS, BAD_POSES, COSTS, INF, NAN, WAYS, env, pass_on, some_spheres
+from not_finite import BAD_NUMBERS, BAD_POSES, COSTS, INF, NAN, WAYS, env, pass_on, some_spheres
 from primitives import KINDS, Call
 from warp_collision import (
     MeshWorld,

@@ -14,7 +14,6 @@ import compare
 import reference
 import reference_sweep
 import shapes
-import truth_boxes
 from reference import Array
 from truth_boxes import Box, random_boxes, spheres_around
 from truth_gradients import FINE, assert_relative
@@ -38,7 +37,7 @@ def test_sphere_cost_among_boxes(eta: float, device: torch.device) -> None:
     rng, boxes, world = boxes_and_world(131, device)
     spheres = spheres_around(rng, boxes, (20, 15, 20), 0.1)
     incoming = rng.normal(size=spheres.shape[:3])
-    model = partial(truth_boxes.sphere_cost, boxes=boxes, weight=1.0, eta=eta)
+    model = partial(reference.sphere_cost, scenes=[boxes], activation_distance=eta)
     cost, gradient = compare.cost_and_gradient(
         partial(sphere_cost, world=world, activation_distance=eta), spheres, incoming, device
     )
@@ -94,7 +93,7 @@ def test_swept_cost_among_boxes(dt: float | None, device: torch.device) -> None:
     spheres = spheres_around(rng, boxes, (50, 5, 12), 0.15)
     options = {} if dt is None else {"dt": dt, "speed_metric": True}
     cost = partial(swept_sphere_cost, world=world, tolerance=FINE, **options)
-    model = partial(truth_boxes.swept_cost, boxes=boxes, weight=1.0, eta=0.02, dt=dt)
+    model = partial(reference_sweep.swept_sphere_cost, scenes=[boxes], dt=dt)
     speed = np.ones(spheres.shape[:3])
     if dt is not None:
         speed = np.maximum(reference_sweep.speeds(spheres, dt), 1.0)

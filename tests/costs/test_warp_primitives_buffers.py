@@ -182,7 +182,7 @@ TRANSFORMS: dict[str, Callable[[Callable[[Tensor], Tensor], Tensor], Any]] = {
 
 
 # Forward mode loads a part of torch that says this of itself.
-OLD_TORCH = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+OLD_TORCH = pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 
 
 @OLD_TORCH

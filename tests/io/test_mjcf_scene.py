@@ -10,10 +10,10 @@ import trimesh
 
 from hostile_files import LAUGHS
 from hostile_images import png
-from placed import assert_distances, exact, solid
 from warp_collision import Capsule, Cuboid, Cylinder, MeshWorld, Sphere, signed_distance
 from warp_collision.io import LeftOutWarning, load_world_file
 from warp_collision.io.placing import matrix_from
+from world_distances import assert_distances, exact, solid
 
 mujoco = pytest.importorskip("mujoco", reason="mujoco reads MJCF: pip install '.[mujoco]'")
 

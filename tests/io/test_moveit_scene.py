@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import trimesh
 
-from placed import Body, assert_distances, exact, random_frame, solid
+from reference import Body
 from warp_collision import Cuboid, Cylinder, MeshWorld, Sphere
 from warp_collision.io import LeftOutWarning, load_world_file, load_world_mapping, polygons
+from world_distances import assert_distances, exact, pose_of, random_frame, solid
 
 PROBLEMS = Path(str(files("warp_collision.assets"))) / "problems"
 BOX = {"type": "box", "dimensions": [1.0, 2.0, 3.0]}
@@ -165,7 +166,7 @@ def test_prisms_are_polygons_extruded_to_both_sides(named, backwards):
         out = np.stack((across, np.abs(points[:, 2]) - 0.25), axis=1)
         return np.linalg.norm(np.maximum(out, 0.0), axis=1) + np.minimum(out.max(axis=1), 0.0)
 
-    assert_distances(world, [Body(distance, body @ part)], rng)
+    assert_distances(world, [Body(distance, pose_of(body @ part))], rng)
 
 
 def polygon_distance(points: np.ndarray, corners: np.ndarray) -> np.ndarray:

@@ -5,9 +5,9 @@ import pytest
 import trimesh
 
 from hostile_urdf import URDFS, joint, robot
-from placed import assert_distances, exact, random_frame, solid
 from warp_collision import MeshWorld
 from warp_collision.io import LeftOutWarning, load_world_file
+from world_distances import assert_distances, exact, random_frame, solid
 
 BALL = '<geometry><sphere radius="0.1"/></geometry>'
 ONE = f'<link name="a"><collision>{BALL}</collision></link>'

@@ -7,9 +7,10 @@ import pytest
 import torch
 import trimesh
 
-from placed import Body, assert_distances, exact, random_frame, solid
+from reference import Body, Obstacle
 from warp_collision import Capsule, Cuboid, Cylinder, MeshWorld, Sphere, signed_distance
 from warp_collision.io import LeftOutWarning, load_world_file
+from world_distances import assert_distances, exact, random_frame, solid
 
 pytest.importorskip("pxr", reason="usd-core reads USD: pip install '.[usd]'")
 from pxr import Gf, Usd, UsdGeom, UsdPhysics  # after the check
@@ -32,7 +33,7 @@ def test_shapes_and_meshes_in_metres_with_z_up(metres, up, ending, tmp_path):
     frames = [random_frame(rng, unit) for _ in range(8)]
     group = UsdGeom.Xform.Define(stage, "/World")
     put(group.GetPrim(), frames[0])
-    bodies: list[Body] = []
+    bodies: list[Body | Obstacle] = []
 
     def placed(prim, matrix: np.ndarray) -> np.ndarray:
         put(prim.GetPrim(), matrix)

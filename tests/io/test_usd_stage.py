@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import trimesh
 
-from placed import Body, assert_distances, exact, random_frame, solid
+from reference import Body
 from warp_collision import Cuboid, MeshWorld
 from warp_collision.io import LeftOutWarning, load_world_file, polygons, usd_layers
+from world_distances import assert_distances, exact, random_frame, solid
 
 pytest.importorskip("pxr", reason="usd-core reads USD: pip install '.[usd]'")
 from pxr import Sdf, UsdGeom, UsdPhysics, UsdUtils  # after the check

@@ -7,7 +7,7 @@ import pytest
 import torch
 import trimesh
 
-from flawed import (
+from mesh_defects import (
     AWAY,
     BALL,
     CUBE,

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flawed import (
+from mesh_defects import (
     AWAY,
     BALL,
     CUBE,

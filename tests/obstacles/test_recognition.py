@@ -10,7 +10,6 @@ import trimesh
 from trimesh import primitives
 from trimesh.transformations import random_rotation_matrix
 
-from exact_scenes import Placed, scene_distance
 from exact_shapes import capsule, cuboid, cylinder, sphere
 from warp_collision import Cuboid, MeshWorld, Sphere, signed_distance
 from warp_collision.io import scene_meshes
@@ -19,7 +18,6 @@ from warp_collision.obstacles.recognition import read_obstacle
 from warp_collision.obstacles.shapes import Shape
 
 BOX = trimesh.creation.box((0.5, 0.3, 0.2))
-IDENTITY = np.array([0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0])
 
 
 def read(mesh: Any, **options: Any) -> Geometry:
@@ -204,6 +202,6 @@ def test_boxes_agree_with_pieces(device: torch.device) -> None:
     world = MeshWorld(device=device)
     world.add("it", BOX)
     points = rng.uniform(-0.6, 0.6, (2000, 3)).astype(np.float32)
-    truth = scene_distance(points.astype(float), [Placed(cuboid(0.5, 0.3, 0.2), IDENTITY)])
+    truth = cuboid(0.5, 0.3, 0.2).distance(points.astype(float))
     found = signed_distance(torch.tensor(points[None], device=device), world).distance
     np.testing.assert_allclose(found[0].cpu(), truth, rtol=0, atol=1e-6)

@@ -12,7 +12,7 @@ import trimesh
 import compare
 import reference
 import shapes
-from flawed import Mesh, area, arrays, prepared, together, volume
+from mesh_defects import Mesh, area, arrays, prepared, together, volume
 from reference import Array
 from thin_bodies import KINDS, Body, circle, points_beside, prism, random_body
 from warp_collision import MeshWorld, signed_distance

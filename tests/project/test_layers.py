@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "warp_collision"
 KERNELS = ROOT / "kernels"
@@ -88,11 +86,14 @@ def test_every_package_has_a_layer() -> None:
     assert above == {f"{package}.__init__" for package in in_parts}
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_go_down(module: str) -> None:
-    height = HEIGHT[package_of(module)]
-    upward = [n for n in own_imports(MODULES[module]) if HEIGHT[package_of(n)] > height]
-    assert not upward, f"{module} imports from layers above it"
+def test_imports_go_down() -> None:
+    upward = [
+        f"{module} imports {name}"
+        for module, path in MODULES.items()
+        for name in own_imports(path)
+        if HEIGHT[package_of(name)] > HEIGHT[package_of(module)]
+    ]
+    assert not upward, upward
 
 
 def test_the_package_offers_only_what_is_below_it() -> None:
@@ -114,39 +115,43 @@ def test_no_circles() -> None:
     assert order.index("transforms") < order.index("scene") < order.index("swept_cost")
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_private_parts_of_torch_are_in_one_file(module: str) -> None:
-    private = re.findall(
-        r"\b(?:torch|forward_ad|autograd|_C)\._[a-zA-Z]\w*", MODULES[module].read_text()
-    )
-    assert not private or module == "torch_private"
+def test_private_parts_of_torch_are_in_one_file() -> None:
+    pattern = r"\b(?:torch|forward_ad|autograd|_C)\._[a-zA-Z]\w*"
+    private = {module: re.findall(pattern, path.read_text()) for module, path in MODULES.items()}
+    assert private.pop("torch_private")
+    assert not any(private.values()), {module: names for module, names in private.items() if names}
 
 
-@pytest.mark.parametrize("package", sorted({package_of(m) for m in MODULES if "." in m}))
-def test_every_package_says_what_is_in_it(package: str) -> None:
-    text = ast.get_docstring(
-        ast.parse((SOURCE / package.replace(".", "/") / "__init__.py").read_text())
-    )
-    assert text
+def test_every_package_says_what_is_in_it() -> None:
+    packages = {package_of(module) for module in MODULES if "." in module}
+    folders = {package: SOURCE / package.replace(".", "/") for package in packages}
+    texts = {package: (folder / "__init__.py").read_text() for package, folder in folders.items()}
+    silent = [package for package, text in texts.items() if not ast.get_docstring(ast.parse(text))]
+    assert not silent, silent
 
 
-@pytest.mark.parametrize("module", KERNEL_FILES)
-def test_kernels_import_warp_alone(module: str) -> None:
+def test_kernels_import_warp_alone() -> None:
     """Device code knows neither torch nor what launches it."""
-    names = list(imported(KERNEL_FILES[module]))
-    assert names or module in ("__init__", "compiling")
-    known = ("warp", "enum.IntEnum")
-    foreign = [n for n in names if n not in known and not n.startswith(f"{PACKAGE}.kernels.")]
-    assert not foreign
+    names = {module: list(imported(path)) for module, path in KERNEL_FILES.items()}
+    assert {module for module, found in names.items() if not found} <= {"__init__", "compiling"}
+    others = [
+        f"{module} imports {name}"
+        for module, found in names.items()
+        for name in found
+        if name not in ("warp", "enum.IntEnum") and not name.startswith(f"{PACKAGE}.kernels.")
+    ]
+    assert not others, others
 
 
-@pytest.mark.parametrize("module", KERNEL_FILES)
-def test_kernels_are_compiled_alike(module: str) -> None:
+def test_kernels_are_compiled_alike() -> None:
     """One that forgets the options compiles a backward pass that nobody calls."""
-    text = KERNEL_FILES[module].read_text()
-    has_kernels = "\n@wp.kernel" in text
-    has_options = "\nwp.set_module_options(OPTIONS)" in text or "({**OPTIONS," in text
-    assert has_kernels == has_options
+    different = []
+    for module, path in KERNEL_FILES.items():
+        text = path.read_text()
+        has_options = "\nwp.set_module_options(OPTIONS)" in text or "({**OPTIONS," in text
+        if ("\n@wp.kernel" in text) != has_options:
+            different.append(module)
+    assert not different, different
 
 
 def test_the_kernels_are_one_folder() -> None:
@@ -162,9 +167,10 @@ def python_files() -> list[Path]:
     return [SOURCE / "__init__.py", *MODULES.values(), *files]
 
 
-@pytest.mark.parametrize("path", python_files(), ids=lambda p: str(p.relative_to(ROOT)))
-def test_files_are_short(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= MAX_FILE
+def test_files_are_short() -> None:
+    lengths = {path: len(path.read_text().splitlines()) for path in python_files()}
+    long = {str(p.relative_to(ROOT)): n for p, n in lengths.items() if n > MAX_FILE}
+    assert not long, f"longer than {MAX_FILE} lines: {long}"
 
 
 def device_functions() -> list[tuple[str, ast.FunctionDef]]:
@@ -178,14 +184,18 @@ def device_functions() -> list[tuple[str, ast.FunctionDef]]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("module", "function"),
-    device_functions(),
-    ids=lambda value: value if isinstance(value, str) else value.name,
-)
-def test_kernels_are_short(module: str, function: ast.FunctionDef) -> None:
-    assert function.end_lineno is not None
-    begin = min(decorator.lineno for decorator in function.decorator_list)
-    assert function.end_lineno - begin + 1 <= MAX_KERNEL
-    assert len(function.args.args) <= MAX_ARGUMENTS
-    assert ast.get_docstring(function), f"{module}.{function.name} has no docstring"
+def test_kernels_are_short() -> None:
+    functions = device_functions()
+    assert functions
+    flaws = []
+    for module, function in functions:
+        name = f"{module}.{function.name}"
+        begin = min(decorator.lineno for decorator in function.decorator_list)
+        lines, arguments = (function.end_lineno or 0) - begin + 1, len(function.args.args)
+        if lines > MAX_KERNEL:
+            flaws.append(f"{name} has {lines} lines")
+        if arguments > MAX_ARGUMENTS:
+            flaws.append(f"{name} has {arguments} arguments")
+        if not ast.get_docstring(function):
+            flaws.append(f"{name} has no docstring")
+    assert not flaws, flaws

@@ -90,7 +90,9 @@ def test_aot_eager_dynamic(case: Case) -> None:
 
 
 @needs_inductor
-def test_inductor(case: Case) -> None:
+def test_inductor(device: torch.device) -> None:
+    """For one function; the slow part has all. Up to its code generator the others are alike."""
+    case = case_of("sphere_cost", device)
     gradient = backward(whole(case.loss, "inductor"), case.spheres)
     assert_same(gradient, backward(case.loss, case.spheres))
 

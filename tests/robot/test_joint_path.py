@@ -312,18 +312,15 @@ def test_a_path_along_a_wall_ends(robots):
         assert joint_path_in_collision(paths, panda, world).item() is expected
 
 
+@pytest.mark.usefixtures("two_threads")
 def test_on_threads_as_on_one(robots):
     panda = robots["panda"]
     rng = np.random.default_rng(8)
     world = joint_paths.world_of(obstacles(panda, rng, 5), torch.device("cpu"))
     paths = random_paths(panda, rng, 400, 3, 0.5)
     found = joint_path_in_collision(paths, panda, world)
-    threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    try:
-        assert torch.equal(joint_path_in_collision(paths, panda, world), found)
-    finally:
-        torch.set_num_threads(threads)
+    assert torch.equal(joint_path_in_collision(paths, panda, world), found)
 
 
 @pytest.mark.parametrize(

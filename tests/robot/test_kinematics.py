@@ -154,15 +154,12 @@ def test_results_may_be_changed_in_place(robot):
     assert torch.equal(joints.grad, expected)
 
 
+@pytest.mark.usefixtures("two_threads")
 def test_on_threads_as_on_one(robot):
     joints = joints_of(robot, 20_000, seed=11)
     both = robot(joints)
-    threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    try:
-        assert torch.equal(robot(joints), both)
-    finally:
-        torch.set_num_threads(threads)
+    assert torch.equal(robot(joints), both)
 
 
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 2e-6), (torch.float64, 1e-14)])

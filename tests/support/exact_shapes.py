@@ -21,6 +21,10 @@ class ExactShape(NamedTuple):
     parameters: tuple[float, ...]
     distance: Callable[[Array], Array]
 
+    def __call__(self, points: Array) -> Array:
+        """Signed distance (n,) of points (n, 3)."""
+        return self.distance(points)
+
     @property
     def size(self) -> float:
         """The largest length in it [m]."""

@@ -2,11 +2,13 @@
 
 Nothing here knows Warp, torch or the library. Lengths are metres, spheres are
 ``(batch, horizon, n_spheres, 4)`` with x, y, z, radius in the world frame, and a
-signed distance is negative inside. The costs of moving spheres are in
-``reference_sweep``.
+signed distance is negative inside. A scene is a sequence of obstacles: meshes
+(`Obstacle`), or anything with a signed distance of its own (`Body`). The costs of
+moving spheres are in ``reference_sweep``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +29,29 @@ class Obstacle(NamedTuple):
     faces: Indices  # (n_faces, 3), counter-clockwise seen from outside
     pose: Sequence[float] | Array = IDENTITY
     enabled: bool = True
+
+    def distance(self, points: Array) -> Array:
+        """Signed distance (...) of points (..., 3) in the world."""
+        flat = obstacle_signed_distance(points.reshape(-1, 3), self).distance
+        return flat.reshape(points.shape[:-1])
+
+
+@dataclass
+class Body:
+    """An obstacle by the signed distance in its own frame, at a pose in the world."""
+
+    shape: Callable[[Array], Array]  # signed distance (n,) of points (n, 3)
+    pose: Sequence[float] | Array = IDENTITY
+    padding: float = 0.0
+    enabled: bool = True
+
+    def distance(self, points: Array) -> Array:
+        """Signed distance (...) of points (..., 3) in the world."""
+        flat = self.shape(in_frame(points, self.pose).reshape(-1, 3))
+        return flat.reshape(points.shape[:-1]) - self.padding
+
+
+Scene = Sequence[Obstacle] | Sequence[Body]
 
 
 class SignedDistance(NamedTuple):
@@ -196,12 +221,16 @@ def rotation_matrix(quaternion: Sequence[float] | Array) -> Array:
     )
 
 
+def in_frame(points: Array, pose: Sequence[float] | Array) -> Array:
+    """Points (..., 3) of the world in a frame at a pose."""
+    return (points - np.asarray(pose[:3], dtype=np.float64)) @ rotation_matrix(pose[3:])
+
+
 def obstacle_signed_distance(points: Array, obstacle: Obstacle) -> SignedDistance:
     """Signed distance of one posed mesh; points and gradients (n, 3) in the world."""
-    world_from_mesh = rotation_matrix(obstacle.pose[3:])
-    in_mesh = (points - np.asarray(obstacle.pose[:3], dtype=np.float64)) @ world_from_mesh
+    in_mesh = in_frame(points, obstacle.pose)
     sample = mesh_signed_distance(in_mesh, obstacle.vertices, obstacle.faces)
-    return sample._replace(gradient=sample.gradient @ world_from_mesh.T)
+    return sample._replace(gradient=sample.gradient @ rotation_matrix(obstacle.pose[3:]).T)
 
 
 def scene_signed_distance(points: Array, scene: Sequence[Obstacle]) -> SignedDistance:
@@ -235,16 +264,19 @@ def hinge(d: Array, activation_distance: float) -> Array:
     return np.where(d <= 0.0, 0.0, np.where(d <= activation_distance, quadratic, linear))
 
 
-def envs_of(
-    spheres: Array, scenes: Sequence[Sequence[Obstacle]], env_index: Sequence[int] | None
-) -> list[Sequence[Obstacle]]:
-    """The scene of every batch row; env 0 for all where no index is given."""
-    return [scenes[env] for env in (env_index or [0] * len(spheres))]
+def rows_and_obstacles(
+    spheres: Array, scenes: Sequence[Scene], env_index: Sequence[int] | None
+) -> Iterator[tuple[Indices, Obstacle | Body]]:
+    """Each enabled obstacle with the batch rows of its env; env 0 has all without an index."""
+    envs = np.asarray(env_index or [0] * len(spheres))
+    for env in np.unique(envs):
+        rows = np.flatnonzero(envs == env)
+        yield from ((rows, obstacle) for obstacle in scenes[env] if obstacle.enabled)
 
 
 def sphere_cost(
     spheres: Array,
-    scenes: Sequence[Sequence[Obstacle]],
+    scenes: Sequence[Scene],
     *,
     weight: float = 1.0,
     activation_distance: float = 0.02,
@@ -263,13 +295,9 @@ def sphere_cost(
         (batch, horizon, n_spheres).
     """
     cost = np.zeros(spheres.shape[:3])
-    for row, scene in enumerate(envs_of(spheres, scenes, env_index)):
-        centers, radii = spheres[row, ..., :3].reshape(-1, 3), spheres[row, ..., 3].reshape(-1)
-        for obstacle in scene:
-            if obstacle.enabled:
-                distance = obstacle_signed_distance(centers, obstacle).distance
-                overlap = radii + activation_distance - distance
-                cost[row] += hinge(overlap, activation_distance).reshape(cost.shape[1:])
+    for rows, obstacle in rows_and_obstacles(spheres, scenes, env_index):
+        reach = spheres[rows, ..., 3] + activation_distance
+        cost[rows] += hinge(reach - obstacle.distance(spheres[rows, ..., :3]), activation_distance)
     return np.where(spheres[..., 3] < 0.0, 0.0, weight * cost)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from reference import Array, Indices, Obstacle, envs_of, hinge, obstacle_signed_distance
+from reference import Array, Indices, Scene, hinge, rows_and_obstacles
 
 SPEED_FLOOR = 0.01  # [m/s] keeps the scaled cost above 0 for a sphere at rest in an obstacle
 
@@ -136,7 +136,7 @@ def speeds(spheres: Array, dt: float) -> Array:
 
 def swept_sphere_cost(
     spheres: Array,
-    scenes: Sequence[Sequence[Obstacle]],
+    scenes: Sequence[Scene],
     *,
     weight: float = 1.0,
     activation_distance: float = 0.02,
@@ -161,18 +161,12 @@ def swept_sphere_cost(
         (batch, horizon, n_spheres).
     """
     cost = np.zeros(spheres.shape[:3])
-    for row, scene in enumerate(envs_of(spheres, scenes, env_index)):
-        for obstacle in scene:
-            if not obstacle.enabled:
-                continue
-            lowest = swept_distance(
-                spheres[row : row + 1],
-                lambda points, mesh=obstacle: obstacle_signed_distance(points, mesh).distance,
-                reach=activation_distance,
-                **sampling,
-            )
-            overlap = spheres[row, ..., 3] + activation_distance - lowest[0]
-            cost[row] += hinge(overlap, activation_distance)
+    for rows, obstacle in rows_and_obstacles(spheres, scenes, env_index):
+        lowest = swept_distance(
+            spheres[rows], obstacle.distance, reach=activation_distance, **sampling
+        )
+        reach = spheres[rows, ..., 3] + activation_distance
+        cost[rows] += hinge(reach - lowest, activation_distance)
     scale = 1.0 if dt is None else np.maximum(speeds(spheres, dt), min_speed)
     return np.where(spheres[..., 3] < 0.0, 0.0, weight * scale * cost)
 

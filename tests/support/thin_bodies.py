@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import trimesh
 
-from flawed import Mesh, arrays, together
+from mesh_defects import Mesh, arrays, together
 from reference import Array, rotation_matrix
 from shapes import rounded
 

@@ -1,32 +1,30 @@
-"""Boxes with exact signed distance in float64, as a fast model of the costs and of their slopes."""
+"""Boxes with exact signed distance in float64: scenes whose costs and slopes are quick to tell."""
 
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-import reference_sweep
 import shapes
-from reference import Array, Obstacle, hinge, rotation_matrix
+from reference import Array, Body, Obstacle
 
 
-@dataclass(frozen=True)
-class Box:
+class Box(Body):
     """A box at a pose (7,); ``extents`` (3,) are its edges [m]."""
 
-    extents: Array
-    pose: Array
+    def __init__(self, extents: Array, pose: Array):
+        super().__init__(partial(_box_distance, 0.5 * extents), pose)
+        self.extents = extents
 
     @property
     def obstacle(self) -> Obstacle:
         """The same as a mesh."""
         return shapes.box(tuple(self.extents))._replace(pose=self.pose)
 
-    def distance(self, points: Array) -> Array:
-        """Signed distance (n,) of points (n, 3)."""
-        local = (points - self.pose[:3]) @ rotation_matrix(self.pose[3:])
-        beyond = np.abs(local) - 0.5 * self.extents
-        outside = np.linalg.norm(np.maximum(beyond, 0.0), axis=-1)
-        return outside + np.minimum(beyond.max(axis=-1), 0.0)
+
+def _box_distance(half: Array, points: Array) -> Array:
+    beyond = np.abs(points) - half
+    outside = np.linalg.norm(np.maximum(beyond, 0.0), axis=-1)
+    return outside + np.minimum(beyond.max(axis=-1), 0.0)
 
 
 def random_boxes(rng: np.random.Generator, count: int, spread: float = 0.4) -> list[Box]:
@@ -36,29 +34,6 @@ def random_boxes(rng: np.random.Generator, count: int, spread: float = 0.4) -> l
         extents = shapes.rounded(rng.choice([0.001, 0.05, 0.3, 0.6], size=3))
         boxes.append(Box(extents, shapes.random_pose(rng, spread)))
     return boxes
-
-
-def sphere_cost(spheres: Array, boxes: list[Box], weight: float, eta: float) -> Array:
-    """Cost (batch, horizon, n_spheres) of spheres at rest."""
-    cost = np.zeros(spheres.shape[:3])
-    for one in boxes:
-        distance = one.distance(spheres[..., :3].reshape(-1, 3)).reshape(cost.shape)
-        cost += hinge(spheres[..., 3] + eta - distance, eta)
-    return np.where(spheres[..., 3] < 0.0, 0.0, weight * cost)
-
-
-def swept_cost(
-    spheres: Array, boxes: list[Box], weight: float, eta: float, dt: float | None = None
-) -> Array:
-    """Cost (batch, horizon, n_spheres) of moving spheres, scaled by their speed with a ``dt``."""
-    cost = np.zeros(spheres.shape[:3])
-    for one in boxes:
-        lowest = reference_sweep.swept_distance(spheres, one.distance, reach=eta)
-        cost += hinge(spheres[..., 3] + eta - lowest, eta)
-    scale = 1.0
-    if dt is not None:
-        scale = np.maximum(reference_sweep.speeds(spheres, dt), reference_sweep.SPEED_FLOOR)
-    return np.where(spheres[..., 3] < 0.0, 0.0, weight * scale * cost)
 
 
 def spheres_around(

@@ -6,8 +6,8 @@ from functools import cache
 import numpy as np
 import trimesh
 
-import truth_boxes
-from reference import Array
+from reference import Array, sphere_cost
+from reference_sweep import swept_sphere_cost
 from truth_boxes import Box
 from truth_solids import box as solid_box
 from truth_solids import double_sided, flipped, shuffled, soup
@@ -84,8 +84,7 @@ class Model:
 
     def cost(self, env: int, spheres: Array, swept: bool = False) -> Array:
         """Cost of spheres (1, horizon, n, 4) against an env."""
-        model = truth_boxes.swept_cost if swept else truth_boxes.sphere_cost
-        return model(spheres, self.boxes(env), 1.0, 0.02)
+        return (swept_sphere_cost if swept else sphere_cost)(spheres, [self.boxes(env)])
 
     def distances(self, env: int, points: Array) -> Array:
         """Signed distance (n_meshes, n) of points (n, 3) to each, +inf to those that are off."""

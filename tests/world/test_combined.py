@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import compare
-from combined import ROUTES, Changing
 from moving_scenes import random_motion
 from primitives import KINDS, Call
+from random_changes import ROUTES, ChangingWorld
 from reference import Array, hinge
 from warp_collision import (
     any_in_collision,
@@ -30,12 +30,12 @@ COUNTS = ([0, 3, 12], [1, 33], [45, 6])  # both sides of 32, from where on a tre
 SHARES = np.linspace(0.0, 0.5, 9)  # of half a segment
 
 
-def asked(case: Changing, spheres: Array) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def asked(case: ChangingWorld, spheres: Array) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     envs = torch.arange(len(spheres), dtype=torch.int32)
     return compare.to_device(spheres, torch.device("cpu")), {"env_index": envs}
 
 
-def truth(case: Changing, spheres: Array, poses: Array | None = None) -> Array:
+def truth(case: ChangingWorld, spheres: Array, poses: Array | None = None) -> Array:
     """(n_envs, horizon, n, slots) distances; poses (n_envs, horizon, slots, 7) or the world's."""
     horizon, count = spheres.shape[1:3]
     found = np.full((*spheres.shape[:3], case.world.max_meshes), np.inf)
@@ -47,7 +47,7 @@ def truth(case: Changing, spheres: Array, poses: Array | None = None) -> Array:
 
 
 def check_at_rest(
-    case: Changing, spheres: Array, poses: Array | None = None, kept: Array | None = None
+    case: ChangingWorld, spheres: Array, poses: Array | None = None, kept: Array | None = None
 ) -> None:
     """Every query at rest, at the poses of the world or at others."""
     leaf, options = asked(case, spheres)
@@ -76,7 +76,7 @@ def check_at_rest(
     assert (cost[free < ETA - 1e-3] > 0.0).all()
 
 
-def lowest(case: Changing, spheres: Array) -> Array:
+def lowest(case: ChangingWorld, spheres: Array) -> Array:
     """(n_envs, horizon, n, slots) sampled minima along what each waypoint owns."""
     found = truth(case, spheres)
     horizon, on = spheres.shape[1], spheres[..., 3] >= 0.0
@@ -90,7 +90,7 @@ def lowest(case: Changing, spheres: Array) -> Array:
     return found
 
 
-def check_motion(case: Changing, spheres: Array) -> None:
+def check_motion(case: ChangingWorld, spheres: Array) -> None:
     """Never less than samples say, and hardly more."""
     leaf, options = asked(case, spheres)
     off, radii = spheres[..., 3:] < 0.0, spheres[..., 3:]
@@ -110,7 +110,7 @@ def check_motion(case: Changing, spheres: Array) -> None:
     assert not hit[free > TAU + between + ATOL].any()
 
 
-def check_others(case: Changing, spheres: Array) -> None:
+def check_others(case: ChangingWorld, spheres: Array) -> None:
     """The drop-in Functions, and a fresh world of the same obstacles in another order."""
     leaf, options = asked(case, spheres)
     fresh = case.rebuilt()
@@ -124,7 +124,7 @@ def check_others(case: Changing, spheres: Array) -> None:
         compare.assert_costs(same, compare.to_array(cost), tolerance=tolerance)
 
 
-def check_other_poses(case: Changing) -> None:
+def check_other_poses(case: ChangingWorld) -> None:
     """Poses of the call, the same for all waypoints and one for each."""
     spheres = case.spheres(3, 12)
     n_envs, slots = len(case.envs), case.world.max_meshes
@@ -135,7 +135,7 @@ def check_other_poses(case: Changing) -> None:
     check_at_rest(case, spheres, still, moving[:, 0])
 
 
-def check_everything(case: Changing) -> None:
+def check_everything(case: ChangingWorld) -> None:
     """All queries, at rest and in motion, here and at other poses."""
     spheres = case.spheres(3, 12)
     check_at_rest(case, spheres)
@@ -146,7 +146,7 @@ def check_everything(case: Changing) -> None:
 
 @pytest.mark.parametrize(("counts", "prepared"), [([34, 5], True), ([9, 0, 2], False)], ids=str)
 def test_every_route_among_all_kinds(counts: list[int], prepared: bool) -> None:
-    case = Changing(11, counts)
+    case = ChangingWorld(11, counts)
     for route in case.rng.permutation([*ROUTES]):
         if prepared:
             case.world.prepare()
@@ -163,7 +163,7 @@ def test_every_route_among_all_kinds(counts: list[int], prepared: bool) -> None:
 def test_everything_many_times(counts: list[int]) -> None:
     done = Counter[str]()
     for seed in range(100, 112):
-        case, recent = Changing(seed, counts), []
+        case, recent = ChangingWorld(seed, counts), []
         for _ in range(10):
             try:
                 check_everything(case)

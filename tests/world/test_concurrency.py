@@ -10,15 +10,17 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import cache, partial
-from pathlib import Path
 
 import pytest
 import torch
 import trimesh
 
-import changing
-from changing import HARMLESS, N_THREADS, Outcome, crowd, everything, paths
+import concurrent_changes
+from concurrent_changes import CHANGES, HARMLESS, N_THREADS, Outcome, crowd, everything, paths
+from warp_collision import MeshWorld
 from warp_collision.launching import launch, warp_runtime
+
+pytestmark = pytest.mark.usefixtures("two_threads")
 
 
 def in_threads(work: Callable[[int], None]) -> None:
@@ -52,9 +54,7 @@ def assert_threads_agree(count: int, worlds: int, device: torch.device) -> None:
         world = crowd(count, device)
         found: list[list[list[torch.Tensor]]] = [[] for _ in range(N_THREADS)]
 
-        def ask(
-            index: int, world: changing.MeshWorld, found: list[list[list[torch.Tensor]]]
-        ) -> None:
+        def ask(index: int, world: MeshWorld, found: list[list[list[torch.Tensor]]]) -> None:
             spheres = paths(seeds[index], device)
             found[index] += [everything(world, spheres) for _ in range(3)]
 
@@ -109,7 +109,7 @@ def test_threads_leave_the_log_level(device: torch.device) -> None:
 # -- changes --------------------------------------------------------------------------------------
 
 CASES = [
-    *((change, 5) for change in changing.CHANGES),
+    *((change, 5) for change in CHANGES),
     *((change, 20) for change in ("remove and add", "move", "grow")),
 ]
 FEW, MANY = 4, 60
@@ -127,7 +127,13 @@ def outcomes(device: torch.device, least: int) -> dict[tuple[str, int], Outcome]
     """
     cases = CASES if least == FEW else MORE
     done = subprocess.run(
-        [sys.executable, str(Path(changing.__file__)), str(device), str(least), repr(cases)],
+        [
+            sys.executable,
+            concurrent_changes.__file__,
+            str(device),
+            str(least),
+            repr(cases),
+        ],
         capture_output=True,
         text=True,
         check=False,

@@ -1,16 +1,19 @@
 """Exact shapes in worlds: every query against the reference, as for meshes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 import trimesh
 
-import exact_scenes
 import reference
 from compare import to_array, to_device
-from exact_scenes import Array, Placed, build, library_shape, random_scene
+from exact_scenes import build, library_shape, random_scene
 from exact_shapes import capsule, cuboid, cylinder, sphere
 from primitives import Call
+from reference import Array, Body
+from reference_sweep import swept_sphere_cost as exact_swept_cost
 from truth_sweep import count_queries
 from warp_collision import (
     Capsule,
@@ -55,7 +58,7 @@ def test_resting_queries(count: int, padding: float, device: torch.device) -> No
     spheres = random_spheres(rng, 2, 1, 4000)
     truth = np.stack(
         [
-            exact_scenes.scene_distance(s[..., :3], scene)
+            np.min([body.distance(s[..., :3]) for body in scene], axis=0)
             for s, scene in zip(spheres, scenes, strict=True)
         ]
     )
@@ -70,9 +73,7 @@ def test_resting_queries(count: int, padding: float, device: torch.device) -> No
     assert hit.any()
     assert not hit.all()
     cost = sphere_cost(to_device(spheres, device), world, activation_distance=ETA, env_index=envs)
-    expected = np.stack(
-        [exact_scenes.sphere_cost(s, scene, ETA) for s, scene in zip(spheres, scenes, strict=True)]
-    )
+    expected = reference.sphere_cost(spheres, scenes, activation_distance=ETA, env_index=[0, 1])
     np.testing.assert_allclose(to_array(cost), expected, rtol=1e-5, atol=1e-6)
     call = Call("rest", to_device(spheres, device), world, {"env_query_idx": envs})
     call(max_dist=torch.full((1,), 0.3, device=device), compute_esdf=True)
@@ -89,7 +90,7 @@ def test_sweeps(count: int, padding: float, device: torch.device) -> None:
     scene = random_scene(rng, count, padding)
     world = build([scene], device)
     spheres = random_paths(rng)
-    expected = exact_scenes.swept_cost(spheres, scene, ETA)
+    expected = exact_swept_cost(spheres, [scene], activation_distance=ETA)
     assert (expected > 0.0).mean() > 0.03
     for tolerance in (1e-5, 0.01):
         cost = swept_sphere_cost(
@@ -110,16 +111,16 @@ def test_sweeps(count: int, padding: float, device: torch.device) -> None:
 
 
 THIN = (
-    Placed(cuboid(2.0, 2.0, 5e-4), np.array([0, 0, 0, 1, 0, 0, 0.0])),
-    Placed(cylinder(1e-3, 2.0), np.array([0, 0, 0, 1, 0, 0, 0.0])),
-    Placed(capsule(5e-4, 1.0), np.array([0, 0, 0, 0.6, 0.8, 0, 0.0])),
-    Placed(sphere(1e-3), np.array([0, 0, 0, 1, 0, 0, 0.0])),
-    Placed(cuboid(0.3, 0.2, 0.4), np.array([0.1, 0, 0, 0.5, 0.5, 0.5, 0.5])),
+    Body(cuboid(2.0, 2.0, 5e-4), np.array([0, 0, 0, 1, 0, 0, 0.0])),
+    Body(cylinder(1e-3, 2.0), np.array([0, 0, 0, 1, 0, 0, 0.0])),
+    Body(capsule(5e-4, 1.0), np.array([0, 0, 0, 0.6, 0.8, 0, 0.0])),
+    Body(sphere(1e-3), np.array([0, 0, 0, 1, 0, 0, 0.0])),
+    Body(cuboid(0.3, 0.2, 0.4), np.array([0.1, 0, 0, 0.5, 0.5, 0.5, 0.5])),
 )
 
 
-@pytest.mark.parametrize("placed", THIN, ids=lambda p: str(p.exact.kind))
-def test_sweeps_are_certified(placed: Placed, device: torch.device) -> None:
+@pytest.mark.parametrize("body", THIN, ids=lambda body: str(body.shape.kind))
+def test_sweeps_are_certified(body: Body, device: torch.device) -> None:
     """Long segments past and through thin things: the minimum to a micrometre."""
     rng = np.random.default_rng(11)
     n = 5000
@@ -132,9 +133,9 @@ def test_sweeps_are_certified(placed: Placed, device: torch.device) -> None:
     spheres[:, 0, 0, :3], spheres[:, 1, 0, :3] = begin, end
     spheres[..., 3] = 0.03
     spheres = spheres.astype(np.float32).astype(np.float64)
-    world = build([[placed]], device)
+    world = build([[body]], device)
     cost = to_array(swept_sphere_cost(to_device(spheres, device), world, activation_distance=0.0))
-    expected = exact_scenes.swept_cost(spheres, [placed], 0.0)
+    expected = exact_swept_cost(spheres, [[body]], activation_distance=0.0)
     assert 0.05 < (expected > 0.0).mean() < 0.9
     # A kink of the minimum may be rounded by the place where the tangents meet.
     np.testing.assert_allclose(cost, expected, rtol=0, atol=2e-6)
@@ -147,12 +148,11 @@ def test_gradients(swept: bool, device: torch.device) -> None:
     world = build([scene], device)
     spheres = random_paths(rng)[:, :4, :12]
     incoming = rng.uniform(0.5, 1.5, spheres.shape[:-1])
-    costs = exact_scenes.swept_cost if swept else exact_scenes.sphere_cost
+    costs = exact_swept_cost if swept else reference.sphere_cost
 
     def loss(values: Array) -> Array:
-        return (costs(values.reshape(-1, *spheres.shape[1:]), scene, ETA) * incoming[:1]).sum(
-            (1, 2)
-        )
+        rows = values.reshape(-1, *spheres.shape[1:])
+        return (costs(rows, [scene], activation_distance=ETA) * incoming[:1]).sum((1, 2))
 
     for row in spheres:
         leaf = to_device(row[None], device).requires_grad_(True)
@@ -186,12 +186,13 @@ def test_pose_gradients(device: torch.device) -> None:
             to_device(spheres, device), world, activation_distance=ETA, poses=leaf
         ).sum().backward()
         assert leaf.grad is not None
-        costs = exact_scenes.swept_cost if swept else exact_scenes.sphere_cost
+        costs = exact_swept_cost if swept else reference.sphere_cost
 
         def total(slot: int, pose: Array) -> float:
             moved = pose.copy()
             moved[3:] /= np.linalg.norm(moved[3:])
-            return float(costs(spheres, [scene[slot]._replace(pose=moved)], ETA).sum())  # noqa: B023
+            one = replace(scene[slot], pose=moved)
+            return float(costs(spheres, [[one]], activation_distance=ETA).sum())  # noqa: B023
 
         for slot in range(4):
             base = scene[slot].pose

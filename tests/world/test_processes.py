@@ -13,6 +13,8 @@ from warp_collision import MeshWorld, signed_distance, sphere_cost, swept_sphere
 
 Figures = tuple[float, float, float]
 
+pytestmark = pytest.mark.usefixtures("two_threads")
+
 
 def build() -> MeshWorld:
     """A row of boxes and a ball, enough for a tree and for work in several threads."""

@@ -7,7 +7,6 @@ much was done.
 
 import gc
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any, ClassVar
 from weakref import ref
 
@@ -31,6 +30,8 @@ from reference import Array
 from truth_world import FLAWS, SIZES, Entry, Model
 from warp_collision import MeshWorld, clearance, sphere_cost, swept_sphere_cost
 from worlds import tables
+
+pytestmark = pytest.mark.usefixtures("quick_collections")
 
 CPU = torch.device("cpu")
 RADIUS, ETA = 0.04, 0.02
@@ -84,15 +85,6 @@ BAD = st.sampled_from(
     ]
 )
 ERRORS = (ValueError, TypeError, KeyError, IndexError, FileNotFoundError)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_collections() -> Iterator[None]:
-    """Garbage is looked for among what these tests make, not among all that torch has."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 class WorldMachine(RuleBasedStateMachine):

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import compare
+import reference
 import reference_sweep
 import shapes
-import truth_boxes
 from reference import Array, Obstacle
 from truth_boxes import Box, spheres_around
 from truth_gradients import ABSOLUTE, FINE, KINK, RELATIVE, assert_relative
@@ -61,9 +61,9 @@ def minimum_over(boxes: list[Box], points: Array) -> Array:
 
 
 POSE_MODELS: dict[str, Callable[[list[Box], Array], Array]] = {
-    "sphere_cost": lambda boxes, s: truth_boxes.sphere_cost(s, boxes, 1.0, 0.02),
-    "swept_sphere_cost": lambda boxes, s: truth_boxes.swept_cost(s, boxes, 1.0, 0.02),
-    "with the speed metric": lambda boxes, s: truth_boxes.swept_cost(s, boxes, 1.0, 0.02, 0.1),
+    "sphere_cost": lambda boxes, s: reference.sphere_cost(s, [boxes]),
+    "swept_sphere_cost": lambda boxes, s: reference_sweep.swept_sphere_cost(s, [boxes]),
+    "with the speed metric": lambda boxes, s: reference_sweep.swept_sphere_cost(s, [boxes], dt=0.1),
     "signed_distance": lambda boxes, s: minimum_over(boxes, s[..., :3]),
     "clearance": lambda boxes, s: minimum_over(boxes, s[..., :3]) - s[..., 3],
 }

@@ -7,9 +7,9 @@ import pytest
 import torch
 import trimesh
 
-from placed import assert_distances, exact, random_frame
 from warp_collision import Capsule, Cuboid, Cylinder, MeshWorld, Sphere, signed_distance
 from warp_collision.io import LeftOutWarning, Obstacle, load_world_file, save_world_file
+from world_distances import assert_distances, exact, random_frame
 
 REST = [0, 0, 0, 1, 0, 0, 0]
 ODD_NAMES = ["world", "a/b", "Möbel ☃", "<<", "2001-02-03", "1e3", "null", "a: [b", "x" * 300, "#1"]

@@ -16,9 +16,11 @@ from warp_collision.launching import deferred_free
 from warp_collision.launching.deferred_free import begin_reading, end_reading
 from worlds import BALL, BOX, CUBE, Held, build
 
+pytestmark = pytest.mark.usefixtures("quick_collections")
+
 
 def living() -> set[int]:
-    """Ids of the Warp meshes in this process."""
+    """Ids of the Warp meshes that were made in this module."""
     return {thing.id for thing in gc.get_objects() if type(thing) is wp.Mesh}
 
 

@@ -61,7 +61,7 @@ def self_collision_cost(
         >>> import torch
         >>> from warp_collision.examples import load_panda
         >>> from warp_collision.robot import self_collision_cost
-        >>> panda = load_panda.spheres()
+        >>> panda = load_panda()
         >>> pairs = panda.self_collision_pairs()
         >>> joints = torch.tensor([[[0.0, -0.5, 0.0, -2.2, 0.0, 1.6, 0.8]]])
         >>> self_collision_cost(panda.spheres(joints), pairs).sum().item()
@@ -100,7 +100,7 @@ def self_clearance(spheres: Tensor, pairs: SelfCollisionPairs) -> SelfClearance:
         >>> import torch
         >>> from warp_collision.examples import load_panda
         >>> from warp_collision.robot import self_clearance
-        >>> panda = load_panda.spheres()
+        >>> panda = load_panda()
         >>> joints = torch.tensor([[[0.0, -0.5, 0.0, -2.2, 0.0, 1.6, 0.8]]])
         >>> closest = self_clearance(panda.spheres(joints), panda.self_collision_pairs())
         >>> links = [panda.sphere_links[i] for i in (closest.first.item(), closest.second.item())]

@@ -15,37 +15,30 @@ import exact_shapes
 import reference
 import shapes
 from exact_scenes import library_shape
-from reference import Array
+from reference import Array, Body
 from warp_collision import MeshWorld
 from warp_collision.poses import invert_pose
 
 SPREAD = 0.8  # [m] obstacles stand within, per axis
 
 
-@dataclass
-class Thing:
-    """An obstacle of a world by the signed distance in its own frame."""
+@dataclass(kw_only=True)
+class WorldObstacle(Body):
+    """An obstacle of a world."""
 
     given: Any  # what `MeshWorld.add` takes
-    distance: Callable[[Array], Array]  # (n,) of points (n, 3)
-    pose: Array  # (7,)
-    padding: float = 0.0
-    enabled: bool = True
 
-    def __call__(self, points: Array, poses: Array | None = None) -> Array:
-        """Signed distance (n,) of points (n, 3) in the world, at other poses (n, 7) if given."""
-        rows = self.pose[None] if poses is None else poses
-        different, which = np.unique(rows, axis=0, return_inverse=True)
-        turns = np.array([reference.rotation_matrix(row[3:]) for row in different])
-        local = np.einsum(
-            "ni,nij->nj",
-            points - rows[:, :3],
-            np.broadcast_to(turns[which.reshape(-1)], (len(points), 3, 3)),
-        )
-        return self.distance(local) - self.padding
+    def distance_at(self, points: Array, poses: Array) -> Array:
+        """Signed distance (n,) of points (n, 3) in the world with a pose (n, 7) for each."""
+        found = np.empty(len(points))
+        different, which = np.unique(poses, axis=0, return_inverse=True)
+        for index, pose in enumerate(different):
+            rows = which.reshape(-1) == index
+            found[rows] = replace(self, pose=pose).distance(points[rows])
+        return found
 
 
-def random_thing(rng: np.random.Generator) -> Thing:
+def random_obstacle(rng: np.random.Generator) -> WorldObstacle:
     """An exact shape or a mesh, often inflated, at a random pose."""
     pose, padding = shapes.random_pose(rng, SPREAD), 0.0
     if rng.random() < 0.4:
@@ -58,7 +51,7 @@ def random_thing(rng: np.random.Generator) -> Thing:
             exact_shapes.capsule(a / 4, b),
             exact_shapes.cylinder(a / 2, b),
         )[rng.integers(4)]
-        return Thing(library_shape(exact), exact.distance, pose, padding)
+        return WorldObstacle(exact, pose, padding, given=library_shape(exact))
     if rng.random() < 0.5:
         made = trimesh.creation.torus(0.25, 0.08, major_sections=9, minor_sections=5)
     else:
@@ -68,33 +61,33 @@ def random_thing(rng: np.random.Generator) -> Thing:
     def distance(points: Array) -> Array:
         return reference.mesh_signed_distance(points, vertices, faces).distance
 
-    return Thing((vertices, faces), distance, pose, padding)
+    return WorldObstacle(distance, pose, padding, given=(vertices, faces))
 
 
-class Changing:
+class ChangingWorld:
     """A world of several envs, and lists of what each holds."""
 
     def __init__(self, seed: int, counts: list[int]):
         self.rng = np.random.default_rng(seed)
         self.world = MeshWorld(len(counts), max(counts) + 4, "cpu")
-        self.envs: list[dict[str, Thing]] = [{} for _ in counts]
+        self.envs: list[dict[str, WorldObstacle]] = [{} for _ in counts]
         self._named = 0
         for env, count in enumerate(counts):
             for _ in range(count):
-                self.add(env, random_thing(self.rng))
+                self.add(env, random_obstacle(self.rng))
 
-    def add(self, env: int, thing: Thing, name: str | None = None) -> None:
+    def add(self, env: int, obstacle: WorldObstacle, name: str | None = None) -> None:
         """Adds an obstacle, or replaces one."""
         if name is None and len(self.envs[env]) == self.world.max_meshes:
             return
         self._named += 1
-        known, name = name is not None, name or f"thing {self._named}"
+        known, name = name is not None, name or f"obstacle {self._named}"
         self.world.add(
-            *(name, thing.given, thing.pose, env, thing.enabled),
+            *(name, obstacle.given, obstacle.pose, env, obstacle.enabled),
             replace=known,
-            padding=thing.padding,
+            padding=obstacle.padding,
         )
-        self.envs[env][name] = thing
+        self.envs[env][name] = obstacle
 
     def change(self, route: str | None = None) -> str:
         """Makes a change to a random obstacle, by a route or a random one; returns its name."""
@@ -105,25 +98,31 @@ class Changing:
         return route
 
     def distances(self, env: int, points: Array, poses: Array | None = None) -> Array:
-        """(n, n_things) signed distances of points (n, 3); disabled ones are infinitely far.
+        """(n, n_obstacles) signed distances of points (n, 3); disabled ones are infinitely far.
 
         Args:
             env: which env.
             points: in the world.
-            poses: (n, n_things, 7) other poses of the obstacles for each point.
+            poses: (n, n_obstacles, 7) other poses of the obstacles for each point.
         """
         found = np.full((len(points), max(len(self.envs[env]), 1)), np.inf)
-        for slot, thing in enumerate(self.envs[env].values()):
-            if thing.enabled:
-                found[:, slot] = thing(points, None if poses is None else poses[:, slot])
+        for slot, obstacle in enumerate(self.envs[env].values()):
+            if obstacle.enabled:
+                found[:, slot] = (
+                    obstacle.distance(points)
+                    if poses is None
+                    else obstacle.distance_at(points, poses[:, slot])
+                )
         return found
 
     def spheres(self, horizon: int, count: int) -> Array:
         """Paths (n_envs, horizon, count, 4), most of them beside obstacles of their env."""
         rng = self.rng
         paths = np.empty((len(self.envs), horizon, count, 4))
-        for env, things in enumerate(self.envs):
-            centers = np.array([thing.pose[:3] for thing in things.values()] or np.zeros((1, 3)))
+        for env, obstacles in enumerate(self.envs):
+            centers = np.array(
+                [obstacle.pose[:3] for obstacle in obstacles.values()] or np.zeros((1, 3))
+            )
             begin = centers[rng.integers(len(centers), size=count)]
             steps = rng.normal(size=(horizon, count, 3)) * 0.15
             paths[env, ..., :3] = begin + np.cumsum(steps, axis=0)
@@ -134,12 +133,12 @@ class Changing:
     def rebuilt(self) -> MeshWorld:
         """A fresh world of the same obstacles in another order."""
         fresh = MeshWorld(self.world.n_envs, self.world.max_meshes, "cpu")
-        for env, things in enumerate(self.envs):
-            for name in self.rng.permutation([*things]):
-                thing = things[str(name)]
+        for env, obstacles in enumerate(self.envs):
+            for name in self.rng.permutation([*obstacles]):
+                obstacle = obstacles[str(name)]
                 fresh.add(
-                    *(str(name), thing.given, thing.pose, env, thing.enabled),
-                    padding=thing.padding,
+                    *(str(name), obstacle.given, obstacle.pose, env, obstacle.enabled),
+                    padding=obstacle.padding,
                 )
         return fresh
 
@@ -147,13 +146,13 @@ class Changing:
 # -- routes ---------------------------------------------------------------------------------------
 
 
-def _move(case: Changing, env: int, name: str) -> Thing:
-    thing = case.envs[env][name]
-    thing.pose = shapes.random_pose(case.rng, SPREAD)
-    return thing
+def _move(case: ChangingWorld, env: int, name: str) -> WorldObstacle:
+    obstacle = case.envs[env][name]
+    obstacle.pose = shapes.random_pose(case.rng, SPREAD)
+    return obstacle
 
 
-def _slot(case: Changing, env: int, name: str) -> int:
+def _slot(case: ChangingWorld, env: int, name: str) -> int:
     return [*case.envs[env]].index(name)
 
 
@@ -161,65 +160,65 @@ def _row(pose: Array) -> torch.Tensor:
     return invert_pose(torch.tensor(pose)).float()
 
 
-def _set_pose(case: Changing, env: int, name: str) -> None:
+def _set_pose(case: ChangingWorld, env: int, name: str) -> None:
     case.world.set_pose(name, tuple(_move(case, env, name).pose), env)
 
 
-def _set_tracked_pose(case: Changing, env: int, name: str) -> None:
+def _set_tracked_pose(case: ChangingWorld, env: int, name: str) -> None:
     pose = torch.tensor(_move(case, env, name).pose, dtype=torch.float32, requires_grad=True)
     case.world.set_pose(name, pose, env)
 
 
-def _set_poses(case: Changing, env: int, name: str) -> None:
+def _set_poses(case: ChangingWorld, env: int, name: str) -> None:
     poses = np.array([_move(case, env, other).pose for other in case.envs[env]])
     case.world.set_poses(torch.tensor(poses, dtype=torch.float32), env)
 
 
-def _write_row(case: Changing, env: int, name: str) -> None:
+def _write_row(case: ChangingWorld, env: int, name: str) -> None:
     row = _row(_move(case, env, name).pose)
     case.world.mesh_from_world[env, _slot(case, env, name), :7] = row
 
 
-def _write_row_past_torch(case: Changing, env: int, name: str) -> None:
+def _write_row_past_torch(case: ChangingWorld, env: int, name: str) -> None:
     row = _row(_move(case, env, name).pose)
     case.world.mesh_from_world.detach().numpy()[env, _slot(case, env, name), :7] = row.numpy()
 
 
-def _write_padding(case: Changing, env: int, name: str) -> None:
+def _write_padding(case: ChangingWorld, env: int, name: str) -> None:
     padding = float(shapes.rounded(case.rng.uniform(0.0, 0.2)))
     case.envs[env][name].padding = padding
     case.world.padding[env, _slot(case, env, name)] = padding
 
 
-def _write_padding_past_torch(case: Changing, env: int, name: str) -> None:
+def _write_padding_past_torch(case: ChangingWorld, env: int, name: str) -> None:
     padding = float(shapes.rounded(case.rng.uniform(0.0, 0.2)))
     case.envs[env][name].padding = padding
     case.world.padding.numpy()[env, _slot(case, env, name)] = padding
 
 
-def _enable(case: Changing, env: int, name: str) -> None:
-    thing = case.envs[env][name]
-    thing.enabled = not thing.enabled
-    case.world.enable(name, thing.enabled, env)
+def _enable(case: ChangingWorld, env: int, name: str) -> None:
+    obstacle = case.envs[env][name]
+    obstacle.enabled = not obstacle.enabled
+    case.world.enable(name, obstacle.enabled, env)
 
 
-def _write_enabled_past_torch(case: Changing, env: int, name: str) -> None:
-    thing = case.envs[env][name]
-    thing.enabled = not thing.enabled
-    case.world.enabled.numpy()[env, _slot(case, env, name)] = thing.enabled
+def _write_enabled_past_torch(case: ChangingWorld, env: int, name: str) -> None:
+    obstacle = case.envs[env][name]
+    obstacle.enabled = not obstacle.enabled
+    case.world.enabled.numpy()[env, _slot(case, env, name)] = obstacle.enabled
 
 
-def _remove(case: Changing, env: int, name: str) -> None:
+def _remove(case: ChangingWorld, env: int, name: str) -> None:
     case.world.remove(name, env)
     del case.envs[env][name]
 
 
-def _add_again(case: Changing, env: int, name: str) -> None:
-    thing = replace(case.envs[env][name], pose=shapes.random_pose(case.rng, SPREAD))
-    case.add(env, thing)  # the same geometry twice, which is shared
+def _add_again(case: ChangingWorld, env: int, name: str) -> None:
+    obstacle = replace(case.envs[env][name], pose=shapes.random_pose(case.rng, SPREAD))
+    case.add(env, obstacle)  # the same geometry twice, which is shared
 
 
-ROUTES: dict[str, Callable[[Changing, int, str], object]] = {
+ROUTES: dict[str, Callable[[ChangingWorld, int, str], object]] = {
     "set_pose": _set_pose,
     "set_pose, tracked": _set_tracked_pose,
     "set_poses": _set_poses,
@@ -230,9 +229,9 @@ ROUTES: dict[str, Callable[[Changing, int, str], object]] = {
     "enable": _enable,
     "enabled past torch": _write_enabled_past_torch,
     "remove": _remove,
-    "add": lambda case, env, name: case.add(env, random_thing(case.rng)),
+    "add": lambda case, env, name: case.add(env, random_obstacle(case.rng)),
     "add again": _add_again,
-    "replace": lambda case, env, name: case.add(env, random_thing(case.rng), name),
+    "replace": lambda case, env, name: case.add(env, random_obstacle(case.rng), name),
     "prepare": lambda case, env, name: case.world.prepare(),
     "refit": lambda case, env, name: case.world.refit(),
     "grow": lambda case, env, name: case.world.grow(max_meshes=case.world.max_meshes + 1),

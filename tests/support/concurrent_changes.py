@@ -1,6 +1,6 @@
 """A world that threads ask while others change it.
 
-    python tests/support/changing.py cpu 12 '[("move", 5), ("grow", 20)]'
+    python tests/support/concurrent_changes.py cpu 12 '[("move", 5), ("grow", 20)]'
 
 prints two lines for each case, its name when it begins and what came of it: a crash ends it all,
 and the last line tells in which case.
