@@ -14,7 +14,7 @@ from warp_collision.queries.sphere_queries import (
     SWEPT_IN_COLLISION,
 )
 from warp_collision.world import MeshWorld
-from warp_collision.world.queries import require_world
+from warp_collision.world.mesh_world import require_world
 
 
 def in_collision(

@@ -19,7 +19,7 @@ from warp_collision.queries.sphere_queries import (
     default_tolerance,
 )
 from warp_collision.world import MeshWorld
-from warp_collision.world.queries import require_world, scene_tables
+from warp_collision.world.mesh_world import require_world, scene_tables
 
 Scalar = float | Tensor
 

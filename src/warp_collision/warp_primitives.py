@@ -35,7 +35,7 @@ copies of ids of padded obstacles raise.
 Mesh ids may be those of a `MeshWorld` or of the caller's own `wp.Mesh`, with or without winding
 numbers, which must be alive until the kernel has run and have a face. Those are read at their first
 use and compared before each launch, so that a refit or another mesh under the same id is detected;
-see `world.foreign_meshes`. In filled and enabled slots an id that is neither 0 nor a living mesh
+see `world.external_meshes`. In filled and enabled slots an id that is neither 0 nor a living mesh
 crashes the process; the mode `warp_collision.checking` raises before.
 
 A buffer that is overwritten between forward and backward raises in backward. Second derivatives and

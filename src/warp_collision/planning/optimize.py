@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
-from warp_collision.messages import shown
+from warp_collision.messages import short_repr
 from warp_collision.obstacles.mesh_obstacle import PoseLike
 from warp_collision.planning.endpoints import check_endpoints, endpoint_operand
 from warp_collision.planning.problems import FreePaths, Problems
@@ -170,7 +170,7 @@ def optimize_paths(
     budget = Budget(max_iterations, max_seconds)
     require_robot_and_world(robot, world)
     if isinstance(terms, str) or not isinstance(terms, Iterable):
-        raise TypeError(f"terms must be a sequence of callables, got {shown(terms)}")
+        raise TypeError(f"terms must be a sequence of callables, got {short_repr(terms)}")
     start = endpoint_operand("start", start, robot, world)
     goal = endpoint_operand("goal", goal, robot, world)
     if start.shape != goal.shape:

@@ -19,7 +19,7 @@ from warp_collision.robot.model.robot_text import without_spheres
 from warp_collision.robot.model.sphere_layout import SphereLayout
 from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
 from warp_collision.world import MeshWorld
-from warp_collision.world.queries import require_world, scene_tables
+from warp_collision.world.mesh_world import require_world, scene_tables
 
 _SPHERES_SHAPE = "(batch, horizon, n_spheres, 4)"
 _MAX_ROWS = 20  # in the text

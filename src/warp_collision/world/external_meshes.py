@@ -20,11 +20,10 @@ import torch
 from torch import Tensor
 
 from warp_collision.devices import CPU, is_capturing
-from warp_collision.kernels import foreign as kernels
+from warp_collision.kernels import external_meshes as kernels
 from warp_collision.launching.deferred_free import free_with, retire
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
-from warp_collision.obstacles.candidate_lists import LIST_BYTES
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle, obstacle_of
 from warp_collision.world.broad_phase import BroadPhase
 from warp_collision.world.obstacle_cache import ObstacleCache
@@ -41,7 +40,7 @@ _CHUNK = 4_096
 _MAX_READINGS = 3
 
 _lock = threading.RLock()
-_scenes: OrderedDict[tuple[int, tuple[int, ...], torch.device], ForeignScene] = OrderedDict()
+_scenes: OrderedDict[tuple[int, tuple[int, ...], torch.device], ExternalScene] = OrderedDict()
 
 
 def _forget_threads() -> None:
@@ -57,7 +56,7 @@ _caches: dict[torch.device, ObstacleCache] = {}
 _with_grids: WeakSet[MeshObstacle] = WeakSet()
 
 
-def complete_foreign(tables: SceneTables) -> SceneTables:
+def complete_external(tables: SceneTables) -> SceneTables:
     """The tables with copies of the meshes, their records, and a tree.
 
     Args:
@@ -71,7 +70,7 @@ def complete_foreign(tables: SceneTables) -> SceneTables:
     with _lock:
         scene = _scenes.pop(key, None)
         if scene is None:
-            scene = ForeignScene(tables.mesh_ids.device)
+            scene = ExternalScene(tables.mesh_ids.device)
         completed = scene.complete(tables)
         _scenes[key] = scene
         while len(_scenes) > _MAX_TABLES:
@@ -79,18 +78,18 @@ def complete_foreign(tables: SceneTables) -> SceneTables:
     return completed
 
 
-class ForeignScene:
+class ExternalScene:
     """The copies of the meshes in one table of ids."""
 
     def __init__(self, device: torch.device):
         self._device = device
         self._copies: _Copies | None = None
-        self._told: torch.cuda.Event | None = None  # when the news are on the host
+        self._flags_sent: torch.cuda.Event | None = None  # when the flags are on the host
         self._held: list[Any] = []
         free_with(self, self._held, device)
 
     def complete(self, tables: SceneTables) -> SceneTables:
-        """See `complete_foreign`."""
+        """See `complete_external`."""
         if is_capturing(self._device):
             if self._copies is None:
                 return tables
@@ -103,9 +102,9 @@ class ForeignScene:
             self._copies.require_no_padding(tables)  # one may have been written since
         completed = self._copies.substitute(tables)
         if self._device != CPU:
-            self._copies.send_news()
-            self._told = torch.cuda.Event()
-            self._told.record(torch.cuda.current_stream(self._device))
+            self._copies.send_flags()
+            self._flags_sent = torch.cuda.Event()
+            self._flags_sent.record(torch.cuda.current_stream(self._device))
             return completed
         readings = 0
         while self._copies.meshes_changed() and readings < _MAX_READINGS:
@@ -116,12 +115,16 @@ class ForeignScene:
 
     def _has_received_changes(self) -> bool:
         assert self._copies is not None
-        return self._told is not None and self._told.query() and self._copies.meshes_changed()
+        return (
+            self._flags_sent is not None
+            and self._flags_sent.query()
+            and self._copies.meshes_changed()
+        )
 
     def _read(self, tables: SceneTables) -> None:
         """Reads the meshes that are not known, or no longer; waits for the device."""
         previous = self._copies
-        self._told = None
+        self._flags_sent = None
         self._copies = _Copies(tables, previous)
         if previous is not None:
             retire([previous], self._device)
@@ -135,37 +138,37 @@ class _Copies:
         self._device = device = tables.mesh_ids.device
         shape = tables.mesh_ids.shape
         ids = _ids_in_use(tables)
-        known = {} if previous is None else previous.unchanged()
+        unchanged = {} if previous is None else previous.unchanged()
         # By id of the caller's mesh; those of a world are their own copies.
         self._own = {i: o for i in np.unique(ids[ids != 0]) if (o := obstacle_of(int(i), device))}
         self._own_ids = _table(np.array([*self._own], dtype=np.int64), device)
         self.require_no_padding(tables)
-        foreign = [int(i) for i in np.unique(ids[ids != 0]) if i not in self._own]
-        read = {i: known[i] for i in foreign if i in known}
-        read |= _read_meshes({i: ids for i in foreign if i not in known}, device)
-        self._read: dict[int, _Mesh] = {i: read[i] for i in foreign}
+        external = [int(i) for i in np.unique(ids[ids != 0]) if i not in self._own]
+        read = {i: unchanged[i] for i in external if i in unchanged}
+        read |= _read_meshes({i: ids for i in external if i not in unchanged}, device)
+        self._read: dict[int, _Mesh] = {i: read[i] for i in external}
         obstacles = self._own | {i: mesh.obstacle for i, mesh in self._read.items()}
         for mesh in self._read.values():
             if mesh.obstacle not in _with_grids:
                 mesh.obstacle.fill_grid()
                 _with_grids.add(mesh.obstacle)
-        self._index(ids, foreign)
+        self._index(ids, external)
         # All of these are read by kernels.
-        self._known = _table(ids, device)
+        self._known_ids = _table(ids, device)
         self._ids_of_copies = _table(
             _mapped(ids, {i: o.mesh_id for i, o in obstacles.items()}), device
         )
         pointers = {i: o.record.data_ptr() for i, o in obstacles.items()}
         self._records_of_copies = _table(_mapped(ids, pointers), device)
         with torch.inference_mode(False):
-            self._changed = torch.zeros(max(1, len(foreign)), dtype=torch.int32, device=device)
-            self._news = torch.zeros(2, dtype=torch.int32, device=device)
+            self._changed = torch.zeros(max(1, len(external)), dtype=torch.int32, device=device)
+            self._flags = torch.zeros(2, dtype=torch.int32, device=device)
             self._mesh_ids = torch.zeros(shape, dtype=torch.int64, device=device)
             self._records = torch.zeros(shape, dtype=torch.int64, device=device)
         # The tensor keeps the meshes alive.
         kept = list(obstacles.values())
         self._mesh_ids.untyped_storage().kept = kept  # pyright: ignore[reportAttributeAccessIssue]
-        self._on_host = self._news
+        self._on_host = self._flags
         if device != CPU:
             self._on_host = torch.zeros(2, dtype=torch.int32).pin_memory()
         self._received = self._on_host.numpy()
@@ -182,10 +185,10 @@ class _Copies:
                 "have a padding: a copy does not know it"
             )
 
-    def _index(self, ids: np.ndarray, foreign: list[int]) -> None:
+    def _index(self, ids: np.ndarray, external: list[int]) -> None:
         """Lays out the tables of meshes, slots and chunks."""
         rows, slots, chunks, hashes = [], [], [], []
-        for index, mesh_id in enumerate(foreign):
+        for index, mesh_id in enumerate(external):
             mesh = self._read[mesh_id]
             positions = np.flatnonzero(ids.ravel() == mesh_id)
             rows.append([mesh_id, *mesh.size, len(slots), len(slots) + len(positions)])
@@ -196,25 +199,25 @@ class _Copies:
         self._slots = _table(np.array(slots, dtype=np.int32), self._device)
         self._chunks = _table(np.array(chunks, dtype=np.int32).reshape(-1, 4), self._device)
         self._hashes = _table(np.concatenate([np.zeros(0, np.int64), *hashes]), self._device)
-        index_of = {mesh_id: index for index, mesh_id in enumerate(foreign)}
+        index_of = {mesh_id: index for index, mesh_id in enumerate(external)}
         self._mesh_of_slot = _table(_mapped(ids, index_of, -1).astype(np.int32), self._device)
 
     def substitute(self, tables: SceneTables) -> SceneTables:
         """Tables with the copies of all unchanged meshes."""
-        news, device = self._news, self._device
+        flags, device = self._flags, self._device
         received = self._received
         launch(
             kernels.find_changed,
             (len(self._chunks),),
-            *(tables, self._meshes, self._slots, self._chunks, self._hashes, self._changed, news),
+            *(tables, self._meshes, self._slots, self._chunks, self._hashes, self._changed, flags),
             device=device,
         )
         launch(
             kernels.substitute,
             tuple(self._mesh_ids.shape),
-            *(tables, self._known, self._mesh_of_slot, self._ids_of_copies),
+            *(tables, self._known_ids, self._mesh_of_slot, self._ids_of_copies),
             *(self._records_of_copies, self._changed),
-            *(news, self._records, self._mesh_ids),
+            *(flags, self._records, self._mesh_ids),
             device=device,
         )
         copies = tables._replace(mesh_ids=self._mesh_ids, records=self._records)
@@ -225,9 +228,9 @@ class _Copies:
         has_tree = self._broad_phase.make_fresh(copies)
         return copies._replace(tree=self._broad_phase.tree if has_tree else None)
 
-    def send_news(self) -> None:
+    def send_flags(self) -> None:
         """Copies the messages to the host, without waiting."""
-        self._on_host.copy_(self._news, non_blocking=True)
+        self._on_host.copy_(self._flags, non_blocking=True)
 
     def meshes_changed(self) -> bool:
         """Whether the host has received the message that a mesh has changed."""
@@ -280,15 +283,15 @@ def _read_meshes(ids_of: dict[int, np.ndarray], device: torch.device) -> dict[in
         *(_table(np.array(list(ids_of)), device), sizes),
         device=device,
     )
-    found = {}
+    meshes = {}
     for (mesh_id, ids), size in zip(ids_of.items(), sizes.tolist(), strict=True):
         env, slot = np.argwhere(ids == mesh_id)[0]
-        found[mesh_id] = _Mesh(f"mesh_idx[{env}, {slot}]", mesh_id, size, device)
-    return found
+        meshes[mesh_id] = _Mesh(f"mesh_idx[{env}, {slot}]", mesh_id, size, device)
+    return meshes
 
 
 def _cache(device: torch.device) -> ObstacleCache:
-    return _caches.setdefault(device, ObstacleCache(device, _GRID_CELLS, LIST_BYTES))
+    return _caches.setdefault(device, ObstacleCache(device, _GRID_CELLS))
 
 
 def _ids_in_use(tables: SceneTables) -> np.ndarray:
@@ -302,8 +305,8 @@ def _ids_in_use(tables: SceneTables) -> np.ndarray:
 def _mapped(ids: np.ndarray, values: dict[int, int], otherwise: int = 0) -> np.ndarray:
     """The value of each id in a dictionary."""
     keys, inverse = np.unique(ids, return_inverse=True)
-    found = np.array([values.get(int(key), otherwise) for key in keys], dtype=np.int64)
-    return found[inverse].reshape(ids.shape)
+    mapped = np.array([values.get(int(key), otherwise) for key in keys], dtype=np.int64)
+    return mapped[inverse].reshape(ids.shape)
 
 
 def _table(values: np.ndarray, device: torch.device) -> Tensor:

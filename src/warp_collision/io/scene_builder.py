@@ -1,4 +1,4 @@
-"""The content of a world file: obstacles with their poses, and entries that were left out."""
+"""Obstacles of a world file with their poses, and entries that were left out."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from warp_collision.formats.limits import MAX_COORDINATE, MAX_FACES
+from warp_collision.formats.files import MAX_COORDINATE, MAX_FACES
 from warp_collision.io.polygons import ClippingBudget
-from warp_collision.messages import MAX_SHOWN, escaped, one_line, shown
+from warp_collision.messages import MAX_REPR, escaped, one_line, short_repr
 from warp_collision.obstacles.shapes import Shape
-from warp_collision.trimesh_types import is_trimesh
+from warp_collision.validate import is_trimesh
 
 if TYPE_CHECKING:
     import trimesh
@@ -81,8 +81,8 @@ class LeftOutWarning(UserWarning):
 
 
 @dataclass
-class Content:
-    """Collects the content of a file.
+class SceneBuilder:
+    """Collects the obstacles of a file.
 
     Attributes:
         where: the file, with which errors and warnings begin, safe to print.
@@ -104,7 +104,7 @@ class Content:
         Raises:
             ValueError: a pose that no obstacle can have, or too many obstacles.
         """
-        entry = f"{self.where}: {escaped(name, MAX_SHOWN)}"
+        entry = f"{self.where}: {escaped(name, MAX_REPR)}"
         check_pose(entry, obstacle.pose)
         if is_trimesh(obstacle.geometry):
             self._n_faces += len(obstacle.geometry.faces)
@@ -120,7 +120,7 @@ class Content:
 
     def leave_out(self, entry: str, reason: str) -> None:
         """Notes an entry that a world cannot hold."""
-        self.left_out.append(LeftOut(escaped(entry, MAX_SHOWN), reason))
+        self.left_out.append(LeftOut(escaped(entry, MAX_REPR), reason))
 
     def finish(self, strict: bool) -> dict[str, Obstacle]:
         """The obstacles, at least one.
@@ -148,7 +148,9 @@ def check_pose(entry: str, pose: Sequence[float]) -> None:
     """Raises unless a pose is finite with a position below 1e9 and a rotation."""
     values = np.asarray(pose, dtype=np.float64)
     if not (np.isfinite(values).all() and (np.abs(values[:3]) < MAX_COORDINATE).all()):
-        raise ValueError(f"{entry}: a pose must be finite and below 1e9, got {shown(tuple(pose))}")
+        raise ValueError(
+            f"{entry}: a pose must be finite and below 1e9, got {short_repr(tuple(pose))}"
+        )
 
 
 @contextlib.contextmanager
