@@ -55,8 +55,8 @@ def evaluate(
             if records and spheres.requires_grad:
                 function = DirectWithGradients if reports else Direct
                 return function.apply(spheres, (query, tables, env_index, operands))
-            found = query.run(spheres, tables, env_index, operands, reports)
-            return found if reports else found[0]
+            outputs = query.run(spheres, tables, env_index, operands, reports)
+            return outputs if reports else outputs[0]
     if query.derivative is None:
         tables = tables.at(rows.detach())
         return query.operator(spheres, *tables.operands(), env_index, *operands)

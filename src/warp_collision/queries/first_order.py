@@ -135,8 +135,8 @@ class TransformedFirstOrder(torch.autograd.Function):
 
     @staticmethod
     def forward(traced: bool, name: str, operand: Tensor, *constants: Tensor) -> tuple[Tensor, ...]:  # noqa: D102
-        found = _QUERIES[name].operator(operand, *constants)
-        return (found,) if isinstance(found, Tensor) else found
+        outputs = _QUERIES[name].operator(operand, *constants)
+        return (outputs,) if isinstance(outputs, Tensor) else outputs
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:  # noqa: D102

@@ -46,16 +46,16 @@ def define_operator(
         batched: the batching rule.
         n_outputs: number of outputs, all tensors.
     """
-    outputs = "Tensor" if n_outputs == 1 else f"({', '.join(['Tensor'] * n_outputs)})"
+    returns = "Tensor" if n_outputs == 1 else f"({', '.join(['Tensor'] * n_outputs)})"
     operator = torch.library.custom_op(
-        f"warp_collision::{name}", run, mutates_args=(), schema=f"({operands}) -> {outputs}"
+        f"warp_collision::{name}", run, mutates_args=(), schema=f"({operands}) -> {returns}"
     )
     operator.register_fake(fake)
 
     @operator.register_vmap
     def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Outputs, Any]:
-        found = batched(operator, info.batch_size, in_dims, *args)
-        return found, 0 if isinstance(found, Tensor) else (0,) * len(found)
+        outputs = batched(operator, info.batch_size, in_dims, *args)
+        return outputs, 0 if isinstance(outputs, Tensor) else (0,) * len(outputs)
 
     return operator
 

@@ -197,12 +197,13 @@ class Query:
         if self.derivative is not None:
             refuse_tangents()
         tables = SceneTables(*operands[:N_TABLES])
-        found = self.run(spheres.contiguous(), tables, operands[N_TABLES], operands[N_TABLES + 1 :])
-        return found[0] if len(found) == 1 else tuple(found)
+        env_index, *parameters = operands[N_TABLES:]
+        outputs = self.run(spheres.contiguous(), tables, env_index, parameters)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def _fake(self, spheres: Tensor, *_: Any) -> Outputs:
-        found = tuple(
+        outputs = tuple(
             spheres.new_empty(output.shape(spheres.shape), dtype=output.dtype)
             for output in self.outputs
         )
-        return found[0] if len(found) == 1 else found
+        return outputs[0] if len(outputs) == 1 else outputs

@@ -136,12 +136,10 @@ def joint_path_in_collision(
         >>> joint_path_in_collision(path, load_panda(), world).tolist()
         [[True]]
     """
-    joints, env_index = _path_operands(joints, robot, world, env_index)
+    operands = _path_operands(
+        joints, robot, world, self_collision, ignore, env_index, base_pose, poses
+    )
     limit = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
-    pairs = _pairs(robot, self_collision, world.device)
-    base = _constant_base(base_pose, joints)
-    scene = scene_with_contacts(ignore, robot, world, poses, joints.shape[1])
-    operands = PathOperands(joints, scene, env_index, base, robot.tables(world.device), pairs)
     return JOINT_PATH_IN_COLLISION.evaluate(operands, limit)
 
 
@@ -225,12 +223,10 @@ def joint_path_clearance(
         >>> panda.sphere_links[found.sphere.item()], found.position.item()
         ('panda_link5', 1.0)
     """
-    joints, env_index = _path_operands(joints, robot, world, env_index)
+    operands = _path_operands(
+        joints, robot, world, self_collision, ignore, env_index, base_pose, poses
+    )
     width = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
-    pairs = _pairs(robot, self_collision, world.device)
-    base = _constant_base(base_pose, joints)
-    scene = scene_with_contacts(ignore, robot, world, poses, joints.shape[1])
-    operands = PathOperands(joints, scene, env_index, base, robot.tables(world.device), pairs)
     outputs = JOINT_PATH_CLEARANCE.evaluate(operands, width)
     return JointPathClearance(*(column for part in outputs for column in part.unbind(-1)))
 
@@ -249,18 +245,30 @@ def _operands(
 
 
 def _path_operands(
-    joints: Tensor, robot: RobotSpheres, world: MeshWorld, env_index: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
-    """`_operands` of a path, which has a segment: no answer at all would read like a free path."""
+    joints: Tensor,
+    robot: RobotSpheres,
+    world: MeshWorld,
+    self_collision: bool | SelfCollisionPairs,
+    ignore: Contacts,
+    env_index: Tensor | None,
+    base_pose: PoseLike | None,
+    poses: Tensor | None,
+) -> PathOperands:
+    """The validated operands of a check of paths."""
     require_robot_and_world(robot, world)
     robot.check_joints(joints)
     joints, env_index = _operands(joints, world, env_index)
-    if joints.shape[1] < 2:
+    if joints.shape[1] < 2:  # no answer at all would read like a free path
         raise ValueError(
             "joints must have at least 2 waypoints (batch, horizon, n_joints), got "
             f"{validate.shape_of(joints)}; configuration_in_collision checks single ones"
         )
-    return joints, env_index
+    pairs = _pairs(robot, self_collision, world.device)
+    base = None
+    if base_pose is not None:
+        base = base_operand(base_pose, joints, 1, torch.float64).detach().reshape(-1, 7)
+    scene = scene_with_contacts(ignore, robot, world, poses, joints.shape[1])
+    return PathOperands(joints, scene, env_index, base, robot.tables(world.device), pairs)
 
 
 def _roots(base_pose: PoseLike | None, joints: Tensor, flat: Tensor) -> Tensor | None:
@@ -272,13 +280,6 @@ def _roots(base_pose: PoseLike | None, joints: Tensor, flat: Tensor) -> Tensor |
             pose = pose.expand(*joints.shape[:-1], 7).reshape(*flat.shape[:2], 7)
         base_pose = pose
     return root_frames(base_pose, flat, 2)
-
-
-def _constant_base(base_pose: PoseLike | None, joints: Tensor) -> Tensor | None:
-    """Poses (batch or 1, 7) float64 of the root link along paths."""
-    if base_pose is None:
-        return None
-    return base_operand(base_pose, joints, 1, torch.float64).detach().reshape(-1, 7)
 
 
 def _pairs(
