@@ -62,7 +62,8 @@ def test_free_spheres(capsys, world, spheres):
     assert header.split() == ["batch", "waypoint", "clearance", "[m]", "sphere", "obstacle", "cost"]
     assert row.split() == ["0", "0", "0.2300", "0", "top", "0"]
     assert conclusion == (
-        "free; smallest clearance at a waypoint 0.2300 m: batch 0, waypoint 0, sphere 0, obstacle top"
+        "free; smallest clearance at a waypoint 0.2300 m: batch 0, waypoint 0, sphere 0, "
+        "obstacle top"
     )
 
 
