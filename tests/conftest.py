@@ -35,6 +35,12 @@ def device(request: pytest.FixtureRequest) -> torch.device:
     return chosen_device(request.param)
 
 
+@pytest.fixture(params=[name for name in ("cpu", *GPU_TYPES) if name != simulated_cuda.NAME])
+def real_device(request: pytest.FixtureRequest) -> torch.device:
+    """The CPU, and a GPU where there is one: for other processes, which simulate none."""
+    return chosen_device(request.param)
+
+
 @pytest.fixture(params=GPU_TYPES)
 def gpu(request: pytest.FixtureRequest) -> torch.device:
     """A GPU where there is one, and a simulated one."""

@@ -36,7 +36,7 @@ class Caller:
 
     def __init__(self, meshes: list[wp.Mesh], device: torch.device, slots: int = 6):
         self.meshes = meshes
-        empty = MeshWorld(max_meshes=slots, device=device)
+        empty = MeshWorld(max_obstacles=slots, device=device)
         self.ids = torch.zeros((1, slots), dtype=torch.int64, device=device)
         self.ids[0, : len(meshes)] = torch.tensor([mesh.id for mesh in meshes])
         self.tables = {
