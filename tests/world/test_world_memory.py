@@ -203,7 +203,7 @@ print(cost.item())
 
 
 @pytest.mark.parametrize("how", ["dropped", "grown"])
-def test_id_tensors_outlive_the_world(how: str, real_device: torch.real_device) -> None:
+def test_id_tensors_outlive_the_world(how: str, real_device: torch.device) -> None:
     """A world owns its meshes as long as any of its id tensors may be used.
 
     In a process of its own: reading a mesh that is gone is a crash, no exception.
@@ -280,14 +280,14 @@ def sizes_over(cycles: int, device: torch.device) -> list[float]:
     return [float(word) for word in done.stdout.split()[-6:]]
 
 
-def test_the_process_does_not_grow(real_device: torch.real_device) -> None:
+def test_the_process_does_not_grow(real_device: torch.device) -> None:
     """The last 120 of 150 cycles add 240 meshes; leaked they would be 4 MB."""
     sizes = sizes_over(150, real_device)
     assert sizes[-1] - sizes[1] < 1.5, sizes
 
 
 @pytest.mark.slow
-def test_the_process_does_not_grow_over_many_cycles(real_device: torch.real_device) -> None:
+def test_the_process_does_not_grow_over_many_cycles(real_device: torch.device) -> None:
     sizes = sizes_over(10_000, real_device)
     print(f"memory: 10000 cycles of two meshes each, MB at each fifth: {sizes}")
     assert sizes[-1] - sizes[1] < 3.0, sizes
