@@ -162,7 +162,11 @@ def test_a_refit_mesh_is_noticed(change: str, kind: str, device: torch.device) -
     after = caller.cost(kind, spheres)
     assert not torch.equal(after, before)
     torch.testing.assert_close(after, expected(kind, spheres, changed, cube), rtol=1e-5, atol=1e-6)
-    assert torch.equal(caller.cost(kind, spheres), after)
+    again = caller.cost(kind, spheres)
+    # A GPU asks the caller's mesh first, and a copy once the host has heard of the change: the same
+    # to the rounding of another tree.
+    tolerance = 1e-6 if is_gpu(device) else 0.0
+    torch.testing.assert_close(again, after, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("kind", KINDS)
