@@ -31,9 +31,11 @@ demo: $(VENV)/.installed-viz ## a Franka Panda plans through a real problem: tab
 
 test: $(VENV)/.installed-dev ## the whole test suite, but for runs that take minutes
 	$(VENV)/bin/python $(PYTEST) -m "not slow" $(ARGS)
+	$(VENV)/bin/python $(PYTEST) --simulated -m "not slow" $(ARGS)
 
 test-all: $(VENV)/.installed-dev ## the whole test suite
 	$(VENV)/bin/python $(PYTEST) $(ARGS)
+	$(VENV)/bin/python $(PYTEST) --simulated $(ARGS)
 
 test-oldest: $(VENV)-oldest/.installed ## the test suite on the oldest versions, in an environment of its own
 	$(VENV)-oldest/bin/python $(PYTEST) -m "not slow" $(ARGS)

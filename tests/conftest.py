@@ -23,6 +23,21 @@ SIMULATED_ALWAYS = (
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The tests on the simulated GPU are runs of their own."""
+    parser.addoption(
+        "--simulated",
+        action="store_true",
+        help="the tests on the simulated GPU, and no others",
+    )
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Of chosen tests none may have a device."""
+    if session.config.getoption("--simulated") and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        session.exitstatus = pytest.ExitCode.OK
+
+
 def pytest_configure() -> None:
     """Divides torch's threads among the processes of pytest-xdist: more of them than cores wait."""
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
@@ -68,12 +83,19 @@ def is_simulated(item: pytest.Item) -> bool:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leaves most tests on the simulated GPU to the slow part, and those elsewhere out."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves most tests on the simulated GPU to the slow part, and those elsewhere out.
+
+    They run in processes of their own: with a GPU torch starts threads for gradients, after which a
+    forked child takes none.
+    """
+    of_simulated = config.getoption("--simulated")
     root = Path(__file__).parent
     kept = []
     for item in items:
-        if is_simulated(item):
+        if is_simulated(item) != of_simulated:
+            continue
+        if of_simulated:
             name = item.path.relative_to(root).as_posix()
             if name.split("/")[0] not in SIMULATED:
                 continue
