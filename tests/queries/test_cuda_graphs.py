@@ -1,6 +1,5 @@
 """CUDA graphs: captured once, replayed with other spheres, poses, masks and weights."""
 
-import gc
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -61,7 +60,6 @@ def capture(cuda: Any, step: Callable[[], list[Tensor]]) -> tuple[Any, list[Tens
         # Detached: autograd's nodes of a capture belong to its stream, and torch warns of a later
         # eager call that meets them.
         outputs = [output.detach() for output in step()]
-    gc.collect()  # for nodes in circles
     return graph, outputs
 
 

@@ -319,6 +319,18 @@ torch::jit::Stack run_on_host(const c10::OperatorHandle& op, const torch::jit::S
   return stack;
 }
 
+// The same memory without autograd's nodes, which a graph shall not keep alive.
+at::Tensor without_history(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.variable_data() : tensor;
+}
+
+torch::jit::Stack without_history(const torch::jit::Stack& values) {
+  torch::jit::Stack made;
+  for (const auto& value : values)
+    made.push_back(value.isDevice() ? value : mapped(value, [](const at::Tensor& each) { return without_history(each); }));
+  return made;
+}
+
 // In a capture nothing runs: what an operator returns has a shape, and values after a replay.
 torch::jit::Stack record_operator(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, int index) {
   const auto& schema = op.schema();
@@ -339,11 +351,12 @@ torch::jit::Stack record_operator(const c10::OperatorHandle& op, const torch::ji
           return each.isTensor() && each.toTensor().numel() == 0;
         }))
       run_on_host(op, arguments, index, true);
-    capture->nodes.push_back([op, arguments, index] { run_on_host(op, arguments, index, false); });
+    capture->nodes.push_back(
+        [op, arguments = without_history(arguments), index] { run_on_host(op, arguments, index, false); });
     return results;
   }
   results = run_on_host(op, arguments, index, true);
-  capture->nodes.push_back([op, arguments, index, results] {
+  capture->nodes.push_back([op, arguments = without_history(arguments), index, results = without_history(results)] {
     auto values = run_on_host(op, arguments, index, false);
     for (size_t i = 0; i < values.size(); ++i) {
       std::vector<at::Tensor> from, to;
@@ -441,7 +454,8 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_bloc
       journal.count("operator: aten::copy_");
     }
     if (is_capturing()) {
-      capture->nodes.push_back([self, to] { copy_values(self, to); });
+      capture->nodes.push_back(
+          [from = without_history(self), to = without_history(to)] { copy_values(from, to); });
       return to;
     }
     if (is_ours(self) && is_ours(to) && self.device() != to.device()) {
