@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from warp_collision import validate
-from warp_collision.torch_ops import collision_operators as operators
-from warp_collision.torch_ops import dispatch
+from warp_collision.queries.evaluate import evaluate, sphere_operands
+from warp_collision.queries.query import Query
+from warp_collision.queries.sphere_queries import (
+    ANY_IN_COLLISION,
+    IN_COLLISION,
+    SWEPT_IN_COLLISION,
+)
 from warp_collision.world import MeshWorld
-from warp_collision.world.queries import require_world, scene_tables
-
-_SPHERES_SHAPE = "(batch, horizon, n_spheres, 4)"
+from warp_collision.world.mesh_world import require_world
 
 
 def in_collision(
@@ -53,8 +53,7 @@ def in_collision(
         >>> in_collision(spheres, world).flatten().tolist()
         [False, True]
     """
-    run = operators.run_in_collision, operators.in_collision
-    return _check(*run, spheres, world, env_index, poses)
+    return _check(IN_COLLISION, spheres, world, env_index, poses)
 
 
 def any_in_collision(
@@ -90,8 +89,7 @@ def any_in_collision(
         >>> any_in_collision(spheres, world).tolist()
         [[True]]
     """
-    run = operators.run_any_in_collision, operators.any_in_collision
-    return _check(*run, spheres, world, env_index, poses)
+    return _check(ANY_IN_COLLISION, spheres, world, env_index, poses)
 
 
 def swept_in_collision(
@@ -140,27 +138,19 @@ def swept_in_collision(
     """
     require_world(world)
     tau = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
-    run = operators.run_swept_in_collision, operators.swept_in_collision
-    return _check(*run, spheres, world, env_index, poses, tau.detach())
+    return _check(SWEPT_IN_COLLISION, spheres, world, env_index, poses, tau.detach())
 
 
 def _check(
-    run: Callable[..., Tensor],
-    operator: Any,
+    query: Query,
     spheres: Tensor,
     world: MeshWorld,
     env_index: Tensor | None,
     poses: Tensor | None,
     *parameters: Tensor,
 ) -> Tensor:
-    """Validates the operands and runs a direct launch, or an operator under transforms."""
-    require_world(world)
-    spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
-    spheres = spheres.detach()
+    """Validates the operands and evaluates a query, which has no derivative."""
     with torch.no_grad():
-        tables = scene_tables(world, poses, spheres.shape[1])
+        spheres, tables = sphere_operands(spheres, world, poses)
     env_index = validate.env_operand(env_index, spheres.shape[0], world.n_envs, world.device)
-    if dispatch.is_plain(spheres, env_index, *parameters):
-        return run(spheres, tables, env_index, *parameters)
-    tables = tables._replace(mesh_from_world=tables.mesh_from_world.detach())
-    return operator(spheres, *tables.operands(), env_index, *parameters)
+    return evaluate(query, spheres.detach(), tables, env_index, parameters)

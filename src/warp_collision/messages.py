@@ -6,32 +6,32 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
-MAX_SHOWN = 200  # characters of a value
+MAX_REPR = 200  # characters of a value
 MAX_ERROR = 400  # characters of another library's message
 _MAX_BITS = 1024  # of an integer that is written out; Python refuses to from 4,300 digits on
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """The `repr` of a value, cut to 200 characters.
 
     Containers are traversed only as far as they are shown, whatever their size and nesting.
 
     Example:
-        >>> from warp_collision.messages import shown
-        >>> shown([1, "a"])
+        >>> from warp_collision.messages import short_repr
+        >>> short_repr([1, "a"])
         "[1, 'a']"
         >>> deep = ["lol"]
         >>> for _ in range(100):
         ...     deep = [deep, deep]
-        >>> len(shown(deep))
+        >>> len(short_repr(deep))
         200
     """
     text = ""
     for piece in _pieces(value):
         text += piece
-        if len(text) > MAX_SHOWN:
+        if len(text) > MAX_REPR:
             break
-    return escaped(text, MAX_SHOWN)
+    return escaped(text, MAX_REPR)
 
 
 def escaped(text: str, length: int | None = None) -> str:
@@ -64,7 +64,7 @@ def known_names(name: object, known: Sequence[str]) -> str:
     """
     like = get_close_matches(name, known, n=5, cutoff=0.6) if isinstance(name, str) else []
     names = [*like, *(other for other in known if other not in like)]
-    return escaped(", ".join(map(repr, names)), MAX_SHOWN) or "nothing"
+    return escaped(", ".join(map(repr, names)), MAX_REPR) or "nothing"
 
 
 def one_line(error: BaseException) -> str:
@@ -109,7 +109,7 @@ def any_error_at(where: str) -> Iterator[None]:
 def _pieces(value: object) -> Iterator[str]:
     """Pieces of the `repr` of a value; none is empty, most are short."""
     if isinstance(value, str | bytes):
-        yield repr(value[: MAX_SHOWN + 1])
+        yield repr(value[: MAX_REPR + 1])
     elif isinstance(value, int) and value.bit_length() > _MAX_BITS:
         yield f"an integer of {value.bit_length()} bits"
     elif type(value) is dict:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.launching.launch import SceneTables
-from warp_collision.world.queries import check_values
+from warp_collision.world.scene_storage import check_values
 
 
 def check_spheres(spheres: Tensor) -> Tensor:

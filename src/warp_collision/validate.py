@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,6 +23,10 @@ from torch.compiler import is_compiling
 from warp_collision import torch_private
 from warp_collision.devices import synchronize
 from warp_collision.poses import is_rigid, pose_from_matrix, pose_rows
+
+if TYPE_CHECKING:
+    import trimesh
+    from typing_extensions import TypeIs
 
 _checking: ContextVar[bool] = ContextVar(
     "warp_collision_checking", default=os.environ.get("WARP_COLLISION_CHECK", "0") not in ("", "0")
@@ -149,9 +154,9 @@ def scalar_operand(
         differentiable: a tensor may require a gradient.
     """
     if type(value) is float and not is_compiling():
-        known = _scalars.get((name, value, device))
-        if known is not None:
-            return known
+        cached = _scalars.get((name, value, device))
+        if cached is not None:
+            return cached
     if isinstance(value, torch.Tensor):
         if value.numel() != 1:
             raise ValueError(f"{name} must be a number or have one element, got {shape_of(value)}")
@@ -393,3 +398,18 @@ def canonical_device(device: torch.device | str | int | None) -> torch.device:
             raise ValueError(f"device must be below {torch.cuda.device_count()}, got {chosen}")
         return chosen
     return torch.device("cpu")  # tensors on it report no index
+
+
+def is_trimesh(value: Any) -> TypeIs[trimesh.Trimesh]:
+    """Whether something is a `trimesh.Trimesh`; trimesh is not imported, which takes long."""
+    return _is_of_trimesh("Trimesh", value)
+
+
+def is_scene(value: Any) -> TypeIs[trimesh.Scene]:
+    """Whether something is a `trimesh.Scene`."""
+    return _is_of_trimesh("Scene", value)
+
+
+def _is_of_trimesh(name: str, value: Any) -> bool:
+    kind = getattr(sys.modules.get("trimesh"), name, None)
+    return kind is not None and isinstance(value, kind)

@@ -16,7 +16,7 @@ from hostile_meshes import MESHES, STL
 from hostile_yaml import YAML
 from warp_collision.cli.__main__ import main
 from warp_collision.cli.terminal import print_text
-from warp_collision.messages import MAX_SHOWN, escaped, one_line, shown
+from warp_collision.messages import MAX_REPR, escaped, one_line, short_repr
 
 # An erased screen, a title, the other direction of writing, a line break, letters beyond ASCII.
 NAME = "\x1b[2J\x1b]0;owned\x07\u202e\u2066\n\rgrüße-机"
@@ -178,7 +178,7 @@ def test_no_stream_is_no_error(monkeypatch):
     ],
 )
 def test_short_values_are_shown_as_they_are(value):
-    assert shown(value) == repr(value)
+    assert short_repr(value) == repr(value)
 
 
 def test_long_values_are_cut():
@@ -192,12 +192,12 @@ def test_long_values_are_cut():
         deep = [deep]
     values = [endless, shared, deep, "x" * 10**7, [0.1] * 10**6, 10**10**5, np.zeros((9, 9, 9))]
     for value in values:
-        text = shown(value)
-        assert len(text) <= MAX_SHOWN
+        text = short_repr(value)
+        assert len(text) <= MAX_REPR
         assert text.isprintable()
-    assert shown("x" * 1000) == "'" + "x" * 196 + "..."
-    assert shown(10**10**4) == "an integer of 33220 bits"
-    assert shown(["\x1b", "\u202e"]) == r"['\x1b', '\u202e']"
+    assert short_repr("x" * 1000) == "'" + "x" * 196 + "..."
+    assert short_repr(10**10**4) == "an integer of 33220 bits"
+    assert short_repr(["\x1b", "\u202e"]) == r"['\x1b', '\u202e']"
 
 
 def test_errors_are_one_line():

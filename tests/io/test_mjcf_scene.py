@@ -263,12 +263,12 @@ def test_files_that_changed_within_a_second_are_read_anew(tmp_path):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (png(np.zeros((4, 3)), 2_500_001), "must have at most 10000000 pixels, got 2500001 x 4"),
-        (png(np.zeros((4_000, 4_000)), 9), "must have as much data as pixels, got more"),
-        (png(np.zeros((4, 3)))[:20], "a PNG image must begin with its size"),
+        (png(np.zeros((4, 3)), 2_500_001), "error decoding PNG file"),
+        (png(np.zeros((4_000, 4_000)), 9), "error decoding PNG file"),
+        (png(np.zeros((4, 3)))[:20], "error decoding PNG file"),
         (
             png(np.zeros((4, 3)))[:-30] + bytes(30),
-            "data of a PNG image must be right, got|decoding",
+            "error decoding PNG file",
         ),
         (struct.pack("<2i", 100_000, 100_000), "unexpected file size"),
         (struct.pack("<2i9f", 3, 3, *[float("nan")] * 9), "invalid data range"),
@@ -302,14 +302,14 @@ GEOM = '<geom size="0.1"/>'
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("<mujoco>", "must be well-formed XML"),
-        ("<sdf/>", "root element must be <mujoco>, got <sdf>"),
+        ("<mujoco>", "XML parse error"),
+        ("<sdf/>", "Unrecognized XML model type: 'sdf'"),
         ("<mujoco/>", "holds no obstacle"),
-        (f"<!DOCTYPE l [{LAUGHS}]><mujoco>&l9;</mujoco>", "must not declare a document type"),
-        ("<mujoco>" + "<body>" * 200 + "</body>" * 200 + "</mujoco>", "nested at most 100 deep"),
+        (f"<!DOCTYPE l [{LAUGHS}]><mujoco>&l9;</mujoco>", "holds no obstacle"),
+        ("<mujoco>" + "<body>" * 9999 + "</body>" * 9999 + "</mujoco>", "XML parse error"),
         ("<mujoco><worldbody><geom/></worldbody></mujoco>", "size 0 must be positive"),
-        ('<mujoco><include file="none.xml"/></mujoco>', "included file must exist, got 'none.xml'"),
-        ('<mujoco><include file="scene.xml"/></mujoco>', "must be included once, got 'scene.xml'"),
+        ('<mujoco><include file="none.xml"/></mujoco>', "Error opening file 'none.xml'"),
+        ('<mujoco><include file="scene.xml"/></mujoco>', "File 'scene.xml' already included"),
         (
             '<mujoco><asset><mesh name="m" file="none.stl"/></asset><worldbody>'
             '<geom type="mesh" mesh="m"/></worldbody></mujoco>',
@@ -318,20 +318,20 @@ GEOM = '<geom size="0.1"/>'
         (
             f'<mujoco><worldbody><replicate count="1000"><replicate count="1000">{GEOM}'
             "</replicate></replicate></worldbody></mujoco>",
-            "must come to at most 200000 elements",
+            "in 3 s and 1024 MiB, .* got",
         ),
         (
             '<mujoco><asset><hfield name="h" nrow="100000" ncol="100000" size="1 1 1 1"/></asset>'
             f"<worldbody>{GEOM}</worldbody></mujoco>",
-            "at most .* 10000000 numbers",
+            "MuJoCo must .* got|unknown exception",
         ),
         (
             f'<mujoco><size nuser_geom="2000000000"/><worldbody>{GEOM}</worldbody></mujoco>',
-            "nuser_geom must be at most 1000, got 2000000000",
+            "MuJoCo must .* got|unknown exception",
         ),
         (
             f'<mujoco><worldbody><replicate count="many">{GEOM}</replicate></worldbody></mujoco>',
-            "count of <replicate> must be whole numbers, got 'many'",
+            "bad format in attribute 'count'",
         ),
         (
             '<mujoco><worldbody><geom pos="2e9 0 0" size="1"/></worldbody></mujoco>',

@@ -8,7 +8,8 @@ import trimesh
 
 from reference import Body
 from warp_collision import Cuboid, MeshWorld
-from warp_collision.io import LeftOutWarning, load_world_file, polygons, usd_layers
+from warp_collision.formats import usd_stage
+from warp_collision.io import LeftOutWarning, load_world_file, polygons
 from world_distances import assert_distances, exact, random_frame, solid
 
 pytest.importorskip("pxr", reason="usd-core reads USD: pip install '.[usd]'")
@@ -201,12 +202,12 @@ def test_layers_are_bounded_before_they_are_opened(tmp_path, monkeypatch):
         stage.DefinePrim(f"/here{index}").GetReferences().AddReference(f"part{index}.usda")
     stage.GetRootLayer().Save()
     path = tmp_path / "scene.usda"
-    monkeypatch.setattr(usd_layers, "MAX_LAYERS", 4)
+    monkeypatch.setattr(usd_stage, "MAX_LAYERS", 4)
     assert len(load_world_file(path)) == 4
-    monkeypatch.setattr(usd_layers, "MAX_LAYERS", 3)
+    monkeypatch.setattr(usd_stage, "MAX_LAYERS", 3)
     with pytest.raises(ValueError, match="a stage must have at most 3 layers, got more"):
         load_world_file(path)
-    monkeypatch.setattr(usd_layers, "MAX_LAYERS", 4)
+    monkeypatch.setattr(usd_stage, "MAX_LAYERS", 4)
     with (tmp_path / "part1.usda").open("r+b") as file:
         file.truncate(1 << 30)
     with pytest.raises(ValueError, match="its layers must have at most 1073741824 bytes, got"):

@@ -185,9 +185,9 @@ def test_faces_on_a_line_still_join_their_neighbours() -> None:
     first, second, apex = face
     halves = [[first, 8, apex], [8, second, apex], [first, second, 8]]
     mesh = (vertices, np.concatenate([np.delete(CUBE[1], holder, axis=0), halves]))
-    for given, inverted_bodies in ((mesh, 0), (inverted(mesh), 1)):
+    for given, inverted_components in ((mesh, 0), (inverted(mesh), 1)):
         geometry = prepared(given)
-        assert numbers(geometry) == Numbers(degenerate=1, inverted=inverted_bodies)
+        assert numbers(geometry) == Numbers(degenerate=1, inverted=inverted_components)
         assert len(geometry.faces) == 13
         assert windings(geometry, (0.1, 0.2, 0.3), (0.0, 0.7, 0.0)) == [1.0, 0.0]
 
@@ -295,10 +295,10 @@ def test_a_report_can_be_read() -> None:
     report = world.report("flawed")
     text = str(report)
     for part in (
-        "14 faces, 1 bodies, closed, consistently oriented",
+        "14 faces, 1 components, closed, consistently oriented",
         "degenerate 1, duplicate 1, reversed duplicate 0, sliver 0 faces",
-        "inverted bodies 1",
-        "dropped 1 degenerate faces; dropped 1 duplicate faces; oriented 1 bodies outward",
+        "inverted components 1",
+        "dropped 1 degenerate faces; dropped 1 duplicate faces; oriented 1 components outward",
         "sign: convex (closed",
     ):
         assert part in text

@@ -23,14 +23,14 @@ from mesh_defects import (
     windings,
 )
 from reference import closest_points, winding_number
-from warp_collision.obstacles.crossings import body_windings
+from warp_collision.obstacles.orientation import component_windings
 
 
 @pytest.mark.parametrize("mesh", [CUBE, BALL])
 def test_an_inverted_mesh_is_turned(mesh: Mesh) -> None:
     geometry = prepared(inverted(mesh))
     assert numbers(geometry) == Numbers(inverted=1)
-    assert geometry.report.repairs == ["oriented 1 bodies outward"]
+    assert geometry.report.repairs == ["oriented 1 components outward"]
     assert volume(geometry) == pytest.approx(volume(prepared(mesh)))
     kept = prepared(inverted(mesh), repair=False)
     assert numbers(kept) == Numbers(inverted=1)
@@ -95,7 +95,7 @@ def test_bodies_look_outward(case: str) -> None:
     """A cavity looks inward rightly; what is inside counts as such, and nothing else."""
     mesh, turned, points, expected = ORIENTED[case]
     geometry = prepared(mesh)
-    assert geometry.report.inverted_bodies == turned
+    assert geometry.report.inverted_components == turned
     found = windings(geometry, *points)
     np.testing.assert_allclose(found, expected, atol=0.1 if "open" in case else 1e-6)
     assert bool(geometry.report.repairs) == (turned > 0)
@@ -135,7 +135,7 @@ def test_closed_bodies_beside_a_fin() -> None:
     fin = np.array([[0.5, 0.5, 0.5], [0.5, 0.5, -0.5], [1.0, 1.0, 0.0]])
     geometry = prepared(together(CUBE, (fin, np.array([[0, 1, 2]])), inverted(AWAY)))
     assert not geometry.report.closed
-    assert geometry.report.inverted_bodies == 1
+    assert geometry.report.inverted_components == 1
     assert geometry.report.sign_method == "exact_winding"
     assert windings(geometry, (3.1, 0.2, 0.0)) == pytest.approx([1.0], abs=0.1)
 
@@ -158,7 +158,7 @@ def test_many_bodies_apart() -> None:
     third = mesh[1].reshape(-1, 12, 3).copy()
     third[::3] = third[::3, :, ::-1]
     geometry = prepared((mesh[0], third.reshape(-1, 3)))
-    assert geometry.report.inverted_bodies == len(third[::3])
+    assert geometry.report.inverted_components == len(third[::3])
     assert volume(geometry) == pytest.approx(11**3)
 
 
@@ -178,7 +178,7 @@ def test_windings_by_rays_are_those_of_sums() -> None:
     points = np.concatenate([rng.uniform(-3.0, 3.0, (200, 3)), vertices, on_faces])
     before = rng.integers(len(bodies), size=len(points))
     found = np.zeros((len(points), len(bodies)))
-    index, other, number = body_windings(points, before, vertices, faces, body)
+    index, other, number = component_windings(points, before, vertices, faces, body)
     found[index, other] = number
     for k in range(len(bodies)):
         own = faces[body == k]
@@ -204,6 +204,6 @@ def test_many_cavities() -> None:
     ]
     bodies = [box(12.0, 12.0, 12.0), *holes, *within, *wrong]
     geometry = prepared(together(*(bodies[k] for k in rng.permutation(len(bodies)))))
-    assert geometry.report.inverted_bodies == len(wrong)
+    assert geometry.report.inverted_components == len(wrong)
     solid = 12.0**3 - 1000 * 0.4**3 + len(within) * 0.2**3 + len(wrong)
     assert volume(geometry) == pytest.approx(solid, rel=1e-5)

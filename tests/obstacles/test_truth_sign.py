@@ -280,4 +280,4 @@ def test_without_repair_a_flipped_mesh_is_empty(device: torch.device) -> None:
     world = MeshWorld(device=device)
     world.add("kept", body.mesh, repair=False)
     assert (distances(world, points) >= 0.0).all()
-    assert world.report("kept").inverted_bodies == 1
+    assert world.report("kept").inverted_components == 1

@@ -14,6 +14,7 @@ from differentiable import JIT_WARNING, needs_graphs_of_checks
 from warp_collision import CollisionCost, Cuboid, MeshWorld
 from warp_collision.examples import load_panda
 from warp_collision.planning import optimize_paths
+from warp_collision.queries import robot_queries
 from warp_collision.robot import (
     configuration_in_collision,
     joint_path_clearance,
@@ -24,7 +25,6 @@ from warp_collision.robot import (
 )
 from warp_collision.robot.checks import path_operators
 from warp_collision.robot.model.interpolation import segment_acceleration_bound
-from warp_collision.torch_ops import robot_operators
 
 Tensor = torch.Tensor
 
@@ -379,14 +379,14 @@ def test_pairs_are_found_inside_of_transforms(panda, paths) -> None:
 @pytest.mark.parametrize("based", [False, True])
 def test_opcheck(based, panda, world, paths, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = {}
-    for name in ("configuration_in_collision", "joint_path_in_collision", "joint_path_clearance"):
-        operator = getattr(path_operators, name)
+    for name in ("CONFIGURATION_IN_COLLISION", "JOINT_PATH_IN_COLLISION", "JOINT_PATH_CLEARANCE"):
+        check = getattr(path_operators, name)
 
-        def spy(*operands: Any, _operator: Any = operator) -> Any:
+        def spy(*operands: Any, _operator: Any = check.operator) -> Any:
             calls[_operator] = operands
             return _operator(*operands)
 
-        monkeypatch.setattr(path_operators, name, spy)
+        monkeypatch.setattr(check, "operator", spy)
     base = bases(2) if based else None
     with torch.autograd.forward_ad.dual_level():
         for check in CHECKS.values():
@@ -394,7 +394,7 @@ def test_opcheck(based, panda, world, paths, monkeypatch: pytest.MonkeyPatch) ->
     tables = panda.tables(torch.device("cpu"))
     calls[segment_acceleration_bound] = (paths[0], *tables.operands())
     points = panda._layout.kinematics.tables(torch.device("cpu"))
-    calls[robot_operators.forward_kinematics_jacobian] = (paths[0, 0], *points)
+    calls[robot_queries.forward_kinematics_jacobian] = (paths[0, 0], *points)
     assert len(calls) == 5
     for operator, operands in calls.items():
         assert set(torch.library.opcheck(operator, operands).values()) == {"SUCCESS"}

@@ -136,11 +136,15 @@ MESHES: dict[str, Case] = {
     ),
     "a flat obj": ("w.obj", b"v 0 0\nv 1 0\nv 0 1\nf 1 2 3\n", "w.obj"),
     "a cut dae": ("w.dae", DAE[:-9], "well-formed XML"),
-    "another dae": ("w.dae", b"<robot/>", "root element must be <COLLADA>, got <robot>"),
+    "another dae": ("w.dae", b"<robot/>", "trimesh cannot read it: "),
     "a laughing dae": (
         "w.dae",
-        replaced(DAE, b"<COLLADA", f"<!DOCTYPE x [{LAUGHS}]>\n<COLLADA".encode()),
-        "must not declare a document type",
+        replaced(
+            replaced(DAE, b"<COLLADA", f"<!DOCTYPE x [{LAUGHS}]>\n<COLLADA".encode()),
+            b"-0.5",
+            b"&l11;",
+        ),
+        "limit on input amplification factor",
     ),
     "a dae with NaN": (
         "w.dae",
@@ -182,9 +186,9 @@ def collada_nodes(levels: int) -> bytes:
     ).encode()
 
 
-MESHES["a dae that doubles"] = ("w.dae", collada_nodes(30), "at most 10000 geometries .* got 16384")
+MESHES["a dae that doubles"] = ("w.dae", collada_nodes(30), "in 3 s and 1024 MiB, .* got SIGXCPU")
 MESHES["a dae in a circle"] = (
     "w.dae",
     collada_nodes(2).replace(b"#n2", b"#n0"),
-    "nodes must not instantiate themselves",
+    "trimesh cannot read it: .*#n1",
 )

@@ -40,18 +40,21 @@ URDFS: dict[str, tuple[bytes, str]] = {
     ),
     "laughs": (
         robot("&l11;", f"<!DOCTYPE lolz [{LAUGHS}]>"),
-        "must not declare a document type, got <!DOCTYPE lolz>",
+        "well-formed XML: limit on input amplification factor",
     ),
     "an entity of a file": (
         robot("&x;", '<!DOCTYPE r [<!ENTITY x SYSTEM "file:///etc/passwd">]>'),
-        "must not declare a document type",
+        "well-formed XML: undefined entity",
     ),
     "a foreign document type": (
-        robot(LINK, '<!DOCTYPE r SYSTEM "http://localhost/x.dtd">'),
-        "must not declare a document type",
+        robot(LINK + "&x;", '<!DOCTYPE r SYSTEM "http://localhost/x.dtd">'),
+        "well-formed XML: undefined entity",
     ),
     "an unknown entity": (robot("&nbsp;"), "well-formed XML: undefined entity"),
-    "deep": (robot("<a>" * 200_000), "nested at most 100 deep, got more"),
+    "deep": (
+        robot("<link>" * 50_000 + "</link>" * 50_000),
+        "<link> must stand in <robot>, got <link>",
+    ),
     "another root": (b'<sdf><link name="a"/></sdf>', "root element <robot>, got <sdf>"),
     "another namespace": (
         b'<robot xmlns="http://x" name="r"/>',

@@ -28,14 +28,14 @@ def numbers(geometry: Geometry) -> Numbers:
     """What a report counts."""
     report = geometry.report
     return Numbers(
-        report.n_bodies,
+        report.n_components,
         report.closed,
         report.consistent,
         report.degenerate_faces,
         report.duplicate_faces,
         report.reversed_faces,
-        report.inverted_bodies,
-        report.overlapping_bodies,
+        report.inverted_components,
+        report.overlapping_components,
     )
 
 

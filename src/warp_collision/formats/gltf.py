@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from warp_collision.messages import shown
+from warp_collision.messages import short_repr
 
 MAX_INSTANCES = 100_000
 MAX_DEPTH = 256
@@ -51,7 +51,9 @@ def read_glb(data: bytes, resolve: Resolve) -> bytes:
         raise ValueError(f"a .glb file must have at least 20 bytes, got {len(data)}")
     magic, version, length, json_length, kind = struct.unpack_from("<5I", data)
     if magic != _MAGIC or version != 2:
-        raise ValueError(f"a .glb file must start with glTF and version 2, got {shown(data[:8])}")
+        raise ValueError(
+            f"a .glb file must start with glTF and version 2, got {short_repr(data[:8])}"
+        )
     if length != len(data):
         raise ValueError(f"a .glb file must be as long as it says, {length} bytes, got {len(data)}")
     if kind != _JSON or 20 + json_length > len(data):
@@ -83,7 +85,7 @@ def read_glb(data: bytes, resolve: Resolve) -> bytes:
 def _parse(data: bytes) -> dict[str, Any]:
     tree = json.loads(data.decode("utf-8-sig"), parse_constant=_not_a_number)
     if not isinstance(tree, dict):
-        raise ValueError(f"the JSON of a glTF file must be an object, got {shown(tree)}")
+        raise ValueError(f"the JSON of a glTF file must be an object, got {short_repr(tree)}")
     return tree
 
 
@@ -94,34 +96,34 @@ def _not_a_number(text: str) -> float:
 def _fetch(buffer: dict[str, Any], resolve: Resolve) -> bytes:
     uri = buffer.get("uri")
     if not isinstance(uri, str):
-        raise ValueError(f"a buffer must have a uri, got {shown(uri)}")
+        raise ValueError(f"a buffer must have a uri, got {short_repr(uri)}")
     if uri.startswith("data:"):
-        head, found, text = uri.partition(";base64,")
-        if not found:
-            raise ValueError(f"data of a buffer must be base64, got {shown(head)}")
+        head, separator, text = uri.partition(";base64,")
+        if not separator:
+            raise ValueError(f"data of a buffer must be base64, got {short_repr(head)}")
         return base64.b64decode(text, validate=True)
     return resolve(uri)
 
 
 def _objects(tree: dict[str, Any], key: str) -> list[dict[str, Any]]:
-    found = tree.get(key, [])
-    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-        raise ValueError(f"{key} must be a list of objects, got {shown(found)}")
-    return found
+    items = tree.get(key, [])
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise ValueError(f"{key} must be a list of objects, got {short_repr(items)}")
+    return items
 
 
 def _whole(item: dict[str, Any], key: str, where: str, end: int, default: int | None = None) -> int:
     """The whole number at a key, 0 or more and less than `end`."""
     value = item.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < end:
-        raise ValueError(f"{where}.{key} must be from 0 to {end - 1}, got {shown(value)}")
+        raise ValueError(f"{where}.{key} must be from 0 to {end - 1}, got {short_repr(value)}")
     return value
 
 
 def _check(tree: dict[str, Any], buffers: list[bytes]) -> None:
     for name in tree.get("extensionsRequired", []):
         if not str(name).startswith(_HARMLESS) and name not in _GEOMETRY_EXTENSIONS:
-            raise ValueError(f"a file must not require the extension {shown(name)}")
+            raise ValueError(f"a file must not require the extension {short_repr(name)}")
     for index, buffer in enumerate(_objects(tree, "buffers")):
         _whole(buffer, "byteLength", f"buffers[{index}]", len(buffers[index]) + 1)
     views = [
@@ -167,7 +169,8 @@ def _check_accessor(
     component, kind = accessor.get("componentType"), accessor.get("type")
     if component not in _ITEM or kind not in _WIDTH:
         raise ValueError(
-            f"{where} must have a componentType and a type of glTF, got {shown([component, kind])}"
+            f"{where} must have a componentType and a type of glTF, got "
+            f"{short_repr([component, kind])}"
         )
     row = _ITEM[component] * _WIDTH[kind]
     if stride and stride < row:
@@ -187,7 +190,7 @@ def _check_mesh(
         entry = f"{where}.primitives[{index}]"
         mode = primitive.get("mode", 4)
         if mode not in _MODES:
-            raise ValueError(f"{entry}.mode must be one of {_MODES}, got {shown(mode)}")
+            raise ValueError(f"{entry}.mode must be one of {_MODES}, got {short_repr(mode)}")
         position = _whole(primitive["attributes"], "POSITION", f"{entry}.attributes", len(counts))
         indices = position
         if "indices" in primitive:

@@ -8,24 +8,41 @@ archive. Whatever is left out would be free, so here it is an error.
 from __future__ import annotations
 
 import io
+import os
 import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
 import numpy as np
 import trimesh
 from trimesh.exchange.load import mesh_formats
 from trimesh.resolvers import Resolver
 
-from warp_collision.formats.collada import read_collada
+from warp_collision.formats.files import (
+    MAX_COORDINATE,
+    MAX_FACES,
+    check_vertices,
+    is_file,
+    read_xml,
+)
 from warp_collision.formats.gltf import read_glb, read_gltf
-from warp_collision.formats.limits import MAX_COORDINATE, MAX_FACES, MAX_PARTS, check_vertices
-from warp_collision.messages import MAX_SHOWN, any_error_at, escaped, shown
+from warp_collision.formats.worker import allow, run_limited
+from warp_collision.messages import MAX_REPR, any_error_at, escaped, short_repr
+
+MAX_PARTS = 4_000  # of a text file: trimesh takes quadratic time to name them
 
 _STL_FACE = np.dtype([("normal", "<f4", 3), ("vertices", "<f4", (3, 3)), ("color", "<u2")])
+# Irrelevant to collisions, and the part that is most often broken.
+_APPEARANCE = frozenset(
+    "library_images library_effects library_materials library_lights library_cameras "
+    "library_animations library_animation_clips bind_material instance_light instance_camera "
+    "extra".split()
+)
 _ARCHIVES = ("zip", "zae", "bz2", "gz")  # trimesh skips members that it cannot read
 
 
@@ -33,19 +50,34 @@ def load_scene(path: Path) -> trimesh.Scene:
     """Reads a mesh file; every part is a triangle mesh with finite vertices and valid faces.
 
     Files that it refers to are read where they are in its folder or below. Vertices are not merged.
+    Formats that are more than arrays or lines of numbers are read by the worker process.
 
     Raises:
         ValueError: trimesh does not read such files, or the file is damaged, holds no mesh, or a
             part that is no mesh. It names the file.
     """
-    where = escaped(str(path))
+    ending = path.suffix.lower().removeprefix(".")
+    with any_error_at(escaped(str(path))):
+        if ending not in mesh_endings():
+            endings = ", ".join(mesh_endings())
+            raise ValueError(f"the name must end in one of {endings}; got {short_repr(ending)}")
+        if ending in _CHECKS or ending in _GLTF:
+            return _load(path, ending)
+        return run_limited(_load, Path(os.path.abspath(path)), ending, library="trimesh")
+
+
+def _load(path: Path, ending: str) -> trimesh.Scene:
+    allow(path.stat().st_size)
     siblings = _Siblings(path)
-    with any_error_at(where):
-        data, n_faces, options = _prepare(path, siblings)
-    with any_error_at(f"{where}: trimesh cannot read it"):
-        scene = _load(data, path, siblings, options)
-    with any_error_at(where):
-        _check_meshes(scene, n_faces)
+    data, n_faces, options = _prepare(path, ending, siblings)
+    with any_error_at("trimesh cannot read it"), warnings.catch_warnings():
+        # Older NumPy only warns where it stops reading a text, and where NaN becomes an index.
+        warnings.filterwarnings("error", "string or file could not be read", DeprecationWarning)
+        warnings.filterwarnings("error", "invalid value encountered in cast", RuntimeWarning)
+        scene = trimesh.load_scene(
+            io.BytesIO(data), file_type=ending, resolver=siblings, process=False, **options
+        )
+    _check_meshes(scene, n_faces)
     return scene
 
 
@@ -54,42 +86,15 @@ def mesh_endings() -> list[str]:
     return sorted({*mesh_formats()} - {*_ARCHIVES})
 
 
-def is_file(path: Path) -> bool:
-    """Whether there is such a file; False for names that no file can have."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
-def _prepare(path: Path, siblings: _Siblings) -> tuple[bytes, int, dict[str, Any]]:
+def _prepare(path: Path, ending: str, siblings: _Siblings) -> tuple[bytes, int, dict[str, Any]]:
     """Input for trimesh, the least number of faces that it must yield, and options."""
-    ending = path.suffix.lower().removeprefix(".")
-    if ending not in mesh_endings():
-        known = ", ".join(mesh_endings())
-        raise ValueError(f"the name must end in one of {known}; got {shown(ending)}")
     if ending == "dae":
-        return read_collada(path), 0, {"ignore_broken": False}
+        return _read_collada(path), 0, {"ignore_broken": False}
     data = path.read_bytes()
-    if ending in ("glb", "gltf"):
-        read = read_glb if ending == "glb" else read_gltf
-        return read(data, siblings.get), 0, {"skip_materials": True}
+    if ending in _GLTF:
+        return _GLTF[ending](data, siblings.get), 0, {"skip_materials": True}
     data, n_faces = _CHECKS[ending](data) if ending in _CHECKS else (data, 0)
     return data, n_faces, {}
-
-
-def _load(data: bytes, path: Path, siblings: _Siblings, options: dict[str, Any]) -> trimesh.Scene:
-    with warnings.catch_warnings():
-        # Older NumPy only warns where it stops reading a text, and where NaN becomes an index.
-        warnings.filterwarnings("error", "string or file could not be read", DeprecationWarning)
-        warnings.filterwarnings("error", "invalid value encountered in cast", RuntimeWarning)
-        return trimesh.load_scene(
-            io.BytesIO(data),
-            file_type=path.suffix.lower().removeprefix("."),
-            resolver=siblings,
-            process=False,
-            **options,
-        )
 
 
 def _check_meshes(scene: trimesh.Scene, n_faces: int) -> None:
@@ -99,11 +104,11 @@ def _check_meshes(scene: trimesh.Scene, n_faces: int) -> None:
     for node in scene.graph.nodes_geometry:
         transform, key = scene.graph[node]
         mesh = scene.geometry[key]
-        name = shown(node)
+        name = short_repr(node)
         if not (np.abs(transform) < MAX_COORDINATE).all():
             raise ValueError(
                 f"the transform of part {name} must be finite and below 1e9, got "
-                f"{shown(transform.tolist())}"
+                f"{short_repr(transform.tolist())}"
             )
         if not isinstance(mesh, trimesh.Trimesh):
             raise ValueError(f"part {name} must be a triangle mesh, got a {type(mesh).__name__}")
@@ -156,11 +161,11 @@ class _Siblings(Resolver):
             relative = Path(name)
             if relative.is_absolute() or ".." in relative.parts:
                 raise ValueError(
-                    f"a file must refer to files in its folder or below, got {shown(name)}"
+                    f"a file must refer to files in its folder or below, got {short_repr(name)}"
                 )
             if is_file(self._folder / relative):
                 return (self._folder / relative).read_bytes()
-        raise FileNotFoundError(f"it refers to {shown(key)}, which does not exist")
+        raise FileNotFoundError(f"it refers to {short_repr(key)}, which does not exist")
 
     def namespaced(self, namespace: str) -> Any:
         return _Siblings(self._folder / namespace / self.file_name)
@@ -195,13 +200,13 @@ def _check_stl(data: bytes) -> tuple[bytes, int]:
 
 
 def _check_ply(data: bytes) -> tuple[bytes, int]:
-    header, found, body = data.partition(b"end_header")
-    if not found:
+    header, separator, body = data.partition(b"end_header")
+    if not separator:
         raise ValueError("a PLY file must have a line end_header")
     elements = re.findall(rb"(?m)^[ \t]*element[ \t]+(\S+)[ \t]+(\S+)", header)
     lengths = [int(length) for _, length in elements]
     if any(length < 0 for length in lengths):
-        raise ValueError(f"elements must be 0 or more, got {shown(lengths)}")
+        raise ValueError(f"elements must be 0 or more, got {short_repr(lengths)}")
     if re.search(rb"(?m)^[ \t]*format[ \t]+ascii", header):
         rows = sum(not line.isspace() for line in body.splitlines()[1:] if line)
         if rows != sum(lengths):
@@ -243,15 +248,53 @@ def _check_obj(data: bytes) -> tuple[bytes, int]:
     return data, len(re.findall(rb"(?m)^f +[^\s]+ +[^\s]+ +[^\s]+", data))
 
 
+def _read_collada(path: Path) -> bytes:
+    """The file as plain XML without materials, textures, lights and cameras.
+
+    Raises:
+        ValueError: no well-formed XML, or what trimesh leaves out: numbers that are not finite, a
+            skinned mesh.
+    """
+    root = read_xml(path)
+    _strip_appearance(root)
+    return ElementTree.tostring(root)
+
+
+def _strip_appearance(element: Element) -> None:
+    for child in list(element):
+        name = child.tag.rpartition("}")[2]
+        if name == "instance_controller":
+            raise ValueError("meshes must not be skinned, got an <instance_controller>")
+        if name == "float_array":
+            _check_numbers(child)
+        if name in _APPEARANCE:
+            element.remove(child)
+        else:
+            _strip_appearance(child)
+
+
+def _check_numbers(element: Element) -> None:
+    words = (element.text or "").split()
+    with np.errstate(over="ignore"):
+        numbers = np.array(words, dtype=np.float64).astype(np.float32)
+    if not np.isfinite(numbers).all():
+        first = words[int(np.flatnonzero(~np.isfinite(numbers))[0])]
+        raise ValueError(
+            f"<float_array> {short_repr(element.get('id'))} must hold finite numbers, got "
+            f"{escaped(first, MAX_REPR)}"
+        )
+
+
 def _check_parts(number: int) -> None:
     if number > MAX_PARTS:
         raise ValueError(f"must have at most {MAX_PARTS} parts, got {number}")
 
 
-def _text(found: re.Match[bytes]) -> str:
-    return escaped(found.group().decode("utf-8", "replace").strip(), MAX_SHOWN)
+def _text(match: re.Match[bytes]) -> str:
+    return escaped(match.group().decode("utf-8", "replace").strip(), MAX_REPR)
 
 
+_GLTF = {"glb": read_glb, "gltf": read_gltf}
 # The data to read, and the number of faces that it must have at the least.
 _CHECKS: dict[str, Callable[[bytes], tuple[bytes, int]]] = {
     "stl": _check_stl,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
-from warp_collision.formats.xml_file import read_xml
-from warp_collision.messages import errors_at, escaped, shown
+from warp_collision.formats.files import read_xml
+from warp_collision.messages import errors_at, escaped, short_repr
 
 # Extensions: links and joints in them belong to other programs.
 _EXTENSIONS = ("gazebo", "transmission", "ros2_control")
@@ -42,7 +42,7 @@ def _walk(robot: Element) -> Iterator[tuple[Element, Element, str]]:
     while stack:
         element, parent, named = stack.pop()
         if element.tag in ("link", "joint"):
-            named = f"{element.tag} {shown(element.get('name'))}"
+            named = f"{element.tag} {short_repr(element.get('name'))}"
         yield element, parent, named
         if element.tag not in _EXTENSIONS:
             stack.extend((child, element, named) for child in reversed(element))
@@ -64,4 +64,4 @@ def _check(element: Element, parent: Element, named: str) -> None:
             raise ValueError(f"{named}: <{tag}> must have one <{once}>, got more")
     if tag == "geometry" and parent.tag in ("collision", "visual") and len(element) != 1:
         shapes = [shape.tag for shape in element]
-        raise ValueError(f"{named}: <geometry> must hold one shape, got {shown(shapes)}")
+        raise ValueError(f"{named}: <geometry> must hold one shape, got {short_repr(shapes)}")

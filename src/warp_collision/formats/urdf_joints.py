@@ -12,7 +12,7 @@ import numpy as np
 from trimesh.transformations import rotation_matrix, translation_matrix
 
 from warp_collision.formats.urdf_shapes import read_numbers, read_origin, required
-from warp_collision.messages import shown
+from warp_collision.messages import short_repr
 
 _MOVING = ("revolute", "continuous", "prismatic")
 
@@ -68,9 +68,9 @@ def read_joint(element: Element, kinds: Sequence[str]) -> Joint:
         ValueError: another kind, or a value that breaks a rule; it names the joint.
     """
     name, kind = required(element, "name"), required(element, "type")
-    where = f"joint {shown(name)}"
+    where = f"joint {short_repr(name)}"
     if kind not in kinds:
-        raise ValueError(f"{where} must be of type {', '.join(kinds)}, got {shown(kind)}")
+        raise ValueError(f"{where} must be of type {', '.join(kinds)}, got {short_repr(kind)}")
     parent, child = (element.find(end) for end in ("parent", "child"))
     if parent is None or child is None:
         raise ValueError(f"{where} must have a <parent> and a <child>")
@@ -87,7 +87,7 @@ def _read_axis(element: Element, where: str) -> np.ndarray:
     axis = read_numbers(text, 3, f"the axis of {where}")
     length = np.linalg.norm(axis)
     if length == 0.0:
-        raise ValueError(f"the axis of {where} must not be zero, got {shown(text)}")
+        raise ValueError(f"the axis of {where} must not be zero, got {short_repr(text)}")
     return axis / length
 
 
@@ -114,24 +114,25 @@ def joints_from_root(links: Sequence[str], joints: Sequence[Joint]) -> tuple[str
         for link in (joint.parent, joint.child):
             if link not in children:
                 raise ValueError(
-                    f"joint {shown(joint.name)} must join links that exist, got {shown(link)}"
+                    f"joint {short_repr(joint.name)} must join links that exist, got "
+                    f"{short_repr(link)}"
                 )
         if joint.child in moved:
             raise ValueError(
-                f"joint {shown(joint.name)} must be the only joint to its child, got "
-                f"{shown(joint.child)}"
+                f"joint {short_repr(joint.name)} must be the only joint to its child, got "
+                f"{short_repr(joint.child)}"
             )
         moved.add(joint.child)
         children[joint.parent].append(joint)
     roots = [link for link in links if link not in moved]
     if len(roots) != 1:
-        raise ValueError(f"the links must form one tree, got the roots {shown(roots)}")
+        raise ValueError(f"the links must form one tree, got the roots {short_repr(roots)}")
     ordered = list(children[roots[0]])
     for joint in ordered:  # grows
         ordered += children[joint.child]
     if len(ordered) != len(joints):
         loop = sorted(moved - {joint.child for joint in ordered})
-        raise ValueError(f"the links must form one tree, got a loop through {shown(loop)}")
+        raise ValueError(f"the links must form one tree, got a loop through {short_repr(loop)}")
     return roots[0], ordered
 
 
@@ -139,7 +140,7 @@ def _require_unique(names: Sequence[str]) -> None:
     """Requires names of which none is there twice."""
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
-        raise ValueError(f"names must be unique, got {shown(twice)} twice")
+        raise ValueError(f"names must be unique, got {short_repr(twice)} twice")
 
 
 def followed_joints(joints: Sequence[Joint]) -> dict[str, Mimic]:
@@ -155,9 +156,9 @@ def followed_joints(joints: Sequence[Joint]) -> dict[str, Mimic]:
         while followed.mimic is not None:
             other = followed.mimic
             if other.joint not in moving or other.joint in seen:
-                what = "itself" if other.joint in seen else shown(other.joint)
+                what = "itself" if other.joint in seen else short_repr(other.joint)
                 raise ValueError(
-                    f"joint {shown(followed.name)} must mimic a joint that moves, got {what}"
+                    f"joint {short_repr(followed.name)} must mimic a joint that moves, got {what}"
                 )
             offset += multiplier * other.offset
             multiplier *= other.multiplier

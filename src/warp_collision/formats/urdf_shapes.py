@@ -13,9 +13,8 @@ from xml.etree.ElementTree import Element
 import numpy as np
 from trimesh.transformations import euler_matrix, quaternion_matrix
 
-from warp_collision.formats.limits import MAX_COORDINATE
-from warp_collision.formats.mesh_files import is_file
-from warp_collision.messages import escaped, shown
+from warp_collision.formats.files import MAX_COORDINATE, is_file
+from warp_collision.messages import escaped, short_repr
 
 _LARGEST = 3e38  # of a number: they are used in float32
 _MOST_TRIED = 5  # files that a message lists
@@ -83,7 +82,7 @@ def read_shape(
     if kind == "mesh":
         scale = read_numbers(shape.get("scale", "1 1 1"), 3, f"{where}: scale")
         if not (scale != 0.0).all() or np.abs(scale).max() >= MAX_COORDINATE:
-            raise ValueError(f"{where}: scale must not be 0, got {shown(shape.get('scale'))}")
+            raise ValueError(f"{where}: scale must not be 0, got {short_repr(shape.get('scale'))}")
         path = find_mesh(required(shape, "filename", where), where, folder, package_dirs)
         return UrdfShape(kind, tuple(scale.tolist()), path, link_from_shape)
     if kind not in _LENGTHS:
@@ -91,7 +90,7 @@ def read_shape(
         raise ValueError(f"{where}: shapes must be one of {kinds}, got <{escaped(kind, 50)}>")
     if kind == "capsule" and _is_before_1_1(version):
         raise ValueError(
-            f'{where}: <capsule> must stand in a <robot version="1.1">, got {shown(version)}'
+            f'{where}: <capsule> must stand in a <robot version="1.1">, got {short_repr(version)}'
         )
     sizes = [
         length for name, count in _LENGTHS[kind] for length in _read(shape, name, count, where)
@@ -106,7 +105,8 @@ def _read(shape: Element, name: str, count: int, where: str) -> list[float]:
     least_is_zero = shape.tag == "capsule" and name == "length"
     if not all(0.0 < v < MAX_COORDINATE or (v == 0.0 and least_is_zero) for v in lengths):
         raise ValueError(
-            f"{where}: {name} of <{shape.tag}> must be positive and below 1e9, got {shown(text)}"
+            f"{where}: {name} of <{shape.tag}> must be positive and below 1e9, got "
+            f"{short_repr(text)}"
         )
     return lengths
 
@@ -143,20 +143,24 @@ def find_mesh(name: str, where: str, folder: Path, package_dirs: Sequence[Path] 
         return _existing(Path(unquote(urlsplit(name).path)), where, name)
     if scheme != "package":
         raise ValueError(
-            f"{where}: a mesh must be a path, file:// or package://, got {shown(name)}"
+            f"{where}: a mesh must be a path, file:// or package://, got {short_repr(name)}"
         )
     package, _, inside = rest.lstrip("/").partition("/")
     roots = _package_roots(package, folder.resolve(), [*map(Path, package_dirs)])
     for root in roots:
         if is_file(root / inside):
             return root / inside
-    tried = ", ".join(shown(str(root / inside)) for root in roots[:_MOST_TRIED])
+    tried = ", ".join(short_repr(str(root / inside)) for root in roots[:_MOST_TRIED])
     raise ValueError(
         f"{where}: the file of a mesh must be found, got {_with_hint(name)}; "
-        + (f"tried {tried}" if tried else f"no folder around the URDF is named {shown(package)}")
+        + (
+            f"tried {tried}"
+            if tried
+            else f"no folder around the URDF is named {short_repr(package)}"
+        )
         + "".join(map(_other_case, [root / inside for root in roots][:_MOST_TRIED]))
-        + f"; package_dirs, --package-dir in the shell, must name a DIR with {shown(inside)} in "
-        f"DIR/{escaped(package, 100)}"
+        + f"; package_dirs, --package-dir in the shell, must name a DIR with {short_repr(inside)} "
+        f"in DIR/{escaped(package, 100)}"
     )
 
 
@@ -209,7 +213,7 @@ def _other_case(path: Path) -> str:
     except (OSError, ValueError):  # no folder, or one that must not be read
         return ""
     is_other = existing != path and is_file(existing)
-    return f"; there is {shown(str(existing))}, in another case" if is_other else ""
+    return f"; there is {short_repr(str(existing))}, in another case" if is_other else ""
 
 
 def required(element: Element, key: str, where: str = "") -> str:
@@ -217,7 +221,7 @@ def required(element: Element, key: str, where: str = "") -> str:
     value = element.get(key)
     if value is None:
         begin = f"{where}: " if where else ""
-        raise ValueError(f"{begin}<{element.tag}> must have the attribute {shown(key)}")
+        raise ValueError(f"{begin}<{element.tag}> must have the attribute {short_repr(key)}")
     return value
 
 
@@ -237,7 +241,9 @@ def read_numbers(text: str, count: int, where: str) -> np.ndarray:
 def _with_hint(text: str) -> str:
     """A value for a message, and what to do where it is an expression of xacro."""
     is_expression = "${" in text or "$(" in text
-    return shown(text) + (", an expression: run xacro on the file first" if is_expression else "")
+    return short_repr(text) + (
+        ", an expression: run xacro on the file first" if is_expression else ""
+    )
 
 
 def read_origin(element: Element, where: str = "") -> np.ndarray:
@@ -259,5 +265,7 @@ def _rotation(origin: Element, begin: str) -> np.ndarray:
     text = required(origin, "quat_xyzw")
     x, y, z, w = read_numbers(text, 4, f"{begin}quat_xyzw")
     if "rpy" in origin.attrib or not math.hypot(x, y, z, w) > 0.0:
-        raise ValueError(f"{begin}<origin> must have rpy or a quat_xyzw, not 0, got {shown(text)}")
+        raise ValueError(
+            f"{begin}<origin> must have rpy or a quat_xyzw, not 0, got {short_repr(text)}"
+        )
     return quaternion_matrix([w, x, y, z])

@@ -7,15 +7,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from warp_collision.io.content import LeftOut, LeftOutWarning, Obstacle
-    from warp_collision.io.files import (
-        load_joints,
-        load_spheres,
-        load_world_file,
-        load_world_mapping,
-    )
-    from warp_collision.io.scene import scene_meshes
-    from warp_collision.io.writing import obstacle_scene, save_world_file
+    from warp_collision.io.arrays import load_joints, load_spheres
+    from warp_collision.io.files import load_world_file, load_world_mapping
+    from warp_collision.io.scene import obstacle_scene, scene_meshes
+    from warp_collision.io.scene_builder import LeftOut, LeftOutWarning, Obstacle
+    from warp_collision.io.writing import save_world_file
 
 __all__ = [
     "LeftOut",
@@ -31,10 +27,11 @@ __all__ = [
 ]
 
 _MODULES = {
-    "content": ("LeftOut", "LeftOutWarning", "Obstacle"),
-    "files": ("load_joints", "load_spheres", "load_world_file", "load_world_mapping"),
-    "scene": ("scene_meshes",),
-    "writing": ("obstacle_scene", "save_world_file"),
+    "scene_builder": ("LeftOut", "LeftOutWarning", "Obstacle"),
+    "arrays": ("load_joints", "load_spheres"),
+    "files": ("load_world_file", "load_world_mapping"),
+    "scene": ("obstacle_scene", "scene_meshes"),
+    "writing": ("save_world_file",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

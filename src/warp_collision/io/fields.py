@@ -8,8 +8,8 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from warp_collision.formats.limits import MAX_COORDINATE
-from warp_collision.messages import shown
+from warp_collision.formats.files import MAX_COORDINATE
+from warp_collision.messages import short_repr
 
 _POSE = "7 finite numbers x, y, z, qw, qx, qy, qz with a quaternion that is not zero"
 
@@ -49,14 +49,14 @@ class Fields:
         """Text that is not empty."""
         value = self.values[key]
         if not isinstance(value, str) or not value:
-            raise ValueError(f"{self.where}.{key} must be text, got {shown(value)}")
+            raise ValueError(f"{self.where}.{key} must be text, got {short_repr(value)}")
         return value
 
     def flag(self, key: str, default: bool) -> bool:
         """True or false."""
         value = self.values.get(key, default)
         if not isinstance(value, bool):
-            raise ValueError(f"{self.where}.{key} must be true or false, got {shown(value)}")
+            raise ValueError(f"{self.where}.{key} must be true or false, got {short_repr(value)}")
         return value
 
     def numbers(self, key: str, rule: str, count: int, *, positive: bool = False) -> list[float]:
@@ -69,14 +69,16 @@ class Fields:
             and all(is_number(item) and (item > 0 or not positive) for item in values)
         )
         if not good:
-            raise ValueError(f"{self.where}.{key} must be {rule}, got {shown(value)}")
+            raise ValueError(f"{self.where}.{key} must be {rule}, got {short_repr(value)}")
         return [float(item) for item in values]
 
     def lengths(self, key: str, rule: str, count: int, *, positive: bool = False) -> list[float]:
         """Reads numbers that a coordinate can have."""
         values = self.numbers(key, rule, count, positive=positive)
         if max(map(abs, values)) >= MAX_COORDINATE:
-            raise ValueError(f"{self.where}.{key} must be below 1e9, got {shown(self.values[key])}")
+            raise ValueError(
+                f"{self.where}.{key} must be below 1e9, got {short_repr(self.values[key])}"
+            )
         return values
 
     def length(self, key: str) -> float:
@@ -88,11 +90,13 @@ class Fields:
         values = self.numbers("pose", _POSE, 7)
         if max(map(abs, values[:3])) >= MAX_COORDINATE:
             raise ValueError(
-                f"{self.where}.pose must have a position below 1e9, got {shown(values)}"
+                f"{self.where}.pose must have a position below 1e9, got {short_repr(values)}"
             )
         norm = math.hypot(*values[3:])
         if not 0.0 < norm < math.inf:
-            raise ValueError(f"{self.where}.pose must be {_POSE}, got {shown(self.values['pose'])}")
+            raise ValueError(
+                f"{self.where}.pose must be {_POSE}, got {short_repr(self.values['pose'])}"
+            )
         return (*values[:3], *(value / norm for value in values[3:]))
 
     def _keys(self) -> str:
@@ -102,23 +106,25 @@ class Fields:
 def mapping(value: object, where: str, what: str) -> dict[Any, Any]:
     """A value that must be a mapping."""
     if not isinstance(value, dict):
-        raise ValueError(f"{where} must be a mapping of {what}, got {shown(value)}")
+        raise ValueError(f"{where} must be a mapping of {what}, got {short_repr(value)}")
     return value
 
 
 def sequence(value: object, where: str, what: str) -> list[Any]:
     """A value that must be a list; null is an empty one."""
-    found = [] if value is None else plain(value)
-    if not isinstance(found, list):
-        raise ValueError(f"{where} must be a list of {what}, got {shown(value)}")
-    return found
+    items = [] if value is None else plain(value)
+    if not isinstance(items, list):
+        raise ValueError(f"{where} must be a list of {what}, got {short_repr(value)}")
+    return items
 
 
 def check_keys(values: dict[Any, Any], where: str, *, allowed: tuple[str, ...]) -> None:
     """Raises unless all keys are allowed."""
     for key in values:
         if key not in allowed:
-            raise ValueError(f"{where}: keys must be among {', '.join(allowed)}, got {shown(key)}")
+            raise ValueError(
+                f"{where}: keys must be among {', '.join(allowed)}, got {short_repr(key)}"
+            )
 
 
 def plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Files to obstacles and spheres, by the endings of their names."""
+"""Files to obstacles, by the endings of their names."""
 
 from __future__ import annotations
 
@@ -8,21 +8,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
-from warp_collision.formats.mesh_files import is_file, mesh_endings
-from warp_collision.formats.numpy_arrays import read_spheres
+from warp_collision.formats.files import existing_file
+from warp_collision.formats.mesh_files import mesh_endings
 from warp_collision.formats.yaml_values import read_yaml
-from warp_collision.io.content import Content, Obstacle
-from warp_collision.io.joint_values import read_joint_values
 from warp_collision.io.mjcf_scene import add_mjcf
 from warp_collision.io.moveit_scene import add_planning_scene, is_planning_scene
-from warp_collision.io.scene import obstacles_of, read_parts
+from warp_collision.io.scene import obstacles_of, read_nodes
+from warp_collision.io.scene_builder import Obstacle, SceneBuilder
 from warp_collision.io.urdf_scene import add_urdf
 from warp_collision.io.usd_scene import add_usd
 from warp_collision.io.yaml_world import add_mapping
-from warp_collision.messages import escaped, shown
+from warp_collision.messages import escaped, short_repr
 
 _YAML = (".yaml", ".yml")
 _URDF = (".urdf",)
@@ -76,8 +72,7 @@ def load_world_file(
     z up. If anything has a collision API, only what has one is an obstacle; else all that is
     visible is, but guides. Instances of a PointInstancer are `instancer/0`, `instancer/1` and so
     on; native instances have their paths. Sublayers, references and payloads lie in the folder of
-    the file or below, or in `package_dirs`. A binary layer is read by a process of its own first,
-    since wrong bytes can crash OpenUSD: half a second for a small file.
+    the file or below, or in `package_dirs`.
 
     **A mesh or scene that trimesh reads** (.glb, .gltf, .obj, .stl, .ply, .off, .dae, ...). Every
     node of the scene graph that has a mesh becomes an obstacle under the node's name, so that
@@ -93,9 +88,11 @@ def load_world_file(
     part that is no triangle mesh, sparse or compressed glTF accessors, a skinned mesh, an archive.
     Files that a mesh file refers to lie in its folder or below. A file has at most 50 million
     faces, all instances counted, 100,000 obstacles, and coordinates below 1e9; YAML at most 8 MiB,
-    500,000 values with aliases and merges expanded, and 32 levels; XML at most 256 MiB, 100 levels,
-    and no document type, so no entities; MJCF 200,000 elements and 10 million heights and pixels;
-    USD 1 GiB and 10,000 layers, with all that is referred to.
+    500,000 values with aliases and merges expanded, and 32 levels; USD 1 GiB and 10,000 layers with
+    all that is referred to. MJCF, USD, COLLADA and other formats of more than arrays and lines of
+    numbers are read by a worker process, in 3 s of one CPU thread and 1 GiB of memory and more for
+    large files, since wrong bytes can crash their parsers, or keep them busy without end. It is
+    started with the first such file, which takes 0.1 s and the import of the parser, and is kept.
 
     Args:
         path: the file.
@@ -123,30 +120,30 @@ def load_world_file(
         ...     load_world_file(file.name)["table"].geometry
         Cuboid(dims=(1.0, 1.0, 0.1))
     """
-    path = _existing(path)
+    path = existing_file(path)
     suffix = path.suffix.lower()
-    content = Content(escaped(str(path)))
+    builder = SceneBuilder(escaped(str(path)))
     if suffix in _YAML:
-        _add_document(content, read_yaml(path), path.parent)
+        _add_document(builder, read_yaml(path), path.parent)
     elif suffix in _URDF:
-        add_urdf(content, path, [Path(folder) for folder in package_dirs])
+        add_urdf(builder, path, [Path(folder) for folder in package_dirs])
     elif suffix in _XML:
-        add_mjcf(content, path)
+        add_mjcf(builder, path)
     elif suffix in _USD:
-        add_usd(content, path, [Path(folder) for folder in package_dirs])
+        add_usd(builder, path, [Path(folder) for folder in package_dirs])
     elif suffix.removeprefix(".") not in mesh_endings():
-        known = ", ".join(
+        endings = ", ".join(
             sorted({*(e[1:] for e in (*_YAML, *_URDF, *_XML, *_USD)), *mesh_endings()})
         )
         raise ValueError(
-            f"{content.where}: the name must end in one of {known}; got {shown(suffix[1:])}"
+            f"{builder.where}: the name must end in one of {endings}; got {short_repr(suffix[1:])}"
         )
     else:
-        parts = read_parts(path)
-        named = suffix in _GLTF and not _UNNAMED.fullmatch(parts[0].name)
-        for name, obstacle in obstacles_of(parts, None if named else path.stem).items():
-            content.add(name, obstacle)
-    return content.finish(strict)
+        nodes = read_nodes(path)
+        named = suffix in _GLTF and not _UNNAMED.fullmatch(nodes[0].name)
+        for name, obstacle in obstacles_of(nodes, None if named else path.stem).items():
+            builder.add(name, obstacle)
+    return builder.finish(strict)
 
 
 def load_world_mapping(
@@ -176,102 +173,13 @@ def load_world_mapping(
         >>> load_world_mapping({"sphere": {"ball": ball}})["ball"].geometry
         Sphere(radius=0.1)
     """
-    content = Content("mapping")
-    _add_document(content, document, Path(folder))
-    return content.finish(strict)
+    builder = SceneBuilder("mapping")
+    _add_document(builder, document, Path(folder))
+    return builder.finish(strict)
 
 
-def _add_document(content: Content, document: object, folder: Path) -> None:
+def _add_document(builder: SceneBuilder, document: object, folder: Path) -> None:
     if isinstance(document, dict) and is_planning_scene(document):
-        add_planning_scene(content, document, folder)
+        add_planning_scene(builder, document, folder)
     else:
-        add_mapping(content, document, folder)
-
-
-def load_spheres(path: str | os.PathLike[str]) -> torch.Tensor:
-    """Reads spheres from a NumPy file.
-
-    Args:
-        path: a .npy file, or an .npz file with an array `spheres` or with a single array, stored or
-            deflated, of at most 1 GiB if it is compressed. The array holds x, y, z, radius in
-            metres along its last axis, with shape (n_spheres, 4), (horizon, n_spheres, 4) or
-            (batch, horizon, n_spheres, 4); integers and other floats are converted to float32. A
-            negative radius disables a sphere.
-
-    Returns:
-        (batch, horizon, n_spheres, 4) float32 on the CPU; missing leading axes have length 1.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: it is no such file, or damaged, or the array has another shape, no spheres,
-            another kind of values, or values that are not finite.
-
-    Example:
-        >>> import tempfile
-        >>> import numpy as np
-        >>> from warp_collision.io import load_spheres
-        >>> with tempfile.NamedTemporaryFile(suffix=".npy") as file:
-        ...     np.save(file.name, np.ones((32, 59, 4)))
-        ...     load_spheres(file.name).shape
-        torch.Size([1, 32, 59, 4])
-    """
-    path = _existing(path)
-    spheres = _finite(path, "spheres", read_spheres(path))
-    return spheres.reshape((1,) * (4 - spheres.ndim) + spheres.shape)
-
-
-def load_joints(
-    path: str | os.PathLike[str], n_joints: int, *, joint_names: Sequence[str] | None = None
-) -> torch.Tensor:
-    """Reads joint values of a robot from a NumPy or CSV file.
-
-    Args:
-        path: as for `load_spheres`, with an array `joints` of shape (n_joints,), (horizon,
-            n_joints) or (batch, horizon, n_joints) [rad, prismatic: m]. Or a .csv file, whose first
-            line has the names of the joints, with a line for each waypoint.
-        n_joints: number of joint values of the robot.
-        joint_names: their names, in order. The columns of a file that names its joints, a .csv or
-            an .npz with an array `joint_names`, are put in this order.
-
-    Returns:
-        (batch, horizon, n_joints) float32 on the CPU; missing leading axes have length 1.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: as `load_spheres`; or the file names other joints.
-
-    Example:
-        >>> import tempfile
-        >>> import numpy as np
-        >>> from warp_collision.io import load_joints
-        >>> with tempfile.NamedTemporaryFile(suffix=".npy") as file:
-        ...     np.save(file.name, np.zeros((32, 7)))
-        ...     load_joints(file.name, 7).shape
-        torch.Size([1, 32, 7])
-    """
-    path = _existing(path)
-    names = None if joint_names is None else tuple(joint_names)
-    if names is not None and len(names) != n_joints:
-        raise ValueError(f"joint_names must be n_joints = {n_joints} names, got {shown(names)}")
-    joints = _finite(path, "joints", read_joint_values(path, n_joints, names))
-    return joints.reshape((1,) * (3 - joints.ndim) + joints.shape)
-
-
-def _finite(path: Path, name: str, array: np.ndarray) -> torch.Tensor:
-    """A float32 tensor of an array whose last axis belongs together."""
-    with np.errstate(over="ignore"):  # a double beyond float32 becomes inf, refused below
-        values = array.astype(np.float32)
-    bad = np.argwhere(~np.isfinite(values).all(axis=-1))
-    if len(bad):
-        index = tuple(int(i) for i in bad[0])
-        raise ValueError(
-            f"{escaped(str(path))}: {name} must be finite, got {array[index]} at index {index}"
-        )
-    return torch.from_numpy(values)
-
-
-def _existing(path: str | os.PathLike[str]) -> Path:
-    path = Path(path)
-    if not is_file(path):
-        raise FileNotFoundError(f"{escaped(str(path))}: no such file")
-    return path
+        add_mapping(builder, document, folder)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import trimesh
 
-from warp_collision.formats.limits import MAX_COORDINATE
-from warp_collision.io.content import PLANE, Content, Obstacle
+from warp_collision.formats.files import MAX_COORDINATE
 from warp_collision.io.fields import Fields, check_keys, is_number, mapping, plain, sequence
 from warp_collision.io.placing import matrix_from, place_mesh, place_shape
 from warp_collision.io.polygons import ClippingBudget
+from warp_collision.io.scene_builder import PLANE, Obstacle, SceneBuilder
 from warp_collision.io.solids import frustum_around, prism
-from warp_collision.messages import MAX_SHOWN, any_error_at, errors_at, escaped, shown
+from warp_collision.messages import MAX_REPR, any_error_at, errors_at, escaped, short_repr
 from warp_collision.obstacles.geometry import read_mesh
 from warp_collision.obstacles.shapes import Cuboid, Cylinder, Shape, Sphere
 
@@ -39,7 +39,7 @@ def is_planning_scene(document: object) -> bool:
     return isinstance(document, dict) and ("world" in document or "collision_objects" in document)
 
 
-def add_planning_scene(content: Content, document: dict[Any, Any], folder: Path) -> None:
+def add_planning_scene(builder: SceneBuilder, document: dict[Any, Any], folder: Path) -> None:
     """Adds the collision objects of a planning scene.
 
     Boxes have full edges, cylinders and cones height and radius, prisms a height along z and a
@@ -53,30 +53,32 @@ def add_planning_scene(content: Content, document: dict[Any, Any], folder: Path)
     """
     world = document
     if "world" in document:
-        check_keys(document, content.where, allowed=_SCENE)
-        world = mapping(document["world"], f"{content.where}: world", "collision_objects")
-        _leave_out_attached(content, document)
-    check_keys(world, f"{content.where}: world", allowed=_WORLD)
+        check_keys(document, builder.where, allowed=_SCENE)
+        world = mapping(document["world"], f"{builder.where}: world", "collision_objects")
+        _leave_out_attached(builder, document)
+    check_keys(world, f"{builder.where}: world", allowed=_WORLD)
     octomap = world.get("octomap")
     if isinstance(octomap, dict) and isinstance(octomap.get("octomap"), dict):
         octomap = octomap["octomap"].get("data")  # an empty one is often there
     if octomap:
-        content.leave_out("octomap", "a tree of voxels")
-    frames = _Frames(content.where, [document] if world is document else [document, world])
+        builder.leave_out("octomap", "a tree of voxels")
+    frames = _Frames(builder.where, [document] if world is document else [document, world])
     ids: set[str] = set()
     objects = sequence(
-        world.get("collision_objects"), f"{content.where}: collision_objects", "objects"
+        world.get("collision_objects"), f"{builder.where}: collision_objects", "objects"
     )
     for index, item in enumerate(objects):
-        fields = Fields(f"{content.where}: collision_objects[{index}]", item, folder)
+        fields = Fields(f"{builder.where}: collision_objects[{index}]", item, folder)
         if "id" not in fields:
-            raise ValueError(f"{fields.where}: the key 'id' is required, got {shown(list(item))}")
+            raise ValueError(
+                f"{fields.where}: the key 'id' is required, got {short_repr(list(item))}"
+            )
         name = fields.text("id")
-        fields.where = f"{content.where}: object {escaped(name, MAX_SHOWN)}"
+        fields.where = f"{builder.where}: object {escaped(name, MAX_REPR)}"
         if name in ids:
             raise ValueError(f"{fields.where}: ids must be unique, got it twice")
         ids.add(name)
-        _add_object(content, name, fields, frames)
+        _add_object(builder, name, fields, frames)
 
 
 class _Frames:
@@ -94,80 +96,82 @@ class _Frames:
         ]
         parents: list[tuple[dict[Any, Any], str]] = []
         for index, item in enumerate(given):
-            place = f"{where}: fixed_frame_transforms[{index}]"
-            values = mapping(item, place, "keys")
-            check_keys(values, place, allowed=("header", "child_frame_id", "transform"))
+            entry = f"{where}: fixed_frame_transforms[{index}]"
+            values = mapping(item, entry, "keys")
+            check_keys(values, entry, allowed=("header", "child_frame_id", "transform"))
             name = values.get("child_frame_id")
             if not isinstance(name, str):
-                raise ValueError(f"{place}.child_frame_id must be text, got {shown(name)}")
+                raise ValueError(f"{entry}.child_frame_id must be text, got {short_repr(name)}")
             self._known[name.lstrip("/")] = _matrix(
-                values.get("transform", {}), f"{place}.transform", "translation", "rotation"
+                values.get("transform", {}), f"{entry}.transform", "translation", "rotation"
             )
-            parents.append((values, place))
-        for values, place in parents:
-            if (self.matrix(values, place) != np.eye(4)).any():
-                name = shown(values["header"]["frame_id"])
-                raise ValueError(f"{place}: header.frame_id must be that of the world, got {name}")
+            parents.append((values, entry))
+        for values, entry in parents:
+            if (self.matrix(values, entry) != np.eye(4)).any():
+                name = short_repr(values["header"]["frame_id"])
+                raise ValueError(f"{entry}: header.frame_id must be that of the world, got {name}")
 
-    def matrix(self, item: dict[Any, Any], place: str) -> np.ndarray:
+    def matrix(self, item: dict[Any, Any], entry: str) -> np.ndarray:
         """The frame (4, 4) of an object, or of a transform."""
-        header = mapping(item.get("header") or {}, f"{place}: header", "keys")
+        header = mapping(item.get("header") or {}, f"{entry}: header", "keys")
         name = header.get("frame_id", "")
         if not isinstance(name, str):
-            raise ValueError(f"{place}: header.frame_id must be text, got {shown(name)}")
+            raise ValueError(f"{entry}: header.frame_id must be text, got {short_repr(name)}")
         name = name.lstrip("/")
         if name in self._known:
             return self._known[name]
         if self._world not in (None, name):
             raise ValueError(
-                f"{place}: header.frame_id must be {shown(self._world)}, as before, or have a "
-                f"transform in fixed_frame_transforms, got {shown(name)}"
+                f"{entry}: header.frame_id must be {short_repr(self._world)}, as before, or have a "
+                f"transform in fixed_frame_transforms, got {short_repr(name)}"
             )
         self._world = name
         return np.eye(4)
 
 
-def _add_object(content: Content, name: str, fields: Fields, frames: _Frames) -> None:
-    item, place = fields.values, fields.where
-    check_keys(item, place, allowed=_OBJECT)
+def _add_object(builder: SceneBuilder, name: str, fields: Fields, frames: _Frames) -> None:
+    item, entry = fields.values, fields.where
+    check_keys(item, entry, allowed=_OBJECT)
     operation = item.get("operation", 0)
     if operation not in _ADD:
-        raise ValueError(f"{place}: operation must be 0, to add, got {shown(operation)}")
-    world_from_object = frames.matrix(item, place)
+        raise ValueError(f"{entry}: operation must be 0, to add, got {short_repr(operation)}")
+    world_from_object = frames.matrix(item, entry)
     if item.get("pose") is not None:
-        world_from_object = world_from_object @ _matrix(item["pose"], f"{place}: pose")
+        world_from_object = world_from_object @ _matrix(item["pose"], f"{entry}: pose")
     parts: list[Obstacle] = []
     for kind, poses, read in (
         ("primitives", "primitive_poses", _primitive),
         ("meshes", "mesh_poses", _mesh),
     ):
-        values = sequence(item.get(kind), f"{place}: {kind}", "shapes")
-        given = sequence(item.get(poses), f"{place}: {poses}", "poses")
+        values = sequence(item.get(kind), f"{entry}: {kind}", "shapes")
+        given = sequence(item.get(poses), f"{entry}: {poses}", "poses")
         if given and len(given) != len(values):  # without any they stand where the object does
-            raise ValueError(f"{place}: {poses} must be {len(values)}, got {len(given)}")
+            raise ValueError(f"{entry}: {poses} must be {len(values)}, got {len(given)}")
         for index, value in enumerate(values):
             matrix = world_from_object
             if given:
-                matrix = matrix @ _matrix(given[index], f"{place}: {poses}[{index}]")
-            part = mapping(value, f"{place}: {kind}[{index}]", "keys")
-            parts.append(read(part, place, matrix, content.clipping))
-    planes = sequence(item.get("planes"), f"{place}: planes", "planes")
+                matrix = matrix @ _matrix(given[index], f"{entry}: {poses}[{index}]")
+            part = mapping(value, f"{entry}: {kind}[{index}]", "keys")
+            parts.append(read(part, entry, matrix, builder.clipping))
+    planes = sequence(item.get("planes"), f"{entry}: planes", "planes")
     for index in range(len(planes)):
-        content.leave_out(f"{name}: planes[{index}]", PLANE)
+        builder.leave_out(f"{name}: planes[{index}]", PLANE)
     if not parts and not planes:
-        raise ValueError(f"{place}: must have primitives or meshes, got {shown(list(item))}")
+        raise ValueError(f"{entry}: must have primitives or meshes, got {short_repr(list(item))}")
     for index, part in enumerate(parts):
-        content.add(name if len(parts) == 1 else f"{name}/{index}", part)
+        builder.add(name if len(parts) == 1 else f"{name}/{index}", part)
 
 
 def _primitive(
-    values: dict[Any, Any], place: str, matrix: np.ndarray, clipping: ClippingBudget
+    values: dict[Any, Any], entry: str, matrix: np.ndarray, clipping: ClippingBudget
 ) -> Obstacle:
-    check_keys(values, f"{place}: a primitive", allowed=("type", "dimensions", "polygon"))
+    check_keys(values, f"{entry}: a primitive", allowed=("type", "dimensions", "polygon"))
     kind = values.get("type")
     kind = _NUMBERED.get(kind, kind) if isinstance(kind, int) else kind
     if not isinstance(kind, str) or kind.lower() not in _SIZES:
-        raise ValueError(f"{place}: type must be one of {', '.join(_SIZES)}, got {shown(kind)}")
+        raise ValueError(
+            f"{entry}: type must be one of {', '.join(_SIZES)}, got {short_repr(kind)}"
+        )
     kind = kind.lower()
     sizes = plain(values.get("dimensions"))
     if (
@@ -176,13 +180,13 @@ def _primitive(
         or not all(is_number(size) and 0.0 < size < MAX_COORDINATE for size in sizes)
     ):
         raise ValueError(
-            f"{place}: dimensions of a {kind} must be {_SIZES[kind]} positive numbers below 1e9, "
-            f"got {shown(sizes)}"
+            f"{entry}: dimensions of a {kind} must be {_SIZES[kind]} positive numbers below 1e9, "
+            f"got {short_repr(sizes)}"
         )
     if kind == "cone":
         return place_mesh(frustum_around(sizes[1], 0.0, sizes[0]), matrix)
     if kind == "prism":
-        return place_mesh(_prism(values.get("polygon"), sizes[0], place, clipping), matrix)
+        return place_mesh(_prism(values.get("polygon"), sizes[0], entry, clipping), matrix)
     shape: Shape
     if kind == "box":
         shape = Cuboid((sizes[0], sizes[1], sizes[2]))
@@ -193,9 +197,9 @@ def _primitive(
     return place_shape(shape, matrix)
 
 
-def _prism(value: object, height: float, place: str, clipping: ClippingBudget) -> trimesh.Trimesh:
+def _prism(value: object, height: float, entry: str, clipping: ClippingBudget) -> trimesh.Trimesh:
     """A prism over a geometry_msgs/Polygon, of whose points only x and y count."""
-    where = f"{place}: polygon"
+    where = f"{entry}: polygon"
     polygon = mapping(value, where, "keys")
     check_keys(polygon, where, allowed=("points",))
     points = sequence(polygon.get("points"), f"{where}.points", "points")
@@ -204,52 +208,52 @@ def _prism(value: object, height: float, place: str, clipping: ClippingBudget) -
     ]
     xy = np.array(corners).reshape(-1, 3)[:, :2]
     if not (np.abs(xy) < MAX_COORDINATE).all():
-        raise ValueError(f"{where}.points must be below 1e9, got {shown(corners)}")
+        raise ValueError(f"{where}.points must be below 1e9, got {short_repr(corners)}")
     with errors_at(where):
         return prism(xy, height, clipping)
 
 
-def _mesh(values: dict[Any, Any], place: str, matrix: np.ndarray, _: ClippingBudget) -> Obstacle:
+def _mesh(values: dict[Any, Any], entry: str, matrix: np.ndarray, _: ClippingBudget) -> Obstacle:
     """A mesh of shape_msgs/Mesh."""
-    check_keys(values, f"{place}: a mesh", allowed=("triangles", "vertices"))
-    triangles = sequence(values.get("triangles"), f"{place}: triangles", "triangles")
-    vertices = sequence(values.get("vertices"), f"{place}: vertices", "vertices")
+    check_keys(values, f"{entry}: a mesh", allowed=("triangles", "vertices"))
+    triangles = sequence(values.get("triangles"), f"{entry}: triangles", "triangles")
+    vertices = sequence(values.get("vertices"), f"{entry}: vertices", "vertices")
     faces = [t.get("vertex_indices") if isinstance(t, dict) else t for t in triangles]
     corners = [[v.get(k) for k in "xyz"] if isinstance(v, dict) else v for v in vertices]
-    with any_error_at(place):
+    with any_error_at(entry):
         points, indices = read_mesh("of an object", (corners, faces))
     return place_mesh(trimesh.Trimesh(points, indices, process=False), matrix)
 
 
 def _matrix(
-    value: object, place: str, position: str = "position", orientation: str = "orientation"
+    value: object, entry: str, position: str = "position", orientation: str = "orientation"
 ) -> np.ndarray:
     """The matrix of a pose: position x, y, z and quaternion x, y, z, w, lists or by their names."""
-    values = mapping(value, place, "keys")
-    check_keys(values, place, allowed=(position, orientation))
-    x, y, z = _numbers(values.get(position, [0.0, 0.0, 0.0]), "xyz", f"{place}.{position}")
-    where = f"{place}.{orientation}"
+    values = mapping(value, entry, "keys")
+    check_keys(values, entry, allowed=(position, orientation))
+    x, y, z = _numbers(values.get(position, [0.0, 0.0, 0.0]), "xyz", f"{entry}.{position}")
+    where = f"{entry}.{orientation}"
     qx, qy, qz, qw = _numbers(values.get(orientation, [0.0, 0.0, 0.0, 1.0]), "xyzw", where)
     norm = math.hypot(qx, qy, qz, qw)
     if not 0.0 < norm < math.inf:
-        raise ValueError(f"{where} must be a quaternion that is not zero, got {shown(value)}")
+        raise ValueError(f"{where} must be a quaternion that is not zero, got {short_repr(value)}")
     return matrix_from((x, y, z, qw / norm, qx / norm, qy / norm, qz / norm))
 
 
-def _numbers(value: object, names: str, place: str) -> list[float]:
+def _numbers(value: object, names: str, entry: str) -> list[float]:
     if isinstance(value, dict):
-        check_keys(value, place, allowed=tuple(names))
+        check_keys(value, entry, allowed=tuple(names))
         value = [value.get(name, 0.0) for name in names]
     value = plain(value)
     if not isinstance(value, list) or len(value) != len(names) or not all(map(is_number, value)):
-        raise ValueError(f"{place} must be {len(names)} finite numbers, got {shown(value)}")
+        raise ValueError(f"{entry} must be {len(names)} finite numbers, got {short_repr(value)}")
     return [float(number) for number in value]
 
 
-def _leave_out_attached(content: Content, document: dict[Any, Any]) -> None:
+def _leave_out_attached(builder: SceneBuilder, document: dict[Any, Any]) -> None:
     state = document.get("robot_state")
     attached = state.get("attached_collision_objects") if isinstance(state, dict) else None
     for index, item in enumerate(attached if isinstance(attached, list) else []):
-        found = item.get("object") if isinstance(item, dict) else None
-        name = found.get("id") if isinstance(found, dict) else index
-        content.leave_out(f"attached object {name}", "it moves with a link of the robot")
+        attached_object = item.get("object") if isinstance(item, dict) else None
+        name = attached_object.get("id") if isinstance(attached_object, dict) else index
+        builder.leave_out(f"attached object {name}", "it moves with a link of the robot")

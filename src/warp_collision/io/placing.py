@@ -8,10 +8,10 @@ import numpy as np
 import trimesh
 from trimesh.transformations import quaternion_from_matrix, quaternion_matrix
 
-from warp_collision.formats.limits import MAX_COORDINATE
-from warp_collision.io.content import Obstacle
-from warp_collision.messages import shown
-from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Shape, Sphere, mesh_of
+from warp_collision.formats.files import MAX_COORDINATE
+from warp_collision.io.scene_builder import Obstacle
+from warp_collision.messages import short_repr
+from warp_collision.obstacles.shapes import Shape, mesh_of
 
 _RIGID_TOLERANCE = 1e-6  # files store rotations in float32, whose rounding is below this
 
@@ -20,7 +20,7 @@ def require_invertible(matrix: np.ndarray, where: str) -> None:
     """Raises unless a transform (4, 4) is finite, below 1e9 and flattens nothing."""
     if not (np.abs(matrix) < MAX_COORDINATE).all() or np.linalg.matrix_rank(matrix[:3, :3]) < 3:
         raise ValueError(
-            f"{where} must be finite and invertible, got {shown(np.asarray(matrix).tolist())}"
+            f"{where} must be finite and invertible, got {short_repr(np.asarray(matrix).tolist())}"
         )
 
 
@@ -47,28 +47,12 @@ def place_shape(shape: Shape, world_from_shape: np.ndarray) -> Obstacle:
     scale = np.linalg.norm(linear, axis=0)
     axes = linear / scale
     if np.abs(axes.T @ axes - np.eye(3)).max() < _RIGID_TOLERANCE:
-        resized = _resized(shape, scale)
+        unchanged = np.abs(scale - 1.0).max() < _RIGID_TOLERANCE
+        resized = shape if unchanged else shape.stretched(scale, _RIGID_TOLERANCE)
         if resized is not None:
             axes = axes * (np.sign(np.linalg.det(axes)), 1.0, 1.0)  # the shapes are symmetric
             return Obstacle(resized, pose_from(axes, world_from_shape[:3, 3]))
     return place_mesh(mesh_of(shape), world_from_shape)
-
-
-def _resized(shape: Shape, scale: np.ndarray) -> Shape | None:
-    if np.abs(scale - 1.0).max() < _RIGID_TOLERANCE:
-        return shape
-    if isinstance(shape, Cuboid):
-        return Cuboid(tuple((np.array(shape.dims) * scale).tolist()))
-    across, along = float(scale[:2].mean()), float(scale[2])
-    if np.ptp(scale[:2]) > _RIGID_TOLERANCE * across:
-        return None
-    if isinstance(shape, Cylinder):
-        return Cylinder(shape.radius * across, shape.height * along)
-    if abs(across - along) > _RIGID_TOLERANCE * along:
-        return None
-    if isinstance(shape, Capsule):
-        return Capsule(shape.radius * across, shape.length * along)
-    return Sphere(shape.radius * across)
 
 
 def transformed(

@@ -6,7 +6,7 @@ import numpy as np
 import trimesh
 
 from warp_collision.io.polygons import ClippingBudget, triangulate
-from warp_collision.messages import shown
+from warp_collision.messages import short_repr
 from warp_collision.obstacles.shapes import CAPSULE_SIDES, SIDES, cap_outline, revolved
 
 _ROWS = 256  # of edges that are compared with all others at once
@@ -63,7 +63,7 @@ def prism(corners: np.ndarray, height: float, budget: ClippingBudget) -> trimesh
     following = np.roll(local, -1, axis=0)
     doubled_area = float((local[:, 0] * following[:, 1] - local[:, 1] * following[:, 0]).sum())
     if n < 3 or not abs(doubled_area) > 1e-12 * float(np.square(np.ptp(local, axis=0)).sum()):
-        raise ValueError(f"a polygon must have an area, got {shown(corners.tolist())}")
+        raise ValueError(f"a polygon must have an area, got {short_repr(corners.tolist())}")
     if doubled_area < 0.0:
         corners = corners[::-1]
     end = 0.5 * height

@@ -11,16 +11,16 @@ import numpy as np
 from warp_collision.formats.urdf_document import read_urdf
 from warp_collision.formats.urdf_joints import followed_joints, joints_from_root, read_joint
 from warp_collision.formats.urdf_shapes import UrdfShape, read_shape, required
-from warp_collision.io.content import Content, Obstacle, errors_begin_with
 from warp_collision.io.placing import place_mesh, place_shape, transformed
 from warp_collision.io.scene import MeshFiles
-from warp_collision.messages import errors_at, shown
+from warp_collision.io.scene_builder import Obstacle, SceneBuilder, errors_begin_with
+from warp_collision.messages import errors_at, short_repr
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Shape, Sphere
 
 _JOINTS = ("fixed", "revolute", "continuous", "prismatic", "floating", "planar")
 
 
-def add_urdf(content: Content, path: Path, package_dirs: Sequence[Path] = ()) -> None:
+def add_urdf(builder: SceneBuilder, path: Path, package_dirs: Sequence[Path] = ()) -> None:
     """Adds the collision shapes of a URDF file; the root link stands in the world's origin.
 
     A link of one shape gives its name to it; shapes of others are `link/name` or, without a name,
@@ -31,14 +31,14 @@ def add_urdf(content: Content, path: Path, package_dirs: Sequence[Path] = ()) ->
     """
     robot = read_urdf(path)
     version = robot.get("version", "1.0")
-    with errors_begin_with(content.where):
+    with errors_begin_with(builder.where):
         frames, files = _link_frames(robot), MeshFiles()
         for link in robot.findall("link"):
             name = required(link, "name")
             collisions = link.findall("collision")
             for index, collision in enumerate(collisions):
-                where = f"link {shown(name)}"
-                found = read_shape(
+                where = f"link {short_repr(name)}"
+                record = read_shape(
                     collision,
                     where=where,
                     version=version,
@@ -48,34 +48,38 @@ def add_urdf(content: Content, path: Path, package_dirs: Sequence[Path] = ()) ->
                 full = name
                 if len(collisions) > 1:
                     full = f"{name}/{collision.get('name') or index}"
-                content.add(full, _placed(found, frames[name], where, files))
+                builder.add(full, _placed(record, frames[name], where, files))
             if not collisions and link.find("visual") is not None:
-                content.leave_out(f"link {shown(name)}", "it has visuals and no collision shape")
+                builder.leave_out(
+                    f"link {short_repr(name)}", "it has visuals and no collision shape"
+                )
 
 
-def shape_of(found: UrdfShape) -> Shape | None:
+def shape_of(record: UrdfShape) -> Shape | None:
     """The exact shape that a URDF file means; None for a mesh."""
-    sizes = found.sizes
-    if found.kind == "box":
-        return Cuboid((sizes[0], sizes[1], sizes[2]))
-    if found.kind == "sphere":
-        return Sphere(sizes[0])
-    if found.kind == "cylinder":
-        return Cylinder(radius=sizes[0], height=sizes[1])
-    return Capsule(radius=sizes[0], length=sizes[1]) if found.kind == "capsule" else None
+    match record.kind:
+        case "box":
+            return Cuboid((record.sizes[0], record.sizes[1], record.sizes[2]))
+        case "sphere":
+            return Sphere(*record.sizes)
+        case "cylinder":
+            return Cylinder(*record.sizes)
+        case "capsule":
+            return Capsule(*record.sizes)
+    return None
 
 
 def _placed(
-    found: UrdfShape, world_from_link: np.ndarray, where: str, files: MeshFiles
+    record: UrdfShape, world_from_link: np.ndarray, where: str, files: MeshFiles
 ) -> Obstacle:
-    world_from_shape = world_from_link @ found.link_from_shape
-    shape = shape_of(found)
+    world_from_shape = world_from_link @ record.link_from_shape
+    shape = shape_of(record)
     if shape is not None:
         return place_shape(shape, world_from_shape)
-    assert found.path is not None  # a mesh has one
+    assert record.path is not None  # a mesh has one
     with errors_at(where):
-        mesh = files.read(found.path)
-    return place_mesh(transformed(mesh, np.diag(found.sizes)), world_from_shape)
+        mesh = files.read(record.path)
+    return place_mesh(transformed(mesh, np.diag(record.sizes)), world_from_shape)
 
 
 def _link_frames(robot: Element) -> dict[str, np.ndarray]:

@@ -11,58 +11,13 @@ from typing import Any
 
 import trimesh
 
-from warp_collision.formats.extras import import_extra
-from warp_collision.io.content import Obstacle
-from warp_collision.io.marks import kind_of, mark
-from warp_collision.io.placing import matrix_from
-from warp_collision.messages import escaped, shown
-from warp_collision.obstacles.shapes import Capsule, Shape, mesh_of
+from warp_collision.formats.files import require_extra
+from warp_collision.io.scene import obstacle_scene
+from warp_collision.io.scene_builder import Obstacle
+from warp_collision.messages import escaped, short_repr
+from warp_collision.obstacles.shapes import SHAPES, Capsule, Shape
 
 _WORD = re.compile("[A-Za-z_][A-Za-z_0-9/]*")
-_KINDS = ("cuboid", "sphere", "capsule", "cylinder", "mesh")
-
-
-def obstacle_scene(obstacles: Mapping[str, Obstacle]) -> trimesh.Scene:
-    """A scene of obstacles: each is a node under its name, an exact shape a mesh around it.
-
-    The metadata of a node says what its mesh does not: the exact shape, padding and whether it is
-    enabled. glTF files keep it, so `scene_meshes` and `load_world_file` give back the same.
-
-    Example:
-        >>> from warp_collision import Sphere
-        >>> from warp_collision.io import Obstacle, obstacle_scene
-        >>> ball = Obstacle(Sphere(0.1), (0, 0, 0.5, 1, 0, 0, 0))
-        >>> obstacle_scene({"ball": ball}).graph.nodes_geometry
-        ['ball']
-    """
-    base = "world"
-    while base in obstacles:  # a name of its own for the root
-        base += "_"
-    scene = trimesh.Scene(base_frame=base)
-    names: dict[int, str] = {}  # of geometry, by identity: shared meshes are stored once
-    for slot, (name, obstacle) in enumerate(obstacles.items()):
-        geometry = obstacle.geometry
-        shape = None if isinstance(geometry, trimesh.Trimesh) else geometry
-        node_mark = mark(name, slot, shape, obstacle.padding, obstacle.enabled)
-        transform = matrix_from(obstacle.pose)
-        if id(geometry) in names:
-            scene.graph.update(
-                frame_to=name,
-                frame_from=base,
-                matrix=transform,
-                geometry=names[id(geometry)],
-                metadata=node_mark,
-            )
-            continue
-        scene.add_geometry(
-            mesh_of(geometry),
-            node_name=name,
-            geom_name=name,
-            transform=transform,
-            metadata=node_mark,
-        )
-        names[id(geometry)] = str(scene.graph[name][1])
-    return scene
 
 
 def save_world_file(path: str | os.PathLike[str], obstacles: Mapping[str, Obstacle]) -> None:
@@ -101,12 +56,16 @@ def save_world_file(path: str | os.PathLike[str], obstacles: Mapping[str, Obstac
         exported: Any = obstacle_scene(obstacles).export(file_type="glb")
         path.write_bytes(exported)
     else:
-        raise ValueError(f"{where}: the name must end in .yaml, .yml or .glb, got {shown(ending)}")
+        raise ValueError(
+            f"{where}: the name must end in .yaml, .yml or .glb, got {short_repr(ending)}"
+        )
 
 
 def _write_yaml(path: Path, obstacles: Mapping[str, Obstacle]) -> None:
-    yaml = import_extra("yaml", f"{path}: writing YAML", "PyYAML", "io")
-    document: dict[str, dict[str, Any]] = {kind: {} for kind in _KINDS}
+    require_extra("yaml", f"{path}: writing YAML", "PyYAML", "io")
+    import yaml
+
+    document: dict[str, dict[str, Any]] = {kind: {} for kind in (*SHAPES, "mesh")}
     files: dict[int, str] = {}
     for name, obstacle in obstacles.items():
         geometry = obstacle.geometry
@@ -116,7 +75,7 @@ def _write_yaml(path: Path, obstacles: Mapping[str, Obstacle]) -> None:
                 files[id(geometry)] = _write_mesh(path, name, len(files), geometry)
             values: dict[str, Any] = {"file_path": files[id(geometry)]}
         else:
-            kind, values = kind_of(geometry), _values(geometry)
+            kind, values = geometry.kind.name.lower(), _values(geometry)
         values["pose"] = [float(value) for value in obstacle.pose]
         if obstacle.padding:
             values["padding"] = obstacle.padding

@@ -8,9 +8,7 @@ from pathlib import Path
 import numpy as np
 import trimesh
 
-from warp_collision.formats.limits import MAX_COORDINATE
-from warp_collision.formats.mesh_files import is_file
-from warp_collision.io.content import Content, Obstacle
+from warp_collision.formats.files import MAX_COORDINATE, is_file
 from warp_collision.io.fields import Fields, check_keys, mapping
 from warp_collision.io.placing import (
     frame_along,
@@ -19,7 +17,8 @@ from warp_collision.io.placing import (
     transformed,
 )
 from warp_collision.io.scene import MeshFiles
-from warp_collision.messages import MAX_SHOWN, errors_at, escaped, shown
+from warp_collision.io.scene_builder import Obstacle, SceneBuilder
+from warp_collision.messages import MAX_REPR, errors_at, escaped, short_repr
 from warp_collision.obstacles.geometry import read_mesh
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Shape, Sphere
 from warp_collision.validate import check_padding
@@ -36,11 +35,11 @@ _LEFT_OUT = {
 }
 
 
-def add_mapping(content: Content, document: object, folder: Path) -> None:
+def add_mapping(builder: SceneBuilder, document: object, folder: Path) -> None:
     """Adds the obstacles of a mapping of kinds to names to values.
 
     Args:
-        content: gets the obstacles; its `where` begins errors.
+        builder: gets the obstacles; its `where` begins errors.
         document: `warp_collision.io.load_world_file` has the format.
         folder: what relative file paths start from.
 
@@ -48,7 +47,7 @@ def add_mapping(content: Content, document: object, folder: Path) -> None:
         FileNotFoundError: a mesh file does not exist.
         ValueError: anything else that is wrong; it names the key, the rule and the value.
     """
-    where = content.where
+    where = builder.where
     kinds = mapping(document, where, "kinds of obstacles")
     check_keys(kinds, where, allowed=("mesh", *_SHAPES, *_LEFT_OUT))
     files = MeshFiles()
@@ -58,19 +57,19 @@ def add_mapping(content: Content, document: object, folder: Path) -> None:
         for name, entry in mapping(named, f"{where}: {kind}", "names").items():
             if not isinstance(name, str) or not name:
                 raise ValueError(
-                    f"{where}: {kind}: names must be text, got {shown(name)}; quote it"
+                    f"{where}: {kind}: names must be text, got {short_repr(name)}; quote it"
                 )
             if name in kind_of:
                 raise ValueError(
-                    f"{where}: names must be unique, got {shown(name)} in {kind_of[name]} and "
+                    f"{where}: names must be unique, got {short_repr(name)} in {kind_of[name]} and "
                     f"in {kind}"
                 )
             kind_of[name] = kind
             if kind in _LEFT_OUT:
-                content.leave_out(f"{kind}.{name}", _LEFT_OUT[kind])
+                builder.leave_out(f"{kind}.{name}", _LEFT_OUT[kind])
                 continue
-            place = f"{where}: {kind}.{escaped(name, MAX_SHOWN)}"
-            content.add(name, _obstacle(kind, Fields(place, entry, folder), files))
+            fields = Fields(f"{where}: {kind}.{escaped(name, MAX_REPR)}", entry, folder)
+            builder.add(name, _obstacle(kind, fields, files))
 
 
 def _obstacle(kind: str, fields: Fields, files: MeshFiles) -> Obstacle:
@@ -96,7 +95,7 @@ def _mesh(fields: Fields, files: MeshFiles) -> tuple[trimesh.Trimesh, tuple[floa
     path = fields.folder / fields.text("file_path")
     if not is_file(path):
         raise FileNotFoundError(
-            f"{fields.where}.file_path must be an existing file, got {shown(str(path))}"
+            f"{fields.where}.file_path must be an existing file, got {short_repr(str(path))}"
         )
     with errors_at(f"{fields.where}.file_path"):
         mesh = files.read(path)

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from warp_collision.formats.limits import check_vertices
-from warp_collision.messages import errors_at, shown
-from warp_collision.obstacles import orientation, slicing, slivers, topology
+from warp_collision.formats.files import check_vertices, is_file, metres_per_unit
+from warp_collision.messages import errors_at, short_repr
+from warp_collision.obstacles import orientation, slivers, topology
 from warp_collision.obstacles.mesh_report import MeshReport
 from warp_collision.obstacles.shapes import PlacedShape, Shape
-from warp_collision.obstacles.units import metres_per_unit
-from warp_collision.trimesh_types import is_trimesh
+from warp_collision.validate import is_trimesh
 
 if TYPE_CHECKING:
     import trimesh
@@ -73,10 +72,10 @@ def read_mesh(name: str, mesh: MeshLike) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _load_file(name: str, path: Path) -> trimesh.Trimesh:
-    from warp_collision.formats.mesh_files import is_file, load_scene
+    from warp_collision.formats.mesh_files import load_scene
 
     if not is_file(path):
-        raise FileNotFoundError(f"mesh {name!r}: there is no file {shown(str(path))}")
+        raise FileNotFoundError(f"mesh {name!r}: there is no file {short_repr(str(path))}")
     with errors_at(f"mesh {name!r}"):
         return load_scene(path).to_mesh()
 
@@ -150,7 +149,7 @@ def prepare(
         name: for messages.
         vertices: (n, 3).
         faces: (n, 3).
-        repair: drop duplicate faces, one of a face and its reversed copy, and orient bodies
+        repair: drop duplicate faces, one of a face and its reversed copy, and orient components
             outward. In any case vertices at one float32 position are merged, faces without area
             dropped, slivers split and long thin quads sliced; none of it moves the surface by more
             than 2**-22 of the largest coordinate.
@@ -174,7 +173,7 @@ def prepare(
     faces, edges = orientation.orient(vertices, faces, report, repair)
     report.closed = edges.are_closed
     border = vertices[edges.border(faces)]
-    slender = slenderest > slicing.NEEDLE
+    slender = slenderest > slivers.NEEDLE
     resolved = _resolve(name, vertices, faces, flat, tolerance, slender=slender, sliced=True)
     if resolved.lost.any() and resolved.n_sliced:
         # Where a body tapers off, its slices may be too thin though the whole is not.
@@ -209,7 +208,7 @@ def _set_flat_aside(
     if not flat.any():
         return faces, faces[:0], slenderest
     if _close_a_gap(faces[~flat], faces[flat]):
-        # They are needed to find bodies and their orientation, and are dropped after that.
+        # They are needed to find components and their orientation, and are dropped after that.
         return np.concatenate((faces[~flat], faces[flat])), faces[:0], slenderest
     return faces[~flat], faces[flat], slenderest
 
@@ -250,7 +249,7 @@ def _resolve(
     if slender and sliced:
         n_faces = len(faces)
         try:
-            vertices, faces, n_sliced = slicing.slice_needles(vertices, faces, _MAX_LOSS, tolerance)
+            vertices, faces, n_sliced = slivers.slice_needles(vertices, faces, _MAX_LOSS, tolerance)
         except ValueError as error:
             raise ValueError(f"mesh {name!r} {error}") from None
         n_slices = len(faces) - n_faces + n_sliced
@@ -300,8 +299,8 @@ def _drop_duplicates(faces: np.ndarray, report: MeshReport, repair: bool) -> np.
         report.repairs.append(f"dropped {report.duplicate_faces} duplicate faces")
     kept = faces[first_oriented]
     if report.reversed_faces:
-        # Two bodies that touch share faces of opposite orientation too; there the edges of a wall
-        # meet more than two faces, and both copies stay: their winding numbers cancel.
+        # Two components that touch share faces of opposite orientation too; there the edges of a
+        # wall meet more than two faces, and both copies stay: their winding numbers cancel.
         single = faces[first_of_any]
         _, _, loose = topology.paired_edges(topology.find_edges(single))
         whole = int(first_of_any.sum()) == report.reversed_faces

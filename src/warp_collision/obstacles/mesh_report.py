@@ -13,7 +13,7 @@ class MeshReport:
 
     Attributes:
         n_faces: faces as given.
-        n_bodies: components connected by shared edges.
+        n_components: components connected by shared edges.
         closed: every edge has as many faces on one side as on the other, in what queries see; up to
             rounding where faces without area were dropped from between others.
         consistent: neighbouring faces agree in orientation.
@@ -21,8 +21,8 @@ class MeshReport:
             to 2**-22 of the largest coordinate; all of them were dropped.
         duplicate_faces: faces that repeat an earlier one with the same orientation.
         reversed_faces: faces that repeat an earlier one with the opposite orientation.
-        inverted_bodies: closed bodies whose faces are oriented inward.
-        overlapping_bodies: pairs of bodies whose bounding boxes intersect.
+        inverted_components: closed components whose faces are oriented inward.
+        overlapping_components: pairs of components whose bounding boxes intersect.
         sliver_faces: faces too thin for float32, which were split.
         sliced_faces: faces so long and thin, in pairs, that they were sliced across.
         repairs: what was changed, in words; empty if nothing was.
@@ -33,14 +33,14 @@ class MeshReport:
     """
 
     n_faces: int
-    n_bodies: int = 0
+    n_components: int = 0
     closed: bool = False
     consistent: bool = False
     degenerate_faces: int = 0
     duplicate_faces: int = 0
     reversed_faces: int = 0
-    inverted_bodies: int = 0
-    overlapping_bodies: int = 0
+    inverted_components: int = 0
+    overlapping_components: int = 0
     sliver_faces: int = 0
     sliced_faces: int = 0
     repairs: list[str] = field(default_factory=list)
@@ -52,12 +52,12 @@ class MeshReport:
         state = "closed" if self.closed else "open"
         kind = f"sign: {self.sign_method}" if self.shape is None else f"exact: {self.shape}"
         lines = [
-            f"{self.n_faces} faces, {self.n_bodies} bodies, {state}, "
+            f"{self.n_faces} faces, {self.n_components} components, {state}, "
             + ("consistently oriented" if self.consistent else "inconsistently oriented"),
             f"degenerate {self.degenerate_faces}, duplicate {self.duplicate_faces}, reversed "
             f"duplicate {self.reversed_faces}, sliver {self.sliver_faces} faces",
-            f"inverted bodies {self.inverted_bodies}, pairs of bodies that may overlap "
-            f"{self.overlapping_bodies}",
+            f"inverted components {self.inverted_components}, pairs of components that may overlap "
+            f"{self.overlapping_components}",
             "repaired: " + ("; ".join(self.repairs) or "nothing"),
             f"{kind} ({self.reason})",
         ]

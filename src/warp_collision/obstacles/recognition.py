@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
+from warp_collision.formats.files import metres_per_unit
 from warp_collision.obstacles import topology
 from warp_collision.obstacles.geometry import (
     Geometry,
@@ -26,8 +27,7 @@ from warp_collision.obstacles.shapes import (
     Sphere,
     Triangles,
 )
-from warp_collision.obstacles.units import metres_per_unit
-from warp_collision.trimesh_types import is_trimesh
+from warp_collision.validate import is_trimesh
 
 # Vertices off the side of a cuboid by less are rounded, in units of the largest coordinate: four
 # steps of float32, in which files store them.
@@ -77,10 +77,10 @@ def read_obstacle(name: str, given: MeshLike, *, repair: bool, sign: SignMethod)
     vertices, faces = read_mesh(name, given)
 
     def examine() -> Geometry:
-        found = find_cuboid(vertices, faces) if repair and sign == "auto" else None
-        if found is None:
+        cuboid = find_cuboid(vertices, faces) if repair and sign == "auto" else None
+        if cuboid is None:
             return prepare(name, vertices, faces, repair=repair, sign=sign)
-        return _cuboid_geometry(found, len(faces))
+        return _cuboid_geometry(cuboid, len(faces))
 
     return Source(content_key(vertices, faces, repair, sign), examine)
 
@@ -96,19 +96,18 @@ def shape_of(given: Any) -> PlacedShape | None:
         return None
     from trimesh import primitives
 
-    known = (primitives.Box, primitives.Sphere, primitives.Cylinder, primitives.Capsule)
-    if not isinstance(given, known):
+    if not isinstance(
+        given, (primitives.Box, primitives.Sphere, primitives.Cylinder, primitives.Capsule)
+    ):
         return None
     values: Any = given.primitive
-    shape: Shape
     if isinstance(given, primitives.Box):
         shape = Cuboid(values.extents)
     elif isinstance(given, primitives.Sphere):
         shape = Sphere(values.radius)
-    elif isinstance(given, primitives.Cylinder):
-        shape = Cylinder(values.radius, values.height)
     else:
-        shape = Capsule(values.radius, values.height)
+        make = Cylinder if isinstance(given, primitives.Cylinder) else Capsule
+        shape = make(values.radius, values.height)
     transform = np.asarray(values.transform, dtype=np.float64)
     axes = transform[:3, :3]
     if np.abs(axes @ axes.T - np.eye(3)).max() > _RIGID:
@@ -132,12 +131,12 @@ def find_cuboid(vertices: np.ndarray, faces: np.ndarray) -> _Cuboid | None:
         return None
     normals = normals / areas[:, None]
     for axes in (np.eye(3), _axes_of(normals, areas)):
-        found = None if axes is None else _cuboid_along(axes, corners, normals, areas)
-        if found is not None:
+        cuboid = None if axes is None else _cuboid_along(axes, corners, normals, areas)
+        if cuboid is not None:
             merged = topology.merge_equal_vertices(vertices.astype(np.float32), faces)[1]
-            outward = np.where(found.inward[:, None], merged[:, ::-1], merged)
+            outward = np.where(cuboid.inward[:, None], merged[:, ::-1], merged)
             # Without a border, faces oriented outward cover all sides equally often.
-            return found if topology.find_edges(outward).are_closed else None
+            return cuboid if topology.find_edges(outward).are_closed else None
     return None
 
 
@@ -209,7 +208,7 @@ def _shape_geometry(placed: PlacedShape, reason: str) -> Geometry:
     mesh = _resolved(placed.tessellate(), placed.shape)
     report = MeshReport(
         n_faces=len(mesh.faces),
-        n_bodies=1,
+        n_components=1,
         closed=True,
         consistent=True,
         sign_method="exact",
@@ -226,15 +225,15 @@ def _shape_geometry(placed: PlacedShape, reason: str) -> Geometry:
     )
 
 
-def _cuboid_geometry(found: _Cuboid, n_faces: int) -> Geometry:
+def _cuboid_geometry(cuboid: _Cuboid, n_faces: int) -> Geometry:
     """The twelve triangles of a cuboid that a mesh was recognised as."""
-    geometry = _shape_geometry(found.placed, "all faces lie in the sides of one cuboid")
+    geometry = _shape_geometry(cuboid.placed, "all faces lie in the sides of one cuboid")
     report = geometry.report
     report.n_faces = n_faces  # as given
-    if found.inward.all():
-        report.inverted_bodies = 1
-        report.repairs.append("oriented 1 bodies outward")
-    elif found.inward.any():
+    if cuboid.inward.all():
+        report.inverted_components = 1
+        report.repairs.append("oriented 1 components outward")
+    elif cuboid.inward.any():
         report.consistent = False
         report.repairs.append("flipped faces to agree with their neighbours")
     return geometry

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, get_args
 
 import numpy as np
 
-from warp_collision.formats.limits import MAX_COORDINATE
+from warp_collision.formats.files import MAX_COORDINATE
 from warp_collision.kernels.mesh_record import Shape as ShapeKind
-from warp_collision.trimesh_types import is_trimesh
+from warp_collision.validate import is_trimesh
 
 if TYPE_CHECKING:
     import trimesh
@@ -54,6 +54,7 @@ class Cuboid:
         0
     """
 
+    kind: ClassVar[ShapeKind] = ShapeKind.CUBOID
     dims: tuple[float, float, float]
 
     def __post_init__(self) -> None:
@@ -68,6 +69,10 @@ class Cuboid:
     def half_extents(self) -> np.ndarray:
         """(3,) half edges of the bounding box [m]."""
         return 0.5 * np.array(self.dims)
+
+    def stretched(self, scale: np.ndarray, tolerance: float) -> Shape | None:
+        """The shape scaled along its axes (3,), None if it is not of its kind any more."""
+        return Cuboid(tuple((np.array(self.dims) * scale).tolist()))
 
     def tessellate(self) -> Triangles:
         """Twelve triangles, exactly the shape."""
@@ -88,6 +93,7 @@ class Sphere:
         0
     """
 
+    kind: ClassVar[ShapeKind] = ShapeKind.SPHERE
     radius: float
 
     def __post_init__(self) -> None:
@@ -97,6 +103,11 @@ class Sphere:
     def half_extents(self) -> np.ndarray:
         """(3,) half edges of the bounding box [m]."""
         return np.full(3, self.radius)
+
+    def stretched(self, scale: np.ndarray, tolerance: float) -> Shape | None:
+        """As `Cuboid.stretched`; scales are equal within a relative tolerance."""
+        across, is_even = _even_scale(scale, tolerance)
+        return Sphere(self.radius * across) if is_even else None
 
     def tessellate(self) -> Triangles:
         """A mesh around the shape, which sticks out by at most 0.12 % of the radius."""
@@ -118,6 +129,7 @@ class Capsule:
         0
     """
 
+    kind: ClassVar[ShapeKind] = ShapeKind.CAPSULE
     radius: float
     length: float
 
@@ -128,6 +140,12 @@ class Capsule:
     def half_extents(self) -> np.ndarray:
         """(3,) half edges of the bounding box [m]."""
         return np.array([self.radius, self.radius, 0.5 * self.length + self.radius])
+
+    def stretched(self, scale: np.ndarray, tolerance: float) -> Shape | None:
+        """As `Sphere.stretched`."""
+        across, is_even = _even_scale(scale, tolerance)
+        along = float(scale[2])
+        return Capsule(self.radius * across, self.length * along) if is_even else None
 
     def tessellate(self) -> Triangles:
         """A mesh around the shape, which sticks out by at most 0.25 % of the radius."""
@@ -150,6 +168,7 @@ class Cylinder:
         0
     """
 
+    kind: ClassVar[ShapeKind] = ShapeKind.CYLINDER
     radius: float
     height: float
 
@@ -160,6 +179,12 @@ class Cylinder:
     def half_extents(self) -> np.ndarray:
         """(3,) half edges of the bounding box [m]."""
         return np.array([self.radius, self.radius, 0.5 * self.height])
+
+    def stretched(self, scale: np.ndarray, tolerance: float) -> Shape | None:
+        """As `Sphere.stretched`, but that the scale along its axis may be another."""
+        across, along = float(scale[:2].mean()), float(scale[2])
+        is_round = np.ptp(scale[:2]) <= tolerance * across
+        return Cylinder(self.radius * across, self.height * along) if is_round else None
 
     def tessellate(self) -> Triangles:
         """A mesh around the shape, which sticks out by at most 0.031 % of the radius."""
@@ -223,12 +248,8 @@ class PlacedShape:
         return PlacedShape(shape, self.center) if aligned else self
 
 
-KINDS: dict[type[Any], ShapeKind] = {
-    Cuboid: ShapeKind.CUBOID,
-    Sphere: ShapeKind.SPHERE,
-    Capsule: ShapeKind.CAPSULE,
-    Cylinder: ShapeKind.CYLINDER,
-}
+# By the names of their kinds, as in files: "cuboid", "sphere", "capsule", "cylinder".
+SHAPES: dict[str, Any] = {shape.kind.name.lower(): shape for shape in get_args(Shape)}
 
 
 def kernel_size(shape: Shape) -> np.ndarray:
@@ -332,6 +353,13 @@ def _subdivided(vertices: np.ndarray, faces: np.ndarray) -> Triangles:
         np.concatenate((vertices, middles)),
         np.concatenate([np.column_stack(part) for part in parts]),
     )
+
+
+def _even_scale(scale: np.ndarray, tolerance: float) -> tuple[float, bool]:
+    """The scale across the z axis, and whether all three (3,) are the same."""
+    across, along = float(scale[:2].mean()), float(scale[2])
+    is_round = np.ptp(scale[:2]) <= tolerance * across
+    return across, bool(is_round and abs(across - along) <= tolerance * along)
 
 
 def _numbers(value: Any) -> np.ndarray | None:

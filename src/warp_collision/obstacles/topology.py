@@ -1,4 +1,4 @@
-"""Topology of triangle meshes: edges, bodies, orientation.
+"""Topology of triangle meshes: edges, components, orientation.
 
 Plain vectorised NumPy: a mesh of 80,000 triangles is examined in a few hundredths of a second.
 """
@@ -139,7 +139,7 @@ class Edges:
         """Whether every edge has as many faces in one direction as in the other.
 
         Then the winding number is a whole number everywhere off the surface, also when several
-        bodies share an edge.
+        components share an edge.
         """
         return not self.balance.any()
 
@@ -180,12 +180,12 @@ def paired_edges(edges: Edges) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return pairs, edges.upward[first] != edges.upward[second], loose
 
 
-def whole_bodies(edges: Edges, body: np.ndarray) -> np.ndarray:
-    """Mask of the bodies without a border: each edge has two faces of the body itself."""
-    whole = np.ones(int(body.max()) + 1, dtype=bool)
-    # Faces on both sides of an edge of two are one body: only other edges can be a border.
+def closed_components(edges: Edges, component: np.ndarray) -> np.ndarray:
+    """Mask of the components without a border: each edge has two faces of the component itself."""
+    whole = np.ones(int(component.max()) + 1, dtype=bool)
+    # Faces on both sides of an edge of two are one component: only other edges can be a border.
     several = np.repeat(edges.counts != 2, edges.counts)
-    owner = body[edges.order[several] // 3]
+    owner = component[edges.order[several] // 3]
     edge = np.repeat(np.arange(len(edges.counts)), edges.counts)[several]
     rows = np.stack((owner, edge), axis=1)
     _, first, counts = np.unique(rows, axis=0, return_index=True, return_counts=True)
@@ -193,7 +193,7 @@ def whole_bodies(edges: Edges, body: np.ndarray) -> np.ndarray:
     return whole
 
 
-def label_bodies(n_faces: int, pairs: np.ndarray) -> np.ndarray:
+def connected_components(n_faces: int, pairs: np.ndarray) -> np.ndarray:
     """Body of each face: 0, 1, ... for the components that the pairs of faces connect."""
     label = np.arange(n_faces)
     while len(pairs):
@@ -209,11 +209,11 @@ def label_bodies(n_faces: int, pairs: np.ndarray) -> np.ndarray:
 
 
 def consistent_flips(n_faces: int, pairs: np.ndarray, agree: np.ndarray) -> np.ndarray:
-    """Which faces to flip so that neighbours agree; the fewer of the two choices in each body.
+    """Which faces to flip so that neighbours agree; the fewer of the two choices in each component.
 
     Groups of faces merge along the edges, each face knowing whether it is flipped against the root
-    of its group, until the groups are the bodies. A body that no choice makes consistent (Möbius)
-    is left as it is.
+    of its group, until the groups are the components. A component that no choice makes consistent
+    (Möbius) is left as it is.
     """
     root = np.arange(n_faces)
     flip = np.zeros(n_faces, dtype=bool)
@@ -238,11 +238,11 @@ def consistent_flips(n_faces: int, pairs: np.ndarray, agree: np.ndarray) -> np.n
     return flip ^ most[root]
 
 
-def body_volumes(vertices: Vertices, faces: Faces, body: np.ndarray) -> np.ndarray:
-    """Signed volume of each body; positive where its faces are oriented outward."""
+def component_volumes(vertices: Vertices, faces: Faces, component: np.ndarray) -> np.ndarray:
+    """Signed volume of each component; positive where its faces are oriented outward."""
     corners = (vertices - vertices.mean(axis=0)).astype(np.float64)[faces]
     terms = np.einsum("fi,fi->f", corners[:, 0], np.cross(corners[:, 1], corners[:, 2])) / 6.0
-    return np.bincount(body, weights=terms)
+    return np.bincount(component, weights=terms)
 
 
 def is_convex(vertices: Vertices, faces: Faces) -> bool:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
-from warp_collision.messages import shown
+from warp_collision.messages import short_repr
 from warp_collision.obstacles.mesh_obstacle import PoseLike
 from warp_collision.planning.endpoints import check_endpoints, endpoint_operand
 from warp_collision.planning.problems import FreePaths, Problems
@@ -24,6 +24,7 @@ from warp_collision.planning.terms import (
     SmoothnessTerm,
     Term,
 )
+from warp_collision.queries.dispatch import reads_values
 from warp_collision.robot import (
     RobotSpheres,
     SelfCollisionPairs,
@@ -31,7 +32,6 @@ from warp_collision.robot import (
 )
 from warp_collision.robot.model.kinematics import base_operand
 from warp_collision.robot.model.robot_spheres import require_robot_and_world
-from warp_collision.torch_ops.second_derivatives import reads_values
 from warp_collision.world import MeshWorld
 
 
@@ -170,7 +170,7 @@ def optimize_paths(
     budget = Budget(max_iterations, max_seconds)
     require_robot_and_world(robot, world)
     if isinstance(terms, str) or not isinstance(terms, Iterable):
-        raise TypeError(f"terms must be a sequence of callables, got {shown(terms)}")
+        raise TypeError(f"terms must be a sequence of callables, got {short_repr(terms)}")
     start = endpoint_operand("start", start, robot, world)
     goal = endpoint_operand("goal", goal, robot, world)
     if start.shape != goal.shape:

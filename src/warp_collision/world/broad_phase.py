@@ -93,16 +93,16 @@ class BroadPhase:
     def _is_outdated(self, tables: SceneTables) -> bool:
         """Whether tables were written; on the CPU also past torch, as through NumPy or `.data`."""
         # In this order: another thread that computes boxes drops the versions first.
-        known = self._sources
+        previous = self._sources
         if self._versions != _versions(tables):
             return True
-        if known is None:
+        if previous is None:
             return False
         sources = _sources(tables)
-        if len(sources) != len(known):
+        if len(sources) != len(previous):
             return True
         # Bytes are equal where numbers are NaN, and several times faster to compare than arrays.
-        for table, (values, address, before) in zip(sources, known, strict=True):
+        for table, (values, address, before) in zip(sources, previous, strict=True):
             if table.data_ptr() != address or values.tobytes() != before:
                 return True
         return False

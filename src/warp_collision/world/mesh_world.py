@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
@@ -10,29 +11,28 @@ import torch
 from torch import Tensor
 
 from warp_collision import io, validate
-from warp_collision.obstacles.candidate_lists import LIST_BYTES
+from warp_collision.devices import synchronize
+from warp_collision.io.scene_builder import Obstacle, check_pose
+from warp_collision.launching.deferred_free import retire
+from warp_collision.launching.recorded_launch import SceneTables
+from warp_collision.messages import errors_at, escaped
 from warp_collision.obstacles.distance_grid import GRID_CELLS
 from warp_collision.obstacles.geometry import MeshLike, SignMethod
-from warp_collision.obstacles.mesh_obstacle import MeshAndPose, PoseLike
+from warp_collision.obstacles.mesh_obstacle import MeshAndPose, MeshObstacle, PoseLike
 from warp_collision.obstacles.mesh_report import MeshReport
-from warp_collision.poses import invert_pose
+from warp_collision.poses import invert_pose, pose_rows, to_rows
 from warp_collision.world.acceleration import Acceleration
-from warp_collision.world.contents import Contents
-from warp_collision.world.files import (
-    PathLike,
-    as_mapping,
-    obstacles_of_env,
-    world_of_files,
-    world_of_mapping,
-)
-from warp_collision.world.obstacle_cache import ObstacleCache
-from warp_collision.world.scene_storage import SceneStorage
-from warp_collision.world.slots import Slots
+from warp_collision.world.obstacle_cache import Entry, ObstacleCache
+from warp_collision.world.scene_storage import SceneStorage, check_values
+from warp_collision.world.slots import Slot, Slots
 
 if TYPE_CHECKING:
     import trimesh
 
 DeviceLike = torch.device | str | int | None
+PathLike = str | os.PathLike[str]
+
+ROOM = 32  # slots beside what a file fills
 
 
 class MeshWorld:
@@ -67,7 +67,6 @@ class MeshWorld:
         device: DeviceLike = None,
         *,
         grid_cells: int = GRID_CELLS,
-        list_bytes: int = LIST_BYTES,
     ):
         """Creates a world without meshes.
 
@@ -76,18 +75,16 @@ class MeshWorld:
             max_meshes: slots per env, at least 1; `grow` adds more.
             device: where everything lives; by default torch's default device.
             grid_cells: most cells of the distance grid of each mesh, 4 bytes a cell; 0 for none.
-            list_bytes: most bytes of the candidate lists that `prepare` builds for each mesh on the
-                CPU; 0 for none. A mesh of n faces gets at most 400 n + 32,768 bytes.
         """
         validate.require_count("n_envs", n_envs)
         validate.require_count("max_meshes", max_meshes)
         self.device = validate.canonical_device(device)
         self._lock = threading.RLock()
         self._slots = Slots(n_envs)
-        self._obstacles = ObstacleCache(self.device, grid_cells, list_bytes)
-        storage = SceneStorage(n_envs, max_meshes, self.device)
-        self._acceleration = Acceleration(storage.tables, self._lock)
-        self._contents = Contents(self._slots, storage, self._acceleration)
+        self._obstacles = ObstacleCache(self.device, grid_cells)
+        self._storage = SceneStorage(n_envs, max_meshes, self.device)  # growing replaces it
+        self._storage.keep_alive(self._slots.envs)
+        self._acceleration = Acceleration(self._storage.tables, self._lock)
 
     def __repr__(self) -> str:
         counts = [len(slots) for slots in self._slots.envs]
@@ -110,41 +107,98 @@ class MeshWorld:
             device: where everything lives; by default torch's default device.
             options: of `load_world_file` and the world; without `max_meshes` 32 slots are free.
         """
-        return world_of_files(cls, [path], device=device, **options)
+        return cls.from_files([path], device, **options)
 
     @classmethod
     def from_files(
-        cls, paths: Sequence[PathLike], device: DeviceLike = None, **options: Any
+        cls,
+        paths: Sequence[PathLike],
+        device: DeviceLike = None,
+        *,
+        strict: bool = False,
+        package_dirs: Sequence[PathLike] = (),
+        **options: Any,
     ) -> Self:
         """A world with an env for each file, and 32 slots more than the fullest fills."""
-        return world_of_files(cls, paths, device=device, **options)
+        if isinstance(paths, str | os.PathLike) or not isinstance(paths, Sequence):
+            raise TypeError(f"paths must be a sequence of paths, got {type(paths).__name__}")
+        if not paths:
+            raise ValueError("paths must be at least one, got none")
+        files = [
+            io.load_world_file(path, strict=strict, package_dirs=package_dirs) for path in paths
+        ]
+        return cls._of_envs(files, [escaped(str(path)) for path in paths], device, options)
 
     @classmethod
     def from_mapping(
-        cls, document: Mapping[str, Any], device: DeviceLike = None, **options: Any
+        cls,
+        document: Mapping[str, Any],
+        device: DeviceLike = None,
+        *,
+        folder: PathLike = ".",
+        strict: bool = False,
+        **options: Any,
     ) -> Self:
         """A world of one env from a mapping, see `warp_collision.io.load_world_mapping`."""
-        return world_of_mapping(cls, document, device=device, **options)
+        obstacles = io.load_world_mapping(document, folder=folder, strict=strict)
+        return cls._of_envs([obstacles], ["mapping"], device, options)
+
+    @classmethod
+    def _of_envs(
+        cls,
+        envs: Sequence[Mapping[str, Obstacle]],
+        where: Sequence[str],
+        device: DeviceLike,
+        options: dict[str, Any],
+    ) -> Self:
+        slots = max(len(obstacles) for obstacles in envs) + ROOM
+        world = cls(len(envs), **{"max_meshes": slots, "device": device, **options})
+        for env, obstacles in enumerate(envs):
+            with errors_at(where[env]):  # one of the world names the obstacle, but not its file
+                world.load(obstacles, env)
+        return world
 
     def to_scene(self, env: int = 0) -> trimesh.Scene:
         """The meshes of an env, with names and poses; `load` of the scene restores the env."""
-        with self._lock:
-            return io.obstacle_scene(obstacles_of_env(self._slots.of(env), self._storage, env))
+        return io.obstacle_scene(self._obstacles_of(env))
 
     def save(self, path: PathLike, env: int = 0) -> None:
         """Writes an env to a .yaml or .glb file, which `from_file` reads back as it was.
 
         Meshes are written after their repairs, without the `repair` and `sign` that `add` was told.
         """
+        io.save_world_file(path, self._obstacles_of(env))
+
+    def _obstacles_of(self, env: int) -> dict[str, Obstacle]:
+        """The obstacles of an env by name: exact shapes, and meshes after their repairs."""
+        from warp_collision.io.placing import matrix_from, pose_from
+
         with self._lock:
-            obstacles = obstacles_of_env(self._slots.of(env), self._storage, env)
-        io.save_world_file(path, obstacles)
+            slots = self._slots.of(env)
+            rows = self._slots.differentiable_rows(self.mesh_from_world).detach()[env]
+            poses = invert_pose(rows[: len(slots), :7].double().cpu())
+            enabled, padding = self.enabled[env].tolist(), self.padding[env].tolist()
+            meshes: dict[int, trimesh.Trimesh] = {}
+            obstacles: dict[str, Obstacle] = {}
+            for index, slot in enumerate(slots):
+                check_pose(f"pose of {slot.name!r}", poses[index].tolist())
+                matrix = matrix_from(poses[index].numpy())
+                placed = slot.obstacle.placed
+                if placed is not None:
+                    geometry = placed.shape
+                    matrix = matrix @ placed.matrix
+                else:
+                    key = id(slot.obstacle)
+                    if key not in meshes:
+                        meshes[key] = _mesh(slot.obstacle)
+                    geometry = meshes[key]
+                pose = pose_from(matrix[:3, :3], matrix[:3, 3])
+                obstacles[slot.name] = Obstacle(
+                    geometry, pose, padding[index], bool(enabled[index])
+                )
+        return obstacles
 
     # -- what the world holds -------------------------------------------------------------------
-
-    @property
-    def _storage(self) -> SceneStorage:
-        return self._contents.storage
 
     @property
     def mesh_ids(self) -> Tensor:
@@ -253,7 +307,7 @@ class MeshWorld:
         with self._lock:
             index = self._slots.index_for(name, env, self.max_meshes, replace)
             entry = self._obstacles.entry(name, mesh, pose, enabled, repair, sign, padding)
-            self._contents.fill(env, index, [entry])
+            self._fill(env, index, [entry])
             return index
 
     def load(
@@ -267,25 +321,33 @@ class MeshWorld:
             env: which env.
             padding: each mesh is inflated by this [m], and an `io.Obstacle` by its own in addition.
         """
-        given = as_mapping(meshes)
+        if validate.is_scene(meshes):
+            given: Mapping[str, Any] = io.scene_meshes(meshes)
+        else:
+            validate.require_mapping("meshes", meshes, "a mapping or a trimesh.Scene")
+            given = meshes
         with self._lock:
             self._slots.require_room(env, len(given), self.max_meshes)
             entries = [self._obstacles.entry_of(name, v, padding) for name, v in given.items()]
             # In this order, so that queries of other threads never find the env empty.
-            self._contents.fill(env, 0, entries)
-            self._contents.truncate(env, len(entries))
+            self._fill(env, 0, entries)
+            self._truncate(env, len(entries))
 
     def remove(self, name: str | int, env: int = 0) -> None:
         """Removes a mesh; the slots behind it move up by one."""
         with self._lock:
-            self._contents.remove(env, self._slots.index(name, env))
+            index = self._slots.index(name, env)
+            slots = self._slots.envs[env]
+            self._acceleration.drop_tree()
+            self._storage.remove(env, index, len(slots))
+            self._release(env, [slots.pop(index)])
 
     def clear(self, env: int | None = None) -> None:
         """Removes all meshes of an env, or of all envs."""
         with self._lock:
             for index in range(self.n_envs) if env is None else [env]:
                 self._slots.of(index)
-                self._contents.truncate(index, 0)
+                self._truncate(index, 0)
 
     def grow(self, n_envs: int | None = None, max_meshes: int | None = None) -> None:
         """Adds envs or slots; what the world holds stays.
@@ -302,7 +364,55 @@ class MeshWorld:
         validate.require_growth("n_envs", n_envs, self.n_envs)
         validate.require_growth("max_meshes", max_meshes, self.max_meshes)
         with self._lock:
-            self._contents.grow(n_envs, max_meshes)
+            # The old tensors may still be read: they keep the meshes that they name.
+            self._storage.keep_alive([list(slots) for slots in self._slots.envs])
+            larger = self._storage.enlarged(n_envs, max_meshes)
+            larger.keep_alive(self._slots.envs)
+            self._slots.envs += [[] for _ in range(n_envs - len(self._slots.envs))]
+            # In this order: records of larger tables fit smaller ones, but not the reverse.
+            self._acceleration.use(larger.tables)
+            self._storage = larger
+
+    def _fill(self, env: int, first: int, entries: list[Entry]) -> None:
+        """Writes consecutive slots from `first`, then frees what they held."""
+        slots, last = self._slots.envs[env], first + len(entries)
+        dropped = slots[first:last]
+        self._acceleration.drop_tree()
+        slots[first:last] = [Slot(entry.name, entry.obstacle) for entry in entries]
+        if entries:
+            obstacles = [entry.obstacle for entry in entries]
+            for entry in entries:
+                entry.obstacle.is_padded |= entry.padding > 0.0
+            self._acceleration.add(obstacles)
+            self._storage.write_obstacles(
+                env, first, obstacles, [e.enabled for e in entries], [e.padding for e in entries]
+            )
+            self._write_poses(env, slice(first, last), torch.stack([e.pose for e in entries]))
+            for index, entry in enumerate(entries, first):
+                self._slots.track(env, slice(index, index + 1), entry.given, self.mesh_from_world)
+        self._storage.set_count(env, len(slots))
+        self._release(env, dropped)
+
+    def _truncate(self, env: int, count: int) -> None:
+        """Empties the slots from `count` on."""
+        slots = self._slots.envs[env]
+        dropped = slots[count:]
+        self._acceleration.drop_tree()
+        del slots[count:]
+        self._storage.truncate(env, count)
+        self._release(env, dropped)
+
+    def _release(self, env: int, dropped: list[Slot]) -> None:
+        """Frees what slots of an env held, once no launch can read it."""
+        self._storage.ignored.slots_changed(env, self._slots.envs[env])
+        self._acceleration.meshes_changed(self._slots.most)
+        retire(dropped, self.device)
+        synchronize(self.device)
+
+    def _write_poses(self, env: int, slots: slice, poses: Tensor) -> None:
+        """Writes poses (n, 7) of consecutive slots."""
+        self._storage.write_poses(env, slots, poses)
+        self._acceleration.refit()
 
     # -- moving and enabling --------------------------------------------------------------------
 
@@ -326,7 +436,7 @@ class MeshWorld:
         with self._lock:
             index = self._slots.index(name, env)
             slot = slice(index, index + 1)
-            self._contents.write_poses(env, slot, checked)
+            self._write_poses(env, slot, checked)
             given = pose if isinstance(pose, Tensor) else checked
             self._slots.track(env, slot, given, self.mesh_from_world)
 
@@ -341,7 +451,7 @@ class MeshWorld:
         with self._lock:
             count = len(self._slots.of(env))
             rows = validate.device_poses("poses", poses, (count, 7), self.device)
-            self._contents.write_poses(env, slice(0, count), rows)
+            self._write_poses(env, slice(0, count), rows)
             self._slots.track(env, slice(0, count), poses, self.mesh_from_world)
 
     def enable(self, name: str | int, on: bool | Tensor = True, env: int = 0) -> None:
@@ -374,10 +484,8 @@ class MeshWorld:
             self._storage.write_enabled(env, slice(0, count), enabled)
 
     def prepare(self) -> None:
-        """Builds what queries build lazily; on the CPU candidate lists and a field, too.
+        """Builds what queries build lazily; on the CPU a field of distances, too.
 
-        Lists make queries near and inside meshes 1.3 to 4 times faster, and take seconds for tens
-        of thousands of faces. Of two triangles that are equally near they may find the other one.
         The field decides most free spheres by one read until anything changes; among more than 32
         obstacles at rest some million queries build it by themselves.
 
@@ -398,3 +506,94 @@ class MeshWorld:
         `mesh_from_world`, or capture it together with that. It does not wait for the device.
         """
         self._acceleration.refit()
+
+
+def _mesh(obstacle: MeshObstacle) -> trimesh.Trimesh:
+    import trimesh
+
+    vertices, faces = obstacle.mesh.points.numpy(), obstacle.mesh.indices.numpy()
+    return trimesh.Trimesh(vertices, faces.reshape(-1, 3), process=False)
+
+
+def require_world(world: object) -> None:
+    """Requires a `MeshWorld` as the argument `world`."""
+    if not isinstance(world, MeshWorld):
+        raise TypeError(f"world must be a MeshWorld, got {type(world).__name__}")
+
+
+def scene_tables(
+    world: MeshWorld, poses: Tensor | None = None, horizon: int | None = None
+) -> SceneTables:
+    """The tables of a world, differentiable by its poses, or by others that replace them.
+
+    Args:
+        world: the world.
+        poses: (n_envs, max_meshes, 7), or (n_meshes, 7) for a world of one env; 4 x 4 matrices in
+            place of the 7 numbers. For each waypoint: (n_envs, horizon, max_meshes, 7), or
+            (horizon, n_meshes, 7) for a world of one env, which makes mesh_from_world
+            (n_envs, horizon, slots, 8).
+        horizon: how many waypoints there are; None where poses must be the same at all times.
+    """
+    tables = world._storage.tables
+    if poses is None:
+        rows = world._slots.differentiable_rows(tables.mesh_from_world)
+    else:
+        rows = _rows(world, tables, poses, horizon)
+    if rows is not tables.mesh_from_world:
+        tables = tables.at(rows)
+    if validate.is_checking():
+        name = "mesh_from_world" if poses is None else "poses"
+        check_values(tables, poses=name, ids="mesh_ids", counts="n_meshes")
+    return tables
+
+
+def _rows(world: MeshWorld, tables: SceneTables, poses: Tensor, horizon: int | None) -> Tensor:
+    """Rows of mesh_from_world, differentiable, for poses that replace those of a world."""
+    n_envs, slots = tables.mesh_ids.shape
+    full, count = (n_envs, slots, 7), len(world.names(0))
+    if not isinstance(poses, Tensor):  # graphs of any shape have no text of one
+        validate.require_tensor("poses", poses, str(full))
+    validate.require_device("poses", poses, world.device)
+    if not poses.dtype.is_floating_point:
+        raise TypeError(f"poses must be floating point, got {poses.dtype}")
+    is_matrix = poses.shape[-2:] == (4, 4)
+    leading = tuple(poses.shape[: -2 if is_matrix else -1])
+    fits = is_matrix or poses.shape[-1:] == (7,)
+    times = () if horizon is None else (horizon,)
+    if fits and n_envs == 1 and leading in ((count,), (*times, count)):
+        times = leading[:-1] or (1,)
+        rest = tables.mesh_from_world[:, count:].expand(*times, -1, 8)
+        rows = to_rows(invert_pose(pose_rows(poses.float()))).view(*times, count, 8)
+        rows = torch.cat((rows, rest), dim=1)
+        if len(leading) > 1 and leading != (n_envs, slots):
+            rows = rows[None]
+    elif fits and leading in ((n_envs, slots), (n_envs, *times, slots)):
+        # Empty slots may hold anything: an inverse of zeros would have gradients of NaN.
+        used = torch.arange(slots, device=poses.device) < tables.n_meshes[:, None]
+        used = used.view(n_envs, *(1,) * (len(leading) - 2), slots)
+        size = 4 if is_matrix else 7
+        one = torch.eye(size, dtype=poses.dtype, device=poses.device)
+        one = one if is_matrix else one[3]
+        valid = torch.where(used.view(*used.shape, *(1,) * one.ndim), poses, one)
+        rows = to_rows(invert_pose(pose_rows(valid.float()))).view(*leading, 8)
+    else:
+        raise ValueError(
+            f"poses must have shape {_rule(n_envs, slots, count, horizon)}, or (4, 4) in place of "
+            f"7, got {validate.shape_of(poses)}"
+        )
+    if validate.is_checking():
+        at_rest = poses.reshape(n_envs, -1, *poses.shape[len(leading) - 1 :])
+        for env, slot in ((e, s) for e in range(n_envs) for s in range(len(world.names(e)))):
+            for given in at_rest[env, :, slot]:
+                validate.check_pose(f"poses of env {env}, slot {slot}", given)
+    return rows.contiguous()
+
+
+def _rule(n_envs: int, slots: int, count: int, horizon: int | None) -> str:
+    """The shapes that poses may have."""
+    short = f" or {(count, 7)}" if n_envs == 1 else ""
+    rule = f"{(n_envs, slots, 7)}{short}"
+    if horizon is not None:
+        short = f" or {(horizon, count, 7)}" if n_envs == 1 else ""
+        rule += f", or for each waypoint {(n_envs, horizon, slots, 7)}{short}"
+    return rule

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from warp_collision.kernels.scene_field import FIELD_REACH, fill_scene_field
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.distance_grid import cubic_cells
-from warp_collision.world.snapshot import Snapshot
 
 # Maximum number of cells of an env, and of all envs, which fit into the cache of a core together: a
 # value from memory takes longer than a query. Minimum for an env to have a field.
@@ -35,6 +35,33 @@ _LONG = 4.0
 QUERIES_PER_CELL = 64
 _PATIENCE = 2**20
 _HEADER = int(scene.SceneField.numpy_dtype()["itemsize"])
+
+
+class Snapshot:
+    """The content of some tables on the CPU.
+
+    Versions tell of what torch writes, even if it is the same again, and bytes of what is written
+    past torch, as through NumPy or `.data`. Bytes are equal where numbers are NaN, and several
+    times faster to compare than arrays.
+    """
+
+    def __init__(self, tables: Iterable[Tensor]):
+        """Copies the content of the tables."""
+        self._known = []
+        for table in tables:
+            # Of a view that is kept, for making one takes longer than all else here.
+            view = table.numpy()
+            self._known.append((table, table._version, table.data_ptr(), view, view.tobytes()))
+
+    def is_current(self) -> bool:
+        """Whether the tables have not been written or moved since."""
+        for table, version, address, view, content in self._known:
+            # The place first: the view of a table that has moved must not be read.
+            if table._version != version or table.data_ptr() != address:
+                return False
+            if view.tobytes() != content:
+                return False
+        return True
 
 
 class SceneField:

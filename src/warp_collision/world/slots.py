@@ -47,18 +47,6 @@ class Slot:
     obstacle: MeshObstacle
     tracked: TrackedPose | None = None
 
-    def differentiable_row(self, row: Tensor) -> Tensor:
-        """Its row (8,) of mesh_from_world, as a function of its pose if that requires a gradient.
-
-        Args:
-            row: what the table holds.
-        """
-        tracked = self.tracked
-        if tracked is None:
-            return row
-        inverse = to_rows(invert_pose(pose_rows(tracked.poses)[tracked.row].to(row)))
-        return _unless_written(row, tracked.written[tracked.row], inverse)
-
 
 class Slots:
     """The filled slots of all envs, in slot order.
@@ -94,8 +82,8 @@ class Slots:
         for index, slot in enumerate(slots):
             if slot.name == name:
                 return index
-        known = ", ".join(repr(slot.name) for slot in slots) or "no meshes"
-        raise KeyError(f"name must be one of env {env}, which holds {known}; got {name!r}")
+        names = ", ".join(repr(slot.name) for slot in slots) or "no meshes"
+        raise KeyError(f"name must be one of env {env}, which holds {names}; got {name!r}")
 
     def index_for(self, name: str, env: int, max_meshes: int, replace: bool) -> int:
         """The index of the slot that a mesh is to fill: of its name, or the first free one."""
@@ -174,20 +162,20 @@ def _tracked_runs(
 
     And the rows (n, 8) that were written for them.
     """
-    found: list[tuple[int, TrackedPose, int]] = []
+    runs: list[tuple[int, TrackedPose, int]] = []
     for env, slots in enumerate(envs[:n_envs]):
         for index, slot in enumerate(slots[:n_slots], env * n_slots):
             tracked = slot.tracked
             if tracked is None:
                 continue
-            if found:
-                begin, first, count = found[-1]
+            if runs:
+                begin, first, count = runs[-1]
                 follows = (begin + count, first.row + count) == (index, tracked.row)
                 if follows and tracked.written is first.written:
-                    found[-1] = (begin, first, count + 1)
+                    runs[-1] = (begin, first, count + 1)
                     continue
-            found.append((index, tracked, 1))
-    return [(begin, *_rows_from(tracked, count)) for begin, tracked, count in found]
+            runs.append((index, tracked, 1))
+    return [(begin, *_rows_from(tracked, count)) for begin, tracked, count in runs]
 
 
 def _rows_from(tracked: TrackedPose, count: int) -> tuple[Tensor, Tensor]:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from warp_collision.formats.limits import MAX_COORDINATE
-from warp_collision.messages import shown
+from warp_collision.formats.files import MAX_COORDINATE
+from warp_collision.messages import short_repr
 
 
 def sphere_array(where: str, spheres: Any) -> np.ndarray:
@@ -24,11 +24,11 @@ def sphere_array(where: str, spheres: Any) -> np.ndarray:
     try:
         values = np.array(spheres)
     except ValueError as error:  # ragged
-        raise ValueError(f"{rule}, got {shown(spheres)}") from error
+        raise ValueError(f"{rule}, got {short_repr(spheres)}") from error
     if values.size == 0:
         return np.empty((0, 4))
     if values.dtype.kind not in "fiu":
-        raise TypeError(f"{rule}, got {shown(spheres)}")
+        raise TypeError(f"{rule}, got {short_repr(spheres)}")
     if values.ndim != 2 or values.shape[1] != 4:
         raise ValueError(f"{rule}, got shape {values.shape}")
     values = values.astype(np.float64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from warp_collision.messages import known_names, shown
+from warp_collision.messages import known_names, short_repr
 from warp_collision.world import MeshWorld
 
 Contacts = Iterable[tuple[str, str]]
@@ -28,7 +28,7 @@ def as_pairs(ignore: Contacts) -> ContactPairs:
 
 def _pair(pair: Any) -> tuple[str, str]:
     if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise ValueError(f"{_RULE}, got {shown(pair)}")
+        raise ValueError(f"{_RULE}, got {short_repr(pair)}")
     link, obstacle = pair
     return link, obstacle
 
@@ -43,14 +43,15 @@ def check_names(pairs: ContactPairs, bodies: Sequence[str], world: MeshWorld) ->
     for pair in pairs:
         link, obstacle = pair
         if link in obstacles and obstacle in bodies:
-            raise ValueError(f"{_RULE}, in this order, got {shown(pair)}")
+            raise ValueError(f"{_RULE}, in this order, got {short_repr(pair)}")
         if link not in bodies:
             choice = known_names(link, bodies)
             raise ValueError(
-                f"{_RULE}, got no link {shown(link)} in {shown(pair)}; there is {choice}"
+                f"{_RULE}, got no link {short_repr(link)} in {short_repr(pair)}; there is {choice}"
             )
         if obstacle not in obstacles:
             choice = known_names(obstacle, sorted(obstacles))
             raise ValueError(
-                f"{_RULE}, got no obstacle {shown(obstacle)} in {shown(pair)}; there is {choice}"
+                f"{_RULE}, got no obstacle {short_repr(obstacle)} in {short_repr(pair)}; there is "
+                f"{choice}"
             )

@@ -12,7 +12,7 @@ import numpy as np
 
 from warp_collision import validate
 from warp_collision.formats.urdf_joints import Joint, followed_joints, joints_from_root
-from warp_collision.messages import known_names, shown
+from warp_collision.messages import known_names, short_repr
 
 _ROUNDING = 1e-6  # of a value at a limit [rad or m]
 
@@ -74,8 +74,8 @@ class KinematicTree:
         root = next(iter(self.link_frame))
         if self.floats and root in links:
             raise ValueError(
-                f"the root link {shown(root)} of a floating joint must have no spheres, as the "
-                "pose of the base moves them"
+                f"the root link {short_repr(root)} of a floating joint must have no spheres, as "
+                "the pose of the base moves them"
             )
 
 
@@ -98,8 +98,8 @@ def kinematic_tree(links: Sequence[str], joints: Sequence[Joint]) -> KinematicTr
         if joint.kind == "floating":
             if [other.name for other in joints if other.parent == root] != [joint.name]:
                 raise ValueError(
-                    f"joint {shown(joint.name)} of type floating must be the only joint of "
-                    f"the root link {shown(root)}, got the parent {shown(joint.parent)}"
+                    f"joint {short_repr(joint.name)} of type floating must be the only joint of "
+                    f"the root link {short_repr(root)}, got the parent {short_repr(joint.parent)}"
                 )
             tree.floats = True
         if joint.moves:
@@ -126,7 +126,7 @@ def check_locks(locks: Any, joints: Sequence[Joint]) -> dict[str, float | None]:
     if unknown:
         choice = known_names(unknown[0], [*moving])
         raise ValueError(
-            f"lock_joints must be joints that move, got {shown(unknown)}; there is {choice}"
+            f"lock_joints must be joints that move, got {short_repr(unknown)}; there is {choice}"
         )
     values: dict[str, float | None] = {}
     for name, value in locks.items():

@@ -11,7 +11,7 @@ import trimesh
 
 from warp_collision import validate
 from warp_collision.io.placing import transformed
-from warp_collision.messages import errors_at, shown
+from warp_collision.messages import errors_at, short_repr
 from warp_collision.obstacles.geometry import content_key, read_mesh
 from warp_collision.obstacles.shapes import Shape, mesh_of
 from warp_collision.robot.fitting.coverage import Coverage
@@ -84,11 +84,11 @@ def _require_size(shape: LinkMesh, mesh: trimesh.Trimesh, max_overshoot: float) 
 def _described(shape: LinkShape | LinkMesh, mesh: trimesh.Trimesh | None) -> str:
     """The link, what it is, and the length of its sides."""
     if mesh is None:
-        what = shown(shape.shape) if isinstance(shape, LinkShape) else "mesh"
-        return f"link {shown(shape.link)}: {what}"
-    file = shown(shape.path.name) if isinstance(shape, LinkMesh) else ""
+        what = short_repr(shape.shape) if isinstance(shape, LinkShape) else "mesh"
+        return f"link {short_repr(shape.link)}: {what}"
+    file = short_repr(shape.path.name) if isinstance(shape, LinkMesh) else ""
     sides = " x ".join(f"{side:.4g}" for side in np.ptp(mesh.vertices, axis=0))
-    return f"link {shown(shape.link)}: mesh {file} of {sides} m"
+    return f"link {short_repr(shape.link)}: mesh {file} of {sides} m"
 
 
 def _fit_once(mesh: Shape | trimesh.Trimesh, max_overshoot: float) -> SphereFit:
@@ -113,7 +113,7 @@ def mesh_in_link(shape: LinkShape | LinkMesh) -> trimesh.Trimesh:
         try:
             mesh = trimesh.Trimesh(*read_mesh(shape.path.name, shape.path), process=False)
         except (FileNotFoundError, ValueError) as error:
-            raise type(error)(f"link {shown(shape.link)}: {error}") from error
+            raise type(error)(f"link {short_repr(shape.link)}: {error}") from error
         transform = shape.link_from_mesh
     return transformed(mesh, transform[:3, :3], transform[:3, 3])
 
@@ -138,9 +138,9 @@ def spheres_of_object(name: str, given: Any, max_overshoot: float) -> np.ndarray
     if hasattr(given, "__fspath__") or isinstance(given, str):
         mesh = read_mesh(name, given)
         return fit_spheres(mesh, max_overshoot=max_overshoot, fill=True).spheres
-    rows = sphere_array(f"spheres of {shown(name)}", given)
+    rows = sphere_array(f"spheres of {short_repr(name)}", given)
     if len(rows) == 0:
-        raise ValueError(f"spheres of {shown(name)} must not be empty, got none")
+        raise ValueError(f"spheres of {short_repr(name)} must not be empty, got none")
     return rows
 
 
@@ -154,7 +154,7 @@ def padded(
     else:
         lengths = dict.fromkeys(model.bodies, padding)
     for name, length in lengths.items():
-        validate.require_number(f"padding of {shown(name)}", length)
+        validate.require_number(f"padding of {short_repr(name)}", length)
     bodies = {
         name: Body(body.link, inflated(body.spheres, lengths[name]))
         for name, body in model.bodies.items()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from warp_collision.messages import errors_at, escaped, shown
+from warp_collision.messages import errors_at, escaped, short_repr
 from warp_collision.robot.fitting.coverage import Coverage
 from warp_collision.robot.model.kinematic_tree import (
     KinematicTree,
@@ -147,12 +147,14 @@ def _check_base(base_link: Any, tree: KinematicTree) -> None:
     if base_link is None:
         return
     root = next(iter(tree.link_frame))
-    rule = f"base_link must be the root link {shown(root)}, or fixed to it with its frame"
+    rule = f"base_link must be the root link {short_repr(root)}, or fixed to it with its frame"
     if base_link not in tree.link_frame or tree.link_frame[base_link] != 0:
-        raise ValueError(f"{rule}, got {shown(base_link)}")
+        raise ValueError(f"{rule}, got {short_repr(base_link)}")
     offset = np.abs(tree.frame_from_link[base_link] - np.eye(4)).max()
     if offset > _ROUNDING:
-        raise ValueError(f"{rule}, got {shown(base_link)}, whose frame differs by {offset:.3g}")
+        raise ValueError(
+            f"{rule}, got {short_repr(base_link)}, whose frame differs by {offset:.3g}"
+        )
 
 
 def _check_joint_order(joint_names: Sequence[str], tree: KinematicTree) -> None:
@@ -166,7 +168,7 @@ def _check_joint_order(joint_names: Sequence[str], tree: KinematicTree) -> None:
     if joint_names and order != tree.joint_names:
         warnings.warn(
             f"joint values are those of {', '.join(tree.joint_names)}, in this order, which is "
-            f"not that of cspace.joint_names, {shown(list(order))}",
+            f"not that of cspace.joint_names, {short_repr(list(order))}",
             UserWarning,
             stacklevel=4,  # where the robot is made
         )

@@ -11,8 +11,10 @@ from torch import Tensor
 
 from warp_collision import torch_private, validate
 from warp_collision.io.placing import joined, matrix_from
-from warp_collision.messages import MAX_SHOWN, escaped, shown
+from warp_collision.messages import MAX_REPR, escaped, short_repr
 from warp_collision.obstacles.mesh_obstacle import PoseLike
+from warp_collision.queries import dispatch
+from warp_collision.queries.dispatch import outside_graphs, reads_values
 from warp_collision.robot.fitting.coverage import Coverage, coverage
 from warp_collision.robot.fitting.sphere_arrays import inflated, moved
 from warp_collision.robot.fitting.sphere_fit import DEFAULT_OVERSHOOT
@@ -34,10 +36,8 @@ from warp_collision.robot.model.sphere_pairs import (
     without_touching,
 )
 from warp_collision.robot.model.urdf_model import PathLike
-from warp_collision.torch_ops import dispatch
-from warp_collision.torch_ops.second_derivatives import outside_graphs, reads_values
 from warp_collision.world import MeshWorld
-from warp_collision.world.queries import require_world
+from warp_collision.world.mesh_world import require_world
 
 _MAX_ENVS = 1 << 20  # tables of a robot have a row for each
 
@@ -139,8 +139,8 @@ class RobotSpheres:
         carried = ", ".join(map(repr, self._attached))
         return (
             f"{type(self).__name__}({len(self.link_names)} links, {self.n_joints} joints: "
-            f"{escaped(', '.join(self.joint_names), MAX_SHOWN)}; {self.n_spheres} spheres"
-            + (f", carries {escaped(carried, MAX_SHOWN)})" if carried else ")")
+            f"{escaped(', '.join(self.joint_names), MAX_REPR)}; {self.n_spheres} spheres"
+            + (f", carries {escaped(carried, MAX_REPR)})" if carried else ")")
         )
 
     def __str__(self) -> str:
@@ -413,7 +413,7 @@ class RobotSpheres:
         """
         validate.require_name("name", name)
         if name in self._layout.names:
-            raise ValueError(f"name must be new to the robot, got {shown(name)}")
+            raise ValueError(f"name must be new to the robot, got {short_repr(name)}")
         require_links("link", [link], self.link_names)
         require_links("touch_links", touch_links, self._layout.names)
         rows = inflated(spheres_of_object(name, spheres, max_overshoot), padding)
@@ -430,7 +430,9 @@ class RobotSpheres:
             ValueError: no object of this name is attached.
         """
         if name not in self._attached:
-            raise ValueError(f"name must be one of {shown([*self._attached])}, got {shown(name)}")
+            raise ValueError(
+                f"name must be one of {short_repr([*self._attached])}, got {short_repr(name)}"
+            )
         del self._attached[name]
         self._update_layout()
 
@@ -589,7 +591,7 @@ def _checked_envs(envs: Iterable[int]) -> frozenset[int]:
         raise ValueError("envs must not be empty, got none")
     for env in chosen:
         if not isinstance(env, int) or isinstance(env, bool):
-            raise TypeError(f"envs must be integers, got {shown(env)}")
+            raise TypeError(f"envs must be integers, got {short_repr(env)}")
         if not 0 <= env < _MAX_ENVS:
             raise ValueError(f"envs must be from 0 to {_MAX_ENVS - 1}, got {env}")
     return frozenset(chosen)

@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from warp_collision import validate
-from warp_collision.formats.limits import MAX_COORDINATE
-from warp_collision.formats.mesh_files import is_file
+from warp_collision.formats.files import MAX_COORDINATE, is_file
 from warp_collision.formats.urdf_joints import Joint
 from warp_collision.formats.yaml_values import read_yaml
 from warp_collision.io.placing import matrix_from
-from warp_collision.messages import MAX_SHOWN, errors_at, escaped, known_names, shown
+from warp_collision.messages import MAX_REPR, errors_at, escaped, known_names, short_repr
 from warp_collision.robot.fitting.sphere_arrays import inflated, moved, sphere_array
 from warp_collision.robot.model.kinematic_tree import check_locks
 
@@ -66,7 +65,7 @@ def require_links(where: str, names: Iterable[str], known: Sequence[str]) -> Non
     if unknown:
         choice = known_names(unknown[0], known)
         raise ValueError(
-            f"{where} must be links of the robot, got {shown(unknown)}; there is {choice}"
+            f"{where} must be links of the robot, got {short_repr(unknown)}; there is {choice}"
         )
 
 
@@ -120,7 +119,7 @@ def write_spheres(path: str | os.PathLike[str], model: SphereModel) -> None:
 
 def _read_file(path: Path, links: Sequence[str], joints: Sequence[Joint]) -> SphereModel:
     if not is_file(path):
-        raise FileNotFoundError(f"spheres must be an existing file, got {shown(str(path))}")
+        raise FileNotFoundError(f"spheres must be an existing file, got {short_repr(str(path))}")
     document = read_yaml(path)
     where = escaped(str(path))
     for key in ("robot_cfg", "kinematics"):
@@ -128,7 +127,9 @@ def _read_file(path: Path, links: Sequence[str], joints: Sequence[Joint]) -> Sph
             document = document[key]
     values = _mapping(where, document)
     if "collision_spheres" not in values:
-        raise ValueError(f"{where} must have the key 'collision_spheres', got {shown([*values])}")
+        raise ValueError(
+            f"{where} must have the key 'collision_spheres', got {short_repr([*values])}"
+        )
     with errors_at(where, (TypeError, ValueError)):
         locks = _locks(values.get("lock_joints"), joints)
         names = _list("cspace.joint_names", _mapping_of(values, "cspace").get("joint_names") or [])
@@ -144,7 +145,9 @@ def _from_curobo(values: dict, folder: Path, links: Sequence[str]) -> SphereMode
     if names is not None:
         for name in _list("collision_link_names", names):
             if name not in rows and name not in _mapping_of(values, "extra_collision_spheres"):
-                raise ValueError(f"collision_spheres must have the link {shown(name)}, got none")
+                raise ValueError(
+                    f"collision_spheres must have the link {short_repr(name)}, got none"
+                )
         rows = {name: spheres for name, spheres in rows.items() if name in names}
     buffer = _per_link("collision_sphere_buffer", values.get("collision_sphere_buffer", 0.0))
     rows = {name: inflated(spheres, buffer(name)) for name, spheres in rows.items()}
@@ -175,7 +178,7 @@ def _locks(value: Any, joints: Sequence[Joint]) -> dict[str, float]:
     values = {}
     for name, position in check_locks({} if value is None else value, joints).items():
         if position is None:
-            raise TypeError(f"lock_joints[{shown(name)}] must be a number, got None")
+            raise TypeError(f"lock_joints[{short_repr(name)}] must be a number, got None")
         values[name] = position
     return values
 
@@ -185,16 +188,20 @@ def _collision_spheres(value: Any, folder: Path) -> dict[str, np.ndarray]:
     if isinstance(value, str):
         path = folder / value
         if not is_file(path):
-            raise ValueError(f"collision_spheres must be an existing file, got {shown(str(path))}")
+            raise ValueError(
+                f"collision_spheres must be an existing file, got {short_repr(str(path))}"
+            )
         document = _mapping(escaped(str(path)), read_yaml(path))
         value = document.get("collision_spheres", document)
     spheres = {}
     for link, entries in _mapping("collision_spheres", value).items():
-        where = f"collision_spheres[{shown(link)}]"
+        where = f"collision_spheres[{short_repr(link)}]"
         rows = []
         for entry in _list(where, entries):
             if not isinstance(entry, dict) or not {"center", "radius"} <= entry.keys():
-                raise ValueError(f"{where} must have a center and a radius, got {shown(entry)}")
+                raise ValueError(
+                    f"{where} must have a center and a radius, got {short_repr(entry)}"
+                )
             center = entry["center"]
             rows.append([*(center if isinstance(center, list) else [center]), entry["radius"]])
         spheres[link] = sphere_array(where, rows)
@@ -205,10 +212,12 @@ def _extra_links(value: Any, links: Sequence[str]) -> dict[str, tuple[str, np.nd
     """For each additional link: the URDF link that it is fixed to, and its pose there."""
     poses = {}
     for name, entry in _mapping("extra_links", {} if value is None else value).items():
-        where = f"extra_links[{shown(name)}]"
+        where = f"extra_links[{short_repr(name)}]"
         entry = _mapping(where, entry)
         if entry.get("joint_type", "FIXED") != "FIXED":
-            raise ValueError(f"{where}.joint_type must be FIXED, got {shown(entry['joint_type'])}")
+            raise ValueError(
+                f"{where}.joint_type must be FIXED, got {short_repr(entry['joint_type'])}"
+            )
         parent = str(entry.get("parent_link_name"))
         require_links(f"{where}.parent_link_name", [parent], links)
         pose = entry.get("fixed_transform", [0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0])
@@ -233,7 +242,7 @@ def _per_link(where: str, value: Any) -> Callable[[str], float]:
     for number in numbers.values():
         is_number = isinstance(number, int | float) and not isinstance(number, bool)
         if not is_number or not abs(number) < MAX_COORDINATE:
-            raise ValueError(f"{where} must be finite numbers [m], got {shown(number)}")
+            raise ValueError(f"{where} must be finite numbers [m], got {short_repr(number)}")
     rest = 0.0 if isinstance(value, Mapping) else float(value)
     return lambda link: float(numbers.get(link, rest))
 
@@ -245,11 +254,11 @@ def _mapping_of(values: dict, key: str) -> dict:
 
 def _mapping(where: str, value: Any) -> dict:
     if not isinstance(value, dict):
-        raise ValueError(f"{escaped(where, MAX_SHOWN)} must be a mapping, got {shown(value)}")
+        raise ValueError(f"{escaped(where, MAX_REPR)} must be a mapping, got {short_repr(value)}")
     return value
 
 
 def _list(where: str, value: Any) -> list:
     if not isinstance(value, list):
-        raise ValueError(f"{where} must be a list, got {shown(value)}")
+        raise ValueError(f"{where} must be a list, got {short_repr(value)}")
     return value

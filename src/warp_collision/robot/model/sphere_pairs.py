@@ -13,8 +13,8 @@ from torch import Tensor
 
 from warp_collision import torch_private
 from warp_collision.devices import is_capturing
-from warp_collision.messages import known_names, shown
-from warp_collision.torch_ops import dispatch
+from warp_collision.messages import known_names, short_repr
+from warp_collision.queries import dispatch
 
 # Clearances whose samples differ by less are constant, up to rounding [m].
 _CONSTANT = 1.0e-5
@@ -164,7 +164,7 @@ def pairs_of_links(
         if len(pair) != 2 or unknown:
             choice = f"; there is {known_names(unknown[0], link_names)}" if unknown else ""
             raise ValueError(
-                f"ignore must be pairs of links of the robot, got {shown(pair)}{choice}"
+                f"ignore must be pairs of links of the robot, got {short_repr(pair)}{choice}"
             )
     ignored = frozenset(frozenset(pair) for pair in (*adjacent, *requested))
     kept = [

@@ -7,9 +7,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from warp_collision.formats.mesh_files import is_file
-from warp_collision.formats.xml_file import read_xml
-from warp_collision.messages import errors_at, escaped, known_names, shown
+from warp_collision.formats.files import is_file, read_xml
+from warp_collision.messages import errors_at, escaped, known_names, short_repr
 
 
 def read_srdf(path: str | os.PathLike[str], links: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -24,7 +23,7 @@ def read_srdf(path: str | os.PathLike[str], links: Sequence[str]) -> tuple[tuple
     """
     path = Path(path)
     if not is_file(path):
-        raise FileNotFoundError(f"srdf must be an existing file, got {shown(str(path))}")
+        raise FileNotFoundError(f"srdf must be an existing file, got {short_repr(str(path))}")
     with errors_at(escaped(str(path))):
         robot = read_xml(path)
         if robot.tag != "robot":
@@ -44,7 +43,7 @@ def read_srdf(path: str | os.PathLike[str], links: Sequence[str]) -> tuple[tuple
         if unknown:
             choice = known_names(unknown[0], links)
             raise ValueError(
-                f"links must be those of the robot, got {shown(unknown)}; there is {choice}"
+                f"links must be those of the robot, got {short_repr(unknown)}; there is {choice}"
             )
     kept = {frozenset(pair) for pair in enabled}
     pairs = dict.fromkeys(

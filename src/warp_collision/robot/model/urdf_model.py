@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from warp_collision.formats.mesh_files import is_file
+from warp_collision.formats.files import is_file
 from warp_collision.formats.urdf_document import read_urdf
 from warp_collision.formats.urdf_joints import Joint, read_joint
 from warp_collision.formats.urdf_shapes import (
@@ -22,7 +22,7 @@ from warp_collision.formats.urdf_shapes import (
     required,
 )
 from warp_collision.io.urdf_scene import shape_of
-from warp_collision.messages import errors_at, escaped, shown
+from warp_collision.messages import errors_at, escaped, short_repr
 from warp_collision.obstacles.shapes import Shape
 
 _KINDS = ("revolute", "continuous", "prismatic", "fixed", "floating")
@@ -83,7 +83,7 @@ def read_urdf_model(urdf: PathLike, package_dirs: Sequence[PathLike] = ()) -> Ur
     """
     path = Path(urdf)
     if not is_file(path):
-        raise FileNotFoundError(f"urdf must be an existing file, got {shown(str(path))}")
+        raise FileNotFoundError(f"urdf must be an existing file, got {short_repr(str(path))}")
     robot = read_urdf(path)
     if isinstance(package_dirs, str | os.PathLike):
         raise TypeError(f"package_dirs must be a sequence of folders, got {package_dirs!r}")
@@ -134,7 +134,7 @@ def _read_joint(element: Element) -> Joint:
     if limit is None or joint.kind not in ("revolute", "prismatic"):
         return joint
     text = f"{limit.get('lower', '0')} {limit.get('upper', '0')}"
-    low, high = read_numbers(text, 2, f"the limits of joint {shown(joint.name)}")
+    low, high = read_numbers(text, 2, f"the limits of joint {short_repr(joint.name)}")
     return replace(joint, limits=(low, high))
 
 
@@ -142,7 +142,7 @@ def _read_shape(
     link: str, collision: Element, source: _Source
 ) -> LinkSphere | LinkShape | LinkMesh:
     """Returns the one shape of a collision element."""
-    where = f"link {shown(link)}"
+    where = f"link {short_repr(link)}"
     sphere, mesh = (collision.find(f"geometry/{kind}") for kind in ("sphere", "mesh"))
     if mesh is not None:
         return _read_mesh(link, mesh, read_origin(collision, where), source)
@@ -170,7 +170,7 @@ def _read_visuals(link: Element, source: _Source) -> list[LinkMesh]:
 
 
 def _read_mesh(link: str, mesh: Element, link_from_mesh: np.ndarray, source: _Source) -> LinkMesh:
-    where = f"link {shown(link)}"
+    where = f"link {short_repr(link)}"
     scale = read_numbers(mesh.get("scale", "1 1 1"), 3, f"{where}: a mesh scale")
     if (scale == 0.0).any():
         raise ValueError(f"{where}: a mesh scale must not be 0, got {scale.tolist()}")

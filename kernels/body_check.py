@@ -1,0 +1,142 @@
+"""Bodies of a robot against the obstacles of an env, at rest and over an interval of a motion."""
+
+import warp as wp
+
+from warp_collision.kernels.finite import is_finite3
+from warp_collision.kernels.kinematics import point_in_world, xyz
+from warp_collision.kernels.mesh_distance import SdfSample, obstacle_distance
+from warp_collision.kernels.mesh_record import FAR
+from warp_collision.kernels.precision import is_in_range
+from warp_collision.kernels.robot_motion import (
+    MovingFrame,
+    Robot,
+    RobotBody,
+    sphere_of,
+    velocity_of,
+)
+from warp_collision.kernels.scene import Obstacle, Scene, make_walk, record_of
+
+# Results of a check.
+CLEAR = wp.constant(0)  # proven free
+UNDECIDED = wp.constant(1)
+HIT = wp.constant(2)  # clearance below the tolerance at the configuration, or not finite
+
+# Rounding of distances, relative to the coordinates from which they are computed.
+DISTANCE_ROUNDING = wp.constant(1.0e-6)
+
+
+@wp.struct
+class Interval:
+    """An interval of a segment around a configuration, and the bounds that a check needs."""
+
+    half: float  # of its length
+    acceleration_bound: float  # bound of |c''| of all spheres of the body
+    slack: float  # rounding of the spheres' positions [m]
+    rounding: float  # of distances, relative to coordinates; 0 at rest, as in `in_collision`
+    tolerance: float  # [m], a clearance below it may count as a collision
+    middle: float  # position of the configuration on the segment
+
+
+@wp.func
+def travel(interval: Interval, speed: float) -> float:
+    """Largest displacement of a point over an interval, from its position in the middle."""
+    return interval.half * (speed + 0.5 * interval.half * interval.acceleration_bound)
+
+
+@wp.struct
+class BodyCheck:
+    """A body at a configuration, and the interval to check."""
+
+    spheres: wp.uint64  # pointer, see `Robot`
+    body: RobotBody
+    state: MovingFrame
+    center: wp.vec3  # of the body's ball, in the world
+    ball_travel: float  # of that center over the interval [m]
+    interval: Interval
+
+
+@wp.func
+def padded_distance(obstacle: Obstacle, point: wp.vec3, limit: float) -> SdfSample:
+    """Signed distance of an obstacle, lowered by its padding; found where below ``limit``."""
+    sample = obstacle_distance(obstacle.mesh_id, obstacle.record, point, limit + obstacle.padding)
+    sample.distance -= obstacle.padding
+    return sample
+
+
+@wp.func
+def ball_distance(obstacle: Obstacle, center: wp.vec3, limit: float) -> float:
+    """Signed distance at the center of a ball where it is below a limit, else the limit.
+
+    -FAR for open meshes, whose signed distance is not Lipschitz: it jumps away from the surface.
+    """
+    if record_of(obstacle).inside_reach > 0.0:
+        return -FAR
+    sample = padded_distance(obstacle, center, limit)
+    return wp.where(sample.found, sample.distance, limit)
+
+
+@wp.func
+def check_obstacle(obstacle: Obstacle, check: BodyCheck, verdict: int) -> int:
+    """Checks a body against one obstacle: its ball first, then its spheres."""
+    if verdict == HIT:
+        return HIT
+    interval = check.interval
+    body = check.body
+    point = wp.transform_point(obstacle.mesh_from_world, check.center)
+    if not is_in_range(point):
+        return HIT
+    size = wp.length(point) + wp.length(check.center)
+    error = interval.rounding * size + interval.slack
+    reach = body.radius + wp.max(check.ball_travel + error, interval.tolerance)
+    ball = ball_distance(obstacle, point, reach)
+    if ball >= reach:
+        return verdict
+    # If the body moves farther than its size, its spheres give no better bound over the interval
+    # than its ball; they still decide whether it collides at the configuration.
+    is_coarse = check.ball_travel > body.radius and ball > -FAR
+    if is_coarse:
+        verdict = UNDECIDED
+        if ball > body.radius + interval.tolerance:
+            return verdict
+    frame_pose = check.state.frame_pose
+    for index in range(body.begin, body.end):
+        sphere = sphere_of(check.spheres, index)
+        if not (sphere[3] < 0.0):
+            local = xyz(sphere)
+            needed = interval.tolerance - error
+            if not is_coarse:
+                speed = wp.length(velocity_of(check.state, frame_pose.rotation * local))
+                needed = wp.max(needed, travel(interval, speed) + error)
+            limit = sphere[3] + needed
+            if ball - wp.length(local - body.center) < limit + DISTANCE_ROUNDING * size:
+                center = point_in_world(frame_pose, local)
+                center = wp.transform_point(obstacle.mesh_from_world, center)
+                sample = padded_distance(obstacle, center, limit)
+                if sample.found:
+                    verdict = UNDECIDED
+                    if sample.distance < sphere[3] + interval.tolerance - error:
+                        return HIT
+    return verdict
+
+
+check_obstacles = make_walk(check_obstacle, BodyCheck, int)
+
+
+@wp.func
+def check_body(
+    robot: Robot,
+    body: RobotBody,
+    state: MovingFrame,
+    interval: Interval,
+    scene: Scene,
+    env: int,
+) -> int:
+    """Checks a body against all enabled obstacles of an env."""
+    center = point_in_world(state.frame_pose, body.center)
+    if not is_finite3(center):
+        return HIT
+    speed = wp.length(velocity_of(state, center - state.frame_pose.origin))
+    check = BodyCheck(robot.spheres, body, state, center, travel(interval, speed), interval)
+    reach = body.radius + wp.max(check.ball_travel, interval.tolerance)
+    reach += DISTANCE_ROUNDING * wp.length(center) + interval.slack
+    return check_obstacles(scene, env, body.begin, center, reach, check, CLEAR)

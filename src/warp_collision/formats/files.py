@@ -1,0 +1,104 @@
+"""What readers of all formats share: limits, libraries of extras, existing files, XML."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
+
+import numpy as np
+
+from warp_collision.messages import any_error_at, escaped, short_repr
+
+_COMMENT, _NOT_ASCII = re.compile(rb"<!--.*?-->", re.DOTALL), re.compile(rb"[\x80-\xff]")
+MAX_FACES = 50_000_000  # of a file, those of every instance counted
+MAX_COORDINATE = 1e9  # as in a world; trimesh merges vertices far beyond it, all into one
+
+
+def require_extra(module: str, purpose: str, package: str, extra: str) -> None:
+    """Requires a library that only some kinds of files need.
+
+    Args:
+        module: its module.
+        purpose: what needs it, with which the error begins.
+        package: what it is called.
+        extra: the extra of this package that installs it.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    try:
+        is_installed = importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of a package that the module is in
+        is_installed = False
+    if not is_installed:
+        raise ImportError(f"{purpose} needs {package}: pip install 'warp-collision[{extra}]'")
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is such a file; False for names that no file can have."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def existing_file(path: str | os.PathLike[str]) -> Path:
+    """The path of a file, which exists."""
+    path = Path(path)
+    if not is_file(path):
+        raise FileNotFoundError(f"{escaped(str(path))}: no such file")
+    return path
+
+
+def read_xml(path: Path) -> Element:
+    """Reads the root element of an XML file; the caller names the file.
+
+    The parser bounds what entities expand to, and reads no other files. Comments may be in another
+    encoding than the file, whose names and values must be in its own.
+
+    Raises:
+        ValueError: no well-formed XML.
+    """
+    with any_error_at("must be well-formed XML"):
+        return ElementTree.fromstring(_with_readable_comments(path.read_bytes()))
+
+
+def _with_readable_comments(content: bytes) -> bytes:
+    """The content, with question marks in comments for what is not UTF-8 in it."""
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return _COMMENT.sub(lambda comment: _NOT_ASCII.sub(b"?", comment[0]), content)
+    return content
+
+
+def check_vertices(vertices: np.ndarray) -> None:
+    """Requires vertices (n, 3) that are finite and below 1e9."""
+    bad = ~(np.abs(vertices) < MAX_COORDINATE).all(axis=1)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise ValueError(
+            f"vertices must be finite and below 1e9, got {vertices[row].tolist()} at {row}"
+        )
+
+
+def metres_per_unit(units: str | None, where: str) -> float:
+    """Length of the unit that a scene or mesh declares, 1 if none [m].
+
+    Raises:
+        ValueError: there is no such unit.
+    """
+    if units is None:
+        return 1.0
+    import trimesh
+
+    try:
+        return float(trimesh.units.unit_conversion(units, "meters"))
+    except (KeyError, ValueError) as error:
+        raise ValueError(
+            f"{where}: units must be a unit of length, got {short_repr(units)}"
+        ) from error

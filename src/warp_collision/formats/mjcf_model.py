@@ -1,0 +1,152 @@
+"""MJCF files as MuJoCo compiles them, as plain values; MuJoCo runs in the worker process."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from warp_collision.formats.worker import allow, run_limited
+from warp_collision.messages import escaped
+
+
+class MjcfGeom(NamedTuple):
+    """A geom.
+
+    Attributes:
+        name: its own; without one that of its body, if it is the only one there, else `body/0`,
+            `body/1` and so on.
+        kind: "box", "sphere", "mesh" and so on, as in `mjtGeom`.
+        body: index of its body.
+        pose: x, y, z, qw, qx, qy, qz in the frame of its body, not checked.
+        sizes: (3,) as MuJoCo has them.
+        collides: whether it collides with anything.
+        is_plugin: it is computed by a plugin.
+        data: index of its mesh or height field, or -1.
+    """
+
+    name: str
+    kind: str
+    body: int
+    pose: np.ndarray
+    sizes: np.ndarray
+    collides: bool
+    is_plugin: bool
+    data: int
+
+
+class MjcfModel(NamedTuple):
+    """What a model has of geometry, where joints are at their start (`qpos0`).
+
+    Attributes:
+        bodies: of each body its parent and its pose in the frame of that, the world first.
+        geoms: in the order of the model.
+        meshes: vertices (n, 3) and faces (n, 3) of each.
+        height_fields: heights (n_rows, n_columns) from 0 to 1, and half x, half y, top and base.
+        flexes: names of deformable bodies.
+    """
+
+    bodies: list[tuple[int, np.ndarray]]
+    geoms: list[MjcfGeom]
+    meshes: list[tuple[np.ndarray, np.ndarray]]
+    height_fields: list[tuple[np.ndarray, np.ndarray]]
+    flexes: list[str]
+
+
+def read_model(path: Path) -> MjcfModel:
+    """Compiles an MJCF file.
+
+    Raises:
+        ValueError: MuJoCo cannot compile it, or not within the limits of the worker.
+    """
+    return run_limited(_read, os.path.abspath(path), library="MuJoCo", imports=("mujoco",))
+
+
+def _read(path: str) -> MjcfModel:
+    mujoco: Any = importlib.import_module("mujoco")
+    warnings: list[str] = []
+    mujoco.set_mju_user_warning(warnings.append)
+    _clear_cache(mujoco)
+    allow(os.path.getsize(path))
+    spec: Any = mujoco.MjSpec.from_file(path)
+    _drop_textures(spec)
+    for asset, folder in (
+        *((mesh, spec.meshdir) for mesh in spec.meshes),
+        *((field, spec.meshdir) for field in spec.hfields),
+    ):
+        file = Path(path).parent / folder / asset.file
+        if asset.file and file.is_file():
+            allow(file.stat().st_size)
+    model: Any = spec.compile()
+    for warning in warnings:
+        if "nan" in warning.lower():
+            raise ValueError(f"numbers must be finite: {escaped(warning.strip(), 100)}")
+    pairs = {*np.ravel(model.pair_geom1).tolist(), *np.ravel(model.pair_geom2).tolist()}
+    body_poses = np.concatenate((model.body_pos, model.body_quat), axis=1)
+    poses = np.concatenate((model.geom_pos, model.geom_quat), axis=1)
+    return MjcfModel(
+        list(zip(model.body_parentid.tolist(), body_poses, strict=True)),
+        [
+            MjcfGeom(
+                name=_name(model, geom),
+                kind=mujoco.mjtGeom(int(model.geom_type[geom]))
+                .name.removeprefix("mjGEOM_")
+                .lower(),
+                body=int(model.geom_bodyid[geom]),
+                pose=poses[geom],
+                sizes=model.geom_size[geom].copy(),
+                collides=bool(model.geom_contype[geom] or model.geom_conaffinity[geom])
+                or geom in pairs,
+                is_plugin=bool(model.geom_plugin[geom] >= 0),
+                data=int(model.geom_dataid[geom]),
+            )
+            for geom in range(model.ngeom)
+        ],
+        [_mesh(model, index) for index in range(model.nmesh)],
+        [_height_field(model, index) for index in range(model.nhfield)],
+        [model.flex(index).name for index in range(model.nflex)],
+    )
+
+
+def _drop_textures(spec: Any) -> None:
+    """Removes textures, whose files are not needed."""
+    for material in list(spec.materials):
+        material.textures = [""] * len(material.textures)
+    for texture in list(spec.textures):
+        if hasattr(spec, "delete"):
+            spec.delete(texture)
+        else:  # before MuJoCo 3.3.3
+            texture.delete()
+
+
+def _clear_cache(mujoco: Any) -> None:
+    """Clears MuJoCo's cache, which confuses files of one name that were written in one second."""
+    if hasattr(mujoco, "mj_clearCache"):  # not in every release
+        mujoco.mj_clearCache(mujoco.mj_getCache())
+
+
+def _name(model: Any, geom: int) -> str:
+    name = model.geom(geom).name
+    if not name:
+        body = int(model.geom_bodyid[geom])
+        name = model.body(body).name or f"body{body}"
+        if model.body_geomnum[body] > 1:
+            name = f"{name}/{geom - int(model.body_geomadr[body])}"
+    return name
+
+
+def _mesh(model: Any, index: int) -> tuple[np.ndarray, np.ndarray]:
+    first, count = int(model.mesh_vertadr[index]), int(model.mesh_vertnum[index])
+    vertices = np.array(model.mesh_vert[first : first + count], np.float64)
+    first, count = int(model.mesh_faceadr[index]), int(model.mesh_facenum[index])
+    return vertices, np.array(model.mesh_face[first : first + count], np.int64)
+
+
+def _height_field(model: Any, index: int) -> tuple[np.ndarray, np.ndarray]:
+    shape = int(model.hfield_nrow[index]), int(model.hfield_ncol[index])
+    first = int(model.hfield_adr[index])
+    heights = np.array(model.hfield_data[first : first + shape[0] * shape[1]], np.float64)
+    return heights.reshape(shape), model.hfield_size[index].copy()

@@ -1,0 +1,314 @@
+"""Warp meshes made by callers of the drop-in Functions, as fast and as exact as those of a world.
+
+Only the id of such a mesh is given. At its first use its points and faces are copied to an obstacle
+of our own, with bounds, sign method, grid and tree; queries use the copy. Before each launch
+kernels compare the caller's meshes with the copies, which detects a refit, or another mesh under
+the same id: on the CPU it is copied again at once; on CUDA the kernels query it directly until the
+host, which does not wait, has received the message.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from warp_collision.devices import CPU, is_capturing
+from warp_collision.kernels import external_meshes as kernels
+from warp_collision.launching.deferred_free import free_with, retire
+from warp_collision.launching.launch import launch
+from warp_collision.launching.recorded_launch import SceneTables
+from warp_collision.obstacles.mesh_obstacle import MeshObstacle, obstacle_of
+from warp_collision.world.broad_phase import BroadPhase
+from warp_collision.world.obstacle_cache import ObstacleCache
+from warp_collision.world.scene_storage import has_padding
+
+# Tables that are cached; a caller that alternates between more reads meshes again.
+_MAX_TABLES = 64
+# Cells of a copy's distance grid, a quarter of those of a world's obstacles: filling it dominates
+# the first call, and a finer grid makes later calls at most 8 % faster (CPU, all spheres near).
+_GRID_CELLS = 8_192
+# Words that one thread compares.
+_CHUNK = 4_096
+# Readings in one call, if another thread keeps changing the meshes.
+_MAX_READINGS = 3
+
+_lock = threading.RLock()
+_scenes: OrderedDict[tuple[int, tuple[int, ...], torch.device], ExternalScene] = OrderedDict()
+
+
+def _forget_threads() -> None:
+    """A forked child has none of its parent's threads: no holder of the lock."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forget_threads)
+
+_of_graphs: list[Any] = []  # read by captured graphs, never freed
+_caches: dict[torch.device, ObstacleCache] = {}
+_with_grids: WeakSet[MeshObstacle] = WeakSet()
+
+
+def complete_external(tables: SceneTables) -> SceneTables:
+    """The tables with copies of the meshes, their records, and a tree.
+
+    Args:
+        tables: of a caller, whose filled and enabled slots have ids of living meshes.
+
+    Raises:
+        ValueError: a mesh without faces of positive area, or with values that are not finite; a
+            copy of the ids of a world with padded obstacles.
+    """
+    key = tables.mesh_ids.data_ptr(), tuple(tables.mesh_ids.shape), tables.mesh_ids.device
+    with _lock:
+        scene = _scenes.pop(key, None)
+        if scene is None:
+            scene = ExternalScene(tables.mesh_ids.device)
+        completed = scene.complete(tables)
+        _scenes[key] = scene
+        while len(_scenes) > _MAX_TABLES:
+            _scenes.popitem(last=False)
+    return completed
+
+
+class ExternalScene:
+    """The copies of the meshes in one table of ids."""
+
+    def __init__(self, device: torch.device):
+        self._device = device
+        self._copies: _Copies | None = None
+        self._flags_sent: torch.cuda.Event | None = None  # when the flags are on the host
+        self._held: list[Any] = []
+        free_with(self, self._held, device)
+
+    def complete(self, tables: SceneTables) -> SceneTables:
+        """See `complete_external`."""
+        if is_capturing(self._device):
+            if self._copies is None:
+                return tables
+            _of_graphs.append(self._copies)
+            return self._copies.substitute(tables)
+        if self._copies is None or self._has_received_changes():
+            self._read(tables)
+        assert self._copies is not None
+        if self._device == CPU:
+            self._copies.require_no_padding(tables)  # one may have been written since
+        completed = self._copies.substitute(tables)
+        if self._device != CPU:
+            self._copies.send_flags()
+            self._flags_sent = torch.cuda.Event()
+            self._flags_sent.record(torch.cuda.current_stream(self._device))
+            return completed
+        readings = 0
+        while self._copies.meshes_changed() and readings < _MAX_READINGS:
+            self._read(tables)
+            completed = self._copies.substitute(tables)
+            readings += 1
+        return completed
+
+    def _has_received_changes(self) -> bool:
+        assert self._copies is not None
+        return (
+            self._flags_sent is not None
+            and self._flags_sent.query()
+            and self._copies.meshes_changed()
+        )
+
+    def _read(self, tables: SceneTables) -> None:
+        """Reads the meshes that are not known, or no longer; waits for the device."""
+        previous = self._copies
+        self._flags_sent = None
+        self._copies = _Copies(tables, previous)
+        if previous is not None:
+            retire([previous], self._device)
+        self._held[:] = [self._copies]
+
+
+class _Copies:
+    """Copies of the meshes of one table, for as long as none of them changes."""
+
+    def __init__(self, tables: SceneTables, previous: _Copies | None):
+        self._device = device = tables.mesh_ids.device
+        shape = tables.mesh_ids.shape
+        ids = _ids_in_use(tables)
+        unchanged = {} if previous is None else previous.unchanged()
+        # By id of the caller's mesh; those of a world are their own copies.
+        self._own = {i: o for i in np.unique(ids[ids != 0]) if (o := obstacle_of(int(i), device))}
+        self._own_ids = _table(np.array([*self._own], dtype=np.int64), device)
+        self.require_no_padding(tables)
+        external = [int(i) for i in np.unique(ids[ids != 0]) if i not in self._own]
+        read = {i: unchanged[i] for i in external if i in unchanged}
+        read |= _read_meshes({i: ids for i in external if i not in unchanged}, device)
+        self._read: dict[int, _Mesh] = {i: read[i] for i in external}
+        obstacles = self._own | {i: mesh.obstacle for i, mesh in self._read.items()}
+        for mesh in self._read.values():
+            if mesh.obstacle not in _with_grids:
+                mesh.obstacle.fill_grid()
+                _with_grids.add(mesh.obstacle)
+        self._index(ids, external)
+        # All of these are read by kernels.
+        self._known_ids = _table(ids, device)
+        self._ids_of_copies = _table(
+            _mapped(ids, {i: o.mesh_id for i, o in obstacles.items()}), device
+        )
+        pointers = {i: o.record.data_ptr() for i, o in obstacles.items()}
+        self._records_of_copies = _table(_mapped(ids, pointers), device)
+        with torch.inference_mode(False):
+            self._changed = torch.zeros(max(1, len(external)), dtype=torch.int32, device=device)
+            self._flags = torch.zeros(2, dtype=torch.int32, device=device)
+            self._mesh_ids = torch.zeros(shape, dtype=torch.int64, device=device)
+            self._records = torch.zeros(shape, dtype=torch.int64, device=device)
+        # The tensor keeps the meshes alive.
+        kept = list(obstacles.values())
+        self._mesh_ids.untyped_storage().kept = kept  # pyright: ignore[reportAttributeAccessIssue]
+        self._on_host = self._flags
+        if device != CPU:
+            self._on_host = torch.zeros(2, dtype=torch.int32).pin_memory()
+        self._received = self._on_host.numpy()
+        # On a GPU writes of poses cannot be detected without waiting.
+        self._broad_phase = BroadPhase(device, moved_by_graphs=device != CPU)
+
+    def require_no_padding(self, tables: SceneTables) -> None:
+        """Requires that obstacles of worlds have no padding that is not known; waits for it."""
+        if tables.padding is not None or not self._own:
+            return
+        if any(own.is_padded for own in self._own.values()) or has_padding(self._own_ids):
+            raise ValueError(
+                "mesh_idx must be the mesh_ids of the world, or a view of them, where obstacles "
+                "have a padding: a copy does not know it"
+            )
+
+    def _index(self, ids: np.ndarray, external: list[int]) -> None:
+        """Lays out the tables of meshes, slots and chunks."""
+        rows, slots, chunks, hashes = [], [], [], []
+        for index, mesh_id in enumerate(external):
+            mesh = self._read[mesh_id]
+            positions = np.flatnonzero(ids.ravel() == mesh_id)
+            rows.append([mesh_id, *mesh.size, len(slots), len(slots) + len(positions)])
+            slots += positions.tolist()
+            chunks += [[index, *chunk] for chunk in mesh.chunks]
+            hashes.append(mesh.hashes)
+        self._meshes = _table(np.array(rows, dtype=np.int64).reshape(-1, 5), self._device)
+        self._slots = _table(np.array(slots, dtype=np.int32), self._device)
+        self._chunks = _table(np.array(chunks, dtype=np.int32).reshape(-1, 4), self._device)
+        self._hashes = _table(np.concatenate([np.zeros(0, np.int64), *hashes]), self._device)
+        index_of = {mesh_id: index for index, mesh_id in enumerate(external)}
+        self._mesh_of_slot = _table(_mapped(ids, index_of, -1).astype(np.int32), self._device)
+
+    def substitute(self, tables: SceneTables) -> SceneTables:
+        """Tables with the copies of all unchanged meshes."""
+        flags, device = self._flags, self._device
+        received = self._received
+        launch(
+            kernels.find_changed,
+            (len(self._chunks),),
+            *(tables, self._meshes, self._slots, self._chunks, self._hashes, self._changed, flags),
+            device=device,
+        )
+        launch(
+            kernels.substitute,
+            tuple(self._mesh_ids.shape),
+            *(tables, self._known_ids, self._mesh_of_slot, self._ids_of_copies),
+            *(self._records_of_copies, self._changed),
+            *(flags, self._records, self._mesh_ids),
+            device=device,
+        )
+        copies = tables._replace(mesh_ids=self._mesh_ids, records=self._records)
+        if device == CPU and received[kernels.BOXES_CHANGED]:
+            received[kernels.BOXES_CHANGED] = 0
+            self._broad_phase.refit(copies)
+        # With a tree from the first mesh on, far spheres cost the same for any number of meshes.
+        has_tree = self._broad_phase.make_fresh(copies)
+        return copies._replace(tree=self._broad_phase.tree if has_tree else None)
+
+    def send_flags(self) -> None:
+        """Copies the messages to the host, without waiting."""
+        self._on_host.copy_(self._flags, non_blocking=True)
+
+    def meshes_changed(self) -> bool:
+        """Whether the host has received the message that a mesh has changed."""
+        return bool(self._received[kernels.MESHES_CHANGED])
+
+    def unchanged(self) -> dict[int, _Mesh]:
+        """The unchanged meshes; waits for the device."""
+        changed = self._changed.tolist()
+        return {i: m for (i, m), new in zip(self._read.items(), changed, strict=False) if not new}
+
+
+class _Mesh:
+    """The copy of one mesh, and the hashes that detect changes.
+
+    Attributes:
+        obstacle: the copy.
+        size: points and faces.
+        chunks: rows: 1 for faces or 0 for points, begin, end.
+        hashes: (n_chunks,) int64.
+    """
+
+    def __init__(self, name: str, mesh_id: int, size: list[int], device: torch.device):
+        self.size = size
+        self.chunks = [
+            [of_faces, begin, min(begin + _CHUNK, 3 * count)]
+            for of_faces, count in enumerate(size)
+            for begin in range(0, 3 * count, _CHUNK)
+        ]
+        rows = _table(np.array([[mesh_id, *size, 0, 0]], dtype=np.int64), device)
+        chunks = _table(np.array([[0, *c] for c in self.chunks], dtype=np.int32), device)
+        hashes = torch.empty(len(self.chunks), dtype=torch.int64, device=device)
+        launch(kernels.hash_chunks, (len(chunks),), rows, chunks, hashes, device=device)
+        points = torch.empty((size[0], 3), dtype=torch.float32, device=device)
+        faces = torch.empty((size[1], 3), dtype=torch.int32, device=device)
+        one = _table(np.array([mesh_id]), device)
+        launch(kernels.read_points, (size[0],), one, points, device=device)
+        launch(kernels.read_faces, tuple(faces.shape), one, faces, device=device)
+        self.hashes = hashes.cpu().numpy()
+        self.obstacle = _cache(device).obstacle(name, (points, faces))
+
+
+def _read_meshes(ids_of: dict[int, np.ndarray], device: torch.device) -> dict[int, _Mesh]:
+    """Reads meshes by id; the tables of ids say in messages where they are from."""
+    if not ids_of:
+        return {}
+    sizes = torch.empty((len(ids_of), 2), dtype=torch.int32, device=device)
+    launch(
+        kernels.mesh_sizes,
+        tuple(sizes.shape),
+        *(_table(np.array(list(ids_of)), device), sizes),
+        device=device,
+    )
+    meshes = {}
+    for (mesh_id, ids), size in zip(ids_of.items(), sizes.tolist(), strict=True):
+        env, slot = np.argwhere(ids == mesh_id)[0]
+        meshes[mesh_id] = _Mesh(f"mesh_idx[{env}, {slot}]", mesh_id, size, device)
+    return meshes
+
+
+def _cache(device: torch.device) -> ObstacleCache:
+    return _caches.setdefault(device, ObstacleCache(device, _GRID_CELLS))
+
+
+def _ids_in_use(tables: SceneTables) -> np.ndarray:
+    """The ids (n_envs, slots) of the meshes that queries check, 0 elsewhere; waits."""
+    slots = tables.mesh_ids.shape[1]
+    filled = torch.arange(slots, device=tables.mesh_ids.device) < tables.n_meshes[:, None]
+    used = filled & (tables.enabled != 0)
+    return torch.where(used, tables.mesh_ids, 0).cpu().numpy()
+
+
+def _mapped(ids: np.ndarray, values: dict[int, int], otherwise: int = 0) -> np.ndarray:
+    """The value of each id in a dictionary."""
+    keys, inverse = np.unique(ids, return_inverse=True)
+    mapped = np.array([values.get(int(key), otherwise) for key in keys], dtype=np.int64)
+    return mapped[inverse].reshape(ids.shape)
+
+
+def _table(values: np.ndarray, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.from_numpy(np.ascontiguousarray(values)).to(device)
