@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from warp_collision.planning.problems import Problems
-from warp_collision.planning.seeds import bounded, random_uniform
+from warp_collision.planning.problems import Problems, random_uniform
 
 _RANGE = 1.0  # longest motion between a node and its parent [rad, prismatic: m]
 _SAMPLES = 32  # random configurations for each problem and round
@@ -26,7 +27,7 @@ class RrtConnect:
 
     Args:
         problems: all problems.
-        rows: (n,) int64, the problems to grow trees for.
+        rows: (n,) int64, the problems to grow trees for; each time one is named it has two trees.
         generator: of the random configurations.
 
     Attributes:
@@ -37,7 +38,9 @@ class RrtConnect:
         self.rows = rows
         self._problems, self._generator = problems, generator
         ends = torch.stack((problems.start[rows], problems.goal[rows]), dim=1)
-        low, high = bounded(problems.limits).unbind(-1)
+        # One revolution of continuous joints.
+        limits = torch.nan_to_num(problems.limits, nan=0.0, posinf=math.pi, neginf=-math.pi)
+        low, high = limits.unbind(-1)
         self._low, self._high = torch.minimum(low, ends.amin(1)), torch.maximum(high, ends.amax(1))
         # Tree 2 i is that of the start of problem rows[i], tree 2 i + 1 that of its goal.
         self._nodes = ends.flatten(0, 1)[:, None]  # (2 n, capacity, n_joints)
@@ -115,9 +118,7 @@ class RrtConnect:
         arrived = torch.nonzero(part == parts[line] - 1)[:, 0]
         return line[arrived], index[arrived]
 
-    def _shortest_meeting(
-        self, tree: Tensor, node: Tensor, other: Tensor, last: Tensor
-    ) -> Tensor:
+    def _shortest_meeting(self, tree: Tensor, node: Tensor, other: Tensor, last: Tensor) -> Tensor:
         """Nodes (n, 2) of the shortest of the paths by nodes (k,) of two trees (k,) each."""
         meeting = torch.full((len(self.rows), 2), -1, device=tree.device)
         length = self._length[tree, node] + self._length[other, last]
