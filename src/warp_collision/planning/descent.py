@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 LEARNING_RATE = 0.03
-CHECK_EVERY = 5  # iterations between checks whether paths are free
+CHECK_EVERY = 10  # iterations between checks whether paths are free
 
 # Adam's decay of the mean and of the square of gradients (Kingma and Ba, 2015).
 _MEAN, _SQUARE, _SMALL = 0.9, 0.99, 1.0e-8

@@ -88,15 +88,17 @@ def _offer_first(
     problems: Problems, best: BestPaths, found: list[tuple[int, Tensor]], generator: torch.Generator
 ) -> None:
     """Offers paths of trees, with fewer vertices where they have too many."""
-    short = [found for found in found if len(found[1]) <= best.horizon]
-    best.offer_polylines(*stacked(short, best.joints))
-    paths, problem = stacked(
-        [found for found in found if len(found[1]) > best.horizon], best.joints
-    )
-    is_free = problems.certificate(problem)
-    best.offer_polylines(
-        shorten(paths, is_free, is_free, rounds=3, n_nodes=40, generator=generator), problem
-    )
+    if not found:
+        return
+    paths, problem = stacked(found, best.joints)
+    best.offer_polylines(paths, problem)
+    missing = torch.nonzero(~best.free[problem])[:, 0]
+    if len(missing):
+        paths, problem = paths[missing], problem[missing]
+        is_free = problems.certificate(problem)
+        best.offer_polylines(
+            shorten(paths, is_free, is_free, rounds=3, n_nodes=40, generator=generator), problem
+        )
 
 
 def _other_paths(
