@@ -46,7 +46,7 @@ class Coverage(NamedTuple):
 
 
 def coverage(
-    spheres: Any, mesh: MeshLike | Shape, *, resolution: float = 1e-3, fill: bool = False
+    spheres: Any, mesh: MeshLike | Shape, *, resolution: float | None = None, fill: bool = False
 ) -> Coverage:
     """Checks spheres against the mesh or shape that they approximate.
 
@@ -57,7 +57,8 @@ def coverage(
     Args:
         spheres: rows x, y, z, radius [m]; a radius below 0 disables one.
         mesh: what `MeshWorld.add` takes; the inside of an open mesh is that of its signed distance.
-        resolution: edge [m] of the smallest pieces, by which the bounds may be too large.
+        resolution: edge [m] of the smallest pieces, by which the bounds may be too large; by
+            default 1 mm, or 1/250 of the mesh's size, the diagonal of its box, if that is less.
         fill: whether to check the inside too.
 
     Raises:
@@ -71,8 +72,10 @@ def coverage(
         >>> coverage([[0.0, 0.0, 0.0, 0.1]], Cuboid((0.2, 0.2, 0.2))).uncovered > 0.9
         True
     """
-    validate.require_number("resolution", resolution, positive=True)
-    return cover_of(sphere_array("spheres", spheres), Solid("mesh", mesh), resolution, fill)
+    if resolution is not None:
+        validate.require_number("resolution", resolution, positive=True)
+    rows, solid = sphere_array("spheres", spheres), Solid("mesh", mesh)
+    return cover_of(rows, solid, resolution or min(1e-3, 0.004 * solid.size), fill)
 
 
 def cover_of(spheres: np.ndarray, solid: Solid, resolution: float, fill: bool) -> Coverage:

@@ -9,7 +9,8 @@ split, and finally get balls around themselves.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,18 +21,24 @@ from warp_collision.robot.fitting import pieces as geometry
 from warp_collision.robot.fitting.coverage import Coverage, cover_of
 from warp_collision.robot.fitting.solid import Solid
 
-DEFAULT_OVERSHOOT = 0.02
+_DEFAULT_COUNT = 40  # of the spheres of a link or mesh for which no overshoot is given, about
+_DEFAULT_FRACTION = 0.05  # of its size, by which they may extend beyond its surface at least
+_LEAST_OVERSHOOT = 1e-4  # [m], of a mesh without size
 _MAX_POINTS = 20_000  # of a lattice
 _MAX_CENTERS = 3_000
 _MAX_PIECES = 5_000  # before those that no ball contains are split
 _MAX_GROUPS = 1_500  # of the triangles of a fine mesh, before those that no ball contains are split
 _MAX_SPLIT_PIECES = 30_000
 _MAX_CORNERS = 20_000  # that are compared with all balls at once
+_LEAST_EDGE = 0.2  # of what is split, in parts of the overshoot
 _SPACING = 0.25  # of additional balls, in parts of the overshoot
 _WEIGHTS = float(1 << 23)  # sums of integers up to this are exact in float32, in any order
 _STEPS = 6  # of a bisection for the smallest overshoot
 _POWERS = (0.0, 0.5, 1.0)  # of the weight of pieces that few balls contain
-_RESOLUTION = 1e-3
+_RESOLUTION = 1e-3  # [m], of reports
+
+
+_Fit = TypeVar("_Fit")
 
 
 class SphereFit(NamedTuple):
@@ -55,9 +62,11 @@ def fit_spheres(
 ) -> SphereFit:
     """Covers a mesh or shape with spheres.
 
-    With `max_overshoot` alone (0.02 m by default) few spheres cover everything. With `count` alone
-    they cover everything with the smallest overshoot found. With both they cover as much as they
-    can, and the report says what is uncovered. Equal input has equal results.
+    With `max_overshoot` alone few spheres cover everything. With `count` alone they cover
+    everything with the smallest overshoot found. With both they cover as much as they can, and the
+    report says what is uncovered. With neither, the overshoot is a 20th of the mesh's size, the
+    diagonal of its box, or larger where that would take more than 40 spheres. Equal input has equal
+    results.
 
     Args:
         mesh: what `MeshWorld.add` takes.
@@ -70,7 +79,8 @@ def fit_spheres(
         The spheres, and a `Coverage`; see `SphereFit`.
 
     Raises:
-        TypeError, ValueError: no mesh, or numbers that are not positive.
+        TypeError, ValueError: no mesh, numbers that are not positive, or an overshoot for which
+            the mesh would have to be split into more than 30,000 pieces.
 
     Example:
         >>> from warp_collision import Cuboid
@@ -84,36 +94,73 @@ def fit_spheres(
     if max_overshoot is not None:
         validate.require_number("max_overshoot", max_overshoot, positive=True)
     solid = Solid("mesh", mesh)
-    if count is None:
-        spheres = _cover(solid, max_overshoot or DEFAULT_OVERSHOOT, fill)
-    elif max_overshoot is not None:
-        spheres = _cover(solid, max_overshoot, fill, max_count=count)
+
+    def fit(overshoot: float) -> list[_Cover]:
+        return [_Cover(_cover(solid, overshoot, fill, count), overshoot)]
+
+    if max_overshoot is not None:
+        [cover] = fit(max_overshoot)
+    elif count is not None:
+        cover = _fit_count(solid, count, fill)
     else:
-        spheres = _fit_count(solid, count, fill)
-    return SphereFit(spheres, cover_of(spheres, solid, _RESOLUTION, fill))
+        [cover] = fit_by_size(fit, lambda cover: len(cover.spheres), solid.size)
+    # What the fit splits has longer edges, so that none of it is left undecided.
+    resolution = min(_RESOLUTION, 0.45 * _LEAST_EDGE * cover.overshoot)
+    return SphereFit(cover.spheres, cover_of(cover.spheres, solid, resolution, fill))
 
 
-def _fit_count(solid: Solid, count: int, fill: bool) -> np.ndarray:
+def fit_by_size(
+    fit: Callable[[float], Sequence[_Fit]], count: Callable[[_Fit], int], size: float
+) -> Sequence[_Fit]:
+    """Fits of the parts of a link with an overshoot by its size, so that spheres are about 40.
+
+    Args:
+        fit: fits all parts with an overshoot [m]; may raise TooManyPieces.
+        count: number of spheres of one of its results.
+        size: of all parts together [m].
+    """
+    overshoot = max(_DEFAULT_FRACTION * size, _LEAST_OVERSHOOT)
+    while True:
+        try:
+            fits = fit(overshoot)
+        except TooManyPieces:
+            overshoot *= 2.0
+            continue
+        total = sum(map(count, fits))
+        if total <= max(_DEFAULT_COUNT, len(fits)) or overshoot > size:
+            return fits
+        # The count of balls is between overshoot**-1 (solids) and overshoot**-2 (sheets).
+        overshoot *= max(1.15, (total / _DEFAULT_COUNT) ** 0.7)
+
+
+class _Cover(NamedTuple):
+    """Spheres (n, 4), and the overshoot that they were fitted with [m]."""
+
+    spheres: np.ndarray
+    overshoot: float
+
+
+def _fit_count(solid: Solid, count: int, fill: bool) -> _Cover:
     """At most `count` spheres, with the smallest overshoot found by bisection."""
     lower, upper = solid.bounds
     center = 0.5 * (lower + upper)
     # One ball around the middle of the box is always enough.
     radius = float(np.linalg.norm(solid.triangles - center, axis=2).max()) + 2.0 * solid.rounding
-    best, high = _round_to_float32(np.append(center, radius)[None]), radius
-    low = 0.5 * high
+    best = _Cover(_round_to_float32(np.append(center, radius)[None]), radius)
+    low = 0.5 * radius
     while len(spheres := _cover_or_none(solid, low, fill, count)):
-        best, high, low = spheres, low, 0.5 * low
+        best, low = _Cover(spheres, low), 0.5 * low
     for _ in range(_STEPS):
-        middle = 0.5 * (low + high)
+        middle = 0.5 * (low + best.overshoot)
         spheres = _cover_or_none(solid, middle, fill, count)
         if len(spheres):
-            best, high = spheres, middle
+            best = _Cover(spheres, middle)
         else:
             low = middle
     return best
 
 
-class _TooManyPieces(ValueError):
+class TooManyPieces(ValueError):
     """An overshoot that is too small for the limits of time and memory."""
 
 
@@ -121,7 +168,7 @@ def _cover_or_none(solid: Solid, overshoot: float, fill: bool, max_count: int) -
     """At most `max_count` spheres (n, 4) that cover everything; none if there is no such cover."""
     try:
         return _cover(solid, overshoot, fill, max_count, whole=True)
-    except _TooManyPieces:
+    except TooManyPieces:
         return np.empty((0, 4))
 
 
@@ -224,7 +271,7 @@ def _surface(solid: Solid, balls: np.ndarray, overshoot: float) -> list[_Part]:
         pieces = np.concatenate([pieces[~is_small], pieces[is_small][~is_done[group]]])
         edge *= 0.5
     if not parts:
-        pieces = _bisect_large(pieces, solid.area)
+        pieces = _bisect_large(pieces, solid.area, overshoot)
     pieces = np.concatenate([pieces, solid.triangles[solid.slivers]])
     while len(pieces):
         part, is_done = _in_balls(solid, pieces, balls, overshoot, on_surface=True)
@@ -234,9 +281,9 @@ def _surface(solid: Solid, balls: np.ndarray, overshoot: float) -> list[_Part]:
     return parts
 
 
-def _bisect_large(pieces: np.ndarray, area: float) -> np.ndarray:
+def _bisect_large(pieces: np.ndarray, area: float, overshoot: float) -> np.ndarray:
     """Triangles, the large ones bisected."""
-    longest = 2.0 * float(np.sqrt(area / _MAX_PIECES))
+    longest = max(2.0 * float(np.sqrt(area / _MAX_PIECES)), _LEAST_EDGE * overshoot)
     while len(pieces) < _MAX_PIECES:
         edges = geometry.longest_edges(pieces)
         large = edges > max(longest, 0.7 * float(edges.max(initial=0.0)))
@@ -261,7 +308,7 @@ def _cubes(solid: Solid, overshoot: float) -> np.ndarray:
     """Cubes that cover the inside, and extend beyond the surface by less than the overshoot."""
     pieces, small = solid.root_cube(), []
     lower, upper = solid.bounds
-    edge = float((upper - lower).max()) / 16.0
+    edge = max(float((upper - lower).max()) / 16.0, _LEAST_EDGE * overshoot)
     while len(pieces):
         reach = geometry.radii(pieces)
         depth = -solid.distance(geometry.centers(pieces))
@@ -312,7 +359,7 @@ def _weights(parts: list[_Part]) -> np.ndarray:
 
 def _require_max_pieces(count: int, overshoot: float) -> None:
     if count > _MAX_SPLIT_PIECES:
-        raise _TooManyPieces(
+        raise TooManyPieces(
             f"max_overshoot must be larger for a mesh of this size, which is split into more than "
             f"{_MAX_SPLIT_PIECES} pieces, got {overshoot}"
         )
