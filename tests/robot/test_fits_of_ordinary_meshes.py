@@ -148,7 +148,7 @@ def test_what_encloses_nothing_is_filled(mesh):
         1.0,
     )
     panda = load_panda()
-    panda.attach("sheet", "panda_hand", mesh)
+    panda.attach("sheet", "panda_hand", mesh, max_overshoot=0.02)
     assert panda.sphere_links.count("sheet") <= 40
 
 

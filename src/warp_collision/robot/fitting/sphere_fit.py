@@ -129,8 +129,8 @@ def fit_by_size(
         total = sum(map(count, fits))
         if total <= max(_DEFAULT_COUNT, len(fits)) or overshoot > size:
             return fits
-        # The count of balls is between overshoot**-1 (solids) and overshoot**-2 (sheets).
-        overshoot *= max(1.15, (total / _DEFAULT_COUNT) ** 0.7)
+        # As of sheets, whose count is as overshoot**-2; of solids it falls more slowly.
+        overshoot *= max(1.15, (total / _DEFAULT_COUNT) ** 0.55)
 
 
 class _Cover(NamedTuple):
