@@ -53,8 +53,14 @@ from warp_collision import primitive_arguments as arguments
 from warp_collision import validate
 from warp_collision.kernels.scene_distance import sphere_esdf
 from warp_collision.launching.launch import launch
-from warp_collision.torch_ops import operators
-from warp_collision.torch_ops.second_derivatives import FirstOrderOnly, outside_graphs
+from warp_collision.queries.dispatch import outside_graphs
+from warp_collision.queries.second_derivatives import FirstOrderOnly
+from warp_collision.queries.sphere_queries import (
+    SPHERE_COST,
+    SWEPT_COST,
+    default_tolerance,
+    launched_swept_vjp,
+)
 from warp_collision.world.acceleration import with_acceleration
 
 __all__ = ["SdfMeshWarpPy", "SweptSdfMeshWarpPy"]
@@ -125,17 +131,8 @@ class SdfMeshWarpPy(torch.autograd.Function):
                 items=cost.numel(),
             )
         else:
-            operators.run_sphere_cost(
-                spheres,
-                tables,
-                weight,
-                activation_distance,
-                env_index,
-                True,
-                cost=cost,
-                gradient=gradient,
-                active=active,
-            )
+            parameters, outputs = (weight, activation_distance), (cost, gradient)
+            SPHERE_COST.run(spheres, tables, env_index, parameters, True, outputs, active)
         # Torch does not see Warp's writes: without this a stale buffer would not be detected.
         torch.autograd.graph.increment_version((out_cost, out_grad, sparsity_idx))
         ctx.return_loss = return_loss
@@ -215,25 +212,15 @@ class SweptSdfMeshWarpPy(torch.autograd.Function):
                 "tolerance without a sweep", torch.inf, spheres.device, finite=False
             )
         else:
-            tolerance = operators.default_tolerance(activation_distance)
+            tolerance = default_tolerance(activation_distance)
         # With an incoming gradient, backward weighs the gradients of three waypoints separately.
         own = torch.empty_like(gradient) if return_loss else gradient
-        _, _, neighbours = operators.run_swept_cost(
-            spheres,
-            tables,
-            weight,
-            activation_distance,
-            tolerance,
-            speed_dt if enable_speed_metric else None,
-            None,
-            env_index,
-            True,
-            cost=cost,
-            gradient=own,
-            active=active,
-        )
-        assert neighbours is not None
-        operators.run_swept_vjp(None, own, neighbours, gradient)
+        neighbours = gradient.new_empty((*cost.shape, 2, 3))
+        dt = speed_dt if enable_speed_metric else None
+        parameters = weight, activation_distance, tolerance, dt, None
+        outputs = cost, own, neighbours
+        SWEPT_COST.run(spheres, tables, env_index, parameters, True, outputs, active)
+        launched_swept_vjp(None, own, neighbours, gradient)
         torch.autograd.graph.increment_version((out_cost, out_grad, sparsity_idx))
         ctx.return_loss = return_loss
         ctx.query_spheres = query_spheres
@@ -247,7 +234,7 @@ class SweptSdfMeshWarpPy(torch.autograd.Function):
         gradient, *parts = ctx.saved_tensors
         gradient = gradient.view(ctx.query_spheres.shape)
         if ctx.return_loss:
-            gradient = operators.run_swept_vjp(_by_sphere(grad_cost.detach(), ctx), *parts)
+            gradient = launched_swept_vjp(_by_sphere(grad_cost.detach(), ctx), *parts)
         return _returned(gradient, ctx), *(None,) * 15
 
 

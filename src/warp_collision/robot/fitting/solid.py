@@ -8,8 +8,8 @@ import torch
 from warp_collision.obstacles import topology
 from warp_collision.obstacles.geometry import MeshLike, read_mesh
 from warp_collision.obstacles.shapes import Shape
+from warp_collision.queries.sphere_queries import SCENE_DISTANCE
 from warp_collision.robot.fitting.pieces import areas, centers, chunks, radii
-from warp_collision.torch_ops import operators
 from warp_collision.world import MeshWorld
 from warp_collision.world.mesh_world import scene_tables
 
@@ -33,7 +33,7 @@ class Solid:
     """
 
     def __init__(self, name: str, mesh: MeshLike | Shape):
-        self._world: MeshWorld | None = MeshWorld(max_meshes=1, device="cpu")
+        self._world: MeshWorld | None = MeshWorld(max_obstacles=1, device="cpu")
         if isinstance(mesh, Shape):
             vertices, faces = mesh.tessellate()
             self._world.add(name, mesh)
@@ -94,7 +94,7 @@ class Solid:
             return np.full(len(points), np.inf)
         flat = torch.from_numpy(np.asarray(points, dtype=np.float32))[None].contiguous()
         with torch.no_grad():
-            distance = operators.run_scene_distance(flat, scene_tables(self._world), None)[0]
+            distance = SCENE_DISTANCE.run(flat, scene_tables(self._world), None)[0]
         return distance[0].numpy().astype(np.float64)
 
     def distance_to_all(self, points: np.ndarray) -> np.ndarray:
