@@ -1,12 +1,14 @@
 """`check --robot`: files of joint values, options of robots, and what is read first."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
 import trimesh
 
 from robots import PANDA
+from warp_collision.cli import options
 from warp_collision.cli.__main__ import main
 from warp_collision.robot import RobotSpheres
 from warp_collision.robot.model import link_shapes
@@ -172,3 +174,13 @@ def test_saved_spheres_of_a_curved_link_leave_out_nothing(check, tmp_path):
     read = RobotSpheres(tmp_path / "arm.urdf", spheres=file)
     assert read.coverage(resolution=5e-3)["base"].uncovered > 0.0
     assert "note:" not in check(path, "--robot-spheres", file, robot=tmp_path / "arm.urdf")[1]
+
+
+def test_a_terminal_shows_which_link_is_fitted(capsys, monkeypatch):
+    with options._progress() as show:
+        assert show is None
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with options._progress() as show:
+        show("arm", 1, 2)
+        assert capsys.readouterr().err.endswith("fitting spheres, link 1 of 2: arm")
+    assert capsys.readouterr().err == "\r\x1b[K"
