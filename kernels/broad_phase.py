@@ -28,7 +28,7 @@ def world_boxes(
     slot = slot_of_thread(scene, env, index)
     if slot >= 0:
         obstacle = load_obstacle(scene, slot)
-    if obstacle.takes_part:
+    if obstacle.is_present:
         record = record_of(obstacle)
         pose = obstacle.mesh_from_world
         center = 0.5 * (record.lower + record.upper)

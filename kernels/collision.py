@@ -3,7 +3,14 @@
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.mesh_distance import is_nearer, obstacle_distance
+from warp_collision.kernels.half_segments import (
+    Motion,
+    SweepQuery,
+    is_valid,
+    load_motion,
+    make_touches,
+)
+from warp_collision.kernels.mesh_distance import is_nearer
 from warp_collision.kernels.precision import is_in_range, is_length, uncertainty
 from warp_collision.kernels.scene import (
     NOTHING_IGNORED,
@@ -17,12 +24,10 @@ from warp_collision.kernels.scene import (
 )
 from warp_collision.kernels.sweep import is_free, path_sample
 from warp_collision.kernels.swept_cost import (
-    Motion,
-    SweepQuery,
-    half_segment,
-    is_valid,
-    load_motion,
+    StraightHalves,
     longest_half,
+    straight_half,
+    straight_halves,
 )
 
 wp.set_module_options(OPTIONS)
@@ -55,29 +60,13 @@ def sphere_collides(scene: Scene, env: int, sphere: wp.vec4) -> bool:
     return touches_any(scene, env, NOTHING_IGNORED, center, sphere[3], sphere, False)
 
 
+touches_path = make_touches(StraightHalves, "straight", straight_half, path_sample, is_free)
+
+
 @wp.func
 def touches_on_path(obstacle: Obstacle, query: SweepQuery, hit: bool) -> bool:
-    """Whether the half segments at a waypoint are not certified free of an obstacle."""
-    motion = query.motion
-    pose = obstacle.mesh_from_world
-    center = wp.transform_point(pose, motion.center)
-    if not is_in_range(center):
-        return True
-    previous = wp.transform_point(pose, motion.previous)
-    following = wp.transform_point(pose, motion.following)
-    longest = 0.5 * wp.max(wp.length(previous - center), wp.length(following - center))
-    coordinates = wp.length(motion.center) + wp.length(wp.transform_get_translation(pose))
-    radius = motion.radius + obstacle.padding + uncertainty(coordinates + 2.0 * longest, 0.0)
-    limit = radius + query.tolerance + longest
-    start = obstacle_distance(obstacle.mesh_id, obstacle.record, center, limit)
-    if not start.found:
-        return False
-    # The count is not a constant, so that the sweep is not compiled twice; at rest one is enough.
-    for side in range(wp.where(longest > 0.0, 2, 1)):
-        path = half_segment(obstacle, center, wp.where(side == 0, previous, following))
-        if not is_free(path, path_sample(path, 0.0, start), radius, query.tolerance):
-            return True
-    return False
+    """Whether the half segments at a waypoint are not certified free of an obstacle at rest."""
+    return touches_path(obstacle, query, straight_halves(obstacle, query.motion))
 
 
 touches_any_on_path = make_walk(touches_on_path, SweepQuery, bool, is_hit)
@@ -129,12 +118,12 @@ def any_in_collision(
     row += launch_offset[0]
     waypoint += launch_offset[1]
     env = env_of_row(env_index, row)
-    found = bool(False)
+    collides = bool(False)
     index = int(0)
-    while index < spheres.shape[2] and not found:
-        found = sphere_collides(scene, env, spheres[row, waypoint, index])
+    while index < spheres.shape[2] and not collides:
+        collides = sphere_collides(scene, env, spheres[row, waypoint, index])
         index += 1
-    hit[row, waypoint] = found
+    hit[row, waypoint] = collides
 
 
 @wp.kernel

@@ -1,5 +1,19 @@
-"""How all kernels are compiled: the options of their modules."""
+"""How all kernels are compiled: the options of their modules, and for which device."""
+
+import warp as wp
 
 # Warp's own flags for the CPU raise the thresholds of inlining, which makes compiling longer; these
 # kernels gain nothing by it.
 OPTIONS = {"enable_backward": False, "cpu_compiler_flags": "-march=native"}
+
+
+@wp.func_native("""
+#if defined(__CUDA_ARCH__)
+    return false;
+#else
+    return true;
+#endif
+""")
+def runs_on_cpu() -> bool:
+    """Constant in a compiled kernel: what pays on a CPU alone costs a GPU no registers."""
+    ...

@@ -14,44 +14,46 @@ from warp_collision.kernels.bisection import (
     next_interval,
     whole_segment,
 )
-from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.finite import is_finite3
-from warp_collision.kernels.kinematics import FramePose, point_in_world
-from warp_collision.kernels.precision import uncertainty
-from warp_collision.kernels.robot_motion import (
-    MovingFrame,
-    Robot,
-    bend_bound,
-    bodies_of_frame,
-    body_of,
-    frame_of,
-    resting_root,
-    robot_in_env,
-    root_at,
-    write_frames,
-    write_root,
-    write_root_at,
-)
-from warp_collision.kernels.robot_pairs import BodyPair, bend_of_pair, check_body_pair
-from warp_collision.kernels.robot_rest import (
-    balls_meet,
-    body_collides,
-    frame_at_value,
-    spheres_touch,
-)
-from warp_collision.kernels.robot_scene import (
+from warp_collision.kernels.body_check import (
     CLEAR,
     DISTANCE_ROUNDING,
     HIT,
     Interval,
     check_body,
 )
+from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.configuration_check import (
+    balls_meet,
+    body_collides,
+    frame_at_value,
+    spheres_touch,
+)
+from warp_collision.kernels.finite import is_finite3
+from warp_collision.kernels.kinematics import FramePose, point_in_world
+from warp_collision.kernels.precision import uncertainty
+from warp_collision.kernels.robot_motion import (
+    MovingFrame,
+    Robot,
+    Segment,
+    acceleration_bound,
+    bodies_of_frame,
+    body_of,
+    frame_of,
+    resting_root,
+    robot_in_env,
+    root_at,
+    segment_of,
+    write_frames,
+    write_root,
+    write_root_at,
+)
+from warp_collision.kernels.robot_pairs import BodyPair, check_body_pair, pair_acceleration_bound
 from warp_collision.kernels.scene import Scene, env_of_row, is_env
 
 wp.set_module_options(OPTIONS)
 
 # Parts of a segment for bounds of derivatives, which are tighter on shorter intervals.
-BEND_PARTS = wp.constant(8)
+BOUND_PARTS = wp.constant(8)
 
 
 @wp.struct
@@ -64,26 +66,23 @@ class Open:
 
 @wp.func
 def open_bodies(
-    robot: Robot,
-    joints: wp.array3d[wp.float32],
-    row: int,
-    segment: int,
-    states: wp.array3d[MovingFrame],
+    segment: Segment,
     interval: Interval,
     scene: Scene,
     env: int,
     requested: wp.uint64,
 ) -> Open:
     """The requested bodies that are not certified free of obstacles."""
+    robot = segment.robot
     result = Open(NONE, False)
     for b in range(robot.n_bodies):
         if requested & bit_of(b) != NONE and not result.is_hit:
             body = body_of(robot, b)
             if body.radius >= 0.0:
-                state = states[row, segment, body.frame]
+                state = segment.frames[body.frame]
                 center = point_in_world(state.frame_pose, body.center)
-                interval.bend = bend_bound(
-                    robot, joints, row, segment, states, body, center, 0, interval.half
+                interval.acceleration_bound = acceleration_bound(
+                    segment, body, center, 0, interval.half
                 )
                 verdict = check_body(robot, body, state, interval, scene, env)
                 if verdict != CLEAR:
@@ -94,25 +93,22 @@ def open_bodies(
 
 @wp.func
 def open_pairs(
-    robot: Robot,
-    joints: wp.array3d[wp.float32],
-    row: int,
-    segment: int,
-    states: wp.array3d[MovingFrame],
+    segment: Segment,
     interval: Interval,
     body_pairs: wp.array[BodyPair],
     pairs: wp.array[wp.vec2i],
     requested: wp.uint64,
 ) -> Open:
     """The requested pairs of bodies that are not certified free of each other."""
+    robot = segment.robot
     result = Open(NONE, False)
     for k in range(body_pairs.shape[0]):
         if requested & bit_of(k) != NONE and not result.is_hit:
             pair = body_pairs[k]
-            interval.bend = bend_of_pair(robot, joints, row, segment, states, pair, interval.half)
-            first = states[row, segment, body_of(robot, pair.first).frame]
-            second = states[row, segment, body_of(robot, pair.second).frame]
-            ancestor = states[row, segment, pair.ancestor]
+            interval.acceleration_bound = pair_acceleration_bound(segment, pair, interval.half)
+            first = segment.frames[body_of(robot, pair.first).frame]
+            second = segment.frames[body_of(robot, pair.second).frame]
+            ancestor = segment.frames[pair.ancestor]
             verdict = check_body_pair(robot, pair, pairs, first, second, ancestor, interval)
             if verdict != CLEAR:
                 result.mask = result.mask | bit_of(k)
@@ -138,30 +134,28 @@ def joint_path_hit(
     hit: wp.array2d[wp.bool],  # (batch, horizon - 1)
 ):
     """One thread per segment."""
-    row, segment = wp.tid()
+    row, index = wp.tid()
     row += launch_offset[0]
-    segment += launch_offset[1]
+    index += launch_offset[1]
     env = env_of_row(env_index, row)
-    carrier = robot_in_env(robot, env)
-    slack = write_root(carrier, joints, row, segment, base, states)
-    found = not is_env(scene, env) or not wp.isfinite(slack)
+    segment = segment_of(robot_in_env(robot, env), joints, row, index, states)
+    slack = write_root(segment, root_at(base, row, index))
+    collides = not is_env(scene, env) or not wp.isfinite(slack)
     search = whole_segment()
-    while not found and not search.is_done:
+    while not collides and not search.is_done:
         middle = middle_of(search)
-        write_root_at(base, row, segment, middle, states)
-        write_frames(carrier, joints, row, segment, middle, states)
+        write_root_at(segment, root_at(base, row, index), middle)
+        write_frames(segment, middle)
         interval = Interval(half_of(search), 0.0, slack, DISTANCE_ROUNDING, tolerance[0], middle)
         bodies = search.bodies[search.level]
-        world = open_bodies(carrier, joints, row, segment, states, interval, scene, env, bodies)
+        world = open_bodies(segment, interval, scene, env, bodies)
         itself = Open(NONE, False)
         if not world.is_hit:
             pair_mask = search.pairs[search.level]
-            itself = open_pairs(
-                carrier, joints, row, segment, states, interval, body_pairs, pairs, pair_mask
-            )
+            itself = open_pairs(segment, interval, body_pairs, pairs, pair_mask)
         search = next_interval(search, world.mask, itself.mask)
-        found = world.is_hit or itself.is_hit or search.is_exhausted
-    hit[row, segment] = found
+        collides = world.is_hit or itself.is_hit or search.is_exhausted
+    hit[row, index] = collides
 
 
 @wp.kernel
@@ -186,45 +180,45 @@ def configuration_hit(
     row += launch_offset[0]
     waypoint += launch_offset[1]
     env = env_of_row(env_index, row)
-    carrier = robot_in_env(robot, env)
-    found = not is_env(scene, env)
+    env_robot = robot_in_env(robot, env)
+    collides = not is_env(scene, env)
     frame_pose = root_at(base, row, waypoint).frame_pose
     # Of the distance of two bodies, whose positions are those in the world.
-    unsure = uncertainty(2.0 * wp.length(frame_pose.origin), 0.0)
-    for k in range(carrier.n_frames):
-        if not found:
+    rounding = uncertainty(2.0 * wp.length(frame_pose.origin), 0.0)
+    for k in range(env_robot.n_frames):
+        if not collides:
             if k > 0:
-                frame = frame_of(carrier, k)
+                frame = frame_of(env_robot, k)
                 if frame.parent != k - 1:
                     frame_pose = frame_poses[row, waypoint, frame.parent]
                 # Also of joints that move no spheres: such a configuration is not valid.
                 value = joints[row, waypoint, frame.value]
-                found = not is_finite3(wp.vec3(value))
-                frame_pose = frame_at_value(carrier, k, frame_pose, value)
+                collides = not is_finite3(wp.vec3(value))
+                frame_pose = frame_at_value(env_robot, k, frame_pose, value)
             frame_poses[row, waypoint, k] = frame_pose
-            span = bodies_of_frame(carrier, k)
+            span = bodies_of_frame(env_robot, k)
             for b in range(span[0], span[1]):
-                body = body_of(carrier, b)
+                body = body_of(env_robot, b)
                 center = point_in_world(frame_pose, body.center)
                 balls[row, waypoint, b] = wp.vec4(center[0], center[1], center[2], body.radius)
-                if body.radius >= 0.0 and not found:
-                    found = body_collides(carrier, body, frame_pose, center, scene, env)
+                if body.radius >= 0.0 and not collides:
+                    collides = body_collides(env_robot, body, frame_pose, center, scene, env)
     m = int(0)
-    while m < body_pairs.shape[0] and not found:
+    while m < body_pairs.shape[0] and not collides:
         pair = body_pairs[m]
         first_ball = balls[row, waypoint, pair.first]
         second_ball = balls[row, waypoint, pair.second]
-        pair.buffer += unsure
+        pair.buffer += rounding
         if balls_meet(first_ball, second_ball, pair.buffer):
-            one = frame_poses[row, waypoint, body_of(carrier, pair.first).frame]
-            other = frame_poses[row, waypoint, body_of(carrier, pair.second).frame]
-            found = spheres_touch(carrier, pair, pairs, one, other)
+            one = frame_poses[row, waypoint, body_of(env_robot, pair.first).frame]
+            other = frame_poses[row, waypoint, body_of(env_robot, pair.second).frame]
+            collides = spheres_touch(env_robot, pair, pairs, one, other)
         m += 1
-    hit[row, waypoint] = found
+    hit[row, waypoint] = collides
 
 
 @wp.kernel
-def segment_bend(
+def segment_acceleration_bound(
     # operands
     joints: wp.array3d[wp.float32],  # (batch, horizon, n_joints) [rad or m]
     robot: Robot,
@@ -232,21 +226,23 @@ def segment_bend(
     launch_offset: wp.vec2i,  # of this launch in the segments
     # outputs
     states: wp.array3d[MovingFrame],  # (batch, horizon - 1, n_frames) scratch
-    bend: wp.array2d[wp.float32],  # (batch, horizon - 1) bound of |c''| of all spheres [m]
+    bounds: wp.array2d[wp.float32],  # (batch, horizon - 1) bound of |c''| of all spheres [m]
 ):
     """One thread per segment."""
-    row, segment = wp.tid()
+    row, index = wp.tid()
     row += launch_offset[0]
-    segment += launch_offset[1]
+    index += launch_offset[1]
     largest = float(0.0)
-    half = 0.5 / float(BEND_PARTS)
-    states[row, segment, 0] = resting_root()
-    for part in range(BEND_PARTS):
-        write_frames(robot, joints, row, segment, (2.0 * float(part) + 1.0) * half, states)
+    half = 0.5 / float(BOUND_PARTS)
+    segment = segment_of(robot, joints, row, index, states)
+    frames = segment.frames
+    frames[0] = resting_root()
+    for part in range(BOUND_PARTS):
+        write_frames(segment, (2.0 * float(part) + 1.0) * half)
         for b in range(robot.n_bodies):
             body = body_of(robot, b)
-            center = point_in_world(states[row, segment, body.frame].frame_pose, body.center)
-            bound = bend_bound(robot, joints, row, segment, states, body, center, 0, half)
+            center = point_in_world(frames[body.frame].frame_pose, body.center)
+            bound = acceleration_bound(segment, body, center, 0, half)
             if not (bound <= largest) and not wp.isnan(largest):
                 largest = bound
-    bend[row, segment] = largest
+    bounds[row, index] = largest

@@ -59,7 +59,7 @@ class March:
     right: PathSample
     here: PathSample  # on meshes, the path is certified up to here
     step: float  # from the left sample, or from here, to the next one [m]
-    unsure: bool  # whether a next sample is needed
+    needs_sample: bool  # whether a next sample is needed
 
 
 @wp.func
@@ -71,7 +71,7 @@ def begin_march(start: PathSample, length: float, reach: float, slack: float) ->
     march.right = start
     march.here = start
     march.step = length
-    march.unsure = start.distance - (wp.min(start.distance, reach) - slack) < length
+    march.needs_sample = start.distance - (wp.min(start.distance, reach) - slack) < length
     return march
 
 
@@ -115,8 +115,10 @@ def make_refine(Track, kind, sample):
                     converged = width < 2.0 * precision or wp.min(-left.slope, right.slope) < 1.0e-5
                 else:
                     converged = gain < DISTANCE_NOISE and wp.min(meet, width - meet) < precision
-                bend = right.distance - left.distance - 0.5 * (left.slope + right.slope) * width
-                if is_noisy or wp.abs(bend) < 0.01 * rise * width:
+                cubic_term = (
+                    right.distance - left.distance - 0.5 * (left.slope + right.slope) * width
+                )
+                if is_noisy or wp.abs(cubic_term) < 0.01 * rise * width:
                     meet = -left.slope / rise * width
                 if converged or width < 1.0e-6:
                     converged = True
@@ -137,8 +139,8 @@ def make_refine(Track, kind, sample):
                 right = middle
         best = lower_of(left, right)
         if converged:
-            share = right.slope / (right.slope - left.slope)
-            best.gradient = share * left.gradient + (1.0 - share) * right.gradient
+            weight = right.slope / (right.slope - left.slope)
+            best.gradient = weight * left.gradient + (1.0 - weight) * right.gradient
             best.position = left.position + cut
         return best
 
@@ -190,7 +192,7 @@ def make_advance(Track, kind, lower_bound, step_beyond):
             march.step = step_beyond(path, there.distance, floor)
         else:
             march.step = wp.max(0.5 * (there.position - here.position), here.distance - floor)
-        march.unsure = march.here.distance - floor < path.length - march.here.position
+        march.needs_sample = march.here.distance - floor < path.length - march.here.position
         return march
 
     return named(advance, kind)

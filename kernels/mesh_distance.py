@@ -2,7 +2,7 @@
 
 import warp as wp
 
-from warp_collision.kernels.candidates import ClosestPoint, closest_listed, runs_on_cpu
+from warp_collision.kernels.compiling import runs_on_cpu
 from warp_collision.kernels.mesh_record import (
     CONVEX,
     FAR,
@@ -32,7 +32,7 @@ class SdfSample:
     distance: float  # [m]; the limit where the point is not nearer than that
     gradient: wp.vec3  # unit, outward; zero where the limit was not undercut
     closest: wp.vec3  # closest point of the surface
-    found: bool
+    found: bool  # whether the distance is below the limit
     rounding: float  # distances that differ by less are equal [m]
     on_surface: bool  # the gradient is the normal of the face, whatever the side
     over_face: bool  # the closest point is not on an edge or vertex
@@ -40,7 +40,9 @@ class SdfSample:
 
 
 @wp.func
-def way_to_face(point: wp.vec3, a: wp.vec3, b: wp.vec3, c: wp.vec3, u: float, v: float) -> wp.vec3:
+def offset_to_barycentric(
+    point: wp.vec3, a: wp.vec3, b: wp.vec3, c: wp.vec3, u: float, v: float
+) -> wp.vec3:
     """From a point to ``u a + v b + (1 - u - v) c``, however far the corners a, b, c are.
 
     In float64: beside a face of a hundred metres the corners cancel to the last centimetre.
@@ -63,7 +65,7 @@ def sample_face(mesh_id: wp.uint64, point: wp.vec3, face: int, u: float, v: floa
     b = mesh.points[mesh.indices[3 * face + 1]]
     c = mesh.points[mesh.indices[3 * face + 2]]
     w = 1.0 - u - v
-    offset = way_to_face(point, a, b, c, u, v)
+    offset = offset_to_barycentric(point, a, b, c, u, v)
     normal = wp.normalize(wp.cross(b - a, c - a))
     # The height over the face is sharper than any blend: where it is taken from does not matter.
     depth = wp.dot(normal, offset)
@@ -92,40 +94,24 @@ def sample_face(mesh_id: wp.uint64, point: wp.vec3, face: int, u: float, v: floa
 
 
 @wp.func
-def closest_point(
-    mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, search: float, without_limit: bool
-) -> ClosestPoint:
-    """Closest point of a mesh from a list, else by the tree; found if nearer than the search.
+def nearest_surface(
+    mesh_id: wp.uint64, point: wp.vec3, search: float, without_limit: bool
+) -> SdfSample:
+    """Unsigned distance; found if nearer than the search.
 
     Args:
         mesh_id: the mesh.
-        record: the record of the mesh.
         point: in its frame.
         search: limit of the search [m].
         without_limit: search again without a limit if nothing was found.
     """
-    closest = closest_listed(record, point, wp.where(without_limit, FAR, search))
-    if not closest.is_known:
-        query = wp.mesh_query_point_no_sign(mesh_id, point, search)
-        if not query.result and without_limit:
-            query = wp.mesh_query_point_no_sign(mesh_id, point, FAR)
-        closest.found = query.result
-        closest.face = query.face
-        closest.u = query.u
-        closest.v = query.v
-    return closest
-
-
-@wp.func
-def nearest_surface(
-    mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, search: float, without_limit: bool
-) -> SdfSample:
-    """Unsigned distance; see `closest_point`."""
     sample = SdfSample()
     search = search * WIDEN + ROUND_OFF * wp.length(point)
-    closest = closest_point(mesh_id, record, point, search, without_limit)
-    if closest.found:
-        sample = sample_face(mesh_id, point, closest.face, closest.u, closest.v)
+    query = wp.mesh_query_point_no_sign(mesh_id, point, search)
+    if not query.result and without_limit:
+        query = wp.mesh_query_point_no_sign(mesh_id, point, FAR)
+    if query.result:
+        sample = sample_face(mesh_id, point, query.face, query.u, query.v)
     return sample
 
 
@@ -144,10 +130,10 @@ def side_by_sample(record: MeshRecord, sample: SdfSample, bounds: wp.vec2) -> fl
     """-1 inside, 1 outside, 0 where neither the closest point nor the bounds decide."""
     # The bounds come from a point nearby whose distance is known, give or take the offset. Where no
     # surface is as near as that, both points have the same side.
-    known = 0.5 * (bounds[0] + bounds[1])
+    distance_nearby = 0.5 * (bounds[0] + bounds[1])
     reach = 0.5 * (bounds[1] - bounds[0])
-    if sample.distance > reach + sample.rounding and wp.abs(known) > sample.rounding:
-        return wp.sign(known)
+    if sample.distance > reach + sample.rounding and wp.abs(distance_nearby) > sample.rounding:
+        return wp.sign(distance_nearby)
     # Normals of slivers, and whether a closest point is on an edge, are rounded too.
     if record.sign_method == CONVEX and sample.distance > 30.0 * sample.rounding:
         # Outside of an edge a point can be behind one of its two faces, but not within a face.
@@ -178,7 +164,7 @@ def side_farther_away(
         bounds = bounds_of_distance(record, probe)
         side = side_by_bounds(bounds)
         if side == 0.0:
-            here = nearest_surface(mesh_id, record, probe, 2.0 * here.distance, False)
+            here = nearest_surface(mesh_id, probe, 2.0 * here.distance, False)
             side = side_by_sample(record, here, bounds)
         least = 1.3 * step
         steps += 1
@@ -223,17 +209,17 @@ def mesh_distance(
     if bounds[0] > 0.0 or search >= FAR:
         search = wp.clamp(limit, 0.0, search)
 
-    found = nearest_surface(mesh_id, record, point, search, bounds[0] <= 0.0)
-    if not found.found:
+    surface = nearest_surface(mesh_id, point, search, bounds[0] <= 0.0)
+    if not surface.found:
         return sample
-    if is_inside(mesh_id, record, point, found, bounds):
-        found.distance = -found.distance
-        if not found.on_surface:
-            found.gradient = -found.gradient
+    if is_inside(mesh_id, record, point, surface, bounds):
+        surface.distance = -surface.distance
+        if not surface.on_surface:
+            surface.gradient = -surface.gradient
     # In this order, so that a distance of NaN is not one beyond the limit.
-    if found.distance >= limit:
+    if surface.distance >= limit:
         return sample
-    return found
+    return surface
 
 
 @wp.func
@@ -241,12 +227,12 @@ def exact_distance(exact: ExactShape, point: wp.vec3, limit: float) -> SdfSample
     """Signed distance of an exact shape wherever it is below ``limit``."""
     sample = SdfSample()
     sample.distance = limit
-    found = shape_distance(exact, point)
-    if found.distance < limit:
+    exact_sample = shape_distance(exact, point)
+    if exact_sample.distance < limit:
         sample.found = True
-        sample.distance = found.distance
-        sample.gradient = found.gradient
-        sample.closest = point - found.distance * found.gradient
+        sample.distance = exact_sample.distance
+        sample.gradient = exact_sample.gradient
+        sample.closest = point - exact_sample.distance * exact_sample.gradient
     return sample
 
 
@@ -281,8 +267,8 @@ def is_nearer(mesh_id: wp.uint64, pointer: wp.uint64, point: wp.vec3, limit: flo
         return False
     if bounds[1] < limit:
         return True
-    found = nearest_surface(mesh_id, record, point, limit, False)
-    if found.found and not (found.distance >= limit):
+    surface = nearest_surface(mesh_id, point, limit, False)
+    if surface.found and not (surface.distance >= limit):
         return True
     if bounds[0] > 0.0:
         return False

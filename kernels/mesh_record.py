@@ -61,16 +61,15 @@ class MeshRecord:
     inside_reach: float  # farthest that a point outside the box can count as inside the mesh [m]
     sign_method: int  # WINDING, EXACT_WINDING or CONVEX
     grid: DistanceGrid
-    candidates: wp.uint64  # pointer to a CandidateGrid; 0: none
 
 
 @wp.func
 def load_record(mesh_id: wp.uint64, pointer: wp.uint64) -> MeshRecord:
     """The record at a pointer, if it belongs to the mesh; else one without bounds."""
     if pointer != wp.uint64(0):
-        known = wp.array(ptr=pointer, shape=(1,), dtype=MeshRecord)[0]
-        if known.mesh_id == mesh_id:
-            return known
+        stored = wp.array(ptr=pointer, shape=(1,), dtype=MeshRecord)[0]
+        if stored.mesh_id == mesh_id:
+            return stored
     record = MeshRecord()
     record.mesh_id = mesh_id
     record.lower = wp.vec3(-FAR, -FAR, -FAR)

@@ -3,16 +3,22 @@
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.mesh_distance import obstacle_distance
+from warp_collision.kernels.half_segments import (
+    Motion,
+    SweepQuery,
+    is_valid,
+    load_motion,
+    make_touches,
+)
 from warp_collision.kernels.moving_cost import (
+    CurvedHalves,
     ObstacleMotion,
-    coordinates_of,
-    half_curve,
+    curved_half,
+    curved_halves,
     is_far,
     load_obstacle_motion,
 )
 from warp_collision.kernels.moving_sweep import curve_sample, is_curve_free
-from warp_collision.kernels.precision import uncertainty
 from warp_collision.kernels.scene import (
     Obstacle,
     Scene,
@@ -22,36 +28,21 @@ from warp_collision.kernels.scene import (
     is_env,
     load_obstacle,
 )
-from warp_collision.kernels.swept_cost import Motion, is_valid, load_motion
 from warp_collision.kernels.transforms import vec8
 
 wp.set_module_options(OPTIONS)
 
 
+touches_curve = make_touches(CurvedHalves, "curve", curved_half, curve_sample, is_curve_free)
+
+
 @wp.func
-def touches_on_curve(
-    obstacle: Obstacle, motion: Motion, moved: ObstacleMotion, tolerance: float
-) -> bool:
-    """Whether the half segments at a waypoint are not certified free of an obstacle."""
-    if is_far(obstacle, motion, moved, motion.radius + tolerance):
+def touches_moving(obstacle: Obstacle, query: SweepQuery, moved: ObstacleMotion) -> bool:
+    """Whether the half segments at a waypoint are not certified free of a moving obstacle."""
+    motion = query.motion
+    if is_far(obstacle, motion, moved, motion.radius + query.tolerance):
         return False
-    before = half_curve(obstacle, moved, motion, 0)
-    after = half_curve(obstacle, moved, motion, 1)
-    if not before.is_valid or not after.is_valid:
-        return True
-    longest = wp.max(before.length, after.length)
-    radius = motion.radius + obstacle.padding
-    radius += uncertainty(coordinates_of(moved, motion) + longest, 0.0)
-    limit = radius + tolerance + longest
-    start = obstacle_distance(obstacle.mesh_id, obstacle.record, before.begin, limit)
-    if not start.found:
-        return False
-    # The count is not a constant, so that the sweep is not compiled twice; at rest one is enough.
-    for side in range(wp.where(longest > 0.0, 2, 1)):
-        curve = wp.where(side == 0, before, after)
-        if not is_curve_free(curve, curve_sample(curve, 0.0, start), radius, tolerance):
-            return True
-    return False
+    return touches_curve(obstacle, query, curved_halves(obstacle, moved, motion))
 
 
 @wp.func
@@ -68,13 +59,14 @@ def collides_with_moving(
         return False
     if not is_valid(motion, tolerance) or not is_env(scene, env):
         return True
+    query = SweepQuery(motion, 0.0, tolerance)
     slots = filled_slots(scene, env)
     for slot in range(slots[0], slots[1]):
         if is_enabled(scene, slot):
             obstacle = load_obstacle(scene, slot)
-            if obstacle.takes_part:
+            if obstacle.is_present:
                 moved = load_obstacle_motion(poses, env, waypoint, slot - slots[0], motion)
-                if touches_on_curve(obstacle, motion, moved, tolerance):
+                if touches_moving(obstacle, query, moved):
                     return True
     return False
 

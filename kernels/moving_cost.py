@@ -3,8 +3,15 @@
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.hinge import hinge
-from warp_collision.kernels.mesh_distance import obstacle_distance
+from warp_collision.kernels.half_segments import (
+    Motion,
+    SweepQuery,
+    SweptCost,
+    is_valid,
+    load_motion,
+    make_cost,
+    not_a_number,
+)
 from warp_collision.kernels.mesh_record import MeshRecord
 from warp_collision.kernels.moving_sweep import (
     Curve,
@@ -13,7 +20,7 @@ from warp_collision.kernels.moving_sweep import (
     rotate_back,
     sweep_curve,
 )
-from warp_collision.kernels.precision import FARTHEST, uncertainty
+from warp_collision.kernels.precision import FARTHEST
 from warp_collision.kernels.scene import (
     Obstacle,
     Scene,
@@ -24,13 +31,7 @@ from warp_collision.kernels.scene import (
     load_obstacle,
 )
 from warp_collision.kernels.swept_cost import (
-    Motion,
-    SweepQuery,
-    SweptCost,
-    is_valid,
-    load_motion,
     mat23,
-    not_a_number,
     scale_of,
     scaled,
     store_cost,
@@ -54,12 +55,16 @@ class ObstacleMotion:
 
 
 @wp.struct
-class MovingTerm:
-    """Cost against one obstacle, and where on the path its minimum is."""
+class CurvedHalves:
+    """Both half segments at a waypoint in the frame of a moving obstacle, see `half_segments`."""
 
-    swept: SweptCost  # `by_contact` is in the world
-    share: float  # fraction of the segment to the neighbour
-    backward: bool  # whether the neighbour is the previous waypoint
+    begin: wp.vec3
+    before: Curve
+    after: Curve
+    mesh_from_world: wp.transform
+    longest: float
+    coordinates: float
+    is_valid: bool
 
 
 @wp.func
@@ -79,6 +84,13 @@ def load_obstacle_motion(
 
 
 @wp.func
+def coordinates_of(moved: ObstacleMotion, motion: Motion) -> float:
+    """Sum of the lengths to which the rounding of positions is relative [m]."""
+    steps = wp.length(motion.previous - motion.center) + wp.length(motion.following - motion.center)
+    return wp.length(motion.center) + steps + wp.length(wp.transform_get_translation(moved.here))
+
+
+@wp.func
 def half_curve(obstacle: Obstacle, moved: ObstacleMotion, motion: Motion, side: int) -> Curve:
     """Half segment to the neighbour before (side 0) or after, in the frame of the obstacle."""
     there = wp.where(side == 0, moved.previous, moved.following)
@@ -87,10 +99,23 @@ def half_curve(obstacle: Obstacle, moved: ObstacleMotion, motion: Motion, side: 
 
 
 @wp.func
-def coordinates_of(moved: ObstacleMotion, motion: Motion) -> float:
-    """Sum of the lengths to which the rounding of positions is relative [m]."""
-    steps = wp.length(motion.previous - motion.center) + wp.length(motion.following - motion.center)
-    return wp.length(motion.center) + steps + wp.length(wp.transform_get_translation(moved.here))
+def curved_halves(obstacle: Obstacle, moved: ObstacleMotion, motion: Motion) -> CurvedHalves:
+    """The half segments of a motion in the frame of a moving obstacle."""
+    halves = CurvedHalves()
+    halves.before = half_curve(obstacle, moved, motion, 0)
+    halves.after = half_curve(obstacle, moved, motion, 1)
+    halves.begin = halves.before.begin
+    halves.mesh_from_world = moved.here
+    halves.longest = wp.max(halves.before.length, halves.after.length)
+    halves.coordinates = coordinates_of(moved, motion) + halves.longest
+    halves.is_valid = halves.before.is_valid and halves.after.is_valid
+    return halves
+
+
+@wp.func
+def curved_half(obstacle: Obstacle, halves: CurvedHalves, side: int) -> Curve:
+    """The half segment to the neighbour before (side 0) or after."""
+    return wp.where(side == 0, halves.before, halves.after)
 
 
 @wp.func
@@ -124,8 +149,8 @@ def is_far(obstacle: Obstacle, motion: Motion, moved: ObstacleMotion, reach: flo
         end = offset_between(there, wp.where(side == 0, motion.previous, motion.following), middle)
         span += wp.length(end)  # keeps a NaN, which a maximum drops
         half = 0.5 * (end - begin)
-        share = -wp.dot(begin, half) / wp.max(wp.length_sq(half), 1.0e-20)
-        nearest = wp.length(begin + wp.clamp(share, 0.0, 1.0) * half)
+        fraction = -wp.dot(begin, half) / wp.max(wp.length_sq(half), 1.0e-20)
+        nearest = wp.length(begin + wp.clamp(fraction, 0.0, 1.0) * half)
         first = wp.transform_get_rotation(moved.here)
         second = wp.transform_get_rotation(there)
         gap = wp.min(gap, nearest - arc * (1.0 - wp.min(wp.abs(wp.dot(first, second)), 1.0)))
@@ -133,55 +158,19 @@ def is_far(obstacle: Obstacle, motion: Motion, moved: ObstacleMotion, reach: flo
     return gap > bound and span < FARTHEST
 
 
-@wp.func
-def moving_term(obstacle: Obstacle, query: SweepQuery, moved: ObstacleMotion) -> MovingTerm:
-    """Cost of the half segments at one waypoint, against one obstacle."""
-    motion = query.motion
-    result = MovingTerm()
-    if is_far(obstacle, motion, moved, motion.radius + query.activation_distance):
-        return result
-    before = half_curve(obstacle, moved, motion, 0)
-    after = half_curve(obstacle, moved, motion, 1)
-    if not before.is_valid or not after.is_valid:
-        result.swept = not_a_number()
-        return result
-    longest = wp.max(before.length, after.length)
-    unsure = uncertainty(coordinates_of(moved, motion) + longest, query.activation_distance)
-    reach = motion.radius + query.activation_distance + obstacle.padding + unsure
-    start = obstacle_distance(obstacle.mesh_id, obstacle.record, before.begin, reach + longest)
-    if not start.found:
-        return result
+cost_on_curves = make_cost(
+    CurvedHalves, Curve, "curve", curved_half, curve_sample, sweep_curve, rotate_back
+)
 
-    lowest = curve_sample(after, 0.0, start)
-    nearest = after
-    # The count is not a constant, so that the sweep is not compiled twice.
-    for side in range(wp.where(longest > 0.0, 2, 0)):
-        curve = wp.where(side == 0, before, after)
-        found = sweep_curve(curve, curve_sample(curve, 0.0, start), reach, query.tolerance)
-        if found.distance < lowest.distance:
-            lowest = found
-            result.backward = side == 0
-            result.share = found.position / curve.speed
-            nearest = curve
-    swept = SweptCost()
-    if unsure > 0.0 and lowest.distance < reach and lowest.distance >= reach - unsure:
-        result.swept = not_a_number()
-        return result
-    term = hinge(reach - unsure - lowest.distance, query.activation_distance)
-    swept.cost = term[0]
-    swept.radius = term[1]
-    # Envelope theorem: the gradient at the fixed minimiser, shared between the two waypoints.
-    at_waypoint = rotate_back(nearest, result.share, lowest.gradient * (-term[1]))
-    force = to_world(moved.here, at_waypoint)
-    neighbour = wp.where(result.backward, motion.previous, motion.following)
-    swept.by_contact = force
-    swept.contact = wp.lerp(motion.center, neighbour, result.share)
-    if result.backward:
-        swept.previous = result.share * force
-    else:
-        swept.following = result.share * force
-    swept.center = (1.0 - result.share) * force
-    result.swept = swept
+
+@wp.func
+def moving_cost_against(obstacle: Obstacle, query: SweepQuery, moved: ObstacleMotion) -> SweptCost:
+    """Cost of the half segments at one waypoint, against one moving obstacle."""
+    motion = query.motion
+    if is_far(obstacle, motion, moved, motion.radius + query.activation_distance):
+        return SweptCost()
+    result = cost_on_curves(obstacle, query, curved_halves(obstacle, moved, motion))
+    result.center = (1.0 - result.fraction) * to_world(moved.here, result.by_contact)
     return result
 
 
@@ -206,9 +195,9 @@ def moving_cost_of(
     for slot in range(slots[0], slots[1]):
         if is_checked(scene, slot, motion.sphere):
             obstacle = load_obstacle(scene, slot)
-            if obstacle.takes_part:
+            if obstacle.is_present:
                 moved = load_obstacle_motion(poses, env, waypoint, slot - slots[0], motion)
-                total = sum_of_two(total, moving_term(obstacle, query, moved).swept)
+                total = sum_of_two(total, moving_cost_against(obstacle, query, moved))
     return total
 
 

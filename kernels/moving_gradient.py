@@ -15,12 +15,12 @@ and phi(s) = (1 - s) phi(0) + s phi(1) along it.
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.half_segments import Motion, SweepQuery, SweptCost, load_motion
 from warp_collision.kernels.moving_cost import (
-    MovingTerm,
     ObstacleMotion,
     half_curve,
     load_obstacle_motion,
-    moving_term,
+    moving_cost_against,
 )
 from warp_collision.kernels.pose_gradient import sphere_index
 from warp_collision.kernels.scene import (
@@ -32,7 +32,7 @@ from warp_collision.kernels.scene import (
     load_obstacle,
     slot_of_thread,
 )
-from warp_collision.kernels.swept_cost import Motion, SweepQuery, load_motion, upstream_scale
+from warp_collision.kernels.swept_cost import upstream_scale
 from warp_collision.kernels.transforms import to_world, vec8
 
 wp.set_module_options(OPTIONS)
@@ -48,26 +48,26 @@ class PoseGradients:
 
 
 @wp.func
-def moment_at_end(axis: wp.vec3, angle: float, share: float, moment: wp.vec3) -> wp.vec3:
+def moment_at_end(axis: wp.vec3, angle: float, weight: float, moment: wp.vec3) -> wp.vec3:
     """Moment at one end of a segment from the moment at a pose between the ends.
 
     Args:
         axis: of the rotation between the ends, unit, from this end to the other one.
         angle: of that rotation.
-        share: weight of this end, 1 at the end itself.
+        weight: weight of this end, 1 at the end itself.
         moment: d loss / d small rotation of the pose between the ends.
     """
     along = wp.dot(axis, moment) * axis
-    factor = share
+    factor = weight
     if angle > 1.0e-3:
-        factor = wp.sin(0.5 * share * angle) / wp.sin(0.5 * angle)
-    back = wp.quat_from_axis_angle(axis, -0.5 * (1.0 - share) * angle)
-    return share * along + factor * wp.quat_rotate(back, moment - along)
+        factor = wp.sin(0.5 * weight * angle) / wp.sin(0.5 * angle)
+    back = wp.quat_from_axis_angle(axis, -0.5 * (1.0 - weight) * angle)
+    return weight * along + factor * wp.quat_rotate(back, moment - along)
 
 
 @wp.func
 def by_row(
-    row: vec8, mesh_from_world: wp.transform, force: wp.vec3, moment: wp.vec3, share: float
+    row: vec8, mesh_from_world: wp.transform, force: wp.vec3, moment: wp.vec3, weight: float
 ) -> vec8:
     """Derivative by a row (t, q), its quaternion normalised.
 
@@ -76,13 +76,13 @@ def by_row(
         mesh_from_world: its transform.
         force: d loss / d contact, in the world.
         moment: d loss / d small rotation of the obstacle about its origin, in the world.
-        share: weight of this pose in the position of the obstacle.
+        weight: weight of this pose in the position of the obstacle.
     """
     rotation = wp.transform_get_rotation(mesh_from_world)
     origin = -to_world(mesh_from_world, wp.transform_get_translation(mesh_from_world))
     # The row is the inverse pose: its rotation moves the origin of the obstacle too.
-    total = moment - share * wp.cross(origin, force)
-    by_position = share * wp.quat_rotate(rotation, force)
+    total = moment - weight * wp.cross(origin, force)
+    by_position = weight * wp.quat_rotate(rotation, force)
     length = wp.sqrt(row[3] * row[3] + row[4] * row[4] + row[5] * row[5] + row[6] * row[6])
     by_rotation = rotation * wp.quat(-2.0 * total[0], -2.0 * total[1], -2.0 * total[2], 0.0)
     return vec8(
@@ -102,27 +102,27 @@ def pose_gradients(
     obstacle: Obstacle,
     motion: Motion,
     moved: ObstacleMotion,
-    term: MovingTerm,
+    term: SweptCost,
     row: vec8,
     other: vec8,
     scale: float,
 ) -> PoseGradients:
     """Derivatives of a term by the row at the waypoint and by that at the neighbour."""
-    force = term.swept.by_contact * scale
-    share = term.share
-    curve = half_curve(obstacle, moved, motion, wp.where(term.backward, 0, 1))
-    there = wp.where(term.backward, moved.previous, moved.following)
+    force = to_world(moved.here, term.by_contact) * scale
+    fraction = term.fraction
+    curve = half_curve(obstacle, moved, motion, wp.where(term.is_backward, 0, 1))
+    there = wp.where(term.is_backward, moved.previous, moved.following)
     begin = -to_world(moved.here, wp.transform_get_translation(moved.here))
     end = -to_world(there, wp.transform_get_translation(there))
-    moment = -wp.cross(term.swept.contact - wp.lerp(begin, end, share), force)
+    moment = -wp.cross(term.contact - wp.lerp(begin, end, fraction), force)
     # In the frame of the mesh the path rotates in the opposite direction.
     axis = -to_world(moved.here, curve.axis)
-    at_here = moment_at_end(axis, curve.angle, 1.0 - share, moment)
-    at_there = moment_at_end(-axis, curve.angle, share, moment)
+    at_here = moment_at_end(axis, curve.angle, 1.0 - fraction, moment)
+    at_there = moment_at_end(-axis, curve.angle, fraction, moment)
     result = PoseGradients()
-    result.here = by_row(row, moved.here, force, at_here, 1.0 - share)
-    neighbour = by_row(other, there, force, at_there, share)
-    if term.backward:
+    result.here = by_row(row, moved.here, force, at_here, 1.0 - fraction)
+    neighbour = by_row(other, there, force, at_there, fraction)
+    if term.is_backward:
         result.previous = neighbour
     else:
         result.following = neighbour
@@ -131,12 +131,12 @@ def pose_gradients(
 
 @wp.func
 def neighbour_row(
-    poses: wp.array3d[vec8], env: int, waypoint: int, index: int, motion: Motion, backward: bool
+    poses: wp.array3d[vec8], env: int, waypoint: int, index: int, motion: Motion, is_backward: bool
 ) -> vec8:
     """The row of an obstacle at the neighbour of a waypoint, its own where there is none."""
-    if backward and motion.has_previous:
+    if is_backward and motion.has_previous:
         return poses[env, waypoint - 1, index]
-    if not backward and motion.has_following:
+    if not is_backward and motion.has_following:
         return poses[env, waypoint + 1, index]
     return poses[env, waypoint, index]
 
@@ -179,11 +179,11 @@ def moving_cost_pose_vjp(
                 scale = upstream_scale(
                     motion, dt, min_speed, weight[0], activation_distance[0], by_cost
                 )
-                if obstacle.takes_part:
+                if obstacle.is_present:
                     moved = load_obstacle_motion(poses, env, waypoint, index, motion)
-                    term = moving_term(obstacle, query, moved)
+                    term = moving_cost_against(obstacle, query, moved)
                     row = poses[env, waypoint, index]
-                    other = neighbour_row(poses, env, waypoint, index, motion, term.backward)
+                    other = neighbour_row(poses, env, waypoint, index, motion, term.is_backward)
                     terms = pose_gradients(obstacle, motion, moved, term, row, other, scale)
                     total.previous += terms.previous
                     total.here += terms.here

@@ -61,7 +61,7 @@ class Curve:
     angle: float  # theta [rad]
     speed: float  # bound of |u'| [m per segment]
     length: float  # half of that
-    bend: float  # bound of the second derivative by the position [1/m]
+    acceleration_bound: float  # bound of the second derivative by the position [1/m]
     is_valid: bool  # coordinates of both ends are in range
 
 
@@ -105,26 +105,28 @@ def curve_between(
     # A displacement below rounding is none.
     if curve.speed > CURVE_ROUNDING * wp.length(curve.begin):
         curve.length = 0.5 * curve.speed
-        bend = wp.max(
+        acceleration = wp.max(
             wp.length(wp.cross(omega, velocity_begin + curve.change)),
             wp.length(wp.cross(omega, velocity_end + curve.change)),
         )
-        curve.bend = SAFETY_FACTOR * bend / (curve.speed * curve.speed)
+        curve.acceleration_bound = SAFETY_FACTOR * acceleration / (curve.speed * curve.speed)
     return curve
 
 
 @wp.func
-def rotate_back(curve: Curve, share: float, direction: wp.vec3) -> wp.vec3:
+def rotate_back(curve: Curve, fraction: float, direction: wp.vec3) -> wp.vec3:
     """Rotates a direction from the obstacle's frame at a fraction of the segment to that at 0."""
-    return wp.quat_rotate_inv(wp.quat_from_axis_angle(curve.axis, share * curve.angle), direction)
+    return wp.quat_rotate_inv(
+        wp.quat_from_axis_angle(curve.axis, fraction * curve.angle), direction
+    )
 
 
 @wp.func
 def point_on_curve(curve: Curve, position: float) -> wp.vec3:
     """The point at a position of the curve."""
-    share = position / curve.speed
-    rotation = wp.quat_from_axis_angle(curve.axis, share * curve.angle)
-    return wp.quat_rotate(rotation, curve.begin + share * curve.change)
+    fraction = position / curve.speed
+    rotation = wp.quat_from_axis_angle(curve.axis, fraction * curve.angle)
+    return wp.quat_rotate(rotation, curve.begin + fraction * curve.change)
 
 
 @wp.func
@@ -132,10 +134,10 @@ def curve_sample(curve: Curve, position: float, sample: SdfSample) -> PathSample
     """A sample of the mesh at a position of the curve."""
     slope = float(0.0)
     if curve.length > 0.0:
-        share = position / curve.speed
-        point = curve.begin + share * curve.change
+        fraction = position / curve.speed
+        point = curve.begin + fraction * curve.change
         velocity = curve.angle * wp.cross(curve.axis, point) + curve.change
-        slope = wp.dot(rotate_back(curve, share, sample.gradient), velocity) / curve.speed
+        slope = wp.dot(rotate_back(curve, fraction, sample.gradient), velocity) / curve.speed
     return sample_with_slope(position, slope, sample)
 
 
@@ -170,7 +172,7 @@ def bound_on_curve(curve: Curve, a: PathSample, b: PathSample) -> float:
     """Certified lower bound of the signed distance between two samples of a curve."""
     step = b.position - a.position
     lipschitz = 0.5 * (a.distance + b.distance - step)
-    sag = SAFETY_FACTOR * 0.125 * curve.bend * step * step + rounding_on_curve(curve)
+    sag = SAFETY_FACTOR * 0.125 * curve.acceleration_bound * step * step + rounding_on_curve(curve)
     chord = Path()
     chord.mesh_id = curve.mesh_id
     chord.record = curve.record
@@ -192,8 +194,8 @@ def bound_on_curve(curve: Curve, a: PathSample, b: PathSample) -> float:
 
 @wp.func
 def step_on_curve(curve: Curve, distance: float, floor: float) -> float:
-    """Step over which a bound likely holds; it shrinks with the bend."""
-    step = next_step(distance, floor) / wp.sqrt(1.0 + curve.bend * wp.abs(distance))
+    """Step over which a bound likely holds; it shrinks with the acceleration."""
+    step = next_step(distance, floor) / wp.sqrt(1.0 + curve.acceleration_bound * wp.abs(distance))
     return wp.max(distance - floor, step)
 
 
@@ -217,7 +219,7 @@ def sweep_curve(curve: Curve, start: PathSample, reach: float, tolerance: float)
     finest = 2.0 * rounding_on_curve(curve)
     slack = wp.where(tolerance > finest, tolerance, finest)
     march = begin_march(start, curve.length, reach, slack)
-    while march.unsure:
+    while march.needs_sample:
         here = march.here
         position = wp.min(here.position + march.step, curve.length)
         there = sample_curve(curve, position, here.closest)

@@ -16,6 +16,14 @@ from warp_collision.kernels.bisection import (
     next_interval,
     whole_segment,
 )
+from warp_collision.kernels.body_check import (
+    DISTANCE_ROUNDING,
+    BodyCheck,
+    Interval,
+    ball_distance,
+    padded_distance,
+    travel,
+)
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.finite import is_finite3
 from warp_collision.kernels.kinematics import point_in_world, xyz
@@ -24,9 +32,12 @@ from warp_collision.kernels.precision import is_in_range
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
     Robot,
-    bend_bound,
+    Segment,
+    acceleration_bound,
     body_of,
     robot_in_env,
+    root_at,
+    segment_of,
     sphere_of,
     velocity_of,
     write_frames,
@@ -36,16 +47,8 @@ from warp_collision.kernels.robot_motion import (
 from warp_collision.kernels.robot_pairs import (
     BodyPair,
     approach,
-    bend_of_pair,
     farthest_approach,
-)
-from warp_collision.kernels.robot_scene import (
-    DISTANCE_ROUNDING,
-    BodyCheck,
-    Interval,
-    ball_distance,
-    padded_distance,
-    travel,
+    pair_acceleration_bound,
 )
 from warp_collision.kernels.scene import (
     Obstacle,
@@ -126,13 +129,13 @@ def nearer_of_body(obstacle: Obstacle, check: BodyCheck, best: Nearest) -> Neare
         return not_finite(best)
     size = wp.length(point) + wp.length(check.center)
     error = interval.rounding * size + interval.slack
-    goal = best.upper - interval.tolerance
-    loss = check.ball_travel + error
-    reach = body.radius + loss + goal
+    threshold = best.upper - interval.tolerance
+    decrease = check.ball_travel + error
+    reach = body.radius + decrease + threshold
     ball = ball_distance(obstacle, point, reach)
     if ball >= reach:
-        return prune(best, goal)
-    best.floor = wp.min(best.floor, ball - body.radius - loss)
+        return prune(best, threshold)
+    best.floor = wp.min(best.floor, ball - body.radius - decrease)
     smallest = wp.max(body.radius, wp.max(interval.tolerance, error))
     is_coarse = check.ball_travel > smallest and ball > -FAR
     if is_coarse:
@@ -144,23 +147,25 @@ def nearer_of_body(obstacle: Obstacle, check: BodyCheck, best: Nearest) -> Neare
             local = xyz(sphere)
             if not is_coarse:
                 speed = wp.length(velocity_of(check.state, frame_pose.rotation * local))
-                loss = travel(interval, speed) + error
-            goal = best.upper - interval.tolerance
-            limit = sphere[3] + wp.where(is_coarse, best.upper, wp.max(best.upper, goal + loss))
-            low = goal
+                decrease = travel(interval, speed) + error
+            threshold = best.upper - interval.tolerance
+            limit = sphere[3] + wp.where(
+                is_coarse, best.upper, wp.max(best.upper, threshold + decrease)
+            )
+            low = threshold
             if ball - wp.length(local - body.center) < limit + DISTANCE_ROUNDING * size:
                 center = point_in_world(frame_pose, local)
                 center = wp.transform_point(obstacle.mesh_from_world, center)
                 sample = padded_distance(obstacle, center, limit)
                 if sample.found:
                     gap = sample.distance - sphere[3]
-                    low = gap - loss
+                    low = gap - decrease
                     if gap + error < best.upper:
                         best.upper = gap + error
                         best.sphere = index
                         best.other = obstacle.slot
             if not is_coarse:
-                if low < best.upper - interval.tolerance and loss > SPLITTING_GAINS * error:
+                if low < best.upper - interval.tolerance and decrease > SPLITTING_GAINS * error:
                     best.is_open = True
                 else:
                     best = prune(best, low)
@@ -172,11 +177,7 @@ nearest_obstacle = make_walk(nearer_of_body, BodyCheck, Nearest)
 
 @wp.func
 def nearest_to_bodies(
-    robot: Robot,
-    joints: wp.array3d[wp.float32],
-    row: int,
-    segment: int,
-    states: wp.array3d[MovingFrame],
+    segment: Segment,
     interval: Interval,
     scene: Scene,
     env: int,
@@ -184,33 +185,34 @@ def nearest_to_bodies(
     best: Nearest,
 ) -> Nearest:
     """Updates the bounds by the requested bodies against the obstacles of an env."""
+    robot = segment.robot
     best.open = NONE
     best.floor = FAR
-    known = best
+    before = best
     for b in range(robot.n_bodies):
         body = body_of(robot, b)
         if requested & bit_of(b) != NONE and body.radius >= 0.0 and not wp.isnan(best.upper):
-            state = states[row, segment, body.frame]
+            state = segment.frames[body.frame]
             center = point_in_world(state.frame_pose, body.center)
-            interval.bend = bend_bound(
-                robot, joints, row, segment, states, body, center, 0, interval.half
+            interval.acceleration_bound = acceleration_bound(
+                segment, body, center, 0, interval.half
             )
             speed = wp.length(velocity_of(state, center - state.frame_pose.origin))
             displacement = travel(interval, speed)
             check = BodyCheck(robot.spheres, body, state, center, displacement, interval)
-            goal = best.upper - interval.tolerance
-            reach = body.radius + displacement + goal + interval.slack
+            threshold = best.upper - interval.tolerance
+            reach = body.radius + displacement + threshold + interval.slack
             reach += DISTANCE_ROUNDING * (wp.length(center) + wp.abs(reach))
             best.is_open = False
             reach = wp.max(reach, 0.0)
             best = nearest_obstacle(scene, env, body.begin, center, reach, check, best)
-            # Obstacles that the walk skips are farther than the goal.
-            best = prune(best, goal)
+            # Obstacles that the walk skips are farther than the threshold.
+            best = prune(best, threshold)
             if best.is_open:
                 best.open = best.open | bit_of(b)
             if not is_finite3(center):
                 best = not_finite(best)
-    return after_evaluation(interval, known, best)
+    return after_evaluation(interval, before, best)
 
 
 @wp.func
@@ -232,10 +234,10 @@ def nearest_of_pair(
     spread = one.spread + other.spread
     size = wp.length(here) + wp.length(there) + spread
     error = 2.0 * interval.slack + interval.rounding * size
-    loss = farthest_approach(interval, first, second, ancestor, spread, here, there)
-    least = wp.length(here - there) - one.radius - other.radius - pair.buffer - loss
-    goal = best.upper - interval.tolerance
-    if least >= goal:
+    decrease = farthest_approach(interval, first, second, ancestor, spread, here, there)
+    least = wp.length(here - there) - one.radius - other.radius - pair.buffer - decrease
+    threshold = best.upper - interval.tolerance
+    if least >= threshold:
         return prune(best, least)
     best.floor = wp.min(best.floor, least)
     for p in range(pair.begin, pair.end):
@@ -245,9 +247,9 @@ def nearest_of_pair(
             here = point_in_world(first.frame_pose, xyz(a))
             there = point_in_world(second.frame_pose, xyz(b))
             radii = a[3] + b[3] + pair.buffer
-            goal = best.upper - interval.tolerance
-            low = wp.length(here - there) - radii - loss
-            if not (low >= goal):
+            threshold = best.upper - interval.tolerance
+            low = wp.length(here - there) - radii - decrease
+            if not (low >= threshold):
                 gap = approach(interval, first, second, ancestor, here, there)
                 if not wp.isfinite(gap):
                     return not_finite(best)
@@ -256,7 +258,7 @@ def nearest_of_pair(
                     best.upper = gap[0] - radii
                     best.sphere = pairs[p][0]
                     best.other = pairs[p][1]
-            if low < best.upper - interval.tolerance and loss > SPLITTING_GAINS * error:
+            if low < best.upper - interval.tolerance and decrease > SPLITTING_GAINS * error:
                 best.is_open = True
             else:
                 best = prune(best, low)
@@ -265,11 +267,7 @@ def nearest_of_pair(
 
 @wp.func
 def nearest_to_itself(
-    robot: Robot,
-    joints: wp.array3d[wp.float32],
-    row: int,
-    segment: int,
-    states: wp.array3d[MovingFrame],
+    segment: Segment,
     interval: Interval,
     body_pairs: wp.array[BodyPair],
     pairs: wp.array[wp.vec2i],
@@ -277,21 +275,22 @@ def nearest_to_itself(
     best: Nearest,
 ) -> Nearest:
     """Updates the bounds by the requested pairs of bodies."""
+    robot = segment.robot
     best.open = NONE
     best.floor = FAR
-    known = best
+    before = best
     for k in range(body_pairs.shape[0]):
         if requested & bit_of(k) != NONE and not wp.isnan(best.upper):
             pair = body_pairs[k]
-            interval.bend = bend_of_pair(robot, joints, row, segment, states, pair, interval.half)
-            first = states[row, segment, body_of(robot, pair.first).frame]
-            second = states[row, segment, body_of(robot, pair.second).frame]
-            ancestor = states[row, segment, pair.ancestor]
+            interval.acceleration_bound = pair_acceleration_bound(segment, pair, interval.half)
+            first = segment.frames[body_of(robot, pair.first).frame]
+            second = segment.frames[body_of(robot, pair.second).frame]
+            ancestor = segment.frames[pair.ancestor]
             best.is_open = False
             best = nearest_of_pair(robot, pair, pairs, first, second, ancestor, interval, best)
             if best.is_open:
                 best.open = best.open | bit_of(k)
-    return after_evaluation(interval, known, best)
+    return after_evaluation(interval, before, best)
 
 
 @wp.func
@@ -352,12 +351,12 @@ def joint_path_clearance(
     self_nearest: wp.array2d[wp.vec2i],  # two spheres
 ):
     """One thread per segment."""
-    row, segment = wp.tid()
+    row, index = wp.tid()
     row += launch_offset[0]
-    segment += launch_offset[1]
+    index += launch_offset[1]
     env = env_of_row(env_index, row)
-    carrier = robot_in_env(robot, env)
-    slack = write_root(carrier, joints, row, segment, base, states)
+    segment = segment_of(robot_in_env(robot, env), joints, row, index, states)
+    slack = write_root(segment, root_at(base, row, index))
     world = no_bounds()
     itself = no_bounds()
     search = whole_segment()
@@ -370,25 +369,21 @@ def joint_path_clearance(
     while not search.is_done:
         span = interval_of(search, parts)
         parts += 1
-        write_root_at(base, row, segment, span[0], states)
-        write_frames(carrier, joints, row, segment, span[0], states)
+        write_root_at(segment, root_at(base, row, index), span[0])
+        write_frames(segment, span[0])
         within = tolerance_at(search, tolerance[0])
         interval = Interval(span[1], 0.0, slack, DISTANCE_ROUNDING, within, span[0])
         bodies = search.bodies[search.level]
-        world = nearest_to_bodies(
-            carrier, joints, row, segment, states, interval, scene, env, bodies, world
-        )
+        world = nearest_to_bodies(segment, interval, scene, env, bodies, world)
         pair_mask = search.pairs[search.level]
-        itself = nearest_to_itself(
-            carrier, joints, row, segment, states, interval, body_pairs, pairs, pair_mask, itself
-        )
+        itself = nearest_to_itself(segment, interval, body_pairs, pairs, pair_mask, itself)
         if span[1] > 0.0:
             if search.evaluations == 0:
                 whole = wp.min(
                     wp.vec2(world.floor, itself.floor), wp.vec2(world.lower, itself.lower)
                 )
             search = next_interval(search, world.open, itself.open)
-    bounds[row, segment] = certified(world, whole[0], search.is_exhausted)
-    self_bounds[row, segment] = certified(itself, whole[1], search.is_exhausted)
-    nearest[row, segment] = sphere_and_slot(world, env * scene.n_slots)
-    self_nearest[row, segment] = wp.vec2i(itself.sphere, itself.other)
+    bounds[row, index] = certified(world, whole[0], search.is_exhausted)
+    self_bounds[row, index] = certified(itself, whole[1], search.is_exhausted)
+    nearest[row, index] = sphere_and_slot(world, env * scene.n_slots)
+    self_nearest[row, index] = wp.vec2i(itself.sphere, itself.other)

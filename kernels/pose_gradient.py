@@ -9,6 +9,7 @@ slowed down.
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.half_segments import SweepQuery, load_motion
 from warp_collision.kernels.scene import (
     Scene,
     env_of_row,
@@ -19,12 +20,7 @@ from warp_collision.kernels.scene import (
     slot_of_thread,
 )
 from warp_collision.kernels.sphere_cost import cost_against, is_valid, sphere_query
-from warp_collision.kernels.swept_cost import (
-    SweepQuery,
-    load_motion,
-    swept_cost_against,
-    upstream_scale,
-)
+from warp_collision.kernels.swept_cost import swept_cost_against, upstream_scale
 from warp_collision.kernels.transforms import vec8
 
 wp.set_module_options(OPTIONS)
@@ -89,7 +85,7 @@ def sphere_cost_pose_vjp(
                 scale = weight[0] * upstream[at[0], at[1], at[2]]
                 if not is_valid(query):
                     scale = wp.nan
-                if obstacle.takes_part:
+                if obstacle.is_present:
                     by_contact = cost_against(obstacle, query).by_contact * scale
                     total += row_gradient(pose_row(scene, slot), query.center, by_contact)
     partial[env, index, part] = total
@@ -131,7 +127,7 @@ def swept_cost_pose_vjp(
                 scale = upstream_scale(
                     motion, dt, min_speed, weight[0], activation_distance[0], by_cost
                 )
-                if obstacle.takes_part:
+                if obstacle.is_present:
                     term = swept_cost_against(obstacle, query)
                     total += row_gradient(
                         pose_row(scene, slot), term.contact, term.by_contact * scale

@@ -23,7 +23,7 @@ from warp_collision.kernels.precision import FARTHEST
 # Two units of float32 rounding, relative.
 EPSILON = wp.constant(2.4e-7)
 # A larger bound of a second derivative proves nothing even on the shortest interval [m].
-LARGEST_BEND = wp.constant(1.0e30)
+LARGEST_ACCELERATION = wp.constant(1.0e30)
 
 
 @wp.struct
@@ -102,6 +102,33 @@ class MovingFrame:
     twist: Twist
 
 
+@wp.struct
+class Segment:
+    """One segment of a joint path, and the frames of a robot at a configuration on it."""
+
+    robot: Robot
+    begin: wp.array[wp.float32]  # (n_joints,) joint values at both ends [rad or m]
+    end: wp.array[wp.float32]
+    frames: wp.array[MovingFrame]  # (n_frames,) scratch; twists by the position s in [0, 1]
+
+
+@wp.func
+def segment_of(
+    robot: Robot,
+    joints: wp.array3d[wp.float32],
+    row: int,
+    index: int,
+    states: wp.array3d[MovingFrame],
+) -> Segment:
+    """The segment from waypoint ``index`` on, of one of the paths (batch, horizon, n_joints)."""
+    segment = Segment()
+    segment.robot = robot
+    segment.begin = joints[row, index]
+    segment.end = joints[row, index + 1]
+    segment.frames = states[row, index]
+    return segment
+
+
 @wp.func
 def moving_child(
     robot: Robot, k: int, parent: MovingFrame, value: float, rate: float
@@ -142,19 +169,12 @@ def shift_of(root: MovingFrame) -> wp.vec3:
 
 
 @wp.func
-def write_root_at(
-    base: wp.array2d[MovingFrame],
-    row: int,
-    segment: int,
-    s: float,
-    states: wp.array3d[MovingFrame],
-):
+def write_root_at(segment: Segment, root: MovingFrame, s: float):
     """Writes the root at s in [0, 1] of a segment, if it moves.
 
     It translates at a constant rate and rotates about the origin, like a prismatic joint on a
     revolute one.
     """
-    root = root_at(base, row, segment)
     omega = root.twist.angular
     # True for NaN.
     if not (wp.length_sq(omega) + wp.length_sq(root.twist.linear) == 0.0):
@@ -165,28 +185,24 @@ def write_root_at(
         origin = rotation * (root.frame_pose.origin + s * shift)
         linear = wp.cross(omega, origin) + rotation * shift
         frame_pose = FramePose(rotation * root.frame_pose.rotation, origin)
-        states[row, segment, 0] = MovingFrame(frame_pose, Twist(omega, linear))
+        frames = segment.frames
+        frames[0] = MovingFrame(frame_pose, Twist(omega, linear))
 
 
 @wp.func
-def write_frames(
-    robot: Robot,
-    joints: wp.array3d[wp.float32],
-    row: int,
-    segment: int,
-    s: float,
-    states: wp.array3d[MovingFrame],
-):
+def write_frames(segment: Segment, s: float):
     """Writes all frames but the root at s in [0, 1] of a segment, with twists by s."""
-    state = states[row, segment, 0]
+    robot = segment.robot
+    frames = segment.frames
+    state = frames[0]
     for k in range(1, robot.n_frames):
         frame = frame_of(robot, k)
         if frame.parent != k - 1:
-            state = states[row, segment, frame.parent]
-        begin = joints[row, segment, frame.value]
-        rate = joints[row, segment + 1, frame.value] - begin
+            state = frames[frame.parent]
+        begin = segment.begin[frame.value]
+        rate = segment.end[frame.value] - begin
         state = moving_child(robot, k, state, begin + s * rate, rate)
-        states[row, segment, k] = state
+        frames[k] = state
 
 
 @wp.func
@@ -196,78 +212,65 @@ def velocity_of(state: MovingFrame, arm: wp.vec3) -> wp.vec3:
 
 
 @wp.func
-def rate_of_frame(
-    robot: Robot, joints: wp.array3d[wp.float32], row: int, segment: int, k: int
-) -> float:
+def rate_of_frame(segment: Segment, k: int) -> float:
     """Change of the joint of a frame along a segment."""
-    frame = frame_of(robot, k)
-    change = joints[row, segment + 1, frame.value] - joints[row, segment, frame.value]
+    frame = frame_of(segment.robot, k)
+    change = segment.end[frame.value] - segment.begin[frame.value]
     return wp.abs(frame.multiplier * change)
 
 
 @wp.func
-def bend_bound(
-    robot: Robot,
-    joints: wp.array3d[wp.float32],
-    row: int,
-    segment: int,
-    states: wp.array3d[MovingFrame],
-    body: RobotBody,
-    center: wp.vec3,
-    ancestor: int,
-    half: float,
+def acceleration_bound(
+    segment: Segment, body: RobotBody, center: wp.vec3, ancestor: int, half: float
 ) -> float:
     """Bound of |c''| over an interval, for all spheres of a body, in an ancestor's frame.
 
     Args:
-        robot: the robot.
-        joints: (batch, horizon, n_joints).
-        row: of the joints.
-        segment: of the path.
-        states: frames at the middle of the interval.
+        segment: with the frames at the middle of the interval.
         body: whose spheres.
         center: of the body's ball, in the world.
         ancestor: the frame relative to which they move.
         half: half the length of the interval.
     """
-    bend = float(0.0)
+    bound = float(0.0)
     drift = float(0.0)  # sum of w rho of the joints distal to k
     k = body.frame
     while k != ancestor:
-        w = rate_of_frame(robot, joints, row, segment, k)
-        if frame_of(robot, k).slides != 0:
+        w = rate_of_frame(segment, k)
+        if frame_of(segment.robot, k).slides != 0:
             drift += w
         else:
-            frame_pose = states[row, segment, k].frame_pose
+            frame_pose = segment.frames[k].frame_pose
             arm = wp.length(wp.cross(axis_of(frame_pose), center - frame_pose.origin))
             rho = arm + body.spread + half * drift
-            bend += w * (2.0 * drift + w * rho)
+            bound += w * (2.0 * drift + w * rho)
             drift += w * rho
-        k = frame_of(robot, k).parent
+        k = frame_of(segment.robot, k).parent
     if ancestor == 0:
         # A moving root: a prismatic joint on a revolute one about the origin.
-        root = states[row, segment, 0]
+        root = segment.frames[0]
         theta = wp.length(root.twist.angular)
         drift += wp.length(shift_of(root))
         arm = wp.length(wp.cross(root.twist.angular, center))
-        bend += theta * (2.0 * drift + arm + theta * (body.spread + half * drift))
+        bound += theta * (2.0 * drift + arm + theta * (body.spread + half * drift))
     # An overflow, and NaN from a product of that with a joint at rest, must not count as free.
-    return wp.where(bend < LARGEST_BEND, bend, LARGEST_BEND)
+    return wp.where(bound < LARGEST_ACCELERATION, bound, LARGEST_ACCELERATION)
 
 
 @wp.func
-def path_rounding(robot: Robot, joints: wp.array3d[wp.float32], row: int, segment: int) -> float:
+def path_rounding(segment: Segment) -> float:
     """Bound of the rounding of positions on a segment [m]; NaN if joints are not finite.
 
     Each frame adds a rotation by some units of rounding, and each joint value some units of itself.
     """
+    robot = segment.robot
     reach = robot.reach
     angles = float(0.0)
     travel = float(0.0)
     for k in range(1, robot.n_frames):
         frame = frame_of(robot, k)
-        begin = frame.multiplier * joints[row, segment, frame.value]
-        end = frame.multiplier * joints[row, segment + 1, frame.value]
+        begin = frame.multiplier * segment.begin[frame.value]
+        end = frame.multiplier * segment.end[frame.value]
         size = wp.max(wp.abs(begin), wp.abs(end)) + wp.abs(frame.shift)
         # A sum keeps a NaN, which a maximum drops.
         size += 0.0 * (begin + end)
@@ -279,27 +282,21 @@ def path_rounding(robot: Robot, joints: wp.array3d[wp.float32], row: int, segmen
 
 
 @wp.func
-def write_root(
-    robot: Robot,
-    joints: wp.array3d[wp.float32],
-    row: int,
-    segment: int,
-    base: wp.array2d[MovingFrame],
-    states: wp.array3d[MovingFrame],
-) -> float:
+def write_root(segment: Segment, root: MovingFrame) -> float:
     """Writes the root of a segment; returns the rounding of all positions on it.
 
     That of `path_rounding`, and that of the sum with the root's position at each frame. NaN where
     positions would not be in range.
     """
-    root = root_at(base, row, segment)
-    states[row, segment, 0] = root
-    rounding = path_rounding(robot, joints, row, segment)
+    frames = segment.frames
+    frames[0] = root
+    rounding = path_rounding(segment)
+    n_frames = float(segment.robot.n_frames)
     far = wp.length(root.frame_pose.origin)
     theta = wp.length(root.twist.angular)
     shift = wp.length(shift_of(root))
-    rounding += EPSILON * float(robot.n_frames) * far
+    rounding += EPSILON * n_frames * far
     if not (theta + shift == 0.0):
-        rounding *= 1.0 + (2.0 + theta) / float(robot.n_frames)
-        rounding += EPSILON * (float(robot.n_frames) + 4.0) * (1.0 + theta) * (far + shift)
+        rounding *= 1.0 + (2.0 + theta) / n_frames
+        rounding += EPSILON * (n_frames + 4.0) * (1.0 + theta) * (far + shift)
     return wp.where(rounding < FARTHEST, rounding, wp.nan)

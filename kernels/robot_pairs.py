@@ -7,16 +7,17 @@ their offset along its own direction.
 
 import warp as wp
 
+from warp_collision.kernels.body_check import CLEAR, HIT, UNDECIDED, Interval, travel
 from warp_collision.kernels.kinematics import point_in_world, xyz
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
     Robot,
-    bend_bound,
+    Segment,
+    acceleration_bound,
     body_of,
     sphere_of,
     velocity_of,
 )
-from warp_collision.kernels.robot_scene import CLEAR, HIT, UNDECIDED, Interval, travel
 
 
 @wp.struct
@@ -45,23 +46,14 @@ def next_sphere(pair: BodyPair, pairs: wp.array[wp.vec2i], p: int, end: int) -> 
 
 
 @wp.func
-def bend_of_pair(
-    robot: Robot,
-    joints: wp.array3d[wp.float32],
-    row: int,
-    segment: int,
-    states: wp.array3d[MovingFrame],
-    pair: BodyPair,
-    half: float,
-) -> float:
-    """Bound of the second derivative of offsets between two bodies; see `bend_bound`."""
-    one = body_of(robot, pair.first)
-    other = body_of(robot, pair.second)
-    here = point_in_world(states[row, segment, one.frame].frame_pose, one.center)
-    there = point_in_world(states[row, segment, other.frame].frame_pose, other.center)
-    end = pair.ancestor
-    bend = bend_bound(robot, joints, row, segment, states, one, here, end, half)
-    return bend + bend_bound(robot, joints, row, segment, states, other, there, end, half)
+def pair_acceleration_bound(segment: Segment, pair: BodyPair, half: float) -> float:
+    """Bound of the second derivative of offsets between two bodies; see `acceleration_bound`."""
+    one = body_of(segment.robot, pair.first)
+    other = body_of(segment.robot, pair.second)
+    here = point_in_world(segment.frames[one.frame].frame_pose, one.center)
+    there = point_in_world(segment.frames[other.frame].frame_pose, other.center)
+    bound = acceleration_bound(segment, one, here, pair.ancestor, half)
+    return bound + acceleration_bound(segment, other, there, pair.ancestor, half)
 
 
 @wp.func
@@ -82,7 +74,7 @@ def approach(
     speed = wp.length(rate)
     if distance > 0.0:
         speed = wp.abs(wp.dot(rate, offset)) / distance
-    least = distance - interval.half * (speed + 0.5 * interval.half * interval.bend)
+    least = distance - interval.half * (speed + 0.5 * interval.half * interval.acceleration_bound)
     error = 2.0 * interval.slack + interval.rounding * (wp.length(here) + wp.length(there))
     return wp.vec2(distance + error, least - error)
 

@@ -9,7 +9,7 @@ from warp_collision.kernels.box_blocks import (
     lowest_bit,
     near_boxes,
 )
-from warp_collision.kernels.candidates import runs_on_cpu
+from warp_collision.kernels.compiling import runs_on_cpu
 from warp_collision.kernels.mesh_record import (
     MeshRecord,
     load_record,
@@ -65,7 +65,7 @@ class Obstacle:
     Slots are counted through all envs: those of an env begin at ``env * n_slots``.
     """
 
-    takes_part: bool  # False: skipped, the other fields are undefined
+    is_present: bool  # False: skipped, the other fields are undefined
     slot: int
     mesh_id: wp.uint64
     record: wp.uint64  # pointer to a MeshRecord, 0: nothing is known
@@ -125,7 +125,7 @@ def pose_row(scene: Scene, slot: int) -> vec8:
 
 @wp.func
 def load_obstacle(scene: Scene, slot: int) -> Obstacle:
-    """The obstacle of a filled slot, enabled or not; one of mesh id 0 takes no part.
+    """The obstacle of a filled slot, enabled or not; one of mesh id 0 is not present.
 
     The id is read once: another thread may empty the slot, and a query of id 0 crashes.
     """
@@ -133,7 +133,7 @@ def load_obstacle(scene: Scene, slot: int) -> Obstacle:
     obstacle.mesh_id = wp.array(ptr=scene.mesh_ids, shape=(scene.n_slots,), dtype=wp.uint64)[slot]
     if obstacle.mesh_id == wp.uint64(0):
         return obstacle
-    obstacle.takes_part = True
+    obstacle.is_present = True
     obstacle.slot = slot
     if scene.records != wp.uint64(0):
         obstacle.record = wp.array(ptr=scene.records, shape=(scene.n_slots,), dtype=wp.uint64)[slot]
@@ -191,14 +191,14 @@ def tree_of(scene: Scene, env: int) -> EnvTree:
     """
     tree = EnvTree()
     if scene.tree != wp.uint64(0):
-        known = wp.array(ptr=scene.tree, shape=(1,), dtype=wp.uint64)[0]
-        if known != wp.uint64(0):
-            words = wp.array(ptr=known, shape=(1 + scene.n_envs,), dtype=wp.int64)
+        address = wp.array(ptr=scene.tree, shape=(1,), dtype=wp.uint64)[0]
+        if address != wp.uint64(0):
+            words = wp.array(ptr=address, shape=(1 + scene.n_envs,), dtype=wp.int64)
             tree.root = int(words[1 + env])
             if runs_on_cpu():
                 block = env * count_blocks(scene.n_slots)
                 roots = wp.uint64(8) * wp.uint64(1 + scene.n_envs)
-                tree.blocks = known + roots + wp.uint64(BLOCK_BYTES) * wp.uint64(block)
+                tree.blocks = address + roots + wp.uint64(BLOCK_BYTES) * wp.uint64(block)
             # The root of an absent group is -1, with which a query would search the whole tree.
             if tree.root >= 0:
                 tree.bvh = wp.uint64(words[0])
@@ -348,7 +348,7 @@ def make_walk(visit, Query, State, is_over=None):
                 more = slot < slots[1]
             if more and slot < slots[1] and is_checked(scene, slot, sphere):
                 obstacle = load_obstacle(scene, slot)
-                if obstacle.takes_part:
+                if obstacle.is_present:
                     state = visit(obstacle, query, state)
                     # Not by a branch: whether it is over is hard to predict.
                     few = wp.where(is_over(state), wp.uint32(0), few)

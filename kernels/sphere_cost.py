@@ -79,10 +79,10 @@ def cost_against(obstacle: Obstacle, query: SphereQuery) -> SphereCost:
     result = SphereCost()
     reach = query.radius + query.activation_distance + obstacle.padding
     coordinates = wp.length(query.center) + wp.length(wp.transform_get_translation(pose))
-    unsure = uncertainty(coordinates, query.activation_distance)
-    sample = obstacle_distance(obstacle.mesh_id, obstacle.record, point, reach + unsure)
+    rounding = uncertainty(coordinates, query.activation_distance)
+    sample = obstacle_distance(obstacle.mesh_id, obstacle.record, point, reach + rounding)
     if sample.found:
-        if unsure > 0.0 and sample.distance >= reach:
+        if rounding > 0.0 and sample.distance >= reach:
             return not_a_number()
         term = hinge(reach - sample.distance, query.activation_distance)
         result.cost = term[0]

@@ -150,7 +150,7 @@ def narrow(march: March, there: PathSample, path: Path, reach: float) -> March:
     in so few samples that the tolerance is not needed.
     """
     march.best = lower_of(march.best, there)
-    march.unsure = False
+    march.needs_sample = False
     if there.slope >= 0.0:
         march.right = there
     else:
@@ -164,9 +164,9 @@ def narrow(march: March, there: PathSample, path: Path, reach: float) -> March:
         # A minimum within reach is refined later; beyond it the value does not matter.
         bound = march.left.distance + march.left.slope * meet
         finest = 2.0 * rounding_on(path)
-        march.unsure = bound < reach - finest and march.best.distance >= reach
+        march.needs_sample = bound < reach - finest and march.best.distance >= reach
         # A twentieth of a smaller width is below rounding.
-        march.unsure = march.unsure and width > 5.0 * finest
+        march.needs_sample = march.needs_sample and width > 5.0 * finest
     return march
 
 
@@ -188,7 +188,7 @@ def sweep(path: Path, start: PathSample, reach: float, tolerance: float) -> Path
         return start
     # The far end first: it certifies short paths, and lowers the floor of those that penetrate.
     march = begin_march(start, path.length, reach, slack)
-    while march.unsure:
+    while march.needs_sample:
         here = march.here
         there = sample_path(path, wp.min(here.position + march.step, path.length), here.closest)
         if is_convex:

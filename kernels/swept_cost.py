@@ -3,9 +3,16 @@
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.hinge import hinge
-from warp_collision.kernels.mesh_distance import obstacle_distance
-from warp_collision.kernels.precision import is_in_range, is_length, uncertainty
+from warp_collision.kernels.half_segments import (
+    Motion,
+    SweepQuery,
+    SweptCost,
+    is_valid,
+    load_motion,
+    make_cost,
+    not_a_number,
+)
+from warp_collision.kernels.precision import is_in_range
 from warp_collision.kernels.scene import (
     Obstacle,
     Scene,
@@ -15,7 +22,6 @@ from warp_collision.kernels.scene import (
 )
 from warp_collision.kernels.speed import SpeedScale, speed_scale
 from warp_collision.kernels.sweep import Path, path_sample, sweep
-from warp_collision.kernels.transforms import to_world
 
 wp.set_module_options(OPTIONS)
 
@@ -23,156 +29,70 @@ mat23 = wp.types.matrix(shape=(2, 3), dtype=wp.float32)
 
 
 @wp.struct
-class Motion:
-    """One sphere at one waypoint, and its centers at the neighbouring waypoints."""
+class StraightHalves:
+    """Both half segments at a waypoint in the frame of an obstacle at rest, see `half_segments`."""
 
-    center: wp.vec3
-    radius: float
-    previous: wp.vec3  # the center itself where the path begins
-    following: wp.vec3  # the center itself where the path ends
-    has_previous: bool
-    has_following: bool
-    sphere: int  # index of the sphere
-
-
-@wp.struct
-class SweepQuery:
-    """The half segments at one waypoint, their activation distance and sweep tolerance."""
-
-    motion: Motion
-    activation_distance: float  # [m]
-    tolerance: float  # [m]
-
-
-@wp.struct
-class SweptCost:
-    """Unweighted cost of one sphere at one waypoint, and its gradient."""
-
-    cost: float
-    radius: float  # d cost / d radius
-    previous: wp.vec3  # d cost / d center at the waypoint before
-    center: wp.vec3
+    begin: wp.vec3
+    previous: wp.vec3  # the center at the neighbours
     following: wp.vec3
-    contact: wp.vec3  # the point of smallest distance, in the world
-    by_contact: wp.vec3  # d cost / d contact, in the frame of the mesh
+    mesh_from_world: wp.transform
+    longest: float
+    coordinates: float
+    is_valid: bool
 
 
 @wp.func
-def neighbour(
-    spheres: wp.array3d[wp.vec4], row: int, waypoint: int, index: int, sphere: wp.vec4
-) -> wp.vec4:
-    """The sphere at a neighbouring waypoint, a disabled one where the path ends."""
-    if waypoint < 0 or waypoint >= spheres.shape[1] or spheres[row, waypoint, index][3] < 0.0:
-        return wp.vec4(sphere[0], sphere[1], sphere[2], -1.0)
-    return spheres[row, waypoint, index]
+def straight_halves(obstacle: Obstacle, motion: Motion) -> StraightHalves:
+    """The half segments of a motion in the frame of an obstacle."""
+    pose = obstacle.mesh_from_world
+    halves = StraightHalves()
+    halves.mesh_from_world = pose
+    halves.begin = wp.transform_point(pose, motion.center)
+    halves.previous = halves.begin
+    halves.following = halves.begin
+    # Not by the equal centers: their transforms may be rounded differently where they are inlined.
+    if motion.has_previous:
+        halves.previous = wp.transform_point(pose, motion.previous)
+    if motion.has_following:
+        halves.following = wp.transform_point(pose, motion.following)
+    before = wp.length(halves.previous - halves.begin)
+    halves.longest = 0.5 * wp.max(before, wp.length(halves.following - halves.begin))
+    coordinates = wp.length(motion.center) + wp.length(wp.transform_get_translation(pose))
+    halves.coordinates = coordinates + 2.0 * halves.longest
+    halves.is_valid = is_in_range(halves.begin)
+    return halves
 
 
 @wp.func
-def load_motion(spheres: wp.array3d[wp.vec4], row: int, waypoint: int, index: int) -> Motion:
-    """Reads a sphere and its two neighbours along the horizon."""
-    sphere = spheres[row, waypoint, index]
-    before = neighbour(spheres, row, waypoint - 1, index, sphere)
-    after = neighbour(spheres, row, waypoint + 1, index, sphere)
-    motion = Motion()
-    motion.center = wp.vec3(sphere[0], sphere[1], sphere[2])
-    motion.radius = sphere[3]
-    motion.previous = wp.vec3(before[0], before[1], before[2])
-    motion.following = wp.vec3(after[0], after[1], after[2])
-    motion.has_previous = not (before[3] < 0.0)
-    motion.has_following = not (after[3] < 0.0)
-    motion.sphere = index
-    return motion
-
-
-@wp.func
-def is_valid(motion: Motion, activation_distance: float) -> bool:
-    """Whether the coordinates and lengths of a motion that is not disabled are valid."""
-    return (
-        is_in_range(motion.center)
-        and is_in_range(motion.previous)
-        and is_in_range(motion.following)
-        and is_length(motion.radius)
-        and is_length(activation_distance)
-    )
-
-
-@wp.func
-def not_a_number() -> SweptCost:
-    """NaN, the cost of a path that is not finite: never free."""
-    unknown = wp.vec3(wp.nan, wp.nan, wp.nan)
-    result = SweptCost()
-    result.cost = wp.nan
-    result.radius = wp.nan
-    result.previous = unknown
-    result.center = unknown
-    result.following = unknown
-    result.by_contact = unknown
-    return result
-
-
-@wp.func
-def half_segment(obstacle: Obstacle, begin: wp.vec3, end: wp.vec3) -> Path:
-    """The half of a segment at ``begin``, in the frame of an obstacle."""
+def straight_half(obstacle: Obstacle, halves: StraightHalves, side: int) -> Path:
+    """The half segment to the neighbour before (side 0) or after."""
+    offset = wp.where(side == 0, halves.previous, halves.following) - halves.begin
     path = Path()
     path.mesh_id = obstacle.mesh_id
     path.record = obstacle.record
-    path.origin = begin
-    distance = wp.length(end - begin)
+    path.origin = halves.begin
+    distance = wp.length(offset)
     path.length = 0.5 * distance
     if distance > 0.0:
-        path.direction = (end - begin) / distance
+        path.direction = offset / distance
     return path
 
 
 @wp.func
+def unrotated(path: Path, fraction: float, direction: wp.vec3) -> wp.vec3:
+    """An obstacle at rest has one frame."""
+    return direction
+
+
+cost_on_paths = make_cost(
+    StraightHalves, Path, "straight", straight_half, path_sample, sweep, unrotated
+)
+
+
+@wp.func
 def swept_cost_against(obstacle: Obstacle, query: SweepQuery) -> SweptCost:
-    """Cost of the half segments at one waypoint, against one obstacle."""
-    motion = query.motion
-    pose = obstacle.mesh_from_world
-    center = wp.transform_point(pose, motion.center)
-    previous = wp.transform_point(pose, motion.previous)
-    following = wp.transform_point(pose, motion.following)
-    if not is_in_range(center):
-        return not_a_number()
-    result = SweptCost()
-    longest = 0.5 * wp.max(wp.length(previous - center), wp.length(following - center))
-    coordinates = wp.length(motion.center) + wp.length(wp.transform_get_translation(pose))
-    unsure = uncertainty(coordinates + 2.0 * longest, query.activation_distance)
-    reach = motion.radius + query.activation_distance + obstacle.padding + unsure
-    start = obstacle_distance(obstacle.mesh_id, obstacle.record, center, reach + longest)
-    if not start.found:
-        return result
-
-    # Each half is swept from the center, so that a reversed path has the same cost.
-    lowest = path_sample(Path(), 0.0, start)
-    neighbour = motion.center
-    backward = bool(False)
-    # The count is not a constant, so that the sweep is not compiled twice.
-    for side in range(wp.where(longest > 0.0, 2, 0)):
-        end = wp.where(side == 0, previous, following)
-        path = half_segment(obstacle, center, end)
-        found = sweep(path, path_sample(path, 0.0, start), reach, query.tolerance)
-        if found.distance < lowest.distance:
-            lowest = found
-            lowest.position = found.position / (2.0 * path.length)
-            backward = side == 0
-            neighbour = wp.where(backward, motion.previous, motion.following)
-
-    if unsure > 0.0 and lowest.distance < reach and lowest.distance >= reach - unsure:
-        return not_a_number()
-    term = hinge(reach - unsure - lowest.distance, query.activation_distance)
-    result.cost = term[0]
-    result.radius = term[1]
-    # Envelope theorem: the gradient at the fixed minimiser, shared between the two waypoints.
-    result.by_contact = lowest.gradient * (-term[1])
-    result.contact = wp.lerp(motion.center, neighbour, lowest.position)
-    force = to_world(pose, result.by_contact)
-    if backward:
-        result.previous = lowest.position * force
-    else:
-        result.following = lowest.position * force
-    result.center = force - result.previous - result.following
-    return result
+    """Cost of the half segments at one waypoint, against one obstacle at rest."""
+    return cost_on_paths(obstacle, query, straight_halves(obstacle, query.motion))
 
 
 @wp.func

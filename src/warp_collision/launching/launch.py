@@ -244,7 +244,6 @@ __all__ = [
     "SceneTables",
     "launch",
     "load_kernels",
-    "parallel_for",
     "quiet_warp",
     "warp_stream",
 ]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from warp_collision.kernels.distance_grid import fill_distance_grid
 from warp_collision.kernels.mesh_record import FAR, MeshRecord
-from warp_collision.kernels.open_grid import fill_open_grid
+from warp_collision.kernels.open_mesh_grid import fill_open_mesh_grid
 from warp_collision.launching import launch
 from warp_collision.obstacles.geometry import Geometry
 
@@ -59,7 +59,7 @@ class DistanceGrid:
         margin = 0.0
         if not geometry.report.closed:
             self._border = torch.from_numpy(geometry.border).to(device).contiguous()
-            self.kernel = fill_open_grid
+            self.kernel = fill_open_mesh_grid
             margin = _MARGIN * float((upper - lower).max())
         extents = upper - lower + 2.0 * margin
         # A layer more keeps points of the surface, rounded, in the grid.
@@ -131,7 +131,7 @@ def create_grid(
 
 
 def cubic_cells(
-    extents: np.ndarray, max_cells: int, around: int = 0
+    extents: np.ndarray, max_cells: int, around: int
 ) -> tuple[float, tuple[int, int, int]]:
     """Edge of cubic cells over a box and their counts nx, ny, nz, as fine as a number allows.
 

@@ -15,13 +15,7 @@ from warp_collision.devices import synchronize
 from warp_collision.kernels.mesh_record import CONVEX, EXACT_WINDING, WINDING, MeshRecord
 from warp_collision.launching import launch
 from warp_collision.launching.warp_runtime import quiet_warp
-from warp_collision.obstacles.candidate_lists import (
-    LIST_BYTES,
-    CandidateLists,
-    build,
-    bytes_of_lists,
-)
-from warp_collision.obstacles.distance_grid import GRID_CELLS, create_grid, offset_in_record
+from warp_collision.obstacles.distance_grid import GRID_CELLS, create_grid
 from warp_collision.obstacles.geometry import Geometry, MeshLike
 from warp_collision.obstacles.shapes import PlacedShape, Shape, kernel_size
 from warp_collision.validate import is_trimesh
@@ -48,20 +42,13 @@ class MeshObstacle:
         is_padded: whether a slot holds, or held, it with a padding.
     """
 
-    def __init__(
-        self,
-        geometry: Geometry,
-        device: torch.device,
-        grid_cells: int = GRID_CELLS,
-        list_bytes: int = LIST_BYTES,
-    ):
+    def __init__(self, geometry: Geometry, device: torch.device, grid_cells: int = GRID_CELLS):
         """Uploads a mesh.
 
         Args:
             geometry: the triangles.
             device: where to.
             grid_cells: most cells of its distance grid, 4 bytes each; 0 for none.
-            list_bytes: most bytes of its candidate lists; 0 for none.
         """
         target = str(device)
         self.report = geometry.report
@@ -88,14 +75,10 @@ class MeshObstacle:
         # as far as its whole area, seen face on, fills half of all directions.
         closed = geometry.report.closed
         record.inside_reach = 0.0 if closed else float(np.sqrt(geometry.area / (2.0 * np.pi)))
-        # A formula needs neither grid nor lists.
+        # A formula needs no grid.
         self._grid = create_grid(geometry, record, 0 if is_exact else grid_cells, device)
         self.record = _upload(record, device)
         _living[device, self.mesh_id] = self
-        self.lists: CandidateLists | None = None
-        # Lists are for CPUs, where a descent of the tree costs as much as a hundred candidates.
-        most = list_bytes if device.type == "cpu" and not is_exact else 0
-        self.list_bytes = bytes_of_lists(len(geometry.faces), most)
 
     def fill_grid(self) -> None:
         """Computes the distance grid; queries are right without it, and faster with it."""
@@ -107,14 +90,6 @@ class MeshObstacle:
     def grid_kernels(self) -> list[Any]:
         """The kernels that `fill_grid` launches."""
         return [] if self._grid is None else [self._grid.kernel]
-
-    def build_lists(self) -> None:
-        """Builds the candidate lists, if it may have any and has none yet."""
-        if self.list_bytes > 0 and self.lists is None:
-            self.lists = build(self.mesh, self.record, self.list_bytes)
-            if self.lists is not None:
-                place = offset_in_record("candidates") // 8
-                self.record.view(torch.int64)[0, place] = self.lists.address
 
     @property
     def mesh_id(self) -> int:

@@ -1,4 +1,4 @@
-"""Acceleration structures of a world, built lazily: grids, candidate lists and the tree."""
+"""Acceleration structures of a world, built lazily: distance grids, the tree and the field."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 from weakref import WeakSet, WeakValueDictionary
 
-import torch
-
 from warp_collision.devices import CPU, is_capturing
 from warp_collision.kernels.box_blocks import FEW
 from warp_collision.kernels.broad_phase import world_boxes
 from warp_collision.launching.deferred_free import free_with, retire
-from warp_collision.launching.launch import load_kernels, parallel_for
+from warp_collision.launching.launch import load_kernels
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle
 from warp_collision.world.broad_phase import BroadPhase
@@ -90,7 +88,6 @@ class Acceleration:
         self._lock = lock
         self._known: WeakSet[MeshObstacle] = WeakSet()
         self._without_grids: WeakSet[MeshObstacle] = WeakSet()
-        self._without_lists: WeakSet[MeshObstacle] = WeakSet()
         self._most_meshes = 0
         # Whether all grids are built, until the meshes change.
         self._is_complete = True
@@ -129,7 +126,7 @@ class Acceleration:
         return tables._replace(records=known.records, tree=known.tree)
 
     def add(self, obstacles: Iterable[MeshObstacle]) -> None:
-        """Registers obstacles; grids and lists of new ones are built at the next query."""
+        """Registers obstacles; grids of new ones are built at the next query."""
         for obstacle in obstacles:
             if obstacle not in self._known:
                 self._known.add(obstacle)
@@ -168,11 +165,8 @@ class Acceleration:
             self._state.broad_phase.refit(self._state.tables)
 
     def prepare(self) -> None:
-        """Builds what queries would build, and on the CPU candidate lists."""
+        """Builds what queries would build, and on the CPU the field."""
         self.complete(self._state.tables)
-        # Not under the lock: meanwhile other threads may query.
-        obstacles = self._take_without_lists()
-        parallel_for(MeshObstacle.build_lists, obstacles, torch.get_num_threads())
         if self._device == CPU:
             with self._lock:
                 self._fill_field()
@@ -249,14 +243,3 @@ class Acceleration:
             obstacle.fill_grid()
             # Not before: threads that find a mesh here wait for its grid, so that all see the same.
             self._without_grids.discard(obstacle)
-            self._without_lists.add(obstacle)
-
-    def _take_without_lists(self) -> list[MeshObstacle]:
-        """Takes all meshes for which no thread builds lists yet, the largest first."""
-        taken = []
-        while self._without_lists:
-            try:
-                taken.append(self._without_lists.pop())
-            except KeyError:  # another thread was quicker
-                break
-        return sorted(taken, key=lambda obstacle: -obstacle.list_bytes)

@@ -20,11 +20,10 @@ import torch
 from torch import Tensor
 
 from warp_collision.devices import CPU, is_capturing
-from warp_collision.kernels import foreign as kernels
+from warp_collision.kernels import external_meshes as kernels
 from warp_collision.launching.deferred_free import free_with, retire
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
-from warp_collision.obstacles.candidate_lists import LIST_BYTES
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle, obstacle_of
 from warp_collision.world.broad_phase import BroadPhase
 from warp_collision.world.obstacle_cache import ObstacleCache
@@ -292,7 +291,7 @@ def _read_meshes(ids_of: dict[int, np.ndarray], device: torch.device) -> dict[in
 
 
 def _cache(device: torch.device) -> ObstacleCache:
-    return _caches.setdefault(device, ObstacleCache(device, _GRID_CELLS, LIST_BYTES))
+    return _caches.setdefault(device, ObstacleCache(device, _GRID_CELLS))
 
 
 def _ids_in_use(tables: SceneTables) -> np.ndarray:

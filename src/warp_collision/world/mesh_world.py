@@ -16,7 +16,6 @@ from warp_collision.io.scene_builder import Obstacle, check_pose
 from warp_collision.launching.deferred_free import retire
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.messages import errors_at, escaped
-from warp_collision.obstacles.candidate_lists import LIST_BYTES
 from warp_collision.obstacles.distance_grid import GRID_CELLS
 from warp_collision.obstacles.geometry import MeshLike, SignMethod
 from warp_collision.obstacles.mesh_obstacle import MeshAndPose, MeshObstacle, PoseLike
@@ -68,7 +67,6 @@ class MeshWorld:
         device: DeviceLike = None,
         *,
         grid_cells: int = GRID_CELLS,
-        list_bytes: int = LIST_BYTES,
     ):
         """Creates a world without meshes.
 
@@ -77,15 +75,13 @@ class MeshWorld:
             max_meshes: slots per env, at least 1; `grow` adds more.
             device: where everything lives; by default torch's default device.
             grid_cells: most cells of the distance grid of each mesh, 4 bytes a cell; 0 for none.
-            list_bytes: most bytes of the candidate lists that `prepare` builds for each mesh on the
-                CPU; 0 for none. A mesh of n faces gets at most 400 n + 32,768 bytes.
         """
         validate.require_count("n_envs", n_envs)
         validate.require_count("max_meshes", max_meshes)
         self.device = validate.canonical_device(device)
         self._lock = threading.RLock()
         self._slots = Slots(n_envs)
-        self._obstacles = ObstacleCache(self.device, grid_cells, list_bytes)
+        self._obstacles = ObstacleCache(self.device, grid_cells)
         self._storage = SceneStorage(n_envs, max_meshes, self.device)  # growing replaces it
         self._storage.keep_alive(self._slots.envs)
         self._acceleration = Acceleration(self._storage.tables, self._lock)
@@ -488,10 +484,8 @@ class MeshWorld:
             self._storage.write_enabled(env, slice(0, count), enabled)
 
     def prepare(self) -> None:
-        """Builds what queries build lazily; on the CPU candidate lists and a field, too.
+        """Builds what queries build lazily; on the CPU a field of distances, too.
 
-        Lists make queries near and inside meshes 1.3 to 4 times faster, and take seconds for tens
-        of thousands of faces. Of two triangles that are equally near they may find the other one.
         The field decides most free spheres by one read until anything changes; among more than 32
         obstacles at rest some million queries build it by themselves.
 

@@ -42,9 +42,9 @@ class Entry:
 class ObstacleCache:
     """Makes obstacles; equal geometry is stored once, as long as a slot holds it."""
 
-    def __init__(self, device: torch.device, grid_cells: int, list_bytes: int):
+    def __init__(self, device: torch.device, grid_cells: int):
         self._device = device
-        self._options = (grid_cells, list_bytes)
+        self._grid_cells = grid_cells
         self._obstacles: WeakValueDictionary[str, MeshObstacle] = WeakValueDictionary()
 
     def entry(
@@ -82,6 +82,6 @@ class ObstacleCache:
         source = read_obstacle(name, mesh, repair=repair, sign=sign)
         obstacle = self._obstacles.get(source.key)
         if obstacle is None:
-            obstacle = MeshObstacle(source.examine(), self._device, *self._options)
+            obstacle = MeshObstacle(source.examine(), self._device, self._grid_cells)
             self._obstacles[source.key] = obstacle
         return obstacle

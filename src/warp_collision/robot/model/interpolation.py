@@ -92,7 +92,7 @@ def run_acceleration_bound(joints: Tensor, robot: RobotTables) -> Tensor:
     states = joints.new_empty((*segments, robot.frames.shape[0], STATE))
     bound = joints.new_empty(segments)
     launch(
-        kernels.segment_bend,
+        kernels.segment_acceleration_bound,
         segments,
         *(joints, robot, states, bound),
         device=joints.device,

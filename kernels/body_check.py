@@ -30,7 +30,7 @@ class Interval:
     """An interval of a segment around a configuration, and the bounds that a check needs."""
 
     half: float  # of its length
-    bend: float  # bound of |c''| of all spheres of the body
+    acceleration_bound: float  # bound of |c''| of all spheres of the body
     slack: float  # rounding of the spheres' positions [m]
     rounding: float  # of distances, relative to coordinates; 0 at rest, as in `in_collision`
     tolerance: float  # [m], a clearance below it may count as a collision
@@ -40,7 +40,7 @@ class Interval:
 @wp.func
 def travel(interval: Interval, speed: float) -> float:
     """Largest displacement of a point over an interval, from its position in the middle."""
-    return interval.half * (speed + 0.5 * interval.half * interval.bend)
+    return interval.half * (speed + 0.5 * interval.half * interval.acceleration_bound)
 
 
 @wp.struct

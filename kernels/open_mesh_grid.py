@@ -29,8 +29,8 @@ def change_of_winding(
     for edge in range(border.shape[0]):
         a = border[edge, 0]
         along = border[edge, 1] - a
-        share = wp.dot(center - a, along) / wp.max(wp.length_sq(along), 1.0e-30)
-        nearest = a + wp.clamp(share, 0.0, 1.0) * along
+        fraction = wp.dot(center - a, along) / wp.max(wp.length_sq(along), 1.0e-30)
+        nearest = a + wp.clamp(fraction, 0.0, 1.0) * along
         distance = wp.length(center - nearest) - reach
         if distance <= 1.0e-3 * reach:
             return enough
@@ -66,7 +66,7 @@ def side_of_ball(
 
 
 @wp.kernel
-def fill_open_grid(
+def fill_open_mesh_grid(
     # operands
     record: wp.array[MeshRecord],  # (1,)
     border: wp.array2d[wp.vec3],  # (n_edges, 2) where the surface ends

@@ -2,6 +2,7 @@
 
 import warp as wp
 
+from warp_collision.kernels.body_check import DISTANCE_ROUNDING, ball_distance
 from warp_collision.kernels.finite import is_finite3
 from warp_collision.kernels.kinematics import (
     FramePose,
@@ -19,7 +20,6 @@ from warp_collision.kernels.robot_motion import (
     sphere_of,
 )
 from warp_collision.kernels.robot_pairs import BodyPair, next_sphere
-from warp_collision.kernels.robot_scene import DISTANCE_ROUNDING, ball_distance
 from warp_collision.kernels.scene import Obstacle, Scene, is_hit, make_walk
 
 
@@ -43,18 +43,18 @@ def touches_body(obstacle: Obstacle, resting: RestingBody, hit: bool) -> bool:
         return True
     # As in `touches` of single spheres.
     far = wp.length(resting.center) + body.radius + wp.length(wp.transform_get_translation(pose))
-    unsure = uncertainty(far, 0.0)
-    ball = ball_distance(obstacle, point, body.radius + unsure)
-    if ball >= body.radius + unsure:
+    rounding = uncertainty(far, 0.0)
+    ball = ball_distance(obstacle, point, body.radius + rounding)
+    if ball >= body.radius + rounding:
         return False
-    error = DISTANCE_ROUNDING * (wp.length(point) + wp.length(resting.center)) + unsure
+    error = DISTANCE_ROUNDING * (wp.length(point) + wp.length(resting.center)) + rounding
     for index in range(body.begin, body.end):
         sphere = sphere_of(resting.spheres, index)
         if not (sphere[3] < 0.0):
             local = xyz(sphere)
             if ball - wp.length(local - body.center) < sphere[3] + error:
                 center = wp.transform_point(pose, point_in_world(resting.frame_pose, local))
-                limit = sphere[3] + obstacle.padding + unsure
+                limit = sphere[3] + obstacle.padding + rounding
                 if is_nearer(obstacle.mesh_id, obstacle.record, center, limit):
                     return True
     return False

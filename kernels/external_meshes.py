@@ -137,7 +137,7 @@ def find_changed(
     hashes: wp.array[wp.uint64],  # (n_chunks,)
     # outputs
     changed: wp.array[wp.int32],  # (n_meshes,) 1: differs from what was read
-    news: wp.array[wp.int32],  # (2,) messages to the host
+    flags: wp.array[wp.int32],  # (2,) MESHES_CHANGED, BOXES_CHANGED
 ):
     """One thread per chunk. Only meshes that queries check are read: others may be gone."""
     index = wp.tid()
@@ -151,25 +151,25 @@ def find_changed(
     if in_use and changed[mesh] == 0:
         same = has_size(mesh_id, int(meshes[mesh, N_POINTS]), int(meshes[mesh, N_FACES]))
         if same:
-            found = hash_words(
+            hash = hash_words(
                 mesh_id, chunks[index, OF_FACES] != 0, chunks[index, BEGIN], chunks[index, END]
             )
-            same = found == hashes[index]
+            same = hash == hashes[index]
         if not same:
             changed[mesh] = 1
-            news[MESHES_CHANGED] = 1
+            flags[MESHES_CHANGED] = 1
 
 
 @wp.kernel
 def substitute(
     scene: Scene,  # of the caller
-    known: wp.array2d[wp.uint64],  # (n_envs, n_slots) ids of the meshes that were read, or 0
+    read_ids: wp.array2d[wp.uint64],  # (n_envs, n_slots) ids of the meshes that were read, or 0
     mesh_of_slot: wp.array2d[wp.int32],  # (n_envs, n_slots) in the table of meshes, -1: of a world
     copies: wp.array2d[wp.uint64],  # (n_envs, n_slots) ids of their copies
     records_of_copies: wp.array2d[wp.uint64],  # (n_envs, n_slots) pointers to MeshRecord
     changed: wp.array[wp.int32],  # (n_meshes,)
     # outputs
-    news: wp.array[wp.int32],  # (2,) messages to the host
+    flags: wp.array[wp.int32],  # (2,) MESHES_CHANGED, BOXES_CHANGED
     records: wp.array2d[wp.uint64],  # (n_envs, n_slots) pointers to MeshRecord, or 0
     mesh_ids: wp.array2d[wp.uint64],  # (n_envs, n_slots) ids that queries use
 ):
@@ -182,15 +182,15 @@ def substitute(
         mesh_id = id_in_use(scene, slot)
     if mesh_id != wp.uint64(0):
         mesh = mesh_of_slot[env, index]
-        same = mesh_id == known[env, index]
+        same = mesh_id == read_ids[env, index]
         if same and mesh >= 0:
             same = changed[mesh] == 0
         if same:
             mesh_id = copies[env, index]
             record = records_of_copies[env, index]
         else:
-            news[MESHES_CHANGED] = 1
+            flags[MESHES_CHANGED] = 1
     if mesh_id != mesh_ids[env, index]:
-        news[BOXES_CHANGED] = 1
+        flags[BOXES_CHANGED] = 1
     mesh_ids[env, index] = mesh_id
     records[env, index] = record

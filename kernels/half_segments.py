@@ -1,0 +1,208 @@
+"""The two half segments at a waypoint against one obstacle: their cost, and whether they are free.
+
+In the frame of an obstacle at rest they are straight, in that of a moving one they are curves. Each
+kind is a struct of both halves, with
+
+- `begin`: the center of the sphere at the waypoint, in the frame of the obstacle,
+- `mesh_from_world` at the waypoint,
+- `longest`: the length of the longer half [m],
+- `coordinates`: the sum of the lengths to which the rounding of distances is relative [m],
+- `is_valid`: whether its coordinates are in range,
+
+and the functions that the factories take.
+"""
+
+import warp as wp
+
+from warp_collision.kernels.hinge import hinge
+from warp_collision.kernels.march import named
+from warp_collision.kernels.mesh_distance import obstacle_distance
+from warp_collision.kernels.precision import is_in_range, is_length, uncertainty
+from warp_collision.kernels.scene import Obstacle
+from warp_collision.kernels.transforms import to_world
+
+
+@wp.struct
+class Motion:
+    """One sphere at one waypoint, and its centers at the neighbouring waypoints."""
+
+    center: wp.vec3
+    radius: float
+    previous: wp.vec3  # the center itself where the path begins
+    following: wp.vec3  # the center itself where the path ends
+    has_previous: bool
+    has_following: bool
+    sphere: int  # index of the sphere
+
+
+@wp.struct
+class SweepQuery:
+    """The half segments at one waypoint, their activation distance and sweep tolerance."""
+
+    motion: Motion
+    activation_distance: float  # [m]
+    tolerance: float  # [m]
+
+
+@wp.struct
+class SweptCost:
+    """Unweighted cost of one sphere at one waypoint, and its gradient."""
+
+    cost: float
+    radius: float  # d cost / d radius
+    previous: wp.vec3  # d cost / d center at the waypoint before
+    center: wp.vec3
+    following: wp.vec3
+    contact: wp.vec3  # the point of smallest distance, in the world
+    by_contact: wp.vec3  # d cost / d contact, in the frame of the obstacle at the waypoint
+    fraction: float  # of the segment to the neighbour, where that point is
+    is_backward: bool  # whether the neighbour is the previous waypoint
+
+
+@wp.func
+def neighbour(
+    spheres: wp.array3d[wp.vec4], row: int, waypoint: int, index: int, sphere: wp.vec4
+) -> wp.vec4:
+    """The sphere at a neighbouring waypoint, a disabled one where the path ends."""
+    if waypoint < 0 or waypoint >= spheres.shape[1] or spheres[row, waypoint, index][3] < 0.0:
+        return wp.vec4(sphere[0], sphere[1], sphere[2], -1.0)
+    return spheres[row, waypoint, index]
+
+
+@wp.func
+def load_motion(spheres: wp.array3d[wp.vec4], row: int, waypoint: int, index: int) -> Motion:
+    """Reads a sphere and its two neighbours along the horizon."""
+    sphere = spheres[row, waypoint, index]
+    before = neighbour(spheres, row, waypoint - 1, index, sphere)
+    after = neighbour(spheres, row, waypoint + 1, index, sphere)
+    motion = Motion()
+    motion.center = wp.vec3(sphere[0], sphere[1], sphere[2])
+    motion.radius = sphere[3]
+    motion.previous = wp.vec3(before[0], before[1], before[2])
+    motion.following = wp.vec3(after[0], after[1], after[2])
+    motion.has_previous = not (before[3] < 0.0)
+    motion.has_following = not (after[3] < 0.0)
+    motion.sphere = index
+    return motion
+
+
+@wp.func
+def is_valid(motion: Motion, activation_distance: float) -> bool:
+    """Whether the coordinates and lengths of a motion that is not disabled are valid."""
+    return (
+        is_in_range(motion.center)
+        and is_in_range(motion.previous)
+        and is_in_range(motion.following)
+        and is_length(motion.radius)
+        and is_length(activation_distance)
+    )
+
+
+@wp.func
+def not_a_number() -> SweptCost:
+    """NaN, the cost of a path that is not finite: never free."""
+    unknown = wp.vec3(wp.nan, wp.nan, wp.nan)
+    result = SweptCost()
+    result.cost = wp.nan
+    result.radius = wp.nan
+    result.previous = unknown
+    result.center = unknown
+    result.following = unknown
+    result.by_contact = unknown
+    return result
+
+
+def make_cost(Halves, Track, kind, half_of, sample, sweep, rotate_to_begin):
+    """The function that computes the cost of both half segments against one obstacle.
+
+    Args:
+        Halves: type of both half segments.
+        Track: type of one, which has a `length`.
+        kind: name of that kind.
+        half_of: device function (obstacle: Obstacle, halves: Halves, side: int) -> Track, the half
+            to the neighbour before (side 0) or after.
+        sample: device function (track: Track, position: float, sample: SdfSample) -> PathSample.
+        sweep: device function (track: Track, start: PathSample, reach: float, tolerance: float) ->
+            PathSample, the smallest distance.
+        rotate_to_begin: device function (track: Track, fraction: float, direction: vec3) -> vec3,
+            from the frame of the obstacle at a fraction of the segment to that at its begin.
+    """
+
+    def cost_of(obstacle: Obstacle, query: SweepQuery, halves: Halves) -> SweptCost:
+        """Cost of the half segments at one waypoint, against one obstacle."""
+        if not halves.is_valid:
+            return not_a_number()
+        motion = query.motion
+        result = SweptCost()
+        rounding = uncertainty(halves.coordinates, query.activation_distance)
+        reach = motion.radius + query.activation_distance + obstacle.padding + rounding
+        limit = reach + halves.longest
+        start = obstacle_distance(obstacle.mesh_id, obstacle.record, halves.begin, limit)
+        if not start.found:
+            return result
+
+        # Each half is swept from the center, so that a reversed path has the same cost.
+        nearest = Track()
+        lowest = sample(nearest, 0.0, start)
+        neighbour = motion.center
+        # The count is not a constant, so that the sweep is not compiled twice.
+        for side in range(wp.where(halves.longest > 0.0, 2, 0)):
+            track = half_of(obstacle, halves, side)
+            swept = sweep(track, sample(track, 0.0, start), reach, query.tolerance)
+            if swept.distance < lowest.distance:
+                lowest = swept
+                nearest = track
+                result.fraction = swept.position / (2.0 * track.length)
+                result.is_backward = side == 0
+                neighbour = wp.where(result.is_backward, motion.previous, motion.following)
+
+        is_near = lowest.distance < reach
+        if rounding > 0.0 and is_near and lowest.distance >= reach - rounding:
+            return not_a_number()
+        term = hinge(reach - rounding - lowest.distance, query.activation_distance)
+        result.cost = term[0]
+        result.radius = term[1]
+        # Envelope theorem: the gradient at the fixed minimiser, shared between the two waypoints.
+        result.by_contact = rotate_to_begin(nearest, result.fraction, lowest.gradient * (-term[1]))
+        result.contact = wp.lerp(motion.center, neighbour, result.fraction)
+        force = to_world(halves.mesh_from_world, result.by_contact)
+        if result.is_backward:
+            result.previous = result.fraction * force
+        else:
+            result.following = result.fraction * force
+        result.center = force - result.previous - result.following
+        return result
+
+    return named(cost_of, kind)
+
+
+def make_touches(Halves, kind, half_of, sample, is_free):
+    """The function that decides whether an obstacle touches a half segment; see `make_cost`.
+
+    Args:
+        Halves: see `make_cost`.
+        kind: see `make_cost`.
+        half_of: see `make_cost`.
+        sample: see `make_cost`.
+        is_free: device function (track: Track, start: PathSample, radius: float, tolerance: float)
+            -> bool, see `make_is_free` in `march`.
+    """
+
+    def touches(obstacle: Obstacle, query: SweepQuery, halves: Halves) -> bool:
+        """Whether the half segments at a waypoint are not certified free of an obstacle."""
+        if not halves.is_valid:
+            return True
+        radius = query.motion.radius + obstacle.padding + uncertainty(halves.coordinates, 0.0)
+        limit = radius + query.tolerance + halves.longest
+        start = obstacle_distance(obstacle.mesh_id, obstacle.record, halves.begin, limit)
+        if not start.found:
+            return False
+        # The count is not a constant, so that the sweep is not compiled twice; at rest one is
+        # enough.
+        for side in range(wp.where(halves.longest > 0.0, 2, 1)):
+            track = half_of(obstacle, halves, side)
+            if not is_free(track, sample(track, 0.0, start), radius, query.tolerance):
+                return True
+        return False
+
+    return named(touches, kind)
