@@ -305,7 +305,7 @@ def test_a_tolerance_below_rounding_ends_with_the_best_bound(robots, distance, t
 
 
 def test_more_evaluations_than_allowed_give_a_bound_of_the_whole_segment(robots):
-    """Half a turn about a post keeps the clearance: no part is farther away than another."""
+    """A turn inside of a ring keeps the clearance: no part is farther away than another."""
     panda, world = robots["panda"], MeshWorld(device="cpu")
     world.add("ring", trimesh.creation.annulus(1.2, 1.3, 3.0, sections=512))
     joints = torch.tensor([[-1.5, 0.4, 0.0, -1.6, 0.0, 2.0, 0.8]]).repeat(2, 1)
@@ -313,8 +313,9 @@ def test_more_evaluations_than_allowed_give_a_bound_of_the_whole_segment(robots)
     options = {"self_collision": False}
     fine = joint_path_clearance(joints[None], panda, world, tolerance=1e-6, **options)
     usual = joint_path_clearance(joints[None], panda, world, **options)
-    assert usual.lower <= fine.upper and fine.lower <= usual.upper
-    assert fine.upper - fine.lower < 1e-4
+    assert usual.lower <= fine.upper
+    assert fine.lower <= usual.upper
+    assert fine.upper - fine.lower < 2e-3
 
 
 def test_a_contact_at_rest_is_a_hit_and_rest_is_decided_at_once(robots):
