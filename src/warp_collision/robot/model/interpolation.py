@@ -59,6 +59,8 @@ def has_unknown_values(joints: Tensor) -> bool:
 def parts_for(joints: Tensor, tables: RobotTables, max_deviation: Tensor) -> int:
     """Number of parts per segment for which chords are close to the arcs.
 
+    Segments with joints that are not finite need none: what is computed from them is NaN.
+
     With n parts an arc deviates from its chord by at most the largest second derivative, by the
     position in [0, 1] on the segment, divided by 8 n^2.
     """
@@ -67,6 +69,7 @@ def parts_for(joints: Tensor, tables: RobotTables, max_deviation: Tensor) -> int
             "joints must have values that can be read, as the number of parts depends on them, got "
             "joints batched by vmap; cut them outside of it"
         )
+    is_finite = joints.detach().isfinite().all(-1)
     joints = joints.detach().float().contiguous()
     if dispatch.is_plain(joints):
         bound = run_acceleration_bound(joints, tables)
@@ -74,14 +77,10 @@ def parts_for(joints: Tensor, tables: RobotTables, max_deviation: Tensor) -> int
         bound = segment_acceleration_bound(joints, *tables.operands())
     if bound.numel() == 0:
         return 1
+    bound = torch.where(is_finite[:, 1:] & is_finite[:, :-1], bound, 0.0)
     parts = torch.sqrt(bound.amax() / (8.0 * max_deviation)).item()
     if not parts <= _MAX_PARTS:
-        # The bound of a NaN is a number too.
-        invalid = joints[~torch.isfinite(joints)]
-        got = invalid[0].item() if len(invalid) else parts
-        raise ValueError(
-            f"joints must be finite, and need at most {_MAX_PARTS} parts per segment, got {got}"
-        )
+        raise ValueError(f"joints must need at most {_MAX_PARTS} parts per segment, got {parts}")
     # The bound itself is rounded.
     return max(1, math.ceil(parts * (1.0 + 1.0e-5)))
 
