@@ -10,6 +10,7 @@ from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.launching.launch import SceneTables
+from warp_collision.summaries import summary
 from warp_collision.torch_ops import autograd, dispatch, operators
 from warp_collision.world import MeshWorld
 from warp_collision.world.mesh_world import require_world, scene_tables
@@ -32,6 +33,9 @@ class SignedDistance(NamedTuple):
     gradient: Tensor
     mesh: Tensor
 
+    def __repr__(self) -> str:
+        return summary(self)
+
 
 class Clearance(NamedTuple):
     """Result of `clearance`.
@@ -46,6 +50,9 @@ class Clearance(NamedTuple):
     clearance: Tensor
     gradient: Tensor
     mesh: Tensor
+
+    def __repr__(self) -> str:
+        return summary(self)
 
 
 def sphere_cost(

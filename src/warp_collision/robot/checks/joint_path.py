@@ -17,6 +17,7 @@ from warp_collision.robot.model.allowed_pairs import Contacts
 from warp_collision.robot.model.kinematics import base_operand, root_frames
 from warp_collision.robot.model.robot_spheres import RobotSpheres, require_robot_and_world
 from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
+from warp_collision.summaries import summary
 from warp_collision.torch_ops import dispatch
 from warp_collision.world import MeshWorld
 
@@ -172,6 +173,9 @@ class JointPathClearance(NamedTuple):
     self_position: Tensor
     self_sphere: Tensor
     self_other: Tensor
+
+    def __repr__(self) -> str:
+        return summary(self)
 
     def with_other_obstacles(self, other: JointPathClearance) -> JointPathClearance:
         """Minimum with the clearance to other obstacles; NaN if one of them is."""

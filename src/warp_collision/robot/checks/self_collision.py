@@ -10,6 +10,7 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.kernels.self_collision import COINCIDENT
 from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
+from warp_collision.summaries import summary
 from warp_collision.torch_ops import dispatch, self_operators
 
 _SPHERES_SHAPE = "(batch, horizon, n_spheres, 4)"
@@ -28,6 +29,9 @@ class SelfClearance(NamedTuple):
     clearance: Tensor
     first: Tensor
     second: Tensor
+
+    def __repr__(self) -> str:
+        return summary(self)
 
 
 def self_collision_cost(

@@ -13,6 +13,7 @@ from warp_collision import torch_private
 from warp_collision.kernels import joint_path as kernels
 from warp_collision.launching.launch import launch
 from warp_collision.robot.model.robot_tables import STATE, RobotTables
+from warp_collision.summaries import summary
 from warp_collision.torch_ops import dispatch
 from warp_collision.torch_ops.second_derivatives import outside_graphs
 
@@ -37,6 +38,9 @@ class Interpolated(NamedTuple):
 
     joints: Tensor
     parts: int
+
+    def __repr__(self) -> str:
+        return summary(self)
 
 
 def cut(joints: Tensor, parts: int) -> Interpolated:
