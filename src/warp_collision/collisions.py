@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from warp_collision import validate
-from warp_collision.torch_ops import collision_operators as operators
-from warp_collision.torch_ops import dispatch
+from warp_collision.queries.evaluate import evaluate, sphere_operands
+from warp_collision.queries.query import Query
+from warp_collision.queries.sphere_queries import (
+    ANY_IN_COLLISION,
+    IN_COLLISION,
+    SWEPT_IN_COLLISION,
+)
 from warp_collision.world import MeshWorld
-from warp_collision.world.mesh_world import require_world, scene_tables
-
-_SPHERES_SHAPE = "(batch, horizon, n_spheres, 4)"
+from warp_collision.world.mesh_world import require_world
 
 
 def in_collision(
@@ -24,14 +24,14 @@ def in_collision(
     env_index: Tensor | None = None,
     poses: Tensor | None = None,
 ) -> Tensor:
-    """Whether spheres touch a mesh: true where the clearance is below 0.
+    """Whether spheres touch an obstacle: true where the clearance is below 0.
 
-    The search ends at the first mesh hit. A surface nearer than the radius is a hit from inside or
-    outside.
+    The search ends at the first obstacle hit. A surface nearer than the radius is a hit from inside
+    or outside.
 
     Args:
         spheres: (batch, horizon, n_spheres, 4); see `sphere_cost`.
-        world: the meshes.
+        world: the obstacles.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
         poses: see `sphere_cost`.
 
@@ -53,8 +53,7 @@ def in_collision(
         >>> in_collision(spheres, world).flatten().tolist()
         [False, True]
     """
-    run = operators.run_in_collision, operators.in_collision
-    return _check(*run, spheres, world, env_index, poses)
+    return _check(IN_COLLISION, spheres, world, env_index, poses)
 
 
 def any_in_collision(
@@ -64,13 +63,13 @@ def any_in_collision(
     env_index: Tensor | None = None,
     poses: Tensor | None = None,
 ) -> Tensor:
-    """Whether any sphere of a waypoint touches a mesh: `in_collision` over all of its spheres.
+    """Whether any sphere of a waypoint touches an obstacle: `in_collision` over all of its spheres.
 
     The search ends at the first sphere hit: put spheres that often collide first.
 
     Args:
         spheres: (batch, horizon, n_spheres, 4); see `sphere_cost`.
-        world: the meshes.
+        world: the obstacles.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
         poses: see `sphere_cost`.
 
@@ -90,8 +89,7 @@ def any_in_collision(
         >>> any_in_collision(spheres, world).tolist()
         [[True]]
     """
-    run = operators.run_any_in_collision, operators.any_in_collision
-    return _check(*run, spheres, world, env_index, poses)
+    return _check(ANY_IN_COLLISION, spheres, world, env_index, poses)
 
 
 def swept_in_collision(
@@ -102,7 +100,7 @@ def swept_in_collision(
     env_index: Tensor | None = None,
     poses: Tensor | None = None,
 ) -> Tensor:
-    """Whether spheres that move in straight lines between waypoints touch a mesh.
+    """Whether spheres that move in straight lines between waypoints touch an obstacle.
 
     A waypoint owns the half segment before it and the half segment after it, as in
     `swept_sphere_cost`. False is a proof that both are free, however thin the obstacles are; True
@@ -115,7 +113,7 @@ def swept_in_collision(
     Args:
         spheres: (batch, horizon, n_spheres, 4); see `sphere_cost`. A disabled neighbour ends the
             path.
-        world: the meshes.
+        world: the obstacles.
         tolerance: clearance below which a collision may be reported [m]; at least the rounding of
             distances, about 5e-7 of the coordinates.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
@@ -140,27 +138,19 @@ def swept_in_collision(
     """
     require_world(world)
     tau = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
-    run = operators.run_swept_in_collision, operators.swept_in_collision
-    return _check(*run, spheres, world, env_index, poses, tau.detach())
+    return _check(SWEPT_IN_COLLISION, spheres, world, env_index, poses, tau.detach())
 
 
 def _check(
-    run: Callable[..., Tensor],
-    operator: Any,
+    query: Query,
     spheres: Tensor,
     world: MeshWorld,
     env_index: Tensor | None,
     poses: Tensor | None,
     *parameters: Tensor,
 ) -> Tensor:
-    """Validates the operands and runs a direct launch, or an operator under transforms."""
-    require_world(world)
-    spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
-    spheres = spheres.detach()
+    """Validates the operands and evaluates a query, which has no derivative."""
     with torch.no_grad():
-        tables = scene_tables(world, poses, spheres.shape[1])
+        spheres, tables = sphere_operands(spheres, world, poses)
     env_index = validate.env_operand(env_index, spheres.shape[0], world.n_envs, world.device)
-    if dispatch.is_plain(spheres, env_index, *parameters):
-        return run(spheres, tables, env_index, *parameters)
-    tables = tables._replace(mesh_from_world=tables.mesh_from_world.detach())
-    return operator(spheres, *tables.operands(), env_index, *parameters)
+    return evaluate(query, spheres.detach(), tables, env_index, parameters)

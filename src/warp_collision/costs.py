@@ -9,29 +9,34 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
-from warp_collision.launching.launch import SceneTables
+from warp_collision.launching.recorded_launch import SceneTables
+from warp_collision.queries.evaluate import evaluate, sphere_operands
+from warp_collision.queries.sphere_queries import (
+    CLEARANCE,
+    SCENE_DISTANCE,
+    SPHERE_COST,
+    SWEPT_COST,
+    default_tolerance,
+)
 from warp_collision.summaries import summary
-from warp_collision.torch_ops import autograd, dispatch, operators
 from warp_collision.world import MeshWorld
 from warp_collision.world.mesh_world import require_world, scene_tables
 
 Scalar = float | Tensor
-
-_SPHERES_SHAPE = "(batch, horizon, n_spheres, 4)"
 
 
 class SignedDistance(NamedTuple):
     """Result of `signed_distance`.
 
     Attributes:
-        distance: (batch, ...) [m], negative inside, +inf in an env without enabled meshes.
+        distance: (batch, ...) [m], negative inside, +inf in an env without enabled obstacles.
         gradient: (batch, ..., 3), unit, outward; 0 where the distance is infinite.
-        mesh: (batch, ...) int32, index of the nearest mesh in `MeshWorld.names`, -1 for none.
+        obstacle: (batch, ...) int32, index of the nearest obstacle in `MeshWorld.names`, -1: none.
     """
 
     distance: Tensor
     gradient: Tensor
-    mesh: Tensor
+    obstacle: Tensor
 
     def __repr__(self) -> str:
         return summary(self)
@@ -42,14 +47,14 @@ class Clearance(NamedTuple):
 
     Attributes:
         clearance: (batch, horizon, n_spheres) [m], signed distance of the center minus radius; +inf
-            for disabled spheres, beyond `max_distance`, and in an env without enabled meshes.
+            for disabled spheres, beyond `max_distance`, and in an env without enabled obstacles.
         gradient: (batch, horizon, n_spheres, 3), unit, outward: d clearance / d center.
-        mesh: (batch, horizon, n_spheres) int32, index of the nearest mesh, -1 for none.
+        obstacle: (batch, horizon, n_spheres) int32, index of the nearest obstacle, -1 for none.
     """
 
     clearance: Tensor
     gradient: Tensor
-    mesh: Tensor
+    obstacle: Tensor
 
     def __repr__(self) -> str:
         return summary(self)
@@ -64,7 +69,7 @@ def sphere_cost(
     env_index: Tensor | None = None,
     poses: Tensor | None = None,
 ) -> Tensor:
-    """Collision cost of spheres at rest: ``weight * sum over meshes of h(r + eta - sdf(center))``.
+    """Collision cost of spheres at rest: ``weight * sum of h(r + eta - sdf(center))`` by obstacle.
 
     h is 0 up to 0, then ``d^2 / (2 eta)``, and ``d - eta / 2`` beyond the activation distance eta:
     the smoothed hinge of CHOMP (Ratliff et al., 2009), exact at every depth. The gradient with
@@ -74,16 +79,16 @@ def sphere_cost(
         spheres: (batch, horizon, n_spheres, 4) x, y, z, radius [m] in the world. float32 and
             contiguous is fastest, other floating dtypes and layouts are converted once. A radius
             below 0 disables a sphere: cost and gradient are 0.
-        world: the meshes.
+        world: the obstacles.
         weight: factor of the cost; a tensor may require a gradient.
         activation_distance: eta [m], the clearance below which a sphere costs.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None. Its values are
             not read: a row of an env that does not exist costs NaN; `checking` raises instead.
-        poses: (n_envs, max_meshes, 7), or (n_meshes, 7) for a world of one env: poses to use
+        poses: (n_envs, max_obstacles, 7), or (n_obstacles, 7) for a world of one env: poses to use
             instead of the world's, which may require a gradient. Quaternions of any length but 0
             are normalised. Or 4 x 4 matrices in place of the 7 numbers; those that are not rigid
-            give NaN. Moving obstacles have a pose for each waypoint: (n_envs, horizon, max_meshes,
-            7) or (horizon, n_meshes, 7).
+            give NaN. Moving obstacles have a pose for each waypoint: (n_envs, horizon,
+            max_obstacles, 7) or (horizon, n_obstacles, 7).
 
     Returns:
         (batch, horizon, n_spheres) float32. NaN, not 0, where a sphere or a pose is not finite or
@@ -106,10 +111,9 @@ def sphere_cost(
         >>> round(cost.item(), 4), spheres.grad.flatten().tolist()
         (0.61, [-1.0, 0.0, 0.0, 1.0])
     """
-    require_world(world)
-    spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
+    spheres, tables = sphere_operands(spheres, world, poses)
     return sphere_cost_against(
-        scene_tables(world, poses, spheres.shape[1]),
+        tables,
         spheres,
         weight=weight,
         activation_distance=activation_distance,
@@ -125,20 +129,12 @@ def sphere_cost_against(
     activation_distance: Scalar = 0.02,
     env_index: Tensor | None = None,
 ) -> Tensor:
-    """`sphere_cost` of float32 spheres against the tables of a world, or of a part of it."""
-    n_envs, device = tables.mesh_ids.shape[0], tables.mesh_ids.device
-    if env_index is not None:
-        env_index = validate.env_operand(env_index, spheres.shape[0], n_envs, device)
+    """`sphere_cost` of float32 spheres against the tables of a world."""
+    device = spheres.device
+    env_index = _env_operand(env_index, tables, spheres)
     eta = validate.scalar_operand("activation_distance", activation_distance, device)
     factor = validate.scalar_operand("weight", weight, device, any_sign=True, differentiable=True)
-    if _is_direct(tables, factor, spheres, eta, env_index):
-        operands = tables, factor, eta, env_index
-        if spheres.requires_grad and torch.is_grad_enabled():
-            return autograd.DirectSphereCost.apply(spheres, operands)
-        return operators.run_sphere_cost(spheres, *operands, False)[0]
-    unit = validate.scalar_operand("weight", 1.0, device)
-    cost = dispatch.apply("sphere_cost", spheres, *tables.operands(), env_index, unit, eta)[0]
-    return cost * factor
+    return evaluate(SPHERE_COST, spheres, tables, env_index, (eta,), factor)
 
 
 def swept_sphere_cost(
@@ -175,7 +171,7 @@ def swept_sphere_cost(
 
     Args:
         spheres: (batch, horizon, n_spheres, 4) x, y, z, radius [m]; see `sphere_cost`.
-        world: the meshes.
+        world: the obstacles.
         weight: factor of the cost; a tensor may require a gradient.
         activation_distance: eta [m].
         tolerance: of the smallest distance [m]; by default 1/20 of the activation distance, at
@@ -203,10 +199,9 @@ def swept_sphere_cost(
         >>> sphere_cost(path, world).sum().item(), swept_sphere_cost(path, world).sum().item() > 0
         (0.0, True)
     """
-    require_world(world)
-    spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
+    spheres, tables = sphere_operands(spheres, world, poses)
     return swept_cost_against(
-        scene_tables(world, poses, spheres.shape[1]),
+        tables,
         spheres,
         weight=weight,
         activation_distance=activation_distance,
@@ -230,10 +225,9 @@ def swept_cost_against(
     min_speed: Scalar = 0.01,
     env_index: Tensor | None = None,
 ) -> Tensor:
-    """`swept_sphere_cost` of float32 spheres against the tables of a world, or of a part of it."""
-    n_envs, device = tables.mesh_ids.shape[0], tables.mesh_ids.device
-    if env_index is not None:
-        env_index = validate.env_operand(env_index, spheres.shape[0], n_envs, device)
+    """`swept_sphere_cost` of float32 spheres against the tables of a world."""
+    device = spheres.device
+    env_index = _env_operand(env_index, tables, spheres)
     eta = validate.scalar_operand("activation_distance", activation_distance, device)
     if tolerance is None:
         tau = _default_tolerance(activation_distance, eta)
@@ -246,15 +240,8 @@ def swept_cost_against(
             raise ValueError("dt must be given for the speed metric, got None")
         step = validate.scalar_operand("dt", dt, device, positive=True)
         lowest = validate.scalar_operand("min_speed", min_speed, device, positive=True)
-    if _is_direct(tables, factor, spheres, eta, tau, env_index):
-        operands = tables, factor, eta, tau, step, lowest, env_index
-        if spheres.requires_grad and torch.is_grad_enabled():
-            return autograd.DirectSweptCost.apply(spheres, operands)
-        return operators.run_swept_cost(spheres, *operands, False)[0]
-    unit = validate.scalar_operand("weight", 1.0, device)
-    parameters = unit, eta, tau, step, lowest
-    cost = dispatch.apply("swept_cost", spheres, *tables.operands(), env_index, *parameters)[0]
-    return cost * factor
+    parameters = eta, tau, step, lowest
+    return evaluate(SWEPT_COST, spheres, tables, env_index, parameters, factor)
 
 
 def signed_distance(
@@ -264,18 +251,18 @@ def signed_distance(
     env_index: Tensor | None = None,
     poses: Tensor | None = None,
 ) -> SignedDistance:
-    """Signed distance of points to the nearest enabled mesh: negative inside, positive outside.
+    """Signed distance of points to the nearest enabled obstacle: negative inside, positive outside.
 
     Args:
         points: (batch, ..., 3) [m] in the world; floating dtypes and layouts other than contiguous
             float32 are converted once.
-        world: the meshes.
+        world: the obstacles.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
         poses: see `sphere_cost`; for each waypoint with points (batch, horizon, ..., 3).
 
     Returns:
-        Distance, gradient and index of the nearest mesh; see `SignedDistance`. Differentiable with
-        respect to the points, through `distance`; differentiating `gradient` raises.
+        Distance, gradient and index of the nearest obstacle; see `SignedDistance`. Differentiable
+        with respect to the points, through `distance`; differentiating `gradient` raises.
 
     Raises:
         TypeError, ValueError: as `sphere_cost`.
@@ -287,7 +274,7 @@ def signed_distance(
         >>> world.add("block", trimesh.creation.box((1.0, 1.0, 1.0)))
         0
         >>> result = signed_distance(torch.tensor([[0.4, 0.1, 0.0], [0.0, 0.0, 2.0]]), world)
-        >>> [round(d, 4) for d in result.distance.tolist()], result.mesh.tolist()
+        >>> [round(d, 4) for d in result.distance.tolist()], result.obstacle.tolist()
         ([-0.1, 1.5], [0, 0])
     """
     require_world(world)
@@ -296,18 +283,10 @@ def signed_distance(
     batch = points.shape[0]
     env_index = validate.env_operand(env_index, batch, world.n_envs, world.device)
     flat = points.reshape(batch, math.prod(points.shape[1:-1]), 3)
-    if _is_direct(tables, None, flat, env_index):
-        if flat.requires_grad and torch.is_grad_enabled():
-            run = operators.run_scene_distance
-            found = autograd.DirectDistance.apply(flat, run, (tables, env_index))
-        else:
-            found = operators.run_scene_distance(flat, tables, env_index)
-    else:
-        found = dispatch.apply("scene_distance", flat, *tables.operands(), env_index)
-    distance, gradient, mesh = found
+    distance, gradient, obstacle = evaluate(SCENE_DISTANCE, flat, tables, env_index)
     shape = points.shape[:-1]
     return SignedDistance(
-        distance.reshape(shape), gradient.reshape(points.shape), mesh.reshape(shape)
+        distance.reshape(shape), gradient.reshape(points.shape), obstacle.reshape(shape)
     )
 
 
@@ -319,18 +298,18 @@ def clearance(
     env_index: Tensor | None = None,
     poses: Tensor | None = None,
 ) -> Clearance:
-    """Clearance of spheres: signed distance of the center to the nearest mesh, minus the radius.
+    """Clearance of spheres: signed distance of the center to an obstacle, minus the radius.
 
     Args:
         spheres: (batch, horizon, n_spheres, 4); see `sphere_cost`.
-        world: the meshes.
-        max_distance: [m]; a larger clearance is reported as +inf, with gradient 0 and mesh -1. It
-            takes the time of `sphere_cost` with this activation distance.
+        world: the obstacles.
+        max_distance: [m]; a larger clearance is reported as +inf, with gradient 0 and obstacle -1.
+            It takes the time of `sphere_cost` with this activation distance.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
         poses: see `sphere_cost`.
 
     Returns:
-        Clearance, its gradient by the center, and the nearest mesh; see `Clearance`.
+        Clearance, its gradient by the center, and the nearest obstacle; see `Clearance`.
 
     Raises:
         TypeError, ValueError: as `sphere_cost`.
@@ -347,9 +326,7 @@ def clearance(
         >>> clearance(spheres, world, max_distance=0.1).clearance.item()
         inf
     """
-    require_world(world)
-    spheres = validate.float_operand("spheres", spheres, 4, _SPHERES_SHAPE, world.device, ndim=4)
-    tables = scene_tables(world, poses, spheres.shape[1])
+    spheres, tables = sphere_operands(spheres, world, poses)
     return clearance_against(tables, spheres, max_distance=max_distance, env_index=env_index)
 
 
@@ -360,40 +337,30 @@ def clearance_against(
     max_distance: Scalar | None = None,
     env_index: Tensor | None = None,
 ) -> Clearance:
-    """`clearance` of float32 spheres to the tables of a world, or of a part of it."""
-    n_envs, device = tables.mesh_ids.shape[0], tables.mesh_ids.device
-    env_index = validate.env_operand(env_index, spheres.shape[0], n_envs, device)
+    """`clearance` of float32 spheres to the tables of a world."""
+    env_index = _env_operand(env_index, tables, spheres)
     limit = None
     if max_distance is not None:
-        limit = validate.scalar_operand("max_distance", max_distance, device)
-    if _is_direct(tables, None, spheres, env_index, limit):
-        operands = tables, env_index, limit
-        if spheres.requires_grad and torch.is_grad_enabled():
-            found = autograd.DirectDistance.apply(spheres, operators.run_clearance, operands)
-        else:
-            found = operators.run_clearance(spheres, *operands)
-    else:
-        found = dispatch.apply("clearance", spheres, *tables.operands(), env_index, limit)
-    value, gradient, mesh = found
-    return Clearance(value, gradient[..., :3], mesh)
+        limit = validate.scalar_operand("max_distance", max_distance, spheres.device)
+    value, gradient, obstacle = evaluate(CLEARANCE, spheres, tables, env_index, (limit,))
+    return Clearance(value, gradient[..., :3], obstacle)
+
+
+def _env_operand(env_index: Tensor | None, tables: SceneTables, spheres: Tensor) -> Tensor | None:
+    if env_index is None:
+        return None
+    n_envs = tables.mesh_ids.shape[0]
+    return validate.env_operand(env_index, spheres.shape[0], n_envs, spheres.device)
 
 
 def _default_tolerance(activation_distance: Scalar, eta: Tensor) -> Tensor:
     """Default sweep tolerance."""
     if isinstance(activation_distance, Tensor) or torch.compiler.is_compiling():
-        return operators.default_tolerance(eta)
+        return default_tolerance(eta)
     name = "tolerance by activation_distance"
     tolerance = validate.known_scalar(name, activation_distance, eta.device)
     if tolerance is None:
         with torch.inference_mode(False):
-            tolerance = operators.default_tolerance(eta)
+            tolerance = default_tolerance(eta)
         validate.keep_scalar(name, activation_distance, tolerance)
     return tolerance
-
-
-def _is_direct(tables: SceneTables, factor: Tensor | None, *operands: Tensor | None) -> bool:
-    """Whether a direct launch is possible: gradients by spheres or points only."""
-    if not dispatch.is_plain(factor, *operands):
-        return False
-    tracked = tables.mesh_from_world.requires_grad or (factor is not None and factor.requires_grad)
-    return not (tracked and torch.is_grad_enabled())

@@ -36,6 +36,7 @@ Hypotheses of the scene: one env each, and for each batch row one sampled from t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from numbers import Real
 from typing import Any
@@ -44,13 +45,12 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
-from warp_collision.torch_ops.dispatch import is_plain
-from warp_collision.torch_ops.sampling_functions import (
-    FUNCTIONS,
-    draw_indices,
-    is_distribution,
-    uniform_noise,
-)
+from warp_collision.queries import dispatch
+from warp_collision.queries.functions import FUNCTIONS
+
+# Tolerance of the sum of probabilities, by their dtype.
+_SUM_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
+_COARSE_TOLERANCE = 1e-2
 
 __all__ = ["GradFactor", "choice", "sample_bernoulli", "sample_multinomial"]
 
@@ -97,7 +97,7 @@ class GradFactor:
                 )
         elif not isinstance(f, Real):
             raise TypeError(f"f must be a number or a tensor, got {type(f).__name__}")
-        return _apply("grad_factor", x, f)
+        return dispatch.apply("grad_factor", x, f)
 
 
 def sample_bernoulli(p: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
@@ -126,7 +126,7 @@ def sample_bernoulli(p: Tensor, *, generator: torch.Generator | None = None) -> 
         ([0.0, 1.0], [3.0, 4.0])
     """
     _check_probabilities(p)
-    return _apply("bernoulli", p, uniform_noise(p.shape, p.device, generator))
+    return dispatch.apply("bernoulli", p, _uniform_noise(p.shape, p.device, generator))
 
 
 def sample_multinomial(
@@ -158,7 +158,7 @@ def sample_multinomial(
     _check_probabilities(p, dim)
     shape = list(p.shape)
     shape[dim] = 1
-    return _apply("multinomial", p, uniform_noise(shape, p.device, generator), dim)
+    return dispatch.apply("multinomial", p, _uniform_noise(shape, p.device, generator), dim)
 
 
 def choice(
@@ -211,16 +211,8 @@ def choice(
     if not replace and k > n:
         raise ValueError(f"k must be at most the number of items without replacement, {n}, got {k}")
     chances = None if p is None else p.detach()
-    index = draw_indices(n, k, replace, chances, items.device, generator)
-    return _apply("choice", items, p, index)
-
-
-def _apply(name: str, *operands: Any) -> Tensor:
-    if torch.compiler.is_compiling():
-        from warp_collision.torch_ops.traced import draw_in_graph  # see `dispatch.apply`
-
-        return draw_in_graph(name, *operands)
-    return FUNCTIONS[name].apply(*operands)
+    index = _draw_indices(n, k, replace, chances, items.device, generator)
+    return dispatch.apply("choice", items, p, index)
 
 
 # -- checks ---------------------------------------------------------------------------------------
@@ -237,14 +229,14 @@ def _check_probabilities(p: Any, dim: int | None = None) -> None:
         if p.shape[dim] == 0:
             raise ValueError(f"p must have categories along dim, got {validate.shape_of(p)}")
     # Reading values waits for a GPU, and is not possible for the batched tensors of transforms.
-    if not is_plain(p) or (p.device.type != "cpu" and not validate.is_checking()):
+    if not dispatch.is_plain(p) or (p.device.type != "cpu" and not validate.is_checking()):
         return
     bad = ~((p >= 0.0) & (p <= 1.0))
     if bad.any():
         raise ValueError(f"p must be in [0, 1], got {p[bad][0].item()}")
     if dim is not None:
         total = p.detach().double().sum(dim, keepdim=True)
-        wrong = ~is_distribution(p, total, dim)
+        wrong = ~_is_distribution(p, total, dim)
         if wrong.any():
             raise ValueError(f"p must sum to 1 along dim {dim}, got {total[wrong][0].item()}")
 
@@ -259,7 +251,7 @@ def _check_choice(p: Tensor, n: int, k: int, replace: bool) -> None:
         raise ValueError(
             "p must not require a gradient without replacement, none is defined; detach it"
         )
-    if is_plain(p) and (p.device.type == "cpu" or validate.is_checking()):
+    if dispatch.is_plain(p) and (p.device.type == "cpu" or validate.is_checking()):
         possible = int((p > 0.0).sum())
         if k > possible:
             raise ValueError(
@@ -286,3 +278,180 @@ def _items(
     if items.ndim == 0 or items.shape[0] == 0:
         raise ValueError(f"a must have items along its first axis, got {validate.shape_of(items)}")
     return items
+
+
+# -- functions of noise ---------------------------------------------------------------------------
+
+
+class _GradFactor(torch.autograd.Function):
+    """Identity with a gradient multiplied by a factor."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, factor: float | Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        factor = inputs[1]
+        ctx.factor = None if isinstance(factor, Tensor) else factor
+        saved = (factor,) if ctx.factor is None else ()
+        ctx.save_for_backward(*saved)
+        ctx.save_for_forward(*saved)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
+        return upstream * _factor(ctx), None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor | None, _: Any) -> Tensor | None:
+        return None if tangent is None else tangent * _factor(ctx)
+
+
+def _factor(ctx: Any) -> float | Tensor:
+    return ctx.saved_tensors[0] if ctx.factor is None else ctx.factor
+
+
+class _StraightThrough(torch.autograd.Function):
+    """Base of Functions of probabilities whose gradient is that of the identity."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.n_inputs = len(inputs)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        return upstream, *(None,) * (ctx.n_inputs - 1)
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
+        return tangent.clone()
+
+
+class _Bernoulli(_StraightThrough):
+    """Ones where the noise lies below the probability."""
+
+    @staticmethod
+    def forward(p: Tensor, noise: Tensor) -> Tensor:
+        sample = (noise < p).to(p.dtype)
+        return torch.where((p >= 0.0) & (p <= 1.0), sample, torch.nan)
+
+
+class _Multinomial(_StraightThrough):
+    """One-hot of the category whose interval of [0, 1) contains the noise."""
+
+    @staticmethod
+    def forward(p: Tensor, noise: Tensor, dim: int) -> Tensor:
+        cumulated, point = _cumulated(p, noise, dim)
+        above, total = cumulated > point, cumulated.narrow(dim, -1, 1)
+        # Ones from the drawn category on: the first one is at the category.
+        first = above.diff(dim=dim, prepend=torch.zeros_like(above.narrow(dim, 0, 1)))
+        return torch.where(_is_distribution(p, total, dim), first.to(p.dtype), torch.nan)
+
+
+class _Choice(torch.autograd.Function):
+    """The items at an index; its derivative by p is that of the mean."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(items: Tensor, p: Tensor | None, index: Tensor) -> Tensor:
+        return items[index]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        items, p, index = inputs
+        ctx.p_dtype = None if p is None else p.dtype
+        ctx.save_for_backward(items, index)
+        ctx.save_for_forward(items, index)
+        if not output.is_floating_point():
+            ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        items, index = ctx.saved_tensors
+        by_items = by_p = None
+        if ctx.needs_input_grad[0]:
+            by_items = torch.zeros_like(items).index_add(0, index, upstream)
+        if ctx.needs_input_grad[1]:
+            by_p = items.reshape(items.shape[0], -1) @ upstream.sum(0).reshape(-1)
+            by_p = by_p.to(ctx.p_dtype)
+        return by_items, by_p, None
+
+    @staticmethod
+    def jvp(ctx: Any, of_items: Tensor | None, of_p: Tensor | None, _: None) -> Tensor:
+        items, index = ctx.saved_tensors
+        tangent = torch.zeros_like(items[index])
+        if of_items is not None:
+            tangent = tangent + of_items[index]
+        if of_p is not None:
+            tangent = tangent + torch.tensordot(of_p.to(items.dtype), items, dims=1)
+        return tangent
+
+
+def _apply(function: type[torch.autograd.Function], _: bool, *operands: Any) -> Tensor:
+    return function.apply(*operands)
+
+
+for _name, _function in (
+    ("bernoulli", _Bernoulli),
+    ("choice", _Choice),
+    ("grad_factor", _GradFactor),
+    ("multinomial", _Multinomial),
+):
+    FUNCTIONS[_name] = functools.partial(_apply, _function)
+
+
+def _is_distribution(p: Tensor, total: Tensor, dim: int) -> Tensor:
+    """Whether probabilities are in [0, 1] and sum to 1, within the precision of their dtype."""
+    tolerance = _SUM_TOLERANCE.get(p.dtype, _COARSE_TOLERANCE)
+    inside = ((p >= 0.0) & (p <= 1.0)).all(dim, keepdim=True)
+    return inside & ((total - 1.0).abs() <= tolerance)
+
+
+# -- noise and indices ----------------------------------------------------------------------------
+
+
+def _uniform_noise(
+    shape: Sequence[int], device: torch.device, generator: torch.Generator | None
+) -> Tensor:
+    """Uniform in [0, 1), so that probability 1 always draws and probability 0 never does.
+
+    In steps of 2^-53: in float32 a probability below 2^-24 would draw too often.
+    """
+    return torch.rand(tuple(shape), generator=generator, device=device, dtype=torch.float64)
+
+
+def _cumulated(p: Tensor, noise: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """The cumulative distribution, and the noise scaled to [0, its last value).
+
+    The scaled noise may round up to the last value, above which there is no category.
+    """
+    cumulated = p.double().cumsum(dim)
+    total = cumulated.narrow(dim, -1, 1)
+    return cumulated, torch.minimum(noise * total, torch.nextafter(total, torch.zeros_like(total)))
+
+
+def _draw_indices(
+    n: int,
+    k: int,
+    replace: bool,
+    p: Tensor | None,
+    device: torch.device,
+    generator: torch.Generator | None,
+) -> Tensor:
+    """Indices (k,) int64 of n items."""
+    if replace:
+        noise = _uniform_noise((k,), device, generator)
+        if p is None:
+            return (noise * n).long().clamp(max=n - 1)
+        cumulated, point = _cumulated(p, noise, -1)
+        return torch.searchsorted(cumulated, point, right=True).clamp(max=n - 1)
+    # Efraimidis and Spirakis (2006): the largest of noise ** (1 / p) are drawn without replacement.
+    keys = torch.log1p(-_uniform_noise((n,), device, generator))
+    if p is not None:
+        keys = torch.where(p > 0.0, keys / p, -torch.inf)
+    return keys.topk(k).indices

@@ -16,9 +16,9 @@ def summary(result: Any) -> str:
     Example:
         >>> import torch
         >>> from warp_collision.costs import SignedDistance
-        >>> distance = torch.tensor([[0.1, 0.25]])
+        >>> distance = torch.tensor([[0.0, 1.0]])
         >>> SignedDistance(distance, torch.zeros(1, 2, 3), torch.zeros(1, 2, dtype=torch.int32))
-        SignedDistance(distance=(1, 2) 0.1 to 0.25, gradient=(1, 2, 3) 0 to 0, mesh=(1, 2) 0 to 0)
+        SignedDistance(distance=(1, 2) 0 to 1, gradient=(1, 2, 3) 0 to 0, obstacle=(1, 2) 0 to 0)
     """
     parts = (f"{name}={_text(getattr(result, name))}" for name in result._fields)
     return f"{type(result).__name__}({', '.join(parts)})"

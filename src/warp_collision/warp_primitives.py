@@ -56,8 +56,14 @@ from warp_collision import primitive_arguments as arguments
 from warp_collision import validate
 from warp_collision.kernels.scene_distance import sphere_esdf
 from warp_collision.launching.launch import launch
-from warp_collision.torch_ops import operators
-from warp_collision.torch_ops.second_derivatives import FirstOrderOnly, outside_graphs
+from warp_collision.queries.dispatch import outside_graphs
+from warp_collision.queries.second_derivatives import FirstOrderOnly
+from warp_collision.queries.sphere_queries import (
+    SPHERE_COST,
+    SWEPT_COST,
+    default_tolerance,
+    launched_swept_vjp,
+)
 from warp_collision.world.acceleration import with_acceleration
 
 __all__ = ["SdfMeshWarpPy", "SweptSdfMeshWarpPy"]
@@ -129,17 +135,9 @@ class SdfMeshWarpPy(torch.autograd.Function):
                 items=cost.numel(),
             )
         else:
-            operators.run_sphere_cost(
-                spheres,
-                tables,
-                weight,
-                activation_distance,
-                env_index,
-                needs_gradient,
-                cost=cost,
-                gradient=gradient if needs_gradient else None,
-                active=active,
-            )
+            parameters = weight, activation_distance
+            outputs = cost, gradient if needs_gradient else None
+            SPHERE_COST.run(spheres, tables, env_index, parameters, needs_gradient, outputs, active)
         _mark_written(needs_gradient, out_cost, sparsity_idx, out_grad)
         ctx.return_loss = return_loss
         ctx.query_spheres = query_spheres
@@ -222,30 +220,21 @@ class SweptSdfMeshWarpPy(torch.autograd.Function):
                 "tolerance without a sweep", torch.inf, spheres.device, finite=False
             )
         else:
-            tolerance = operators.default_tolerance(activation_distance)
+            tolerance = default_tolerance(activation_distance)
         # With an incoming gradient, backward weighs the gradients of three waypoints separately.
-        own = None
+        own = neighbours = None
         if needs_gradient:
             own = torch.empty_like(gradient) if return_loss else gradient
-        _, _, neighbours = operators.run_swept_cost(
-            spheres,
-            tables,
-            weight,
-            activation_distance,
-            tolerance,
-            speed_dt if enable_speed_metric else None,
-            None,
-            env_index,
-            needs_gradient,
-            cost=cost,
-            gradient=own,
-            active=active,
-        )
+            neighbours = gradient.new_empty((*cost.shape, 2, 3))
+        dt = speed_dt if enable_speed_metric else None
+        parameters = weight, activation_distance, tolerance, dt, None
+        outputs = cost, own, neighbours
+        SWEPT_COST.run(spheres, tables, env_index, parameters, needs_gradient, outputs, active)
         _mark_written(needs_gradient, out_cost, sparsity_idx, out_grad)
         ctx.return_loss = return_loss
         ctx.query_spheres = query_spheres
         if own is not None and neighbours is not None:
-            operators.run_swept_vjp(None, own, neighbours, gradient)
+            launched_swept_vjp(None, own, neighbours, gradient)
             # The buffer is saved in both cases, so that overwriting it raises in both.
             ctx.save_for_backward(out_grad, *((own, neighbours) if return_loss else ()))
         return out_cost.view_as(out_cost)
@@ -258,7 +247,7 @@ class SweptSdfMeshWarpPy(torch.autograd.Function):
         gradient, *parts = ctx.saved_tensors
         gradient = gradient.view(ctx.query_spheres.shape)
         if ctx.return_loss:
-            gradient = operators.run_swept_vjp(_by_sphere(grad_cost.detach(), ctx), *parts)
+            gradient = launched_swept_vjp(_by_sphere(grad_cost.detach(), ctx), *parts)
         return _returned(gradient, ctx), *(None,) * 15
 
 

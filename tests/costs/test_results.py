@@ -13,7 +13,7 @@ def test_results_are_a_line(device: torch.device) -> None:
     world.add("box", Cuboid((0.2, 0.2, 0.2)))
     found = clearance(torch.full((2, 3, 50, 4), 0.5, device=device), world)
     assert repr(found).startswith("Clearance(clearance=(2, 3, 50)")
-    assert "mesh=(2, 3, 50)" in str(found)
+    assert "obstacle=(2, 3, 50)" in str(found)
     assert len(repr(found)) < 200
     path = torch.zeros(1, 4, 7, device=device)
     path[0, 3, 2] = torch.nan

@@ -12,7 +12,7 @@ from reference import sphere_cost
 from warp_collision import MeshWorld
 from warp_collision.launching.launch import quiet_warp
 from warp_collision.launching.recorded_launch import SceneTables
-from warp_collision.torch_ops import operators
+from warp_collision.queries.sphere_queries import SPHERE_COST
 
 
 @pytest.mark.parametrize("winding", [False, True])
@@ -36,18 +36,16 @@ def test_cost_and_gradient(name: str, winding: bool, device: torch.device) -> No
             wp.array(obstacle.faces.ravel(), dtype=wp.int32, device=str(device)),
             support_winding_number=winding,
         )
-    world = MeshWorld(max_meshes=1, device=device)
+    world = MeshWorld(max_obstacles=1, device=device)
     world.add("place", trimesh.creation.box((0.1, 0.1, 0.1)), obstacle.pose)
     ids = torch.tensor([[mesh.id]], dtype=torch.int64, device=device)
     records = torch.zeros_like(ids)  # pointers to none
     tables = SceneTables(ids, world.mesh_from_world, world.enabled, world.n_meshes, records)
     tables = tables.complete(tree=None)
     one = torch.ones(1, device=device)
-    cost, gradient = operators.run_sphere_cost(
-        compare.to_device(spheres, device), tables, one, 0.02 * one, None, True
-    )
+    queried = compare.to_device(spheres, device)
+    cost, gradient = SPHERE_COST.run(queried, tables, None, (one, 0.02 * one))
     truth = sphere_cost(spheres, [[obstacle]])
     assert 0.1 < (truth > 0.0).mean() < 0.95
     compare.assert_costs(cost, truth)
-    assert gradient is not None
     assert torch.isfinite(gradient).all()

@@ -22,7 +22,7 @@ LAYERS = (
     ("obstacles",),
     ("io",),
     ("world",),
-    ("torch_ops",),
+    ("queries",),
     (
         *("collisions", "costs", "least_squares", "sampling"),
         *("primitive_arguments", "warp_primitives"),
@@ -105,7 +105,7 @@ def test_the_package_offers_only_what_is_below_it() -> None:
 def test_no_circles() -> None:
     graph = {module: own_imports(path) - {module} for module, path in MODULES.items()}
     order = list(TopologicalSorter(graph).static_order())
-    places = [order.index(name) for name in ("launching.launch", "torch_ops.operators", "costs")]
+    places = [order.index(name) for name in ("launching.launch", "queries.evaluate", "costs")]
     assert places == sorted(places)
     kernels = {
         stem: {n.split(".")[2] for n in imported(path) if n.startswith(f"{PACKAGE}.kernels.")}

@@ -7,7 +7,7 @@ import pytest
 import warp as wp
 
 from warp_collision import warp_primitives
-from warp_collision.torch_ops import operators
+from warp_collision.queries import query
 
 
 def forbid_launches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,7 +16,7 @@ def forbid_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(kernel: wp.Kernel, *_: Any, **__: Any) -> None:
         pytest.fail(f"{kernel.key} was launched")
 
-    for module in (operators, warp_primitives):
+    for module in (query, warp_primitives):
         monkeypatch.setattr(module, "launch", refuse)
 
 

@@ -24,6 +24,7 @@ from warp_collision.planning.terms import (
     SmoothnessTerm,
     Term,
 )
+from warp_collision.queries.dispatch import reads_values
 from warp_collision.robot import (
     RobotSpheres,
     SelfCollisionPairs,
@@ -31,7 +32,6 @@ from warp_collision.robot import (
 )
 from warp_collision.robot.model.kinematics import base_operand
 from warp_collision.robot.model.robot_spheres import require_robot_and_world
-from warp_collision.torch_ops.second_derivatives import reads_values
 from warp_collision.world import MeshWorld
 
 

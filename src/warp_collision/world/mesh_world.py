@@ -66,7 +66,7 @@ class MeshWorld:
     def __init__(
         self,
         n_envs: int = 1,
-        max_meshes: int = 32,
+        max_obstacles: int = 32,
         device: DeviceLike = None,
         *,
         grid_cells: int = GRID_CELLS,
@@ -75,17 +75,17 @@ class MeshWorld:
 
         Args:
             n_envs: number of parallel envs, at least 1.
-            max_meshes: slots per env, at least 1; `grow` adds more.
+            max_obstacles: slots per env, at least 1; `grow` adds more.
             device: where everything lives; by default torch's default device.
             grid_cells: most cells of the distance grid of each mesh, 4 bytes a cell; 0 for none.
         """
         validate.require_count("n_envs", n_envs)
-        validate.require_count("max_meshes", max_meshes)
+        validate.require_count("max_obstacles", max_obstacles)
         self.device = validate.canonical_device(device)
         self._lock = threading.RLock()
         self._slots = Slots(n_envs)
         self._obstacles = ObstacleCache(self.device, grid_cells)
-        self._storage = SceneStorage(n_envs, max_meshes, self.device)  # growing replaces it
+        self._storage = SceneStorage(n_envs, max_obstacles, self.device)  # growing replaces it
         self._storage.keep_alive(self._slots.envs)
         self._acceleration = Acceleration(self._storage.tables, self._lock)
 
@@ -121,7 +121,7 @@ class MeshWorld:
         Args:
             path: see `warp_collision.io.load_world_file`, which names all kinds.
             device: where everything lives; by default torch's default device.
-            options: of `load_world_file` and the world; without `max_meshes` 32 slots are free.
+            options: of `load_world_file` and the world; without `max_obstacles` 32 slots are free.
         """
         return cls.from_files([path], device, **options)
 
@@ -168,7 +168,7 @@ class MeshWorld:
         options: dict[str, Any],
     ) -> Self:
         slots = max(len(obstacles) for obstacles in envs) + ROOM
-        world = cls(len(envs), **{"max_meshes": slots, "device": device, **options})
+        world = cls(len(envs), **{"max_obstacles": slots, "device": device, **options})
         for env, obstacles in enumerate(envs):
             with errors_at(where[env]):  # one of the world names the obstacle, but not its file
                 world.load(obstacles, env)
@@ -218,17 +218,17 @@ class MeshWorld:
 
     @property
     def mesh_ids(self) -> Tensor:
-        """(n_envs, max_meshes) int64, Warp mesh ids, 0 where a slot is empty."""
+        """(n_envs, max_obstacles) int64, Warp mesh ids, 0 where a slot is empty."""
         return self._storage.tables.mesh_ids
 
     @property
     def mesh_from_world(self) -> Tensor:
-        """(n_envs, max_meshes, 8) float32, inverse poses x, y, z, qw, qx, qy, qz and padding."""
+        """(n_envs, max_obstacles, 8) float32, inverse poses x, y, z, qw, qx, qy, qz and padding."""
         return self._storage.tables.mesh_from_world
 
     @property
     def enabled(self) -> Tensor:
-        """(n_envs, max_meshes) uint8, 1 where queries check the mesh."""
+        """(n_envs, max_obstacles) uint8, 1 where queries check the mesh."""
         return self._storage.tables.enabled
 
     @property
@@ -238,7 +238,7 @@ class MeshWorld:
 
     @property
     def padding(self) -> Tensor:
-        """(n_envs, max_meshes) float32, what the obstacle of each slot is inflated by [m]."""
+        """(n_envs, max_obstacles) float32, what the obstacle of each slot is inflated by [m]."""
         return self._storage.padding
 
     @property
@@ -247,7 +247,7 @@ class MeshWorld:
         return self.mesh_ids.shape[0]
 
     @property
-    def max_meshes(self) -> int:
+    def max_obstacles(self) -> int:
         """Slots per env."""
         return self.mesh_ids.shape[1]
 
@@ -256,7 +256,7 @@ class MeshWorld:
         return [slot.name for slot in self._slots.of(env)]
 
     def poses(self, env: int = 0) -> Tensor:
-        """Poses (n_meshes, 7) of an env in slot order, as `set_poses` and `poses=` take them."""
+        """Poses (n_obstacles, 7) of an env in slot order, as `set_poses` and `poses=` take them."""
         with self._lock:
             rows = self._slots.differentiable_rows(self.mesh_from_world).detach()
             return invert_pose(rows[env, : len(self._slots.of(env)), :7])
@@ -321,7 +321,7 @@ class MeshWorld:
             FileNotFoundError: there is no such file.
         """
         with self._lock:
-            index = self._slots.index_for(name, env, self.max_meshes, replace)
+            index = self._slots.index_for(name, env, self.max_obstacles, replace)
             entry = self._obstacles.entry(name, mesh, pose, enabled, repair, sign, padding)
             self._fill(env, index, [entry])
             return index
@@ -343,7 +343,7 @@ class MeshWorld:
             validate.require_mapping("meshes", meshes, "a mapping or a trimesh.Scene")
             given = meshes
         with self._lock:
-            self._slots.require_room(env, len(given), self.max_meshes)
+            self._slots.require_room(env, len(given), self.max_obstacles)
             entries = [self._obstacles.entry_of(name, v, padding) for name, v in given.items()]
             # In this order, so that queries of other threads never find the env empty.
             self._fill(env, 0, entries)
@@ -365,7 +365,7 @@ class MeshWorld:
                 self._slots.of(index)
                 self._truncate(index, 0)
 
-    def grow(self, n_envs: int | None = None, max_meshes: int | None = None) -> None:
+    def grow(self, n_envs: int | None = None, max_obstacles: int | None = None) -> None:
         """Adds envs or slots; what the world holds stays.
 
         The tensors of the world are new objects afterwards: hand them out again, and capture CUDA
@@ -373,16 +373,16 @@ class MeshWorld:
 
         Args:
             n_envs: new number of envs, not below the present one.
-            max_meshes: new number of slots per env, not below the present one.
+            max_obstacles: new number of slots per env, not below the present one.
         """
         n_envs = self.n_envs if n_envs is None else n_envs
-        max_meshes = self.max_meshes if max_meshes is None else max_meshes
+        max_obstacles = self.max_obstacles if max_obstacles is None else max_obstacles
         validate.require_growth("n_envs", n_envs, self.n_envs)
-        validate.require_growth("max_meshes", max_meshes, self.max_meshes)
+        validate.require_growth("max_obstacles", max_obstacles, self.max_obstacles)
         with self._lock:
             # The old tensors may still be read: they keep the meshes that they name.
             self._storage.keep_alive([list(slots) for slots in self._slots.envs])
-            larger = self._storage.enlarged(n_envs, max_meshes)
+            larger = self._storage.enlarged(n_envs, max_obstacles)
             larger.keep_alive(self._slots.envs)
             self._slots.envs += [[] for _ in range(n_envs - len(self._slots.envs))]
             # In this order: records of larger tables fit smaller ones, but not the reverse.
@@ -460,8 +460,8 @@ class MeshWorld:
         """Moves all meshes of an env from a tensor on the world's device, without waiting for it.
 
         Args:
-            poses: (n_meshes of the env, 7) x, y, z, qw, qx, qy, qz in slot order, or matrices
-                (n_meshes, 4, 4); those that are not rigid give NaN. May require a gradient.
+            poses: (n_obstacles of the env, 7) x, y, z, qw, qx, qy, qz in slot order, or matrices
+                (n_obstacles, 4, 4); those that are not rigid give NaN. May require a gradient.
             env: which env.
         """
         with self._lock:
@@ -491,7 +491,7 @@ class MeshWorld:
         """Enables and disables all meshes of an env from a tensor, without waiting for it.
 
         Args:
-            mask: (n_meshes of the env,) bool or integers on the world's device, in slot order.
+            mask: (n_obstacles of the env,) bool or integers on the world's device, in slot order.
             env: which env.
         """
         with self._lock:
@@ -544,9 +544,9 @@ def scene_tables(
 
     Args:
         world: the world.
-        poses: (n_envs, max_meshes, 7), or (n_meshes, 7) for a world of one env; 4 x 4 matrices in
-            place of the 7 numbers. For each waypoint: (n_envs, horizon, max_meshes, 7), or
-            (horizon, n_meshes, 7) for a world of one env, which makes mesh_from_world
+        poses: (n_envs, max_obstacles, 7), or (n_obstacles, 7) for a world of one env; 4 x 4
+            matrices in place of the 7 numbers. For each waypoint: (n_envs, horizon, max_obstacles,
+            7), or (horizon, n_obstacles, 7) for a world of one env, which makes mesh_from_world
             (n_envs, horizon, slots, 8).
         horizon: how many waypoints there are; None where poses must be the same at all times.
     """

@@ -11,6 +11,8 @@ from torch.compiler import is_compiling
 from warp_collision import torch_private
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.poses import rows_between
+from warp_collision.queries import dispatch
+from warp_collision.queries.waypoints import is_moving
 from warp_collision.robot.model.allowed_pairs import (
     ContactPairs,
     Contacts,
@@ -18,8 +20,6 @@ from warp_collision.robot.model.allowed_pairs import (
     check_names,
 )
 from warp_collision.robot.model.robot_spheres import RobotSpheres
-from warp_collision.torch_ops import dispatch
-from warp_collision.torch_ops.waypoints import is_moving
 from warp_collision.world import MeshWorld
 from warp_collision.world.ignored_spheres import IgnoredSpheres
 from warp_collision.world.mesh_world import scene_tables

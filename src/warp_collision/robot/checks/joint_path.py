@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.obstacles.mesh_obstacle import PoseLike
-from warp_collision.robot.checks import path_operators as operators
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
-from warp_collision.robot.checks.path_operators import PathOperands
+from warp_collision.robot.checks.path_operators import (
+    CONFIGURATION_IN_COLLISION,
+    JOINT_PATH_CLEARANCE,
+    JOINT_PATH_IN_COLLISION,
+    PathOperands,
+)
 from warp_collision.robot.model.allowed_pairs import Contacts
 from warp_collision.robot.model.kinematics import base_operand, root_frames
 from warp_collision.robot.model.robot_spheres import RobotSpheres, require_robot_and_world
 from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
 from warp_collision.summaries import summary
-from warp_collision.torch_ops import dispatch
 from warp_collision.world import MeshWorld
 
 Pairs = tuple[Tensor | None, Tensor | None]
@@ -79,8 +81,7 @@ def configuration_in_collision(
     base = _roots(base_pose, joints, flat)
     scene = scene_with_contacts(ignore, robot, world)
     operands = PathOperands(flat, scene, env_index, base, robot.tables(world.device), pairs)
-    run = operators.run_configurations, operators.configuration_in_collision
-    return _checked(*run, operands).reshape(shape)
+    return CONFIGURATION_IN_COLLISION.evaluate(operands).reshape(shape)
 
 
 def joint_path_in_collision(
@@ -136,14 +137,11 @@ def joint_path_in_collision(
         >>> joint_path_in_collision(path, load_panda(), world).tolist()
         [[True]]
     """
-    joints, env_index = _path_operands(joints, robot, world, env_index)
+    operands = _path_operands(
+        joints, robot, world, self_collision, ignore, env_index, base_pose, poses
+    )
     limit = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
-    pairs = _pairs(robot, self_collision, world.device)
-    base = _constant_base(base_pose, joints)
-    scene = scene_with_contacts(ignore, robot, world, poses, joints.shape[1])
-    operands = PathOperands(joints, scene, env_index, base, robot.tables(world.device), pairs)
-    run = operators.run_paths, operators.joint_path_in_collision
-    return _checked(*run, operands, limit)
+    return JOINT_PATH_IN_COLLISION.evaluate(operands, limit)
 
 
 class JointPathClearance(NamedTuple):
@@ -155,7 +153,7 @@ class JointPathClearance(NamedTuple):
         upper: [m], clearance at `position`, at most the tolerance above `lower`.
         position: on the segment, from 0 to 1.
         sphere: int32, the sphere with the smallest clearance there, -1 for none.
-        mesh: int32, the obstacle nearest to it, -1 for none.
+        obstacle: int32, the obstacle nearest to it, -1 for none.
         self_lower: [m], the same between spheres of the robot, by the pairs checked.
         self_upper: [m].
         self_position: on the segment, from 0 to 1.
@@ -167,7 +165,7 @@ class JointPathClearance(NamedTuple):
     upper: Tensor
     position: Tensor
     sphere: Tensor
-    mesh: Tensor
+    obstacle: Tensor
     self_lower: Tensor
     self_upper: Tensor
     self_position: Tensor
@@ -176,10 +174,6 @@ class JointPathClearance(NamedTuple):
 
     def __repr__(self) -> str:
         return summary(self)
-
-    def with_other_obstacles(self, other: JointPathClearance) -> JointPathClearance:
-        """Minimum with the clearance to other obstacles; NaN if one of them is."""
-        return JointPathClearance(*operators.with_other_obstacles(self, other))
 
 
 def joint_path_clearance(
@@ -235,14 +229,12 @@ def joint_path_clearance(
         >>> panda.sphere_links[found.sphere.item()], found.position.item()
         ('panda_link5', 1.0)
     """
-    joints, env_index = _path_operands(joints, robot, world, env_index)
+    operands = _path_operands(
+        joints, robot, world, self_collision, ignore, env_index, base_pose, poses
+    )
     width = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
-    pairs = _pairs(robot, self_collision, world.device)
-    base = _constant_base(base_pose, joints)
-    scene = scene_with_contacts(ignore, robot, world, poses, joints.shape[1])
-    operands = PathOperands(joints, scene, env_index, base, robot.tables(world.device), pairs)
-    run = operators.run_clearance, operators.clearance_columns
-    return JointPathClearance(*_checked(*run, operands, width))
+    outputs = JOINT_PATH_CLEARANCE.evaluate(operands, width)
+    return JointPathClearance(*(column for part in outputs for column in part.unbind(-1)))
 
 
 def _operands(
@@ -259,18 +251,30 @@ def _operands(
 
 
 def _path_operands(
-    joints: Tensor, robot: RobotSpheres, world: MeshWorld, env_index: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
-    """`_operands` of a path, which has a segment: no answer at all would read like a free path."""
+    joints: Tensor,
+    robot: RobotSpheres,
+    world: MeshWorld,
+    self_collision: bool | SelfCollisionPairs,
+    ignore: Contacts,
+    env_index: Tensor | None,
+    base_pose: PoseLike | None,
+    poses: Tensor | None,
+) -> PathOperands:
+    """The validated operands of a check of paths."""
     require_robot_and_world(robot, world)
     robot.check_joints(joints)
     joints, env_index = _operands(joints, world, env_index)
-    if joints.shape[1] < 2:
+    if joints.shape[1] < 2:  # no answer at all would read like a free path
         raise ValueError(
             "joints must have at least 2 waypoints (batch, horizon, n_joints), got "
             f"{validate.shape_of(joints)}; configuration_in_collision checks single ones"
         )
-    return joints, env_index
+    pairs = _pairs(robot, self_collision, world.device)
+    base = None
+    if base_pose is not None:
+        base = base_operand(base_pose, joints, 1, torch.float64).detach().reshape(-1, 7)
+    scene = scene_with_contacts(ignore, robot, world, poses, joints.shape[1])
+    return PathOperands(joints, scene, env_index, base, robot.tables(world.device), pairs)
 
 
 def _roots(base_pose: PoseLike | None, joints: Tensor, flat: Tensor) -> Tensor | None:
@@ -282,26 +286,6 @@ def _roots(base_pose: PoseLike | None, joints: Tensor, flat: Tensor) -> Tensor |
             pose = pose.expand(*joints.shape[:-1], 7).reshape(*flat.shape[:2], 7)
         base_pose = pose
     return root_frames(base_pose, flat, 2)
-
-
-def _constant_base(base_pose: PoseLike | None, joints: Tensor) -> Tensor | None:
-    """Poses (batch or 1, 7) float64 of the root link along paths."""
-    if base_pose is None:
-        return None
-    return base_operand(base_pose, joints, 1, torch.float64).detach().reshape(-1, 7)
-
-
-def _checked(
-    run: Callable[..., Any],
-    operator: Callable[..., Any],
-    operands: PathOperands,
-    *parameters: Tensor,
-) -> Any:
-    """Checks by direct launches, or by an operator under transforms."""
-    tensors = operands.joints, operands.env_index, operands.base, operands.scene.mesh_from_world
-    if dispatch.is_plain(*tensors, *parameters):
-        return run(operands, *parameters)
-    return operator(*operands.flat(), *(value.detach() for value in parameters))
 
 
 def _pairs(

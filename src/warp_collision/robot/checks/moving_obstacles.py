@@ -19,8 +19,8 @@ from warp_collision.devices import is_capturing
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.mesh_obstacle import PoseLike
 from warp_collision.poses import product, quaternion_rotate, shorter_rotation
+from warp_collision.queries.waypoints import is_moving
 from warp_collision.robot.model.kinematics import base_operand, moving_frames, root_frames
-from warp_collision.torch_ops.waypoints import is_moving
 from warp_collision.world.acceleration import with_acceleration
 
 
@@ -38,10 +38,6 @@ class Check(NamedTuple):
     base: Tensor | None
     with_itself: bool
     slot: int | None
-
-    def mesh(self, found: Tensor) -> Tensor:
-        """Indices in the world of the obstacles found."""
-        return found if self.slot is None else torch.where(found >= 0, self.slot, found)
 
 
 def checks(

@@ -1,7 +1,7 @@
 """Collision checks of robots as torch operators: `torch.ops.warp_collision.*`.
 
 They have no derivative; callers pass detached tensors. The eager path calls the `run_*` functions,
-without the dispatcher. They are not in `torch_ops`, as obstacles that move are checked by way of
+without the dispatcher. They are not in `queries`, as obstacles that move are checked by way of
 the robot's own motion, which is above it.
 """
 
@@ -18,10 +18,18 @@ from warp_collision.kernels import joint_path as kernels
 from warp_collision.kernels import path_clearance as clearance_kernels
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
+from warp_collision.queries.dispatch import is_plain
+from warp_collision.queries.operator import (
+    N_TABLES,
+    SCENE,
+    Outputs,
+    define_operator,
+    one_by_one,
+    over_envs,
+)
 from warp_collision.robot.checks.moving_obstacles import Check, checks
 from warp_collision.robot.model.interpolation import segments_of
 from warp_collision.robot.model.robot_tables import FRAME_POSE, STATE, RobotTables
-from warp_collision.torch_ops.operators import batch_over_envs, select_call
 from warp_collision.world.acceleration import with_acceleration
 
 _NO_PAIRS = (None, None)
@@ -56,9 +64,9 @@ class PathOperands(NamedTuple):
     @classmethod
     def of(cls, *args: Any) -> PathOperands:
         """From the arguments of operators, and perhaps more."""
-        joints, scene, robot = args[0].contiguous(), SceneTables(*args[1:8]), args[10:16]
-        robot = RobotTables.of(*robot)
-        return cls(joints, scene, args[8], args[9], robot, args[16:18])
+        scene, env_index = SceneTables(*args[1 : N_TABLES + 1]), args[N_TABLES + 1]
+        robot, pairs = RobotTables.of(*args[_BASE + 1 : _PAIRS]), args[_PAIRS:_N_OPERANDS]
+        return cls(args[0].contiguous(), scene, env_index, args[_BASE], robot, pairs)
 
     def checks(self) -> Iterator[Check]:
         """The launches of a check of paths."""
@@ -108,127 +116,111 @@ def run_paths(operands: PathOperands, tolerance: Tensor) -> Tensor:
 
 
 def run_clearance(operands: PathOperands, tolerance: Tensor) -> tuple[Tensor, ...]:
-    """The columns of `JointPathClearance`, each (batch, horizon - 1)."""
+    """Intervals and indices of `JointPathClearance`: to the world, and between own spheres."""
     joints, segments = operands.joints, segments_of(operands.joints)
     states = joints.new_empty((*segments, operands.robot.frames.shape[0], STATE))
-    found = []
+    clearances = []
     for check in operands.checks():
-        bounds, self_bounds = (joints.new_empty((*segments, 3)) for _ in range(2))
-        nearest, self_nearest = (
-            joints.new_empty((*segments, 2), dtype=torch.int32) for _ in range(2)
-        )
+        outputs = _allocate_clearance(joints)
         launch(
             clearance_kernels.joint_path_clearance,
             segments,
             *(joints, operands.env_index, check.scene, operands.robot, check.base),
             *(operands.pairs if check.with_itself else _NO_PAIRS),
-            *(tolerance, states, bounds, nearest, self_bounds, self_nearest),
+            *(tolerance, states, *outputs),
             device=joints.device,
             items=1024 * segments[0] * segments[1],
         )
-        outputs = bounds, nearest, self_bounds, self_nearest
-        columns = tuple(c for output in outputs for c in output.unbind(-1))
-        found.append((*columns[:4], check.mesh(columns[4]), *columns[5:]))
-    return functools.reduce(with_other_obstacles, found)
+        if check.slot is not None:  # of the only obstacle
+            obstacle = outputs[1][..., 1]
+            obstacle.copy_(torch.where(obstacle >= 0, check.slot, obstacle))
+        clearances.append(outputs)
+    return functools.reduce(_smaller_clearance, clearances)
 
 
-def with_other_obstacles(own: tuple[Tensor, ...], other: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Minimum of the columns of two clearances to different obstacles; NaN if one of them is."""
-    is_nearer = ~(other[1] >= own[1])
-    places = (torch.where(is_nearer, b, a) for a, b in zip(own[2:5], other[2:5], strict=True))
-    return torch.minimum(own[0], other[0]), torch.minimum(own[1], other[1]), *places, *own[5:]
+def _allocate_clearance(joints: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    rows = segments_of(joints)
+    bounds, self_bounds = (joints.new_empty((*rows, 3)) for _ in range(2))
+    nearest, self_nearest = (joints.new_empty((*rows, 2), dtype=torch.int32) for _ in range(2))
+    return bounds, nearest, self_bounds, self_nearest
+
+
+def _smaller_clearance(own: tuple[Tensor, ...], other: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Minimum of two clearances to different obstacles; NaN if one of them is."""
+    (bounds, nearest, *of_itself), (other_bounds, other_nearest, *_) = own, other
+    is_nearer = ~(other_bounds[..., 1:2] >= bounds[..., 1:2])
+    lowest = torch.minimum(bounds[..., :2], other_bounds[..., :2])
+    position = torch.where(is_nearer, other_bounds[..., 2:], bounds[..., 2:])
+    nearest = torch.where(is_nearer, other_nearest, nearest)
+    return torch.cat((lowest, position), dim=-1), nearest, *of_itself
 
 
 # -- operators ----------------------------------------------------------------------------------
 
-_SCENE = (
-    "Tensor mesh_ids, Tensor mesh_from_world, Tensor enabled, Tensor n_meshes, Tensor? records, "
-    "Tensor? padding, Tensor? ignored, Tensor? env_index"
-)
 _ROBOT = "Tensor frames, Tensor bodies, Tensor ranges, Tensor spheres, float reach, int n_envs"
-_OPERANDS = f"Tensor joints, {_SCENE}, Tensor? base, {_ROBOT}, Tensor? body_pairs, Tensor? pairs"
-_N_OPERANDS, _BASE, _N_ENVS = 18, 9, 15
+_OPERANDS = f"Tensor joints, {SCENE}, Tensor? base, {_ROBOT}, Tensor? body_pairs, Tensor? pairs"
+# Where `PathOperands.flat` has what the batching rule asks for, and how many they are.
+_BASE = N_TABLES + 2
+_N_ENVS, _PAIRS, _N_OPERANDS = _BASE + 6, _BASE + 7, _BASE + 9
 
 
-@torch.library.custom_op(
-    "warp_collision::configuration_in_collision", mutates_args=(), schema=f"({_OPERANDS}) -> Tensor"
-)
-def configuration_in_collision(*operands: Any) -> Tensor:
-    """Which configurations collide; see `PathOperands`."""
-    return run_configurations(PathOperands.of(*operands))
+class RobotCheck:
+    """A check of configurations or paths, without derivatives."""
+
+    def __init__(
+        self,
+        name: str,
+        run: Callable[..., Outputs],
+        allocate: Callable[..., Outputs],
+        parameters: tuple[str, ...] = (),
+        n_outputs: int = 1,
+    ):
+        """Defines its operator.
+
+        Args:
+            name: of the operator.
+            run: takes `PathOperands` and parameters.
+            allocate: takes joints, returns outputs without values.
+            parameters: their schema.
+            n_outputs: number of outputs.
+        """
+        self.run = run
+        self.operator = define_operator(
+            name,
+            ", ".join((_OPERANDS, *parameters)),
+            lambda *flat: run(PathOperands.of(*flat), *flat[_N_OPERANDS:]),
+            lambda joints, *_: allocate(joints),
+            _over_rows_and_envs,
+            n_outputs,
+        )
+
+    def evaluate(self, operands: PathOperands, *parameters: Tensor) -> Any:
+        """Checks by direct launches, or by the operator under transforms."""
+        rows = operands.scene.mesh_from_world
+        if is_plain(operands.joints, operands.env_index, operands.base, rows, *parameters):
+            return self.run(operands, *parameters)
+        return self.operator(*operands.flat(), *(value.detach() for value in parameters))
 
 
-@torch.library.custom_op(
-    "warp_collision::joint_path_in_collision",
-    mutates_args=(),
-    schema=f"({_OPERANDS}, Tensor tolerance) -> Tensor",
-)
-def joint_path_in_collision(*operands: Any) -> Tensor:
-    """Which segments are not proven free."""
-    return run_paths(PathOperands.of(*operands), operands[_N_OPERANDS])
-
-
-@torch.library.custom_op(
-    "warp_collision::joint_path_clearance",
-    mutates_args=(),
-    schema=f"({_OPERANDS}, Tensor tolerance) -> (Tensor, Tensor)",
-)
-def joint_path_clearance(*operands: Any) -> tuple[Tensor, Tensor]:
-    """The columns of `JointPathClearance`, those of float32 (..., 6) and of int32 (..., 4)."""
-    found = run_clearance(PathOperands.of(*operands), operands[_N_OPERANDS])
-    lengths, indices = (*found[:3], *found[5:8]), (*found[3:5], *found[8:])
-    return torch.stack(lengths, dim=-1), torch.stack(indices, dim=-1)
-
-
-@configuration_in_collision.register_fake
-def _(joints: Tensor, *_: Any) -> Tensor:
-    return joints.new_empty(joints.shape[:2], dtype=torch.bool)
-
-
-@joint_path_in_collision.register_fake
-def _(joints: Tensor, *_: Any) -> Tensor:
-    return joints.new_empty(segments_of(joints), dtype=torch.bool)
-
-
-@joint_path_clearance.register_fake
-def _(joints: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    rows = segments_of(joints)
-    return joints.new_empty((*rows, 6)), joints.new_empty((*rows, 4), dtype=torch.int32)
-
-
-def clearance_columns(*operands: Any) -> tuple[Tensor, ...]:
-    """The columns of `JointPathClearance`, by the operator."""
-    lengths, indices = (part.unbind(-1) for part in joint_path_clearance(*operands))
-    return *lengths[:3], *indices[:2], *lengths[3:], *indices[2:]
-
-
-# -- batching -----------------------------------------------------------------------------------
-
-
-def _batched(operator: Callable[..., Any]) -> Callable[..., Any]:
+def _over_rows_and_envs(
+    operator: Callable[..., Outputs], size: int, in_dims: tuple[int | None, ...], *args: Any
+) -> Outputs:
     """A batching rule: a mapped axis adds rows and envs."""
-
-    def outputs_of(*operands: Any) -> tuple[Tensor, ...]:
-        found = operator(*operands)
-        return (found,) if isinstance(found, Tensor) else found
-
-    def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
-        size, base, dim = info.batch_size, args[_BASE], in_dims[_BASE]
-        # An axis of the tables adds envs, by which a robot that differs between them would be lost.
-        differs = args[_N_ENVS] > 1 and any(d is not None for d in in_dims[1:8])
-        if differs or any(d is not None for d in in_dims[_BASE + 1 :]):
-            calls = [outputs_of(*select_call(i, in_dims, args)) for i in range(size)]
-            found = tuple(torch.stack(parts) for parts in zip(*calls, strict=True))
-        else:
-            if base is not None:
-                rows = args[0].movedim(in_dims[0] or 0, 0).shape[1 if in_dims[0] is not None else 0]
-                base = _of_rows(base, dim, size, rows)
-            found, _ = batch_over_envs(
-                lambda *operands: outputs_of(*operands[:_BASE], base, *operands[_BASE:])
-            )(info, (*in_dims[:_BASE], *in_dims[_BASE + 1 :]), *args[:_BASE], *args[_BASE + 1 :])
-        return (found[0], 0) if len(found) == 1 else (found, (0,) * len(found))
-
-    return rule
+    base, dim = args[_BASE], in_dims[_BASE]
+    # An axis of the tables adds envs, by which a robot that differs between them would be lost.
+    differs = args[_N_ENVS] > 1 and any(d is not None for d in in_dims[1 : N_TABLES + 1])
+    if differs or any(d is not None for d in in_dims[_BASE + 1 :]):
+        return one_by_one(operator, size, in_dims, *args)
+    if base is not None:
+        rows = args[0].movedim(in_dims[0] or 0, 0).shape[1 if in_dims[0] is not None else 0]
+        base = _of_rows(base, dim, size, rows)
+    return over_envs(
+        lambda *others: operator(*others[:_BASE], base, *others[_BASE:]),
+        size,
+        (*in_dims[:_BASE], *in_dims[_BASE + 1 :]),
+        *args[:_BASE],
+        *args[_BASE + 1 :],
+    )
 
 
 def _of_rows(base: Tensor, dim: int | None, size: int, rows: int) -> Tensor:
@@ -242,5 +234,19 @@ def _of_rows(base: Tensor, dim: int | None, size: int, rows: int) -> Tensor:
     return base.expand(size, rows, *base.shape[2:]).flatten(0, 1).contiguous()
 
 
-for _operator in (configuration_in_collision, joint_path_in_collision, joint_path_clearance):
-    _operator.register_vmap(_batched(_operator))
+CONFIGURATION_IN_COLLISION = RobotCheck(
+    "configuration_in_collision",
+    run_configurations,
+    lambda joints: joints.new_empty(joints.shape[:2], dtype=torch.bool),
+)
+JOINT_PATH_IN_COLLISION = RobotCheck(
+    "joint_path_in_collision",
+    run_paths,
+    lambda joints: joints.new_empty(segments_of(joints), dtype=torch.bool),
+    ("Tensor tolerance",),
+)
+# Bounds and position (batch, horizon - 1, 3), sphere and obstacle (batch, horizon - 1, 2) int32;
+# the same between spheres of the robot.
+JOINT_PATH_CLEARANCE = RobotCheck(
+    "joint_path_clearance", run_clearance, _allocate_clearance, ("Tensor tolerance",), n_outputs=4
+)

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.kernels.self_collision import COINCIDENT
+from warp_collision.queries import robot_queries
+from warp_collision.queries.first_order import evaluate_first_order
 from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
 from warp_collision.summaries import summary
-from warp_collision.torch_ops import dispatch, self_operators
 
 _SPHERES_SHAPE = "(batch, horizon, n_spheres, 4)"
 
@@ -80,7 +81,7 @@ def self_collision_cost(
     unit = validate.scalar_operand("weight", 1.0, device)
     tables = pairs.tables(device)
     flat = spheres.flatten(0, 1)
-    cost = dispatch.apply_linearized("self_collision", flat, *tables, unit, eta)
+    cost = evaluate_first_order(robot_queries.SELF_COLLISION, flat, *tables, unit, eta)
     return (cost if factor is unit else cost * factor).reshape(spheres.shape[:-1])
 
 
@@ -112,7 +113,7 @@ def self_clearance(spheres: Tensor, pairs: SelfCollisionPairs) -> SelfClearance:
     """
     spheres = _spheres_operand(spheres, pairs)
     flat = spheres.flatten(0, 1)
-    closest = self_operators.closest_pair(flat.detach(), *pairs.tables(spheres.device))
+    closest = robot_queries.closest_pair(flat.detach(), *pairs.tables(spheres.device))
     chosen = closest.clamp(min=0).long().unsqueeze(-1).expand(-1, -1, 4)
     if flat.shape[1] == 0:
         gap = flat.new_full(flat.shape[:1], torch.inf)

@@ -7,7 +7,7 @@ import torch
 
 from warp_collision.obstacles.geometry import MeshLike, read_mesh
 from warp_collision.obstacles.shapes import Shape
-from warp_collision.torch_ops import operators
+from warp_collision.queries.sphere_queries import SCENE_DISTANCE
 from warp_collision.world import MeshWorld
 from warp_collision.world.mesh_world import scene_tables
 
@@ -25,7 +25,7 @@ class Solid:
     """
 
     def __init__(self, name: str, mesh: MeshLike | Shape):
-        self._world = MeshWorld(max_meshes=1, device="cpu")
+        self._world = MeshWorld(max_obstacles=1, device="cpu")
         if isinstance(mesh, Shape):
             vertices, faces = mesh.tessellate()
             self._world.add(name, mesh)
@@ -55,7 +55,7 @@ class Solid:
         """Signed distance (n,) of points (n, 3), negative inside [m]."""
         flat = torch.from_numpy(np.asarray(points, dtype=np.float32))[None].contiguous()
         with torch.no_grad():
-            distance = operators.run_scene_distance(flat, scene_tables(self._world), None)[0]
+            distance = SCENE_DISTANCE.run(flat, scene_tables(self._world), None)[0]
         return distance[0].numpy().astype(np.float64)
 
     def root_cube(self) -> np.ndarray:

@@ -13,11 +13,11 @@ from warp_collision import validate
 from warp_collision.kernels.precision import NEGLIGIBLE, ROUND_OFF
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.messages import escaped
+from warp_collision.queries.sphere_queries import SCENE_DISTANCE
 from warp_collision.robot.model.allowed_pairs import as_pairs, check_names
 from warp_collision.robot.model.robot_text import without_spheres
 from warp_collision.robot.model.sphere_layout import SphereLayout
 from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
-from warp_collision.torch_ops import operators
 from warp_collision.world import MeshWorld
 from warp_collision.world.mesh_world import require_world, scene_tables
 
@@ -171,7 +171,7 @@ def _with_world(
     enabled = ~(flat[..., 3] < 0.0)
     centers = torch.where(enabled[..., None], flat[..., :3], 0.0).contiguous()
     tables = scene_tables(world)
-    nearest = operators.run_scene_distance(centers, tables, env_index)[0]
+    nearest = SCENE_DISTANCE.run(centers, tables, env_index)[0]
     lengths = centers.norm(dim=-1), tables.mesh_from_world[..., :3].detach().norm(dim=-1)
     farthest = torch.where(tables.enabled != 0, lengths[1], 0.0).amax(-1)
     farthest = farthest[0] if env_index is None else farthest[env_index.long(), None]
@@ -184,7 +184,7 @@ def _with_world(
         names = world.names(env)
         points = centers[row, index].expand(len(names), -1, -1).contiguous()
         each = torch.arange(len(names), dtype=torch.int32, device=points.device)
-        distance, gradient, _ = operators.run_scene_distance(
+        distance, gradient, _ = SCENE_DISTANCE.run(
             points, _one_by_one(tables, env, len(names)), each
         )
         depth = flat[row, index, 3] - distance

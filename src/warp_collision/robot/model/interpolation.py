@@ -12,10 +12,9 @@ from torch.compiler import is_compiling
 from warp_collision import torch_private
 from warp_collision.kernels import joint_path as kernels
 from warp_collision.launching.launch import launch
+from warp_collision.queries import dispatch
 from warp_collision.robot.model.robot_tables import STATE, RobotTables
 from warp_collision.summaries import summary
-from warp_collision.torch_ops import dispatch
-from warp_collision.torch_ops.second_derivatives import outside_graphs
 
 _MAX_PARTS = 100_000
 
@@ -56,7 +55,7 @@ def has_unknown_values(joints: Tensor) -> bool:
     return not is_compiling() and torch_private.has_hidden_values(joints)
 
 
-@outside_graphs(
+@dispatch.outside_graphs(
     "substeps must be given in a compiled graph, and interpolate called outside of it: the number "
     "of parts depends on the values of joints"
 )

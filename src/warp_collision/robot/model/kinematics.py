@@ -21,8 +21,14 @@ from warp_collision.devices import CPU
 from warp_collision.kernels.kinematics import RobotFrame
 from warp_collision.obstacles.mesh_obstacle import PoseLike
 from warp_collision.poses import pose_rows, quaternion_rotate
+from warp_collision.queries import dispatch
+from warp_collision.queries.first_order import evaluate_first_order
+from warp_collision.queries.robot_queries import (
+    FORWARD_KINEMATICS,
+    forward_kinematics_jacobian,
+    run_jacobian,
+)
 from warp_collision.robot.model.kinematic_tree import KinematicTree, MovingJoint
-from warp_collision.torch_ops import dispatch, robot_operators
 
 # Four points determine the transform of a link: its origin and the ends of its axes.
 CORNERS = np.concatenate([np.zeros((1, 3)), np.eye(3)])
@@ -100,18 +106,18 @@ class Kinematics:
             return self._forward_in_torch(joints)
         tables = self.tables(joints.device)
         if joints.ndim == 2:
-            return dispatch.apply_linearized("forward_kinematics", joints.contiguous(), *tables)
+            return evaluate_first_order(FORWARD_KINEMATICS, joints.contiguous(), *tables)
         shape = joints.shape[:-1]
         flat = joints.reshape(math.prod(shape), self.n_values)
-        points = dispatch.apply_linearized("forward_kinematics", flat.contiguous(), *tables)
+        points = evaluate_first_order(FORWARD_KINEMATICS, flat.contiguous(), *tables)
         return points.reshape(*shape, len(self._points), 4)
 
     def jacobian(self, joints: Tensor) -> Tensor:
         """Jacobian (n, n_points, 3, n_values) of points at float32 joint values (n, n_values)."""
         tables = self.tables(joints.device)
         if dispatch.is_plain(joints):
-            return robot_operators.run_forward_kinematics_jacobian(joints, *tables)
-        return robot_operators.forward_kinematics_jacobian(joints, *tables)
+            return run_jacobian(joints, *tables)
+        return forward_kinematics_jacobian(joints, *tables)
 
     def tables(self, device: torch.device) -> PointTables:
         """The tables for the kernels, on a device."""

@@ -13,6 +13,8 @@ from warp_collision import torch_private, validate
 from warp_collision.io.placing import joined, matrix_from
 from warp_collision.messages import MAX_REPR, escaped, short_repr
 from warp_collision.obstacles.mesh_obstacle import PoseLike
+from warp_collision.queries import dispatch
+from warp_collision.queries.dispatch import outside_graphs, reads_values
 from warp_collision.robot.fitting.coverage import Coverage, coverage
 from warp_collision.robot.fitting.sphere_arrays import inflated, moved
 from warp_collision.robot.fitting.sphere_fit import DEFAULT_OVERSHOOT
@@ -34,8 +36,6 @@ from warp_collision.robot.model.sphere_pairs import (
     without_touching,
 )
 from warp_collision.robot.model.urdf_model import PathLike
-from warp_collision.torch_ops import dispatch
-from warp_collision.torch_ops.second_derivatives import outside_graphs, reads_values
 from warp_collision.world import MeshWorld
 from warp_collision.world.mesh_world import require_world
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from warp_collision import torch_private
+from warp_collision.queries import dispatch
 from warp_collision.robot.fitting.sphere_arrays import moved
 from warp_collision.robot.model.kinematic_tree import KinematicTree
 from warp_collision.robot.model.kinematics import Kinematics
@@ -23,7 +24,6 @@ from warp_collision.robot.model.robot_tables import (
 )
 from warp_collision.robot.model.sphere_model import Body
 from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs, TablesByName
-from warp_collision.torch_ops import dispatch
 
 
 def only_where(mask: Tensor, spheres: Tensor) -> Tensor:

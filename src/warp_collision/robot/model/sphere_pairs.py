@@ -14,7 +14,7 @@ from torch import Tensor
 from warp_collision import torch_private
 from warp_collision.devices import is_capturing
 from warp_collision.messages import known_names, short_repr
-from warp_collision.torch_ops import dispatch
+from warp_collision.queries import dispatch
 
 # Clearances whose samples differ by less are constant, up to rounding [m].
 _CONSTANT = 1.0e-5

@@ -24,12 +24,7 @@ from differentiable import (
 from warp_collision import MeshWorld, clearance
 from warp_collision import signed_distance as signed_distance_of
 from warp_collision import sphere_cost as sphere_cost_of
-from warp_collision.torch_ops import (
-    collision_operators,
-    operators,
-    pose_operators,
-    second_derivatives,
-)
+from warp_collision.queries import pose_products, second_derivatives, sphere_queries
 
 Tensor = torch.Tensor
 Route = Callable[[Case, Callable[..., Any]], None]
@@ -206,7 +201,7 @@ def test_forward_mode_around_a_graph_raises(case: Case) -> None:
 
 def test_a_graph_follows_the_world(case: Case, device: torch.device) -> None:
     """Moved, switched, added, removed and grown meshes are those of the next call."""
-    world = MeshWorld(max_meshes=2, device=device)
+    world = MeshWorld(max_obstacles=2, device=device)
     box, ball = ((m.vertices, m.faces) for m in (shapes.mesh("box"), shapes.mesh("icosphere")))
     world.add("box", box)
     mine = replace(case, world=world)
@@ -225,7 +220,7 @@ def test_a_graph_follows_the_world(case: Case, device: torch.device) -> None:
     assert_follows()
     world.enable("box", False)
     assert_follows()
-    world.grow(n_envs=2, max_meshes=5)
+    world.grow(n_envs=2, max_obstacles=5)
     world.add("second box", box, (0.1, 0.3, 0.0, 1.0, 0.0, 0.0, 0.0))
     assert_follows()
     world.remove("ball")
@@ -316,25 +311,25 @@ def operands(device: torch.device, with_index: bool) -> dict[Any, tuple[Any, ...
     one, eta = torch.ones(1, device=device), torch.full((1,), 0.02, device=device)
     dt = one if with_index else None
     points = case.spheres[..., :3].flatten(1, 2)
-    _, gradient, slot = operators.scene_distance(points, *tables, rows)
+    _, gradient, slot = sphere_queries.SCENE_DISTANCE.operator(points, *tables, rows)
     spheres, upstream = case.spheres, case.upstream
     return {
-        operators.sphere_cost: (spheres, *tables, rows, one, eta),
-        operators.swept_cost: (spheres, *tables, rows, one, eta, 0.1 * eta, dt, dt),
-        operators.scene_distance: (points, *tables, rows),
-        operators.clearance: (spheres, *tables, rows, eta if with_index else None),
-        collision_operators.in_collision: (spheres, *tables, rows),
-        collision_operators.any_in_collision: (spheres, *tables, rows),
-        collision_operators.swept_in_collision: (spheres, *tables, rows, 0.1 * eta),
-        pose_operators.sphere_cost_pose_vjp: (spheres, *tables, rows, one, eta, upstream),
-        pose_operators.swept_cost_pose_vjp: (
+        sphere_queries.SPHERE_COST.operator: (spheres, *tables, rows, one, eta),
+        sphere_queries.SWEPT_COST.operator: (spheres, *tables, rows, one, eta, 0.1 * eta, dt, dt),
+        sphere_queries.SCENE_DISTANCE.operator: (points, *tables, rows),
+        sphere_queries.CLEARANCE.operator: (spheres, *tables, rows, eta if with_index else None),
+        sphere_queries.IN_COLLISION.operator: (spheres, *tables, rows),
+        sphere_queries.ANY_IN_COLLISION.operator: (spheres, *tables, rows),
+        sphere_queries.SWEPT_IN_COLLISION.operator: (spheres, *tables, rows, 0.1 * eta),
+        pose_products.sphere_cost_pose_vjp: (spheres, *tables, rows, one, eta, upstream),
+        pose_products.swept_cost_pose_vjp: (
             *(spheres, *tables, rows, one, eta, 0.1 * eta, dt, dt, upstream),
         ),
-        pose_operators.scene_distance_pose_vjp: (
+        pose_products.scene_distance_pose_vjp: (
             *(points, tables[1], rows, gradient, slot, upstream.flatten(1)),
         ),
         second_derivatives.first_order_only: (gradient, points),
-        second_derivatives.refused: (torch.zeros_like(gradient),),
+        second_derivatives.undefined_second_derivative: (torch.zeros_like(gradient),),
     }
 
 

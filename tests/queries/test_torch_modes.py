@@ -19,7 +19,7 @@ from warp_collision import (
     signed_distance,
     validate,
 )
-from warp_collision.torch_ops import operators
+from warp_collision.queries.query import Query
 
 Tensor = torch.Tensor
 
@@ -67,20 +67,19 @@ def test_modes_without_gradients(
 ) -> None:
     """They do not compute what only a gradient needs."""
     asked = []
-    for name, place in (("run_sphere_cost", 5), ("run_swept_cost", 8)):
-        function = getattr(operators, name)
+    run = Query.run
 
-        def spy(*args: Any, _function: Any = function, _place: int = place, **options: Any) -> Any:
-            asked.append(args[_place])
-            return _function(*args, **options)
+    def spy(*args: Any) -> Any:
+        asked.append(args[-1])
+        return run(*args)
 
-        monkeypatch.setattr(operators, name, spy)
+    monkeypatch.setattr(Query, "run", spy)
     spheres = case.spheres.clone().requires_grad_(True)
     with mode():
         values = case(spheres)
         moved = case(spheres, poses=case.poses)
     assert not values.requires_grad
-    assert asked == ([] if case.name in NAMES[2:] else [False, False])
+    assert asked == [case.name in NAMES[2:]] * 2
     assert_same(values.clone(), case(case.spheres))
     assert_same(moved.clone(), case.with_poses(case.poses))
 

@@ -6,25 +6,32 @@ gradient of the loss by the rows of `mesh_from_world`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from warp_collision.kernels import moving_gradient
-from warp_collision.kernels import pose_gradient as kernels
+from warp_collision.kernels import moving_gradient, pose_gradient
 from warp_collision.launching.launch import SceneTables, launch
 from warp_collision.poses import quaternion_rotate
-from warp_collision.torch_ops.operators import one_by_one
-from warp_collision.torch_ops.second_derivatives import refuse_recording
-from warp_collision.torch_ops.waypoints import at_waypoints, env_of_waypoint, is_moving
+from warp_collision.queries.operator import (
+    COST,
+    N_TABLES,
+    SCENE,
+    SWEPT_COST,
+    define_operator,
+    one_by_one,
+)
+from warp_collision.queries.second_derivatives import refuse_recording
+from warp_collision.queries.waypoints import at_waypoints, env_of_waypoint, is_moving
 
 
 def _run(
     kernel: Any,
     spheres: Tensor,
     tables: SceneTables,
-    parameters: tuple[Tensor | None, ...],
+    parameters: Sequence[Tensor | None],
     env_index: Tensor | None,
     upstream: Tensor,
 ) -> Tensor:
@@ -45,10 +52,11 @@ def _parts(spheres: Tensor, count: int) -> int:
     return max(1, min(256, count // 64)) if spheres.is_cuda else 1
 
 
-def _run_moving(
+def _run_moving_swept(
+    _: Any,
     spheres: Tensor,
     tables: SceneTables,
-    parameters: tuple[Tensor | None, ...],
+    parameters: Sequence[Tensor | None],
     env_index: Tensor | None,
     upstream: Tensor,
 ) -> Tensor:
@@ -70,70 +78,60 @@ def _run_moving(
     return total
 
 
-@torch.library.custom_op("warp_collision::sphere_cost_pose_vjp", mutates_args=())
-def sphere_cost_pose_vjp(
+def _run_at_waypoints(
+    kernel: Any,
     spheres: Tensor,
-    mesh_ids: Tensor,
-    mesh_from_world: Tensor,
-    enabled: Tensor,
-    n_meshes: Tensor,
-    records: Tensor | None,
-    padding: Tensor | None,
-    ignored: Tensor | None,
+    tables: SceneTables,
+    parameters: Sequence[Tensor | None],
     env_index: Tensor | None,
-    weight: Tensor,
-    activation_distance: Tensor,
     upstream: Tensor,
 ) -> Tensor:
-    """Gradient (n_envs, slots, 8) of a loss by the rows of mesh_from_world."""
-    refuse_recording()
-    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding, ignored)
-    spheres = spheres.contiguous()
-    if is_moving(mesh_from_world):
-        spheres, tables, env_index = at_waypoints(spheres, tables, env_index)
-        upstream = upstream.flatten(0, 1).unsqueeze(1)
-    total = _run(
-        kernels.sphere_cost_pose_vjp,
-        spheres,
-        tables,
-        (weight, activation_distance),
-        env_index,
-        upstream.contiguous(),
+    """As `_run` for obstacles with a pose for each waypoint, where each is an env at rest."""
+    spheres, at_rest, env_index = at_waypoints(spheres, tables, env_index)
+    upstream = upstream.flatten(0, 1).unsqueeze(1)
+    total = _run(kernel, spheres, at_rest, parameters, env_index, upstream)
+    return total.view(tables.mesh_from_world.shape)
+
+
+def _define_cost_product(
+    name: str,
+    kernel: Any,
+    parameters: tuple[str, ...],
+    run_moving: Callable[..., Tensor] = _run_at_waypoints,
+) -> Any:
+    """The operator of the gradient of a cost by poses.
+
+    Args:
+        name: of the cost.
+        kernel: for obstacles at rest.
+        parameters: schema of the parameters of the cost.
+        run_moving: as `_run`, for obstacles with a pose for each waypoint.
+    """
+
+    def run(spheres: Tensor, *operands: Any) -> Tensor:
+        refuse_recording()
+        tables = SceneTables(*operands[:N_TABLES])
+        env_index, *further, upstream = operands[N_TABLES:]
+        chosen = run_moving if is_moving(tables.mesh_from_world) else _run
+        operands = spheres.contiguous(), tables, further, env_index, upstream.contiguous()
+        return chosen(kernel, *operands)
+
+    return define_operator(
+        f"{name}_pose_vjp",
+        ", ".join(("Tensor spheres", SCENE, *parameters, "Tensor upstream")),
+        run,
+        lambda spheres, ids, mesh_from_world, *_: mesh_from_world.new_empty(mesh_from_world.shape),
+        one_by_one,
     )
-    return total.view(mesh_from_world.shape)
 
 
-@torch.library.custom_op("warp_collision::swept_cost_pose_vjp", mutates_args=())
-def swept_cost_pose_vjp(
-    spheres: Tensor,
-    mesh_ids: Tensor,
-    mesh_from_world: Tensor,
-    enabled: Tensor,
-    n_meshes: Tensor,
-    records: Tensor | None,
-    padding: Tensor | None,
-    ignored: Tensor | None,
-    env_index: Tensor | None,
-    weight: Tensor,
-    activation_distance: Tensor,
-    tolerance: Tensor,
-    dt: Tensor | None,
-    min_speed: Tensor | None,
-    upstream: Tensor,
-) -> Tensor:
-    """Gradient (n_envs, slots, 8) of a loss by the rows of mesh_from_world."""
-    refuse_recording()
-    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, records, padding, ignored)
-    spheres, upstream = spheres.contiguous(), upstream.contiguous()
-    parameters = weight, activation_distance, tolerance, dt, min_speed
-    if is_moving(mesh_from_world):
-        return _run_moving(spheres, tables, parameters, env_index, upstream)
-    kernel = kernels.swept_cost_pose_vjp
-    return _run(kernel, spheres, tables, parameters, env_index, upstream)
+sphere_cost_pose_vjp = _define_cost_product("sphere_cost", pose_gradient.sphere_cost_pose_vjp, COST)
+swept_cost_pose_vjp = _define_cost_product(
+    "swept_cost", pose_gradient.swept_cost_pose_vjp, SWEPT_COST, _run_moving_swept
+)
 
 
-@torch.library.custom_op("warp_collision::scene_distance_pose_vjp", mutates_args=())
-def scene_distance_pose_vjp(
+def _run_scene_distance(
     points: Tensor,
     mesh_from_world: Tensor,
     env_index: Tensor | None,
@@ -189,16 +187,30 @@ def _rotation_vjp(quaternion: Tensor, vector: Tensor, upstream: Tensor) -> Tenso
     return torch.cat((by_w, by_u), dim=-1)
 
 
-@sphere_cost_pose_vjp.register_fake
-@swept_cost_pose_vjp.register_fake
-def _(spheres: Tensor, mesh_ids: Tensor, mesh_from_world: Tensor, *_: Any) -> Tensor:
-    return mesh_from_world.new_empty(mesh_from_world.shape)
+scene_distance_pose_vjp = define_operator(
+    "scene_distance_pose_vjp",
+    "Tensor points, Tensor mesh_from_world, Tensor? env_index, Tensor gradient, Tensor slot, "
+    "Tensor upstream",
+    _run_scene_distance,
+    lambda points, mesh_from_world, *_: mesh_from_world.new_empty(mesh_from_world.shape),
+    one_by_one,
+)
 
 
-@scene_distance_pose_vjp.register_fake
-def _(points: Tensor, mesh_from_world: Tensor, *_: Any) -> Tensor:
-    return mesh_from_world.new_empty(mesh_from_world.shape)
+def of_cost(operator: Any) -> Callable[[Sequence[Any], Sequence[Tensor], Tensor], Tensor]:
+    """The gradient of a cost by poses, see `Derivative`, from one of the operators above."""
+    return lambda operands, _, upstream: operator(*operands, upstream)
 
 
-for _operator in (sphere_cost_pose_vjp, swept_cost_pose_vjp, scene_distance_pose_vjp):
-    _operator.register_vmap(one_by_one(_operator))
+def of_distance(operands: Sequence[Any], further: Sequence[Tensor], upstream: Tensor) -> Tensor:
+    """The gradient of `scene_distance` by poses."""
+    points, rows, env_index = operands[0], operands[2], operands[N_TABLES + 1]
+    return scene_distance_pose_vjp(points, rows, env_index, *further, upstream)
+
+
+def of_clearance(operands: Sequence[Any], further: Sequence[Tensor], upstream: Tensor) -> Tensor:
+    """The gradient of `clearance` by poses: that of the distance of the centers."""
+    spheres, gradient, slot = operands[0], *further
+    points, along = (part[..., :3].flatten(1, 2) for part in (spheres, gradient))
+    further = along, slot.flatten(1, 2)
+    return of_distance((points, *operands[1:]), further, upstream.flatten(1, 2))

@@ -9,8 +9,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from warp_collision.kernels.moving_cost import moving_swept_cost
-from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.world.acceleration import with_acceleration
 
@@ -58,27 +56,13 @@ def tables_at_waypoints(tables: SceneTables) -> SceneTables:
 def at_waypoints(
     spheres: Tensor, tables: SceneTables, env_index: Tensor | None
 ) -> tuple[Tensor, SceneTables, Tensor]:
-    """Spheres or points (batch, horizon, ...) as rows of one waypoint; tables and env index."""
-    rows = spheres.flatten(0, 1).unsqueeze(1)
+    """Spheres or points as rows of one waypoint each; tables and env index for them.
+
+    Spheres are (batch, horizon, n_spheres, 4); points (batch, horizon * n, 3), by waypoint.
+    """
+    if spheres.ndim == 3:
+        rows = spheres.unflatten(1, (tables.mesh_from_world.shape[1], -1)).flatten(0, 1)
+    else:
+        rows = spheres.flatten(0, 1).unsqueeze(1)
     index = env_of_waypoint(tables.mesh_from_world, spheres.shape[0], env_index)
     return rows, tables_at_waypoints(tables), index
-
-
-def launch_moving(
-    spheres: Tensor, tables: SceneTables, env_index: Tensor | None, *operands: Tensor | None
-) -> None:
-    """Swept cost of spheres against moving obstacles; see `operators.run_swept_cost`.
-
-    Args:
-        spheres: (batch, horizon, n_spheres, 4).
-        tables: with poses for each waypoint.
-        env_index: (batch,) or None.
-        operands: parameters and outputs of the kernel.
-    """
-    launch(
-        moving_swept_cost,
-        spheres.shape[:-1],
-        *(spheres, env_index, with_acceleration(tables), tables.mesh_from_world, *operands),
-        device=spheres.device,
-        items=16 * spheres.shape[:-1].numel(),
-    )

@@ -1,0 +1,165 @@
+"""Forward kinematics, and the cost of a robot's spheres against each other.
+
+All but the tables of a robot have a row for each configuration.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from warp_collision.kernels import kinematics, self_collision
+from warp_collision.launching.launch import launch
+from warp_collision.queries.first_order import FirstOrderQuery
+from warp_collision.queries.operator import define_operator, over_rows
+
+# Sizes in float32 of the structs that kernels store for each frame.
+_FRAME_POSE, _WRENCH, _TWIST = 12, 6, 6
+
+
+def _launch(kernel: Any, rows: Tensor, *arguments: Tensor | None, work: int) -> None:
+    """Launches a thread for each row."""
+    n = rows.shape[0]
+    launch(kernel, (n,), *arguments, device=rows.device, items=work * n)
+
+
+# -- forward kinematics ---------------------------------------------------------------------------
+
+
+def _allocate_points(
+    joints: Tensor, frames: Tensor, ranges: Tensor, points: Tensor
+) -> tuple[Tensor, Tensor]:
+    n = joints.shape[0]
+    frame_poses = joints.new_empty((n, frames.shape[0], _FRAME_POSE))
+    return joints.new_empty((n, points.shape[0], 4)), frame_poses
+
+
+def _place_points(joints: Tensor, *robot: Tensor) -> tuple[Tensor, Tensor]:
+    outputs = _allocate_points(joints, *robot)
+    _launch(kinematics.place_points, joints, joints, *robot, *outputs, work=1)
+    return outputs
+
+
+def _place_points_vjp(
+    upstream: Tensor, joints: Tensor, frame_poses: Tensor, *robot: Tensor
+) -> Tensor:
+    wrenches = joints.new_empty((*frame_poses.shape[:2], _WRENCH))
+    total = torch.empty_like(joints)
+    operands = upstream, frame_poses, *robot, wrenches, total
+    _launch(kinematics.place_points_vjp, joints, *operands, work=1)
+    return total
+
+
+def _place_points_jvp(rates: Tensor, joints: Tensor, frame_poses: Tensor, *robot: Tensor) -> Tensor:
+    twists = joints.new_empty((*frame_poses.shape[:2], _TWIST))
+    velocity = _allocate_points(joints, *robot)[0]
+    operands = rates, frame_poses, *robot, twists, velocity
+    _launch(kinematics.place_points_jvp, joints, *operands, work=1)
+    return velocity
+
+
+# Points (n, n_points, 4) of frames at joint values (n, n_joints), and poses of the frames.
+_ROBOT = "Tensor frames, Tensor ranges, Tensor points"
+FORWARD_KINEMATICS = FirstOrderQuery(
+    "forward_kinematics",
+    _place_points,
+    _place_points_vjp,
+    _place_points_jvp,
+    _allocate_points,
+    ("Tensor joints", ("Tensor frame_poses",), _ROBOT),
+    "the second derivative of float32 kinematics is not defined; joints of float64 have all "
+    "derivatives",
+)
+
+
+def run_jacobian(joints: Tensor, *robot: Tensor) -> Tensor:
+    """Jacobian (n, n_points, 3, n_joints) of the points by the joint values (n, n_joints)."""
+    joints = joints.contiguous()
+    frame_poses = _place_points(joints, *robot)[1]
+    columns = []
+    for value in range(joints.shape[1]):
+        rates = torch.zeros_like(joints)
+        rates[:, value] = 1.0
+        columns.append(_place_points_jvp(rates, joints, frame_poses, *robot)[..., :3])
+    return torch.stack(columns, dim=-1)
+
+
+# It has no derivative; callers pass detached joints.
+forward_kinematics_jacobian = define_operator(
+    "forward_kinematics_jacobian",
+    f"Tensor joints, {_ROBOT}",
+    run_jacobian,
+    lambda joints, frames, ranges, points: joints.new_empty(
+        (joints.shape[0], points.shape[0], 3, joints.shape[1])
+    ),
+    over_rows(1),
+)
+
+
+# -- self-collision -------------------------------------------------------------------------------
+
+
+def _self_collision(
+    spheres: Tensor,
+    constants: tuple[Tensor, ...],
+    *outputs: Tensor | None,
+    upstream: Tensor | None = None,
+    rates: Tensor | None = None,
+) -> None:
+    balls = spheres.new_empty((spheres.shape[0], constants[0].shape[0], 4))
+    operands = spheres, *constants, upstream, rates, balls, *outputs
+    _launch(self_collision.self_collision, spheres, *operands, work=8)
+
+
+def _allocate_cost(spheres: Tensor, *_: Tensor) -> tuple[Tensor]:
+    return (spheres.new_empty(spheres.shape[:-1]),)
+
+
+def _cost(spheres: Tensor, *constants: Tensor) -> tuple[Tensor]:
+    outputs = _allocate_cost(spheres)
+    _self_collision(spheres, constants, *outputs, None)
+    return outputs
+
+
+def _cost_vjp(upstream: Tensor, spheres: Tensor, *constants: Tensor) -> Tensor:
+    total = torch.empty_like(spheres)
+    _self_collision(spheres, constants, None, total, upstream=upstream)
+    return total
+
+
+def _cost_jvp(rates: Tensor, spheres: Tensor, *constants: Tensor) -> Tensor:
+    outputs = _allocate_cost(spheres)
+    _self_collision(spheres, constants, *outputs, None, rates=rates)
+    return outputs[0]
+
+
+# Cost (n, n_spheres) of spheres (n, n_spheres, 4): half the cost of each pair for each of its two.
+_PAIRS = "Tensor groups, Tensor group_pairs, Tensor pairs"
+SELF_COLLISION = FirstOrderQuery(
+    "self_collision",
+    _cost,
+    _cost_vjp,
+    _cost_jvp,
+    _allocate_cost,
+    ("Tensor spheres", (), f"{_PAIRS}, Tensor weight, Tensor activation_distance"),
+)
+
+
+def _allocate_pair(spheres: Tensor, *_: Tensor) -> Tensor:
+    return spheres.new_empty((spheres.shape[0], 2), dtype=torch.int32)
+
+
+def _closest_pair(spheres: Tensor, *pairs: Tensor) -> Tensor:
+    spheres = spheres.contiguous()
+    balls = spheres.new_empty((spheres.shape[0], pairs[0].shape[0], 4))
+    closest = _allocate_pair(spheres)
+    _launch(self_collision.closest_pair, spheres, spheres, *pairs, balls, closest, work=8)
+    return closest
+
+
+# The pair of spheres (n, 2) int32 of each row with the smallest clearance; -1: no pairs.
+closest_pair = define_operator(
+    "closest_pair", f"Tensor spheres, {_PAIRS}", _closest_pair, _allocate_pair, over_rows(1)
+)
