@@ -310,7 +310,9 @@ class MeshWorld:
             enabled: whether queries check it.
             replace: give the mesh of this name new geometry, pose and state; its slot stays.
             repair: see `geometry.prepare`, also for what is too thin to be taken.
-            sign: how inside and outside are told apart: "auto", "winding" or "exact_winding".
+            sign: how inside and outside are told apart: "auto", "winding" or "exact_winding", or
+                not at all: "sheet", for which both sides of the surface are outside. An open mesh
+                at "auto" is a solid, with an `OpenMeshWarning`.
             padding: the obstacle is inflated by this [m]: its signed distance is lowered by it.
 
         Returns:
