@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from warp_collision import validate
 from warp_collision.costs import Scalar, clearance, sphere_cost, swept_sphere_cost
-from warp_collision.obstacles.mesh_obstacle import PoseLike
+from warp_collision.poses import PoseLike
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs
 from warp_collision.robot.checks.joint_path_cost import costs_of_spheres, waypoint_clearance
 from warp_collision.robot.model.allowed_pairs import Contacts

@@ -181,7 +181,7 @@ UNFIT: dict[str, tuple[Callable[[MeshWorld], Any], type[Exception], str]] = {
     "name type": (lambda w: w.add(3, BOX), TypeError, "name must be a non-empty string, got 3"),
     "no name": (lambda w: w.add("", BOX), TypeError, "name must be a non-empty string, got ''"),
     "loaded name": (lambda w: w.load({3: BOX}), TypeError, "name must be a .* string, got 3"),
-    "load list": (lambda w: w.load([BOX]), TypeError, "meshes must be a mapping .* got list"),
+    "load list": (lambda w: w.load([BOX]), TypeError, "obstacles must be a mapping .* got list"),
     "too many": (
         lambda w: w.load({str(i): BOX for i in range(5)}),
         ValueError,

@@ -18,9 +18,9 @@ from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.messages import errors_at, escaped
 from warp_collision.obstacles.distance_grid import GRID_CELLS
 from warp_collision.obstacles.geometry import MeshLike, SignMethod
-from warp_collision.obstacles.mesh_obstacle import MeshAndPose, MeshObstacle, PoseLike
+from warp_collision.obstacles.mesh_obstacle import MeshAndPose, MeshObstacle
 from warp_collision.obstacles.mesh_report import MeshReport
-from warp_collision.poses import invert_pose, pose_rows, to_rows
+from warp_collision.poses import PoseLike, invert_pose, pose_rows, to_rows
 from warp_collision.world.acceleration import Acceleration
 from warp_collision.world.obstacle_cache import Entry, ObstacleCache
 from warp_collision.world.scene_storage import SceneStorage, check_values
@@ -329,21 +329,24 @@ class MeshWorld:
             return index
 
     def load(
-        self, meshes: Mapping[str, MeshAndPose] | trimesh.Scene, env: int = 0, padding: float = 0.0
+        self,
+        obstacles: Mapping[str, MeshAndPose] | Mapping[str, Obstacle] | trimesh.Scene,
+        env: int = 0,
+        padding: float = 0.0,
     ) -> None:
-        """Replaces all that an env holds, unless something is not valid; no meshes empty it.
+        """Replaces all that an env holds, unless something is not valid; none empty it.
 
         Args:
-            meshes: name to mesh, to a pair of mesh and pose, or to an `io.Obstacle`; or a
-                `trimesh.Scene`, whose graph gives the poses.
+            obstacles: name to mesh or shape, to a pair of it and a pose, or to an `io.Obstacle`; or
+                a `trimesh.Scene`, whose graph gives the poses.
             env: which env.
-            padding: each mesh is inflated by this [m], and an `io.Obstacle` by its own in addition.
+            padding: each is inflated by this [m], and an `io.Obstacle` by its own in addition.
         """
-        if validate.is_scene(meshes):
-            given: Mapping[str, Any] = io.scene_meshes(meshes)
+        if validate.is_scene(obstacles):
+            given: Mapping[str, Any] = io.scene_meshes(obstacles)
         else:
-            validate.require_mapping("meshes", meshes, "a mapping or a trimesh.Scene")
-            given = meshes
+            validate.require_mapping("obstacles", obstacles, "a mapping or a trimesh.Scene")
+            given = obstacles
         with self._lock:
             self._slots.require_room(env, len(given), self.max_obstacles)
             entries = [self._obstacles.entry_of(name, v, padding) for name, v in given.items()]

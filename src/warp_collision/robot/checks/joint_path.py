@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
-from warp_collision.obstacles.mesh_obstacle import PoseLike
+from warp_collision.poses import PoseLike
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
 from warp_collision.robot.checks.path_operators import (
     CONFIGURATION_IN_COLLISION,
