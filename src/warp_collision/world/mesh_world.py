@@ -285,7 +285,7 @@ class MeshWorld:
     def add(
         self,
         name: str,
-        mesh: MeshLike,
+        obstacle: MeshLike,
         pose: PoseLike | None = None,
         env: int = 0,
         enabled: bool = True,
@@ -299,16 +299,16 @@ class MeshWorld:
 
         Args:
             name: unique in the env.
-            mesh: a `trimesh.Trimesh` in metres or the units that it declares, a pair
+            obstacle: a `trimesh.Trimesh` in metres or the units that it declares, a pair
                 (vertices (n, 3) [m], faces (n, 3)), the path of a mesh file, or a `Cuboid`,
                 `Sphere`, `Capsule` or `Cylinder`. Trimesh's primitives and meshes that are cuboids
                 to rounding become exact shapes too, unless `repair` or `sign` is given. Equal
                 geometry is stored once, whatever its names and envs.
-            pose: x, y, z, qw, qx, qy, qz of the mesh in the world, a quaternion of any length but
+            pose: x, y, z, qw, qx, qy, qz of it in the world, a quaternion of any length but
                 0, or a rigid 4 x 4 matrix; identity if None. Gradients as in `set_pose`.
             env: which env.
             enabled: whether queries check it.
-            replace: give the mesh of this name new geometry, pose and state; its slot stays.
+            replace: give the obstacle of this name new geometry, pose and state; its slot stays.
             repair: see `geometry.prepare`, also for what is too thin to be taken.
             sign: how inside and outside are told apart: "auto", "winding" or "exact_winding", or
                 not at all: "sheet", for which both sides of the surface are outside. An open mesh
@@ -324,7 +324,7 @@ class MeshWorld:
         """
         with self._lock:
             index = self._slots.index_for(name, env, self.max_obstacles, replace)
-            entry = self._obstacles.entry(name, mesh, pose, enabled, repair, sign, padding)
+            entry = self._obstacles.entry(name, obstacle, pose, enabled, repair, sign, padding)
             self._fill(env, index, [entry])
             return index
 
@@ -355,7 +355,7 @@ class MeshWorld:
             self._truncate(env, len(entries))
 
     def remove(self, name: str | int, env: int = 0) -> None:
-        """Removes a mesh; the slots behind it move up by one."""
+        """Removes an obstacle; the slots behind it move up by one."""
         with self._lock:
             index = self._slots.index(name, env)
             slots = self._slots.envs[env]
@@ -364,7 +364,7 @@ class MeshWorld:
             self._release(env, [slots.pop(index)])
 
     def clear(self, env: int | None = None) -> None:
-        """Removes all meshes of an env, or of all envs."""
+        """Removes all obstacles of an env, or of all envs."""
         with self._lock:
             for index in range(self.n_envs) if env is None else [env]:
                 self._slots.of(index)
