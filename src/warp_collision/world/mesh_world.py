@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -46,6 +46,9 @@ class MeshWorld:
     Any number of threads may query a world, and get what one thread would. They may do so while
     another thread changes it: envs that are not being changed cost what they did, and a query of
     one that is may see parts of it before the change and others after it.
+
+    `len(world)` counts the obstacles of all envs, `name in world` says whether an env has one of
+    this name, and iterating gives the names.
 
     On CUDA keep a world as long as graphs that query it. After its meshes have moved, queries and
     replays on several streams must wait for each other, as the tree over the meshes is fit anew.
@@ -90,10 +93,23 @@ class MeshWorld:
         counts = [len(slots) for slots in self._slots.envs]
         return f"MeshWorld({sum(counts)} meshes in {self.n_envs} envs on {self.device})"
 
+    def __len__(self) -> int:
+        return sum(len(slots) for slots in self._slots.envs)
+
+    def __bool__(self) -> bool:
+        return True  # a world, with or without obstacles
+
+    def __contains__(self, name: object) -> bool:
+        return any(slot.name == name for slots in self._slots.envs for slot in slots)
+
+    def __iter__(self) -> Iterator[str]:
+        """Names of the obstacles, each once, in the order of envs and slots."""
+        return iter(dict.fromkeys(slot.name for slots in self._slots.envs for slot in slots))
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(
-            "a MeshWorld owns device memory: it cannot be copied and cannot be pickled; build a "
-            "second one from its meshes"
+            "a MeshWorld owns device memory: it cannot be copied and cannot be pickled; write it "
+            "with `save`, and make a second one with `MeshWorld.from_file`"
         )
 
     # -- files ----------------------------------------------------------------------------------
@@ -294,7 +310,9 @@ class MeshWorld:
             enabled: whether queries check it.
             replace: give the obstacle of this name new geometry, pose and state; its slot stays.
             repair: see `geometry.prepare`, also for what is too thin to be taken.
-            sign: how inside and outside are told apart: "auto", "winding" or "exact_winding".
+            sign: how inside and outside are told apart: "auto", "winding" or "exact_winding", or
+                not at all: "sheet", for which both sides of the surface are outside. An open mesh
+                at "auto" is a solid, with an `OpenMeshWarning`.
             padding: the obstacle is inflated by this [m]: its signed distance is lowered by it.
 
         Returns:

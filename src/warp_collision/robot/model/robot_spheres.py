@@ -292,8 +292,8 @@ class RobotSpheres:
             odd: whether the number of parts must be odd: no part ends in the middle of a segment.
 
         Raises:
-            ValueError: joints that are not finite, too far apart for the deviation, or batched by
-                `vmap`, which hides their values.
+            ValueError: joints too far apart for the deviation, or batched by `vmap`, which hides
+                their values.
 
         Example:
             >>> import torch
