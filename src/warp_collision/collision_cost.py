@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from warp_collision import validate
 from warp_collision.costs import Scalar, clearance, sphere_cost, swept_sphere_cost
-from warp_collision.obstacles.mesh_obstacle import PoseLike
+from warp_collision.poses import PoseLike
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs
 from warp_collision.robot.checks.joint_path_cost import costs_of_spheres, waypoint_clearance
 from warp_collision.robot.model.allowed_pairs import Contacts
@@ -28,7 +28,7 @@ class Constraint(NamedTuple):
         jacobian: (batch, horizon, n_spheres, 4), d value / d (x, y, z, radius) of the same sphere;
             0 where the value is infinite. With a robot (batch, horizon, n_spheres, n_joints), d
             value / d joints at the same waypoint.
-        mesh: (batch, horizon, n_spheres) int32, index of the nearest mesh, -1 for none.
+        obstacle: (batch, horizon, n_spheres) int32, index of the nearest obstacle, -1 for none.
 
     Example:
         >>> import torch, trimesh
@@ -40,13 +40,13 @@ class Constraint(NamedTuple):
         >>> found = CollisionCost(world).constraint(spheres, margin=0.25)
         >>> found.value.item()  # 12.5 cm too near
         -0.125
-        >>> found.jacobian.flatten().tolist(), found.mesh.item()
+        >>> found.jacobian.flatten().tolist(), found.obstacle.item()
         ([1.0, 0.0, 0.0, -1.0], 0)
     """
 
     value: Tensor
     jacobian: Tensor
-    mesh: Tensor
+    obstacle: Tensor
 
 
 class CollisionCost(nn.Module):
@@ -107,7 +107,8 @@ class CollisionCost(nn.Module):
 
     def __init__(
         self,
-        world: MeshWorld,
+        robot: RobotSpheres | MeshWorld,
+        world: MeshWorld | None = None,
         *,
         weight: Scalar = 1.0,
         activation_distance: Scalar = 0.02,
@@ -117,7 +118,6 @@ class CollisionCost(nn.Module):
         min_speed: Scalar = 0.01,
         tolerance: Scalar | None = None,
         reduction: Reduction = "sum",
-        robot: RobotSpheres | None = None,
         max_deviation: float = 1e-3,
         substeps: int | None = None,
         self_weight: Scalar = 0.0,
@@ -128,7 +128,8 @@ class CollisionCost(nn.Module):
         """Creates the term; its buffers are on the device of the world.
 
         Args:
-            world: the meshes; shared, not copied.
+            robot: the robot whose joint paths are checked; without one, the world stands here.
+            world: the obstacles; shared, not copied.
             weight: factor of the cost.
             activation_distance: clearance [m] below which a sphere costs.
             swept: check the motion between waypoints, not only the waypoints.
@@ -138,9 +139,8 @@ class CollisionCost(nn.Module):
             tolerance: of the sweep's smallest distance [m]; see `swept_sphere_cost` for None.
             reduction: "sum" and "max" over a trajectory, "waypoint": sum over the spheres of each
                 waypoint, "none": no reduction.
-            robot: takes joint paths of this robot; the arguments below are those of
+            max_deviation: of chords from arcs [m]; this and the arguments below are of a robot, see
                 `joint_path_cost`.
-            max_deviation: of chords from arcs [m].
             substeps: number of parts of each segment instead, odd.
             self_weight: factor of the cost of self-collisions; 0.0 for none.
             self_activation_distance: eta [m] of self-collisions.
@@ -152,17 +152,18 @@ class CollisionCost(nn.Module):
                 without `swept` or dt or with a robot.
         """
         super().__init__()
+        of_robot, scene = (None, robot) if world is None else (robot, world)
         if reduction not in get_args(Reduction):
             raise ValueError(f"reduction must be one of {get_args(Reduction)}, got {reduction!r}")
         if speed_metric and not swept:
             raise ValueError("swept must be True for the speed metric, got False")
         if speed_metric and dt is None:
             raise ValueError("dt must be given for the speed metric, got None")
-        if robot is not None and not isinstance(robot, RobotSpheres):
-            raise TypeError(f"robot must be a RobotSpheres, got {type(robot).__name__}")
-        if robot is not None and speed_metric:
+        if of_robot is not None and not isinstance(of_robot, RobotSpheres):
+            raise TypeError(f"robot must be a RobotSpheres, got {type(of_robot).__name__}")
+        if of_robot is not None and speed_metric:
             raise ValueError("speed_metric must be False with a robot, got True")
-        self.world, self.robot = world, robot
+        self.world, self.robot = scene, of_robot  # pyright: ignore[reportAttributeAccessIssue]
         self._paths: dict[str, Any] = {
             "max_deviation": max_deviation,
             "substeps": substeps,
@@ -318,7 +319,7 @@ class CollisionCost(nn.Module):
             base_pose: of a robot; see `forward`.
 
         Returns:
-            Value, Jacobian and nearest mesh; see `Constraint`. The value is differentiable too.
+            Value, Jacobian and nearest obstacle; see `Constraint`. The value is differentiable too.
 
         Raises:
             TypeError, ValueError: as `sphere_cost`.
@@ -327,7 +328,7 @@ class CollisionCost(nn.Module):
         if self.robot is None:
             self._refuse_base(base_pose)
             found = clearance(spheres, self.world, env_index=env_index, poses=poses)
-            by_radius = torch.where(found.mesh >= 0, -1.0, 0.0).unsqueeze(-1)
+            by_radius = torch.where(found.obstacle >= 0, -1.0, 0.0).unsqueeze(-1)
             jacobian = torch.cat((found.gradient.detach(), by_radius), dim=-1)
         else:
             options = {"env_index": env_index, "base_pose": base_pose, "poses": poses}
@@ -336,7 +337,7 @@ class CollisionCost(nn.Module):
             )
             by_joints = self.robot.sphere_jacobian(spheres, base_pose)
             jacobian = (found.gradient.detach().unsqueeze(-1) * by_joints).sum(-2)
-        return Constraint(found.clearance - margin, jacobian, found.mesh)
+        return Constraint(found.clearance - margin, jacobian, found.obstacle)
 
     def _refuse_base(self, base_pose: PoseLike | None) -> None:
         if base_pose is not None:

@@ -24,14 +24,14 @@ def in_collision(
     env_index: Tensor | None = None,
     poses: Tensor | None = None,
 ) -> Tensor:
-    """Whether spheres touch a mesh: true where the clearance is below 0.
+    """Whether spheres touch an obstacle: true where the clearance is below 0.
 
-    The search ends at the first mesh hit. A surface nearer than the radius is a hit from inside or
-    outside.
+    The search ends at the first obstacle hit. A surface nearer than the radius is a hit from inside
+    or outside.
 
     Args:
         spheres: (batch, horizon, n_spheres, 4); see `sphere_cost`.
-        world: the meshes.
+        world: the obstacles.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
         poses: see `sphere_cost`.
 
@@ -63,13 +63,13 @@ def any_in_collision(
     env_index: Tensor | None = None,
     poses: Tensor | None = None,
 ) -> Tensor:
-    """Whether any sphere of a waypoint touches a mesh: `in_collision` over all of its spheres.
+    """Whether any sphere of a waypoint touches an obstacle: `in_collision` over all of its spheres.
 
     The search ends at the first sphere hit: put spheres that often collide first.
 
     Args:
         spheres: (batch, horizon, n_spheres, 4); see `sphere_cost`.
-        world: the meshes.
+        world: the obstacles.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
         poses: see `sphere_cost`.
 
@@ -100,7 +100,7 @@ def swept_in_collision(
     env_index: Tensor | None = None,
     poses: Tensor | None = None,
 ) -> Tensor:
-    """Whether spheres that move in straight lines between waypoints touch a mesh.
+    """Whether spheres that move in straight lines between waypoints touch an obstacle.
 
     A waypoint owns the half segment before it and the half segment after it, as in
     `swept_sphere_cost`. False is a proof that both are free, however thin the obstacles are; True
@@ -113,7 +113,7 @@ def swept_in_collision(
     Args:
         spheres: (batch, horizon, n_spheres, 4); see `sphere_cost`. A disabled neighbour ends the
             path.
-        world: the meshes.
+        world: the obstacles.
         tolerance: clearance below which a collision may be reported [m]; at least the rounding of
             distances, about 5e-7 of the coordinates.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.

@@ -28,14 +28,14 @@ class SignedDistance(NamedTuple):
     """Result of `signed_distance`.
 
     Attributes:
-        distance: (batch, ...) [m], negative inside, +inf in an env without enabled meshes.
+        distance: (batch, ...) [m], negative inside, +inf in an env without enabled obstacles.
         gradient: (batch, ..., 3), unit, outward; 0 where the distance is infinite.
-        mesh: (batch, ...) int32, index of the nearest mesh in `MeshWorld.names`, -1 for none.
+        obstacle: (batch, ...) int32, index of the nearest obstacle in `MeshWorld.names`, -1: none.
     """
 
     distance: Tensor
     gradient: Tensor
-    mesh: Tensor
+    obstacle: Tensor
 
 
 class Clearance(NamedTuple):
@@ -43,14 +43,14 @@ class Clearance(NamedTuple):
 
     Attributes:
         clearance: (batch, horizon, n_spheres) [m], signed distance of the center minus radius; +inf
-            for disabled spheres, beyond `max_distance`, and in an env without enabled meshes.
+            for disabled spheres, beyond `max_distance`, and in an env without enabled obstacles.
         gradient: (batch, horizon, n_spheres, 3), unit, outward: d clearance / d center.
-        mesh: (batch, horizon, n_spheres) int32, index of the nearest mesh, -1 for none.
+        obstacle: (batch, horizon, n_spheres) int32, index of the nearest obstacle, -1 for none.
     """
 
     clearance: Tensor
     gradient: Tensor
-    mesh: Tensor
+    obstacle: Tensor
 
 
 def sphere_cost(
@@ -62,7 +62,7 @@ def sphere_cost(
     env_index: Tensor | None = None,
     poses: Tensor | None = None,
 ) -> Tensor:
-    """Collision cost of spheres at rest: ``weight * sum over meshes of h(r + eta - sdf(center))``.
+    """Collision cost of spheres at rest: ``weight * sum of h(r + eta - sdf(center))`` by obstacle.
 
     h is 0 up to 0, then ``d^2 / (2 eta)``, and ``d - eta / 2`` beyond the activation distance eta:
     the smoothed hinge of CHOMP (Ratliff et al., 2009), exact at every depth. The gradient with
@@ -72,16 +72,16 @@ def sphere_cost(
         spheres: (batch, horizon, n_spheres, 4) x, y, z, radius [m] in the world. float32 and
             contiguous is fastest, other floating dtypes and layouts are converted once. A radius
             below 0 disables a sphere: cost and gradient are 0.
-        world: the meshes.
+        world: the obstacles.
         weight: factor of the cost; a tensor may require a gradient.
         activation_distance: eta [m], the clearance below which a sphere costs.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None. Its values are
             not read: a row of an env that does not exist costs NaN; `checking` raises instead.
-        poses: (n_envs, max_meshes, 7), or (n_meshes, 7) for a world of one env: poses to use
+        poses: (n_envs, max_obstacles, 7), or (n_obstacles, 7) for a world of one env: poses to use
             instead of the world's, which may require a gradient. Quaternions of any length but 0
             are normalised. Or 4 x 4 matrices in place of the 7 numbers; those that are not rigid
-            give NaN. Moving obstacles have a pose for each waypoint: (n_envs, horizon, max_meshes,
-            7) or (horizon, n_meshes, 7).
+            give NaN. Moving obstacles have a pose for each waypoint: (n_envs, horizon,
+            max_obstacles, 7) or (horizon, n_obstacles, 7).
 
     Returns:
         (batch, horizon, n_spheres) float32. NaN, not 0, where a sphere or a pose is not finite or
@@ -164,7 +164,7 @@ def swept_sphere_cost(
 
     Args:
         spheres: (batch, horizon, n_spheres, 4) x, y, z, radius [m]; see `sphere_cost`.
-        world: the meshes.
+        world: the obstacles.
         weight: factor of the cost; a tensor may require a gradient.
         activation_distance: eta [m].
         tolerance: of the smallest distance [m]; by default 1/20 of the activation distance, at
@@ -244,18 +244,18 @@ def signed_distance(
     env_index: Tensor | None = None,
     poses: Tensor | None = None,
 ) -> SignedDistance:
-    """Signed distance of points to the nearest enabled mesh: negative inside, positive outside.
+    """Signed distance of points to the nearest enabled obstacle: negative inside, positive outside.
 
     Args:
         points: (batch, ..., 3) [m] in the world; floating dtypes and layouts other than contiguous
             float32 are converted once.
-        world: the meshes.
+        world: the obstacles.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
         poses: see `sphere_cost`; for each waypoint with points (batch, horizon, ..., 3).
 
     Returns:
-        Distance, gradient and index of the nearest mesh; see `SignedDistance`. Differentiable with
-        respect to the points, through `distance`; differentiating `gradient` raises.
+        Distance, gradient and index of the nearest obstacle; see `SignedDistance`. Differentiable
+        with respect to the points, through `distance`; differentiating `gradient` raises.
 
     Raises:
         TypeError, ValueError: as `sphere_cost`.
@@ -267,7 +267,7 @@ def signed_distance(
         >>> world.add("block", trimesh.creation.box((1.0, 1.0, 1.0)))
         0
         >>> result = signed_distance(torch.tensor([[0.4, 0.1, 0.0], [0.0, 0.0, 2.0]]), world)
-        >>> [round(d, 4) for d in result.distance.tolist()], result.mesh.tolist()
+        >>> [round(d, 4) for d in result.distance.tolist()], result.obstacle.tolist()
         ([-0.1, 1.5], [0, 0])
     """
     require_world(world)
@@ -276,10 +276,10 @@ def signed_distance(
     batch = points.shape[0]
     env_index = validate.env_operand(env_index, batch, world.n_envs, world.device)
     flat = points.reshape(batch, math.prod(points.shape[1:-1]), 3)
-    distance, gradient, mesh = evaluate(SCENE_DISTANCE, flat, tables, env_index)
+    distance, gradient, obstacle = evaluate(SCENE_DISTANCE, flat, tables, env_index)
     shape = points.shape[:-1]
     return SignedDistance(
-        distance.reshape(shape), gradient.reshape(points.shape), mesh.reshape(shape)
+        distance.reshape(shape), gradient.reshape(points.shape), obstacle.reshape(shape)
     )
 
 
@@ -291,18 +291,18 @@ def clearance(
     env_index: Tensor | None = None,
     poses: Tensor | None = None,
 ) -> Clearance:
-    """Clearance of spheres: signed distance of the center to the nearest mesh, minus the radius.
+    """Clearance of spheres: signed distance of the center to an obstacle, minus the radius.
 
     Args:
         spheres: (batch, horizon, n_spheres, 4); see `sphere_cost`.
-        world: the meshes.
-        max_distance: [m]; a larger clearance is reported as +inf, with gradient 0 and mesh -1. It
-            takes the time of `sphere_cost` with this activation distance.
+        world: the obstacles.
+        max_distance: [m]; a larger clearance is reported as +inf, with gradient 0 and obstacle -1.
+            It takes the time of `sphere_cost` with this activation distance.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
         poses: see `sphere_cost`.
 
     Returns:
-        Clearance, its gradient by the center, and the nearest mesh; see `Clearance`.
+        Clearance, its gradient by the center, and the nearest obstacle; see `Clearance`.
 
     Raises:
         TypeError, ValueError: as `sphere_cost`.
@@ -335,8 +335,8 @@ def clearance_against(
     limit = None
     if max_distance is not None:
         limit = validate.scalar_operand("max_distance", max_distance, spheres.device)
-    value, gradient, mesh = evaluate(CLEARANCE, spheres, tables, env_index, (limit,))
-    return Clearance(value, gradient[..., :3], mesh)
+    value, gradient, obstacle = evaluate(CLEARANCE, spheres, tables, env_index, (limit,))
+    return Clearance(value, gradient[..., :3], obstacle)
 
 
 def _env_operand(env_index: Tensor | None, tables: SceneTables, spheres: Tensor) -> Tensor | None:

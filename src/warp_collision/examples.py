@@ -89,6 +89,6 @@ def straight_path(problem: Problem, robot: RobotSpheres, waypoints: int) -> Tens
 
 def world_of(problem: Problem, device: torch.device) -> MeshWorld:
     """Returns the world of a problem."""
-    world = MeshWorld(max_meshes=len(problem.obstacles), device=device)
+    world = MeshWorld(max_obstacles=len(problem.obstacles), device=device)
     world.load(problem.obstacles)
     return world

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 
 __all__ = [
+    "PoseLike",
     "invert_pose",
     "is_rigid",
     "pose_from_matrix",
@@ -15,6 +19,9 @@ __all__ = [
     "shorter_rotation",
     "to_rows",
 ]
+
+# x, y, z, qw, qx, qy, qz, or a 4 x 4 matrix.
+PoseLike = torch.Tensor | np.ndarray | Sequence[float] | Sequence[Sequence[float]]
 
 # Largest entry of R R^T - I of a rotation matrix.
 _ORTHONORMAL = 1e-4

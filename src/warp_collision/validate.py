@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from numbers import Integral, Real
@@ -22,7 +22,7 @@ from torch.compiler import is_compiling
 
 from warp_collision import torch_private
 from warp_collision.devices import synchronize
-from warp_collision.poses import is_rigid, pose_from_matrix, pose_rows
+from warp_collision.poses import PoseLike, is_rigid, pose_from_matrix, pose_rows
 
 if TYPE_CHECKING:
     import trimesh
@@ -251,7 +251,7 @@ def env_operand(
     return tensor
 
 
-def check_pose(name: str, pose: Sequence[float] | np.ndarray | torch.Tensor) -> torch.Tensor:
+def check_pose(name: str, pose: PoseLike) -> torch.Tensor:
     """A (7,) float64 pose x, y, z, qw, qx, qy, qz on the host, with a unit quaternion.
 
     Args:

@@ -59,10 +59,11 @@ def test_free_spheres(capsys, world, spheres):
     assert err == ""
     header, row, _, size, conclusion = out.splitlines()
     assert size == "world.yaml: 2 obstacles in 1.7 x 4 x 4 m, from -0.5 -2 -2 to 1.2 2 2"
-    assert header.split() == ["batch", "waypoint", "clearance", "[m]", "sphere", "mesh", "cost"]
+    assert header.split() == ["batch", "waypoint", "clearance", "[m]", "sphere", "obstacle", "cost"]
     assert row.split() == ["0", "0", "0.2300", "0", "top", "0"]
     assert conclusion == (
-        "free; smallest clearance at a waypoint 0.2300 m: batch 0, waypoint 0, sphere 0, mesh top"
+        "free; smallest clearance at a waypoint 0.2300 m: batch 0, waypoint 0, sphere 0, "
+        "obstacle top"
     )
 
 
@@ -127,8 +128,8 @@ def test_json_has_every_row(capsys, world, spheres, activation_distance):
     assert [row.pop("cost") for row in rows] == pytest.approx(costs, rel=1e-5, abs=1e-6)
     assert [row.pop("clearance") for row in rows] == pytest.approx([-0.12, 0.38], abs=1e-6)
     assert rows == [
-        {"batch": 0, "waypoint": 0, "sphere": 0, "mesh": "top", "collision": True},
-        {"batch": 0, "waypoint": 1, "sphere": 0, "mesh": "top", "collision": False},
+        {"batch": 0, "waypoint": 0, "sphere": 0, "obstacle": "top", "collision": True},
+        {"batch": 0, "waypoint": 1, "sphere": 0, "obstacle": "top", "collision": False},
     ]
 
 
@@ -177,7 +178,7 @@ def test_disabled_spheres_collide_with_nothing(capsys, world, spheres):
     result = json.loads(out)
     assert result["worst"] is None
     assert result["rows"][0]["clearance"] is None
-    assert result["rows"][0]["mesh"] is None
+    assert result["rows"][0]["obstacle"] is None
 
 
 def test_what_rounding_leaves_open_is_not_free(capsys, tmp_path, spheres):
@@ -203,7 +204,7 @@ def test_a_scene_with_more_meshes_than_a_default_world(capsys, tmp_path, spheres
     world.write_text(f"cuboid: {{{boxes}}}", encoding="utf-8")
     status, out, _ = check(capsys, world, spheres([[2.0 * 39, 0.0, 0.55, 0.1]]))
     assert status == 1
-    assert "mesh box39" in out
+    assert "obstacle box39" in out
 
 
 def test_wrong_input_is_one_line_and_status_2(capsys, tmp_path, world, spheres):

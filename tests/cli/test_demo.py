@@ -84,7 +84,7 @@ def test_clearance_and_cost_match_exact_primitives(name, device):
     two = np.sort(exact, axis=0)[:2]
     clear = two[1] - two[0] > 1e-5
     assert clear.mean() > 0.9
-    np.testing.assert_array_equal(check.mesh[0].numpy()[clear], exact.argmin(axis=0)[clear])
+    np.testing.assert_array_equal(check.obstacle[0].numpy()[clear], exact.argmin(axis=0)[clear])
 
 
 def test_rows_match_exact_primitives(device):
@@ -95,7 +95,7 @@ def test_rows_match_exact_primitives(device):
     for row, distances in zip(check.waypoints, np.swapaxes(exact, 0, 1), strict=True):
         mesh, sphere = np.unravel_index(distances.argmin(), distances.shape)
         assert row.clearance == pytest.approx(distances.min(), abs=2e-6)
-        assert row.mesh == names[mesh]
+        assert row.obstacle == names[mesh]
         assert row.link == robot.sphere_links[sphere]
         assert row.collides == (distances.min() < 0.0)
         cost = hinge(ACTIVATION_DISTANCE - distances, ACTIVATION_DISTANCE).sum()
@@ -137,7 +137,7 @@ def test_wanted_contacts_are_left_out_of_clearances(device):
     exact[list(problem.obstacles).index("side_frontB"), :, touching] = np.inf
     np.testing.assert_allclose(check.clearance[0], exact.min(axis=0), rtol=0, atol=2e-6)
     assert check.deepest.clearance == pytest.approx(exact.min(), abs=2e-6)
-    assert (check.deepest.link, check.deepest.mesh) not in wanted
+    assert (check.deepest.link, check.deepest.obstacle) not in wanted
     assert (check.cost[0].numpy()[exact.min(axis=0) > ACTIVATION_DISTANCE] == 0.0).all()
 
 

@@ -57,7 +57,7 @@ def test_names_in_tables_and_in_json(files, capsys):
 
     assert main(["check", *map(str, files), "--json"]) == 1
     text = capsys.readouterr().out
-    assert json.loads(text)["worst"]["mesh"] == NAME
+    assert json.loads(text)["worst"]["obstacle"] == NAME
     assert text.isascii()
 
 

@@ -117,7 +117,7 @@ def test_the_speed_metric_counts_motion(world: MeshWorld, spheres: Tensor) -> No
 def test_envs_and_poses(device: torch.device, spheres: Tensor) -> None:
     rng = np.random.default_rng(7)
     scenes = [[shapes.placed("box", rng)], [shapes.placed("icosphere", rng)]]
-    world = compare.build_world(scenes, device, max_meshes=1)
+    world = compare.build_world(scenes, device, max_obstacles=1)
     module = CollisionCost(world, swept=False, activation_distance=0.3, reduction="none")
     envs = torch.tensor([1, 0], dtype=torch.int32, device=device)
     poses = torch.stack([world.pose("mesh_0", env) for env in (1, 0)])[:, None]
@@ -276,7 +276,7 @@ def test_constraint(world: MeshWorld, spheres: Tensor) -> None:
     found = module.constraint(spheres, margin=0.03)
     direct = clearance(spheres, world)
     assert torch.equal(found.value, direct.clearance - 0.03)
-    assert torch.equal(found.mesh, direct.mesh)
+    assert torch.equal(found.obstacle, direct.obstacle)
     assert not found.jacobian.requires_grad
     by_autograd = jacobian(
         lambda x: module.constraint(x, margin=0.03).value.clamp(max=1.0), spheres
@@ -299,7 +299,7 @@ def test_constraint_without_anything_to_hit(world: MeshWorld, spheres: Tensor) -
     ):
         assert (result.value[mask] == torch.inf).all()
         assert not result.jacobian[mask].any()
-        assert (result.mesh[mask] == -1).all()
+        assert (result.obstacle[mask] == -1).all()
 
 
 def test_constraint_by_finite_differences(world: MeshWorld, spheres: Tensor) -> None:
@@ -312,7 +312,7 @@ def test_constraint_by_finite_differences(world: MeshWorld, spheres: Tensor) -> 
         shift = step * torch.eye(4, device=spheres.device)[axis]
         # The disabled sphere stays disabled; its value is infinite on both sides.
         ahead, behind = (module.constraint(spheres + s, 0.03).value for s in (shift, -shift))
-        slope[..., axis] = torch.where(found.mesh >= 0, (ahead - behind) / (2 * step), 0.0)
+        slope[..., axis] = torch.where(found.obstacle >= 0, (ahead - behind) / (2 * step), 0.0)
     off = (slope - found.jacobian).abs().amax(-1)
     # Within a step of the medial axis, or of an edge, the slope is another one.
     assert (off < 0.02).float().mean() > 0.9
@@ -329,7 +329,7 @@ def test_constraint_is_a_pytree(world: MeshWorld, spheres: Tensor) -> None:
     first = pytree.tree_map(lambda leaf: leaf[:1], {"nested": [found]})["nested"][0]
     assert isinstance(first, Constraint)
     assert torch.equal(first.jacobian, found.jacobian[:1])
-    assert torch.equal(first.mesh, found.mesh[:1])
+    assert torch.equal(first.obstacle, found.obstacle[:1])
 
 
 @pytest.mark.parametrize("swept", [False, True])

@@ -51,7 +51,7 @@ def assert_answers(scene: list[Obstacle], count: int, seed: int, device: torch.d
     expected = (value < 0.0) & (spheres[..., 3] >= 0.0)
     assert 0.1 < expected.mean() < 0.9
     assert sure.mean() > 0.98
-    world = compare.build_world([scene], device, max_meshes=len(scene))
+    world = compare.build_world([scene], device, max_obstacles=len(scene))
     on_device = compare.to_device(spheres, device)
     hit = in_collision(on_device, world)
     assert hit.dtype == torch.bool
@@ -226,7 +226,7 @@ def test_tolerances_that_are_refused(tolerance: float, device: torch.device) -> 
 def operands(device: torch.device) -> tuple[MeshWorld, Tensor, Tensor]:
     """A world, spheres (3, 4, 6, 4) that need a gradient, and poses of the world."""
     scene = scene_of(40, ("box", "icosphere"))
-    world = compare.build_world([scene], device, max_meshes=2)
+    world = compare.build_world([scene], device, max_obstacles=2)
     made = torch.Generator().manual_seed(41)
     spheres = torch.rand((3, 4, 6, 4), generator=made) * 0.8 - 0.4
     spheres[..., 3] = 0.1 * spheres[..., 3].abs()

@@ -34,7 +34,7 @@ def at_rest(spheres: torch.Tensor, world: MeshWorld, **options: Any) -> torch.Te
 
 
 def world_of(*obstacles: Obstacle, device: torch.device, **options: int) -> MeshWorld:
-    world = MeshWorld(max_meshes=max(4, len(obstacles)), device=device, **options)
+    world = MeshWorld(max_obstacles=max(4, len(obstacles)), device=device, **options)
     for index, mesh in enumerate(obstacles):
         world.add(str(index), (mesh.vertices, mesh.faces), mesh.pose)
     return world
@@ -106,7 +106,7 @@ def test_points_beyond_all_measure_have_no_distance(device: torch.device) -> Non
     for world in worlds(device).values():
         found = signed_distance(points, world)
         assert found.distance.isnan().all()
-        assert (found.mesh == -1).all()
+        assert (found.obstacle == -1).all()
 
 
 @pytest.mark.parametrize("count", [1, 5, 40])

@@ -26,7 +26,7 @@ SCENES = ([shapes.mesh("torus"), shapes.mesh("box")], [shapes.mesh("icosphere")]
 def scene(device):
     """World, poses (2, horizon, 3, 7), spheres and envs of their rows."""
     rng = np.random.default_rng(1)
-    world = compare.build_world(SCENES, device, max_meshes=3)
+    world = compare.build_world(SCENES, device, max_obstacles=3)
     poses = np.stack(
         [moving_scenes.random_motion(rng, HORIZON, 3, turn=1.5, travel=0.2) for _ in SCENES]
     )
@@ -49,7 +49,7 @@ QUERIES = {
     "sphere_cost": lambda *a, **k: sphere_cost(*a, activation_distance=0.1, **k),
     "clearance": lambda *a, **k: clearance(*a, **k).clearance,
     "near": lambda *a, **k: clearance(*a, max_distance=0.1, **k).clearance,
-    "mesh": lambda *a, **k: clearance(*a, **k).mesh,
+    "mesh": lambda *a, **k: clearance(*a, **k).obstacle,
     "gradient": lambda *a, **k: clearance(*a, **k).gradient,
     "signed_distance": lambda s, *a, **k: signed_distance(s[..., :3], *a, **k).distance,
     "nearest": lambda s, *a, **k: signed_distance(s[..., :3], *a, **k).gradient,
@@ -90,9 +90,9 @@ def test_gradients_by_spheres_and_poses(name, scene):
 
 
 def test_poses_of_a_world_of_one_env(device):
-    """(horizon, n_meshes, 7), and matrices, stand for (1, horizon, max_meshes, 7)."""
+    """(horizon, n_meshes, 7), and matrices, stand for (1, horizon, max_obstacles, 7)."""
     rng = np.random.default_rng(2)
-    world = MeshWorld(max_meshes=5, device=device)
+    world = MeshWorld(max_obstacles=5, device=device)
     for name in "abc":
         world.add(name, Cuboid((0.1, 0.2, 0.3)))
     poses = moving_scenes.random_motion(rng, HORIZON, 5, turn=2.0, travel=0.2)

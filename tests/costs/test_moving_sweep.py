@@ -27,7 +27,7 @@ ROUNDING = 1e-6  # [m]
 
 
 def world_of_cuboids(device: torch.device, *, as_meshes: bool = False) -> MeshWorld:
-    world = MeshWorld(max_meshes=3, device=device)
+    world = MeshWorld(max_obstacles=3, device=device)
     for size in SIZES:
         if as_meshes:
             # Not recognised as cuboids, but the same bodies: the plates are in several pieces.
@@ -211,8 +211,8 @@ def test_quaternions_of_either_sign_are_the_same_turn(device):
 def test_each_row_in_its_env(device):
     """Two envs of other obstacles and poses, as two worlds."""
     rng = np.random.default_rng(8)
-    worlds = [MeshWorld(2, max_meshes=2, device=device)] + [
-        MeshWorld(max_meshes=2, device=device) for _ in range(2)
+    worlds = [MeshWorld(2, max_obstacles=2, device=device)] + [
+        MeshWorld(max_obstacles=2, device=device) for _ in range(2)
     ]
     for env, sizes in enumerate((SIZES[:2], SIZES[2:])):
         for size in sizes:

@@ -127,7 +127,7 @@ def test_a_point_that_is_nowhere(number: float, world: MeshWorld) -> None:
         bad[1, 1] = True
         assert torch.equal(found.distance.isnan(), bad)
         assert torch.equal(found.gradient.isnan().any(-1), bad)
-        assert found.mesh[1, 1] == -1
+        assert found.obstacle[1, 1] == -1
 
 
 @pytest.mark.parametrize("pose", BAD_POSES)
@@ -163,7 +163,7 @@ def test_an_env_out_of_range_is_not_free(index: int, world: MeshWorld) -> None:
     assert in_collision(spheres, world, env_index=rows)[0].all()
     found = signed_distance(spheres[..., :3], world, env_index=rows)
     assert found.distance[0].isnan().all()
-    assert (found.mesh[0] == -1).all()
+    assert (found.obstacle[0] == -1).all()
     for kind in KINDS:
         call = Call(kind, spheres, world)
         assert call(env_query_idx=rows)[0].isnan().all()

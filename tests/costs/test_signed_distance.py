@@ -37,8 +37,8 @@ def test_distance_and_gradient(name: str, device: torch.device) -> None:
     compare.assert_costs(result.distance[0], expected.distance)
     differences = scene_gradient(points, scene)
     assert_unit_gradients(compare.to_array(result.gradient)[0], expected, differences.kink)
-    assert result.mesh.dtype == torch.int32
-    assert (result.mesh == 0).all()
+    assert result.obstacle.dtype == torch.int32
+    assert (result.obstacle == 0).all()
 
 
 def test_nearest_mesh_of_each_env(device: torch.device) -> None:
@@ -61,14 +61,14 @@ def test_nearest_mesh_of_each_env(device: torch.device) -> None:
     )
     assert result.distance.shape == (5, 6, 10)
     assert result.gradient.shape == (5, 6, 10, 3)
-    assert result.mesh.shape == (5, 6, 10)
+    assert result.obstacle.shape == (5, 6, 10)
     for row, env in enumerate(env_index):
         rows = points[row].reshape(-1, 3)
         expected = reference.scene_signed_distance(rows, scenes[env])
         compare.assert_costs(result.distance[row].reshape(-1), expected.distance)
         single = [reference.scene_signed_distance(rows, [mesh]).distance for mesh in scenes[env]]
         if np.isinf(expected.distance).all():
-            assert (result.mesh[row] == -1).all()
+            assert (result.obstacle[row] == -1).all()
             assert (result.distance[row] == torch.inf).all()
             assert torch.isfinite(result.gradient[row]).all()
             continue
@@ -77,7 +77,7 @@ def test_nearest_mesh_of_each_env(device: torch.device) -> None:
         assert_unit_gradients(gradient, expected, kink)
         best, second = np.sort(single, axis=0)[:2]
         clear = second - best > 1e-5
-        found = result.mesh[row].cpu().numpy().reshape(-1)
+        found = result.obstacle[row].cpu().numpy().reshape(-1)
         np.testing.assert_array_equal(found[clear], expected.source[clear])
         assert len(set(found)) == 2
 
@@ -89,7 +89,7 @@ def test_shapes_of_points(shape: tuple[int, ...], device: torch.device) -> None:
     result = signed_distance(compare.to_device(points, device), world)
     assert result.distance.shape == shape
     assert result.gradient.shape == (*shape, 3)
-    assert result.mesh.shape == shape
+    assert result.obstacle.shape == shape
     rows = shapes.rounded(points).reshape(-1, 3)
     expected = reference.obstacle_signed_distance(rows, shapes.mesh("box")).distance
     compare.assert_costs(result.distance, expected.reshape(shape))
@@ -196,13 +196,13 @@ def test_clearance_and_collision(horizon: int, device: torch.device) -> None:
     free = disabled | (np.array(env_index) == 1)[:, None, None]
     actual = compare.to_array(result.clearance)
     assert np.isposinf(actual[free]).all()
-    assert (result.mesh.cpu().numpy()[free] == -1).all()
+    assert (result.obstacle.cpu().numpy()[free] == -1).all()
     expected = reference.scene_signed_distance(spheres[~free][:, :3], scenes[0])
     compare.assert_costs(actual[~free], expected.distance - spheres[~free][:, 3])
     plain = signed_distance(on_device[..., :3], world, env_index=envs)
     enabled = torch.tensor(~disabled, device=device)
     torch.testing.assert_close(result.gradient[enabled], plain.gradient[enabled])
-    torch.testing.assert_close(result.mesh[enabled], plain.mesh[enabled])
+    torch.testing.assert_close(result.obstacle[enabled], plain.obstacle[enabled])
 
 
 @pytest.mark.parametrize("limit", [0.0, 0.03, 0.5, 20.0])
@@ -223,7 +223,7 @@ def test_clearance_up_to_a_distance(limit: float, device: torch.device) -> None:
     assert not near[1].any()
     found = clearance(leaf, world, env_index=envs, max_distance=limit)
     assert torch.equal(found.clearance, torch.where(near, exact.clearance, torch.inf))
-    assert torch.equal(found.mesh, torch.where(near, exact.mesh, -1))
+    assert torch.equal(found.obstacle, torch.where(near, exact.obstacle, -1))
     assert torch.equal(found.gradient, torch.where(near[..., None], exact.gradient, 0.0))
     for tensors in ((leaf,), (leaf, poses)):
         other = {} if len(tensors) == 1 else {"poses": poses}

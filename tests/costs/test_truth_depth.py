@@ -200,7 +200,7 @@ def largest_jump(lines: int, steps: int, device: torch.device) -> float:
     """Largest change of the cost along random lines, over weight * step * meshes in reach."""
     rng = np.random.default_rng(115)
     scene = crowded_scene(rng)
-    world = compare.build_world([scene], device, max_meshes=len(scene))
+    world = compare.build_world([scene], device, max_obstacles=len(scene))
     alone = [world_of(mesh, device) for mesh in scene]
     begin = rng.uniform(-0.5, 0.5, size=(lines, 1, 3))
     direction = rng.normal(size=(lines, 1, 3))

@@ -27,7 +27,7 @@ def boxes_and_world(
 ) -> tuple[np.random.Generator, list[Box], MeshWorld]:
     rng = np.random.default_rng(seed)
     boxes = random_boxes(rng, 6)
-    world = compare.build_world([[one.obstacle for one in boxes]], device, max_meshes=6)
+    world = compare.build_world([[one.obstacle for one in boxes]], device, max_obstacles=6)
     return rng, boxes, world
 
 

@@ -120,7 +120,7 @@ def test_nothing_is_missed_among_many_meshes(tolerance: float | None, device: to
     meshes = forest()
     ends = np.concatenate([segments(rng, mesh, 60) for mesh in meshes])
     radii = shapes.rounded(rng.uniform(0.001, 0.05, len(ends)))
-    world = compare.build_world([meshes], device, max_meshes=len(meshes))
+    world = compare.build_world([meshes], device, max_obstacles=len(meshes))
     cost = swept_sphere_cost(
         compare.to_device(as_paths(ends, radii), device),
         world,

@@ -60,7 +60,7 @@ def visited(world: MeshWorld, boxes: torch.Tensor) -> tuple[torch.Tensor, torch.
 
 
 def filled(device: torch.device, numbers: tuple[int, int, int]) -> tuple[MeshWorld, torch.Tensor]:
-    """A world with so many balls in its envs, and their centers (n_envs, max_meshes, 3)."""
+    """A world with so many balls in its envs, and their centers (n_envs, max_obstacles, 3)."""
     rng = np.random.default_rng(61)
     centers = rng.uniform(-1.0, 1.0, size=(N_ENVS, MAX_MESHES, 3))
     world = MeshWorld(N_ENVS, MAX_MESHES, device)

@@ -36,7 +36,7 @@ def test_cost_and_gradient(name: str, winding: bool, device: torch.device) -> No
             wp.array(obstacle.faces.ravel(), dtype=wp.int32, device=str(device)),
             support_winding_number=winding,
         )
-    world = MeshWorld(max_meshes=1, device=device)
+    world = MeshWorld(max_obstacles=1, device=device)
     world.add("place", trimesh.creation.box((0.1, 0.1, 0.1)), obstacle.pose)
     ids = torch.tensor([[mesh.id]], dtype=torch.int64, device=device)
     records = torch.zeros_like(ids)  # pointers to none

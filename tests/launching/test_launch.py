@@ -82,7 +82,7 @@ def test_a_world_that_grows(device: torch.device) -> None:
     """Its tables are other tensors afterwards."""
     spheres, world = case_of("sphere_cost", device).spheres, world_with(["box"], device)
     before = sphere_cost(spheres, world)
-    world.grow(max_meshes=40)
+    world.grow(max_obstacles=40)
     assert torch.equal(sphere_cost(spheres, world), before)
     ball = shapes.mesh("icosphere")
     for i in range(20):  # from a dozen on there is a tree

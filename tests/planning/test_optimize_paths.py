@@ -38,7 +38,7 @@ def panda() -> RobotSpheres:
 
 def posts(device: torch.device) -> MeshWorld:
     """Two envs: a leaning post in the way, and two plates above each other around the hand."""
-    world = MeshWorld(2, max_meshes=4, device=device)
+    world = MeshWorld(2, max_obstacles=4, device=device)
     world.add("post", Cylinder(0.04, 1.2), (0.5, 0.05, 0.5, 0.98, 0.1, 0.17, 0), env=0)
     world.add("lower", Cuboid((0.5, 0.3, 0.02)), (0.55, 0.1, 0.35, 0.96, 0, 0.1, 0.26), env=1)
     world.add("upper", Cuboid((0.5, 0.3, 0.02)), (0.55, -0.1, 0.95, 0.96, 0.2, 0, 0.2), env=1)
@@ -95,7 +95,7 @@ def test_paths_are_what_was_certified(panda, device):
 @pytest.mark.parametrize("name", ["cage_1", "cage_2", "bookshelf_thin_2"])
 def test_real_problems(panda, name):
     task = load_problem(name)
-    world = MeshWorld(max_meshes=len(task.obstacles), device="cpu")
+    world = MeshWorld(max_obstacles=len(task.obstacles), device="cpu")
     world.load(task.obstacles)
     found = plan(panda, world, [task.start], [task.goal])
     assert found.free.item()
@@ -159,7 +159,7 @@ def test_a_term_of_the_user_bends_the_path(panda, device):
 
 def divided(device) -> MeshWorld:
     """A wall between start and goal with a hole for the shoulder alone, and an env with a post."""
-    world = MeshWorld(2, max_meshes=3, device=device)
+    world = MeshWorld(2, max_obstacles=3, device=device)
     world.add("front", Cuboid((2.0, 0.01, 4.0)), (1.2, 0.0, 1.0, 1, 0, 0, 0), env=0)
     world.add("back", Cuboid((2.0, 0.01, 4.0)), (-1.2, 0.0, 1.0, 1, 0, 0, 0), env=0)
     world.add("above", Cuboid((2.0, 0.01, 2.0)), (0.0, 0.0, 1.8, 1, 0, 0, 0), env=0)

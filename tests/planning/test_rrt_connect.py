@@ -84,7 +84,7 @@ def test_a_robot_finds_its_way_through_a_maze(tmp_path):
         + joint.format("y", "carriage", "ball", "0 1 0")
         + "</robot>"
     )
-    robot, world = RobotSpheres(urdf), MeshWorld(device="cpu", max_meshes=4)
+    robot, world = RobotSpheres(urdf), MeshWorld(device="cpu", max_obstacles=4)
     for i, y in enumerate((0.15, -0.15, 0.15, -0.15)):
         pose = (0.3 * i - 0.45, y, 0.0, 1, 0, 0, 0)
         world.add(f"wall{i}", Cuboid((0.05, 1.9, 0.5)), pose)

@@ -20,7 +20,7 @@ class Environment:
     """Obstacles as the library has them."""
 
     def __init__(self) -> None:
-        self.world = MeshWorld(max_meshes=32, device="cpu")
+        self.world = MeshWorld(max_obstacles=32, device="cpu")
 
     def _add(self, given, geometry) -> None:
         center, angles = given[:2]

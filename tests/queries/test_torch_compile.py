@@ -201,7 +201,7 @@ def test_forward_mode_around_a_graph_raises(case: Case) -> None:
 
 def test_a_graph_follows_the_world(case: Case, device: torch.device) -> None:
     """Moved, switched, added, removed and grown meshes are those of the next call."""
-    world = MeshWorld(max_meshes=2, device=device)
+    world = MeshWorld(max_obstacles=2, device=device)
     box, ball = ((m.vertices, m.faces) for m in (shapes.mesh("box"), shapes.mesh("icosphere")))
     world.add("box", box)
     mine = replace(case, world=world)
@@ -220,7 +220,7 @@ def test_a_graph_follows_the_world(case: Case, device: torch.device) -> None:
     assert_follows()
     world.enable("box", False)
     assert_follows()
-    world.grow(n_envs=2, max_meshes=5)
+    world.grow(n_envs=2, max_obstacles=5)
     world.add("second box", box, (0.1, 0.3, 0.0, 1.0, 0.0, 0.0, 0.0))
     assert_follows()
     world.remove("ball")

@@ -225,7 +225,7 @@ def test_a_base_may_be_plain_numbers(robots, device):
         lambda joints, world, **options: joint_path_in_collision(joints, panda, world, **options),
         lambda joints, world, **options: joint_path_clearance(joints, panda, world, **options)[1],
         lambda joints, world, **options: joint_path_cost(joints, panda, world, **options),
-        lambda joints, world, **options: CollisionCost(world, robot=panda)(joints, **options),
+        lambda joints, world, **options: CollisionCost(panda, world)(joints, **options),
         lambda joints, world, **options: CollisionTerm(panda, world, **options)(joints),
         lambda joints, world, **options: panda(joints, **options),
         lambda joints, world, **options: panda.link_transforms(joints, **options),

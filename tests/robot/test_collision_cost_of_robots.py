@@ -52,7 +52,7 @@ ITSELF = {"self_weight": 2.0, "self_activation_distance": 0.05}
 
 def test_swept_it_is_the_cost_of_joint_paths(panda, world, operands):
     joints, bases, poses = operands
-    term = CollisionCost(world, robot=panda, substeps=3, **OPTIONS, **ITSELF)
+    term = CollisionCost(panda, world, substeps=3, **OPTIONS, **ITSELF)
     expected = joint_path_cost(joints, panda, world, substeps=3, **OPTIONS, **ITSELF)
     torch.testing.assert_close(term(joints), expected.sum(1))
     moved = joint_path_cost(
@@ -71,7 +71,7 @@ def test_swept_it_is_the_cost_of_joint_paths(panda, world, operands):
 
 def test_at_rest_it_is_the_cost_of_placed_spheres(panda, world, operands):
     joints, bases, poses = operands
-    term = CollisionCost(world, robot=panda, swept=False, reduction="none", **OPTIONS, **ITSELF)
+    term = CollisionCost(panda, world, swept=False, reduction="none", **OPTIONS, **ITSELF)
     spheres = panda(joints, bases)
     expected = sphere_cost(spheres, world, poses=poses, **OPTIONS)
     expected = expected + self_collision_cost(
@@ -83,7 +83,7 @@ def test_at_rest_it_is_the_cost_of_placed_spheres(panda, world, operands):
 @pytest.mark.parametrize("swept", [True, False])
 def test_gradient_by_joints(panda, world, operands, swept):
     joints, bases, poses = operands
-    term = CollisionCost(world, robot=panda, swept=swept, substeps=3, tolerance=1e-5, **OPTIONS)
+    term = CollisionCost(panda, world, swept=swept, substeps=3, tolerance=1e-5, **OPTIONS)
     leaf = joints.clone().requires_grad_()
     term(leaf, base_pose=bases, poses=poses).sum().backward()
     rng = np.random.default_rng(2)
@@ -96,11 +96,11 @@ def test_gradient_by_joints(panda, world, operands, swept):
 
 def test_constraint_by_joints(panda, world, operands):
     joints, bases, poses = operands
-    term = CollisionCost(world, robot=panda)
+    term = CollisionCost(panda, world)
     found = term.constraint(joints, 0.05, base_pose=bases, poses=poses)
     expected = clearance(panda(joints, bases), world, poses=poses)
     torch.testing.assert_close(found.value, expected.clearance - 0.05)
-    assert torch.equal(found.mesh, expected.mesh)
+    assert torch.equal(found.obstacle, expected.obstacle)
     assert found.jacobian.shape == (3, 4, panda.n_spheres, 7)
     leaf = joints.clone().requires_grad_()
     value = term.constraint(leaf, 0.05, base_pose=bases, poses=poses).value
@@ -113,19 +113,19 @@ def test_constraint_by_joints(panda, world, operands):
 def test_wanted_contacts_do_not_count(panda, world, operands):
     joints = operands[0]
     every = [(link, "block") for link in panda.body_names]
-    term = CollisionCost(world, robot=panda, swept=False, ignore=every, **OPTIONS)
+    term = CollisionCost(panda, world, swept=False, ignore=every, **OPTIONS)
     world.enable("block", False)
-    without = CollisionCost(world, robot=panda, swept=False, **OPTIONS)(joints)
-    found = without, CollisionCost(world, robot=panda).constraint(joints).value
+    without = CollisionCost(panda, world, swept=False, **OPTIONS)(joints)
+    found = without, CollisionCost(panda, world).constraint(joints).value
     world.enable("block", True)
     torch.testing.assert_close(term(joints), found[0])
     torch.testing.assert_close(term.constraint(joints).value, found[1])
-    assert (CollisionCost(world, robot=panda, swept=False, **OPTIONS)(joints) > without).any()
+    assert (CollisionCost(panda, world, swept=False, **OPTIONS)(joints) > without).any()
 
 
 def test_state_and_copies(panda, world, operands):
     joints = operands[0]
-    term = CollisionCost(world, robot=panda, substeps=1, **OPTIONS, **ITSELF)
+    term = CollisionCost(panda, world, substeps=1, **OPTIONS, **ITSELF)
     assert {"self_weight", "self_activation_distance"} <= set(term.state_dict())
     twin = copy.deepcopy(term)
     assert twin.robot is panda
@@ -138,10 +138,10 @@ def test_state_and_copies(panda, world, operands):
 def test_wrong_arguments(panda, world, operands):
     joints, bases, _ = operands
     with pytest.raises(ValueError, match="speed_metric must be False with a robot"):
-        CollisionCost(world, robot=panda, speed_metric=True, dt=0.1)
+        CollisionCost(panda, world, speed_metric=True, dt=0.1)
     with pytest.raises(TypeError, match="robot must be a RobotSpheres, got str"):
-        CollisionCost(world, robot="panda")
+        CollisionCost("panda", world)
     with pytest.raises(ValueError, match="base_pose must be None without a robot"):
         CollisionCost(world)(panda(joints), base_pose=bases)
     with pytest.raises(ValueError, match="joints must have shape"):
-        CollisionCost(world, robot=panda)(panda(joints))
+        CollisionCost(panda, world)(panda(joints))

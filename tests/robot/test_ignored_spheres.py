@@ -40,7 +40,7 @@ def random_pose(rng: np.random.Generator) -> tuple[float, ...]:
 
 def crowded(device: torch.device, seed: int = 3) -> MeshWorld:
     rng = np.random.default_rng(seed)
-    world = MeshWorld(len(ENVS), max_meshes=5, device=device)
+    world = MeshWorld(len(ENVS), max_obstacles=5, device=device)
     for env, names in enumerate(ENVS):
         for name in names:
             world.add(name, Cuboid(DIMS), random_pose(rng), env=env)
@@ -58,7 +58,7 @@ def gaps(
 ) -> np.ndarray:
     """Clearances (envs, batch, horizon, n_spheres, obstacles) float64; inf for allowed contacts."""
     spheres = robot(joints.double().cpu()).numpy()
-    found = np.full((len(ENVS), *spheres.shape[:-1], world.max_meshes), np.inf)
+    found = np.full((len(ENVS), *spheres.shape[:-1], world.max_obstacles), np.inf)
     for env in range(len(ENVS)):
         for slot, name in enumerate(world.names(env)):
             x, y, z, *quaternion = world.pose(name, env).double().cpu().numpy()
@@ -99,7 +99,7 @@ def test_any_contacts(panda, device, count):
     depth = np.maximum(eta - exact, 0.0)
     terms = np.where(depth > eta, depth - eta / 2.0, depth**2 / (2.0 * eta))
     term = CollisionCost(
-        *(world,), robot=panda, swept=False, activation_distance=eta, ignore=ignore,
+        panda, world, swept=False, activation_distance=eta, ignore=ignore,
         reduction="none",
     )  # fmt: skip
     torch.testing.assert_close(
@@ -118,7 +118,7 @@ def moved(poses: torch.Tensor, joints: torch.Tensor) -> torch.Tensor:
 
 
 def world_poses(world: MeshWorld) -> torch.Tensor:
-    poses = torch.zeros((len(ENVS), world.max_meshes, 7), device=world.device)
+    poses = torch.zeros((len(ENVS), world.max_obstacles, 7), device=world.device)
     poses[..., 3] = 1.0
     for env, names in enumerate(ENVS):
         poses[env, : len(names)] = world.poses(env)
@@ -137,7 +137,7 @@ def test_poses_of_what_is_ignored_have_no_gradient(panda, device, swept, moves):
     gradients = {}
     for name, pairs in (("all", []), ("some", ignore)):
         term = CollisionCost(
-            *(world,), robot=panda, swept=swept, activation_distance=0.05, substeps=3, ignore=pairs
+            panda, world, swept=swept, activation_distance=0.05, substeps=3, ignore=pairs
         )
         (gradients[name],) = torch.autograd.grad(term(paths, poses=poses).sum(), poses)
     index = {name: (0, ..., ENVS[0].index(name), slice(None)) for name in "abc"}
@@ -189,7 +189,7 @@ def edits() -> dict[str, Callable[[MeshWorld], None]]:
         "load": load,
         "add": lambda world: world.add("e", Cuboid(DIMS), pose, env=0) and None,
         "replace": lambda world: world.add("c", Cuboid(DIMS), pose, replace=True) and None,
-        "grow": lambda world: world.grow(max_meshes=9),
+        "grow": lambda world: world.grow(max_obstacles=9),
         "grow envs": lambda world: world.grow(n_envs=4),
         "clear": lambda world: world.clear(0),
     }

@@ -66,7 +66,7 @@ def check_segments(robot, seed, batch, device):
         one = JointPathClearance(*(part[row, segment].item() for part in found))
         check_interval(one.lower, one.upper, smallest, BETWEEN_SAMPLES)
         there = robot(begin + one.position * (end - begin))[None]
-        one_box = joint_paths.Boxes(*(part[one.mesh : one.mesh + 1] for part in boxes))
+        one_box = joint_paths.Boxes(*(part[one.obstacle : one.obstacle + 1] for part in boxes))
         gap = joint_paths.clearance(there, one_box)[0, one.sphere].item()
         assert gap == pytest.approx(one.upper, abs=4e-5)
     return hits.float().mean().item()
@@ -93,7 +93,7 @@ def check_pairs(robot, seed, batch, device):
     hits = joint_path_in_collision(paths.to(device), robot, empty, tolerance=TOLERANCE).cpu()
     found = joint_path_clearance(paths.to(device), robot, empty, tolerance=TOLERANCE)
     assert (found.lower == torch.inf).all()
-    assert (found.mesh == -1).all()
+    assert (found.obstacle == -1).all()
     for row, segment in np.ndindex(batch, 2):
         begin, end = paths[row, segment : segment + 2].double()
         smallest = sampled_minimum(

@@ -190,7 +190,7 @@ def test_a_plate_that_passes_by_is_a_certified_hit(panda, device):
     hits = joint_path_in_collision(joints, panda, world, poses=poses)
     assert hits.tolist() == [[True, False]]
     found = joint_path_clearance(joints, panda, world, poses=poses)
-    assert found.mesh.tolist() == [[1, 1]]
+    assert found.obstacle.tolist() == [[1, 1]]
     assert found.upper[0, 0] < 0.0 < found.lower[0, 1]
     still = joint_path_clearance(joints, panda, world)
     assert torch.equal(found.self_upper, still.self_upper)
@@ -222,7 +222,7 @@ def test_what_rests_beside_what_moves(panda, device, monkeypatch):
     expected = joint_path_clearance(joints, panda, world, poses=both)
     torch.testing.assert_close(found.upper, expected.upper, rtol=0, atol=TOLERANCE)
     torch.testing.assert_close(found.lower, expected.lower, rtol=0, atol=TOLERANCE)
-    assert (found.mesh > 1).any()
+    assert (found.obstacle > 1).any()
     decided = (expected.upper < 0.0) | (expected.lower > 2.0 * TOLERANCE)
     free = joint_path_in_collision(joints, panda, world, poses=both)
     assert torch.equal(hits[decided], free[decided])
@@ -230,7 +230,7 @@ def test_what_rests_beside_what_moves(panda, device, monkeypatch):
 
 def test_each_row_in_its_env_and_wanted_contacts(panda, device):
     world, joints, poses = scene(panda, 11, device)
-    two = MeshWorld(2, max_meshes=3, device=device)
+    two = MeshWorld(2, max_obstacles=3, device=device)
     for size in SIZES:
         two.add(str(size), Cuboid(size), env=1)
     full = torch.zeros(2, 3, 3, 7, device=device)
@@ -239,12 +239,12 @@ def test_each_row_in_its_env_and_wanted_contacts(panda, device):
     found = joint_path_clearance(joints, panda, two, env_index=index, poses=full)
     alone = joint_path_clearance(joints, panda, world, poses=poses)
     torch.testing.assert_close(found.upper[0], alone.upper[0])
-    assert torch.equal(found.mesh[0], alone.mesh[0])
+    assert torch.equal(found.obstacle[0], alone.obstacle[0])
     assert (found.upper[1] == torch.inf).all()
     assert found.upper[2].isnan().all()
     every = [(link, str(SIZES[0])) for link in panda.body_names]
     without = joint_path_clearance(joints, panda, world, poses=poses, ignore=every)
-    assert (without.mesh == 1).all()
+    assert (without.obstacle == 1).all()
 
 
 def test_what_is_nowhere_is_not_free(panda, device):
@@ -283,7 +283,7 @@ def test_all_agree_which_way_round_a_half_turn_goes(panda, device):
     poses = half_turns(rng, count).to(device)
     ball = trimesh.creation.icosphere(subdivisions=2, radius=0.15)
     ball.apply_translation((0.1, 0.45, -0.2))
-    world = MeshWorld(count, max_meshes=1, device=device)
+    world = MeshWorld(count, max_obstacles=1, device=device)
     for env in range(count):
         world.add("ball", ball, env=env)
     joints = panda.joint_limits.mean(1).expand(count, 2, -1).to(device, torch.float32).contiguous()

@@ -65,7 +65,7 @@ def paths(panda) -> Tensor:
 
 def lower_bounds(joints: Tensor, *args: Any, **options: Any) -> Tensor:
     found = joint_path_clearance(joints, *args, **options)
-    return torch.stack((found.lower, found.self_lower, found.mesh, found.self_sphere), dim=-1)
+    return torch.stack((found.lower, found.self_lower, found.obstacle, found.self_sphere), dim=-1)
 
 
 CHECKS = {
@@ -150,14 +150,14 @@ def test_rows_in_envs_are_batched(check, paths) -> None:
     """Obstacles and attached objects differ between envs, and so do the poses of obstacles."""
     robot = load_panda()
     robot.attach("rod", "panda_hand", [[0.0, 0.0, 0.1 * i, 0.05] for i in range(1, 5)], envs=[1])
-    world = MeshWorld(n_envs=2, max_meshes=2, device="cpu")
+    world = MeshWorld(n_envs=2, max_obstacles=2, device="cpu")
     world.add("block", Cuboid((0.3, 0.3, 0.3)), (0.6, 0.1, 0.5, 1, 0, 0, 0))
     world.add("post", Cuboid((0.1, 0.1, 1.0)), (-0.4, 0.5, 0.5, 1, 0, 0, 0), env=1)
     envs = torch.tensor([[0, 1], [1, 1], [1, 0]], dtype=torch.int32)
     options = {"self_collision": False}
     check_batched(lambda q, e: check(q, robot, world, env_index=e, **options), paths, envs)
     check_batched(lambda e: check(paths[0], robot, world, env_index=e, **options), envs)
-    cost = CollisionCost(world, robot=robot, substeps=3, activation_distance=0.2)
+    cost = CollisionCost(robot, world, substeps=3, activation_distance=0.2)
     check_batched(lambda q, e: cost(q, e), paths, envs)
     check_batched(lambda q, b: cost(q, envs[0], base_pose=b), paths, bases(3, 2))
     if check is not configuration_in_collision:
@@ -171,7 +171,7 @@ def test_rows_in_envs_are_batched(check, paths) -> None:
 def first_calls(robot: Any, world: MeshWorld) -> dict[str, Callable[[Tensor], Tensor]]:
     """Functions that prepare the tables that they need at their first call."""
     ignored = [("panda_hand", world.names()[0])]
-    cost = CollisionCost(world, robot=robot, self_weight=1.0, substeps=3)
+    cost = CollisionCost(robot, world, self_weight=1.0, substeps=3)
     return {
         "configurations": lambda q: configuration_in_collision(q, robot, world),
         "paths": lambda q: joint_path_in_collision(q, robot, world),
@@ -310,7 +310,7 @@ def test_costs_are_batched(substeps, cost, panda, world, paths) -> None:
     joints = paths.flatten(0, 1)
     one = partial(cost, substeps=substeps)
     nested = func.vmap(func.grad(one))
-    module = CollisionCost(world, robot=panda, substeps=substeps)
+    module = CollisionCost(panda, world, substeps=substeps)
     if substeps is None:
         for function in (func.vmap(one), nested, func.vmap(lambda q: module(q[None]))):
             with pytest.raises(
@@ -326,7 +326,7 @@ def test_costs_are_batched(substeps, cost, panda, world, paths) -> None:
 
 
 def test_graphs_without_substeps(panda, world, paths) -> None:
-    module, joints = CollisionCost(world, robot=panda), paths[0]
+    module, joints = CollisionCost(panda, world), paths[0]
     with pytest.raises(Exception, match="substeps must be given in a compiled graph"):
         torch.compile(module, fullgraph=True, backend="eager")(joints)
     with pytest.raises(RuntimeError, match="substeps must be given in a compiled graph"):

@@ -48,7 +48,7 @@ def worlds(robot: RobotSpheres, ignored: list[Contact], device: torch.device) ->
     """Obstacles where the links come that may touch them, in one env in another order."""
     rng = np.random.default_rng(1)
     reach = robot(random_paths(robot, rng, 30, 1, 1.0)[:, 0])[..., :3].numpy()
-    world = MeshWorld(2, max_meshes=4, device=device)
+    world = MeshWorld(2, max_obstacles=4, device=device)
     shapes = {
         "can": Capsule(0.06, 0.2),
         "shelf": Cuboid((0.3, 0.2, 0.03)),
@@ -153,7 +153,7 @@ def test_paths(case):
     assert torch.equal(hits[sure], expected[sure])
     for row, segment in np.ndindex(*found.upper.shape):
         s, sphere = found.position[row, segment], int(found.sphere[row, segment])
-        mesh = int(found.mesh[row, segment])
+        mesh = int(found.obstacle[row, segment])
         obstacle = world.names(int(envs[row]))[mesh]
         assert (robot.sphere_links[sphere], obstacle) not in ignored
         q = paths[row, segment] + s * (paths[row, segment + 1] - paths[row, segment])

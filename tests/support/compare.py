@@ -21,7 +21,7 @@ Cost = Callable[[torch.Tensor], torch.Tensor]
 def build_world(
     scenes: Sequence[Sequence[Obstacle]],
     device: torch.device,
-    max_meshes: int = 4,
+    max_obstacles: int = 4,
     *,
     repair: bool = False,
 ) -> MeshWorld:
@@ -29,7 +29,7 @@ def build_world(
 
     Sound meshes need no repair, and without it boxes stay polyhedra.
     """
-    world = MeshWorld(n_envs=len(scenes), max_meshes=max_meshes, device=device)
+    world = MeshWorld(n_envs=len(scenes), max_obstacles=max_obstacles, device=device)
     for env, scene in enumerate(scenes):
         for slot, obstacle in enumerate(scene):
             world.add(

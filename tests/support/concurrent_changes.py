@@ -124,7 +124,7 @@ def track(world: MeshWorld, rng: np.random.Generator, turn: int, count: int, env
     pose = torch.tensor(shapes.random_pose(rng, 0.6), dtype=torch.float32, device=world.device)
     world.set_pose(f"m{turn % count}", pose.requires_grad_(turn % 4 > 0), env)
     if turn % 4 == 0 and world.n_envs < 16:
-        world.grow(n_envs=world.n_envs + 1, max_meshes=world.max_meshes + 1)
+        world.grow(n_envs=world.n_envs + 1, max_obstacles=world.max_obstacles + 1)
         world.add("new", ball(rng), env=world.n_envs - 1)
         world.set_pose("new", pose.detach().requires_grad_(True), world.n_envs - 1)
 
@@ -136,8 +136,8 @@ def enable(world: MeshWorld, rng: np.random.Generator, turn: int, count: int, en
 
 def grow(world: MeshWorld, rng: np.random.Generator, turn: int, count: int, env: int) -> None:
     """New tables, which hold what the old ones did."""
-    n_envs, max_meshes = world.n_envs + turn % 2, world.max_meshes + 1
-    world.grow(n_envs=min(n_envs, 64), max_meshes=min(max_meshes, 256))
+    n_envs, max_obstacles = world.n_envs + turn % 2, world.max_obstacles + 1
+    world.grow(n_envs=min(n_envs, 64), max_obstacles=min(max_obstacles, 256))
 
 
 def load_the_same(

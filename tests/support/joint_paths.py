@@ -90,7 +90,7 @@ def plates_and_posts(rng: np.random.Generator, count: int, around: Tensor) -> Bo
 
 def world_of(boxes: Boxes, device: torch.device) -> MeshWorld:
     """The same as meshes."""
-    world = MeshWorld(max_meshes=len(boxes.half), device=device)
+    world = MeshWorld(max_obstacles=len(boxes.half), device=device)
     for i, (half, pose) in enumerate(zip(*boxes, strict=True)):
         quaternion = trimesh.transformations.quaternion_from_matrix(pose.numpy())
         mesh = trimesh.creation.box((2.0 * half).numpy())

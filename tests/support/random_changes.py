@@ -78,7 +78,7 @@ class ChangingWorld:
 
     def add(self, env: int, obstacle: WorldObstacle, name: str | None = None) -> None:
         """Adds an obstacle, or replaces one."""
-        if name is None and len(self.envs[env]) == self.world.max_meshes:
+        if name is None and len(self.envs[env]) == self.world.max_obstacles:
             return
         self._named += 1
         known, name = name is not None, name or f"obstacle {self._named}"
@@ -132,7 +132,7 @@ class ChangingWorld:
 
     def rebuilt(self) -> MeshWorld:
         """A fresh world of the same obstacles in another order."""
-        fresh = MeshWorld(self.world.n_envs, self.world.max_meshes, "cpu")
+        fresh = MeshWorld(self.world.n_envs, self.world.max_obstacles, "cpu")
         for env, obstacles in enumerate(self.envs):
             for name in self.rng.permutation([*obstacles]):
                 obstacle = obstacles[str(name)]
@@ -234,5 +234,5 @@ ROUTES: dict[str, Callable[[ChangingWorld, int, str], object]] = {
     "replace": lambda case, env, name: case.add(env, random_obstacle(case.rng), name),
     "prepare": lambda case, env, name: case.world.prepare(),
     "refit": lambda case, env, name: case.world.refit(),
-    "grow": lambda case, env, name: case.world.grow(max_meshes=case.world.max_meshes + 1),
+    "grow": lambda case, env, name: case.world.grow(max_obstacles=case.world.max_obstacles + 1),
 }

@@ -59,7 +59,7 @@ class Model:
     """What a world should hold: entries in slot order for each env, and room for so many."""
 
     n_envs: int
-    max_meshes: int
+    max_obstacles: int
     envs: list[list[Entry]] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -36,9 +36,9 @@ SCENES = (
 )
 
 
-def build(*scenes: list[Held], device: torch.device, max_meshes: int = 4) -> MeshWorld:
+def build(*scenes: list[Held], device: torch.device, max_obstacles: int = 4) -> MeshWorld:
     """A new world with one env per scene."""
-    world = MeshWorld(len(scenes), max_meshes, device)
+    world = MeshWorld(len(scenes), max_obstacles, device)
     for env, scene in enumerate(scenes):
         for held in scene:
             world.add(held.name, held.mesh, held.pose, env, held.enabled)
@@ -56,7 +56,7 @@ def probe(world: MeshWorld) -> torch.Tensor:
 
 def assert_holds(world: MeshWorld, *scenes: list[Held], atol: float = 0.0) -> None:
     """The world is in every respect what a new world of these scenes is."""
-    fresh = build(*scenes, device=world.device, max_meshes=world.max_meshes)
+    fresh = build(*scenes, device=world.device, max_obstacles=world.max_obstacles)
     assert world.n_envs == len(scenes)
     assert world.n_meshes.tolist() == [len(scene) for scene in scenes]
     for env, scene in enumerate(scenes):

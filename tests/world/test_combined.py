@@ -38,7 +38,7 @@ def asked(case: ChangingWorld, spheres: Array) -> tuple[torch.Tensor, dict[str, 
 def truth(case: ChangingWorld, spheres: Array, poses: Array | None = None) -> Array:
     """(n_envs, horizon, n, slots) distances; poses (n_envs, horizon, slots, 7) or the world's."""
     horizon, count = spheres.shape[1:3]
-    found = np.full((*spheres.shape[:3], case.world.max_meshes), np.inf)
+    found = np.full((*spheres.shape[:3], case.world.max_obstacles), np.inf)
     for env, rows in enumerate(spheres):
         at = None if poses is None else np.repeat(poses[env], count, axis=0)
         each = case.distances(env, rows[..., :3].reshape(-1, 3), at)
@@ -120,14 +120,14 @@ def check_others(case: ChangingWorld, spheres: Array) -> None:
         compare.assert_costs(call(), compare.to_array(cost), tolerance=ATOL)
         same = query(leaf, fresh, **options)
         # Of two minima within the tolerance of the sweep either may be found.
-        tolerance = ATOL if kind == "rest" else 1e-3 * case.world.max_meshes
+        tolerance = ATOL if kind == "rest" else 1e-3 * case.world.max_obstacles
         compare.assert_costs(same, compare.to_array(cost), tolerance=tolerance)
 
 
 def check_other_poses(case: ChangingWorld) -> None:
     """Poses of the call, the same for all waypoints and one for each."""
     spheres = case.spheres(3, 12)
-    n_envs, slots = len(case.envs), case.world.max_meshes
+    n_envs, slots = len(case.envs), case.world.max_obstacles
     moving = random_motion(case.rng, 3, n_envs * slots, turn=0.5, travel=0.2)
     moving = moving.reshape(3, n_envs, slots, 7).swapaxes(0, 1)
     check_at_rest(case, spheres, moving, moving)

@@ -66,7 +66,7 @@ def assert_sums(world: MeshWorld, scene: list[Obstacle], env: int = 0) -> None:
 
 def filled(scene: list[Obstacle], device: torch.device) -> MeshWorld:
     """Two envs: the scene, and the same in the opposite order."""
-    return compare.build_world([scene, scene[::-1]], device, max_meshes=COUNT)
+    return compare.build_world([scene, scene[::-1]], device, max_obstacles=COUNT)
 
 
 def set_one_pose(world: MeshWorld, scene: list[Obstacle]) -> None:
@@ -118,7 +118,7 @@ def load(world: MeshWorld, scene: list[Obstacle]) -> None:
 
 def grow(world: MeshWorld, scene: list[Obstacle]) -> None:
     """More slots, of which one is used at once."""
-    world.grow(n_envs=3, max_meshes=COUNT + 5)
+    world.grow(n_envs=3, max_obstacles=COUNT + 5)
     large = shapes.box((2.5, 0.1, 2.5))
     world.add("large", (large.vertices, large.faces))
     scene.append(large)
@@ -162,7 +162,7 @@ def test_few_of_many_slots(count: int, device: torch.device) -> None:
     """Around the sizes of blocks, and where the tree begins to pay; each env has its own."""
     scene = obstacles()[:count]
     scenes = [obstacles(86), scene, obstacles(87)[:5]]
-    world = compare.build_world(scenes, device, max_meshes=COUNT)
+    world = compare.build_world(scenes, device, max_obstacles=COUNT)
     assert_sums(world, scene, env=1)
     assert_sums(world, scenes[2], env=2)
     change_poses(world, scenes[0])
@@ -300,7 +300,7 @@ def test_poses_that_are_written_past_torch(
     """On the CPU they are noticed; a CUDA device would have to be waited for."""
     box = shapes.box((0.2, 0.2, 0.2))
     scene = [box._replace(pose=(0.0, 2.0 * i, 0.0, 1.0, 0.0, 0.0, 0.0)) for i in range(count)]
-    world = compare.build_world([scene, scene], torch.device("cpu"), max_meshes=count + 2)
+    world = compare.build_world([scene, scene], torch.device("cpu"), max_obstacles=count + 2)
     sphere = torch.tensor([7.0, 0.0, 0.0, 0.05]).expand(1, 2, 1, 4).contiguous()
     row = torch.tensor([1], dtype=torch.int32)
     for _ in range(2):
@@ -318,7 +318,7 @@ def test_tables_that_move_in_memory(count: int) -> None:
     """Torch moves what it shares with other processes, as it does what goes through its queues."""
     box = shapes.box((0.4, 0.9, 0.9))
     scene = [box._replace(pose=(0.5 * i - 0.6, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)) for i in range(count)]
-    world = compare.build_world([scene], torch.device("cpu"), max_meshes=count)
+    world = compare.build_world([scene], torch.device("cpu"), max_obstacles=count)
     given = compare.to_device(spheres(), world.device)
     before = [cost(given, world) for cost in (sphere_cost, swept_sphere_cost)]
     assert all((cost > 0.0).any() for cost in before)

@@ -87,14 +87,14 @@ def test_the_nearest_is_that_of_the_inflated_ones(device: torch.device) -> None:
     world.add("left", BALL, (-1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0))
     world.add("right", BALL, (1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0), padding=0.5)
     point = torch.tensor([[[-0.1, 0.0, 0.0]]], device=device)
-    assert signed_distance(point, world).mesh.item() == 1
+    assert signed_distance(point, world).obstacle.item() == 1
 
 
 @pytest.mark.parametrize("count", [3, 40])
 def test_many(count: int, device: torch.device) -> None:
     """With a tree over the world boxes, which grow too."""
     rng = np.random.default_rng(73)
-    world = MeshWorld(max_meshes=count, device=device)
+    world = MeshWorld(max_obstacles=count, device=device)
     alone = []
     spheres = some_paths(device)
     for index in range(count):
@@ -197,7 +197,7 @@ def test_a_known_copy_of_ids_raises_once_there_is_a_padding() -> None:
 
 
 def test_writes_to_the_padding_are_noticed(device: torch.device) -> None:
-    world = MeshWorld(max_meshes=40, device=device)
+    world = MeshWorld(max_obstacles=40, device=device)
     for index in range(30):
         world.add(f"{index}", BALL, (float(index), 0.0, 0.0, 1.0, 0.0, 0.0, 0.0))
     sphere = torch.tensor([[[[7.0, 2.0, 0.0, 0.1]]]], device=device)
@@ -210,7 +210,7 @@ def test_writes_to_the_padding_are_noticed(device: torch.device) -> None:
 @pytest.mark.parametrize("past_torch", [False, True])
 def test_what_is_written_to_the_tensor_counts_at_once(count: int, past_torch: bool) -> None:
     """On the CPU also past torch, with boxes of few obstacles and with a tree over many."""
-    world = MeshWorld(max_meshes=40, device="cpu")
+    world = MeshWorld(max_obstacles=40, device="cpu")
     for index in range(count):
         world.add(str(index), BALL, (2.0 * index, 0, 0, 1, 0, 0, 0))
     sphere = torch.tensor([[[[0.0, 1.0, 0.0, 0.05]]]])

@@ -93,17 +93,19 @@ class WorldMachine(RuleBasedStateMachine):
     done: ClassVar[Counter[str]] = Counter()
 
     @initialize(
-        n_envs=st.integers(1, 3), max_meshes=st.sampled_from([1, 4, 16, 16]), entries=scenes(16, 16)
+        n_envs=st.integers(1, 3),
+        max_obstacles=st.sampled_from([1, 4, 16, 16]),
+        entries=scenes(16, 16),
     )
-    def begin(self, n_envs: int, max_meshes: int, entries: list[Entry]) -> None:
-        self.world = MeshWorld(n_envs, max_meshes, CPU)
-        self.model = Model(n_envs, max_meshes)
+    def begin(self, n_envs: int, max_obstacles: int, entries: list[Entry]) -> None:
+        self.world = MeshWorld(n_envs, max_obstacles, CPU)
+        self.model = Model(n_envs, max_obstacles)
         self.rng = np.random.default_rng(142)
         self.steps = 0
         self.held: dict[int, ref[Any]] = {}
         self.pointers = [table.data_ptr() for table in tables(self.world)]
         # From 12 meshes on there is a tree over them.
-        for entry in entries[: max_meshes - max_meshes // 8]:
+        for entry in entries[: max_obstacles - max_obstacles // 8]:
             self.add(entry, 0, False)
 
     def teardown(self) -> None:
@@ -128,7 +130,7 @@ class WorldMachine(RuleBasedStateMachine):
     @rule(entry=ENTRIES, env=ENVS, replace=st.booleans())
     def add(self, entry: Entry, env: int, replace: bool) -> None:
         place = None if self.refused(env) else self.model.find(env, entry.name)
-        full = not self.refused(env) and len(self.model.envs[env]) >= self.model.max_meshes
+        full = not self.refused(env) and len(self.model.envs[env]) >= self.model.max_obstacles
         arguments = (entry.name, entry.given, entry.pose, env, entry.enabled)
         if self.refused(env):
             with pytest.raises(IndexError):
@@ -203,7 +205,7 @@ class WorldMachine(RuleBasedStateMachine):
 
     @rule(more_envs=st.integers(-1, 1), more_meshes=st.integers(-1, 2))
     def grow(self, more_envs: int, more_meshes: int) -> None:
-        n_envs, slots = self.model.n_envs + more_envs, self.model.max_meshes + more_meshes
+        n_envs, slots = self.model.n_envs + more_envs, self.model.max_obstacles + more_meshes
         if more_envs < 0 or more_meshes < 0:
             with pytest.raises(ValueError, match=r"shrink|at least"):
                 self.world.grow(n_envs, slots)
@@ -211,7 +213,7 @@ class WorldMachine(RuleBasedStateMachine):
             self.world.grow(n_envs, slots)
             self.pointers = [table.data_ptr() for table in tables(self.world)]
             self.model.envs += [[] for _ in range(more_envs)]
-            self.model.n_envs, self.model.max_meshes = n_envs, slots
+            self.model.n_envs, self.model.max_obstacles = n_envs, slots
 
     @rule(env=st.none() | ENVS, chance=st.integers(0, 3))
     def clear(self, env: int | None, chance: int) -> None:
@@ -231,11 +233,11 @@ class WorldMachine(RuleBasedStateMachine):
         for entry in entries:
             entry.enabled = True
         meshes: dict[str, Any] = {entry.name: (entry.given, entry.pose) for entry in entries}
-        if len(entries) > self.model.max_meshes:
+        if len(entries) > self.model.max_obstacles:
             with pytest.raises(ValueError, match="slot for each mesh"):
                 self.world.load(meshes, env)
             return
-        if len(entries) < self.model.max_meshes:
+        if len(entries) < self.model.max_obstacles:
             # One mesh that is none, and nothing has changed.
             with pytest.raises(ERRORS):
                 self.world.load({**meshes, "bad": bad}, env)
@@ -263,7 +265,7 @@ class WorldMachine(RuleBasedStateMachine):
         on_device = compare.to_device(spheres, CPU)
         function, tolerance = sphere_cost, 0.0
         if swept:
-            function, tolerance = swept_sphere_cost, ETA / 20 * self.model.max_meshes
+            function, tolerance = swept_sphere_cost, ETA / 20 * self.model.max_obstacles
         cost = compare.to_array(function(on_device, self.world, env_index=envs))
         found = clearance(on_device, self.world, env_index=envs)
         for env in range(n_envs):
@@ -274,7 +276,7 @@ class WorldMachine(RuleBasedStateMachine):
             np.testing.assert_allclose(
                 compare.to_array(found.clearance)[env].ravel() + RADIUS, distance, atol=2e-6
             )
-            hit = found.mesh[env].numpy().ravel()
+            hit = found.obstacle[env].numpy().ravel()
             if np.isfinite(distance).any():
                 np.testing.assert_array_less(each[hit, np.arange(len(hit))], distance + 4e-6)
             else:
@@ -295,9 +297,9 @@ class WorldMachine(RuleBasedStateMachine):
 
     def holds_the_same(self) -> None:
         world, model = self.world, self.model
-        assert (world.n_envs, world.max_meshes) == (model.n_envs, model.max_meshes)
-        assert world.mesh_ids.shape == world.enabled.shape == (model.n_envs, model.max_meshes)
-        assert world.mesh_from_world.shape == (model.n_envs, model.max_meshes, 8)
+        assert (world.n_envs, world.max_obstacles) == (model.n_envs, model.max_obstacles)
+        assert world.mesh_ids.shape == world.enabled.shape == (model.n_envs, model.max_obstacles)
+        assert world.mesh_from_world.shape == (model.n_envs, model.max_obstacles, 8)
         assert world.n_meshes.tolist() == [len(slots) for slots in model.envs]
         for env, slots in enumerate(model.envs):
             assert world.names(env) == [entry.name for entry in slots]

@@ -93,7 +93,7 @@ def test_gradient_by_poses(name: str, length: float, device: torch.device) -> No
     poses = shapes.rounded(poses)
     spheres = spheres_around(rng, boxes, (20, 3, 10), 0.1)
     spheres[..., 3] = np.abs(spheres[..., 3])
-    world = compare.build_world([[one.obstacle for one in boxes]], device, max_meshes=3)
+    world = compare.build_world([[one.obstacle for one in boxes]], device, max_obstacles=3)
     on_device = compare.to_device(spheres, device)
 
     def model(moved: Array) -> Array:
@@ -116,11 +116,11 @@ def test_gradient_by_poses(name: str, length: float, device: torch.device) -> No
 
 
 def test_gradient_by_the_poses_of_each_env(device: torch.device) -> None:
-    """(n_envs, max_meshes, 7): an env's poses take what its own rows cost, empty slots nothing."""
+    """(n_envs, max_obstacles, 7): poses take what their env's rows cost, empty slots nothing."""
     rng = np.random.default_rng(136)
     boxes = [Box(shapes.rounded(rng.uniform(0.2, 0.5, 3)), shapes.random_pose(rng)) for _ in "abc"]
     scenes: list[list[Obstacle]] = [[boxes[0].obstacle, boxes[1].obstacle], [boxes[2].obstacle], []]
-    world = compare.build_world(scenes, device, max_meshes=3)
+    world = compare.build_world(scenes, device, max_obstacles=3)
     poses = np.tile([0.0, 0, 0, 1, 0, 0, 0], (3, 3, 1))
     poses[0, 0], poses[0, 1], poses[1, 0] = (one.pose for one in boxes)
     spheres = compare.to_device(spheres_around(rng, boxes, (6, 2, 20), 0.1), device)
@@ -131,7 +131,7 @@ def test_gradient_by_the_poses_of_each_env(device: torch.device) -> None:
     touched = (leaf.grad != 0.0).any(dim=-1).tolist()
     assert touched == [[True, True, False], [True, False, False], [False] * 3]
     for env, count in ((0, 2), (1, 1)):
-        alone = compare.build_world([scenes[env]], device, max_meshes=count)
+        alone = compare.build_world([scenes[env]], device, max_obstacles=count)
         part = compare.to_device(poses[env, :count], device).requires_grad_(True)
         sphere_cost(spheres[envs == env].contiguous(), alone, poses=part).sum().backward()
         torch.testing.assert_close(leaf.grad[env, :count], part.grad, rtol=1e-4, atol=1e-4)
@@ -213,7 +213,7 @@ def assert_poses_of_all(name: str, count: int, device: torch.device) -> None:
         [Box(size, pose).obstacle for size, pose in zip(EXTENTS, poses, strict=True)]
         for poses in made.poses
     ]
-    world = compare.build_world(scenes, device, max_meshes=len(EXTENTS))
+    world = compare.build_world(scenes, device, max_obstacles=len(EXTENTS))
     envs = torch.arange(count, dtype=torch.int32, device=device)
     leaf = compare.to_device(made.poses, device).requires_grad_(True)
     spheres = compare.to_device(made.spheres, device)

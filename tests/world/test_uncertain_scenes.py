@@ -39,7 +39,7 @@ def path(device: torch.device) -> Tensor:
 
 def costs_of(masks: Tensor, device: torch.device) -> Tensor:
     """Cost (n,) of the path in each of n hypotheses, given by which boxes exist (n, 3)."""
-    world = MeshWorld(n_envs=len(masks), max_meshes=3, device=device)
+    world = MeshWorld(n_envs=len(masks), max_obstacles=3, device=device)
     for env, mask in enumerate(masks):
         place_boxes(world, env)
         world.set_enabled(mask > 0, env)
@@ -111,7 +111,7 @@ def test_hypotheses_drawn_by_belief(device: torch.device) -> None:
     """One env per hypothesis of the scene, one draw per row of the batch."""
     belief = torch.tensor([0.7, 0.2, 0.1], device=device)
     rows = 3000
-    world = MeshWorld(n_envs=3, max_meshes=3, device=device)
+    world = MeshWorld(n_envs=3, max_obstacles=3, device=device)
     for env in range(3):
         place_boxes(world, env)
         world.set_enabled(torch.tensor([1, env > 0, env > 1], device=device), env)

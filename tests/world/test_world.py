@@ -40,7 +40,7 @@ def world(device: torch.device) -> MeshWorld:
 
 def test_tensors_of_a_world(world: MeshWorld, device: torch.device) -> None:
     assert_holds(world, *SCENES)
-    assert (world.n_envs, world.max_meshes) == (3, 4)
+    assert (world.n_envs, world.max_obstacles) == (3, 4)
     assert world.device.type == device.type
     expected = [
         ((3, 4), torch.int64),
@@ -88,13 +88,13 @@ def test_replace_of_a_new_name_adds_it(world: MeshWorld) -> None:
 
 
 def test_a_full_env(device: torch.device) -> None:
-    world = build([Held("a", BOX), Held("b", BALL)], device=device, max_meshes=2)
+    world = build([Held("a", BOX), Held("b", BALL)], device=device, max_obstacles=2)
     with pytest.raises(ValueError, match=r"env 0 must have a free slot for 'c'.*2.*grow"):
         world.add("c", CUBE)
     assert_holds(world, [Held("a", BOX), Held("b", BALL)])
     world.add("b", CUBE, replace=True)
     assert_holds(world, [Held("a", BOX), Held("b", CUBE)])
-    world.grow(max_meshes=3)
+    world.grow(max_obstacles=3)
     assert world.add("c", CUBE) == 2
 
 
@@ -206,10 +206,10 @@ def test_queries_follow_a_removal(device: torch.device) -> None:
     far = [Held(f"m{i}", BALL, (2.0 * i, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)) for i in range(4)]
     world = build(far, device=device)
     centers = torch.tensor([[[2.0 * i, 0.0, 0.0] for i in range(4)]], device=device)
-    assert signed_distance(centers, world).mesh.tolist() == [[0, 1, 2, 3]]
+    assert signed_distance(centers, world).obstacle.tolist() == [[0, 1, 2, 3]]
     world.remove("m1")
     found = signed_distance(centers, world)
-    assert [found.mesh[0, i].item() for i in (0, 2, 3)] == [0, 1, 2]
+    assert [found.obstacle[0, i].item() for i in (0, 2, 3)] == [0, 1, 2]
     assert found.distance[0, 1] > 1.0
     world.set_pose("m3", (0.0, 5.0, 0.0, 1.0, 0.0, 0.0, 0.0))
     assert signed_distance(centers, world).distance[0, 3] > 1.0
@@ -224,13 +224,13 @@ def test_clear(world: MeshWorld) -> None:
 
 
 @pytest.mark.parametrize(
-    ("n_envs", "max_meshes"), [(None, None), (3, 4), (5, None), (None, 9), (4, 6)]
+    ("n_envs", "max_obstacles"), [(None, None), (3, 4), (5, None), (None, 9), (4, 6)]
 )
 def test_grow_keeps_everything(
-    n_envs: int | None, max_meshes: int | None, world: MeshWorld
+    n_envs: int | None, max_obstacles: int | None, world: MeshWorld
 ) -> None:
-    world.grow(n_envs, max_meshes)
-    assert (world.n_envs, world.max_meshes) == (n_envs or 3, max_meshes or 4)
+    world.grow(n_envs, max_obstacles)
+    assert (world.n_envs, world.max_obstacles) == (n_envs or 3, max_obstacles or 4)
     more: list[list[Held]] = [[] for _ in range(world.n_envs - 3)]
     assert_holds(world, *SCENES, *more)
     world.add("last", CUBE, TURN, env=world.n_envs - 1)
@@ -239,7 +239,7 @@ def test_grow_keeps_everything(
     assert_holds(world, *scenes)
 
 
-@pytest.mark.parametrize(("key", "present"), [("n_envs", 3), ("max_meshes", 4)])
+@pytest.mark.parametrize(("key", "present"), [("n_envs", 3), ("max_obstacles", 4)])
 def test_a_world_does_not_shrink(key: str, present: int, world: MeshWorld) -> None:
     message = rf"{key} must not shrink below {present}, got {present - 1}"
     with pytest.raises(ValueError, match=message):
@@ -282,7 +282,7 @@ def test_tensors_are_the_same_objects_until_the_world_grows(world: MeshWorld) ->
         change(world)
         assert all(now is then for now, then in zip(tables(world), objects, strict=True))
     assert [t.data_ptr() for t in tables(world)] == addresses
-    world.grow(max_meshes=5)
+    world.grow(max_obstacles=5)
     assert all(now is not then for now, then in zip(tables(world), objects, strict=True))
 
 
@@ -355,11 +355,11 @@ def test_worlds_in_inference_mode(when: str, device: torch.device) -> None:
     boxes = {f"box {i}": (BOX, (2.0 * i, 0, 0, 1, 0, 0, 0)) for i in range(14)}
     spheres = torch.zeros((1, 1, 1, 4), device=device)
     with torch.inference_mode(when == "made"):
-        world = MeshWorld(max_meshes=14, device=device)
+        world = MeshWorld(max_obstacles=14, device=device)
     with torch.inference_mode(when == "filled"):
         world.load(boxes)
     with torch.inference_mode(when == "grown"):
-        world.grow(max_meshes=20)
+        world.grow(max_obstacles=20)
     with torch.inference_mode(when == "queried"):
         expected = sphere_cost(spheres, world)
     world.prepare()

@@ -18,7 +18,7 @@ ODD_NAMES = ["world", "a/b", "Möbel ☃", "<<", "2001-02-03", "1e3", "null", "a
 def filled(device: torch.device) -> MeshWorld:
     """A world of two envs; in the second every kind of obstacle at any pose, padded or not."""
     rng = np.random.default_rng(21)
-    world = MeshWorld(n_envs=2, max_meshes=20, device=device)
+    world = MeshWorld(n_envs=2, max_obstacles=20, device=device)
     world.add("elsewhere", Sphere(5.0))
     cone = trimesh.creation.cone(0.3, 0.8, sections=20)
     open_bowl = trimesh.creation.icosphere(2, radius=0.4)
@@ -49,7 +49,7 @@ def distances(world: MeshWorld, env: int) -> tuple[torch.Tensor, list[str]]:
     env_index = torch.tensor([env], dtype=torch.int32, device=device)
     found = signed_distance(torch.from_numpy(points).to(device), world, env_index=env_index)
     names = world.names(env)
-    return found.distance.cpu(), [names[i] for i in found.mesh[0].tolist()]
+    return found.distance.cpu(), [names[i] for i in found.obstacle[0].tolist()]
 
 
 def assert_same(world: MeshWorld, env: int, copy: MeshWorld, copied: int = 0) -> None:
@@ -171,7 +171,7 @@ def test_files_become_envs(tmp_path, device):
         (tmp_path / f"{name}.yaml").write_text(content)
     paths = [tmp_path / "one.yaml", str(tmp_path / "three.yaml"), tmp_path / "one.yaml"]
     world = MeshWorld.from_files(paths, device=device)
-    assert (world.n_envs, world.max_meshes, world.device.type) == (3, 35, device.type)
+    assert (world.n_envs, world.max_obstacles, world.device.type) == (3, 35, device.type)
     assert [world.names(env) for env in range(3)] == [["a"], ["a", "b", "c"], ["a"]]
     bodies = [
         exact("sphere", 0.2, at=trimesh.transformations.translation_matrix([i, 0, 0]))
@@ -179,9 +179,11 @@ def test_files_become_envs(tmp_path, device):
     ]
     if device.type == "cpu":
         assert_distances(world, bodies, np.random.default_rng(0), env=1)
-    assert MeshWorld.from_files(paths, device=device, max_meshes=7, grid_cells=0).max_meshes == 7
+    assert (
+        MeshWorld.from_files(paths, device=device, max_obstacles=7, grid_cells=0).max_obstacles == 7
+    )
     with pytest.raises(ValueError, match=r"three.yaml: env 1 .*|.*three.yaml.*"):
-        MeshWorld.from_files(paths, device=device, max_meshes=2)
+        MeshWorld.from_files(paths, device=device, max_obstacles=2)
     with pytest.raises(TypeError, match="paths must be a sequence of paths, got str"):
         MeshWorld.from_files("world.yaml")
     with pytest.raises(ValueError, match="paths must be at least one, got none"):
@@ -220,8 +222,8 @@ def test_worlds_of_files_have_room(tmp_path: Path, device: torch.device) -> None
     for index in range(32):
         world.add(f"more-{index}", Sphere(0.1), (index, 1, 0, 1, 0, 0, 0))
     points = torch.tensor([[[31.0, 1.0, 0.5]]], device=device)
-    assert signed_distance(points, world).mesh.item() == 32
+    assert signed_distance(points, world).obstacle.item() == 32
     with pytest.raises(ValueError, match=r"all 33 are taken; world.grow.*capture CUDA graphs anew"):
         world.add("one too many", Sphere(0.1))
     mapping = {"sphere": {"ball": {"radius": 0.1, "position": [0, 0, 0]}}}
-    assert MeshWorld.from_mapping(mapping, device, max_meshes=1).max_meshes == 1
+    assert MeshWorld.from_mapping(mapping, device, max_obstacles=1).max_obstacles == 1

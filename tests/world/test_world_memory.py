@@ -34,7 +34,7 @@ def no_garbage() -> None:
 def world(device: torch.device) -> MeshWorld:
     """A box in slot 0 of env 0; a ball in slot 1, and in env 1 too."""
     return build(
-        [Held("box", BOX), Held("ball", BALL)], [Held("ball", BALL)], device=device, max_meshes=2
+        [Held("box", BOX), Held("ball", BALL)], [Held("ball", BALL)], device=device, max_obstacles=2
     )
 
 
@@ -70,7 +70,7 @@ def test_a_shared_mesh_lives_until_its_last_slot_is_empty(world: MeshWorld) -> N
 
 def test_growing_frees_and_doubles_nothing(world: MeshWorld) -> None:
     before = living()
-    world.grow(n_envs=4, max_meshes=8)
+    world.grow(n_envs=4, max_obstacles=8)
     assert living() == before
     world.clear()
     assert len(living()) == len(before) - 2
@@ -181,7 +181,7 @@ def scene():
     world.add("box", trimesh.creation.box((1.0, 1.0, 1.0)))
     tables = world.mesh_ids, world.mesh_from_world, world.enabled, world.n_meshes
     if sys.argv[2] == "grown":
-        world.grow(max_meshes=40)
+        world.grow(max_obstacles=40)
         world.remove("box")
         return world, tables
     return None, tables

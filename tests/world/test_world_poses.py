@@ -203,7 +203,7 @@ def test_set_enabled(dtype: torch.dtype, world: MeshWorld) -> None:
 def test_masks_move_with_their_meshes(world: MeshWorld) -> None:
     world.remove("ball", env=1)
     assert world.enabled[1].tolist() == [0, 1, 0, 0]
-    world.grow(max_meshes=6)
+    world.grow(max_obstacles=6)
     assert world.enabled[1].tolist() == [0, 1, 0, 0, 0, 0]
 
 
@@ -232,7 +232,7 @@ def test_a_world_made_and_changed_without_gradients(
         world.set_pose("box", TILT)
         world.set_poses(torch.tensor([TILT, TILT], device=device))
         world.set_enabled(torch.tensor([True, False], device=device))
-        world.grow(max_meshes=5)
+        world.grow(max_obstacles=5)
         world.set_pose("ball", TURN)
     box, ball = SCENES[0]
     scene = [box._replace(pose=TILT), ball._replace(pose=TURN, enabled=False)]
@@ -315,7 +315,7 @@ def test_what_is_written_after_a_pose_that_requires_a_gradient_counts(device: to
     spheres = torch.zeros((1, 1, 1, 4), device=device)
     assert sphere_cost(spheres, world).item() > 0.0
     assert in_collision(spheres, world).all()
-    assert signed_distance(spheres[..., :3], world).mesh.item() == 1
+    assert signed_distance(spheres[..., :3], world).obstacle.item() == 1
     assert world.pose("b").tolist() == pytest.approx([0, 0, 0, 1, 0, 0, 0])
     # Written back it is where its tensor says, also in another slot and a larger table.
     world.mesh_from_world[0, 1, 0] = -7.0

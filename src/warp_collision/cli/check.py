@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from warp_collision.cli.path_check import WaypointCheck
 
 _CHECK_DESCRIPTION = """\
-Prints for every waypoint the smallest clearance, the sphere and the mesh that
+Prints for every waypoint the smallest clearance, the sphere and obstacle that
 have it, and the collision cost of all spheres. A clearance is the distance from
-a sphere's surface to the nearest mesh, negative by the depth of a penetration.
+a sphere's surface to the nearest obstacle, negative by the depth of a contact.
 
 With --robot, SPHERES are joint values: what touches what at the waypoints, and
 between them the motion on the arcs that the joints make, where free is a proof:
@@ -200,7 +200,7 @@ def _row(waypoint: WaypointCheck, *, swept: bool) -> dict[str, Any]:
         "waypoint": waypoint.waypoint,
         "clearance": waypoint.clearance,
         "sphere": waypoint.sphere,
-        "mesh": waypoint.mesh,
+        "obstacle": waypoint.obstacle,
         "cost": waypoint.swept_cost if math.isfinite(waypoint.swept_cost) else None,
         "collision": waypoint.collides or waypoint.collides_on_the_way,
     }
@@ -235,14 +235,14 @@ def _summary(
 
 
 def _table(rows: list[dict[str, Any]], *, swept: bool) -> list[str]:
-    head = ("batch", "waypoint", "clearance [m]", "sphere", "mesh", "cost", "")
+    head = ("batch", "waypoint", "clearance [m]", "sphere", "obstacle", "cost", "")
     cells = [head] + [
         (
             str(row["batch"]),
             str(row["waypoint"]),
             "-" if row["clearance"] is None else f"{row['clearance']:.4f}",
             "-" if row["sphere"] is None else str(row["sphere"]),
-            escaped(row["mesh"] or "-"),
+            escaped(row["obstacle"] or "-"),
             "nan" if row["cost"] is None else f"{row['cost']:.4g}",
             _verdict(row),
         )
@@ -269,5 +269,5 @@ def _conclusion(rows: list[dict[str, Any]], *, swept: bool) -> str:
     return (
         f"{state}; smallest clearance at a waypoint {worst['clearance']:.4f} m: batch "
         f"{worst['batch']}, waypoint {worst['waypoint']}, sphere {worst['sphere']}, "
-        f"mesh {escaped(worst['mesh'])}"
+        f"obstacle {escaped(worst['obstacle'])}"
     )

@@ -115,7 +115,7 @@ def plan_problem(problem: Problem, scene: RobotScene, joints: Tensor) -> Demo:
 
 def format_table(demo: Demo) -> str:
     """Returns the table that the demo prints, lengths in mm."""
-    head = ("waypoint", "straight [mm]", "mesh", "link", "cost [mm]", "swept cost [mm]", "")
+    head = ("waypoint", "straight [mm]", "obstacle", "link", "cost [mm]", "swept cost [mm]", "")
     cells: list[tuple[str, ...]] = [(*head, "planned [mm]")]
     for row, planned in zip(demo.straight.waypoints, demo.planned_clearance.tolist(), strict=True):
         on_the_way = "on the way" if row.collides_on_the_way else ""
@@ -123,7 +123,7 @@ def format_table(demo: Demo) -> str:
             (
                 str(row.waypoint),
                 _millimetres(row.clearance),
-                str(row.mesh),
+                str(row.obstacle),
                 str(row.link),
                 _millimetres(row.cost),
                 _millimetres(row.swept_cost),
@@ -171,7 +171,7 @@ def _deepest(demo: Demo) -> str:
     row = demo.straight.deepest
     if row is None or row.clearance is None:
         return "straight path: all spheres are disabled"
-    where = f"{row.mesh} and {row.link} at waypoint {row.waypoint}"
+    where = f"{row.obstacle} and {row.link} at waypoint {row.waypoint}"
     if row.collides:
         return f"straight path, deepest: {-1000 * row.clearance:.1f} mm, {where}"
     return f"straight path, closest: {1000 * row.clearance:.1f} mm, {where}"

@@ -23,7 +23,7 @@ class WaypointCheck(NamedTuple):
         clearance: smallest of all spheres [m]; None where all are disabled, as are the next three.
         sphere: which one has it.
         link: of that sphere; None if links are not known.
-        mesh: the obstacle that it is nearest to.
+        obstacle: the obstacle that it is nearest to.
         cost: resting cost; NaN where rounding leaves it open, as is the next one.
         swept_cost: swept cost.
         collides: whether a sphere touches something at the waypoint.
@@ -35,7 +35,7 @@ class WaypointCheck(NamedTuple):
     clearance: float | None
     sphere: int | None
     link: str | None
-    mesh: str | None
+    obstacle: str | None
     cost: float
     swept_cost: float
     collides: bool
@@ -50,14 +50,14 @@ class PathCheck:
         spheres: (batch, horizon, n_spheres, 4) x, y, z, radius in the world frame [m].
         cost: (batch, horizon, n_spheres) cost of each sphere at its waypoint [m].
         clearance: (batch, horizon, n_spheres) [m], +inf for disabled spheres.
-        mesh: (batch, horizon, n_spheres) index of the nearest obstacle, -1 for none.
+        obstacle: (batch, horizon, n_spheres) index of the nearest obstacle, -1 for none.
         waypoints: a summary of each waypoint, batch row by batch row.
     """
 
     spheres: Tensor
     cost: Tensor
     clearance: Tensor
-    mesh: Tensor
+    obstacle: Tensor
     waypoints: list[WaypointCheck]
 
     @property
@@ -93,7 +93,7 @@ def check_spheres(
         nearest = warp_collision.clearance(spheres, world)
     else:
         cost = torch.where(nearest.clearance >= eta, 0.0, cost)
-    clearances, meshes = nearest.clearance, nearest.mesh
+    clearances, obstacles = nearest.clearance, nearest.obstacle
     # NaN, where rounding leaves it open, is not free.
     hit = ~(clearances >= 0.0).all(dim=-1) | cost.isnan().any(dim=-1)
     swept_cost, way = cost, hit
@@ -103,11 +103,11 @@ def check_spheres(
         deepest = warp_collision.swept_sphere_cost(spheres, world, activation_distance=0.0)
         way = ~(deepest <= 0.0).all(dim=-1)
     smallest, sphere = clearances.min(dim=-1)
-    mesh = meshes.gather(-1, sphere[..., None])[..., 0]
-    columns = (smallest, sphere, mesh, cost.sum(-1), swept_cost.sum(-1), hit, way)
+    obstacle = obstacles.gather(-1, sphere[..., None])[..., 0]
+    columns = (smallest, sphere, obstacle, cost.sum(-1), swept_cost.sum(-1), hit, way)
     values = [column.flatten().tolist() for column in columns]
     rows = _rows(values, spheres.shape[1], world.names(), links)
-    return PathCheck(spheres.cpu(), cost.cpu(), clearances.cpu(), meshes.cpu(), rows)
+    return PathCheck(spheres.cpu(), cost.cpu(), clearances.cpu(), obstacles.cpu(), rows)
 
 
 def _rows(
@@ -115,7 +115,7 @@ def _rows(
 ) -> list[WaypointCheck]:
     rows = []
     table: Iterable[tuple[Any, ...]] = zip(*columns, strict=True)
-    for index, (depth, sphere, mesh, cost, swept_cost, hit, way) in enumerate(table):
+    for index, (depth, sphere, obstacle, cost, swept_cost, hit, way) in enumerate(table):
         enabled = math.isfinite(depth)
         rows.append(
             WaypointCheck(
@@ -124,7 +124,7 @@ def _rows(
                 clearance=depth if enabled else None,
                 sphere=sphere if enabled else None,
                 link=links[int(sphere)] if enabled and links is not None else None,
-                mesh=names[int(mesh)] if enabled else None,
+                obstacle=names[int(obstacle)] if enabled else None,
                 cost=cost,
                 swept_cost=swept_cost,
                 collides=hit,

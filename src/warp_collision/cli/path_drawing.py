@@ -140,10 +140,10 @@ def _scene(
     ends: list[list[Body]],
 ) -> PathScene:
     check = check_joints(evenly_along(path.joints, len(path.joints)), scene)
-    hit = check.mesh[check.clearance < 0.0].unique().tolist()
+    hit = check.obstacle[check.clearance < 0.0].unique().tolist()
     row, callout = check.deepest, ""
     if row is not None and row.clearance is not None:
-        callout = f"{row.link}: {-1000 * row.clearance:.0f} mm into {row.mesh}"
+        callout = f"{row.link}: {-1000 * row.clearance:.0f} mm into {row.obstacle}"
     trail = scene.spheres(evenly_along(path.joints, _TRAIL_POINTS))[:, -1, :3]
     cost = check.cost[0].double().numpy()
     between = []

@@ -62,7 +62,7 @@ class RobotCheck(NamedTuple):
         for batch in range(self.blocked.shape[0]):
             for segment in range(self.blocked.shape[1]):
                 values: list[Any] = [column[batch, segment].item() for column in found]
-                lower, upper, position, sphere, mesh, *itself = values
+                lower, upper, position, sphere, obstacle, *itself = values
                 rows.append(
                     {
                         "batch": batch,
@@ -71,7 +71,7 @@ class RobotCheck(NamedTuple):
                         "clearance": _interval(lower, upper),
                         "position": position if sphere >= 0 else None,
                         "link": links[sphere] if sphere >= 0 else None,
-                        "obstacle": names[mesh] if mesh >= 0 else None,
+                        "obstacle": names[obstacle] if obstacle >= 0 else None,
                         "self_clearance": _interval(*itself[:2]),
                         "self_position": itself[2] if itself[3] >= 0 else None,
                         "self_links": [links[i] for i in itself[3:]] if itself[3] >= 0 else None,

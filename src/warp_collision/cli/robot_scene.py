@@ -76,7 +76,7 @@ class RobotScene(NamedTuple):
             first, second = (links[int(sphere[0, own])] for sphere in two)
         else:
             first = links[int(found.sphere[0, segment])]
-            second = self.world.names()[int(found.mesh[0, segment])]
+            second = self.world.names()[int(found.obstacle[0, segment])]
         return (
             f"{escaped(first, 40)} and {escaped(second, 40)}, between waypoints {segment} and "
             f"{segment + 1}"

@@ -18,10 +18,10 @@ from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.obstacles.distance_grid import GRID_CELLS, create_grid
 from warp_collision.obstacles.geometry import Geometry, MeshLike
 from warp_collision.obstacles.shapes import PlacedShape, Shape, kernel_size
+from warp_collision.poses import PoseLike
 from warp_collision.validate import is_trimesh
 
-PoseLike = Any  # 7 numbers: a sequence, a NumPy array or a tensor
-MeshAndPose = Any  # a mesh, or a pair of mesh and pose
+MeshAndPose = MeshLike | tuple[MeshLike, PoseLike]
 
 # By device and Warp's id, for those who are handed ids alone.
 _living: WeakValueDictionary[tuple[torch.device, int], MeshObstacle] = WeakValueDictionary()

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.messages import short_repr
-from warp_collision.obstacles.mesh_obstacle import PoseLike
 from warp_collision.planning.best_paths import BestPaths, PlanningProgress
 from warp_collision.planning.endpoints import check_endpoints, endpoint_operand
 from warp_collision.planning.problems import Problems
@@ -25,6 +24,7 @@ from warp_collision.planning.terms import (
     SmoothnessTerm,
     Term,
 )
+from warp_collision.poses import PoseLike
 from warp_collision.queries.dispatch import reads_values
 from warp_collision.robot import (
     RobotSpheres,

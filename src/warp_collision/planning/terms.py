@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
-from warp_collision.obstacles.mesh_obstacle import PoseLike
+from warp_collision.poses import PoseLike
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs, joint_path_cost
 from warp_collision.world import MeshWorld
 

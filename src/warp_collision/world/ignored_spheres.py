@@ -52,9 +52,9 @@ class IgnoredTables:
         of_graphs: those of compiled graphs, by the names that `name_in_graphs` gives them.
     """
 
-    def __init__(self, n_envs: int, max_meshes: int, device: torch.device):
+    def __init__(self, n_envs: int, max_obstacles: int, device: torch.device):
         self.of_graphs = _OfGraphs()
-        self._n_envs, self._max_meshes, self._device = n_envs, max_meshes, device
+        self._n_envs, self._max_meshes, self._device = n_envs, max_obstacles, device
         self._tables: dict[Any, IgnoredSpheres] = {}
 
     def find(self, key: Any) -> Tensor | None:

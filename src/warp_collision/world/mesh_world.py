@@ -18,9 +18,9 @@ from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.messages import errors_at, escaped
 from warp_collision.obstacles.distance_grid import GRID_CELLS
 from warp_collision.obstacles.geometry import MeshLike, SignMethod
-from warp_collision.obstacles.mesh_obstacle import MeshAndPose, MeshObstacle, PoseLike
+from warp_collision.obstacles.mesh_obstacle import MeshAndPose, MeshObstacle
 from warp_collision.obstacles.mesh_report import MeshReport
-from warp_collision.poses import invert_pose, pose_rows, to_rows
+from warp_collision.poses import PoseLike, invert_pose, pose_rows, to_rows
 from warp_collision.world.acceleration import Acceleration
 from warp_collision.world.obstacle_cache import Entry, ObstacleCache
 from warp_collision.world.scene_storage import SceneStorage, check_values
@@ -63,7 +63,7 @@ class MeshWorld:
     def __init__(
         self,
         n_envs: int = 1,
-        max_meshes: int = 32,
+        max_obstacles: int = 32,
         device: DeviceLike = None,
         *,
         grid_cells: int = GRID_CELLS,
@@ -72,17 +72,17 @@ class MeshWorld:
 
         Args:
             n_envs: number of parallel envs, at least 1.
-            max_meshes: slots per env, at least 1; `grow` adds more.
+            max_obstacles: slots per env, at least 1; `grow` adds more.
             device: where everything lives; by default torch's default device.
             grid_cells: most cells of the distance grid of each mesh, 4 bytes a cell; 0 for none.
         """
         validate.require_count("n_envs", n_envs)
-        validate.require_count("max_meshes", max_meshes)
+        validate.require_count("max_obstacles", max_obstacles)
         self.device = validate.canonical_device(device)
         self._lock = threading.RLock()
         self._slots = Slots(n_envs)
         self._obstacles = ObstacleCache(self.device, grid_cells)
-        self._storage = SceneStorage(n_envs, max_meshes, self.device)  # growing replaces it
+        self._storage = SceneStorage(n_envs, max_obstacles, self.device)  # growing replaces it
         self._storage.keep_alive(self._slots.envs)
         self._acceleration = Acceleration(self._storage.tables, self._lock)
 
@@ -105,7 +105,7 @@ class MeshWorld:
         Args:
             path: see `warp_collision.io.load_world_file`, which names all kinds.
             device: where everything lives; by default torch's default device.
-            options: of `load_world_file` and the world; without `max_meshes` 32 slots are free.
+            options: of `load_world_file` and the world; without `max_obstacles` 32 slots are free.
         """
         return cls.from_files([path], device, **options)
 
@@ -152,7 +152,7 @@ class MeshWorld:
         options: dict[str, Any],
     ) -> Self:
         slots = max(len(obstacles) for obstacles in envs) + ROOM
-        world = cls(len(envs), **{"max_meshes": slots, "device": device, **options})
+        world = cls(len(envs), **{"max_obstacles": slots, "device": device, **options})
         for env, obstacles in enumerate(envs):
             with errors_at(where[env]):  # one of the world names the obstacle, but not its file
                 world.load(obstacles, env)
@@ -202,17 +202,17 @@ class MeshWorld:
 
     @property
     def mesh_ids(self) -> Tensor:
-        """(n_envs, max_meshes) int64, Warp mesh ids, 0 where a slot is empty."""
+        """(n_envs, max_obstacles) int64, Warp mesh ids, 0 where a slot is empty."""
         return self._storage.tables.mesh_ids
 
     @property
     def mesh_from_world(self) -> Tensor:
-        """(n_envs, max_meshes, 8) float32, inverse poses x, y, z, qw, qx, qy, qz and padding."""
+        """(n_envs, max_obstacles, 8) float32, inverse poses x, y, z, qw, qx, qy, qz and padding."""
         return self._storage.tables.mesh_from_world
 
     @property
     def enabled(self) -> Tensor:
-        """(n_envs, max_meshes) uint8, 1 where queries check the mesh."""
+        """(n_envs, max_obstacles) uint8, 1 where queries check the mesh."""
         return self._storage.tables.enabled
 
     @property
@@ -222,7 +222,7 @@ class MeshWorld:
 
     @property
     def padding(self) -> Tensor:
-        """(n_envs, max_meshes) float32, what the obstacle of each slot is inflated by [m]."""
+        """(n_envs, max_obstacles) float32, what the obstacle of each slot is inflated by [m]."""
         return self._storage.padding
 
     @property
@@ -231,7 +231,7 @@ class MeshWorld:
         return self.mesh_ids.shape[0]
 
     @property
-    def max_meshes(self) -> int:
+    def max_obstacles(self) -> int:
         """Slots per env."""
         return self.mesh_ids.shape[1]
 
@@ -240,7 +240,7 @@ class MeshWorld:
         return [slot.name for slot in self._slots.of(env)]
 
     def poses(self, env: int = 0) -> Tensor:
-        """Poses (n_meshes, 7) of an env in slot order, as `set_poses` and `poses=` take them."""
+        """Poses (n_obstacles, 7) of an env in slot order, as `set_poses` and `poses=` take them."""
         with self._lock:
             rows = self._slots.differentiable_rows(self.mesh_from_world).detach()
             return invert_pose(rows[env, : len(self._slots.of(env)), :7])
@@ -269,7 +269,7 @@ class MeshWorld:
     def add(
         self,
         name: str,
-        mesh: MeshLike,
+        obstacle: MeshLike,
         pose: PoseLike | None = None,
         env: int = 0,
         enabled: bool = True,
@@ -283,16 +283,16 @@ class MeshWorld:
 
         Args:
             name: unique in the env.
-            mesh: a `trimesh.Trimesh` in metres or the units that it declares, a pair
+            obstacle: a `trimesh.Trimesh` in metres or the units that it declares, a pair
                 (vertices (n, 3) [m], faces (n, 3)), the path of a mesh file, or a `Cuboid`,
                 `Sphere`, `Capsule` or `Cylinder`. Trimesh's primitives and meshes that are cuboids
                 to rounding become exact shapes too, unless `repair` or `sign` is given. Equal
                 geometry is stored once, whatever its names and envs.
-            pose: x, y, z, qw, qx, qy, qz of the mesh in the world, a quaternion of any length but
+            pose: x, y, z, qw, qx, qy, qz of it in the world, a quaternion of any length but
                 0, or a rigid 4 x 4 matrix; identity if None. Gradients as in `set_pose`.
             env: which env.
             enabled: whether queries check it.
-            replace: give the mesh of this name new geometry, pose and state; its slot stays.
+            replace: give the obstacle of this name new geometry, pose and state; its slot stays.
             repair: see `geometry.prepare`, also for what is too thin to be taken.
             sign: how inside and outside are told apart: "auto", "winding" or "exact_winding".
             padding: the obstacle is inflated by this [m]: its signed distance is lowered by it.
@@ -305,36 +305,39 @@ class MeshWorld:
             FileNotFoundError: there is no such file.
         """
         with self._lock:
-            index = self._slots.index_for(name, env, self.max_meshes, replace)
-            entry = self._obstacles.entry(name, mesh, pose, enabled, repair, sign, padding)
+            index = self._slots.index_for(name, env, self.max_obstacles, replace)
+            entry = self._obstacles.entry(name, obstacle, pose, enabled, repair, sign, padding)
             self._fill(env, index, [entry])
             return index
 
     def load(
-        self, meshes: Mapping[str, MeshAndPose] | trimesh.Scene, env: int = 0, padding: float = 0.0
+        self,
+        obstacles: Mapping[str, MeshAndPose] | Mapping[str, Obstacle] | trimesh.Scene,
+        env: int = 0,
+        padding: float = 0.0,
     ) -> None:
-        """Replaces all that an env holds, unless something is not valid; no meshes empty it.
+        """Replaces all that an env holds, unless something is not valid; none empty it.
 
         Args:
-            meshes: name to mesh, to a pair of mesh and pose, or to an `io.Obstacle`; or a
-                `trimesh.Scene`, whose graph gives the poses.
+            obstacles: name to mesh or shape, to a pair of it and a pose, or to an `io.Obstacle`; or
+                a `trimesh.Scene`, whose graph gives the poses.
             env: which env.
-            padding: each mesh is inflated by this [m], and an `io.Obstacle` by its own in addition.
+            padding: each is inflated by this [m], and an `io.Obstacle` by its own in addition.
         """
-        if validate.is_scene(meshes):
-            given: Mapping[str, Any] = io.scene_meshes(meshes)
+        if validate.is_scene(obstacles):
+            given: Mapping[str, Any] = io.scene_meshes(obstacles)
         else:
-            validate.require_mapping("meshes", meshes, "a mapping or a trimesh.Scene")
-            given = meshes
+            validate.require_mapping("obstacles", obstacles, "a mapping or a trimesh.Scene")
+            given = obstacles
         with self._lock:
-            self._slots.require_room(env, len(given), self.max_meshes)
+            self._slots.require_room(env, len(given), self.max_obstacles)
             entries = [self._obstacles.entry_of(name, v, padding) for name, v in given.items()]
             # In this order, so that queries of other threads never find the env empty.
             self._fill(env, 0, entries)
             self._truncate(env, len(entries))
 
     def remove(self, name: str | int, env: int = 0) -> None:
-        """Removes a mesh; the slots behind it move up by one."""
+        """Removes an obstacle; the slots behind it move up by one."""
         with self._lock:
             index = self._slots.index(name, env)
             slots = self._slots.envs[env]
@@ -343,13 +346,13 @@ class MeshWorld:
             self._release(env, [slots.pop(index)])
 
     def clear(self, env: int | None = None) -> None:
-        """Removes all meshes of an env, or of all envs."""
+        """Removes all obstacles of an env, or of all envs."""
         with self._lock:
             for index in range(self.n_envs) if env is None else [env]:
                 self._slots.of(index)
                 self._truncate(index, 0)
 
-    def grow(self, n_envs: int | None = None, max_meshes: int | None = None) -> None:
+    def grow(self, n_envs: int | None = None, max_obstacles: int | None = None) -> None:
         """Adds envs or slots; what the world holds stays.
 
         The tensors of the world are new objects afterwards: hand them out again, and capture CUDA
@@ -357,16 +360,16 @@ class MeshWorld:
 
         Args:
             n_envs: new number of envs, not below the present one.
-            max_meshes: new number of slots per env, not below the present one.
+            max_obstacles: new number of slots per env, not below the present one.
         """
         n_envs = self.n_envs if n_envs is None else n_envs
-        max_meshes = self.max_meshes if max_meshes is None else max_meshes
+        max_obstacles = self.max_obstacles if max_obstacles is None else max_obstacles
         validate.require_growth("n_envs", n_envs, self.n_envs)
-        validate.require_growth("max_meshes", max_meshes, self.max_meshes)
+        validate.require_growth("max_obstacles", max_obstacles, self.max_obstacles)
         with self._lock:
             # The old tensors may still be read: they keep the meshes that they name.
             self._storage.keep_alive([list(slots) for slots in self._slots.envs])
-            larger = self._storage.enlarged(n_envs, max_meshes)
+            larger = self._storage.enlarged(n_envs, max_obstacles)
             larger.keep_alive(self._slots.envs)
             self._slots.envs += [[] for _ in range(n_envs - len(self._slots.envs))]
             # In this order: records of larger tables fit smaller ones, but not the reverse.
@@ -444,8 +447,8 @@ class MeshWorld:
         """Moves all meshes of an env from a tensor on the world's device, without waiting for it.
 
         Args:
-            poses: (n_meshes of the env, 7) x, y, z, qw, qx, qy, qz in slot order, or matrices
-                (n_meshes, 4, 4); those that are not rigid give NaN. May require a gradient.
+            poses: (n_obstacles of the env, 7) x, y, z, qw, qx, qy, qz in slot order, or matrices
+                (n_obstacles, 4, 4); those that are not rigid give NaN. May require a gradient.
             env: which env.
         """
         with self._lock:
@@ -475,7 +478,7 @@ class MeshWorld:
         """Enables and disables all meshes of an env from a tensor, without waiting for it.
 
         Args:
-            mask: (n_meshes of the env,) bool or integers on the world's device, in slot order.
+            mask: (n_obstacles of the env,) bool or integers on the world's device, in slot order.
             env: which env.
         """
         with self._lock:
@@ -528,9 +531,9 @@ def scene_tables(
 
     Args:
         world: the world.
-        poses: (n_envs, max_meshes, 7), or (n_meshes, 7) for a world of one env; 4 x 4 matrices in
-            place of the 7 numbers. For each waypoint: (n_envs, horizon, max_meshes, 7), or
-            (horizon, n_meshes, 7) for a world of one env, which makes mesh_from_world
+        poses: (n_envs, max_obstacles, 7), or (n_obstacles, 7) for a world of one env; 4 x 4
+            matrices in place of the 7 numbers. For each waypoint: (n_envs, horizon, max_obstacles,
+            7), or (horizon, n_obstacles, 7) for a world of one env, which makes mesh_from_world
             (n_envs, horizon, slots, 8).
         horizon: how many waypoints there are; None where poses must be the same at all times.
     """

@@ -12,8 +12,9 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.io.scene_builder import Obstacle
 from warp_collision.obstacles.geometry import MeshLike, SignMethod
-from warp_collision.obstacles.mesh_obstacle import MeshObstacle, PoseLike, split_pose
+from warp_collision.obstacles.mesh_obstacle import MeshObstacle, split_pose
 from warp_collision.obstacles.recognition import read_obstacle
+from warp_collision.poses import PoseLike
 
 _IDENTITY = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 

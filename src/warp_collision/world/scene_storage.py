@@ -53,13 +53,13 @@ class SceneStorage:
 
     Attributes:
         tables: the tensors that kernels read, without a tree.
-        records: (n_envs, max_meshes) int64, pointers to the record of each mesh; one of the tables.
-        padding: (n_envs, max_meshes) float32 [m], one of the tables.
+        records: (n_envs, max_obstacles) int64, pointers to the records, a table.
+        padding: (n_envs, max_obstacles) float32 [m], one of the tables.
         ignored: tables of allowed contacts, which a query may add.
     """
 
-    def __init__(self, n_envs: int, max_meshes: int, device: torch.device):
-        shape = (n_envs, max_meshes)
+    def __init__(self, n_envs: int, max_obstacles: int, device: torch.device):
+        shape = (n_envs, max_obstacles)
         with torch.inference_mode(False):
             identity = torch.tensor(_IDENTITY, dtype=torch.float32, device=device)
             self.records = torch.zeros(shape, dtype=torch.int64, device=device)
@@ -72,7 +72,7 @@ class SceneStorage:
                 records=self.records,
                 padding=self.padding,
             )
-        self.ignored = IgnoredTables(n_envs, max_meshes, device)
+        self.ignored = IgnoredTables(n_envs, max_obstacles, device)
         _paddings[self.tables.mesh_ids.data_ptr()] = self.padding
         ids = self.tables.mesh_ids.untyped_storage()
         ids.padding = self.padding  # pyright: ignore[reportAttributeAccessIssue]
@@ -84,10 +84,10 @@ class SceneStorage:
         storage = self.tables.mesh_ids.untyped_storage()
         storage.holder = holder  # pyright: ignore[reportAttributeAccessIssue]
 
-    def enlarged(self, n_envs: int, max_meshes: int) -> SceneStorage:
+    def enlarged(self, n_envs: int, max_obstacles: int) -> SceneStorage:
         """Larger tables that begin with what these hold."""
         old = self.tables
-        larger = SceneStorage(n_envs, max_meshes, old.mesh_ids.device)
+        larger = SceneStorage(n_envs, max_obstacles, old.mesh_ids.device)
         rows, slots = old.mesh_ids.shape
         for new, previous in zip(larger.tables.tensors(), old.tensors(), strict=True):
             target = new[:rows] if new.ndim == 1 else new[:rows, :slots]

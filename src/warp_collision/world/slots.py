@@ -15,7 +15,8 @@ from warp_collision.obstacles.mesh_obstacle import MeshObstacle
 from warp_collision.poses import invert_pose, pose_rows, to_rows
 
 _HOW_TO_GROW = (
-    "world.grow(max_meshes=...) adds some; take its tensors and capture CUDA graphs anew after that"
+    "world.grow(max_obstacles=...) adds some; take its tensors and capture CUDA graphs anew after "
+    "that"
 )
 
 
@@ -85,7 +86,7 @@ class Slots:
         names = ", ".join(repr(slot.name) for slot in slots) or "no meshes"
         raise KeyError(f"name must be one of env {env}, which holds {names}; got {name!r}")
 
-    def index_for(self, name: str, env: int, max_meshes: int, replace: bool) -> int:
+    def index_for(self, name: str, env: int, max_obstacles: int, replace: bool) -> int:
         """The index of the slot that a mesh is to fill: of its name, or the first free one."""
         slots = self.of(env)
         for index, slot in enumerate(slots):
@@ -96,19 +97,19 @@ class Slots:
                     f"name must be new in env {env}, got {name!r} again; pass replace=True to give "
                     "it new geometry"
                 )
-        if len(slots) >= max_meshes:
+        if len(slots) >= max_obstacles:
             raise ValueError(
-                f"env {env} must have a free slot for {name!r}, all {max_meshes} are taken; "
+                f"env {env} must have a free slot for {name!r}, all {max_obstacles} are taken; "
                 f"{_HOW_TO_GROW}"
             )
         return len(slots)
 
-    def require_room(self, env: int, count: int, max_meshes: int) -> None:
+    def require_room(self, env: int, count: int, max_obstacles: int) -> None:
         """Requires an env that exists, with a slot for each of so many meshes."""
         self.of(env)
-        if count > max_meshes:
+        if count > max_obstacles:
             raise ValueError(
-                f"env {env} must have a slot for each mesh, got {count} meshes for {max_meshes} "
+                f"env {env} must have a slot for each mesh, got {count} meshes for {max_obstacles} "
                 f"slots; {_HOW_TO_GROW}"
             )
 

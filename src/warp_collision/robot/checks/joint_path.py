@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
-from warp_collision.obstacles.mesh_obstacle import PoseLike
+from warp_collision.poses import PoseLike
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
 from warp_collision.robot.checks.path_operators import (
     CONFIGURATION_IN_COLLISION,
@@ -152,7 +152,7 @@ class JointPathClearance(NamedTuple):
         upper: [m], clearance at `position`, at most the tolerance above `lower`.
         position: on the segment, from 0 to 1.
         sphere: int32, the sphere with the smallest clearance there, -1 for none.
-        mesh: int32, the obstacle nearest to it, -1 for none.
+        obstacle: int32, the obstacle nearest to it, -1 for none.
         self_lower: [m], the same between spheres of the robot, by the pairs checked.
         self_upper: [m].
         self_position: on the segment, from 0 to 1.
@@ -164,7 +164,7 @@ class JointPathClearance(NamedTuple):
     upper: Tensor
     position: Tensor
     sphere: Tensor
-    mesh: Tensor
+    obstacle: Tensor
     self_lower: Tensor
     self_upper: Tensor
     self_position: Tensor

@@ -16,7 +16,7 @@ from warp_collision.costs import (
     sphere_cost_against,
     swept_cost_against,
 )
-from warp_collision.obstacles.mesh_obstacle import PoseLike
+from warp_collision.poses import PoseLike
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
 from warp_collision.robot.checks.self_collision import self_collision_cost
 from warp_collision.robot.model.allowed_pairs import Contacts

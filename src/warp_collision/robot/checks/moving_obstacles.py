@@ -17,8 +17,7 @@ from torch import Tensor
 
 from warp_collision.devices import is_capturing
 from warp_collision.launching.recorded_launch import SceneTables
-from warp_collision.obstacles.mesh_obstacle import PoseLike
-from warp_collision.poses import product, quaternion_rotate, shorter_rotation
+from warp_collision.poses import PoseLike, product, quaternion_rotate, shorter_rotation
 from warp_collision.queries.waypoints import is_moving
 from warp_collision.robot.model.kinematics import base_operand, moving_frames, root_frames
 from warp_collision.world.acceleration import with_acceleration

@@ -25,7 +25,7 @@ class Solid:
     """
 
     def __init__(self, name: str, mesh: MeshLike | Shape):
-        self._world = MeshWorld(max_meshes=1, device="cpu")
+        self._world = MeshWorld(max_obstacles=1, device="cpu")
         if isinstance(mesh, Shape):
             vertices, faces = mesh.tessellate()
             self._world.add(name, mesh)

@@ -19,8 +19,7 @@ from torch.compiler import is_compiling
 from warp_collision import validate
 from warp_collision.devices import CPU
 from warp_collision.kernels.kinematics import RobotFrame
-from warp_collision.obstacles.mesh_obstacle import PoseLike
-from warp_collision.poses import pose_rows, quaternion_rotate
+from warp_collision.poses import PoseLike, pose_rows, quaternion_rotate
 from warp_collision.queries import dispatch
 from warp_collision.queries.first_order import evaluate_first_order
 from warp_collision.queries.robot_queries import (

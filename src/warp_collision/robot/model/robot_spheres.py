@@ -12,7 +12,7 @@ from torch import Tensor
 from warp_collision import torch_private, validate
 from warp_collision.io.placing import joined, matrix_from
 from warp_collision.messages import MAX_REPR, escaped, short_repr
-from warp_collision.obstacles.mesh_obstacle import PoseLike
+from warp_collision.poses import PoseLike
 from warp_collision.queries import dispatch
 from warp_collision.queries.dispatch import outside_graphs, reads_values
 from warp_collision.robot.fitting.coverage import Coverage, coverage
