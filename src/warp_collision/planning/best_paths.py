@@ -10,7 +10,7 @@ from torch import Tensor
 
 from warp_collision.planning.descent import straight_lines
 from warp_collision.planning.problems import Problems
-from warp_collision.planning.shortcuts import path_length, resample
+from warp_collision.planning.shortcuts import path_length, resample, shortest_of_each
 from warp_collision.planning.terms import Objective
 
 
@@ -81,17 +81,14 @@ class BestPaths:
         if len(paths) == 0:
             return
         cost = self._cost(paths, problem)
-        lowest = self.cost.scatter_reduce(0, problem, cost, "amin")
-        is_better = (cost == lowest[problem]) & (cost < self.cost[problem])
-        # Of equal ones the first.
-        row = torch.where(is_better, torch.arange(len(cost), device=cost.device), len(cost))
-        chosen = torch.full_like(self.iterations, len(cost)).scatter_reduce(0, problem, row, "amin")
-        better = torch.nonzero(chosen < len(cost))[:, 0]
+        chosen = shortest_of_each(cost, problem, 1)
+        chosen = chosen[cost[chosen] < self.cost[problem[chosen]]]
+        if len(chosen) == 0:
+            return
+        better = problem[chosen]
         self.iterations[better[~self.free[better]]] = self.rounds
-        self.joints[better] = paths[chosen[better]]
-        self.cost = lowest
-        if len(better):
-            self.report()
+        self.joints[better], self.cost[better] = paths[chosen], cost[chosen]
+        self.report()
 
     def offer_polylines(self, paths: Tensor, problem: Tensor) -> None:
         """Offers paths (n, m, n_joints) with any number of vertices, the first ones repeated."""

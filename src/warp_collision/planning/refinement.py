@@ -15,7 +15,7 @@ from warp_collision.planning.descent import (
     SmoothMetric,
 )
 from warp_collision.planning.problems import Problems
-from warp_collision.planning.shortcuts import path_length, shorten, stacked
+from warp_collision.planning.shortcuts import path_length, shorten, shortest_of_each, stacked
 from warp_collision.planning.terms import Objective
 
 _NODES = 20  # per path and round of shortcuts
@@ -66,7 +66,7 @@ class Refinement:
             if len(paths) == 0 or is_late():
                 break
             if most is not None:
-                kept = _shortest_of_each(path_length(paths), problem, most)
+                kept = shortest_of_each(path_length(paths), problem, most)
                 paths, problem = paths[kept], problem[kept]
             paths = self._shorten(paths, problem, rounds)
             best.offer_polylines(paths, problem)
@@ -95,18 +95,6 @@ class Refinement:
             n_nodes=_NODES,
             generator=self._generator,
         )
-
-
-def _shortest_of_each(length: Tensor, problem: Tensor, most: int) -> Tensor:
-    """Rows of the shortest paths of each problem, at most `most` of each."""
-    order = length.argsort(stable=True)
-    order = order[problem[order].argsort(stable=True)]
-    owner = problem[order]
-    index = torch.arange(len(owner), device=owner.device)
-    begins = torch.ones_like(owner, dtype=torch.bool)
-    begins[1:] = owner[1:] != owner[:-1]
-    rank = index - torch.where(begins, index, 0).cummax(0).values
-    return order[rank < most]
 
 
 def refine(

@@ -9,9 +9,12 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from warp_collision.planning.problems import Problems, random_uniform
+from warp_collision.planning.shortcuts import shortest_of_each
 
 _RANGE = 1.0  # longest motion between a node and its parent [rad, prismatic: m]
-_SAMPLES = 32  # random configurations for each problem and round
+# Random configurations for each problem and round: few are less work, and more rounds, which many
+# problems share.
+_MOST_SAMPLES, _LEAST_SAMPLES, _SHARED_SAMPLES = 32, 8, 128
 
 
 class RrtConnect:
@@ -67,10 +70,11 @@ class RrtConnect:
     def _grow_once(self) -> Tensor:
         """One round; returns the nodes (n, 2) at which the two trees meet, or -1."""
         n, n_joints = self._low.shape
-        draw = random_uniform((n, _SAMPLES, n_joints), self._generator, self._low.device)
+        m = min(max(_SHARED_SAMPLES // n, _LEAST_SAMPLES), _MOST_SAMPLES)
+        draw = random_uniform((n, m, n_joints), self._generator, self._low.device)
         target = torch.lerp(self._low[:, None], self._high[:, None], draw)
         smaller = 2 * torch.arange(n, device=target.device) + self._count.view(n, 2).argmin(1)
-        tree, node = smaller[:, None].expand(-1, _SAMPLES), self._nearest(smaller, target)
+        tree, node = smaller[:, None].expand(-1, m), self._nearest(smaller, target)
         begin = self._nodes[tree, node]
         step = target - begin
         distance = torch.linalg.vector_norm(step, dim=2, keepdim=True)
@@ -121,11 +125,10 @@ class RrtConnect:
     def _shortest_meeting(self, tree: Tensor, node: Tensor, other: Tensor, last: Tensor) -> Tensor:
         """Nodes (n, 2) of the shortest of the paths by nodes (k,) of two trees (k,) each."""
         meeting = torch.full((len(self.rows), 2), -1, device=tree.device)
-        length = self._length[tree, node] + self._length[other, last]
-        order = length.argsort(descending=True, stable=True)
-        for i in order.tolist():
-            meeting[tree[i] // 2, tree[i] % 2] = node[i]
-            meeting[other[i] // 2, other[i] % 2] = last[i]
+        length, pair = self._length[tree, node] + self._length[other, last], tree // 2
+        chosen = shortest_of_each(length, pair, 1)
+        meeting[pair[chosen], tree[chosen] % 2] = node[chosen]
+        meeting[pair[chosen], other[chosen] % 2] = last[chosen]
         return meeting
 
     def _add(self, tree: Tensor, new: Tensor, length: Tensor) -> Tensor:

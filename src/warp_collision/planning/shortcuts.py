@@ -17,6 +17,18 @@ def path_length(paths: Tensor) -> Tensor:
     return torch.linalg.vector_norm(paths[:, 1:] - paths[:, :-1], dim=-1).sum(1)
 
 
+def shortest_of_each(length: Tensor, problem: Tensor, most: int) -> Tensor:
+    """Rows of the shortest paths (n,) of each problem (n,), at most `most` of each."""
+    order = length.argsort(stable=True)
+    order = order[problem[order].argsort(stable=True)]
+    owner = problem[order]
+    index = torch.arange(len(owner), device=owner.device)
+    begins = torch.ones_like(owner, dtype=torch.bool)
+    begins[1:] = owner[1:] != owner[:-1]
+    rank = index - torch.where(begins, index, 0).cummax(0).values
+    return order[rank < most]
+
+
 def shorten(
     paths: Tensor,
     is_free: Certificate,
