@@ -8,12 +8,15 @@ OPTIONS = {"enable_backward": False, "cpu_compiler_flags": "-march=native"}
 
 
 @wp.func_native("""
-#if defined(__CUDA_ARCH__)
+#if defined(__CUDA_ARCH__) || WP_TILE_BLOCK_DIM > 1
     return false;
 #else
     return true;
 #endif
 """)
 def runs_on_cpu() -> bool:
-    """Constant in a compiled kernel: what pays on a CPU alone costs a GPU no registers."""
+    """Constant in a compiled kernel: what pays on a CPU alone costs a GPU no registers.
+
+    On a CPU a block has one thread. Compiled for more, kernels do what they do on a GPU.
+    """
     ...

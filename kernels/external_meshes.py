@@ -146,8 +146,10 @@ def find_changed(
     in_use = bool(False)
     for entry in range(int(meshes[mesh, FIRST_SLOT]), int(meshes[mesh, END_SLOT])):
         slot = slot_of_thread(scene, slots[entry] // scene.n_slots, slots[entry] % scene.n_slots)
-        if not in_use and slot >= 0:
+        if slot >= 0:
             in_use = id_in_use(scene, slot) == mesh_id
+        if in_use:
+            break
     if in_use and changed[mesh] == 0:
         same = has_size(mesh_id, int(meshes[mesh, N_POINTS]), int(meshes[mesh, N_FACES]))
         if same:

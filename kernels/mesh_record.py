@@ -14,6 +14,7 @@ WINDING = wp.constant(0)  # winding number, approximated by a tree
 EXACT_WINDING = wp.constant(1)  # the same, summed over all triangles where the tree leaves a doubt
 CONVEX = wp.constant(2)  # inside is behind the face of the closest point
 SHEET = wp.constant(3)  # nothing is inside: both sides of the surface are outside
+UNORIENTED = wp.constant(4)  # EXACT_WINDING, of faces that all may look inwards
 
 
 class Shape(IntEnum):
@@ -76,7 +77,7 @@ def load_record(mesh_id: wp.uint64, pointer: wp.uint64) -> MeshRecord:
     record.lower = wp.vec3(-FAR, -FAR, -FAR)
     record.upper = wp.vec3(FAR, FAR, FAR)
     record.inside_reach = FAR
-    record.sign_method = EXACT_WINDING
+    record.sign_method = UNORIENTED
     return record
 
 

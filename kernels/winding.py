@@ -2,7 +2,7 @@
 
 import warp as wp
 
-from warp_collision.kernels.mesh_record import EXACT_WINDING, SHEET, MeshRecord
+from warp_collision.kernels.mesh_record import EXACT_WINDING, SHEET, UNORIENTED, MeshRecord
 
 # Nodes of the winding-number tree are opened when nearer than this many of their radii.
 WINDING_ACCURACY = wp.constant(2.0)
@@ -67,12 +67,15 @@ def side_of_mesh(mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3) -> floa
     """-1 inside the solid, 1 outside."""
     if record.sign_method == SHEET:
         return 1.0
-    exact = record.sign_method == EXACT_WINDING
+    is_unoriented = record.sign_method == UNORIENTED
+    exact = is_unoriented or record.sign_method == EXACT_WINDING
     accuracy = float(WINDING_ACCURACY)
     number = float(0.0)
     # Not unrolled, for the count is no constant: the tree is compiled once.
     for _ask in range(wp.where(exact, 2, 1)):
         number = winding_number(mesh_id, point, accuracy)
+        if is_unoriented:
+            number = wp.abs(number)  # a mesh that was turned inside out is not free inside
         # The tree errs by less than 0.1: too much where whole numbers are not enough.
         if wp.abs(number - 0.5) > 0.1:
             break

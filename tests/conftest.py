@@ -4,11 +4,24 @@ import gc
 import os
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+import simulated_cuda
+from warp_collision.devices import GPUS
+
+GPU_TYPES = [*(["cuda"] if torch.cuda.is_available() else []), simulated_cuda.NAME]
+
+# What runs on the simulated GPU: these folders in the slow part, these files in every run.
+SIMULATED = ("costs", "kernels", "launching", "planning", "queries", "robot", "world")
+SIMULATED_ALWAYS = (
+    *("costs/test_costs", "costs/test_swept_costs", "costs/test_warp_primitives_buffers"),
+    *("launching/", "queries/test_cuda_graphs"),
+    *("world/test_padding", "world/test_parts"),
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -21,10 +34,64 @@ def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(max(1, torch.get_num_threads() // processes))
 
 
-@pytest.fixture(params=DEVICES)
+@pytest.fixture(params=["cpu", *GPU_TYPES])
 def device(request: pytest.FixtureRequest) -> torch.device:
-    """Each device that tests run on: the CPU, and a GPU where there is one."""
-    return torch.device(request.param)
+    """Each device that tests run on: the CPU, a GPU where there is one, and a simulated one."""
+    return chosen_device(request.param)
+
+
+@pytest.fixture(params=[name for name in ("cpu", *GPU_TYPES) if name != simulated_cuda.NAME])
+def real_device(request: pytest.FixtureRequest) -> torch.device:
+    """The CPU, and a GPU where there is one: for other processes, which simulate none."""
+    return chosen_device(request.param)
+
+
+@pytest.fixture(params=GPU_TYPES)
+def gpu(request: pytest.FixtureRequest) -> torch.device:
+    """A GPU where there is one, and a simulated one."""
+    return chosen_device(request.param)
+
+
+@pytest.fixture
+def cuda(gpu: torch.device) -> Any:
+    """Torch's module of the GPU: `torch.cuda`, or what stands for it on the simulated one."""
+    return GPUS[gpu.type]
+
+
+def chosen_device(name: str) -> torch.device:
+    """The device, with its index where it is a GPU; skips without a compiler."""
+    if name == simulated_cuda.NAME and (reason := simulated_cuda.reason_against()):
+        pytest.skip(reason)
+    return torch.device(name) if name == "cpu" else torch.device(name, 0)
+
+
+def is_simulated(item: pytest.Item) -> bool:
+    """Whether a test runs on the simulated GPU."""
+    callspec = getattr(item, "callspec", None)
+    values = () if callspec is None else callspec.params.values()
+    return any(isinstance(value, str) and value == simulated_cuda.NAME for value in values)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leaves most tests on the simulated GPU to the slow part, and those elsewhere out."""
+    root = Path(__file__).parent
+    kept = []
+    for item in items:
+        if is_simulated(item):
+            name = item.path.relative_to(root).as_posix()
+            if name.split("/")[0] not in SIMULATED:
+                continue
+            if not name.startswith(SIMULATED_ALWAYS):
+                item.add_marker(pytest.mark.slow)
+        kept.append(item)
+    items[:] = kept
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Makes the device known before anything takes a gradient, as torch wants it."""
+    if any(map(is_simulated, session.items)) and simulated_cuda.reason_against() is None:
+        simulated_cuda.install()
 
 
 @pytest.fixture(scope="module")

@@ -1,19 +1,95 @@
-"""Helpers for torch devices: CUDA graph capture and synchronisation."""
+"""Devices: what is a GPU, its streams and events, and whether a stream is captured in a graph.
+
+No other module of the package names a type of device. Work on a GPU is ordered by streams and
+outlives the call that launched it; on a CPU it is over when the call returns.
+"""
 
 from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
 
 import torch
 
 # Comparing devices is faster than reading the type of one.
 CPU = torch.device("cpu")
 
+# Torch's module for each type of device that is a GPU.
+GPUS: dict[str, ModuleType] = {"cuda": torch.cuda}
+
+Event = torch.cuda.Event
+
+# For messages.
+TYPES = "cpu or cuda"
+
+
+def is_gpu(device: torch.device) -> bool:
+    """Whether work on a device outlives the call that launched it."""
+    return device.type in GPUS
+
+
+def is_known(device: torch.device) -> bool:
+    """Whether kernels run on this type of device."""
+    return device.type == "cpu" or device.type in GPUS
+
+
+def canonical_device(device: torch.device | str | int | None) -> torch.device:
+    """A known device with its index; torch's default device for None."""
+    chosen = torch.get_default_device() if device is None else torch.device(device)
+    if not is_known(chosen):
+        raise ValueError(f"device must be a {TYPES} device, got {chosen}")
+    if not is_gpu(chosen):
+        return CPU  # tensors on it report no index
+    gpu: Any = GPUS[chosen.type]
+    if not gpu.is_available():
+        raise ValueError(f"device must be available, got {chosen} without a CUDA GPU")
+    if chosen.index is None:
+        chosen = torch.device(chosen.type, gpu.current_device())
+    if chosen.index >= gpu.device_count():
+        raise ValueError(f"device must be below {gpu.device_count()}, got {chosen}")
+    return chosen
+
+
+def preferred_device() -> torch.device:
+    """A CUDA GPU where there is one, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def describe_gpus() -> str:
+    """What names of GPUs there are, for messages."""
+    count = torch.cuda.device_count()
+    return f"cuda:N with N < {count}" if count else "there is no CUDA device here"
+
 
 def is_capturing(device: torch.device) -> bool:
-    """Whether work on a device is captured in a CUDA graph."""
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    """Whether work on a device is captured in a graph."""
+    return device.type in GPUS and GPUS[device.type].is_current_stream_capturing()
+
+
+def stream_handle(device: torch.device) -> int:
+    """The address of torch's current stream; the default streams of all devices have the same."""
+    return GPUS[device.type].current_stream(device).cuda_stream
+
+
+def record_event(device: torch.device) -> Event:
+    """An event after all that was launched on torch's current stream."""
+    event = GPUS[device.type].Event()
+    event.record(GPUS[device.type].current_stream(device))
+    return event
+
+
+def wait_event(device: torch.device, event: Event) -> None:
+    """Lets torch's current stream wait for an event of another, but not the host."""
+    GPUS[device.type].current_stream(device).wait_event(event)
 
 
 def synchronize(device: torch.device) -> None:
     """Waits for torch's current stream, so that other streams may read its results."""
-    if device.type == "cuda" and not is_capturing(device):
-        torch.cuda.current_stream(device).synchronize()
+    if device.type in GPUS and not is_capturing(device):
+        GPUS[device.type].current_stream(device).synchronize()
+
+
+def synchronize_all(device: torch.device) -> None:
+    """Waits for all streams of a device."""
+    if device.type in GPUS:
+        GPUS[device.type].synchronize(device)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from warp_collision import validate
+from warp_collision import devices, validate
 from warp_collision.launching.launch import SceneTables
 from warp_collision.world.scene_storage import check_values
 
@@ -18,8 +18,8 @@ def check_spheres(spheres: Tensor) -> Tensor:
     """Spheres (b, h, n, 4) float32, contiguous and without a gradient."""
     shape = "(b, h, n, 4)"
     device = validate.require_tensor("query_spheres", spheres, shape).device
-    if device.type not in ("cpu", "cuda"):
-        raise ValueError(f"query_spheres must be on a cpu or cuda device, got {device}")
+    if not devices.is_known(device):
+        raise ValueError(f"query_spheres must be on a {devices.TYPES} device, got {device}")
     return validate.float_operand("query_spheres", spheres.detach(), 4, shape, device, ndim=4)
 
 

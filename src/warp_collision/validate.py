@@ -21,7 +21,7 @@ import torch
 from torch.compiler import is_compiling
 
 from warp_collision import torch_private
-from warp_collision.devices import synchronize
+from warp_collision.devices import TYPES, is_capturing, is_known, synchronize
 from warp_collision.poses import PoseLike, is_rigid, pose_from_matrix, pose_rows
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def outlives_call(tensor: torch.Tensor) -> bool:
     return (
         type(tensor) is torch.Tensor
         and not torch_private.is_func_transformed()
-        and not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+        and not is_capturing(tensor.device)
     )
 
 
@@ -258,8 +258,8 @@ def check_pose(name: str, pose: PoseLike) -> torch.Tensor:
         name: the argument, for messages.
         pose: 7 numbers, or a rigid 4 x 4 matrix.
     """
-    if isinstance(pose, torch.Tensor) and pose.device.type not in ("cpu", "cuda"):
-        raise ValueError(f"{name} must be on a cpu or cuda device, got {pose.device}")
+    if isinstance(pose, torch.Tensor) and not is_known(pose.device):
+        raise ValueError(f"{name} must be on a {TYPES} device, got {pose.device}")
     numbers = pose.detach().cpu().tolist() if isinstance(pose, torch.Tensor) else pose
     try:
         values = np.array(numbers)
@@ -382,22 +382,6 @@ def require_mapping(name: str, value: Any, rule: str) -> None:
     """Requires a mapping; the rule is for the message."""
     if not isinstance(value, Mapping):
         raise TypeError(f"{name} must be {rule}, got {type(value).__name__}")
-
-
-def canonical_device(device: torch.device | str | int | None) -> torch.device:
-    """A cpu or cuda device with its index; torch's default device for None."""
-    chosen = torch.get_default_device() if device is None else torch.device(device)
-    if chosen.type not in ("cpu", "cuda"):
-        raise ValueError(f"device must be a cpu or cuda device, got {chosen}")
-    if chosen.type == "cuda":
-        if not torch.cuda.is_available():
-            raise ValueError(f"device must be available, got {chosen} without a CUDA GPU")
-        if chosen.index is None:
-            chosen = torch.device("cuda", torch.cuda.current_device())
-        if chosen.index >= torch.cuda.device_count():
-            raise ValueError(f"device must be below {torch.cuda.device_count()}, got {chosen}")
-        return chosen
-    return torch.device("cpu")  # tensors on it report no index
 
 
 def is_trimesh(value: Any) -> TypeIs[trimesh.Trimesh]:

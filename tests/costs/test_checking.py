@@ -258,15 +258,15 @@ def output_of(script: str, device: torch.device, folder: Path, **variables: str)
 
 
 @pytest.mark.parametrize("value", ["1", "0"])
-def test_the_environment_variable(value: str, device: torch.device, tmp_path: Path) -> None:
-    lines = output_of(ENVIRONMENT, device, tmp_path, WARP_COLLISION_CHECK=value)
+def test_the_environment_variable(value: str, real_device: torch.device, tmp_path: Path) -> None:
+    lines = output_of(ENVIRONMENT, real_device, tmp_path, WARP_COLLISION_CHECK=value)
     found = "spheres must be finite, got nan at (0, 0, 0, 0)" if value == "1" else "nan"
     assert lines == [found, "nan"]
 
 
-def test_dead_ids_in_the_table_of_a_world(device: torch.device, tmp_path: Path) -> None:
+def test_dead_ids_in_the_table_of_a_world(real_device: torch.device, tmp_path: Path) -> None:
     """In a process of its own: a kernel that reads such a mesh is a crash, no exception."""
-    lines = output_of(DEAD_IDS, device, tmp_path)
+    lines = output_of(DEAD_IDS, real_device, tmp_path)
     assert len(lines) == 3
     assert all("mesh_ids must hold ids of living" in line and "4096" in line for line in lines)
 

@@ -15,6 +15,7 @@ import shapes
 from primitives import KINDS, Call, paths
 from reference import sphere_cost
 from warp_collision import MeshWorld
+from warp_collision.devices import is_gpu, synchronize_all
 from warp_collision.launching.launch import quiet_warp
 
 Tensor = torch.Tensor
@@ -35,7 +36,7 @@ class Caller:
 
     def __init__(self, meshes: list[wp.Mesh], device: torch.device, slots: int = 6):
         self.meshes = meshes
-        empty = MeshWorld(max_meshes=slots, device=device)
+        empty = MeshWorld(max_obstacles=slots, device=device)
         self.ids = torch.zeros((1, slots), dtype=torch.int64, device=device)
         self.ids[0, : len(meshes)] = torch.tensor([mesh.id for mesh in meshes])
         self.tables = {
@@ -161,7 +162,11 @@ def test_a_refit_mesh_is_noticed(change: str, kind: str, device: torch.device) -
     after = caller.cost(kind, spheres)
     assert not torch.equal(after, before)
     torch.testing.assert_close(after, expected(kind, spheres, changed, cube), rtol=1e-5, atol=1e-6)
-    assert torch.equal(caller.cost(kind, spheres), after)
+    again = caller.cost(kind, spheres)
+    # A GPU asks the caller's mesh first, and a copy once the host has heard of the change: the same
+    # to the rounding of another tree.
+    tolerance = 1e-6 if is_gpu(device) else 0.0
+    torch.testing.assert_close(again, after, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -180,8 +185,9 @@ def test_the_next_mesh_with_the_same_id(kind: str, device: torch.device) -> None
         caller.meshes.append(warp_mesh(body, device))
         reused |= caller.meshes[0].id == old
         # As a Warp kernel would write it: torch is not told.
-        caller.ids.numpy()[0, 0] = caller.meshes[0].id if device.type == "cpu" else 0
-        if device.type == "cuda":
+        if device.type == "cpu":
+            caller.ids.numpy()[0, 0] = caller.meshes[0].id
+        else:
             caller.ids[0, 0] = caller.meshes[0].id
         cost = caller.cost(kind, spheres)
         torch.testing.assert_close(cost, expected(kind, spheres, body), rtol=1e-5, atol=1e-6)
@@ -221,7 +227,7 @@ def test_many_meshes_that_move(kind: str, device: torch.device) -> None:
     rows = caller.tables["mesh_pose_inverse"]
     for step in range(4):
         places = rng.uniform(-0.6, 0.6, (30, 3)).astype(np.float32)
-        if step % 2 or device.type == "cuda":
+        if step % 2 or is_gpu(device):
             rows[0, :, :3] = torch.from_numpy(-places)
         else:
             rows.numpy()[0, :, :3] = -places
@@ -250,9 +256,9 @@ def test_a_mesh_that_is_none_is_refused(device: torch.device) -> None:
     vertices = np.array(bad.vertices, dtype=np.float32)
     vertices[3, 1] = np.nan
     caller.meshes[0].points.assign(vertices)
-    if device.type == "cuda":  # where the host hears of it after the call
+    if is_gpu(device):  # where the host hears of it after the call
         caller.cost("rest", spheres)
-        torch.cuda.synchronize(device)
+        synchronize_all(device)
     with pytest.raises(ValueError, match=r"mesh_idx\[0, 0\].*vertices must be finite.*nan"):
         caller.cost("rest", spheres)
     caller.meshes[0].points.assign(np.array(bad.vertices, dtype=np.float32))

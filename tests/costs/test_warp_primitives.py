@@ -196,7 +196,7 @@ def own_mesh(mesh: trimesh.Trimesh, device: torch.device, winding: bool) -> wp.M
 def test_the_callers_own_meshes(kind: str, winding: bool, device: torch.device) -> None:
     """Ids that no world knows of give what a world of the same meshes gives."""
     ball, box = trimesh.creation.icosphere(2, 0.25), trimesh.creation.box((0.5, 0.3, 0.2))
-    world = MeshWorld(max_meshes=3, device=device)
+    world = MeshWorld(max_obstacles=3, device=device)
     pose = scenes()[0][0].pose
     for name, mesh in (("ball", ball), ("box", box)):
         world.add(name, mesh, pose)

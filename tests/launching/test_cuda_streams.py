@@ -25,9 +25,6 @@ from warp_collision.launching import launch
 
 Tensor = torch.Tensor
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-needs_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA GPUs")
-
 MOVED = (0.05, -0.1, 0.02, 0.9, 0.1, -0.3, 0.2)
 CPU = torch.device("cpu")
 LONG = 50_000_000  # cycles that a stream is kept busy: a hundredth of a second and more
@@ -121,80 +118,72 @@ def test_a_module_per_thread_and_world() -> None:
 
 
 @pytest.fixture
-def streams() -> Iterator[tuple[torch.cuda.Stream, torch.cuda.Stream]]:
+def streams(cuda: Any) -> Iterator[tuple[Any, Any]]:
     """Two streams that wait for what was there before, and for nothing else."""
-    torch.cuda.synchronize()
-    pair = torch.cuda.Stream(), torch.cuda.Stream()
+    cuda.synchronize()
+    pair = cuda.Stream(), cuda.Stream()
     yield pair
-    torch.cuda.synchronize()
+    cuda.synchronize()
 
 
-@needs_gpu
 def test_numbers_first_met_on_another_stream(
-    streams: tuple[torch.cuda.Stream, torch.cuda.Stream], monkeypatch: pytest.MonkeyPatch
+    streams: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch, gpu: torch.device, cuda: Any
 ) -> None:
     monkeypatch.setattr(validate, "_scalars", {})
-    device = torch.device("cuda", torch.cuda.current_device())
-    world, spheres = world_of(3, device), spheres_on(device)
+    world, spheres = world_of(3, gpu), spheres_on(gpu)
     options = {"weight": 1.7, "activation_distance": 0.043}
     expected = gradients(world_of(3, CPU), spheres.cpu(), **options)
-    torch.cuda.synchronize()
-    with torch.cuda.stream(streams[0]):
-        torch.cuda._sleep(LONG)
+    cuda.synchronize()
+    with cuda.stream(streams[0]):
+        cuda._sleep(LONG)
         sphere_cost(spheres, world, **options)
-    with torch.cuda.stream(streams[1]):
+    with cuda.stream(streams[1]):
         found = gradients(world, spheres, **options)
-    torch.cuda.synchronize()
+    cuda.synchronize()
     assert_same([value.cpu() for value in found], expected)
 
 
-@needs_gpu
 @pytest.mark.parametrize("count", [3, 20])
 def test_a_world_made_on_another_stream(
-    count: int, streams: tuple[torch.cuda.Stream, torch.cuda.Stream]
+    count: int, streams: tuple[Any, Any], gpu: torch.device, cuda: Any
 ) -> None:
     """Meshes, tables, distance grids and the tree are there for everyone once the call is over."""
-    device = torch.device("cuda", torch.cuda.current_device())
-    spheres = spheres_on(device)
+    spheres = spheres_on(gpu)
     expected = gradients(world_of(count, CPU), spheres.cpu())
-    torch.cuda.synchronize()
-    with torch.cuda.stream(streams[0]):
-        torch.cuda._sleep(LONG)
-        world = world_of(count, device)
-    with torch.cuda.stream(streams[1]):
+    cuda.synchronize()
+    with cuda.stream(streams[0]):
+        cuda._sleep(LONG)
+        world = world_of(count, gpu)
+    with cuda.stream(streams[1]):
         found = gradients(world, spheres)
-    with torch.cuda.stream(streams[0]):
+    with cuda.stream(streams[0]):
         again = gradients(world, spheres)
-    torch.cuda.synchronize()
+    cuda.synchronize()
     for values in (found, again):
         assert_same([value.cpu() for value in values], expected)
 
 
-@needs_gpu
 def test_a_tree_fit_on_another_stream(
-    streams: tuple[torch.cuda.Stream, torch.cuda.Stream],
+    streams: tuple[Any, Any], gpu: torch.device, cuda: Any
 ) -> None:
     """Poses are there for both streams; the first to look fits the tree to them."""
-    device = torch.device("cuda", torch.cuda.current_device())
-    world, spheres, still = world_of(20, device), spheres_on(device), world_of(20, CPU)
+    world, spheres, still = world_of(20, gpu), spheres_on(gpu), world_of(20, CPU)
     gradients(world, spheres)
     world.mesh_from_world[..., :3] += 0.3
     still.mesh_from_world[..., :3] += 0.3
-    torch.cuda.synchronize()
-    with torch.cuda.stream(streams[0]):
-        torch.cuda._sleep(LONG)
+    cuda.synchronize()
+    with cuda.stream(streams[0]):
+        cuda._sleep(LONG)
         sphere_cost(spheres, world)
-    with torch.cuda.stream(streams[1]):
+    with cuda.stream(streams[1]):
         found = gradients(world, spheres)
-    torch.cuda.synchronize()
+    cuda.synchronize()
     assert_same([value.cpu() for value in found], gradients(still, spheres.cpu()))
 
 
-@needs_gpu
-def test_a_graph_fits_its_tree_anew() -> None:
+def test_a_graph_fits_its_tree_anew(gpu: torch.device, cuda: Any) -> None:
     """Poses that torch writes between replays are seen by the replay, and by eager calls after."""
-    device = torch.device("cuda", torch.cuda.current_device())
-    world, spheres = world_of(20, device), spheres_on(device)
+    world, spheres = world_of(20, gpu), spheres_on(gpu)
     for _ in range(3):
         gradients(world, spheres)
     world.mesh_from_world[..., :3] += (
@@ -205,9 +194,9 @@ def test_a_graph_fits_its_tree_anew() -> None:
         poses = torch.stack([world.pose(i) for i in range(20)])
         return sphere_cost(spheres, world, poses=poses)
 
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    cuda.synchronize()
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
         captured = sphere_cost(spheres, world)
     for _ in range(3):
         expected = sphere_cost(
@@ -225,27 +214,35 @@ def test_a_graph_fits_its_tree_anew() -> None:
 # -- two GPUs -------------------------------------------------------------------------------------
 
 
-@needs_gpus
+def need_two(cuda: Any) -> None:
+    """Skips where there is one GPU alone."""
+    if cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+
+
 @pytest.mark.parametrize("count", [3, 20])
-def test_tensors_on_a_device_that_is_not_the_current_one(count: int) -> None:
+def test_tensors_on_a_device_that_is_not_the_current_one(
+    count: int, gpu: torch.device, cuda: Any
+) -> None:
+    need_two(cuda)
     expected = gradients(world_of(count, CPU), spheres_on(CPU))
     for index in (1, 0):
-        device = torch.device("cuda", index)
-        with torch.cuda.device(1 - index):
+        device = torch.device(gpu.type, index)
+        with cuda.device(1 - index):
             found = gradients(world_of(count, device), spheres_on(device))
-            assert torch.cuda.current_device() == 1 - index
+            assert cuda.current_device() == 1 - index
         assert all(value.device == device for value in found)
         assert_same([value.cpu() for value in found], expected)
 
 
-@needs_gpus
-def test_a_world_per_device_in_threads() -> None:
+def test_a_world_per_device_in_threads(gpu: torch.device, cuda: Any) -> None:
     """One thread and one module per device, as `DataParallel` runs them."""
+    need_two(cuda)
     expected = gradients(world_of(14, CPU), spheres_on(CPU))
 
     def work(index: int) -> list[Tensor]:
-        device = torch.device("cuda", index)
-        with torch.cuda.device(device):
+        device = torch.device(gpu.type, index)
+        with cuda.device(device):
             world = world_of(14, device)
             for _ in range(20):
                 found = gradients(world, spheres_on(device))

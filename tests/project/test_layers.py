@@ -122,6 +122,14 @@ def test_private_parts_of_torch_are_in_one_file() -> None:
     assert not any(private.values()), {module: names for module, names in private.items() if names}
 
 
+def test_types_of_devices_are_named_in_one_file() -> None:
+    """Streams and captures too: a simulated GPU has a place where there is one for CUDA."""
+    pattern = r"torch\.cuda\b|\.is_cuda\b|[\"']cuda\b"
+    named = {module: re.findall(pattern, path.read_text()) for module, path in MODULES.items()}
+    assert named.pop("devices")
+    assert not any(named.values()), {module: names for module, names in named.items() if names}
+
+
 def test_every_package_says_what_is_in_it() -> None:
     packages = {package_of(module) for module in MODULES if "." in module}
     folders = {package: SOURCE / package.replace(".", "/") for package in packages}

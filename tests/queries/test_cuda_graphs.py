@@ -1,5 +1,6 @@
 """CUDA graphs: captured once, replayed with other spheres, poses, masks and weights."""
 
+import gc
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,14 +20,7 @@ from warp_collision import CollisionCost, MeshWorld, sphere_cost
 
 Tensor = torch.Tensor
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 MOVED = (0.05, -0.1, 0.02, 0.9, 0.1, -0.3, 0.2)
-
-
-@pytest.fixture
-def cuda() -> torch.device:
-    """The GPU."""
-    return torch.device("cuda", torch.cuda.current_device())
 
 
 def world_with_two_meshes(device: torch.device) -> MeshWorld:
@@ -38,33 +32,36 @@ def world_with_two_meshes(device: torch.device) -> MeshWorld:
 
 
 @pytest.fixture(params=NAMES)
-def case(request: pytest.FixtureRequest, cuda: torch.device) -> Case:
+def case(request: pytest.FixtureRequest, gpu: torch.device) -> Case:
     """Each of the four functions, in a world of its own that may be changed."""
-    return replace(case_of(request.param, cuda), world=world_with_two_meshes(cuda))
+    return replace(case_of(request.param, gpu), world=world_with_two_meshes(gpu))
 
 
 @contextmanager
-def no_synchronisation() -> Iterator[None]:
+def no_synchronisation(cuda: Any) -> Iterator[None]:
     """Within the block whatever waits for the device raises."""
     with warnings.catch_warnings(action="ignore"):  # torch calls the mode a prototype
-        torch.cuda.set_sync_debug_mode("error")
+        cuda.set_sync_debug_mode("error")
     try:
         yield
     finally:
-        torch.cuda.set_sync_debug_mode("default")
+        cuda.set_sync_debug_mode("default")
 
 
-def capture(step: Callable[[], list[Tensor]]) -> tuple[torch.cuda.CUDAGraph, list[Tensor]]:
+def capture(cuda: Any, step: Callable[[], list[Tensor]]) -> tuple[Any, list[Tensor]]:
     """A graph of a step and the tensors that it writes, after a warm-up on another stream."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
+    stream = cuda.Stream()
+    stream.wait_stream(cuda.current_stream())
+    with cuda.stream(stream):
         for _ in range(3):
             step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        outputs = step()
+    cuda.current_stream().wait_stream(stream)
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
+        # Detached: autograd's nodes of a capture belong to its stream, and torch warns of a later
+        # eager call that meets them.
+        outputs = [output.detach() for output in step()]
+    gc.collect()  # for nodes in circles
     return graph, outputs
 
 
@@ -104,10 +101,9 @@ class Operands:
         yield "weight"
 
 
-@needs_gpu
-def test_forward_and_backward(case: Case) -> None:
+def test_forward_and_backward(case: Case, cuda: Any) -> None:
     operands = Operands(case)
-    graph, outputs = capture(operands.step)
+    graph, outputs = capture(cuda, operands.step)
     seen = []
     for change in operands.changes():
         graph.replay()
@@ -118,39 +114,40 @@ def test_forward_and_backward(case: Case) -> None:
         seen.append(replayed)
 
 
-@needs_gpu
-def test_replay_takes_no_memory_and_waits_for_nothing(case: Case) -> None:
-    graph, outputs = capture(Operands(case).step)
+def test_replay_takes_no_memory_and_waits_for_nothing(case: Case, cuda: Any) -> None:
+    graph, outputs = capture(cuda, Operands(case).step)
 
     def allocations() -> tuple[int, int]:
-        stats = torch.cuda.memory_stats()
+        stats = cuda.memory_stats()
         return stats["allocation.all.allocated"], stats["num_device_alloc"]
 
     before = allocations()
-    with no_synchronisation():
+    with no_synchronisation(cuda):
         for _ in range(5):
             graph.replay()
     assert allocations() == before
-    assert all(output.is_cuda for output in outputs)
+    assert all(output.device == case.spheres.device for output in outputs)
 
 
-@needs_gpu
-def test_eager_calls_wait_for_nothing(case: Case) -> None:
+def test_eager_calls_wait_for_nothing(case: Case, cuda: Any) -> None:
     """Once warm, forward and backward take memory from the allocator's cache alone."""
     operands = Operands(case)
     for _ in range(3):
         operands.step()
     device = wp.get_device(str(case.spheres.device))
-    before = torch.cuda.memory_stats()["num_device_alloc"], wp.get_mempool_used_mem_current(device)
-    with no_synchronisation():
+
+    def memory() -> tuple[int, int]:
+        pool = wp.get_mempool_used_mem_current(device) if device.is_cuda else 0
+        return cuda.memory_stats()["num_device_alloc"], pool
+
+    before = memory()
+    with no_synchronisation(cuda):
         for _ in operands.changes():
             operands.step()
-    after = torch.cuda.memory_stats()["num_device_alloc"], wp.get_mempool_used_mem_current(device)
-    assert after == before
+    assert memory() == before
 
 
-@needs_gpu
-def test_gradients_by_poses(case: Case) -> None:
+def test_gradients_by_poses(case: Case, cuda: Any) -> None:
     """Poses as an operand, with the kernels of their gradient."""
     poses = torch.stack([case.world.pose(i) for i in range(2)]).requires_grad_(True)
 
@@ -158,7 +155,7 @@ def test_gradients_by_poses(case: Case) -> None:
         values = case.with_poses(poses)
         return [values, *torch.autograd.grad(values, poses, case.upstream)]
 
-    graph, outputs = capture(step)
+    graph, outputs = capture(cuda, step)
     for _ in range(2):
         with torch.no_grad():
             poses[0].copy_(poses.new_tensor(MOVED))
@@ -166,29 +163,27 @@ def test_gradients_by_poses(case: Case) -> None:
         assert_same([output.clone() for output in outputs], step())
 
 
-@needs_gpu
-def test_numbers_first_met_in_a_capture(cuda: torch.device) -> None:
+def test_numbers_first_met_in_a_capture(gpu: torch.device, cuda: Any) -> None:
     """A number's tensor is kept between calls, but not one that belongs to a graph."""
-    world, spheres = world_with_two_meshes(cuda), case_of("sphere_cost", cuda).spheres
+    world, spheres = world_with_two_meshes(gpu), case_of("sphere_cost", gpu).spheres
     sphere_cost(spheres, world)  # the module is loaded, the number 0.043 is not met yet
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    cuda.synchronize()
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
         captured = sphere_cost(spheres, world, activation_distance=0.043)
-    eta = torch.tensor(0.043, device=cuda)
+    eta = torch.tensor(0.043, device=gpu)
     expected = sphere_cost(spheres, world, activation_distance=eta)
     assert_same(sphere_cost(spheres, world, activation_distance=0.043), expected)
     graph.replay()
     assert_same(captured, expected)
 
 
-@needs_gpu
-def test_a_module_as_a_graphed_callable(cuda: torch.device) -> None:
+def test_a_module_as_a_graphed_callable(gpu: torch.device, cuda: Any) -> None:
     """The way of `torch.cuda.make_graphed_callables`, with buffers that change in place."""
-    world, spheres = world_with_two_meshes(cuda), case_of("sphere_cost", cuda).spheres
+    world, spheres = world_with_two_meshes(gpu), case_of("sphere_cost", gpu).spheres
     module, plain = (CollisionCost(world, reduction="waypoint") for _ in range(2))
     sample = spheres.clone().requires_grad_(True)
-    graphed = torch.cuda.make_graphed_callables(module, (sample,))
+    graphed = cuda.make_graphed_callables(module, (sample,))
 
     def gradient(function: Any, x: Tensor) -> list[Tensor]:
         leaf = x.clone().requires_grad_(True)
@@ -203,19 +198,18 @@ def test_a_module_as_a_graphed_callable(cuda: torch.device) -> None:
     assert_same(gradient(graphed, spheres), gradient(plain, spheres))
 
 
-@needs_gpu
 @pytest.mark.parametrize("return_loss", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_drop_in_functions(kind: str, return_loss: bool, cuda: torch.device) -> None:
+def test_drop_in_functions(kind: str, return_loss: bool, gpu: torch.device, cuda: Any) -> None:
     """Into the caller's buffers."""
-    spheres = paths(cuda).requires_grad_(True)
-    call = Call(kind, spheres, compare.build_world(scenes(), cuda), {"return_loss": return_loss})
-    upstream = torch.ones(spheres.shape[:-1], device=cuda)
+    spheres = paths(gpu).requires_grad_(True)
+    call = Call(kind, spheres, compare.build_world(scenes(), gpu), {"return_loss": return_loss})
+    upstream = torch.ones(spheres.shape[:-1], device=gpu)
 
     def step() -> list[Tensor]:
         return [*torch.autograd.grad(call(), spheres, upstream), *call.buffers]
 
-    graph, outputs = capture(step)
+    graph, outputs = capture(cuda, step)
     for change in range(3):
         with torch.no_grad():
             spheres.mul_(0.8)

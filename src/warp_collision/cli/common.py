@@ -35,23 +35,14 @@ def distance(text: str) -> float:
 
 
 def find_device(name: str | None) -> torch.device:
-    """The device of a name; by default CUDA if there is a device, else the CPU."""
-    import torch
+    """The device of a name; by default a GPU if there is one, else the CPU."""
+    from warp_collision import devices
 
-    count = torch.cuda.device_count()
-    if name is None:
-        name = "cuda" if count else "cpu"
     try:
-        device = torch.device(name)
-    except RuntimeError:  # no device at all
-        device = torch.device("meta")
-    if device.type == "cpu":
-        return device
-    index = device.index or 0
-    if device.type != "cuda" or index >= count:
-        found = f"cuda:N with N < {count}" if count else "there is no CUDA device here"
-        raise ValueError(f"--device must be cpu or cuda ({found}), got {name!r}")
-    return torch.device("cuda", index)
+        return devices.canonical_device(devices.preferred_device() if name is None else name)
+    except (RuntimeError, ValueError):  # torch knows no such type of device, or there is none
+        found = devices.describe_gpus()
+        raise ValueError(f"--device must be cpu or cuda ({found}), got {name!r}") from None
 
 
 def start_warp(device: torch.device) -> None:

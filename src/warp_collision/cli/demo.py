@@ -28,6 +28,7 @@ from warp_collision.cli.path_drawing import (
 )
 from warp_collision.cli.robot_scene import RobotScene
 from warp_collision.cli.terminal import align, print_text
+from warp_collision.devices import preferred_device
 from warp_collision.examples import Problem, load_panda, load_problem, straight_path, world_of
 from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.planning import PlannedPaths, optimize_paths
@@ -85,7 +86,7 @@ def run_demo(
     picture, report = Path(picture), Path(report)
     files = OutputFiles(report=report, picture=picture)
     task = load_problem(DEFAULT_PROBLEM if problem is None else problem)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = preferred_device()
     scene = RobotScene(load_panda(), world_of(task, device))
     joints = straight_path(task, scene.robot, waypoints)
     with quiet_warp(), show_progress("planning (compiles the kernels the first time)"):

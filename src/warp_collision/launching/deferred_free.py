@@ -12,14 +12,19 @@ import math
 import os
 import threading
 import weakref
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+
+from warp_collision.devices import is_capturing, is_gpu, synchronize_all
+
+T = TypeVar("T")
 
 _lock = threading.Lock()
 _clock = itertools.count()
 _readers: set[int] = set()  # times at which the launches in progress began
-_abandoned: list[Any] = []  # of owners that were collected while a graph was captured
+_abandoned: list[tuple[Any, torch.device]] = []  # of owners that were collected
+_of_graphs: dict[int, Any] = {}  # by identity: what captured graphs read, never freed
 _retired: list[tuple[int, Any, torch.device]] = []
 
 
@@ -57,8 +62,7 @@ def retire(objects: list[Any], device: torch.device) -> None:
     """
     if not objects:
         return
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    synchronize_all(device)
     with _lock:
         _retired.append((next(_clock), list(objects), device))
     objects.clear()
@@ -68,31 +72,46 @@ def retire(objects: list[Any], device: torch.device) -> None:
 def free_with(owner: object, held: list[Any], device: torch.device) -> None:
     """Keeps what an owner holds until the launches in progress when it is collected have ended.
 
+    It is freed when the next owner is made or a world is changed: the garbage collector runs in any
+    thread at any time, and a wait for the device would end another thread's capture.
+
     Args:
         owner: an object that is garbage collected at any time.
         held: what it holds; the list may still change.
         device: on the CPU no launch outlives its call.
     """
-    if device.type == "cuda":
-        weakref.finalize(owner, _wait_and_free, held, device).atexit = False
+    if is_gpu(device):
+        _free_abandoned()
+        weakref.finalize(owner, _abandoned.append, (held, device)).atexit = False
 
 
-def _wait_and_free(held: list[Any], device: torch.device) -> None:
-    # No synchronisation while a graph is captured; the next change of a world frees it.
-    if torch.cuda.is_current_stream_capturing():
-        _abandoned.append(held)
-    else:
-        torch.cuda.synchronize(device)
-    del held
+def keep_for_graphs(tables: T, device: torch.device) -> T:
+    """Keeps tables for good if a graph is captured, whose replays will read them.
+
+    Nobody tells when the graph is gone.
+    """
+    if is_capturing(device):
+        _of_graphs[id(tables)] = tables
+    return tables
+
+
+def _free_abandoned() -> None:
+    """Frees what collected owners held, unless a graph is captured."""
+    abandoned = list(_abandoned)
+    if any(is_capturing(device) for _, device in abandoned):
+        return
+    for device in {device for _, device in abandoned}:
+        synchronize_all(device)
+    del _abandoned[: len(abandoned)]  # more may have come since
 
 
 def _free_unread() -> None:
     """Frees retired objects that no launch in progress can read."""
     with _lock:
         unread = _take_unread()
-    for device in {entry[2] for entry in unread if entry[2].type == "cuda"}:
-        torch.cuda.synchronize(device)  # their launches may outlive the calls
-        _abandoned.clear()
+    for device in {entry[2] for entry in unread if is_gpu(entry[2])}:
+        synchronize_all(device)  # their launches may outlive the calls
+    _free_abandoned()
     del unread  # not under the lock
 
 
@@ -103,7 +122,7 @@ def _take_unread() -> list[tuple[int, Any, torch.device]]:
     kept: list[tuple[int, Any, torch.device]] = []
     for entry in _retired:
         begins, _, device = entry
-        waits = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+        waits = is_capturing(device)
         (unread if begins < oldest and not waits else kept).append(entry)
     _retired[:] = kept
     return unread

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import torch
 import warp as wp
 
-from warp_collision.devices import CPU
+from warp_collision.devices import CPU, stream_handle
 from warp_collision.launching.deferred_free import begin_reading, end_reading
 from warp_collision.launching.recorded_launch import Argument, Command, SceneTables
 from warp_collision.launching.warp_runtime import (
@@ -132,7 +132,7 @@ def _n_cores() -> int:
 
 def _current_stream(device: torch.device) -> wp.Stream:
     # The default streams of all devices have the same handle.
-    key = device, torch.cuda.current_stream(device).cuda_stream
+    key = device, stream_handle(device)
     stream = _streams.get(key)
     if stream is None:
         with _stream_lock:

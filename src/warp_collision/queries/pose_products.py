@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from warp_collision.devices import is_gpu
 from warp_collision.kernels import moving_gradient, pose_gradient
 from warp_collision.launching.launch import SceneTables, launch
 from warp_collision.poses import quaternion_rotate
@@ -49,7 +50,7 @@ def _run(
 
 def _parts(spheres: Tensor, count: int) -> int:
     """Number of partial sums per slot, 32 bytes each: they occupy a GPU without atomics."""
-    return max(1, min(256, count // 64)) if spheres.is_cuda else 1
+    return max(1, min(256, count // 64)) if is_gpu(spheres.device) else 1
 
 
 def _run_moving_swept(

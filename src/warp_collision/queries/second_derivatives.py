@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from warp_collision import torch_private
+from warp_collision.devices import is_gpu
 from warp_collision.queries.operator import batch_first, define_operator
 
 NO_SECOND = (
@@ -68,7 +69,7 @@ def _copy(gradient: Tensor, _: Tensor | None) -> Tensor:
 
 
 def _zero_or_raise(upstream: Tensor) -> Tensor:
-    if not upstream.is_cuda and upstream.any():
+    if not is_gpu(upstream.device) and upstream.any():
         raise RuntimeError(NO_SECOND)
     return torch.where(upstream.contiguous() != 0.0, torch.nan, 0.0)
 

@@ -10,7 +10,7 @@ from weakref import WeakSet, WeakValueDictionary
 from warp_collision.devices import CPU, is_capturing
 from warp_collision.kernels.box_blocks import FEW
 from warp_collision.kernels.broad_phase import world_boxes
-from warp_collision.launching.deferred_free import free_with, retire
+from warp_collision.launching.deferred_free import free_with, keep_for_graphs, retire
 from warp_collision.launching.launch import load_kernels
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle
@@ -222,6 +222,7 @@ class Acceleration:
 
     def _build(self, tables: SceneTables, state: _State, kernel: Any) -> bool:
         """Builds what is missing; whether there is a tree for the poses of these tables."""
+        keep_for_graphs(self, self._device)
         with self._lock:
             if self._most_meshes > 0:
                 builders = {k for obstacle in self._without_grids for k in obstacle.grid_kernels}

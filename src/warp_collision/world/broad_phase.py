@@ -7,7 +7,15 @@ import torch
 import warp as wp
 from torch import Tensor
 
-from warp_collision.devices import CPU, is_capturing, synchronize
+from warp_collision.devices import (
+    CPU,
+    Event,
+    is_capturing,
+    is_gpu,
+    record_event,
+    synchronize,
+    wait_event,
+)
 from warp_collision.kernels.box_blocks import BLOCK_BYTES, FEW
 from warp_collision.kernels.broad_phase import find_roots, world_boxes
 from warp_collision.launching.deferred_free import retire
@@ -34,7 +42,7 @@ class BroadPhase:
         self._versions: tuple[int, ...] = ()
         # On the CPU: what the boxes were computed from, where it lies, and what it was then.
         self._sources: tuple[tuple[np.ndarray, int, bytes], ...] | None = None
-        self._written: torch.cuda.Event | None = None  # the latest refit
+        self._written: Event | None = None  # the latest refit
         self.is_captured = False
         self.moved_by_graphs = moved_by_graphs
         with torch.inference_mode(False):
@@ -77,11 +85,11 @@ class BroadPhase:
         elif is_capturing(self._device) or self.moved_by_graphs or self._is_outdated(tables):
             # A graph refits it in each replay: poses may have been written since.
             if self._written is not None and not is_capturing(self._device):
-                torch.cuda.current_stream(self._device).wait_event(self._written)
+                wait_event(self._device, self._written)
             self._fit(tables)
         elif self._written is not None:
             # The caller orders its streams after writes of poses, not after the refit of the tree.
-            torch.cuda.current_stream(self._device).wait_event(self._written)
+            wait_event(self._device, self._written)
         return True
 
     def refit(self, tables: SceneTables) -> None:
@@ -115,9 +123,8 @@ class BroadPhase:
         self._versions = versions
         if is_capturing(self._device):
             self.is_captured = True
-        elif self._device.type == "cuda":
-            self._written = torch.cuda.Event()
-            self._written.record(torch.cuda.current_stream(self._device))
+        elif is_gpu(self._device):
+            self._written = record_event(self._device)
 
     def _build(self, tables: SceneTables) -> None:
         n_envs, slots = tables.mesh_ids.shape

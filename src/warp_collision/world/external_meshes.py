@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from warp_collision.devices import CPU, is_capturing
+from warp_collision.devices import CPU, Event, is_capturing, record_event, stream_handle
 from warp_collision.kernels import external_meshes as kernels
-from warp_collision.launching.deferred_free import free_with, retire
+from warp_collision.launching.deferred_free import free_with, keep_for_graphs, retire
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle, obstacle_of
@@ -34,8 +34,9 @@ _MAX_TABLES = 64
 # Cells of a copy's distance grid, a quarter of those of a world's obstacles: filling it dominates
 # the first call, and a finer grid makes later calls at most 8 % faster (CPU, all spheres near).
 _GRID_CELLS = 8_192
-# Words that one thread compares.
+# Words that one thread compares; a GPU needs thousands of threads.
 _CHUNK = 4_096
+_GPU_CHUNK = 64
 # Readings in one call, if another thread keeps changing the meshes.
 _MAX_READINGS = 3
 
@@ -51,7 +52,6 @@ def _forget_threads() -> None:
 
 os.register_at_fork(after_in_child=_forget_threads)
 
-_of_graphs: list[Any] = []  # read by captured graphs, never freed
 _caches: dict[torch.device, ObstacleCache] = {}
 _with_grids: WeakSet[MeshObstacle] = WeakSet()
 
@@ -84,7 +84,7 @@ class ExternalScene:
     def __init__(self, device: torch.device):
         self._device = device
         self._copies: _Copies | None = None
-        self._flags_sent: torch.cuda.Event | None = None  # when the flags are on the host
+        self._flags_sent: Event | None = None  # when the flags are on the host
         self._held: list[Any] = []
         free_with(self, self._held, device)
 
@@ -93,8 +93,7 @@ class ExternalScene:
         if is_capturing(self._device):
             if self._copies is None:
                 return tables
-            _of_graphs.append(self._copies)
-            return self._copies.substitute(tables)
+            return keep_for_graphs(self._copies, self._device).substitute(tables)
         if self._copies is None or self._has_received_changes():
             self._read(tables)
         assert self._copies is not None
@@ -103,8 +102,7 @@ class ExternalScene:
         completed = self._copies.substitute(tables)
         if self._device != CPU:
             self._copies.send_flags()
-            self._flags_sent = torch.cuda.Event()
-            self._flags_sent.record(torch.cuda.current_stream(self._device))
+            self._flags_sent = record_event(self._device)
             return completed
         readings = 0
         while self._copies.meshes_changed() and readings < _MAX_READINGS:
@@ -136,7 +134,6 @@ class _Copies:
 
     def __init__(self, tables: SceneTables, previous: _Copies | None):
         self._device = device = tables.mesh_ids.device
-        shape = tables.mesh_ids.shape
         ids = _ids_in_use(tables)
         unchanged = {} if previous is None else previous.unchanged()
         # By id of the caller's mesh; those of a world are their own copies.
@@ -163,17 +160,12 @@ class _Copies:
         with torch.inference_mode(False):
             self._changed = torch.zeros(max(1, len(external)), dtype=torch.int32, device=device)
             self._flags = torch.zeros(2, dtype=torch.int32, device=device)
-            self._mesh_ids = torch.zeros(shape, dtype=torch.int64, device=device)
-            self._records = torch.zeros(shape, dtype=torch.int64, device=device)
-        # The tensor keeps the meshes alive.
-        kept = list(obstacles.values())
-        self._mesh_ids.untyped_storage().kept = kept  # pyright: ignore[reportAttributeAccessIssue]
+        self._obstacles = list(obstacles.values())
+        self._outputs: dict[int, _Outputs] = {}
         self._on_host = self._flags
         if device != CPU:
             self._on_host = torch.zeros(2, dtype=torch.int32).pin_memory()
         self._received = self._on_host.numpy()
-        # On a GPU writes of poses cannot be detected without waiting.
-        self._broad_phase = BroadPhase(device, moved_by_graphs=device != CPU)
 
     def require_no_padding(self, tables: SceneTables) -> None:
         """Requires that obstacles of worlds have no padding that is not known; waits for it."""
@@ -206,6 +198,7 @@ class _Copies:
         """Tables with the copies of all unchanged meshes."""
         flags, device = self._flags, self._device
         received = self._received
+        outputs = self._outputs_of_stream()
         launch(
             kernels.find_changed,
             (len(self._chunks),),
@@ -214,19 +207,30 @@ class _Copies:
         )
         launch(
             kernels.substitute,
-            tuple(self._mesh_ids.shape),
+            tuple(outputs.mesh_ids.shape),
             *(tables, self._known_ids, self._mesh_of_slot, self._ids_of_copies),
             *(self._records_of_copies, self._changed),
-            *(flags, self._records, self._mesh_ids),
+            *(flags, outputs.records, outputs.mesh_ids),
             device=device,
         )
-        copies = tables._replace(mesh_ids=self._mesh_ids, records=self._records)
+        copies = tables._replace(mesh_ids=outputs.mesh_ids, records=outputs.records)
         if device == CPU and received[kernels.BOXES_CHANGED]:
             received[kernels.BOXES_CHANGED] = 0
-            self._broad_phase.refit(copies)
+            outputs.broad_phase.refit(copies)
         # With a tree from the first mesh on, far spheres cost the same for any number of meshes.
-        has_tree = self._broad_phase.make_fresh(copies)
-        return copies._replace(tree=self._broad_phase.tree if has_tree else None)
+        has_tree = outputs.broad_phase.make_fresh(copies)
+        return copies._replace(tree=outputs.broad_phase.tree if has_tree else None)
+
+    def _outputs_of_stream(self) -> _Outputs:
+        """What the current stream overwrites; a graph shares that of the latest call before it."""
+        if self._outputs and is_capturing(self._device):
+            return next(reversed(self._outputs.values()))
+        stream = 0 if self._device == CPU else stream_handle(self._device)
+        outputs = self._outputs.pop(stream, None)
+        if outputs is None:
+            outputs = _Outputs(tuple(self._known_ids.shape), self._obstacles, self._device)
+        self._outputs[stream] = outputs
+        return outputs
 
     def send_flags(self) -> None:
         """Copies the messages to the host, without waiting."""
@@ -242,6 +246,26 @@ class _Copies:
         return {i: m for (i, m), new in zip(self._read.items(), changed, strict=False) if not new}
 
 
+class _Outputs:
+    """Tables of copies and the tree over them: of one stream, since each query overwrites them.
+
+    Attributes:
+        mesh_ids: (n_envs, n_slots) int64, the meshes that queries use.
+        records: (n_envs, n_slots) int64, pointers to their records.
+        broad_phase: the tree.
+    """
+
+    def __init__(self, shape: tuple[int, ...], obstacles: list[MeshObstacle], device: torch.device):
+        with torch.inference_mode(False):
+            self.mesh_ids = torch.zeros(shape, dtype=torch.int64, device=device)
+            self.records = torch.zeros(shape, dtype=torch.int64, device=device)
+        # The tensor keeps the meshes alive.
+        storage: Any = self.mesh_ids.untyped_storage()
+        storage.kept = obstacles
+        # On a GPU writes of poses cannot be detected without waiting.
+        self.broad_phase = BroadPhase(device, moved_by_graphs=device != CPU)
+
+
 class _Mesh:
     """The copy of one mesh, and the hashes that detect changes.
 
@@ -254,10 +278,11 @@ class _Mesh:
 
     def __init__(self, name: str, mesh_id: int, size: list[int], device: torch.device):
         self.size = size
+        step = _CHUNK if device == CPU else _GPU_CHUNK
         self.chunks = [
-            [of_faces, begin, min(begin + _CHUNK, 3 * count)]
+            [of_faces, begin, min(begin + step, 3 * count)]
             for of_faces, count in enumerate(size)
-            for begin in range(0, 3 * count, _CHUNK)
+            for begin in range(0, 3 * count, step)
         ]
         rows = _table(np.array([[mesh_id, *size, 0, 0]], dtype=np.int64), device)
         chunks = _table(np.array([[0, *c] for c in self.chunks], dtype=np.int32), device)

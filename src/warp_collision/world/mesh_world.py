@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from warp_collision import io, validate
-from warp_collision.devices import synchronize
+from warp_collision.devices import canonical_device, is_gpu, synchronize
 from warp_collision.io.scene_builder import Obstacle, check_pose
 from warp_collision.launching.deferred_free import retire
 from warp_collision.launching.recorded_launch import SceneTables
@@ -81,7 +81,7 @@ class MeshWorld:
         """
         validate.require_count("n_envs", n_envs)
         validate.require_count("max_obstacles", max_obstacles)
-        self.device = validate.canonical_device(device)
+        self.device = canonical_device(device)
         self._lock = threading.RLock()
         self._slots = Slots(n_envs)
         self._obstacles = ObstacleCache(self.device, grid_cells)
@@ -443,14 +443,14 @@ class MeshWorld:
         Args:
             name: name or slot index.
             pose: x, y, z, qw, qx, qy, qz of the mesh in the world, or a rigid 4 x 4 matrix.
-                Numbers and host tensors are checked; a tensor on a CUDA device is used without
+                Numbers and host tensors are checked; a tensor on a GPU is used without
                 waiting for it, and a pose that is not valid then gives NaN costs (or raises in the
                 checking mode). Costs are differentiable with respect to a tensor that requires a
                 gradient, and read it anew in every call, until the mesh is moved again. One that
                 was computed from others gives them gradients once, as always in torch.
             env: which env.
         """
-        if isinstance(pose, Tensor) and pose.is_cuda and not validate.is_checking():
+        if isinstance(pose, Tensor) and is_gpu(pose.device) and not validate.is_checking():
             checked = validate.device_poses("pose", pose, (7,), self.device)
         else:
             checked = validate.check_pose("pose", pose)

@@ -19,6 +19,7 @@ from torch.compiler import is_compiling
 from warp_collision import validate
 from warp_collision.devices import CPU
 from warp_collision.kernels.kinematics import RobotFrame
+from warp_collision.launching.deferred_free import keep_for_graphs
 from warp_collision.poses import PoseLike, pose_rows, quaternion_rotate
 from warp_collision.queries import dispatch
 from warp_collision.queries.first_order import evaluate_first_order
@@ -126,7 +127,7 @@ class Kinematics:
                 tables = PointTables(*(part.to(device) for part in self._host_tables))
             if validate.outlives_call(tables.points):
                 self._on_device[device] = tables
-        return tables
+        return keep_for_graphs(tables, device)
 
     def _pack(self) -> PointTables:
         frames = _frame_records(self.joints, self._parent_from_frame)
@@ -167,7 +168,7 @@ class Kinematics:
                 tables = _TorchTables(*(torch.from_numpy(part).to(device) for part in parts))
             if validate.outlives_call(tables.points):
                 self._in_torch[device] = tables
-        return tables
+        return keep_for_graphs(tables, device)
 
 
 class LinkFrames:

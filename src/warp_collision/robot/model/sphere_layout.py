@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from warp_collision import torch_private
+from warp_collision.launching.deferred_free import keep_for_graphs
 from warp_collision.queries import dispatch
 from warp_collision.robot.fitting.sphere_arrays import moved
 from warp_collision.robot.model.kinematic_tree import KinematicTree
@@ -108,7 +109,7 @@ class SphereLayout:
         """Tables for the kernels of joint paths."""
         name = str(device)
         self._prepare(name, device)
-        return getattr(self._tables, name)
+        return keep_for_graphs(getattr(self._tables, name), device)
 
     @torch_private.run_while_tracing
     def _prepare(self, name: str, device: torch.device) -> None:
@@ -130,7 +131,7 @@ class SphereLayout:
         self.require_pairs(pairs)
         name = f"{device} {self._frames_key}"
         self._prepare_pairs(name, pairs, device)
-        return getattr(pairs.tables_by_frames, name)
+        return keep_for_graphs(getattr(pairs.tables_by_frames, name), device)
 
     @torch_private.run_while_tracing
     def _prepare_pairs(self, name: str, pairs: SelfCollisionPairs, device: torch.device) -> None:

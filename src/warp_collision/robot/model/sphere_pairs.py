@@ -13,6 +13,7 @@ from torch import Tensor
 
 from warp_collision import torch_private
 from warp_collision.devices import is_capturing
+from warp_collision.launching.deferred_free import keep_for_graphs
 from warp_collision.messages import known_names, short_repr
 from warp_collision.queries import dispatch
 
@@ -134,7 +135,7 @@ class SelfCollisionPairs:
         """The tables for the kernels, on a device."""
         self._prepare(device)
         tables = self._on_device.get(device)
-        return self._packed(device) if tables is None else tables
+        return keep_for_graphs(self._packed(device) if tables is None else tables, device)
 
     @torch_private.run_while_tracing
     def _prepare(self, device: torch.device) -> None:

@@ -1,0 +1,108 @@
+"""Warp on the simulated GPU: its kernels run on the CPU, when their stream gets to them.
+
+Kernels are compiled for blocks of two threads, by which they know that they are not on a CPU, and
+run one thread after another.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import warp as wp
+import warp._src.context as context
+import warp._src.torch as interop
+
+from simulated_cuda import building, torch_module
+from warp_collision.launching.warp_runtime import quiet_warp
+
+_device = building.extension()
+_BLOCK = 2  # threads
+
+
+class _Launch(context.Launch):
+    """A recorded launch; each launch of it has its own copy of the arguments."""
+
+    def launch(self, stream: _Stream | None = None) -> None:
+        assert stream is not None
+        params = [type(p).from_buffer_copy(p) for p in self.params]
+        _device.count("launch")
+        _device.count(f"launch: {self.kernel.key}")
+        submit(stream.key, lambda: context.invoke(self.kernel, self.hooks, params, False))
+
+
+def submit(key: tuple[int, int], work: Any) -> None:
+    """Adds work to the graph that is captured, or to the end of a stream."""
+    if _device.is_capturing():
+        _device.add_to_graph(work)
+    else:
+        _device.enqueue(*key, work)
+
+
+class _Stream:
+    """Warp's name for a stream of torch."""
+
+    def __init__(self, device: str, cuda_stream: int):
+        self.device = device
+        self.key = torch.device(device).index, cuda_stream
+
+
+class _ScopedStream:
+    """Warp's own work in the block belongs to a stream."""
+
+    current: _Stream | None = None
+
+    def __init__(self, stream: _Stream, sync_enter: bool = True):
+        self._stream = stream
+
+    def __enter__(self) -> None:
+        # Building a tree reads boxes: it runs at once, after what was launched before.
+        _device.run(*self._stream.key)
+        self._before, _ScopedStream.current = _ScopedStream.current, self._stream
+
+    def __exit__(self, *error: object) -> None:
+        _ScopedStream.current = self._before
+
+
+def install(name: str) -> None:
+    """Makes devices of this name known to Warp."""
+    with quiet_warp():
+        cpu = wp.get_device("cpu")
+    for index in range(torch_module.device_count()):
+        context.runtime.device_map[f"{name}:{index}"] = cpu
+    launch, device_from_torch, refit = wp.launch, interop.device_from_torch, wp.Bvh.refit
+    stream, scoped_stream = wp.Stream, wp.ScopedStream
+
+    def is_ours(device: Any) -> bool:
+        return str(device).startswith(name)
+
+    def launch_or_record(kernel: Any, dim: Any, inputs: Any, *, device: Any, **options: Any) -> Any:
+        if not is_ours(device):
+            return launch(kernel, dim, inputs, device=device, **options)
+        made = launch(
+            kernel,
+            dim,
+            inputs,
+            device="cpu",
+            block_dim=context._ResolvedBlockDim(_BLOCK),
+            **options,
+        )
+        made.__class__, made.block_dim = _Launch, _BLOCK  # Warp has set it to 1, as on every CPU
+        made.module_exec = kernel.module.load(cpu, _BLOCK)
+        return made
+
+    def refit_in_turn(tree: wp.Bvh) -> None:
+        if _ScopedStream.current is None:
+            refit(tree)
+        else:
+            submit(_ScopedStream.current.key, lambda: refit(tree))
+
+    wp.launch = launch_or_record
+    interop.device_from_torch = lambda device: cpu if is_ours(device) else device_from_torch(device)
+    wp.Bvh.refit = refit_in_turn
+    wp.Stream = lambda device=None, **options: (
+        _Stream(device, **options) if is_ours(device) else stream(device, **options)
+    )
+    wp.ScopedStream = lambda chosen, **options: (
+        _ScopedStream if isinstance(chosen, _Stream) else scoped_stream
+    )(chosen, **options)
