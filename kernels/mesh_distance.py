@@ -7,6 +7,7 @@ from warp_collision.kernels.mesh_record import (
     CONVEX,
     FAR,
     ROUNDING,
+    SHEET,
     ExactShape,
     MeshRecord,
     bounds_of_distance,
@@ -176,6 +177,8 @@ def is_inside(
     mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, sample: SdfSample, bounds: wp.vec2
 ) -> bool:
     """The side of a point, by the cheapest method that decides."""
+    if record.sign_method == SHEET:
+        return False
     side = side_by_bounds(bounds)
     if side == 0.0:
         side = side_by_sample(record, sample, bounds)

@@ -13,7 +13,8 @@ ROUNDING = wp.constant(4.0e-6)
 WINDING = wp.constant(0)  # winding number, approximated by a tree
 EXACT_WINDING = wp.constant(1)  # the same, summed over all triangles where the tree leaves a doubt
 CONVEX = wp.constant(2)  # inside is behind the face of the closest point
-UNORIENTED = wp.constant(3)  # EXACT_WINDING, of faces that all may look inwards
+SHEET = wp.constant(3)  # nothing is inside: both sides of the surface are outside
+UNORIENTED = wp.constant(4)  # EXACT_WINDING, of faces that all may look inwards
 
 
 class Shape(IntEnum):
@@ -60,7 +61,7 @@ class MeshRecord:
     lower: wp.vec3  # corners of the bounding box [m]
     upper: wp.vec3
     inside_reach: float  # farthest that a point outside the box can count as inside the mesh [m]
-    sign_method: int  # WINDING, EXACT_WINDING or CONVEX
+    sign_method: int  # WINDING, EXACT_WINDING, CONVEX or SHEET
     grid: DistanceGrid
 
 

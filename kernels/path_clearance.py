@@ -64,6 +64,13 @@ wp.set_module_options(OPTIONS)
 FIRST_PARTS = wp.constant(8)
 # Intervals are narrower than the tolerance by more than the rounding of their bounds.
 WITHIN = wp.constant(0.999)
+# A part is not halved where its bounds are this many times their rounding or less: the interval is
+# then at most 1 more of it wide.
+SPLITTING_GAINS = wp.constant(1.5)
+# After this many evaluations, half of all, the tolerance doubles with each of 16 equal shares of
+# the others, so that the search ends with bounds of the whole segment.
+EVALUATIONS_WITHIN = wp.constant(32768)
+EVALUATIONS_PER_DOUBLING = wp.constant(2048)
 
 
 @wp.struct
@@ -129,7 +136,8 @@ def nearer_of_body(obstacle: Obstacle, check: BodyCheck, best: Nearest) -> Neare
     if ball >= reach:
         return prune(best, threshold)
     best.floor = wp.min(best.floor, ball - body.radius - decrease)
-    is_coarse = check.ball_travel > body.radius and ball > -FAR
+    smallest = wp.max(body.radius, wp.max(interval.tolerance, error))
+    is_coarse = check.ball_travel > smallest and ball > -FAR
     if is_coarse:
         best.is_open = True
     frame_pose = check.state.frame_pose
@@ -157,7 +165,7 @@ def nearer_of_body(obstacle: Obstacle, check: BodyCheck, best: Nearest) -> Neare
                         best.sphere = index
                         best.other = obstacle.slot
             if not is_coarse:
-                if low < best.upper - interval.tolerance:
+                if low < best.upper - interval.tolerance and decrease > SPLITTING_GAINS * error:
                     best.is_open = True
                 else:
                     best = prune(best, low)
@@ -224,6 +232,8 @@ def nearest_of_pair(
     here = point_in_world(first.frame_pose, one.center)
     there = point_in_world(second.frame_pose, other.center)
     spread = one.spread + other.spread
+    size = wp.length(here) + wp.length(there) + spread
+    error = 2.0 * interval.slack + interval.rounding * size
     decrease = farthest_approach(interval, first, second, ancestor, spread, here, there)
     least = wp.length(here - there) - one.radius - other.radius - pair.buffer - decrease
     threshold = best.upper - interval.tolerance
@@ -248,7 +258,7 @@ def nearest_of_pair(
                     best.upper = gap[0] - radii
                     best.sphere = pairs[p][0]
                     best.other = pairs[p][1]
-            if low < best.upper - interval.tolerance:
+            if low < best.upper - interval.tolerance and decrease > SPLITTING_GAINS * error:
                 best.is_open = True
             else:
                 best = prune(best, low)
@@ -313,6 +323,13 @@ def interval_of(search: Bisection, parts: int) -> wp.vec2:
     return wp.vec2(middle_of(search), half_of(search))
 
 
+@wp.func
+def tolerance_at(search: Bisection, tolerance: float) -> float:
+    """The tolerance that still allows the search to end [m]."""
+    doublings = wp.max(search.evaluations - EVALUATIONS_WITHIN, 0) / EVALUATIONS_PER_DOUBLING
+    return WITHIN * tolerance * float(1 << doublings)
+
+
 @wp.kernel
 def joint_path_clearance(
     # operands
@@ -354,7 +371,8 @@ def joint_path_clearance(
         parts += 1
         write_root_at(segment, root_at(base, row, index), span[0])
         write_frames(segment, span[0])
-        interval = Interval(span[1], 0.0, slack, DISTANCE_ROUNDING, WITHIN * tolerance[0], span[0])
+        within = tolerance_at(search, tolerance[0])
+        interval = Interval(span[1], 0.0, slack, DISTANCE_ROUNDING, within, span[0])
         bodies = search.bodies[search.level]
         world = nearest_to_bodies(segment, interval, scene, env, bodies, world)
         pair_mask = search.pairs[search.level]

@@ -181,7 +181,7 @@ def sphere_esdf(
     launch_offset: wp.vec3i,  # of this launch in the spheres
     # outputs
     esdf: wp.array3d[wp.float32],  # (batch, horizon, n_spheres) weighted, positive inside
-    gradient: wp.array3d[wp.vec4],  # d esdf / d (x, y, z, radius)
+    gradient: wp.array3d[wp.vec4],  # d esdf / d (x, y, z, radius), or empty
     active: wp.array3d[wp.uint8],  # 1 where the value is not 0
 ):
     """One thread per sphere center, in the older convention: positive inside."""
@@ -207,5 +207,6 @@ def sphere_esdf(
     waypoint += launch_offset[1]
     index += launch_offset[2]
     esdf[row, waypoint, index] = value
-    gradient[row, waypoint, index] = wp.vec4(slope[0], slope[1], slope[2], 0.0)
+    if gradient.shape[0] > 0:
+        gradient[row, waypoint, index] = wp.vec4(slope[0], slope[1], slope[2], 0.0)
     active[row, waypoint, index] = wp.where(value == 0.0, wp.uint8(0), wp.uint8(1))

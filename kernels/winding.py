@@ -2,7 +2,7 @@
 
 import warp as wp
 
-from warp_collision.kernels.mesh_record import EXACT_WINDING, UNORIENTED, MeshRecord
+from warp_collision.kernels.mesh_record import EXACT_WINDING, SHEET, UNORIENTED, MeshRecord
 
 # Nodes of the winding-number tree are opened when nearer than this many of their radii.
 WINDING_ACCURACY = wp.constant(2.0)
@@ -65,6 +65,8 @@ def winding_number(mesh_id: wp.uint64, point: wp.vec3, accuracy: float) -> float
 @wp.func
 def side_of_mesh(mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3) -> float:
     """-1 inside the solid, 1 outside."""
+    if record.sign_method == SHEET:
+        return 1.0
     is_unoriented = record.sign_method == UNORIENTED
     exact = is_unoriented or record.sign_method == EXACT_WINDING
     accuracy = float(WINDING_ACCURACY)

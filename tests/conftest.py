@@ -2,6 +2,7 @@
 
 import gc
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,12 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.exitstatus = pytest.ExitCode.OK
 
 
-def pytest_configure() -> None:
-    """Divides torch's threads among the processes of pytest-xdist: more of them than cores wait."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Divides torch's threads among the processes of pytest-xdist, which share a cache of fits."""
+    if "WARP_COLLISION_CACHE" not in os.environ:
+        folder = tempfile.TemporaryDirectory()
+        config.add_cleanup(folder.cleanup)
+        os.environ["WARP_COLLISION_CACHE"] = folder.name
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     torch.set_num_threads(max(1, torch.get_num_threads() // processes))
 

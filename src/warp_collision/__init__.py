@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         cost_residuals,
         gauss_newton,
     )
-    from warp_collision.obstacles.mesh_report import MeshReport
+    from warp_collision.obstacles.mesh_report import MeshReport, OpenMeshWarning
     from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere
     from warp_collision.robot import (
         JointPathClearance,
@@ -79,6 +79,7 @@ __all__ = [
     "JointPathClearance",
     "MeshReport",
     "MeshWorld",
+    "OpenMeshWarning",
     "RobotSpheres",
     "SelfClearance",
     "SelfCollisionPairs",
@@ -116,7 +117,7 @@ _MODULES = {
         "swept_sphere_cost",
     ),
     "least_squares": ("GaussNewton", "clearance_residuals", "cost_residuals", "gauss_newton"),
-    "obstacles.mesh_report": ("MeshReport",),
+    "obstacles.mesh_report": ("MeshReport", "OpenMeshWarning"),
     "obstacles.shapes": ("Capsule", "Cuboid", "Cylinder", "Sphere"),
     "robot": (
         "JointPathClearance",

@@ -18,6 +18,7 @@ from warp_collision.queries.sphere_queries import (
     SWEPT_COST,
     default_tolerance,
 )
+from warp_collision.summaries import summary
 from warp_collision.world import MeshWorld
 from warp_collision.world.mesh_world import require_world, scene_tables
 
@@ -37,6 +38,9 @@ class SignedDistance(NamedTuple):
     gradient: Tensor
     obstacle: Tensor
 
+    def __repr__(self) -> str:
+        return summary(self)
+
 
 class Clearance(NamedTuple):
     """Result of `clearance`.
@@ -51,6 +55,9 @@ class Clearance(NamedTuple):
     clearance: Tensor
     gradient: Tensor
     obstacle: Tensor
+
+    def __repr__(self) -> str:
+        return summary(self)
 
 
 def sphere_cost(

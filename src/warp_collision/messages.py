@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
@@ -104,6 +105,16 @@ def any_error_at(where: str) -> Iterator[None]:
         yield
     except Exception as error:
         raise ValueError(f"{where}: {one_line(error)}") from error
+
+
+def depth_of_caller() -> int:
+    """How many frames above the function that warns the library was called: its `stacklevel`."""
+    depth, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(
+        "warp_collision"
+    ):
+        depth, frame = depth + 1, frame.f_back
+    return depth
 
 
 def _pieces(value: object) -> Iterator[str]:

@@ -8,7 +8,8 @@ argument             shape, dtype                 meaning
 ===================  ===========================  =================================================
 query_spheres        (b, h, n, 4) f32             x, y, z, radius [m]; radius < 0: disabled
 out_cost             (b, h, n) f32                written, and returned as a view
-out_grad             (b, h, n, 4) f32             written: d (sum of costs) / d (x, y, z, r)
+out_grad             (b, h, n, 4) f32             d (sum of costs) / d (x, y, z, r); written where
+                                                  query_spheres requires a gradient
 sparsity_idx         (b, h, n) u8                 after each call 1 where the cost is not 0, else 0
 weight               (1,) f32                     factor of the cost
 activation_distance  (1,) f32                     eta [m]
@@ -38,8 +39,10 @@ use and compared before each launch, so that a refit or another mesh under the s
 see `world.external_meshes`. In filled and enabled slots an id that is neither 0 nor a living mesh
 crashes the process; the mode `warp_collision.checking` raises before.
 
-A buffer that is overwritten between forward and backward raises in backward. Second derivatives and
-`torch.func` transforms raise: a buffer of the caller has no batched or differentiable form.
+A buffer that is overwritten between forward and backward raises in backward. A call with spheres
+that require no gradient, as in a line search, leaves `out_grad` alone. Second derivatives,
+`torch.func` transforms and `torch.jit.trace` raise: a buffer of the caller has no batched or
+differentiable form.
 """
 
 from __future__ import annotations
@@ -112,7 +115,8 @@ class SdfMeshWarpPy(torch.autograd.Function):
         return_loss: bool = False,
         compute_esdf: bool = False,
     ) -> Tensor:
-        spheres = arguments.check_spheres(query_spheres)
+        _refuse_tracing()
+        spheres, needs_gradient = arguments.check_spheres(query_spheres), ctx.needs_input_grad[0]
         weight, activation_distance, max_dist = arguments.check_scalars(
             spheres, weight=weight, activation_distance=activation_distance, max_dist=max_dist
         )
@@ -126,23 +130,26 @@ class SdfMeshWarpPy(torch.autograd.Function):
                 sphere_esdf,
                 spheres.shape[:-1],
                 *(spheres, env_index, with_acceleration(tables), weight, max_dist),
-                *(cost, gradient, active),
+                *(cost, gradient if needs_gradient else None, active),
                 device=spheres.device,
                 items=cost.numel(),
             )
         else:
-            parameters, outputs = (weight, activation_distance), (cost, gradient)
-            SPHERE_COST.run(spheres, tables, env_index, parameters, True, outputs, active)
-        # Torch does not see Warp's writes: without this a stale buffer would not be detected.
-        torch.autograd.graph.increment_version((out_cost, out_grad, sparsity_idx))
+            parameters = weight, activation_distance
+            outputs = cost, gradient if needs_gradient else None
+            SPHERE_COST.run(spheres, tables, env_index, parameters, needs_gradient, outputs, active)
+        _mark_written(needs_gradient, out_cost, sparsity_idx, out_grad)
         ctx.return_loss = return_loss
         ctx.query_spheres = query_spheres
-        ctx.save_for_backward(out_grad)
+        if needs_gradient:
+            ctx.save_for_backward(out_grad)
         return out_cost.view_as(out_cost)
 
     @staticmethod
     @outside_graphs(_NO_GRAPH)
     def backward(ctx: Any, grad_cost: Tensor) -> tuple[Any, ...]:  # noqa: D102
+        if not ctx.needs_input_grad[0]:
+            return (None,) * 14
         (gradient,) = ctx.saved_tensors
         gradient = gradient.view(ctx.query_spheres.shape)
         if ctx.return_loss:
@@ -192,7 +199,8 @@ class SweptSdfMeshWarpPy(torch.autograd.Function):
         env_query_idx: Tensor | None = None,
         return_loss: bool = False,
     ) -> Tensor:
-        spheres = arguments.check_spheres(query_spheres)
+        _refuse_tracing()
+        spheres, needs_gradient = arguments.check_spheres(query_spheres), ctx.needs_input_grad[0]
         weight, activation_distance, speed_dt, _ = arguments.check_scalars(
             spheres,
             weight=weight,
@@ -214,28 +222,48 @@ class SweptSdfMeshWarpPy(torch.autograd.Function):
         else:
             tolerance = default_tolerance(activation_distance)
         # With an incoming gradient, backward weighs the gradients of three waypoints separately.
-        own = torch.empty_like(gradient) if return_loss else gradient
-        neighbours = gradient.new_empty((*cost.shape, 2, 3))
+        own = neighbours = None
+        if needs_gradient:
+            own = torch.empty_like(gradient) if return_loss else gradient
+            neighbours = gradient.new_empty((*cost.shape, 2, 3))
         dt = speed_dt if enable_speed_metric else None
         parameters = weight, activation_distance, tolerance, dt, None
         outputs = cost, own, neighbours
-        SWEPT_COST.run(spheres, tables, env_index, parameters, True, outputs, active)
-        launched_swept_vjp(None, own, neighbours, gradient)
-        torch.autograd.graph.increment_version((out_cost, out_grad, sparsity_idx))
+        SWEPT_COST.run(spheres, tables, env_index, parameters, needs_gradient, outputs, active)
+        _mark_written(needs_gradient, out_cost, sparsity_idx, out_grad)
         ctx.return_loss = return_loss
         ctx.query_spheres = query_spheres
-        # The buffer is saved in both cases, so that overwriting it raises in both.
-        ctx.save_for_backward(out_grad, *((own, neighbours) if return_loss else ()))
+        if own is not None and neighbours is not None:
+            launched_swept_vjp(None, own, neighbours, gradient)
+            # The buffer is saved in both cases, so that overwriting it raises in both.
+            ctx.save_for_backward(out_grad, *((own, neighbours) if return_loss else ()))
         return out_cost.view_as(out_cost)
 
     @staticmethod
     @outside_graphs(_NO_GRAPH)
     def backward(ctx: Any, grad_cost: Tensor) -> tuple[Any, ...]:  # noqa: D102
+        if not ctx.needs_input_grad[0]:
+            return (None,) * 16
         gradient, *parts = ctx.saved_tensors
         gradient = gradient.view(ctx.query_spheres.shape)
         if ctx.return_loss:
             gradient = launched_swept_vjp(_by_sphere(grad_cost.detach(), ctx), *parts)
         return _returned(gradient, ctx), *(None,) * 15
+
+
+def _refuse_tracing() -> None:
+    """Raises under `torch.jit.trace`, which records operators of torch alone."""
+    if torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
+        raise RuntimeError(
+            "torch.jit.trace cannot record the drop-in Functions, which write buffers of the "
+            "caller: call them outside of it, or compile around them with torch.compile"
+        )
+
+
+def _mark_written(with_gradient: bool, cost: Tensor, active: Tensor, gradient: Tensor) -> None:
+    """Tells torch, which does not see Warp's writes, so that stale buffers raise in backward."""
+    written = (cost, active, gradient) if with_gradient else (cost, active)
+    torch.autograd.graph.increment_version(written)
 
 
 def _by_sphere(grad_cost: Tensor, ctx: Any) -> Tensor:

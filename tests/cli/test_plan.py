@@ -132,7 +132,7 @@ def test_contacts_that_are_wanted_and_a_base_elsewhere(capsys, world, tmp_path):
     status, out, err = plan(capsys, PANDA, world, *ends, *files, *ignore, *base)
     assert (status, err) == (0, "")
     assert "length 1.800 (straight 1.800)" in out  # through the post
-    assert "or to each other, contacts of --ignore aside" in out
+    assert "where they move, to each other, contacts of --ignore aside" in out
     assert size_of(tmp_path / "p.png") == (1600, 1000)
     base[-4:] = "0 0 0 -3".split()  # turned away from the post
     status, out, _ = plan(capsys, PANDA, world, *ends, *files, *base, "--no-picture")

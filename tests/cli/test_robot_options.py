@@ -1,12 +1,14 @@
 """`check --robot`: files of joint values, options of robots, and what is read first."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
 import trimesh
 
 from robots import PANDA
+from warp_collision.cli import options
 from warp_collision.cli.__main__ import main
 from warp_collision.robot import RobotSpheres
 from warp_collision.robot.model import link_shapes
@@ -50,7 +52,7 @@ def table(path, names, rows):
 def test_joints_are_read_before_spheres_are_fitted(check, tmp_path, monkeypatch):
     trimesh.creation.box((0.1, 0.2, 0.3)).export(tmp_path / "box.stl")
     (tmp_path / "arm.urdf").write_text(ARM)
-    monkeypatch.setattr(link_shapes, "fit_spheres", None)
+    monkeypatch.setattr(link_shapes, "cached_fit", None)
     status, _, err = check(saved(tmp_path / "q.npy", np.zeros((3, 2))), robot=tmp_path / "arm.urdf")
     assert status == 2
     assert "got (3, 2); one for each of turn, mimic joints have none" in err
@@ -67,8 +69,7 @@ def test_saved_spheres_are_read_back(check, tmp_path, monkeypatch):
     status, _, err = check(path, "--save-spheres", file, robot=urdf)
     assert (status, f"written to {file}" in err) == (0, True)
     fitted = RobotSpheres(urdf)
-    monkeypatch.setattr(link_shapes, "fit_spheres", None)
-    monkeypatch.setattr(link_shapes, "_fits", {})
+    monkeypatch.setattr(link_shapes, "cached_fit", None)
     read = RobotSpheres(urdf, spheres=file)
     assert read.sphere_links == fitted.sphere_links
     for link in read.link_names:
@@ -173,3 +174,13 @@ def test_saved_spheres_of_a_curved_link_leave_out_nothing(check, tmp_path):
     read = RobotSpheres(tmp_path / "arm.urdf", spheres=file)
     assert read.coverage(resolution=5e-3)["base"].uncovered > 0.0
     assert "note:" not in check(path, "--robot-spheres", file, robot=tmp_path / "arm.urdf")[1]
+
+
+def test_a_terminal_shows_which_link_is_fitted(capsys, monkeypatch):
+    with options._progress() as show:
+        assert show is None
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with options._progress() as show:
+        show("arm", 1, 2)
+        assert capsys.readouterr().err.endswith("fitting spheres, link 1 of 2: arm")
+    assert capsys.readouterr().err == "\r\x1b[K"

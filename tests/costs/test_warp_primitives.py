@@ -63,7 +63,7 @@ def test_cost_by_hand(device: torch.device) -> None:
     world = compare.build_world([[shapes.box((1.0, 1.0, 1.0))]], device)
     centers = [0.65, 0.61, 0.55, 0.1]
     spheres = torch.tensor([[[[x, 0.0, 0.02, 0.1] for x in centers]]], device=device)
-    call = Call("rest", spheres, world)
+    call = Call("rest", spheres.requires_grad_(True), world)
     call(weight=torch.full((1,), 2.0, device=device))
     d = [0.1 + 0.02 - (x - 0.5) for x in centers]
     expected = [0.0, 2.0 * d[1] ** 2 / 0.04, 2.0 * (d[2] - 0.01), 2.0 * (d[3] - 0.01)]
@@ -78,7 +78,7 @@ def test_swept_cost_by_hand(device: torch.device) -> None:
     """A sphere passes 0.12 m above a cube, in one step between waypoints that are far from it."""
     world = compare.build_world([[shapes.box((1.0, 1.0, 1.0))]], device)
     spheres = torch.tensor([[[[-2.0, 0.0, 0.62, 0.1]], [[2.0, 0.0, 0.62, 0.1]]]], device=device)
-    call = Call("swept", spheres, world)
+    call = Call("swept", spheres.requires_grad_(True), world)
     call(activation_distance=torch.full((1,), 0.05, device=device))
     d = 0.1 + 0.05 - 0.12
     np.testing.assert_allclose(call["out_cost"].flatten().tolist(), [d * d / 0.1] * 2, rtol=1e-4)
@@ -100,7 +100,7 @@ def test_max_dist_never_cuts_a_cost_off(kind: str, device: torch.device) -> None
     spheres = torch.zeros((1, 12, 1, 4), device=device)
     spheres[0, :, 0, 0], spheres[..., 3] = steps, 0.1
     spheres[0, 0, 0, 0] = 1e-3  # off the middle, where all faces are as near
-    call = Call(kind, spheres, world)
+    call = Call(kind, spheres.requires_grad_(True), world)
     expected = call().clone()
     gradient = call["out_grad"].clone()
     np.testing.assert_allclose(expected[0, 0].item(), 2.0 - 1e-3 + 0.1 + 0.01, rtol=1e-2)
@@ -114,7 +114,7 @@ def test_max_dist_never_cuts_a_cost_off(kind: str, device: torch.device) -> None
 def test_buffers_are_written_whole_at_every_call(kind: str, device: torch.device) -> None:
     """Rubbish of earlier calls is gone, also where a sphere is free or disabled now."""
     world = compare.build_world(scenes(), device)
-    spheres = paths(device)
+    spheres = paths(device).requires_grad_(True)
     call = Call(kind, spheres, world, scalars(device))
     call()
     costs = call["out_cost"].clone()
@@ -134,8 +134,9 @@ def test_buffers_are_written_whole_at_every_call(kind: str, device: torch.device
 
 def test_no_sweep_is_the_resting_cost(device: torch.device) -> None:
     world = compare.build_world(scenes(), device)
-    rest = Call("rest", paths(device), world, scalars(device))
-    swept = Call("swept", paths(device), world, scalars(device))
+    spheres = paths(device).requires_grad_(True)
+    rest = Call("rest", spheres, world, scalars(device))
+    swept = Call("swept", spheres, world, scalars(device))
     assert torch.equal(swept(sweep_steps=0), rest())
     torch.testing.assert_close(swept["out_grad"], rest["out_grad"], rtol=1e-6, atol=1e-6)
     assert torch.equal(swept["sparsity_idx"], rest["sparsity_idx"])
@@ -199,7 +200,7 @@ def test_the_callers_own_meshes(kind: str, winding: bool, device: torch.device) 
     pose = scenes()[0][0].pose
     for name, mesh in (("ball", ball), ("box", box)):
         world.add(name, mesh, pose)
-    spheres = paths(device)
+    spheres = paths(device).requires_grad_(True)
     theirs = Call(kind, spheres, world)
     expected = theirs().clone()
     assert (expected > 0.0).any()

@@ -216,3 +216,15 @@ def test_layers_are_bounded_before_they_are_opened(tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "part1.usda")
     with pytest.raises(ValueError, match=r"a layer must be a regular file, got '.*part1\.usda'"):
         load_world_file(path)
+
+
+def test_an_internal_reference_is_no_layer(tmp_path):
+    """`</Prototype>`: a reference without the name of a file."""
+    stage = stage_at(tmp_path / "scene.usda", 1.0, "Z")
+    UsdGeom.Cube.Define(stage, "/Prototype/crate").CreateSizeAttr(0.5)
+    for name in ("one", "two"):
+        stage.DefinePrim(f"/{name}").GetReferences().AddInternalReference("/Prototype")
+    stage.GetRootLayer().Save()
+    obstacles = load_world_file(tmp_path / "scene.usda")
+    assert sorted(obstacles) == ["Prototype/crate", "one/crate", "two/crate"]
+    assert {obstacle.geometry for obstacle in obstacles.values()} == {Cuboid((0.5, 0.5, 0.5))}

@@ -21,6 +21,7 @@ from warp_collision import MeshWorld, sphere_cost
 from warp_collision.launching import launch, recorded_launch, warp_runtime
 
 Tensor = torch.Tensor
+context: Any = importlib.import_module("warp._src.context")
 
 
 def world_with(names: list[str], device: torch.device) -> MeshWorld:
@@ -174,7 +175,7 @@ def test_modules_are_loaded_in_threads_each_once(
     monkeypatch: pytest.MonkeyPatch, cores: int
 ) -> None:
     loaded = []
-    in_threads = cores > 1 and launch._MAY_LOAD_IN_THREADS
+    in_threads = cores > 1 and hasattr(context, "_codegen_lock")
     second_begins = threading.Event()
 
     class Recorded(launch.Command):
@@ -202,7 +203,8 @@ def test_modules_are_loaded_in_threads_each_once(
 
 def test_one_object_is_loaded_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Warp makes its JIT compiler without a lock: two threads at once could crash."""
-    library = importlib.import_module("warp._src.context").runtime.llvm
+    library = context.runtime.llvm
+    monkeypatch.setattr(context, "_codegen_lock", threading.RLock(), raising=False)
     entered: list[int] = []
 
     def load(name: int) -> int:
@@ -222,6 +224,18 @@ def test_one_object_is_loaded_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(warp_runtime.importlib, "import_module", lambda name: None)
     with warp_runtime.objects_loaded_in_turn() as may_use_threads:
         assert not may_use_threads
+
+
+def test_code_that_is_not_generated_under_a_lock_is_compiled_in_one_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in Warp 1.12.1, where two threads at once write code that does not compile."""
+    monkeypatch.delattr(context, "_codegen_lock", raising=False)
+    library = context.runtime.llvm
+    load = library.wp_load_obj
+    with warp_runtime.objects_loaded_in_turn() as may_use_threads:
+        assert not may_use_threads
+        assert library.wp_load_obj is load
 
 
 def test_a_module_that_does_not_compile_raises(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,6 +60,7 @@ def test_shapes_are_values() -> None:
     [
         (lambda: Cuboid((1.0, 2.0)), TypeError, "dims must be three numbers"),
         (lambda: Cuboid(1.0), TypeError, "dims must be three numbers"),
+        (lambda: Cuboid(1, 1, 1), TypeError, "dims must be one sequence of three numbers"),
         (lambda: Cuboid(((1.0,), (2.0, 3.0))), TypeError, "dims must be three numbers"),
         (lambda: Cuboid("abc"), TypeError, "dims must be three numbers"),
         (lambda: Cuboid((1.0, 0.0, 2.0)), ValueError, "dims must be positive.*got 0.0"),

@@ -17,7 +17,13 @@ from warp_collision import (
     joint_path_in_collision,
 )
 from warp_collision.examples import load_panda, load_problem
-from warp_collision.planning import PlannedPaths, PlanningProgress, optimize_paths, search
+from warp_collision.planning import (
+    PlannedPaths,
+    PlanningProgress,
+    optimize_paths,
+    refinement,
+    search,
+)
 
 LEFT = [-0.9, 0.3, 0.0, -1.6, 0.0, 1.9, 0.8]
 RIGHT = [0.9, 0.3, 0.0, -1.6, 0.0, 1.9, 0.8]
@@ -62,11 +68,20 @@ def test_paths_are_what_was_certified(panda, device):
     assert ((found.joints >= low) & (found.joints <= high)).all()
     hit = joint_path_in_collision(found.joints, panda, world, tolerance=MARGIN, env_index=index)
     assert not hit.any()
-    nearest = joint_path_clearance(found.joints, panda, world, tolerance=1e-4, env_index=index)
-    true = torch.minimum(nearest.upper, nearest.self_upper).amin(1)
-    assert (0.0 <= found.clearance).all()
-    assert (found.clearance <= true).all()
-    assert (true - found.clearance < MARGIN + 2e-4).all()
+    changing = panda.default_pairs.changing(MARGIN)
+    nearest = joint_path_clearance(
+        found.joints, panda, world, tolerance=1e-4, env_index=index, self_collision=changing
+    )
+    for lower, upper in (
+        (found.world_clearance, nearest.upper),
+        (found.self_clearance, nearest.self_upper),
+    ):
+        true = upper.amin(1)
+        assert (0.0 <= lower).all()
+        assert (lower <= true).all()
+        assert (true - lower < MARGIN + 2e-4).all()
+    both = torch.minimum(found.world_clearance, found.self_clearance)
+    assert torch.equal(found.clearance, both)
     steps = (found.joints[:, 1:] - found.joints[:, :-1]).norm(dim=-1)
     torch.testing.assert_close(found.length, steps.sum(1))
     # Nothing is in the way of the second and the last: they go straight, in no iteration.
@@ -91,9 +106,10 @@ def test_real_problems(panda, name):
 def test_the_same_generator_gives_the_same_paths(panda, device):
     world = posts(device)
     before = torch.get_rng_state()
-    first = plan(panda, world, [LEFT], [RIGHT], [0])
-    again = plan(panda, world, [LEFT], [RIGHT], [0])
-    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    for until in ("first", "converged"):
+        first = plan(panda, world, [LEFT], [RIGHT], [0], until=until)
+        again = plan(panda, world, [LEFT], [RIGHT], [0], until=until)
+        assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     default = plan(panda, world, [LEFT], [RIGHT], [0], generator=None)
     same = plan(panda, world, [LEFT], [RIGHT], [0], generator=None)
     assert torch.equal(default.joints, same.joints)
@@ -151,26 +167,65 @@ def divided(device) -> MeshWorld:
     return world
 
 
-def test_an_unsolvable_problem_is_not_free(panda, device):
-    """Beside it a problem is solved as if it were alone."""
-    ends = divided(device), [LEFT, LEFT], [RIGHT, RIGHT], [0, 1]
-    found = plan(panda, *ends, n_seeds=4, max_iterations=32)
+def ends_beside_a_divided_world(device) -> tuple:
+    """A problem without a path, and one that is solved beside it as if it were alone."""
+    return divided(device), [LEFT, LEFT], [RIGHT, RIGHT], [0, 1]
+
+
+@pytest.mark.parametrize("until", ["first", "converged"])
+def test_an_unsolvable_problem_is_not_free(panda, device, until):
+    found = plan(panda, *ends_beside_a_divided_world(device), until=until, max_iterations=32)
     assert found.free.tolist() == [False, True]
+    assert found.iterations[0] == 32
+    assert 0 < found.iterations[1] < 32
     assert found.clearance[0] < 0.0
     line = torch.lerp(torch.tensor(LEFT), torch.tensor(RIGHT), torch.linspace(0, 1, 32)[:, None])
     torch.testing.assert_close(found.joints[0].cpu(), line)
 
 
-def test_a_time_limit_ends_the_search(panda, device, monkeypatch):
+@pytest.mark.parametrize("until", ["first", "converged"])
+def test_a_time_limit_ends_the_search(panda, device, monkeypatch, until):
     """By a clock that goes on a second at each look; what was found before is kept."""
     clock = itertools.count(1.0)
     monkeypatch.setattr(search, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    ends = divided(device), [LEFT, LEFT], [RIGHT, RIGHT], [0, 1]
-    found = plan(panda, *ends, n_seeds=4, max_seconds=6.0)
+    ends = ends_beside_a_divided_world(device)
+    found = plan(panda, *ends, until=until, max_seconds=60.0)
     assert found.free.tolist() == [False, True]
-    assert found.iterations[1] < found.iterations[0] < 100
+    assert found.iterations[1] < found.iterations[0] < 60
+    assert next(clock) < 70.0
+    late = plan(panda, *ends, until=until, max_seconds=0.5)
+    assert late.free.tolist() == [False, False]
     with pytest.raises(ValueError, match="max_seconds must not be negative, got -1"):
         plan(panda, *ends, max_seconds=-1.0)
+
+
+def test_the_time_limit_is_over_in_the_middle_of_a_descent(panda, device, monkeypatch):
+    """The first path is there, and nothing else of it is done."""
+    world, clock = posts(device), itertools.count(1.0)
+    first = plan(panda, world, [LEFT], [RIGHT], [0], until="first")
+    monkeypatch.setattr(search, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    seconds = 3.5 + 2 * first.iterations.item()
+    found = plan(panda, world, [LEFT], [RIGHT], [0], max_seconds=seconds)
+    assert torch.equal(found.joints, first.joints)
+
+
+def test_the_first_path_is_proven_without_a_descent(panda, device, monkeypatch):
+    """As the trees find it; the paths of the other mode begin with it, and get shorter."""
+    world = posts(device)
+    ends = world, [LEFT, RIGHT, LEFT], [RIGHT, HIGH, RIGHT], [0, 1, 1]
+    seen: list[PlanningProgress] = []
+    converged = plan(panda, *ends, progress=seen.append)
+    monkeypatch.setattr(refinement, "PathDescent", None)
+    found = plan(panda, *ends, until="first")
+    assert found.free.all()
+    index = torch.tensor(ends[3], dtype=torch.int32, device=device)
+    options = {"tolerance": MARGIN, "env_index": index}
+    assert not joint_path_in_collision(found.joints, panda, world, **options).any()
+    assert torch.equal(found.iterations, converged.iterations)
+    assert (converged.length <= found.length).all()
+    assert converged.length[0] < 0.9 * found.length[0]
+    with pytest.raises(ValueError, match="until must be 'first' or 'converged', got 'now'"):
+        plan(panda, *ends, until="now")
 
 
 def test_bad_ends_are_named(panda, device):
@@ -270,14 +325,47 @@ def _near_the_plate(panda, world) -> list[float]:
     return joints[fits][0].tolist()
 
 
-def test_progress_counts(panda):
-    world = posts(torch.device("cpu"))
+def test_progress_sees_better_and_better_proven_paths(panda, device):
+    world = posts(device)
+    index = torch.tensor([0, 0, 1], dtype=torch.int32, device=device)
     steps: list[PlanningProgress] = []
-    plan(panda, world, [LEFT, HIGH], [RIGHT, LEFT], [0, 0], progress=steps.append)
-    assert [step.n_problems for step in steps] == [2] * len(steps)
-    assert steps[0].n_free >= 1
-    assert steps[-1].n_free == 2
+    ends = [LEFT, HIGH, LEFT], [RIGHT, LEFT, RIGHT], [0, 0, 1]
+    found = plan(panda, world, *ends, progress=steps.append)
+    assert [step.n_problems for step in steps] == [3] * len(steps)
+    assert steps[0].free.tolist() == [False, True, False]  # straight
+    assert [step.n_free for step in steps] == [int(step.free.sum()) for step in steps]
     assert sorted(step.iterations for step in steps) == [step.iterations for step in steps]
+    for before, after in itertools.pairwise(steps):
+        assert (after.free | ~before.free).all()
+        assert (after.cost <= before.cost).all()
+    for step in steps:
+        hit = joint_path_in_collision(
+            step.joints, panda, world, tolerance=MARGIN, env_index=index
+        ).any(1)
+        assert not (hit & step.free).any()
+        lengths = (step.joints[:, 1:] - step.joints[:, :-1]).norm(dim=-1).sum(1)
+        torch.testing.assert_close(step.length, lengths)
+        assert torch.equal(step.cost.isfinite(), step.free)
+    assert torch.equal(steps[-1].joints, found.joints)
+    assert len({round(step.cost[0].item(), 6) for step in steps}) > 3
+
+
+def test_pairs_at_a_fixed_distance_do_not_prevent_preferred_clearances(panda, device):
+    """Of link5 and link7, which are always 15 mm apart; nothing else is near."""
+    world = MeshWorld(device=device)
+    fixed = [pair for pair in panda.default_pairs.constant if 0.014 < pair.clearance < 0.017]
+    assert fixed
+    found = plan(panda, world, [LEFT], [RIGHT], preferred_clearance=0.02)
+    assert found.has_preferred_clearance.tolist() == [True]
+    assert found.self_clearance.item() >= 0.02 - MARGIN
+    assert found.world_clearance.item() == torch.inf
+    assert found.clearance.item() == found.self_clearance.item()
+    kept = panda.default_pairs.changing(1e-4)
+    assert len(kept) == len(panda.default_pairs) - len(panda.default_pairs.constant)
+    assert kept.constant == ()
+    assert panda.default_pairs.changing(1.0) is panda.default_pairs
+    within = plan(panda, world, [LEFT], [RIGHT], margin=0.016, on_invalid_endpoints="mark")
+    assert within.free.tolist() == [False]  # above the margin only
 
 
 def test_each_problem_has_its_base(panda, device):

@@ -16,7 +16,7 @@ PACKAGE = "warp_collision"
 # stands above them, and offers their names.
 LAYERS = (
     ("kernels",),
-    ("devices", "messages", "poses", "torch_private", "validate"),
+    ("devices", "messages", "poses", "summaries", "torch_private", "validate"),
     ("formats",),
     ("launching",),
     ("obstacles",),

@@ -86,7 +86,10 @@ def test_fitted_spheres_cover_a_shape(shape):
 
 
 def test_panda_meshes_need_few_spheres():
-    found = [fit_spheres(MESHES / f"{name}.stl").report for name in ("link3", "link7", "finger")]
+    found = [
+        fit_spheres(MESHES / f"{name}.stl", max_overshoot=0.02).report
+        for name in ("link3", "link7", "finger")
+    ]
     assert [report.uncovered for report in found] == [0.0] * 3
     assert max(report.overshoot for report in found) <= 0.02 + 1e-6
     assert all(np.array([report.count for report in found]) <= [12, 7, 3])
@@ -234,12 +237,14 @@ def test_meshes_in_millimetres_are_refused_before_anything_is_fitted(tmp_path, m
     trimesh.creation.box((100.0, 200.0, 300.0)).export(tmp_path / "box.stl")
     (tmp_path / "mm.urdf").write_text(ORDINARY)
     fits = []
-    monkeypatch.setattr(link_shapes, "fit_spheres", lambda *given, **options: fits.append(given))
+    monkeypatch.setattr(link_shapes, "cached_fit", lambda *given, **options: fits.append(given))
     with pytest.raises(
         ValueError, match=r"mm\.urdf: link 'c': mesh 'box\.stl' of 1.* m must be at"
     ) as e:
-        RobotSpheres(tmp_path / "mm.urdf")
+        RobotSpheres(tmp_path / "mm.urdf", max_overshoot=0.02)
     assert "20 m, long" in str(e.value)
+    with pytest.raises(ValueError, match="must be at most 20 m, long"):
+        RobotSpheres(tmp_path / "mm.urdf")
     assert 'in mm? scale="0.001 0.001 0.001"' in str(e.value)
     assert fits == []
 

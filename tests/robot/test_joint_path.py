@@ -282,6 +282,42 @@ def test_a_tolerance_below_rounding_gives_a_wide_interval(robots):
     assert found.lower.item() <= smallest <= found.upper.item() + BETWEEN_SAMPLES
 
 
+@pytest.mark.parametrize(("distance", "tolerance"), [(10.0, 1e-4), (100.0, 1e-3), (100.0, 1e-6)])
+def test_a_tolerance_below_rounding_ends_with_the_best_bound(robots, distance, tolerance):
+    """Far from the origin, where intervals of the tolerance cannot be certified."""
+    panda = robots["panda"]
+    paths = random_paths(panda, np.random.default_rng(9), 4, 3, 0.6)
+    found = []
+    for shift, width in ((0.0, 1e-4), (distance, tolerance)):
+        world = MeshWorld(device="cpu")
+        for x, y, z in ((0.5, 0.3, 0.9), (0.9, -0.5, 0.4), (-0.6, 0.5, 0.5)):
+            ball = trimesh.creation.icosphere(2, 0.1)
+            world.add(f"{x}", ball, (x + shift, y, z, 1, 0, 0, 0))
+        base = (shift, 0, 0, 1, 0, 0, 0)
+        found.append(joint_path_clearance(paths, panda, world, tolerance=width, base_pose=base))
+    near, far = found
+    rounding = 1.2e-5 * (distance + 2.0)
+    for names in (("lower", "upper"), ("self_lower", "self_upper")):
+        lower, upper = (getattr(far, name) for name in names)
+        assert (upper - lower).max() <= max(tolerance, rounding)
+        assert (lower <= getattr(near, names[1])).all()
+        assert (upper >= getattr(near, names[0])).all()
+
+
+def test_more_evaluations_than_allowed_give_a_bound_of_the_whole_segment(robots):
+    """A turn inside of a ring keeps the clearance: no part is farther away than another."""
+    panda, world = robots["panda"], MeshWorld(device="cpu")
+    world.add("ring", trimesh.creation.annulus(1.2, 1.3, 3.0, sections=512))
+    joints = torch.tensor([[-1.5, 0.4, 0.0, -1.6, 0.0, 2.0, 0.8]]).repeat(2, 1)
+    joints[1, 0] = 1.5
+    options = {"self_collision": False}
+    fine = joint_path_clearance(joints[None], panda, world, tolerance=1e-6, **options)
+    usual = joint_path_clearance(joints[None], panda, world, **options)
+    assert usual.lower <= fine.upper
+    assert fine.lower <= usual.upper
+    assert fine.upper - fine.lower < 2e-3
+
+
 def test_a_contact_at_rest_is_a_hit_and_rest_is_decided_at_once(robots):
     """A path that stays where it is, with a clearance above and below the tolerance."""
     panda = robots["panda"]

@@ -61,12 +61,25 @@ def test_numbers_of_parts(robots):
     assert cut.parts % 2 == 1
     assert (cut.joints[0, :, 0].diff() > 0.0).all()
     turned[0, 0, 3] = torch.nan
-    with pytest.raises(ValueError, match=r"joints must be finite, and need at most .* got nan"):
+    assert panda.interpolate(turned, 1e-3, odd=True).parts == cut.parts
+    turned[1, :, 0] = torch.linspace(0.0, 1e12, 4)
+    with pytest.raises(ValueError, match=r"joints must need at most 100000 parts .* got \d"):
         panda.interpolate(turned, 1e-3)
     with pytest.raises(ValueError, match="max_deviation must be positive, got 0"):
         panda.interpolate(resting, 0.0)
     with pytest.raises(ValueError, match=r"joints must have shape \(batch, horizon, 7\), got"):
         panda.interpolate(resting[0], 1e-3)
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_one_seed_that_is_not_finite_leaves_the_others(robots, device, bad):
+    panda, world = robots["panda"], blocks(device)
+    joints = random_paths(panda, np.random.default_rng(8), 3, 4, 1.0).to(device)
+    expected = joint_path_cost(joints[[0, 2]], panda, world)
+    joints[1, 2, 0] = bad
+    cost = joint_path_cost(joints, panda, world)
+    assert cost[1].isnan().any()
+    torch.testing.assert_close(cost[[0, 2]], expected, rtol=0.05, atol=1e-4)
 
 
 def test_at_rest_it_is_the_cost_of_the_spheres(robots, device):

@@ -324,6 +324,16 @@ def test_env_out_of_range(env: int, world: MeshWorld) -> None:
     assert_holds(world, *SCENES)
 
 
+def test_names_of_a_world(world: MeshWorld) -> None:
+    assert list(world) == list(dict.fromkeys(n for env in range(3) for n in world.names(env)))
+    assert len(world) == sum(len(world.names(env)) for env in range(3))
+    assert "box" in world
+    assert "lamp" not in world
+    assert 3 not in world
+    empty = MeshWorld(device="cpu")
+    assert (len(empty), list(empty), bool(empty)) == (0, [], True)
+
+
 def test_unknown_names(world: MeshWorld) -> None:
     for call in (
         lambda n: world.remove(n),
@@ -337,6 +347,9 @@ def test_unknown_names(world: MeshWorld) -> None:
         for index in (-1, 2):
             with pytest.raises(IndexError, match=rf"index must be in \[0, 2\).*got {index}"):
                 call(index)
+    with pytest.raises(KeyError) as raised:
+        world.pose("cube")
+    assert str(raised.value).startswith("name must be one of env 0")  # without quotes
     with pytest.raises(KeyError, match="no meshes"):
         world.remove("box", env=2)
     assert_holds(world, *SCENES)

@@ -188,6 +188,8 @@ def test_files_become_envs(tmp_path, device):
         MeshWorld.from_files("world.yaml")
     with pytest.raises(ValueError, match="paths must be at least one, got none"):
         MeshWorld.from_files([])
+    with pytest.raises(FileNotFoundError, match=r": is a folder, must be a file"):
+        MeshWorld.from_file(tmp_path, "cpu")
     with pytest.raises(FileNotFoundError, match=r"none.yaml: no such file"):
         MeshWorld.from_file(tmp_path / "none.yaml")
 

@@ -185,8 +185,8 @@ def _verdict(demo: Demo) -> list[str]:
     return [
         "planned path: certified free on all of its motion, between waypoints too: the robot's",
         f"spheres come nowhere nearer than {_millimetres(demo.planned.clearance.item())} mm to an "
-        "obstacle or to each other. They are the usual",
-        "ones of the Panda, which leave out parts of its surface.",
+        "obstacle or, where they move, to each other. They are",
+        "the usual ones of the Panda, which leave out parts of its surface.",
     ]
 
 

@@ -9,7 +9,7 @@ import argparse
 import contextlib
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from warp_collision.cli.robot_scene import RobotScene
 
 _POSE = ("X", "Y", "Z", "QW", "QX", "QY", "QZ")
+_CLEAR_LINE = "\r\x1b[K"
 _ARRAYS = (".npy", ".npz")
 
 
@@ -167,17 +168,37 @@ def load_joint_names(options: argparse.Namespace) -> tuple[str, ...]:
         ).tree.joint_names
 
 
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None] | None]:
+    """Shows which link is fitted in one line of stderr, if that is a terminal."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield None
+        return
+
+    def show(link: str, number: int, count: int) -> None:
+        sys.stderr.write(_CLEAR_LINE)
+        text = f"warp-collision: fitting spheres, link {number} of {count}: {escaped(link, 40)}"
+        print_text(text, sys.stderr, end="")
+
+    try:
+        yield show
+    finally:
+        sys.stderr.write(_CLEAR_LINE)
+        sys.stderr.flush()
+
+
 def load_robot(options: argparse.Namespace) -> RobotSpheres:
     """The robot; its spheres are written where that is wanted."""
     from warp_collision import RobotSpheres
 
-    with _swapped_files_told(options):
+    with _swapped_files_told(options), _progress() as progress:
         robot = RobotSpheres(
             options.robot,
             spheres=options.robot_spheres,
             srdf=options.srdf,
             package_dirs=options.package_dir,
             lock_joints=_locks(options),
+            progress=progress,
         )
     if options.save_spheres is not None:
         robot.save_spheres(options.save_spheres)

@@ -128,7 +128,8 @@ def picture_verdict(planned: PlannedPaths) -> list[str]:
     return [
         "Certified on all of the planned motion:",
         "the spheres come nowhere nearer than",
-        f"{1000 * planned.clearance[0].item():.1f} mm to an obstacle or each other.",
+        f"{1000 * planned.clearance[0].item():.1f} mm to an obstacle or,",
+        "where they move, to each other.",
     ]
 
 

@@ -39,9 +39,11 @@ they leave out parts of the robot, the report says so. WORLD is a file as for
 the order of the URDF [rad, prismatic: m], separated by spaces or commas.
 
 The path is written as .npz: joints (waypoints, joints), joint_names, free,
-clearance (certified: nowhere is the robot nearer to anything, in metres), clear
-(whether that is what --clearance wanted), margin, length, iterations. Files
-that exist are overwritten, and the report says so.
+clearance (certified: nowhere is the robot nearer to anything, in metres),
+world_clearance and self_clearance (to obstacles, and of links that move relative
+to each other), has_preferred_clearance (whether that is what --clearance
+wanted), margin, length, iterations. Files that exist are overwritten, and the
+report says so.
 
 exit status:
   0 free, 1 no free path was found, 2 wrong usage or input, such as a start in
@@ -85,7 +87,7 @@ def add_plan(commands: Any) -> None:
         "--max-seconds",
         type=distance,
         metavar="S",
-        help="time limit of the search; without one a problem that has no solution takes minutes",
+        help="time limit; without one a problem that has no solution takes minutes",
     )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of the random numbers (default 0)"
@@ -163,6 +165,8 @@ def _save(path: Path, scene: RobotScene, found: PlannedPaths) -> None:
             joint_names=np.array(scene.robot.joint_names),
             free=np.array(True),
             clearance=np.float32(found.clearance.item()),
+            world_clearance=np.float32(found.world_clearance.item()),
+            self_clearance=np.float32(found.self_clearance.item()),
             has_preferred_clearance=np.array(found.has_preferred_clearance.item()),
             margin=np.float32(_MARGIN),
             length=np.float32(found.length.item()),
@@ -173,12 +177,19 @@ def _save(path: Path, scene: RobotScene, found: PlannedPaths) -> None:
 def _summary(
     options: argparse.Namespace, scene: RobotScene, found: PlannedPaths, left_out: Uncovered
 ) -> dict[str, Any]:
-    free, clearance = bool(found.free.item()), found.clearance.item()
+    free = bool(found.free.item())
+    clearances = {
+        name: getattr(found, name).item()
+        for name in ("clearance", "world_clearance", "self_clearance")
+    }
     return {
         "robot": str(options.robot),
         "world": str(options.world),
         "free": free,
-        "clearance": clearance if free and math.isfinite(clearance) else None,
+        **{
+            name: value if free and math.isfinite(value) else None
+            for name, value in clearances.items()
+        },
         "preferred_clearance": options.clearance,
         "has_preferred_clearance": bool(found.has_preferred_clearance.item()),
         "length": found.length.item() if free else None,
@@ -197,7 +208,8 @@ def _report(
     contacts = ", contacts of --ignore aside" if options.ignore else ""
     lines = [
         "certified free: the robot's spheres come nowhere nearer than "
-        f"{1000 * found.clearance.item():.1f} mm to an obstacle or to each other{contacts}"
+        f"{1000 * found.clearance.item():.1f} mm to an obstacle or, where they move, to each "
+        f"other{contacts}"
     ]
     if not found.has_preferred_clearance.item():
         lines.append(

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from warp_collision import Clearance, MeshWorld, RobotSpheres, joint_path_clearance
 from warp_collision.messages import escaped, one_line
-from warp_collision.robot import SelfCollisionPairs
+from warp_collision.robot import Coverage, SelfCollisionPairs
 from warp_collision.robot.checks.joint_path_cost import waypoint_clearance
 
 _RESOLUTION = 5e-3  # m, by which a share that is covered may be too small
-_FINE_RESOLUTION, _SMALL_SHARE = 1e-3, 0.05  # for shares that may be nothing but that
+_SMALL_SHARE, _SMALL_GAP = 0.05, 0.01  # [m], which may be nothing but that
 
 
 class RobotScene(NamedTuple):
@@ -62,10 +62,12 @@ class RobotScene(NamedTuple):
         )
 
     def nearest_on(self, joints: Tensor, tolerance: float) -> str:
-        """The nearest two bodies on a path (1, horizon, n_joints), and where, in words."""
-        found = joint_path_clearance(
-            joints, self.robot, self.world, tolerance=tolerance, **self.placed
-        )
+        """The nearest two bodies on a path (1, horizon, n_joints), and where, in words.
+
+        Of those whose distance a path can change, see `SelfCollisionPairs.changing`.
+        """
+        options = {**self.placed, "self_collision": self.pairs.changing(tolerance)}
+        found = joint_path_clearance(joints, self.robot, self.world, tolerance=tolerance, **options)
         links = self.robot.sphere_links
         segment, own = int(found.upper.argmin()), int(found.self_upper.argmin())
         if found.self_upper[0, own] < found.upper[0, segment]:
@@ -129,10 +131,15 @@ def uncovered(robot: RobotSpheres) -> Uncovered:
     for link in given:
         try:
             found = robot.coverage(resolution=_RESOLUTION, links=[link])
-            if any(0.0 < cover.uncovered < _SMALL_SHARE for cover in found.values()):
-                found = robot.coverage(resolution=_FINE_RESOLUTION, links=[link])
+            if any(_is_in_doubt(cover) for cover in found.values()):
+                found = robot.coverage(links=[link])
         except (OSError, ValueError, ImportError) as error:
             unknown[link] = one_line(error)
         else:
             share |= {name: cover.uncovered for name, cover in found.items() if cover.uncovered}
     return Uncovered(share, bare, unknown)
+
+
+def _is_in_doubt(cover: Coverage) -> bool:
+    """Whether a finer resolution may show that all is covered."""
+    return 0.0 < cover.uncovered < _SMALL_SHARE or 0.0 < cover.gap < _SMALL_GAP

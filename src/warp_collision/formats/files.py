@@ -50,7 +50,9 @@ def existing_file(path: str | os.PathLike[str]) -> Path:
     """The path of a file, which exists."""
     path = Path(path)
     if not is_file(path):
-        raise FileNotFoundError(f"{escaped(str(path))}: no such file")
+        is_folder = os.path.isdir(path)
+        reason = "is a folder, must be a file" if is_folder else "no such file"
+        raise FileNotFoundError(f"{escaped(str(path))}: {reason}")
     return path
 
 

@@ -141,7 +141,8 @@ class _Layers:
             layers.append(Sdf.Layer.FindOrOpen(name))
             if layers[-1] is None:  # the stage says why
                 continue
-            for dependency in layers[-1].GetCompositionAssetDependencies():
+            # An internal reference, `</Prototype>`, names no file.
+            for dependency in filter(None, layers[-1].GetCompositionAssetDependencies()):
                 asset = Sdf.ComputeAssetPathRelativeToLayer(layers[-1], dependency)
                 resolved = str(Ar.GetResolver().Resolve(Sdf.Layer.SplitIdentifier(asset)[0]))
                 if not resolved or asset in seen:  # if it is not there, the stage says why

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ import numpy as np
 
 from warp_collision.formats.files import MAX_COORDINATE, MAX_FACES
 from warp_collision.io.polygons import ClippingBudget
-from warp_collision.messages import MAX_REPR, escaped, one_line, short_repr
+from warp_collision.messages import MAX_REPR, depth_of_caller, escaped, one_line, short_repr
 from warp_collision.obstacles.shapes import Shape
 from warp_collision.validate import is_trimesh
 
@@ -141,7 +140,7 @@ class SceneBuilder:
 
 def warn_of_left_out(where: str, entries: Sequence[LeftOut]) -> None:
     """Warns of what was left out, at the line that called the library."""
-    warnings.warn(LeftOutWarning(where, entries), stacklevel=_depth_of_caller())
+    warnings.warn(LeftOutWarning(where, entries), stacklevel=depth_of_caller())
 
 
 def check_pose(entry: str, pose: Sequence[float]) -> None:
@@ -173,13 +172,3 @@ def _text(where: str, entries: Sequence[LeftOut]) -> str:
     listed = "; ".join(f"{entry} ({reason})" for entry, reason in entries[:_LISTED])
     more = f"; and {len(entries) - _LISTED} more" if len(entries) > _LISTED else ""
     return f"{where}: a world cannot hold {len(entries)} of its entries: {listed}{more}"
-
-
-def _depth_of_caller() -> int:
-    """How many frames above `warn_of_left_out` the library was called."""
-    depth, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(
-        "warp_collision"
-    ):
-        depth, frame = depth + 1, frame.f_back
-    return depth

@@ -52,8 +52,6 @@ _streams: dict[tuple[torch.device, int], wp.Stream] = {}
 _record_lock = threading.RLock()
 # Modules of the CPU that `load_kernels` need not look at again.
 _loaded: set[Any] = set()
-# Older versions of Warp compile in one thread at a time.
-_MAY_LOAD_IN_THREADS = hasattr(wp.config, "load_module_max_workers")
 _stream_lock = threading.RLock()
 _pool: ThreadPoolExecutor | None = None
 _pool_lock = threading.Lock()
@@ -112,7 +110,7 @@ def load_kernels(kernels: Sequence[Any], device: torch.device) -> None:
     first, *others = new.values()
     remaining = iter(others)  # of a list, so that threads may share it
     with _record_lock:
-        if others and _MAY_LOAD_IN_THREADS and _n_cores() > 1:
+        if others and _n_cores() > 1:
             with quiet_warp(), objects_loaded_in_turn() as may_use_threads:
                 # A thread of its own: those of the pool may be waiting for this lock.
                 with ThreadPoolExecutor(1) as helper:

@@ -72,14 +72,16 @@ def objects_loaded_in_turn() -> Iterator[bool]:
     """Lets threads compile modules for the CPU at once, and load what they compiled one by one.
 
     Warp makes its JIT compiler when it first loads an object. Threads that do that at once may make
-    one each, of which all but one are forgotten, and looking up a kernel in those crashes.
+    one each, of which all but one are forgotten, and looking up a kernel in those crashes. Older
+    versions also generate code without a lock, and mix up that of two modules.
 
     Yields:
         Whether this version of Warp could be kept from it; otherwise one thread has to do it all.
     """
     try:
-        library: Any = importlib.import_module("warp._src.context").runtime.llvm
-        load = library.wp_load_obj
+        context: Any = importlib.import_module("warp._src.context")
+        library, load = context.runtime.llvm, context.runtime.llvm.wp_load_obj
+        context._codegen_lock  # noqa: B018
     except (ImportError, AttributeError):
         yield False
         return

@@ -57,7 +57,7 @@ class DistanceGrid:
         self._border: Tensor | None = None
         self.kernel: Any = fill_distance_grid
         margin = 0.0
-        if not geometry.report.closed:
+        if geometry.has_jumps:
             self._border = torch.from_numpy(geometry.border).to(device).contiguous()
             self.kernel = fill_open_mesh_grid
             margin = _MARGIN * float((upper - lower).max())
@@ -121,9 +121,9 @@ def create_grid(
         max_cells: at most so many cells, 4 bytes each; 0 for none.
         device: where to.
     """
-    min_cells = _MIN_CELLS if geometry.report.closed else _MIN_OPEN_CELLS
+    min_cells = _MIN_OPEN_CELLS if geometry.has_jumps else _MIN_CELLS
     cells = min(max_cells, max(_CELLS_PER_FACE * len(geometry.faces), min_cells))
-    if len(geometry.border):
+    if geometry.has_jumps and len(geometry.border):
         cells = min(cells, _BORDER_WORK // len(geometry.border))
     if max_cells <= 0 or cells < min(max_cells, min_cells):
         return None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     MeshLike = trimesh.Trimesh | Shape | tuple[Any, Any] | list[Any] | str | os.PathLike[str]
 else:
     MeshLike = Any
-SignMethod = Literal["auto", "winding", "exact_winding"]
+SignMethod = Literal["auto", "winding", "exact_winding", "sheet"]
 
 # Rounding of closest points that a face may cause, in units of 2e-8 of the mesh's size.
 _MAX_LOSS = 10.0
@@ -48,6 +48,11 @@ class Geometry:
     area: float
     border: np.ndarray
     shape: PlacedShape | None = None
+
+    @property
+    def has_jumps(self) -> bool:
+        """Whether the signed distance jumps away from the surface, where it ends."""
+        return not self.report.closed and self.report.sign_method != "sheet"
 
 
 def read_mesh(name: str, mesh: MeshLike) -> tuple[np.ndarray, np.ndarray]:
@@ -157,6 +162,8 @@ def prepare(
             sums it over all faces where the approximation is in doubt, "auto" takes the first
             for closed meshes and the second for others. Closed ones that are certainly convex
             need neither: there a point is inside where it is behind the face that is closest.
+            "sheet" is a surface without an inside, as of an open mesh: the distance to it is
+            positive on both sides.
 
     Raises:
         ValueError: no face has an area, a face stays thinner than queries see (a height below

@@ -12,7 +12,7 @@ import warp as wp
 from torch import Tensor
 
 from warp_collision.devices import synchronize
-from warp_collision.kernels.mesh_record import CONVEX, EXACT_WINDING, WINDING, MeshRecord
+from warp_collision.kernels.mesh_record import CONVEX, EXACT_WINDING, SHEET, WINDING, MeshRecord
 from warp_collision.launching import launch
 from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.obstacles.distance_grid import GRID_CELLS, create_grid
@@ -26,7 +26,12 @@ MeshAndPose = MeshLike | tuple[MeshLike, PoseLike]
 # By device and Warp's id, for those who are handed ids alone.
 _living: WeakValueDictionary[tuple[torch.device, int], MeshObstacle] = WeakValueDictionary()
 
-_SIGN_METHODS = {"winding": WINDING, "exact_winding": EXACT_WINDING, "convex": CONVEX}
+_SIGN_METHODS = {
+    "winding": WINDING,
+    "exact_winding": EXACT_WINDING,
+    "convex": CONVEX,
+    "sheet": SHEET,
+}
 
 
 class MeshObstacle:
@@ -73,8 +78,8 @@ class MeshObstacle:
             record.sign_method = _SIGN_METHODS[geometry.report.sign_method]
         # A closed mesh has its inside in its box. An open one has winding numbers above 1/2 at most
         # as far as its whole area, seen face on, fills half of all directions.
-        closed = geometry.report.closed
-        record.inside_reach = 0.0 if closed else float(np.sqrt(geometry.area / (2.0 * np.pi)))
+        reach = float(np.sqrt(geometry.area / (2.0 * np.pi)))
+        record.inside_reach = reach if geometry.has_jumps else 0.0
         # A formula needs no grid.
         self._grid = create_grid(geometry, record, 0 if is_exact else grid_cells, device)
         self.record = _upload(record, device)

@@ -7,6 +7,27 @@ from dataclasses import dataclass, field
 from warp_collision.obstacles.shapes import Shape
 
 
+class OpenMeshWarning(UserWarning):
+    """A mesh is open, and nothing said how its inside is to be told.
+
+    What its surface encloses by more than half counts as solid: a bowl without thickness is filled
+    up to its rim and a little beyond.
+
+    Attributes:
+        name: of the obstacle.
+        border: length of the edges at which its surface ends, or its orientation changes [m].
+    """
+
+    def __init__(self, name: str, border: float):
+        self.name = name
+        self.border = border
+        super().__init__(
+            f"mesh {name!r} is open, its border is {border:.3g} m long: what it encloses by more "
+            "than half counts as solid; sign='sheet' makes it a surface without an inside, "
+            "sign='exact_winding' keeps it solid"
+        )
+
+
 @dataclass
 class MeshReport:
     """Defects that were found in a mesh when it was loaded, and repairs.
@@ -26,8 +47,8 @@ class MeshReport:
         sliver_faces: faces too thin for float32, which were split.
         sliced_faces: faces so long and thin, in pairs, that they were sliced across.
         repairs: what was changed, in words; empty if nothing was.
-        sign_method: how inside and outside are told apart: "winding", "exact_winding", "convex", or
-            "exact" for an exact shape.
+        sign_method: how inside and outside are told apart: "winding", "exact_winding", "convex",
+            "sheet", or "exact" for an exact shape.
         reason: why that method.
         shape: the exact shape that queries see instead of triangles, if there is one.
     """

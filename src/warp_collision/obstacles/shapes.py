@@ -57,6 +57,15 @@ class Cuboid:
     kind: ClassVar[ShapeKind] = ShapeKind.CUBOID
     dims: tuple[float, float, float]
 
+    def __new__(cls, *dims: Any, **named: Any) -> Cuboid:
+        """Requires the edges as one argument; without, the error would count those of Python."""
+        if len(dims) > 1:
+            raise TypeError(
+                f"dims must be one sequence of three numbers, as in Cuboid((1.0, 1.0, 0.5)), got "
+                f"{len(dims)} arguments"
+            )
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         values = _numbers(self.dims)
         if values is None or values.shape != (3,):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 LEARNING_RATE = 0.03
-CHECK_EVERY = 5  # iterations between checks whether paths are free
+CHECK_EVERY = 10  # iterations between checks whether paths are free
 
 # Adam's decay of the mean and of the square of gradients (Kingma and Ba, 2015).
 _MEAN, _SQUARE, _SMALL = 0.9, 0.99, 1.0e-8
@@ -85,8 +85,3 @@ class PathDescent:
         rate = (1.0 - _SQUARE**self._steps) ** 0.5 / (1.0 - _MEAN**self._steps)
         scale = self._square.sqrt().add_(_SMALL)
         self._z.addcdiv_(self._mean, scale, value=-self.learning_rate * rate)
-
-    def keep(self, rows: Tensor) -> None:
-        """Continues with some of the rows, (n,) int64."""
-        self._lines, self._z = self._lines[rows], self._z[rows]
-        self._mean, self._square = self._mean[rows], self._square[rows]

@@ -76,4 +76,11 @@ def _reason(problems: Problems, ends: Tensor, row: int) -> str:
             f"{escaped(link)} is {-depth:.2f} mm from {what}, below the margin of "
             f"{1e3 * problems.margin:.2f} mm"
         )
-    return f"{escaped(link)} is in collision with {what}, {depth:.1f} mm deep"
+    hint = ""
+    if report.with_itself[0]:
+        pair = f"({escaped(link)!r}, {escaped(other)!r})"
+        hint = (
+            "; if they do not touch, their spheres may be too large: leave the pair out by "
+            f"self_collision=robot.self_collision_pairs(ignore=[{pair}])"
+        )
+    return f"{escaped(link)} is in collision with {what}, {depth:.1f} mm deep{hint}"

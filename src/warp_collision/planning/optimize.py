@@ -10,10 +10,11 @@ from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.messages import short_repr
+from warp_collision.planning.best_paths import BestPaths, PlanningProgress
 from warp_collision.planning.endpoints import check_endpoints, endpoint_operand
-from warp_collision.planning.problems import FreePaths, Problems
-from warp_collision.planning.refinement import best_paths
-from warp_collision.planning.search import Budget, PlanningProgress, search_free_paths
+from warp_collision.planning.problems import Problems
+from warp_collision.planning.refinement import Refinement
+from warp_collision.planning.search import Budget, search_paths
 from warp_collision.planning.shortcuts import path_length
 from warp_collision.planning.terms import (
     SELF_WEIGHT,
@@ -41,11 +42,16 @@ class PlannedPaths(NamedTuple):
     Attributes:
         joints: (batch, horizon, n_joints) float32, from start to goal, straight between waypoints.
         free: (batch,) bool, whether `joint_path_in_collision` proves these paths free.
-        clearance: (batch,) [m], lower bound of the clearance to the world and of self-collisions on
-            the path: the `lower` of `joint_path_clearance`, at least 0 where `free`.
+        clearance: (batch,) [m], the smaller one of the two following.
+        world_clearance: (batch,) [m], lower bound of the clearance to the world on the path: the
+            `lower` of `joint_path_clearance`, at least 0 where `free`; +inf without obstacles.
+        self_clearance: (batch,) [m], the same between spheres of the robot, +inf if no pairs are
+            checked. Pairs above the margin whose clearance is the same at all joint values
+            (`SelfCollisionPairs.constant`) are left out: no path could change it.
         cost: (batch,) the objective of these paths: the sum of all terms.
         length: (batch,) sum of the Euclidean lengths of the segments [rad, prismatic: m].
-        iterations: (batch,) int64, of the descent until the first free path.
+        iterations: (batch,) int64, rounds of the trees until the first free path, 0 where the
+            straight line is free.
         has_preferred_clearance: (batch,) bool, whether `clearance` reaches `preferred_clearance`
             minus `margin`, the uncertainty of `clearance`. False if start or goal have a smaller
             clearance, if all paths found have, and where `free` is false.
@@ -54,6 +60,8 @@ class PlannedPaths(NamedTuple):
     joints: Tensor
     free: Tensor
     clearance: Tensor
+    world_clearance: Tensor
+    self_clearance: Tensor
     cost: Tensor
     length: Tensor
     iterations: Tensor
@@ -69,7 +77,8 @@ def optimize_paths(
     world: MeshWorld,
     *,
     env_index: Tensor | None = None,
-    n_seeds: int = 12,
+    until: Literal["first", "converged"] = "converged",
+    n_seeds: int = 4,
     horizon: int = 32,
     margin: float = 1e-3,
     preferred_clearance: float = 0.01,
@@ -85,13 +94,12 @@ def optimize_paths(
 ) -> PlannedPaths:
     """Plans joint paths from starts to goals, and proves them free.
 
-    Gradient descent on the inner waypoints of several seeds of each problem: on `CollisionTerm`,
-    `SmoothnessTerm`, `JointLimitsTerm` and the caller's terms, with smoothness as its metric. Every
-    few iterations `joint_path_in_collision` checks whether paths are free. For problems that no
-    descent solves soon, trees of free motions grow from start and goal as well (`RrtConnect`), and
-    a descent refines their paths. Free paths are shortened by shortcuts, each proven free, and the
-    best one of a problem is returned. Solved problems leave the batch; the others get new seeds,
-    farther from the straight line, until an iteration limit.
+    An anytime planner. Where the straight line is not free, trees of free motions grow from start
+    and goal (`RrtConnect`): the path that they find is proven. Then it and those of other trees are
+    improved: by shortcuts, each proven free, and by gradient descent on `CollisionTerm`,
+    `SmoothnessTerm`, `JointLimitsTerm` and the caller's terms, with smoothness as its metric, every
+    few iterations of which `joint_path_in_collision` checks whether the path is free. Every better
+    path is given to `progress` as it comes.
 
     Args:
         start: (batch, n_joints) [rad, prismatic: m], on the device of the world.
@@ -99,7 +107,9 @@ def optimize_paths(
         robot: the robot, with what is attached to it.
         world: the obstacles.
         env_index: (batch,) int32, the env of each problem; env 0 for all if None.
-        n_seeds: paths that are optimised for each problem.
+        until: "first" returns the first proven path of each problem, as the trees found it;
+            "converged" improves paths until nothing is gained.
+        n_seeds: paths of trees for each problem, the best of which are improved.
         horizon: waypoints of a path, including the ends.
         margin: [m], the `tolerance` of `joint_path_in_collision`: paths, starts and goals with a
             clearance below it may be rejected.
@@ -110,20 +120,22 @@ def optimize_paths(
             differentiable. One with a parameter `problem` is given (n,) int64 by that name: the
             batch row that each path is for. They weigh against half the squared joint velocity,
             integrated over unit time; among free paths the cheapest is returned. Values and
-            derivatives must be finite, also beyond joint limits, where a descent may pass.
+            derivatives must be finite, also beyond joint limits, where a descent may pass. Without
+            terms the shortest path is returned, where parts nearer than the preferred clearance
+            count twice.
         self_collision: whether self-collisions are checked, by the pairs of
             `RobotSpheres.self_collision_pairs`; or the pairs to check.
         ignore: allowed contacts, pairs of a link, or attached object, and an obstacle; see
             `joint_path_in_collision`.
         base_pose: (7,) for all or (batch, 7), pose of the root link in the world, or 4 x 4
             matrices; the origin if None.
-        max_iterations: of the descent, after which a problem is not pursued.
-        max_seconds: of the search, looked at every few iterations; no limit if None. Shortening
-            what was found comes on top. With a limit results may differ from run to run.
+        max_iterations: rounds of the trees, after which a problem without a path is not pursued.
+        max_seconds: of the search, looked at between its steps; no limit if None. With a limit
+            results may differ from run to run.
         on_invalid_endpoints: "raise" an error if a start or goal is in collision, has a clearance
             below the margin or is beyond joint limits, or "mark" its row as not free.
         generator: of the random numbers; a fixed seed in every call if None.
-        progress: called regularly with a `PlanningProgress`.
+        progress: called regularly with a `PlanningProgress`, and at once with better paths.
 
     Returns:
         Paths, certificates and costs, see `PlannedPaths`. Where `free` is false no free path was
@@ -167,6 +179,8 @@ def optimize_paths(
         raise ValueError(
             f"on_invalid_endpoints must be 'raise' or 'mark', got {on_invalid_endpoints!r}"
         )
+    if until not in ("first", "converged"):
+        raise ValueError(f"until must be 'first' or 'converged', got {until!r}")
     budget = Budget(max_iterations, max_seconds)
     require_robot_and_world(robot, world)
     if isinstance(terms, str) or not isinstance(terms, Iterable):
@@ -180,6 +194,7 @@ def optimize_paths(
     env_index = validate.env_operand(env_index, len(start), world.n_envs, world.device, check=True)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     limits = robot.joint_limits.to(start.device).clone()
+    pairs = robot.default_pairs if self_collision is True else self_collision
     problems = Problems(
         robot,
         world,
@@ -189,6 +204,7 @@ def optimize_paths(
         float(margin),
         max(float(margin), float(preferred_clearance)),
         self_collision,
+        pairs.changing(float(margin)) if isinstance(pairs, SelfCollisionPairs) else pairs,
         tuple(ignore),
         _base_rows(base_pose, start),
         limits,
@@ -196,12 +212,12 @@ def optimize_paths(
     with torch.no_grad():
         valid = check_endpoints(problems, on_invalid_endpoints)
         objective = _objective(problems, terms)
-        free_paths = FreePaths(problems, horizon)
-        iterations = search_free_paths(
-            problems, objective, free_paths, valid, n_seeds, budget, generator, progress
-        )
-        joints = best_paths(problems, objective, free_paths, generator, bool(terms))
-        return _result(problems, objective, joints, valid, iterations)
+        best = BestPaths(problems, objective if terms else None, horizon, progress)
+        refinement = None
+        if until == "converged":
+            refinement = Refinement(problems, objective, best, generator, bool(terms))
+        search_paths(problems, best, valid, n_seeds, budget, generator, refinement)
+        return _result(problems, objective, best)
 
 
 def _base_rows(base_pose: PoseLike | None, start: Tensor) -> Tensor | None:
@@ -225,21 +241,25 @@ def _objective(problems: Problems, terms: Sequence[Term]) -> Objective:
     return Objective([collision, SmoothnessTerm(), JointLimitsTerm(problems.limits), *terms])
 
 
-def _result(
-    problems: Problems, objective: Objective, joints: Tensor, valid: Tensor, iterations: Tensor
-) -> PlannedPaths:
+def _result(problems: Problems, objective: Objective, best: BestPaths) -> PlannedPaths:
+    joints, free = best.joints, best.free
     every = torch.arange(len(joints), device=joints.device)
-    free = problems.is_free(joints, every) & valid
     found = joint_path_clearance(
         joints,
         problems.robot,
         problems.world,
         tolerance=problems.margin,
-        self_collision=problems.self_collision,
+        self_collision=problems.changing_pairs,
         **problems.world_of(every),
     )
-    lower = torch.minimum(found.lower, found.self_lower).amin(1)
-    clearance = torch.where(free, lower.clamp(min=0.0), lower)
+    world, itself = (
+        torch.where(free, lower.clamp(min=0.0), lower)
+        for lower in (found.lower.amin(1), found.self_lower.amin(1))
+    )
+    clearance = torch.minimum(world, itself)
     cost = objective(joints, every, None)  # of a bad end it may be NaN
     is_far = free & (clearance >= problems.preferred_clearance - problems.margin)
-    return PlannedPaths(joints, free, clearance, cost, path_length(joints), iterations, is_far)
+    lengths = path_length(joints)
+    return PlannedPaths(
+        joints, free, clearance, world, itself, cost, lengths, best.iterations, is_far
+    )

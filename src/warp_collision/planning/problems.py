@@ -9,12 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from warp_collision.planning.descent import straight_lines
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs, joint_path_in_collision
 from warp_collision.world import MeshWorld
 
 # Whether the straight joint motions (n, horizon, n_joints) of rows (n,) are proven free, (n,) bool.
 Certificate = Callable[[Tensor, Tensor], Tensor]
+
+
+def random_uniform(
+    shape: tuple[int, ...], generator: torch.Generator, device: torch.device
+) -> Tensor:
+    """Uniform numbers in [0, 1), the same on all devices."""
+    return torch.rand(shape, generator=generator, device=generator.device).to(device)
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,8 @@ class Problems:
     margin: float
     preferred_clearance: float  # [m]
     self_collision: bool | SelfCollisionPairs
+    # Those of the pairs whose clearance a path can change, of which clearances are preferred.
+    changing_pairs: bool | SelfCollisionPairs
     ignore: tuple[tuple[str, str], ...]  # allowed contacts
     base_pose: Tensor | None  # (batch, 7) of the root link in the world
     limits: Tensor  # (n_joints, 2) on the device
@@ -42,58 +50,34 @@ class Problems:
             "base_pose": None if base_pose is None else base_pose[problem],
         }
 
-    def is_free(
-        self, paths: Tensor, problem: Tensor | slice, tolerance: float | None = None
-    ) -> Tensor:
+    def is_free(self, paths: Tensor, problem: Tensor | slice) -> Tensor:
         """Whether paths (n, horizon, n_joints) of problems (n,) are proven free, (n,) bool."""
         return ~joint_path_in_collision(
             paths,
             self.robot,
             self.world,
-            tolerance=self.margin if tolerance is None else tolerance,
+            tolerance=self.margin,
             self_collision=self.self_collision,
             **self.world_of(problem),
         ).any(1)
 
-    def certificate(self, problem: Tensor, tolerance: float | None = None) -> Certificate:
+    def is_near(self, paths: Tensor, problem: Tensor) -> Tensor:
+        """Which segments (n, horizon - 1) may be nearer than the preferred clearance."""
+        return joint_path_in_collision(
+            paths,
+            self.robot,
+            self.world,
+            tolerance=self.preferred_clearance,
+            self_collision=self.changing_pairs,
+            **self.world_of(problem),
+        )
+
+    def certificate(self, problem: Tensor) -> Certificate:
         """`is_free` of motions by the rows of paths that they are from, of problems (n,)."""
-        return lambda motions, rows: self.is_free(motions, problem[rows], tolerance)
+        return lambda motions, rows: self.is_free(motions, problem[rows])
 
     def within_limits(self, paths: Tensor) -> Tensor:
         """The paths with their inner waypoints clamped to the joint limits."""
         paths = paths.clone()
         paths[:, 1:-1].clamp_(self.limits[:, 0], self.limits[:, 1])
         return paths
-
-
-class FreePaths:
-    """The free paths found so far.
-
-    Args:
-        problems: all problems.
-        horizon: see the attribute.
-
-    Attributes:
-        horizon: waypoints of a path.
-        paths: free paths, one tensor per call of `add`.
-        problem: the problems of these paths.
-        count: (batch,) number of free paths of each problem.
-        first: (batch,) iteration of the first one, -1 if there is none.
-        lines: (batch, horizon, n_joints), the straight lines.
-    """
-
-    def __init__(self, problems: Problems, horizon: int):
-        self.horizon, batch = horizon, len(problems.start)
-        self.paths: list[Tensor] = []
-        self.problem: list[Tensor] = []
-        self.count = torch.zeros(batch, dtype=torch.int64, device=problems.start.device)
-        self.first = torch.full_like(self.count, -1)
-        self.lines = straight_lines(problems.start, problems.goal, horizon)
-
-    def add(self, paths: Tensor, problem: Tensor, iteration: int) -> None:
-        """Adds free paths (n, horizon, n_joints) of problems (n,)."""
-        self.paths.append(paths)
-        self.problem.append(problem)
-        new = torch.bincount(problem, minlength=len(self.count))
-        self.first[(self.count == 0) & (new > 0)] = iteration
-        self.count += new

@@ -1,88 +1,114 @@
-"""Improves the free paths found: by shortcuts, and with respect to the caller's terms."""
+"""Improves free paths: by shortcuts, and by descents on the objective."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from warp_collision.planning.best_paths import BestPaths
 from warp_collision.planning.descent import (
     CHECK_EVERY,
     LEARNING_RATE,
     PathDescent,
     SmoothMetric,
 )
-from warp_collision.planning.problems import FreePaths, Problems
-from warp_collision.planning.shortcuts import path_length, resample, shorten
+from warp_collision.planning.problems import Problems
+from warp_collision.planning.shortcuts import path_length, shorten, shortest_of_each, stacked
 from warp_collision.planning.terms import Objective
 
-# Rounds of shortcuts, and of how many of the shortest paths of a problem (None: all).
-_PHASES = ((2, None), (6, 3))
-_NODES = 40  # per path and round
-_REFINEMENTS = 150  # iterations on free paths, if the caller has terms
+_NODES = 20  # per path and round of shortcuts
+# Rounds of shortcuts of paths of trees, and of how many of the shortest of a problem.
+_SEED_PHASES = ((2, None), (2, 2))
+_ROUNDS = 3  # of shortcuts after a descent
+_PASSES = 4  # at most
+_GAIN = 0.03  # of the cost, without which there is no other pass
+_ITERATIONS = 20  # of a descent
+_ITERATIONS_BY_COST = 150  # if the caller has terms, which no shortcut sees
 
 
-def best_paths(
-    problems: Problems,
-    objective: Objective,
-    free_paths: FreePaths,
-    generator: torch.Generator,
-    by_cost: bool,
-) -> Tensor:
-    """The best free path (batch, horizon, n_joints) of each problem, else the straight line."""
-    best = free_paths.lines.clone()
-    paths, problem = torch.cat(free_paths.paths), torch.cat(free_paths.problem)
-    if len(paths) == 0:
-        return best
-    shorter, owner = _shortened(problems, paths, problem, free_paths.horizon, generator)
-    candidates, owner = torch.cat((shorter, paths)), torch.cat((owner, problem))
-    if by_cost and free_paths.horizon > 2:
-        candidates = refine(problems, objective, candidates, owner)
-    score = objective(candidates, owner) if by_cost else path_length(candidates)
-    order = score.argsort(descending=True)  # the best one is written last
-    for index in order.tolist():
-        best[owner[index]] = candidates[index]
-    return best
+class Refinement:
+    """Passes of descents and shortcuts from the best paths of problems.
 
+    Args:
+        problems: all problems.
+        objective: of the descents.
+        best: has the paths, and takes better ones.
+        generator: of random numbers.
+        by_cost: whether paths are compared by the objective.
+    """
 
-def _shortened(
-    problems: Problems, paths: Tensor, problem: Tensor, horizon: int, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """Shorter paths (n, horizon, n_joints), each proven free, and their problems (n,)."""
-    for rounds, most in _PHASES:
-        if most is not None:
-            rows = _shortest_of_each(path_length(paths), problem, most)
-            paths, problem = paths[rows], problem[rows]
-        paths = shorten(
+    def __init__(
+        self,
+        problems: Problems,
+        objective: Objective,
+        best: BestPaths,
+        generator: torch.Generator,
+        by_cost: bool,
+    ):
+        self._problems, self._objective, self._best = problems, objective, best
+        self._generator, self._by_cost = generator, by_cost
+
+    def improve(
+        self, rows: Tensor, seeds: list[tuple[int, Tensor]], is_late: Callable[[], bool]
+    ) -> None:
+        """Improves the paths of problems (n,), until nothing is gained.
+
+        Args:
+            rows: (n,) int64, which have a free path.
+            seeds: free paths (m_i, n_joints) of these problems.
+            is_late: whether to end.
+        """
+        best = self._best
+        paths, problem = stacked(seeds, best.joints)
+        for rounds, most in _SEED_PHASES:
+            if len(paths) == 0 or is_late():
+                break
+            if most is not None:
+                kept = shortest_of_each(path_length(paths), problem, most)
+                paths, problem = paths[kept], problem[kept]
+            paths = self._shorten(paths, problem, rounds)
+            best.offer_polylines(paths, problem)
+        straight = torch.linalg.vector_norm(self._problems.goal - self._problems.start, dim=1)
+        if not self._by_cost:
+            rows = rows[best.cost[rows] > (1.0 + 1e-4) * straight[rows]]
+        for _ in range(_PASSES):
+            if len(rows) == 0 or is_late():
+                break
+            before = best.cost[rows]
+            iterations = _ITERATIONS_BY_COST if self._by_cost else _ITERATIONS
+            paths = refine(
+                self._problems, self._objective, best.joints[rows], rows, iterations, is_late
+            )
+            best.offer(paths, rows)
+            if not (self._by_cost or is_late()):
+                best.offer_polylines(self._shorten(paths, rows, _ROUNDS), rows)
+            rows = rows[best.cost[rows] < (1.0 - _GAIN) * before]
+
+    def _shorten(self, paths: Tensor, problem: Tensor, rounds: int) -> Tensor:
+        return shorten(
             paths,
-            problems.certificate(problem),
-            problems.certificate(problem, problems.preferred_clearance),
+            self._problems.certificate(problem),
+            lambda motions, rows: ~self._problems.is_near(motions, problem[rows])[:, 0],
             rounds=rounds,
             n_nodes=_NODES,
-            generator=generator,
+            generator=self._generator,
         )
-    paths = resample(paths, horizon)
-    free = problems.is_free(paths, problem)
-    return paths[free], problem[free]
 
 
-def _shortest_of_each(length: Tensor, problem: Tensor, most: int) -> Tensor:
-    """Rows of the shortest paths of each problem, at most `most` of each."""
-    order = length.argsort(stable=True)
-    order = order[problem[order].argsort(stable=True)]
-    owner = problem[order]
-    index = torch.arange(len(owner), device=owner.device)
-    begins = torch.ones_like(owner, dtype=torch.bool)
-    begins[1:] = owner[1:] != owner[:-1]
-    rank = index - torch.where(begins, index, 0).cummax(0).values
-    return order[rank < most]
-
-
-def refine(problems: Problems, objective: Objective, paths: Tensor, problem: Tensor) -> Tensor:
+def refine(
+    problems: Problems,
+    objective: Objective,
+    paths: Tensor,
+    problem: Tensor,
+    iterations: int,
+    is_late: Callable[[], bool],
+) -> Tensor:
     """The cheapest proven free path on a descent from each free path."""
-    metric = SmoothMetric(paths.shape[1], paths.device)
-    descent = PathDescent(paths, metric, LEARNING_RATE)
+    descent = PathDescent(paths, SmoothMetric(paths.shape[1], paths.device), LEARNING_RATE)
     best, lowest = paths, objective(paths, problem)
-    for iteration in range(1, _REFINEMENTS + 1):
+    for iteration in range(1, iterations + 1):
         when = f"iteration {iteration} on free paths"
         descent.step(objective.gradient(descent.paths(), problem, when))
         if iteration % CHECK_EVERY == 0:
@@ -91,4 +117,6 @@ def refine(problems: Problems, objective: Objective, paths: Tensor, problem: Ten
             better = (cost < lowest) & problems.is_free(paths, problem)
             best = torch.where(better[:, None, None], paths, best)
             lowest = torch.where(better, cost, lowest)
+            if is_late():
+                break
     return best

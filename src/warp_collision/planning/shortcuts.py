@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from warp_collision.planning.problems import Certificate
-from warp_collision.planning.seeds import random_uniform
+from warp_collision.planning.problems import Certificate, random_uniform
 
 # Cost of a segment, as a fraction of the length: removes vertices that do not shorten the path.
 _PER_SEGMENT = 1.0e-4
@@ -16,6 +15,18 @@ _ROWS_AT_ONCE = 128  # paths whose segments between all nodes are in memory at a
 def path_length(paths: Tensor) -> Tensor:
     """(batch,) sum of the lengths of the segments of paths (batch, n, n_joints)."""
     return torch.linalg.vector_norm(paths[:, 1:] - paths[:, :-1], dim=-1).sum(1)
+
+
+def shortest_of_each(length: Tensor, problem: Tensor, most: int) -> Tensor:
+    """Rows of the shortest paths (n,) of each problem (n,), at most `most` of each."""
+    order = length.argsort(stable=True)
+    order = order[problem[order].argsort(stable=True)]
+    owner = problem[order]
+    index = torch.arange(len(owner), device=owner.device)
+    begins = torch.ones_like(owner, dtype=torch.bool)
+    begins[1:] = owner[1:] != owner[:-1]
+    rank = index - torch.where(begins, index, 0).cummax(0).values
+    return order[rank < most]
 
 
 def shorten(
@@ -65,6 +76,15 @@ def shorten(
             shorter = torch.where(too_many[:, None, None], old, shorter)[:, -most:]
         paths = shorter
     return paths
+
+
+def stacked(paths: list[tuple[int, Tensor]], like: Tensor) -> tuple[Tensor, Tensor]:
+    """Paths (n, m, n_joints) from paths (m_i, n_joints) of problems, and the problems (n,)."""
+    if not paths:
+        return like[:0], torch.zeros(0, dtype=torch.int64, device=like.device)
+    most = max(len(path) for _, path in paths)
+    padded = torch.cat([pad_start(path[None], most) for _, path in paths])
+    return padded, torch.tensor([problem for problem, _ in paths], device=like.device)
 
 
 def pad_start(paths: Tensor, n: int) -> Tensor:

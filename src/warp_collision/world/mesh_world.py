@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -46,6 +46,9 @@ class MeshWorld:
     Any number of threads may query a world, and get what one thread would. They may do so while
     another thread changes it: envs that are not being changed cost what they did, and a query of
     one that is may see parts of it before the change and others after it.
+
+    `len(world)` counts the obstacles of all envs, `name in world` says whether an env has one of
+    this name, and iterating gives the names.
 
     On CUDA keep a world as long as graphs that query it. After its meshes have moved, queries and
     replays on several streams must wait for each other, as the tree over the meshes is fit anew.
@@ -90,10 +93,23 @@ class MeshWorld:
         counts = [len(slots) for slots in self._slots.envs]
         return f"MeshWorld({sum(counts)} meshes in {self.n_envs} envs on {self.device})"
 
+    def __len__(self) -> int:
+        return sum(len(slots) for slots in self._slots.envs)
+
+    def __bool__(self) -> bool:
+        return True  # a world, with or without obstacles
+
+    def __contains__(self, name: object) -> bool:
+        return any(slot.name == name for slots in self._slots.envs for slot in slots)
+
+    def __iter__(self) -> Iterator[str]:
+        """Names of the obstacles, each once, in the order of envs and slots."""
+        return iter(dict.fromkeys(slot.name for slots in self._slots.envs for slot in slots))
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(
-            "a MeshWorld owns device memory: it cannot be copied and cannot be pickled; build a "
-            "second one from its meshes"
+            "a MeshWorld owns device memory: it cannot be copied and cannot be pickled; write it "
+            "with `save`, and make a second one with `MeshWorld.from_file`"
         )
 
     # -- files ----------------------------------------------------------------------------------
@@ -269,7 +285,7 @@ class MeshWorld:
     def add(
         self,
         name: str,
-        mesh: MeshLike,
+        obstacle: MeshLike,
         pose: PoseLike | None = None,
         env: int = 0,
         enabled: bool = True,
@@ -283,18 +299,20 @@ class MeshWorld:
 
         Args:
             name: unique in the env.
-            mesh: a `trimesh.Trimesh` in metres or the units that it declares, a pair
+            obstacle: a `trimesh.Trimesh` in metres or the units that it declares, a pair
                 (vertices (n, 3) [m], faces (n, 3)), the path of a mesh file, or a `Cuboid`,
                 `Sphere`, `Capsule` or `Cylinder`. Trimesh's primitives and meshes that are cuboids
                 to rounding become exact shapes too, unless `repair` or `sign` is given. Equal
                 geometry is stored once, whatever its names and envs.
-            pose: x, y, z, qw, qx, qy, qz of the mesh in the world, a quaternion of any length but
+            pose: x, y, z, qw, qx, qy, qz of it in the world, a quaternion of any length but
                 0, or a rigid 4 x 4 matrix; identity if None. Gradients as in `set_pose`.
             env: which env.
             enabled: whether queries check it.
-            replace: give the mesh of this name new geometry, pose and state; its slot stays.
+            replace: give the obstacle of this name new geometry, pose and state; its slot stays.
             repair: see `geometry.prepare`, also for what is too thin to be taken.
-            sign: how inside and outside are told apart: "auto", "winding" or "exact_winding".
+            sign: how inside and outside are told apart: "auto", "winding" or "exact_winding", or
+                not at all: "sheet", for which both sides of the surface are outside. An open mesh
+                at "auto" is a solid, with an `OpenMeshWarning`.
             padding: the obstacle is inflated by this [m]: its signed distance is lowered by it.
 
         Returns:
@@ -306,7 +324,7 @@ class MeshWorld:
         """
         with self._lock:
             index = self._slots.index_for(name, env, self.max_obstacles, replace)
-            entry = self._obstacles.entry(name, mesh, pose, enabled, repair, sign, padding)
+            entry = self._obstacles.entry(name, obstacle, pose, enabled, repair, sign, padding)
             self._fill(env, index, [entry])
             return index
 
@@ -337,7 +355,7 @@ class MeshWorld:
             self._truncate(env, len(entries))
 
     def remove(self, name: str | int, env: int = 0) -> None:
-        """Removes a mesh; the slots behind it move up by one."""
+        """Removes an obstacle; the slots behind it move up by one."""
         with self._lock:
             index = self._slots.index(name, env)
             slots = self._slots.envs[env]
@@ -346,7 +364,7 @@ class MeshWorld:
             self._release(env, [slots.pop(index)])
 
     def clear(self, env: int | None = None) -> None:
-        """Removes all meshes of an env, or of all envs."""
+        """Removes all obstacles of an env, or of all envs."""
         with self._lock:
             for index in range(self.n_envs) if env is None else [env]:
                 self._slots.of(index)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.io.scene_builder import Obstacle
+from warp_collision.messages import depth_of_caller
 from warp_collision.obstacles.geometry import MeshLike, SignMethod
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle, split_pose
+from warp_collision.obstacles.mesh_report import OpenMeshWarning
 from warp_collision.obstacles.recognition import read_obstacle
 from warp_collision.poses import PoseLike
 
@@ -83,6 +87,11 @@ class ObstacleCache:
         source = read_obstacle(name, mesh, repair=repair, sign=sign)
         obstacle = self._obstacles.get(source.key)
         if obstacle is None:
-            obstacle = MeshObstacle(source.examine(), self._device, self._grid_cells)
+            geometry = source.examine()
+            if sign == "auto" and geometry.has_jumps:
+                border = geometry.border.astype(np.float64)
+                length = float(np.linalg.norm(border[:, 1] - border[:, 0], axis=1).sum())
+                warnings.warn(OpenMeshWarning(name, length), stacklevel=depth_of_caller())
+            obstacle = MeshObstacle(geometry, self._device, self._grid_cells)
             self._obstacles[source.key] = obstacle
         return obstacle

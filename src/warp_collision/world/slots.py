@@ -34,6 +34,13 @@ class TrackedPose(NamedTuple):
     written: Tensor
 
 
+class UnknownNameError(KeyError):
+    """A name that no obstacle has; its text is the message, without the quotes of a KeyError."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 @dataclass
 class Slot:
     """A mesh in an env.
@@ -84,7 +91,7 @@ class Slots:
             if slot.name == name:
                 return index
         names = ", ".join(repr(slot.name) for slot in slots) or "no meshes"
-        raise KeyError(f"name must be one of env {env}, which holds {names}; got {name!r}")
+        raise UnknownNameError(f"name must be one of env {env}, which holds {names}; got {name!r}")
 
     def index_for(self, name: str, env: int, max_obstacles: int, replace: bool) -> int:
         """The index of the slot that a mesh is to fill: of its name, or the first free one."""

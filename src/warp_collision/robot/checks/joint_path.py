@@ -20,6 +20,7 @@ from warp_collision.robot.model.allowed_pairs import Contacts
 from warp_collision.robot.model.kinematics import base_operand, root_frames
 from warp_collision.robot.model.robot_spheres import RobotSpheres, require_robot_and_world
 from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
+from warp_collision.summaries import summary
 from warp_collision.world import MeshWorld
 
 Pairs = tuple[Tensor | None, Tensor | None]
@@ -171,6 +172,9 @@ class JointPathClearance(NamedTuple):
     self_sphere: Tensor
     self_other: Tensor
 
+    def __repr__(self) -> str:
+        return summary(self)
+
 
 def joint_path_clearance(
     joints: Tensor,
@@ -193,8 +197,10 @@ def joint_path_clearance(
         joints: (batch, horizon, n_joints); see `joint_path_in_collision`.
         robot: the robot.
         world: the obstacles.
-        tolerance: [m], width of the intervals. They are wider where 65,536 evaluations do not
-            suffice.
+        tolerance: [m], width of the intervals. They are wider where rounding in float32 is: about
+            7e-6 of the distance from the world's origin, and 1.2e-5 between spheres of the robot;
+            at most 0.03 mm within 2 m. From 32,768 evaluations of a segment on, the tolerance
+            doubles with each 2,048.
         self_collision: see `configuration_in_collision`.
         ignore: see `configuration_in_collision`.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.

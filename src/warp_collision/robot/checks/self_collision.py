@@ -12,6 +12,7 @@ from warp_collision.kernels.self_collision import COINCIDENT
 from warp_collision.queries import robot_queries
 from warp_collision.queries.first_order import evaluate_first_order
 from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
+from warp_collision.summaries import summary
 
 _SPHERES_SHAPE = "(batch, horizon, n_spheres, 4)"
 
@@ -29,6 +30,9 @@ class SelfClearance(NamedTuple):
     clearance: Tensor
     first: Tensor
     second: Tensor
+
+    def __repr__(self) -> str:
+        return summary(self)
 
 
 def self_collision_cost(

@@ -9,8 +9,8 @@ import numpy as np
 from warp_collision import validate
 from warp_collision.obstacles.geometry import MeshLike
 from warp_collision.obstacles.shapes import Shape
-from warp_collision.robot.fitting import solid as geometry
-from warp_collision.robot.fitting.solid import Solid
+from warp_collision.robot.fitting import pieces as geometry
+from warp_collision.robot.fitting.solid import ROUNDING, Solid
 from warp_collision.robot.fitting.sphere_arrays import sphere_array
 
 _CHUNK = 2048  # pieces
@@ -46,7 +46,7 @@ class Coverage(NamedTuple):
 
 
 def coverage(
-    spheres: Any, mesh: MeshLike | Shape, *, resolution: float = 1e-3, fill: bool = False
+    spheres: Any, mesh: MeshLike | Shape, *, resolution: float | None = None, fill: bool = False
 ) -> Coverage:
     """Checks spheres against the mesh or shape that they approximate.
 
@@ -57,7 +57,8 @@ def coverage(
     Args:
         spheres: rows x, y, z, radius [m]; a radius below 0 disables one.
         mesh: what `MeshWorld.add` takes; the inside of an open mesh is that of its signed distance.
-        resolution: edge [m] of the smallest pieces, by which the bounds may be too large.
+        resolution: edge [m] of the smallest pieces, by which the bounds may be too large; by
+            default 1 mm, or 1/250 of the mesh's size, the diagonal of its box, if that is less.
         fill: whether to check the inside too.
 
     Raises:
@@ -71,34 +72,39 @@ def coverage(
         >>> coverage([[0.0, 0.0, 0.0, 0.1]], Cuboid((0.2, 0.2, 0.2))).uncovered > 0.9
         True
     """
-    validate.require_number("resolution", resolution, positive=True)
-    return cover_of(sphere_array("spheres", spheres), Solid("mesh", mesh), resolution, fill)
+    if resolution is not None:
+        validate.require_number("resolution", resolution, positive=True)
+    rows, solid = sphere_array("spheres", spheres), Solid("mesh", mesh)
+    return cover_of(rows, solid, resolution or min(1e-3, 0.004 * solid.size), fill)
 
 
 def cover_of(spheres: np.ndarray, solid: Solid, resolution: float, fill: bool) -> Coverage:
     """`coverage` of validated spheres (n, 4)."""
     spheres = spheres[spheres[:, 3] >= 0.0]
-    rounding = np.maximum(solid.rounding, geometry.ROUNDING * np.abs(spheres[:, :3]).max(axis=1))
-    outside = solid.distance(spheres[:, :3]) + spheres[:, 3] + rounding
+    rounding = np.maximum(solid.rounding, ROUNDING * np.abs(spheres[:, :3]).max(axis=1))
+    outside = solid.distance_to_all(spheres[:, :3]) + spheres[:, 3] + rounding
     area, gap = _uncovered(spheres, solid.triangles, resolution)
     uncovered_inside = None
     if fill:
-        volume = _uncovered_volume(spheres, solid, resolution)
-        uncovered_inside = min(volume / solid.volume, 1.0) if volume else 0.0
+        uncovered_inside = _fraction(_uncovered_volume(spheres, solid, resolution), solid.volume)
     return Coverage(
         len(spheres),
         float(outside.max(initial=-np.inf)),
-        min(area / solid.area, 1.0),
+        _fraction(area, solid.area),
         gap,
         uncovered_inside,
     )
 
 
+def _fraction(part: float, whole: float) -> float:
+    """An upper bound of a part of the whole, which is 0 for a mesh that encloses nothing."""
+    return part / whole if part < whole else float(part > 0.0)
+
+
 def covered(pieces: np.ndarray, spheres: np.ndarray) -> np.ndarray:
     """(n,) bool: whether any sphere contains the piece."""
     result = np.zeros(len(pieces), dtype=bool)
-    for begin in range(0, len(pieces), _CHUNK):
-        part = slice(begin, begin + _CHUNK)
+    for part in geometry.chunks(len(pieces), _CHUNK):
         result[part] = geometry.contains(spheres, pieces[part]).any(axis=0)
     return result
 
@@ -137,8 +143,8 @@ def _uncovered_volume(spheres: np.ndarray, solid: Solid, resolution: float) -> f
         reach = geometry.radii(cubes)
         outside_of_spheres = geometry.gaps(geometry.centers(cubes), spheres) > reach
         inside = solid.distance(geometry.centers(cubes)) < -reach
-        small = geometry.sizes(cubes) <= resolution**3
+        small = geometry.edges(cubes) <= resolution
         done = small | (inside & outside_of_spheres)
-        volume += float(geometry.sizes(cubes[done]).sum())
+        volume += float((geometry.edges(cubes[done]) ** 3).sum())
         cubes = solid.reaching_inside(geometry.octants(cubes[~done]))
     return volume

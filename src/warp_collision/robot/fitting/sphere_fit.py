@@ -9,26 +9,36 @@ split, and finally get balls around themselves.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from warp_collision import validate
 from warp_collision.obstacles.geometry import MeshLike
 from warp_collision.obstacles.shapes import Shape
-from warp_collision.robot.fitting import solid as geometry
+from warp_collision.robot.fitting import pieces as geometry
 from warp_collision.robot.fitting.coverage import Coverage, cover_of
 from warp_collision.robot.fitting.solid import Solid
 
-DEFAULT_OVERSHOOT = 0.02
+_DEFAULT_COUNT = 40  # of the spheres of a link or mesh for which no overshoot is given, about
+_DEFAULT_FRACTION = 0.05  # of its size, by which they may extend beyond its surface at least
+_LEAST_OVERSHOOT = 1e-4  # [m], of a mesh without size
 _MAX_POINTS = 20_000  # of a lattice
 _MAX_CENTERS = 3_000
 _MAX_PIECES = 5_000  # before those that no ball contains are split
+_MAX_GROUPS = 1_500  # of the triangles of a fine mesh, before those that no ball contains are split
 _MAX_SPLIT_PIECES = 30_000
+_MAX_CORNERS = 20_000  # that are compared with all balls at once
+_LEAST_EDGE = 0.2  # of what is split, in parts of the overshoot
+_SPACING = 0.25  # of additional balls, in parts of the overshoot
 _WEIGHTS = float(1 << 23)  # sums of integers up to this are exact in float32, in any order
 _STEPS = 6  # of a bisection for the smallest overshoot
 _POWERS = (0.0, 0.5, 1.0)  # of the weight of pieces that few balls contain
-_RESOLUTION = 1e-3
+_RESOLUTION = 1e-3  # [m], of reports
+
+
+_Fit = TypeVar("_Fit")
 
 
 class SphereFit(NamedTuple):
@@ -52,9 +62,11 @@ def fit_spheres(
 ) -> SphereFit:
     """Covers a mesh or shape with spheres.
 
-    With `max_overshoot` alone (0.02 m by default) few spheres cover everything. With `count` alone
-    they cover everything with the smallest overshoot found. With both they cover as much as they
-    can, and the report says what is uncovered. Equal input has equal results.
+    With `max_overshoot` alone few spheres cover everything. With `count` alone they cover
+    everything with the smallest overshoot found. With both they cover as much as they can, and the
+    report says what is uncovered. With neither, the overshoot is a 20th of the mesh's size, the
+    diagonal of its box, or larger where that would take more than 40 spheres. Equal input has equal
+    results.
 
     Args:
         mesh: what `MeshWorld.add` takes.
@@ -67,7 +79,8 @@ def fit_spheres(
         The spheres, and a `Coverage`; see `SphereFit`.
 
     Raises:
-        TypeError, ValueError: no mesh, or numbers that are not positive.
+        TypeError, ValueError: no mesh, numbers that are not positive, or an overshoot for which
+            the mesh would have to be split into more than 30,000 pieces.
 
     Example:
         >>> from warp_collision import Cuboid
@@ -81,36 +94,73 @@ def fit_spheres(
     if max_overshoot is not None:
         validate.require_number("max_overshoot", max_overshoot, positive=True)
     solid = Solid("mesh", mesh)
-    if count is None:
-        spheres = _cover(solid, max_overshoot or DEFAULT_OVERSHOOT, fill)
-    elif max_overshoot is not None:
-        spheres = _cover(solid, max_overshoot, fill, max_count=count)
+
+    def fit(overshoot: float) -> list[_Cover]:
+        return [_Cover(_cover(solid, overshoot, fill, count), overshoot)]
+
+    if max_overshoot is not None:
+        [cover] = fit(max_overshoot)
+    elif count is not None:
+        cover = _fit_count(solid, count, fill)
     else:
-        spheres = _fit_count(solid, count, fill)
-    return SphereFit(spheres, cover_of(spheres, solid, _RESOLUTION, fill))
+        [cover] = fit_by_size(fit, lambda cover: len(cover.spheres), solid.size)
+    # What the fit splits has longer edges, so that none of it is left undecided.
+    resolution = min(_RESOLUTION, 0.45 * _LEAST_EDGE * cover.overshoot)
+    return SphereFit(cover.spheres, cover_of(cover.spheres, solid, resolution, fill))
 
 
-def _fit_count(solid: Solid, count: int, fill: bool) -> np.ndarray:
+def fit_by_size(
+    fit: Callable[[float], Sequence[_Fit]], count: Callable[[_Fit], int], size: float
+) -> Sequence[_Fit]:
+    """Fits of the parts of a link with an overshoot by its size, so that spheres are about 40.
+
+    Args:
+        fit: fits all parts with an overshoot [m]; may raise TooManyPieces.
+        count: number of spheres of one of its results.
+        size: of all parts together [m].
+    """
+    overshoot = max(_DEFAULT_FRACTION * size, _LEAST_OVERSHOOT)
+    while True:
+        try:
+            fits = fit(overshoot)
+        except TooManyPieces:
+            overshoot *= 2.0
+            continue
+        total = sum(map(count, fits))
+        if total <= max(_DEFAULT_COUNT, len(fits)) or overshoot > size:
+            return fits
+        # As of sheets, whose count is as overshoot**-2; of solids it falls more slowly.
+        overshoot *= max(1.15, (total / _DEFAULT_COUNT) ** 0.55)
+
+
+class _Cover(NamedTuple):
+    """Spheres (n, 4), and the overshoot that they were fitted with [m]."""
+
+    spheres: np.ndarray
+    overshoot: float
+
+
+def _fit_count(solid: Solid, count: int, fill: bool) -> _Cover:
     """At most `count` spheres, with the smallest overshoot found by bisection."""
     lower, upper = solid.bounds
     center = 0.5 * (lower + upper)
     # One ball around the middle of the box is always enough.
     radius = float(np.linalg.norm(solid.triangles - center, axis=2).max()) + 2.0 * solid.rounding
-    best, high = _round_to_float32(np.append(center, radius)[None]), radius
-    low = 0.5 * high
+    best = _Cover(_round_to_float32(np.append(center, radius)[None]), radius)
+    low = 0.5 * radius
     while len(spheres := _cover_or_none(solid, low, fill, count)):
-        best, high, low = spheres, low, 0.5 * low
+        best, low = _Cover(spheres, low), 0.5 * low
     for _ in range(_STEPS):
-        middle = 0.5 * (low + high)
+        middle = 0.5 * (low + best.overshoot)
         spheres = _cover_or_none(solid, middle, fill, count)
         if len(spheres):
-            best, high = spheres, middle
+            best = _Cover(spheres, middle)
         else:
             low = middle
     return best
 
 
-class _TooManyPieces(ValueError):
+class TooManyPieces(ValueError):
     """An overshoot that is too small for the limits of time and memory."""
 
 
@@ -118,7 +168,7 @@ def _cover_or_none(solid: Solid, overshoot: float, fill: bool, max_count: int) -
     """At most `max_count` spheres (n, 4) that cover everything; none if there is no such cover."""
     try:
         return _cover(solid, overshoot, fill, max_count, whole=True)
-    except _TooManyPieces:
+    except TooManyPieces:
         return np.empty((0, 4))
 
 
@@ -127,8 +177,10 @@ def _cover(
 ) -> np.ndarray:
     """Spheres (n, 4) for an overshoot; none if `whole`, and they do not cover everything."""
     lattice = _lattice(solid, overshoot)
-    kinds = [_triangles(solid), _cubes(solid, overshoot)] if fill else [_triangles(solid)]
-    parts = [_containable(solid, pieces, lattice, overshoot) for pieces in kinds]
+    kinds = [_surface(solid, lattice, overshoot)]
+    if fill:
+        kinds.append(_inside(solid, lattice, overshoot))
+    parts = [part for kind in kinds for part in kind]
     pieces = [part.pieces for part in parts]
     extra = np.concatenate([part.balls for part in parts])
     # One row per piece: which balls contain it.
@@ -140,7 +192,7 @@ def _cover(
             for part in parts
         ]
     )
-    weights = np.concatenate([geometry.sizes(part) / geometry.sizes(part).sum() for part in pieces])
+    weights = np.concatenate([_weights(kind) for kind in kinds])
     chosen = _smallest_cover(table, weights, max_count)
     table = table[:, chosen]
     if whole and not table.any(axis=1).all():
@@ -148,10 +200,20 @@ def _cover(
     return _shrink(np.concatenate([lattice, extra])[chosen], table, pieces, solid.rounding)
 
 
-def _balls(solid: Solid, centers: np.ndarray, overshoot: float, least: float = 0.0) -> np.ndarray:
+def _balls(
+    solid: Solid,
+    centers: np.ndarray,
+    overshoot: float,
+    *,
+    least: float = 0.0,
+    on_surface: bool = False,
+) -> np.ndarray:
     """Balls around centers with the given overshoot, without those of too small a radius."""
     centers = centers.astype(np.float32).astype(np.float64)
-    radius = overshoot - solid.distance(centers) - 2.0 * solid.rounding
+    distance = solid.distance(centers)
+    if on_surface:  # that of a sliver too, of which `distance` knows nothing
+        distance = np.minimum(distance, 0.0)
+    radius = overshoot - distance - 2.0 * solid.rounding
     return np.column_stack([centers, radius])[radius > least]
 
 
@@ -170,7 +232,7 @@ def _lattice(solid: Solid, overshoot: float) -> np.ndarray:
             for low, n, length in zip(lower, counts, extent, strict=True)
         ]
         points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
-        balls = _balls(solid, points, overshoot, 0.5 * overshoot)
+        balls = _balls(solid, points, overshoot, least=0.5 * overshoot)
         if len(balls) <= _MAX_CENTERS:
             break
         pitch *= float(np.cbrt(len(balls) / _MAX_CENTERS)) * 1.02
@@ -182,67 +244,122 @@ def _odd(counts: np.ndarray) -> np.ndarray:
     return 2.0 * np.floor(0.5 * counts) + 1.0
 
 
-def _triangles(solid: Solid) -> np.ndarray:
-    """The surface in triangles, the large ones bisected."""
-    pieces = solid.triangles[geometry.areas(solid.triangles) > 0.0]
-    longest = 2.0 * float(np.sqrt(solid.area / _MAX_PIECES))
+class _Part(NamedTuple):
+    """Pieces of one kind, of which each lies in a ball."""
+
+    pieces: np.ndarray  # (n, k, 3)
+    sizes: np.ndarray  # (n,) areas or volumes
+    contained: np.ndarray  # (n, n_balls) bool, by which of the given balls
+    balls: np.ndarray  # (m, 4) additional balls
+
+
+def _surface(solid: Solid, balls: np.ndarray, overshoot: float) -> list[_Part]:
+    """The surface in triangles; those of fine meshes in groups, as far as balls contain these."""
+    parts: list[_Part] = []
+    pieces = solid.triangles[~solid.slivers]
+    edge = float(np.sqrt(solid.area / _MAX_GROUPS))
+    while len(pieces) > _MAX_PIECES:
+        is_small = geometry.longest_edges(pieces) <= edge
+        if 4 * is_small.sum() < len(pieces):
+            break
+        groups, group = geometry.groups(pieces[is_small], edge)
+        if 2 * len(groups) > is_small.sum():
+            break
+        part, is_done = _in_balls(solid, groups, balls, overshoot)
+        sizes = np.bincount(group, geometry.areas(pieces[is_small]), len(groups))
+        parts.append(part._replace(sizes=sizes[is_done]))
+        pieces = np.concatenate([pieces[~is_small], pieces[is_small][~is_done[group]]])
+        edge *= 0.5
+    if not parts:
+        pieces = _bisect_large(pieces, solid.area, overshoot)
+    pieces = np.concatenate([pieces, solid.triangles[solid.slivers]])
+    while len(pieces):
+        part, is_done = _in_balls(solid, pieces, balls, overshoot, on_surface=True)
+        parts.append(part._replace(sizes=geometry.areas(part.pieces)))
+        pieces = geometry.bisected(pieces[~is_done])
+        _require_max_pieces(len(pieces), overshoot)
+    return parts
+
+
+def _bisect_large(pieces: np.ndarray, area: float, overshoot: float) -> np.ndarray:
+    """Triangles, the large ones bisected."""
+    longest = max(2.0 * float(np.sqrt(area / _MAX_PIECES)), _LEAST_EDGE * overshoot)
     while len(pieces) < _MAX_PIECES:
         edges = geometry.longest_edges(pieces)
-        large = edges > max(longest, 0.7 * float(edges.max()))
+        large = edges > max(longest, 0.7 * float(edges.max(initial=0.0)))
         if not large.any():
             break
         pieces = np.concatenate([pieces[~large], geometry.bisected(pieces[large])])
     return pieces
 
 
+def _inside(solid: Solid, balls: np.ndarray, overshoot: float) -> list[_Part]:
+    """The inside in cubes."""
+    parts, pieces = [], _cubes(solid, overshoot)
+    while len(pieces):
+        part, is_done = _in_balls(solid, pieces, balls, overshoot)
+        parts.append(part._replace(sizes=geometry.edges(part.pieces) ** 3))
+        pieces = solid.reaching_inside(geometry.octants(pieces[~is_done]))
+        _require_max_pieces(len(pieces), overshoot)
+    return parts
+
+
 def _cubes(solid: Solid, overshoot: float) -> np.ndarray:
-    """The inside in cubes, which extend beyond the surface by less than the overshoot."""
+    """Cubes that cover the inside, and extend beyond the surface by less than the overshoot."""
     pieces, small = solid.root_cube(), []
     lower, upper = solid.bounds
-    edge = float((upper - lower).max()) / 16.0
+    edge = max(float((upper - lower).max()) / 16.0, _LEAST_EDGE * overshoot)
     while len(pieces):
         reach = geometry.radii(pieces)
         depth = -solid.distance(geometry.centers(pieces))
-        done = (pieces[:, 7, 0] - pieces[:, 0, 0] <= edge) & (
-            (depth > reach) | (2.2 * reach <= overshoot)
-        )
+        done = (geometry.edges(pieces) <= edge) & ((depth > reach) | (2.2 * reach <= overshoot))
         small.append(pieces[done])
         pieces = solid.reaching_inside(geometry.octants(pieces[~done]))
         _require_max_pieces(len(pieces), overshoot)
     return np.concatenate(small)
 
 
-class _Contained(NamedTuple):
-    """Pieces that each lie in a ball."""
+def _in_balls(
+    solid: Solid,
+    pieces: np.ndarray,
+    balls: np.ndarray,
+    overshoot: float,
+    *,
+    on_surface: bool = False,
+) -> tuple[_Part, np.ndarray]:
+    """The pieces that lie in a given ball, or are small enough for one around them; and which."""
+    table = _containment(balls, pieces, solid.rounding)
+    is_done = table.any(axis=1)
+    # The surface is as near to the center as its corners, or as a cube that reaches the inside.
+    small = ~is_done & (geometry.radii(pieces) <= 0.45 * overshoot - 4.0 * solid.rounding)
+    extra = _balls_around(solid, pieces[small], overshoot, on_surface)
+    is_done |= small
+    return _Part(pieces[is_done], np.empty(0), table[is_done], extra), is_done
 
-    pieces: np.ndarray  # (n, k, 3)
-    contained: np.ndarray  # (n, n_balls) bool, by which of the given balls
-    balls: np.ndarray  # (m, 4) additional balls
+
+def _balls_around(
+    solid: Solid, pieces: np.ndarray, overshoot: float, on_surface: bool
+) -> np.ndarray:
+    """Balls of which each small piece lies in one: around some that stand apart, then the rest."""
+    centers = geometry.centers(pieces)
+    cells = np.floor(centers / (_SPACING * overshoot))
+    _, apart = np.unique(cells, axis=0, return_index=True)
+    balls = _balls(solid, centers[np.sort(apart)], overshoot, on_surface=on_surface)
+    left = ~_containment(balls, pieces, solid.rounding).any(axis=1)
+    rest = _balls(solid, centers[left], overshoot, on_surface=on_surface)
+    return np.concatenate([balls, rest])
 
 
-def _containable(
-    solid: Solid, pieces: np.ndarray, balls: np.ndarray, overshoot: float
-) -> _Contained:
-    """Splits pieces until each lies in a given ball, or is small enough for one around it."""
-    done, contained, extra = [], [], [np.empty((0, 4))]
-    while len(pieces):
-        _require_max_pieces(len(pieces), overshoot)
-        table = _containment(balls, pieces, solid.rounding)
-        is_contained = table.any(axis=1)
-        # Small enough for a ball around it, as its center is near the surface.
-        small = geometry.radii(pieces) <= 0.45 * overshoot - 4.0 * solid.rounding
-        extra.append(_balls(solid, geometry.centers(pieces[small & ~is_contained]), overshoot))
-        done.append(pieces[is_contained | small])
-        contained.append(table[is_contained | small])
-        pieces = geometry.split(pieces[~is_contained & ~small])
-        if pieces.shape[1] == 8:
-            pieces = solid.reaching_inside(pieces)
-    return _Contained(np.concatenate(done), np.concatenate(contained), np.concatenate(extra))
+def _weights(parts: list[_Part]) -> np.ndarray:
+    """Fractions of the surface or of the volume."""
+    sizes = np.concatenate([part.sizes for part in parts])
+    whole = sizes.sum()
+    return sizes / whole if whole > 0.0 else np.full(len(sizes), 1.0 / len(sizes))
 
 
 def _require_max_pieces(count: int, overshoot: float) -> None:
     if count > _MAX_SPLIT_PIECES:
-        raise _TooManyPieces(
+        raise TooManyPieces(
             f"max_overshoot must be larger for a mesh of this size, which is split into more than "
             f"{_MAX_SPLIT_PIECES} pieces, got {overshoot}"
         )
@@ -250,23 +367,26 @@ def _require_max_pieces(count: int, overshoot: float) -> None:
 
 def _containment(balls: np.ndarray, pieces: np.ndarray, margin: float) -> np.ndarray:
     """(n_pieces, n_balls) bool: whether a ball contains a piece, with a margin."""
-    corners, index = geometry.distinct(pieces)
-    middle = corners.mean(axis=0)
-    corners, centers = corners - middle, balls[:, :3] - middle
-    # |v|^2 - 2 c v <= r^2 - |c|^2, with one product of matrices.
-    limit = np.maximum(balls[:, 3] - margin, 0.0) ** 2 - (centers**2).sum(axis=1)
-    inside = (corners**2).sum(axis=1)[:, None] - 2.0 * corners @ centers.T <= limit
-    result = inside[index[:, 0]]
-    for corner in index.T[1:]:
-        result &= inside[corner]
+    result = np.empty((len(pieces), len(balls)), dtype=bool)
+    for part in geometry.chunks(len(pieces), 1 + _MAX_CORNERS // pieces.shape[1]):
+        corners, index = geometry.distinct(pieces[part])
+        middle = corners.mean(axis=0)
+        corners, centers = corners - middle, balls[:, :3] - middle
+        # |v|^2 - 2 c v <= r^2 - |c|^2, with one product of matrices.
+        limit = np.maximum(balls[:, 3] - margin, 0.0) ** 2 - (centers**2).sum(axis=1)
+        inside = (corners**2).sum(axis=1)[:, None] - 2.0 * corners @ centers.T <= limit
+        result[part] = inside[index[:, 0]]
+        for corner in index.T[1:]:
+            result[part] &= inside[corner]
     return result
 
 
 def _smallest_cover(table: np.ndarray, weights: np.ndarray, max_count: int | None) -> np.ndarray:
     """The smallest of several greedy covers, which weigh pieces in few balls differently."""
     rare = 1.0 / table.sum(axis=1)
+    holds = table.astype(np.float32)
     covers = [
-        _without_redundant(table, _greedy(table, weights * rare**power, max_count))
+        _without_redundant(table, _greedy(table, holds, weights * rare**power, max_count))
         for power in _POWERS
     ]
     return min(covers, key=lambda part: (-float(weights @ table[:, part].any(axis=1)), len(part)))
@@ -284,11 +404,12 @@ def _without_redundant(table: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     return np.array(kept[::-1], dtype=np.int64)
 
 
-def _greedy(table: np.ndarray, weights: np.ndarray, max_count: int | None) -> np.ndarray:
+def _greedy(
+    table: np.ndarray, holds: np.ndarray, weights: np.ndarray, max_count: int | None
+) -> np.ndarray:
     """Indices of balls, each covering most of what those before it leave uncovered."""
     whole = np.maximum(np.floor(weights / weights.sum() * (_WEIGHTS - len(weights))), 1.0)
     weights = whole.astype(np.float32)
-    holds = table.astype(np.float32)
     gains = weights @ holds
     left = np.ones(len(table), dtype=bool)
     chosen: list[int] = []

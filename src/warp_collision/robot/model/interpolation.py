@@ -14,6 +14,7 @@ from warp_collision.kernels import joint_path as kernels
 from warp_collision.launching.launch import launch
 from warp_collision.queries import dispatch
 from warp_collision.robot.model.robot_tables import STATE, RobotTables
+from warp_collision.summaries import summary
 
 _MAX_PARTS = 100_000
 
@@ -37,6 +38,9 @@ class Interpolated(NamedTuple):
     joints: Tensor
     parts: int
 
+    def __repr__(self) -> str:
+        return summary(self)
+
 
 def cut(joints: Tensor, parts: int) -> Interpolated:
     """Cuts each segment of joint paths (batch, horizon, n_joints) into equal parts."""
@@ -58,6 +62,8 @@ def has_unknown_values(joints: Tensor) -> bool:
 def parts_for(joints: Tensor, tables: RobotTables, max_deviation: Tensor) -> int:
     """Number of parts per segment for which chords are close to the arcs.
 
+    Segments with joints that are not finite need none: what is computed from them is NaN.
+
     With n parts an arc deviates from its chord by at most the largest second derivative, by the
     position in [0, 1] on the segment, divided by 8 n^2.
     """
@@ -66,6 +72,7 @@ def parts_for(joints: Tensor, tables: RobotTables, max_deviation: Tensor) -> int
             "joints must have values that can be read, as the number of parts depends on them, got "
             "joints batched by vmap; cut them outside of it"
         )
+    is_finite = joints.detach().isfinite().all(-1)
     joints = joints.detach().float().contiguous()
     if dispatch.is_plain(joints):
         bound = run_acceleration_bound(joints, tables)
@@ -73,14 +80,10 @@ def parts_for(joints: Tensor, tables: RobotTables, max_deviation: Tensor) -> int
         bound = segment_acceleration_bound(joints, *tables.operands())
     if bound.numel() == 0:
         return 1
+    bound = torch.where(is_finite[:, 1:] & is_finite[:, :-1], bound, 0.0)
     parts = torch.sqrt(bound.amax() / (8.0 * max_deviation)).item()
     if not parts <= _MAX_PARTS:
-        # The bound of a NaN is a number too.
-        invalid = joints[~torch.isfinite(joints)]
-        got = invalid[0].item() if len(invalid) else parts
-        raise ValueError(
-            f"joints must be finite, and need at most {_MAX_PARTS} parts per segment, got {got}"
-        )
+        raise ValueError(f"joints must need at most {_MAX_PARTS} parts per segment, got {parts}")
     # The bound itself is rounded.
     return max(1, math.ceil(parts * (1.0 + 1.0e-5)))
 

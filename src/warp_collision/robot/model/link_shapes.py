@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,19 +11,25 @@ import trimesh
 
 from warp_collision import validate
 from warp_collision.io.placing import transformed
-from warp_collision.messages import errors_at, short_repr
-from warp_collision.obstacles.geometry import content_key, read_mesh
+from warp_collision.messages import short_repr
+from warp_collision.obstacles.geometry import read_mesh
 from warp_collision.obstacles.shapes import Shape, mesh_of
 from warp_collision.robot.fitting.coverage import Coverage
+from warp_collision.robot.fitting.fit_cache import cached_fit
 from warp_collision.robot.fitting.sphere_arrays import inflated, moved, sphere_array
-from warp_collision.robot.fitting.sphere_fit import SphereFit, fit_spheres
+from warp_collision.robot.fitting.sphere_fit import (
+    SphereFit,
+    TooManyPieces,
+    fit_by_size,
+)
 from warp_collision.robot.model.sphere_model import Body, SphereModel, require_links
 from warp_collision.robot.model.urdf_model import LinkMesh, LinkShape, LinkSphere, UrdfModel
 
-# Cache of fits by shape, as one process may read a robot many times.
-_fits: dict[str, SphereFit] = {}
-_MAX_FITS = 256
+# Called with a link whose shapes are to be fitted, its number from 1, and the number of links.
+Progress = Callable[[str, int, int], object]
+Overshoot = float | Mapping[str, float] | None
 _MAX_LENGTH = 1000  # times max_overshoot: of longer meshes nearly none is covered, after minutes
+_MAX_DEFAULT_LENGTH = 20.0  # [m], where no overshoot is given: longer ones are in millimetres
 
 
 class FittedModel(NamedTuple):
@@ -33,74 +39,107 @@ class FittedModel(NamedTuple):
     fits: dict[str, tuple[Coverage, ...]]
 
 
-def spheres_of_shapes(model: UrdfModel, max_overshoot: float) -> FittedModel:
+def spheres_of_shapes(
+    model: UrdfModel, max_overshoot: Overshoot = None, progress: Progress | None = None
+) -> FittedModel:
     """The `<sphere>` shapes of a robot, and fitted spheres for all other shapes."""
-    validate.require_number("max_overshoot", max_overshoot, positive=True)
-    meshes = [
-        mesh_in_link(shape) if isinstance(shape, LinkMesh) else None for shape in model.collisions
+    overshoots = _by_link(max_overshoot, model.link_names)
+    links: dict[str, list[LinkSphere | _Part]] = {}
+    for shape in model.collisions:
+        links.setdefault(shape.link, []).append(_part(shape, overshoots[shape.link]))
+    to_fit = [
+        link for link in model.link_names if any(isinstance(s, _Part) for s in links.get(link, ()))
     ]
-    for shape, mesh in zip(model.collisions, meshes, strict=True):
-        if isinstance(shape, LinkMesh) and mesh is not None:
-            _require_size(shape, mesh, max_overshoot)  # of all, before any fit takes its time
-    rows: dict[str, list[np.ndarray]] = {}
-    fits: dict[str, list[Coverage]] = {}
-    for shape, mesh in zip(model.collisions, meshes, strict=True):
-        if isinstance(shape, LinkSphere):
-            spheres = np.array([[*shape.center, shape.radius]])
-        else:
-            fit = _fitted(shape, mesh, max_overshoot)
-            spheres = fit.spheres
-            fits.setdefault(shape.link, []).append(fit.report)
-        rows.setdefault(shape.link, []).append(spheres)
-    bodies = {
-        link: Body(link, np.concatenate(rows[link])) for link in model.link_names if link in rows
-    }
-    return FittedModel(SphereModel(bodies), {link: tuple(some) for link, some in fits.items()})
+    fits: dict[str, Sequence[SphereFit]] = {}
+    for number, link in enumerate(to_fit, start=1):
+        if progress is not None:
+            progress(link, number, len(to_fit))
+        parts = [part for part in links[link] if isinstance(part, _Part)]
+        fits[link] = _fits_of_link(parts, overshoots[link])
+    bodies = {}
+    for link in model.link_names:
+        fitted = iter(fits.get(link, ()))
+        rows = [
+            np.array([[*shape.center, shape.radius]])
+            if isinstance(shape, LinkSphere)
+            else next(fitted).spheres
+            for shape in links.get(link, ())
+        ]
+        if rows:
+            bodies[link] = Body(link, np.concatenate(rows))
+    reports = {link: tuple(fit.report for fit in some) for link, some in fits.items()}
+    return FittedModel(SphereModel(bodies), reports)
 
 
-def _fitted(
-    shape: LinkShape | LinkMesh, mesh: trimesh.Trimesh | None, max_overshoot: float
-) -> SphereFit:
-    """Fitted spheres of a shape in the frame of its link, where a mesh is given."""
-    with errors_at(_described(shape, mesh)):
-        if isinstance(shape, LinkShape):
-            fit = _fit_once(shape.shape, max_overshoot)
-            # Fitted in its own frame, where it is exact; the spheres are transformed in float64.
-            return fit._replace(spheres=moved(fit.spheres, shape.link_from_shape))
-        return _fit_once(mesh_in_link(shape) if mesh is None else mesh, max_overshoot)
+class _Part(NamedTuple):
+    """A shape of a link that is fitted, as a mesh in the frame of the link."""
+
+    shape: LinkShape | LinkMesh
+    mesh: trimesh.Trimesh
 
 
-def _require_size(shape: LinkMesh, mesh: trimesh.Trimesh, max_overshoot: float) -> None:
-    """Requires a mesh that spheres can cover; most that they cannot are in millimetres."""
-    limit = _MAX_LENGTH * max_overshoot
-    if not np.ptp(mesh.vertices, axis=0).max() <= limit:
+def _part(shape: LinkSphere | LinkShape | LinkMesh, overshoot: float | None) -> LinkSphere | _Part:
+    """A shape, with its mesh if spheres can cover it; most that they cannot are in millimetres."""
+    if isinstance(shape, LinkSphere):
+        return shape
+    part = _Part(shape, mesh_in_link(shape))
+    limit = _MAX_DEFAULT_LENGTH if overshoot is None else _MAX_LENGTH * overshoot
+    if isinstance(shape, LinkMesh) and not np.ptp(part.mesh.vertices, axis=0).max() <= limit:
+        rule = "" if overshoot is None else f"{_MAX_LENGTH} max_overshoot, "
         raise ValueError(
-            f"{_described(shape, mesh)} must be at most {_MAX_LENGTH} max_overshoot, {limit:g} m, "
-            'long to be covered by spheres; is it in mm? scale="0.001 0.001 0.001" in the URDF '
-            "makes metres of them"
+            f"{_described(part)} must be at most {rule}{limit:g} m, long to be covered by spheres; "
+            'is it in mm? scale="0.001 0.001 0.001" in the URDF makes metres of them'
         )
+    return part
 
 
-def _described(shape: LinkShape | LinkMesh, mesh: trimesh.Trimesh | None) -> str:
+def _by_link(max_overshoot: Overshoot, links: Sequence[str]) -> dict[str, float | None]:
+    """The overshoot of each link; None where it is chosen by size."""
+    if isinstance(max_overshoot, Mapping):
+        require_links("keys of max_overshoot", max_overshoot, links)
+        for name, length in max_overshoot.items():
+            where = f"max_overshoot of {short_repr(name)}"
+            validate.require_number(where, length, positive=True)
+        return {name: max_overshoot.get(name) for name in links}
+    if max_overshoot is not None:
+        validate.require_number("max_overshoot", max_overshoot, positive=True)
+    return dict.fromkeys(links, max_overshoot)
+
+
+def _fits_of_link(parts: Sequence[_Part], overshoot: float | None) -> Sequence[SphereFit]:
+    """Fitted spheres of the shapes of a link, in its frame."""
+
+    def fit(length: float) -> list[SphereFit]:
+        return [_fitted(part, length) for part in parts]
+
+    if overshoot is not None:
+        return fit(overshoot)
+    size = np.ptp(np.concatenate([part.mesh.vertices for part in parts]), axis=0)
+    return fit_by_size(fit, lambda fitted: len(fitted.spheres), float(np.linalg.norm(size)))
+
+
+def _fitted(part: _Part, overshoot: float) -> SphereFit:
+    """Fitted spheres of a shape in the frame of its link."""
+    shape, mesh = part
+    try:
+        if isinstance(shape, LinkMesh):
+            return cached_fit(mesh, overshoot, fill=False)
+        # Fitted in its own frame, where it is exact; the spheres are transformed in float64.
+        fit = cached_fit(shape.shape, overshoot, fill=False)
+    except ValueError as error:
+        kind = TooManyPieces if isinstance(error, TooManyPieces) else ValueError
+        raise kind(f"{_described(part)}: {error}") from error
+    return fit._replace(spheres=moved(fit.spheres, shape.link_from_shape))
+
+
+def _described(part: _Part) -> str:
     """The link, what it is, and the length of its sides."""
-    if mesh is None:
-        what = short_repr(shape.shape) if isinstance(shape, LinkShape) else "mesh"
-        return f"link {short_repr(shape.link)}: {what}"
-    file = short_repr(shape.path.name) if isinstance(shape, LinkMesh) else ""
+    shape, mesh = part
+    where = f"link {short_repr(shape.link)}"
+    if isinstance(shape, LinkShape):
+        return f"{where}: {short_repr(shape.shape)}"
     sides = " x ".join(f"{side:.4g}" for side in np.ptp(mesh.vertices, axis=0))
-    return f"link {short_repr(shape.link)}: mesh {file} of {sides} m"
-
-
-def _fit_once(mesh: Shape | trimesh.Trimesh, max_overshoot: float) -> SphereFit:
-    if isinstance(mesh, Shape):
-        key = f"{mesh!r} {max_overshoot}"
-    else:
-        key = content_key(mesh.vertices, mesh.faces, max_overshoot)
-    if key not in _fits:
-        if len(_fits) >= _MAX_FITS:
-            _fits.clear()
-        _fits[key] = fit_spheres(mesh, max_overshoot=max_overshoot)
-    return _fits[key]
+    return f"{where}: mesh {short_repr(shape.path.name)} of {sides} m"
 
 
 def mesh_in_link(shape: LinkShape | LinkMesh) -> trimesh.Trimesh:
@@ -130,14 +169,15 @@ def shapes_of_links(model: UrdfModel) -> dict[str, list[LinkShape | LinkMesh]]:
     return shapes_of
 
 
-def spheres_of_object(name: str, given: Any, max_overshoot: float) -> np.ndarray:
+def spheres_of_object(name: str, given: Any, max_overshoot: float | None) -> np.ndarray:
     """Spheres (n, 4) of an object: given as rows, or fitted to fill a mesh or shape."""
     is_pair = isinstance(given, tuple | list) and len(given) == 2 and np.ndim(given[0]) == 2
-    if isinstance(given, trimesh.Trimesh | Shape) or is_pair:
-        return fit_spheres(given, max_overshoot=max_overshoot, fill=True).spheres
-    if hasattr(given, "__fspath__") or isinstance(given, str):
-        mesh = read_mesh(name, given)
-        return fit_spheres(mesh, max_overshoot=max_overshoot, fill=True).spheres
+    if isinstance(given, Shape):
+        return cached_fit(given, max_overshoot, fill=True).spheres
+    is_path = hasattr(given, "__fspath__") or isinstance(given, str)
+    if isinstance(given, trimesh.Trimesh) or is_pair or is_path:
+        mesh = trimesh.Trimesh(*read_mesh(name, given), process=False)
+        return cached_fit(mesh, max_overshoot, fill=True).spheres
     rows = sphere_array(f"spheres of {short_repr(name)}", given)
     if len(rows) == 0:
         raise ValueError(f"spheres of {short_repr(name)} must not be empty, got none")

@@ -17,7 +17,13 @@ from warp_collision.robot.model.kinematic_tree import (
     kinematic_tree,
     with_locked,
 )
-from warp_collision.robot.model.link_shapes import padded, shapes_of_links, spheres_of_shapes
+from warp_collision.robot.model.link_shapes import (
+    Overshoot,
+    Progress,
+    padded,
+    shapes_of_links,
+    spheres_of_shapes,
+)
 from warp_collision.robot.model.sphere_model import SphereModel, read_spheres
 from warp_collision.robot.model.srdf import read_srdf
 from warp_collision.robot.model.urdf_model import (
@@ -97,9 +103,10 @@ def read_robot(
     spheres: PathLike | Mapping[str, Any] | None,
     srdf: PathLike | None,
     package_dirs: Sequence[PathLike],
-    max_overshoot: float,
+    max_overshoot: Overshoot,
     padding: float | Mapping[str, float],
     lock_joints: Mapping[str, float | None],
+    progress: Progress | None,
 ) -> RobotDescription:
     """Reads a robot; see `RobotSpheres` for arguments and errors."""
     model, spheres_given, locked, tree = read_robot_joints(urdf, spheres, package_dirs, lock_joints)
@@ -107,7 +114,7 @@ def read_robot(
     disabled = () if srdf is None else read_srdf(srdf, links)  # before fits take their time
     if spheres_given is None:
         with errors_at(escaped(str(urdf))):
-            sphere_model, fits = spheres_of_shapes(model, max_overshoot)
+            sphere_model, fits = spheres_of_shapes(model, max_overshoot, progress)
             if not sphere_model.bodies:
                 raise ValueError("links must have collision shapes, got none")
     else:

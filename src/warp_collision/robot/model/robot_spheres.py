@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,6 @@ from warp_collision.queries import dispatch
 from warp_collision.queries.dispatch import outside_graphs, reads_values
 from warp_collision.robot.fitting.coverage import Coverage, coverage
 from warp_collision.robot.fitting.sphere_arrays import inflated, moved
-from warp_collision.robot.fitting.sphere_fit import DEFAULT_OVERSHOOT
 from warp_collision.robot.model.collision_report import CollisionReport, report_collisions
 from warp_collision.robot.model.interpolation import Interpolated, cut, parts_for
 from warp_collision.robot.model.kinematics import LinkFrames, base_operand, with_base_pose
@@ -76,12 +75,16 @@ class RobotSpheres:
             other.
         package_dirs: Folders of packages, or packages, for ``package://``; the folders above the
             URDF, ROS_PACKAGE_PATH and AMENT_PREFIX_PATH are searched too.
-        max_overshoot: How far fitted spheres may extend beyond a shape [m]; a mesh longer than 1000
-            times that raises, as it would be in millimetres.
+        max_overshoot: How far fitted spheres may extend beyond a shape [m], of all links or of
+            some. Of the others, and by default, it is chosen by the link's size: a 20th of it, or
+            larger where that would take more than 40 spheres. A mesh longer than 1000 times that,
+            or 20 m by default, raises, as it would be in millimetres.
         padding: Added to the radii of the spheres of all links, or of some [m].
         lock_joints: Values of locked joints [rad, prismatic: m], within their limits, which become
             fixed joints, as do the mimic joints that follow them. None frees a joint that a robot
             YAML locks.
+        progress: Called before the shapes of a link are fitted, with its name, its number from 1,
+            and the number of links to fit.
 
     Attributes:
         joint_names: Names of the joints with a value, in the order of the joint values.
@@ -117,12 +120,15 @@ class RobotSpheres:
         spheres: PathLike | Mapping[str, Any] | None = None,
         srdf: PathLike | None = None,
         package_dirs: Sequence[PathLike] = (),
-        max_overshoot: float = DEFAULT_OVERSHOOT,
+        max_overshoot: float | Mapping[str, float] | None = None,
         padding: float | Mapping[str, float] = 0.0,
         lock_joints: Mapping[str, float | None] | None = None,
+        progress: Callable[[str, int, int], object] | None = None,
     ):
         locks = {} if lock_joints is None else lock_joints
-        robot = read_robot(urdf, spheres, srdf, package_dirs, max_overshoot, padding, locks)
+        robot = read_robot(
+            urdf, spheres, srdf, package_dirs, max_overshoot, padding, locks, progress
+        )
         self._description = robot
         self.link_names = robot.link_names
         self.joint_names = robot.tree.joint_names
@@ -286,8 +292,8 @@ class RobotSpheres:
             odd: whether the number of parts must be odd: no part ends in the middle of a segment.
 
         Raises:
-            ValueError: joints that are not finite, too far apart for the deviation, or batched by
-                `vmap`, which hides their values.
+            ValueError: joints too far apart for the deviation, or batched by `vmap`, which hides
+                their values.
 
         Example:
             >>> import torch
@@ -378,7 +384,7 @@ class RobotSpheres:
         pose: Any = None,
         touch_links: Sequence[str] = (),
         padding: float = 0.0,
-        max_overshoot: float = DEFAULT_OVERSHOOT,
+        max_overshoot: float | None = None,
         envs: Iterable[int] | None = None,
     ) -> None:
         """Attaches an object to a link, for example one in the gripper.
@@ -394,7 +400,8 @@ class RobotSpheres:
             pose: x, y, z, qw, qx, qy, qz of the object in the frame of the link.
             touch_links: other links that it may touch.
             padding: added to the radii of the spheres [m].
-            max_overshoot: how far fitted spheres may extend beyond the shape [m].
+            max_overshoot: how far fitted spheres may extend beyond the shape [m]; by its size if
+                None, see `fit_spheres`.
             envs: envs in which it is attached, all if None; in others its spheres are disabled. For
                 batch rows with different objects attach each in its own envs, and pass `env_index`
                 to `spheres` and to the checks.
@@ -447,7 +454,7 @@ class RobotSpheres:
         write_spheres(path, self._description.spheres)
 
     def coverage(
-        self, *, resolution: float = 1e-3, links: Iterable[str] | None = None
+        self, *, resolution: float | None = None, links: Iterable[str] | None = None
     ) -> dict[str, Coverage]:
         """How well the spheres of each link cover its shapes, see `coverage`.
 

@@ -95,6 +95,7 @@ class SelfCollisionPairs:
     buffers: np.ndarray | None = None
     tables_by_frames: TablesByName = field(default_factory=TablesByName, init=False)
     _on_device: dict[torch.device, PairTables] = field(default_factory=dict, init=False)
+    _changing: dict[float, SelfCollisionPairs] = field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -102,6 +103,19 @@ class SelfCollisionPairs:
     def __repr__(self) -> str:
         left_out = f"{len(self.touching)} always touch, {len(self.never_near)} are never near"
         return f"SelfCollisionPairs({len(self)} pairs of {self.n_spheres} spheres; {left_out})"
+
+    def changing(self, margin: float) -> SelfCollisionPairs:
+        """Without the constant pairs whose clearance is above a margin [m]: no path changes it."""
+        kept = self._changing.get(margin)
+        if kept is None:
+            fixed = {pair[:2] for pair in self.constant if pair.clearance > margin + _CONSTANT}
+            kept = self
+            if fixed:
+                which = [tuple(pair) not in fixed for pair in self.pairs.tolist()]
+                constant = tuple(pair for pair in self.constant if pair[:2] not in fixed)
+                kept = replace(self, pairs=self.pairs[which], constant=constant)
+            self._changing[margin] = kept
+        return kept
 
     @property
     def n_spheres(self) -> int:

@@ -1,0 +1,88 @@
+"""Fits on disk, by the content of what was fitted: the second time a robot is read at once."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import trimesh
+
+from warp_collision.obstacles.geometry import content_key
+from warp_collision.obstacles.shapes import Shape
+from warp_collision.robot.fitting.coverage import Coverage
+from warp_collision.robot.fitting.sphere_fit import SphereFit, TooManyPieces, fit_spheres
+
+# Of the algorithm: another one for each change of what it returns.
+_VERSION = 1
+
+
+def cached_fit(mesh: Shape | trimesh.Trimesh, max_overshoot: float | None, fill: bool) -> SphereFit:
+    """`fit_spheres`, from the cache on disk if equal content was fitted before.
+
+    The cache is a folder, `WARP_COLLISION_CACHE`, or `warp-collision` in `XDG_CACHE_HOME`, by
+    default `~/.cache`. Each fit is a file of its own that appears complete; a folder that cannot be
+    written to is no error.
+    """
+    path = _folder() / "fits" / f"{_key(mesh, max_overshoot, fill)}.json"
+    try:
+        return _read(path)
+    except TooManyPieces:
+        raise
+    except (OSError, ValueError, TypeError, KeyError):  # none, or what another program left there
+        pass
+    try:
+        fit = fit_spheres(mesh, max_overshoot=max_overshoot, fill=fill)
+    except TooManyPieces as error:
+        _write(path, {"too_many_pieces": str(error)})
+        raise
+    _write(path, {"spheres": fit.spheres.tolist(), "report": [*fit.report]})
+    return fit
+
+
+def _folder() -> Path:
+    """The folder of the cache."""
+    own = os.environ.get("WARP_COLLISION_CACHE")
+    if own:
+        return Path(own)
+    user = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(user) / "warp-collision"
+
+
+def _key(mesh: Shape | trimesh.Trimesh, *options: object) -> str:
+    options = (_VERSION, *options)
+    if isinstance(mesh, Shape):
+        return hashlib.blake2b(repr((mesh, options)).encode(), digest_size=16).hexdigest()
+    vertices, faces = (np.asarray(part) for part in (mesh.vertices, mesh.faces))
+    return content_key(vertices, faces, options)
+
+
+def _read(path: Path) -> SphereFit:
+    """A fit that was written; raises for whatever else is there."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if "too_many_pieces" in content:
+        raise TooManyPieces(content["too_many_pieces"])
+    spheres = np.array(content["spheres"], dtype=np.float64).reshape(-1, 4)
+    report = Coverage(*content["report"])
+    if len(spheres) != report.count:
+        raise ValueError(f"{path} must have {report.count} spheres, got {len(spheres)}")
+    return SphereFit(spheres, report)
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    """Writes a file that other processes see complete or not at all."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(content, file)
+            os.replace(name, path)
+        except OSError:
+            os.unlink(name)
+            raise

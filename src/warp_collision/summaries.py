@@ -1,0 +1,40 @@
+"""One line for each result: shapes and ranges of its tensors in place of their elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from warp_collision import torch_private
+
+
+def summary(result: Any) -> str:
+    """A named tuple with the shapes of its tensors, and the ranges of numbers on the CPU.
+
+    Example:
+        >>> import torch
+        >>> from warp_collision.costs import SignedDistance
+        >>> distance = torch.tensor([[0.0, 1.0]])
+        >>> SignedDistance(distance, torch.zeros(1, 2, 3), torch.zeros(1, 2, dtype=torch.int32))
+        SignedDistance(distance=(1, 2) 0 to 1, gradient=(1, 2, 3) 0 to 0, obstacle=(1, 2) 0 to 0)
+    """
+    parts = (f"{name}={_text(getattr(result, name))}" for name in result._fields)
+    return f"{type(result).__name__}({', '.join(parts)})"
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return repr(value)
+    shape = str(tuple(value.shape))
+    if torch_private.has_hidden_values(value) or value.device.type != "cpu" or value.numel() == 0:
+        return shape
+    if value.dtype is torch.bool:
+        return f"{shape} {int(value.sum())} true"
+    value = value.detach()
+    n_nan = int(value.isnan().sum())
+    if n_nan == value.numel():
+        return f"{shape} NaN"
+    low, high = (f"{getattr(value[~value.isnan()], name)().item():.4g}" for name in ("min", "max"))
+    return f"{shape} {low} to {high}" + (f", {n_nan} NaN" if n_nan else "")
