@@ -16,7 +16,8 @@ from warp_collision import MeshWorld, signed_distance
 def esdf(points: Array, world: MeshWorld, **changes: Any) -> Call:
     """A call that asks for the distance, after it was made."""
     spheres = np.concatenate([points, np.full((len(points), 1), 0.3)], axis=1)
-    call = Call("rest", compare.to_device(spheres[None, None], world.device), world, changes)
+    spheres = compare.to_device(spheres[None, None], world.device).requires_grad_()
+    call = Call("rest", spheres, world, changes)
     call(compute_esdf=True)
     return call
 
@@ -32,7 +33,7 @@ def test_esdf_by_hand(device: torch.device) -> None:
         [1.5, 0.1, 0.0, -0.1],  # disabled
         [2.0, 0.0, 0.0, 0.1],  # on the surface
     ]
-    call = Call("rest", torch.tensor([[spheres]], device=device), world)
+    call = Call("rest", torch.tensor([[spheres]], device=device, requires_grad=True), world)
     call(compute_esdf=True, weight=torch.full((1,), 3.0, device=device))
     expected = [6.0, 1.5, -0.75, -0.75, -3.0, 0.0, 0.0]
     np.testing.assert_allclose(call["out_cost"].flatten().tolist(), expected, rtol=1e-6, atol=1e-6)

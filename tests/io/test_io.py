@@ -167,8 +167,8 @@ def test_unreadable_files_are_refused_in_one_line(tmp_path, name, content, messa
 
 @pytest.mark.parametrize("load", [load_world_file, load_spheres])
 def test_missing_files_are_named(tmp_path, load):
-    for path in (tmp_path / "nowhere.yaml", tmp_path):
-        with pytest.raises(FileNotFoundError, match="no such file") as raised:
+    for path, reason in ((tmp_path / "nowhere.yaml", "no such file"), (tmp_path, "is a folder")):
+        with pytest.raises(FileNotFoundError, match=reason) as raised:
             load(path)
         assert str(path) in str(raised.value)
 

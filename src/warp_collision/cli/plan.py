@@ -40,10 +40,10 @@ the order of the URDF [rad, prismatic: m], separated by spaces or commas.
 
 The path is written as .npz: joints (waypoints, joints), joint_names, free,
 clearance (certified: nowhere is the robot nearer to anything, in metres),
-world_clearance and self_clearance (to obstacles, and of links that move relative
-to each other), has_preferred_clearance (whether that is what --clearance
-wanted), margin, length, iterations. Files that exist are overwritten, and the
-report says so.
+world_clearance and self_clearance (to obstacles, and of links that move
+relative to each other), has_preferred_clearance (whether that is what
+--clearance wanted), margin, length, iterations. Files that exist are
+overwritten, and the report says so.
 
 exit status:
   0 free, 1 no free path was found, 2 wrong usage or input, such as a start in

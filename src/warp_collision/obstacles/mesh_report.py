@@ -16,6 +16,18 @@ class OpenMeshWarning(UserWarning):
     Attributes:
         name: of the obstacle.
         border: length of the edges at which its surface ends, or its orientation changes [m].
+
+    Example:
+        >>> import warnings
+        >>> import trimesh
+        >>> from warp_collision import MeshWorld, OpenMeshWarning
+        >>> box = trimesh.creation.box((0.4, 0.4, 0.2))
+        >>> open_box = (box.vertices, box.faces[2:])
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always", OpenMeshWarning)
+        ...     _ = MeshWorld().add("tray", open_box)
+        >>> caught[0].message.name, round(caught[0].message.border, 1)
+        ('tray', 1.7)
     """
 
     def __init__(self, name: str, border: float):
