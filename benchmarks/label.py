@@ -5,6 +5,7 @@ elsewhere. Whatever is compared gives the same labels, to the bit.
 """
 
 import argparse
+import functools
 import multiprocessing
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.harness import RESULTS, Call, Failed, Times, interleave, section, table
+from benchmarks.plan import problems
 from warp_collision import (
     MeshWorld,
     RobotSpheres,
@@ -32,10 +34,19 @@ CLEARANCES = ("free", "clearance", "self_clearance")
 STEP_WORLDS, STEP_PATHS = 64, 4  # of a training step: worlds, and paths in each
 
 
+_problem = functools.cache(load_problem)
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Sizes."""
     parser.add_argument("--rows", type=int, default=1000, help="of the batch (default 1000)")
     parser.add_argument("--worlds", type=int, default=200, help="in the batch (default 200)")
+    parser.add_argument(
+        "--panda-paths",
+        metavar="PARQUET",
+        help="write the paths of the 700 problems of the Panda for `warp-collision label`, "
+        "and measure nothing",
+    )
 
 
 def worlds_of(count: int) -> dict[str, dict[str, Any]]:
@@ -44,7 +55,7 @@ def worlds_of(count: int) -> dict[str, dict[str, Any]]:
     for index in range(count):
         world: dict[str, Any] = {}
         shift = rng.uniform(-0.05, 0.05, 3)
-        for name, item in load_problem(names[index % len(names)]).obstacles.items():
+        for name, item in _problem(names[index % len(names)]).obstacles.items():
             kind, entry = _entry(item)
             pose = np.array(item.pose, dtype=np.float64)
             pose[:3] += shift
@@ -65,7 +76,7 @@ def rows_of(count: int, worlds: Sequence[str]) -> list[PathRow]:
     rng, names, rows = np.random.default_rng(1), problem_names(), []
     for index in range(count):
         at = index % len(worlds)
-        problem = load_problem(names[at % len(names)])
+        problem = _problem(names[at % len(names)])
         start, goal = (
             np.array(end) + rng.normal(0, 0.1, 7) for end in (problem.start, problem.goal)
         )
@@ -96,6 +107,8 @@ def plain_loop(
 def run(options: argparse.Namespace) -> str:
     """All of it, as Markdown."""
     robot, worlds = load_panda(), worlds_of(options.worlds)
+    if options.panda_paths:
+        return write_panda_paths(options.panda_paths, robot.joint_names)
     rows = rows_of(options.rows, [*worlds])
     loaded = {name: MeshWorld.from_mapping(world, "cpu") for name, world in worlds.items()}
     some = rows[: max(1, options.rows // 5)]
@@ -136,6 +149,26 @@ def run(options: argparse.Namespace) -> str:
     if options.write:
         _draw(ratios)
     return "\n".join(texts)
+
+
+def write_panda_paths(file: str, joint_names: Sequence[str]) -> str:
+    """Writes a Parquet file of paths; says how to label it."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = problems.robot_folder("panda")
+    columns: dict[str, list[Any]] = {"id": [], "path": [], "world": []}
+    for scene_type, index in problems.list_problems(folder, "panda"):
+        problem = problems.read_problem(folder, "panda", scene_type, index, [*joint_names])
+        columns["id"].append(f"{scene_type}_{index}")
+        columns["path"].append(np.linspace(problem.start, problem.goal, WAYPOINTS).tolist())
+        columns["world"].append(str(problem.scene.relative_to(folder / "problems")))
+    pq.write_table(pa.table(columns), file)
+    return (
+        f"{len(columns['id'])} paths\nwarp-collision label {file} --out labels --robot "
+        f"{folder / 'panda_spherized.urdf'} --srdf {folder / 'panda_fitting.srdf'} "
+        f"--world {folder / 'problems'}\n"
+    )
 
 
 def _same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
