@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ import trimesh
 from warp_collision.formats.files import require_extra
 from warp_collision.io.scene import obstacle_scene
 from warp_collision.io.scene_builder import Obstacle
+from warp_collision.io.shape_entries import ENTRIES
 from warp_collision.messages import escaped, short_repr
-from warp_collision.obstacles.shapes import SHAPES, Capsule, Shape
 
 _WORD = re.compile("[A-Za-z_][A-Za-z_0-9/]*")
 
@@ -65,7 +64,7 @@ def _write_yaml(path: Path, obstacles: Mapping[str, Obstacle]) -> None:
     require_extra("yaml", f"{path}: writing YAML", "PyYAML", "io")
     import yaml
 
-    document: dict[str, dict[str, Any]] = {kind: {} for kind in (*SHAPES, "mesh")}
+    document: dict[str, dict[str, Any]] = {kind: {} for kind in (*ENTRIES, "mesh")}
     files: dict[int, str] = {}
     for name, obstacle in obstacles.items():
         geometry = obstacle.geometry
@@ -75,7 +74,8 @@ def _write_yaml(path: Path, obstacles: Mapping[str, Obstacle]) -> None:
                 files[id(geometry)] = _write_mesh(path, name, len(files), geometry)
             values: dict[str, Any] = {"file_path": files[id(geometry)]}
         else:
-            kind, values = geometry.kind.name.lower(), _values(geometry)
+            kind = geometry.kind.name.lower()
+            values = ENTRIES[kind].write(geometry)
         values["pose"] = [float(value) for value in obstacle.pose]
         if obstacle.padding:
             values["padding"] = obstacle.padding
@@ -99,16 +99,6 @@ def _write_yaml(path: Path, obstacles: Mapping[str, Obstacle]) -> None:
         filled, None, Dumper, sort_keys=False, default_flow_style=None, allow_unicode=True
     )
     path.write_text(text, encoding="utf-8")
-
-
-def _values(shape: Shape) -> dict[str, Any]:
-    if isinstance(shape, Capsule):
-        end = 0.5 * shape.length
-        return {"radius": shape.radius, "base": [0.0, 0.0, -end], "tip": [0.0, 0.0, end]}
-    return {
-        key: list(value) if isinstance(value, tuple) else value
-        for key, value in asdict(shape).items()
-    }
 
 
 def _write_mesh(path: Path, name: str, index: int, mesh: trimesh.Trimesh) -> str:

@@ -17,7 +17,7 @@ from warp_collision.launching import launch
 from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.obstacles.distance_grid import GRID_CELLS, create_grid
 from warp_collision.obstacles.geometry import Geometry, MeshLike
-from warp_collision.obstacles.shapes import PlacedShape, Shape, kernel_size
+from warp_collision.obstacles.shapes import PlacedShape, Shape
 from warp_collision.poses import PoseLike
 from warp_collision.validate import is_trimesh
 
@@ -132,7 +132,7 @@ def describe_shape(record: Any, placed: PlacedShape) -> None:
     record.lower, record.upper = wp.vec3(*(placed.center - half)), wp.vec3(*(placed.center + half))
     record.exact.kind = int(placed.shape.kind)
     record.exact.center = wp.vec3(*placed.center)
-    record.exact.size = wp.vec3(*kernel_size(placed.shape))
+    record.exact.size = wp.vec3(*placed.shape.kernel_size)
     record.exact.is_rotated = not placed.is_axis_aligned
     w, x, y, z = placed.rotation
     record.exact.rotation = wp.quat(-x, -y, -z, w)

@@ -96,18 +96,18 @@ def shape_of(given: Any) -> PlacedShape | None:
         return None
     from trimesh import primitives
 
-    if not isinstance(
-        given, (primitives.Box, primitives.Sphere, primitives.Cylinder, primitives.Capsule)
-    ):
+    read: dict[type, Callable[[Any], Shape]] = {
+        primitives.Box: lambda box: Cuboid(box.extents),
+        primitives.Sphere: lambda sphere: Sphere(sphere.radius),
+        primitives.Cylinder: lambda cylinder: Cylinder(cylinder.radius, cylinder.height),
+        primitives.Capsule: lambda capsule: Capsule(capsule.radius, capsule.height),
+    }
+    primitive: Any = given
+    kind = next((kind for kind in read if isinstance(primitive, kind)), None)
+    if kind is None:
         return None
-    values: Any = given.primitive
-    if isinstance(given, primitives.Box):
-        shape = Cuboid(values.extents)
-    elif isinstance(given, primitives.Sphere):
-        shape = Sphere(values.radius)
-    else:
-        make = Cylinder if isinstance(given, primitives.Cylinder) else Capsule
-        shape = make(values.radius, values.height)
+    values = primitive.primitive
+    shape = read[kind](values)
     transform = np.asarray(values.transform, dtype=np.float64)
     axes = transform[:3, :3]
     if np.abs(axes @ axes.T - np.eye(3)).max() > _RIGID:

@@ -1,0 +1,94 @@
+"""Exact shapes as entries of worlds in cuRobo's layout: one way in and out for each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from warp_collision.formats.files import MAX_COORDINATE
+from warp_collision.io.fields import Fields
+from warp_collision.io.placing import frame_along, matrix_from, place_shape
+from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Shape, Sphere
+
+Pose = tuple[float, ...]
+
+_OF_ALL = ("padding", "enabled")
+# Irrelevant to collisions.
+_IGNORED = (
+    *("color", "texture", "texture_id", "material"),
+    *("vertex_colors", "vertex_normals", "face_colors"),
+)
+
+
+class ShapeEntry(NamedTuple):
+    """How a kind of obstacle stands in a file.
+
+    Attributes:
+        read: from the values of an entry to the shape and its pose.
+        write: to the values of an entry at the shape's own pose.
+    """
+
+    read: Callable[[Fields], tuple[Shape, Pose]]
+    write: Callable[[Any], dict[str, Any]]
+
+
+def expect_keys(fields: Fields, *required: str, optional: tuple[str, ...] = ()) -> None:
+    """Raises unless an entry has the required keys, and no others but those that any may have."""
+    fields.expect(*required, optional=(*optional, *_IGNORED, *_OF_ALL))
+
+
+def _cuboid(fields: Fields) -> tuple[Shape, Pose]:
+    expect_keys(fields, "dims", "pose")
+    x, y, z = fields.lengths("dims", "3 positive numbers", 3, positive=True)
+    return Cuboid((x, y, z)), fields.pose()
+
+
+def _cylinder(fields: Fields) -> tuple[Shape, Pose]:
+    expect_keys(fields, "radius", "height", "pose")
+    return Cylinder(fields.length("radius"), fields.length("height")), fields.pose()
+
+
+def _sphere(fields: Fields) -> tuple[Shape, Pose]:
+    expect_keys(fields, "radius", optional=("pose", "position"))
+    fields.expect_either("pose", "position")
+    if "pose" in fields:
+        pose = fields.pose()
+    else:
+        pose = (*fields.lengths("position", "3 finite numbers x, y, z", 3), 1.0, 0.0, 0.0, 0.0)
+    return Sphere(fields.length("radius")), pose
+
+
+def _capsule(fields: Fields) -> tuple[Shape, Pose]:
+    """A capsule from base to tip, which are points of the frame that the pose is of."""
+    expect_keys(fields, "radius", "base", "tip", "pose")
+    base, tip = (
+        np.array(fields.lengths(end, "3 finite numbers x, y, z", 3)) for end in ("base", "tip")
+    )
+    length = float(np.linalg.norm(tip - base))
+    if length >= MAX_COORDINATE:
+        raise ValueError(f"{fields.where} must be shorter than 1e9, got {length}")
+    pose_from_capsule = frame_along(tip - base, 0.5 * (base + tip))
+    shape = Capsule(fields.length("radius"), length)
+    placed = place_shape(shape, matrix_from(fields.pose()) @ pose_from_capsule)
+    return shape, placed.pose
+
+
+def _base_and_tip(shape: Capsule) -> dict[str, Any]:
+    end = 0.5 * shape.length
+    return {"radius": shape.radius, "base": [0.0, 0.0, -end], "tip": [0.0, 0.0, end]}
+
+
+def _dims(shape: Cuboid) -> dict[str, Any]:
+    return {"dims": list(shape.dims)}
+
+
+# By the names of their kinds, in the order in which files have them.
+ENTRIES = {
+    "cuboid": ShapeEntry(_cuboid, _dims),
+    "sphere": ShapeEntry(_sphere, asdict),
+    "capsule": ShapeEntry(_capsule, _base_and_tip),
+    "cylinder": ShapeEntry(_cylinder, asdict),
+}
