@@ -111,7 +111,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Makes the device known before anything takes a gradient, as torch wants it."""
+    """Makes the device known before anything takes a gradient, as torch wants it.
+
+    What is imported by then is never garbage: collections need not look at it.
+    """
+    gc.freeze()
     if any(map(is_simulated, session.items)) and simulated_cuda.reason_against() is None:
         simulated_cuda.install()
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -12,9 +10,10 @@ from warp_collision import validate
 from warp_collision.costs import (
     Clearance,
     Scalar,
-    clearance_against,
-    sphere_cost_against,
-    swept_cost_against,
+    clearance_to,
+    resting_options,
+    swept_options,
+    weight_operand,
 )
 from warp_collision.poses import PoseLike
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
@@ -148,20 +147,22 @@ def costs_of_spheres(
     require_robot_and_world(robot, world)
     fine = _cut(joints, robot, max_deviation, substeps) if swept else Interpolated(joints, 1)
     spheres = world_spheres(fine.joints, robot, world, base_pose, env_index)
-    options: dict[str, Any] = {"activation_distance": activation_distance, "env_index": env_index}
-    if swept:
-        options["tolerance"] = tolerance
-    function = swept_cost_against if swept else sphere_cost_against
+    eta, device = activation_distance, world.device
+    options = (
+        swept_options(device, 1.0, eta, tolerance) if swept else resting_options(device, 1.0, eta)
+    )
     scene = scene_with_contacts(ignore, robot, world, poses, joints.shape[1], fine.parts)
-    cost = function(scene, spheres, **options)
-    total = _factor("weight", weight, world) * _largest(cost, fine.parts)
+    cost = options.cost(spheres, scene, env_index)
+    total = weight_operand("weight", weight, device) * _largest(cost, fine.parts)
     if isinstance(self_weight, Tensor) or self_weight != 0.0:
         self_cost = self_collision_cost(
             spheres,
             robot.default_pairs if pairs is None else pairs,
             activation_distance=self_activation_distance,
         )
-        total = total + _factor("self_weight", self_weight, world) * _largest(self_cost, fine.parts)
+        total = total + weight_operand("self_weight", self_weight, device) * _largest(
+            self_cost, fine.parts
+        )
     return total
 
 
@@ -178,7 +179,7 @@ def waypoint_clearance(
     """`clearance` of a robot's spheres at waypoints (batch, horizon, n_joints)."""
     spheres = world_spheres(joints, robot, world, base_pose, env_index)
     scene = scene_with_contacts(ignore, robot, world, poses, joints.shape[1])
-    return clearance_against(scene, spheres, env_index=env_index)
+    return clearance_to(scene, spheres, env_index)
 
 
 def world_spheres(
@@ -224,10 +225,6 @@ def _check_paths(joints: Tensor, robot: RobotSpheres) -> None:
         raise ValueError(
             f"joints must have shape (batch, horizon, n_joints), got {validate.shape_of(joints)}"
         )
-
-
-def _factor(name: str, value: Scalar, world: MeshWorld) -> Tensor:
-    return validate.scalar_operand(name, value, world.device, any_sign=True, differentiable=True)
 
 
 def _largest(cost: Tensor, parts: int) -> Tensor:
