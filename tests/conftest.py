@@ -45,6 +45,8 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = tempfile.TemporaryDirectory()
         config.add_cleanup(folder.cleanup)
         os.environ["WARP_COLLISION_CACHE"] = folder.name
+    # Nobody waits here for what a first call compiles, and tests read what commands print.
+    os.environ.setdefault("WARP_COLLISION_QUIET", "1")
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     torch.set_num_threads(max(1, torch.get_num_threads() // processes))
 
