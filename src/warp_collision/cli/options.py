@@ -38,6 +38,12 @@ def add_world_options(parser: argparse.ArgumentParser) -> None:
         "--strict", action="store_true", help="fail if WORLD has what a check does not see"
     )
     parser.add_argument(
+        "--up", choices=("y", "z"), help="axis of a mesh file that points up (default z, glTF y)"
+    )
+    parser.add_argument(
+        "--scale", type=float, metavar="M", help="metres in a unit of a mesh file: 0.001 for mm"
+    )
+    parser.add_argument(
         "--package-dir",
         type=Path,
         action="append",
@@ -120,12 +126,16 @@ def add_picture(parser: argparse.ArgumentParser, default: str, otherwise: str) -
 def load_world(options: argparse.Namespace, device: torch.device) -> MeshWorld:
     """The obstacles; parts that a check does not see are printed as a warning."""
     from warp_collision import MeshWorld
-    from warp_collision.io import LeftOutWarning
 
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", LeftOutWarning)
+        warnings.simplefilter("always", UserWarning)
         world = MeshWorld.from_file(
-            options.world, device, strict=options.strict, package_dirs=options.package_dir
+            options.world,
+            device,
+            strict=options.strict,
+            package_dirs=options.package_dir,
+            up=options.up,
+            scale=options.scale,
         )
     for warning in caught:
         print_text(f"warp-collision: warning: {warning.message}", sys.stderr)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MAX_OBSTACLES = 100_000
 PLANE = "a plane has no end: add a Cuboid for it"  # why planes are left out
+_LONGEST = 100.0  # [m]; what is longer is warned of
 _LISTED = 5  # entries that the text of a warning lists
 
 
@@ -141,6 +142,15 @@ class SceneBuilder:
 def warn_of_left_out(where: str, entries: Sequence[LeftOut]) -> None:
     """Warns of what was left out, at the line that called the library."""
     warnings.warn(LeftOutWarning(where, entries), stacklevel=depth_of_caller())
+
+
+def warn_of_millimetres(entry: str, geometry: trimesh.Trimesh | Shape, advice: str) -> None:
+    """Warns of a mesh so long that it is hardly in metres, with how to read it in others."""
+    if is_trimesh(geometry) and (length := float(geometry.extents.max())) > _LONGEST:
+        warnings.warn(
+            f"{entry} is {length:.4g} m long: if it is in millimetres, pass {advice}",
+            stacklevel=depth_of_caller(),
+        )
 
 
 def check_pose(entry: str, pose: Sequence[float]) -> None:

@@ -24,7 +24,7 @@ def save_world_file(path: str | os.PathLike[str], obstacles: Mapping[str, Obstac
 
     Args:
         path: .yaml or .yml for cuRobo's layout, which groups obstacles by kind; meshes are written
-            beside it, into a folder of its name and `_meshes`. Or .glb for a glTF scene, in which
+            beside it, into a folder of its name and `_meshes`. Or .glb for a glTF scene, y up: its
             exact shapes are meshes around them for everyone else. Existing files are replaced.
         obstacles: at least one, by name.
 
@@ -52,7 +52,7 @@ def save_world_file(path: str | os.PathLike[str], obstacles: Mapping[str, Obstac
     if ending in (".yaml", ".yml"):
         _write_yaml(path, obstacles)
     elif ending == ".glb":
-        exported: Any = obstacle_scene(obstacles).export(file_type="glb")
+        exported: Any = obstacle_scene(obstacles, up="y").export(file_type="glb")
         path.write_bytes(exported)
     else:
         raise ValueError(

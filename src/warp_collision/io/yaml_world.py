@@ -11,7 +11,7 @@ from warp_collision.formats.files import is_file
 from warp_collision.io.fields import Fields, check_keys, mapping
 from warp_collision.io.placing import transformed
 from warp_collision.io.scene import MeshFiles
-from warp_collision.io.scene_builder import Obstacle, SceneBuilder
+from warp_collision.io.scene_builder import Obstacle, SceneBuilder, warn_of_millimetres
 from warp_collision.io.shape_entries import ENTRIES, expect_keys
 from warp_collision.messages import MAX_REPR, errors_at, escaped, short_repr
 from warp_collision.obstacles.geometry import read_mesh
@@ -82,8 +82,9 @@ def _mesh(fields: Fields, files: MeshFiles) -> tuple[trimesh.Trimesh, tuple[floa
             f"{fields.where}.file_path must be an existing file, got {short_repr(str(path))}"
         )
     with errors_at(f"{fields.where}.file_path"):
-        mesh = files.read(path)
-    return transformed(mesh, stretch), fields.pose()
+        mesh = transformed(files.read(path), stretch)
+    warn_of_millimetres(fields.where, mesh, "scale: 0.001")
+    return mesh, fields.pose()
 
 
 def _triangles(fields: Fields) -> trimesh.Trimesh:

@@ -133,6 +133,8 @@ class MeshWorld:
         *,
         strict: bool = False,
         package_dirs: Sequence[PathLike] = (),
+        up: str | None = None,
+        scale: float | None = None,
         **options: Any,
     ) -> Self:
         """A world with an env for each file, and 32 slots more than the fullest fills."""
@@ -140,9 +142,9 @@ class MeshWorld:
             raise TypeError(f"paths must be a sequence of paths, got {type(paths).__name__}")
         if not paths:
             raise ValueError("paths must be at least one, got none")
-        files = [
-            io.load_world_file(path, strict=strict, package_dirs=package_dirs) for path in paths
-        ]
+        reading: dict[str, Any] = {"strict": strict, "package_dirs": package_dirs}
+        reading |= {"up": up, "scale": scale}
+        files = [io.load_world_file(path, **reading) for path in paths]
         return cls._of_envs(files, [escaped(str(path)) for path in paths], device, options)
 
     @classmethod
