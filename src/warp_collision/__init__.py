@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         gauss_newton,
     )
     from warp_collision.obstacles.mesh_report import MeshReport, OpenMeshWarning
+    from warp_collision.obstacles.point_cloud import PointCloud, UnitsWarning, thin
     from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere
     from warp_collision.robot import (
         JointPathClearance,
@@ -80,11 +81,13 @@ __all__ = [
     "MeshReport",
     "MeshWorld",
     "OpenMeshWarning",
+    "PointCloud",
     "RobotSpheres",
     "SelfClearance",
     "SelfCollisionPairs",
     "SignedDistance",
     "Sphere",
+    "UnitsWarning",
     "any_in_collision",
     "checking",
     "clearance",
@@ -103,6 +106,7 @@ __all__ = [
     "sphere_cost",
     "swept_in_collision",
     "swept_sphere_cost",
+    "thin",
 ]
 
 _MODULES = {
@@ -118,6 +122,7 @@ _MODULES = {
     ),
     "least_squares": ("GaussNewton", "clearance_residuals", "cost_residuals", "gauss_newton"),
     "obstacles.mesh_report": ("MeshReport", "OpenMeshWarning"),
+    "obstacles.point_cloud": ("PointCloud", "UnitsWarning", "thin"),
     "obstacles.shapes": ("Capsule", "Cuboid", "Cylinder", "Sphere"),
     "robot": (
         "JointPathClearance",

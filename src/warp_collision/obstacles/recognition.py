@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
@@ -18,6 +19,7 @@ from warp_collision.obstacles.geometry import (
     read_mesh,
 )
 from warp_collision.obstacles.mesh_report import MeshReport
+from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import (
     Capsule,
     Cuboid,
@@ -65,6 +67,10 @@ class _Cuboid(NamedTuple):
 
 def read_obstacle(name: str, given: MeshLike, *, repair: bool, sign: SignMethod) -> Source:
     """Reads what `MeshWorld.add` takes; errors are those of `read_mesh` and `prepare`."""
+    if isinstance(given, (*get_args(Shape), Sensed)) and sign != "auto":
+        raise ValueError(f"sign of {name!r} must be 'auto' for an exact shape, got {sign!r}")
+    if isinstance(given, Sensed):
+        return Source(given.key, lambda: _sensed_geometry(given))
     placed = shape_of(given) if sign == "auto" else None
     if placed is not None:
         if is_trimesh(given):
@@ -72,8 +78,6 @@ def read_obstacle(name: str, given: MeshLike, *, repair: bool, sign: SignMethod)
         reason = f"given as {type(given).__name__}"
         key = content_key(placed.center, placed.rotation, placed.shape, reason)
         return Source(key, lambda: _shape_geometry(placed, reason))
-    if isinstance(given, get_args(Shape)):
-        raise ValueError(f"sign of {name!r} must be 'auto' for an exact shape, got {sign!r}")
     vertices, faces = read_mesh(name, given)
 
     def examine() -> Geometry:
@@ -223,6 +227,15 @@ def _shape_geometry(placed: PlacedShape, reason: str) -> Geometry:
         np.empty((0, 2, 3), np.float32),
         placed,
     )
+
+
+def _sensed_geometry(sensed: Sensed) -> Geometry:
+    """The box around a sensed shape, for kernels that know triangles only."""
+    lower, upper = sensed.bounds
+    box = PlacedShape(Cuboid(tuple((upper - lower).tolist())), 0.5 * (lower + upper))
+    geometry = _shape_geometry(box, f"given as {type(sensed).__name__}")
+    geometry.report.shape = sensed
+    return replace(geometry, shape=None, sensed=sensed)
 
 
 def _cuboid_geometry(cuboid: _Cuboid, n_faces: int) -> Geometry:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -20,6 +21,7 @@ from warp_collision.obstacles.distance_grid import GRID_CELLS
 from warp_collision.obstacles.geometry import MeshLike, SignMethod
 from warp_collision.obstacles.mesh_obstacle import MeshAndPose, MeshObstacle
 from warp_collision.obstacles.mesh_report import MeshReport
+from warp_collision.obstacles.point_cloud import successor
 from warp_collision.poses import PoseLike, invert_pose, pose_rows, to_rows
 from warp_collision.world.acceleration import Acceleration
 from warp_collision.world.obstacle_cache import Entry, ObstacleCache
@@ -199,8 +201,10 @@ class MeshWorld:
             for index, slot in enumerate(slots):
                 check_pose(f"pose of {slot.name!r}", poses[index].tolist())
                 matrix = matrix_from(poses[index].numpy())
-                placed = slot.obstacle.placed
-                if placed is not None:
+                placed, sensed = slot.obstacle.placed, slot.obstacle.sensed
+                if sensed is not None:
+                    geometry = sensed
+                elif placed is not None:
                     geometry = placed.shape
                     matrix = matrix @ placed.matrix
                 else:
@@ -300,10 +304,10 @@ class MeshWorld:
         Args:
             name: unique in the env.
             obstacle: a `trimesh.Trimesh` in metres or the units that it declares, a pair
-                (vertices (n, 3) [m], faces (n, 3)), the path of a mesh file, or a `Cuboid`,
-                `Sphere`, `Capsule` or `Cylinder`. Trimesh's primitives and meshes that are cuboids
-                to rounding become exact shapes too, unless `repair` or `sign` is given. Equal
-                geometry is stored once, whatever its names and envs.
+                (vertices (n, 3) [m], faces (n, 3)), the path of a mesh file, a `Cuboid`,
+                `Sphere`, `Capsule` or `Cylinder`, or a `PointCloud`. Trimesh's primitives and
+                meshes that are cuboids to rounding become exact shapes too, unless `repair` or
+                `sign` is given. Equal geometry is stored once, whatever its names and envs.
             pose: x, y, z, qw, qx, qy, qz of it in the world, a quaternion of any length but
                 0, or a rigid 4 x 4 matrix; identity if None. Gradients as in `set_pose`.
             env: which env.
@@ -353,6 +357,42 @@ class MeshWorld:
             # In this order, so that queries of other threads never find the env empty.
             self._fill(env, 0, entries)
             self._truncate(env, len(entries))
+
+    def update(self, name: str | int, points: Any, env: int = 0) -> None:
+        """Gives a point cloud new points, in the slot, the pose and the state that it has.
+
+        The tensors of the world stay as they are, and queries of other threads see either the old
+        points or the new ones. What other kernels than those of this library find behind the mesh
+        id is still the box around the points that were added. Not in a captured CUDA graph.
+
+        Args:
+            name: name or slot index of a `PointCloud`.
+            points: a `PointCloud`; or points as it takes them, (n, 3) with the radius that the
+                balls have, all of them the same, or (n, 4).
+            env: which env.
+
+        Raises:
+            ValueError: the obstacle is no point cloud, or points that one cannot have.
+
+        Example:
+            >>> import numpy as np
+            >>> from warp_collision import MeshWorld, PointCloud
+            >>> world = MeshWorld()
+            >>> world.add("camera", PointCloud(np.zeros((1, 3)), radius=0.01))
+            0
+            >>> world.update("camera", np.random.default_rng(0).uniform(size=(1000, 3)))
+            >>> world.report("camera").shape
+            PointCloud(1000 points, radius=0.01)
+        """
+        with self._lock:
+            index = self._slots.index(name, env)
+            slot = self._slots.envs[env][index]
+            obstacle = slot.obstacle.updated(successor(slot.name, slot.obstacle.sensed, points))
+            self._acceleration.drop_tree()
+            self._slots.envs[env][index] = replace(slot, obstacle=obstacle)
+            self._acceleration.add([obstacle])
+            self._storage.records[env, index] = obstacle.record.data_ptr()
+            self._release(env, [slot])
 
     def remove(self, name: str | int, env: int = 0) -> None:
         """Removes an obstacle; the slots behind it move up by one."""
