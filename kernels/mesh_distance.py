@@ -16,8 +16,8 @@ from warp_collision.kernels.mesh_record import (
     load_exact,
     load_record,
 )
-from warp_collision.kernels.point_cloud import cloud_distance, is_nearer_to_cloud
 from warp_collision.kernels.precision import ROUND_OFF
+from warp_collision.kernels.sensed_distance import is_sensed_nearer, sensed_distance
 from warp_collision.kernels.shape_distance import ShapeSample, height_over_shape, shape_distance
 from warp_collision.kernels.winding import side_of_mesh
 
@@ -226,7 +226,7 @@ def mesh_distance(
     if record.exact.kind >= Shape.POINT_CLOUD:
         # As below, strictly nearer than the limit counts: the bound itself is widened.
         search = wp.min(limit, bounds[1] + wp.abs(bounds[1]) * (WIDEN - 1.0) + ROUND_OFF)
-        return found_sample(cloud_distance(record.exact.data, point, search), point, limit)
+        return found_sample(sensed_distance(record.exact, point, search), point, limit)
     search = wp.max(bounds[1], -bounds[0])
     if bounds[0] > 0.0 or search >= FAR:
         search = wp.clamp(limit, 0.0, search)
@@ -282,7 +282,7 @@ def is_nearer(mesh_id: wp.uint64, pointer: wp.uint64, point: wp.vec3, limit: flo
     if bounds[1] < limit:
         return True
     if record.exact.kind >= Shape.POINT_CLOUD:
-        return is_nearer_to_cloud(record.exact.data, point, limit)
+        return is_sensed_nearer(record.exact, point, limit)
     surface = nearest_surface(mesh_id, point, limit, False)
     if surface.found and not (surface.distance >= limit):
         return True

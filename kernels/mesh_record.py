@@ -29,6 +29,7 @@ class Shape(IntEnum):
     CAPSULE = 3
     CYLINDER = 4
     POINT_CLOUD = 100
+    VOXEL_GRID = 101
 
 
 @wp.struct

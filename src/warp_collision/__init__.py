@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from warp_collision.obstacles.mesh_report import MeshReport, OpenMeshWarning
     from warp_collision.obstacles.point_cloud import PointCloud, UnitsWarning, thin
     from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere
+    from warp_collision.obstacles.voxel_grid import VoxelGrid
     from warp_collision.robot import (
         JointPathClearance,
         RobotSpheres,
@@ -88,6 +89,7 @@ __all__ = [
     "SignedDistance",
     "Sphere",
     "UnitsWarning",
+    "VoxelGrid",
     "any_in_collision",
     "checking",
     "clearance",
@@ -124,6 +126,7 @@ _MODULES = {
     "obstacles.mesh_report": ("MeshReport", "OpenMeshWarning"),
     "obstacles.point_cloud": ("PointCloud", "UnitsWarning", "thin"),
     "obstacles.shapes": ("Capsule", "Cuboid", "Cylinder", "Sphere"),
+    "obstacles.voxel_grid": ("VoxelGrid",),
     "robot": (
         "JointPathClearance",
         "RobotSpheres",

@@ -64,3 +64,60 @@ def random_cloud(
         radii = 10.0 ** rng.uniform(-3.0, -1.0, len(points))
     radii = radii.astype(np.float32).astype(np.float64)
     return balls_distance(points, radii), PointCloud(np.column_stack((points, radii)))
+
+
+def boxes_distance(cells: Array, edge: float) -> Distance:
+    """Distance to the nearest of some cubes, given by their lower corners (n, 3), 0 in them."""
+    tree = cKDTree(cells + 0.5 * edge)
+
+    def distance(places: Array) -> Array:
+        # Of the nearest by its center, a box is at most half a diagonal nearer than another.
+        near = tree.query(places)[0] + 0.5 * np.sqrt(3.0) * edge
+        found = np.empty(len(places))
+        for i, around in enumerate(tree.query_ball_point(places, near + 1e-9)):
+            low = cells[around]
+            way = np.maximum(np.maximum(low - places[i], places[i] - low - edge), 0.0)
+            found[i] = np.sqrt((way**2).sum(axis=1).min())
+        return found
+
+    return distance
+
+
+def voxels_distance(occupied: Array, edge: float, origin: Array, outside: str = "free") -> Distance:
+    """Signed distance of the union of the boxes of occupied voxels (nx, ny, nz)."""
+    solid = np.pad(occupied, 1, constant_values=outside == "occupied")
+    corner = origin - edge
+    to_solid = boxes_distance(np.argwhere(solid) * edge + corner, edge)
+    to_free = boxes_distance(np.argwhere(~solid) * edge + corner, edge)
+    high = np.array(solid.shape)
+
+    def distance(places: Array) -> Array:
+        cells = np.floor((places - corner) / edge).astype(int)
+        known = ((cells >= 0) & (cells < high)).all(axis=1)
+        cells = np.clip(cells, 0, high - 1)
+        inside = np.where(known, solid[tuple(cells.T)], outside == "occupied")
+        found = np.empty(len(places))
+        found[~inside] = to_solid(places[~inside])
+        found[inside] = -to_free(places[inside])
+        return found
+
+    return distance
+
+
+def random_voxels(rng: np.random.Generator, shape: tuple[int, int, int], kind: str) -> Array:
+    """Occupied voxels: a few boxes and posts, single ones, a plate, or nearly all."""
+    occupied = np.zeros(shape, bool)
+    if kind == "boxes":
+        for _ in range(6):
+            low = rng.integers(0, shape)
+            high = low + rng.integers(1, 5, 3)
+            occupied[tuple(slice(a, b) for a, b in zip(low, high, strict=True))] = True
+    elif kind == "dust":
+        occupied |= rng.random(shape) < 0.02
+    elif kind == "plate":
+        occupied[:, :, shape[2] // 2] = True
+    else:
+        occupied |= rng.random(shape) < 0.97
+    occupied[tuple(rng.integers(0, shape))] = True
+    occupied[tuple(rng.integers(0, shape))] = False
+    return occupied

@@ -80,27 +80,29 @@ def read_points(path: str | os.PathLike[str]) -> np.ndarray:
         )
     with any_error_at(where):
         if suffix == ".npz":
-            return _numbers(read_npz(path, "points"))
+            arrays = read_arrays(path)
+            if "points" not in arrays and len(arrays) != 1:
+                raise ValueError(f"must hold an array 'points', got {short_repr(list(arrays))}")
+            return _numbers(arrays["points"] if "points" in arrays else next(iter(arrays.values())))
         with path.open("rb") as file:
             if suffix == ".npy":
                 return _numbers(np.lib.format.read_array(file, allow_pickle=False))
             return _read_ply(file) if suffix == ".ply" else _read_pcd(file)
 
 
-def read_npz(path: Path, *names: str) -> np.ndarray:
-    """An array of an .npz file by its name, or the only one that it has."""
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file by their names; the caller names the file."""
     with zipfile.ZipFile(path) as archive:
-        members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
-        name = next((name for name in names if name in members), None)
-        if name is None and len(members) == 1:
-            name = next(iter(members))
-        if name is None:
-            raise ValueError(f"must hold an array {names[0]!r}, got {short_repr(list(members))}")
-        member = members[name]
-        if member.file_size > max(MAX_UNPACKED, member.compress_size):
-            raise ValueError(f"must unpack to at most {MAX_UNPACKED} bytes, got {member.file_size}")
-        with archive.open(member) as file:
-            return np.lib.format.read_array(file, allow_pickle=False)
+        arrays = {}
+        for member in archive.infolist():
+            if member.file_size > max(MAX_UNPACKED, member.compress_size):
+                raise ValueError(
+                    f"must unpack to at most {MAX_UNPACKED} bytes, got {member.file_size}"
+                )
+            with archive.open(member) as file:
+                array = np.lib.format.read_array(file, allow_pickle=False)
+            arrays[member.filename.removesuffix(".npy")] = array
+    return arrays
 
 
 def _numbers(array: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ from warp_collision.messages import errors_at, short_repr
 from warp_collision.obstacles.point_cloud import PointCloud
 from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Shape, Sphere
+from warp_collision.obstacles.voxel_grid import VoxelGrid
 
 Pose = tuple[float, ...]
 
@@ -99,6 +100,13 @@ def _point_cloud(fields: Fields) -> tuple[Sensed, Pose]:
         return PointCloud.from_file(path, radius, drop_invalid=drop_invalid), fields.pose()
 
 
+def _voxel_grid(fields: Fields) -> tuple[Sensed, Pose]:
+    expect_keys(fields, "file_path", "pose")
+    path = file_of(fields)
+    with errors_at(fields.where, (OSError, KeyError, TypeError, ValueError)):
+        return VoxelGrid.from_file(path), fields.pose()
+
+
 def file_of(fields: Fields) -> Path:
     """The file that an entry names, which exists."""
     path = fields.folder / fields.text("file_path")
@@ -116,4 +124,5 @@ ENTRIES = {
     "capsule": ShapeEntry(_capsule, _base_and_tip),
     "cylinder": ShapeEntry(_cylinder, asdict),
     "point_cloud": ShapeEntry(_point_cloud, lambda cloud: {}),
+    "voxel_grid": ShapeEntry(_voxel_grid, lambda grid: {}),
 }

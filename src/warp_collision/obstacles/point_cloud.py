@@ -9,22 +9,18 @@ from typing import Any
 
 import numpy as np
 import torch
-import warp as wp
 
 from warp_collision.formats.files import MAX_COORDINATE
 from warp_collision.formats.point_files import read_points
 from warp_collision.kernels.mesh_record import Shape as ShapeKind
-from warp_collision.kernels.point_cloud import PointTree
-from warp_collision.kernels.point_tree import fill_cloud_grid, order_balls
-from warp_collision.launching import launch
+from warp_collision.kernels.part_order import fill_cloud_grid
+from warp_collision.kernels.part_tree import PartTree
 from warp_collision.launching.structs import upload_struct
-from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.messages import depth_of_caller, errors_at, escaped
+from warp_collision.obstacles.part_tree import build_tree
 from warp_collision.obstacles.sensed import Sensed, Uploaded
 from warp_collision.obstacles.shapes import Triangles
 
-# Points of a leaf of the tree.
-_LEAF = 8
 _CELLS_PER_POINT = 4
 # What a robot sees is smaller [m]; a scene in millimetres is not.
 _LARGE = 100.0
@@ -197,23 +193,8 @@ class PointCloud(Sensed):
 
     def upload(self, device: torch.device) -> Uploaded:
         """Builds the tree."""
-        target = str(device)
-        given = torch.from_numpy(self._balls.copy()).to(device)
-        balls = torch.empty_like(given)
-        with quiet_warp(), launch.warp_stream(device):
-            centers = wp.array(np.ascontiguousarray(self.points), dtype=wp.vec3, device=target)
-            bvh = wp.Bvh(
-                centers,
-                centers,
-                constructor="sah" if device.type == "cpu" else None,
-                leaf_size=_LEAF,
-            )
-        tree = PointTree()
-        tree.bvh, tree.balls = bvh.id, balls.data_ptr()
-        tree.largest = float(self.radii.max())
-        struct = upload_struct(tree, PointTree, device)
-        launch.launch(order_balls, (len(self),), struct, given, balls, device=device)
-        return Uploaded(struct, [centers, bvh, balls])
+        tree, kept = build_tree(self._balls[:, None].copy(), device)
+        return Uploaded(upload_struct(tree, PartTree, device), kept)
 
 
 def successor(name: str, cloud: Any, points: Any) -> PointCloud:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from warp_collision.formats.files import metres_per_unit
+from warp_collision.formats.files import MAX_COORDINATE, metres_per_unit
 from warp_collision.obstacles import topology
 from warp_collision.obstacles.geometry import (
     Geometry,
@@ -28,6 +27,7 @@ from warp_collision.obstacles.shapes import (
     Shape,
     Sphere,
     Triangles,
+    box_around,
 )
 from warp_collision.validate import is_trimesh
 
@@ -231,11 +231,25 @@ def _shape_geometry(placed: PlacedShape, reason: str) -> Geometry:
 
 def _sensed_geometry(sensed: Sensed) -> Geometry:
     """The box around a sensed shape, for kernels that know triangles only."""
-    lower, upper = sensed.bounds
-    box = PlacedShape(Cuboid(tuple((upper - lower).tolist())), 0.5 * (lower + upper))
-    geometry = _shape_geometry(box, f"given as {type(sensed).__name__}")
-    geometry.report.shape = sensed
-    return replace(geometry, shape=None, sensed=sensed)
+    # What has no end has a box too large for the winding numbers of kernels that look at it.
+    box = box_around(np.clip(sensed.bounds, -MAX_COORDINATE, MAX_COORDINATE))
+    report = MeshReport(
+        n_faces=len(box.faces),
+        n_components=1,
+        closed=True,
+        consistent=True,
+        sign_method="exact",
+        reason=f"given as {type(sensed).__name__}",
+        shape=sensed,
+    )
+    return Geometry(
+        box.vertices.astype(np.float32),
+        box.faces.astype(np.int32),
+        report,
+        topology.surface_area(box.vertices, box.faces),
+        np.empty((0, 2, 3), np.float32),
+        sensed=sensed,
+    )
 
 
 def _cuboid_geometry(cuboid: _Cuboid, n_faces: int) -> Geometry:

@@ -305,6 +305,12 @@ class PlacedShape:
 SHAPES: dict[str, Any] = {shape.kind.name.lower(): shape for shape in get_args(Shape)}
 
 
+def box_around(bounds: np.ndarray) -> Triangles:
+    """The box between a lower and an upper corner (2, 3)."""
+    middle, half = bounds.mean(axis=0), 0.5 * (bounds[1] - bounds[0])
+    return Triangles(middle + half * _CORNERS, _SIDES_OF_CUBE.copy())
+
+
 def mesh_of(body: trimesh.Trimesh | HasTriangles) -> trimesh.Trimesh:
     """A mesh itself, or the mesh that contains a shape."""
     if is_trimesh(body):

@@ -1,10 +1,11 @@
-"""What a point cloud is prepared with: balls in the order of its tree, and a grid of distances."""
+"""What sensed shapes are prepared with: parts in the order of their tree, a grid of distances."""
 
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.mesh_record import FAR, MeshRecord, cell_center
-from warp_collision.kernels.point_cloud import PointTree, cloud_distance
+from warp_collision.kernels.part_tree import PartTree
+from warp_collision.kernels.point_cloud import cloud_distance
 
 wp.set_module_options(OPTIONS)
 
@@ -18,16 +19,16 @@ def index_at(bvh: wp.uint64, place: int) -> int:
 
 
 @wp.kernel
-def order_balls(
+def order_parts(
     # operands
-    tree: wp.array[PointTree],  # (1,)
-    given: wp.array[wp.vec4],  # (n,) x, y, z, radius [m]
+    tree: wp.array[PartTree],  # (1,)
+    given: wp.array2d[wp.vec4],  # (n, stride) see `PartTree`
     # outputs
-    balls: wp.array[wp.vec4],  # (n,)
+    parts: wp.array2d[wp.vec4],  # (n, stride)
 ):
-    """One thread per place."""
-    place = wp.tid()
-    balls[place] = given[index_at(tree[0].bvh, place)]
+    """One thread per vector of a part."""
+    place, row = wp.tid()
+    parts[place, row] = given[index_at(tree[0].bvh, place), row]
 
 
 @wp.kernel
