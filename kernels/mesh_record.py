@@ -30,6 +30,7 @@ class Shape(IntEnum):
     CYLINDER = 4
     POINT_CLOUD = 100
     VOXEL_GRID = 101
+    ESDF_GRID = 102
 
 
 @wp.struct
@@ -98,12 +99,19 @@ def is_exact(mesh_id: wp.uint64, pointer: wp.uint64) -> bool:
 
 
 @wp.func
-def is_sensed(mesh_id: wp.uint64, pointer: wp.uint64) -> bool:
-    """Whether the record at a pointer belongs to the mesh and has a shape without a formula."""
+def knows_surface(mesh_id: wp.uint64, pointer: wp.uint64, is_outside: bool) -> bool:
+    """Whether closest points are of the surface, so that distances to them bound the depth.
+
+    Inside a union of balls the closest point of one ball may be deep in another; a bound of a
+    distance has none.
+    """
     if pointer == wp.uint64(0):
-        return False
+        return True
     record = wp.array(ptr=pointer, shape=(1,), dtype=MeshRecord)
-    return record[0].exact.kind >= Shape.POINT_CLOUD and record[0].mesh_id == mesh_id
+    kind = record[0].exact.kind
+    if record[0].mesh_id != mesh_id or kind < Shape.POINT_CLOUD or kind == Shape.VOXEL_GRID:
+        return True
+    return kind == Shape.POINT_CLOUD and is_outside
 
 
 @wp.func

@@ -2,6 +2,7 @@
 
 import warp as wp
 
+from warp_collision.kernels.esdf_grid import esdf_distance
 from warp_collision.kernels.mesh_record import ExactShape, Shape
 from warp_collision.kernels.point_cloud import cloud_distance, is_nearer_to_cloud
 from warp_collision.kernels.shape_distance import ShapeSample
@@ -18,6 +19,8 @@ def sensed_distance(exact: ExactShape, point: wp.vec3, limit: float) -> ShapeSam
     """Signed distance where it is below a limit, else the limit without a gradient."""
     if exact.kind == Shape.POINT_CLOUD:
         return cloud_distance(exact.data, point, limit)
+    if exact.kind == Shape.ESDF_GRID:
+        return esdf_distance(exact.data, point, limit)
     voxels = load_map(exact.data)
     bounds = voxel_bounds(voxels, point)
     if bounds[0] >= limit:
@@ -32,6 +35,8 @@ def is_sensed_nearer(exact: ExactShape, point: wp.vec3, limit: float) -> bool:
     """Whether the signed distance is below a limit."""
     if exact.kind == Shape.POINT_CLOUD:
         return is_nearer_to_cloud(exact.data, point, limit)
+    if exact.kind == Shape.ESDF_GRID:
+        return esdf_distance(exact.data, point, limit).distance < limit
     voxels = load_map(exact.data)
     bounds = voxel_bounds(voxels, point)
     if bounds[0] >= limit:

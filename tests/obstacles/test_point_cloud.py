@@ -379,7 +379,7 @@ def test_update_gives_new_points_in_place(device: torch.device) -> None:
     world.update("cloud", np.array([[0.0, 0.0, 0.0, 0.3]]))
     assert repr(world.report("cloud").shape) == "PointCloud(1 points, radius=0.3)"
     world.add("box", Cuboid((1, 1, 1)))
-    with pytest.raises(ValueError, match="the obstacle 'box' must be a PointCloud"):
+    with pytest.raises(ValueError, match="the obstacle 'box' must be a PointCloud or a grid"):
         world.update("box", points)
     world.update("cloud", PointCloud([[0, 0, 0, 0.1], [0, 0, 1, 0.2]]))
     with pytest.raises(ValueError, match="points must have radii"):

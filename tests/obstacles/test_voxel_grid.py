@@ -250,6 +250,30 @@ def test_files_keep_it(tmp_path: Path) -> None:
     assert read.unknown == "occupied"
 
 
+def test_update_replaces_blocks() -> None:
+    rng = np.random.default_rng(25)
+    occupied = rng.random((8, 9, 10)) < 0.1
+    world = MeshWorld(device="cpu")
+    world.add("map", VoxelGrid(occupied, 0.1))
+    points = rng.uniform(0.0, 0.8, (300, 3)).astype(np.float32)
+    for at, shape in (((0, 0, 0), (2, 3, 4)), ((6, 6, 6), (2, 3, 4)), (None, (8, 9, 10))):
+        block = rng.random(shape) < 0.2
+        world.update("map", block, at=at)
+        begin = np.array(at or (0, 0, 0))
+        occupied[tuple(slice(a, a + n) for a, n in zip(begin, shape, strict=True))] = block
+        found = signed_distance(torch.from_numpy(points), world).distance.numpy()
+        truth = voxels_distance(occupied, float(np.float32(0.1)), np.zeros(3))(
+            points.astype(np.float64)
+        )
+        np.testing.assert_allclose(found, truth, rtol=0, atol=1e-6)
+    with pytest.raises(ValueError, match=r"must be given a block within it, got \(2, 2, 2\)"):
+        world.update("map", np.zeros((2, 2, 2), bool), at=(7, 0, 0))
+    with pytest.raises(ValueError, match=r"must be given the shape \(8, 9, 10\)"):
+        world.update("map", np.zeros((2, 2, 2), bool))
+    with pytest.raises(ValueError, match="at must be three indices"):
+        world.update("map", np.zeros((2, 2, 2), bool), at=0.5)
+
+
 def test_its_mesh_is_its_surface() -> None:
     for kind in KINDS:
         rng = np.random.default_rng(31)

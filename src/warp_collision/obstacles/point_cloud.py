@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -191,27 +191,24 @@ class PointCloud(Sensed):
         """Its only argument."""
         return {"points": self._balls}
 
+    def successor(self, name: str, given: Any, at: Any) -> PointCloud:
+        """Points (n, 3) have the radius of this cloud."""
+        if isinstance(given, PointCloud) or at is not None:
+            return cast("PointCloud", super().successor(name, given, at))
+        rows = _floats("points", given)
+        if rows.shape[1:] != (3,):
+            return PointCloud(rows)
+        if not (self.radii == self.radii[0]).all():
+            raise ValueError(
+                f"points must have radii, shape (n, 4), as those of {name!r} differ, got "
+                f"{rows.shape}"
+            )
+        return PointCloud(rows, float(self.radii[0]))
+
     def upload(self, device: torch.device) -> Uploaded:
         """Builds the tree."""
         tree, kept = build_tree(self._balls[:, None].copy(), device)
         return Uploaded(upload_struct(tree, PartTree, device), kept)
-
-
-def successor(name: str, cloud: Any, points: Any) -> PointCloud:
-    """The cloud that takes the place of another, see `MeshWorld.update`."""
-    if not isinstance(cloud, PointCloud):
-        raise ValueError(f"the obstacle {name!r} must be a PointCloud to be updated")
-    if isinstance(points, PointCloud):
-        return points
-    shape = getattr(points, "shape", None) or np.shape(points)
-    if len(shape) != 2 or shape[1] != 3:
-        return PointCloud(points)
-    radius = float(cloud.radii[0])
-    if not (cloud.radii == cloud.radii[0]).all():
-        raise ValueError(
-            f"points must have radii, shape (n, 4), as those of {name!r} differ, got {tuple(shape)}"
-        )
-    return PointCloud(points, radius)
 
 
 def thin(points: Any, spacing: float) -> Any:

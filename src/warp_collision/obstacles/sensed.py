@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from warp_collision.formats.files import MAX_COORDINATE
 from warp_collision.kernels.mesh_record import Shape as ShapeKind
 from warp_collision.obstacles.shapes import Triangles
 
@@ -60,6 +61,16 @@ class Sensed(ABC):
         """How many cells of a grid of distances it is worth."""
         return 0
 
+    def successor(self, name: str, given: Any, at: Any) -> Sensed:
+        """What takes its place, see `MeshWorld.update`; errors call the obstacle by its name."""
+        if at is not None:
+            raise ValueError(f"at must be None for {name!r}, a {type(self).__name__}")
+        if not isinstance(given, type(self)):
+            raise TypeError(
+                f"{name!r} must be given a {type(self).__name__}, got {type(given).__name__}"
+            )
+        return given
+
     @abstractmethod
     def upload(self, device: torch.device) -> Uploaded:
         """Puts on a device what kernels walk over."""
@@ -71,3 +82,26 @@ class Sensed(ABC):
     @abstractmethod
     def arrays(self) -> dict[str, np.ndarray]:
         """What a file has of it, as the arguments that make it again."""
+
+
+def length_of(name: str, value: Any, *, may_be_zero: bool = False) -> float:
+    """A length that is positive and below 1e9 [m]."""
+    try:
+        length = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}") from None
+    if not 0.0 < length < MAX_COORDINATE and not (may_be_zero and length == 0.0):
+        also = " or 0" if may_be_zero else ""
+        raise ValueError(f"{name} must be positive and below 1e9{also}, got {length}")
+    return length
+
+
+def corner_of(value: Any) -> np.ndarray:
+    """The lower corner (3,) of a grid, float64 and read-only."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+    corner = np.array(value, np.float64)
+    if corner.shape != (3,) or not np.isfinite(corner).all():
+        raise ValueError(f"origin must be three finite numbers, got {value!r}")
+    corner.flags.writeable = False
+    return corner

@@ -19,8 +19,9 @@ from warp_collision.kernels.voxel_transform import BAND_SQUARE, transform_along
 from warp_collision.launching import launch
 from warp_collision.launching.structs import upload_struct
 from warp_collision.messages import any_error_at, escaped
+from warp_collision.obstacles.esdf_grid import EsdfGrid
 from warp_collision.obstacles.part_tree import build_tree
-from warp_collision.obstacles.sensed import Sensed, Uploaded
+from warp_collision.obstacles.sensed import Sensed, Uploaded, corner_of, length_of
 from warp_collision.obstacles.shapes import Triangles, box_around
 
 Unknown = Literal["occupied", "free"]
@@ -87,8 +88,8 @@ class VoxelGrid(Sensed):
             TypeError: the grid holds no bools or integers.
             ValueError: another shape, an edge that is not positive, more than 2e9 voxels.
         """
-        self.voxel_size = _edge(voxel_size)
-        self.origin = _corner(origin)
+        self.voxel_size = length_of("voxel_size", voxel_size)
+        self.origin = corner_of(origin)
         for name, value, known in (("unknown", unknown, Unknown), ("outside", outside, Outside)):
             if value not in get_args(known):
                 raise ValueError(f"{name} must be one of {get_args(known)}, got {value!r}")
@@ -108,6 +109,66 @@ class VoxelGrid(Sensed):
             mask.flags.writeable = False
         self.occupied, self.unknown_mask = given, mask
         self.occupied.flags.writeable = False
+
+    @classmethod
+    def from_esdf(
+        cls, values: Any, voxel_size: float, *, error: float, origin: Any = (0.0, 0.0, 0.0)
+    ) -> EsdfGrid:
+        """A grid of signed distances that another system computed, as an obstacle.
+
+        Args:
+            values: (nx, ny, nz) float16 or float32 signed distances at the centers of the voxels,
+                positive outside [m]; truncated ones too, as they are below the true ones.
+            voxel_size: edge of a voxel [m].
+            error: by how much a value may be above the true signed distance [m]: of distances
+                between centers of occupied voxels half the diagonal of a voxel, 0.87 of its edge.
+            origin: lower corner of the grid [m]; beyond the grid there is nothing.
+
+        Raises:
+            TypeError: no floating point numbers.
+            ValueError: another shape, NaN, or values that no distances have: neighbours that differ
+                by more than their distance and twice the error.
+
+        Example:
+            >>> import numpy as np, torch
+            >>> from warp_collision import MeshWorld, VoxelGrid, signed_distance
+            >>> centers = 0.1 * (np.indices((20, 20, 20)) + 0.5)
+            >>> ball = np.linalg.norm(centers - 1.0, axis=0) - 0.3  # in the middle of the grid
+            >>> world = MeshWorld()
+            >>> world.add("map", VoxelGrid.from_esdf(ball.astype(np.float32), 0.1, error=1e-6))
+            0
+            >>> found = signed_distance(torch.tensor([[1.0, 1.0, 1.8]]), world).distance
+            >>> 0.4 < found.item() < 0.5
+            True
+        """
+        return EsdfGrid(values, voxel_size, error=error, origin=origin)
+
+    def successor(self, name: str, given: Any, at: Any) -> VoxelGrid:
+        """A grid of the same size, or this one with a block of voxels in the place of others."""
+        if isinstance(given, VoxelGrid):
+            block, unknown = given.occupied, given.unknown_mask
+        else:
+            block, unknown = _mask("occupied", given), None
+        if at is None and isinstance(given, VoxelGrid) and block.shape == self.occupied.shape:
+            return given
+        begin = np.zeros(3, int) if at is None else np.array(at)
+        if begin.shape != (3,) or begin.dtype.kind not in "iu":
+            raise ValueError(f"at must be three indices of a voxel, got {at!r}")
+        end = begin + block.shape
+        shape = np.array(self.occupied.shape)
+        if (begin < 0).any() or (end > shape).any() or (at is None and (end != shape).any()):
+            rule = f"the shape {tuple(shape.tolist())}" if at is None else "a block within it"
+            raise ValueError(f"{name!r} must be given {rule}, got {block.shape} at {at}")
+        place = tuple(slice(a, b) for a, b in zip(begin, end, strict=True))
+        occupied = self.occupied.copy()
+        occupied[place] = block
+        mask = None
+        if self.unknown_mask is not None or unknown is not None:
+            mask = (
+                np.zeros_like(occupied) if self.unknown_mask is None else self.unknown_mask.copy()
+            )
+            mask[place] = False if unknown is None else unknown
+        return VoxelGrid(occupied, self.voxel_size, self.origin, mask, self.unknown, self.outside)
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> VoxelGrid:
@@ -308,23 +369,3 @@ def _mask(name: str, value: Any) -> np.ndarray:
     if array.size > MAX_CELLS:
         raise ValueError(f"{name} must have at most {MAX_CELLS:.0e} voxels, got {array.size}")
     return np.array(array != 0)
-
-
-def _edge(value: Any) -> float:
-    try:
-        edge = float(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"voxel_size must be a number, got {type(value).__name__}") from None
-    if not 0.0 < edge < MAX_COORDINATE:
-        raise ValueError(f"voxel_size must be positive and below 1e9, got {edge}")
-    return edge
-
-
-def _corner(value: Any) -> np.ndarray:
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
-    corner = np.array(value, np.float64)
-    if corner.shape != (3,) or not np.isfinite(corner).all():
-        raise ValueError(f"origin must be three finite numbers, got {value!r}")
-    corner.flags.writeable = False
-    return corner

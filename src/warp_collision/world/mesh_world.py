@@ -21,7 +21,6 @@ from warp_collision.obstacles.distance_grid import GRID_CELLS
 from warp_collision.obstacles.geometry import MeshLike, SignMethod
 from warp_collision.obstacles.mesh_obstacle import MeshAndPose, MeshObstacle
 from warp_collision.obstacles.mesh_report import MeshReport
-from warp_collision.obstacles.point_cloud import successor
 from warp_collision.poses import PoseLike, invert_pose, pose_rows, to_rows
 from warp_collision.world.acceleration import Acceleration
 from warp_collision.world.obstacle_cache import Entry, ObstacleCache
@@ -358,21 +357,24 @@ class MeshWorld:
             self._fill(env, 0, entries)
             self._truncate(env, len(entries))
 
-    def update(self, name: str | int, points: Any, env: int = 0) -> None:
-        """Gives a point cloud new points, in the slot, the pose and the state that it has.
+    def update(self, name: str | int, seen: Any, env: int = 0, *, at: Any = None) -> None:
+        """Gives an obstacle that a sensor sees new content, in its slot, pose and state.
 
-        The tensors of the world stay as they are, and queries of other threads see either the old
-        points or the new ones. What other kernels than those of this library find behind the mesh
-        id is still the box around the points that were added. Not in a captured CUDA graph.
+        The tensors of the world stay as they are, and each sphere that another thread asks about is
+        checked against the old content or the new one. Kernels other than those of this library
+        still find the box around the first content behind the mesh id. An update is for the host,
+        not for a graph that is captured; replays see what is there when they run.
 
         Args:
-            name: name or slot index of a `PointCloud`.
-            points: a `PointCloud`; or points as it takes them, (n, 3) with the radius that the
-                balls have, all of them the same, or (n, 4).
+            name: name or slot index of a `PointCloud` or a grid.
+            seen: another of its kind. Or for a cloud points, (n, 3) with the radius that the balls
+                have, all of them the same, or (n, 4). Or voxels, as a `VoxelGrid` takes them.
             env: which env.
+            at: for a `VoxelGrid`, index (3,) of the first of the voxels that `seen` replaces.
 
         Raises:
-            ValueError: the obstacle is no point cloud, or points that one cannot have.
+            TypeError: something that such an obstacle cannot become.
+            ValueError: the obstacle is no sensed one, or content that it cannot have.
 
         Example:
             >>> import numpy as np
@@ -387,7 +389,9 @@ class MeshWorld:
         with self._lock:
             index = self._slots.index(name, env)
             slot = self._slots.envs[env][index]
-            obstacle = slot.obstacle.updated(successor(slot.name, slot.obstacle.sensed, points))
+            if slot.obstacle.sensed is None:
+                raise ValueError(f"the obstacle {slot.name!r} must be a PointCloud or a grid")
+            obstacle = slot.obstacle.updated(slot.obstacle.sensed.successor(slot.name, seen, at))
             self._acceleration.drop_tree()
             self._slots.envs[env][index] = replace(slot, obstacle=obstacle)
             self._acceleration.add([obstacle])
