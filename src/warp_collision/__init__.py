@@ -52,7 +52,9 @@ if TYPE_CHECKING:
         gauss_newton,
     )
     from warp_collision.obstacles.mesh_report import MeshReport, OpenMeshWarning
+    from warp_collision.obstacles.point_cloud import PointCloud, UnitsWarning, thin
     from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere
+    from warp_collision.obstacles.voxel_grid import VoxelGrid
     from warp_collision.robot import (
         JointPathClearance,
         RobotSpheres,
@@ -80,11 +82,14 @@ __all__ = [
     "MeshReport",
     "MeshWorld",
     "OpenMeshWarning",
+    "PointCloud",
     "RobotSpheres",
     "SelfClearance",
     "SelfCollisionPairs",
     "SignedDistance",
     "Sphere",
+    "UnitsWarning",
+    "VoxelGrid",
     "any_in_collision",
     "checking",
     "clearance",
@@ -103,6 +108,7 @@ __all__ = [
     "sphere_cost",
     "swept_in_collision",
     "swept_sphere_cost",
+    "thin",
 ]
 
 _MODULES = {
@@ -118,7 +124,9 @@ _MODULES = {
     ),
     "least_squares": ("GaussNewton", "clearance_residuals", "cost_residuals", "gauss_newton"),
     "obstacles.mesh_report": ("MeshReport", "OpenMeshWarning"),
+    "obstacles.point_cloud": ("PointCloud", "UnitsWarning", "thin"),
     "obstacles.shapes": ("Capsule", "Cuboid", "Cylinder", "Sphere"),
+    "obstacles.voxel_grid": ("VoxelGrid",),
     "robot": (
         "JointPathClearance",
         "RobotSpheres",

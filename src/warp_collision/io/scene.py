@@ -28,6 +28,7 @@ from warp_collision.io.placing import (
 from warp_collision.io.scene_builder import Obstacle
 from warp_collision.messages import errors_at, escaped, short_repr
 from warp_collision.obstacles.recognition import shape_of
+from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import SHAPES, Shape, mesh_of
 from warp_collision.validate import check_padding
 
@@ -54,8 +55,10 @@ class _NodeMetadata:
         self.enabled = values.get("enabled", True) is not False
         self._shape: Any = values.get("shape")
 
-    def shape_of(self, mesh: trimesh.Trimesh) -> Shape | None:
+    def shape_of(self, mesh: trimesh.Trimesh) -> Shape | Sensed | None:
         """The exact shape that is named, if the mesh is the one that contains it."""
+        if isinstance(self._shape, Sensed):
+            return self._shape
         if not isinstance(self._shape, dict):
             return None
         values = dict(self._shape)
@@ -229,7 +232,9 @@ def obstacle_scene(obstacles: Mapping[str, Obstacle], *, up: str = "z") -> trime
             "padding": obstacle.padding,
             "enabled": obstacle.enabled,
         }
-        if not isinstance(geometry, trimesh.Trimesh):
+        if isinstance(geometry, Sensed):
+            values["shape"] = geometry  # in memory alone: no file of a scene has a place for it
+        elif not isinstance(geometry, trimesh.Trimesh):
             values["shape"] = {"kind": geometry.kind.name.lower(), **asdict(geometry)}
         transform = scene_from_world @ matrix_from(obstacle.pose)
         if id(geometry) in names:

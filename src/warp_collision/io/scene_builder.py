@@ -13,6 +13,7 @@ import numpy as np
 from warp_collision.formats.files import MAX_COORDINATE, MAX_FACES
 from warp_collision.io.polygons import ClippingBudget
 from warp_collision.messages import MAX_REPR, depth_of_caller, escaped, one_line, short_repr
+from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import Shape
 from warp_collision.validate import is_trimesh
 
@@ -29,13 +30,14 @@ class Obstacle(NamedTuple):
     """An obstacle of a world file, ready for `MeshWorld.load`.
 
     Attributes:
-        geometry: a `trimesh.Trimesh`, `Cuboid`, `Sphere`, `Capsule` or `Cylinder`.
+        geometry: a `trimesh.Trimesh`, an exact shape such as `Cuboid`, or a sensed one such as
+            `PointCloud`.
         pose: x, y, z, qw, qx, qy, qz of it in the world.
         padding: what it is inflated by [m].
         enabled: whether queries check it.
     """
 
-    geometry: trimesh.Trimesh | Shape
+    geometry: trimesh.Trimesh | Shape | Sensed
     pose: tuple[float, ...]
     padding: float = 0.0
     enabled: bool = True

@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import trimesh
 
-from warp_collision.formats.files import is_file
 from warp_collision.io.fields import Fields, check_keys, mapping
 from warp_collision.io.placing import transformed
 from warp_collision.io.scene import MeshFiles
 from warp_collision.io.scene_builder import Obstacle, SceneBuilder, warn_of_millimetres
-from warp_collision.io.shape_entries import ENTRIES, expect_keys
+from warp_collision.io.shape_entries import ENTRIES, expect_keys, file_of
 from warp_collision.messages import MAX_REPR, errors_at, escaped, short_repr
 from warp_collision.obstacles.geometry import read_mesh
 from warp_collision.validate import check_padding
@@ -76,11 +75,7 @@ def _mesh(fields: Fields, files: MeshFiles) -> tuple[trimesh.Trimesh, tuple[floa
         stretch *= fields.lengths("scale", "1 or 3 positive numbers", count, positive=True)
     if "vertices" in fields:
         return transformed(_triangles(fields), stretch), fields.pose()
-    path = fields.folder / fields.text("file_path")
-    if not is_file(path):
-        raise FileNotFoundError(
-            f"{fields.where}.file_path must be an existing file, got {short_repr(str(path))}"
-        )
+    path = file_of(fields)
     with errors_at(f"{fields.where}.file_path"):
         mesh = transformed(files.read(path), stretch)
     warn_of_millimetres(fields.where, mesh, "scale: 0.001")

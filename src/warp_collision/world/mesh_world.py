@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -262,8 +263,10 @@ class MeshWorld:
             for index, slot in enumerate(slots):
                 check_pose(f"pose of {slot.name!r}", poses[index].tolist())
                 matrix = matrix_from(poses[index].numpy())
-                placed = slot.obstacle.placed
-                if placed is not None:
+                placed, sensed = slot.obstacle.placed, slot.obstacle.sensed
+                if sensed is not None:
+                    geometry = sensed
+                elif placed is not None:
                     geometry = placed.shape
                     matrix = matrix @ placed.matrix
                 else:
@@ -311,10 +314,10 @@ class MeshWorld:
         Args:
             name: unique in the env.
             obstacle: a `trimesh.Trimesh` in metres or the units that it declares, a pair
-                (vertices (n, 3) [m], faces (n, 3)), the path of a mesh file, or a `Cuboid`,
-                `Sphere`, `Capsule` or `Cylinder`. Trimesh's primitives and meshes that are cuboids
-                to rounding become exact shapes too, unless `repair` or `sign` is given. Equal
-                geometry is stored once, whatever its names and envs.
+                (vertices (n, 3) [m], faces (n, 3)), the path of a mesh file, a `Cuboid`,
+                `Sphere`, `Capsule` or `Cylinder`, or a `PointCloud`. Trimesh's primitives and
+                meshes that are cuboids to rounding become exact shapes too, unless `repair` or
+                `sign` is given. Equal geometry is stored once, whatever its names and envs.
             pose: x, y, z, qw, qx, qy, qz of it in the world, a quaternion of any length but
                 0, or a rigid 4 x 4 matrix; identity if None. Gradients as in `set_pose`.
             env: which env.
@@ -364,6 +367,47 @@ class MeshWorld:
             # In this order, so that queries of other threads never find the env empty.
             self._fill(env, 0, entries)
             self._truncate(env, len(entries))
+
+    def update(self, name: str | int, seen: Any, env: int = 0, *, at: Any = None) -> None:
+        """Gives an obstacle that a sensor sees new content, in its slot, pose and state.
+
+        The tensors of the world stay as they are, and each sphere that another thread asks about is
+        checked against the old content or the new one. Kernels other than those of this library
+        still find the box around the first content behind the mesh id. An update is for the host,
+        not for a graph that is captured; replays see what is there when they run.
+
+        Args:
+            name: name or slot index of a `PointCloud` or a grid.
+            seen: another of its kind. Or for a cloud points, (n, 3) with the radius that the balls
+                have, all of them the same, or (n, 4). Or voxels, as a `VoxelGrid` takes them.
+            env: which env.
+            at: for a `VoxelGrid`, index (3,) of the first of the voxels that `seen` replaces.
+
+        Raises:
+            TypeError: something that such an obstacle cannot become.
+            ValueError: the obstacle is no sensed one, or content that it cannot have.
+
+        Example:
+            >>> import numpy as np
+            >>> from warp_collision import MeshWorld, PointCloud
+            >>> world = MeshWorld()
+            >>> world.add("camera", PointCloud(np.zeros((1, 3)), radius=0.01))
+            0
+            >>> world.update("camera", np.random.default_rng(0).uniform(size=(1000, 3)))
+            >>> world.report("camera").shape
+            PointCloud(1000 points, radius=0.01)
+        """
+        with self._lock:
+            index = self._slots.index(name, env)
+            slot = self._slots.envs[env][index]
+            if slot.obstacle.sensed is None:
+                raise ValueError(f"the obstacle {slot.name!r} must be a PointCloud or a grid")
+            obstacle = slot.obstacle.updated(slot.obstacle.sensed.successor(slot.name, seen, at))
+            self._acceleration.drop_tree()
+            self._slots.envs[env][index] = replace(slot, obstacle=obstacle)
+            self._acceleration.add([obstacle])
+            self._storage.records[env, index] = obstacle.record.data_ptr()
+            self._release(env, [slot])
 
     def remove(self, name: str | int, env: int = 0) -> None:
         """Removes an obstacle; the slots behind it move up by one."""
