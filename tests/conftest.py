@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import simulated_cuda
+from simulated_cuda import ptx_kernels
 from warp_collision.devices import GPUS
 
 GPU_TYPES = [*(["cuda"] if torch.cuda.is_available() else []), simulated_cuda.NAME]
@@ -30,6 +31,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--simulated",
         action="store_true",
         help="the tests on the simulated GPU, and no others",
+    )
+    parser.addoption(
+        "--ptx",
+        choices=[*ptx_kernels.CONTRACTIONS],
+        help="with --simulated: kernels run by the PTX that NVRTC writes for a GPU; in the second "
+        "form the C compiler may fuse more multiplications and additions",
     )
 
 
@@ -79,6 +86,8 @@ def chosen_device(name: str) -> torch.device:
     """The device, with its index where it is a GPU; skips without a compiler."""
     if name == simulated_cuda.NAME and (reason := simulated_cuda.reason_against()):
         pytest.skip(reason)
+    if ptx_kernels.is_used() and (reason := ptx_kernels.reason_against()):
+        pytest.skip(reason)
     return torch.device(name) if name == "cpu" else torch.device(name, 0)
 
 
@@ -120,6 +129,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
     if any(map(is_simulated, session.items)) and simulated_cuda.reason_against() is None:
         simulated_cuda.install()
+        ptx_kernels.use(session.config.getoption("--ptx"))
 
 
 @pytest.fixture(scope="module")

@@ -146,7 +146,7 @@ def warn_of_left_out(where: str, entries: Sequence[LeftOut]) -> None:
     warnings.warn(LeftOutWarning(where, entries), stacklevel=depth_of_caller())
 
 
-def warn_of_millimetres(entry: str, geometry: trimesh.Trimesh | Shape, advice: str) -> None:
+def warn_of_millimetres(entry: str, geometry: object, advice: str) -> None:
     """Warns of a mesh so long that it is hardly in metres, with how to read it in others."""
     if is_trimesh(geometry) and (length := float(geometry.extents.max())) > _LONGEST:
         warnings.warn(

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 import torch
 import warp as wp
 
-from warp_collision.devices import CPU, stream_handle
-from warp_collision.launching.deferred_free import begin_reading, end_reading
+from warp_collision.devices import CPU, as_current, is_capturing, is_current, stream_handle
+from warp_collision.launching.deferred_free import begin_reading, end_reading, keep_for_graphs
 from warp_collision.launching.recorded_launch import Argument, Command, SceneTables
 from warp_collision.launching.warp_runtime import (
     objects_loaded_in_turn,
@@ -151,7 +151,8 @@ def warp_stream(device: torch.device) -> Iterator[None]:
     else:
         # Warp has one current stream for all threads. Waiting for the one before would be a wait
         # for work outside of a captured graph, which ends the capture.
-        with _stream_lock, wp.ScopedStream(_current_stream(device), sync_enter=False):
+        stream = _current_stream(device)
+        with as_current(device), _stream_lock, wp.ScopedStream(stream, sync_enter=False):
             yield
 
 
@@ -178,7 +179,13 @@ def launch(
     token = begin_reading()
     try:
         if device != CPU:
-            _command(kernel, str(device)).run(dim, arguments, _current_stream(device))
+            if is_capturing(device):
+                _keep_tables(arguments, device)
+            if is_current(device):
+                _command(kernel, str(device)).run(dim, arguments, _current_stream(device))
+            else:  # Warp makes it the current one, and would leave it so
+                with as_current(device):
+                    _command(kernel, str(device)).run(dim, arguments, _current_stream(device))
             return
         refuse_cpu_capture()
         if items < _MIN_PARALLEL_ITEMS or (threads := torch.get_num_threads()) == 1:
@@ -190,6 +197,14 @@ def launch(
             _launch_chunks(kernel, dim, arguments, threads, chunks)
     finally:
         end_reading(token)
+
+
+def _keep_tables(arguments: tuple[Argument, ...], device: torch.device) -> None:
+    """Keeps what structs of a captured launch point to; tensors are kept by whoever made them."""
+    for tables in arguments:
+        if isinstance(tables, tuple):
+            parts = (part for part in tables if isinstance(part, torch.Tensor))
+            keep_for_graphs([part.detach() for part in parts], device)
 
 
 def _launch_chunks(
