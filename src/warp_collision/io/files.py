@@ -56,7 +56,8 @@ def load_world_file(
     `pose` is x, y, z, qw, qx, qy, qz of the obstacle in the world; the quaternion may have any
     length but 0. `file_path` is relative to the YAML file; a file of several parts becomes one
     mesh; `vertices` and `faces` may stand in its place. `scale` (optional) is one positive number
-    or three. A cuboid is centered on its pose, and so is a cylinder, whose axis is z; base and tip
+    or three; `sign` (optional) is that of `MeshWorld.add`, as "sheet" for a surface without an
+    inside. A cuboid is centered on its pose, and so is a cylinder, whose axis is z; base and tip
     of a capsule are points in the frame of its pose. A sphere takes `position` or `pose`. Any
     obstacle may have `padding` [m] and `enabled`. Colours, textures and materials are ignored.
 

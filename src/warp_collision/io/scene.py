@@ -27,6 +27,7 @@ from warp_collision.io.placing import (
 )
 from warp_collision.io.scene_builder import Obstacle
 from warp_collision.messages import errors_at, escaped, short_repr
+from warp_collision.obstacles.geometry import SignMethod
 from warp_collision.obstacles.recognition import shape_of
 from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import SHAPES, Shape, mesh_of
@@ -53,6 +54,7 @@ class _NodeMetadata:
         with errors_at(where, (TypeError, ValueError)):
             self.padding = check_padding("padding", values.get("padding", 0.0))
         self.enabled = values.get("enabled", True) is not False
+        self.sign: SignMethod = "sheet" if values.get("sign") == "sheet" else "auto"
         self._shape: Any = values.get("shape")
 
     def shape_of(self, mesh: trimesh.Trimesh) -> Shape | Sensed | None:
@@ -201,7 +203,9 @@ def _obstacle(node: SceneNode) -> Obstacle:
         placed = place_shape(primitive.shape, node.world_from_mesh @ primitive.matrix)
     else:
         placed = place_mesh(node.mesh, node.world_from_mesh)
-    return placed._replace(padding=node.metadata.padding, enabled=node.metadata.enabled)
+    return placed._replace(
+        padding=node.metadata.padding, enabled=node.metadata.enabled, sign=node.metadata.sign
+    )
 
 
 def obstacle_scene(obstacles: Mapping[str, Obstacle], *, up: str = "z") -> trimesh.Scene:
@@ -231,6 +235,7 @@ def obstacle_scene(obstacles: Mapping[str, Obstacle], *, up: str = "z") -> trime
             "slot": slot,
             "padding": obstacle.padding,
             "enabled": obstacle.enabled,
+            "sign": obstacle.sign,
         }
         if isinstance(geometry, Sensed):
             values["shape"] = geometry  # in memory alone: no file of a scene has a place for it

@@ -13,6 +13,7 @@ import numpy as np
 from warp_collision.formats.files import MAX_COORDINATE, MAX_FACES
 from warp_collision.io.polygons import ClippingBudget
 from warp_collision.messages import MAX_REPR, depth_of_caller, escaped, one_line, short_repr
+from warp_collision.obstacles.geometry import SignMethod
 from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import Shape
 from warp_collision.validate import is_trimesh
@@ -35,12 +36,14 @@ class Obstacle(NamedTuple):
         pose: x, y, z, qw, qx, qy, qz of it in the world.
         padding: what it is inflated by [m].
         enabled: whether queries check it.
+        sign: of a mesh, see `MeshWorld.add`.
     """
 
     geometry: trimesh.Trimesh | Shape | Sensed
     pose: tuple[float, ...]
     padding: float = 0.0
     enabled: bool = True
+    sign: SignMethod = "auto"
 
 
 class LeftOut(NamedTuple):

@@ -97,6 +97,8 @@ def _write_yaml(path: Path, obstacles: Mapping[str, Obstacle]) -> None:
             values["padding"] = obstacle.padding
         if not obstacle.enabled:
             values["enabled"] = False
+        if obstacle.sign != "auto":
+            values["sign"] = obstacle.sign
         document[kind][name] = values
     filled = {kind: named for kind, named in document.items() if named}
 

@@ -184,7 +184,8 @@ class MeshWorld:
     def save(self, path: PathLike, env: int = 0) -> None:
         """Writes an env to a .yaml or .glb file, which `from_file` reads back as it was.
 
-        Meshes are written after their repairs, without the `repair` and `sign` that `add` was told.
+        Meshes are written after their repairs, and as sheets if they are; otherwise without the
+        `repair` and `sign` that `add` was told.
         """
         io.save_world_file(path, self.obstacles(env))
 
@@ -275,9 +276,9 @@ class MeshWorld:
                         meshes[key] = _mesh(slot.obstacle)
                     geometry = meshes[key]
                 pose = pose_from(matrix[:3, :3], matrix[:3, 3])
-                obstacles[slot.name] = Obstacle(
-                    geometry, pose, padding[index], bool(enabled[index])
-                )
+                state = padding[index], bool(enabled[index])
+                sign = "sheet" if slot.obstacle.report.sign_method == "sheet" else "auto"
+                obstacles[slot.name] = Obstacle(geometry, pose, *state, sign)
         return obstacles
 
     def report(self, name: str | int, env: int = 0) -> MeshReport:
