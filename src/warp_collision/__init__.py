@@ -51,8 +51,10 @@ if TYPE_CHECKING:
         cost_residuals,
         gauss_newton,
     )
+    from warp_collision.obstacles.depth_image import DepthCounts, UnitsWarning
     from warp_collision.obstacles.mesh_report import MeshReport, OpenMeshWarning
-    from warp_collision.obstacles.point_cloud import PointCloud, UnitsWarning, thin
+    from warp_collision.obstacles.occupancy_map import OccupancyMap
+    from warp_collision.obstacles.point_cloud import PointCloud, thin
     from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere
     from warp_collision.obstacles.voxel_grid import VoxelGrid
     from warp_collision.robot import (
@@ -77,10 +79,12 @@ __all__ = [
     "Constraint",
     "Cuboid",
     "Cylinder",
+    "DepthCounts",
     "GaussNewton",
     "JointPathClearance",
     "MeshReport",
     "MeshWorld",
+    "OccupancyMap",
     "OpenMeshWarning",
     "PointCloud",
     "RobotSpheres",
@@ -123,8 +127,10 @@ _MODULES = {
         "swept_sphere_cost",
     ),
     "least_squares": ("GaussNewton", "clearance_residuals", "cost_residuals", "gauss_newton"),
+    "obstacles.depth_image": ("DepthCounts", "UnitsWarning"),
     "obstacles.mesh_report": ("MeshReport", "OpenMeshWarning"),
-    "obstacles.point_cloud": ("PointCloud", "UnitsWarning", "thin"),
+    "obstacles.occupancy_map": ("OccupancyMap",),
+    "obstacles.point_cloud": ("PointCloud", "thin"),
     "obstacles.shapes": ("Capsule", "Cuboid", "Cylinder", "Sphere"),
     "obstacles.voxel_grid": ("VoxelGrid",),
     "robot": (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import warnings
 from typing import Any, cast
 
 import numpy as np
@@ -16,10 +15,19 @@ from warp_collision.kernels.mesh_record import Shape as ShapeKind
 from warp_collision.kernels.part_order import fill_cloud_grid
 from warp_collision.kernels.part_tree import PartTree
 from warp_collision.launching.structs import upload_struct
-from warp_collision.messages import depth_of_caller, errors_at, escaped
+from warp_collision.messages import errors_at, escaped
+from warp_collision.obstacles.depth_image import (
+    DepthCounts,
+    DepthImage,
+    check_angle,
+    check_stride,
+    footprint,
+    warn_of_units,
+)
 from warp_collision.obstacles.part_tree import build_tree
 from warp_collision.obstacles.sensed import Sensed, Uploaded
 from warp_collision.obstacles.shapes import Triangles
+from warp_collision.poses import PoseLike
 
 _CELLS_PER_POINT = 4
 # What a robot sees is smaller [m]; a scene in millimetres is not.
@@ -28,20 +36,6 @@ _DRAWN = 20_000  # balls of a mesh around a cloud
 _OCTAHEDRON = np.array(
     [(0, 1, 2), (1, 3, 2), (3, 4, 2), (4, 0, 2), (1, 0, 5), (3, 1, 5), (4, 3, 5), (0, 4, 5)]
 )
-
-
-class UnitsWarning(UserWarning):
-    """Coordinates that may be in millimetres.
-
-    Example:
-        >>> import warnings
-        >>> from warp_collision import PointCloud, UnitsWarning
-        >>> with warnings.catch_warnings(record=True) as caught:
-        ...     warnings.simplefilter("always", UnitsWarning)
-        ...     _ = PointCloud([[0, 0, 0], [900, 0, 400]], radius=5)
-        >>> print(caught[0].message)
-        points must be in metres, got a cloud of 900 x 0 x 400 m; multiply millimetres by 0.001
-    """
 
 
 class PointCloud(Sensed):
@@ -55,6 +49,7 @@ class PointCloud(Sensed):
     Attributes:
         points: (n, 3) float32 [m], read-only.
         radii: (n,) float32 [m], read-only.
+        counts: of the pixels of a depth image that it is from, else None.
 
     Example:
         >>> import torch
@@ -95,15 +90,88 @@ class PointCloud(Sensed):
         balls = _valid(rows, drop_invalid)
         x, y, z = (float(np.ptp(balls[:, axis])) for axis in range(3))
         if max(x, y, z) > _LARGE:
-            warnings.warn(
-                UnitsWarning(
-                    f"points must be in metres, got a cloud of {x:.3g} x {y:.3g} x {z:.3g} m; "
-                    "multiply millimetres by 0.001"
-                ),
-                stacklevel=depth_of_caller(),
+            warn_of_units(
+                f"points must be in metres, got a cloud of {x:.3g} x {y:.3g} x {z:.3g} m; "
+                "multiply millimetres by 0.001"
             )
+        self.counts: DepthCounts | None = None
         self._balls = balls
         self._balls.flags.writeable = False
+
+    @classmethod
+    def from_depth(
+        cls,
+        depth: Any,
+        intrinsics: Any,
+        camera_pose: PoseLike,
+        *,
+        max_depth: float | None = None,
+        depth_scale: float | None = None,
+        stride: int = 1,
+        noise: float = 0.002,
+        noise_per_metre: float = 0.002,
+        max_angle: float = 1.3,
+        robot: Any = None,
+        joints: Any = None,
+        robot_margin: float = 0.02,
+    ) -> PointCloud:
+        """The surface that a depth image saw, in the world.
+
+        The radius of a point covers what its pixel sees, of a surface whose normal is at most
+        `max_angle` off the ray, and the noise. Steeper surfaces, and what is smaller than a pixel,
+        may have parts outside of all balls; an `OccupancyMap` knows of what no ray saw through.
+
+        Args:
+            depth: (height, width) along the optical axis: floating point in metres, or integers
+                with a `depth_scale`. 0, NaN, infinite and negative values are no return.
+            intrinsics: fx, fy, cx, cy in pixels, or the matrix (3, 3); the center of the first
+                pixel is 0, 0.
+            camera_pose: of the camera's optical frame in the world, z forward, x right, y down:
+                x, y, z, qw, qx, qy, qz or a 4 x 4 matrix.
+            max_depth: leaves out what is farther [m].
+            depth_scale: metres of a unit of integer depths, 0.001 for millimetres.
+            stride: of this many rows and columns one is taken; radii grow with it.
+            noise: a depth is right up to this [m], and
+            noise_per_metre: this of itself.
+            max_angle: largest angle between rays and normals [rad]. Pixels at edges that have no
+                two neighbours on such a surface are flying, and left out.
+            robot: a `RobotSpheres`, whose own points are left out,
+            joints: at these joint values (n_joints,),
+            robot_margin: and what is nearer to its spheres than this [m].
+
+        Returns:
+            The cloud; its `counts` say what became of the pixels.
+
+        Raises:
+            TypeError: no real numbers.
+            ValueError: shapes, intrinsics, a pose that is not rigid, or no pixel of a surface.
+
+        Example:
+            >>> import numpy as np
+            >>> from warp_collision import PointCloud
+            >>> depth = np.full((120, 160), 1000, np.uint16)  # a wall at 1 m
+            >>> camera = (0, 0, 0, 0.5, -0.5, 0.5, -0.5)  # looks along x
+            >>> lens = (150.0, 150.0, 79.5, 59.5)
+            >>> cloud = PointCloud.from_depth(depth, lens, camera, depth_scale=0.001, stride=4)
+            >>> len(cloud), cloud.counts.points
+            (1200, 1200)
+        """
+        image = DepthImage(
+            depth, intrinsics, camera_pose, max_depth=max_depth, depth_scale=depth_scale
+        )
+        angle, stride = check_angle(max_angle), check_stride(stride)
+        image.drop_flying(angle)
+        image.drop_robot(robot, joints, robot_margin)
+        chosen = np.zeros_like(image.is_surface)
+        chosen[stride // 2 :: stride, stride // 2 :: stride] = True
+        image.is_surface &= chosen
+        points = image.points()
+        if not len(points):
+            raise ValueError(f"depth must see a surface, got {image.counts}")
+        off = _floats("noise", noise) + noise_per_metre * image.depth[image.is_surface]
+        cloud = cls(points, footprint(image, stride, angle) + off)
+        cloud.counts = image.counts
+        return cloud
 
     @classmethod
     def from_file(
