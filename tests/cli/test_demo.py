@@ -18,7 +18,6 @@ from warp_collision.cli.demo import (
 )
 from warp_collision.cli.path_check import PathCheck
 from warp_collision.cli.robot_scene import RobotScene
-from warp_collision.viewer.path_facts import evenly_along
 from warp_collision.examples import (
     _read_problems,
     load_panda,
@@ -27,6 +26,7 @@ from warp_collision.examples import (
     straight_path,
     world_of,
 )
+from warp_collision.viewer.path_facts import evenly_along
 
 SWEEP_TOLERANCE = ACTIVATION_DISTANCE / 20  # the documented default
 
