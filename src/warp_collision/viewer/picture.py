@@ -271,6 +271,8 @@ def extent_of(text: Any, axes: Axes, padding: float = 0.0) -> Box:
 
 def _draw_curves(figure: Figure, picture: Picture) -> None:
     """Draws the certified intervals of clearance along the paths."""
+    from matplotlib.ticker import MaxNLocator
+
     scale, theme = picture.layout.scale, picture.theme
     panel = figure.add_axes(picture.layout.panel)
     panel.patch.set_alpha(0.0)
@@ -295,10 +297,11 @@ def _draw_curves(figure: Figure, picture: Picture) -> None:
     panel.set_ylim(1100.0 * low - 0.08 * 1000 * top, 1100.0 * top)
     panel.set_xlim(0.0, 1.0)
     panel.set_title(
-        "clearance to obstacles and to itself, certified on each segment [mm]",
+        "certified clearance [mm]",
         size=13.5 * scale, color=theme.ink, loc="left",
     )  # fmt: skip
     panel.set_xticks([0.0, 0.25, 0.5, 0.75, 1.0], ["start", "", "half of the length", "", "goal"])
+    panel.yaxis.set_major_locator(MaxNLocator(5, prune="lower"))  # of what "start" would touch
     panel.tick_params(labelsize=11 * scale, colors=theme.ink)
     if len(picture.curves) > 1:
         panel.legend(
