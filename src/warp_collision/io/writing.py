@@ -27,8 +27,8 @@ def save_world_file(path: str | os.PathLike[str], obstacles: Mapping[str, Obstac
     Args:
         path: .yaml or .yml for cuRobo's layout, which groups obstacles by kind; meshes, and what
             sensors saw, are written beside it, into a folder of its name and `_meshes`. Or .glb for
-            a glTF scene, in which exact shapes are meshes around them for everyone else, and which
-            has no place for what sensors saw. Existing files are replaced.
+            a glTF scene, y up, in which exact shapes are meshes around them for everyone else, and
+            which has no place for what sensors saw. Existing files are replaced.
         obstacles: at least one, by name.
 
     Raises:
@@ -61,7 +61,7 @@ def save_world_file(path: str | os.PathLike[str], obstacles: Mapping[str, Obstac
                     f"{where}: a .glb has no place for {short_repr(name)}, a "
                     f"{type(obstacle.geometry).__name__}; write a .yaml"
                 )
-        exported: Any = obstacle_scene(obstacles).export(file_type="glb")
+        exported: Any = obstacle_scene(obstacles, up="y").export(file_type="glb")
         path.write_bytes(exported)
     else:
         raise ValueError(
@@ -97,6 +97,8 @@ def _write_yaml(path: Path, obstacles: Mapping[str, Obstacle]) -> None:
             values["padding"] = obstacle.padding
         if not obstacle.enabled:
             values["enabled"] = False
+        if obstacle.sign != "auto":
+            values["sign"] = obstacle.sign
         document[kind][name] = values
     filled = {kind: named for kind, named in document.items() if named}
 

@@ -134,6 +134,8 @@ class MeshWorld:
         *,
         strict: bool = False,
         package_dirs: Sequence[PathLike] = (),
+        up: str | None = None,
+        scale: float | None = None,
         **options: Any,
     ) -> Self:
         """A world with an env for each file, and 32 slots more than the fullest fills."""
@@ -141,9 +143,9 @@ class MeshWorld:
             raise TypeError(f"paths must be a sequence of paths, got {type(paths).__name__}")
         if not paths:
             raise ValueError("paths must be at least one, got none")
-        files = [
-            io.load_world_file(path, strict=strict, package_dirs=package_dirs) for path in paths
-        ]
+        reading: dict[str, Any] = {"strict": strict, "package_dirs": package_dirs}
+        reading |= {"up": up, "scale": scale}
+        files = [io.load_world_file(path, **reading) for path in paths]
         return cls._of_envs(files, [escaped(str(path)) for path in paths], device, options)
 
     @classmethod
@@ -177,45 +179,15 @@ class MeshWorld:
 
     def to_scene(self, env: int = 0) -> trimesh.Scene:
         """The meshes of an env, with names and poses; `load` of the scene restores the env."""
-        return io.obstacle_scene(self._obstacles_of(env))
+        return io.obstacle_scene(self.obstacles(env))
 
     def save(self, path: PathLike, env: int = 0) -> None:
         """Writes an env to a .yaml or .glb file, which `from_file` reads back as it was.
 
-        Meshes are written after their repairs, without the `repair` and `sign` that `add` was told.
+        Meshes are written after their repairs, and as sheets if they are; otherwise without the
+        `repair` and `sign` that `add` was told.
         """
-        io.save_world_file(path, self._obstacles_of(env))
-
-    def _obstacles_of(self, env: int) -> dict[str, Obstacle]:
-        """The obstacles of an env by name: exact shapes, and meshes after their repairs."""
-        from warp_collision.io.placing import matrix_from, pose_from
-
-        with self._lock:
-            slots = self._slots.of(env)
-            rows = self._slots.differentiable_rows(self.mesh_from_world).detach()[env]
-            poses = invert_pose(rows[: len(slots), :7].double().cpu())
-            enabled, padding = self.enabled[env].tolist(), self.padding[env].tolist()
-            meshes: dict[int, trimesh.Trimesh] = {}
-            obstacles: dict[str, Obstacle] = {}
-            for index, slot in enumerate(slots):
-                check_pose(f"pose of {slot.name!r}", poses[index].tolist())
-                matrix = matrix_from(poses[index].numpy())
-                placed, sensed = slot.obstacle.placed, slot.obstacle.sensed
-                if sensed is not None:
-                    geometry = sensed
-                elif placed is not None:
-                    geometry = placed.shape
-                    matrix = matrix @ placed.matrix
-                else:
-                    key = id(slot.obstacle)
-                    if key not in meshes:
-                        meshes[key] = _mesh(slot.obstacle)
-                    geometry = meshes[key]
-                pose = pose_from(matrix[:3, :3], matrix[:3, 3])
-                obstacles[slot.name] = Obstacle(
-                    geometry, pose, padding[index], bool(enabled[index])
-                )
-        return obstacles
+        io.save_world_file(path, self.obstacles(env))
 
     # -- what the world holds -------------------------------------------------------------------
 
@@ -268,6 +240,46 @@ class MeshWorld:
         """Pose (7,) of a mesh in the world: x, y, z, qw, qx, qy, qz, a new tensor on the device."""
         with self._lock:
             return self.poses(env)[self._slots.index(name, env)].clone()
+
+    def obstacles(self, env: int = 0) -> dict[str, Obstacle]:
+        """The obstacles of an env by name, in slot order: exact shapes, meshes after their repairs.
+
+        Example:
+            >>> from warp_collision import MeshWorld, Sphere
+            >>> world = MeshWorld()
+            >>> world.add("ball", Sphere(0.1), (0.0, 0.0, 0.5, 1, 0, 0, 0))
+            0
+            >>> world.obstacles()["ball"].geometry
+            Sphere(radius=0.1)
+        """
+        from warp_collision.io.placing import matrix_from, pose_from
+
+        with self._lock:
+            slots = self._slots.of(env)
+            rows = self._slots.differentiable_rows(self.mesh_from_world).detach()[env]
+            poses = invert_pose(rows[: len(slots), :7].double().cpu())
+            enabled, padding = self.enabled[env].tolist(), self.padding[env].tolist()
+            meshes: dict[int, trimesh.Trimesh] = {}
+            obstacles: dict[str, Obstacle] = {}
+            for index, slot in enumerate(slots):
+                check_pose(f"pose of {slot.name!r}", poses[index].tolist())
+                matrix = matrix_from(poses[index].numpy())
+                placed, sensed = slot.obstacle.placed, slot.obstacle.sensed
+                if sensed is not None:
+                    geometry = sensed
+                elif placed is not None:
+                    geometry = placed.shape
+                    matrix = matrix @ placed.matrix
+                else:
+                    key = id(slot.obstacle)
+                    if key not in meshes:
+                        meshes[key] = _mesh(slot.obstacle)
+                    geometry = meshes[key]
+                pose = pose_from(matrix[:3, :3], matrix[:3, 3])
+                state = padding[index], bool(enabled[index])
+                sign = "sheet" if slot.obstacle.report.sign_method == "sheet" else "auto"
+                obstacles[slot.name] = Obstacle(geometry, pose, *state, sign)
+        return obstacles
 
     def report(self, name: str | int, env: int = 0) -> MeshReport:
         """What was found in a mesh when it was loaded; see `MeshReport`.
