@@ -48,11 +48,13 @@ def plain_walk(
     center = wp.vec3(sphere[0], sphere[1], sphere[2])
     reach = sphere[3] + radius
     query = wp.bvh_query_aabb(tree, center - wp.vec3(reach), center + wp.vec3(reach))
-    index = 0
-    found = False
-    while not found and wp.bvh_query_next(query, index):
-        found = wp.length_sq(points[index] - center) < reach * reach
-    hit[i] = found
+    index = wp.int32(0)
+    nearest = wp.float32(reach * reach)
+    while wp.bvh_query_next(query, index):
+        nearest = wp.min(nearest, wp.length_sq(points[index] - center))
+        if nearest < reach * reach:
+            break
+    hit[i] = nearest < reach * reach
 
 
 @wp.kernel
@@ -133,9 +135,10 @@ def contenders(
         grid = wp.array(values, dtype=wp.float32, device="cpu")
         cost = wp.zeros(count, dtype=wp.float32, device="cpu")
         gradient = wp.zeros(count, dtype=wp.vec4, device="cpu")
-    walk = partial(
-        wp.launch, plain_walk, count, [tree.id, centers, given, RADIUS], [hit], device="cpu"
-    )
+
+    def walk() -> None:  # keeps the tree, too
+        wp.launch(plain_walk, count, [tree.id, centers, given, RADIUS], [hit], device="cpu")
+
     read = partial(
         wp.launch,
         read_grid,
