@@ -52,6 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = tempfile.TemporaryDirectory()
         config.add_cleanup(folder.cleanup)
         os.environ["WARP_COLLISION_CACHE"] = folder.name
+    # Nobody waits here for what a first call compiles, and tests read what commands print.
+    os.environ.setdefault("WARP_COLLISION_QUIET", "1")
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     torch.set_num_threads(max(1, torch.get_num_threads() // processes))
 
@@ -120,7 +122,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Makes the device known before anything takes a gradient, as torch wants it."""
+    """Makes the device known before anything takes a gradient, as torch wants it.
+
+    What is imported by then is never garbage: collections need not look at it.
+    """
+    gc.freeze()
     if any(map(is_simulated, session.items)) and simulated_cuda.reason_against() is None:
         simulated_cuda.install()
         ptx_kernels.use(session.config.getoption("--ptx"))

@@ -25,6 +25,7 @@ from warp_collision.launching.warp_runtime import (
     objects_loaded_in_turn,
     quiet_warp,
     refuse_cpu_capture,
+    slow_loads_announced,
 )
 
 T = TypeVar("T")
@@ -82,7 +83,7 @@ def _command(kernel: Any, device: str) -> Command:
     command = _state.commands.get(key)
     if command is None:
         # Recording loads the module, which two threads must not do at once.
-        with _record_lock:
+        with _record_lock, slow_loads_announced(device):
             command = _state.commands[key] = Command(kernel, device)
     return command
 
@@ -109,7 +110,7 @@ def load_kernels(kernels: Sequence[Any], device: torch.device) -> None:
 
     first, *others = new.values()
     remaining = iter(others)  # of a list, so that threads may share it
-    with _record_lock:
+    with _record_lock, slow_loads_announced("cpu"):
         if others and _n_cores() > 1:
             with quiet_warp(), objects_loaded_in_turn() as may_use_threads:
                 # A thread of its own: those of the pool may be waiting for this lock.

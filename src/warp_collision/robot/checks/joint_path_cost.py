@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -11,9 +9,10 @@ from warp_collision import validate
 from warp_collision.costs import (
     Clearance,
     Scalar,
-    clearance_against,
-    sphere_cost_against,
-    swept_cost_against,
+    clearance_to,
+    resting_options,
+    swept_options,
+    weight_operand,
 )
 from warp_collision.poses import PoseLike
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
@@ -147,12 +146,12 @@ def costs_of_spheres(
     require_robot_and_world(robot, world)
     fine = _cut(joints, robot, max_deviation, substeps) if swept else Interpolated(joints, 1)
     spheres = world_spheres(fine.joints, robot, world, base_pose, env_index)
-    options: dict[str, Any] = {"activation_distance": activation_distance, "env_index": env_index}
-    if swept:
-        options["tolerance"] = tolerance
-    function = swept_cost_against if swept else sphere_cost_against
+    eta, device = activation_distance, world.device
+    options = (
+        swept_options(device, 1.0, eta, tolerance) if swept else resting_options(device, 1.0, eta)
+    )
     scene = scene_with_contacts(ignore, robot, world, poses, joints.shape[1], fine.parts)
-    cost = function(scene, spheres, **options)
+    cost = options.cost(spheres, scene, env_index)
     total = _weighted("weight", weight, _largest(cost, fine.parts))
     if isinstance(self_weight, Tensor) or self_weight != 0.0:
         self_cost = self_collision_cost(
@@ -177,7 +176,7 @@ def waypoint_clearance(
     """`clearance` of a robot's spheres at waypoints (batch, horizon, n_joints)."""
     spheres = world_spheres(joints, robot, world, base_pose, env_index)
     scene = scene_with_contacts(ignore, robot, world, poses, joints.shape[1])
-    return clearance_against(scene, spheres, env_index=env_index)
+    return clearance_to(scene, spheres, env_index)
 
 
 def world_spheres(
@@ -228,8 +227,7 @@ def _check_paths(joints: Tensor, robot: RobotSpheres) -> None:
 def _weighted(name: str, weight: Scalar, cost: Tensor) -> Tensor:
     if type(weight) is float and weight == 1.0:
         return cost
-    options = {"any_sign": True, "differentiable": True}
-    return validate.scalar_operand(name, weight, cost.device, **options) * cost
+    return weight_operand(name, weight, cost.device) * cost
 
 
 def _largest(cost: Tensor, parts: int) -> Tensor:

@@ -92,6 +92,8 @@ class RobotSpheres:
         joint_limits: (n_joints, 2) float32, lower and upper limit [rad or m], infinite without one.
         link_names: Names of all links, in the order of the file.
         link_meshes: The visual meshes of the links (not loaded).
+        link_shapes: For each link the shapes that its spheres approximate (not loaded): its
+            collision shapes other than spheres, or its visual meshes.
         links_without_spheres: Links that have a `<collision>` or `<visual>` of any kind, but no
             spheres, or disabled ones alone: they are not checked.
         fits: For each link with fitted shapes a `Coverage` of each.
@@ -135,6 +137,7 @@ class RobotSpheres:
         self.joint_units = robot.tree.joint_units
         self.joint_limits = torch.tensor(robot.tree.joint_limits, dtype=torch.float32)
         self.link_meshes = list(robot.link_meshes)
+        self.link_shapes = robot.shapes
         self.links_without_spheres, self.fits = robot.links_without_spheres, robot.fits
         self.locked_joints = robot.locked
         self._link_frames = LinkFrames(robot.tree, self.link_names)
