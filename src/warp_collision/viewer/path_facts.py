@@ -71,7 +71,7 @@ class Setting(NamedTuple):
         pairs = robot.default_pairs if self.self_collision is True else self.self_collision
         if isinstance(pairs, SelfCollisionPairs):
             options["self_collision"] = pairs.changing(TOLERANCE)
-        moving = robot.sphere_jacobian(_some_joints(robot)).abs().amax(dim=(0, 2, 3)) > 0.0
+        moves = robot.sphere_jacobian(_some_joints(robot)).abs().amax(dim=(0, 2, 3)) > 0.0
         links = {link for link, moves in zip(robot.sphere_links, moves.tolist(), strict=True)
                  if moves}  # fmt: skip
         still = {*robot.sphere_links} - links
