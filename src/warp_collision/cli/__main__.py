@@ -1,4 +1,4 @@
-"""The command `warp-collision`: a demo, checks, plans, pictures, compiling ahead.
+"""The command `warp-collision`: a demo, checks and labels of files, plans, pictures, compiling.
 
 Heavy modules are imported by the functions that need them, so that help and usage errors are quick.
 """
@@ -16,6 +16,7 @@ from typing import Any
 from warp_collision.cli.check import add_check
 from warp_collision.cli.common import BAD_INPUT, INTERNAL_ERROR, find_device, start_warp
 from warp_collision.cli.compiling import add_compile
+from warp_collision.cli.label import add_label
 from warp_collision.cli.options import add_picture, add_waypoints
 from warp_collision.cli.plan import add_plan
 from warp_collision.cli.render import add_render
@@ -78,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     add_check(commands)
     add_plan(commands)
+    add_label(commands)
     add_render(commands)
     add_view(commands)
     add_compile(commands)

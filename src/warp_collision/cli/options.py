@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warp_collision.cli.common import count
-from warp_collision.cli.terminal import print_text
+from warp_collision.cli.terminal import CLEAR_LINE, print_text
 from warp_collision.messages import escaped
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from warp_collision.cli.robot_scene import RobotScene
 
 _POSE = ("X", "Y", "Z", "QW", "QX", "QY", "QZ")
-_CLEAR_LINE = "\r\x1b[K"
 _ARRAYS = (".npy", ".npz")
 
 
@@ -36,6 +35,12 @@ def add_world_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--strict", action="store_true", help="fail if WORLD has what a check does not see"
+    )
+    parser.add_argument(
+        "--up", choices=("y", "z"), help="axis of a mesh file that points up (default z, glTF y)"
+    )
+    parser.add_argument(
+        "--scale", type=float, metavar="M", help="metres in a unit of a mesh file: 0.001 for mm"
     )
     parser.add_argument(
         "--package-dir",
@@ -120,12 +125,16 @@ def add_picture(parser: argparse.ArgumentParser, default: str, otherwise: str) -
 def load_world(options: argparse.Namespace, device: torch.device) -> MeshWorld:
     """The obstacles; parts that a check does not see are printed as a warning."""
     from warp_collision import MeshWorld
-    from warp_collision.io import LeftOutWarning
 
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", LeftOutWarning)
+        warnings.simplefilter("always", UserWarning)
         world = MeshWorld.from_file(
-            options.world, device, strict=options.strict, package_dirs=options.package_dir
+            options.world,
+            device,
+            strict=options.strict,
+            package_dirs=options.package_dir,
+            up=options.up,
+            scale=options.scale,
         )
     for warning in caught:
         print_text(f"warp-collision: warning: {warning.message}", sys.stderr)
@@ -187,7 +196,7 @@ def load_scene(options: argparse.Namespace, device: torch.device) -> RobotScene:
     """The robot among the obstacles."""
     import torch
 
-    from warp_collision import validate
+    from warp_collision import MeshWorld, validate
     from warp_collision.cli.robot_scene import RobotScene
 
     pose = None
@@ -201,7 +210,10 @@ def load_scene(options: argparse.Namespace, device: torch.device) -> RobotScene:
         if options.save_spheres.resolve() in [path.resolve() for path in read]:
             path = escaped(str(options.save_spheres))
             raise ValueError(f"--save-spheres must not be a file that is read, got {path}")
-    world = load_world(options, device)
+    if options.world.is_dir():  # each path names its own
+        world = MeshWorld(device=device)
+    else:
+        world = load_world(options, device)
     robot = load_robot(options)
     given = [(link, other) for link, other in options.ignore or ()]
     own = [pair for pair in given if pair[1] in robot.link_names and pair[1] not in world.names()]
@@ -227,14 +239,14 @@ def _progress() -> Iterator[Callable[[str, int, int], None] | None]:
         return
 
     def show(link: str, number: int, count: int) -> None:
-        sys.stderr.write(_CLEAR_LINE)
+        sys.stderr.write(CLEAR_LINE)
         text = f"warp-collision: fitting spheres, link {number} of {count}: {escaped(link, 40)}"
         print_text(text, sys.stderr, end="")
 
     try:
         yield show
     finally:
-        sys.stderr.write(_CLEAR_LINE)
+        sys.stderr.write(CLEAR_LINE)
         sys.stderr.flush()
 
 
@@ -281,11 +293,11 @@ def _swapped_files_told(options: argparse.Namespace) -> Iterator[None]:
 
 def require_order(options: argparse.Namespace) -> None:
     """Requires that the files of `check` do not look swapped."""
-    first, second = (path.suffix.lower() in _ARRAYS for path in (options.world, options.spheres))
+    first, second = (path.suffix.lower() in _ARRAYS for path in (options.world, options.paths[0]))
     if first and not second:
         raise ValueError(
-            f"WORLD must come before SPHERES, which look swapped: got {str(options.world)!r} "
-            f"before {str(options.spheres)!r}"
+            f"WORLD must come before PATHS, which look swapped: got {str(options.world)!r} "
+            f"before {str(options.paths[0])!r}"
         )
 
 
