@@ -131,6 +131,24 @@ def test_what_is_told_of_a_path_is_what_the_checks_say(panda):
     assert np.linalg.norm(a - b) == pytest.approx(one.clearance, abs=1e-4)
 
 
+def test_what_does_not_move_makes_no_flat_line(panda):
+    """A base over a table is as near on any path; where it collides it is told."""
+    world = MeshWorld(device="cpu")
+    world.add("far", Cuboid((0.1, 0.1, 0.1)), (1.2, 0.0, 0.9, 1, 0, 0, 0))
+    facts = path_facts(Setting(world, panda, self_collision=False), sweep())
+    world.add("table", Cuboid((0.3, 0.3, 0.02)), (0, 0, -0.06, 1, 0, 0, 0))
+    above = path_facts(Setting(world, panda, self_collision=False), sweep())
+    torch.testing.assert_close(above.motion.lower, facts.motion.lower)
+    assert above.is_free
+    own = path_facts(Setting(world, panda), sweep())
+    assert "panda_link7" not in {contact.other for contact in own.worst() if contact.with_itself}
+    world.set_pose("table", (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0))
+    hit = path_facts(Setting(world, panda), sweep())
+    assert (hit.is_free, hit.worst()[0].link, hit.worst()[0].other) == (
+        False, "panda_link0", "table",
+    )  # fmt: skip
+
+
 def test_contacts_that_are_wanted_are_none(panda):
     links = dict.fromkeys(panda.sphere_links)
     setting = Setting(plate(), panda, ignore=tuple((link, "plate") for link in links))

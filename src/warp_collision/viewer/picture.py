@@ -252,9 +252,11 @@ def _annotate(axes: Axes, scene: Scene, picture: Picture) -> None:
 
 def fit_text(text: Any, axes: Axes, width: float) -> Box:
     """Makes letters smaller until a text is as wide as that; returns its box."""
-    box = extent_of(text, axes)
-    if box.right - box.left > width:
-        text.set_size(text.get_size() * width / (box.right - box.left))
+    for _ in range(4):  # letters have whole pixels: once is not always enough
+        box = extent_of(text, axes)
+        if box.right - box.left <= width:
+            break
+        text.set_size(0.98 * text.get_size() * width / (box.right - box.left))
     return extent_of(text, axes)
 
 
