@@ -104,7 +104,8 @@ class RobotCheck(NamedTuple):
             "motions": self.motions(),
             "beyond_limits": {name: count for name, count in beyond.items() if count},
             "beyond_two_pi": self.beyond.counts,
-            "pairs_of_spheres": len(pairs),
+            "pairs_of_links": len(pairs),
+            "pairs_of_spheres": pairs.n_sphere_pairs,
             "pairs_that_always_touch": len(pairs.touching),
             **self.left_out.summary(),
         }
@@ -122,7 +123,7 @@ class RobotCheck(NamedTuple):
             lines.append("")
         lines += [f"note: {line}" for line in (*self.left_out.lines(), *self.beyond.lines())]
         pairs = self.scene.pairs
-        scope = f"with itself by {len(pairs)} pairs of spheres"
+        scope = f"with itself by {pairs.n_sphere_pairs} pairs of spheres"
         if len(pairs.touching):
             scope += f", without {len(pairs.touching)} that always touch"
         blocked = int(self.blocked.sum())

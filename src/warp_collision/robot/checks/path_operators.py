@@ -157,11 +157,14 @@ def _smaller_clearance(own: tuple[Tensor, ...], other: tuple[Tensor, ...]) -> tu
 
 # -- operators ----------------------------------------------------------------------------------
 
-_ROBOT = "Tensor frames, Tensor bodies, Tensor ranges, Tensor spheres, float reach, int n_envs"
-_OPERANDS = f"Tensor joints, {SCENE}, Tensor? base, {_ROBOT}, Tensor? body_pairs, Tensor? pairs"
+_ROBOT = (
+    "Tensor frames, Tensor bodies, Tensor ranges, Tensor spheres, Tensor groups, float reach, "
+    "int n_envs"
+)
+_OPERANDS = f"Tensor joints, {SCENE}, Tensor? base, {_ROBOT}, Tensor? body_pairs, Tensor? left_out"
 # Where `PathOperands.flat` has what the batching rule asks for, and how many they are.
 _BASE = N_TABLES + 2
-_N_ENVS, _PAIRS, _N_OPERANDS = _BASE + 6, _BASE + 7, _BASE + 9
+_N_ENVS, _PAIRS, _N_OPERANDS = _BASE + 7, _BASE + 8, _BASE + 10
 
 
 class RobotCheck:

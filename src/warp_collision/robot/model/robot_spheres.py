@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,25 +20,34 @@ from warp_collision.robot.fitting.sphere_arrays import inflated, moved
 from warp_collision.robot.model.collision_report import CollisionReport, report_collisions
 from warp_collision.robot.model.interpolation import Interpolated, cut, parts_for
 from warp_collision.robot.model.kinematics import LinkFrames, base_operand, with_base_pose
+from warp_collision.robot.model.link_pairs import (
+    LeftOutPair,
+    SelfCollisionPairs,
+    after_samples,
+    contacts,
+    random_joints,
+    with_buffers,
+)
 from warp_collision.robot.model.link_shapes import mesh_in_link, spheres_of_object
+from warp_collision.robot.model.pair_rules import (
+    CARRIED,
+    IGNORED,
+    checked_pairs,
+    have_few_joints,
+    pairs_of_links,
+)
 from warp_collision.robot.model.robot_description import read_robot
 from warp_collision.robot.model.robot_tables import RobotTables
 from warp_collision.robot.model.robot_text import robot_text
 from warp_collision.robot.model.sphere_layout import SphereLayout
 from warp_collision.robot.model.sphere_model import Body, require_links, write_spheres
-from warp_collision.robot.model.sphere_pairs import (
-    SelfCollisionPairs,
-    pairs_of_links,
-    random_joints,
-    with_buffers,
-    without_far,
-    without_touching,
-)
 from warp_collision.robot.model.urdf_model import PathLike
 from warp_collision.world import MeshWorld
 from warp_collision.world.mesh_world import require_world
 
 _MAX_ENVS = 1 << 20  # tables of a robot have a row for each
+_SAMPLES = 1000  # random configurations, by which pairs of links are sorted
+_SAMPLES_AT_ONCE = 64
 
 
 class Attachment(NamedTuple):
@@ -315,11 +324,11 @@ class RobotSpheres:
 
     @outside_graphs("self_collision_pairs must be called outside of compiled graphs")
     def self_collision_pairs(self, *, ignore: Iterable[tuple[str, str]] = ()) -> SelfCollisionPairs:
-        """The pairs of spheres to check for self-collision.
+        """The pairs of links to check for self-collision, by their spheres.
 
-        All pairs of spheres of different links, except for adjacent links, links connected by fixed
-        joints, ignored pairs of links, and pairs of spheres that touch at each of 1,000 random
-        joint values within the limits.
+        All pairs of links, except for adjacent ones, those connected by fixed joints, and ignored
+        ones; without pairs of spheres that touch at each of 1,000 random joint values within the
+        limits.
 
         Args:
             ignore: allowed contacts of the robot with itself: pairs of names of links, or attached
@@ -331,20 +340,25 @@ class RobotSpheres:
         Example:
             >>> from warp_collision.examples import load_panda
             >>> pairs = load_panda().self_collision_pairs(ignore=[("panda_link5", "panda_link7")])
-            >>> len(pairs), len(pairs.touching)
-            (1056, 0)
+            >>> len(pairs), pairs.n_sphere_pairs, len(pairs.touching)
+            (41, 1056, 0)
         """
         requested = [*ignore]
         return dispatch.run_outside(lambda: self._self_collision_pairs(requested))
 
     def _self_collision_pairs(self, ignore: Iterable[tuple[str, str]]) -> SelfCollisionPairs:
-        adjacent = list(self._description.ignored_pairs)
+        requested = checked_pairs("ignore", ignore, self._layout.names)
+        given = [LeftOutPair(*pair, IGNORED) for pair in requested]
         for name, attachment in self._attached.items():
-            adjacent += [(name, other) for other in (attachment.body.link, *attachment.touch_links)]
-        frames = self._layout.kinematics.point_frames
-        pairs = pairs_of_links(self.sphere_links, frames, self._layout.names, adjacent, ignore)
-        pairs = with_buffers(pairs, self._description.spheres.buffers)
-        return without_touching(pairs, self._random_spheres(1000, torch.float64))
+            partners = attachment.body.link, *attachment.touch_links
+            given += [LeftOutPair(name, other, CARRIED) for other in partners]
+        tree, description = self._description.tree, self._description
+        link_of = {name: body.link for name, body in self._layout.bodies.items()}
+        given = [*description.left_out, *given]
+        pairs = pairs_of_links(self.sphere_links, link_of, tree, given)
+        pairs = with_buffers(pairs, description.spheres.buffers)
+        samples = self._random_spheres(_SAMPLES, torch.float64)
+        return after_samples(pairs, samples, have_few_joints(pairs, link_of, tree))
 
     @outside_graphs("find_pairs must be called outside of compiled graphs")
     def find_pairs(
@@ -358,7 +372,7 @@ class RobotSpheres:
         """The pairs of `self_collision_pairs` that come near at random joint values.
 
         Fewer pairs are faster. But the pairs that are left out are not checked, and may collide
-        between the samples; they are listed in `never_near`.
+        between the samples; they are listed in `left_out`.
 
         Args:
             n_samples: number of random joint values within the limits.
@@ -371,7 +385,9 @@ class RobotSpheres:
 
         def find() -> SelfCollisionPairs:
             samples = self._random_spheres(n_samples, torch.float32, generator)
-            return without_far(self._self_collision_pairs(requested), samples, margin)
+            pairs = self._self_collision_pairs(requested)
+            reason = f"not near in {n_samples} samples"
+            return pairs.without(contacts(pairs, samples, margin) == 0, reason)
 
         return dispatch.run_outside(find)
 
@@ -554,11 +570,13 @@ class RobotSpheres:
 
     def _random_spheres(
         self, count: int, dtype: torch.dtype, generator: torch.Generator | None = None
-    ) -> Tensor:
-        """Spheres (count, n_spheres, 4) at joint values within the limits."""
-        with torch.no_grad():
-            joints = random_joints(self.joint_limits.to(dtype), count, generator)
-            return self._layout.kinematics.forward(joints)
+    ) -> Iterator[Tensor]:
+        """Spheres (n, n_spheres, 4) at joint values within the limits, the first ones two."""
+        joints = random_joints(self.joint_limits.to(dtype), count, generator)
+        for part in (joints[:2], *joints[2:].split(_SAMPLES_AT_ONCE)):
+            with torch.no_grad():
+                spheres = self._layout.kinematics.forward(part)
+            yield spheres
 
     @property
     def default_pairs(self) -> SelfCollisionPairs:
@@ -577,7 +595,7 @@ class RobotSpheres:
         return self._layout.tables(device)
 
     def pair_tables(self, pairs: SelfCollisionPairs, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Tables of pairs of spheres for the same kernels."""
+        """Tables of pairs of links for the same kernels."""
         return self._layout.pair_tables(pairs, device)
 
     def check_joints(self, joints: Tensor) -> None:

@@ -17,6 +17,7 @@ from warp_collision.queries import dispatch
 from warp_collision.robot.fitting.sphere_arrays import moved
 from warp_collision.robot.model.kinematic_tree import KinematicTree
 from warp_collision.robot.model.kinematics import Kinematics
+from warp_collision.robot.model.link_pairs import SelfCollisionPairs, TablesByName
 from warp_collision.robot.model.robot_tables import (
     RobotTables,
     pack_pairs,
@@ -24,7 +25,6 @@ from warp_collision.robot.model.robot_tables import (
     without_links,
 )
 from warp_collision.robot.model.sphere_model import Body
-from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs, TablesByName
 
 
 def only_where(mask: Tensor, spheres: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ class SphereLayout:
         return tables
 
     def pair_tables(self, pairs: SelfCollisionPairs, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Tables of pairs of spheres for the same kernels; they belong to the pairs.
+        """Tables of pairs of links for the same kernels; they belong to the pairs.
 
         They depend on the frames of spheres too, by whose content the pairs keep them.
         """
