@@ -228,7 +228,7 @@ def segment_acceleration_bound(
     states: wp.array3d[MovingFrame],  # (batch, horizon - 1, n_frames) scratch
     bounds: wp.array2d[wp.float32],  # (batch, horizon - 1) bound of |c''| of all spheres [m]
 ):
-    """One thread per segment."""
+    """One thread per segment; 0 where joints are not finite."""
     row, index = wp.tid()
     row += launch_offset[0]
     index += launch_offset[1]
@@ -245,4 +245,7 @@ def segment_acceleration_bound(
             bound = acceleration_bound(segment, body, center, 0, half)
             if not (bound <= largest) and not wp.isnan(largest):
                 largest = bound
+    for joint in range(joints.shape[2]):
+        if not is_finite3(wp.vec3(segment.begin[joint], segment.end[joint], 0.0)):
+            largest = 0.0
     bounds[row, index] = largest

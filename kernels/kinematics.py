@@ -42,6 +42,14 @@ class Twist:
 
 
 @wp.struct
+class MovingFrame:
+    """Pose and twist of a frame."""
+
+    frame_pose: FramePose
+    twist: Twist
+
+
+@wp.struct
 class Wrench:
     """Sum of gradients by points in the world, as force and moment at the origin of a frame."""
 
@@ -112,6 +120,7 @@ def place_points(
     frames: wp.array[RobotFrame],  # (n_frames,)
     ranges: wp.array[wp.vec2i],  # (n_frames,) the points of each frame: from, to
     points: wp.array[wp.vec4],  # (n_points,) x, y, z in their frame and a radius [m]
+    roots: wp.array[MovingFrame],  # (m,) of the root, each for n / m configurations; or empty
     # parameters
     launch_offset: vec1i,  # of this launch in the joint values
     # outputs
@@ -122,6 +131,8 @@ def place_points(
     row = wp.tid()
     row += launch_offset[0]
     frame_pose = root_pose()
+    if roots.shape[0] > 0:
+        frame_pose = roots[row // (joints.shape[0] // roots.shape[0])].frame_pose
     for k in range(frames.shape[0]):
         if k > 0:
             frame = frames[k]

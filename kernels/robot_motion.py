@@ -11,6 +11,7 @@ import warp as wp
 
 from warp_collision.kernels.kinematics import (
     FramePose,
+    MovingFrame,
     RobotFrame,
     Twist,
     axis_of,
@@ -116,14 +117,6 @@ def group_span(body: RobotBody, g: int) -> wp.vec2i:
     """Begin and end of the spheres of a group of a body."""
     begin = body.begin + g * GROUP_SIZE
     return wp.vec2i(begin, wp.min(begin + GROUP_SIZE, body.end))
-
-
-@wp.struct
-class MovingFrame:
-    """Pose and twist of a frame."""
-
-    frame_pose: FramePose
-    twist: Twist
 
 
 @wp.struct

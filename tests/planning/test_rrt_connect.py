@@ -7,22 +7,23 @@ import pytest
 import torch
 
 from warp_collision import Cuboid, MeshWorld, RobotSpheres
+from warp_collision.kernels.trees import RANGE
 from warp_collision.planning import optimize_paths
-from warp_collision.planning.rrt_connect import _RANGE, RrtConnect
+from warp_collision.planning.rrt_connect import RrtConnect
 
 # Walls x = const with a gap each: x, lower and upper end of the gap.
 WALLS = [(-1.0, 2.2, 2.5), (0.5, -2.6, -2.3)]
 
 
-def free_of_walls(motions: torch.Tensor, problem: torch.Tensor) -> torch.Tensor:
-    """Whether straight motions (n, 2, 2) pass walls in their gaps; nothing passes in problem 2."""
-    (x0, y0), (x1, y1) = (motions[:, i].unbind(-1) for i in (0, 1))
-    free = torch.ones(len(motions), dtype=torch.bool)
+def hits_of_walls(paths: torch.Tensor, problem: torch.Tensor) -> torch.Tensor:
+    """Segments (n, horizon - 1) that pass walls beside their gaps; nothing passes in problem 2."""
+    (x0, y0), (x1, y1) = paths[:, :-1].unbind(-1), paths[:, 1:].unbind(-1)
+    hit = (x0 + x1).isnan()
     for x, low, high in WALLS:
         crosses = (x0 < x) != (x1 < x)
         y = torch.lerp(y0, y1, ((x - x0) / (x1 - x0)).nan_to_num())
-        free &= ~crosses | ((low < y) & (y < high) & (problem != 2))
-    return free
+        hit |= crosses & ~((low < y) & (y < high) & (problem[:, None] != 2))
+    return hit
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def maze() -> Any:
     start = torch.tensor([[-2.0, -2.0], [-2.5, 2.4], [-2.0, 0.0], [2.0, 0.0]])
     goal = torch.tensor([[2.0, 2.0], [1.0, -2.5], [2.0, 0.0], [-2.0, 0.1]])
     limits = torch.tensor([[-3.0, 3.0], [-3.0, 3.0]])
-    return SimpleNamespace(start=start, goal=goal, limits=limits, is_free=free_of_walls)
+    return SimpleNamespace(start=start, goal=goal, limits=limits, hits=hits_of_walls)
 
 
 def test_paths_lead_through_narrow_gaps(maze):
@@ -43,9 +44,9 @@ def test_paths_lead_through_narrow_gaps(maze):
         assert torch.equal(path[0], maze.start[row])
         assert torch.equal(path[-1], maze.goal[row])
         motions = torch.stack((path[:-1], path[1:]), dim=1)
-        assert free_of_walls(motions, torch.full((len(motions),), row)).all()
+        assert not hits_of_walls(motions, torch.full((len(motions),), row)).any()
         length = torch.linalg.vector_norm(motions[:, 1] - motions[:, 0], dim=1)
-        assert length.max() <= _RANGE + 1e-6
+        assert length.max() <= RANGE + 1e-6
         assert length.min() > 0.0
 
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from warp_collision.viewer.picture_data import PathScene
 from warp_collision.viewer.raster import Camera, Layer, blend
 from warp_collision.viewer.renderer import choose_camera, render

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, get_args
 
 import numpy as np
 
@@ -40,8 +40,38 @@ class Triangles(NamedTuple):
     faces: np.ndarray  # (n, 3) int64
 
 
+class HasTriangles(Protocol):
+    """A shape, exact or sensed."""
+
+    def tessellate(self) -> Triangles:
+        """A mesh that contains it."""
+        ...
+
+
+class _Symmetric:
+    """What shapes share that are round about the z axis, unless they say otherwise."""
+
+    @property
+    def half_extents(self) -> np.ndarray:
+        """(3,) half edges of the bounding box [m]."""
+        raise NotImplementedError
+
+    @property
+    def kernel_size(self) -> np.ndarray:
+        """(3,) size as the kernels' `MeshRecord` has it [m]."""
+        return self.half_extents
+
+    def without(self, rotation: np.ndarray) -> Any:
+        """The shape that looks the same unrotated; None if there is none.
+
+        Args:
+            rotation: (3, 3) by which the shape is rotated.
+        """
+        return self if 1.0 - abs(rotation[2, 2]) < _ROUNDING else None
+
+
 @dataclass(frozen=True)
-class Cuboid:
+class Cuboid(_Symmetric):
     """A box around the origin of its frame, with the axes of the frame.
 
     Attributes:
@@ -79,6 +109,12 @@ class Cuboid:
         """(3,) half edges of the bounding box [m]."""
         return 0.5 * np.array(self.dims)
 
+    def without(self, rotation: np.ndarray) -> Cuboid | None:
+        """As for the others; turns by 90 degrees swap edges."""
+        if (1.0 - np.abs(rotation).max(axis=1) >= _ROUNDING).any():
+            return None
+        return Cuboid(tuple(np.array(self.dims)[np.abs(rotation).argmax(axis=1)].tolist()))
+
     def stretched(self, scale: np.ndarray, tolerance: float) -> Shape | None:
         """The shape scaled along its axes (3,), None if it is not of its kind any more."""
         return Cuboid(tuple((np.array(self.dims) * scale).tolist()))
@@ -89,7 +125,7 @@ class Cuboid:
 
 
 @dataclass(frozen=True)
-class Sphere:
+class Sphere(_Symmetric):
     """A ball around the origin of its frame, as an obstacle.
 
     Attributes:
@@ -113,6 +149,15 @@ class Sphere:
         """(3,) half edges of the bounding box [m]."""
         return np.full(3, self.radius)
 
+    @property
+    def kernel_size(self) -> np.ndarray:
+        """(3,) as for the others: a capsule without a length [m]."""
+        return np.array([self.radius, self.radius, 0.0])
+
+    def without(self, rotation: np.ndarray) -> Sphere:
+        """As for the others: itself."""
+        return self
+
     def stretched(self, scale: np.ndarray, tolerance: float) -> Shape | None:
         """As `Cuboid.stretched`; scales are equal within a relative tolerance."""
         across, is_even = _even_scale(scale, tolerance)
@@ -124,7 +169,7 @@ class Sphere:
 
 
 @dataclass(frozen=True)
-class Capsule:
+class Capsule(_Symmetric):
     """All points within a radius of a segment of the z axis, whose middle is the origin.
 
     Attributes:
@@ -150,6 +195,11 @@ class Capsule:
         """(3,) half edges of the bounding box [m]."""
         return np.array([self.radius, self.radius, 0.5 * self.length + self.radius])
 
+    @property
+    def kernel_size(self) -> np.ndarray:
+        """(3,) as for the others: its third is half of the segment [m]."""
+        return np.array([self.radius, self.radius, 0.5 * self.length])
+
     def stretched(self, scale: np.ndarray, tolerance: float) -> Shape | None:
         """As `Sphere.stretched`."""
         across, is_even = _even_scale(scale, tolerance)
@@ -163,7 +213,7 @@ class Capsule:
 
 
 @dataclass(frozen=True)
-class Cylinder:
+class Cylinder(_Symmetric):
     """A cylinder around the z axis, whose middle is the origin.
 
     Attributes:
@@ -247,30 +297,21 @@ class PlacedShape:
 
     def axis_aligned(self) -> PlacedShape:
         """The same without a rotation, if axes lie along those of the mesh: queries are faster."""
-        rotation, shape = self.matrix[:3, :3], self.shape
-        if isinstance(shape, Cuboid):
-            axes = np.abs(rotation).argmax(axis=1)
-            aligned = bool((1.0 - np.abs(rotation).max(axis=1) < _ROUNDING).all())
-            shape = Cuboid(tuple(np.array(shape.dims)[axes].tolist()))
-        else:
-            aligned = isinstance(shape, Sphere) or 1.0 - abs(rotation[2, 2]) < _ROUNDING
-        return PlacedShape(shape, self.center) if aligned else self
+        shape = self.shape.without(self.matrix[:3, :3])
+        return self if shape is None else PlacedShape(shape, self.center)
 
 
 # By the names of their kinds, as in files: "cuboid", "sphere", "capsule", "cylinder".
 SHAPES: dict[str, Any] = {shape.kind.name.lower(): shape for shape in get_args(Shape)}
 
 
-def kernel_size(shape: Shape) -> np.ndarray:
-    """(3,) size of a shape as the kernels' `MeshRecord` has it [m]."""
-    if isinstance(shape, Sphere):
-        return np.array([shape.radius, shape.radius, 0.0])
-    if isinstance(shape, Capsule):
-        return np.array([shape.radius, shape.radius, 0.5 * shape.length])
-    return shape.half_extents
+def box_around(bounds: np.ndarray) -> Triangles:
+    """The box between a lower and an upper corner (2, 3)."""
+    middle, half = bounds.mean(axis=0), 0.5 * (bounds[1] - bounds[0])
+    return Triangles(middle + half * _CORNERS, _SIDES_OF_CUBE.copy())
 
 
-def mesh_of(body: trimesh.Trimesh | Shape) -> trimesh.Trimesh:
+def mesh_of(body: trimesh.Trimesh | HasTriangles) -> trimesh.Trimesh:
     """A mesh itself, or the mesh that contains a shape."""
     if is_trimesh(body):
         return body

@@ -76,6 +76,8 @@ class BestPaths:
 
     def offer(self, paths: Tensor, problem: Tensor) -> None:
         """Keeps those of the paths (n, horizon, n_joints) of problems (n,) that are better."""
+        if len(paths) == 0:
+            return
         proven = torch.nonzero(self._problems.is_free(paths, problem))[:, 0]
         paths, problem = paths[proven], problem[proven]
         if len(paths) == 0:

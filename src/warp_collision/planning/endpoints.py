@@ -36,20 +36,19 @@ def endpoint_operand(name: str, value: Tensor, robot: RobotSpheres, world: MeshW
 
 def check_endpoints(problems: Problems, on_invalid: str) -> Tensor:
     """Which problems (batch,) have valid ends."""
-    valid = torch.ones(len(problems.start), dtype=torch.bool, device=problems.start.device)
-    for name, ends in (("start", problems.start), ("goal", problems.goal)):
-        low, high = problems.limits.unbind(-1)
-        beyond = ((ends < low - _ROUNDING) | (ends > high + _ROUNDING)).any(1)
-        at_rest = ends[:, None].repeat(1, 2, 1)
-        invalid = beyond | ~problems.is_free(at_rest, slice(None))
-        valid &= ~invalid
-        if on_invalid == "raise" and bool(invalid.any()):
-            row = int(invalid.int().argmax())
-            raise ValueError(
-                f"{name} must be free and within joint limits, got batch row {row}: "
-                f"{_reason(problems, ends, row)}"
-            )
-    return valid
+    ends = torch.stack((problems.start, problems.goal))
+    low, high = problems.limits.unbind(-1)
+    beyond = ((ends < low - _ROUNDING) | (ends > high + _ROUNDING)).any(2)
+    every = torch.arange(ends.shape[1], device=ends.device)
+    at_rest = ends.flatten(0, 1)[:, None].repeat(1, 2, 1)
+    valid = ~beyond & problems.is_free(at_rest, every.repeat(2)).view(2, -1)
+    if on_invalid == "raise" and not bool(valid.all()):
+        end, row = (~valid).nonzero()[0].tolist()
+        raise ValueError(
+            f"{('start', 'goal')[end]} must be free and within joint limits, got batch row {row}: "
+            f"{_reason(problems, ends[end], row)}"
+        )
+    return valid.all(0)
 
 
 def _reason(problems: Problems, ends: Tensor, row: int) -> str:

@@ -31,7 +31,7 @@ from warp_collision.robot import (
     SelfCollisionPairs,
     joint_path_clearance,
 )
-from warp_collision.robot.model.kinematics import base_operand
+from warp_collision.robot.model.base_pose import base_operand
 from warp_collision.robot.model.robot_spheres import require_robot_and_world
 from warp_collision.world import MeshWorld
 
@@ -42,7 +42,8 @@ class PlannedPaths(NamedTuple):
     Attributes:
         joints: (batch, horizon, n_joints) float32, from start to goal, straight between waypoints.
         free: (batch,) bool, whether `joint_path_in_collision` proves these paths free.
-        clearance: (batch,) [m], the smaller one of the two following.
+        clearance: (batch,) [m], the smaller one of the two following. NaN, as these two and the
+            cost, of `until="first"`, which does not compute them.
         world_clearance: (batch,) [m], lower bound of the clearance to the world on the path: the
             `lower` of `joint_path_clearance`, at least 0 where `free`; +inf without obstacles.
         self_clearance: (batch,) [m], the same between spheres of the robot, +inf if no pairs are
@@ -53,8 +54,9 @@ class PlannedPaths(NamedTuple):
         iterations: (batch,) int64, rounds of the trees until the first free path, 0 where the
             straight line is free.
         has_preferred_clearance: (batch,) bool, whether `clearance` reaches `preferred_clearance`
-            minus `margin`, the uncertainty of `clearance`. False if start or goal have a smaller
-            clearance, if all paths found have, and where `free` is false.
+            minus `margin`, the uncertainty of `clearance`; of `until="first"`, whether it is proven
+            to be kept. False if start or goal have a smaller clearance, if all paths found have,
+            and where `free` is false.
     """
 
     joints: Tensor
@@ -107,8 +109,8 @@ def optimize_paths(
         robot: the robot, with what is attached to it.
         world: the obstacles.
         env_index: (batch,) int32, the env of each problem; env 0 for all if None.
-        until: "first" returns the first proven path of each problem, as the trees found it;
-            "converged" improves paths until nothing is gained.
+        until: "first" returns the first proven path of each problem, as the trees found it, and
+            no clearances and costs; "converged" improves paths until nothing is gained.
         n_seeds: paths of trees for each problem, the best of which are improved.
         horizon: waypoints of a path, including the ends.
         margin: [m], the `tolerance` of `joint_path_in_collision`: paths, starts and goals with a
@@ -217,7 +219,7 @@ def optimize_paths(
         if until == "converged":
             refinement = Refinement(problems, objective, best, generator, bool(terms))
         search_paths(problems, best, valid, n_seeds, budget, generator, refinement)
-        return _result(problems, objective, best)
+        return _first(problems, best) if until == "first" else _result(problems, objective, best)
 
 
 def _base_rows(base_pose: PoseLike | None, start: Tensor) -> Tensor | None:
@@ -239,6 +241,18 @@ def _objective(problems: Problems, terms: Sequence[Term]) -> Objective:
         base_pose=problems.base_pose,
     )
     return Objective([collision, SmoothnessTerm(), JointLimitsTerm(problems.limits), *terms])
+
+
+def _first(problems: Problems, best: BestPaths) -> PlannedPaths:
+    """What is known of first paths."""
+    joints, free, lengths = best.joints, best.free, path_length(best.joints)
+    is_far = free.clone()
+    rows = torch.nonzero(free)[:, 0]
+    if len(rows):
+        is_far[rows] = ~problems.is_near(joints[rows], rows).any(1)
+    unknown = torch.full_like(lengths, torch.nan)
+    measured = (unknown, unknown.clone(), unknown.clone(), unknown.clone())
+    return PlannedPaths(joints, free, *measured, lengths, best.iterations, is_far)
 
 
 def _result(problems: Problems, objective: Objective, best: BestPaths) -> PlannedPaths:

@@ -50,16 +50,20 @@ class Problems:
             "base_pose": None if base_pose is None else base_pose[problem],
         }
 
-    def is_free(self, paths: Tensor, problem: Tensor | slice) -> Tensor:
-        """Whether paths (n, horizon, n_joints) of problems (n,) are proven free, (n,) bool."""
-        return ~joint_path_in_collision(
+    def hits(self, paths: Tensor, problem: Tensor | slice) -> Tensor:
+        """Segments (n, horizon - 1) of paths of problems (n,) that are not proven free."""
+        return joint_path_in_collision(
             paths,
             self.robot,
             self.world,
             tolerance=self.margin,
             self_collision=self.self_collision,
             **self.world_of(problem),
-        ).any(1)
+        )
+
+    def is_free(self, paths: Tensor, problem: Tensor | slice) -> Tensor:
+        """Whether paths (n, horizon, n_joints) of problems (n,) are proven free, (n,) bool."""
+        return ~self.hits(paths, problem).any(1)
 
     def is_near(self, paths: Tensor, problem: Tensor) -> Tensor:
         """Which segments (n, horizon - 1) may be nearer than the preferred clearance."""

@@ -57,7 +57,9 @@ def search_paths(
         refinement: improves the paths; None for the first ones.
     """
     rows = torch.nonzero(valid)[:, 0]
-    best.offer(best.joints[rows], rows)
+    straight = torch.stack((problems.start[rows], problems.goal[rows]), dim=1)
+    direct = rows[problems.is_free(straight, rows)]
+    best.offer(best.joints[direct], direct)
     best.report()
     if best.horizon == 2:
         return

@@ -177,10 +177,11 @@ def resample(paths: Tensor, horizon: int) -> Tensor:
     # Segments without length get no waypoints.
     parts = (steps > 0.0).long()
     parts[:, 0] += (parts.sum(1) == 0).long()
-    for _ in range(horizon - 2):
-        spare = parts.sum(1) < horizon - 1
-        widest = (steps / parts.clamp(min=1)).argmax(1, keepdim=True)
-        parts.scatter_add_(1, widest, spare[:, None].long())
+    # The widest part is halved, thirded, ... one after another: by its segment, the largest widths.
+    widths = steps[..., None] / torch.arange(1, horizon, device=paths.device)
+    order = widths.flatten(1).argsort(dim=1, descending=True, stable=True)[:, : horizon - 1]
+    spare = torch.arange(order.shape[1], device=paths.device) < horizon - 1 - parts.sum(1)[:, None]
+    parts.scatter_add_(1, order // (horizon - 1), spare.long())
     last = parts.cumsum(1)
     index = torch.arange(horizon - 1, device=paths.device).expand(batch, -1).contiguous()
     segment = torch.searchsorted(last, index, right=True).clamp(max=count - 2)

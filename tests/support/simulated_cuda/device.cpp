@@ -180,7 +180,10 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override { return exchangeDevice(device); }
   at::Allocator* getPinnedMemoryAllocator() const override { return at::getCPUAllocator(); }
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
+    const int before = current.device;
+    current.device = storage.device().index();
     auto fresh = allocator.allocate(bytes);
+    current.device = before;
     if (storage.data()) std::memcpy(fresh.get(), storage.data(), std::min(bytes, storage.nbytes()));
     const_cast<c10::Storage&>(storage).set_data_ptr_noswap(std::move(fresh));
     const_cast<c10::Storage&>(storage).set_nbytes(bytes);
@@ -384,7 +387,7 @@ void run_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (depth == 0 && is_capturing()) {
     results = record_operator(op, arguments, index);
   } else {
-    run_current();
+    run_queue({index, current.streams[index]});  // of the operands' device, as on CUDA
     results = run_on_host(op, arguments, index, false);
   }
   for (auto& result : results) stack->push_back(std::move(result));

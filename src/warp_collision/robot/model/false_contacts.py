@@ -80,7 +80,7 @@ class LinkScene:
         """By link its transforms (n, 4, 4) at joint values (n, n_joints)."""
         names = [*self.spheres]
         frames = LinkFrames(self.tree, [self.link_of[name] for name in names])
-        values = frames.transforms(frames.forward(torch.from_numpy(joints))).numpy()
+        values = frames.transforms(torch.from_numpy(joints)).numpy()
         return {name: values[:, i] for i, name in enumerate(names)}
 
     def touching(
