@@ -293,6 +293,6 @@ def test_what_a_robot_prints():
     assert repr(panda).endswith(r"; 60 spheres, carries 'can\n')")
     text = repr(panda.self_collision_pairs())
     assert text == (
-        "SelfCollisionPairs(49 pairs of links, 1148 of 60 spheres; left out 17 pairs of links, 0 of "
-        "spheres that always touch)"
+        "SelfCollisionPairs(49 pairs of links, 1148 of 60 spheres; left out 17 pairs of links, "
+        "0 of spheres that always touch)"
     )

@@ -17,6 +17,7 @@ from warp_collision.robot import (
     joint_path_clearance,
     joint_path_in_collision,
 )
+from warp_collision.robot.model.pair_rules import IN_CONTACT
 
 _HEAD = ("batch", "from", "to", "obstacles [mm]", "at", "link", "obstacle", "itself [mm]", "")
 _MOST_ROWS = 20  # of motions
@@ -126,6 +127,9 @@ class RobotCheck(NamedTuple):
         scope = f"with itself by {pairs.n_sphere_pairs} pairs of spheres"
         if len(pairs.touching):
             scope += f", without {len(pairs.touching)} that always touch"
+        beside = [pair for pair in pairs.left_out if pair.reason.startswith(IN_CONTACT)]
+        if beside:
+            scope += f", without {len(beside)} pairs of links that touch as neighbours do"
         blocked = int(self.blocked.sum())
         state = "collision" if self.collides else "free"
         if motions and blocked:

@@ -21,6 +21,7 @@ from warp_collision.robot.model.kinematic_tree import KinematicTree
 from warp_collision.robot.model.kinematics import LinkFrames
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs, random_joints
 from warp_collision.robot.model.link_shapes import mesh_in_link
+from warp_collision.robot.model.neutral import neutral_joints
 from warp_collision.robot.model.urdf_model import LinkMesh, LinkShape
 
 _SAMPLES = 300  # random configurations
@@ -30,13 +31,6 @@ _SHARE = 0.5  # of a distance between links, to which the overshoots of both are
 _LEAST_OVERSHOOT = 1.0e-3  # [m]
 _SHRINKING = 0.4, 0.8  # of the overshoot in one round: at most, at least
 _MAX_SPHERES = 200  # of a link
-
-
-def neutral_joints(limits: np.ndarray) -> np.ndarray:
-    """(n_joints,) 0 where limits (n_joints, 2) allow it, else their middle [rad or m]."""
-    low, high = limits.T
-    middle = 0.5 * (np.nan_to_num(low, neginf=0.0) + np.nan_to_num(high, posinf=0.0))
-    return np.where((low <= 0.0) & (high >= 0.0), 0.0, middle)
 
 
 class Contact(NamedTuple):

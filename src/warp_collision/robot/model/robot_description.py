@@ -28,6 +28,7 @@ from warp_collision.robot.model.link_shapes import (
     spheres_of_shapes,
 )
 from warp_collision.robot.model.pair_rules import ADJACENT, OF_ROBOT_FILE
+from warp_collision.robot.model.planning_groups import NONE_HELD, HeldJoints
 from warp_collision.robot.model.self_contacts import find_self_contacts
 from warp_collision.robot.model.sphere_model import Body, SphereModel, read_spheres
 from warp_collision.robot.model.srdf import read_srdf
@@ -58,6 +59,7 @@ class RobotDescription:
         locked: locked joints and their values.
         neutral_contacts: links whose spheres touch, or touched as they were fitted, at the neutral
             configuration.
+        named_states: of an SRDF.
     """
 
     link_names: tuple[str, ...]
@@ -70,6 +72,17 @@ class RobotDescription:
     links_without_spheres: tuple[str, ...] = ()
     locked: dict[str, float] = field(default_factory=dict)
     neutral_contacts: tuple[Contact, ...] = ()
+    named_states: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def real_contacts(self) -> list[Contact]:
+        """Links in contact at the neutral configuration that are checked."""
+        left_out = {frozenset(pair[:2]) for pair in self.left_out}
+        return [
+            contact
+            for contact in self.neutral_contacts
+            if not contact.distance > 0.0 and frozenset(contact[:2]) not in left_out
+        ]
 
 
 class RobotJoints(NamedTuple):
@@ -93,13 +106,14 @@ def read_robot_joints(
     spheres: PathLike | Mapping[str, Any] | None,
     package_dirs: Sequence[PathLike],
     lock_joints: Mapping[str, float | None],
+    held: HeldJoints = NONE_HELD,
 ) -> RobotJoints:
     """Reads links and joints, within milliseconds; see `RobotSpheres` for arguments and errors."""
     model = read_urdf_model(urdf, package_dirs)
     links, joints = model.link_names, model.joints
     given = None if spheres is None else read_spheres(spheres, links, joints)
     of_file = {} if given is None else given.locked
-    chosen = of_file | check_locks(lock_joints, joints)
+    chosen = of_file | check_locks(held.values(joints), joints) | check_locks(lock_joints, joints)
     locked = {name: value for name, value in chosen.items() if value is not None}
     with errors_at(escaped(str(urdf))):
         tree = kinematic_tree(links, with_locked(joints, locked))
@@ -115,9 +129,12 @@ def read_robot(
     padding: float | Mapping[str, float],
     lock_joints: Mapping[str, float | None],
     progress: Progress | None,
+    held: HeldJoints = NONE_HELD,
 ) -> RobotDescription:
     """Reads a robot; see `RobotSpheres` for arguments and errors."""
-    model, spheres_given, locked, tree = read_robot_joints(urdf, spheres, package_dirs, lock_joints)
+    model, spheres_given, locked, tree = read_robot_joints(
+        urdf, spheres, package_dirs, lock_joints, held
+    )
     links = model.link_names
     disabled = () if srdf is None else read_srdf(srdf, links)  # before fits take their time
     if spheres_given is None:
@@ -156,6 +173,7 @@ def read_robot(
         tuple(link for link in links if link in model.shaped_links - checked),
         locked,
         found.contacts,
+        held.named_states(),
     )
 
 

@@ -36,9 +36,11 @@ from warp_collision.robot.model.pair_rules import (
     have_few_joints,
     pairs_of_links,
 )
+from warp_collision.robot.model.planning_groups import HeldJoints
 from warp_collision.robot.model.robot_description import read_robot
 from warp_collision.robot.model.robot_tables import RobotTables
 from warp_collision.robot.model.robot_text import robot_text
+from warp_collision.robot.model.self_collision_matrix import SelfCollisionMatrix, matrix_of
 from warp_collision.robot.model.sphere_layout import SphereLayout
 from warp_collision.robot.model.sphere_model import Body, require_links, write_spheres
 from warp_collision.robot.model.urdf_model import PathLike
@@ -89,6 +91,9 @@ class RobotSpheres:
             larger where that would take more than 40 spheres. A mesh longer than 1000 times that,
             or 20 m by default, raises, as it would be in millimetres.
         padding: Added to the radii of the spheres of all links, or of some [m].
+        group: Name of a planning group of the SRDF: its joints alone have values, all others are
+            held, at `state` or neutral: at 0, or in the middle of limits without 0.
+        state: Name of a state of the SRDF, of any of its groups, at which other joints are held.
         lock_joints: Values of locked joints [rad, prismatic: m], within their limits, which become
             fixed joints, as do the mimic joints that follow them. None frees a joint that a robot
             YAML locks.
@@ -106,7 +111,8 @@ class RobotSpheres:
         links_without_spheres: Links that have a `<collision>` or `<visual>` of any kind, but no
             spheres, or disabled ones alone: they are not checked.
         fits: For each link with fitted shapes a `Coverage` of each.
-        locked_joints: Values of the locked joints.
+        locked_joints: Values of the locked joints, and of those that are held.
+        named_states: Of the SRDF, values of joints by the names of the states.
 
     Raises:
         FileNotFoundError: A file does not exist.
@@ -133,12 +139,15 @@ class RobotSpheres:
         package_dirs: Sequence[PathLike] = (),
         max_overshoot: float | Mapping[str, float] | None = None,
         padding: float | Mapping[str, float] = 0.0,
+        group: str | None = None,
+        state: str | None = None,
         lock_joints: Mapping[str, float | None] | None = None,
         progress: Callable[[str, int, int], object] | None = None,
     ):
         locks = {} if lock_joints is None else lock_joints
+        held = HeldJoints(srdf, group, state)
         robot = read_robot(
-            urdf, spheres, srdf, package_dirs, max_overshoot, padding, locks, progress
+            urdf, spheres, srdf, package_dirs, max_overshoot, padding, locks, progress, held
         )
         self._description = robot
         self.link_names = robot.link_names
@@ -149,8 +158,10 @@ class RobotSpheres:
         self.link_shapes = robot.shapes
         self.links_without_spheres, self.fits = robot.links_without_spheres, robot.fits
         self.locked_joints = robot.locked
+        self.named_states = robot.named_states
         self._link_frames = LinkFrames(robot.tree, self.link_names)
         self._attached: dict[str, Attachment] = {}
+        self._allowed: list[LeftOutPair] = []
         self._update_layout()
 
     def __repr__(self) -> str:
@@ -162,7 +173,13 @@ class RobotSpheres:
         )
 
     def __str__(self) -> str:
-        return robot_text(type(self).__name__, self._description, self.sphere_links, self._attached)
+        return robot_text(
+            type(self).__name__,
+            self._description,
+            self.sphere_links,
+            self._attached,
+            self._allowed,
+        )
 
     @property
     def n_joints(self) -> int:
@@ -314,9 +331,9 @@ class RobotSpheres:
     def self_collision_pairs(self, *, ignore: Iterable[tuple[str, str]] = ()) -> SelfCollisionPairs:
         """The pairs of links to check for self-collision, by their spheres.
 
-        All pairs of links, except for adjacent ones, those connected by fixed joints, and ignored
-        ones; without pairs of spheres that touch at each of 1,000 random joint values within the
-        limits.
+        All pairs of links, except for those that `self_collision_matrix` tells as not checked, and
+        ignored ones; without pairs of spheres that touch at each of 1,000 random joint values
+        within the limits.
 
         Args:
             ignore: allowed contacts of the robot with itself: pairs of names of links, or attached
@@ -342,7 +359,7 @@ class RobotSpheres:
             given += [LeftOutPair(name, other, CARRIED) for other in partners]
         tree, description = self._description.tree, self._description
         link_of = {name: body.link for name, body in self._layout.bodies.items()}
-        given = [*description.left_out, *given]
+        given = [*description.left_out, *self._allowed, *given]
         pairs = pairs_of_links(self.sphere_links, link_of, tree, given)
         pairs = with_buffers(pairs, description.spheres.buffers)
         samples = self._random_spheres(_SAMPLES, torch.float64)
@@ -378,6 +395,63 @@ class RobotSpheres:
             return pairs.without(contacts(pairs, samples, margin) == 0, reason)
 
         return dispatch.run_outside(find)
+
+    @outside_graphs("self_collision_matrix must be called outside of compiled graphs")
+    def self_collision_matrix(self, *, n_samples: int = 1000) -> SelfCollisionMatrix:
+        """Which links are checked against each other, why others are not, and how often they touch.
+
+        Not checked are adjacent links, those connected by fixed joints, and what an SRDF, a robot
+        file or `allow` says. Where neither of these files does, also links in contact at the
+        neutral configuration, all joint values 0 or in the middle of limits without 0, and in a
+        quarter of 300 random ones or more: by their shapes where spheres are fitted to them. Links
+        that were never in contact in samples are checked, as samples are no proof; `find_pairs`
+        leaves them out.
+
+        Args:
+            n_samples: number of random joint values within the limits, the same in every call.
+
+        Returns:
+            All pairs of links; see `SelfCollisionMatrix`, which is printed and saved as an SRDF.
+
+        Example:
+            >>> from warp_collision.examples import load_panda
+            >>> matrix = load_panda().self_collision_matrix(n_samples=200)
+            >>> print(str(matrix).splitlines()[-1][:40])
+            42 of 55 pairs of links are checked; con
+        """
+        validate.require_count("n_samples", n_samples)
+
+        def find() -> SelfCollisionMatrix:
+            pairs = self.default_pairs
+            samples = self._random_spheres(n_samples, torch.float32)
+            return matrix_of(pairs, contacts(pairs, samples, 0.0), n_samples)
+
+        return dispatch.run_outside(find)
+
+    def allow(self, link: str, other: str, *, reason: str = "") -> None:
+        """Allows two links, or attached objects, to touch: they are not checked any more.
+
+        It is told in `print(robot)`, the matrix, and `left_out` of pairs. `SelfCollisionPairs` made
+        before still hold them.
+
+        Args:
+            link: one of them.
+            other: the other.
+            reason: told with the pair.
+
+        Raises:
+            ValueError: an unknown link.
+
+        Example:
+            >>> from warp_collision.examples import load_panda
+            >>> panda = load_panda()
+            >>> panda.allow("panda_link5", "panda_link7", reason="they cannot reach each other")
+            >>> len(panda.self_collision_pairs())
+            41
+        """
+        [pair] = checked_pairs("allowed contacts", [(link, other)], self._layout.names)
+        self._allowed.append(LeftOutPair(*pair, f"allowed: {reason}" if reason else "allowed"))
+        self._default_pairs = None
 
     def attach(
         self,
