@@ -21,6 +21,7 @@ BENCHMARKS = {
     "vamp": "yes or no of a Panda beside VAMP, where it is installed",
     "vamp-plan": "VAMP's planner on the planning problems",
     "plan": "planning problems, solved and judged",
+    "label": "labels of many paths in many worlds, against a plain loop",
     "registers": "what kernels take of an sm_90 GPU, without one",
     "gpu": "on a CUDA machine: its tests, then all benchmarks",
 }

@@ -88,16 +88,21 @@ def inflated(triangles: Triangles, padding: float) -> Triangles:
 def corner_normals(triangles: Triangles) -> Floats:
     """Returns (n_faces, 3, 3) normals: the vertex's mean where the face is near it, else its own.
 
-    Faces are weighted by their area, which is the length of the cross product.
+    Faces are weighted by their angles at the vertex, so that it does not matter how a side is cut
+    into triangles.
     """
     vertices, faces = triangles
     corners = vertices[faces]
-    scaled = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
-    own = scaled / np.maximum(np.linalg.norm(scaled, axis=1, keepdims=True), 1e-30)
+    own = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    own /= np.maximum(np.linalg.norm(own, axis=1, keepdims=True), 1e-30)
+    along = np.roll(corners, -1, axis=1) - corners
+    along /= np.maximum(np.linalg.norm(along, axis=2, keepdims=True), 1e-30)
+    cosines = -np.einsum("fci,fci->fc", along, np.roll(along, 1, axis=1))
+    angles = np.arccos(np.clip(cosines, -1.0, 1.0))
     mean = np.zeros((len(vertices), 3))
     for axis in range(3):
-        for corner in range(3):
-            mean[:, axis] += np.bincount(faces[:, corner], scaled[:, axis], len(vertices))
+        weighted = (angles * own[:, None, axis]).reshape(-1)
+        mean[:, axis] = np.bincount(faces.reshape(-1), weighted, len(vertices))
     mean /= np.maximum(np.linalg.norm(mean, axis=1, keepdims=True), 1e-30)
     smooth = mean[faces]
     near = np.einsum("fci,fi->fc", smooth, own) > np.cos(np.radians(_CREASE))

@@ -22,6 +22,7 @@ from warp_collision.obstacles.geometry import MeshLike, SignMethod
 from warp_collision.obstacles.mesh_obstacle import MeshAndPose, MeshObstacle
 from warp_collision.obstacles.mesh_report import MeshReport
 from warp_collision.poses import PoseLike, invert_pose, pose_rows, to_rows
+from warp_collision.summaries import notebook_html
 from warp_collision.world.acceleration import Acceleration
 from warp_collision.world.obstacle_cache import Entry, ObstacleCache
 from warp_collision.world.scene_storage import SceneStorage, check_values
@@ -93,6 +94,9 @@ class MeshWorld:
     def __repr__(self) -> str:
         counts = [len(slots) for slots in self._slots.envs]
         return f"MeshWorld({sum(counts)} meshes in {self.n_envs} envs on {self.device})"
+
+    def _repr_html_(self) -> str:
+        return notebook_html(self)
 
     def __len__(self) -> int:
         return sum(len(slots) for slots in self._slots.envs)

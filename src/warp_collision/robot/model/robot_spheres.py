@@ -35,6 +35,7 @@ from warp_collision.robot.model.sphere_pairs import (
     without_touching,
 )
 from warp_collision.robot.model.urdf_model import PathLike
+from warp_collision.summaries import notebook_html
 from warp_collision.world import MeshWorld
 from warp_collision.world.mesh_world import require_world
 
@@ -151,6 +152,9 @@ class RobotSpheres:
             f"{escaped(', '.join(self.joint_names), MAX_REPR)}; {self.n_spheres} spheres"
             + (f", carries {escaped(carried, MAX_REPR)})" if carried else ")")
         )
+
+    def _repr_html_(self) -> str:
+        return notebook_html(self)
 
     def __str__(self) -> str:
         return robot_text(type(self).__name__, self._description, self.sphere_links, self._attached)
