@@ -390,6 +390,30 @@ def test_update_gives_new_points_in_place(device: torch.device) -> None:
         world.update("cloud", points)
 
 
+def test_replays_of_graphs_see_updates(gpu: torch.device, cuda: Any) -> None:
+    rng = np.random.default_rng(24)
+    distance, cloud = random_cloud(rng, "volume", 200)
+    world = world_of(cloud, device=gpu)
+    spheres = spheres_around(rng, Body(distance, POSE), cloud.points, 1, 2, 60)
+    given = to_device(spheres, gpu)
+    stream = cuda.Stream()
+    stream.wait_stream(cuda.current_stream())
+    with cuda.stream(stream):
+        sphere_cost(given, world, activation_distance=ETA)
+    cuda.current_stream().wait_stream(stream)
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
+        cost = sphere_cost(given, world, activation_distance=ETA)
+    points = cloud.points
+    for shift in (0.0, 0.1, 0.5):
+        moved = rounded(points + np.float32(shift))
+        world.update("cloud", moved)
+        graph.replay()
+        body = Body(balls_distance(moved, rounded([0.02])), POSE)
+        expected = reference.sphere_cost(spheres, [[body]], activation_distance=ETA)
+        np.testing.assert_allclose(to_array(cost), expected, rtol=1e-5, atol=2e-6)
+
+
 def test_queries_beside_updates_see_one_cloud_or_the_other() -> None:
     """Two clouds that take turns: each answer is of one of them, none of the box around them."""
     grid = np.stack(np.meshgrid(*[np.linspace(-0.5, 0.5, 9)] * 3), axis=-1).reshape(-1, 3)
