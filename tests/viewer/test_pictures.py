@@ -9,7 +9,15 @@ import trimesh
 from matplotlib.text import Text
 from PIL import Image
 
-from warp_collision import Capsule, Cuboid, Cylinder, MeshWorld, Sphere
+from warp_collision import (
+    Capsule,
+    Cuboid,
+    Cylinder,
+    MeshWorld,
+    PointCloud,
+    Sphere,
+    VoxelGrid,
+)
 from warp_collision.examples import load_panda
 from warp_collision.viewer import render, sphere_sheet
 from warp_collision.viewer.captions import path_labels, world_labels
@@ -54,8 +62,9 @@ def near_color(image: np.ndarray, color, tolerance: float = 30.0) -> int:
 
 def test_every_kind_of_obstacle_is_drawn():
     ball = trimesh.creation.icosphere(radius=0.2)
+    cloud, grid = PointCloud(0.3 * np.eye(3), radius=0.1), VoxelGrid(np.ones((3, 3, 3)) > 0, 0.1)
     for geometry in (Cuboid((0.3, 0.3, 0.3)), Sphere(0.2), Capsule(0.1, 0.2), Cylinder(0.1, 0.3),
-                     ball):  # fmt: skip
+                     ball, cloud, grid):  # fmt: skip
         world = MeshWorld(device="cpu")
         world.add("it", geometry)
         image = render(world, size=SIZE, labels=False, title="").astype(int)
@@ -129,6 +138,25 @@ def test_what_is_told_of_a_path_is_what_the_checks_say(panda):
     one = still.worst()[0]
     a, b = still.closest_points(one)
     assert np.linalg.norm(a - b) == pytest.approx(one.clearance, abs=1e-4)
+
+
+def test_what_does_not_move_makes_no_flat_line(panda):
+    """A base over a table is as near on any path; where it collides it is told."""
+    world = MeshWorld(device="cpu")
+    world.add("far", Cuboid((0.1, 0.1, 0.1)), (1.2, 0.0, 0.9, 1, 0, 0, 0))
+    facts = path_facts(Setting(world, panda, self_collision=False), sweep())
+    world.add("table", Cuboid((0.3, 0.3, 0.02)), (0, 0, -0.06, 1, 0, 0, 0))
+    above = path_facts(Setting(world, panda, self_collision=False), sweep())
+    assert facts.is_free
+    assert above.is_free
+    assert "panda_link0" not in {contact.link for contact in above.contacts()}
+    own = path_facts(Setting(world, panda), sweep())
+    assert "panda_link7" not in {contact.other for contact in own.worst() if contact.with_itself}
+    world.set_pose("table", (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0))
+    hit = path_facts(Setting(world, panda), sweep())
+    assert (hit.is_free, hit.worst()[0].link, hit.worst()[0].other) == (
+        False, "panda_link0", "table",
+    )  # fmt: skip
 
 
 def test_contacts_that_are_wanted_are_none(panda):

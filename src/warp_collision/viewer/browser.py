@@ -263,9 +263,8 @@ class Viewer:
     def _build(self) -> None:
         server = self.server
         server.scene.set_up_direction("+z")
-        server.gui.configure_theme(
-            control_layout="fixed", control_width="large", show_logo=False, show_share_button=False
-        )
+        server.gui.configure_theme(control_width="large", show_logo=False, show_share_button=False)
+        server.gui.main_panel.dock_right()
         self._status = server.gui.add_html(panel_text.line("loading"))
         if self._robot is not None:
             server.gui.add_html(panel_text.legend())
