@@ -49,6 +49,11 @@ class DepthCounts:
         too_far: beyond the largest depth.
         flying: at edges, between what is in front and what is behind.
         robot: by link, those that see the robot itself.
+
+    Example:
+        >>> from warp_collision import DepthCounts
+        >>> print(DepthCounts(points=300, no_return=12, robot={"panda_hand": 40}))
+        300 points; no return 12, too far 0, flying 0, of the robot: panda_hand 40
     """
 
     points: int = 0
