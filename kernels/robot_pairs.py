@@ -113,6 +113,33 @@ def farthest_approach(
 
 
 @wp.func
+def balls_stay_apart(
+    pair: BodyPair, robot: Robot, first: wp.vec4, second: wp.vec4, interval: Interval
+) -> bool:
+    """Whether the balls of two bodies are proven apart by how far each of them moves.
+
+    True without spheres.
+
+    Args:
+        pair: of the bodies.
+        robot: the robot.
+        first: center of the ball in the middle of the interval, and how far it moves from there.
+        second: the same of the other body.
+        interval: the interval.
+    """
+    here = xyz(first)
+    there = xyz(second)
+    one = body_of(robot, pair.first)
+    other = body_of(robot, pair.second)
+    if one.radius < 0.0 or other.radius < 0.0:
+        return True
+    size = wp.length(here) + wp.length(there) + one.spread + other.spread
+    margin = first[3] + second[3] + 2.0 * interval.slack + interval.rounding * size
+    reach = one.radius + other.radius + pair.buffer + wp.max(margin, interval.tolerance)
+    return wp.length_sq(here - there) > reach * reach
+
+
+@wp.func
 def check_body_pair(
     robot: Robot,
     pair: BodyPair,
@@ -130,7 +157,8 @@ def check_body_pair(
     spread = one.spread + other.spread
     margin = farthest_approach(interval, first, second, ancestor, spread, here, there)
     margin = wp.max(margin, interval.tolerance)
-    if wp.length(here - there) > one.radius + other.radius + pair.buffer + margin:
+    gap_of_balls = wp.length(here - there) - one.radius - other.radius - pair.buffer
+    if gap_of_balls > margin:
         return CLEAR
     verdict = int(CLEAR)
     index = int(-1)
@@ -157,7 +185,11 @@ def check_body_pair(
                 if not (gap[0] >= radius + b[3] + interval.tolerance):
                     return HIT
                 if not (gap[1] > radius + b[3]):
+                    # From here on only spheres that touch at the configuration are looked for.
                     verdict = UNDECIDED
+                    margin = interval.tolerance
+                    if gap_of_balls > margin:
+                        return verdict
             p += 1
         else:
             p = next_sphere(pair, pairs, p, other.end)

@@ -1,5 +1,6 @@
 """Robots as spheres on their links: URDF, kinematics, self-collision, joint paths, fitting."""
 
+from warp_collision.robot.checks.checker import RobotChecker
 from warp_collision.robot.checks.joint_path import (
     JointPathClearance,
     configuration_in_collision,
@@ -26,6 +27,7 @@ __all__ = [
     "Interpolated",
     "JointPathClearance",
     "LinkMesh",
+    "RobotChecker",
     "RobotSpheres",
     "SelfClearance",
     "SelfCollisionPairs",

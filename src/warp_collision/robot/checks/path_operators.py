@@ -8,7 +8,7 @@ the robot's own motion, which is above it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from warp_collision.kernels import joint_path as kernels
 from warp_collision.kernels import path_clearance as clearance_kernels
-from warp_collision.launching.launch import launch
+from warp_collision.launching.launch import RepeatedLaunch, launch
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.queries.dispatch import is_plain
 from warp_collision.queries.operator import (
@@ -76,43 +76,105 @@ class PathOperands(NamedTuple):
         return checks(self.scene, self.joints, base, self.env_index)
 
 
+def _scratch(like: Tensor, rows: Sequence[int], robot: RobotTables, size: int) -> Sequence[Tensor]:
+    """Frames (batch, horizon or less, n_frames, size) and balls (..., n_bodies, 4) of rows."""
+    frames = like.new_empty((*rows, robot.frames.shape[0], size))
+    return frames, like.new_empty((*rows, robot.n_bodies, 4))
+
+
 def run_configurations(operands: PathOperands) -> Tensor:
     """Which configurations collide: (batch, horizon) bool."""
     joints, scene, env_index, base, robot, pairs = operands
     rows = joints.shape[:2]
-    frame_poses = joints.new_empty((*rows, robot.frames.shape[0], FRAME_POSE))
-    balls = joints.new_empty((*rows, robot.n_bodies, 4))
+    frame_poses, balls = _scratch(joints, rows, robot, FRAME_POSE)
     hit = joints.new_empty(rows, dtype=torch.bool)
-    kernel, n_queries = kernels.configuration_hit, rows.numel() * robot.n_bodies
+    kernel, n_queries = kernels.configuration_hit, rows[0] * rows[1] * balls.shape[2]
     launch(
         kernel,
         rows,
         *(joints, env_index, with_acceleration(scene, kernel, n_queries), robot, base),
         *(*pairs, frame_poses, balls, hit),
         device=joints.device,
-        items=16 * rows.numel(),
+        items=16 * rows[0] * rows[1],
     )
     return hit
 
 
 def run_paths(operands: PathOperands, tolerance: Tensor) -> Tensor:
     """Which segments are not proven free: (batch, horizon - 1) bool."""
-    joints, segments = operands.joints, segments_of(operands.joints)
-    states = joints.new_empty((*segments, operands.robot.frames.shape[0], STATE))
-    hits = []
-    for check in operands.checks():
-        hit = joints.new_empty(segments, dtype=torch.bool)
-        launch(
-            kernels.joint_path_hit,
-            segments,
-            *(joints, operands.env_index, check.scene, operands.robot, check.base),
-            *(operands.pairs if check.with_itself else _NO_PAIRS),
-            *(tolerance, states, hit),
-            device=joints.device,
-            items=256 * segments[0] * segments[1],
+    hits = [
+        run_paths_at_rest(
+            operands._replace(
+                scene=check.scene,
+                base=check.base,
+                pairs=operands.pairs if check.with_itself else _NO_PAIRS,
+            ),
+            tolerance,
         )
-        hits.append(hit)
+        for check in operands.checks()
+    ]
     return functools.reduce(torch.logical_or, hits)
+
+
+def run_paths_at_rest(
+    operands: PathOperands, tolerance: Tensor, n_segments: Tensor | None = None
+) -> Tensor:
+    """Which segments are not proven free among obstacles at rest: (batch, horizon - 1) bool.
+
+    Args:
+        operands: with root frames as for configurations, and a scene with acceleration.
+        tolerance: (1,) [m].
+        n_segments: (batch,) int32, so many of each path are checked, up to the first hit; the
+            others count as hits. All segments of all paths if None.
+    """
+    joints, scene, env_index, base, robot, pairs = operands
+    segments = segments_of(joints)
+    scratch = _scratch(joints, segments, robot, STATE)
+    if n_segments is None:
+        hit = joints.new_empty(segments, dtype=torch.bool)
+    else:  # threads read what others have not written yet
+        hit = joints.new_zeros(segments, dtype=torch.bool)
+    launch(
+        kernels.joint_path_hit,
+        segments,
+        *(joints, env_index, scene, robot, base, *pairs),
+        *(tolerance, n_segments, *scratch, hit),
+        device=joints.device,
+        items=256 * segments[0] * segments[1],
+    )
+    return hit
+
+
+def repeated_paths(operands: PathOperands, tolerance: Tensor) -> Callable[..., Tensor]:
+    """`run_paths_at_rest` of one CPU thread, for many joints like these; takes joints and scene."""
+    joints, _, _, base, robot, pairs = operands
+    segments = segments_of(joints)
+    scratch = _scratch(joints, segments, robot, STATE)
+    fixed = None, None, None, robot, base, *pairs, tolerance, None, *scratch, None
+    repeated = RepeatedLaunch(kernels.joint_path_hit, segments, fixed, (0, 2, len(fixed) - 1))
+
+    def run(joints: Tensor, scene: SceneTables) -> Tensor:
+        hit = joints.new_empty(segments, dtype=torch.bool)
+        repeated(joints, with_acceleration(scene), hit)
+        return hit
+
+    return run
+
+
+def repeated_configurations(operands: PathOperands, _: Tensor) -> Callable[..., Tensor]:
+    """`run_configurations` of one CPU thread, for many joints like these; see `repeated_paths`."""
+    joints, _scene, _env, base, robot, pairs = operands
+    kernel, rows = kernels.configuration_hit, joints.shape[:2]
+    n_queries = rows[0] * rows[1] * robot.n_bodies
+    fixed = None, None, None, robot, base, *pairs, *_scratch(joints, rows, robot, FRAME_POSE), None
+    repeated = RepeatedLaunch(kernel, rows, fixed, (0, 2, len(fixed) - 1))
+
+    def run(joints: Tensor, scene: SceneTables) -> Tensor:
+        hit = joints.new_empty(rows, dtype=torch.bool)
+        repeated(joints, with_acceleration(scene, kernel, n_queries), hit)
+        return hit
+
+    return run
 
 
 def run_clearance(operands: PathOperands, tolerance: Tensor) -> tuple[Tensor, ...]:
