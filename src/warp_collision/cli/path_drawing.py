@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import math
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -125,12 +126,16 @@ def picture_verdict(planned: PlannedPaths) -> list[str]:
     """Lines of a picture about the first of planned paths."""
     if not planned.free[0].item():
         return ["no free path was found"]
-    return [
-        "Certified on all of the planned motion:",
-        "the spheres come nowhere nearer than",
-        f"{1000 * planned.clearance[0].item():.1f} mm to an obstacle or,",
-        "where they move, to each other.",
-    ]
+    clearance = planned.clearance[0].item()
+    if math.isnan(clearance):  # of a first path
+        touch = ["the spheres touch no obstacle and,", "where they move, not each other."]
+    else:
+        touch = [
+            "the spheres come nowhere nearer than",
+            f"{1000 * clearance:.1f} mm to an obstacle or,",
+            "where they move, to each other.",
+        ]
+    return ["Certified on all of the planned motion:", *touch]
 
 
 def _scene(
