@@ -14,11 +14,13 @@ BENCHMARKS = {
     "free-spheres": "spheres that nothing is near, against the least",
     "external": "meshes that callers made, in the drop-in Functions",
     "exact-shapes": "what a formula gains over the triangles of a cuboid",
+    "sensed": "point clouds beside other structures, their updates, maps of depth images",
     "floor": "what the latency of a small call consists of",
     "curobo": "cuRobo's own Functions, from a checkout",
     "vamp": "yes or no of a Panda beside VAMP, where it is installed",
     "vamp-plan": "VAMP's planner on the planning problems",
     "plan": "planning problems, solved and judged",
+    "label": "labels of many paths in many worlds, against a plain loop",
     "registers": "what kernels take of an sm_90 GPU, without one",
     "gpu": "on a CUDA machine: its tests, then all benchmarks",
 }

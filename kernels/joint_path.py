@@ -22,7 +22,7 @@ from warp_collision.kernels.body_check import (
     check_body,
     travel,
 )
-from warp_collision.kernels.compiling import OPTIONS, runs_on_cpu
+from warp_collision.kernels.compiling import FEW_THREADS, runs_on_cpu
 from warp_collision.kernels.configuration_check import (
     balls_meet,
     body_collides,
@@ -58,7 +58,7 @@ from warp_collision.kernels.robot_pairs import (
 )
 from warp_collision.kernels.scene import Scene, env_of_row, is_env
 
-wp.set_module_options(OPTIONS)
+wp.set_module_options(FEW_THREADS)
 
 # Sum of the joints' changes of the first parts of a segment [rad], and their largest level.
 LONGEST_PART = wp.constant(2.5)
@@ -286,7 +286,7 @@ def segment_acceleration_bound(
     states: wp.array3d[MovingFrame],  # (batch, horizon - 1, n_frames) scratch
     bounds: wp.array2d[wp.float32],  # (batch, horizon - 1) bound of |c''| of all spheres [m]
 ):
-    """One thread per segment."""
+    """One thread per segment; 0 where joints are not finite."""
     row, index = wp.tid()
     row += launch_offset[0]
     index += launch_offset[1]
@@ -303,4 +303,7 @@ def segment_acceleration_bound(
             bound = acceleration_bound(segment, body, center, 0, half)
             if not (bound <= largest) and not wp.isnan(largest):
                 largest = bound
+    for joint in range(joints.shape[2]):
+        if not is_finite3(wp.vec3(segment.begin[joint], segment.end[joint], 0.0)):
+            largest = 0.0
     bounds[row, index] = largest

@@ -5,9 +5,9 @@ The z axis of a frame is the axis of its joint, so that a joint rotates two colu
 
 import warp as wp
 
-from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.compiling import FEW_THREADS
 
-wp.set_module_options(OPTIONS)
+wp.set_module_options(FEW_THREADS)
 
 vec1i = wp.types.vector(length=1, dtype=wp.int32)
 
@@ -39,6 +39,14 @@ class Twist:
 
     angular: wp.vec3
     linear: wp.vec3  # of the origin [m]
+
+
+@wp.struct
+class MovingFrame:
+    """Pose and twist of a frame."""
+
+    frame_pose: FramePose
+    twist: Twist
 
 
 @wp.struct
@@ -112,6 +120,7 @@ def place_points(
     frames: wp.array[RobotFrame],  # (n_frames,)
     ranges: wp.array[wp.vec2i],  # (n_frames,) the points of each frame: from, to
     points: wp.array[wp.vec4],  # (n_points,) x, y, z in their frame and a radius [m]
+    roots: wp.array[MovingFrame],  # (m,) of the root, each for n / m configurations; or empty
     # parameters
     launch_offset: vec1i,  # of this launch in the joint values
     # outputs
@@ -122,6 +131,8 @@ def place_points(
     row = wp.tid()
     row += launch_offset[0]
     frame_pose = root_pose()
+    if roots.shape[0] > 0:
+        frame_pose = roots[row // (joints.shape[0] // roots.shape[0])].frame_pose
     for k in range(frames.shape[0]):
         if k > 0:
             frame = frames[k]

@@ -10,13 +10,15 @@ from warp_collision.kernels.mesh_record import (
     SHEET,
     ExactShape,
     MeshRecord,
+    Shape,
     bounds_of_distance,
     is_exact,
     load_exact,
     load_record,
 )
 from warp_collision.kernels.precision import ROUND_OFF
-from warp_collision.kernels.shape_distance import height_over_shape, shape_distance
+from warp_collision.kernels.sensed_distance import is_sensed_nearer, sensed_distance
+from warp_collision.kernels.shape_distance import ShapeSample, height_over_shape, shape_distance
 from warp_collision.kernels.winding import side_of_mesh
 
 # Warp's closest-point queries return hits strictly nearer than the limit they are given, so a limit
@@ -193,6 +195,19 @@ def is_inside(
 
 
 @wp.func
+def found_sample(shape_sample: ShapeSample, point: wp.vec3, limit: float) -> SdfSample:
+    """The sample of a shape, found where its signed distance is below the limit."""
+    sample = SdfSample()
+    sample.distance = limit
+    if shape_sample.distance < limit:
+        sample.found = True
+        sample.distance = shape_sample.distance
+        sample.gradient = shape_sample.gradient
+        sample.closest = point - shape_sample.distance * shape_sample.gradient
+    return sample
+
+
+@wp.func
 def mesh_distance(
     mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, limit: float
 ) -> SdfSample:
@@ -208,6 +223,10 @@ def mesh_distance(
     bounds = bounds_of_distance(record, point)
     if bounds[0] >= limit:
         return sample
+    if record.exact.kind >= Shape.POINT_CLOUD:
+        # As below, strictly nearer than the limit counts: the bound itself is widened.
+        search = wp.min(limit, bounds[1] + wp.abs(bounds[1]) * (WIDEN - 1.0) + ROUND_OFF)
+        return found_sample(sensed_distance(record.exact, point, search), point, limit)
     search = wp.max(bounds[1], -bounds[0])
     if bounds[0] > 0.0 or search >= FAR:
         search = wp.clamp(limit, 0.0, search)
@@ -228,15 +247,7 @@ def mesh_distance(
 @wp.func
 def exact_distance(exact: ExactShape, point: wp.vec3, limit: float) -> SdfSample:
     """Signed distance of an exact shape wherever it is below ``limit``."""
-    sample = SdfSample()
-    sample.distance = limit
-    exact_sample = shape_distance(exact, point)
-    if exact_sample.distance < limit:
-        sample.found = True
-        sample.distance = exact_sample.distance
-        sample.gradient = exact_sample.gradient
-        sample.closest = point - exact_sample.distance * exact_sample.gradient
-    return sample
+    return found_sample(shape_distance(exact, point), point, limit)
 
 
 @wp.func
@@ -270,6 +281,8 @@ def is_nearer(mesh_id: wp.uint64, pointer: wp.uint64, point: wp.vec3, limit: flo
         return False
     if bounds[1] < limit:
         return True
+    if record.exact.kind >= Shape.POINT_CLOUD:
+        return is_sensed_nearer(record.exact, point, limit)
     surface = nearest_surface(mesh_id, point, limit, False)
     if surface.found and not (surface.distance >= limit):
         return True

@@ -18,13 +18,19 @@ UNORIENTED = wp.constant(4)  # EXACT_WINDING, of faces that all may look inwards
 
 
 class Shape(IntEnum):
-    """Geometry of an obstacle: its triangles, or the exact shape that they tessellate."""
+    """Geometry of an obstacle: its triangles, or what queries see instead of them.
+
+    Those before the point cloud are convex and have a formula; the others are sensed.
+    """
 
     MESH = 0
     CUBOID = 1
     SPHERE = 2
     CAPSULE = 3
     CYLINDER = 4
+    POINT_CLOUD = 100
+    VOXEL_GRID = 101
+    ESDF_GRID = 102
 
 
 @wp.struct
@@ -43,13 +49,14 @@ class DistanceGrid:
 
 @wp.struct
 class ExactShape:
-    """A shape whose distance has a formula, in the frame of its mesh."""
+    """What queries see instead of the triangles of a mesh, in the frame of the mesh."""
 
     kind: int  # a Shape
     is_rotated: bool  # whether its axes are not those of the mesh
     center: wp.vec3
     size: wp.vec3  # of a cuboid half its edges; else radius, radius, half length along z [m]
     rotation: wp.quat  # shape_from_mesh, used where is_rotated
+    data: wp.uint64  # pointer to what a shape without a formula is made of, as a PointTree
 
 
 @wp.struct
@@ -83,11 +90,28 @@ def load_record(mesh_id: wp.uint64, pointer: wp.uint64) -> MeshRecord:
 
 @wp.func
 def is_exact(mesh_id: wp.uint64, pointer: wp.uint64) -> bool:
-    """Whether the record at a pointer belongs to the mesh and has an exact shape."""
+    """Whether the record at a pointer belongs to the mesh and has a shape with a formula."""
     if pointer == wp.uint64(0):
         return False
     record = wp.array(ptr=pointer, shape=(1,), dtype=MeshRecord)
-    return record[0].exact.kind != Shape.MESH and record[0].mesh_id == mesh_id
+    kind = record[0].exact.kind
+    return kind != Shape.MESH and kind < Shape.POINT_CLOUD and record[0].mesh_id == mesh_id
+
+
+@wp.func
+def knows_surface(mesh_id: wp.uint64, pointer: wp.uint64, is_outside: bool) -> bool:
+    """Whether closest points are of the surface, so that distances to them bound the depth.
+
+    Inside a union of balls the closest point of one ball may be deep in another; a bound of a
+    distance has none.
+    """
+    if pointer == wp.uint64(0):
+        return True
+    record = wp.array(ptr=pointer, shape=(1,), dtype=MeshRecord)
+    kind = record[0].exact.kind
+    if record[0].mesh_id != mesh_id or kind < Shape.POINT_CLOUD or kind == Shape.VOXEL_GRID:
+        return True
+    return kind == Shape.POINT_CLOUD and is_outside
 
 
 @wp.func

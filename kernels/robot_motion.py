@@ -11,6 +11,7 @@ import warp as wp
 
 from warp_collision.kernels.kinematics import (
     FramePose,
+    MovingFrame,
     RobotFrame,
     Twist,
     axis_of,
@@ -92,14 +93,6 @@ def bodies_of_frame(robot: Robot, k: int) -> wp.vec2i:
 def sphere_of(spheres: wp.uint64, index: int) -> wp.vec4:
     """A sphere in its frame."""
     return wp.array(ptr=spheres, shape=(index + 1,), dtype=wp.vec4)[index]
-
-
-@wp.struct
-class MovingFrame:
-    """Pose and twist of a frame."""
-
-    frame_pose: FramePose
-    twist: Twist
 
 
 @wp.struct

@@ -27,7 +27,7 @@ from warp_collision.kernels.march import (
     next_step,
 )
 from warp_collision.kernels.mesh_distance import SdfSample, obstacle_distance
-from warp_collision.kernels.mesh_record import ROUNDING, is_exact
+from warp_collision.kernels.mesh_record import ROUNDING, is_exact, knows_surface
 
 # Rounding of a distance on a path, relative to the coordinates there.
 PATH_ROUNDING = wp.constant(2.5e-7)
@@ -127,7 +127,8 @@ def lower_bound(path: Path, a: PathSample, b: PathSample) -> float:
         if ball_a > 0.0 and ball_b > 0.0 and ball_a + ball_b > length:
             return wp.max(bound, bound_by_empty_balls(ball_a, ball_b, length))
     if a.found and b.found:
-        return wp.max(bound, bound_by_closest_points(path, a, b))
+        if knows_surface(path.mesh_id, path.record, wp.min(a.distance, b.distance) >= 0.0):
+            return wp.max(bound, bound_by_closest_points(path, a, b))
     return bound
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import simulated_cuda
+from simulated_cuda import ptx_kernels
 from warp_collision.devices import GPUS
 
 GPU_TYPES = [*(["cuda"] if torch.cuda.is_available() else []), simulated_cuda.NAME]
@@ -31,6 +32,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="the tests on the simulated GPU, and no others",
     )
+    parser.addoption(
+        "--ptx",
+        choices=[*ptx_kernels.CONTRACTIONS],
+        help="with --simulated: kernels run by the PTX that NVRTC writes for a GPU; in the second "
+        "form the C compiler may fuse more multiplications and additions",
+    )
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
@@ -45,6 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = tempfile.TemporaryDirectory()
         config.add_cleanup(folder.cleanup)
         os.environ["WARP_COLLISION_CACHE"] = folder.name
+    # Nobody waits here for what a first call compiles, and tests read what commands print.
+    os.environ.setdefault("WARP_COLLISION_QUIET", "1")
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     torch.set_num_threads(max(1, torch.get_num_threads() // processes))
 
@@ -76,6 +85,8 @@ def cuda(gpu: torch.device) -> Any:
 def chosen_device(name: str) -> torch.device:
     """The device, with its index where it is a GPU; skips without a compiler."""
     if name == simulated_cuda.NAME and (reason := simulated_cuda.reason_against()):
+        pytest.skip(reason)
+    if ptx_kernels.is_used() and (reason := ptx_kernels.reason_against()):
         pytest.skip(reason)
     return torch.device(name) if name == "cpu" else torch.device(name, 0)
 
@@ -111,9 +122,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Makes the device known before anything takes a gradient, as torch wants it."""
+    """Makes the device known before anything takes a gradient, as torch wants it.
+
+    What is imported by then is never garbage: collections need not look at it.
+    """
+    gc.freeze()
     if any(map(is_simulated, session.items)) and simulated_cuda.reason_against() is None:
         simulated_cuda.install()
+        ptx_kernels.use(session.config.getoption("--ptx"))
 
 
 @pytest.fixture(scope="module")

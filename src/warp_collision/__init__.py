@@ -51,8 +51,12 @@ if TYPE_CHECKING:
         cost_residuals,
         gauss_newton,
     )
+    from warp_collision.obstacles.depth_image import DepthCounts, UnitsWarning
     from warp_collision.obstacles.mesh_report import MeshReport, OpenMeshWarning
+    from warp_collision.obstacles.occupancy_map import OccupancyMap
+    from warp_collision.obstacles.point_cloud import PointCloud, thin
     from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere
+    from warp_collision.obstacles.voxel_grid import VoxelGrid
     from warp_collision.robot import (
         JointPathClearance,
         RobotSpheres,
@@ -75,16 +79,21 @@ __all__ = [
     "Constraint",
     "Cuboid",
     "Cylinder",
+    "DepthCounts",
     "GaussNewton",
     "JointPathClearance",
     "MeshReport",
     "MeshWorld",
+    "OccupancyMap",
     "OpenMeshWarning",
+    "PointCloud",
     "RobotSpheres",
     "SelfClearance",
     "SelfCollisionPairs",
     "SignedDistance",
     "Sphere",
+    "UnitsWarning",
+    "VoxelGrid",
     "any_in_collision",
     "checking",
     "clearance",
@@ -103,6 +112,7 @@ __all__ = [
     "sphere_cost",
     "swept_in_collision",
     "swept_sphere_cost",
+    "thin",
 ]
 
 _MODULES = {
@@ -117,8 +127,12 @@ _MODULES = {
         "swept_sphere_cost",
     ),
     "least_squares": ("GaussNewton", "clearance_residuals", "cost_residuals", "gauss_newton"),
+    "obstacles.depth_image": ("DepthCounts", "UnitsWarning"),
     "obstacles.mesh_report": ("MeshReport", "OpenMeshWarning"),
+    "obstacles.occupancy_map": ("OccupancyMap",),
+    "obstacles.point_cloud": ("PointCloud", "thin"),
     "obstacles.shapes": ("Capsule", "Cuboid", "Cylinder", "Sphere"),
+    "obstacles.voxel_grid": ("VoxelGrid",),
     "robot": (
         "JointPathClearance",
         "RobotSpheres",

@@ -11,6 +11,7 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.queries.evaluate import evaluate, sphere_operands
+from warp_collision.queries.query import Query
 from warp_collision.queries.sphere_queries import (
     CLEARANCE,
     SCENE_DISTANCE,
@@ -112,29 +113,8 @@ def sphere_cost(
         (0.61, [-1.0, 0.0, 0.0, 1.0])
     """
     spheres, tables = sphere_operands(spheres, world, poses)
-    return sphere_cost_against(
-        tables,
-        spheres,
-        weight=weight,
-        activation_distance=activation_distance,
-        env_index=env_index,
-    )
-
-
-def sphere_cost_against(
-    tables: SceneTables,
-    spheres: Tensor,
-    *,
-    weight: Scalar = 1.0,
-    activation_distance: Scalar = 0.02,
-    env_index: Tensor | None = None,
-) -> Tensor:
-    """`sphere_cost` of float32 spheres against the tables of a world."""
-    device = spheres.device
-    env_index = _env_operand(env_index, tables, spheres)
-    eta = validate.scalar_operand("activation_distance", activation_distance, device)
-    factor = validate.scalar_operand("weight", weight, device, any_sign=True, differentiable=True)
-    return evaluate(SPHERE_COST, spheres, tables, env_index, (eta,), factor)
+    options = resting_options(world.device, weight, activation_distance)
+    return options.cost(spheres, tables, env_index)
 
 
 def swept_sphere_cost(
@@ -200,48 +180,13 @@ def swept_sphere_cost(
         (0.0, True)
     """
     spheres, tables = sphere_operands(spheres, world, poses)
-    return swept_cost_against(
-        tables,
-        spheres,
-        weight=weight,
-        activation_distance=activation_distance,
-        tolerance=tolerance,
-        dt=dt,
-        speed_metric=speed_metric,
-        min_speed=min_speed,
-        env_index=env_index,
-    )
-
-
-def swept_cost_against(
-    tables: SceneTables,
-    spheres: Tensor,
-    *,
-    weight: Scalar = 1.0,
-    activation_distance: Scalar = 0.02,
-    tolerance: Scalar | None = None,
-    dt: Scalar | None = None,
-    speed_metric: bool = False,
-    min_speed: Scalar = 0.01,
-    env_index: Tensor | None = None,
-) -> Tensor:
-    """`swept_sphere_cost` of float32 spheres against the tables of a world."""
-    device = spheres.device
-    env_index = _env_operand(env_index, tables, spheres)
-    eta = validate.scalar_operand("activation_distance", activation_distance, device)
-    if tolerance is None:
-        tau = _default_tolerance(activation_distance, eta)
-    else:
-        tau = validate.scalar_operand("tolerance", tolerance, device, positive=True)
-    factor = validate.scalar_operand("weight", weight, device, any_sign=True, differentiable=True)
-    step = lowest = None
+    speed = None
     if speed_metric:
         if dt is None:
             raise ValueError("dt must be given for the speed metric, got None")
-        step = validate.scalar_operand("dt", dt, device, positive=True)
-        lowest = validate.scalar_operand("min_speed", min_speed, device, positive=True)
-    parameters = eta, tau, step, lowest
-    return evaluate(SWEPT_COST, spheres, tables, env_index, parameters, factor)
+        speed = dt, min_speed
+    options = swept_options(world.device, weight, activation_distance, tolerance, speed)
+    return options.cost(spheres, tables, env_index)
 
 
 def signed_distance(
@@ -327,23 +272,72 @@ def clearance(
         inf
     """
     spheres, tables = sphere_operands(spheres, world, poses)
-    return clearance_against(tables, spheres, max_distance=max_distance, env_index=env_index)
-
-
-def clearance_against(
-    tables: SceneTables,
-    spheres: Tensor,
-    *,
-    max_distance: Scalar | None = None,
-    env_index: Tensor | None = None,
-) -> Clearance:
-    """`clearance` of float32 spheres to the tables of a world."""
-    env_index = _env_operand(env_index, tables, spheres)
     limit = None
     if max_distance is not None:
-        limit = validate.scalar_operand("max_distance", max_distance, spheres.device)
+        limit = validate.scalar_operand("max_distance", max_distance, world.device)
+    return clearance_to(tables, spheres, env_index, limit)
+
+
+def clearance_to(
+    tables: SceneTables, spheres: Tensor, env_index: Tensor | None, limit: Tensor | None = None
+) -> Clearance:
+    """`clearance` of float32 spheres to the tables of a world, up to a limit (1,)."""
+    env_index = _env_operand(env_index, tables, spheres)
     value, gradient, obstacle = evaluate(CLEARANCE, spheres, tables, env_index, (limit,))
     return Clearance(value, gradient[..., :3], obstacle)
+
+
+class CostOptions(NamedTuple):
+    """Validated options of a cost; tensors are (1,), on its device.
+
+    Attributes:
+        query: what is asked of each sphere.
+        parameters: of the query.
+        weight: factor of the cost.
+    """
+
+    query: Query
+    parameters: tuple[Tensor | None, ...]
+    weight: Tensor
+
+    def cost(self, spheres: Tensor, tables: SceneTables, env_index: Tensor | None) -> Tensor:
+        """The cost (batch, horizon, n_spheres) of float32 spheres among the tables of a world."""
+        env_index = _env_operand(env_index, tables, spheres)
+        return evaluate(self.query, spheres, tables, env_index, self.parameters, self.weight)
+
+
+def resting_options(
+    device: torch.device, weight: Scalar, activation_distance: Scalar
+) -> CostOptions:
+    """Those of `sphere_cost`."""
+    eta = validate.scalar_operand("activation_distance", activation_distance, device)
+    return CostOptions(SPHERE_COST, (eta,), weight_operand("weight", weight, device))
+
+
+def swept_options(
+    device: torch.device,
+    weight: Scalar,
+    activation_distance: Scalar,
+    tolerance: Scalar | None,
+    speed: tuple[Scalar, Scalar] | None = None,
+) -> CostOptions:
+    """Those of `swept_sphere_cost`; the speed metric has a time step and a lowest speed."""
+    eta = validate.scalar_operand("activation_distance", activation_distance, device)
+    if tolerance is None:
+        tau = _default_tolerance(activation_distance, eta)
+    else:
+        tau = validate.scalar_operand("tolerance", tolerance, device, positive=True)
+    factor = weight_operand("weight", weight, device)
+    step = lowest = None
+    if speed is not None:
+        step = validate.scalar_operand("dt", speed[0], device, positive=True)
+        lowest = validate.scalar_operand("min_speed", speed[1], device, positive=True)
+    return CostOptions(SWEPT_COST, (eta, tau, step, lowest), factor)
+
+
+def weight_operand(name: str, weight: Scalar, device: torch.device) -> Tensor:
+    """A factor of a cost (1,), of any sign, which may require a gradient."""
+    return validate.scalar_operand(name, weight, device, any_sign=True, differentiable=True)
 
 
 def _env_operand(env_index: Tensor | None, tables: SceneTables, spheres: Tensor) -> Tensor | None:

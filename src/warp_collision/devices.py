@@ -6,6 +6,7 @@ outlives the call that launched it; on a CPU it is over when the call returns.
 
 from __future__ import annotations
 
+import functools
 from types import ModuleType
 from typing import Any
 
@@ -69,6 +70,21 @@ def is_capturing(device: torch.device) -> bool:
 def stream_handle(device: torch.device) -> int:
     """The address of torch's current stream; the default streams of all devices have the same."""
     return GPUS[device.type].current_stream(device).cuda_stream
+
+
+@functools.cache
+def _has_several(kind: str) -> bool:
+    return GPUS[kind].device_count() > 1
+
+
+def is_current(device: torch.device) -> bool:
+    """Whether torch's current device of this thread is a GPU, or the only one there is."""
+    return not _has_several(device.type) or GPUS[device.type].current_device() == device.index
+
+
+def as_current(device: torch.device) -> Any:
+    """Makes a GPU the current device of this thread within a block."""
+    return GPUS[device.type].device(device)
 
 
 def record_event(device: torch.device) -> Event:

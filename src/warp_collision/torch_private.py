@@ -49,6 +49,18 @@ def has_hidden_values(tensor: Tensor) -> bool:
     return not isinstance(tensor, Parameter) and type(tensor) is not Tensor
 
 
+def may_have_derivatives(tensor: Tensor) -> bool:
+    """Whether derivatives by a tensor may be asked for, in any mode, inside of `vmap` too."""
+    if forward_ad._current_level >= 0:
+        return True
+    functorch: Any = torch._C._functorch  # pyright: ignore[reportAttributeAccessIssue]
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        if not functorch.is_batchedtensor(tensor):
+            return True
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor.requires_grad
+
+
 def is_batched_gradient(upstream: Tensor) -> bool:
     """Whether a gradient is a batch of gradients, as with ``is_grads_batched=True``.
 

@@ -77,7 +77,9 @@ def test_free_motions_are_proven(check, tmp_path):
 
 def test_json(check):
     middle = [0.0, *ENDS[0][1:]]
-    status, out, _ = check([[ENDS[0], middle], [ENDS[0], ENDS[0]]], "--json", "--tolerance=0.002")
+    status, out, _ = check(
+        [[ENDS[0], middle], [ENDS[0], ENDS[0]]], "--json", "--detail", "--tolerance=0.002"
+    )
     assert status == 1
     result = json.loads(out)
     assert result["collision"] is True
@@ -160,7 +162,7 @@ def test_files_in_the_other_order_and_joints_without_a_robot(capsys, world, tmp_
     path = tmp_path / "joints.npz"
     np.savez(path, joints=np.zeros((3, 7)), free=np.array(True))
     assert main(["check", str(path), world]) == 2
-    assert "WORLD must come before SPHERES, which look swapped" in capsys.readouterr().err
+    assert "WORLD must come before PATHS, which look swapped" in capsys.readouterr().err
     assert main(["check", world, str(path)]) == 2
     assert capsys.readouterr().err.endswith("; joint values of a robot need --robot URDF\n")
 

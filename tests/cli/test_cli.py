@@ -265,7 +265,8 @@ def test_an_error_of_the_program_is_no_collision(capsys, monkeypatch, world, sph
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], *([command, "--help"] for command in ("check", "demo", "plan"))]
+    "arguments",
+    [["--help"], *([command, "--help"] for command in ("check", "demo", "label", "plan"))],
 )
 def test_help_fits_a_terminal(capsys, monkeypatch, arguments):
     monkeypatch.setenv("COLUMNS", "80")

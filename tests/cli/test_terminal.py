@@ -105,7 +105,7 @@ def test_a_file_name_that_is_no_text(check, tmp_path, files):
 
 def test_wrong_usage_repeats_arguments_without_control(capsys):
     for arguments in (
-        ["check", "a", "b", "\x1b[31m"],
+        ["check", "a", "b", "--\x1b[31m"],
         ["\x1b[31m"],
         ["check", "\x1b", "--json=\x07"],
     ):

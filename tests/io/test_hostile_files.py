@@ -148,7 +148,7 @@ def test_odd_but_right_meshes(tmp_path):
         (tmp_path / name).write_bytes(data)
         mesh, pose, *_ = load_world_file(tmp_path / name)[node]
         assert mesh.area == pytest.approx(0.5)
-        assert pose[:3] == ((0.0, 0.0, 0.0) if name == "plain.glb" else (1.0, 2.0, 3.0))
+        assert pose[:3] == ((0.0, 0.0, 0.0) if name == "plain.glb" else (1.0, -3.0, 2.0))  # y up
 
 
 def test_collada_with_broken_textures_is_read_and_keeps_all_of_its_parts(tmp_path):

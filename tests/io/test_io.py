@@ -7,6 +7,7 @@ import pytest
 import torch
 import trimesh
 
+from warp_collision import MeshWorld, UnitsWarning
 from warp_collision.io import load_spheres, load_world_file, scene_meshes
 
 REST = [0, 0, 0, 1, 0, 0, 0]
@@ -41,7 +42,7 @@ def test_a_file_of_one_mesh_is_one_obstacle_named_as_the_file(tmp_path, ending):
     exported = box.export(file_type=ending)
     path.write_bytes(exported.encode() if isinstance(exported, str) else exported)
 
-    world = load_world_file(path)
+    world = load_world_file(path, up="z")  # trimesh exports glTF as it stands
 
     assert list(world) == ["shelf"]
     mesh, pose, *_ = world["shelf"]
@@ -59,7 +60,7 @@ def test_scene_transforms_become_poses_and_instances_get_their_own_names(tmp_pat
     scene.graph.update(frame_to="right", frame_from="group", geometry="box", matrix=turned)
     scene.export(tmp_path / "scene.glb")
 
-    world = load_world_file(str(tmp_path / "scene.glb"))
+    world = load_world_file(str(tmp_path / "scene.glb"), up="z")
 
     assert set(world) == {"left", "right"}
     assert world["left"][1] == pytest.approx(REST)
@@ -95,7 +96,7 @@ def test_what_is_not_rigid_is_baked_into_the_vertices(tmp_path, linear):
     scene.add_geometry(mesh, node_name="other")
     scene.export(tmp_path / "scene.glb")
 
-    obstacle = load_world_file(tmp_path / "scene.glb")["part"]
+    obstacle = load_world_file(tmp_path / "scene.glb", up="z")["part"]
 
     assert_same_points(world_vertices(obstacle), trimesh.transform_points(mesh.vertices, transform))
     assert obstacle[1][:3] == pytest.approx([1.0, -2.0, 3.0])
@@ -242,6 +243,75 @@ def test_an_unknown_ending_names_all_kinds_of_files(tmp_path):
     path = write(tmp_path / "scene.sdf", "<sdf/>")
     with pytest.raises(ValueError, match=r"end in one of dae, .*urdf, usd, .* yml; got 'sdf'"):
         load_world_file(path)
+
+
+@pytest.mark.parametrize("ending", ["glb", "obj", "stl"])
+@pytest.mark.parametrize("up", [None, "y", "z"])
+def test_what_points_up(tmp_path, ending, up):
+    """A room of 5 by 4 m and 3 m height, whose height is along y or z of the file."""
+    is_y = up == "y" or (up is None and ending == "glb")
+    turn = np.eye(4)
+    turn[:3, :3] = [[1, 0, 0], [0, 0, 1], [0, -1, 0]] if is_y else np.eye(3)
+    room = trimesh.creation.box((5.0, 4.0, 3.0)).apply_translation((0.5, 0.2, 1.5))
+    corner = trimesh.creation.box((0.1, 0.1, 0.2)).apply_translation((1.0, -1.0, 0.1))
+    scene = trimesh.Scene([room.apply_transform(turn), corner.apply_transform(turn)])
+    exported = scene.export(file_type=ending)
+    path = tmp_path / f"room.{ending}"
+    path.write_bytes(exported.encode() if isinstance(exported, str) else exported)
+    world = load_world_file(path, up=up)
+    corners = np.concatenate([world_vertices(obstacle) for obstacle in world.values()])
+    low, high = corners.min(axis=0), corners.max(axis=0)
+    np.testing.assert_allclose(low, (-2.0, -1.8, 0.0), atol=1e-6)
+    np.testing.assert_allclose(high, (3.0, 2.2, 3.0), atol=1e-6)
+    small = min(world.values(), key=lambda obstacle: obstacle.geometry.volume)
+    if len(world) == 2:
+        assert small.geometry.volume > 0.0  # turned, not mirrored
+        np.testing.assert_allclose(world_vertices(small).mean(axis=0), (1.0, -1.0, 0.1), atol=1e-6)
+
+
+@pytest.mark.parametrize("ending", ["stl", "glb"])
+def test_millimetres_are_named_and_scaled(tmp_path, ending):
+    path = tmp_path / f"table.{ending}"
+    trimesh.creation.box((1200.0, 800.0, 40.0)).export(path)
+    with pytest.warns(UnitsWarning, match=r"is 1200 m long: if it is in milli.* pass scale=0\.001"):
+        load_world_file(path)
+    (table,) = load_world_file(path, scale=0.001, up="z").values()
+    assert table.geometry.extents == pytest.approx([1.2, 0.8, 0.04])
+    world = MeshWorld.from_file(path, scale=0.001, up="z", device="cpu")
+    assert world.report(world.names()[0]).n_faces == 12
+    text = f"mesh: {{table: {{file_path: table.{ending}, pose: {list(REST)}}}}}"
+    write(tmp_path / "world.yaml", text)
+    with pytest.warns(UnitsWarning, match=r"mesh\.table is 1200 m long.* pass scale: 0\.001"):
+        load_world_file(tmp_path / "world.yaml")
+
+
+def test_a_scale_replaces_the_unit_of_the_file(tmp_path):
+    exported = trimesh.creation.box((10.0, 20.0, 30.0)).export(file_type="dae").decode()
+    unit = '<asset><unit name="millimeter" meter="0.001"/>'
+    path = write(tmp_path / "box.dae", exported.replace("<asset>", unit))
+    (box,) = load_world_file(path, scale=0.01).values()
+    assert box.geometry.extents == pytest.approx([0.1, 0.2, 0.3])
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"up": "x"}, ValueError, "up must be 'y' or 'z', got 'x'"),
+        ({"scale": 0.0}, ValueError, "scale must be positive, got 0"),
+        ({"scale": "mm"}, TypeError, "scale must be a number, got str"),
+    ],
+)
+def test_wrong_axes_and_scales(tmp_path, options, error, message):
+    trimesh.creation.box((1.0, 1.0, 1.0)).export(tmp_path / "box.stl")
+    with pytest.raises(error, match=message):
+        load_world_file(tmp_path / "box.stl", **options)
+
+
+@pytest.mark.parametrize("options", [{"up": "y"}, {"scale": 0.001}])
+def test_only_mesh_files_have_axes_and_scales(tmp_path, options):
+    write(tmp_path / "world.yaml", "sphere: {ball: {radius: 1, position: [0, 0, 0]}}")
+    with pytest.raises(ValueError, match=r"world\.yaml: up and scale must be None"):
+        load_world_file(tmp_path / "world.yaml", **options)
 
 
 @pytest.mark.parametrize("ending", ["glb", "gltf"])

@@ -34,6 +34,7 @@ LAYERS = (
     ("collision_cost", "examples"),
     (PACKAGE,),
     ("planning",),
+    ("labeling",),
     ("viewer",),
     ("cli",),
 )

@@ -350,7 +350,7 @@ def test_every_operator_is_checked(device: torch.device) -> None:
     # Those of robots are checked with their robots.
     of_robots = (
         *("forward_kinematics", "self_collision", "closest_pair"),
-        *("configuration_in_collision", "joint_path", "segment_acceleration_bound"),
+        *("configuration_in_collision", "joint_path", "place_roots", "segment_acceleration_bound"),
     )
     of_worlds = {name for name in registered if not name.startswith(of_robots)}
     assert of_worlds == {operator._name for operator in operands(device, False)}

@@ -10,6 +10,7 @@ from differentiable import JIT_WARNING
 from robots import arm_with_mimic, expected_places, tree_robot
 from warp_collision.examples import load_panda
 from warp_collision.robot import RobotSpheres
+from warp_collision.robot.model.base_pose import place_roots_operator
 
 pytestmark = pytest.mark.filterwarnings(JIT_WARNING)
 
@@ -100,9 +101,12 @@ def test_gradients_inside_of_a_compiled_function(robot):
     torch.testing.assert_close(compiled(joints), gradient(joints))
 
 
-def test_operator_checks(robot):
+@pytest.mark.parametrize("n_roots", [0, 1, 3])
+def test_operator_checks(n_roots, robot):
     joints = joints_of(robot, 3, seed=7)
-    tables = robot._layout.kinematics.tables(joints.device)
+    poses = torch.randn((n_roots, 7), dtype=torch.float64)
+    roots = place_roots_operator(poses) if n_roots else None
+    tables = *robot._layout.kinematics.tables(joints.device), roots
     operators = torch.ops.warp_collision
     tests = ("test_schema", "test_faketensor")
     torch.library.opcheck(operators.forward_kinematics.default, (joints, *tables), test_utils=tests)

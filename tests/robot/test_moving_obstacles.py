@@ -218,7 +218,10 @@ def test_what_rests_beside_what_moves(panda, device, monkeypatch):
     both = torch.cat((poses, rest.expand(len(poses), 6, 7)), dim=1)
     found = joint_path_clearance(joints, panda, world, poses=both)
     hits = joint_path_in_collision(joints, panda, world, poses=both)
-    monkeypatch.setattr(moving_obstacles, "_is_moved", lambda rows: rows[:, 0, :, 0].isfinite())
+    on = world.enabled & (torch.arange(world.max_obstacles, device=device) < 6 + poses.shape[1])
+    monkeypatch.setattr(
+        moving_obstacles, "_resting_and_moving", lambda tables: (torch.zeros_like(on), on)
+    )
     expected = joint_path_clearance(joints, panda, world, poses=both)
     torch.testing.assert_close(found.upper, expected.upper, rtol=0, atol=TOLERANCE)
     torch.testing.assert_close(found.lower, expected.lower, rtol=0, atol=TOLERANCE)

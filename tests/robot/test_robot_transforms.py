@@ -24,6 +24,7 @@ from warp_collision.robot import (
     self_collision_cost,
 )
 from warp_collision.robot.checks import path_operators
+from warp_collision.robot.model.base_pose import place_roots_operator
 from warp_collision.robot.model.interpolation import segment_acceleration_bound
 
 Tensor = torch.Tensor
@@ -394,7 +395,8 @@ def test_opcheck(based, panda, world, paths, monkeypatch: pytest.MonkeyPatch) ->
     tables = panda.tables(torch.device("cpu"))
     calls[segment_acceleration_bound] = (paths[0], *tables.operands())
     points = panda._layout.kinematics.tables(torch.device("cpu"))
-    calls[robot_queries.forward_kinematics_jacobian] = (paths[0, 0], *points)
-    assert len(calls) == 5
+    calls[robot_queries.forward_kinematics_jacobian] = (paths[0, 0], *points, None)
+    calls[place_roots_operator] = (bases(2).double(),)
+    assert len(calls) == 6
     for operator, operands in calls.items():
         assert set(torch.library.opcheck(operator, operands).values()) == {"SUCCESS"}

@@ -16,6 +16,7 @@ import reference
 import shapes
 from exact_scenes import library_shape
 from reference import Array, Body
+from sensed_shapes import KINDS, random_cloud
 from warp_collision import MeshWorld
 from warp_collision.poses import invert_pose
 
@@ -39,7 +40,7 @@ class WorldObstacle(Body):
 
 
 def random_obstacle(rng: np.random.Generator) -> WorldObstacle:
-    """An exact shape or a mesh, often inflated, at a random pose."""
+    """An exact shape, a mesh or a cloud, often inflated, at a random pose."""
     pose, padding = shapes.random_pose(rng, SPREAD), 0.0
     if rng.random() < 0.4:
         padding = float(shapes.rounded(rng.uniform(0.0, 0.1)))
@@ -52,6 +53,11 @@ def random_obstacle(rng: np.random.Generator) -> WorldObstacle:
             exact_shapes.cylinder(a / 2, b),
         )[rng.integers(4)]
         return WorldObstacle(exact, pose, padding, given=library_shape(exact))
+    if rng.random() < 0.3:
+        distance, cloud = random_cloud(
+            rng, str(rng.choice(KINDS[:6])), 40, equal=rng.random() < 0.5
+        )
+        return WorldObstacle(distance, pose, padding, given=cloud)
     if rng.random() < 0.5:
         made = trimesh.creation.torus(0.25, 0.08, major_sections=9, minor_sections=5)
     else:

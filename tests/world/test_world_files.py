@@ -82,6 +82,36 @@ def test_what_is_saved_is_read_back(ending, tmp_path, device):
     assert_same(world, 1, MeshWorld.from_file(path, device=device))
 
 
+@pytest.mark.parametrize("ending", ["yaml", "glb"])
+def test_a_sheet_stays_a_sheet(ending, tmp_path, device):
+    bowl = trimesh.creation.icosphere(2, radius=0.4)
+    bowl.update_faces(bowl.triangles_center[:, 2] < 0.1)
+    world = MeshWorld(device=device)
+    world.add("bowl", bowl, sign="sheet")
+    world.save(tmp_path / f"world.{ending}")
+    copy = MeshWorld.from_file(tmp_path / f"world.{ending}", device=device)  # warns of no solid
+    assert_same(world, 0, copy)
+    assert copy.report("bowl").sign_method == "sheet"
+    inside = torch.zeros((1, 1, 3), device=device)
+    assert signed_distance(inside, copy).distance.item() > 0.3
+
+
+@pytest.mark.parametrize("sign", ["sheet", "winding", "inside", 3])
+def test_the_sign_of_an_entry(sign, tmp_path, device):
+    bowl = trimesh.creation.icosphere(2, radius=0.4)
+    bowl.update_faces(bowl.triangles_center[:, 2] < 0.1)
+    entry = {"vertices": bowl.vertices, "faces": bowl.faces, "pose": REST, "sign": sign}
+    document = {"mesh": {"bowl": entry}}
+    if sign in ("sheet", "winding"):
+        world = MeshWorld.from_mapping(document, device=device)
+        assert world.report("bowl").sign_method == sign
+    else:
+        with pytest.raises(
+            ValueError, match=r"mesh\.bowl\.sign must be one of auto, winding, .*got"
+        ):
+            MeshWorld.from_mapping(document, device=device)
+
+
 def test_a_scene_goes_back_into_a_world(device):
     world = filled(device)
     scene = world.to_scene(env=1)

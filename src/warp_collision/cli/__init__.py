@@ -1,1 +1,1 @@
-"""The command line: `warp-collision demo`, `check`, `plan` and `compile`."""
+"""The command line: `warp-collision demo`, `check`, `plan`, `label` and `compile`."""

@@ -1,4 +1,4 @@
-"""The command `warp-collision`: a demo, checks of files, plans of paths, compiling ahead.
+"""The command `warp-collision`: a demo, checks and labels of files, plans, pictures, compiling.
 
 Heavy modules are imported by the functions that need them, so that help and usage errors are quick.
 """
@@ -16,9 +16,12 @@ from typing import Any
 from warp_collision.cli.check import add_check
 from warp_collision.cli.common import BAD_INPUT, INTERNAL_ERROR, find_device, start_warp
 from warp_collision.cli.compiling import add_compile
+from warp_collision.cli.label import add_label
 from warp_collision.cli.options import add_picture, add_waypoints
 from warp_collision.cli.plan import add_plan
+from warp_collision.cli.render import add_render
 from warp_collision.cli.terminal import Parser, plain_numbers, print_text
+from warp_collision.cli.view import add_view
 
 _DEMO_DESCRIPTION = """\
 Moves a Franka Panda, modelled by spheres, through a motion-planning problem:
@@ -32,6 +35,8 @@ examples:
   warp-collision check world.yaml spheres.npy    is anything in collision?
   warp-collision check kitchen.glb path.npz --swept --json
   warp-collision plan arm.urdf world.yaml --start 0 0.5 -1 --goal 1 0.5 -1
+  warp-collision view world.yaml path.npz --robot arm.urdf
+  warp-collision render world.yaml path.npz --robot arm.urdf -o path.gif
 
 `warp-collision check --help` describes the files.
 """
@@ -74,6 +79,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     add_check(commands)
     add_plan(commands)
+    add_label(commands)
+    add_render(commands)
+    add_view(commands)
     add_compile(commands)
     return parser
 

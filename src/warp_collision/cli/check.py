@@ -7,8 +7,9 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warp_collision.cli.common import COLLISION, FREE, distance, find_device, start_warp
+from warp_collision.cli.common import COLLISION, FREE, column, distance, find_device, start_warp
 from warp_collision.cli.options import (
+    OutputFiles,
     add_robot_options,
     add_world_options,
     load_joint_names,
@@ -23,13 +24,15 @@ if TYPE_CHECKING:
     import torch
 
     from warp_collision.cli.path_check import WaypointCheck
+    from warp_collision.labeling.path_files import PathFiles
 
 _CHECK_DESCRIPTION = """\
-Prints for every waypoint the smallest clearance, the sphere and obstacle that
-have it, and the collision cost of all spheres. A clearance is the distance from
-a sphere's surface to the nearest obstacle, negative by the depth of a contact.
+Prints for every path whether it is free, its certified clearance, which two
+bodies come nearest to each other, and where, worst first. A clearance is the
+distance from a sphere's surface to the nearest obstacle, negative by the depth
+of a contact. Of a single path it prints every waypoint, with its cost.
 
-With --robot, SPHERES are joint values: what touches what at the waypoints, and
+With --robot, PATHS are joint values: what touches what at the waypoints, and
 between them the motion on the arcs that the joints make, where free is a proof:
 one of the robot's spheres, which may leave out parts of it; the report says so.
 """
@@ -49,16 +52,26 @@ or USD file, a planning scene of MoveIt (.yaml), or a YAML file in metres:
 
 A pose is x, y, z, qw, qx, qy, qz. What a check does not see is named.
 
-SPHERES is a .npy file, or an .npz file with an array "spheres": x, y, z, radius
-along the last axis, of shape (spheres, 4), (waypoints, spheres, 4) or (batch,
-waypoints, spheres, 4). A negative radius disables a sphere. With --robot it is
-an array "joints" of shape (waypoints, joints) or (batch, waypoints, joints), in
-rad, m for joints that slide; or a .csv file with a line of the joints' names
-and one for each waypoint. The names, or an array "joint_names" of an .npz file,
-say the order of the columns; without, it is that of the URDF.
+PATHS are files, and folders of files. Without --robot they hold spheres: .npy,
+or .npz with an array "spheres": x, y, z, radius along the last axis, of shape
+(spheres, 4), (waypoints, spheres, 4) or (paths, waypoints, spheres, 4). A
+negative radius disables a sphere. With --robot they are an array "joints" of
+shape (waypoints, joints) or (paths, waypoints, joints), in rad, m for joints
+that slide; or a .csv file with a line of the joints' names and one for each
+waypoint. The names, or an array "joint_names" of an .npz file, say the order of
+the columns; without, it is that of the URDF.
+
+.parquet files have a row for each path: a column "path" or "joints" of lists,
+and if there are such columns "id", "world", "base_pose" and "env"; --column
+PATH=NAME names others. A world is a file, relative to WORLD, which may be a
+folder then, or a mapping as JSON. .h5 files have an array of paths, or the
+layout of MPiNets with a world for each; a LeRobot data set is a folder.
+
+A path that cannot be read is named, with the rule, and the others are checked.
 
 exit status:
-  0 free, 1 collision, 2 wrong usage or input, 3 an error of the program
+  0 all free, 1 collision, 2 wrong usage or input, even of one path, 3 an error
+  of the program
 
 example, two spheres that move through a table top:
   echo 'cuboid: {top: {dims: [1, 1, 0.1], pose: [0, 0, 0, 1, 0, 0, 0]}}' >w.yaml
@@ -81,7 +94,9 @@ def add_check(commands: Any) -> None:
     parser.add_argument(
         "world", type=Path, metavar="WORLD", help="the obstacles: a file, see below"
     )
-    parser.add_argument("spheres", type=Path, metavar="SPHERES", help="the spheres: .npy or .npz")
+    parser.add_argument(
+        "paths", type=Path, nargs="+", metavar="PATHS", help="files and folders, see below"
+    )
     parser.add_argument(
         "--activation-distance",
         type=distance,
@@ -95,13 +110,45 @@ def add_check(commands: Any) -> None:
         "collision on the way counts",
     )
     add_world_options(parser)
+    _add_many(parser.add_argument_group("many paths"))
     _add_robot(parser.add_argument_group("robots"))
     parser.set_defaults(run=_check)
 
 
+def _add_many(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--csv", action="store_true", help="print CSV and nothing else")
+    group.add_argument(
+        "--parquet", type=Path, metavar="OUT", help="write the table of the paths to a file, too"
+    )
+    group.add_argument("--quiet", action="store_true", help="print errors only")
+    group.add_argument(
+        "--min-clearance",
+        type=distance,
+        default=0.0,
+        metavar="M",
+        help="a path that may be nearer to an obstacle counts as a collision",
+    )
+    group.add_argument(
+        "--first", action="store_true", help="stop at the first path that is not free"
+    )
+    group.add_argument(
+        "--column",
+        type=column,
+        action="append",
+        default=[],
+        metavar="ROLE=NAME",
+        help="the column of id, path, world, base_pose or env; may be repeated",
+    )
+    group.add_argument(
+        "--detail",
+        action="store_true",
+        help="print the waypoints of one file of few paths, as of a single path",
+    )
+
+
 def _add_robot(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--robot", type=Path, metavar="URDF", help="the robot whose joint values SPHERES holds"
+        "--robot", type=Path, metavar="URDF", help="the robot whose joint values PATHS hold"
     )
     add_robot_options(group)
     group.add_argument(
@@ -128,18 +175,51 @@ def _check_robot(options: argparse.Namespace, device: torch.device) -> int:
 
     tolerance = 0.001 if options.tolerance is None else options.tolerance
     names = load_joint_names(options)
-    joints = load_joints(options.spheres, len(names), joint_names=names)
+    joints = load_joints(options.paths[0], len(names), joint_names=names)
     scene = load_scene(options, device)
     result = check_robot(scene, joints, tolerance)
     extents = world_extents(scene.world)
     if options.json:
-        paths = {"world": str(options.world), "joints": str(options.spheres)}
+        paths = {"world": str(options.world), "joints": str(options.paths[0])}
         told = {"robot": str(options.robot), "device": str(device), "world_extents": extents}
         print_json({**paths, **told, **result.summary()})
     else:
         print_text(f"{world_line(options.world.name, scene.world, extents)}\n\n{result}")
     refused = options.respect_limits and result.is_beyond_limits
     return COLLISION if result.collides or refused else FREE
+
+
+def _files(options: argparse.Namespace) -> PathFiles:
+    from warp_collision.labeling.path_files import PathFiles
+
+    names = None if options.robot is None else load_joint_names(options)
+    return PathFiles(options.paths, columns=dict(options.column), joint_names=names)
+
+
+def _is_single(options: argparse.Namespace, files: PathFiles) -> bool:
+    """Whether there is one path, and nothing that asks for a table of paths."""
+    asked = options.csv, options.parquet, options.quiet, options.min_clearance, options.first
+    if any(asked) or len(files.files) > 1 or files.files[0][1] != "array":
+        return False
+    if options.activation_distance is not None:  # costs are those of waypoints
+        return True
+    # A file that cannot be read has its error from the reader of a single one.
+    return files.count() in (None, 1)
+
+
+def _check_many(options: argparse.Namespace, files: PathFiles, device: torch.device) -> int:
+    if options.activation_distance is not None:
+        raise ValueError("--activation-distance must be given with one path, or --detail")
+    if options.swept and options.robot is not None:
+        raise ValueError("--swept must not be given with --robot: its motion is checked on arcs")
+    if options.parquet is not None:
+        from warp_collision.formats.files import require_extra
+
+        OutputFiles(parquet=options.parquet)
+        require_extra("pyarrow", "--parquet", "pyarrow", "label")
+    from warp_collision.cli.check_paths import check_paths
+
+    return check_paths(options, files, device)
 
 
 def _load_spheres(path: Path) -> torch.Tensor:
@@ -158,19 +238,23 @@ def _check(options: argparse.Namespace) -> int:
     require_order(options)
     device = find_device(options.device)
     start_warp(device)
+    if options.robot is None:
+        for name in _OF_ROBOTS:
+            given = getattr(options, name)
+            if given is not None and given is not False:
+                raise ValueError(f"--{name.replace('_', '-')} must be given with --robot alone")
+    files = _files(options)
+    if not options.detail and not _is_single(options, files):
+        return _check_many(options, files, device)
     if options.robot is not None:
         return _check_robot(options, device)
-    for name in _OF_ROBOTS:
-        given = getattr(options, name)
-        if given is not None and given is not False:
-            raise ValueError(f"--{name.replace('_', '-')} must be given with --robot alone")
     if options.activation_distance is None:
         options.activation_distance = 0.02
     from warp_collision.cli.path_check import check_spheres
     from warp_collision.cli.world_text import world_extents, world_line
 
     world = load_world(options, device)
-    spheres = _load_spheres(options.spheres).to(device)
+    spheres = _load_spheres(options.paths[0]).to(device)
     checked = check_spheres(
         spheres,
         world,
@@ -223,7 +307,7 @@ def _summary(
 ) -> dict[str, Any]:
     return {
         "world": str(options.world),
-        "spheres": str(options.spheres),
+        "spheres": str(options.paths[0]),
         "device": str(device),
         "world_extents": extents,
         "activation_distance": options.activation_distance,

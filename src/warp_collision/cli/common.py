@@ -34,6 +34,14 @@ def distance(text: str) -> float:
     return value
 
 
+def column(text: str) -> tuple[str, str]:
+    """An argument ROLE=NAME: what a column of a table holds."""
+    role, _, name = text.partition("=")
+    if not role or not name:
+        raise argparse.ArgumentTypeError(f"must be ROLE=NAME, got {text!r}")
+    return role, name
+
+
 def find_device(name: str | None) -> torch.device:
     """The device of a name; by default a GPU if there is one, else the CPU."""
     from warp_collision import devices

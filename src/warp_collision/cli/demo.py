@@ -15,24 +15,17 @@ import torch
 from torch import Tensor
 
 from warp_collision.cli.options import OutputFiles
-from warp_collision.cli.path_check import PathCheck
-from warp_collision.cli.path_drawing import (
-    ACTIVATION_DISTANCE,
-    DrawnPath,
-    check_joints,
-    clearance_along,
-    draw,
-    evenly_along,
-    picture_verdict,
-    show_progress,
-)
+from warp_collision.cli.path_check import PathCheck, check_spheres
+from warp_collision.cli.path_drawing import draw, show_progress
 from warp_collision.cli.robot_scene import RobotScene
 from warp_collision.cli.terminal import align, print_text
 from warp_collision.devices import preferred_device
 from warp_collision.examples import Problem, load_panda, load_problem, straight_path, world_of
 from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.planning import PlannedPaths, optimize_paths
+from warp_collision.viewer.path_facts import evenly_along
 
+ACTIVATION_DISTANCE = 0.02  # m, of the costs in the table
 DEFAULT_PROBLEM = "cage_2"
 
 
@@ -111,7 +104,8 @@ def plan_problem(problem: Problem, scene: RobotScene, joints: Tensor) -> Demo:
     planned = optimize_paths(start, goal, scene.robot, scene.world)
     along = evenly_along(planned.joints[0], len(joints))
     straight = check_joints(joints, scene)
-    return Demo(problem, device, straight, planned, clearance_along(along, scene))
+    clearance = scene.clearance(along).clearance[0].amin(-1).cpu()
+    return Demo(problem, device, straight, planned, clearance)
 
 
 def format_table(demo: Demo) -> str:
@@ -214,23 +208,19 @@ def summary(demo: Demo) -> dict[str, Any]:
     }
 
 
-def _draw(demo: Demo, scene: RobotScene, joints: Tensor, output: Path) -> bool:
-    hits, count = len(_hits(demo)), len(joints)
-    paths = [
-        DrawnPath(
-            joints.to(scene.world.device),
-            "straight",
-            f"straight in joint space: collides at {hits} of {count} waypoints",
-            False,
-        )
-    ]
-    if _is_free(demo):
-        paths.append(DrawnPath(demo.planned.joints[0], "planned", "planned: certified free", True))
-    return draw(
-        paths,
-        scene,
-        output,
-        title=_title(demo),
-        facts=_facts(demo),
-        verdict=picture_verdict(demo.planned),
+def check_joints(joints: Tensor, scene: RobotScene) -> PathCheck:
+    """Clearance, cost and swept cost along joint values (horizon, n_joints)."""
+    return check_spheres(
+        scene.spheres(joints)[None],
+        scene.world,
+        activation_distance=ACTIVATION_DISTANCE,
+        links=scene.robot.sphere_links,
+        nearest=scene.clearance(joints) if scene.ignore else None,
     )
+
+
+def _draw(demo: Demo, scene: RobotScene, joints: Tensor, output: Path) -> bool:
+    paths = {"straight": joints.to(scene.world.device)}
+    if _is_free(demo):
+        paths["planned"] = demo.planned.joints[0]
+    return draw(paths, scene, output, title=_title(demo), facts=_facts(demo))

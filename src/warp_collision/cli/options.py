@@ -11,10 +11,10 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warp_collision.cli.common import count
-from warp_collision.cli.terminal import print_text
+from warp_collision.cli.terminal import CLEAR_LINE, print_text
 from warp_collision.messages import escaped
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from warp_collision.cli.robot_scene import RobotScene
 
 _POSE = ("X", "Y", "Z", "QW", "QX", "QY", "QZ")
-_CLEAR_LINE = "\r\x1b[K"
 _ARRAYS = (".npy", ".npz")
 
 
@@ -36,6 +35,12 @@ def add_world_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--strict", action="store_true", help="fail if WORLD has what a check does not see"
+    )
+    parser.add_argument(
+        "--up", choices=("y", "z"), help="axis of a mesh file that points up (default z, glTF y)"
+    )
+    parser.add_argument(
+        "--scale", type=float, metavar="M", help="metres in a unit of a mesh file: 0.001 for mm"
     )
     parser.add_argument(
         "--package-dir",
@@ -120,23 +125,78 @@ def add_picture(parser: argparse.ArgumentParser, default: str, otherwise: str) -
 def load_world(options: argparse.Namespace, device: torch.device) -> MeshWorld:
     """The obstacles; parts that a check does not see are printed as a warning."""
     from warp_collision import MeshWorld
-    from warp_collision.io import LeftOutWarning
 
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", LeftOutWarning)
+        warnings.simplefilter("always", UserWarning)
         world = MeshWorld.from_file(
-            options.world, device, strict=options.strict, package_dirs=options.package_dir
+            options.world,
+            device,
+            strict=options.strict,
+            package_dirs=options.package_dir,
+            up=options.up,
+            scale=options.scale,
         )
     for warning in caught:
         print_text(f"warp-collision: warning: {warning.message}", sys.stderr)
     return world
 
 
+class Seen(NamedTuple):
+    """What a command shows.
+
+    Attributes:
+        world: the obstacles.
+        robot: the robot, if there is one.
+        joints: (batch, horizon, n_joints) of its paths, if there are any.
+        placed: arguments of the checks of the robot, by name.
+    """
+
+    world: MeshWorld
+    robot: RobotSpheres | None
+    joints: torch.Tensor | None
+    placed: dict[str, Any]
+
+
+def add_seen(parser: argparse.ArgumentParser) -> None:
+    """Adds what a command shows: a world, paths, a robot and its options."""
+    parser.add_argument("world", type=Path, metavar="WORLD", help="the obstacles: a file")
+    parser.add_argument(
+        "paths",
+        type=Path,
+        nargs="?",
+        metavar="PATHS",
+        help="joint values of a robot: .npy, .npz or .csv",
+    )
+    group = parser.add_argument_group("robots")
+    group.add_argument("--robot", type=Path, metavar="URDF", help="the robot")
+    add_robot_options(group)
+
+
+def load_seen(options: argparse.Namespace, device: torch.device) -> Seen:
+    """What a command shows, of the options of `add_seen`."""
+    if options.robot is None:
+        if options.paths is not None:
+            raise ValueError("PATHS are joint values of a robot: they need --robot URDF")
+        given = vars(options)
+        for name in ("srdf", "robot_spheres", "ignore", "base_pose", "lock_joint", "save_spheres"):
+            if given[name] is not None:
+                raise ValueError(f"--{name.replace('_', '-')} must be given with --robot alone")
+        return Seen(load_world(options, device), None, None, {})
+    joints = None
+    if options.paths is not None:
+        from warp_collision.io import load_joints
+
+        names = load_joint_names(options)
+        joints = load_joints(options.paths, len(names), joint_names=names)
+    scene = load_scene(options, device)
+    return Seen(scene.world, scene.robot, joints, scene.placed)
+
+
 def load_scene(options: argparse.Namespace, device: torch.device) -> RobotScene:
     """The robot among the obstacles."""
     import torch
 
-    from warp_collision import validate
+    from warp_collision import MeshWorld, validate
     from warp_collision.cli.robot_scene import RobotScene
 
     pose = None
@@ -150,7 +210,10 @@ def load_scene(options: argparse.Namespace, device: torch.device) -> RobotScene:
         if options.save_spheres.resolve() in [path.resolve() for path in read]:
             path = escaped(str(options.save_spheres))
             raise ValueError(f"--save-spheres must not be a file that is read, got {path}")
-    world = load_world(options, device)
+    if options.world.is_dir():  # each path names its own
+        world = MeshWorld(device=device)
+    else:
+        world = load_world(options, device)
     robot = load_robot(options)
     given = [(link, other) for link, other in options.ignore or ()]
     own = [pair for pair in given if pair[1] in robot.link_names and pair[1] not in world.names()]
@@ -176,14 +239,14 @@ def _progress() -> Iterator[Callable[[str, int, int], None] | None]:
         return
 
     def show(link: str, number: int, count: int) -> None:
-        sys.stderr.write(_CLEAR_LINE)
+        sys.stderr.write(CLEAR_LINE)
         text = f"warp-collision: fitting spheres, link {number} of {count}: {escaped(link, 40)}"
         print_text(text, sys.stderr, end="")
 
     try:
         yield show
     finally:
-        sys.stderr.write(_CLEAR_LINE)
+        sys.stderr.write(CLEAR_LINE)
         sys.stderr.flush()
 
 
@@ -230,11 +293,11 @@ def _swapped_files_told(options: argparse.Namespace) -> Iterator[None]:
 
 def require_order(options: argparse.Namespace) -> None:
     """Requires that the files of `check` do not look swapped."""
-    first, second = (path.suffix.lower() in _ARRAYS for path in (options.world, options.spheres))
+    first, second = (path.suffix.lower() in _ARRAYS for path in (options.world, options.paths[0]))
     if first and not second:
         raise ValueError(
-            f"WORLD must come before SPHERES, which look swapped: got {str(options.world)!r} "
-            f"before {str(options.spheres)!r}"
+            f"WORLD must come before PATHS, which look swapped: got {str(options.world)!r} "
+            f"before {str(options.paths[0])!r}"
         )
 
 

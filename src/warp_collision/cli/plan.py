@@ -242,16 +242,16 @@ def _straight(found: PlannedPaths) -> float:
 def _draw(options: argparse.Namespace, scene: RobotScene, found: PlannedPaths) -> bool:
     """Draws the straight path, where it is another one, and the planned one."""
     from warp_collision import joint_path_in_collision
-    from warp_collision.cli.path_drawing import DrawnPath, draw, picture_verdict
+    from warp_collision.cli.path_drawing import draw
     from warp_collision.planning.descent import straight_lines
 
     planned = found.joints[0]
     straight = straight_lines(planned[:1], planned[-1:], len(planned))[0]
-    paths = [DrawnPath(planned, "planned", "planned: certified free", True)]
+    paths = {"planned": planned}
     hit = joint_path_in_collision(straight[None], scene.robot, scene.world, **scene.placed)
     collides = bool(hit.any())
     if collides:
-        paths.insert(0, DrawnPath(straight, "straight", "straight in joint space", False))
+        paths = {"straight": straight, **paths}
     state = "the straight path collides, the planned path is free"
     obstacles = f"{len(scene.world.names())} obstacles of {options.world.name}"
     return draw(
@@ -260,5 +260,4 @@ def _draw(options: argparse.Namespace, scene: RobotScene, found: PlannedPaths) -
         options.picture,
         title=f"{options.robot.stem}: {state if collides else 'the straight path is free'}",
         facts=f"{scene.robot.n_spheres} spheres, {obstacles}",
-        verdict=picture_verdict(found),
     )

@@ -7,12 +7,14 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Collection, Sequence
 from decimal import Decimal
-from typing import Any, TextIO
+from typing import Any, Self, TextIO
 
 from warp_collision.messages import escaped
 
+CLEAR_LINE = "\r\x1b[K"
 _NUMBER = re.compile(r"[-+]?(\d{1,40}\.?\d{0,40}|\.\d{1,40})([eE][-+]?\d{1,2})?")
 
 
@@ -79,6 +81,43 @@ def plain_numbers(arguments: Sequence[str]) -> list[str]:
         else:
             plain.append(argument)
     return plain
+
+
+class Progress:
+    """One line on standard error: how much is done, and how long the rest may take.
+
+    Nothing is written where that is no terminal.
+
+    Args:
+        total: of what is counted, None where it is not known.
+        what: the plural of what is counted.
+        shown: whether anything is written at all.
+    """
+
+    def __init__(self, total: int | None, what: str, *, shown: bool = True):
+        self._total, self._what = total, what
+        self._shown = shown and sys.stderr is not None and sys.stderr.isatty()
+        self._begin = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            sys.stderr.write(CLEAR_LINE)
+            sys.stderr.flush()
+
+    def show(self, done: int, told: str = "") -> None:
+        """Writes how much is done."""
+        if not self._shown:
+            return
+        count = f"{done:,}" if self._total is None else f"{done:,} of {self._total:,}"
+        parts = [f"{count} {self._what}", told]
+        if self._total is not None and 0 < done < self._total:
+            left = (time.monotonic() - self._begin) * (self._total - done) / done
+            parts.append(f"{left / 60:.0f} min left" if left > 90 else f"{left:.0f} s left")
+        sys.stderr.write(CLEAR_LINE)
+        print_text(", ".join(part for part in parts if part), sys.stderr, end="")
 
 
 class Parser(argparse.ArgumentParser):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import os
 import zipfile
 from collections.abc import Sequence
@@ -90,7 +91,7 @@ def load_spheres(path: str | os.PathLike[str]) -> torch.Tensor:
         torch.Size([1, 32, 59, 4])
     """
     path = existing_file(path)
-    spheres = _finite(path, "spheres", _read(path, _SPHERES))
+    spheres = _finite(path, "spheres", read_spheres(path))
     return spheres.reshape((1,) * (4 - spheres.ndim) + spheres.shape)
 
 
@@ -129,7 +130,7 @@ def load_joints(
         raise ValueError(
             f"joint_names must be n_joints = {n_joints} names, got {short_repr(names)}"
         )
-    joints = _finite(path, "joints", _read_joints(path, n_joints, names))
+    joints = _finite(path, "joints", read_joints(path, n_joints, names))
     return joints.reshape((1,) * (3 - joints.ndim) + joints.shape)
 
 
@@ -146,8 +147,15 @@ def _finite(path: Path, name: str, array: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(values)
 
 
-def _read_joints(path: Path, n_joints: int, names: tuple[str, ...] | None) -> np.ndarray:
+def read_spheres(path: Path) -> np.ndarray:
+    """Spheres (..., 4) of a file, finite or not; a .npy file is mapped, not read."""
+    return _read(path, _SPHERES)
+
+
+def read_joints(path: Path, n_joints: int, names: tuple[str, ...] | None) -> np.ndarray:
     """Joint values (..., n_joints); where the file names its joints, in the order of `names`.
+
+    They may not be finite; a .npy file is mapped, not read.
 
     Raises:
         ValueError: damaged, another shape, no numbers, or other joints than `names`.
@@ -248,8 +256,7 @@ def _read(path: Path, rule: _ArrayRule) -> np.ndarray:
     with any_error_at(where):  # zipfile, zlib and NumPy's header reader raise many kinds
         if suffix == ".npz":
             return _read_npz(path, rule)
-        with path.open("rb") as file:
-            return _read_npy(file, rule)
+        return _map_npy(path, rule)
 
 
 def _read_npz(path: Path, rule: _ArrayRule) -> np.ndarray:
@@ -271,6 +278,22 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, rule: _Array
         raise ValueError(f"must unpack to at most {MAX_UNPACKED} bytes, got {member.file_size}")
     with archive.open(member) as file:
         return _read_npy(file, rule)
+
+
+def _map_npy(path: Path, rule: _ArrayRule) -> np.ndarray:
+    """The array of a .npy file, of which parts are read where they are used."""
+    with path.open("rb") as file:
+        version = np.lib.format.read_magic(file)
+        read_header = np.lib.format.read_array_header_1_0
+        if version > (1, 0):
+            read_header = np.lib.format.read_array_header_2_0
+        shape, _, dtype = read_header(file)
+        begin = file.tell()
+    rule.check(shape, dtype)
+    size = path.stat().st_size
+    if size != begin + math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"must end with its array, of shape {shape}; got {size} bytes")
+    return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
 def _read_npy(file: IO[bytes], rule: _ArrayRule) -> np.ndarray:

@@ -14,11 +14,12 @@ from warp_collision.formats.yaml_values import read_yaml
 from warp_collision.io.mjcf_scene import add_mjcf
 from warp_collision.io.moveit_scene import add_planning_scene, is_planning_scene
 from warp_collision.io.scene import obstacles_of, read_nodes
-from warp_collision.io.scene_builder import Obstacle, SceneBuilder
+from warp_collision.io.scene_builder import Obstacle, SceneBuilder, warn_of_millimetres
 from warp_collision.io.urdf_scene import add_urdf
 from warp_collision.io.usd_scene import add_usd
 from warp_collision.io.yaml_world import add_mapping
 from warp_collision.messages import escaped, short_repr
+from warp_collision.validate import require_number
 
 _YAML = (".yaml", ".yml")
 _URDF = (".urdf",)
@@ -33,6 +34,8 @@ def load_world_file(
     *,
     strict: bool = False,
     package_dirs: Sequence[str | os.PathLike[str]] = (),
+    up: str | None = None,
+    scale: float | None = None,
 ) -> dict[str, Obstacle]:
     """Reads the obstacles of a world file, ready for `MeshWorld.load`.
 
@@ -53,7 +56,8 @@ def load_world_file(
     `pose` is x, y, z, qw, qx, qy, qz of the obstacle in the world; the quaternion may have any
     length but 0. `file_path` is relative to the YAML file; a file of several parts becomes one
     mesh; `vertices` and `faces` may stand in its place. `scale` (optional) is one positive number
-    or three. A cuboid is centered on its pose, and so is a cylinder, whose axis is z; base and tip
+    or three; `sign` (optional) is that of `MeshWorld.add`, as "sheet" for a surface without an
+    inside. A cuboid is centered on its pose, and so is a cylinder, whose axis is z; base and tip
     of a capsule are points in the frame of its pose. A sphere takes `position` or `pose`. Any
     obstacle may have `padding` [m] and `enabled`. Colours, textures and materials are ignored.
 
@@ -78,9 +82,11 @@ def load_world_file(
     node of the scene graph that has a mesh becomes an obstacle under the node's name, so that
     instances of one geometry have names of their own; a file of a single mesh gives one obstacle
     named as the file without its ending, unless it is glTF and names its node. The rigid part of a
-    node's transform becomes the pose; scale, shear and mirroring are baked into the vertices. Axes
-    stay as the file has them: a Y-up file gives a Y-up world. What `MeshWorld.save` wrote is read
-    as it was.
+    node's transform becomes the pose; scale, shear and mirroring are baked into the vertices. glTF
+    is in metres with y up, by its definition, and is turned to z up; pass ``up="z"`` for a file
+    whose writer did not turn it, as trimesh's export. Others have no definition: they are read with
+    z up, in the unit that the file declares or in metres; a `UnitsWarning` names a mesh that is
+    longer than 100 m, as in millimetres. What `MeshWorld.save` wrote is read as it was.
 
     **Limits.** What a world cannot hold (planes, voxels, octomaps, curves, deformable bodies, links
     without a collision shape) is named in a `LeftOutWarning`. Whatever else a
@@ -99,12 +105,15 @@ def load_world_file(
         strict: raise where there would be a warning of something left out.
         package_dirs: folders in which the packages of ``package://`` names in URDF files are, and
             in which layers of USD files may be, too.
+        up: "y" or "z", the axis of a mesh file that points up; None for y in glTF, z in others.
+        scale: metres in a unit of a mesh file, 0.001 for millimetres; None for what it declares.
 
     Returns:
         Name to `Obstacle` (geometry, pose, padding, enabled), in the order of the file; at least
         one.
 
     Raises:
+        TypeError: a scale that is no number.
         FileNotFoundError: the file, or a mesh file that it names, does not exist.
         ImportError: the library that the kind of file needs is not installed.
         ValueError: anything else that is wrong with the file: unreadable, an unknown or missing
@@ -123,6 +132,13 @@ def load_world_file(
     path = existing_file(path)
     suffix = path.suffix.lower()
     builder = SceneBuilder(escaped(str(path)))
+    is_mesh = suffix.removeprefix(".") in mesh_endings()
+    if up not in (None, "y", "z"):
+        raise ValueError(f"up must be 'y' or 'z', got {short_repr(up)}")
+    if scale is not None:
+        require_number("scale", scale, positive=True)
+    if not is_mesh and not (up is None and scale is None):
+        raise ValueError(f"{builder.where}: up and scale must be None, as it is no mesh file")
     if suffix in _YAML:
         _add_document(builder, read_yaml(path), path.parent)
     elif suffix in _URDF:
@@ -131,7 +147,7 @@ def load_world_file(
         add_mjcf(builder, path)
     elif suffix in _USD:
         add_usd(builder, path, [Path(folder) for folder in package_dirs])
-    elif suffix.removeprefix(".") not in mesh_endings():
+    elif not is_mesh:
         endings = ", ".join(
             sorted({*(e[1:] for e in (*_YAML, *_URDF, *_XML, *_USD)), *mesh_endings()})
         )
@@ -139,10 +155,13 @@ def load_world_file(
             f"{builder.where}: the name must end in one of {endings}; got {short_repr(suffix[1:])}"
         )
     else:
-        nodes = read_nodes(path)
+        nodes = read_nodes(path, up or ("y" if suffix in _GLTF else "z"), scale)
         named = suffix in _GLTF and not _UNNAMED.fullmatch(nodes[0].name)
         for name, obstacle in obstacles_of(nodes, None if named else path.stem).items():
             builder.add(name, obstacle)
+            warn_of_millimetres(
+                f"{builder.where}: {escaped(name)}", obstacle.geometry, "scale=0.001"
+            )
     return builder.finish(strict)
 
 

@@ -11,6 +11,7 @@ from trimesh.transformations import quaternion_from_matrix, quaternion_matrix
 from warp_collision.formats.files import MAX_COORDINATE
 from warp_collision.io.scene_builder import Obstacle
 from warp_collision.messages import short_repr
+from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import Shape, mesh_of
 
 _RIGID_TOLERANCE = 1e-6  # files store rotations in float32, whose rounding is below this
@@ -37,18 +38,22 @@ def place_mesh(mesh: trimesh.Trimesh, world_from_mesh: np.ndarray) -> Obstacle:
     return Obstacle(transformed(mesh, stretch), pose_from(rotation, world_from_mesh[:3, 3]))
 
 
-def place_shape(shape: Shape, world_from_shape: np.ndarray) -> Obstacle:
+def place_shape(shape: Shape | Sensed, world_from_shape: np.ndarray) -> Obstacle:
     """An exact shape under a transform (4, 4), as an exact shape wherever it stays one.
 
     It does where the transform scales along the axes of the shape alone, and a round shape equally
-    across them. Anything else, as an ellipsoid, becomes a mesh that contains it.
+    across them; what a sensor saw is neither scaled nor mirrored. Anything else, as an ellipsoid,
+    becomes a mesh that contains it.
     """
     linear = world_from_shape[:3, :3]
     scale = np.linalg.norm(linear, axis=0)
     axes = linear / scale
     if np.abs(axes.T @ axes - np.eye(3)).max() < _RIGID_TOLERANCE:
         unchanged = np.abs(scale - 1.0).max() < _RIGID_TOLERANCE
-        resized = shape if unchanged else shape.stretched(scale, _RIGID_TOLERANCE)
+        if isinstance(shape, Sensed):
+            resized = shape if unchanged and np.linalg.det(axes) > 0.0 else None
+        else:
+            resized = shape if unchanged else shape.stretched(scale, _RIGID_TOLERANCE)
         if resized is not None:
             axes = axes * (np.sign(np.linalg.det(axes)), 1.0, 1.0)  # the shapes are symmetric
             return Obstacle(resized, pose_from(axes, world_from_shape[:3, 3]))

@@ -27,11 +27,15 @@ from warp_collision.io.placing import (
 )
 from warp_collision.io.scene_builder import Obstacle
 from warp_collision.messages import errors_at, escaped, short_repr
+from warp_collision.obstacles.geometry import SignMethod
 from warp_collision.obstacles.recognition import shape_of
+from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import SHAPES, Shape, mesh_of
 from warp_collision.validate import check_padding
 
 _KEY = "warp_collision"
+# From y up to z up, without rounding.
+_Y_UP = np.array([[1.0, 0, 0, 0], [0, 0, -1, 0], [0, 1, 0, 0], [0, 0, 0, 1]])
 _ROUNDING = 1e-6  # of vertices in float32, in units of the largest
 
 
@@ -50,10 +54,13 @@ class _NodeMetadata:
         with errors_at(where, (TypeError, ValueError)):
             self.padding = check_padding("padding", values.get("padding", 0.0))
         self.enabled = values.get("enabled", True) is not False
+        self.sign: SignMethod = "sheet" if values.get("sign") == "sheet" else "auto"
         self._shape: Any = values.get("shape")
 
-    def shape_of(self, mesh: trimesh.Trimesh) -> Shape | None:
+    def shape_of(self, mesh: trimesh.Trimesh) -> Shape | Sensed | None:
         """The exact shape that is named, if the mesh is the one that contains it."""
+        if isinstance(self._shape, Sensed):
+            return self._shape
         if not isinstance(self._shape, dict):
             return None
         values = dict(self._shape)
@@ -107,8 +114,13 @@ def scene_meshes(scene: trimesh.Scene) -> dict[str, Obstacle]:
     return obstacles_of(nodes_of(scene, "scene"), None)
 
 
-def read_nodes(path: Path) -> list[SceneNode]:
+def read_nodes(path: Path, up: str = "z", scale: float | None = None) -> list[SceneNode]:
     """Reads the meshes of a file, at least one, with their transforms.
+
+    Args:
+        path: the file.
+        up: "y" or "z", which of its axes becomes z.
+        scale: metres in its unit, None for the unit that it declares, or metres.
 
     Raises:
         ValueError: trimesh cannot read the file, it is damaged, holds no mesh, a part that is no
@@ -118,7 +130,7 @@ def read_nodes(path: Path) -> list[SceneNode]:
     for mesh in scene.geometry.values():
         if isinstance(mesh, trimesh.Trimesh):
             mesh.merge_vertices()
-    return nodes_of(scene, escaped(str(path)))
+    return nodes_of(scene, escaped(str(path)), up, scale)
 
 
 class MeshFiles:
@@ -160,11 +172,13 @@ def obstacles_of(nodes: list[SceneNode], only_name: str | None) -> dict[str, Obs
     return obstacles
 
 
-def nodes_of(scene: trimesh.Scene, where: str) -> list[SceneNode]:
-    """The nodes of a scene that have a mesh, in metres; `where` begins errors."""
+def nodes_of(
+    scene: trimesh.Scene, where: str, up: str = "z", scale: float | None = None
+) -> list[SceneNode]:
+    """The nodes of a scene that have a mesh, as `read_nodes`; `where` begins errors."""
     nodes = []
-    to_metres = np.eye(4)
-    to_metres[:3, :3] *= metres_per_unit(scene.units, where)
+    world_from_file = _Y_UP.copy() if up == "y" else np.eye(4)
+    world_from_file[:3, :3] *= metres_per_unit(scene.units, where) if scale is None else scale
     for name in scene.graph.nodes_geometry:
         transform, key = scene.graph[name]
         mesh = scene.geometry[key]
@@ -173,7 +187,7 @@ def nodes_of(scene: trimesh.Scene, where: str) -> list[SceneNode]:
                 f"{where}: part {short_repr(name)} must be a triangle mesh, got a "
                 f"{type(mesh).__name__}"
             )
-        world_from_mesh = to_metres @ np.asarray(transform, dtype=np.float64)
+        world_from_mesh = world_from_file @ np.asarray(transform, dtype=np.float64)
         require_invertible(world_from_mesh, f"{where}: the transform of part {short_repr(name)}")
         metadata = _NodeMetadata(scene, name, f"{where}: part {short_repr(name)}")
         nodes.append(SceneNode(str(name), mesh, world_from_mesh, metadata))
@@ -189,14 +203,17 @@ def _obstacle(node: SceneNode) -> Obstacle:
         placed = place_shape(primitive.shape, node.world_from_mesh @ primitive.matrix)
     else:
         placed = place_mesh(node.mesh, node.world_from_mesh)
-    return placed._replace(padding=node.metadata.padding, enabled=node.metadata.enabled)
+    return placed._replace(
+        padding=node.metadata.padding, enabled=node.metadata.enabled, sign=node.metadata.sign
+    )
 
 
-def obstacle_scene(obstacles: Mapping[str, Obstacle]) -> trimesh.Scene:
+def obstacle_scene(obstacles: Mapping[str, Obstacle], *, up: str = "z") -> trimesh.Scene:
     """A scene of obstacles: each is a node under its name, an exact shape a mesh around it.
 
     The metadata of a node says what its mesh does not: the exact shape, padding and whether it is
-    enabled. glTF files keep it, so `scene_meshes` and `load_world_file` give back the same.
+    enabled. glTF files keep it, so `scene_meshes` and `load_world_file` give back the same. With
+    ``up="y"`` the scene is turned as glTF files have it.
 
     Example:
         >>> from warp_collision import Sphere
@@ -209,6 +226,7 @@ def obstacle_scene(obstacles: Mapping[str, Obstacle]) -> trimesh.Scene:
     while base in obstacles:  # a name of its own for the root
         base += "_"
     scene = trimesh.Scene(base_frame=base)
+    scene_from_world = _Y_UP.T if up == "y" else np.eye(4)
     names: dict[int, str] = {}  # of geometry, by identity: shared meshes are stored once
     for slot, (name, obstacle) in enumerate(obstacles.items()):
         geometry = obstacle.geometry
@@ -217,10 +235,13 @@ def obstacle_scene(obstacles: Mapping[str, Obstacle]) -> trimesh.Scene:
             "slot": slot,
             "padding": obstacle.padding,
             "enabled": obstacle.enabled,
+            "sign": obstacle.sign,
         }
-        if not isinstance(geometry, trimesh.Trimesh):
+        if isinstance(geometry, Sensed):
+            values["shape"] = geometry  # in memory alone: no file of a scene has a place for it
+        elif not isinstance(geometry, trimesh.Trimesh):
             values["shape"] = {"kind": geometry.kind.name.lower(), **asdict(geometry)}
-        transform = matrix_from(obstacle.pose)
+        transform = scene_from_world @ matrix_from(obstacle.pose)
         if id(geometry) in names:
             scene.graph.update(
                 frame_to=name,

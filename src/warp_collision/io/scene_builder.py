@@ -13,6 +13,9 @@ import numpy as np
 from warp_collision.formats.files import MAX_COORDINATE, MAX_FACES
 from warp_collision.io.polygons import ClippingBudget
 from warp_collision.messages import MAX_REPR, depth_of_caller, escaped, one_line, short_repr
+from warp_collision.obstacles.depth_image import warn_of_units
+from warp_collision.obstacles.geometry import SignMethod
+from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import Shape
 from warp_collision.validate import is_trimesh
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 MAX_OBSTACLES = 100_000
 PLANE = "a plane has no end: add a Cuboid for it"  # why planes are left out
+_LONGEST = 100.0  # [m]; what is longer is warned of
 _LISTED = 5  # entries that the text of a warning lists
 
 
@@ -28,16 +32,19 @@ class Obstacle(NamedTuple):
     """An obstacle of a world file, ready for `MeshWorld.load`.
 
     Attributes:
-        geometry: a `trimesh.Trimesh`, `Cuboid`, `Sphere`, `Capsule` or `Cylinder`.
+        geometry: a `trimesh.Trimesh`, an exact shape such as `Cuboid`, or a sensed one such as
+            `PointCloud`.
         pose: x, y, z, qw, qx, qy, qz of it in the world.
         padding: what it is inflated by [m].
         enabled: whether queries check it.
+        sign: of a mesh, see `MeshWorld.add`.
     """
 
-    geometry: trimesh.Trimesh | Shape
+    geometry: trimesh.Trimesh | Shape | Sensed
     pose: tuple[float, ...]
     padding: float = 0.0
     enabled: bool = True
+    sign: SignMethod = "auto"
 
 
 class LeftOut(NamedTuple):
@@ -141,6 +148,12 @@ class SceneBuilder:
 def warn_of_left_out(where: str, entries: Sequence[LeftOut]) -> None:
     """Warns of what was left out, at the line that called the library."""
     warnings.warn(LeftOutWarning(where, entries), stacklevel=depth_of_caller())
+
+
+def warn_of_millimetres(entry: str, geometry: object, advice: str) -> None:
+    """Warns of a mesh so long that it is hardly in metres, with how to read it in others."""
+    if is_trimesh(geometry) and (length := float(geometry.extents.max())) > _LONGEST:
+        warn_of_units(f"{entry} is {length:.4g} m long: if it is in millimetres, pass {advice}")
 
 
 def check_pose(entry: str, pose: Sequence[float]) -> None:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from warp_collision.formats.files import MAX_COORDINATE
+from warp_collision.formats.files import MAX_COORDINATE, is_file
+from warp_collision.formats.point_files import read_arrays
 from warp_collision.io.fields import Fields
 from warp_collision.io.placing import frame_along, matrix_from, place_shape
+from warp_collision.messages import any_error_at, errors_at, short_repr
+from warp_collision.obstacles.esdf_grid import EsdfGrid
+from warp_collision.obstacles.point_cloud import PointCloud
+from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Shape, Sphere
+from warp_collision.obstacles.voxel_grid import VoxelGrid
 
 Pose = tuple[float, ...]
 
@@ -28,10 +35,11 @@ class ShapeEntry(NamedTuple):
 
     Attributes:
         read: from the values of an entry to the shape and its pose.
-        write: to the values of an entry at the shape's own pose.
+        write: to the values of an entry at the shape's own pose; arrays of sensed shapes stand in a
+            file beside it.
     """
 
-    read: Callable[[Fields], tuple[Shape, Pose]]
+    read: Callable[[Fields], tuple[Shape | Sensed, Pose]]
     write: Callable[[Any], dict[str, Any]]
 
 
@@ -85,10 +93,50 @@ def _dims(shape: Cuboid) -> dict[str, Any]:
     return {"dims": list(shape.dims)}
 
 
+def _point_cloud(fields: Fields) -> tuple[Sensed, Pose]:
+    expect_keys(fields, "file_path", "pose", optional=("radius", "drop_invalid"))
+    radius = fields.length("radius") if "radius" in fields else None
+    drop_invalid = fields.flag("drop_invalid", False)
+    path = file_of(fields)
+    with errors_at(fields.where):
+        return PointCloud.from_file(path, radius, drop_invalid=drop_invalid), fields.pose()
+
+
+def _voxel_grid(fields: Fields) -> tuple[Sensed, Pose]:
+    expect_keys(fields, "file_path", "pose")
+    path = file_of(fields)
+    with errors_at(fields.where):
+        return VoxelGrid.from_file(path), fields.pose()
+
+
+def _esdf_grid(fields: Fields) -> tuple[Sensed, Pose]:
+    expect_keys(fields, "file_path", "pose")
+    path = file_of(fields)
+    with (
+        errors_at(fields.where, (OSError, KeyError, TypeError, ValueError)),
+        any_error_at(str(path)),
+    ):
+        arrays: dict[str, Any] = read_arrays(path)
+        return EsdfGrid(**arrays), fields.pose()
+
+
+def file_of(fields: Fields) -> Path:
+    """The file that an entry names, which exists."""
+    path = fields.folder / fields.text("file_path")
+    if not is_file(path):
+        raise FileNotFoundError(
+            f"{fields.where}.file_path must be an existing file, got {short_repr(str(path))}"
+        )
+    return path
+
+
 # By the names of their kinds, in the order in which files have them.
 ENTRIES = {
     "cuboid": ShapeEntry(_cuboid, _dims),
     "sphere": ShapeEntry(_sphere, asdict),
     "capsule": ShapeEntry(_capsule, _base_and_tip),
     "cylinder": ShapeEntry(_cylinder, asdict),
+    "point_cloud": ShapeEntry(_point_cloud, lambda cloud: {}),
+    "voxel_grid": ShapeEntry(_voxel_grid, lambda grid: {}),
+    "esdf_grid": ShapeEntry(_esdf_grid, lambda grid: {}),
 }

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import trimesh
 
 from warp_collision.formats.files import require_extra
@@ -15,6 +16,7 @@ from warp_collision.io.scene import obstacle_scene
 from warp_collision.io.scene_builder import Obstacle
 from warp_collision.io.shape_entries import ENTRIES
 from warp_collision.messages import escaped, short_repr
+from warp_collision.obstacles.sensed import Sensed
 
 _WORD = re.compile("[A-Za-z_][A-Za-z_0-9/]*")
 
@@ -23,9 +25,10 @@ def save_world_file(path: str | os.PathLike[str], obstacles: Mapping[str, Obstac
     """Writes obstacles so that `load_world_file` gives back the same.
 
     Args:
-        path: .yaml or .yml for cuRobo's layout, which groups obstacles by kind; meshes are written
-            beside it, into a folder of its name and `_meshes`. Or .glb for a glTF scene, in which
-            exact shapes are meshes around them for everyone else. Existing files are replaced.
+        path: .yaml or .yml for cuRobo's layout, which groups obstacles by kind; meshes, and what
+            sensors saw, are written beside it, into a folder of its name and `_meshes`. Or .glb for
+            a glTF scene, y up, in which exact shapes are meshes around them for everyone else, and
+            which has no place for what sensors saw. Existing files are replaced.
         obstacles: at least one, by name.
 
     Raises:
@@ -52,7 +55,13 @@ def save_world_file(path: str | os.PathLike[str], obstacles: Mapping[str, Obstac
     if ending in (".yaml", ".yml"):
         _write_yaml(path, obstacles)
     elif ending == ".glb":
-        exported: Any = obstacle_scene(obstacles).export(file_type="glb")
+        for name, obstacle in obstacles.items():
+            if isinstance(obstacle.geometry, Sensed):
+                raise ValueError(
+                    f"{where}: a .glb has no place for {short_repr(name)}, a "
+                    f"{type(obstacle.geometry).__name__}; write a .yaml"
+                )
+        exported: Any = obstacle_scene(obstacles, up="y").export(file_type="glb")
         path.write_bytes(exported)
     else:
         raise ValueError(
@@ -76,11 +85,20 @@ def _write_yaml(path: Path, obstacles: Mapping[str, Obstacle]) -> None:
         else:
             kind = geometry.kind.name.lower()
             values = ENTRIES[kind].write(geometry)
+        if isinstance(geometry, Sensed):
+            if id(geometry) not in files:
+                file = _file_beside(path, name, len(files), ".npz")
+                arrays: dict[str, Any] = geometry.arrays()
+                np.savez(file, **arrays)
+                files[id(geometry)] = f"{file.parent.name}/{file.name}"
+            values["file_path"] = files[id(geometry)]
         values["pose"] = [float(value) for value in obstacle.pose]
         if obstacle.padding:
             values["padding"] = obstacle.padding
         if not obstacle.enabled:
             values["enabled"] = False
+        if obstacle.sign != "auto":
+            values["sign"] = obstacle.sign
         document[kind][name] = values
     filled = {kind: named for kind, named in document.items() if named}
 
@@ -103,10 +121,15 @@ def _write_yaml(path: Path, obstacles: Mapping[str, Obstacle]) -> None:
 
 def _write_mesh(path: Path, name: str, index: int, mesh: trimesh.Trimesh) -> str:
     """Writes a mesh beside a YAML file; returns its path from there."""
+    file = _file_beside(path, name, index, ".ply")
+    bare: Any = trimesh.Trimesh(mesh.vertices, mesh.faces, process=False)
+    file.write_bytes(bare.export(file_type="ply"))
+    return f"{file.parent.name}/{file.name}"
+
+
+def _file_beside(path: Path, name: str, index: int, ending: str) -> Path:
+    """A new file for an obstacle, in the folder beside a YAML file."""
     folder = path.parent / f"{path.stem}_meshes"
     folder.mkdir(exist_ok=True)
     plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:60]
-    file = folder / f"{index:03d}_{plain}.ply"
-    bare: Any = trimesh.Trimesh(mesh.vertices, mesh.faces, process=False)
-    file.write_bytes(bare.export(file_type="ply"))
-    return f"{folder.name}/{file.name}"
+    return folder / f"{index:03d}_{plain}{ending}"

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import trimesh
 
-from warp_collision.formats.files import is_file
 from warp_collision.io.fields import Fields, check_keys, mapping
 from warp_collision.io.placing import transformed
 from warp_collision.io.scene import MeshFiles
-from warp_collision.io.scene_builder import Obstacle, SceneBuilder
-from warp_collision.io.shape_entries import ENTRIES, expect_keys
+from warp_collision.io.scene_builder import Obstacle, SceneBuilder, warn_of_millimetres
+from warp_collision.io.shape_entries import ENTRIES, expect_keys, file_of
 from warp_collision.messages import MAX_REPR, errors_at, escaped, short_repr
-from warp_collision.obstacles.geometry import read_mesh
+from warp_collision.obstacles.geometry import SignMethod, read_mesh
 from warp_collision.validate import check_padding
 
 _LEFT_OUT = {
@@ -64,11 +64,15 @@ def _obstacle(kind: str, fields: Fields, files: MeshFiles) -> Obstacle:
     geometry, pose = _mesh(fields, files) if kind == "mesh" else ENTRIES[kind].read(fields)
     with errors_at(fields.where, (TypeError, ValueError)):
         padding = check_padding("padding", fields.values.get("padding", 0.0))
-    return Obstacle(geometry, pose, padding, fields.flag("enabled", True))
+    enabled, sign = fields.flag("enabled", True), fields.values.get("sign", "auto")
+    if sign not in get_args(SignMethod):
+        known = ", ".join(get_args(SignMethod))
+        raise ValueError(f"{fields.where}.sign must be one of {known}, got {short_repr(sign)}")
+    return Obstacle(geometry, pose, padding, enabled, sign)
 
 
 def _mesh(fields: Fields, files: MeshFiles) -> tuple[trimesh.Trimesh, tuple[float, ...]]:
-    expect_keys(fields, "pose", optional=("file_path", "vertices", "faces", "scale"))
+    expect_keys(fields, "pose", optional=("file_path", "vertices", "faces", "scale", "sign"))
     fields.expect_either("file_path", "vertices")
     stretch = np.eye(3)
     if "scale" in fields:
@@ -76,18 +80,15 @@ def _mesh(fields: Fields, files: MeshFiles) -> tuple[trimesh.Trimesh, tuple[floa
         stretch *= fields.lengths("scale", "1 or 3 positive numbers", count, positive=True)
     if "vertices" in fields:
         return transformed(_triangles(fields), stretch), fields.pose()
-    path = fields.folder / fields.text("file_path")
-    if not is_file(path):
-        raise FileNotFoundError(
-            f"{fields.where}.file_path must be an existing file, got {short_repr(str(path))}"
-        )
+    path = file_of(fields)
     with errors_at(f"{fields.where}.file_path"):
-        mesh = files.read(path)
-    return transformed(mesh, stretch), fields.pose()
+        mesh = transformed(files.read(path), stretch)
+    warn_of_millimetres(fields.where, mesh, "scale: 0.001")
+    return mesh, fields.pose()
 
 
 def _triangles(fields: Fields) -> trimesh.Trimesh:
-    expect_keys(fields, "vertices", "faces", "pose", optional=("scale",))
+    expect_keys(fields, "vertices", "faces", "pose", optional=("scale", "sign"))
     with errors_at(fields.where, (TypeError, ValueError)):
         vertices, faces = read_mesh(
             "of vertices", (fields.values["vertices"], fields.values["faces"])

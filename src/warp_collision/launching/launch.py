@@ -18,13 +18,14 @@ from typing import Any, TypeVar
 import torch
 import warp as wp
 
-from warp_collision.devices import CPU, stream_handle
-from warp_collision.launching.deferred_free import begin_reading, end_reading
+from warp_collision.devices import CPU, as_current, is_capturing, is_current, stream_handle
+from warp_collision.launching.deferred_free import begin_reading, end_reading, keep_for_graphs
 from warp_collision.launching.recorded_launch import Argument, Command, SceneTables
 from warp_collision.launching.warp_runtime import (
     objects_loaded_in_turn,
     quiet_warp,
     refuse_cpu_capture,
+    slow_loads_announced,
 )
 
 T = TypeVar("T")
@@ -82,7 +83,7 @@ def _command(kernel: Any, device: str) -> Command:
     command = _state.commands.get(key)
     if command is None:
         # Recording loads the module, which two threads must not do at once.
-        with _record_lock:
+        with _record_lock, slow_loads_announced(device):
             command = _state.commands[key] = Command(kernel, device)
     return command
 
@@ -109,7 +110,7 @@ def load_kernels(kernels: Sequence[Any], device: torch.device) -> None:
 
     first, *others = new.values()
     remaining = iter(others)  # of a list, so that threads may share it
-    with _record_lock:
+    with _record_lock, slow_loads_announced("cpu"):
         if others and _n_cores() > 1:
             with quiet_warp(), objects_loaded_in_turn() as may_use_threads:
                 # A thread of its own: those of the pool may be waiting for this lock.
@@ -150,7 +151,8 @@ def warp_stream(device: torch.device) -> Iterator[None]:
     else:
         # Warp has one current stream for all threads. Waiting for the one before would be a wait
         # for work outside of a captured graph, which ends the capture.
-        with _stream_lock, wp.ScopedStream(_current_stream(device), sync_enter=False):
+        stream = _current_stream(device)
+        with as_current(device), _stream_lock, wp.ScopedStream(stream, sync_enter=False):
             yield
 
 
@@ -177,7 +179,13 @@ def launch(
     token = begin_reading()
     try:
         if device != CPU:
-            _command(kernel, str(device)).run(dim, arguments, _current_stream(device))
+            if is_capturing(device):
+                _keep_tables(arguments, device)
+            if is_current(device):
+                _command(kernel, str(device)).run(dim, arguments, _current_stream(device))
+            else:  # Warp makes it the current one, and would leave it so
+                with as_current(device):
+                    _command(kernel, str(device)).run(dim, arguments, _current_stream(device))
             return
         refuse_cpu_capture()
         if items < _MIN_PARALLEL_ITEMS or (threads := torch.get_num_threads()) == 1:
@@ -208,7 +216,7 @@ class RepeatedLaunch:
         arguments: Sequence[Argument],
         changing: Sequence[int],
     ):
-        with _record_lock:
+        with _record_lock, slow_loads_announced("cpu"):
             self._command = Command(kernel, "cpu")
         self._dim, self._arguments, self._changing = dim, list(arguments), changing
         self._is_recorded = False
@@ -227,6 +235,14 @@ class RepeatedLaunch:
             self._is_recorded = True
         finally:
             end_reading(token)
+
+
+def _keep_tables(arguments: tuple[Argument, ...], device: torch.device) -> None:
+    """Keeps what structs of a captured launch point to; tensors are kept by whoever made them."""
+    for tables in arguments:
+        if isinstance(tables, tuple):
+            parts = (part for part in tables if isinstance(part, torch.Tensor))
+            keep_for_graphs([part.detach() for part in parts], device)
 
 
 def _launch_chunks(

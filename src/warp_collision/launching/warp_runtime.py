@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -65,6 +66,40 @@ def quiet_warp() -> Iterator[None]:
             _quiet.blocks -= 1
             if _quiet.blocks == 0:
                 setattr(wp.config, _SETTING, _quiet.level)
+
+
+@contextmanager
+def slow_loads_announced(device: str) -> Iterator[None]:
+    """Says on standard error, once in a process, why a first call takes seconds.
+
+    Modules that are in Warp's kernel cache are loaded in milliseconds. `WARP_COLLISION_QUIET=1` in
+    the environment turns this off.
+    """
+    if _announced.is_set() or os.environ.get("WARP_COLLISION_QUIET", "0") not in ("", "0"):
+        yield
+        return
+    timer = threading.Timer(_PATIENCE, _announce, (device,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+_PATIENCE = 1.0  # [s]
+_announced = threading.Event()
+
+
+def _announce(device: str) -> None:
+    if not _announced.is_set():
+        _announced.set()
+        print(
+            f"warp-collision: compiling kernels for {device}, once for this version; "
+            "`warp-collision compile` does it ahead",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 @contextmanager

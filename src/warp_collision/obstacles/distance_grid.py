@@ -56,6 +56,8 @@ class DistanceGrid:
         )
         self._border: Tensor | None = None
         self.kernel: Any = fill_distance_grid
+        if geometry.sensed is not None:
+            self.kernel = geometry.sensed.grid_kernel
         margin = 0.0
         if geometry.has_jumps:
             self._border = torch.from_numpy(geometry.border).to(device).contiguous()
@@ -121,6 +123,9 @@ def create_grid(
         max_cells: at most so many cells, 4 bytes each; 0 for none.
         device: where to.
     """
+    if geometry.sensed is not None:
+        cells = min(max_cells, geometry.sensed.grid_cells)
+        return DistanceGrid(geometry, record, cells, device) if cells >= _MIN_CELLS else None
     min_cells = _MIN_OPEN_CELLS if geometry.has_jumps else _MIN_CELLS
     cells = min(max_cells, max(_CELLS_PER_FACE * len(geometry.faces), min_cells))
     if geometry.has_jumps and len(geometry.border):

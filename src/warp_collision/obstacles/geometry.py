@@ -14,13 +14,16 @@ from warp_collision.formats.files import check_vertices, is_file, metres_per_uni
 from warp_collision.messages import errors_at, short_repr
 from warp_collision.obstacles import orientation, slivers, topology
 from warp_collision.obstacles.mesh_report import MeshReport
+from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import PlacedShape, Shape
 from warp_collision.validate import is_trimesh
 
 if TYPE_CHECKING:
     import trimesh
 
-    MeshLike = trimesh.Trimesh | Shape | tuple[Any, Any] | list[Any] | str | os.PathLike[str]
+    MeshLike = (
+        trimesh.Trimesh | Shape | Sensed | tuple[Any, Any] | list[Any] | str | os.PathLike[str]
+    )
 else:
     MeshLike = Any
 SignMethod = Literal["auto", "winding", "exact_winding", "sheet"]
@@ -40,6 +43,7 @@ class Geometry:
         area: surface [m^2].
         border: (m, 2, 3) float32, ends of the edges at which the surface ends.
         shape: the exact shape that they stand for, if there is one.
+        sensed: the sensed shape that they are the box of, if there is one.
     """
 
     vertices: np.ndarray
@@ -48,6 +52,7 @@ class Geometry:
     area: float
     border: np.ndarray
     shape: PlacedShape | None = None
+    sensed: Sensed | None = None
 
     @property
     def has_jumps(self) -> bool:
@@ -71,7 +76,7 @@ def read_mesh(name: str, mesh: MeshLike) -> tuple[np.ndarray, np.ndarray]:
     if not isinstance(mesh, (tuple, list)) or len(mesh) != 2:
         raise TypeError(
             f"mesh {name!r} must be a trimesh.Trimesh, a pair (vertices, faces), an exact "
-            f"shape such as Cuboid, or a path, got {type(mesh).__name__}"
+            f"shape such as Cuboid, a PointCloud, or a path, got {type(mesh).__name__}"
         )
     return _check_vertices(name, mesh[0]), _check_faces(name, mesh[1], len(mesh[0]))
 

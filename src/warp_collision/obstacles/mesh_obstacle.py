@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import os
+from dataclasses import replace
 from typing import Any, get_args
 from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
 import warp as wp
-from torch import Tensor
 
 from warp_collision.devices import synchronize
 from warp_collision.kernels.mesh_record import CONVEX, EXACT_WINDING, SHEET, WINDING, MeshRecord
 from warp_collision.launching import launch
+from warp_collision.launching.structs import upload_struct
 from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.obstacles.distance_grid import GRID_CELLS, create_grid
 from warp_collision.obstacles.geometry import Geometry, MeshLike
+from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import PlacedShape, Shape
 from warp_collision.poses import PoseLike
 from warp_collision.validate import is_trimesh
@@ -43,6 +46,7 @@ class MeshObstacle:
     Attributes:
         report: what was found in the mesh.
         placed: the exact shape that it stands for, None for a mesh.
+        sensed: the sensed shape that it stands for, None for others.
         mesh: the Warp mesh.
         is_padded: whether a slot holds, or held, it with a padding.
     """
@@ -58,6 +62,7 @@ class MeshObstacle:
         target = str(device)
         self.report = geometry.report
         self.placed = geometry.shape
+        self.sensed = geometry.sensed
         self.is_padded = False
         with quiet_warp(), launch.warp_stream(device):
             self.mesh = wp.Mesh(
@@ -74,6 +79,8 @@ class MeshObstacle:
         is_exact = geometry.shape is not None
         if geometry.shape is not None:
             describe_shape(record, geometry.shape)
+        elif geometry.sensed is not None:
+            self._describe(record, geometry.sensed, device)
         else:
             record.sign_method = _SIGN_METHODS[geometry.report.sign_method]
         # A closed mesh has its inside in its box. An open one has winding numbers above 1/2 at most
@@ -82,8 +89,30 @@ class MeshObstacle:
         record.inside_reach = reach if geometry.has_jumps else 0.0
         # A formula needs no grid.
         self._grid = create_grid(geometry, record, 0 if is_exact else grid_cells, device)
-        self.record = _upload(record, device)
+        self.record = upload_struct(record, MeshRecord, device)
         _living[device, self.mesh_id] = self
+
+    def updated(self, sensed: Sensed) -> MeshObstacle:
+        """The same mesh with another sensed shape of the kind: queries see it by its new record."""
+        device = self.record.device
+        new = copy.copy(self)
+        new.sensed = sensed
+        new.report = replace(self.report, shape=sensed)
+        new._grid = None
+        record = MeshRecord()
+        record.mesh_id = self.mesh_id
+        new._describe(record, sensed, device)
+        new.record = upload_struct(record, MeshRecord, device)
+        _living[device, self.mesh_id] = new
+        return new
+
+    def _describe(self, record: Any, sensed: Sensed, device: torch.device) -> None:
+        """Uploads a sensed shape, and describes it in a `MeshRecord`."""
+        self._uploaded = sensed.upload(device)
+        lower, upper = sensed.bounds
+        record.lower, record.upper = wp.vec3(*lower), wp.vec3(*upper)
+        record.exact.kind = int(sensed.kind)
+        record.exact.data = self._uploaded.pointer
 
     def fill_grid(self) -> None:
         """Computes the distance grid; queries are right without it, and faster with it."""
@@ -111,7 +140,8 @@ def split_pose(value: Any) -> tuple[MeshLike, PoseLike | None]:
     """A mesh, or a pair of mesh and pose; a pair of arrays is a mesh itself."""
     if isinstance(value, (tuple, list)) and len(value) == 2:
         first = value[0]
-        is_mesh = is_trimesh(first) or isinstance(first, (*get_args(Shape), str, os.PathLike))
+        kinds = (*get_args(Shape), Sensed, str, os.PathLike)
+        is_mesh = is_trimesh(first) or isinstance(first, kinds)
         is_pair = isinstance(first, (tuple, list)) and len(first) == 2 and _has_rows(first[0])
         if is_mesh or value[1] is None or is_pair:
             return first, value[1]
@@ -136,9 +166,3 @@ def describe_shape(record: Any, placed: PlacedShape) -> None:
     record.exact.is_rotated = not placed.is_axis_aligned
     w, x, y, z = placed.rotation
     record.exact.rotation = wp.quat(-x, -y, -z, w)
-
-
-def _upload(record: Any, device: torch.device) -> Tensor:
-    """A record as bytes (1, n) on a device."""
-    host = wp.array([record], dtype=MeshRecord, device="cpu").numpy()
-    return torch.from_numpy(np.frombuffer(host.tobytes(), np.uint8).copy()).to(device)[None]

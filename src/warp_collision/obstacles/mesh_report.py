@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import Shape
 
 
@@ -62,7 +63,7 @@ class MeshReport:
         sign_method: how inside and outside are told apart: "winding", "exact_winding", "convex",
             "sheet", or "exact" for an exact shape.
         reason: why that method.
-        shape: the exact shape that queries see instead of triangles, if there is one.
+        shape: the exact or sensed shape that queries see instead of triangles, if there is one.
     """
 
     n_faces: int
@@ -79,7 +80,7 @@ class MeshReport:
     repairs: list[str] = field(default_factory=list)
     sign_method: str = "winding"
     reason: str = ""
-    shape: Shape | None = None
+    shape: Shape | Sensed | None = None
 
     def __str__(self) -> str:
         state = "closed" if self.closed else "open"

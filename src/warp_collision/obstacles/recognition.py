@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from warp_collision.formats.files import metres_per_unit
+from warp_collision.formats.files import MAX_COORDINATE, metres_per_unit
 from warp_collision.obstacles import topology
 from warp_collision.obstacles.geometry import (
     Geometry,
@@ -18,6 +18,7 @@ from warp_collision.obstacles.geometry import (
     read_mesh,
 )
 from warp_collision.obstacles.mesh_report import MeshReport
+from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import (
     Capsule,
     Cuboid,
@@ -26,6 +27,7 @@ from warp_collision.obstacles.shapes import (
     Shape,
     Sphere,
     Triangles,
+    box_around,
 )
 from warp_collision.validate import is_trimesh
 
@@ -65,6 +67,10 @@ class _Cuboid(NamedTuple):
 
 def read_obstacle(name: str, given: MeshLike, *, repair: bool, sign: SignMethod) -> Source:
     """Reads what `MeshWorld.add` takes; errors are those of `read_mesh` and `prepare`."""
+    if isinstance(given, (*get_args(Shape), Sensed)) and sign != "auto":
+        raise ValueError(f"sign of {name!r} must be 'auto' for an exact shape, got {sign!r}")
+    if isinstance(given, Sensed):
+        return Source(given.key, lambda: _sensed_geometry(given))
     placed = shape_of(given) if sign == "auto" else None
     if placed is not None:
         if is_trimesh(given):
@@ -72,8 +78,6 @@ def read_obstacle(name: str, given: MeshLike, *, repair: bool, sign: SignMethod)
         reason = f"given as {type(given).__name__}"
         key = content_key(placed.center, placed.rotation, placed.shape, reason)
         return Source(key, lambda: _shape_geometry(placed, reason))
-    if isinstance(given, get_args(Shape)):
-        raise ValueError(f"sign of {name!r} must be 'auto' for an exact shape, got {sign!r}")
     vertices, faces = read_mesh(name, given)
 
     def examine() -> Geometry:
@@ -222,6 +226,29 @@ def _shape_geometry(placed: PlacedShape, reason: str) -> Geometry:
         topology.surface_area(mesh.vertices, mesh.faces),
         np.empty((0, 2, 3), np.float32),
         placed,
+    )
+
+
+def _sensed_geometry(sensed: Sensed) -> Geometry:
+    """The box around a sensed shape, for kernels that know triangles only."""
+    # What has no end has a box too large for the winding numbers of kernels that look at it.
+    box = box_around(np.clip(sensed.bounds, -MAX_COORDINATE, MAX_COORDINATE))
+    report = MeshReport(
+        n_faces=len(box.faces),
+        n_components=1,
+        closed=True,
+        consistent=True,
+        sign_method="exact",
+        reason=f"given as {type(sensed).__name__}",
+        shape=sensed,
+    )
+    return Geometry(
+        box.vertices.astype(np.float32),
+        box.faces.astype(np.int32),
+        report,
+        topology.surface_area(box.vertices, box.faces),
+        np.empty((0, 2, 3), np.float32),
+        sensed=sensed,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, get_args
 
 import numpy as np
 
@@ -38,6 +38,14 @@ class Triangles(NamedTuple):
 
     vertices: np.ndarray  # (n, 3) float64 [m]
     faces: np.ndarray  # (n, 3) int64
+
+
+class HasTriangles(Protocol):
+    """A shape, exact or sensed."""
+
+    def tessellate(self) -> Triangles:
+        """A mesh that contains it."""
+        ...
 
 
 class _Symmetric:
@@ -297,7 +305,13 @@ class PlacedShape:
 SHAPES: dict[str, Any] = {shape.kind.name.lower(): shape for shape in get_args(Shape)}
 
 
-def mesh_of(body: trimesh.Trimesh | Shape) -> trimesh.Trimesh:
+def box_around(bounds: np.ndarray) -> Triangles:
+    """The box between a lower and an upper corner (2, 3)."""
+    middle, half = bounds.mean(axis=0), 0.5 * (bounds[1] - bounds[0])
+    return Triangles(middle + half * _CORNERS, _SIDES_OF_CUBE.copy())
+
+
+def mesh_of(body: trimesh.Trimesh | HasTriangles) -> trimesh.Trimesh:
     """A mesh itself, or the mesh that contains a shape."""
     if is_trimesh(body):
         return body

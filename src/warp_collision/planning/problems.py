@@ -13,8 +13,9 @@ from torch import Tensor
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
 from warp_collision.robot.checks.joint_path import pair_tables_of
-from warp_collision.robot.checks.path_operators import PathOperands, run_paths_at_rest
-from warp_collision.robot.model.kinematics import root_frames
+from warp_collision.robot.checks.path_operands import PathOperands
+from warp_collision.robot.checks.path_operators import run_paths_at_rest
+from warp_collision.robot.model.base_pose import root_frames
 from warp_collision.world import MeshWorld
 from warp_collision.world.acceleration import with_acceleration
 

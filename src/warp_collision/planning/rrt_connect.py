@@ -39,11 +39,6 @@ class _Trees(NamedTuple):
     parents: Tensor
     state: Tensor
 
-    @property
-    def token(self) -> int:
-        """0: pointers are written anew for every launch."""
-        return 0
-
     @classmethod
     def of_roots(cls, roots: Tensor, capacity: int) -> _Trees:
         """Trees of one node each.
@@ -68,6 +63,11 @@ class _Trees(NamedTuple):
     def meeting(self) -> Tensor:
         """(n, 2) int32, the nodes at which trees meet."""
         return self.state[len(self.nodes) :].view(-1, 2)
+
+    @property
+    def token(self) -> int:
+        """See `StructTables`: pointers are written anew for every launch."""
+        return 0
 
     def addresses(self) -> list[int]:
         """See `StructTables`."""

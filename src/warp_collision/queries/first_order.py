@@ -17,7 +17,7 @@ from torch import Tensor
 from warp_collision.queries import dispatch
 from warp_collision.queries.autograd import is_launched
 from warp_collision.queries.functions import FUNCTIONS
-from warp_collision.queries.operator import Outputs, define_operator, over_rows
+from warp_collision.queries.operator import BatchingRule, Outputs, define_operator, over_rows
 from warp_collision.queries.second_derivatives import NO_SECOND, FirstOrderOnly, refuse_tangents
 
 
@@ -33,6 +33,7 @@ class FirstOrderQuery:
         allocate: (operand, *constants), returns a tuple of outputs without values.
         operands: the schema: operand, further outputs, constants.
         no_second: message where a second derivative is asked for.
+        batched: the batching rule, from the number of the first operands that have rows.
     """
 
     name: str
@@ -42,6 +43,7 @@ class FirstOrderQuery:
     allocate: Callable[..., tuple[Tensor, ...]]
     operands: tuple[str, tuple[str, ...], str]
     no_second: str = NO_SECOND
+    batched: Callable[[int], BatchingRule] = over_rows
 
     def __post_init__(self) -> None:
         """Defines the operator and those of its products."""
@@ -53,7 +55,7 @@ class FirstOrderQuery:
             f"{operand}, {constants}",
             lambda *operands: _one_or_all(_by_rows(self.run, 1)(*operands)),
             lambda *operands: _one_or_all(self.allocate(*operands)),
-            over_rows(1),
+            self.batched(1),
             n_outputs=1 + n_further,
         )
 
@@ -67,7 +69,7 @@ class FirstOrderQuery:
                 schema,
                 _by_rows(run, 2 + n_further),
                 fake,
-                over_rows(2 + n_further),
+                self.batched(2 + n_further),
             )
             for suffix, run, fake in (
                 ("vjp", self.run_vjp, lambda _, operand, *__: operand.new_empty(operand.shape)),
@@ -101,7 +103,7 @@ class JacobianProduct(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(name: str, forward: bool, vector: Tensor, *saved: Tensor) -> Tensor:  # noqa: D102
+    def forward(name: str, forward: bool, vector: Tensor, *saved: Tensor | None) -> Tensor:  # noqa: D102
         query = _QUERIES[name]
         return (query.jvp if forward else query.vjp)(vector, *saved)
 
@@ -134,7 +136,9 @@ class TransformedFirstOrder(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(traced: bool, name: str, operand: Tensor, *constants: Tensor) -> tuple[Tensor, ...]:  # noqa: D102
+    def forward(  # noqa: D102
+        traced: bool, name: str, operand: Tensor, *constants: Tensor | None
+    ) -> tuple[Tensor, ...]:
         outputs = _QUERIES[name].operator(operand, *constants)
         return (outputs,) if isinstance(outputs, Tensor) else outputs
 
@@ -172,7 +176,7 @@ class DirectFirstOrder(torch.autograd.Function):
 
     @staticmethod
     def forward(  # noqa: D102
-        ctx: Any, operand: Tensor, query: FirstOrderQuery, constants: tuple[Tensor, ...]
+        ctx: Any, operand: Tensor, query: FirstOrderQuery, constants: tuple[Tensor | None, ...]
     ) -> Tensor:
         value, *further = query.run(operand, *constants)
         ctx.query, ctx.further, ctx.constants = query, further, constants
@@ -190,7 +194,9 @@ class DirectFirstOrder(torch.autograd.Function):
 FUNCTIONS["first_order"] = TransformedFirstOrder.apply
 
 
-def evaluate_first_order(query: FirstOrderQuery, operand: Tensor, *constants: Tensor) -> Tensor:
+def evaluate_first_order(
+    query: FirstOrderQuery, operand: Tensor, *constants: Tensor | None
+) -> Tensor:
     """The first output of a query, differentiable in its operand, which is contiguous."""
     if not dispatch.is_plain(operand):
         return dispatch.apply("first_order", query.name, operand, *constants)[0]

@@ -13,7 +13,13 @@ from torch import Tensor
 from warp_collision.kernels import kinematics, self_collision
 from warp_collision.launching.launch import launch
 from warp_collision.queries.first_order import FirstOrderQuery
-from warp_collision.queries.operator import define_operator, over_rows
+from warp_collision.queries.operator import (
+    BatchingRule,
+    Outputs,
+    batch_first,
+    define_operator,
+    over_rows,
+)
 
 # Sizes in float32 of the structs that kernels store for each frame.
 _FRAME_POSE, _WRENCH, _TWIST = 12, 6, 6
@@ -25,43 +31,63 @@ def _launch(kernel: Any, rows: Tensor, *arguments: Tensor | None, work: int) -> 
     launch(kernel, (n,), *arguments, device=rows.device, items=work * n)
 
 
+def _over_rows_and_roots(n_rowwise: int) -> BatchingRule:
+    """As `over_rows` where the last operand, the roots, may be for rows too."""
+
+    def rule(operator: Any, size: int, in_dims: tuple[int | None, ...], *args: Any) -> Outputs:
+        *others, roots = args
+        *dims, dim = in_dims
+        if roots is None or (dim is None and roots.numel() == roots.shape[-1]):
+            return over_rows(n_rowwise)(operator, size, in_dims, *args)
+        rows = others[0].shape[0] if dims[0] is None else others[0].movedim(dims[0], 0).shape[1]
+        roots = batch_first(roots, dim, size).flatten(1, -2)
+        roots = roots.repeat_interleave(rows // roots.shape[1], 1)
+        return over_rows(n_rowwise + 1)(
+            lambda roots, *others: operator(*others, roots), size, (0, *dims), roots, *others
+        )
+
+    return rule
+
+
 # -- forward kinematics ---------------------------------------------------------------------------
 
 
 def _allocate_points(
-    joints: Tensor, frames: Tensor, ranges: Tensor, points: Tensor
+    joints: Tensor, frames: Tensor, ranges: Tensor, points: Tensor, roots: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     n = joints.shape[0]
     frame_poses = joints.new_empty((n, frames.shape[0], _FRAME_POSE))
     return joints.new_empty((n, points.shape[0], 4)), frame_poses
 
 
-def _place_points(joints: Tensor, *robot: Tensor) -> tuple[Tensor, Tensor]:
+def _place_points(joints: Tensor, *robot: Any) -> tuple[Tensor, Tensor]:
     outputs = _allocate_points(joints, *robot)
     _launch(kinematics.place_points, joints, joints, *robot, *outputs, work=1)
     return outputs
 
 
-def _place_points_vjp(
-    upstream: Tensor, joints: Tensor, frame_poses: Tensor, *robot: Tensor
-) -> Tensor:
+# The poses of the frames tell the products where the root is.
+
+
+def _place_points_vjp(upstream: Tensor, joints: Tensor, frame_poses: Tensor, *robot: Any) -> Tensor:
     wrenches = joints.new_empty((*frame_poses.shape[:2], _WRENCH))
     total = torch.empty_like(joints)
-    operands = upstream, frame_poses, *robot, wrenches, total
+    operands = upstream, frame_poses, *robot[:3], wrenches, total
     _launch(kinematics.place_points_vjp, joints, *operands, work=1)
     return total
 
 
-def _place_points_jvp(rates: Tensor, joints: Tensor, frame_poses: Tensor, *robot: Tensor) -> Tensor:
+def _place_points_jvp(rates: Tensor, joints: Tensor, frame_poses: Tensor, *robot: Any) -> Tensor:
     twists = joints.new_empty((*frame_poses.shape[:2], _TWIST))
     velocity = _allocate_points(joints, *robot)[0]
-    operands = rates, frame_poses, *robot, twists, velocity
+    operands = rates, frame_poses, *robot[:3], twists, velocity
     _launch(kinematics.place_points_jvp, joints, *operands, work=1)
     return velocity
 
 
-# Points (n, n_points, 4) of frames at joint values (n, n_joints), and poses of the frames.
-_ROBOT = "Tensor frames, Tensor ranges, Tensor points"
+# Points (n, n_points, 4) of frames at joint values (n, n_joints), and poses of the frames. Roots
+# (..., 18), m of them, are for n / m rows each; without them the root is at the origin.
+_ROBOT = "Tensor frames, Tensor ranges, Tensor points, Tensor? roots"
 FORWARD_KINEMATICS = FirstOrderQuery(
     "forward_kinematics",
     _place_points,
@@ -71,19 +97,20 @@ FORWARD_KINEMATICS = FirstOrderQuery(
     ("Tensor joints", ("Tensor frame_poses",), _ROBOT),
     "the second derivative of float32 kinematics is not defined; joints of float64 have all "
     "derivatives",
+    _over_rows_and_roots,
 )
 
 
-def run_jacobian(joints: Tensor, *robot: Tensor) -> Tensor:
+def run_jacobian(joints: Tensor, *robot: Any) -> Tensor:
     """Jacobian (n, n_points, 3, n_joints) of the points by the joint values (n, n_joints)."""
     joints = joints.contiguous()
+    n, n_joints = joints.shape
     frame_poses = _place_points(joints, *robot)[1]
-    columns = []
-    for value in range(joints.shape[1]):
-        rates = torch.zeros_like(joints)
-        rates[:, value] = 1.0
-        columns.append(_place_points_jvp(rates, joints, frame_poses, *robot)[..., :3])
-    return torch.stack(columns, dim=-1)
+    # A row for each configuration and joint, which alone moves.
+    rates = torch.eye(n_joints, dtype=joints.dtype, device=joints.device).repeat(n, 1)
+    repeated = frame_poses.repeat_interleave(n_joints, 0)
+    columns = _place_points_jvp(rates, rates, repeated, *robot)[..., :3]
+    return columns.unflatten(0, (n, n_joints)).movedim(1, -1).contiguous()
 
 
 # It has no derivative; callers pass detached joints.
@@ -91,10 +118,10 @@ forward_kinematics_jacobian = define_operator(
     "forward_kinematics_jacobian",
     f"Tensor joints, {_ROBOT}",
     run_jacobian,
-    lambda joints, frames, ranges, points: joints.new_empty(
+    lambda joints, frames, ranges, points, roots: joints.new_empty(
         (joints.shape[0], points.shape[0], 3, joints.shape[1])
     ),
-    over_rows(1),
+    _over_rows_and_roots(1),
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -21,6 +22,7 @@ from warp_collision.obstacles.geometry import MeshLike, SignMethod
 from warp_collision.obstacles.mesh_obstacle import MeshAndPose, MeshObstacle
 from warp_collision.obstacles.mesh_report import MeshReport
 from warp_collision.poses import PoseLike, invert_pose, pose_rows, to_rows
+from warp_collision.summaries import notebook_html
 from warp_collision.world.acceleration import Acceleration
 from warp_collision.world.obstacle_cache import Entry, ObstacleCache
 from warp_collision.world.scene_storage import SceneStorage, check_values
@@ -93,6 +95,9 @@ class MeshWorld:
         counts = [len(slots) for slots in self._slots.envs]
         return f"MeshWorld({sum(counts)} meshes in {self.n_envs} envs on {self.device})"
 
+    def _repr_html_(self) -> str:
+        return notebook_html(self)
+
     def __len__(self) -> int:
         return sum(len(slots) for slots in self._slots.envs)
 
@@ -133,6 +138,8 @@ class MeshWorld:
         *,
         strict: bool = False,
         package_dirs: Sequence[PathLike] = (),
+        up: str | None = None,
+        scale: float | None = None,
         **options: Any,
     ) -> Self:
         """A world with an env for each file, and 32 slots more than the fullest fills."""
@@ -140,9 +147,9 @@ class MeshWorld:
             raise TypeError(f"paths must be a sequence of paths, got {type(paths).__name__}")
         if not paths:
             raise ValueError("paths must be at least one, got none")
-        files = [
-            io.load_world_file(path, strict=strict, package_dirs=package_dirs) for path in paths
-        ]
+        reading: dict[str, Any] = {"strict": strict, "package_dirs": package_dirs}
+        reading |= {"up": up, "scale": scale}
+        files = [io.load_world_file(path, **reading) for path in paths]
         return cls._of_envs(files, [escaped(str(path)) for path in paths], device, options)
 
     @classmethod
@@ -176,43 +183,15 @@ class MeshWorld:
 
     def to_scene(self, env: int = 0) -> trimesh.Scene:
         """The meshes of an env, with names and poses; `load` of the scene restores the env."""
-        return io.obstacle_scene(self._obstacles_of(env))
+        return io.obstacle_scene(self.obstacles(env))
 
     def save(self, path: PathLike, env: int = 0) -> None:
         """Writes an env to a .yaml or .glb file, which `from_file` reads back as it was.
 
-        Meshes are written after their repairs, without the `repair` and `sign` that `add` was told.
+        Meshes are written after their repairs, and as sheets if they are; otherwise without the
+        `repair` and `sign` that `add` was told.
         """
-        io.save_world_file(path, self._obstacles_of(env))
-
-    def _obstacles_of(self, env: int) -> dict[str, Obstacle]:
-        """The obstacles of an env by name: exact shapes, and meshes after their repairs."""
-        from warp_collision.io.placing import matrix_from, pose_from
-
-        with self._lock:
-            slots = self._slots.of(env)
-            rows = self._slots.differentiable_rows(self.mesh_from_world).detach()[env]
-            poses = invert_pose(rows[: len(slots), :7].double().cpu())
-            enabled, padding = self.enabled[env].tolist(), self.padding[env].tolist()
-            meshes: dict[int, trimesh.Trimesh] = {}
-            obstacles: dict[str, Obstacle] = {}
-            for index, slot in enumerate(slots):
-                check_pose(f"pose of {slot.name!r}", poses[index].tolist())
-                matrix = matrix_from(poses[index].numpy())
-                placed = slot.obstacle.placed
-                if placed is not None:
-                    geometry = placed.shape
-                    matrix = matrix @ placed.matrix
-                else:
-                    key = id(slot.obstacle)
-                    if key not in meshes:
-                        meshes[key] = _mesh(slot.obstacle)
-                    geometry = meshes[key]
-                pose = pose_from(matrix[:3, :3], matrix[:3, 3])
-                obstacles[slot.name] = Obstacle(
-                    geometry, pose, padding[index], bool(enabled[index])
-                )
-        return obstacles
+        io.save_world_file(path, self.obstacles(env))
 
     # -- what the world holds -------------------------------------------------------------------
 
@@ -266,6 +245,46 @@ class MeshWorld:
         with self._lock:
             return self.poses(env)[self._slots.index(name, env)].clone()
 
+    def obstacles(self, env: int = 0) -> dict[str, Obstacle]:
+        """The obstacles of an env by name, in slot order: exact shapes, meshes after their repairs.
+
+        Example:
+            >>> from warp_collision import MeshWorld, Sphere
+            >>> world = MeshWorld()
+            >>> world.add("ball", Sphere(0.1), (0.0, 0.0, 0.5, 1, 0, 0, 0))
+            0
+            >>> world.obstacles()["ball"].geometry
+            Sphere(radius=0.1)
+        """
+        from warp_collision.io.placing import matrix_from, pose_from
+
+        with self._lock:
+            slots = self._slots.of(env)
+            rows = self._slots.differentiable_rows(self.mesh_from_world).detach()[env]
+            poses = invert_pose(rows[: len(slots), :7].double().cpu())
+            enabled, padding = self.enabled[env].tolist(), self.padding[env].tolist()
+            meshes: dict[int, trimesh.Trimesh] = {}
+            obstacles: dict[str, Obstacle] = {}
+            for index, slot in enumerate(slots):
+                check_pose(f"pose of {slot.name!r}", poses[index].tolist())
+                matrix = matrix_from(poses[index].numpy())
+                placed, sensed = slot.obstacle.placed, slot.obstacle.sensed
+                if sensed is not None:
+                    geometry = sensed
+                elif placed is not None:
+                    geometry = placed.shape
+                    matrix = matrix @ placed.matrix
+                else:
+                    key = id(slot.obstacle)
+                    if key not in meshes:
+                        meshes[key] = _mesh(slot.obstacle)
+                    geometry = meshes[key]
+                pose = pose_from(matrix[:3, :3], matrix[:3, 3])
+                state = padding[index], bool(enabled[index])
+                sign = "sheet" if slot.obstacle.report.sign_method == "sheet" else "auto"
+                obstacles[slot.name] = Obstacle(geometry, pose, *state, sign)
+        return obstacles
+
     def report(self, name: str | int, env: int = 0) -> MeshReport:
         """What was found in a mesh when it was loaded; see `MeshReport`.
 
@@ -300,10 +319,10 @@ class MeshWorld:
         Args:
             name: unique in the env.
             obstacle: a `trimesh.Trimesh` in metres or the units that it declares, a pair
-                (vertices (n, 3) [m], faces (n, 3)), the path of a mesh file, or a `Cuboid`,
-                `Sphere`, `Capsule` or `Cylinder`. Trimesh's primitives and meshes that are cuboids
-                to rounding become exact shapes too, unless `repair` or `sign` is given. Equal
-                geometry is stored once, whatever its names and envs.
+                (vertices (n, 3) [m], faces (n, 3)), the path of a mesh file, a `Cuboid`,
+                `Sphere`, `Capsule` or `Cylinder`, or a `PointCloud`. Trimesh's primitives and
+                meshes that are cuboids to rounding become exact shapes too, unless `repair` or
+                `sign` is given. Equal geometry is stored once, whatever its names and envs.
             pose: x, y, z, qw, qx, qy, qz of it in the world, a quaternion of any length but
                 0, or a rigid 4 x 4 matrix; identity if None. Gradients as in `set_pose`.
             env: which env.
@@ -386,6 +405,47 @@ class MeshWorld:
             # In this order, so that queries of other threads never find the env empty.
             self._fill(env, 0, entries)
             self._truncate(env, len(entries))
+
+    def update(self, name: str | int, seen: Any, env: int = 0, *, at: Any = None) -> None:
+        """Gives an obstacle that a sensor sees new content, in its slot, pose and state.
+
+        The tensors of the world stay as they are, and each sphere that another thread asks about is
+        checked against the old content or the new one. Kernels other than those of this library
+        still find the box around the first content behind the mesh id. An update is for the host,
+        not for a graph that is captured; replays see what is there when they run.
+
+        Args:
+            name: name or slot index of a `PointCloud` or a grid.
+            seen: another of its kind. Or for a cloud points, (n, 3) with the radius that the balls
+                have, all of them the same, or (n, 4). Or voxels, as a `VoxelGrid` takes them.
+            env: which env.
+            at: for a `VoxelGrid`, index (3,) of the first of the voxels that `seen` replaces.
+
+        Raises:
+            TypeError: something that such an obstacle cannot become.
+            ValueError: the obstacle is no sensed one, or content that it cannot have.
+
+        Example:
+            >>> import numpy as np
+            >>> from warp_collision import MeshWorld, PointCloud
+            >>> world = MeshWorld()
+            >>> world.add("camera", PointCloud(np.zeros((1, 3)), radius=0.01))
+            0
+            >>> world.update("camera", np.random.default_rng(0).uniform(size=(1000, 3)))
+            >>> world.report("camera").shape
+            PointCloud(1000 points, radius=0.01)
+        """
+        with self._lock:
+            index = self._slots.index(name, env)
+            slot = self._slots.envs[env][index]
+            if slot.obstacle.sensed is None:
+                raise ValueError(f"the obstacle {slot.name!r} must be a PointCloud or a grid")
+            obstacle = slot.obstacle.updated(slot.obstacle.sensed.successor(slot.name, seen, at))
+            self._acceleration.drop_tree()
+            self._slots.envs[env][index] = replace(slot, obstacle=obstacle)
+            self._acceleration.add([obstacle])
+            self._storage.records[env, index] = obstacle.record.data_ptr()
+            self._release(env, [slot])
 
     def remove(self, name: str | int, env: int = 0) -> None:
         """Removes an obstacle; the slots behind it move up by one."""

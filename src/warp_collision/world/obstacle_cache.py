@@ -77,7 +77,7 @@ class ObstacleCache:
         if isinstance(value, Obstacle):
             own = validate.check_padding(f"padding of {name!r}", value.padding)
             pose, enabled, padding = value.pose, value.enabled, own + padding
-            return self.entry(name, value.geometry, pose, enabled, padding=padding)
+            return self.entry(name, value.geometry, pose, enabled, sign=value.sign, padding=padding)
         return self.entry(name, *split_pose(value), padding=padding)
 
     def obstacle(

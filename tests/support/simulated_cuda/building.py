@@ -35,6 +35,12 @@ def reason_against() -> str | None:
     return None
 
 
+def cache_folder(key: str) -> Path:
+    """Where what was compiled is kept, by all that it depends on."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "warp-collision" / key
+
+
 @functools.cache
 def extension() -> ModuleType:
     """The module; the first time compiling takes half a minute."""
@@ -43,8 +49,7 @@ def extension() -> ModuleType:
     key = hashlib.sha256("\n".join(map(str, versions)).encode())
     for path in sources:
         key.update(path.read_bytes())
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    library = cache / "warp-collision" / key.hexdigest()[:16] / f"{NAME}.so"
+    library = cache_folder(key.hexdigest()[:16]) / f"{NAME}.so"
     library.parent.mkdir(parents=True, exist_ok=True)
     with (library.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # of other processes that test at the same time

@@ -180,7 +180,10 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override { return exchangeDevice(device); }
   at::Allocator* getPinnedMemoryAllocator() const override { return at::getCPUAllocator(); }
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
+    const int before = current.device;
+    current.device = storage.device().index();
     auto fresh = allocator.allocate(bytes);
+    current.device = before;
     if (storage.data()) std::memcpy(fresh.get(), storage.data(), std::min(bytes, storage.nbytes()));
     const_cast<c10::Storage&>(storage).set_data_ptr_noswap(std::move(fresh));
     const_cast<c10::Storage&>(storage).set_nbytes(bytes);
@@ -384,7 +387,7 @@ void run_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (depth == 0 && is_capturing()) {
     results = record_operator(op, arguments, index);
   } else {
-    run_current();
+    run_queue({index, current.streams[index]});  // of the operands' device, as on CUDA
     results = run_on_host(op, arguments, index, false);
   }
   for (auto& result : results) stack->push_back(std::move(result));
@@ -488,6 +491,11 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage storage, int64_t offset, c
   return self;
 }
 
+at::Tensor& set_whole_storage(at::Tensor& self, at::Storage storage) {
+  const int64_t count = storage.nbytes() / self.element_size();
+  return set_storage(self, std::move(storage), 0, {count}, {1});
+}
+
 at::Tensor& set_source(at::Tensor& self, const at::Tensor& source) {
   return set_storage(self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
 }
@@ -519,6 +527,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from_and_resize", &copy_from_and_resize);
   m.impl("resize_", &resize_);
   m.impl("set_.source_Storage_storage_offset", &set_storage);
+  m.impl("set_.source_Storage", &set_whole_storage);
   m.impl("set_.source_Tensor", &set_source);
   m.impl("_local_scalar_dense", &item);
   m.impl("record_stream", &record_stream);

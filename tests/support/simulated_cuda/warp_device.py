@@ -1,11 +1,12 @@
 """Warp on the simulated GPU: its kernels run on the CPU, when their stream gets to them.
 
 Kernels are compiled for blocks of two threads, by which they know that they are not on a CPU, and
-run one thread after another.
+run one thread after another; or they run by their PTX, see `ptx_kernels`.
 """
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ import warp as wp
 import warp._src.context as context
 import warp._src.torch as interop
 
-from simulated_cuda import building, torch_module
+from simulated_cuda import building, ptx_kernels, torch_module
 from warp_collision.launching.warp_runtime import quiet_warp
 
 _device = building.extension()
@@ -26,9 +27,15 @@ class _Launch(context.Launch):
     def launch(self, stream: _Stream | None = None) -> None:
         assert stream is not None
         params = [type(p).from_buffer_copy(p) for p in self.params]
+        torch_module.set_device(stream.key[0])  # as Warp leaves it behind
         _device.count("launch")
         _device.count(f"launch: {self.kernel.key}")
-        submit(stream.key, lambda: context.invoke(self.kernel, self.hooks, params, False))
+        by_ptx = ptx_kernels.function_of(self.kernel)
+        if by_ptx is None:
+            submit(stream.key, lambda: context.invoke(self.kernel, self.hooks, params, False))
+        else:
+            pointers = (ctypes.c_void_p * len(params))(*map(ctypes.addressof, params))
+            submit(stream.key, lambda: by_ptx(pointers, params[0].size))
 
 
 def submit(key: tuple[int, int], work: Any) -> None:
@@ -58,6 +65,7 @@ class _ScopedStream:
     def __enter__(self) -> None:
         # Building a tree reads boxes: it runs at once, after what was launched before.
         _device.run(*self._stream.key)
+        torch_module.set_device(self._stream.key[0])
         self._before, _ScopedStream.current = _ScopedStream.current, self._stream
 
     def __exit__(self, *error: object) -> None:
@@ -76,9 +84,11 @@ def install(name: str) -> None:
     def is_ours(device: Any) -> bool:
         return str(device).startswith(name)
 
-    def launch_or_record(kernel: Any, dim: Any, inputs: Any, *, device: Any, **options: Any) -> Any:
+    def launch_or_record(
+        kernel: Any, dim: Any, inputs: Any, *, device: Any, block_dim: int = 256, **options: Any
+    ) -> Any:
         if not is_ours(device):
-            return launch(kernel, dim, inputs, device=device, **options)
+            return launch(kernel, dim, inputs, device=device, block_dim=block_dim, **options)
         made = launch(
             kernel,
             dim,
@@ -88,6 +98,7 @@ def install(name: str) -> None:
             **options,
         )
         made.__class__, made.block_dim = _Launch, _BLOCK  # Warp has set it to 1, as on every CPU
+        _device.count(f"block of {block_dim}: {kernel.key}")
         made.module_exec = kernel.module.load(cpu, _BLOCK)
         return made
 

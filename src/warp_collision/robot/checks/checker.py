@@ -13,15 +13,15 @@ from warp_collision.poses import PoseLike
 from warp_collision.queries.dispatch import is_plain
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
 from warp_collision.robot.checks.joint_path import pair_tables_of
+from warp_collision.robot.checks.path_operands import PathOperands
 from warp_collision.robot.checks.path_operators import (
     CONFIGURATION_IN_COLLISION,
     JOINT_PATH_IN_COLLISION,
-    PathOperands,
     repeated_configurations,
     repeated_paths,
 )
 from warp_collision.robot.model.allowed_pairs import Contacts, as_pairs
-from warp_collision.robot.model.kinematics import base_operand, root_frames
+from warp_collision.robot.model.base_pose import root_frames
 from warp_collision.robot.model.robot_spheres import RobotSpheres, require_robot_and_world
 from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
 from warp_collision.world import MeshWorld
@@ -82,12 +82,8 @@ class RobotChecker:
         )
         self._self_collision, self._ignore = self_collision, as_pairs(ignore)
         self._n_joints = robot.n_joints
-        self._base: Tensor | None = None
-        self._root: Tensor | None = None
-        if base_pose is not None:
-            like = torch.zeros((1, 1, robot.n_joints), device=world.device)
-            self._base = base_operand(base_pose, like, 0, torch.float64).detach().reshape(1, 7)
-            self._root = root_frames(self._base[0], like, 0)
+        like = torch.zeros((1, 1, robot.n_joints), device=world.device)
+        self._root = root_frames(base_pose, like, 0)
         self._prepare()
         scene_with_contacts(self._ignore, robot, world)  # looks up the names
 
@@ -115,7 +111,7 @@ class RobotChecker:
         rows, env_index = self._checked(rows, env_index)
         hit = self._repeated("configurations", rows, env_index)
         if hit is None:
-            operands = self._operands(rows, env_index, self._root)
+            operands = self._operands(rows, env_index)
             hit = CONFIGURATION_IN_COLLISION.evaluate(operands)
         return hit if rows is joints else hit.reshape(joints.shape[:-1])
 
@@ -141,7 +137,7 @@ class RobotChecker:
             )
         hit = self._repeated("paths", joints, env_index)
         if hit is None:
-            operands = self._operands(joints, env_index, self._base)
+            operands = self._operands(joints, env_index)
             hit = JOINT_PATH_IN_COLLISION.evaluate(operands, self._tolerance)
         return hit
 
@@ -152,7 +148,7 @@ class RobotChecker:
             return None
         if not is_plain(joints):
             return None
-        operands = self._operands(joints, None, self._root)
+        operands = self._operands(joints, None)
         shape, run = self._recorded.__dict__.get(name, (None, None))
         if shape != joints.shape or run is None:
             record = repeated_paths if name == "paths" else repeated_configurations
@@ -185,13 +181,11 @@ class RobotChecker:
             env_index = validate.env_operand(env_index, joints.shape[0], n_envs, self._device)
         return joints, env_index
 
-    def _operands(
-        self, joints: Tensor, env_index: Tensor | None, base: Tensor | None
-    ) -> PathOperands:
+    def _operands(self, joints: Tensor, env_index: Tensor | None) -> PathOperands:
         if self._robot.sphere_links is not self._sphere_links:  # something was attached or detached
             self._prepare()
         scene = scene_with_contacts(self._ignore, self._robot, self._world)
-        return PathOperands(joints, scene, env_index, base, self._tables, self._pairs)
+        return PathOperands(joints, scene, env_index, self._root, self._tables, self._pairs)
 
     def _prepare(self) -> None:
         """Looks up what belongs to the robot with what is attached to it."""

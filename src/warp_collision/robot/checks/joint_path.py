@@ -10,14 +10,14 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.poses import PoseLike
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
+from warp_collision.robot.checks.path_operands import PathOperands
 from warp_collision.robot.checks.path_operators import (
     CONFIGURATION_IN_COLLISION,
     JOINT_PATH_CLEARANCE,
     JOINT_PATH_IN_COLLISION,
-    PathOperands,
 )
 from warp_collision.robot.model.allowed_pairs import Contacts
-from warp_collision.robot.model.kinematics import base_operand, root_frames
+from warp_collision.robot.model.base_pose import root_frames
 from warp_collision.robot.model.robot_spheres import RobotSpheres, require_robot_and_world
 from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
 from warp_collision.summaries import summary
@@ -270,22 +270,18 @@ def _path_operands(
             f"{validate.shape_of(joints)}; configuration_in_collision checks single ones"
         )
     pairs = pair_tables_of(robot, self_collision, world.device)
-    base = None
-    if base_pose is not None:
-        base = base_operand(base_pose, joints, 1, torch.float64).detach().reshape(-1, 7)
+    base = root_frames(base_pose, joints, 1)
     scene = scene_with_contacts(ignore, robot, world, poses, joints.shape[1])
     return PathOperands(joints, scene, env_index, base, robot.tables(world.device), pairs)
 
 
 def _roots(base_pose: PoseLike | None, joints: Tensor, flat: Tensor) -> Tensor | None:
     """Root frames for joints (batch, n, n_joints), from poses for the first axes of joints."""
-    if base_pose is not None:
-        pose = base_operand(base_pose, joints, dtype=torch.float64).detach()
-        if pose.ndim > 2:
-            pose = pose.reshape(*pose.shape[:-1], *(1,) * (joints.ndim - pose.ndim), 7)
-            pose = pose.expand(*joints.shape[:-1], 7).reshape(*flat.shape[:2], 7)
-        base_pose = pose
-    return root_frames(base_pose, flat, 2)
+    roots = root_frames(base_pose, joints)
+    if roots is None or roots.shape[1] == 1:
+        return roots
+    roots = roots.reshape(*roots.shape[:-1], *(1,) * (joints.ndim - roots.ndim), roots.shape[-1])
+    return roots.expand(*joints.shape[:-1], -1).reshape(*flat.shape[:2], roots.shape[-1])
 
 
 def pair_tables_of(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -12,16 +9,17 @@ from warp_collision import validate
 from warp_collision.costs import (
     Clearance,
     Scalar,
-    clearance_against,
-    sphere_cost_against,
-    swept_cost_against,
+    clearance_to,
+    resting_options,
+    swept_options,
+    weight_operand,
 )
 from warp_collision.poses import PoseLike
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
 from warp_collision.robot.checks.self_collision import self_collision_cost
 from warp_collision.robot.model.allowed_pairs import Contacts
+from warp_collision.robot.model.base_pose import checked_base
 from warp_collision.robot.model.interpolation import Interpolated, cut, has_unknown_values
-from warp_collision.robot.model.kinematics import base_operand
 from warp_collision.robot.model.robot_spheres import RobotSpheres, require_robot_and_world
 from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
 from warp_collision.world import MeshWorld
@@ -148,20 +146,20 @@ def costs_of_spheres(
     require_robot_and_world(robot, world)
     fine = _cut(joints, robot, max_deviation, substeps) if swept else Interpolated(joints, 1)
     spheres = world_spheres(fine.joints, robot, world, base_pose, env_index)
-    options: dict[str, Any] = {"activation_distance": activation_distance, "env_index": env_index}
-    if swept:
-        options["tolerance"] = tolerance
-    function = swept_cost_against if swept else sphere_cost_against
+    eta, device = activation_distance, world.device
+    options = (
+        swept_options(device, 1.0, eta, tolerance) if swept else resting_options(device, 1.0, eta)
+    )
     scene = scene_with_contacts(ignore, robot, world, poses, joints.shape[1], fine.parts)
-    cost = function(scene, spheres, **options)
-    total = _factor("weight", weight, world) * _largest(cost, fine.parts)
+    cost = options.cost(spheres, scene, env_index)
+    total = _weighted("weight", weight, _largest(cost, fine.parts))
     if isinstance(self_weight, Tensor) or self_weight != 0.0:
         self_cost = self_collision_cost(
             spheres,
             robot.default_pairs if pairs is None else pairs,
             activation_distance=self_activation_distance,
         )
-        total = total + _factor("self_weight", self_weight, world) * _largest(self_cost, fine.parts)
+        total = total + _weighted("self_weight", self_weight, _largest(self_cost, fine.parts))
     return total
 
 
@@ -178,7 +176,7 @@ def waypoint_clearance(
     """`clearance` of a robot's spheres at waypoints (batch, horizon, n_joints)."""
     spheres = world_spheres(joints, robot, world, base_pose, env_index)
     scene = scene_with_contacts(ignore, robot, world, poses, joints.shape[1])
-    return clearance_against(scene, spheres, env_index=env_index)
+    return clearance_to(scene, spheres, env_index)
 
 
 def world_spheres(
@@ -190,12 +188,12 @@ def world_spheres(
 ) -> Tensor:
     """Spheres (batch, horizon, n_spheres, 4) float32 of a robot with a constant base pose."""
     _check_paths(joints, robot)
-    if base_pose is not None:
-        base_pose = base_operand(base_pose, joints, 1)
+    if isinstance(base_pose, Tensor):
+        base_pose = checked_base(base_pose, joints, 1)
     shape = "(batch, horizon, n_spheres, 4)"
     spheres = robot.spheres(joints, base_pose, env_index)
     # NaN also for joints that move no spheres: such a configuration is not valid.
-    validity = torch.where(joints.isfinite().all(-1), 0.0, torch.nan)
+    validity = (0.0 * joints.detach()).sum(-1)
     spheres = spheres + validity[..., None, None].to(spheres.dtype)
     return validate.float_operand("spheres", spheres, 4, shape, world.device, ndim=4)
 
@@ -226,8 +224,10 @@ def _check_paths(joints: Tensor, robot: RobotSpheres) -> None:
         )
 
 
-def _factor(name: str, value: Scalar, world: MeshWorld) -> Tensor:
-    return validate.scalar_operand(name, value, world.device, any_sign=True, differentiable=True)
+def _weighted(name: str, weight: Scalar, cost: Tensor) -> Tensor:
+    if type(weight) is float and weight == 1.0:
+        return cost
+    return weight_operand(name, weight, cost.device) * cost
 
 
 def _largest(cost: Tensor, parts: int) -> Tensor:
@@ -236,5 +236,7 @@ def _largest(cost: Tensor, parts: int) -> Tensor:
     With an odd number of parts each waypoint owns that number of their ends, whose half parts
     together are the half segments of the waypoint.
     """
+    if parts == 1:
+        return cost
     half = (parts - 1) // 2
     return pad(cost, (0, 0, half, half)).unflatten(1, (-1, parts)).amax(2)

@@ -3,145 +3,142 @@
 Between waypoints an obstacle rotates at a constant rate about a fixed axis and its origin moves on
 a straight line. In its frame the obstacle rests, and the root of the robot, fixed in the world,
 translates at a constant rate and rotates about the origin, like a prismatic joint on a revolute
-one: the bounds of joint paths apply. The motion differs between obstacles, so each that moves is
-checked by a launch of its own.
+one: the bounds of joint paths apply. The motion differs between obstacles, so each path has a row
+for each that moves, with an env in which that one rests alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from warp_collision.devices import is_capturing
+from warp_collision.devices import CPU
+from warp_collision.kernels import robot_roots as kernels
+from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
-from warp_collision.poses import PoseLike, product, quaternion_rotate, shorter_rotation
 from warp_collision.queries.waypoints import is_moving
-from warp_collision.robot.model.kinematics import base_operand, moving_frames, root_frames
+from warp_collision.robot.checks.path_operands import PathOperands
+from warp_collision.robot.model.base_pose import ROOT
+from warp_collision.robot.model.interpolation import segments_of
+from warp_collision.robot.model.robot_tables import RobotTables
 from warp_collision.world.acceleration import with_acceleration
 
 
-class Check(NamedTuple):
-    """One launch of a check of joint paths.
+class Movers(NamedTuple):
+    """The check of moving obstacles.
 
     Attributes:
-        scene: the obstacles.
-        base: root frames for the kernels, None for the origin.
-        with_itself: whether self-collisions are checked too.
-        slot: slot in the world of the only obstacle; None where slots are those of the world.
+        operands: of a launch with the rows path 0, obstacle 0; path 0, obstacle 1; ...
+        slots: (n,) int32, slots of these obstacles in the world.
     """
 
-    scene: SceneTables
-    base: Tensor | None
-    with_itself: bool
-    slot: int | None
+    operands: PathOperands
+    slots: Tensor
 
 
-def checks(
-    tables: SceneTables, joints: Tensor, base_pose: PoseLike | None, env_index: Tensor | None
-) -> Iterator[Check]:
-    """The launches that check a scene.
+def split(operands: PathOperands) -> tuple[PathOperands, Movers | None]:
+    """The check of obstacles at rest and of the robot with itself, and that of moving obstacles.
 
-    Args:
-        tables: of the scene.
-        joints: (batch, horizon, n_joints).
-        base_pose: (7,), (batch, 7), or matrices.
-        env_index: (batch,) or None.
+    Without poses for each waypoint there is no second one. On a GPU, where the host knows no
+    values, it has a row for every slot.
     """
-    base = root_frames(base_pose, joints, 1)
-    tables = with_acceleration(tables)
+    tables = with_acceleration(operands.scene)
     if not is_moving(tables.mesh_from_world):
-        yield Check(tables, base, True, None)
-        return
+        return operands._replace(scene=tables), None
+    tables = tables.at(tables.mesh_from_world.detach())
+    resting, moving = _resting_and_moving(tables)
+    rest = tables.at(tables.mesh_from_world[:, 0].contiguous())._replace(enabled=resting)
+    operands = operands._replace(scene=rest.complete(None))
+    slots = _candidates(moving)
+    if len(slots) == 0:
+        return operands, None
+    if len(slots) < moving.shape[1]:
+        tables, moving = _of_slots(tables, slots), moving[:, slots].contiguous()
+    return operands, Movers(_alone(operands, tables, moving), slots)
+
+
+def _resting_and_moving(tables: SceneTables) -> tuple[Tensor, Tensor]:
+    """Which slots (n_envs, slots) uint8 hold obstacles at rest, and such that move or are NaN."""
     slots = torch.arange(tables.mesh_ids.shape[1], device=tables.mesh_ids.device)
     is_on = (tables.enabled != 0) & (tables.mesh_ids != 0) & (slots < tables.n_meshes[:, None])
-    moves = is_on & _is_moved(tables.mesh_from_world)
-    yield Check(_at_rest(tables, is_on & ~moves), base, True, None)
-    moved = _used(moves)
-    rows = tables.mesh_from_world[:, :, moved].detach().double()
-    roots = _roots(rows, moves[:, moved], joints, base_pose, env_index)
-    for index, slot in enumerate(moved):
-        scene = _one_slot(tables, slot, moves)
-        yield Check(scene, roots[:, :, index].contiguous(), False, slot)
-
-
-def _is_moved(rows: Tensor) -> Tensor:
-    """Which poses (n_envs, horizon, slots, 8) differ between waypoints, or are NaN."""
-    return ~(rows == rows[:, :1]).all(dim=(1, 3))
-
-
-def _used(mask: Tensor) -> list[int]:
-    """The slots that are set in any env; all of them while a graph is captured."""
-    if is_capturing(mask.device):
-        return list(range(mask.shape[1]))
-    return mask.any(dim=0).nonzero().flatten().tolist()
-
-
-def _at_rest(tables: SceneTables, mask: Tensor) -> SceneTables:
-    """Tables of some obstacles of each env, where they are at the first waypoint."""
-    rows = tables.mesh_from_world.detach()[:, 0].contiguous()
-    resting = tables.at(rows)._replace(enabled=mask.to(torch.uint8))
-    return resting.complete(None)
-
-
-def _one_slot(tables: SceneTables, slot: int, is_on: Tensor) -> SceneTables:
-    """Tables of one obstacle of each env, at the origin."""
-    ids = tables.mesh_ids[:, slot : slot + 1].contiguous()
-    records, padding, ignored = (
-        None if table is None else table[:, slot : slot + 1].contiguous()
-        for table in (tables.records, tables.padding, tables.ignored)
+    resting, moving = (torch.empty_like(tables.enabled) for _ in range(2))
+    launch(
+        kernels.find_moving,
+        tuple(is_on.shape),
+        *(tables.mesh_from_world, is_on.view(torch.uint8), resting, moving),
+        device=is_on.device,
     )
-    rows = torch.zeros((*ids.shape, 8), dtype=torch.float32, device=ids.device)
-    rows[..., 3] = 1.0
-    enabled = is_on[:, slot : slot + 1].to(torch.uint8)
-    counts = torch.ones_like(tables.n_meshes)
-    return SceneTables(ids, rows, enabled, counts, records, padding, ignored).complete(None)
+    return resting, moving
 
 
-def _roots(
-    rows: Tensor,
-    is_on: Tensor,
-    joints: Tensor,
-    base_pose: PoseLike | None,
-    env_index: Tensor | None,
-) -> Tensor:
-    """Root frames (batch, horizon - 1, n, 18) at the start of segments, seen from obstacles.
+def _candidates(moving: Tensor) -> Tensor:
+    """(n,) int32, the slots that have an obstacle that moves; on a GPU all, without a wait."""
+    if moving.device == CPU:
+        return moving.any(dim=0).nonzero().flatten().int()
+    return torch.arange(moving.shape[1], dtype=torch.int32, device=moving.device)
+
+
+def _of_slots(tables: SceneTables, slots: Tensor) -> SceneTables:
+    """Tables of some slots, with poses for each waypoint."""
+    ids, enabled, records, padding, ignored = (
+        None if table is None else table[:, slots].contiguous()
+        for table in (
+            *(tables.mesh_ids, tables.enabled),
+            *(tables.records, tables.padding, tables.ignored),
+        )
+    )
+    assert ids is not None
+    assert enabled is not None
+    poses = tables.mesh_from_world[:, :, slots].contiguous()
+    return SceneTables(ids, poses, enabled, tables.n_meshes, records, padding, ignored)
+
+
+def _alone(operands: PathOperands, tables: SceneTables, moving: Tensor) -> PathOperands:
+    """A row for each path and slot, with an env for each env and slot, the obstacle at rest in it.
 
     Args:
-        rows: (n_envs, horizon, n, 8) float64, of mesh_from_world.
-        is_on: (n_envs, n), which of them count.
-        joints: (batch, horizon, n_joints).
-        base_pose: see `checks`.
-        env_index: see `checks`.
+        operands: of the paths.
+        tables: of the slots.
+        moving: (n_envs, n) uint8, which of them count.
     """
-    batch = joints.shape[0]
-    # Disabled obstacles may have invalid poses.
-    identity = torch.eye(8, dtype=rows.dtype, device=rows.device)[3]
-    rows = torch.where(is_on[:, None, :, None], rows, identity)
-    if env_index is None:
-        rows = rows[:1].expand(batch, *rows.shape[1:])
-    else:
-        rows = rows[env_index.long().clamp(0, len(rows) - 1)]
-    quaternion = rows[..., 3:7]
-    quaternion = quaternion / torch.linalg.vector_norm(quaternion, dim=-1, keepdim=True)
-    pose = rows.new_tensor([0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0])
-    if base_pose is not None:
-        pose = base_operand(base_pose, joints, 1, torch.float64).detach()
-    pose = pose.expand(batch, 7)[:, None, None].expand(*rows.shape[:-1], 7)
-    origins = quaternion_rotate(quaternion, pose[..., :3]) + rows[..., :3]
-    first, second = quaternion[:, :-1], quaternion[:, 1:]
-    rotation = product(second, torch.cat((first[..., :1], -first[..., 1:]), dim=-1))
-    rotation = shorter_rotation(rotation)
-    axis = rotation[..., 1:]
-    sine = torch.linalg.vector_norm(axis, dim=-1, keepdim=True)
-    # Without rotation the factor is its limit.
-    factor = torch.where(sine > 0.0, 2.0 * torch.atan2(sine, rotation[..., :1]) / sine, 2.0)
-    omega = factor * axis
-    inverse = torch.cat((rotation[..., :1], -axis), dim=-1)
-    begin = origins[:, :-1]
-    shift = quaternion_rotate(inverse, origins[:, 1:]) - begin
-    twist = torch.cat((omega, torch.linalg.cross(omega, begin) + shift), dim=-1)
-    orientation = product(first, pose[:, :-1, :, 3:])
-    return moving_frames(torch.cat((begin, orientation), dim=-1), twist)
+    joints, n = operands.joints, moving.shape[1]
+    batch, segments = segments_of(joints)
+    env_index = torch.empty((batch, n), dtype=torch.int32, device=joints.device)
+    roots = joints.new_empty((batch, n, segments, ROOT))
+    launch(
+        kernels.place_roots_in_obstacles,
+        (batch, n, segments),
+        *(tables.mesh_from_world, moving, operands.env_index, operands.base),
+        *(env_index, roots),
+        device=joints.device,
+        items=roots.numel() // ROOT,
+    )
+    count = moving.numel()
+    at_origin = torch.zeros((count, 1, 8), dtype=torch.float32, device=joints.device)
+    at_origin[..., 3] = 1.0
+    ids, records, padding, ignored = (
+        None if table is None else table.reshape(count, 1, *table.shape[2:])
+        for table in (tables.mesh_ids, tables.records, tables.padding, tables.ignored)
+    )
+    assert ids is not None
+    ones = torch.ones((count,), dtype=torch.int32, device=joints.device)
+    enabled = moving.reshape(count, 1)
+    scene = SceneTables(ids, at_origin, enabled, ones, records, padding, ignored)
+    return PathOperands(
+        joints.repeat_interleave(n, 0),
+        scene.complete(None),
+        env_index.flatten(),
+        roots.flatten(0, 1),
+        _repeated(operands.robot, n),
+        (None, None),
+    )
+
+
+def _repeated(robot: RobotTables, n: int) -> RobotTables:
+    """The tables of a robot with n envs in place of each."""
+    if robot.n_envs == 1:
+        return robot
+    bodies = robot.bodies.unflatten(0, (robot.n_envs, -1)).repeat_interleave(n, 0)
+    return robot._replace(bodies=bodies.flatten(0, 1), n_envs=n * robot.n_envs, token=0)

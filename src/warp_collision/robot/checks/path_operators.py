@@ -7,9 +7,8 @@ the robot's own motion, which is above it.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,59 +20,22 @@ from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.queries.dispatch import is_plain
 from warp_collision.queries.operator import (
     N_TABLES,
-    SCENE,
     Outputs,
     define_operator,
     one_by_one,
     over_envs,
 )
-from warp_collision.robot.checks.moving_obstacles import Check, checks
+from warp_collision.robot.checks.moving_obstacles import split
+from warp_collision.robot.checks.path_operands import (
+    BASE,
+    N_ENVS,
+    N_OPERANDS,
+    OPERANDS,
+    PathOperands,
+)
 from warp_collision.robot.model.interpolation import segments_of
 from warp_collision.robot.model.robot_tables import FRAME_POSE, STATE, RobotTables
 from warp_collision.world.acceleration import with_acceleration
-
-_NO_PAIRS = (None, None)
-
-
-class PathOperands(NamedTuple):
-    """What all checks of a robot read.
-
-    Attributes:
-        joints: (batch, horizon, n_joints) float32.
-        scene: tables of the obstacles.
-        env_index: (batch,) int32, or None.
-        base: of the root link, None for the origin: for configurations `MovingFrame`, (batch or 1,
-            horizon or 1, 18); for paths poses (batch or 1, 7) float64.
-        robot: tables of the robot.
-        pairs: tables of the pairs for self-collision; or None, None.
-    """
-
-    joints: Tensor
-    scene: SceneTables
-    env_index: Tensor | None
-    base: Tensor | None
-    robot: RobotTables
-    pairs: tuple[Tensor | None, Tensor | None]
-
-    def flat(self) -> tuple[Any, ...]:
-        """The arguments of operators."""
-        scene = self.scene.at(self.scene.mesh_from_world.detach()).operands()
-        robot = self.robot.operands()
-        return self.joints, *scene, self.env_index, self.base, *robot, *self.pairs
-
-    @classmethod
-    def of(cls, *args: Any) -> PathOperands:
-        """From the arguments of operators, and perhaps more."""
-        scene, env_index = SceneTables(*args[1 : N_TABLES + 1]), args[N_TABLES + 1]
-        robot, pairs = RobotTables.of(*args[_BASE + 1 : _PAIRS]), args[_PAIRS:_N_OPERANDS]
-        return cls(args[0].contiguous(), scene, env_index, args[_BASE], robot, pairs)
-
-    def checks(self) -> Iterator[Check]:
-        """The launches of a check of paths."""
-        base = self.base
-        if base is not None and len(base) == 1:
-            base = base[0]
-        return checks(self.scene, self.joints, base, self.env_index)
 
 
 def _scratch(like: Tensor, rows: Sequence[int], robot: RobotTables, size: int) -> Sequence[Tensor]:
@@ -102,18 +64,12 @@ def run_configurations(operands: PathOperands) -> Tensor:
 
 def run_paths(operands: PathOperands, tolerance: Tensor) -> Tensor:
     """Which segments are not proven free: (batch, horizon - 1) bool."""
-    hits = [
-        run_paths_at_rest(
-            operands._replace(
-                scene=check.scene,
-                base=check.base,
-                pairs=operands.pairs if check.with_itself else _NO_PAIRS,
-            ),
-            tolerance,
-        )
-        for check in operands.checks()
-    ]
-    return functools.reduce(torch.logical_or, hits)
+    rest, movers = split(operands)
+    hit = run_paths_at_rest(rest, tolerance)
+    if movers is None:
+        return hit
+    hits = run_paths_at_rest(movers.operands, tolerance).unflatten(0, (-1, len(movers.slots)))
+    return hit | hits.any(1)
 
 
 def run_paths_at_rest(
@@ -179,25 +135,33 @@ def repeated_configurations(operands: PathOperands, _: Tensor) -> Callable[..., 
 
 def run_clearance(operands: PathOperands, tolerance: Tensor) -> tuple[Tensor, ...]:
     """Intervals and indices of `JointPathClearance`: to the world, and between own spheres."""
+    rest, movers = split(operands)
+    found = _clearances(rest, tolerance)
+    if movers is None:
+        return found
+    bounds, nearest, *_ = (
+        part.unflatten(0, (-1, len(movers.slots)))
+        for part in _clearances(movers.operands, tolerance)
+    )
+    # An env of a mover has one obstacle.
+    nearest[..., 1] = torch.where(nearest[..., 1] < 0, -1, movers.slots[:, None])
+    return _smaller_clearance(found, _smallest(bounds, nearest))
+
+
+def _clearances(operands: PathOperands, tolerance: Tensor) -> tuple[Tensor, ...]:
+    """`run_clearance` among obstacles at rest."""
     joints, segments = operands.joints, segments_of(operands.joints)
     states = joints.new_empty((*segments, operands.robot.frames.shape[0], STATE))
-    clearances = []
-    for check in operands.checks():
-        outputs = _allocate_clearance(joints)
-        launch(
-            clearance_kernels.joint_path_clearance,
-            segments,
-            *(joints, operands.env_index, check.scene, operands.robot, check.base),
-            *(operands.pairs if check.with_itself else _NO_PAIRS),
-            *(tolerance, states, *outputs),
-            device=joints.device,
-            items=1024 * segments[0] * segments[1],
-        )
-        if check.slot is not None:  # of the only obstacle
-            obstacle = outputs[1][..., 1]
-            obstacle.copy_(torch.where(obstacle >= 0, check.slot, obstacle))
-        clearances.append(outputs)
-    return functools.reduce(_smaller_clearance, clearances)
+    outputs = _allocate_clearance(joints)
+    launch(
+        clearance_kernels.joint_path_clearance,
+        segments,
+        *(joints, operands.env_index, operands.scene, operands.robot, operands.base),
+        *(*operands.pairs, tolerance, states, *outputs),
+        device=joints.device,
+        items=1024 * segments[0] * segments[1],
+    )
+    return outputs
 
 
 def _allocate_clearance(joints: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -207,9 +171,17 @@ def _allocate_clearance(joints: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]
     return bounds, nearest, self_bounds, self_nearest
 
 
+def _smallest(bounds: Tensor, nearest: Tensor) -> tuple[Tensor, Tensor]:
+    """The smallest of the clearances to n obstacles (batch, n, horizon - 1, ...)."""
+    which = bounds[..., 1].argmin(1, keepdim=True).unsqueeze(-1)
+    position = bounds[..., 2:].gather(1, which)
+    chosen = nearest.gather(1, which.expand(-1, -1, -1, 2))
+    return torch.cat((bounds[..., :2].amin(1), position[:, 0]), dim=-1), chosen[:, 0]
+
+
 def _smaller_clearance(own: tuple[Tensor, ...], other: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Minimum of two clearances to different obstacles; NaN if one of them is."""
-    (bounds, nearest, *of_itself), (other_bounds, other_nearest, *_) = own, other
+    (bounds, nearest, *of_itself), (other_bounds, other_nearest) = own, other
     is_nearer = ~(other_bounds[..., 1:2] >= bounds[..., 1:2])
     lowest = torch.minimum(bounds[..., :2], other_bounds[..., :2])
     position = torch.where(is_nearer, other_bounds[..., 2:], bounds[..., 2:])
@@ -218,12 +190,6 @@ def _smaller_clearance(own: tuple[Tensor, ...], other: tuple[Tensor, ...]) -> tu
 
 
 # -- operators ----------------------------------------------------------------------------------
-
-_ROBOT = "Tensor frames, Tensor bodies, Tensor ranges, Tensor spheres, float reach, int n_envs"
-_OPERANDS = f"Tensor joints, {SCENE}, Tensor? base, {_ROBOT}, Tensor? body_pairs, Tensor? pairs"
-# Where `PathOperands.flat` has what the batching rule asks for, and how many they are.
-_BASE = N_TABLES + 2
-_N_ENVS, _PAIRS, _N_OPERANDS = _BASE + 6, _BASE + 7, _BASE + 9
 
 
 class RobotCheck:
@@ -249,8 +215,8 @@ class RobotCheck:
         self.run = run
         self.operator = define_operator(
             name,
-            ", ".join((_OPERANDS, *parameters)),
-            lambda *flat: run(PathOperands.of(*flat), *flat[_N_OPERANDS:]),
+            ", ".join((OPERANDS, *parameters)),
+            lambda *flat: run(PathOperands.of(*flat), *flat[N_OPERANDS:]),
             lambda joints, *_: allocate(joints),
             _over_rows_and_envs,
             n_outputs,
@@ -268,20 +234,20 @@ def _over_rows_and_envs(
     operator: Callable[..., Outputs], size: int, in_dims: tuple[int | None, ...], *args: Any
 ) -> Outputs:
     """A batching rule: a mapped axis adds rows and envs."""
-    base, dim = args[_BASE], in_dims[_BASE]
+    base, dim = args[BASE], in_dims[BASE]
     # An axis of the tables adds envs, by which a robot that differs between them would be lost.
-    differs = args[_N_ENVS] > 1 and any(d is not None for d in in_dims[1 : N_TABLES + 1])
-    if differs or any(d is not None for d in in_dims[_BASE + 1 :]):
+    differs = args[N_ENVS] > 1 and any(d is not None for d in in_dims[1 : N_TABLES + 1])
+    if differs or any(d is not None for d in in_dims[BASE + 1 :]):
         return one_by_one(operator, size, in_dims, *args)
     if base is not None:
         rows = args[0].movedim(in_dims[0] or 0, 0).shape[1 if in_dims[0] is not None else 0]
         base = _of_rows(base, dim, size, rows)
     return over_envs(
-        lambda *others: operator(*others[:_BASE], base, *others[_BASE:]),
+        lambda *others: operator(*others[:BASE], base, *others[BASE:]),
         size,
-        (*in_dims[:_BASE], *in_dims[_BASE + 1 :]),
-        *args[:_BASE],
-        *args[_BASE + 1 :],
+        (*in_dims[:BASE], *in_dims[BASE + 1 :]),
+        *args[:BASE],
+        *args[BASE + 1 :],
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.compiler import is_compiling
@@ -44,6 +45,8 @@ class Interpolated(NamedTuple):
 
 def cut(joints: Tensor, parts: int) -> Interpolated:
     """Cuts each segment of joint paths (batch, horizon, n_joints) into equal parts."""
+    if parts == 1:
+        return Interpolated(joints, 1)
     s = torch.arange(parts, dtype=joints.dtype, device=joints.device) / parts
     steps = joints[:, 1:] - joints[:, :-1]
     inner = joints[:, :-1, None] + s[:, None] * steps[:, :, None]
@@ -59,7 +62,7 @@ def has_unknown_values(joints: Tensor) -> bool:
     "substeps must be given in a compiled graph, and interpolate called outside of it: the number "
     "of parts depends on the values of joints"
 )
-def parts_for(joints: Tensor, tables: RobotTables, max_deviation: Tensor) -> int:
+def parts_for(joints: Tensor, tables: RobotTables, max_deviation: float) -> int:
     """Number of parts per segment for which chords are close to the arcs.
 
     Segments with joints that are not finite need none: what is computed from them is NaN.
@@ -72,7 +75,6 @@ def parts_for(joints: Tensor, tables: RobotTables, max_deviation: Tensor) -> int
             "joints must have values that can be read, as the number of parts depends on them, got "
             "joints batched by vmap; cut them outside of it"
         )
-    is_finite = joints.detach().isfinite().all(-1)
     joints = joints.detach().float().contiguous()
     if dispatch.is_plain(joints):
         bound = run_acceleration_bound(joints, tables)
@@ -80,8 +82,8 @@ def parts_for(joints: Tensor, tables: RobotTables, max_deviation: Tensor) -> int
         bound = segment_acceleration_bound(joints, *tables.operands())
     if bound.numel() == 0:
         return 1
-    bound = torch.where(is_finite[:, 1:] & is_finite[:, :-1], bound, 0.0)
-    parts = torch.sqrt(bound.amax() / (8.0 * max_deviation)).item()
+    largest = np.float32(bound.amax().item())  # the host waits: shapes depend on it
+    parts = float(np.sqrt(largest / (np.float32(8.0) * np.float32(max_deviation))))
     if not parts <= _MAX_PARTS:
         raise ValueError(f"joints must need at most {_MAX_PARTS} parts per segment, got {parts}")
     # The bound itself is rounded.

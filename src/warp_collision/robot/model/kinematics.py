@@ -16,22 +16,24 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from warp_collision import validate
-from warp_collision.devices import CPU
+from warp_collision import torch_private
 from warp_collision.kernels.kinematics import RobotFrame
-from warp_collision.launching.deferred_free import keep_for_graphs
-from warp_collision.poses import PoseLike, pose_rows, quaternion_rotate
+from warp_collision.poses import PoseLike
 from warp_collision.queries import dispatch
+from warp_collision.queries.constants import Constant
 from warp_collision.queries.first_order import evaluate_first_order
 from warp_collision.queries.robot_queries import (
     FORWARD_KINEMATICS,
     forward_kinematics_jacobian,
     run_jacobian,
 )
+from warp_collision.robot.model.base_pose import root_frames, with_base_pose
 from warp_collision.robot.model.kinematic_tree import KinematicTree, MovingJoint
 
 # Four points determine the transform of a link: its origin and the ends of its axes.
 CORNERS = np.concatenate([np.zeros((1, 3)), np.eye(3)])
+# Of every transform.
+_LAST_ROW = Constant(torch.tensor([0.0, 0.0, 0.0, 1.0]).to)
 
 
 class PointTables(NamedTuple):
@@ -86,9 +88,8 @@ class Kinematics:
                 for i, joint in enumerate(self.joints)
             ]
         ).reshape(-1, 4, 4)
-        self._host_tables = self._pack()
-        self._on_device = {CPU: self._host_tables}
-        self._in_torch: dict[torch.device, _TorchTables] = {}
+        self._tables = Constant(self._pack)
+        self._in_torch = Constant(self._pack_for_torch)
 
     @property
     def n_frames(self) -> int:
@@ -100,44 +101,63 @@ class Kinematics:
         """(n_points, 4) float64 x, y, z in frames whose z axis is that of the joint, and radius."""
         return self._points
 
-    def forward(self, joints: Tensor) -> Tensor:
-        """Points (..., n_points, 4) in the world at joint values (..., n_values)."""
+    def forward(self, joints: Tensor, base_pose: PoseLike | None = None) -> Tensor:
+        """Points (..., n_points, 4) in the world at joint values (..., n_values).
+
+        Args:
+            joints: the joint values.
+            base_pose: of the root, see `base_operand`; the origin if None.
+        """
         if joints.dtype == torch.float64:
-            return self._forward_in_torch(joints)
-        tables = self.tables(joints.device)
+            return with_base_pose(self._forward_in_torch(joints), joints, base_pose)
+        if not _is_in_kernel(base_pose):
+            return with_base_pose(self.forward(joints), joints, base_pose)
+        operands = *self.tables(joints.device), root_frames(base_pose, joints)
         if joints.ndim == 2:
-            return evaluate_first_order(FORWARD_KINEMATICS, joints.contiguous(), *tables)
+            return evaluate_first_order(FORWARD_KINEMATICS, joints.contiguous(), *operands)
         shape = joints.shape[:-1]
         flat = joints.reshape(math.prod(shape), self.n_values)
-        points = evaluate_first_order(FORWARD_KINEMATICS, flat.contiguous(), *tables)
+        points = evaluate_first_order(FORWARD_KINEMATICS, flat.contiguous(), *operands)
         return points.reshape(*shape, len(self._points), 4)
 
-    def jacobian(self, joints: Tensor) -> Tensor:
-        """Jacobian (n, n_points, 3, n_values) of points at float32 joint values (n, n_values)."""
-        tables = self.tables(joints.device)
+    def jacobian(self, joints: Tensor, base_pose: PoseLike | None = None) -> Tensor:
+        """Jacobian (..., n_points, 3, n_values) float32 of points at joint values (..., n_values).
+
+        Args:
+            joints: the joint values, without derivatives.
+            base_pose: see `forward`.
+        """
+        joints = joints.float()
+        roots = root_frames(base_pose, joints)
+        flat = joints.reshape(-1, self.n_values)
+        operands = flat, *self.tables(joints.device), roots
         if dispatch.is_plain(joints):
-            return run_jacobian(joints, *tables)
-        return forward_kinematics_jacobian(joints, *tables)
+            jacobian = run_jacobian(*operands)
+        else:
+            jacobian = forward_kinematics_jacobian(*operands)
+        return jacobian.reshape(*joints.shape[:-1], *jacobian.shape[1:])
 
     def tables(self, device: torch.device) -> PointTables:
         """The tables for the kernels, on a device."""
-        tables = self._on_device.get(device)
-        if tables is None:
-            with torch.inference_mode(False):  # later calls may need gradients
-                tables = PointTables(*(part.to(device) for part in self._host_tables))
-            if validate.outlives_call(tables.points):
-                self._on_device[device] = tables
-        return keep_for_graphs(tables, device)
+        return self._tables.on(device)
 
-    def _pack(self) -> PointTables:
+    def _pack(self, device: torch.device) -> PointTables:
         frames = _frame_records(self.joints, self._parent_from_frame)
         ranges = ranges_of_frames(self.point_frames, self.n_frames)
         parts = (frames, ranges, self._points.astype(np.float32))
-        with torch.inference_mode(False):
-            return PointTables(*(torch.from_numpy(part) for part in parts))
+        return PointTables(*(torch.from_numpy(part).to(device) for part in parts))
+
+    def _pack_for_torch(self, device: torch.device) -> _TorchTables:
+        parts = (
+            self._parent_from_frame,
+            np.array([joint.value for joint in self.joints], dtype=np.int64),
+            np.array([(j.multiplier, j.shift) for j in self.joints]).reshape(-1, 2),
+            self._points,
+        )
+        return _TorchTables(*(torch.from_numpy(part).to(device) for part in parts))
 
     def _forward_in_torch(self, joints: Tensor) -> Tensor:
-        tables = self._torch_tables(joints.device)
+        tables = self._in_torch.on(joints.device)
         multipliers, shifts = tables.gears.unbind(-1)
         values = joints[..., tables.values] * multipliers + shifts
         root = torch.eye(4, dtype=joints.dtype, device=joints.device)
@@ -155,21 +175,6 @@ class Kinematics:
         radii = tables.points[:, 3].expand(moved.shape[:-1]).unsqueeze(-1)
         return torch.cat([moved, radii], dim=-1)
 
-    def _torch_tables(self, device: torch.device) -> _TorchTables:
-        tables = self._in_torch.get(device)
-        if tables is None:
-            parts = (
-                self._parent_from_frame,
-                np.array([joint.value for joint in self.joints], dtype=np.int64),
-                np.array([(j.multiplier, j.shift) for j in self.joints]).reshape(-1, 2),
-                self._points,
-            )
-            with torch.inference_mode(False):
-                tables = _TorchTables(*(torch.from_numpy(part).to(device) for part in parts))
-            if validate.outlives_call(tables.points):
-                self._in_torch[device] = tables
-        return keep_for_graphs(tables, device)
-
 
 class LinkFrames:
     """Transforms of the links.
@@ -182,108 +187,26 @@ class LinkFrames:
     def __init__(self, tree: KinematicTree, names: Sequence[str]):
         frames = np.array([tree.link_frame[name] for name in names])
         order = np.argsort(frames, kind="stable")
-        self._inverse_order = torch.from_numpy(np.argsort(order))
+        inverse = torch.from_numpy(np.argsort(order))
+        self._inverse_order = Constant(inverse.to)
         corners = corner_points(np.stack([tree.frame_from_link[name] for name in names])[order])
         self._kinematics = Kinematics(
             tree.moving, len(tree.joint_names), np.repeat(frames[order], 4), corners
         )
 
-    def forward(self, joints: Tensor) -> Tensor:
-        """Points (..., n_points, 4) in the frame of the root link, four of each link."""
-        return self._kinematics.forward(joints)
-
-    def transforms(self, points: Tensor) -> Tensor:
-        """Transforms (..., n_links, 4, 4) from these points, in any frame."""
-        corners = points.unflatten(-2, (-1, 4))
-        return transforms_of(corners).index_select(-3, self._inverse_order.to(points.device))
+    def transforms(self, joints: Tensor, base_pose: PoseLike | None = None) -> Tensor:
+        """Transforms (..., n_links, 4, 4) at joint values; see `Kinematics.forward`."""
+        corners = self._kinematics.forward(joints, base_pose).unflatten(-2, (-1, 4))
+        return transforms_of(corners).index_select(-3, self._inverse_order.on(joints.device))
 
 
-def base_operand(
-    base_pose: PoseLike,
-    joints: Tensor,
-    axes: int | None = None,
-    dtype: torch.dtype | None = None,
-) -> Tensor:
-    """Poses (..., 7) of a root link for the first axes of joints, with unit quaternions.
-
-    Args:
-        base_pose: (..., 7) or rigid matrices (..., 4, 4); or 7 or 4 x 4 numbers for all.
-        joints: (..., n_values).
-        axes: number of axes of the joints for which there may be poses; all but the last if None.
-        dtype: of the result; that of the joints if None.
-    """
-    most = joints.ndim - 1 if axes is None else axes
-    if not isinstance(base_pose, Tensor):
-        base_pose = _of_numbers(base_pose, joints.device)
-    pose = validate.require_tensor("base_pose", base_pose, "(..., 7)")
-    is_matrix = pose.shape[-2:] == (4, 4)
-    leading = pose.shape[: -2 if is_matrix else -1]
-    fits = is_matrix or pose.shape[-1:] == (7,)
-    if not fits or len(leading) > most or leading != joints.shape[: len(leading)]:
-        rule = ("(7,)", "(7,) or (batch, 7)", "(7,) or (batch, ..., 7)")[min(most, 2)]
-        raise ValueError(
-            f"base_pose must have shape {rule}, or (4, 4) in place of 7, for joints "
-            f"{validate.shape_of(joints)}, got {validate.shape_of(pose)}"
-        )
-    if not pose.dtype.is_floating_point:
-        raise TypeError(f"base_pose must be floating point, got {pose.dtype}")
-    if pose.device != joints.device:
-        raise ValueError(f"base_pose must be on the device of joints, got {pose.device}")
-    if validate.is_checking():
-        for index, row in enumerate(pose.reshape(-1, *pose.shape[len(leading) :])):
-            validate.check_pose(f"base_pose[{index}]", row)
-    pose = pose_rows(pose.to(dtype or joints.dtype)).reshape(*leading, 7)
-    length = torch.linalg.vector_norm(pose[..., 3:], dim=-1, keepdim=True)
-    return torch.cat((pose[..., :3], pose[..., 3:] / length), dim=-1)
-
-
-def _of_numbers(base_pose: PoseLike, device: torch.device) -> Tensor:
-    if is_compiling():  # numbers may be operands of the graph, whose values cannot be read
-        return torch.as_tensor(base_pose, dtype=torch.float64, device=device)
-    return validate.check_pose("base_pose", base_pose).to(device)
-
-
-def with_base_pose(points: Tensor, joints: Tensor, base_pose: PoseLike | None) -> Tensor:
-    """Transforms points of a robot by the pose of its root link in the world.
-
-    Args:
-        points: (..., n_points, 4) in the frame of the root link.
-        joints: (..., n_values) of the points.
-        base_pose: (..., 7) or (..., 4, 4) for the first axes of the joints; quaternions are
-            normalised.
-    """
+def _is_in_kernel(base_pose: PoseLike | None) -> bool:
+    """Whether the kernel places the root: there are no derivatives by it."""
     if base_pose is None:
-        return points
-    pose = base_operand(base_pose, joints)
-    pose = pose.reshape(*pose.shape[:-1], *(1,) * (joints.ndim - pose.ndim + 1), 7)
-    centers = points[..., :3]
-    rotated = quaternion_rotate(pose[..., 3:].expand(*centers.shape[:-1], 4), centers)
-    return torch.cat((rotated + pose[..., :3], points[..., 3:]), dim=-1)
-
-
-def root_frames(base_pose: PoseLike | None, joints: Tensor, axes: int) -> Tensor | None:
-    """Base poses as `MovingFrame` (batch or 1, horizon or 1, 18); None for the origin.
-
-    Args:
-        base_pose: see `base_operand`.
-        joints: (batch, horizon, n_values).
-        axes: see `base_operand`.
-    """
-    if base_pose is None:
-        return None
-    pose = base_operand(base_pose, joints, axes, torch.float64).detach()
-    pose = pose.reshape(*pose.shape[:-1], *(1,) * (3 - pose.ndim), 7)
-    at_rest = torch.zeros_like(pose[..., :6])
-    return moving_frames(pose, at_rest)
-
-
-def moving_frames(pose: Tensor, twist: Tensor) -> Tensor:
-    """Poses (..., 7) and twists (..., 6), angular and linear, as `MovingFrame` (..., 18)."""
-    axes = torch.eye(3, dtype=pose.dtype, device=pose.device).expand(*pose.shape[:-1], 3, 3)
-    columns = quaternion_rotate(pose[..., None, 3:].expand(*pose.shape[:-1], 3, 4), axes)
-    # NaN in the rotation makes positions NaN too.
-    origin = pose[..., :3] + 0.0 * pose.sum(-1, keepdim=True)
-    return torch.cat((columns.mT.flatten(-2), origin, twist), dim=-1).float().contiguous()
+        return True
+    if is_compiling():
+        return False
+    return not isinstance(base_pose, Tensor) or not torch_private.may_have_derivatives(base_pose)
 
 
 def corner_points(frame_from_link: np.ndarray) -> np.ndarray:
@@ -298,7 +221,7 @@ def transforms_of(corners: Tensor) -> Tensor:
     points = corners[..., :3]
     origin = points[..., :1, :]
     columns = torch.cat((points[..., 1:, :] - origin, origin), dim=-2).mT
-    last = torch.tensor([0.0, 0.0, 0.0, 1.0], dtype=corners.dtype, device=corners.device)
+    last = _LAST_ROW.on(corners.device).to(corners.dtype)
     return torch.cat((columns, last.expand(*columns.shape[:-2], 1, 4)), dim=-2)
 
 

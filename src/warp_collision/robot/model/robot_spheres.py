@@ -19,7 +19,7 @@ from warp_collision.robot.fitting.coverage import Coverage, coverage
 from warp_collision.robot.fitting.sphere_arrays import inflated, moved
 from warp_collision.robot.model.collision_report import CollisionReport, report_collisions
 from warp_collision.robot.model.interpolation import Interpolated, cut, parts_for
-from warp_collision.robot.model.kinematics import LinkFrames, base_operand, with_base_pose
+from warp_collision.robot.model.kinematics import LinkFrames
 from warp_collision.robot.model.link_shapes import mesh_in_link, spheres_of_object
 from warp_collision.robot.model.robot_description import read_robot
 from warp_collision.robot.model.robot_tables import RobotTables
@@ -35,6 +35,7 @@ from warp_collision.robot.model.sphere_pairs import (
     without_touching,
 )
 from warp_collision.robot.model.urdf_model import PathLike
+from warp_collision.summaries import notebook_html
 from warp_collision.world import MeshWorld
 from warp_collision.world.mesh_world import require_world
 
@@ -92,6 +93,8 @@ class RobotSpheres:
         joint_limits: (n_joints, 2) float32, lower and upper limit [rad or m], infinite without one.
         link_names: Names of all links, in the order of the file.
         link_meshes: The visual meshes of the links (not loaded).
+        link_shapes: For each link the shapes that its spheres approximate (not loaded): its
+            collision shapes other than spheres, or its visual meshes.
         links_without_spheres: Links that have a `<collision>` or `<visual>` of any kind, but no
             spheres, or disabled ones alone: they are not checked.
         fits: For each link with fitted shapes a `Coverage` of each.
@@ -135,6 +138,7 @@ class RobotSpheres:
         self.joint_units = robot.tree.joint_units
         self.joint_limits = torch.tensor(robot.tree.joint_limits, dtype=torch.float32)
         self.link_meshes = list(robot.link_meshes)
+        self.link_shapes = robot.shapes
         self.links_without_spheres, self.fits = robot.links_without_spheres, robot.fits
         self.locked_joints = robot.locked
         self._link_frames = LinkFrames(robot.tree, self.link_names)
@@ -148,6 +152,9 @@ class RobotSpheres:
             f"{escaped(', '.join(self.joint_names), MAX_REPR)}; {self.n_spheres} spheres"
             + (f", carries {escaped(carried, MAX_REPR)})" if carried else ")")
         )
+
+    def _repr_html_(self) -> str:
+        return notebook_html(self)
 
     def __str__(self) -> str:
         return robot_text(type(self).__name__, self._description, self.sphere_links, self._attached)
@@ -232,7 +239,7 @@ class RobotSpheres:
                     f"env_index must have shape (batch,) for joints {validate.shape_of(joints)}, "
                     f"got {validate.shape_of(env_index)}"
                 )
-        spheres = with_base_pose(self._layout.kinematics.forward(joints), joints, base_pose)
+        spheres = self._layout.kinematics.forward(joints, base_pose)
         return self._layout.in_env(spheres, env_index)
 
     def __call__(
@@ -247,8 +254,7 @@ class RobotSpheres:
     def link_transforms(self, joints: Tensor, base_pose: PoseLike | None = None) -> Tensor:
         """Transforms world_from_link (..., n_links, 4, 4) at joint values; see `spheres`."""
         self.check_joints(joints)
-        frames = self._link_frames
-        return frames.transforms(with_base_pose(frames.forward(joints), joints, base_pose))
+        return self._link_frames.transforms(joints, base_pose)
 
     def sphere_jacobian(self, joints: Tensor, base_pose: PoseLike | None = None) -> Tensor:
         """Jacobian (..., n_spheres, 3, n_joints) of centers, float32 and without derivatives.
@@ -264,19 +270,7 @@ class RobotSpheres:
             torch.Size([4, 59, 3, 7])
         """
         self.check_joints(joints)
-        flat = joints.detach().reshape(-1, self.n_joints).float().contiguous()
-        jacobian = self._layout.kinematics.jacobian(flat)
-        jacobian = jacobian.reshape(*joints.shape[:-1], self.n_spheres, 3, self.n_joints)
-        if base_pose is None:
-            return jacobian
-        pose = base_operand(base_pose, joints, dtype=torch.float32).detach()
-        rotation = torch.cat((torch.zeros_like(pose[..., :3]), pose[..., 3:]), dim=-1)
-        columns = jacobian.movedim(-1, -2).flatten(-3, -2)  # as points, which the base rotates
-        return (
-            with_base_pose(columns, joints.detach().float(), rotation)
-            .unflatten(-2, (-1, self.n_joints))
-            .movedim(-1, -2)
-        )
+        return self._layout.kinematics.jacobian(joints.detach(), base_pose)
 
     def interpolate(
         self, joints: Tensor, max_deviation: float, *, odd: bool = False
@@ -307,10 +301,8 @@ class RobotSpheres:
         if joints.ndim != 3:
             shape = f"(batch, horizon, {self.n_joints})"
             raise ValueError(f"joints must have shape {shape}, got {validate.shape_of(joints)}")
-        limit = validate.scalar_operand(
-            "max_deviation", max_deviation, joints.device, positive=True
-        )
-        parts = parts_for(joints, self.tables(joints.device), limit)
+        validate.require_number("max_deviation", max_deviation, positive=True)
+        parts = parts_for(joints, self.tables(joints.device), max_deviation)
         return cut(joints, parts + 1 if odd and parts % 2 == 0 else parts)
 
     @outside_graphs("self_collision_pairs must be called outside of compiled graphs")

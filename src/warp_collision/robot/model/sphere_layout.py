@@ -14,6 +14,7 @@ from torch import Tensor
 from warp_collision import torch_private
 from warp_collision.launching.deferred_free import keep_for_graphs
 from warp_collision.queries import dispatch
+from warp_collision.queries.constants import Constant
 from warp_collision.robot.fitting.sphere_arrays import moved
 from warp_collision.robot.model.kinematic_tree import KinematicTree
 from warp_collision.robot.model.kinematics import Kinematics
@@ -24,7 +25,7 @@ from warp_collision.robot.model.robot_tables import (
     without_links,
 )
 from warp_collision.robot.model.sphere_model import Body
-from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs, TablesByName
+from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
 
 
 def only_where(mask: Tensor, spheres: Tensor) -> Tensor:
@@ -73,7 +74,8 @@ class SphereLayout:
         parents = [joint.parent for joint in tree.moving]
         content = np.array([len(parents), *parents, *frames], dtype=np.int64)
         self._frames_key = hashlib.blake2b(content.tobytes()).hexdigest()
-        self._tables = TablesByName()
+        self._tables = Constant(self._packed)
+        self._is_present = Constant(self._presence)
 
     def in_env(self, spheres: Tensor, env_index: Tensor | None) -> Tensor:
         """Disables the spheres (batch, ..., n_spheres, 4) that are not in the env of their row.
@@ -84,10 +86,7 @@ class SphereLayout:
         """
         if len(self._absent) == 1:
             return spheres
-        is_present = torch.tensor(
-            [[name not in absent for name in self.sphere_links] for absent in self._absent],
-            device=spheres.device,
-        )
+        is_present = self._is_present.on(spheres.device)
         if env_index is None:
             return only_where(is_present[0], spheres)
         mask = is_present[env_index.long().clamp(0, len(self._absent) - 1)]
@@ -107,21 +106,18 @@ class SphereLayout:
 
     def tables(self, device: torch.device) -> RobotTables:
         """Tables for the kernels of joint paths."""
-        name = str(device)
-        self._prepare(name, device)
-        return keep_for_graphs(getattr(self._tables, name), device)
-
-    @torch_private.run_while_tracing
-    def _prepare(self, name: str, device: torch.device) -> None:
-        if not hasattr(self._tables, name):
-            tables = dispatch.run_outside(lambda: self._packed(device), device)
-            setattr(self._tables, name, tables)
+        return self._tables.on(device)
 
     def _packed(self, device: torch.device) -> RobotTables:
         tables = pack_robot(self.kinematics, self.sphere_links, device)
         if len(self._absent) > 1:
             return without_links(tables, self.sphere_links, self._absent)
         return tables
+
+    def _presence(self, device: torch.device) -> Tensor:
+        """(n_envs, n_spheres) bool, which spheres are in which env."""
+        rows = [[name not in absent for name in self.sphere_links] for absent in self._absent]
+        return torch.tensor(rows, device=device)
 
     def pair_tables(self, pairs: SelfCollisionPairs, device: torch.device) -> tuple[Tensor, Tensor]:
         """Tables of pairs of spheres for the same kernels; they belong to the pairs.

@@ -16,6 +16,7 @@ from warp_collision.devices import is_capturing
 from warp_collision.launching.deferred_free import keep_for_graphs
 from warp_collision.messages import known_names, short_repr
 from warp_collision.queries import dispatch
+from warp_collision.queries.constants import Constant
 
 # Clearances whose samples differ by less are constant, up to rounding [m].
 _CONSTANT = 1.0e-5
@@ -96,6 +97,15 @@ class SelfCollisionPairs:
     tables_by_frames: TablesByName = field(default_factory=TablesByName, init=False)
     _on_device: dict[torch.device, PairTables] = field(default_factory=dict, init=False)
     _changing: dict[float, SelfCollisionPairs] = field(default_factory=dict, init=False)
+    _device_buffers: Constant[Tensor] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Prepares what is copied to devices."""
+        object.__setattr__(self, "_device_buffers", Constant(self._buffer_rows))
+
+    def _buffer_rows(self, device: torch.device) -> Tensor:
+        assert self.buffers is not None
+        return torch.from_numpy(self.buffers).to(device)[:, None]
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -127,7 +137,7 @@ class SelfCollisionPairs:
         if self.buffers is None:
             return spheres
         centers, radii = spheres[..., :3], spheres[..., 3:]
-        buffers = torch.from_numpy(self.buffers).to(spheres)[:, None]
+        buffers = self._device_buffers.on(spheres.device).to(spheres.dtype)
         inflated = torch.where(radii < 0.0, radii, radii + buffers)
         return torch.cat((centers, inflated), dim=-1)
 

@@ -1,0 +1,170 @@
+"""Carves what a depth image saw through out of a map of voxels, and marks what it hit.
+
+A voxel is seen through where the nearest depth of all pixels that its ball may cover is beyond the
+farthest point of the ball. Blocks of voxels are asked first: most are free, or hidden, as a whole.
+Nearest and farthest depths of windows come from pyramids, whose level has texels as large as the
+window: four of them cover it.
+"""
+
+import warp as wp
+
+from warp_collision.kernels.compiling import OPTIONS
+
+wp.set_module_options(OPTIONS)
+
+UNSEEN = wp.constant(0)
+FREE = wp.constant(1)
+OCCUPIED = wp.constant(2)
+BLOCK = wp.constant(8)  # voxels along an edge of a block
+HALF_DIAGONAL = wp.constant(0.8660255)  # of a unit cube, rounded up
+
+
+@wp.struct
+class Camera:
+    """A pinhole camera, z forward and y down, and the pyramids of its depths."""
+
+    camera_from_map: wp.transform
+    focal: wp.vec2  # pixels
+    middle: wp.vec2  # of the image, where the center of the first pixel is 0, 0
+    width: int
+    height: int
+    levels: int  # of the pyramids; the first is the image
+    noise: float  # a depth is right up to this [m]
+    per_metre: float  # and to this of itself
+
+
+@wp.struct
+class VoxelBlock:
+    """The grid of a map."""
+
+    origin: wp.vec3  # lower corner [m]
+    cell: float  # edge of a voxel [m]
+    shape: wp.vec3i  # nx, ny, nz
+
+
+@wp.struct
+class Seen:
+    """What an image says of a ball."""
+
+    is_through: bool  # all of it was seen through
+    is_hidden: bool  # all of it is behind what was seen, or not in the image
+
+
+@wp.func
+def end_of_window(focal: float, middle: float, x: float, z: float, radius: float) -> float:
+    """Largest pixel that a ball at x and z before a camera may cover; x + radius is its end."""
+    end = x + radius
+    depth = wp.where(end > 0.0, z - radius, z + radius)
+    return focal * end / depth + middle
+
+
+@wp.func
+def look_at(
+    camera: Camera,
+    nearest: wp.array[wp.float32],
+    farthest: wp.array[wp.float32],
+    offsets: wp.array[wp.int32],
+    center: wp.vec3,
+    radius: float,
+) -> Seen:
+    """What an image says of a ball in the frame of the map."""
+    seen = Seen()
+    at = wp.transform_point(camera.camera_from_map, center)
+    if at[2] <= 1.01 * radius:
+        # Beside the camera, where no window has an end; a ball behind it is hidden.
+        seen.is_hidden = at[2] <= -radius
+        return seen
+    left = -end_of_window(camera.focal[0], 0.0, -at[0], at[2], radius) + camera.middle[0]
+    right = end_of_window(camera.focal[0], camera.middle[0], at[0], at[2], radius)
+    top = -end_of_window(camera.focal[1], 0.0, -at[1], at[2], radius) + camera.middle[1]
+    bottom = end_of_window(camera.focal[1], camera.middle[1], at[1], at[2], radius)
+    width = float(camera.width) - 0.5
+    height = float(camera.height) - 0.5
+    if right <= -0.5 or bottom <= -0.5 or left >= width or top >= height:
+        seen.is_hidden = True
+        return seen
+    is_whole = left > -0.5 and top > -0.5 and right < width and bottom < height
+    x0 = int(wp.max(left + 0.5, 0.0))
+    y0 = int(wp.max(top + 0.5, 0.0))
+    x1 = wp.min(int(right + 0.5), camera.width - 1)
+    y1 = wp.min(int(bottom + 0.5), camera.height - 1)
+    level = int(0)
+    while level + 1 < camera.levels and wp.max(x1 - x0, y1 - y0) >= (1 << level):
+        level += 1
+    offset = offsets[2 * level]
+    stride = offsets[2 * level + 1]
+    low = float(1.0e9)
+    high = float(0.0)
+    for y in range(y0 >> level, (y1 >> level) + 1):
+        for x in range(x0 >> level, (x1 >> level) + 1):
+            low = wp.min(low, nearest[offset + y * stride + x])
+            high = wp.max(high, farthest[offset + y * stride + x])
+    far = at[2] + radius
+    seen.is_through = is_whole and far < low - camera.noise - camera.per_metre * low
+    seen.is_hidden = at[2] - radius > high
+    return seen
+
+
+@wp.kernel
+def carve(
+    # operands
+    camera: wp.array[Camera],  # (1,)
+    grid: wp.array[VoxelBlock],  # (1,)
+    nearest: wp.array[wp.float32],  # (pixels of all levels,) [m], 0: no return
+    farthest: wp.array[wp.float32],  # (pixels of all levels,) [m]
+    offsets: wp.array[wp.int32],  # (2 levels,) first pixel of each level, and its width
+    now: wp.array[wp.float32],  # (1,) [s]
+    # outputs
+    states: wp.array[wp.uint8],  # (voxels,) UNSEEN, FREE or OCCUPIED, x running fastest
+    stamps: wp.array[wp.float32],  # (voxels,) when a voxel was last seen to be that [s]
+):
+    """One thread per block of voxels, in rows along x."""
+    z, y, x = wp.tid()
+    voxels = grid[0]
+    size = float(BLOCK) * voxels.cell
+    corner = voxels.origin + size * wp.vec3(float(x), float(y), float(z))
+    middle = corner + wp.vec3(0.5 * size)
+    seen = look_at(camera[0], nearest, farthest, offsets, middle, HALF_DIAGONAL * size)
+    if seen.is_hidden:
+        return
+    shape = voxels.shape
+    for index in range(BLOCK * BLOCK * BLOCK):
+        i = index % BLOCK + BLOCK * x
+        j = index / BLOCK % BLOCK + BLOCK * y
+        k = index / (BLOCK * BLOCK) + BLOCK * z
+        if i < shape[0] and j < shape[1] and k < shape[2]:
+            place = (k * shape[1] + j) * shape[0] + i
+            is_through = seen.is_through
+            if not is_through and states[place] != wp.uint8(OCCUPIED):
+                offset = wp.vec3(float(i) + 0.5, float(j) + 0.5, float(k) + 0.5)
+                center = voxels.origin + voxels.cell * offset
+                one = look_at(
+                    camera[0], nearest, farthest, offsets, center, HALF_DIAGONAL * voxels.cell
+                )
+                is_through = one.is_through
+            if is_through and states[place] != wp.uint8(OCCUPIED):
+                states[place] = wp.uint8(FREE)
+                stamps[place] = now[0]
+
+
+@wp.kernel
+def mark_hits(
+    # operands
+    points: wp.array[wp.vec3],  # (n,) in the frame of the map [m]
+    grid: wp.array[VoxelBlock],  # (1,)
+    now: wp.array[wp.float32],  # (1,) [s]
+    # outputs
+    states: wp.array[wp.uint8],  # see `carve`
+    stamps: wp.array[wp.float32],
+):
+    """One thread per point; what is hit is occupied, whatever was seen through it."""
+    voxels = grid[0]
+    local = (points[wp.tid()] - voxels.origin) / voxels.cell
+    i = int(wp.floor(local[0]))
+    j = int(wp.floor(local[1]))
+    k = int(wp.floor(local[2]))
+    shape = voxels.shape
+    if i >= 0 and j >= 0 and k >= 0 and i < shape[0] and j < shape[1] and k < shape[2]:
+        place = (k * shape[1] + j) * shape[0] + i
+        states[place] = wp.uint8(OCCUPIED)
+        stamps[place] = now[0]

@@ -1,0 +1,198 @@
+"""Frames of a robot's root: at base poses, and seen from obstacles that move.
+
+All is computed in float64 and rounded once.
+"""
+
+import warp as wp
+
+from warp_collision.kernels.compiling import FEW_THREADS
+from warp_collision.kernels.kinematics import FramePose, MovingFrame, Twist, vec1i
+from warp_collision.kernels.robot_motion import root_at
+from warp_collision.kernels.scene import env_of_row
+
+wp.set_module_options(FEW_THREADS)
+
+# Smallest cosine of half the angle of the shorter rotation, as in `moving_sweep`.
+HALF_TURN = wp.constant(wp.float64(-1.0e-6))
+ZERO = wp.constant(wp.float64(0.0))
+TWO = wp.constant(wp.float64(2.0))
+
+
+@wp.struct
+class Turn:
+    """A rotation as a unit quaternion."""
+
+    w: wp.float64
+    u: wp.vec3d
+
+
+@wp.struct
+class Placed:
+    """A rigid transform."""
+
+    turn: Turn
+    origin: wp.vec3d  # [m]
+
+
+@wp.func
+def unit_turn(w: wp.float64, x: wp.float64, y: wp.float64, z: wp.float64) -> Turn:
+    """The rotation of a quaternion of any length but 0, which gives NaN."""
+    length = wp.sqrt(w * w + x * x + y * y + z * z)
+    return Turn(w / length, wp.vec3d(x / length, y / length, z / length))
+
+
+@wp.func
+def inverse_turn(turn: Turn) -> Turn:
+    """The opposite rotation."""
+    return Turn(turn.w, -turn.u)
+
+
+@wp.func
+def turned(turn: Turn, v: wp.vec3d) -> wp.vec3d:
+    """Rotates a vector: v + 2 w (u x v) + 2 u x (u x v)."""
+    twice_cross = TWO * wp.cross(turn.u, v)
+    return v + turn.w * twice_cross + wp.cross(turn.u, twice_cross)
+
+
+@wp.func
+def combined_turn(second: Turn, first: Turn) -> Turn:
+    """The first rotation, then the second."""
+    real = second.w * first.w - wp.dot(second.u, first.u)
+    return Turn(real, second.w * first.u + first.w * second.u + wp.cross(second.u, first.u))
+
+
+@wp.func
+def rounded(v: wp.vec3d) -> wp.vec3:
+    """A vector in float32."""
+    return wp.vec3(float(v[0]), float(v[1]), float(v[2]))
+
+
+@wp.func
+def widened(v: wp.vec3) -> wp.vec3d:
+    """A vector in float64."""
+    return wp.vec3d(wp.float64(v[0]), wp.float64(v[1]), wp.float64(v[2]))
+
+
+@wp.func
+def frame_in(placed: Placed, axes: wp.mat33, twist: Twist) -> MovingFrame:
+    """A frame with these axes in a rigid transform; NaN axes make its position NaN too."""
+    x = rounded(turned(placed.turn, widened(axes[:, 0])))
+    y = rounded(turned(placed.turn, widened(axes[:, 1])))
+    z = rounded(turned(placed.turn, widened(axes[:, 2])))
+    validity = 0.0 * (x[0] + y[0] + z[0])
+    origin = rounded(placed.origin) + wp.vec3(validity)
+    return MovingFrame(FramePose(wp.matrix_from_cols(x, y, z), origin), twist)
+
+
+@wp.func
+def at_rest() -> Twist:
+    """No motion."""
+    return Twist(wp.vec3(0.0), wp.vec3(0.0))
+
+
+@wp.kernel
+def place_roots(
+    # operands
+    poses: wp.array2d[wp.float64],  # (n, 7) x, y, z [m], qw, qx, qy, qz
+    # parameters
+    launch_offset: vec1i,  # of this launch in the poses
+    # outputs
+    roots: wp.array[MovingFrame],  # (n,)
+):
+    """One thread per base pose."""
+    row = wp.tid()
+    row += launch_offset[0]
+    turn = unit_turn(poses[row, 3], poses[row, 4], poses[row, 5], poses[row, 6])
+    origin = wp.vec3d(poses[row, 0], poses[row, 1], poses[row, 2])
+    axes = wp.identity(n=3, dtype=float)
+    roots[row] = frame_in(Placed(turn, origin), axes, at_rest())
+
+
+@wp.kernel
+def find_moving(
+    # operands
+    mesh_from_world: wp.array4d[wp.float32],  # (n_envs, horizon, slots, 8)
+    is_on: wp.array2d[wp.uint8],  # (n_envs, slots), which slots queries check
+    # parameters
+    launch_offset: wp.vec2i,  # of this launch in the slots
+    # outputs
+    resting: wp.array2d[wp.uint8],  # (n_envs, slots), which are on and do not move
+    moving: wp.array2d[wp.uint8],  # (n_envs, slots), which are on and move, or are NaN
+):
+    """One thread per env and slot."""
+    env, slot = wp.tid()
+    env += launch_offset[0]
+    slot += launch_offset[1]
+    moves = bool(False)
+    for t in range(mesh_from_world.shape[1]):
+        for k in range(mesh_from_world.shape[3]):
+            if mesh_from_world[env, t, slot, k] != mesh_from_world[env, 0, slot, k]:
+                moves = True
+    on = is_on[env, slot] != wp.uint8(0)
+    resting[env, slot] = wp.uint8(wp.where(on and not moves, 1, 0))
+    moving[env, slot] = wp.uint8(wp.where(on and moves, 1, 0))
+
+
+@wp.func
+def obstacle_at(
+    mesh_from_world: wp.array4d[wp.float32], env: int, waypoint: int, slot: int
+) -> Placed:
+    """The world in the frame of an obstacle at a waypoint."""
+    row = mesh_from_world[env, waypoint, slot]
+    turn = unit_turn(wp.float64(row[3]), wp.float64(row[4]), wp.float64(row[5]), wp.float64(row[6]))
+    return Placed(turn, wp.vec3d(wp.float64(row[0]), wp.float64(row[1]), wp.float64(row[2])))
+
+
+@wp.func
+def seen_from(obstacle: Placed, origin: wp.vec3) -> wp.vec3d:
+    """A point of the world in the frame of an obstacle."""
+    return turned(obstacle.turn, widened(origin)) + obstacle.origin
+
+
+@wp.func
+def root_in_obstacle(first: Placed, second: Placed, root: MovingFrame) -> MovingFrame:
+    """A resting root at the start of a segment, seen from an obstacle that moves on it."""
+    relative = combined_turn(second.turn, inverse_turn(first.turn))
+    if relative.w < HALF_TURN:
+        relative = Turn(-relative.w, -relative.u)
+    sine = wp.length(relative.u)
+    factor = TWO  # its limit without rotation
+    if sine > ZERO:
+        factor = TWO * wp.atan2(sine, relative.w) / sine
+    omega = factor * relative.u
+    begin = seen_from(first, root.frame_pose.origin)
+    end = seen_from(second, root.frame_pose.origin)
+    shift = turned(inverse_turn(relative), end) - begin
+    twist = Twist(rounded(omega), rounded(wp.cross(omega, begin) + shift))
+    return frame_in(Placed(first.turn, begin), root.frame_pose.rotation, twist)
+
+
+@wp.kernel
+def place_roots_in_obstacles(
+    # operands
+    mesh_from_world: wp.array4d[wp.float32],  # (n_envs, horizon, slots, 8)
+    moving: wp.array2d[wp.uint8],  # (n_envs, slots); others may have poses that are not valid
+    env_index: wp.array[wp.int32],  # (batch,) or empty
+    base: wp.array2d[MovingFrame],  # (batch or 1, 1) of the root in the world, or empty
+    # parameters
+    launch_offset: wp.vec3i,  # of this launch in the outputs
+    # outputs
+    single_env: wp.array2d[wp.int32],  # (batch, slots) env * slots + slot, -1: no such env
+    roots: wp.array3d[MovingFrame],  # (batch, slots, horizon - 1)
+):
+    """One thread per path, slot and segment."""
+    row, slot, index = wp.tid()
+    row += launch_offset[0]
+    slot += launch_offset[1]
+    index += launch_offset[2]
+    root = root_at(base, row, 0)
+    env = env_of_row(env_index, row)
+    is_valid = env >= 0 and env < mesh_from_world.shape[0]
+    if index == 0:
+        single_env[row, slot] = wp.where(is_valid, env * moving.shape[1] + slot, -1)
+    if is_valid:
+        if moving[env, slot] != wp.uint8(0):
+            first = obstacle_at(mesh_from_world, env, index, slot)
+            second = obstacle_at(mesh_from_world, env, index + 1, slot)
+            root = root_in_obstacle(first, second, root)
+    roots[row, slot, index] = root

@@ -1,0 +1,326 @@
+"""Checks of many paths, for scripts: a line for each, worst first, at a memory that stays flat."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from warp_collision.cli.common import BAD_INPUT, COLLISION, FREE
+from warp_collision.cli.options import load_scene, load_world
+from warp_collision.cli.robot_check import beyond_turn
+from warp_collision.cli.robot_scene import RobotScene, uncovered
+from warp_collision.cli.terminal import Progress, align, print_text
+from warp_collision.cli.world_text import world_extents, world_line
+from warp_collision.labeling import PathFiles, PathLabeler, PathRow
+from warp_collision.labeling.columns import arrow_table
+from warp_collision.labeling.parts import batches
+from warp_collision.labeling.path_row import checked_path
+from warp_collision.messages import escaped
+
+if TYPE_CHECKING:
+    from warp_collision import MeshWorld
+
+_BATCH = 256  # paths that are checked at a time
+_MOST_FREE = 20  # free paths in the text
+_LABELS = (
+    *("free", "clearance", "self_clearance", "first_contact", "depth", "position"),
+    *("link", "obstacle", "with_itself"),
+)
+_HEAD = ("path", "", "clearance [m]", "depth [m]", "link", "obstacle", "at", "first contact")
+
+
+class PathTable:
+    """The labels of paths, as they come in.
+
+    Attributes:
+        n_paths: how many were looked at.
+        n_free: how many are proven free.
+        n_bad: how many could not be checked.
+        rows: what is kept of them.
+    """
+
+    def __init__(self) -> None:
+        self.n_paths = self.n_free = self.n_bad = 0
+        self.rows: list[dict[str, Any]] = []
+
+    def add(self, rows: Sequence[PathRow], labels: dict[str, Any], *, keeps_free: bool) -> None:
+        """Adds rows and their labels."""
+        columns = {name: values.tolist() for name, values in labels.items()}
+        for index, row in enumerate(rows):
+            found = {name: values[index] for name, values in columns.items()}
+            self.n_paths += 1
+            self.n_free += found["free"]
+            self.n_bad += found["error"] is not None
+            if keeps_free or not found["free"]:
+                self.rows.append({"path": str(row.id), **found})
+
+    @property
+    def n_colliding(self) -> int:
+        """How many were checked and are not proven free."""
+        return self.n_paths - self.n_free - self.n_bad
+
+    def sort(self) -> None:
+        """Puts the worst first: what is not free, by clearance, what is free, what is bad."""
+        self.rows.sort(key=_order)
+
+    @property
+    def worst(self) -> dict[str, Any] | None:
+        """The first row of a path that was checked, once sorted."""
+        return next((row for row in self.rows if row["error"] is None), None)
+
+    @property
+    def status(self) -> int:
+        """The exit status."""
+        return BAD_INPUT if self.n_bad else COLLISION if self.n_colliding else FREE
+
+
+def _order(row: dict[str, Any]) -> tuple[int, float]:
+    if row["error"] is not None:
+        return 2, 0.0
+    if "clearance" not in row:
+        return int(row["free"]), 0.0
+    clearance = -row["depth"] if row["depth"] > 0.0 else row["clearance"]
+    return int(row["free"]), -math.inf if math.isnan(clearance) else clearance
+
+
+class _Limits:
+    """What is counted of joint values beside collisions.
+
+    Attributes:
+        beyond: how many paths have values beyond the limits.
+        beyond_two_pi: how many have values larger than a turn, which may be degrees.
+    """
+
+    def __init__(self, scene: RobotScene | None):
+        self._scene = scene
+        self.beyond = self.beyond_two_pi = 0
+
+    def refused(self, rows: Sequence[PathRow], *, refuse: bool) -> np.ndarray:
+        """Whether each row counts as a collision for its joint values, if that is wanted."""
+        return np.array([self._is_beyond(row) and refuse for row in rows], dtype=bool)
+
+    def _is_beyond(self, row: PathRow) -> bool:
+        if self._scene is None or row.error is not None:
+            return False
+        robot = self._scene.robot
+        try:
+            joints = torch.from_numpy(checked_path(row.path, robot.n_joints))
+        except ValueError:  # which the labeler tells
+            return False
+        low, high = robot.joint_limits.unbind(-1)
+        is_beyond = bool(((joints < low) | (joints > high)).any())
+        self.beyond += is_beyond
+        self.beyond_two_pi += bool(beyond_turn(joints, robot).counts)
+        return is_beyond
+
+    def lines(self) -> list[str]:
+        """Notes for a report."""
+        found = []
+        if self.beyond:
+            found.append(f"joint values are beyond the limits in {self.beyond} paths")
+        if self.beyond_two_pi:
+            found.append(
+                f"joint values are beyond 2 pi rad in {self.beyond_two_pi} paths: in degrees?"
+            )
+        return found
+
+
+def check_paths(options: argparse.Namespace, files: PathFiles, device: torch.device) -> int:
+    """Checks all paths of files, reports, and returns the exit status."""
+    scene, world = None, None
+    if options.robot is not None:
+        scene = load_scene(options, device)
+        world = scene.world
+    elif not options.world.is_dir():
+        world = load_world(options, device)
+    # Yes or no takes a small part of the time; what is found first is labelled in full.
+    quick = options.quiet or options.first
+    given = None if options.world.is_dir() else world
+    labeler = _labeler(options, scene, given, ("free",) if quick else _LABELS)
+    table, limits = PathTable(), _Limits(scene)
+    with Progress(files.count(), "paths", shown=not options.quiet) as progress:
+        for batch in batches(files.rows(), _BATCH):
+            found = labeler.label(batch)
+            found["free"] &= ~limits.refused(batch, refuse=options.respect_limits)
+            index = _first_hit(found) if options.first else None
+            if index is None:
+                table.add(batch, found, keeps_free=not quick)
+                progress.show(table.n_paths, f"{table.n_colliding} not free")
+                continue
+            table.add(batch[:index], {k: v[:index] for k, v in found.items()}, keeps_free=False)
+            last = batch[index : index + 1]
+            found = _labeler(options, scene, given, _LABELS).label(last)
+            table.add(last, {**found, "free": np.zeros(1, dtype=bool)}, keeps_free=False)
+            break
+    table.sort()
+    if options.parquet is not None:
+        _write_parquet(options.parquet, table)
+    for row in table.rows:
+        if row["error"] is not None:
+            text = f"warp-collision: error: {escaped(row['path'])}: {row['error']}"
+            print_text(text, sys.stderr)
+    if not options.quiet:
+        _report(options, scene, world, table, limits)
+    return table.status
+
+
+def _labeler(
+    options: argparse.Namespace,
+    scene: RobotScene | None,
+    world: MeshWorld | None,
+    outputs: Sequence[str],
+) -> PathLabeler:
+    folder = options.world if options.world.is_dir() else options.world.absolute().parent
+    common: dict[str, Any] = {
+        "columns": dict(options.column),
+        "outputs": outputs,
+        "min_clearance": options.min_clearance,
+        "folder": folder,
+        "strict": options.strict,
+        "package_dirs": options.package_dir,
+    }
+    if scene is None:
+        device = None if world is None else world.device
+        return PathLabeler(None, world, swept=options.swept, device=device, **common)
+    return PathLabeler(scene.robot, world, **robot_options(options, scene), **common)
+
+
+def robot_options(options: argparse.Namespace, scene: RobotScene) -> dict[str, Any]:
+    """The options of a `PathLabeler` that are of the robot."""
+    return {
+        "tolerance": 0.001 if options.tolerance is None else options.tolerance,
+        "self_collision": scene.self_collision,
+        "ignore": scene.ignore,
+        "base_pose": None if scene.base_pose is None else scene.base_pose.cpu().numpy(),
+        "device": scene.world.device,
+    }
+
+
+def _first_hit(found: dict[str, Any]) -> int | None:
+    """The first path that was checked and is not free."""
+    is_valid = np.array([error is None for error in found["error"]], dtype=bool)
+    hits = np.flatnonzero(is_valid & ~found["free"])
+    return int(hits[0]) if len(hits) else None
+
+
+def _write_parquet(path: Path, table: PathTable) -> None:
+    names = table.rows[0] if table.rows else ("path",)
+    columns = {name: [row.get(name) for row in table.rows] for name in names}
+    import pyarrow.parquet as pq
+
+    pq.write_table(arrow_table(columns), path)
+
+
+def _report(
+    options: argparse.Namespace,
+    scene: RobotScene | None,
+    world: MeshWorld | None,
+    table: PathTable,
+    limits: _Limits,
+) -> None:
+    """Prints the table, as CSV, JSON or text."""
+    if options.csv:
+        for line in _csv_lines(table):
+            print_text(line)
+        return
+    left_out = None if scene is None else uncovered(scene.robot)
+    if options.json:
+        head: dict[str, Any] = {"world": str(options.world)}
+        if scene is not None:
+            head["robot"] = str(options.robot)
+        counts = {
+            "collision": table.n_colliding > 0,
+            "n_paths": table.n_paths,
+            "n_not_free": table.n_colliding,
+            "n_bad": table.n_bad,
+            "n_beyond_limits": limits.beyond,
+            "worst": _plain(table.worst),
+        }
+        told = {} if left_out is None else left_out.summary()
+        text = json.dumps({**head, **counts, **told}, indent=1, allow_nan=False)
+        rows = ",\n".join(f"  {json.dumps(_plain(row), allow_nan=False)}" for row in table.rows)
+        print_text(f'{text[:-2]},\n "paths": [\n{rows}\n ]\n}}' if rows else text)
+        return
+    lines = [*_text(table), ""]
+    notes = [] if left_out is None else left_out.lines()
+    lines += [f"note: {line}" for line in (*notes, *limits.lines())]
+    if world is not None and not options.world.is_dir():
+        lines.append(world_line(options.world.name, world, world_extents(world)))
+    print_text("\n".join([*lines, _conclusion(table, first=options.first)]))
+
+
+def _plain(row: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A row for JSON, where what is not finite is null."""
+    if row is None:
+        return None
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in row.items()
+    }
+
+
+def _csv_lines(table: PathTable) -> Iterator[str]:
+    names = ["path", *_LABELS, "error"]
+    for values in (names, *([row.get(name) for name in names] for row in table.rows)):
+        line = io.StringIO()
+        csv.writer(line, lineterminator="").writerow(values)
+        yield line.getvalue()
+
+
+def _text(table: PathTable) -> list[str]:
+    shown, free = [], 0
+    for row in table.rows:
+        free += row["free"]
+        if row["error"] is None and (not row["free"] or free <= _MOST_FREE):
+            shown.append(row)
+    if not shown:
+        return ["no path was checked" if not table.n_free else "no path is named"]
+    lines = align([_HEAD, *map(_cells, shown)], right=(2, 3, 6, 7))
+    if free > _MOST_FREE:
+        lines.append(f"and {free - _MOST_FREE} free paths with larger clearances")
+    return lines
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    obstacle = escaped(row["obstacle"] or "-", 40)
+    return (
+        escaped(row["path"], 60),
+        "free" if row["free"] else "NOT FREE",
+        _number(row["clearance"], 4),
+        f"{row['depth']:.4f}" if row["depth"] > 0.0 else "-",
+        escaped(row["link"] or "-", 40),
+        f"{obstacle} (itself)" if row["with_itself"] else obstacle,
+        _number(row["position"], 2),
+        _number(row["first_contact"], 2),
+    )
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}" if math.isfinite(value) else "-"
+
+
+def _conclusion(table: PathTable, *, first: bool) -> str:
+    worst, count = table.worst, table.n_paths
+    bad = f"; {table.n_bad} could not be checked" if table.n_bad else ""
+    if table.n_colliding and first:
+        return f"collision: path {count} is the first that is not proven free{bad}"
+    if table.n_colliding:
+        text = f"collision: {table.n_colliding} of {count} paths are not proven free{bad}"
+    else:
+        text = f"free: all {table.n_free} paths are proven{bad}"
+    if worst is None or "clearance" not in worst or not math.isfinite(worst["clearance"]):
+        return text
+    name = escaped(worst["path"], 60)
+    if worst["depth"] > 0.0:
+        return f"{text}; deepest contact {worst['depth']:.4f} m: {name}"
+    return f"{text}; smallest clearance {worst['clearance']:.4f} m: {name}"

@@ -1,0 +1,171 @@
+"""The command `warp-collision label`: labels of a data set of paths, in parts of Parquet."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from warp_collision.cli.common import FREE, column, count, distance, find_device, start_warp
+from warp_collision.cli.options import add_robot_options
+
+_DESCRIPTION = """\
+Writes for every path of a data set whether it is proven free, its certified
+clearance, its cost, the first contact, and which two bodies are nearest, as
+Parquet files in a folder. A run that ended early goes on where it was: rows
+whose id is written are not computed again.
+"""
+
+_EPILOG = """\
+PATHS are as for `warp-collision check`: .parquet files with a row for each
+path, HDF5 files in the layout of MPiNets or with an array of paths, a folder of
+a LeRobot data set of version 3, whose episodes are paths, .npy, .npz and .csv
+files, and folders of these.
+
+The columns are id, free, clearance, self_clearance, cost, first_contact, depth,
+position, link, obstacle, with_itself and error [m; positions in waypoints]. A
+row that could not be labelled has its reason in error, and is not free.
+
+exit status:
+  0 all rows are written, 2 wrong usage or input, 3 an error of the program
+
+example, on two processes of a local Ray:
+  warp-collision label paths.parquet --robot panda.urdf --world worlds/ \\
+      --out labels --ray --workers 2
+  python3 -c 'import pandas; print(pandas.read_parquet("labels").free.mean())'
+"""
+
+
+def add_label(commands: Any) -> None:
+    """Adds the command to a parser's commands."""
+    parser = commands.add_parser(
+        "label",
+        help="label the paths of a data set: proven free, clearance, cost, contact",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("paths", type=Path, nargs="+", metavar="PATHS", help="files and folders")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="the folder of the parts"
+    )
+    parser.add_argument(
+        "--world",
+        type=Path,
+        default=Path(),
+        metavar="WORLD",
+        help="the obstacles of rows that name no world: a file; or the folder of the worlds that "
+        "rows name (default: the current one)",
+    )
+    parser.add_argument(
+        "--column",
+        type=column,
+        action="append",
+        default=[],
+        metavar="ROLE=NAME",
+        help="the column of id, path, world, base_pose or env; may be repeated",
+    )
+    parser.add_argument(
+        "--outputs",
+        nargs="+",
+        metavar="LABEL",
+        help="which labels; free alone takes a small part of the time, waypoint_clearance is one "
+        "more (default: all others)",
+    )
+    parser.add_argument(
+        "--min-clearance",
+        type=distance,
+        default=0.0,
+        metavar="M",
+        help="a path that may be nearer to an obstacle is not free",
+    )
+    parser.add_argument(
+        "--activation-distance",
+        type=distance,
+        default=0.02,
+        metavar="M",
+        help="of the cost, in metres (default 0.02)",
+    )
+    parser.add_argument(
+        "--batch-rows",
+        type=count,
+        default=512,
+        metavar="N",
+        help="rows that are labelled at a time (default 512)",
+    )
+    parser.add_argument(
+        "--part-rows",
+        type=count,
+        default=10_000,
+        metavar="N",
+        help="rows of a file; what is not in one is lost if the run ends (default 10000)",
+    )
+    parser.add_argument(
+        "--cache-mib",
+        type=count,
+        default=256,
+        metavar="MIB",
+        help="bound of the worlds that a process keeps (default 256)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    parser.add_argument("--quiet", action="store_true", help="print errors only")
+    parser.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda where there is one)")
+    parser.add_argument(
+        "--strict", action="store_true", help="a world that has what a check does not see is wrong"
+    )
+    parser.add_argument(
+        "--package-dir",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="where package:// names in a URDF file are looked for; may be repeated",
+    )
+    robots = parser.add_argument_group("robots")
+    robots.add_argument(
+        "--robot", type=Path, metavar="URDF", help="the robot; without, paths are spheres"
+    )
+    robots.add_argument(
+        "--tolerance",
+        type=distance,
+        metavar="M",
+        help="a clearance below this may count as a collision (default 0.001)",
+    )
+    add_robot_options(robots)
+    cluster = parser.add_argument_group("clusters")
+    cluster.add_argument(
+        "--ray",
+        nargs="?",
+        const="",
+        metavar="ADDRESS",
+        help="label on a cluster of Ray, by default a local one; after PATHS",
+    )
+    cluster.add_argument(
+        "--workers", type=positive, metavar="N", help="most processes (default: one for each CPU)"
+    )
+    cluster.add_argument(
+        "--gpus-per-worker",
+        type=distance,
+        default=0.0,
+        metavar="SHARE",
+        help="of a GPU, such as 0.5 (default 0: one CPU thread)",
+    )
+    parser.set_defaults(run=_label)
+
+
+def positive(text: str) -> int:
+    """An argument that is a whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def _label(options: argparse.Namespace) -> int:
+    if options.ray is None and (options.workers is not None or options.gpus_per_worker):
+        raise ValueError("--workers and --gpus-per-worker must be given with --ray")
+    device = find_device(options.device)
+    start_warp(device)
+    from warp_collision.cli.label_paths import label_paths
+
+    label_paths(options, device)
+    return FREE

@@ -1,0 +1,103 @@
+"""Labels of the paths of files, in one process or on a cluster, written in parts."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from warp_collision.cli.check_paths import robot_options
+from warp_collision.cli.options import load_joint_names, load_scene
+from warp_collision.cli.terminal import Progress, print_json, print_text
+from warp_collision.formats.files import require_extra
+from warp_collision.labeling import PathFiles, PathLabeler
+from warp_collision.labeling.labeler import OUTPUTS
+from warp_collision.labeling.on_ray import label_slices
+from warp_collision.labeling.parts import PartWriter, batches, labelled
+from warp_collision.messages import escaped
+
+if TYPE_CHECKING:
+    import torch
+
+
+def label_paths(options: argparse.Namespace, device: torch.device) -> None:
+    """Labels all paths of files, and says what was written."""
+    require_extra("pyarrow", "label", "pyarrow", "label")
+    names = None if options.robot is None else load_joint_names(options)
+    files = PathFiles(options.paths, columns=dict(options.column), joint_names=names)
+    labeler = _labeler(options, device)
+    writer = PartWriter(options.out, options.part_rows)
+    before = len(writer.written)
+    counts = {"labelled": 0, "free": 0, "with_errors": 0}
+    begin = time.monotonic()
+    tables = _tables(options, files, labeler, writer)
+    with Progress(files.count(), "paths", shown=not options.quiet) as progress:
+        for table in tables:
+            writer.add(table)
+            errors = table["error"].null_count
+            counts["labelled"] += table.num_rows
+            counts["with_errors"] += table.num_rows - errors
+            if "free" in table.column_names:
+                counts["free"] += sum(table["free"].to_pylist())
+            progress.show(before + counts["labelled"], f"{counts['with_errors']} with errors")
+    writer.flush()
+    seconds = time.monotonic() - begin
+    if options.quiet:
+        return
+    summary = {"out": str(options.out), "written_before": before, **counts, "seconds": seconds}
+    if options.json:
+        print_json(summary)
+        return
+    known = f", {before} were there before" if before else ""
+    rate = counts["labelled"] / max(seconds, 1e-9)
+    print_text(
+        f"{counts['labelled']} paths labelled{known}: {counts['free']} proven free, "
+        f"{counts['with_errors']} with errors; {rate:.0f} a second\n"
+        f"written: {escaped(str(options.out))}"
+    )
+
+
+def _labeler(options: argparse.Namespace, device: torch.device) -> PathLabeler:
+    is_folder = options.world.is_dir()
+    common: dict[str, Any] = {
+        "columns": dict(options.column),
+        "outputs": OUTPUTS if options.outputs is None else options.outputs,
+        "min_clearance": options.min_clearance,
+        "activation_distance": options.activation_distance,
+        "folder": options.world if is_folder else options.world.absolute().parent,
+        "cache_bytes": options.cache_mib << 20,
+        "since": time.time(),
+        "strict": options.strict,
+        "package_dirs": options.package_dir,
+        "threads": 1 if options.ray is not None and not options.gpus_per_worker else None,
+    }
+    world = None if is_folder else str(options.world.absolute())
+    if options.robot is None:
+        return PathLabeler(None, world, device=device, **common)
+    scene = load_scene(options, device)
+    return PathLabeler(scene.robot, world, **robot_options(options, scene), **common)
+
+
+def _tables(
+    options: argparse.Namespace, files: PathFiles, labeler: PathLabeler, writer: PartWriter
+) -> Iterator[Any]:
+    """Tables of labels of the rows that were not written."""
+    if options.ray is not None:
+        # What Ray says of its workers belongs to standard error.
+        with contextlib.redirect_stdout(sys.stderr):
+            yield from label_slices(
+                [*files.slices(options.batch_rows)],
+                files,
+                labeler,
+                writer.written,
+                address=options.ray or None,
+                workers=options.workers,
+                gpus_per_worker=options.gpus_per_worker,
+            )
+        return
+    for batch in batches(files.rows(), options.batch_rows):
+        if rows := writer.written.missing(batch):
+            yield labelled(labeler, rows)

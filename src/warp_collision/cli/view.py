@@ -1,0 +1,95 @@
+"""The command `warp-collision view`: a world, a robot and its paths in a browser."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from warp_collision.cli.common import FREE, find_device, start_warp
+from warp_collision.cli.options import add_seen, add_world_options, load_seen
+from warp_collision.cli.terminal import print_json, print_text
+
+_DESCRIPTION = """\
+Shows a world, a robot in it and the robot's paths in a browser: how near is
+what, which motions are proven free, and what changes when an obstacle is moved.
+"""
+
+_EPILOG = """\
+WORLD and PATHS are files as for `warp-collision check`; PATHS are joint values
+and need --robot. Nothing but this machine reaches the page, unless --host says
+otherwise. Ctrl+C ends it.
+
+example:
+  warp-collision view world.yaml path.npz --robot arm.urdf
+"""
+
+
+def add_view(commands: Any) -> None:
+    """Adds the command to a parser's commands."""
+    parser = commands.add_parser(
+        "view",
+        help="show a world, a robot and its paths in a browser",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_seen(parser)
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on (default 127.0.0.1, which other machines do not reach)",
+    )
+    parser.add_argument(
+        "--port", type=_port, default=8080, help="port to listen on, 0 for any (default 8080)"
+    )
+    parser.add_argument(
+        "--no-browser",
+        dest="opens",
+        action="store_false",
+        help="only print the address",
+    )
+    add_world_options(parser)
+    parser.set_defaults(run=_view)
+
+
+def _port(text: str) -> int:
+    """An argument that is a port."""
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"must be a port from 0 to 65535, got {text!r}")
+    return int(text)
+
+
+def _view(options: argparse.Namespace) -> int:
+    from warp_collision.viewer.browser import Viewer, free_port, require_viser
+
+    require_viser()
+    port = free_port(options.host, options.port)  # told before files are read
+    device = find_device(options.device)
+    start_warp(device)
+    seen = load_seen(options, device)
+    with Viewer(seen.world, seen.robot, host=options.host, port=port, **seen.placed) as viewer:
+        if seen.joints is not None:
+            viewer.add_paths(seen.joints)
+        if options.json:
+            print_json({"world": str(options.world), "url": viewer.url})
+        else:
+            print_text(f"{viewer.url}  (Ctrl+C ends it)")
+        if options.opens:
+            _open(viewer.url)
+        try:
+            viewer.wait_forever()
+        except KeyboardInterrupt:
+            print_text("")
+    return FREE
+
+
+def _open(url: str) -> None:
+    """Opens the page in a browser; where there is none, says so."""
+    import webbrowser
+
+    try:
+        is_open = webbrowser.open(url)
+    except webbrowser.Error:
+        is_open = False
+    if not is_open:
+        print_text("no browser was found on this machine: open the address in one")

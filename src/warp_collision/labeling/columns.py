@@ -1,0 +1,153 @@
+"""Batches of tables: dicts of NumPy arrays and Arrow tables to rows, and labels back."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from warp_collision.formats.files import require_extra
+from warp_collision.labeling.path_row import PathRow
+from warp_collision.messages import one_line, short_repr
+
+ROLES = ("id", "path", "world", "base_pose", "env", "robot")
+# What the column of paths is called where `columns` does not say it.
+PATH_NAMES = ("path", "joints", "spheres", "trajectory")
+
+
+def column_names(present: Sequence[str], columns: Mapping[str, str]) -> dict[str, str]:
+    """The column of each role that a table has.
+
+    Args:
+        present: columns of the table.
+        columns: role to column; by default a role's own name, for paths one of `PATH_NAMES`.
+
+    Raises:
+        ValueError: a column that is named is not there, or there is none of paths.
+    """
+    unknown = [role for role in columns if role not in ROLES]
+    if unknown:
+        raise ValueError(f"columns must be of {', '.join(ROLES)}, got {unknown[0]!r}")
+    found = {}
+    for role in ROLES:
+        names = PATH_NAMES if role == "path" else (role,)
+        names = (columns[role],) if role in columns else names
+        there = [name for name in names if name in present]
+        if there:
+            found[role] = there[0]
+        elif role == "path" or role in columns:
+            raise ValueError(
+                f"the column of {role}s must be {' or '.join(map(repr, names))}, got columns "
+                f"{short_repr([*present])}"
+            )
+    return found
+
+
+def is_arrow(batch: Any) -> bool:
+    """Whether a batch is a table or a record batch of pyarrow."""
+    return type(batch).__module__.partition(".")[0] == "pyarrow"
+
+
+def rows_of(batch: Any, columns: Mapping[str, str]) -> list[PathRow]:
+    """The rows of a batch, a dict of arrays or an Arrow table.
+
+    A value that cannot be read is an error in its row.
+    """
+    if is_arrow(batch):
+        present, read = batch.column_names, _arrow_values
+        count = batch.num_rows
+    elif isinstance(batch, Mapping):
+        present, read = [*batch], _numpy_values
+        lengths = {name: len(values) for name, values in batch.items()}
+        count = next(iter(lengths.values()), 0)
+        if len({*lengths.values()}) > 1:
+            raise ValueError(f"batch must have columns of one length, got {short_repr(lengths)}")
+    else:
+        raise TypeError(
+            "batch must be a dict of NumPy arrays or an Arrow table, got " + type(batch).__name__
+        )
+    if not count:
+        return []
+    names = column_names(present, columns)
+    values = {role: read(batch[name], role) for role, name in names.items()}
+    rows = []
+    for index in range(count):
+        fields = {role: column[index] for role, column in values.items()}
+        errors = [value for value in fields.values() if isinstance(value, ValueError)]
+        if errors:
+            fields = {"path": None, "id": fields.get("id"), "error": str(errors[0])}
+        elif fields.get("env") is not None:
+            fields["env"] = int(fields["env"])
+        rows.append(PathRow(**fields))
+    return rows
+
+
+def _numpy_values(column: Any, role: str) -> list[Any]:
+    if role in ("path", "base_pose"):
+        return [*column]
+    values = [*column]
+    return [value.item() if isinstance(value, np.generic) else value for value in values]
+
+
+def _arrow_values(column: Any, role: str) -> list[Any]:
+    chunks = column.chunks if hasattr(column, "chunks") else [column]
+    if role not in ("path", "base_pose"):
+        return [value for chunk in chunks for value in chunk.to_pylist()]
+    return [value for chunk in chunks for value in _arrow_arrays(chunk)]
+
+
+def _arrow_arrays(array: Any) -> list[Any]:
+    """The NumPy array of each value: nested lists, or tensors of one shape."""
+    if hasattr(array, "to_numpy_ndarray") and array.null_count == 0:
+        return [*array.to_numpy_ndarray()]
+    if hasattr(array, "storage") and hasattr(array.type, "shape"):  # tensors of Ray Data
+        shape, storage = array.type.shape, array.storage
+        return [
+            np.asarray(item.values).reshape(shape) if item.is_valid else None for item in storage
+        ]
+    found: list[Any] = []
+    for item in array:
+        try:
+            found.append(_dense(item.values) if item.is_valid else None)
+        except (ValueError, AttributeError) as error:
+            found.append(ValueError(f"path {one_line(error)}"))
+    return found
+
+
+def _dense(values: Any) -> np.ndarray:
+    """The array of nested lists, all of the same lengths."""
+    import pyarrow as pa
+
+    lengths_of: Any = importlib.import_module("pyarrow.compute").list_value_length
+    shape = [len(values)]
+    while pa.types.is_nested(values.type):
+        lengths = np.unique(lengths_of(values).to_numpy(zero_copy_only=False))
+        if values.null_count or len(lengths) != 1:
+            raise ValueError("must have the same number of values at each waypoint, and no nulls")
+        shape.append(int(lengths[0]))
+        values = values.flatten()
+    if values.null_count:
+        raise ValueError("must have no nulls")
+    return values.to_numpy(zero_copy_only=False).reshape(shape)
+
+
+def arrow_table(columns: Mapping[str, Any]) -> Any:
+    """An Arrow table of labels.
+
+    Its types are the same for every batch, also where all values of a column are missing.
+    """
+    require_extra("pyarrow", "a table", "pyarrow", "label")
+    import pyarrow as pa
+
+    texts = ("link", "obstacle", "error")
+    arrays = {}
+    for name, values in columns.items():
+        if name in texts:
+            arrays[name] = pa.array([*values], pa.string())
+        elif name == "waypoint_clearance":
+            arrays[name] = pa.array([*values], pa.list_(pa.float32()))
+        else:
+            arrays[name] = pa.array(values)
+    return pa.table(arrays)

@@ -1,0 +1,89 @@
+"""Episodes of LeRobot data sets of version 3 as paths: Parquet files with a row for each frame."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from warp_collision.formats.files import require_extra
+from warp_collision.labeling.path_row import PathRow
+from warp_collision.messages import any_error_at, escaped, short_repr
+
+_STATE = "observation.state"
+_EPISODE, _FRAME = "episode_index", "frame_index"
+_BATCH = 4_096  # frames that are read at a time
+_BUFFER = 1 << 20  # bytes, of a column that is read
+
+
+def is_lerobot(folder: Path) -> bool:
+    """Whether a folder is a LeRobot data set of any version."""
+    return (folder / "meta" / "info.json").is_file() and (folder / "data").is_dir()
+
+
+def lerobot_files(folder: Path) -> list[Path]:
+    """The files of frames of a data set.
+
+    Raises:
+        ValueError: it has another version, or no files.
+    """
+    where = folder / "meta" / "info.json"
+    with any_error_at(escaped(str(where))):
+        version = json.loads(where.read_text()).get("codebase_version")
+        if not str(version).startswith("v3."):
+            raise ValueError(f"codebase_version must be v3, got {short_repr(version)}")
+    files = sorted((folder / "data").rglob("*.parquet"))
+    if not files:
+        raise FileNotFoundError(f"{escaped(str(folder))}: must have data/**/*.parquet, has none")
+    return files
+
+
+def read_episodes(file: str, columns: Mapping[str, str]) -> Iterator[PathRow]:
+    """The episodes of a file of frames, each as a path, with its index as id.
+
+    Args:
+        file: of a data set.
+        columns: the column of a path, by default `observation.state`, and of a world if there is
+            one, of which the first frame of an episode has the value.
+    """
+    require_extra("pyarrow", f"{escaped(file)}: a Parquet file", "pyarrow", "label")
+    import pyarrow.parquet as pq
+
+    frames = pq.ParquetFile(file, buffer_size=_BUFFER)
+    state, world = columns.get("path", _STATE), columns.get("world", "world")
+    present = frames.schema_arrow.names
+    for name in (state, _EPISODE):
+        if name not in present:
+            raise ValueError(f"must have a column {name!r}, got {short_repr(present)}")
+    wanted = [name for name in (state, _EPISODE, _FRAME, world) if name in present]
+    parts: list[np.ndarray] = []
+    first: dict[str, Any] = {}
+    for batch in frames.iter_batches(_BATCH, columns=wanted):
+        episodes = batch[_EPISODE].to_numpy()
+        cuts = np.flatnonzero(np.diff(episodes)) + 1
+        for begin, end in zip([0, *cuts], [*cuts, len(episodes)], strict=True):
+            head = {name: batch[name][int(begin)].as_py() for name in wanted if name != state}
+            if parts and head[_EPISODE] != first[_EPISODE]:
+                yield _row(parts, first, world)
+                parts = []
+            if not parts:
+                first = head
+            piece = batch[state].slice(begin, end - begin)
+            # Frames of different widths become rows of different lengths, which is an error later.
+            values = piece.flatten().to_numpy(zero_copy_only=False)
+            parts.append(values.reshape(len(piece), -1))
+    if parts:
+        yield _row(parts, first, world)
+
+
+def _row(parts: list[np.ndarray], first: dict[str, Any], world: str) -> PathRow:
+    row = PathRow(np.concatenate(parts), first.get(world), int(first[_EPISODE]))
+    frame = first.get(_FRAME, 0)
+    if frame != 0:
+        return row._replace(
+            error=f"episode must begin in this file with frame 0, got frame {frame}"
+        )
+    return row

@@ -1,0 +1,172 @@
+"""Labels on a Ray cluster: an actor pool of `PathLabeler`s over a data set of Ray Data."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from warp_collision import devices, validate
+from warp_collision.formats.files import require_extra
+from warp_collision.labeling.labeler import PathLabeler
+from warp_collision.labeling.parts import WrittenIds, batches, labelled
+from warp_collision.labeling.path_files import FileSlice, PathFiles
+
+BATCH_ROWS = 512
+_MOST_BLOCKS = 10_000  # of a data set of slices
+
+
+def label_dataset(
+    dataset: Any,
+    robot: Any = None,
+    worlds: Any = None,
+    *,
+    workers: int | None = None,
+    gpus_per_worker: float = 0.0,
+    batch_size: int = BATCH_ROWS,
+    **options: Any,
+) -> Any:
+    """Labels a data set of Ray Data: `map_batches` of `PathLabeler` on a pool of actors.
+
+    Scheduling, retries and back pressure are Ray's. The result is lazy, as all data sets are; what
+    an actor had not handed on when it died is computed again, to the same bits.
+
+    Args:
+        dataset: a `ray.data.Dataset` with a row for each path, see `PathLabeler`.
+        robot: see `PathLabeler`.
+        worlds: see `PathLabeler`.
+        workers: most actors of the pool; by default one for each CPU of the cluster, or for each
+            share of a GPU.
+        gpus_per_worker: how much of a GPU an actor has, such as 1 or 0.25; with 0 it has one CPU
+            thread.
+        batch_size: rows of a batch.
+        options: of `PathLabeler`. A world file that is written after this call is an error in its
+            rows, in all actors alike, unless `since` says otherwise.
+
+    Returns:
+        A data set with the columns of `PathLabeler`.
+
+    Raises:
+        ImportError: Ray Data is not installed.
+        ValueError: an option of another range.
+
+    Example:
+        >>> from warp_collision.labeling import label_dataset
+        >>> label_dataset.__kwdefaults__["gpus_per_worker"]
+        0.0
+    """
+    require_extra("ray.data", "label_dataset", "Ray Data", "ray")
+    from ray.data import ActorPoolStrategy
+
+    validate.require_number("gpus_per_worker", gpus_per_worker)
+    if workers is None:
+        workers = _n_workers(gpus_per_worker)
+    validate.require_count("workers", workers)
+    options = {"since": time.time(), **options}
+    if gpus_per_worker:
+        options = {"device": next(iter(devices.GPUS)), **options}
+    else:
+        options = {"device": "cpu", "threads": 1, **options}
+    return dataset.map_batches(
+        PathLabeler,
+        fn_constructor_args=(robot, worlds),
+        fn_constructor_kwargs=options,
+        batch_format="pyarrow",
+        batch_size=batch_size,
+        compute=ActorPoolStrategy(min_size=1, max_size=workers),
+        num_cpus=1,
+        num_gpus=gpus_per_worker or None,
+    )
+
+
+def _n_workers(gpus_per_worker: float) -> int:
+    """One for each CPU of a cluster, or for each share of a GPU."""
+    import ray
+
+    total = ray.cluster_resources()
+    units = total.get("GPU", 0.0) / gpus_per_worker if gpus_per_worker else total.get("CPU", 1.0)
+    return max(1, int(units))
+
+
+class SliceLabeler:
+    """Labels slices of files: what the command `label` maps over a cluster.
+
+    Args:
+        files: where the slices are read from, at the same paths on every machine.
+        labeler: of the rows.
+        written: ids of rows that need no labels.
+    """
+
+    def __init__(self, files: PathFiles, labeler: PathLabeler, written: WrittenIds):
+        self._files, self._labeler, self._written = files, labeler, written
+
+    def __call__(self, batch: dict[str, Any]) -> Any:
+        """The labels of the rows of some slices, an Arrow table."""
+        import pyarrow as pa
+
+        columns = zip(*(batch[name] for name in FileSlice._fields), strict=True)
+        slices = [
+            FileSlice(str(file), int(begin), None if end < 0 else int(end), str(kind))
+            for file, begin, end, kind in columns
+        ]
+        rows = (row for part in slices for row in self._files.read(part))
+        missing = (self._written.missing(some) for some in batches(rows, BATCH_ROWS))
+        return pa.concat_tables([labelled(self._labeler, some) for some in missing])
+
+
+def label_slices(
+    slices: Sequence[FileSlice],
+    files: PathFiles,
+    labeler: PathLabeler,
+    written: WrittenIds,
+    *,
+    address: str | None,
+    workers: int | None,
+    gpus_per_worker: float,
+) -> Iterator[Any]:
+    """Labels slices of files on a cluster, in their order.
+
+    Args:
+        slices: of the files.
+        files: see `SliceLabeler`, as the next two.
+        labeler: is sent to each worker.
+        written: too.
+        address: of a running cluster, see `ray.init`; a local one is started if None.
+        workers: most of them; by default one for each CPU, or for each share of a GPU.
+        gpus_per_worker: how much of a GPU each has.
+
+    Yields:
+        Arrow tables of labels.
+    """
+    require_extra("ray.data", "--ray", "Ray Data", "ray")
+    import ray
+    from ray.data import ActorPoolStrategy, DataContext
+
+    # Of a cluster with fewer than four CPUs Ray Data takes all for reading and stalls.
+    local: dict[str, Any] = {"num_cpus": max(4, os.cpu_count() or 1), "include_dashboard": False}
+    started = not ray.is_initialized()
+    if started:
+        options: dict[str, Any] = local if address is None else {"address": address}
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
+    try:
+        context = DataContext.get_current()
+        context.enable_progress_bars = False
+        context.execution_options.preserve_order = True
+        most = workers if workers is not None else _n_workers(gpus_per_worker)
+        items = [p._replace(end=-1 if p.end is None else p.end)._asdict() for p in slices]
+        blocks = min(len(items), _MOST_BLOCKS)
+        labels = ray.data.from_items(items, override_num_blocks=blocks).map_batches(
+            SliceLabeler,
+            fn_constructor_args=(files, labeler, written),
+            batch_size=1,
+            compute=ActorPoolStrategy(min_size=1, max_size=most),
+            num_cpus=1,
+            num_gpus=gpus_per_worker or None,
+        )
+        yield from labels.iter_batches(batch_size=None, batch_format="pyarrow")
+    finally:
+        if started:
+            ray.shutdown()

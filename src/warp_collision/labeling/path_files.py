@@ -1,0 +1,230 @@
+"""Paths from files and folders, in slices of a bounded number of rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from warp_collision.formats.files import require_extra
+from warp_collision.labeling.columns import rows_of
+from warp_collision.labeling.hdf5_paths import count_hdf5, read_hdf5
+from warp_collision.labeling.lerobot import is_lerobot, lerobot_files, read_episodes
+from warp_collision.labeling.path_row import PathRow
+from warp_collision.messages import escaped, one_line
+
+ARRAYS, TABLES, HDF5 = (".npy", ".npz", ".csv"), (".parquet",), (".h5", ".hdf5")
+ENDINGS = (*ARRAYS, *TABLES, *HDF5)
+_BATCH = 256  # rows that are read at a time
+_MOST_PIECES = 16  # of a row group
+_BUFFER = 1 << 20  # bytes, of a column that is read
+
+
+class FileSlice(NamedTuple):
+    """Consecutive rows of a file of paths.
+
+    Attributes:
+        file: its path.
+        begin: the first row.
+        end: behind the last one; None for all that there are.
+        kind: "array", "table", "hdf5" or "lerobot".
+    """
+
+    file: str
+    begin: int
+    end: int | None
+    kind: str
+
+
+class PathFiles:
+    """Rows of files and folders of paths, which are read in slices.
+
+    - `.npy`, `.npz` and `.csv` as `warp_collision.io.load_joints` and `load_spheres` read them: a
+      path, or a batch of paths of the same length.
+    - `.parquet`: a row for each path, see `PathLabeler`.
+    - `.h5`, `.hdf5`: an array of paths under one of the names of that column, or the layout of
+      MPiNets: `hybrid_solutions` or `global_solutions` with a world of cuboids and cylinders for
+      each. Slots with a quaternion or a size of 0 are empty.
+    - a folder of a LeRobot data set of version 3: an episode is a path, of its `observation.state`.
+    - any other folder: all such files in it and below, by name.
+
+    The id of a row that has none is that of its file and its number, as `paths.npz:7`; that of an
+    episode is its index.
+
+    Args:
+        paths: files and folders.
+        columns: as of `PathLabeler`; those of a path in HDF5 and LeRobot data sets, too.
+        joint_names: of the robot, whose order the columns of files that name them are put in; None
+            for spheres.
+
+    Raises:
+        FileNotFoundError: a file does not exist, or a folder has none.
+        ValueError: a file of another kind.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from warp_collision.labeling import PathFiles
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.save(f"{folder}/paths.npy", np.zeros((3, 32, 2)))
+        ...     files = PathFiles([folder], joint_names=("turn", "slide"))
+        ...     rows = [row for part in files.slices(2) for row in files.read(part)]
+        >>> [row.id for row in rows], rows[0].path.shape
+        (['paths.npy:0', 'paths.npy:1', 'paths.npy:2'], (32, 2))
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str | os.PathLike[str]],
+        *,
+        columns: Mapping[str, str] | None = None,
+        joint_names: Sequence[str] | None = None,
+    ):
+        self._columns = dict(columns or {})
+        self._names = None if joint_names is None else tuple(joint_names)
+        self.files = [found for path in paths for found in _files(Path(path))]
+        bases = [Path(path) for path in paths]
+        # Names in ids: short, and the same wherever the data set lies.
+        self._name_of = {
+            file: str(Path(file).relative_to(base)) if base.is_dir() else base.name
+            for base in bases
+            for file, _ in _files(base)
+        }
+        if len({*self._name_of.values()}) < len(self._name_of):
+            self._name_of = {file: file for file in self._name_of}
+
+    def slices(self, rows: int = _BATCH) -> Iterator[FileSlice]:
+        """The slices of all files, each of at most some rows; those that cannot be cut are whole.
+
+        A row group of Parquet is cut into 16 slices at most, as reading one begins with the group.
+        A file whose rows cannot be counted is one slice, and reading it gives the error.
+        """
+        for file, kind in self.files:
+            begin, counts = 0, self._counts(file, kind)
+            if counts is None:
+                yield FileSlice(file, 0, None, kind)
+                continue
+            for count in counts:
+                size = max(rows, -(-count // _MOST_PIECES)) if kind == "table" else rows
+                for first in range(begin, begin + count, size):
+                    yield FileSlice(file, first, min(first + size, begin + count), kind)
+                begin += count
+
+    def count(self) -> int | None:
+        """How many rows there are, None where that is known only when they are read."""
+        counts = [self._counts(file, kind) for file, kind in self.files]
+        return None if None in counts else sum(sum(count or ()) for count in counts)
+
+    def _counts(self, file: str, kind: str) -> list[int] | None:
+        """Rows of each part of a file that is read from its beginning."""
+        if kind == "lerobot":
+            return None
+        try:
+            if kind == "table":
+                groups = _parquet(file).metadata
+                return [groups.row_group(index).num_rows for index in range(groups.num_row_groups)]
+            if kind == "hdf5":
+                return [count_hdf5(file, self._columns.get("path"))]
+            return [1 if file.lower().endswith(".csv") else len(self._array(Path(file)))]
+        except (OSError, ValueError, ImportError):
+            return None
+
+    def read(self, part: FileSlice) -> Iterator[PathRow]:
+        """The rows of a slice; what cannot be read is a row with an error."""
+        readers: dict[str, Callable[[FileSlice], Iterator[PathRow]]] = {
+            "array": self._read_array,
+            "table": self._read_table,
+            "hdf5": lambda s: read_hdf5(s.file, s.begin, s.end, self._columns.get("path")),
+            "lerobot": lambda s: read_episodes(s.file, self._columns),
+        }
+        index = part.begin
+        name = self._name_of[part.file]
+        try:
+            for row in readers[part.kind](part):
+                yield row if row.id is not None else row._replace(id=f"{name}:{index}")
+                index += 1
+        except ImportError:
+            raise
+        except Exception as error:  # libraries raise many kinds
+            text = one_line(error)
+            where = escaped(part.file)
+            text = text if text.startswith(where) else f"{where}: {text}"
+            yield PathRow(None, id=f"{name}:{index}", error=text)
+
+    def rows(self) -> Iterator[PathRow]:
+        """The rows of all files."""
+        whole = (FileSlice(file, 0, None, kind) for file, kind in self.files)
+        return (row for part in whole for row in self.read(part))
+
+    def _array(self, path: Path) -> np.ndarray:
+        """The paths (n, horizon, ...) of a file of NumPy or CSV."""
+        from warp_collision.io.arrays import read_joints, read_spheres
+
+        if self._names is None:
+            array = read_spheres(path)
+            return array.reshape((1,) * (4 - array.ndim) + array.shape)
+        array = read_joints(path, len(self._names), self._names)
+        return array.reshape((1,) * (3 - array.ndim) + array.shape)
+
+    def _read_array(self, part: FileSlice) -> Iterator[PathRow]:
+        return (PathRow(path) for path in self._array(Path(part.file))[part.begin : part.end])
+
+    def _read_table(self, part: FileSlice) -> Iterator[PathRow]:
+        file = _parquet(part.file)
+        end = file.metadata.num_rows if part.end is None else part.end
+        wanted = {*self._columns.values(), *_default_columns()}
+        names = [name for name in file.schema_arrow.names if name in wanted]
+        row = 0
+        for group in range(file.metadata.num_row_groups):
+            count = file.metadata.row_group(group).num_rows
+            begin, row = row, row + count
+            if row <= part.begin or begin >= end:
+                continue
+            for batch in file.iter_batches(_BATCH, row_groups=[group], columns=names):
+                first, last = max(part.begin - begin, 0), min(end - begin, len(batch))
+                begin += len(batch)
+                if first < last:
+                    yield from rows_of(batch.slice(first, last - first), self._columns)
+
+
+def _default_columns() -> list[str]:
+    from warp_collision.labeling.columns import PATH_NAMES, ROLES
+
+    return [*ROLES, *PATH_NAMES]
+
+
+def _parquet(file: str) -> pq.ParquetFile:  # noqa: F821  # pyright: ignore
+    require_extra("pyarrow", f"{escaped(file)}: a Parquet file", "pyarrow", "label")
+    import pyarrow.parquet as pq
+
+    # Buffered: not the whole of a row group is in memory.
+    return pq.ParquetFile(file, buffer_size=_BUFFER)
+
+
+def _files(path: Path) -> list[tuple[str, str]]:
+    """The files of a path, and the kind of each."""
+    if path.is_dir():
+        if is_lerobot(path):
+            return [(str(file), "lerobot") for file in lerobot_files(path)]
+        files = sorted(file for file in path.rglob("*") if file.suffix.lower() in ENDINGS)
+        if not files:
+            raise FileNotFoundError(
+                f"{escaped(str(path))}: must have files that end in {', '.join(ENDINGS)}, has none"
+            )
+        return [(str(file), _kind(file)) for file in files]
+    if not path.is_file():
+        raise FileNotFoundError(f"{escaped(str(path))}: no such file")
+    return [(str(path), _kind(path))]
+
+
+def _kind(path: Path) -> str:
+    ending = path.suffix.lower()
+    if ending not in ENDINGS:
+        raise ValueError(
+            f"{escaped(str(path))}: paths must be files that end in {', '.join(ENDINGS)}, got "
+            f"{escaped(ending, 40)!r}"
+        )
+    return "table" if ending in TABLES else "hdf5" if ending in HDF5 else "array"

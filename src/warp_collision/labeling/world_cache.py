@@ -1,0 +1,280 @@
+"""Worlds of many rows, packed as envs of one `MeshWorld` within a bound of bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from warp_collision.devices import canonical_device
+from warp_collision.io import Obstacle, load_world_file, load_world_mapping
+from warp_collision.messages import escaped, known_names, one_line, short_repr
+from warp_collision.obstacles.distance_grid import GRID_CELLS
+from warp_collision.validate import is_trimesh
+from warp_collision.world import MeshWorld
+
+_SLOT_BYTES = 512  # of an exact shape: its slot in the tables and its record
+_VERTEX_BYTES, _FACE_BYTES = 24, 160  # of a mesh: its points, and its tree with winding numbers
+_LONG_NAME = 256  # characters, from which on text is a world itself
+_MOST_KEYS = 10_000
+_FEWEST_SLOTS, _FEWEST_ENVS = 32, 16
+
+
+class WorldKey(NamedTuple):
+    """Which world a row is in.
+
+    Attributes:
+        kind: "file", "mapping", or "given" for a `MeshWorld`.
+        content: the path of the file, the mapping as JSON, or the env of the `MeshWorld`.
+    """
+
+    kind: str
+    content: str
+
+
+class Pack(NamedTuple):
+    """Worlds that are in one `MeshWorld` at the same time.
+
+    Attributes:
+        world: the obstacles.
+        envs: the env of each world.
+    """
+
+    world: MeshWorld
+    envs: dict[WorldKey, int]
+
+
+class WorldCache:
+    """Keeps worlds that were used last, as envs of one `MeshWorld`.
+
+    Args:
+        worlds: by name: a world file, a mapping, or a sequence of these, one for each env; or one
+            of them, or a `MeshWorld`, for all rows that name none.
+        folder: what relative paths start from.
+        max_bytes: bound of what is kept, by an estimate from above. A world that is larger is
+            alone.
+        since: seconds since the epoch: a file that was written later is an error. By default files
+            may be as they are when they are first read.
+        device: where the worlds live.
+        strict: whether what a check does not see is an error.
+        package_dirs: where `package://` names are looked for.
+    """
+
+    def __init__(
+        self,
+        worlds: Any,
+        *,
+        folder: str | os.PathLike[str],
+        max_bytes: int,
+        since: float | None,
+        device: Any,
+        strict: bool,
+        package_dirs: Sequence[str | os.PathLike[str]],
+    ):
+        self._worlds = worlds
+        self._folder = Path(folder)
+        self._max_bytes = max_bytes
+        self._since = since
+        self._device = canonical_device(device)
+        self._options = {"strict": strict, "package_dirs": package_dirs}
+        self._keys: dict[tuple[str | None, int | None], WorldKey] = {}
+        self._versions: dict[str, tuple[int, ...]] = {}
+        self._reset(_FEWEST_SLOTS)
+
+    def _reset(self, slots: int) -> None:
+        self._world = MeshWorld(_FEWEST_ENVS, slots, self._device)
+        self._envs: OrderedDict[WorldKey, int] = OrderedDict()
+        self._bytes: dict[WorldKey, int] = {}
+        self._free = [*range(_FEWEST_ENVS)][::-1]
+
+    @property
+    def n_bytes(self) -> int:
+        """Estimate of what is kept, from above."""
+        return sum(self._bytes.values())
+
+    def key(self, world: Any, env: int | None = None) -> WorldKey:
+        """The key of what a row says of its world.
+
+        Raises:
+            ValueError: there is no such world or env.
+        """
+        if world is not None and not isinstance(world, str):
+            return self._find_key(world, env)
+        found = self._keys.get((world, env))
+        if found is None:
+            found = self._find_key(world, env)
+            if world is None or len(world) < _LONG_NAME:
+                if len(self._keys) >= _MOST_KEYS:
+                    self._keys.clear()
+                self._keys[world, env] = found
+        return found
+
+    def _find_key(self, world: Any, env: int | None) -> WorldKey:
+        if world is None and isinstance(self._worlds, MeshWorld):
+            env = env or 0
+            if not 0 <= env < self._worlds.n_envs:
+                raise ValueError(f"env must be in [0, {self._worlds.n_envs}), got {env}")
+            return WorldKey("given", str(env))
+        named = isinstance(self._worlds, Mapping) and not _is_document(self._worlds)
+        if world is None:
+            if named and self._worlds:
+                names = known_names(None, [*self._worlds])
+                raise ValueError(f"world must be given, one of {names}, or a file; got none")
+            if self._worlds is None or named:
+                raise ValueError("world must be given, got none")
+            world = self._worlds
+        elif isinstance(world, str) and named and world in self._worlds:
+            world = self._worlds[world]
+        if isinstance(world, list | tuple | np.ndarray):
+            if env is None or not 0 <= env < len(world):
+                raise ValueError(f"env must be in [0, {len(world)}), got {env}")
+            world = world[env]
+        elif env:
+            raise ValueError(f"env must be 0 in a world of one env, got {env}")
+        if isinstance(world, Mapping):
+            return WorldKey("mapping", json.dumps(_plain(world), sort_keys=True))
+        if isinstance(world, str) and world.lstrip().startswith("{"):
+            return WorldKey("mapping", world)
+        if not isinstance(world, str | os.PathLike):
+            raise ValueError(f"world must be a name, a file or a mapping, got {short_repr(world)}")
+        path = self._folder / world
+        if not path.exists() and named and self._worlds and not path.suffix:
+            names = known_names(os.fspath(world), [*self._worlds])
+            raise ValueError(f"world must be one of {names}, or a file; got {short_repr(world)}")
+        return WorldKey("file", str(path))
+
+    def pack(self, keys: Iterable[WorldKey]) -> Iterator[tuple[Pack, dict[WorldKey, str]]]:
+        """Packs worlds, as many at a time as there is room for.
+
+        Yields:
+            A pack, which is valid until the next, and the errors of worlds that are in none.
+        """
+        packed: dict[WorldKey, int] = {}
+        errors: dict[WorldKey, str] = {}
+        distinct = dict.fromkeys(keys)
+        given = {key: int(key.content) for key in distinct if key.kind == "given"}
+        if given:
+            yield Pack(self._worlds, given), {}
+        for key in distinct:
+            if key in given:
+                continue
+            try:
+                self._require_unchanged(key)
+                obstacles = None if key in self._envs else self._read(key)
+            except (OSError, ValueError, ImportError) as error:
+                errors[key] = one_line(error)
+                continue
+            if obstacles is not None and not self._make_room(obstacles, packed):
+                yield Pack(self._world, packed), errors
+                packed, errors = {}, {}
+                self._make_room(obstacles, packed)
+            try:
+                packed[key] = self._place(key, obstacles)
+            except (ValueError, TypeError) as error:
+                errors[key] = one_line(error)
+        if packed or errors:
+            yield Pack(self._world, packed), errors
+
+    def _require_unchanged(self, key: WorldKey) -> None:
+        """Requires that a file is as it was when it was first read, and as labelling began."""
+        if key.kind != "file":
+            return
+        try:
+            found = os.stat(key.content)
+        except (OSError, ValueError):
+            raise FileNotFoundError(f"{escaped(key.content)}: no such file") from None
+        version = (found.st_mtime_ns, found.st_size, found.st_ino)
+        if self._since is not None:
+            is_changed = found.st_mtime_ns > self._since * 1e9
+        else:
+            is_changed = self._versions.setdefault(key.content, version) != version
+        if is_changed:
+            raise ValueError(
+                f"{escaped(key.content)}: a world file must not change while paths are labelled, "
+                "but it was written since"
+            )
+
+    def _read(self, key: WorldKey) -> dict[str, Obstacle]:
+        if key.kind == "file":
+            return load_world_file(key.content, **self._options)
+        try:
+            document = json.loads(key.content)
+        except ValueError as error:
+            raise ValueError(f"world must be valid JSON: {error}") from error
+        # A scene without obstacles is valid in a data set, where each row has its own.
+        if _is_document(document) and not any(document.values()):
+            return {}
+        return load_world_mapping(document, folder=self._folder, strict=self._options["strict"])
+
+    def _make_room(self, obstacles: dict[str, Obstacle], packed: dict[WorldKey, int]) -> bool:
+        """Drops worlds that are not packed, the one used longest ago first; whether it suffices."""
+        needed, slots = _n_bytes(obstacles), len(obstacles)
+        others = [key for key in self._envs if key not in packed]
+        tables = max(slots, self._world.max_obstacles) * (len(packed) + 1) * _SLOT_BYTES
+        while others and self.n_bytes + needed > self._max_bytes:
+            self._drop(others.pop(0))
+        fits = self.n_bytes + needed <= self._max_bytes and tables <= self._max_bytes
+        if packed and not fits:
+            return False
+        if slots > self._world.max_obstacles:
+            rows = self._world.n_envs * slots * _SLOT_BYTES
+            if not packed and rows > self._max_bytes:
+                self._reset(slots)
+            else:
+                self._world.grow(max_obstacles=max(slots, 2 * self._world.max_obstacles))
+        return True
+
+    def _place(self, key: WorldKey, obstacles: dict[str, Obstacle] | None) -> int:
+        """The env of a world, into which it is loaded if it is not there."""
+        if obstacles is None:
+            self._envs.move_to_end(key)
+            return self._envs[key]
+        if not self._free:
+            count = self._world.n_envs
+            self._world.grow(n_envs=2 * count)
+            self._free = [*range(count, 2 * count)][::-1]
+        env = self._free[-1]
+        self._world.load(obstacles, env)
+        self._free.pop()
+        self._envs[key] = env
+        self._bytes[key] = _n_bytes(obstacles)
+        return env
+
+    def _drop(self, key: WorldKey) -> None:
+        env = self._envs.pop(key)
+        del self._bytes[key]
+        self._world.clear(env)
+        self._free.append(env)
+
+
+def _is_document(value: Any) -> bool:
+    """Whether a mapping is a world: kinds of obstacles to names, or a planning scene."""
+    kinds = {"mesh", "cuboid", "cylinder", "sphere", "capsule", "world", "fixed_frame_transforms"}
+    return isinstance(value, Mapping) and (not value or any(key in kinds for key in value))
+
+
+def _plain(value: Any) -> Any:
+    """A mapping as JSON can have it; keys without a value, as tables have them, are left out."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items() if item is not None}
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _n_bytes(obstacles: Mapping[str, Obstacle]) -> int:
+    total = _SLOT_BYTES
+    for obstacle in obstacles.values():
+        total += _SLOT_BYTES
+        mesh = obstacle.geometry
+        if is_trimesh(mesh):
+            total += _VERTEX_BYTES * len(mesh.vertices) + _FACE_BYTES * len(mesh.faces)
+            total += 4 * GRID_CELLS
+    return total

@@ -1,0 +1,301 @@
+"""Depth images: what of them is a surface, where it is, and how much of it a pixel stands for."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from warp_collision.messages import depth_of_caller
+from warp_collision.poses import PoseLike
+from warp_collision.validate import check_pose
+
+# Depths in a camera's units are mostly millimetres: no sensor of a robot sees that far [m].
+_FARTHEST = 200.0
+# Neighbours, of eight, that a pixel of a surface has on it.
+_SUPPORT = 2
+
+
+class UnitsWarning(UserWarning):
+    """Lengths that may be in millimetres.
+
+    Example:
+        >>> import warnings
+        >>> from warp_collision import PointCloud, UnitsWarning
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always", UnitsWarning)
+        ...     _ = PointCloud([[0, 0, 0], [900, 0, 400]], radius=5)
+        >>> print(caught[0].message)
+        points must be in metres, got a cloud of 900 x 0 x 400 m; multiply millimetres by 0.001
+    """
+
+
+def warn_of_units(text: str) -> None:
+    """Warns at the line that called the library."""
+    warnings.warn(UnitsWarning(text), stacklevel=depth_of_caller())
+
+
+@dataclass
+class DepthCounts:
+    """What became of the pixels of a depth image.
+
+    Attributes:
+        points: that are a surface.
+        no_return: 0, NaN, infinite or negative.
+        too_far: beyond the largest depth.
+        flying: at edges, between what is in front and what is behind.
+        robot: by link, those that see the robot itself.
+
+    Example:
+        >>> from warp_collision import DepthCounts
+        >>> print(DepthCounts(points=300, no_return=12, robot={"panda_hand": 40}))
+        300 points; no return 12, too far 0, flying 0, of the robot: panda_hand 40
+    """
+
+    points: int = 0
+    no_return: int = 0
+    too_far: int = 0
+    flying: int = 0
+    robot: dict[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        robot = ", ".join(f"{name} {count}" for name, count in self.robot.items()) or "none"
+        return (
+            f"{self.points} points; no return {self.no_return}, too far {self.too_far}, "
+            f"flying {self.flying}, of the robot: {robot}"
+        )
+
+
+class DepthImage:
+    """A depth image with its camera.
+
+    Attributes:
+        depth: (height, width) float64 along the optical axis [m], 0 without a return.
+        focal: (2,) in pixels.
+        middle: (2,) the principal point, where the center of the first pixel is 0, 0.
+        pose: (7,) of the camera in the world, z forward, x right, y down.
+        rotation: (3, 3) of it.
+        counts: of pixels.
+    """
+
+    def __init__(
+        self,
+        depth: Any,
+        intrinsics: Any,
+        camera_pose: PoseLike,
+        *,
+        max_depth: float | None,
+        depth_scale: float | None,
+    ):
+        """Checks an image; see `PointCloud.from_depth`."""
+        given = _array("depth", depth)
+        if given.ndim != 2 or 0 in given.shape:
+            raise ValueError(f"depth must have shape (height, width), got {given.shape}")
+        if given.dtype.kind in "iu":
+            if depth_scale is None:
+                raise ValueError(
+                    "depth_scale must be given for integers, as 0.001 for millimetres, got None"
+                )
+            given = given * _positive("depth_scale", depth_scale)
+        elif given.dtype.kind != "f":
+            raise TypeError(f"depth must be real numbers, got {given.dtype}")
+        elif depth_scale is not None:
+            raise ValueError("depth_scale must not be given for floating point depths in metres")
+        self.depth = given.astype(np.float64)
+        self.focal, self.middle = _intrinsics(intrinsics)
+        self.pose = check_pose("camera_pose", camera_pose).numpy()
+        w, x, y, z = self.pose[3:]
+        skew = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
+        self.rotation = np.eye(3) + 2.0 * (w * skew + skew @ skew)
+        self.counts = DepthCounts()
+        with np.errstate(invalid="ignore"):
+            is_return = (self.depth > 0.0) & np.isfinite(self.depth)
+        self.depth[~is_return] = 0.0
+        self.counts.no_return = int((~is_return).sum())
+        if is_return.any() and np.median(self.depth[is_return]) > _FARTHEST:
+            warn_of_units(
+                f"depth must be in metres, got {np.median(self.depth[is_return]):.4g} m in the "
+                "middle; multiply millimetres by 0.001"
+            )
+        self.is_surface = is_return
+        self.is_far = np.zeros_like(is_return)
+        if max_depth is not None:
+            self.is_far = self.depth > _positive("max_depth", max_depth)
+            self.is_surface = is_return & ~self.is_far
+            self.counts.too_far = int(self.is_far.sum())
+
+    def slants(self) -> tuple[np.ndarray, np.ndarray]:
+        """X and y, by column and row, of the points at a depth of 1 m that pixels see."""
+        height, width = self.depth.shape
+        x = (np.arange(width) - self.middle[0]) / self.focal[0]
+        y = (np.arange(height) - self.middle[1]) / self.focal[1]
+        return x, y
+
+    def drop_flying(self, max_angle: float) -> np.ndarray:
+        """Takes from the surface pixels with few neighbours at depths that a surface can have.
+
+        Args:
+            max_angle: largest angle between the normal of a surface and a ray [rad].
+
+        Returns:
+            (height, width) which they are.
+        """
+        x, y = self.slants()
+        depth = np.pad(np.where(self.is_surface, self.depth, np.nan), 1, constant_values=np.nan)
+        middle = depth[1:-1, 1:-1]
+        support = np.zeros(middle.shape, np.int8)
+        # A plane at that angle changes the depth along a pixel's width by its tangent, roughly.
+        length = np.sqrt(1.0 + y[:, None] ** 2 + x**2)
+        step = np.hypot(*(1.0 / self.focal)) * math.tan(max_angle) * length * 1.5
+        with np.errstate(invalid="ignore"):
+            for rows in (slice(0, -2), slice(1, -1), slice(2, None)):
+                for columns in (slice(0, -2), slice(1, -1), slice(2, None)):
+                    other = depth[rows, columns]
+                    support += np.abs(other - middle) <= step * np.minimum(other, middle)
+        flying = self.is_surface & (support <= _SUPPORT)  # it is its own neighbour here
+        self.is_surface &= ~flying
+        self.counts.flying = int(flying.sum())
+        return flying
+
+    def drop_robot(self, robot: Any, joints: Any, margin: float) -> None:
+        """Takes the pixels from the surface that lie in spheres of a robot, or within a margin.
+
+        Args:
+            robot: a `RobotSpheres`.
+            joints: its joint values, (n_joints,).
+            margin: [m].
+        """
+        if robot is None:
+            if joints is not None:
+                raise ValueError("joints must be given with their robot, got no robot")
+            return
+        if joints is None:
+            raise ValueError("joints must be given with a robot, got None")
+        margin = _positive("robot_margin", margin, may_be_zero=True)
+        spheres = robot.spheres(joints).detach().double().cpu().numpy()
+        if spheres.ndim != 2:
+            raise ValueError(f"joints must be of one configuration, got {tuple(joints.shape)}")
+        x, y = self.slants()
+        height, width = self.depth.shape
+        for (*center, radius), link in zip(spheres, robot.sphere_links, strict=True):
+            reach = radius + margin
+            at = (np.array(center) - self.pose[:3]) @ self.rotation
+            if radius < 0.0 or at[2] <= -reach:
+                continue
+            # Its window, with all pixels where it is beside the camera.
+            rows, columns = slice(0, height), slice(0, width)
+            if at[2] > 1.5 * reach:
+                span = (
+                    self.focal
+                    * reach
+                    / (at[2] - reach)
+                    * np.sqrt(1.0 + ((np.abs(at[:2]) + reach) / (at[2] - reach)) ** 2)
+                )
+                low = np.floor(self.focal * at[:2] / at[2] + self.middle - 1.5 * span - 1)
+                high = np.ceil(self.focal * at[:2] / at[2] + self.middle + 1.5 * span + 2)
+                low = np.clip(low, 0, (width, height)).astype(int)
+                high = np.clip(high, 0, (width, height)).astype(int)
+                columns, rows = slice(low[0], high[0]), slice(low[1], high[1])
+            depth = self.depth[rows, columns]
+            square = (
+                (x[columns] * depth - at[0]) ** 2
+                + (y[rows, None] * depth - at[1]) ** 2
+                + (depth - at[2]) ** 2
+            )
+            found = self.is_surface[rows, columns] & (square <= reach**2)
+            if found.any():
+                self.counts.robot[link] = self.counts.robot.get(link, 0) + int(found.sum())
+                self.is_surface[rows, columns] &= ~found
+
+    def points(self) -> np.ndarray:
+        """(n, 3) of the surface in the world [m], and counts them."""
+        x, y = self.slants()
+        row, column = np.nonzero(self.is_surface)
+        self.counts.points = len(row)
+        depth = self.depth[row, column]
+        local = (x[column] * depth, y[row] * depth, depth)
+        points = np.empty((len(depth), 3))
+        for axis, row_of_axis in enumerate(self.rotation):  # a product would wake BLAS's threads
+            points[:, axis] = sum(a * b for a, b in zip(row_of_axis, local, strict=True))
+        return points + self.pose[:3]
+
+
+def footprint(image: DepthImage, stride: int, max_angle: float) -> np.ndarray:
+    """(n,) radii around the points of an image that cover what their pixels see [m].
+
+    A pixel is a cone around its ray. Its corners are off the ray by the angle alpha, whose sine is
+    at most the half diagonal of the pixel over the length of the ray, both at a depth of 1 m. A
+    plane whose normal is at the angle theta to the ray is cut by the cone within
+    d sin(alpha) / cos(theta + alpha), by the law of sines, with d the length of the ray.
+    """
+    x, y = image.slants()
+    row, column = np.nonzero(image.is_surface)
+    length = np.sqrt(1.0 + x[column] ** 2 + y[row] ** 2)
+    half = 0.5 * stride * float(np.hypot(*(1.0 / image.focal)))
+    sine = np.minimum(half / length, 1.0)
+    angle = max_angle + np.arcsin(sine)
+    if (angle >= 0.5 * math.pi).any():
+        raise ValueError(
+            f"max_angle and half of a pixel's angle must be below pi / 2, got "
+            f"{float(angle.max()):.4g} rad with a stride of {stride}"
+        )
+    return image.depth[row, column] * half / np.cos(angle)
+
+
+def check_angle(max_angle: float) -> float:
+    """An angle between 0 and a right one [rad]."""
+    angle = float(max_angle)
+    if not 0.0 <= angle < 0.5 * math.pi:
+        raise ValueError(f"max_angle must be in [0, pi / 2) rad, got {angle}")
+    return angle
+
+
+def check_stride(stride: Any) -> int:
+    """A number of pixels, at least 1."""
+    if not isinstance(stride, Integral) or isinstance(stride, bool) or stride < 1:
+        raise ValueError(f"stride must be an int of at least 1, got {stride!r}")
+    return int(stride)
+
+
+def _array(name: str, value: Any) -> np.ndarray:
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+    try:
+        return np.asarray(value)
+    except ValueError:
+        raise TypeError(f"{name} must be an array, got rows of unequal length") from None
+
+
+def _positive(name: str, value: Any, *, may_be_zero: bool = False) -> float:
+    number = float(value)
+    if not (0.0 < number < math.inf or (may_be_zero and number == 0.0)):
+        raise ValueError(f"{name} must be positive and finite, got {number}")
+    return number
+
+
+def _intrinsics(value: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Focal lengths (2,) and principal point (2,), in pixels."""
+    given = _array("intrinsics", value)
+    if given.dtype.kind not in "fiu" or given.shape not in ((4,), (3, 3)):
+        raise ValueError(
+            f"intrinsics must be 4 numbers fx, fy, cx, cy or a 3 x 3 matrix, got {given.dtype} "
+            f"{given.shape}"
+        )
+    given = given.astype(np.float64)
+    if given.shape == (3, 3):
+        plain = np.array(
+            [[given[0, 0], 0.0, given[0, 2]], [0.0, given[1, 1], given[1, 2]], [0.0, 0.0, 1.0]]
+        )
+        if not np.array_equal(given, plain):
+            raise ValueError(
+                "intrinsics must be fx, 0, cx; 0, fy, cy; 0, 0, 1, without skew, got "
+                f"{given.tolist()}"
+            )
+        given = given[[0, 1, 0, 1], [0, 1, 2, 2]]
+    if not np.isfinite(given).all() or (given[:2] <= 0.0).any():
+        raise ValueError(f"intrinsics must be finite with fx, fy > 0, got {given.tolist()}")
+    return given[:2], given[2:]

@@ -1,0 +1,293 @@
+"""Maps of depth images: which voxels are free, which occupied, and which no ray has seen."""
+
+from __future__ import annotations
+
+import math
+import time as clock
+from typing import Any
+
+import numpy as np
+import torch
+import warp as wp
+
+from warp_collision.devices import canonical_device
+from warp_collision.kernels.carving import (
+    BLOCK,
+    FREE,
+    OCCUPIED,
+    UNSEEN,
+    Camera,
+    VoxelBlock,
+    carve,
+    mark_hits,
+)
+from warp_collision.launching import launch
+from warp_collision.launching.structs import upload_struct
+from warp_collision.obstacles.depth_image import DepthCounts, DepthImage, check_angle
+from warp_collision.obstacles.sensed import length_of
+from warp_collision.obstacles.voxel_grid import MAX_CELLS, Outside, Unknown, VoxelGrid
+from warp_collision.poses import PoseLike
+
+_FAR = 1e6  # depth of what is seen through without a return within the largest depth
+
+
+class OccupancyMap:
+    """Voxels of a box, each of them unseen, free or occupied, from depth images.
+
+    A voxel becomes free only where all of it was seen through: where every pixel that it may cover
+    has a return beyond its farthest point, the noise that was stated taken off. Where a pixel
+    without a return, an edge of the image or anything nearer covers a part of it, it stays what it
+    was. A voxel with a point in it is occupied, until it is forgotten: hits win.
+
+    Attributes:
+        lower: (3,) corner of the box [m].
+        voxel_size: edge of a voxel [m].
+        shape: nx, ny, nz.
+
+    Example:
+        >>> import numpy as np
+        >>> from warp_collision import MeshWorld, OccupancyMap
+        >>> seen = OccupancyMap(((0.2, -0.3, -0.3), (1.4, 0.3, 0.3)), voxel_size=0.02)
+        >>> wall = np.full((120, 160), 1.0, np.float32)  # a wall at 1 m
+        >>> camera = (0, 0, 0, 0.5, -0.5, 0.5, -0.5)  # looks along x
+        >>> print(seen.integrate(wall, (150.0, 150.0, 79.5, 59.5), camera))
+        19200 points; no return 0, too far 0, flying 0, of the robot: none
+        >>> grid = seen.to_voxel_grid()
+        >>> world = MeshWorld()
+        >>> world.add("map", grid.seen), world.add("never seen", grid.unseen)
+        (0, 1)
+    """
+
+    def __init__(self, bounds: Any, voxel_size: float, *, device: Any = "cpu"):
+        """A map of which nothing was seen.
+
+        Args:
+            bounds: lower and upper corner of the box (2, 3) [m]; the upper one is moved out to
+                whole voxels.
+            voxel_size: edge of a voxel [m].
+            device: where the map lives.
+        """
+        corners = np.array(bounds, np.float64)
+        if corners.shape != (2, 3) or not np.isfinite(corners).all():
+            raise ValueError(f"bounds must be two corners of three finite numbers, got {bounds!r}")
+        if not (corners[0] < corners[1]).all():
+            raise ValueError(f"bounds must be a lower and an upper corner, got {corners.tolist()}")
+        self.voxel_size = length_of("voxel_size", voxel_size)
+        counts = np.ceil((corners[1] - corners[0]) / self.voxel_size - 1e-6)
+        if counts.prod() > MAX_CELLS:
+            raise ValueError(
+                f"the map must have at most {MAX_CELLS:.0e} voxels, got {counts.prod():.3g} of "
+                f"{self.voxel_size} m"
+            )
+        self.lower = corners[0]
+        self.shape = tuple(int(count) for count in counts)
+        self._device = canonical_device(device)
+        cells = math.prod(self.shape)
+        self._states = torch.zeros(cells, dtype=torch.uint8, device=self._device)
+        self._stamps = torch.full((cells,), -math.inf, device=self._device)
+        self._began: float | None = None
+        grid = VoxelBlock()
+        grid.origin, grid.cell = wp.vec3(*self.lower), self.voxel_size
+        grid.shape = wp.vec3i(*self.shape)
+        self._grid = upload_struct(grid, VoxelBlock, self._device)
+
+    def __repr__(self) -> str:
+        shape = " x ".join(map(str, self.shape))
+        return (
+            f"OccupancyMap({shape} voxels of {self.voxel_size:.3g} m, "
+            f"{100.0 * self.unknown_fraction:.1f} % unseen)"
+        )
+
+    def integrate(
+        self,
+        depth: Any,
+        intrinsics: Any,
+        camera_pose: PoseLike,
+        *,
+        max_depth: float | None = None,
+        depth_scale: float | None = None,
+        noise: float = 0.002,
+        noise_per_metre: float = 0.002,
+        max_angle: float = 1.3,
+        robot: Any = None,
+        joints: Any = None,
+        robot_margin: float = 0.02,
+        time: float | None = None,
+    ) -> DepthCounts:
+        """Adds an image.
+
+        Args:
+            depth: see `PointCloud.from_depth`, as the arguments not named here.
+            intrinsics: see there.
+            camera_pose: see there.
+            max_depth: see there; up to it, pixels that see farther are seen through.
+            depth_scale: see there.
+            noise: a depth is right up to this [m], and
+            noise_per_metre: this of itself.
+            max_angle: see there; for flying pixels, which are no hits.
+            robot: see there; it is no hit either, but what is before it is free.
+            joints: see there.
+            robot_margin: see there.
+            time: when it was taken [s], of any clock, the same for all images; by default now.
+
+        Returns:
+            What became of the pixels.
+        """
+        image = DepthImage(
+            depth, intrinsics, camera_pose, max_depth=max_depth, depth_scale=depth_scale
+        )
+        is_far = image.is_far
+        image.drop_flying(check_angle(max_angle))
+        image.drop_robot(robot, joints, robot_margin)
+        points = image.points()
+        through = np.where(is_far, 0.0 if max_depth is None else max_depth, image.depth)
+        now = self._moment(time)
+        nearest, offsets = _pyramid(through.astype(np.float32), np.minimum)
+        farthest, _ = _pyramid(
+            np.where(through > 0.0, through, _FAR).astype(np.float32), np.maximum
+        )
+        camera = self._camera(image, len(offsets), noise, noise_per_metre)
+        blocks = tuple(-(-count // int(BLOCK)) for count in reversed(self.shape))
+        launch.launch(
+            carve,
+            (blocks[0], blocks[1], blocks[2]),
+            camera,
+            self._grid,
+            *(self._tensor(part) for part in (nearest, farthest, offsets.ravel())),
+            *(now, self._states, self._stamps),
+            device=self._device,
+        )
+        launch.launch(
+            mark_hits,
+            (len(points),),
+            *(self._tensor(points.astype(np.float32)), self._grid, now),
+            *(self._states, self._stamps),
+            device=self._device,
+        )
+        return image.counts
+
+    def forget(self, seconds: float, time: float | None = None) -> None:
+        """Makes voxels unseen that nothing has confirmed for a while.
+
+        Args:
+            seconds: how long [s].
+            time: from when on [s], as in `integrate`; by default now.
+        """
+        if not seconds >= 0.0:
+            raise ValueError(f"seconds must not be negative, got {seconds}")
+        old = self._stamps < self._moment(time) - seconds
+        self._states[old] = int(UNSEEN)
+
+    @property
+    def states(self) -> np.ndarray:
+        """(nx, ny, nz) uint8: 0 unseen, 1 free, 2 occupied; a copy."""
+        return self._states.cpu().numpy().reshape(self.shape[::-1]).T.copy()
+
+    @property
+    def unknown_fraction(self) -> float:
+        """How much of the box no image has seen, from 0 to 1."""
+        return float((self._states == int(UNSEEN)).double().mean())
+
+    def to_voxel_grid(self, unknown: Unknown = "occupied", outside: Outside = "free") -> VoxelGrid:
+        """The map as an obstacle, see `VoxelGrid`, whose parts `seen` and `unseen` are two."""
+        states = self.states
+        return VoxelGrid(
+            states == int(OCCUPIED),
+            self.voxel_size,
+            self.lower,
+            states == int(UNSEEN),
+            unknown,
+            outside,
+        )
+
+    def fractions(self, spheres: Any) -> dict[str, float]:
+        """How much of the space that spheres sweep is free, occupied, unseen, and beyond the box.
+
+        Args:
+            spheres: (..., 4) x, y, z, radius [m], as of the waypoints of a path close together;
+                disabled ones are left out.
+
+        Returns:
+            "free", "occupied", "unseen" and "beyond", parts of 1 of the voxels whose centers are
+            in a sphere; all 0 where there are none.
+
+        Example:
+            >>> import torch
+            >>> from warp_collision import OccupancyMap
+            >>> seen = OccupancyMap(((0, 0, 0), (1, 1, 1)), voxel_size=0.1)
+            >>> seen.fractions(torch.tensor([[0.5, 0.5, 0.5, 0.2]]))["unseen"]
+            1.0
+        """
+        rows = torch.as_tensor(spheres).detach().double().cpu().reshape(-1, 4).numpy()
+        states = self.states
+        counts = np.zeros(4, int)
+        known = np.zeros(states.shape, bool)
+        outer: set[tuple[int, int, int]] = set()
+        for *center, radius in rows[rows[:, 3] >= 0.0]:
+            local = (np.array(center) - self.lower) / self.voxel_size
+            reach = radius / self.voxel_size
+            low = np.floor(local - reach - 0.5).astype(int)
+            high = np.ceil(local + reach + 0.5).astype(int)
+            cells = np.stack(
+                np.meshgrid(*map(np.arange, low, high), indexing="ij"), axis=-1
+            ).reshape(-1, 3)
+            cells = cells[((cells + 0.5 - local) ** 2).sum(axis=1) <= reach**2]
+            inside = ((cells >= 0) & (cells < self.shape)).all(axis=1)
+            known[tuple(cells[inside].T)] = True
+            outer.update(map(tuple, cells[~inside].tolist()))
+        for state in (UNSEEN, FREE, OCCUPIED):
+            counts[int(state)] = np.count_nonzero(states[known] == int(state))
+        counts[3] = len(outer)
+        parts = counts / max(int(counts.sum()), 1)
+        return {
+            "free": float(parts[int(FREE)]),
+            "occupied": float(parts[int(OCCUPIED)]),
+            "unseen": float(parts[int(UNSEEN)]),
+            "beyond": float(parts[3]),
+        }
+
+    def _moment(self, time: float | None) -> torch.Tensor:
+        """A time (1,) after the first one, so that float32 has its milliseconds."""
+        now = clock.monotonic() if time is None else float(time)
+        if not math.isfinite(now):
+            raise ValueError(f"time must be finite, got {now}")
+        if self._began is None:
+            self._began = now
+        return torch.tensor([now - self._began], dtype=torch.float32, device=self._device)
+
+    def _tensor(self, array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
+
+    def _camera(
+        self, image: DepthImage, levels: int, noise: float, noise_per_metre: float
+    ) -> torch.Tensor:
+        for name, value in (("noise", noise), ("noise_per_metre", noise_per_metre)):
+            if not 0.0 <= value < 1.0:
+                raise ValueError(f"{name} must be in [0, 1), got {value}")
+        camera = Camera()
+        w, x, y, z = image.pose[3:]
+        place = -image.pose[:3] @ image.rotation
+        camera.camera_from_map = wp.transform(wp.vec3(*place), wp.quat(-x, -y, -z, w))
+        camera.focal, camera.middle = wp.vec2(*image.focal), wp.vec2(*image.middle)
+        camera.height, camera.width = image.depth.shape
+        camera.levels = levels
+        camera.noise, camera.per_metre = noise, noise_per_metre
+        return upload_struct(camera, Camera, self._device)
+
+
+def _pyramid(image: np.ndarray, combine: Any) -> tuple[np.ndarray, np.ndarray]:
+    """All levels in one row, and where each begins and how wide it is (levels, 2) int32.
+
+    A texel is the least or largest of four of the level before; an odd last one of two.
+    """
+    parts, offsets, begin = [], [], 0
+    while True:
+        parts.append(image.ravel())
+        offsets.append((begin, image.shape[1]))
+        begin += image.size
+        if max(image.shape) == 1:
+            break
+        even = np.pad(image, [(0, size % 2) for size in image.shape], mode="edge")
+        rows = combine(even[0::2], even[1::2])
+        image = combine(rows[:, 0::2], rows[:, 1::2])
+    return np.concatenate(parts), np.array(offsets, np.int32)

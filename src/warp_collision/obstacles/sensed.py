@@ -1,0 +1,107 @@
+"""What shapes that sensors see have in common: no formula, but something to walk over."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from warp_collision.formats.files import MAX_COORDINATE
+from warp_collision.kernels.mesh_record import Shape as ShapeKind
+from warp_collision.obstacles.shapes import Triangles
+
+
+class Uploaded:
+    """A sensed shape on a device, alive as long as the obstacles that use it.
+
+    Attributes:
+        pointer: what the record of its obstacle points to.
+    """
+
+    def __init__(self, struct: Tensor, kept: list[Any]):
+        """Keeps what kernels read.
+
+        Args:
+            struct: (n bytes,) uint8 on the device, which the record points to.
+            kept: what that points to.
+        """
+        self.pointer = struct.data_ptr()
+        self._kept = (struct, kept)
+
+
+class Sensed(ABC):
+    """A shape from a sensor, in a frame of its own.
+
+    Its signed distance is 1-Lipschitz, and positive exactly outside: all certificates hold. Where
+    it is negative it bounds the depth from below alone.
+
+    Attributes:
+        kind: its number for the kernels, and its name in files.
+        grid_kernel: fills a grid of its distances, None if it needs none.
+    """
+
+    kind: ClassVar[ShapeKind]
+    grid_kernel: ClassVar[Any] = None
+
+    @property
+    @abstractmethod
+    def bounds(self) -> np.ndarray:
+        """(2, 3) lower and upper corner of the box around it [m]."""
+
+    @property
+    @abstractmethod
+    def key(self) -> str:
+        """Equal for equal content."""
+
+    @property
+    def grid_cells(self) -> int:
+        """How many cells of a grid of distances it is worth."""
+        return 0
+
+    def successor(self, name: str, given: Any, at: Any) -> Sensed:
+        """What takes its place, see `MeshWorld.update`; errors call the obstacle by its name."""
+        if at is not None:
+            raise ValueError(f"at must be None for {name!r}, a {type(self).__name__}")
+        if not isinstance(given, type(self)):
+            raise TypeError(
+                f"{name!r} must be given a {type(self).__name__}, got {type(given).__name__}"
+            )
+        return given
+
+    @abstractmethod
+    def upload(self, device: torch.device) -> Uploaded:
+        """Puts on a device what kernels walk over."""
+
+    @abstractmethod
+    def tessellate(self) -> Triangles:
+        """A mesh that contains it, for pictures and for programs that know triangles only."""
+
+    @abstractmethod
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What a file has of it, as the arguments that make it again."""
+
+
+def length_of(name: str, value: Any, *, may_be_zero: bool = False) -> float:
+    """A length that is positive and below 1e9 [m]."""
+    try:
+        length = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}") from None
+    if not 0.0 < length < MAX_COORDINATE and not (may_be_zero and length == 0.0):
+        also = " or 0" if may_be_zero else ""
+        raise ValueError(f"{name} must be positive and below 1e9{also}, got {length}")
+    return length
+
+
+def corner_of(value: Any) -> np.ndarray:
+    """The lower corner (3,) of a grid, float64 and read-only."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+    corner = np.array(value, np.float64)
+    if corner.shape != (3,) or not np.isfinite(corner).all():
+        raise ValueError(f"origin must be three finite numbers, got {value!r}")
+    corner.flags.writeable = False
+    return corner

@@ -1,0 +1,371 @@
+"""Voxel grids: occupied, free and unseen cells of a map, as an obstacle."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+import warp as wp
+
+from warp_collision.formats.files import MAX_COORDINATE, existing_file
+from warp_collision.formats.point_files import read_arrays
+from warp_collision.kernels.mesh_record import FAR
+from warp_collision.kernels.mesh_record import Shape as ShapeKind
+from warp_collision.kernels.voxel_grid import VoxelMap
+from warp_collision.kernels.voxel_transform import BAND_SQUARE, transform_along
+from warp_collision.launching import launch
+from warp_collision.launching.structs import upload_struct
+from warp_collision.messages import any_error_at, escaped
+from warp_collision.obstacles.esdf_grid import EsdfGrid
+from warp_collision.obstacles.part_tree import build_tree
+from warp_collision.obstacles.sensed import Sensed, Uploaded, corner_of, length_of
+from warp_collision.obstacles.shapes import Triangles, box_around
+
+Unknown = Literal["occupied", "free"]
+Outside = Literal["free", "occupied"]
+
+MAX_CELLS = 2_000_000_000
+# A face that nothing comes near, of a grid that has none [m].
+_NOWHERE = 1e8
+
+
+class VoxelGrid(Sensed):
+    """A grid of cubic voxels, the union of whose occupied boxes is an obstacle.
+
+    The signed distance is exactly that of the union, inside and outside: not interpolated, and not
+    that of the centers. A grid of squared distances bounds it by one read, and where that does not
+    decide, the faces between occupied and free voxels do.
+
+    Voxels that were never seen are occupied unless they are said to be free; `unseen` and `seen`
+    are the two parts of a grid, to be added under names of their own.
+
+    Attributes:
+        occupied: (nx, ny, nz) bool, read-only; also where unknown voxels count as such.
+        unknown_mask: (nx, ny, nz) bool, read-only, or None.
+        voxel_size: edge of a voxel [m].
+        origin: (3,) lower corner of the grid [m].
+        unknown: what unknown voxels count as.
+        outside: what is beyond the grid.
+
+    Example:
+        >>> import numpy as np, torch
+        >>> from warp_collision import MeshWorld, VoxelGrid, signed_distance
+        >>> occupied = np.zeros((10, 10, 10), bool)
+        >>> occupied[4:6, 4:6, 0:2] = True
+        >>> world = MeshWorld()
+        >>> world.add("map", VoxelGrid(occupied, voxel_size=0.05, origin=(-0.25, -0.25, 0.0)))
+        0
+        >>> point = torch.tensor([[0.0, 0.0, 0.3]])
+        >>> round(signed_distance(point, world).distance.item(), 4)
+        0.2
+    """
+
+    kind = ShapeKind.VOXEL_GRID
+
+    def __init__(
+        self,
+        occupied: Any,
+        voxel_size: float,
+        origin: Any = (0.0, 0.0, 0.0),
+        unknown_mask: Any = None,
+        unknown: Unknown = "occupied",
+        outside: Outside = "free",
+    ):
+        """Copies a grid.
+
+        Args:
+            occupied: (nx, ny, nz) bool or integers, array or tensor: what is not 0 is occupied.
+            voxel_size: edge of a voxel [m].
+            origin: lower corner of the grid, not the center of its first voxel [m].
+            unknown_mask: (nx, ny, nz) likewise: voxels that were never seen.
+            unknown: what they count as, "occupied" or "free".
+            outside: what is beyond the grid, "free" or "occupied".
+
+        Raises:
+            TypeError: the grid holds no bools or integers.
+            ValueError: another shape, an edge that is not positive, more than 2e9 voxels.
+        """
+        self.voxel_size = length_of("voxel_size", voxel_size)
+        self.origin = corner_of(origin)
+        for name, value, known in (("unknown", unknown, Unknown), ("outside", outside, Outside)):
+            if value not in get_args(known):
+                raise ValueError(f"{name} must be one of {get_args(known)}, got {value!r}")
+        self.unknown: Unknown = unknown
+        self.outside: Outside = outside
+        given = _mask("occupied", occupied)
+        mask = None if unknown_mask is None else _mask("unknown_mask", unknown_mask)
+        if mask is not None and mask.shape != given.shape:
+            raise ValueError(
+                f"unknown_mask must have the shape {given.shape} of occupied, got {mask.shape}"
+            )
+        reach = np.abs(self.origin) + self.voxel_size * np.array(given.shape)
+        if reach.max() >= MAX_COORDINATE:
+            raise ValueError(f"the grid must end below 1e9, got {reach.max():.3g}")
+        if mask is not None:
+            given = given | mask if unknown == "occupied" else given & ~mask
+            mask.flags.writeable = False
+        self.occupied, self.unknown_mask = given, mask
+        self.occupied.flags.writeable = False
+
+    @classmethod
+    def from_esdf(
+        cls, values: Any, voxel_size: float, *, error: float, origin: Any = (0.0, 0.0, 0.0)
+    ) -> EsdfGrid:
+        """A grid of signed distances that another system computed, as an obstacle.
+
+        Args:
+            values: (nx, ny, nz) float16 or float32 signed distances at the centers of the voxels,
+                positive outside [m]; truncated ones too, as they are below the true ones.
+            voxel_size: edge of a voxel [m].
+            error: by how much a value may be above the true signed distance [m]: of distances
+                between centers of occupied voxels half the diagonal of a voxel, 0.87 of its edge.
+            origin: lower corner of the grid [m]; beyond the grid there is nothing.
+
+        Raises:
+            TypeError: no floating point numbers.
+            ValueError: another shape, NaN, or values that no distances have: neighbours that differ
+                by more than their distance and twice the error.
+
+        Example:
+            >>> import numpy as np, torch
+            >>> from warp_collision import MeshWorld, VoxelGrid, signed_distance
+            >>> centers = 0.1 * (np.indices((20, 20, 20)) + 0.5)
+            >>> ball = np.linalg.norm(centers - 1.0, axis=0) - 0.3  # in the middle of the grid
+            >>> world = MeshWorld()
+            >>> world.add("map", VoxelGrid.from_esdf(ball.astype(np.float32), 0.1, error=1e-6))
+            0
+            >>> found = signed_distance(torch.tensor([[1.0, 1.0, 1.8]]), world).distance
+            >>> 0.4 < found.item() < 0.5
+            True
+        """
+        return EsdfGrid(values, voxel_size, error=error, origin=origin)
+
+    def successor(self, name: str, given: Any, at: Any) -> VoxelGrid:
+        """A grid of the same size, or this one with a block of voxels in the place of others."""
+        if isinstance(given, VoxelGrid):
+            block, unknown = given.occupied, given.unknown_mask
+        else:
+            block, unknown = _mask("occupied", given), None
+        if at is None and isinstance(given, VoxelGrid) and block.shape == self.occupied.shape:
+            return given
+        begin = np.zeros(3, int) if at is None else np.array(at)
+        if begin.shape != (3,) or begin.dtype.kind not in "iu":
+            raise ValueError(f"at must be three indices of a voxel, got {at!r}")
+        end = begin + block.shape
+        shape = np.array(self.occupied.shape)
+        if (begin < 0).any() or (end > shape).any() or (at is None and (end != shape).any()):
+            rule = f"the shape {tuple(shape.tolist())}" if at is None else "a block within it"
+            raise ValueError(f"{name!r} must be given {rule}, got {block.shape} at {at}")
+        place = tuple(slice(a, b) for a, b in zip(begin, end, strict=True))
+        occupied = self.occupied.copy()
+        occupied[place] = block
+        mask = None
+        if self.unknown_mask is not None or unknown is not None:
+            mask = (
+                np.zeros_like(occupied) if self.unknown_mask is None else self.unknown_mask.copy()
+            )
+            mask[place] = False if unknown is None else unknown
+        return VoxelGrid(occupied, self.voxel_size, self.origin, mask, self.unknown, self.outside)
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> VoxelGrid:
+        """The grid of an .npz file with its arguments as arrays, as `MeshWorld.save` writes it.
+
+        Example:
+            >>> import tempfile
+            >>> import numpy as np
+            >>> from warp_collision import VoxelGrid
+            >>> with tempfile.NamedTemporaryFile(suffix=".npz") as file:
+            ...     np.savez(file.name, occupied=np.ones((2, 2, 3), bool), voxel_size=0.1)
+            ...     VoxelGrid.from_file(file.name)
+            VoxelGrid(2 x 2 x 3 voxels of 0.1 m, 12 occupied, free outside)
+        """
+        path = existing_file(path)
+        with any_error_at(escaped(str(path))):
+            arrays = read_arrays(path)
+            made: dict[str, Any] = dict(arrays)
+            for name in {"unknown", "outside"} & {*made}:
+                made[name] = str(made[name])
+            return cls(**made)
+
+    def __repr__(self) -> str:
+        shape = " x ".join(map(str, self.occupied.shape))
+        parts = [f"{shape} voxels of {self.voxel_size:.3g} m", f"{self.n_occupied} occupied"]
+        if self.unknown_mask is not None:
+            parts.append(f"{int(self.unknown_mask.sum())} of them unknown")
+            if self.unknown == "free":
+                parts[-1] = f"{int(self.unknown_mask.sum())} unknown taken for free"
+        return f"VoxelGrid({', '.join(parts)}, {self.outside} outside)"
+
+    @property
+    def n_occupied(self) -> int:
+        """How many voxels are occupied, or count as such."""
+        return int(np.count_nonzero(self.occupied))
+
+    @property
+    def seen(self) -> VoxelGrid:
+        """The grid of the voxels that were seen to be occupied alone."""
+        known = self.occupied if self.unknown_mask is None else self.occupied & ~self.unknown_mask
+        return VoxelGrid(known, self.voxel_size, self.origin, outside=self.outside)
+
+    @property
+    def unseen(self) -> VoxelGrid:
+        """The grid of the voxels that were never seen alone, as an obstacle."""
+        mask = self.unknown_mask
+        unknown = np.zeros_like(self.occupied) if mask is None else mask
+        return VoxelGrid(unknown, self.voxel_size, self.origin)
+
+    @property
+    def bounds(self) -> np.ndarray:
+        """(2, 3) corners of the box around the occupied voxels [m]."""
+        if self.outside == "occupied":
+            return np.array([[-FAR] * 3, [FAR] * 3])
+        if not self.n_occupied:
+            return np.array([[_NOWHERE] * 3, [1.001 * _NOWHERE] * 3])
+        ends = []
+        for axis in range(3):
+            others = tuple(other for other in range(3) if other != axis)
+            filled = np.flatnonzero(self.occupied.any(axis=others))
+            ends.append((filled[0], filled[-1] + 1))
+        return self.origin + self.voxel_size * np.array(ends, np.float64).T
+
+    @property
+    def key(self) -> str:
+        """Equal for equal grids."""
+        digest = hashlib.blake2b(np.packbits(self.occupied).tobytes(), digest_size=16)
+        facts = (self.occupied.shape, self.voxel_size, self.origin.tolist(), self.outside)
+        digest.update(repr(facts).encode())
+        if self.unknown_mask is not None:
+            digest.update(np.packbits(self.unknown_mask).tobytes())
+        return f"voxels {digest.hexdigest()}"
+
+    def tessellate(self) -> Triangles:
+        """The faces of the occupied voxels, exactly; where all outside is, of the box around."""
+        faces = self.faces()
+        low, high, sign = faces[:, 0, :3], faces[:, 1, :3], faces[:, 1, 3]
+        if self.outside == "occupied" or not self.n_occupied:
+            bounds = np.clip(self.bounds, -1.001 * _NOWHERE, 1.001 * _NOWHERE)
+            return box_around(bounds)
+        axis = (low == high).argmax(axis=1)
+        rows, ahead = np.arange(len(faces)), (axis + 1) % 3
+        corners = np.stack((low, low, high, high), axis=1)
+        corners[rows, 1, ahead] = high[rows, ahead]
+        corners[rows, 3, ahead] = low[rows, ahead]
+        corners[sign < 0.0] = corners[sign < 0.0][:, ::-1]
+        halves = np.array([[0, 1, 2], [0, 2, 3]])
+        triangles = (4 * rows[:, None, None] + halves).reshape(-1, 3)
+        return Triangles(corners.reshape(-1, 3).astype(np.float64), triangles)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Its arguments."""
+        arrays = {
+            "occupied": self.occupied,
+            "voxel_size": np.array(self.voxel_size),
+            "origin": self.origin,
+            "unknown": np.array(self.unknown),
+            "outside": np.array(self.outside),
+        }
+        if self.unknown_mask is not None:
+            arrays["unknown_mask"] = self.unknown_mask
+        return arrays
+
+    def faces(self) -> np.ndarray:
+        """(n, 2, 4) float32 rectangles between occupied and free voxels, as `VoxelMap` has them.
+
+        Runs of faces in a plane are one, and runs of such runs.
+        """
+        solid = np.pad(self.occupied, 1, constant_values=self.outside == "occupied")
+        found = [_rectangles(solid, axis) for axis in range(3)]
+        low, high, sign = (np.concatenate(part) for part in zip(*found, strict=True))
+        faces = np.zeros((max(len(low), 1), 2, 4), np.float32)
+        if len(low):
+            faces[:, 0, :3] = self.origin + self.voxel_size * low
+            faces[:, 1, :3] = self.origin + self.voxel_size * high
+            faces[:, 1, 3] = sign
+        else:
+            faces[0] = (_NOWHERE, _NOWHERE, _NOWHERE, 0.0)
+        return faces
+
+    def upload(self, device: torch.device) -> Uploaded:
+        """Transforms distances, and builds the tree of the faces."""
+        faces, kept = build_tree(self.faces(), device)
+        squares = _squares(self.occupied, self.outside, device)
+        voxels = VoxelMap()
+        voxels.faces, voxels.squares = faces, squares.data_ptr()
+        voxels.origin, voxels.cell = wp.vec3(*self.origin), self.voxel_size
+        voxels.shape = wp.vec3i(*self.occupied.shape)
+        voxels.outside = 1.0 if self.outside == "free" else -1.0
+        return Uploaded(upload_struct(voxels, VoxelMap, device), [*kept, squares])
+
+
+def _rectangles(solid: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Faces across an axis as lower and upper corners (n, 3) in voxels, and signs of normals (n,).
+
+    Args:
+        solid: (nx + 2, ny + 2, nz + 2), with a layer around the grid.
+        axis: which.
+    """
+    # Axes: the one across the faces first, then the two in their planes.
+    turned = np.moveaxis(solid, axis, 0)[:, 1:-1, 1:-1].astype(np.int8)
+    steps = turned[:-1] - turned[1:]  # 1: solid before, free behind
+    # Runs along the last axis: the layer beyond it ends them.
+    edges = np.diff(steps, axis=2, prepend=0, append=0)
+    plane, row, begin = np.nonzero(np.where(edges[..., :-1] != 0, steps, 0))
+    sign = steps[plane, row, begin]
+    end = np.nonzero(np.where(edges[..., 1:] != 0, steps, 0))[2]
+    # Runs that are the same in neighbouring rows.
+    order = np.lexsort((row, end, begin, sign, plane))
+    plane, row, begin, end, sign = (part[order] for part in (plane, row, begin, end + 1, sign))
+    columns = np.stack((plane, begin, end, sign))
+    same = (columns[:, 1:] == columns[:, :-1]).all(axis=0) & (row[1:] == row[:-1] + 1)
+    first = np.flatnonzero(np.concatenate(([True], ~same))) if len(row) else row[:0]
+    last = np.concatenate((first[1:], [len(row)])) - 1 if len(row) else first
+    low = np.stack((plane[first], row[first], begin[first]), axis=1)
+    high = np.stack((plane[first], row[last] + 1, end[first]), axis=1)
+    others = [other for other in range(3) if other != axis]
+    back = np.argsort([axis, *others])
+    return low[:, back], high[:, back], sign[first]
+
+
+def _squares(occupied: np.ndarray, outside: Outside, device: torch.device) -> torch.Tensor:
+    """(nz, ny, nx) int16, see `kernels.voxel_transform`."""
+    solid = torch.from_numpy(np.ascontiguousarray(occupied.T)).to(device)
+    band = int(BAND_SQUARE)
+    free = torch.full((), band, dtype=torch.int16, device=device)
+    squares = torch.where(solid, -free, free).contiguous()
+    nz, ny, nx = squares.shape
+    beyond = torch.tensor([1 if outside == "free" else -1], dtype=torch.int32, device=device)
+    for count, stride, (first, first_stride), (second, second_stride) in (
+        (nx, 1, (nz, nx * ny), (ny, nx)),
+        (ny, nx, (nz, nx * ny), (nx, 1)),
+        (nz, nx * ny, (ny, nx), (nx, 1)),
+    ):
+        strides = torch.tensor(
+            [count, stride, first_stride, second_stride], dtype=torch.int32, device=device
+        )
+        found = torch.empty_like(squares)
+        launch.launch(
+            transform_along,
+            (first, second),
+            *(squares.view(-1), strides, beyond, found.view(-1)),
+            device=device,
+        )
+        squares = found
+    return squares
+
+
+def _mask(name: str, value: Any) -> np.ndarray:
+    """A copy as bools (nx, ny, nz)."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+    array = np.asarray(value)
+    if array.dtype.kind not in "biu":
+        raise TypeError(f"{name} must be bools or integers, got {array.dtype}")
+    if array.ndim != 3 or 0 in array.shape:
+        raise ValueError(f"{name} must have shape (nx, ny, nz), got {array.shape}")
+    if array.size > MAX_CELLS:
+        raise ValueError(f"{name} must have at most {MAX_CELLS:.0e} voxels, got {array.size}")
+    return np.array(array != 0)

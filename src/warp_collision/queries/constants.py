@@ -1,0 +1,45 @@
+"""Constants on devices: made once for each, outside of transforms, of traces and of captures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from warp_collision import torch_private
+from warp_collision.launching.deferred_free import keep_for_graphs
+from warp_collision.queries import dispatch
+
+T = TypeVar("T")
+
+
+class _Made:
+    """By device, as attributes: compilers see those that appear while they trace, not items."""
+
+
+class Constant(Generic[T]):
+    """What is the same in every call: tensors that are copied to a device once.
+
+    Args:
+        make: makes it for a device.
+    """
+
+    def __init__(self, make: Callable[[torch.device], T]):
+        self._make = make
+        self._made = _Made()
+
+    def on(self, device: torch.device) -> T:
+        """The constant on a device; captured graphs keep it."""
+        name = str(device)
+        self._prepare(name, device)
+        return keep_for_graphs(getattr(self._made, name), device)
+
+    @torch_private.run_while_tracing
+    def _prepare(self, name: str, device: torch.device) -> None:
+        if not hasattr(self._made, name):
+            setattr(self._made, name, dispatch.run_outside(lambda: self._made_for(device), device))
+
+    def _made_for(self, device: torch.device) -> Any:
+        with torch.inference_mode(False):  # later calls may need gradients
+            return self._make(device)

@@ -1,0 +1,52 @@
+"""What all checks of a robot's configurations and paths read."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from warp_collision.launching.recorded_launch import SceneTables
+from warp_collision.queries.operator import N_TABLES, SCENE
+from warp_collision.robot.model.robot_tables import RobotTables
+
+_ROBOT = "Tensor frames, Tensor bodies, Tensor ranges, Tensor spheres, float reach, int n_envs"
+# The schema of `PathOperands.flat`.
+OPERANDS = f"Tensor joints, {SCENE}, Tensor? base, {_ROBOT}, Tensor? body_pairs, Tensor? pairs"
+# Where it has what the batching rule asks for, and how many they are.
+BASE = N_TABLES + 2
+N_ENVS, PAIRS, N_OPERANDS = BASE + 6, BASE + 7, BASE + 9
+
+
+class PathOperands(NamedTuple):
+    """The operands of one check.
+
+    Attributes:
+        joints: (batch, horizon, n_joints) float32.
+        scene: tables of the obstacles.
+        env_index: (batch,) int32, or None.
+        base: of the root link, `MovingFrame` (batch or 1, n or 1, 18) with a row for each
+            configuration or segment; None for the origin.
+        robot: tables of the robot.
+        pairs: tables of the pairs for self-collision; or None, None.
+    """
+
+    joints: Tensor
+    scene: SceneTables
+    env_index: Tensor | None
+    base: Tensor | None
+    robot: RobotTables
+    pairs: tuple[Tensor | None, Tensor | None]
+
+    def flat(self) -> tuple[Any, ...]:
+        """The arguments of operators."""
+        scene = self.scene.at(self.scene.mesh_from_world.detach()).operands()
+        robot = self.robot.operands()
+        return self.joints, *scene, self.env_index, self.base, *robot, *self.pairs
+
+    @classmethod
+    def of(cls, *args: Any) -> PathOperands:
+        """From the arguments of operators, and perhaps more."""
+        scene, env_index = SceneTables(*args[1 : N_TABLES + 1]), args[N_TABLES + 1]
+        robot, pairs = RobotTables.of(*args[BASE + 1 : PAIRS]), args[PAIRS:N_OPERANDS]
+        return cls(args[0].contiguous(), scene, env_index, args[BASE], robot, pairs)

@@ -1,0 +1,485 @@
+"""A world, a robot and its paths in a browser, by viser (the extra `view`)."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import ipaddress
+import itertools
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from warp_collision import validate
+from warp_collision.devices import CPU
+from warp_collision.messages import escaped, known_names, one_line, short_repr
+from warp_collision.poses import PoseLike
+from warp_collision.robot import RobotSpheres, SelfCollisionPairs
+from warp_collision.robot.model.robot_spheres import require_robot_and_world
+from warp_collision.viewer import panel_text
+from warp_collision.viewer.colors import FREE, HIT, NEAR, THEMES, Color
+from warp_collision.viewer.path_facts import Setting, path_facts
+from warp_collision.viewer.path_panel import PathPanel
+from warp_collision.viewer.rendering import middle_of_limits
+from warp_collision.viewer.robot_panel import RobotPanel
+from warp_collision.viewer.stage import choose_camera, stage_path, stage_world
+from warp_collision.viewer.worker import Worker
+from warp_collision.viewer.world_panel import WorldPanel, rgb
+from warp_collision.world import MeshWorld
+from warp_collision.world.mesh_world import require_world
+
+_UPDATE = 0.1  # s, between two drawings of `update`
+_NEAREST = 4  # pairs that are listed
+_LISTED = 0.1  # m, clearance below which pairs are listed
+_SHAPE = (160, 140)  # of a window, without the panel
+_NEARER = 0.5  # how much nearer a camera of 75 degrees stands than one of 30
+_MOST_PATHS = 200  # that the search draws
+
+
+class Viewer:
+    """A world, a robot and its paths in a browser.
+
+    Nothing that is called here waits for the browser: one thread draws, the newest of what was
+    asked for.
+
+    Args:
+        world: the obstacles; None for none. What is toggled or dragged in the browser changes it.
+        robot: the robot.
+        host: address to listen on; another one than the loopback lets other machines see and move
+            everything.
+        port: to listen on, 0 for any that is free.
+        base_pose: pose of the robot's root link.
+        ignore: contacts that are wanted, see `configuration_in_collision`.
+        self_collision: see `configuration_in_collision`.
+
+    Attributes:
+        server: the `viser.ViserServer`, for drawings of your own.
+        url: what to open in a browser.
+
+    Raises:
+        ModuleNotFoundError: viser is not installed.
+        OSError: the port is in use.
+        TypeError, ValueError: something else than a world or a robot, or no port.
+
+    Example:
+        >>> from warp_collision import Cuboid, MeshWorld
+        >>> from warp_collision.examples import load_panda
+        >>> from warp_collision.viewer import Viewer
+        >>> world = MeshWorld()
+        >>> world.add("table", Cuboid((0.6, 0.8, 0.04)), pose=(0.5, 0, 0.3, 1, 0, 0, 0))
+        0
+        >>> with Viewer(world, load_panda(), port=0) as viewer:
+        ...     viewer.update([0.0, 0.3, 0, -1.8, 0, 2.0, 0.8])
+        ...     viewer.wait()
+        True
+    """
+
+    def __init__(
+        self,
+        world: MeshWorld | None = None,
+        robot: RobotSpheres | None = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8080,
+        base_pose: PoseLike | None = None,
+        ignore: Iterable[tuple[str, str]] = (),
+        self_collision: bool | SelfCollisionPairs = True,
+    ):
+        if world is None:
+            world = MeshWorld(device=CPU)
+        if robot is None:
+            require_world(world)
+        else:
+            require_robot_and_world(robot, world)
+        viser = require_viser()
+        port = free_port(host, port)
+        with contextlib.redirect_stdout(io.StringIO()):  # of its banner
+            self.server: Any = viser.ViserServer(
+                host=host, port=port, label="warp-collision", verbose=False
+            )
+        self.url = f"http://{'127.0.0.1' if host in ('0.0.0.0', '') else host}:{port}"
+        if not is_loopback(host):
+            print(
+                f"warp-collision: {escaped(host)}:{port} can be reached from other machines, which "
+                "see everything and may move obstacles",
+                file=sys.stderr,
+            )
+        self._closed = threading.Event()
+        self._numbers = itertools.count()
+        self._worker = Worker(self._failed)
+        self._world = WorldPanel(self, world)
+        self._robot = self._paths = None
+        if robot is not None:
+            setting = Setting(world, robot, base_pose, tuple(ignore), self_collision)
+            self._robot = RobotPanel(self, setting, middle_of_limits(robot))
+            self._paths = PathPanel(self, self._robot)
+        self._line: Any = None
+        self._label: Any = None
+        self._build()
+        self.put("world", lambda: self._show_world(0))
+        if self._robot is not None:
+            joints = self._robot.joints
+            self.put("joints", lambda: self.draw(joints))
+
+    def __enter__(self) -> Viewer:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stops the server."""
+        if not self._closed.is_set():
+            self._closed.set()
+            self._worker.close()
+            with contextlib.redirect_stdout(io.StringIO()):
+                self.server.stop()
+
+    def wait(self, seconds: float = 30.0) -> bool:
+        """Waits until all is drawn; whether it is after so many seconds."""
+        return self._worker.wait(seconds)
+
+    def wait_forever(self) -> None:
+        """Waits until the viewer is closed, or Ctrl+C."""
+        while not self._closed.wait(1.0):
+            pass
+
+    # -- what scripts and notebooks call ----------------------------------------------------------
+
+    def update(self, joints: Any, *, delay: float = _UPDATE) -> None:
+        """Moves the robot, at most ten times a second; returns at once.
+
+        Args:
+            joints: (n_joints,), or the first waypoint of more axes.
+            delay: seconds in which later calls replace this one.
+
+        Example:
+            >>> from warp_collision.examples import load_panda
+            >>> from warp_collision.viewer import Viewer
+            >>> with Viewer(robot=load_panda(), port=0) as viewer:
+            ...     for step in range(100):
+            ...         viewer.update([0.01 * step, 0.3, 0, -1.8, 0, 2.0, 0.8])
+        """
+        robot = self._require_robot()
+        values = torch.as_tensor(joints).detach().float()
+        robot.check_joints(values)
+        values = values.reshape(-1, robot.n_joints)[0].clone()
+        if not bool(torch.isfinite(values).all()):
+            raise ValueError("joints must be finite, got NaN or infinity")
+        self.put("joints", lambda: self.draw(values), delay)
+
+    def add_path(self, joints: Any, name: str = "path") -> None:
+        """Shows a path (horizon, n_joints) and opens it."""
+        self.add_paths({name: joints})
+
+    def add_paths(self, paths: Any) -> None:
+        """Draws where the hand goes on paths, coloured by result, and opens the first.
+
+        Args:
+            paths: (batch, horizon, n_joints), or a mapping of names to paths (horizon, n_joints).
+
+        Example:
+            >>> import torch
+            >>> from warp_collision.examples import load_panda
+            >>> from warp_collision.viewer import Viewer
+            >>> with Viewer(robot=load_panda(), port=0) as viewer:
+            ...     viewer.add_paths(torch.rand(20, 8, 7))
+            ...     viewer.wait()
+            True
+        """
+        given = self._named(paths)
+        self.put(f"paths {next(iter(given), '')}", lambda: self._add(given))
+
+    def show(self, found: Any) -> None:
+        """Shows the result of `optimize_paths` in place of what was shown before."""
+        validate.require_tensor("joints", getattr(found, "joints", None), "of planned paths")
+        given = self._named(found.joints)
+        self.put("found", lambda: self._replace(given))
+
+    def progress(self, found: Any) -> None:
+        """Draws a search as it goes on: the argument `progress` of `optimize_paths`."""
+        joints = found.joints.detach().clone()[:_MOST_PATHS]
+        words = f"searching: round {found.iterations}, {found.n_free} of {found.n_problems} free"
+        self.put("found", lambda: self._replace(self._named(joints), words), _UPDATE)
+
+    def select(self, name: str | None) -> None:
+        """Shows the report of an obstacle, and a gizmo that moves it."""
+        self._require_obstacle(name)
+        self.put("select", lambda: self._world.select(name))
+
+    def enable(self, name: str, on: bool = True) -> None:
+        """Lets queries check an obstacle or skip it, as `MeshWorld.enable`."""
+        self._require_obstacle(name)
+        self.put(f"enable {name}", lambda: (self._world.enable(name, on), self._changed())[0])
+
+    def choose_env(self, env: int) -> None:
+        """Shows another env of the world."""
+        self._world._world.names(env)
+        self.put("world", lambda: self._show_world(env))
+
+    def show_contact(self, index: int) -> None:
+        """Moves the robot to one of the worst contacts of the open path."""
+        if self._paths is not None:
+            paths = self._paths
+            self.put("place", lambda: self._shown(paths.show_contact(index)))
+
+    def play(self, on: bool = True) -> None:
+        """Lets the robot move along the open path, or stand."""
+        if self._paths is not None:
+            self._paths.play(on)
+
+    # -- what the panels call ---------------------------------------------------------------------
+
+    def put(self, name: str, job: Callable[[], object], delay: float = 0.0) -> None:
+        """Lets the thread that draws do something; the newest of a name."""
+        self._worker.put(name, lambda: (job(), None)[1], delay)
+
+    def move(self, name: str, pose: tuple[float, ...]) -> None:
+        """Moves an obstacle; in the thread that draws."""
+        self._world.move(name, pose)
+        self._changed()
+
+    def draw(self, joints: Tensor) -> None:
+        """Draws the robot and how near it is; in the thread that draws."""
+        if self._robot is None:
+            return
+        with self.server.atomic():
+            self._robot.show(joints)
+            self._tell_distances()
+
+    def new_node(self, kind: str) -> str:
+        """A name in the scene's tree that was never used: names of files are no paths in it."""
+        return f"/{kind}/{next(self._numbers)}"
+
+    # ---------------------------------------------------------------------------------------------
+
+    def _build(self) -> None:
+        server = self.server
+        server.scene.set_up_direction("+z")
+        server.gui.configure_theme(control_width="large", show_logo=False, show_share_button=False)
+        server.gui.main_panel.dock_right()
+        self._status = server.gui.add_html(panel_text.line("loading"))
+        if self._robot is not None:
+            server.gui.add_html(panel_text.legend())
+        tabs = server.gui.add_tab_group()
+        if self._robot is not None and self._paths is not None:
+            with tabs.add_tab("path"):
+                self._paths.build()
+            with tabs.add_tab("robot"):
+                self._robot.build()
+        with tabs.add_tab("world"):
+            self._world.build()
+
+    def _failed(self, error: Exception) -> None:
+        """Shows an error where the user looks."""
+        if not self._closed.is_set():
+            words = panel_text.text(one_line(error), 300)
+            self._status.content = panel_text.line(words, HIT, is_bold=True)
+
+    def _show_world(self, env: int) -> None:
+        self._world.show(env)
+        self._frame()
+        if self._robot is not None:
+            self._robot.setting = self._robot.setting._replace(env=env)
+            self._changed()
+        else:
+            count = len(self._world._handles)
+            self._status.content = panel_text.line(f"{count} obstacles", is_bold=True)
+
+    def _frame(self) -> None:
+        """Lets new clients look at the open path, the robot or the world, as pictures do."""
+        theme, obstacles = THEMES["light"], self._world.obstacles()
+        if self._robot is None:
+            stage = stage_world(obstacles, theme)
+        else:
+            facts = self._paths.facts if self._paths is not None else None
+            if facts is None:
+                facts = path_facts(self._robot.setting, self._robot.joints[None])
+            stage = stage_path(facts, self._robot.meshes, obstacles, theme)
+        found = choose_camera([stage], _SHAPE)
+        camera = self.server.initial_camera
+        # The browser's own field of view is wider.
+        away = np.subtract(found.eye, found.target)
+        camera.position = np.array(found.target) + _NEARER * away
+        camera.look_at = found.target
+        camera.up = (0.0, 0.0, 1.0)
+
+    def _changed(self) -> None:
+        """Draws distances anew, and then the certificate, after something has moved."""
+        if self._robot is None or self._paths is None:
+            return
+        self._tell_distances()
+        paths = self._paths
+        self.put("certificate", lambda: self._certify(paths))
+
+    def _certify(self, paths: PathPanel) -> None:
+        with self.server.atomic():
+            paths.refresh()
+
+    def _tell_distances(self) -> None:
+        """Colours spheres and obstacles, lists what is nearest, and joins the closest points."""
+        assert self._robot is not None
+        setting, joints = self._robot.setting, self._robot.joints[None]
+        clearance = setting.clearance(joints)[0][0].double().cpu().numpy()
+        spheres = setting.spheres(joints)[0].double().cpu().numpy()
+        self._robot.color(spheres, clearance)
+        found = setting.robot.report(
+            joints[None].to(setting.world.device), setting.world, margin=_LISTED,
+            self_collision=setting.self_collision, ignore=setting.ignore,
+            env_index=setting.env_index(), base_pose=setting.base_pose,
+        )  # fmt: skip
+        nearest: dict[str, float] = {}
+        for obstacle, depth, own in zip(
+            found.obstacle, found.depth, found.with_itself, strict=True
+        ):
+            if not own:
+                nearest[obstacle] = min(nearest.get(obstacle, np.inf), -float(depth))
+        self._world.color(nearest)
+        rows = [
+            (
+                panel_text.text(found.link[i]),
+                panel_text.text(found.obstacle[i]),
+                panel_text.millimetres(-float(found.depth[i])),
+            )
+            for i in range(min(_NEAREST, len(found.link)))
+        ]
+        head = f"nothing within {1000 * _LISTED:.0f} mm"
+        least = np.inf
+        if rows:
+            least = -float(found.depth[0])
+            state = "collision" if least < 0.0 else "nearest" if least < NEAR else "free, nearest"
+            head = f"{state}: {rows[0][0]} and {rows[0][1]}, {rows[0][2]}"
+        self._status.content = panel_text.line(
+            head, HIT if least < 0.0 else FREE, is_bold=True
+        ) + panel_text.table(rows)
+        self._join(found, spheres)
+
+    def _join(self, found: Any, spheres: np.ndarray) -> None:
+        """Draws a line between the nearest two points."""
+        if not len(found.link) or not np.isfinite(found.depth[0]):
+            self._draw_line(None, "", FREE)
+            return
+        center, radius = np.split(spheres[found.sphere[0]], [3])
+        point, depth = found.point[0], float(found.depth[0])
+        away = point - center
+        # Inside, the nearest point of the obstacle is behind the sphere's center.
+        sign = 1.0 if depth < radius[0] else -1.0
+        length = max(float(np.linalg.norm(away)), 1e-9)
+        ends = np.stack([center + sign * radius[0] * away / length, point])
+        self._draw_line(ends, panel_text.millimetres(-depth), HIT if depth > 0.0 else FREE)
+
+    def _draw_line(self, ends: np.ndarray | None, words: str, color: Color) -> None:
+        """Draws a line (2, 3) with a label at its end, or none."""
+        if self._line is None:
+            scene = self.server.scene
+            self._line = scene.add_line_segments(
+                self.new_node("line"), np.zeros((1, 2, 3), np.float32), (0, 0, 0), thickness=5.0,
+                thickness_units="screen",
+            )  # fmt: skip
+            self._label = scene.add_label(self.new_node("label"), "", anchor="bottom-center")
+        self._line.visible = self._label.visible = ends is not None
+        if ends is not None:
+            self._line.points = ends[None].astype(np.float32)
+            self._line.colors = np.tile(np.array(rgb(color), np.uint8), (1, 2, 1))
+            self._label.position, self._label.text = ends[1], words
+
+    def _named(self, paths: Any) -> dict[str, Tensor]:
+        """Paths (horizon, n_joints) by name."""
+        robot = self._require_robot()
+        if not isinstance(paths, Mapping):
+            values = torch.as_tensor(paths)
+            values = values[None] if values.ndim == 2 else values
+            paths = {f"path {index}": path for index, path in enumerate(values)}
+        named = {str(name): torch.as_tensor(path).detach() for name, path in paths.items()}
+        for name, path in named.items():
+            robot.check_joints(path)
+            if path.ndim != 2 or not len(path) or not bool(torch.isfinite(path).all()):
+                raise ValueError(
+                    f"path {short_repr(name)} must be finite joint values of shape (horizon, "
+                    f"{robot.n_joints}), got {validate.shape_of(path)}"
+                )
+        return named
+
+    def _add(self, paths: dict[str, Tensor]) -> None:
+        if self._paths is not None and paths:
+            with self.server.atomic():
+                self._paths.add(paths)
+                self._paths.open(next(iter(paths)))
+            self._frame()
+
+    def _replace(self, paths: dict[str, Tensor], words: str = "") -> None:
+        if self._paths is not None:
+            self._paths.clear()
+            self._add(paths)
+            if words:
+                self._status.content = panel_text.line(panel_text.text(words), is_bold=True)
+
+    def _shown(self, contact: Any) -> None:
+        """Joins the closest points of a contact that was chosen."""
+        if contact is None or self._paths is None or self._paths.facts is None:
+            return
+        ends = self._paths.facts.closest_points(contact)
+        self._draw_line(ends, escaped(str(contact), 90), HIT if contact.clearance < 0.0 else FREE)
+
+    def _require_robot(self) -> RobotSpheres:
+        if self._robot is None:
+            raise ValueError("robot must be given to the viewer for joint values, got None")
+        return self._robot.setting.robot
+
+    def _require_obstacle(self, name: str | None) -> None:
+        names = self._world._world.names(self._world.env)
+        if name is not None and name not in names:
+            raise ValueError(
+                f"name must be one of {known_names(name, names)}, got {short_repr(name)}"
+            )
+
+
+def require_viser() -> Any:
+    """Returns viser.
+
+    Raises:
+        ModuleNotFoundError: it is not installed.
+    """
+    if importlib.util.find_spec("viser") is None:
+        raise ModuleNotFoundError(
+            "viser is not installed; pip install 'warp-collision[view]' brings what it needs"
+        )
+    import viser
+
+    return viser
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nothing but this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def free_port(host: str, port: int) -> int:
+    """Returns a port that nothing listens on: the one that is given, or any for 0.
+
+    Raises:
+        OSError: it is in use, or the host is no address of this machine.
+        ValueError: it is no port.
+    """
+    if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port < 65536:
+        raise ValueError(f"port must be from 0 to 65535, got {short_repr(port)}")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except (OSError, UnicodeError) as error:
+            reason = one_line(error)
+            raise OSError(
+                f"port must be free, got {port} of {short_repr(host)}: {reason}; 0 takes any"
+            ) from error
+        return probe.getsockname()[1]

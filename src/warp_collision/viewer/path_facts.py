@@ -1,0 +1,283 @@
+"""What is known of a path among obstacles: clearances, certified intervals, the worst contacts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from warp_collision.poses import PoseLike
+from warp_collision.robot import (
+    JointPathClearance,
+    RobotSpheres,
+    SelfCollisionPairs,
+    joint_path_clearance,
+    joint_path_cost,
+    joint_path_in_collision,
+)
+from warp_collision.robot.checks.joint_path_cost import waypoint_clearance
+from warp_collision.world import MeshWorld
+
+Floats = NDArray[np.floating]
+
+TOLERANCE = 1e-3  # m, of the certificate
+_MOST_CONTACTS = 12
+
+
+class Setting(NamedTuple):
+    """A robot among obstacles, and what the checks of it need.
+
+    Attributes:
+        world: the obstacles.
+        robot: the robot.
+        base_pose: of its root link in the world; the origin if None.
+        ignore: pairs of a link and an obstacle that may touch.
+        self_collision: whether the robot is checked with itself, or the pairs to check.
+        env: which env of the world.
+    """
+
+    world: MeshWorld
+    robot: RobotSpheres
+    base_pose: PoseLike | None = None
+    ignore: Iterable[tuple[str, str]] = ()
+    self_collision: bool | SelfCollisionPairs = True
+    env: int = 0
+
+    def env_index(self, batch: int = 1) -> Tensor:
+        """(batch,) the env, for as many batch rows."""
+        return torch.full((batch,), self.env, dtype=torch.int32, device=self.world.device)
+
+    def of_paths(self, batch: int = 1) -> dict[str, Any]:
+        """Arguments of the checks of joint paths."""
+        return {
+            "ignore": self.ignore,
+            "base_pose": self.base_pose,
+            "env_index": self.env_index(batch),
+            "self_collision": self.self_collision,
+        }
+
+    def of_motion(self) -> dict[str, Any]:
+        """Arguments of the checks of what moves: pairs that no joint value changes are left out.
+
+        A base that stands on a table is as near to it on any path.
+        """
+        options, robot = self.of_paths(), self.robot
+        pairs = robot.default_pairs if self.self_collision is True else self.self_collision
+        if isinstance(pairs, SelfCollisionPairs):
+            options["self_collision"] = pairs.changing(TOLERANCE)
+        moves = robot.sphere_jacobian(_some_joints(robot)).abs().amax(dim=(0, 2, 3)) > 0.0
+        links = {link for link, moves in zip(robot.sphere_links, moves.tolist(), strict=True)
+                 if moves}  # fmt: skip
+        still = {*robot.sphere_links} - links
+        fixed = {(link, name) for link in still for name in self.world.names(self.env)}
+        return {**options, "ignore": (*self.ignore, *fixed)}
+
+    def spheres(self, joints: Tensor) -> Tensor:
+        """Spheres (horizon, n_spheres, 4) at joint values (horizon, n_joints)."""
+        path = joints[None].to(self.world.device)
+        return self.robot.spheres(path, self.base_pose, self.env_index())[0]
+
+    def transforms(self, joints: Tensor) -> Floats:
+        """world_from_link (horizon, n_links, 4, 4) at joint values (horizon, n_joints)."""
+        path = joints.to(self.world.device)
+        return self.robot.link_transforms(path, self.base_pose).double().cpu().numpy()
+
+    def clearance(self, joints: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Clearance, its gradient and the nearest obstacle at joint values (horizon, n_joints)."""
+        found = waypoint_clearance(
+            joints[None].to(self.world.device), self.robot, self.world,
+            ignore=self.ignore, base_pose=self.base_pose, env_index=self.env_index(),
+        )  # fmt: skip
+        return found.clearance[0], found.gradient[0], found.obstacle[0]
+
+
+def _some_joints(robot: RobotSpheres) -> Tensor:
+    """(4, n_joints) joint values, by which spheres that move differ from those that do not."""
+    return torch.rand((4, robot.n_joints), generator=torch.Generator().manual_seed(0))
+
+
+class Contact(NamedTuple):
+    """Where two bodies come nearest to each other on a segment.
+
+    Attributes:
+        segment: between waypoints `segment` and `segment + 1`.
+        place: in segments from the start: 2.5 is half way from waypoint 2 to 3.
+        link: of the robot.
+        other: an obstacle, or another link.
+        with_itself: whether the other one is a link.
+        lower: lower bound of their clearance [m], certified; of a configuration the clearance.
+        clearance: at that place [m].
+        is_blocked: whether the segment is not proven free by it.
+    """
+
+    segment: int
+    place: float
+    link: str
+    other: str
+    with_itself: bool
+    lower: float
+    clearance: float
+    is_blocked: bool
+
+    def __str__(self) -> str:
+        state = "into" if self.clearance < 0 else "from"
+        return f"{self.link} {1000 * abs(self.clearance):.1f} mm {state} {self.other}"
+
+
+@dataclass(frozen=True)
+class PathFacts:
+    """A path, and what is known of it; arrays on the host.
+
+    Attributes:
+        setting: the robot and the obstacles.
+        joints: (horizon, n_joints), on the device of the world.
+        spheres: (horizon, n_spheres, 4) x, y, z, radius in the world [m].
+        clearance: (horizon, n_spheres) to the obstacles [m], +inf without.
+        cost: (horizon,) the cost of each waypoint, by `joint_path_cost` [m].
+        motion: the certified intervals of the segments (horizon - 1,), of what moves; of one
+            configuration, and where something that does not move collides, of everything.
+        blocked: (horizon - 1,) bool, segments that are not proven free.
+    """
+
+    setting: Setting
+    joints: Tensor
+    spheres: Floats
+    clearance: Floats
+    cost: Floats
+    motion: JointPathClearance
+    blocked: NDArray[np.bool_]
+
+    @property
+    def is_free(self) -> bool:
+        """Whether all motions are proven free."""
+        return not bool(self.blocked.any())
+
+    @property
+    def n_segments(self) -> int:
+        """Motions from waypoint to waypoint; 0 of one configuration."""
+        return len(self.joints) - 1
+
+    def at(self, place: float) -> Tensor:
+        """Joint values (1, n_joints) at a place, in segments from the start."""
+        index = min(max(int(place), 0), max(len(self.joints) - 2, 0))
+        after = min(index + 1, len(self.joints) - 1)
+        return torch.lerp(self.joints[index], self.joints[after], place - index)[None]
+
+    def contacts(self) -> list[Contact]:
+        """The nearest contact of each segment with obstacles and with itself, nearest first."""
+        names, links = self.setting.world.names(self.setting.env), self.setting.robot.sphere_links
+        columns = [np.asarray(column.cpu()) for column in self.motion]
+        lower, upper, position, sphere, obstacle, own_lower, own_upper, own_at, first, other = (
+            columns
+        )
+        found = []
+        for i in range(len(self.blocked)):
+            blocked = bool(self.blocked[i])
+            if sphere[i] >= 0:
+                found.append(
+                    Contact(
+                        i, i + float(position[i]), links[sphere[i]], names[obstacle[i]], False,
+                        float(lower[i]), float(upper[i]), blocked and not lower[i] > 0.0,
+                    )
+                )  # fmt: skip
+            if first[i] >= 0:
+                found.append(
+                    Contact(
+                        i, i + float(own_at[i]), links[first[i]], links[other[i]], True,
+                        float(own_lower[i]), float(own_upper[i]),
+                        blocked and not own_lower[i] > 0.0,
+                    )
+                )  # fmt: skip
+        return sorted(found, key=lambda contact: contact.lower)
+
+    def worst(self, most: int = _MOST_CONTACTS) -> list[Contact]:
+        """The nearest contact of each pair of bodies, nearest first."""
+        seen: dict[tuple[str, str], Contact] = {}
+        for contact in self.contacts():
+            seen.setdefault((contact.link, contact.other), contact)
+        return [*seen.values()][:most]
+
+    def closest_points(self, contact: Contact) -> Floats:
+        """(2, 3) the points of the two bodies that are nearest to each other, at the place [m]."""
+        joints = self.at(contact.place)
+        spheres = self.setting.spheres(joints)[0].double().cpu().numpy()
+        links = np.array(self.setting.robot.sphere_links)
+        own = np.flatnonzero((links == contact.link) & (spheres[:, 3] > 0.0))
+        if contact.with_itself:
+            others = np.flatnonzero((links == contact.other) & (spheres[:, 3] > 0.0))
+            apart = spheres[others][None, :, :3] - spheres[own][:, None, :3]
+            far = np.linalg.norm(apart, axis=-1)
+            gaps = far - spheres[own][:, None, 3] - spheres[others][None, :, 3]
+            i, j = np.unravel_index(np.argmin(gaps), gaps.shape)
+            way = apart[i, j] / max(far[i, j], 1e-9)
+            a, b = spheres[own[i]], spheres[others[j]]
+            return np.stack([a[:3] + a[3] * way, b[:3] - b[3] * way])
+        clearance, gradient, obstacle = (part[0].cpu().numpy() for part in
+                                         self.setting.clearance(joints))  # fmt: skip
+        name = self.setting.world.names(self.setting.env).index(contact.other)
+        near = own[obstacle[own] == name] if (obstacle[own] == name).any() else own
+        sphere = near[np.argmin(clearance[near])]
+        center, radius = spheres[sphere, :3], spheres[sphere, 3]
+        outward = gradient[sphere].astype(float)
+        distance = float(clearance[sphere]) + radius
+        return np.stack([center - radius * outward, center - distance * outward])
+
+    def verdict(self) -> str:
+        """One line: proven free and how near, or how much is not, and the worst of it."""
+        worst = self.worst(1)
+        if not self.n_segments:
+            state = "collides" if self.blocked.any() else "free"
+            return f"{state}: {worst[0]}" if worst else state
+        if not self.is_free:
+            state = f"{int(self.blocked.sum())} of {self.n_segments} motions not proven free"
+            return f"{state}: {worst[0]}" if worst else state
+        if not worst or not math.isfinite(worst[0].lower):
+            return "proven free on all of the motion"
+        near = f"{worst[0].link} and {worst[0].other}"
+        return f"proven free: what moves keeps {1000 * worst[0].lower:.1f} mm ({near})"
+
+
+def path_facts(setting: Setting, joints: Tensor, tolerance: float = TOLERANCE) -> PathFacts:
+    """Returns what is known of a path (horizon, n_joints) of at least one waypoint."""
+    joints = joints.detach().to(setting.world.device, torch.float32)
+    # One configuration alone makes no motion, and is no path.
+    path = (joints if len(joints) > 1 else joints.expand(2, -1))[None].contiguous()
+    options = setting.of_paths()
+    checked = setting.robot, setting.world
+    blocked = joint_path_in_collision(path, *checked, tolerance=tolerance, **options)
+    motion = joint_path_clearance(path, *checked, tolerance=tolerance, **options)
+    if len(joints) > 1:
+        moving = setting.of_motion()
+        still = joint_path_in_collision(path, *checked, tolerance=tolerance, **moving) != blocked
+        if not still.any():
+            motion = joint_path_clearance(path, *checked, tolerance=tolerance, **moving)
+    of_cost = {name: value for name, value in options.items() if name != "self_collision"}
+    cost = joint_path_cost(path, setting.robot, setting.world, **of_cost)[0]
+    return PathFacts(
+        setting,
+        joints,
+        setting.spheres(joints).double().cpu().numpy(),
+        setting.clearance(joints)[0].double().cpu().numpy(),
+        cost[: len(joints)].double().cpu().numpy(),
+        JointPathClearance(*(column[0].cpu() for column in motion)),
+        blocked[0].cpu().numpy(),
+    )
+
+
+def evenly_along(joints: Tensor, count: int) -> Tensor:
+    """(count, n_joints) evenly spaced by length along a path (horizon, n_joints)."""
+    if len(joints) == 1:
+        return joints.expand(count, -1)
+    steps = torch.linalg.vector_norm(joints[1:] - joints[:-1], dim=-1).double()
+    ends = steps.cumsum(0)
+    places = torch.linspace(0.0, 1.0, count, dtype=torch.float64, device=joints.device) * ends[-1]
+    segment = torch.searchsorted(ends, places).clamp(max=len(steps) - 1)
+    share = (places - (ends - steps)[segment]) / steps[segment].clamp(min=1e-12)
+    share = share.clamp(0.0, 1.0).to(joints.dtype)[:, None]
+    return torch.lerp(joints[segment], joints[segment + 1], share)

@@ -1,0 +1,320 @@
+"""Paths in the browser: curves of clearance, blocked segments, contacts, play."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from warp_collision.messages import escaped
+from warp_collision.robot import joint_path_in_collision
+from warp_collision.viewer import panel_text
+from warp_collision.viewer.colors import FREE, HIT, THEMES
+from warp_collision.viewer.host import Host
+from warp_collision.viewer.path_facts import Contact, PathFacts, Setting, path_facts
+from warp_collision.viewer.robot_panel import RobotPanel
+from warp_collision.viewer.world_panel import rgb
+
+_GHOSTS = 7
+_SAMPLES = 6  # of each segment of a trace
+_MOST_SEGMENTS = 20_000  # of all traces that are drawn
+_MOST_CONTACTS = 10
+_MOST_MM = 250.0  # of the curves: what is farther needs no room
+_FRAME = 0.05  # s, between two frames that are played
+_SECONDS = 6.0  # a path takes at speed 1
+
+
+class PathPanel:
+    """The part of the viewer that shows paths.
+
+    Attributes:
+        facts: of the path that is open, if one is.
+        place: where on it the robot stands, in segments.
+        is_playing: whether it moves.
+    """
+
+    def __init__(self, viewer: Host, robot: RobotPanel):
+        self._viewer, self._server, self._robot = viewer, viewer.server, robot
+        self.facts: PathFacts | None = None
+        self.place = 0.0
+        self.is_playing = False
+        self._paths: dict[str, Tensor] = {}
+        self._free: dict[str, bool] = {}
+        self._traces: dict[str, Any] = {}
+        self._ghosts: list[Any] = []
+        self._contacts: list[Any] = []
+        self._open: str | None = None
+        self._played = 0.0
+
+    @property
+    def _setting(self) -> Setting:
+        return self._robot.setting
+
+    def build(self) -> None:
+        """Adds the panel, hidden until there is a path."""
+        gui = self._server.gui
+        self._hint = gui.add_html(panel_text.line("no path: move the joints in the tab robot"))
+        self._folder = gui.add_folder(None, visible=False)
+        with self._folder:
+            self._choice = gui.add_dropdown("path", ["-"], initial_value="-")
+            self._choice.on_update(self._chosen)
+            self._verdict = gui.add_html("")
+            self._slider = gui.add_slider("waypoint", min=0, max=1, step=0.01, initial_value=0)
+            self._slider.on_update(self._slid)
+            self._play = gui.add_button("play")
+            self._play.on_click(lambda event: self.play(not self.is_playing))
+            self._speed = gui.add_slider("speed", min=0.1, max=4, step=0.1, initial_value=1)
+            self._sweep = gui.add_checkbox("sweep", False)
+            self._sweep.on_update(lambda event: self._viewer.put("sweep", self._draw_ghosts))
+            self._curves = gui.add_folder("along the path")
+            self._list = gui.add_folder("worst contacts")
+        self._plots: list[Any] = []
+        self._drawn: list[_Curves] = []
+
+    def add(self, paths: dict[str, Tensor]) -> None:
+        """Adds paths (horizon, n_joints) by name; one of a name that is known replaces it."""
+        device = self._setting.world.device
+        for name, joints in paths.items():
+            path = joints.detach().to(device, torch.float32)
+            blocked = joint_path_in_collision(
+                (path if len(path) > 1 else path.expand(2, -1))[None].contiguous(),
+                self._setting.robot, self._setting.world, **self._setting.of_paths(),
+            )[0].cpu().numpy()  # fmt: skip
+            self._paths[name], self._free[name] = path, not blocked.any()
+            if name in self._traces:
+                self._traces.pop(name).remove()
+            self._trace(name, blocked)
+        self._hint.visible, self._folder.visible = False, True
+        self._choice.options = [self._label(name) for name in self._paths]
+
+    def clear(self) -> None:
+        """Removes all paths."""
+        for trace in self._traces.values():
+            trace.remove()
+        self._traces.clear()
+        self._paths.clear()
+        self._free.clear()
+        self.facts = self._open = None
+        self.is_playing = False
+        self._draw_ghosts()
+        self._hint.visible, self._folder.visible = True, False
+
+    def _label(self, name: str) -> str:
+        return f"{escaped(name, 40)}: {'proven free' if self._free[name] else 'not free'}"
+
+    def _trace(self, name: str, blocked: Any) -> None:
+        """Draws where the hand goes, blue where it is proven free, else orange."""
+        joints = self._paths[name]
+        # As many as when it was added: the trace is changed in place.
+        samples = max(1, min(_SAMPLES, _MOST_SEGMENTS // (len(self._paths) * len(joints))))
+        shares = torch.arange(samples, device=joints.device) / samples
+        between = joints[:-1, None] + shares[:, None] * (joints[1:] - joints[:-1])[:, None]
+        fine = torch.cat([between.flatten(0, 1), joints[-1:]])
+        hand = self._setting.spheres(fine)[:, -1, :3].cpu().numpy()
+        lines = np.stack([hand[:-1], hand[1:]], axis=1).astype(np.float32)
+        colors = np.array([rgb(FREE), rgb(HIT)], np.uint8)[np.repeat(blocked.astype(int), samples)]
+        ends = np.repeat(colors[: len(lines), None], 2, axis=1)
+        if name in self._traces:
+            self._traces[name].points, self._traces[name].colors = lines, ends
+        elif len(lines):
+            self._traces[name] = self._server.scene.add_line_segments(
+                self._viewer.new_node("path"), lines, ends, thickness=3.0,
+                thickness_units="screen",
+            )  # fmt: skip
+
+    def _chosen(self, event: Any) -> None:
+        if event.client is not None:
+            index = self._choice.options.index(event.target.value)
+            name = [*self._paths][index]
+            self._viewer.put("open", lambda: self.open(name))
+
+    def open(self, name: str) -> None:
+        """Shows one of the paths."""
+        self._open = name
+        label = self._label(name)
+        if self._choice.value != label:
+            self._choice.value = label
+        self.place = 0.0
+        last = len(self._paths[name]) - 1
+        self._slider.value = 0
+        self._slider.max = max(last, 0.01)
+        self.refresh()
+        self.go(0.0)
+
+    def refresh(self) -> None:
+        """Computes what is known of the open path anew, as after something has moved."""
+        if self._open is None:
+            return
+        self.facts = facts = path_facts(self._setting, self._paths[self._open])
+        self._free[self._open] = facts.is_free
+        self._trace(self._open, facts.blocked)
+        accent = FREE if facts.is_free else HIT
+        words = panel_text.text(facts.verdict(), 160)
+        self._verdict.content = panel_text.line(words, accent, is_bold=True)
+        self._list_contacts(facts.worst(_MOST_CONTACTS))
+        self._draw_curves()
+        self._draw_ghosts()
+
+    def _list_contacts(self, contacts: Sequence[Contact]) -> None:
+        while len(self._contacts) > len(contacts):
+            self._contacts.pop().remove()
+        with self._list:
+            while len(self._contacts) < len(contacts):
+                button = self._server.gui.add_button("-")
+                index = len(self._contacts)
+                button.on_click(lambda event, index=index: self._viewer.show_contact(index))
+                self._contacts.append(button)
+        for button, contact in zip(self._contacts, contacts, strict=True):
+            button.label = escaped(f"{contact}, waypoint {contact.place:.1f}", 90)
+            button.color = rgb(HIT if contact.is_blocked else FREE)
+
+    def show_contact(self, index: int) -> Contact | None:
+        """Moves the robot to one of the worst contacts."""
+        contacts = [] if self.facts is None else self.facts.worst(_MOST_CONTACTS)
+        if index >= len(contacts):
+            return None
+        self.is_playing = False
+        self.go(contacts[index].place)
+        return contacts[index]
+
+    def _slid(self, event: Any) -> None:
+        if event.client is not None:
+            value = float(event.target.value)
+            self._viewer.put("place", lambda: self.go(value))
+
+    def play(self, on: bool) -> None:
+        """Lets the robot move along the path, or stand."""
+        self.is_playing, self._played = on, time.monotonic()
+        self._play.label = "stop" if on else "play"
+        if on:
+            self._viewer.put("play", self._step)
+
+    def _step(self) -> None:
+        if not self.is_playing or self.facts is None or not self.facts.n_segments:
+            self.is_playing = False
+            return
+        now = time.monotonic()
+        count = self.facts.n_segments
+        moved = self._speed.value * (now - self._played) * count / _SECONDS
+        self._played = now
+        self.go((self.place + moved) % count)
+        self._viewer.put("play", self._step, delay=_FRAME)
+
+    def go(self, place: float) -> None:
+        """Moves the robot to a place, in segments from the start."""
+        if self.facts is None:
+            return
+        self.place = min(max(place, 0.0), float(self.facts.n_segments))
+        if abs(self._slider.value - self.place) > 5e-3:
+            self._slider.value = round(self.place, 2)
+        self._viewer.draw(self.facts.at(self.place)[0])
+        self._mark()
+
+    def _draw_ghosts(self) -> None:
+        for ghost in self._ghosts:
+            ghost.remove()
+        self._ghosts.clear()
+        if not self._sweep.value or self.facts is None:
+            return
+        places = np.linspace(0.0, self.facts.n_segments, _GHOSTS)
+        joints = torch.cat([self.facts.at(float(place)) for place in places])
+        color = THEMES["light"].accent(self.facts.is_free)
+        for mesh in self._robot.body(joints):
+            self._ghosts.append(
+                self._server.scene.add_mesh_simple(
+                    self._viewer.new_node("sweep"), mesh.vertices.astype(np.float32),
+                    mesh.faces.astype(np.uint32), color=rgb(color), opacity=0.15,
+                    cast_shadow=False, receive_shadow=False,
+                )
+            )  # fmt: skip
+
+    def _curves_of(self, facts: PathFacts) -> list[_Curves]:
+        motion, count = facts.motion, len(facts.blocked)
+        # Steps: each segment has two ends.
+        steps = np.repeat(np.arange(count + 1.0), 2)[1:-1]
+        bounds = {
+            name: 1000 * np.repeat(column.double().numpy(), 2)
+            for name, column in (
+                ("lower", motion.lower), ("upper", motion.upper), ("itself", motion.self_lower),
+            )
+        }  # fmt: skip
+        waypoints = np.arange(len(facts.cost), dtype=float)
+        return [
+            _Curves("clearance [mm], certified", steps, bounds),
+            _Curves("cost [mm]", waypoints, {"cost": 1000 * facts.cost}),
+        ]
+
+    def _draw_curves(self) -> None:
+        """Draws the curves of the open path anew."""
+        from viser import uplot
+
+        for plot in self._plots:
+            plot.remove()
+        self._plots.clear()
+        if self.facts is None:
+            return
+        self._drawn = self._curves_of(self.facts)
+        colors = (panel_text.css(HIT), panel_text.css(FREE), "#009e73")
+        with self._curves:
+            for curves in self._drawn:
+                series = [
+                    uplot.Series(label=name, stroke=color, width=2)
+                    for name, color in zip(curves.values, colors, strict=False)
+                ]
+                here = uplot.Series(label="here", stroke="#888888", width=2)
+                low, high = curves.range
+                self._plots.append(
+                    self._server.gui.add_uplot(
+                        curves.marked(self.place),
+                        (uplot.Series(label="waypoint"), *series, here),
+                        title=curves.title,
+                        aspect=2.0,
+                        scales={"x": uplot.Scale(time=False), "y": uplot.Scale(range=(low, high))},
+                    )
+                )
+
+    def _mark(self) -> None:
+        """Moves the marks of the curves."""
+        for plot, curves in zip(self._plots, self._drawn, strict=True):
+            plot.data = curves.marked(self.place)
+
+
+class _Curves(NamedTuple):
+    """Curves over the waypoints.
+
+    Attributes:
+        title: what they are.
+        x: (n,) waypoints.
+        values: by name, (n,).
+    """
+
+    title: str
+    x: np.ndarray
+    values: dict[str, np.ndarray]
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """What is shown: what is near or inside, and 0."""
+        known = np.concatenate([v[np.isfinite(v)] for v in self.values.values()] or [self.x])
+        if not len(known):
+            return 0.0, 1.0
+        low, high = min(float(known.min()), 0.0), max(float(known.max()), 1.0)
+        high = min(high, max(_MOST_MM, -3.0 * low))
+        return low - 0.05 * (high - low), high + 0.05 * (high - low)
+
+    def marked(self, place: float) -> tuple[np.ndarray, ...]:
+        """Returns x, the values and a vertical line at a place, as a browser draws them."""
+        low, high = self.range
+        at = int(np.searchsorted(self.x, place))
+        columns = [np.insert(self.x, at, [place] * 2)]
+        for values in self.values.values():
+            shown = np.clip(np.nan_to_num(values, nan=low), low, high)
+            near = np.interp(place, self.x, shown)
+            columns.append(np.insert(shown, at, [near] * 2))
+        mark = np.full(len(columns[0]), np.nan)
+        mark[at : at + 2] = low, high
+        return (*columns, mark)

@@ -1,0 +1,350 @@
+"""A picture as a whole: scenes side by side, text, labels, curves of clearance, the colour bar.
+
+Text needs matplotlib (the extra `viz`); the scenes are drawn by `ray_tracer`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warp_collision.viewer.camera import Camera, Floats
+from warp_collision.viewer.colors import FAR, HIT, Color, Theme, clearance_colors
+from warp_collision.viewer.labels import Box, Label, place_labels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_GAP = 6  # pixels between two scenes
+_BAR = (-0.06, FAR)  # m, ends of the colour bar
+_PADDING = 0.35  # of the frame of a label, in sizes of its letters
+_MOST_TEXT = 110  # characters of a line
+
+
+def require_matplotlib() -> None:
+    """Requires the extra `viz`.
+
+    Raises:
+        ModuleNotFoundError: matplotlib is not installed.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ModuleNotFoundError(
+            "matplotlib is not installed; pip install 'warp-collision[viz]' brings what it needs"
+        )
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Clearance along a path: certified bounds on its segments.
+
+    Attributes:
+        ends: (n + 1,) where the segments begin and end, from 0 at the start to 1 at the goal.
+        lower: (n,) lower bounds [m].
+        upper: (n,) upper bounds [m].
+        label: what it is called.
+        color: its colour.
+    """
+
+    ends: Floats
+    lower: Floats
+    upper: Floats
+    label: str
+    color: Color
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A scene of a picture.
+
+    Attributes:
+        image: (height, width, 3) from 0 to 1.
+        heading: one line above it.
+        labels: of what is in it, the most important first; anchors in pixels of the image.
+        accent: colour of the heading.
+    """
+
+    image: Floats
+    heading: str
+    labels: Sequence[Label]
+    accent: Color
+
+
+@dataclass(frozen=True)
+class Picture:
+    """All that a picture shows.
+
+    Attributes:
+        scenes: side by side, of one size.
+        curves: of paths; none, no panel of curves.
+        title: one line, "" for none.
+        facts: one line below it.
+        has_bar: whether there is a colour bar of clearances.
+        theme: the colours.
+        size: width and height [pixels].
+    """
+
+    scenes: Sequence[Scene]
+    curves: Sequence[Curve]
+    title: str
+    facts: str
+    has_bar: bool
+    theme: Theme
+    size: tuple[int, int]
+
+    @property
+    def layout(self) -> Layout:
+        """Where its parts are."""
+        lines = 0 if not self.title else 2 if self.facts else 1
+        return Layout(self.size, len(self.scenes), lines, bool(self.curves), self.has_bar)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the parts of a picture are; `scale` is that of all text.
+
+    Attributes:
+        size: width and height [pixels].
+        count: scenes side by side.
+        title_lines: 0, 1, or 2 with the facts.
+        has_curves: whether there are curves below.
+        has_bar: whether there is a colour bar below.
+    """
+
+    size: tuple[int, int]
+    count: int
+    title_lines: int
+    has_curves: bool
+    has_bar: bool
+
+    @property
+    def scale(self) -> float:
+        """Of text, 1 in a picture of 1600 x 1000 pixels."""
+        return max(0.55, min(self.size[0] / 1600, self.size[1] / 1000))
+
+    @property
+    def top(self) -> int:
+        """Pixels above the scenes."""
+        return round(self.scale * 112 * self.title_lines / 2)
+
+    @property
+    def bottom(self) -> int:
+        """Pixels below the scenes."""
+        height = 268 if self.has_curves else 104 if self.has_bar else 0
+        return round(self.scale * height)
+
+    @property
+    def scene(self) -> tuple[int, int]:
+        """Width and height of a scene [pixels]."""
+        width = (self.size[0] - _GAP * (self.count - 1)) // self.count
+        return max(width, 16), max(self.size[1] - self.top - self.bottom, 16)
+
+    def left(self, index: int) -> int:
+        """Pixels to the left of a scene."""
+        return index * (self.scene[0] + _GAP)
+
+    @property
+    def panel(self) -> tuple[float, float, float, float]:
+        """Left, bottom, width, height of the curves, in shares of the picture."""
+        height = self.scale / self.size[1]
+        wide = 0.65 if self.has_bar else 0.9
+        return 0.055, 62 * height, wide, 150 * height
+
+
+def compose(picture: Picture) -> Figure:
+    """Returns a picture as a figure of matplotlib, of which one pixel is one dot."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    layout, theme = picture.layout, picture.theme
+    width, height = picture.size
+    figure = Figure(figsize=(width / 100, height / 100), dpi=100, facecolor=theme.paper)
+    FigureCanvasAgg(figure)
+    scale = layout.scale
+    if picture.title:
+        y = 38 if picture.facts else 30
+        _text(figure, picture, y * scale, picture.title, 25.0, weight="bold")
+        _text(figure, picture, 82 * scale, picture.facts, 14.5)
+    scene_width, scene_height = layout.scene
+    for index, scene in enumerate(picture.scenes):
+        axes = figure.add_axes(
+            (layout.left(index) / width, layout.bottom / height,
+             scene_width / width, scene_height / height)
+        )  # fmt: skip
+        axes.imshow(scene.image, interpolation="nearest", aspect="auto")
+        axes.set_xlim(-0.5, scene_width - 0.5)
+        axes.set_ylim(scene_height - 0.5, -0.5)
+        axes.set_axis_off()
+        _annotate(axes, scene, picture)
+    if picture.curves:
+        _draw_curves(figure, picture)
+    if picture.has_bar:
+        _draw_bar(figure, picture)
+    return figure
+
+
+def pixels(figure: Figure) -> np.ndarray:
+    """Returns (height, width, 3) uint8 of a figure."""
+    canvas: Any = figure.canvas
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+def _text(figure: Figure, picture: Picture, y: float, line: str, size: float, **style: Any) -> None:
+    """Writes a line so many pixels from the top. Names in it are no formulas."""
+    (width, height), scale = picture.size, picture.layout.scale
+    text: Any = figure.text(
+        40 * scale / width, 1.0 - y / height, line, size=scale * size,
+        color=picture.theme.ink, va="center", parse_math=False, **style,
+    )  # fmt: skip
+    canvas: Any = figure.canvas
+    wide = text.get_window_extent(canvas.get_renderer()).width
+    text.set_size(scale * size * min(1.0, (width - 80 * scale) / max(wide, 1.0)))
+
+
+def _annotate(axes: Axes, scene: Scene, picture: Picture) -> None:
+    """Writes the heading and the labels, none over another."""
+    scale, theme = picture.layout.scale, picture.theme
+    taken = []
+    height, width = scene.image.shape[:2]
+    if scene.heading:
+        heading = axes.text(
+            28 * scale, 30 * scale, scene.heading, size=16 * scale, weight="bold",
+            color=scene.accent, va="center", parse_math=False,
+        )  # fmt: skip
+        taken.append(fit_text(heading, axes, width - 56 * scale))
+    texts = []
+    for label in scene.labels:
+        color = scene.accent if label.is_alarm else theme.ink
+        texts.append(
+            axes.text(
+                0, 0, label.text, size=12.5 * scale, color=color, ha="center", va="center",
+                parse_math=False, weight="bold" if label.is_alarm else "normal",
+                bbox={"boxstyle": f"round,pad={_PADDING}", "facecolor": theme.label, "alpha": 0.88,
+                      "edgecolor": color if label.is_alarm else "none"},
+            )
+        )  # fmt: skip
+    boxes = [extent_of(text, axes, _PADDING) for text in texts]
+    sizes = [(box.right - box.left, box.bottom - box.top) for box in boxes]
+    anchors = [label.anchor for label in scene.labels]
+    bounds = Box(4, 4, width - 4, height - 4)
+    places = place_labels(anchors, sizes, bounds, taken)
+    for label, text, place in zip(scene.labels, texts, places, strict=True):
+        if place is None:
+            text.remove()
+            continue
+        middle = 0.5 * (place.left + place.right), 0.5 * (place.top + place.bottom)
+        text.set_position(middle)
+        end = (
+            float(np.clip(label.anchor[0], place.left, place.right)),
+            float(np.clip(label.anchor[1], place.top, place.bottom)),
+        )
+        color = scene.accent if label.is_alarm else theme.ink
+        axes.plot(
+            [label.anchor[0], end[0]], [label.anchor[1], end[1]], color=color,
+            lw=(1.8 if label.is_alarm else 0.9) * scale, zorder=2,
+        )  # fmt: skip
+
+
+def fit_text(text: Any, axes: Axes, width: float) -> Box:
+    """Makes letters smaller until a text is as wide as that; returns its box."""
+    for _ in range(4):  # letters have whole pixels: once is not always enough
+        box = extent_of(text, axes)
+        if box.right - box.left <= width:
+            break
+        text.set_size(0.98 * text.get_size() * width / (box.right - box.left))
+    return extent_of(text, axes)
+
+
+def extent_of(text: Any, axes: Axes, padding: float = 0.0) -> Box:
+    """Returns the box of a text, and of its frame of some size of its letters, in the scene."""
+    canvas: Any = axes.figure.canvas
+    found, area = text.get_window_extent(canvas.get_renderer()), axes.bbox
+    pad = padding * text.get_size() * 100 / 72
+    return Box(
+        found.x0 - area.x0 - pad, area.y1 - found.y1 - pad,
+        found.x1 - area.x0 + pad, area.y1 - found.y0 + pad,
+    )  # fmt: skip
+
+
+def _draw_curves(figure: Figure, picture: Picture) -> None:
+    """Draws the certified intervals of clearance along the paths."""
+    from matplotlib.ticker import MaxNLocator
+
+    scale, theme = picture.layout.scale, picture.theme
+    panel = figure.add_axes(picture.layout.panel)
+    panel.patch.set_alpha(0.0)
+    panel.axhline(0.0, color=theme.ink, lw=scale)
+    lows, highs = [0.0], [0.01]
+    styles = ("solid", "dashed", "dotted", "dashdot")
+    for curve, style in zip(picture.curves, styles, strict=False):
+        lower, upper = (1000.0 * np.where(np.isfinite(v), v, np.nan)
+                        for v in (curve.lower, curve.upper))  # fmt: skip
+        panel.stairs(upper, curve.ends, baseline=None, color=curve.color, lw=2.2 * scale,
+                     label=curve.label, linestyle=style)  # fmt: skip
+        panel.stairs(upper, curve.ends, baseline=lower, fill=True, color=curve.color, alpha=0.5)
+        below = np.where(lower < 0.0, lower, np.nan)
+        panel.stairs(np.minimum(below, 0.0), curve.ends, baseline=0.0, fill=True, color=HIT,
+                     alpha=0.35)  # fmt: skip
+        lows.append(np.nanmin(lower) / 1000 if np.isfinite(lower).any() else 0.0)
+        highs.append(np.nanmax(upper) / 1000 if np.isfinite(upper).any() else 0.01)
+    # What is far from everything needs no room beside what is near or inside.
+    low, high = min(lows), max(highs)
+    nearest = min(float(np.nanmin(np.abs(c.lower))) for c in picture.curves)
+    top = min(high, max(-2.5 * low, 6.0 * nearest, 0.05))
+    panel.set_ylim(1100.0 * low - 0.08 * 1000 * top, 1100.0 * top)
+    panel.set_xlim(0.0, 1.0)
+    panel.set_title(
+        "certified clearance [mm]",
+        size=13.5 * scale, color=theme.ink, loc="left",
+    )  # fmt: skip
+    panel.set_xticks([0.0, 0.25, 0.5, 0.75, 1.0], ["start", "", "half of the length", "", "goal"])
+    panel.yaxis.set_major_locator(MaxNLocator(5, prune="lower"))  # of what "start" would touch
+    panel.tick_params(labelsize=11 * scale, colors=theme.ink)
+    if len(picture.curves) > 1:
+        panel.legend(
+            loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(picture.curves),
+            frameon=False, fontsize=12 * scale, labelcolor="linecolor", borderaxespad=0.0,
+        )  # fmt: skip
+    for side, spine in panel.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(theme.ink)
+
+
+def _draw_bar(figure: Figure, picture: Picture) -> None:
+    """Draws the colours of clearances."""
+    layout, theme = picture.layout, picture.theme
+    scale, (width, height) = layout.scale, picture.size
+    left, wide = (0.75, 0.21) if layout.has_curves else (40 * scale / width, 0.4)
+    y = (192 if layout.has_curves else 40) * scale
+    bar = figure.add_axes((left, y / height, wide, 20 * scale / height))
+    values = np.linspace(*_BAR, 321)
+    bar.imshow(
+        clearance_colors(values)[None], aspect="auto",
+        extent=(1000 * _BAR[0], 1000 * _BAR[1], 0.0, 1.0),
+    )  # fmt: skip
+    bar.set_yticks([])
+    ticks = (-60, -30, 0, 20, 50, 100)
+    bar.set_xticks(ticks, [str(tick) for tick in ticks])
+    bar.set_title(
+        "clearance of a sphere [mm]", size=13.5 * scale, color=theme.ink, loc="left",
+        pad=8 * scale,
+    )  # fmt: skip
+    bar.tick_params(labelsize=11 * scale, colors=theme.ink)
+    for spine in bar.spines.values():
+        spine.set_visible(False)
+
+
+def anchor_of(camera: Camera, point: Any, samples: int) -> tuple[float, float]:
+    """Returns the pixel (x, y) of a point (3,) in the picture of a camera."""
+    x, y = (camera.project(np.asarray(point, float)[None])[0] / samples).tolist()
+    return x, y
+
+
+def cut(text: str) -> str:
+    """Returns a line that is not too long."""
+    return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 1]}…"

@@ -1,0 +1,153 @@
+"""The robot in the browser: links, spheres in the colours of their clearance, joint sliders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from trimesh.transformations import quaternion_from_matrix
+
+from warp_collision.messages import escaped
+from warp_collision.viewer import panel_text
+from warp_collision.viewer.camera import Floats
+from warp_collision.viewer.colors import ATTACHED, BARE, THEMES, clearance_colors
+from warp_collision.viewer.host import Host
+from warp_collision.viewer.path_facts import Setting
+from warp_collision.viewer.triangles import Triangles, ball, link_meshes
+from warp_collision.viewer.world_panel import rgb
+
+_TURN = 3.1416  # rad, on both sides of 0 of a joint without limits
+_REACH = 1.0  # m, the same of one that slides
+_WITH_SPHERES, _ALONE = 0.35, 1.0  # opacity of links
+
+
+class RobotPanel:
+    """The robot's part of the viewer.
+
+    Attributes:
+        joints: (n_joints,) what is shown.
+        meshes: of the links.
+    """
+
+    def __init__(self, viewer: Host, setting: Setting, joints: Tensor):
+        self._viewer, self._server = viewer, viewer.server
+        self.setting, self.joints = setting, joints
+        self.meshes = link_meshes(setting.robot)
+        self._links: dict[str, Any] = {}
+        self._spheres: Any = None
+        self._sliders: list[Any] = []
+
+    def build(self) -> None:
+        """Adds the panel."""
+        gui, robot = self._server.gui, self.setting.robot
+        self._with_links = gui.add_checkbox("links", True)
+        self._with_spheres = gui.add_checkbox("spheres", True)
+        for box in (self._with_links, self._with_spheres):
+            box.on_update(lambda event: self._viewer.put("looks", self._look))
+        gui.add_html(self._notes())
+        with gui.add_folder("joints"):
+            limits = robot.joint_limits.double().tolist()
+            for index, (name, unit) in enumerate(
+                zip(robot.joint_names, robot.joint_units, strict=True)
+            ):
+                reach = _TURN if unit == "rad" else _REACH
+                low, high = (
+                    value if np.isfinite(value) else sign * reach
+                    for value, sign in zip(limits[index], (-1, 1), strict=True)
+                )
+                value = float(np.clip(self.joints[index].item(), low, high))
+                slider = gui.add_slider(
+                    escaped(f"{name} [{unit}]", 40), min=low, max=max(high, low + 1e-6),
+                    step=1e-4, initial_value=value,
+                )  # fmt: skip
+                slider.on_update(self._slid)
+                self._sliders.append(slider)
+        self._add_bodies()
+        self._look()
+
+    def _notes(self) -> str:
+        robot, lines = self.setting.robot, []
+        for link in robot.links_without_spheres:
+            words = f"{panel_text.text(link)} has no spheres: it is not checked"
+            lines.append(panel_text.line(words, BARE))
+        for name in robot.attached:
+            lines.append(panel_text.line(f"{panel_text.text(name)} is attached", ATTACHED))
+        if not self.meshes.links:
+            why = next(iter(self.meshes.missing.values()), "the URDF names none")
+            words = f"no meshes, spheres alone: {panel_text.text(why, 120)}"
+            lines.append(panel_text.line(words))
+        return "".join(lines)
+
+    def _add_bodies(self) -> None:
+        robot = self.setting.robot
+        for link, mesh in self.meshes.links.items():
+            bare = link in robot.links_without_spheres
+            self._links[link] = self._server.scene.add_mesh_simple(
+                self._viewer.new_node("link"), mesh.vertices.astype(np.float32),
+                mesh.faces.astype(np.uint32), color=rgb(BARE if bare else THEMES["light"].robot),
+                opacity=_WITH_SPHERES, side="double", cast_shadow=False, receive_shadow=False,
+            )  # fmt: skip
+        self._add_spheres()
+
+    def _add_spheres(self) -> None:
+        rows = self.setting.spheres(self.joints[None])[0].double().cpu().numpy()
+        unit, count = ball(2), len(rows)
+        self._radii = np.maximum(rows[:, 3], 0.0).astype(np.float32)
+        self._spheres = self._server.scene.add_batched_meshes_simple(
+            self._viewer.new_node("spheres"),
+            unit.vertices.astype(np.float32), unit.faces.astype(np.uint32),
+            np.tile(np.array([1, 0, 0, 0], np.float32), (count, 1)), rows[:, :3].astype(np.float32),
+            batched_scales=np.maximum(self._radii, 1e-6),
+            batched_colors=np.full((count, 3), 200, np.uint8), lod="off",
+            cast_shadow=False, receive_shadow=False,
+        )  # fmt: skip
+
+    def _look(self) -> None:
+        for handle in self._links.values():
+            handle.visible = self._with_links.value
+            handle.opacity = _WITH_SPHERES if self._with_spheres.value else _ALONE
+        self._spheres.visible = self._with_spheres.value
+
+    def _slid(self, event: Any) -> None:
+        if event.client is not None:
+            joints = torch.tensor([slider.value for slider in self._sliders])
+            self._viewer.update(joints, delay=0.0)
+
+    def show(self, joints: Tensor) -> None:
+        """Draws the robot at joint values (n_joints,)."""
+        self.joints = joints.detach().float().cpu()
+        setting, robot = self.setting, self.setting.robot
+        transforms = setting.transforms(self.joints[None])[0]
+        for link, handle in self._links.items():
+            matrix = transforms[robot.link_names.index(link)]
+            handle.position, handle.wxyz = matrix[:3, 3], quaternion_from_matrix(matrix)
+        for slider, value in zip(self._sliders, self.joints.tolist(), strict=True):
+            value = float(np.clip(value, slider.min, slider.max))
+            if abs(slider.value - value) > 1e-5:
+                slider.value = value
+        if len(self._radii) != robot.n_spheres:  # something was attached or detached
+            self._spheres.remove()
+            self._add_spheres()
+            self._look()
+
+    def color(self, spheres: Floats, clearance: Floats) -> None:
+        """Moves the spheres (n_spheres, 4) and colours them by their clearance (n_spheres,)."""
+        self._spheres.batched_positions = spheres[:, :3].astype(np.float32)
+        colors = np.uint8(np.round(255 * clearance_colors(clearance)))
+        self._spheres.batched_colors = colors
+
+    def body(self, joints: Tensor) -> list[Triangles]:
+        """The whole robot at joint values (n, n_joints), one mesh for each."""
+        from warp_collision.viewer.triangles import robot_bodies
+
+        transforms, rows = self.setting.transforms(joints), self.setting.spheres(joints).cpu()
+        found = []
+        for matrices, spheres in zip(transforms, rows.double().numpy(), strict=True):
+            parts = [*robot_bodies(self.meshes, self.setting.robot, matrices, spheres).values()]
+            starts = np.cumsum([0, *(len(part.vertices) for part in parts)])
+            faces = [part.faces + start for part, start in zip(parts, starts, strict=False)]
+            vertices = np.concatenate([part.vertices for part in parts])
+            found.append(Triangles(vertices, np.concatenate(faces)))
+        return found

@@ -1,0 +1,285 @@
+"""What of a world, a robot and a path a picture shows, and from where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from warp_collision.devices import CPU
+from warp_collision.io import Obstacle
+from warp_collision.viewer import triangles as shapes
+from warp_collision.viewer.camera import Camera, Floats, best_view, look
+from warp_collision.viewer.colors import (
+    ATTACHED,
+    DISABLED,
+    HIT,
+    NEAR,
+    OBSTACLE,
+    Color,
+    Theme,
+    clearance_colors,
+)
+from warp_collision.viewer.path_facts import PathFacts, evenly_along
+from warp_collision.viewer.ray_tracer import SAMPLES, Body, RayTracer, over, room
+from warp_collision.viewer.triangles import LinkMeshes, Triangles
+
+_BETWEEN = 5  # places between start and goal at which the robot is drawn
+_TRAIL_POINTS = 300
+# Clearances [m] between which spheres have one colour.
+_STEPS = np.array([-0.06, -0.045, -0.03, -0.02, -0.01, 0.0, 0.01, 0.02, 0.035, 0.05, 0.1])
+# Of the size of the robot's way, by which obstacles around it are in the frame; of those that are
+# larger than that a part is.
+_MARGIN, _LARGE_MARGIN = 0.25, 0.06
+
+
+class Stage(NamedTuple):
+    """Bodies of a picture.
+
+    Attributes:
+        bodies: all of them.
+        marked: indices of the solid bodies that the picture is about.
+        hit: obstacles that collide; they are seen through everything.
+        trail: where the tip of the robot goes, (n, 3), and is seen through everything.
+        accent: its colour.
+        framed: (n, 3) points that are in view [m].
+        floor: height of the floor [m].
+        casting: what casts shadows on it.
+    """
+
+    bodies: Sequence[Body]
+    marked: Sequence[int]
+    hit: Sequence[Triangles]
+    trail: Floats
+    accent: Color
+    framed: Floats
+    floor: float
+    casting: Sequence[Triangles]
+
+
+def world_bodies(obstacles: Mapping[str, Obstacle]) -> tuple[list[Body], dict[str, Triangles]]:
+    """Returns the obstacles as glass, and their triangles in the world by name."""
+    meshes = {name: shapes.of_obstacle(obstacle) for name, obstacle in obstacles.items()}
+    bodies = []
+    for name, obstacle in obstacles.items():
+        color, opacity = (OBSTACLE, 0.22) if obstacle.enabled else (DISABLED, 0.08)
+        bodies.append(Body([meshes[name]], color, opacity, is_glass=True))
+        if obstacle.padding > 0.0:
+            hull = shapes.inflated(meshes[name], obstacle.padding)
+            bodies.append(Body([hull], color, 0.3 * opacity, is_glass=True))
+    return bodies, meshes
+
+
+def stage_world(obstacles: Mapping[str, Obstacle], theme: Theme) -> Stage:
+    """Returns a stage of obstacles alone."""
+    bodies, meshes = world_bodies(obstacles)
+    framed = _corners(*shapes.bounds([*meshes.values()])) if meshes else np.eye(3)
+    parts = [*meshes.values()]
+    return Stage(
+        bodies, (), (), np.empty((0, 3)), theme.ink, framed, float(framed[:, 2].min()), parts
+    )
+
+
+def stage_path(
+    facts: PathFacts,
+    meshes: LinkMeshes,
+    obstacles: Mapping[str, Obstacle],
+    theme: Theme,
+    *,
+    with_spheres: bool = False,
+) -> Stage:
+    """Returns a stage of a path, or of one configuration, among obstacles.
+
+    Args:
+        facts: the path.
+        meshes: of the robot's links.
+        obstacles: of the world.
+        theme: the colours.
+        with_spheres: whether all spheres are drawn, not those alone that come near to something.
+    """
+    bodies, obstacle_meshes = world_bodies(obstacles)
+    ends = facts.joints[[0, -1]] if facts.n_segments else facts.joints
+    between = evenly_along(facts.joints, _BETWEEN + 2)[1:-1] if facts.n_segments else ends[:0]
+    start, *others = _robots(facts, meshes, ends)
+    links = [start, *others]
+    opacity = 0.35 if with_spheres else 0.85
+    for index, robot in enumerate(links):
+        names = set(facts.setting.robot.attached)
+        own = [part for name, part in robot.items() if name not in names]
+        carried = [part for name, part in robot.items() if name in names]
+        if own:
+            bodies.append(Body(own, theme.robot, opacity))
+        if carried and index < 2:
+            bodies.append(Body(carried, ATTACHED, opacity))
+    tint = _mixed(theme.robot, theme.accent(facts.is_free), 0.25)
+    for robot in _robots(facts, meshes, between):
+        moved = [part for name, part in robot.items() if not _is_same(part, start[name])]
+        if moved:
+            bodies.append(Body(moved, tint, 0.45))
+    near = sphere_bodies(facts.spheres, facts.clearance, with_all=with_spheres)
+    if facts.n_segments and facts.is_free and not with_spheres:
+        near = []  # nothing of it collides: links are clearer than spheres then
+    marked = range(len(bodies), len(bodies) + len(near))
+    hit = {contact.other for contact in facts.contacts()
+           if contact.is_blocked and contact.lower < 0 and not contact.with_itself}  # fmt: skip
+    trail = facts.setting.spheres(evenly_along(facts.joints, _TRAIL_POINTS))[:, -1, :3]
+    bodies_of_ends = [part for robot in links for part in robot.values()]
+    framed = _framed(facts, bodies_of_ends, [*obstacle_meshes.values()])
+    floor, casting = _ground(framed, [*obstacle_meshes.values()])
+    return Stage(
+        [*bodies, *near],
+        marked,
+        [obstacle_meshes[name] for name in obstacle_meshes if name in hit],
+        trail.double().cpu().numpy(),
+        theme.accent(facts.is_free),
+        framed,
+        floor,
+        [*casting, *bodies_of_ends],
+    )
+
+
+def _robots(
+    facts: PathFacts, meshes: LinkMeshes, joints: torch.Tensor
+) -> list[dict[str, Triangles]]:
+    """Returns the robot at joint values (n, n_joints), by name of links and what they carry."""
+    if not len(joints):
+        return []
+    transforms, spheres = facts.setting.transforms(joints), facts.setting.spheres(joints).cpu()
+    robot = facts.setting.robot
+    return [
+        shapes.robot_bodies(meshes, robot, transform, rows.double().numpy())
+        for transform, rows in zip(transforms, spheres, strict=True)
+    ]
+
+
+def sphere_bodies(spheres: Floats, clearance: Floats, *, with_all: bool = False) -> list[Body]:
+    """Returns spheres (..., 4) in the colours of their clearances (...) [m].
+
+    Without `with_all` only those that come nearer than 20 mm to something.
+    """
+    rows, values = spheres.reshape(-1, 4), clearance.reshape(-1)
+    drawn = (rows[:, 3] > 0.0) & (with_all | ~(values >= NEAR))
+    rows, values = rows[drawn], np.nan_to_num(values[drawn], nan=-1.0)
+    if not len(rows):
+        return []
+    bins = np.digitize(values, _STEPS)
+    kinds = np.unique(bins)
+    colors = clearance_colors([np.median(values[bins == kind]) for kind in kinds])
+    return [Body([shapes.of_spheres(rows[bins == kind]) for kind in kinds], colors)]
+
+
+def _mixed(a: Color, b: Color, share: float) -> Color:
+    red, green, blue = ((1.0 - share) * np.array(a) + share * np.array(b)).tolist()
+    return red, green, blue
+
+
+def _is_same(part: Triangles, other: Triangles) -> bool:
+    return part.vertices.shape == other.vertices.shape and np.allclose(
+        part.vertices, other.vertices, atol=1e-3
+    )
+
+
+def _corners(low: Floats, high: Floats) -> Floats:
+    """(8, 3) corners of a box."""
+    picks = np.indices((2, 2, 2)).reshape(3, 8).T
+    return np.where(picks, high, low)
+
+
+def _framed(
+    facts: PathFacts, robots: Sequence[Triangles], obstacles: Sequence[Triangles]
+) -> Floats:
+    """Returns what is in view: the robot and its way, and what of the world is around them.
+
+    A floor of many metres would shrink the robot to nothing.
+    """
+    rows = facts.spheres[facts.spheres[..., 3] > 0.0]
+    points = [rows[:, :3] - rows[:, 3:], rows[:, :3] + rows[:, 3:]]
+    points += [part.vertices for part in robots if len(part.vertices)]
+    joined = np.concatenate(points)
+    low, high = joined.min(0), joined.max(0)
+    size = float(np.linalg.norm(high - low))
+    around = []
+    for part in obstacles:
+        part_low, part_high = part.vertices.min(0), part.vertices.max(0)
+        near_low, near_high = low - _MARGIN * size, high + _MARGIN * size
+        if (part_low < near_low).any() or (part_high > near_high).any():
+            near_low, near_high = low - _LARGE_MARGIN * size, high + _LARGE_MARGIN * size
+        inner_low, inner_high = np.maximum(part_low, near_low), np.minimum(part_high, near_high)
+        if (inner_low <= inner_high).all():
+            around.append(_corners(inner_low, inner_high))
+    return np.concatenate([_corners(low, high), *around])
+
+
+def _ground(framed: Floats, obstacles: Sequence[Triangles]) -> tuple[float, list[Triangles]]:
+    """Returns the height of the floor [m], and the obstacles that cast shadows on it.
+
+    An obstacle that is wider than what is in view is a floor itself, or a ceiling.
+    """
+    low, high = framed.min(0), framed.max(0)
+    floor, casting = float(low[2]), []
+    for part in obstacles:
+        part_low, part_high = part.vertices.min(0), part.vertices.max(0)
+        if (part_low <= low)[:2].all() and (part_high >= high)[:2].all():
+            floor = max(floor, float(part_high[2])) if part_high[2] < low[2] + 0.1 else floor
+        else:
+            casting.append(part)
+    return floor, casting
+
+
+def choose_camera(
+    stages: Sequence[Stage],
+    size: tuple[int, int],
+    direction: tuple[float, float] | None = None,
+    target: Floats | None = None,
+) -> Camera:
+    """Returns the view of all stages, in the pixels that rays are cast for.
+
+    Args:
+        stages: the same obstacles, and different paths.
+        size: of the picture [pixels]; the camera has `SAMPLES` times as many.
+        direction: azimuth and elevation [degrees]; by default most of what is marked is seen.
+        target: (3,) what is in the middle [m].
+    """
+    points = np.concatenate([stage.framed for stage in stages])
+    if direction is None:
+        tracers = [RayTracer(stage.bodies) for stage in stages]
+        direction = best_view(
+            points,
+            size,
+            lambda camera: sum(map(_seen, stages, tracers, [camera] * len(stages))),
+            target,
+        )
+    return look(points, *direction, (SAMPLES * size[0], SAMPLES * size[1]), target)
+
+
+def _seen(stage: Stage, tracer: RayTracer, camera: Camera) -> float:
+    """Returns how many pixels show what the picture is about, half as much through glass."""
+    rays = tracer.cast(camera)
+    numbers = {tracer.numbers[index] for index in stage.marked}
+    first = rays.first.cpu().numpy()
+    shown = np.isin(first, [*numbers]) if numbers else first >= 0
+    through_glass = np.isfinite(rays.layers[..., 1, 3].cpu().numpy())
+    if not stage.marked and not (first >= 0).any():  # obstacles alone
+        return float(through_glass.sum())
+    return float((shown * np.where(through_glass, 0.5, 1.0)).sum())
+
+
+def draw_stage(stage: Stage, camera: Camera, theme: Theme, device: torch.device = CPU) -> Floats:
+    """Returns the picture (height, width, 3) of a stage, from 0 to 1, without text."""
+    tracer = RayTracer(stage.bodies, device)
+    low, high = stage.framed.min(0), stage.framed.max(0)
+    reach = 0.3 * float(np.linalg.norm(high - low))
+    coarse = Camera(camera.eye, camera.target, camera.width // SAMPLES, camera.height // SAMPLES)
+    casting = RayTracer([Body(stage.casting, theme.ink, is_glass=True)], device)
+    image = room(casting, coarse, theme, low[:2] - reach, high[:2] + reach, stage.floor)
+    image = over(image, tracer.image(camera, theme.outline))
+    if stage.hit:  # through everything: where spheres are inside, it cannot be seen otherwise
+        hit = RayTracer([Body(stage.hit, HIT, 0.1, is_glass=True)], device)
+        image = over(image, hit.image(camera, HIT, (0.0, 0.7, 0.5)))
+    if len(stage.trail) > 1:
+        width = 0.0025 * float(np.linalg.norm(high - low))
+        tube = Body([shapes.tube(stage.trail, width)], stage.accent)
+        image = over(image, RayTracer([tube], device).image(camera, theme.outline, (0, 0, 0)), 0.85)
+    return np.clip(image, 0.0, 1.0)

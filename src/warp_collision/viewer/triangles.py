@@ -1,0 +1,262 @@
+"""Triangles of what is drawn: obstacles of every kind, links of robots, spheres, lines."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import trimesh
+from numpy.typing import ArrayLike, NDArray
+
+from warp_collision.io import Obstacle
+from warp_collision.io.placing import joined, matrix_from
+from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere, mesh_of
+from warp_collision.robot import RobotSpheres
+from warp_collision.robot.model.link_shapes import mesh_in_link
+
+Floats = NDArray[np.floating]
+
+MOST_FACES = 4000  # of a link that are drawn; of more of them neighbours are merged
+_CREASE = 40.0  # degrees
+_TUBE_SIDES = 8
+
+
+class Triangles(NamedTuple):
+    """A mesh, oriented outward: vertices (n, 3) [m], faces (m, 3)."""
+
+    vertices: Floats
+    faces: NDArray[np.integer]
+
+    def moved(self, transform: Floats) -> Triangles:
+        """The same under a transform (4, 4)."""
+        return Triangles(self.vertices @ transform[:3, :3].T + transform[:3, 3], self.faces)
+
+
+# How obstacles become triangles, by the type of their geometry. A kind of another type is one more
+# line here.
+MESH_OF: dict[type, Callable[[Any], trimesh.Trimesh]] = {
+    Cuboid: mesh_of,
+    Sphere: mesh_of,
+    Capsule: mesh_of,
+    Cylinder: mesh_of,
+    trimesh.Trimesh: lambda mesh: mesh,
+}
+
+
+def of_geometry(geometry: Any) -> Triangles:
+    """Returns the triangles of an obstacle in its own frame.
+
+    Raises:
+        TypeError: `MESH_OF` has no line for it.
+
+    Example:
+        >>> from warp_collision import Cuboid
+        >>> from warp_collision.viewer.triangles import of_geometry
+        >>> of_geometry(Cuboid((1.0, 1.0, 1.0))).faces.shape
+        (12, 3)
+    """
+    for kind, make in MESH_OF.items():
+        if isinstance(geometry, kind):
+            mesh = make(geometry)
+            return Triangles(np.asarray(mesh.vertices, float), np.asarray(mesh.faces))
+    raise TypeError(f"geometry must be of a kind that is drawn, got {type(geometry).__name__}")
+
+
+def of_obstacle(obstacle: Obstacle) -> Triangles:
+    """Returns the triangles of an obstacle in the world, without its padding."""
+    return of_geometry(obstacle.geometry).moved(matrix_from(obstacle.pose))
+
+
+def inflated(triangles: Triangles, padding: float) -> Triangles:
+    """Returns a mesh whose vertices are moved out along their normals [m]: the hull of a padding.
+
+    Near edges it is a drawing, not a proof: corners of the real hull are round.
+    """
+    mesh = trimesh.Trimesh(*triangles, process=True)
+    normals = np.asarray(mesh.vertex_normals)
+    # Corners of boxes go out along all their faces.
+    faces = np.asarray(mesh.faces)
+    facing = np.einsum("fci,fi->fc", normals[faces], np.asarray(mesh.face_normals))
+    least = np.ones(len(normals))
+    np.minimum.at(least, faces.reshape(-1), facing.reshape(-1))
+    reach = padding / np.clip(least, 0.5, 1.0)
+    return Triangles(np.asarray(mesh.vertices) + reach[:, None] * normals, faces)
+
+
+def corner_normals(triangles: Triangles) -> Floats:
+    """Returns (n_faces, 3, 3) normals: the vertex's mean where the face is near it, else its own.
+
+    Faces are weighted by their angles at the vertex, so that it does not matter how a side is cut
+    into triangles.
+    """
+    vertices, faces = triangles
+    corners = vertices[faces]
+    own = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    own /= np.maximum(np.linalg.norm(own, axis=1, keepdims=True), 1e-30)
+    along = np.roll(corners, -1, axis=1) - corners
+    along /= np.maximum(np.linalg.norm(along, axis=2, keepdims=True), 1e-30)
+    cosines = -np.einsum("fci,fci->fc", along, np.roll(along, 1, axis=1))
+    angles = np.arccos(np.clip(cosines, -1.0, 1.0))
+    mean = np.zeros((len(vertices), 3))
+    for axis in range(3):
+        weighted = (angles * own[:, None, axis]).reshape(-1)
+        mean[:, axis] = np.bincount(faces.reshape(-1), weighted, len(vertices))
+    mean /= np.maximum(np.linalg.norm(mean, axis=1, keepdims=True), 1e-30)
+    smooth = mean[faces]
+    near = np.einsum("fci,fi->fc", smooth, own) > np.cos(np.radians(_CREASE))
+    return np.where(near[..., None], smooth, own[:, None, :])
+
+
+def thinned(triangles: Triangles, most: int = MOST_FACES) -> Triangles:
+    """Returns a mesh with about that many faces at most: vertices in one cell become their mean.
+
+    CAD meshes of robots have some 100,000 triangles a link, of which a picture shows none.
+
+    Example:
+        >>> import trimesh
+        >>> from warp_collision.viewer.triangles import Triangles, thinned
+        >>> ball = trimesh.creation.icosphere(subdivisions=5)
+        >>> len(ball.faces), 500 < len(thinned(Triangles(ball.vertices, ball.faces)).faces) <= 4000
+        (20480, True)
+    """
+    vertices, faces = triangles
+    if len(faces) <= most:
+        return triangles
+    low, size = vertices.min(0), float(np.ptp(vertices, axis=0).max())
+    cells = 2.0 * np.sqrt(most)
+    while True:
+        places = np.floor((vertices - low) / (size / cells)).astype(np.int64)
+        keys = (places[:, 0] * 4096 + places[:, 1]) * 4096 + places[:, 2]
+        _, index, counts = np.unique(keys, return_inverse=True, return_counts=True)
+        kept = index[faces]
+        ok = (kept != np.roll(kept, 1, axis=1)).all(axis=1)
+        kept = kept[ok]
+        # Of faces that fell together one is enough.
+        _, once = np.unique(np.sort(kept, axis=1), axis=0, return_index=True)
+        if len(once) <= most or cells < 8:
+            sums = [np.bincount(index, vertices[:, axis], len(counts)) for axis in range(3)]
+            return Triangles(np.stack(sums, axis=1) / counts[:, None], kept[np.sort(once)])
+        cells *= 0.8
+
+
+@functools.cache
+def ball(subdivisions: int = 2) -> Triangles:
+    """Returns the unit sphere."""
+    mesh = trimesh.creation.icosphere(subdivisions=subdivisions)
+    return Triangles(np.asarray(mesh.vertices), np.asarray(mesh.faces))
+
+
+def of_spheres(spheres: ArrayLike, subdivisions: int = 2) -> Triangles:
+    """Returns one mesh of spheres (n, 4) x, y, z, radius [m]; disabled ones are left out."""
+    rows = np.asarray(spheres, float).reshape(-1, 4)
+    rows = rows[rows[:, 3] > 0.0]
+    unit = ball(subdivisions)
+    vertices = rows[:, None, :3] + rows[:, None, 3:] * unit.vertices
+    starts = len(unit.vertices) * np.arange(len(rows))
+    return Triangles(vertices.reshape(-1, 3), (starts[:, None, None] + unit.faces).reshape(-1, 3))
+
+
+def tube(points: ArrayLike, radius: float) -> Triangles:
+    """Returns a tube along points (n, 3), open at its ends [m]."""
+    points = np.asarray(points, float).reshape(-1, 3)
+    if len(points) > 1:
+        moved = np.linalg.norm(np.diff(points, axis=0), axis=1) > 1e-9
+        points = points[np.concatenate([[True], moved])]
+    if len(points) < 2:
+        return Triangles(np.zeros((0, 3)), np.zeros((0, 3), int))
+    tangents = np.gradient(points, axis=0)
+    tangents /= np.maximum(np.linalg.norm(tangents, axis=1, keepdims=True), 1e-12)
+    side = np.cross(tangents, np.eye(3)[np.abs(tangents).argmin(axis=1)])
+    side /= np.linalg.norm(side, axis=1, keepdims=True)
+    angles = 2.0 * np.pi * np.arange(_TUBE_SIDES) / _TUBE_SIDES
+    ring = (
+        np.cos(angles)[:, None] * side[:, None]
+        + np.sin(angles)[:, None] * np.cross(tangents, side)[:, None]
+    )
+    vertices = (points[:, None] + radius * ring).reshape(-1, 3)
+    index = np.arange(len(points) * _TUBE_SIDES).reshape(-1, _TUBE_SIDES)
+    a, b = index[:-1], np.roll(index[:-1], -1, axis=1)
+    c, d = index[1:], np.roll(index[1:], -1, axis=1)
+    faces = np.concatenate([np.stack([a, b, d], -1), np.stack([a, d, c], -1)]).reshape(-1, 3)
+    return Triangles(vertices, faces)
+
+
+class LinkMeshes(NamedTuple):
+    """The meshes of a robot's links, in the frames of the links.
+
+    Attributes:
+        links: by link, visual meshes, or the shapes of its collisions where these cannot be read.
+        missing: by link, why it has no mesh.
+    """
+
+    links: Mapping[str, Triangles]
+    missing: Mapping[str, str]
+
+
+def link_meshes(robot: RobotSpheres) -> LinkMeshes:
+    """Returns the meshes of a robot's links, thinned; links without any are left out."""
+    links: dict[str, Triangles] = {}
+    missing: dict[str, str] = {}
+    visuals: dict[str, list[Any]] = {}
+    for visual in robot.link_meshes:
+        visuals.setdefault(visual.link, []).append(visual)
+    for link in robot.link_names:
+        for shapes in (visuals.get(link, []), robot.link_shapes.get(link, [])):
+            if not shapes or link in links:
+                continue
+            try:
+                mesh = joined([_read(shape) for shape in shapes])
+            except (OSError, ValueError, ImportError) as error:
+                missing[link] = str(error)
+                continue
+            vertices = np.asarray(mesh.vertices, float)
+            links[link] = thinned(Triangles(vertices, np.asarray(mesh.faces)))
+            missing.pop(link, None)
+    return LinkMeshes(links, missing)
+
+
+def _read(shape: Any) -> trimesh.Trimesh:
+    """Returns a shape of a link in its frame; visual meshes are drawn as they are, damaged too."""
+    if hasattr(shape, "shape"):
+        return mesh_in_link(shape)
+    if shape.missing:
+        raise FileNotFoundError(shape.missing)
+    mesh: Any = trimesh.load_mesh(shape.path)
+    mesh = trimesh.Trimesh(mesh.vertices, mesh.faces)  # corners at the same place become one
+    return mesh.apply_transform(shape.link_from_mesh)
+
+
+def robot_bodies(
+    meshes: LinkMeshes, robot: RobotSpheres, transforms: Floats, spheres: Floats
+) -> dict[str, Triangles]:
+    """Returns the links of a robot in the world by name, as meshes where there are any.
+
+    Links without a mesh, and what is attached, are drawn as their spheres.
+
+    Args:
+        meshes: of the links.
+        robot: the robot.
+        transforms: (n_links, 4, 4) world_from_link.
+        spheres: (n_spheres, 4) in the world [m].
+    """
+    found = {
+        link: meshes.links[link].moved(transforms[index])
+        for index, link in enumerate(robot.link_names)
+        if link in meshes.links
+    }
+    names = np.array(robot.sphere_links)
+    for name in dict.fromkeys(robot.sphere_links):
+        if name not in found:
+            found[name] = of_spheres(spheres[names == name])
+    return found
+
+
+def bounds(parts: Sequence[Triangles]) -> tuple[Floats, Floats]:
+    """Returns the lower and the upper corner of the box around meshes, at least one [m]."""
+    filled = [part.vertices for part in parts if len(part.vertices)]
+    return (
+        np.min([vertices.min(0) for vertices in filled], axis=0),
+        np.max([vertices.max(0) for vertices in filled], axis=0),
+    )

@@ -1,0 +1,209 @@
+"""The obstacles in the browser: shapes, names to switch off, a gizmo that moves one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from warp_collision.io import Obstacle
+from warp_collision.messages import escaped
+from warp_collision.viewer import panel_text
+from warp_collision.viewer.colors import DISABLED, NEAR, OBSTACLE, Color, clearance_colors
+from warp_collision.viewer.host import Host
+from warp_collision.viewer.triangles import inflated, of_geometry, thinned
+from warp_collision.world import MeshWorld
+
+_MOST_TOGGLES = 100  # names that are listed at once
+_MOST_FACES = 50_000  # of an obstacle that are drawn
+_OPACITIES = (0.2, 0.08)  # of an obstacle and the hull of its padding
+_NOTHING = "(none)"
+
+
+def rgb(color: Any) -> tuple[int, int, int]:
+    """Returns a colour as viser has it, from 0 to 255."""
+    red, green, blue = (round(255 * float(value)) for value in color)
+    return red, green, blue
+
+
+class WorldPanel:
+    """The world's part of the viewer.
+
+    Attributes:
+        env: the env that is shown.
+        selected: the obstacle that the gizmo moves, if there is one.
+    """
+
+    def __init__(self, viewer: Host, world: MeshWorld):
+        self._viewer, self._world = viewer, world
+        self._server = viewer.server
+        self.env = 0
+        self.selected: str | None = None
+        self._handles: dict[str, list[Any]] = {}
+        self._toggles: dict[str, Any] = {}
+        self._colors: dict[str, Color] = {}
+        self._enabled: dict[str, bool] = {}
+        self._gizmo: Any = None
+
+    def build(self) -> None:
+        """Adds the panel."""
+        gui = self._server.gui
+        if self._world.n_envs > 1:
+            envs = gui.add_dropdown(
+                "env", [str(index) for index in range(self._world.n_envs)], initial_value="0"
+            )
+            envs.on_update(lambda event: self._viewer.choose_env(int(event.target.value)))
+        self._choice = gui.add_dropdown("selected", [_NOTHING], initial_value=_NOTHING)
+        self._choice.on_update(self._chosen)
+        self._report = gui.add_html("")
+        self._filter = gui.add_text("find", "")
+        self._filter.on_update(lambda event: self._viewer.put("names", self._list_names))
+        self._folder = gui.add_folder("obstacles: checked by queries")
+        self._note = gui.add_html("")
+
+    def show(self, env: int) -> None:
+        """Draws the obstacles of an env anew."""
+        self.env = env
+        for handle in (h for handles in self._handles.values() for h in handles):
+            handle.remove()
+        self._handles.clear()
+        self._colors.clear()
+        self._ask_enabled()
+        for name, obstacle in self._world.obstacles(env).items():
+            mesh = thinned(of_geometry(obstacle.geometry), _MOST_FACES)
+            parts = [mesh]
+            if obstacle.padding > 0.0:
+                parts.append(inflated(mesh, obstacle.padding))
+            handles = []
+            for triangles, opacity in zip(parts, _OPACITIES, strict=False):
+                handle = self._server.scene.add_mesh_simple(
+                    self._viewer.new_node("obstacle"),
+                    triangles.vertices.astype(np.float32),
+                    triangles.faces.astype(np.uint32),
+                    color=rgb(OBSTACLE),
+                    opacity=opacity,
+                    flat_shading=True,
+                    side="double",
+                    cast_shadow=False,
+                    receive_shadow=False,
+                    position=tuple(obstacle.pose[:3]),
+                    wxyz=tuple(obstacle.pose[3:]),
+                )
+                handle.on_click(lambda event, name=name: self._viewer.select(name))
+                handles.append(handle)
+            self._handles[name] = handles
+        self.color({})
+        self._choice.options = [_NOTHING, *(escaped(name, 60) for name in self._handles)]
+        self.select(None)
+        self._list_names()
+
+    def obstacles(self) -> dict[str, Obstacle]:
+        """The obstacles of the env that is shown."""
+        return self._world.obstacles(self.env)
+
+    def _ask_enabled(self) -> None:
+        names = self._world.names(self.env)
+        flags = self._world.enabled[self.env, : len(names)].tolist()
+        self._enabled = dict(zip(names, map(bool, flags), strict=True))
+
+    def _list_names(self) -> None:
+        """Lists the names that hold what is looked for, as many as a browser shows quickly."""
+        for toggle in self._toggles.values():
+            toggle.remove()
+        self._toggles.clear()
+        wanted = self._filter.value.lower()
+        names = [name for name in self._handles if wanted in name.lower()]
+        with self._folder:
+            for name in names[:_MOST_TOGGLES]:
+                toggle = self._server.gui.add_checkbox(escaped(name, 60), self._enabled[name])
+                toggle.on_update(lambda event, name=name: self._toggled(name, event))
+                self._toggles[name] = toggle
+        slots = self._world.max_obstacles - len(self._handles)
+        more = len(names) - len(self._toggles)
+        rest = f"{more} more names: find them above. " if more > 0 else ""
+        words = panel_text.line(f"{rest}{slots} of {self._world.max_obstacles} slots are free")
+        self._note.content = f'<div style="color:gray">{words}</div>'
+
+    def _toggled(self, name: str, event: Any) -> None:
+        if event.client is not None:
+            self._viewer.enable(name, event.target.value)
+
+    def enable(self, name: str, on: bool) -> None:
+        """Lets queries check an obstacle or skip it, and draws it so."""
+        self._world.enable(name, on, env=self.env)
+        self._enabled[name] = on
+        if name in self._toggles and self._toggles[name].value != on:
+            self._toggles[name].value = on
+        self.color({})
+
+    def _chosen(self, event: Any) -> None:
+        if event.client is not None:
+            index = self._choice.options.index(event.target.value)
+            self._viewer.select([None, *self._handles][index])
+
+    def select(self, name: str | None) -> None:
+        """Shows the report of an obstacle, and a gizmo that moves it."""
+        self.selected = name
+        if self._gizmo is not None:
+            self._gizmo.remove()
+            self._gizmo = None
+        index = 0 if name is None else 1 + [*self._handles].index(name)
+        if self._choice.value != self._choice.options[index]:
+            self._choice.value = self._choice.options[index]
+        if name is None:
+            hint = "click an obstacle: its report, and a gizmo that moves it"
+            self._report.content = f'<div style="color:gray">{panel_text.line(hint)}</div>'
+            return
+        mesh = self._handles[name][0]
+        size = float(np.ptp(mesh.vertices, axis=0).max())
+        self._gizmo = self._server.scene.add_transform_controls(
+            self._viewer.new_node("gizmo"),
+            scale=float(np.clip(0.6 * size, 0.1, 1.0)),
+            position=mesh.position,
+            wxyz=mesh.wxyz,
+            depth_test=False,
+        )
+        self._gizmo.on_update(lambda event: self._dragged(event.target))
+        self._tell(name)
+
+    def _tell(self, name: str) -> None:
+        report = self._world.report(name, self.env)
+        pose = self._world.pose(name, self.env).tolist()
+        found = [
+            ("pose", " ".join(f"{value:.3f}" for value in pose)),
+            ("shape", panel_text.text(report.shape or f"mesh of {report.n_faces} faces", 90)),
+            ("inside", panel_text.text(f"{report.sign_method}: {report.reason}", 120)),
+            *(("repaired", panel_text.text(repair, 90)) for repair in report.repairs[:3]),
+        ]
+        self._report.content = panel_text.line(
+            panel_text.text(name), OBSTACLE, is_bold=True
+        ) + panel_text.table(found)
+
+    def _dragged(self, gizmo: Any) -> None:
+        if self.selected is not None:
+            pose = (*map(float, gizmo.position), *map(float, gizmo.wxyz))
+            name = self.selected
+            self._viewer.put("gizmo", lambda: self._viewer.move(name, pose))
+
+    def move(self, name: str, pose: tuple[float, ...]) -> None:
+        """Moves an obstacle, x, y, z, qw, qx, qy, qz."""
+        self._world.set_pose(name, torch.tensor(pose), env=self.env)
+        for handle in self._handles[name]:
+            handle.position, handle.wxyz = pose[:3], pose[3:]
+        if name == self.selected:
+            self._tell(name)
+
+    def color(self, clearances: dict[str, float]) -> None:
+        """Colours obstacles that are near by their clearance [m]; disabled ones are grey."""
+        for name, handles in self._handles.items():
+            color: Color = OBSTACLE if self._enabled[name] else DISABLED
+            if clearances.get(name, np.inf) < NEAR and self._enabled[name]:
+                red, green, blue = clearance_colors(clearances[name]).tolist()
+                color = red, green, blue
+            if self._colors.get(name) == color:
+                continue
+            self._colors[name] = color
+            for handle, opacity in zip(handles, _OPACITIES, strict=False):
+                handle.color = rgb(color)
+                handle.opacity = opacity if self._enabled[name] else 0.4 * opacity

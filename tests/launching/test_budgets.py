@@ -1,0 +1,160 @@
+"""Every public call on a GPU: what it takes, and that graphs, streams and devices may have it."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+import budgets
+import public_calls
+import simulated_cuda
+import warp_collision
+from warp_collision import planning, robot, warp_primitives
+
+Tensor = torch.Tensor
+
+NAMES = [*public_calls.CALLS]
+# Their shapes depend on values, which the host waits for.
+READING = ("joint_path_cost + gradient", "RobotSpheres.interpolate")
+# What runs on no device, or is an answer of what does.
+WITHOUT_DEVICE = {
+    *("Capsule", "Cuboid", "Cylinder", "Sphere", "Constraint", "MeshReport", "OpenMeshWarning"),
+    *("Clearance", "SignedDistance", "JointPathClearance", "SelfClearance", "GaussNewton"),
+    *("SelfCollisionPairs", "CollisionReport", "Coverage", "Interpolated", "LinkMesh"),
+    *("SphereFit", "coverage", "fit_spheres", "checking", "sampling"),
+    # It reads values to decide when to stop; its iterations are those of the terms.
+    *("PlannedPaths", "PlanningProgress", "optimize_paths"),
+}
+
+
+@cache
+def operands_on(device: torch.device) -> public_calls.Operands:
+    """What the calls of all tests read, which leave it as it is."""
+    return public_calls.Operands(device)
+
+
+@pytest.fixture(params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    """Each public call."""
+    return request.param
+
+
+def tensors_of(result: Any) -> list[Tensor]:
+    """The tensors that a call returns, one or several, without autograd's nodes."""
+    results = [result] if isinstance(result, Tensor) else list(result or ())
+    return [each.detach() for each in results]
+
+
+def as_numbers(results: list[Tensor]) -> list[Tensor]:
+    """On the host, in float64."""
+    return [each.cpu().double() for each in results]
+
+
+def assert_close(name: str, found: list[Tensor], expected: list[Tensor]) -> None:
+    """Equal, but for the order in which threads add up gradients; samples have equal shapes."""
+    for one, other in zip(found, expected, strict=True):
+        if name.startswith("sampling."):
+            assert one.shape == other.shape
+            continue
+        close = {"rtol": 1e-5, "atol": 1e-6, "equal_nan": True}
+        torch.testing.assert_close(one, other, msg=lambda m: f"{name}: {m}", **close)
+
+
+def test_every_public_name_has_a_call() -> None:
+    calls = " ".join(NAMES)
+    modules = warp_collision, robot, planning, warp_primitives
+    public = {name for module in modules for name in module.__all__}
+    assert WITHOUT_DEVICE <= public
+    assert [name for name in sorted(public - WITHOUT_DEVICE) if name not in calls] == []
+
+
+def test_calls_take_what_they_took(name: str, gpu: torch.device, cuda: Any) -> None:
+    kept = budgets.read_kept()
+    if gpu.type != simulated_cuda.NAME:
+        pytest.skip("counts are those of the simulated GPU")
+    if not torch.__version__.startswith(kept["torch"]):
+        pytest.skip(f"counts are those of torch {kept['torch']}")
+    found = budgets.counted(name, operands_on(gpu), cuda)
+    assert found == kept["budgets"][name], "python tests/support/budgets.py keeps new figures"
+
+
+def test_no_call_waits_that_need_not() -> None:
+    waits = {name for name, budget in budgets.read_kept()["budgets"].items() if budget.waits}
+    assert waits == set(READING)
+
+
+def test_every_call_in_a_graph(gpu: torch.device, cuda: Any) -> None:
+    """Replays give what the call gives, also after edits that replace what it read."""
+    operands = public_calls.Operands(gpu)
+    captured: dict[str, tuple[Any, list[Tensor], list[Tensor]]] = {}
+    kept = []  # what the caller gives is the caller's to keep
+    for name in NAMES:
+        call = public_calls.CALLS[name](operands)
+        kept.append(call)
+        for _ in range(2):
+            call()
+        cuda.synchronize()
+        graph = cuda.CUDAGraph()
+        if name in READING:
+            with pytest.raises(RuntimeError, match="captur"), cuda.graph(graph):
+                call()
+            continue
+        with cuda.graph(graph):
+            results = tensors_of(call())
+        captured[name] = graph, results, as_numbers(tensors_of(call()))
+    for name, (graph, results, expected) in captured.items():
+        graph.replay()
+        assert_close(name, as_numbers(results), expected)
+    for edited in (operands.robot, operands.plain_robot):
+        edited.attach("can", "panda_hand", [[0.0, 0.0, 0.2, 0.04]])
+    operands.world.grow(n_envs=3, max_obstacles=6)
+    gc.collect()
+    rubbish = [torch.full((1 << 12,), 7.0, device=gpu) for _ in range(64)]
+    for name, (graph, results, expected) in captured.items():
+        graph.replay()
+        assert_close(name, as_numbers(results), expected)
+    del rubbish
+
+
+@pytest.fixture
+def streams(cuda: Any) -> Iterator[tuple[Any, Any]]:
+    """Two streams that wait for what was there before, and for nothing else."""
+    cuda.synchronize()
+    yield cuda.Stream(), cuda.Stream()
+    cuda.synchronize()
+
+
+def test_every_call_on_two_streams(
+    name: str, streams: tuple[Any, Any], gpu: torch.device, cuda: Any
+) -> None:
+    """Both are launched before either runs."""
+    operands = operands_on(gpu)
+    call = public_calls.CALLS[name](operands)
+    expected = as_numbers(tensors_of(call()))
+    cuda.synchronize()
+    found = []
+    for stream in streams:
+        with cuda.stream(stream):
+            found.append(tensors_of(call()))
+    cuda.synchronize()
+    for each in found:
+        assert_close(name, as_numbers(each), expected)
+
+
+def test_every_call_on_a_device_that_is_not_the_current_one(
+    name: str, gpu: torch.device, cuda: Any
+) -> None:
+    """It stays the other one, which launches do not see to by themselves."""
+    if cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    expected = public_calls.CALLS[name](operands_on(gpu))()
+    other = torch.device(gpu.type, 1)
+    found = tensors_of(public_calls.CALLS[name](operands_on(other))())
+    assert cuda.current_device() == 0
+    assert all(each.device == other for each in found)
+    assert_close(name, as_numbers(found), as_numbers(tensors_of(expected)))

@@ -1,0 +1,79 @@
+"""What every public call takes of a GPU once it is warm, counted on the simulated one.
+
+`python tests/support/budgets.py` writes budgets.json anew, and says what has changed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+import public_calls
+import simulated_cuda
+
+KEPT = Path(__file__).with_suffix(".json")
+_WARM = 3
+
+
+class Budget(NamedTuple):
+    """What one call takes.
+
+    Attributes:
+        launches: of the library's kernels.
+        operators: of torch; about as many kernels, while views are free.
+        allocations: from torch's allocator.
+        waits: of the host for the device, copies between them included.
+    """
+
+    launches: int
+    operators: int
+    allocations: int
+    waits: int
+
+
+def counted(name: str, operands: public_calls.Operands, cuda: Any) -> Budget:
+    """What a call takes after calls that warm it up."""
+    call = public_calls.CALLS[name](operands)
+    for _ in range(_WARM):
+        call()
+    cuda.synchronize()
+    before = cuda.counts()
+    call()
+    after = cuda.counts()
+    return Budget(
+        *(
+            after.get(what, 0) - before.get(what, 0)
+            for what in ("launch", "operator", "allocation", "wait")
+        )
+    )
+
+
+def read_kept() -> dict[str, Any]:
+    """The version of torch that they are of, and the budgets by the name of the call."""
+    kept = json.loads(KEPT.read_text())
+    return kept | {"budgets": {name: Budget(*row) for name, row in kept["budgets"].items()}}
+
+
+def main() -> None:
+    """Counts all calls, and keeps what they take."""
+    simulated_cuda.install()
+    operands = public_calls.Operands(torch.device(simulated_cuda.NAME, 0))
+    cuda = torch.get_device_module(simulated_cuda.NAME)
+    found = {name: counted(name, operands, cuda) for name in public_calls.CALLS}
+    old = read_kept()["budgets"] if KEPT.exists() else {}
+    for name, budget in found.items():
+        if budget != old.get(name):
+            print(f"{name}: {tuple(budget)}, was {tuple(old.get(name, ()))}")
+    rows = ",\n".join(f"    {json.dumps(name)}: {list(b)}" for name, b in found.items())
+    head = f'  "torch": "{torch.__version__.split("+")[0]}",\n'
+    head += f'  "columns": {json.dumps(Budget._fields)},\n'
+    KEPT.write_text(f'{{\n{head}  "budgets": {{\n{rows}\n  }}\n}}\n')
+    print(f"{len(found)} calls in {KEPT.name}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
