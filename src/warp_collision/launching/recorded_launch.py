@@ -283,7 +283,7 @@ def _knows_calls(launch: Any) -> bool:
     return launch.device.is_cpu and launch.block_dim == 1 and wp.__version__.startswith("1.19.")
 
 
-def _block(kernel: Any, device: str) -> dict[str, int]:
+def _block(kernel: Any, device: str) -> dict[str, Any]:
     """The size of blocks on a GPU, an option of the kernel's module."""
     return {} if device == "cpu" else {"block_dim": kernel.module.options["block_dim"]}
 

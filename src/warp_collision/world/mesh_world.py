@@ -347,36 +347,21 @@ class MeshWorld:
             self._fill(env, index, [entry])
             return index
 
-    def add_many(
-        self,
-        obstacles: Mapping[str, MeshAndPose] | Mapping[str, Obstacle],
-        env: int = 0,
-        padding: float = 0.0,
-    ) -> None:
-        """Adds many obstacles to an env at once, which is faster than one by one.
+    def add_many(self, obstacles: Mapping[str, Any], env: int = 0, padding: float = 0.0) -> None:
+        """Adds obstacles to an env at once, faster than one by one; all or, if it raises, none.
 
-        Args:
-            obstacles: see `load`; names are new in the env. If one is not valid none is added.
-            env: which env.
-            padding: see `load`.
-
-        Raises:
-            ValueError, FileNotFoundError: see `add`.
+        The arguments are those of `load`, the errors those of `add`.
 
         Example:
             >>> from warp_collision import MeshWorld, Sphere
             >>> world = MeshWorld(max_obstacles=100)
-            >>> drops = {f"drop {i}": (Sphere(0.01), (0.1 * i, 0, 1, 1, 0, 0, 0)) for i in range(9)}
-            >>> world.add_many(drops)
+            >>> world.add_many({f"drop {i}": (Sphere(0.01), (i, 0, 1, 1, 0, 0, 0)) for i in (1, 2)})
             >>> len(world)
-            9
+            2
         """
         validate.require_mapping("obstacles", obstacles, "a mapping")
         with self._lock:
-            first = len(self._slots.of(env))
-            self._slots.require_room(env, first + len(obstacles), self.max_obstacles)
-            for name in obstacles:
-                self._slots.index_for(name, env, self.max_obstacles, replace=False)
+            first = self._slots.index_for_many(obstacles, env, self.max_obstacles)
             entries = [self._obstacles.entry_of(name, v, padding) for name, v in obstacles.items()]
             self._fill(env, first, entries)
 

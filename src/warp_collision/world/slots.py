@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import NamedTuple
@@ -148,6 +148,15 @@ class Slots:
                 f"{_HOW_TO_GROW}"
             )
         return len(slots)
+
+    def index_for_many(self, names: Iterable[str], env: int, max_obstacles: int) -> int:
+        """The index of the first of consecutive free slots for new names."""
+        new = list(names)
+        first = len(self.of(env))
+        self.require_room(env, first + len(new), max_obstacles)
+        for name in new:
+            self.index_for(name, env, max_obstacles, replace=False)
+        return first
 
     def require_room(self, env: int, count: int, max_obstacles: int) -> None:
         """Requires an env that exists, with a slot for each of so many meshes."""
