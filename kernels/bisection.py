@@ -15,6 +15,7 @@ NONE = wp.constant(wp.uint64(0))
 class Bisection:
     """A dyadic interval of [0, 1], and what is open in it: bit i % 64 for number i."""
 
+    first_level: int  # of the parts that the segment begins with
     level: int  # the interval is 2^-level long
     index: int  # and begins at that many of its lengths
     evaluations: int  # intervals that were evaluated
@@ -31,9 +32,11 @@ def bit_of(number: int) -> wp.uint64:
 
 
 @wp.func
-def whole_segment() -> Bisection:
-    """Everything is open."""
+def parts_of_segment(level: int) -> Bisection:
+    """Everything is open in 2^level equal parts."""
     search = Bisection()
+    search.first_level = level
+    search.level = level
     search.bodies = masks(ALL)
     search.pairs = masks(ALL)
     return search
@@ -70,8 +73,9 @@ def next_interval(search: Bisection, bodies: wp.uint64, pairs: wp.uint64) -> Bis
         search.pairs = of_pairs
         return search
     search.index += 1
-    while search.index % 2 == 0 and search.level > 0:
+    while search.index % 2 == 0 and search.level > search.first_level:
         search.index /= 2
         search.level -= 1
-    search.is_done = search.level == 0
+    at_end = search.index == 1 << search.first_level
+    search.is_done = at_end and search.level == search.first_level
     return search

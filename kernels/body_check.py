@@ -87,13 +87,17 @@ def check_obstacle(obstacle: Obstacle, check: BodyCheck, verdict: int) -> int:
         return HIT
     size = wp.length(point) + wp.length(check.center)
     error = interval.rounding * size + interval.slack
-    reach = body.radius + wp.max(check.ball_travel + error, interval.tolerance)
+    needed = interval.tolerance
+    if verdict == CLEAR:
+        needed = wp.max(check.ball_travel + error, needed)
+    reach = body.radius + needed
     ball = ball_distance(obstacle, point, reach)
     if ball >= reach:
         return verdict
     # If the body moves farther than its size, its spheres give no better bound over the interval
-    # than its ball; they still decide whether it collides at the configuration.
-    is_coarse = check.ball_travel > body.radius and ball > -FAR
+    # than its ball; they still decide whether it collides at the configuration, as they do where
+    # something else has left it undecided.
+    is_coarse = verdict == UNDECIDED or (check.ball_travel > body.radius and ball > -FAR)
     if is_coarse:
         verdict = UNDECIDED
         if ball > body.radius + interval.tolerance:
@@ -114,8 +118,11 @@ def check_obstacle(obstacle: Obstacle, check: BodyCheck, verdict: int) -> int:
                 sample = padded_distance(obstacle, center, limit)
                 if sample.found:
                     verdict = UNDECIDED
+                    is_coarse = True
                     if sample.distance < sphere[3] + interval.tolerance - error:
                         return HIT
+                    if ball > body.radius + interval.tolerance:
+                        return verdict
     return verdict
 
 
@@ -127,16 +134,16 @@ def check_body(
     robot: Robot,
     body: RobotBody,
     state: MovingFrame,
+    center: wp.vec3,
+    ball_travel: float,
     interval: Interval,
     scene: Scene,
     env: int,
 ) -> int:
-    """Checks a body against all enabled obstacles of an env."""
-    center = point_in_world(state.frame_pose, body.center)
+    """Checks a body against all enabled obstacles of an env; see `BodyCheck`."""
     if not is_finite3(center):
         return HIT
-    speed = wp.length(velocity_of(state, center - state.frame_pose.origin))
-    check = BodyCheck(robot.spheres, body, state, center, travel(interval, speed), interval)
+    check = BodyCheck(robot.spheres, body, state, center, ball_travel, interval)
     reach = body.radius + wp.max(check.ball_travel, interval.tolerance)
     reach += DISTANCE_ROUNDING * wp.length(center) + interval.slack
     return check_obstacles(scene, env, body.begin, center, reach, check, CLEAR)

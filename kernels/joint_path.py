@@ -12,7 +12,7 @@ from warp_collision.kernels.bisection import (
     half_of,
     middle_of,
     next_interval,
-    whole_segment,
+    parts_of_segment,
 )
 from warp_collision.kernels.body_check import (
     CLEAR,
@@ -20,8 +20,9 @@ from warp_collision.kernels.body_check import (
     HIT,
     Interval,
     check_body,
+    travel,
 )
-from warp_collision.kernels.compiling import FEW_THREADS
+from warp_collision.kernels.compiling import FEW_THREADS, runs_on_cpu
 from warp_collision.kernels.configuration_check import (
     balls_meet,
     body_collides,
@@ -39,19 +40,29 @@ from warp_collision.kernels.robot_motion import (
     bodies_of_frame,
     body_of,
     frame_of,
+    rate_of_frame,
     resting_root,
     robot_in_env,
     root_at,
     segment_of,
+    velocity_of,
     write_frames,
     write_root,
     write_root_at,
 )
-from warp_collision.kernels.robot_pairs import BodyPair, check_body_pair, pair_acceleration_bound
+from warp_collision.kernels.robot_pairs import (
+    BodyPair,
+    balls_stay_apart,
+    check_body_pair,
+    pair_acceleration_bound,
+)
 from warp_collision.kernels.scene import Scene, env_of_row, is_env
 
 wp.set_module_options(FEW_THREADS)
 
+# Sum of the joints' changes of the first parts of a segment [rad], and their largest level.
+LONGEST_PART = wp.constant(2.5)
+MOST_FIRST_LEVEL = wp.constant(6)
 # Parts of a segment for bounds of derivatives, which are tighter on shorter intervals.
 BOUND_PARTS = wp.constant(8)
 
@@ -71,8 +82,9 @@ def open_bodies(
     scene: Scene,
     env: int,
     requested: wp.uint64,
+    balls: wp.array[wp.vec4],
 ) -> Open:
-    """The requested bodies that are not certified free of obstacles."""
+    """The requested bodies that are not certified free of obstacles; writes their balls."""
     robot = segment.robot
     result = Open(NONE, False)
     for b in range(robot.n_bodies):
@@ -84,7 +96,10 @@ def open_bodies(
                 interval.acceleration_bound = acceleration_bound(
                     segment, body, center, 0, interval.half
                 )
-                verdict = check_body(robot, body, state, interval, scene, env)
+                speed = wp.length(velocity_of(state, center - state.frame_pose.origin))
+                moved = travel(interval, speed)
+                balls[b] = wp.vec4(center[0], center[1], center[2], moved)
+                verdict = check_body(robot, body, state, center, moved, interval, scene, env)
                 if verdict != CLEAR:
                     result.mask = result.mask | bit_of(b)
                 result.is_hit = verdict == HIT
@@ -98,13 +113,22 @@ def open_pairs(
     body_pairs: wp.array[BodyPair],
     left_out: wp.array[wp.vec2i],
     requested: wp.uint64,
+    balls: wp.array[wp.vec4],
+    bodies: wp.uint64,
 ) -> Open:
-    """The requested pairs of bodies that are not certified free of each other."""
+    """The requested pairs of bodies that are not certified free of each other.
+
+    The balls of some bodies are known.
+    """
     robot = segment.robot
     result = Open(NONE, False)
     for k in range(body_pairs.shape[0]):
         if requested & bit_of(k) != NONE and not result.is_hit:
             pair = body_pairs[k]
+            both = bit_of(pair.first) | bit_of(pair.second)
+            if bodies & both == both:
+                if balls_stay_apart(pair, robot, balls[pair.first], balls[pair.second], interval):
+                    continue
             interval.acceleration_bound = pair_acceleration_bound(segment, pair, interval.half)
             first = segment.frames[body_of(robot, pair.first).frame]
             second = segment.frames[body_of(robot, pair.second).frame]
@@ -114,6 +138,24 @@ def open_pairs(
                 result.mask = result.mask | bit_of(k)
             result.is_hit = verdict == HIT
     return result
+
+
+@wp.func
+def first_level(segment: Segment) -> int:
+    """Into how many parts, 2^level, a segment is cut at once: few longer ones can be proven free.
+
+    By the sum of all joints' changes, of sliding ones in units of the robot's reach.
+    """
+    robot = segment.robot
+    change = float(0.0)
+    for k in range(1, robot.n_frames):
+        rate = rate_of_frame(segment, k)
+        change += wp.where(frame_of(robot, k).slides != 0, rate / robot.reach, rate)
+    level = int(0)
+    while level < MOST_FIRST_LEVEL and change > LONGEST_PART:
+        change *= 0.5
+        level += 1
+    return level
 
 
 @wp.kernel
@@ -128,31 +170,47 @@ def joint_path_hit(
     left_out: wp.array[wp.vec2i],  # pairs of spheres that are not checked
     # parameters
     tolerance: wp.array[wp.float32],  # (1,) [m]
+    n_segments: wp.array[wp.int32],  # (batch,) of each path up to its first hit; empty: all of all
     launch_offset: wp.vec2i,  # of this launch in the segments
     # outputs
     states: wp.array3d[MovingFrame],  # (batch, horizon - 1, n_frames) scratch
+    balls: wp.array3d[wp.vec4],  # (batch, horizon - 1, n_bodies) scratch
     hit: wp.array2d[wp.bool],  # (batch, horizon - 1)
 ):
-    """One thread per segment."""
+    """One thread per segment.
+
+    With `n_segments` all beyond that many of a path are hits, and those behind a hit may be: on a
+    CPU they are not looked at.
+    """
     row, index = wp.tid()
     row += launch_offset[0]
     index += launch_offset[1]
+    if n_segments.shape[0] > 0:
+        is_behind = bool(False)
+        if runs_on_cpu() and index > 0:
+            is_behind = hit[row, index - 1]
+        if is_behind or index >= n_segments[row]:
+            hit[row, index] = True
+            return
     env = env_of_row(env_index, row)
     segment = segment_of(robot_in_env(robot, env), joints, row, index, states)
     slack = write_root(segment, root_at(base, row, index))
     collides = not is_env(scene, env) or not wp.isfinite(slack)
-    search = whole_segment()
+    search = parts_of_segment(first_level(segment))
+    segment_balls = balls[row, index]
     while not collides and not search.is_done:
         middle = middle_of(search)
         write_root_at(segment, root_at(base, row, index), middle)
         write_frames(segment, middle)
         interval = Interval(half_of(search), 0.0, slack, DISTANCE_ROUNDING, tolerance[0], middle)
         bodies = search.bodies[search.level]
-        world = open_bodies(segment, interval, scene, env, bodies)
+        world = open_bodies(segment, interval, scene, env, bodies, segment_balls)
         itself = Open(NONE, False)
         if not world.is_hit:
             pair_mask = search.pairs[search.level]
-            itself = open_pairs(segment, interval, body_pairs, left_out, pair_mask)
+            itself = open_pairs(
+                segment, interval, body_pairs, left_out, pair_mask, segment_balls, bodies
+            )
         search = next_interval(search, world.mask, itself.mask)
         collides = world.is_hit or itself.is_hit or search.is_exhausted
     hit[row, index] = collides

@@ -14,7 +14,7 @@ from warp_collision.kernels.bisection import (
     half_of,
     middle_of,
     next_interval,
-    whole_segment,
+    parts_of_segment,
 )
 from warp_collision.kernels.body_check import (
     DISTANCE_ROUNDING,
@@ -415,7 +415,7 @@ def joint_path_clearance(
     slack = write_root(segment, root_at(base, row, index))
     world = no_bounds()
     itself = no_bounds()
-    search = whole_segment()
+    search = parts_of_segment(0)
     if not is_env(scene, env) or not wp.isfinite(slack):
         world = not_finite(world)
         itself = not_finite(itself)

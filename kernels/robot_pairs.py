@@ -144,17 +144,18 @@ def check_groups(
     """
     verdict = int(CLEAR)
     interval = motion.interval
+    margin = float(motion.margin)
     for index in range(span[0], span[1]):
         a = sphere_of(spheres, index)
         here = point_in_world(motion.first.frame_pose, xyz(a))
         own = a[3] + motion.pair.buffer
         # A sphere far from the ball of the other group is far from all of its spheres.
-        if not (a[3] < 0.0 or wp.length(here - there) > own + radius + motion.margin):
+        if not (a[3] < 0.0 or wp.length(here - there) > own + radius + margin):
             for other in range(other_span[0], other_span[1]):
                 b = sphere_of(spheres, other)
                 center = point_in_world(motion.second.frame_pose, xyz(b))
                 offset = here - center
-                reach = own + b[3] + motion.margin
+                reach = own + b[3] + margin
                 is_far = b[3] < 0.0 or wp.dot(offset, offset) > reach * reach
                 if not (is_far or is_left_out(motion.pair, left_out, index, other)):
                     gap = approach(
@@ -163,8 +164,37 @@ def check_groups(
                     if not (gap[0] >= own + b[3] + interval.tolerance):
                         return HIT
                     if not (gap[1] > own + b[3]):
+                        # Now only spheres that touch at the configuration are looked for.
                         verdict = UNDECIDED
+                        margin = interval.tolerance
     return verdict
+
+
+@wp.func
+def balls_stay_apart(
+    pair: BodyPair, robot: Robot, first: wp.vec4, second: wp.vec4, interval: Interval
+) -> bool:
+    """Whether the balls of two bodies are proven apart by how far each of them moves.
+
+    True without spheres.
+
+    Args:
+        pair: of the bodies.
+        robot: the robot.
+        first: center of the ball in the middle of the interval, and how far it moves from there.
+        second: the same of the other body.
+        interval: the interval.
+    """
+    here = xyz(first)
+    there = xyz(second)
+    one = body_of(robot, pair.first)
+    other = body_of(robot, pair.second)
+    if one.radius < 0.0 or other.radius < 0.0:
+        return True
+    size = wp.length(here) + wp.length(there) + one.spread + other.spread
+    margin = first[3] + second[3] + 2.0 * interval.slack + interval.rounding * size
+    reach = one.radius + other.radius + pair.buffer + wp.max(margin, interval.tolerance)
+    return wp.length_sq(here - there) > reach * reach
 
 
 @wp.func
@@ -185,7 +215,8 @@ def check_body_pair(
     spread = one.spread + other.spread
     margin = farthest_approach(interval, first, second, ancestor, spread, here, there)
     margin = wp.max(margin, interval.tolerance)
-    if wp.length(here - there) > one.radius + other.radius + pair.buffer + margin:
+    gap_of_balls = wp.length(here - there) - one.radius - other.radius - pair.buffer
+    if gap_of_balls > margin:
         return CLEAR
     motion = PairMotion(pair, first, second, ancestor, interval, margin)
     verdict = int(CLEAR)
@@ -203,7 +234,7 @@ def check_body_pair(
                     found = check_groups(
                         robot.spheres, motion, left_out, span, other_span, center, near[3]
                     )
-                    if found == HIT:
-                        return HIT
+                    if found == HIT or (found == UNDECIDED and gap_of_balls > interval.tolerance):
+                        return found
                     verdict = wp.max(verdict, found)
     return verdict

@@ -125,12 +125,14 @@ def connect_trees(
     hit: wp.array2d[wp.bool],  # (n, m) whether motions are not free
     trees: Trees,
     # outputs
-    lines: wp.array4d[wp.float32],  # (n, m, most_parts + 1, n_joints), behind their end NaN
-    links: wp.array2d[wp.vec3i],  # (n, m) new node or -1, nearest node of the other tree, parts
+    lines: wp.array4d[wp.float32],  # (n, m, most_parts + 1, n_joints)
+    parts: wp.array2d[wp.int32],  # (n, m) of each line, 0 where there is none
+    links: wp.array2d[wp.vec2i],  # (n, m) new node, and the nearest one of the other tree
 ):
     """One thread per motion: its end is a new node, and the other tree is led to it by a line."""
     problem, sample = wp.tid()
-    link = wp.vec3i(-1, 0, 0)
+    count = int(0)
+    link = wp.vec2i(-1, -1)
     if not hit[problem, sample]:
         tree = smaller_tree(trees, problem)
         new = count_of(trees, tree)
@@ -143,18 +145,16 @@ def connect_trees(
         other = tree ^ 1
         node = nearest_node(trees, other, end)
         begin = node_of(trees, other, node)
-        parts = int(wp.ceil(distance(begin, end, trees.n_joints) / RANGE))
-        parts = wp.clamp(parts, 1, lines.shape[2] - 1)
-        link = wp.vec3i(new, node, parts)
-        for k in range(parts + 1):
-            fraction = float(k) / float(parts)
+        count = int(wp.ceil(distance(begin, end, trees.n_joints) / RANGE))
+        count = wp.clamp(count, 1, lines.shape[2] - 1)
+        link = wp.vec2i(new, node)
+        for k in range(count + 1):
+            fraction = float(k) / float(count)
             for v in range(trees.n_joints):
                 # Both ends are exact.
                 value = (1.0 - fraction) * begin[v] + fraction * end[v]
                 lines[problem, sample, k, v] = value
-    for k in range(link[2] + wp.where(link[2] > 0, 1, 0), lines.shape[2]):
-        for v in range(trees.n_joints):
-            lines[problem, sample, k, v] = wp.nan
+    parts[problem, sample] = count
     links[problem, sample] = link
 
 
@@ -162,7 +162,8 @@ def connect_trees(
 def join_trees(
     # operands
     lines: wp.array4d[wp.float32],  # see `connect_trees`
-    links: wp.array2d[wp.vec3i],
+    parts: wp.array2d[wp.int32],
+    links: wp.array2d[wp.vec2i],
     hit: wp.array3d[wp.bool],  # (n, m, most_parts) whether parts of lines are not free
     trees: Trees,
     # outputs
@@ -180,11 +181,11 @@ def join_trees(
     shortest = float(wp.inf)
     for sample in range(lines.shape[1]):
         link = links[problem, sample]
-        if link[0] >= 0:
+        if parts[problem, sample] > 0:
             n_new += 1
             node = link[1]
             part = int(0)
-            while part < link[2] and not hit[problem, sample, part]:
+            while part < parts[problem, sample] and not hit[problem, sample, part]:
                 end = lines[problem, sample, part + 1]
                 step = distance(lines[problem, sample, part], end, trees.n_joints)
                 put_node(trees, other, count, node, length_to(trees, other, node) + step, end)
@@ -192,7 +193,7 @@ def join_trees(
                 count += 1
                 part += 1
             length = length_to(trees, tree, link[0]) + length_to(trees, other, node)
-            if part == link[2] and length < shortest:
+            if part == parts[problem, sample] and length < shortest:
                 shortest = length
                 is_first = tree % 2 == 0
                 first = wp.where(is_first, link[0], node)

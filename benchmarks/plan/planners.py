@@ -5,9 +5,9 @@ And what one question of a sampling planner costs: a motion at a time, through P
 
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -110,14 +110,21 @@ def ends_in_collision(
 
 
 def optimize(
-    robot: RobotSpheres, world: MeshWorld, start: Any, goal: Any, *, limit: float, seed: int
+    robot: RobotSpheres,
+    world: MeshWorld,
+    start: Any,
+    goal: Any,
+    *,
+    limit: float,
+    seed: int,
+    until: Literal["first", "converged"] = "converged",
 ) -> Planned:
     """The library's `optimize_paths`, one problem at a time; see `rrt_connect`."""
     ends = [torch.tensor(joints[None], dtype=torch.float32) for joints in (start, goal)]
     options: Any = {"margin": MARGIN, "generator": torch.Generator().manual_seed(seed)}
     clock = Clock(limit)
     try:
-        found = optimize_paths(*ends, robot, world, progress=clock.check, **options)
+        found = optimize_paths(*ends, robot, world, until=until, progress=clock.check, **options)
     except (OutOfTime, ValueError) as error:
         reason = NO_PATH if isinstance(error, OutOfTime) else str(error)
         return Planned(None, False, clock.seconds, 0, reason)
@@ -191,6 +198,7 @@ def _seed_once(seed: int) -> None:
 
 PLANNERS: dict[str, Callable[..., Planned]] = {
     "optimize_paths": optimize,
+    "first path": partial(optimize, until="first"),
     "RRT-Connect": rrt_connect,
 }
 

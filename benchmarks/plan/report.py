@@ -11,7 +11,7 @@ from benchmarks.plan.planners import PLANNERS
 from benchmarks.plan.problems import ROBOTS
 
 NAME = "plan-cpu"
-OURS, THEIRS = PLANNERS
+OURS, FIRST, THEIRS = PLANNERS  # FIRST is `until="first"` of ours
 COLOURS = {OURS: "#1f6feb", THEIRS: "#8a8f98"}
 
 Results = dict[str, Any]
@@ -82,7 +82,8 @@ def markdown(results: Results) -> str:
 _FACTS = """Solved is what the judge calls free: float64 kinematics of pinocchio, exact shapes,
 coal's verdict, samples between which no sphere moves more than 1 mm, self-collision by the pairs of
 the SRDF. Times are those of one core, planning and shortening, without reading and judging; they
-and iterations are of solved problems. Lengths are of the path in joint space [rad, prismatic: m].
+and iterations are of solved problems; "first path" is `until="first"`. Lengths are of the path in
+joint space [rad, prismatic: m].
 Iterations are of the optimizer, and motions checked by RRT-Connect.
 """
 
@@ -120,7 +121,7 @@ def _summaries(what: str, groups: dict[str, list[Row]]) -> str:
             solved, possible, refused = _counts(mine)
             line = [group, planner, f"{solved}/{possible}"]
             line.append(f"{solved / possible:.1%}" if possible else "")
-            for key, digits in (("seconds", 2), ("iterations", 0), ("length", 2)):
+            for key, digits in (("seconds", 3), ("iterations", 0), ("length", 2)):
                 line += [f"{_quantile(mine, key, q):.{digits}f}" for q in (0.5, 0.95)]
             lines.append([*line, f"{1e3 * _quantile(mine, 'clearance', 0.5):.1f}", str(refused)])
     head = [what, "planner", "solved", "", "time [s]", "95 %", "iterations", "95 %", "length"]

@@ -119,6 +119,23 @@ def test_a_wanted_clearance_that_is_not_reached_is_told(capsys, world, tmp_path)
     assert not np.load(tmp_path / "p.npz")["has_preferred_clearance"]
 
 
+def test_the_first_path_is_written_without_a_clearance(capsys, world, tmp_path):
+    ends = ["--start", *LEFT, f"--goal={RIGHT}", "--until", "first"]
+    files = ["--output", tmp_path / "p.npz", "--picture", tmp_path / "p.png"]
+    status, out, _ = plan(capsys, PANDA, world, *ends, *files)
+    assert status == 0
+    told = "certified free: the robot's spheres touch no obstacle and, where they move, not each "
+    assert out.startswith(told)
+    written = np.load(tmp_path / "p.npz")
+    obstacles = MeshWorld.from_file(world, "cpu")
+    joints = torch.from_numpy(written["joints"])[None]
+    assert not joint_path_in_collision(joints, RobotSpheres(PANDA), obstacles).any()
+    assert np.isnan([written["clearance"], written["world_clearance"]]).all()
+    assert plan(capsys, PANDA, world, *ends, *files, "--json")[0] == 0
+    shortened = plan(capsys, PANDA, world, *ends[:-2], *files, "--json")[1]
+    assert json.loads(shortened)["length"] < written["length"]
+
+
 def test_contacts_that_are_wanted_and_a_base_elsewhere(capsys, world, tmp_path):
     """What stands around the post may touch it; and where the robot stands elsewhere, it is far.
 

@@ -15,7 +15,9 @@ from warp_collision.planning.rrt_connect import RrtConnect
 WALLS = [(-1.0, 2.2, 2.5), (0.5, -2.6, -2.3)]
 
 
-def hits_of_walls(paths: torch.Tensor, problem: torch.Tensor) -> torch.Tensor:
+def hits_of_walls(
+    paths: torch.Tensor, problem: torch.Tensor, n_segments: torch.Tensor | None = None
+) -> torch.Tensor:
     """Segments (n, horizon - 1) that pass walls beside their gaps; nothing passes in problem 2."""
     (x0, y0), (x1, y1) = paths[:, :-1].unbind(-1), paths[:, 1:].unbind(-1)
     hit = (x0 + x1).isnan()
@@ -23,6 +25,8 @@ def hits_of_walls(paths: torch.Tensor, problem: torch.Tensor) -> torch.Tensor:
         crosses = (x0 < x) != (x1 < x)
         y = torch.lerp(y0, y1, ((x - x0) / (x1 - x0)).nan_to_num())
         hit |= crosses & ~((low < y) & (y < high) & (problem[:, None] != 2))
+    if n_segments is not None:
+        hit |= torch.arange(hit.shape[1]) >= n_segments[:, None]
     return hit
 
 

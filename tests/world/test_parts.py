@@ -32,7 +32,7 @@ def obstacle(device: torch.device) -> MeshObstacle:
 def slots_with(obstacle: MeshObstacle, *names: str) -> Slots:
     """Two envs, the second with slots of these names."""
     slots = Slots(2)
-    slots.envs[1] += [Slot(name, obstacle) for name in names]
+    slots.write(1, 0, [Slot(name, obstacle) for name in names])
     return slots
 
 

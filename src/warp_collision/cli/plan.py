@@ -42,7 +42,8 @@ The path is written as .npz: joints (waypoints, joints), joint_names, free,
 clearance (certified: nowhere is the robot nearer to anything, in metres),
 world_clearance and self_clearance (to obstacles, and of links that move
 relative to each other), has_preferred_clearance (whether that is what
---clearance wanted), margin, length, iterations. Files that exist are
+--clearance wanted), margin, length, iterations. With --until first the
+clearances are NaN: `warp-collision check` computes them. Files that exist are
 overwritten, and the report says so.
 
 exit status:
@@ -84,6 +85,13 @@ def add_plan(commands: Any) -> None:
         "report says so",
     )
     parser.add_argument(
+        "--until",
+        choices=("first", "converged"),
+        default="converged",
+        help="first: write the first free path, of which no clearance is computed; converged: "
+        "shorten it until nothing is gained (default)",
+    )
+    parser.add_argument(
         "--max-seconds",
         type=distance,
         metavar="S",
@@ -123,6 +131,7 @@ def _plan(options: argparse.Namespace) -> int:
             torch.tensor([goal], device=device),
             scene.robot,
             scene.world,
+            until=options.until,
             horizon=options.waypoints,
             margin=_MARGIN,
             preferred_clearance=options.clearance,
@@ -206,11 +215,13 @@ def _report(
     if not found.free.item():
         return [f"no free path was found in {found.iterations.item()} iterations"]
     contacts = ", contacts of --ignore aside" if options.ignore else ""
-    lines = [
-        "certified free: the robot's spheres come nowhere nearer than "
-        f"{1000 * found.clearance.item():.1f} mm to an obstacle or, where they move, to each "
-        f"other{contacts}"
-    ]
+    touches = "touch no obstacle and, where they move, not each other"
+    if options.until == "converged":
+        touches = (
+            f"come nowhere nearer than {1000 * found.clearance.item():.1f} mm to an obstacle or, "
+            "where they move, to each other"
+        )
+    lines = [f"certified free: the robot's spheres {touches}{contacts}"]
     if not found.has_preferred_clearance.item():
         lines.append(
             f"the wanted clearance of {1000 * options.clearance:.1f} mm was not reached: nearest "

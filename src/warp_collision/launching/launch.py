@@ -199,6 +199,44 @@ def launch(
         end_reading(token)
 
 
+class RepeatedLaunch:
+    """A launch on the CPU, by one thread, repeated with other arguments of equal shapes.
+
+    Args:
+        kernel: see `launch`.
+        dim: see `launch`.
+        arguments: see `launch`; None where they differ from call to call.
+        changing: the indices of those.
+    """
+
+    def __init__(
+        self,
+        kernel: Any,
+        dim: tuple[int, ...],
+        arguments: Sequence[Argument],
+        changing: Sequence[int],
+    ):
+        with _record_lock, slow_loads_announced("cpu"):
+            self._command = Command(kernel, "cpu")
+        self._dim, self._arguments, self._changing = dim, list(arguments), changing
+        self._is_recorded = False
+
+    def __call__(self, *changed: Argument) -> None:
+        """Runs it with these arguments."""
+        token = begin_reading()
+        try:
+            if self._is_recorded:
+                self._command.rerun(zip(self._changing, changed, strict=True))
+                return
+            arguments = list(self._arguments)
+            for index, argument in zip(self._changing, changed, strict=True):
+                arguments[index] = argument
+            self._command.run(self._dim, tuple(arguments))
+            self._is_recorded = True
+        finally:
+            end_reading(token)
+
+
 def _keep_tables(arguments: tuple[Argument, ...], device: torch.device) -> None:
     """Keeps what structs of a captured launch point to; tensors are kept by whoever made them."""
     for tables in arguments:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -237,6 +237,15 @@ class Command:
             self._dim = dim
             if self._call is not None:
                 self._call.refresh()
+        self._run(stream)
+
+    def rerun(self, changed: Iterable[tuple[int, Argument]]) -> None:
+        """The last launch again on the CPU, with arguments of the same shapes, by their index."""
+        for index, argument in changed:
+            self._patches[index](argument)
+        self._run(None)
+
+    def _run(self, stream: wp.Stream | None) -> None:
         if self._call is not None:
             self._call.function(*self._call.operands)
         else:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from warp_collision.robot import RobotSpheres, SelfCollisionPairs, joint_path_in_collision
+from warp_collision.robot import RobotSpheres, SelfCollisionPairs
+from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
+from warp_collision.robot.checks.joint_path import pair_tables_of
+from warp_collision.robot.checks.path_operands import PathOperands
+from warp_collision.robot.checks.path_operators import run_paths_at_rest
+from warp_collision.robot.model.base_pose import root_frames
 from warp_collision.world import MeshWorld
+from warp_collision.world.acceleration import with_acceleration
 
 # Whether the straight joint motions (n, horizon, n_joints) of rows (n,) are proven free, (n,) bool.
 Certificate = Callable[[Tensor, Tensor], Tensor]
@@ -41,6 +48,40 @@ class Problems:
     base_pose: Tensor | None  # (batch, 7) of the root link in the world
     limits: Tensor  # (n_joints, 2) on the device
 
+    @cached_property
+    def _roots(self) -> Tensor | None:
+        """The root frames (batch, 1, 18) of the problems."""
+        return root_frames(self.base_pose, self.start[:, None], 1)
+
+    @cached_property
+    def _limits_of_clearance(self) -> dict[float, Tensor]:
+        """Tolerances of checks as tensors [m]."""
+        both = self.margin, self.preferred_clearance
+        return {value: torch.tensor([value], device=self.start.device) for value in both}
+
+    def _hits(
+        self,
+        paths: Tensor,
+        problem: Tensor,
+        clearance: float,
+        pairs: bool | SelfCollisionPairs,
+        n_segments: Tensor | None = None,
+    ) -> Tensor:
+        """Segments (n, horizon - 1) of paths that are not proven to keep a clearance [m].
+
+        As `joint_path_in_collision`, with arguments that are valid.
+        """
+        robot, world, device = self.robot, self.world, paths.device
+        operands = PathOperands(
+            paths.contiguous(),
+            with_acceleration(scene_with_contacts(self.ignore, robot, world)),
+            None if self.env_index is None else self.env_index[problem],
+            None if self._roots is None else self._roots[problem].contiguous(),
+            robot.tables(device),
+            pair_tables_of(robot, pairs, device),
+        )
+        return run_paths_at_rest(operands, self._limits_of_clearance[clearance], n_segments)
+
     def world_of(self, problem: Tensor | slice) -> dict[str, Any]:
         """Arguments of checks that select the env and base of problems (n,), by name."""
         env_index, base_pose = self.env_index, self.base_pose
@@ -50,31 +91,21 @@ class Problems:
             "base_pose": None if base_pose is None else base_pose[problem],
         }
 
-    def hits(self, paths: Tensor, problem: Tensor | slice) -> Tensor:
-        """Segments (n, horizon - 1) of paths of problems (n,) that are not proven free."""
-        return joint_path_in_collision(
-            paths,
-            self.robot,
-            self.world,
-            tolerance=self.margin,
-            self_collision=self.self_collision,
-            **self.world_of(problem),
-        )
+    def hits(self, paths: Tensor, problem: Tensor, n_segments: Tensor | None = None) -> Tensor:
+        """Segments (n, horizon - 1) of paths of problems (n,) that are not proven free.
 
-    def is_free(self, paths: Tensor, problem: Tensor | slice) -> Tensor:
+        With numbers of segments (n,) int32 each path is followed to the first hit alone, see
+        `run_paths_at_rest`.
+        """
+        return self._hits(paths, problem, self.margin, self.self_collision, n_segments)
+
+    def is_free(self, paths: Tensor, problem: Tensor) -> Tensor:
         """Whether paths (n, horizon, n_joints) of problems (n,) are proven free, (n,) bool."""
         return ~self.hits(paths, problem).any(1)
 
     def is_near(self, paths: Tensor, problem: Tensor) -> Tensor:
         """Which segments (n, horizon - 1) may be nearer than the preferred clearance."""
-        return joint_path_in_collision(
-            paths,
-            self.robot,
-            self.world,
-            tolerance=self.preferred_clearance,
-            self_collision=self.changing_pairs,
-            **self.world_of(problem),
-        )
+        return self._hits(paths, problem, self.preferred_clearance, self.changing_pairs)
 
     def certificate(self, problem: Tensor) -> Certificate:
         """`is_free` of motions by the rows of paths that they are from, of problems (n,)."""

@@ -14,8 +14,9 @@ from warp_collision.launching.launch import launch
 from warp_collision.planning.problems import Problems, random_uniform
 
 # Random configurations for each problem and round: few are less work, and more rounds, which many
-# problems share.
+# problems share. Easy problems need few, so that their number grows with the rounds.
 _MOST_SAMPLES, _LEAST_SAMPLES, _SHARED_SAMPLES = 32, 8, 128
+_FIRST_SAMPLES, _MORE_SAMPLES = 16, 4  # at most in the first round, and more in each further one
 # Of the lines between two trees, at most; in a larger space they are longer than the range.
 _MOST_PARTS = 64
 # Rounds between looks at what is solved: on a GPU each of them waits for the device.
@@ -72,11 +73,11 @@ class _Trees(NamedTuple):
         """See `StructTables`."""
         return []
 
-    def write(self, struct: Any) -> None:
+    def write(self, scene: Any) -> None:
         """See `StructTables`."""
-        struct.nodes, struct.lengths = self.nodes.data_ptr(), self.lengths.data_ptr()
-        struct.parents, struct.counts = self.parents.data_ptr(), self.state.data_ptr()
-        struct.n_trees, struct.capacity, struct.n_joints = self.nodes.shape
+        scene.nodes, scene.lengths = self.nodes.data_ptr(), self.lengths.data_ptr()
+        scene.parents, scene.counts = self.parents.data_ptr(), self.state.data_ptr()
+        scene.n_trees, scene.capacity, scene.n_joints = self.nodes.shape
 
     def kept(self, problems: Tensor, used: int, capacity: int) -> _Trees:
         """The trees of some problems, of which up to `used` nodes are used."""
@@ -123,6 +124,7 @@ class RrtConnect:
         self._low, self._high = torch.minimum(low, ends.amin(1)), torch.maximum(high, ends.amax(1))
         longest = float(torch.linalg.vector_norm(self._high - self._low, dim=1).max())
         self._most_parts = max(math.ceil(min(longest / kernels.RANGE, _MOST_PARTS)), 1)
+        self._n_grown = 0
         self._rounds = 1 if rows.device == CPU else _ROUNDS_PER_LOOK
         self._trees = _Trees.of_roots(ends.flatten(0, 1), 1 + self._room())
 
@@ -137,7 +139,8 @@ class RrtConnect:
         return solved
 
     def _n_samples(self) -> int:
-        return min(max(_SHARED_SAMPLES // len(self.rows), _LEAST_SAMPLES), _MOST_SAMPLES)
+        shared = max(_SHARED_SAMPLES // len(self.rows), _LEAST_SAMPLES)
+        return min(shared, _MOST_SAMPLES, _FIRST_SAMPLES + _MORE_SAMPLES * self._n_grown)
 
     def _room(self) -> int:
         """Nodes that a tree may get between two looks."""
@@ -145,22 +148,23 @@ class RrtConnect:
 
     def _grow(self, rounds: int) -> None:
         (n, n_joints), m, parts = self._low.shape, self._n_samples(), self._most_parts
+        self._n_grown += rounds
         trees, device = self._trees, self.rows.device
         draws = random_uniform((rounds, n, m, n_joints), self._generator, device)
         targets = torch.lerp(self._low[:, None], self._high[:, None], draws)
         motions = targets.new_empty((n, m, 2, n_joints))
         lines = targets.new_empty((n, m, parts + 1, n_joints))
-        near = torch.empty((n, m), dtype=torch.int32, device=device)
-        links = near.new_empty((n, m, 3))
+        near, count = torch.empty((2, n, m), dtype=torch.int32, device=device)
+        links = near.new_empty((n, m, 2))
         owner = self.rows.repeat_interleave(m)
         for target in targets:
             operands = target, trees, trees.meeting, motions, near
             launch(kernels.extend_trees, (n, m), *operands, device=device)
             hit = self._problems.hits(motions.flatten(0, 1), owner).view(n, m)
-            operands = motions, near, hit, trees, lines, links
+            operands = motions, near, hit, trees, lines, count, links
             launch(kernels.connect_trees, (n, m), *operands, device=device)
-            hit = self._problems.hits(lines.flatten(0, 1), owner).view(n, m, parts)
-            operands = lines, links, hit, trees, trees.meeting
+            hit = self._problems.hits(lines.flatten(0, 1), owner, count.flatten())
+            operands = lines, count, links, hit.view(n, m, parts), trees, trees.meeting
             launch(kernels.join_trees, (n,), *operands, device=device)
 
     def _take_solved(self) -> list[tuple[int, Tensor]]:

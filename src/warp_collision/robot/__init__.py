@@ -1,5 +1,6 @@
 """Robots as spheres on their links: URDF, kinematics, self-collision, joint paths, fitting."""
 
+from warp_collision.robot.checks.checker import RobotChecker
 from warp_collision.robot.checks.joint_path import (
     JointPathClearance,
     configuration_in_collision,
@@ -28,6 +29,7 @@ __all__ = [
     "JointPathClearance",
     "LinkMesh",
     "MatrixEntry",
+    "RobotChecker",
     "RobotSpheres",
     "SelfClearance",
     "SelfCollisionMatrix",

@@ -347,6 +347,24 @@ class MeshWorld:
             self._fill(env, index, [entry])
             return index
 
+    def add_many(self, obstacles: Mapping[str, Any], env: int = 0, padding: float = 0.0) -> None:
+        """Adds obstacles to an env at once, faster than one by one; all or, if it raises, none.
+
+        The arguments are those of `load`, the errors those of `add`.
+
+        Example:
+            >>> from warp_collision import MeshWorld, Sphere
+            >>> world = MeshWorld(max_obstacles=100)
+            >>> world.add_many({f"drop {i}": (Sphere(0.01), (i, 0, 1, 1, 0, 0, 0)) for i in (1, 2)})
+            >>> len(world)
+            2
+        """
+        validate.require_mapping("obstacles", obstacles, "a mapping")
+        with self._lock:
+            first = self._slots.index_for_many(obstacles, env, self.max_obstacles)
+            entries = [self._obstacles.entry_of(name, v, padding) for name, v in obstacles.items()]
+            self._fill(env, first, entries)
+
     def load(
         self,
         obstacles: Mapping[str, MeshAndPose] | Mapping[str, Obstacle] | trimesh.Scene,
@@ -427,7 +445,7 @@ class MeshWorld:
             slots = self._slots.envs[env]
             self._acceleration.drop_tree()
             self._storage.remove(env, index, len(slots))
-            self._release(env, [slots.pop(index)])
+            self._release(env, [self._slots.pop(env, index)])
 
     def clear(self, env: int | None = None) -> None:
         """Removes all obstacles of an env, or of all envs."""
@@ -455,17 +473,17 @@ class MeshWorld:
             self._storage.keep_alive([list(slots) for slots in self._slots.envs])
             larger = self._storage.enlarged(n_envs, max_obstacles)
             larger.keep_alive(self._slots.envs)
-            self._slots.envs += [[] for _ in range(n_envs - len(self._slots.envs))]
+            self._slots.add_envs(n_envs - len(self._slots.envs))
             # In this order: records of larger tables fit smaller ones, but not the reverse.
             self._acceleration.use(larger.tables)
             self._storage = larger
 
     def _fill(self, env: int, first: int, entries: list[Entry]) -> None:
         """Writes consecutive slots from `first`, then frees what they held."""
-        slots, last = self._slots.envs[env], first + len(entries)
-        dropped = slots[first:last]
+        last = first + len(entries)
         self._acceleration.drop_tree()
-        slots[first:last] = [Slot(entry.name, entry.obstacle) for entry in entries]
+        new = [Slot(entry.name, entry.obstacle) for entry in entries]
+        dropped = self._slots.write(env, first, new)
         if entries:
             obstacles = [entry.obstacle for entry in entries]
             for entry in entries:
@@ -477,15 +495,13 @@ class MeshWorld:
             self._write_poses(env, slice(first, last), torch.stack([e.pose for e in entries]))
             for index, entry in enumerate(entries, first):
                 self._slots.track(env, slice(index, index + 1), entry.given, self.mesh_from_world)
-        self._storage.set_count(env, len(slots))
+        self._storage.set_count(env, len(self._slots.envs[env]))
         self._release(env, dropped)
 
     def _truncate(self, env: int, count: int) -> None:
         """Empties the slots from `count` on."""
-        slots = self._slots.envs[env]
-        dropped = slots[count:]
         self._acceleration.drop_tree()
-        del slots[count:]
+        dropped = self._slots.truncate(env, count)
         self._storage.truncate(env, count)
         self._release(env, dropped)
 

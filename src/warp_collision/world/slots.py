@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import NamedTuple
@@ -60,17 +60,52 @@ class Slots:
     """The filled slots of all envs, in slot order.
 
     Attributes:
-        envs: the slots of each env.
+        envs: the slots of each env; written by `write`, `pop`, `truncate` and `add_envs`.
     """
 
     def __init__(self, n_envs: int):
-        self.envs: list[list[Slot]] = [[] for _ in range(n_envs)]
+        self.envs: list[list[Slot]] = []
+        self._index_of: list[dict[str, int]] = []  # slots of each env by name
+        self.add_envs(n_envs)
         self._tracks_poses = False  # whether a pose has required a gradient
 
     @property
     def most(self) -> int:
         """Number of slots of the fullest env."""
         return max(len(slots) for slots in self.envs)
+
+    def add_envs(self, count: int) -> None:
+        """Adds empty envs."""
+        self.envs += [[] for _ in range(count)]
+        self._index_of += [{} for _ in range(count)]
+
+    def write(self, env: int, first: int, new: Sequence[Slot]) -> list[Slot]:
+        """Fills consecutive slots from `first`; returns what they held."""
+        slots, last = self.envs[env], first + len(new)
+        dropped = slots[first:last]
+        self._forget(env, first, dropped)
+        slots[first:last] = new
+        self._index_of[env].update((slot.name, i) for i, slot in enumerate(new, first))
+        return dropped
+
+    def truncate(self, env: int, count: int) -> list[Slot]:
+        """Empties the slots from `count` on; returns what they held."""
+        dropped = self.envs[env][count:]
+        self._forget(env, count, dropped)
+        del self.envs[env][count:]
+        return dropped
+
+    def pop(self, env: int, index: int) -> Slot:
+        """Empties a slot, and moves those behind it up by one; returns what it held."""
+        dropped = self.envs[env].pop(index)
+        self._index_of[env] = {slot.name: i for i, slot in enumerate(self.envs[env])}
+        return dropped
+
+    def _forget(self, env: int, first: int, dropped: Sequence[Slot]) -> None:
+        names = self._index_of[env]
+        for index, slot in enumerate(dropped, first):
+            if names.get(slot.name) == index:  # else another slot has taken the name
+                del names[slot.name]
 
     def of(self, env: int) -> list[Slot]:
         """The slots of an env."""
@@ -87,23 +122,26 @@ class Slots:
             if not 0 <= index < len(slots):
                 raise IndexError(f"index must be in [0, {len(slots)}) in env {env}, got {name}")
             return index
-        for index, slot in enumerate(slots):
-            if slot.name == name:
-                return index
+        found = self._find(env, name)
+        if found is not None:
+            return found
         names = ", ".join(repr(slot.name) for slot in slots) or "no meshes"
         raise UnknownNameError(f"name must be one of env {env}, which holds {names}; got {name!r}")
+
+    def _find(self, env: int, name: object) -> int | None:
+        return self._index_of[env].get(name) if isinstance(name, str) else None
 
     def index_for(self, name: str, env: int, max_obstacles: int, replace: bool) -> int:
         """The index of the slot that a mesh is to fill: of its name, or the first free one."""
         slots = self.of(env)
-        for index, slot in enumerate(slots):
-            if slot.name == name:
-                if replace:
-                    return index
-                raise ValueError(
-                    f"name must be new in env {env}, got {name!r} again; pass replace=True to give "
-                    "it new geometry"
-                )
+        found = self._find(env, name)
+        if found is not None:
+            if replace:
+                return found
+            raise ValueError(
+                f"name must be new in env {env}, got {name!r} again; pass replace=True to give it "
+                "new geometry"
+            )
         if len(slots) >= max_obstacles:
             raise ValueError(
                 f"env {env} must have a free slot for {name!r}, all {max_obstacles} are taken; "
@@ -117,6 +155,15 @@ class Slots:
             slot for slots in self.envs for slot in slots if slot.obstacle.mesh is obstacle.mesh
         ]
         return len(held) > 1
+
+    def index_for_many(self, names: Iterable[str], env: int, max_obstacles: int) -> int:
+        """The index of the first of consecutive free slots for new names."""
+        new = list(names)
+        first = len(self.of(env))
+        self.require_room(env, first + len(new), max_obstacles)
+        for name in new:
+            self.index_for(name, env, max_obstacles, replace=False)
+        return first
 
     def require_room(self, env: int, count: int, max_obstacles: int) -> None:
         """Requires an env that exists, with a slot for each of so many meshes."""

@@ -77,7 +77,7 @@ def configuration_in_collision(
     batch = shape[0] if shape else 1
     flat = joints.reshape(batch, shape[1:].numel() if shape else 1, robot.n_joints)
     flat, env_index = _operands(flat, world, env_index)
-    pairs = _pairs(robot, self_collision, world.device)
+    pairs = pair_tables_of(robot, self_collision, world.device)
     base = _roots(base_pose, joints, flat)
     scene = scene_with_contacts(ignore, robot, world)
     operands = PathOperands(flat, scene, env_index, base, robot.tables(world.device), pairs)
@@ -269,7 +269,7 @@ def _path_operands(
             "joints must have at least 2 waypoints (batch, horizon, n_joints), got "
             f"{validate.shape_of(joints)}; configuration_in_collision checks single ones"
         )
-    pairs = _pairs(robot, self_collision, world.device)
+    pairs = pair_tables_of(robot, self_collision, world.device)
     base = root_frames(base_pose, joints, 1)
     scene = scene_with_contacts(ignore, robot, world, poses, joints.shape[1])
     return PathOperands(joints, scene, env_index, base, robot.tables(world.device), pairs)
@@ -284,9 +284,10 @@ def _roots(base_pose: PoseLike | None, joints: Tensor, flat: Tensor) -> Tensor |
     return roots.expand(*joints.shape[:-1], -1).reshape(*flat.shape[:2], roots.shape[-1])
 
 
-def _pairs(
+def pair_tables_of(
     robot: RobotSpheres, self_collision: bool | SelfCollisionPairs, device: torch.device
 ) -> Pairs:
+    """Tables of the pairs that `self_collision` names; None, None for none."""
     if self_collision is False:
         return _NO_PAIRS
     if self_collision is True:

@@ -7,7 +7,7 @@ the robot's own motion, which is above it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,8 @@ from torch import Tensor
 
 from warp_collision.kernels import joint_path as kernels
 from warp_collision.kernels import path_clearance as clearance_kernels
-from warp_collision.launching.launch import launch
+from warp_collision.launching.launch import RepeatedLaunch, launch
+from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.queries.dispatch import is_plain
 from warp_collision.queries.operator import (
     N_TABLES,
@@ -33,25 +34,30 @@ from warp_collision.robot.checks.path_operands import (
     PathOperands,
 )
 from warp_collision.robot.model.interpolation import segments_of
-from warp_collision.robot.model.robot_tables import FRAME_POSE, STATE
+from warp_collision.robot.model.robot_tables import FRAME_POSE, STATE, RobotTables
 from warp_collision.world.acceleration import with_acceleration
+
+
+def _scratch(like: Tensor, rows: Sequence[int], robot: RobotTables, size: int) -> Sequence[Tensor]:
+    """Frames (batch, horizon or less, n_frames, size) and balls (..., n_bodies, 4) of rows."""
+    frames = like.new_empty((*rows, robot.frames.shape[0], size))
+    return frames, like.new_empty((*rows, robot.n_bodies, 4))
 
 
 def run_configurations(operands: PathOperands) -> Tensor:
     """Which configurations collide: (batch, horizon) bool."""
     joints, scene, env_index, base, robot, pairs = operands
     rows = joints.shape[:2]
-    frame_poses = joints.new_empty((*rows, robot.frames.shape[0], FRAME_POSE))
-    balls = joints.new_empty((*rows, robot.n_bodies, 4))
+    frame_poses, balls = _scratch(joints, rows, robot, FRAME_POSE)
     hit = joints.new_empty(rows, dtype=torch.bool)
-    kernel, n_queries = kernels.configuration_hit, rows.numel() * robot.n_bodies
+    kernel, n_queries = kernels.configuration_hit, rows[0] * rows[1] * balls.shape[2]
     launch(
         kernel,
         rows,
         *(joints, env_index, with_acceleration(scene, kernel, n_queries), robot, base),
         *(*pairs, frame_poses, balls, hit),
         device=joints.device,
-        items=16 * rows.numel(),
+        items=16 * rows[0] * rows[1],
     )
     return hit
 
@@ -59,27 +65,72 @@ def run_configurations(operands: PathOperands) -> Tensor:
 def run_paths(operands: PathOperands, tolerance: Tensor) -> Tensor:
     """Which segments are not proven free: (batch, horizon - 1) bool."""
     rest, movers = split(operands)
-    hit = _hits(rest, tolerance)
+    hit = run_paths_at_rest(rest, tolerance)
     if movers is None:
         return hit
-    hits = _hits(movers.operands, tolerance).unflatten(0, (-1, len(movers.slots)))
+    hits = run_paths_at_rest(movers.operands, tolerance).unflatten(0, (-1, len(movers.slots)))
     return hit | hits.any(1)
 
 
-def _hits(operands: PathOperands, tolerance: Tensor) -> Tensor:
-    """`run_paths` among obstacles at rest."""
-    joints, segments = operands.joints, segments_of(operands.joints)
-    states = joints.new_empty((*segments, operands.robot.frames.shape[0], STATE))
-    hit = joints.new_empty(segments, dtype=torch.bool)
+def run_paths_at_rest(
+    operands: PathOperands, tolerance: Tensor, n_segments: Tensor | None = None
+) -> Tensor:
+    """Which segments are not proven free among obstacles at rest: (batch, horizon - 1) bool.
+
+    Args:
+        operands: with root frames as for configurations, and a scene with acceleration.
+        tolerance: (1,) [m].
+        n_segments: (batch,) int32, so many of each path are checked, up to the first hit; the
+            others count as hits. All segments of all paths if None.
+    """
+    joints, scene, env_index, base, robot, pairs = operands
+    segments = segments_of(joints)
+    scratch = _scratch(joints, segments, robot, STATE)
+    if n_segments is None:
+        hit = joints.new_empty(segments, dtype=torch.bool)
+    else:  # threads read what others have not written yet
+        hit = joints.new_zeros(segments, dtype=torch.bool)
     launch(
         kernels.joint_path_hit,
         segments,
-        *(joints, operands.env_index, operands.scene, operands.robot, operands.base),
-        *(*operands.pairs, tolerance, states, hit),
+        *(joints, env_index, scene, robot, base, *pairs),
+        *(tolerance, n_segments, *scratch, hit),
         device=joints.device,
         items=256 * segments[0] * segments[1],
     )
     return hit
+
+
+def repeated_paths(operands: PathOperands, tolerance: Tensor) -> Callable[..., Tensor]:
+    """`run_paths_at_rest` of one CPU thread, for many joints like these; takes joints and scene."""
+    joints, _, _, base, robot, pairs = operands
+    segments = segments_of(joints)
+    scratch = _scratch(joints, segments, robot, STATE)
+    fixed = None, None, None, robot, base, *pairs, tolerance, None, *scratch, None
+    repeated = RepeatedLaunch(kernels.joint_path_hit, segments, fixed, (0, 2, len(fixed) - 1))
+
+    def run(joints: Tensor, scene: SceneTables) -> Tensor:
+        hit = joints.new_empty(segments, dtype=torch.bool)
+        repeated(joints, with_acceleration(scene), hit)
+        return hit
+
+    return run
+
+
+def repeated_configurations(operands: PathOperands, _: Tensor) -> Callable[..., Tensor]:
+    """`run_configurations` of one CPU thread, for many joints like these; see `repeated_paths`."""
+    joints, _scene, _env, base, robot, pairs = operands
+    kernel, rows = kernels.configuration_hit, joints.shape[:2]
+    n_queries = rows[0] * rows[1] * robot.n_bodies
+    fixed = None, None, None, robot, base, *pairs, *_scratch(joints, rows, robot, FRAME_POSE), None
+    repeated = RepeatedLaunch(kernel, rows, fixed, (0, 2, len(fixed) - 1))
+
+    def run(joints: Tensor, scene: SceneTables) -> Tensor:
+        hit = joints.new_empty(rows, dtype=torch.bool)
+        repeated(joints, with_acceleration(scene, kernel, n_queries), hit)
+        return hit
+
+    return run
 
 
 def run_clearance(operands: PathOperands, tolerance: Tensor) -> tuple[Tensor, ...]:

@@ -1,0 +1,195 @@
+"""Collision checks of one robot in one world, whose options are validated once."""
+
+from __future__ import annotations
+
+import threading
+
+import torch
+from torch import Tensor
+
+from warp_collision import validate
+from warp_collision.devices import CPU
+from warp_collision.poses import PoseLike
+from warp_collision.queries.dispatch import is_plain
+from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
+from warp_collision.robot.checks.joint_path import pair_tables_of
+from warp_collision.robot.checks.path_operands import PathOperands
+from warp_collision.robot.checks.path_operators import (
+    CONFIGURATION_IN_COLLISION,
+    JOINT_PATH_IN_COLLISION,
+    repeated_configurations,
+    repeated_paths,
+)
+from warp_collision.robot.model.allowed_pairs import Contacts, as_pairs
+from warp_collision.robot.model.base_pose import root_frames
+from warp_collision.robot.model.link_pairs import SelfCollisionPairs
+from warp_collision.robot.model.robot_spheres import RobotSpheres, require_robot_and_world
+from warp_collision.world import MeshWorld
+
+# Configurations that one thread checks sooner than several.
+_FEW = 16
+
+
+class RobotChecker:
+    """`configuration_in_collision` and `joint_path_in_collision` for callers with many small calls.
+
+    The options are validated once, not in each call, and with them the pose of the base and the
+    allowed contacts. The answers are those of the two functions, with the same proof. Obstacles
+    that are added or moved, and objects that are attached to the robot, are seen by later calls.
+
+    Args:
+        robot: the robot.
+        world: the obstacles.
+        tolerance: of paths, see `joint_path_in_collision` [m].
+        self_collision: see `configuration_in_collision`.
+        ignore: see `configuration_in_collision`.
+        base_pose: (7,), pose of the root link in the world, or a 4 x 4 matrix; the origin if None.
+
+    Raises:
+        TypeError, ValueError: an option of another type or range, or unknown names in `ignore`; the
+            names are looked up again when obstacles change.
+
+    Example:
+        >>> import torch
+        >>> from warp_collision import Cuboid, MeshWorld
+        >>> from warp_collision.examples import load_panda
+        >>> from warp_collision.robot import RobotChecker
+        >>> world = MeshWorld()
+        >>> world.add("plate", Cuboid((0.5, 0.001, 0.5)), (0.5, 0, 0.5, 1, 0, 0, 0))
+        0
+        >>> checker = RobotChecker(load_panda(), world, tolerance=1e-3)
+        >>> motion = torch.tensor([[[q, 0, 0, -1.6, 0, 1.6, 0.8] for q in (-0.9, 0.9)]])
+        >>> checker.path_in_collision(motion).tolist()
+        [[True]]
+        >>> checker.configuration_in_collision(motion).tolist()
+        [[False, False]]
+    """
+
+    def __init__(
+        self,
+        robot: RobotSpheres,
+        world: MeshWorld,
+        *,
+        tolerance: float | Tensor = 1e-3,
+        self_collision: bool | SelfCollisionPairs = True,
+        ignore: Contacts = (),
+        base_pose: PoseLike | None = None,
+    ):
+        require_robot_and_world(robot, world)
+        self._robot, self._world, self._device = robot, world, world.device
+        self._tolerance = validate.scalar_operand(
+            "tolerance", tolerance, world.device, positive=True
+        )
+        self._self_collision, self._ignore = self_collision, as_pairs(ignore)
+        self._n_joints = robot.n_joints
+        like = torch.zeros((1, 1, robot.n_joints), device=world.device)
+        self._root = root_frames(base_pose, like, 0)
+        self._prepare()
+        scene_with_contacts(self._ignore, robot, world)  # looks up the names
+
+    def __repr__(self) -> str:
+        return f"RobotChecker({self._robot!r}, {self._world!r})"
+
+    def configuration_in_collision(self, joints: Tensor, env_index: Tensor | None = None) -> Tensor:
+        """Whether the robot at joint values touches an obstacle or itself.
+
+        Args:
+            joints: (..., n_joints), see the function of this name.
+            env_index: (batch,) int32 for joints (batch, ..., n_joints); env 0 for all if None.
+
+        Returns:
+            (...,) bool.
+
+        Raises:
+            TypeError, ValueError: an argument of another type, shape, device or range.
+        """
+        rows = joints
+        if not isinstance(joints, Tensor) or joints.ndim != 3:
+            self._robot.check_joints(joints)
+            batch = joints.shape[0] if joints.ndim > 1 else 1
+            rows = joints.reshape(batch, -1 if batch else 1, self._n_joints)
+        rows, env_index = self._checked(rows, env_index)
+        hit = self._repeated("configurations", rows, env_index)
+        if hit is None:
+            operands = self._operands(rows, env_index)
+            hit = CONFIGURATION_IN_COLLISION.evaluate(operands)
+        return hit if rows is joints else hit.reshape(joints.shape[:-1])
+
+    def path_in_collision(self, joints: Tensor, env_index: Tensor | None = None) -> Tensor:
+        """Which segments of joint paths are not proven free; see `joint_path_in_collision`.
+
+        Args:
+            joints: (batch, horizon, n_joints) [rad, prismatic: m].
+            env_index: (batch,) int32, the env of each row; env 0 for all if None.
+
+        Returns:
+            (batch, horizon - 1) bool; False is a proof that the whole segment is free.
+
+        Raises:
+            TypeError, ValueError: an argument of another type, shape, device or range, or fewer
+                than two waypoints.
+        """
+        joints, env_index = self._checked(joints, env_index)
+        if joints.shape[1] < 2:
+            raise ValueError(
+                "joints must have at least 2 waypoints (batch, horizon, n_joints), got "
+                f"{validate.shape_of(joints)}; configuration_in_collision checks single ones"
+            )
+        hit = self._repeated("paths", joints, env_index)
+        if hit is None:
+            operands = self._operands(joints, env_index)
+            hit = JOINT_PATH_IN_COLLISION.evaluate(operands, self._tolerance)
+        return hit
+
+    def _repeated(self, name: str, joints: Tensor, env_index: Tensor | None) -> Tensor | None:
+        """The answer for few joints on the CPU by a recorded launch; None for others."""
+        batch, horizon, _ = joints.shape
+        if env_index is not None or not 0 < batch * horizon <= _FEW or self._device != CPU:
+            return None
+        if not is_plain(joints):
+            return None
+        operands = self._operands(joints, None)
+        shape, run = self._recorded.__dict__.get(name, (None, None))
+        if shape != joints.shape or run is None:
+            record = repeated_paths if name == "paths" else repeated_configurations
+            run = record(operands, self._tolerance)
+            self._recorded.__dict__[name] = joints.shape, run
+        return run(joints, operands.scene)
+
+    def _checked(self, joints: Tensor, env_index: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Contiguous float32 joints (batch, horizon, n_joints), and the env index."""
+        is_usual = (
+            type(joints) is Tensor
+            and joints.dtype is torch.float32
+            and joints.ndim == 3
+            and joints.shape[2] == self._n_joints
+            and joints.device == self._device
+            and joints.is_contiguous()
+        )
+        if not is_usual or validate.is_checking():
+            self._robot.check_joints(joints)
+            joints = validate.float_operand(
+                "joints",
+                joints.detach(),
+                self._n_joints,
+                "(batch, horizon, n_joints)",
+                self._device,
+                ndim=3,
+            )
+        if env_index is not None:
+            n_envs = self._world.n_envs
+            env_index = validate.env_operand(env_index, joints.shape[0], n_envs, self._device)
+        return joints, env_index
+
+    def _operands(self, joints: Tensor, env_index: Tensor | None) -> PathOperands:
+        if self._robot.sphere_links is not self._sphere_links:  # something was attached or detached
+            self._prepare()
+        scene = scene_with_contacts(self._ignore, self._robot, self._world)
+        return PathOperands(joints, scene, env_index, self._root, self._tables, self._pairs)
+
+    def _prepare(self) -> None:
+        """Looks up what belongs to the robot with what is attached to it."""
+        self._sphere_links = self._robot.sphere_links
+        self._tables = self._robot.tables(self._device)
+        self._pairs = pair_tables_of(self._robot, self._self_collision, self._device)
+        self._recorded = threading.local()  # by thread
