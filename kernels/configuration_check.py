@@ -17,9 +17,12 @@ from warp_collision.kernels.robot_motion import (
     RobotBody,
     body_of,
     frame_of,
+    group_ball,
+    group_span,
+    n_groups_of,
     sphere_of,
 )
-from warp_collision.kernels.robot_pairs import BodyPair, next_sphere
+from warp_collision.kernels.robot_pairs import BodyPair, is_left_out
 from warp_collision.kernels.scene import Obstacle, Scene, is_hit, make_walk
 
 
@@ -88,39 +91,68 @@ def are_apart(offset: wp.vec3, reach: float) -> bool:
 
 
 @wp.func
+def groups_touch(
+    spheres: wp.uint64,
+    pair: BodyPair,
+    left_out: wp.array[wp.vec2i],
+    span: wp.vec2i,
+    other_span: wp.vec2i,
+    second_from_first: FramePose,
+    ball: wp.vec4,
+) -> bool:
+    """Whether spheres of two groups overlap, computed in the frame of the second body.
+
+    Args:
+        spheres: pointer, see `Robot`.
+        pair: the bodies.
+        left_out: pairs of spheres that are not checked.
+        span: begin and end of the spheres of the first group.
+        other_span: of the other one.
+        second_from_first: relative pose of the bodies' frames.
+        ball: of the other group.
+    """
+    for index in range(span[0], span[1]):
+        a = sphere_of(spheres, index)
+        radius = a[3] + pair.buffer
+        center = point_in_world(second_from_first, xyz(a))
+        # A sphere far from the ball of the other group is far from all of its spheres.
+        if not (a[3] < 0.0 or are_apart(center - xyz(ball), radius + ball[3])):
+            for other in range(other_span[0], other_span[1]):
+                b = sphere_of(spheres, other)
+                if not (b[3] < 0.0 or are_apart(center - xyz(b), radius + b[3])):
+                    if not is_left_out(pair, left_out, index, other):
+                        return True
+    return False
+
+
+@wp.func
 def spheres_touch(
     robot: Robot,
     pair: BodyPair,
-    pairs: wp.array[wp.vec2i],
+    left_out: wp.array[wp.vec2i],
     first: FramePose,
     second: FramePose,
 ) -> bool:
-    """Whether spheres of two bodies overlap, computed in the frame of the second body."""
+    """Whether spheres of two bodies overlap: the balls of their groups first."""
+    one = body_of(robot, pair.first)
     other = body_of(robot, pair.second)
     second_from_world = wp.transpose(second.rotation)
     rotation = second_from_world * first.rotation
-    offset = second_from_world * (first.origin - second.origin)
-    index = int(-1)
-    is_near = bool(False)
-    radius = float(0.0)
-    center = wp.vec3(0.0)
-    p = int(pair.begin)
-    while p < pair.end:
-        sphere_pair = pairs[p]
-        if sphere_pair[0] != index:
-            index = sphere_pair[0]
-            a = sphere_of(robot.spheres, index)
-            radius = a[3] + pair.buffer
-            center = rotation * xyz(a) + offset
-            # A sphere far from the other body's ball is far from all of its spheres.
-            is_near = not (a[3] < 0.0 or are_apart(center - other.center, radius + other.radius))
-        if is_near:
-            b = sphere_of(robot.spheres, sphere_pair[1])
-            if not (b[3] < 0.0 or are_apart(center - xyz(b), radius + b[3])):
-                return True
-            p += 1
-        else:
-            p = next_sphere(pair, pairs, p, other.end)
+    second_from_first = FramePose(rotation, second_from_world * (first.origin - second.origin))
+    for g in range(n_groups_of(one)):
+        ball = group_ball(robot, one, g)
+        center = point_in_world(second_from_first, xyz(ball))
+        reach = ball[3] + pair.buffer
+        if not (ball[3] < 0.0 or are_apart(center - other.center, reach + other.radius)):
+            for h in range(n_groups_of(other)):
+                near = group_ball(robot, other, h)
+                if not (near[3] < 0.0 or are_apart(center - xyz(near), reach + near[3])):
+                    span = group_span(one, g)
+                    other_span = group_span(other, h)
+                    if groups_touch(
+                        robot.spheres, pair, left_out, span, other_span, second_from_first, near
+                    ):
+                        return True
     return False
 
 

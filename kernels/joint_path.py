@@ -96,7 +96,7 @@ def open_pairs(
     segment: Segment,
     interval: Interval,
     body_pairs: wp.array[BodyPair],
-    pairs: wp.array[wp.vec2i],
+    left_out: wp.array[wp.vec2i],
     requested: wp.uint64,
 ) -> Open:
     """The requested pairs of bodies that are not certified free of each other."""
@@ -109,7 +109,7 @@ def open_pairs(
             first = segment.frames[body_of(robot, pair.first).frame]
             second = segment.frames[body_of(robot, pair.second).frame]
             ancestor = segment.frames[pair.ancestor]
-            verdict = check_body_pair(robot, pair, pairs, first, second, ancestor, interval)
+            verdict = check_body_pair(robot, pair, left_out, first, second, ancestor, interval)
             if verdict != CLEAR:
                 result.mask = result.mask | bit_of(k)
             result.is_hit = verdict == HIT
@@ -125,7 +125,7 @@ def joint_path_hit(
     robot: Robot,
     base: wp.array2d[MovingFrame],  # (batch or 1, horizon - 1 or 1) of the root, or empty
     body_pairs: wp.array[BodyPair],
-    pairs: wp.array[wp.vec2i],  # (n_pairs,) spheres of the pairs of bodies
+    left_out: wp.array[wp.vec2i],  # pairs of spheres that are not checked
     # parameters
     tolerance: wp.array[wp.float32],  # (1,) [m]
     launch_offset: wp.vec2i,  # of this launch in the segments
@@ -152,7 +152,7 @@ def joint_path_hit(
         itself = Open(NONE, False)
         if not world.is_hit:
             pair_mask = search.pairs[search.level]
-            itself = open_pairs(segment, interval, body_pairs, pairs, pair_mask)
+            itself = open_pairs(segment, interval, body_pairs, left_out, pair_mask)
         search = next_interval(search, world.mask, itself.mask)
         collides = world.is_hit or itself.is_hit or search.is_exhausted
     hit[row, index] = collides
@@ -167,7 +167,7 @@ def configuration_hit(
     robot: Robot,
     base: wp.array2d[MovingFrame],  # (batch or 1, horizon or 1) of the root, or empty
     body_pairs: wp.array[BodyPair],
-    pairs: wp.array[wp.vec2i],
+    left_out: wp.array[wp.vec2i],
     # parameters
     launch_offset: wp.vec2i,  # of this launch in the configurations
     # outputs
@@ -212,7 +212,7 @@ def configuration_hit(
         if balls_meet(first_ball, second_ball, pair.buffer):
             one = frame_poses[row, waypoint, body_of(env_robot, pair.first).frame]
             other = frame_poses[row, waypoint, body_of(env_robot, pair.second).frame]
-            collides = spheres_touch(env_robot, pair, pairs, one, other)
+            collides = spheres_touch(env_robot, pair, left_out, one, other)
         m += 1
     hit[row, waypoint] = collides
 

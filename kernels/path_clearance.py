@@ -35,6 +35,9 @@ from warp_collision.kernels.robot_motion import (
     Segment,
     acceleration_bound,
     body_of,
+    group_ball,
+    group_span,
+    n_groups_of,
     robot_in_env,
     root_at,
     segment_of,
@@ -46,8 +49,10 @@ from warp_collision.kernels.robot_motion import (
 )
 from warp_collision.kernels.robot_pairs import (
     BodyPair,
+    PairMotion,
     approach,
     farthest_approach,
+    is_left_out,
     pair_acceleration_bound,
 )
 from warp_collision.kernels.scene import (
@@ -216,10 +221,66 @@ def nearest_to_bodies(
 
 
 @wp.func
+def nearest_of_groups(
+    spheres: wp.uint64,
+    motion: PairMotion,
+    left_out: wp.array[wp.vec2i],
+    span: wp.vec2i,
+    other_span: wp.vec2i,
+    error: float,
+    best: Nearest,
+) -> Nearest:
+    """Updates the bounds by a group of spheres of one body against one of the other.
+
+    Args:
+        spheres: pointer, see `Robot`.
+        motion: the bodies.
+        left_out: pairs of spheres that are not checked.
+        span: begin and end of the spheres of the first group.
+        other_span: of the other one.
+        error: rounding of the distance of two spheres [m].
+        best: the bounds so far.
+    """
+    interval = motion.interval
+    for index in range(span[0], span[1]):
+        a = sphere_of(spheres, index)
+        here = point_in_world(motion.first.frame_pose, xyz(a))
+        for other in range(other_span[0], other_span[1]):
+            b = sphere_of(spheres, other)
+            if not (a[3] < 0.0 or b[3] < 0.0):
+                there = point_in_world(motion.second.frame_pose, xyz(b))
+                radii = a[3] + b[3] + motion.pair.buffer
+                threshold = best.upper - interval.tolerance
+                low = wp.length(here - there) - radii - motion.margin
+                is_open = not (low >= threshold)
+                if is_open and is_left_out(motion.pair, left_out, index, other):
+                    is_open = False
+                    low = FAR
+                if is_open:
+                    gap = approach(
+                        interval, motion.first, motion.second, motion.ancestor, here, there
+                    )
+                    if not wp.isfinite(gap):
+                        return not_finite(best)
+                    low = gap[1] - radii
+                    if gap[0] - radii < best.upper:
+                        best.upper = gap[0] - radii
+                        best.sphere = index
+                        best.other = other
+                if low < best.upper - interval.tolerance and (
+                    motion.margin > SPLITTING_GAINS * error
+                ):
+                    best.is_open = True
+                else:
+                    best = prune(best, low)
+    return best
+
+
+@wp.func
 def nearest_of_pair(
     robot: Robot,
     pair: BodyPair,
-    pairs: wp.array[wp.vec2i],
+    left_out: wp.array[wp.vec2i],
     first: MovingFrame,
     second: MovingFrame,
     ancestor: MovingFrame,
@@ -240,28 +301,23 @@ def nearest_of_pair(
     if least >= threshold:
         return prune(best, least)
     best.floor = wp.min(best.floor, least)
-    for p in range(pair.begin, pair.end):
-        a = sphere_of(robot.spheres, pairs[p][0])
-        b = sphere_of(robot.spheres, pairs[p][1])
-        if not (a[3] < 0.0 or b[3] < 0.0):
-            here = point_in_world(first.frame_pose, xyz(a))
-            there = point_in_world(second.frame_pose, xyz(b))
-            radii = a[3] + b[3] + pair.buffer
-            threshold = best.upper - interval.tolerance
-            low = wp.length(here - there) - radii - decrease
-            if not (low >= threshold):
-                gap = approach(interval, first, second, ancestor, here, there)
-                if not wp.isfinite(gap):
-                    return not_finite(best)
-                low = gap[1] - radii
-                if gap[0] - radii < best.upper:
-                    best.upper = gap[0] - radii
-                    best.sphere = pairs[p][0]
-                    best.other = pairs[p][1]
-            if low < best.upper - interval.tolerance and decrease > SPLITTING_GAINS * error:
-                best.is_open = True
-            else:
-                best = prune(best, low)
+    motion = PairMotion(pair, first, second, ancestor, interval, decrease)
+    for g in range(n_groups_of(one)):
+        ball = group_ball(robot, one, g)
+        here = point_in_world(first.frame_pose, xyz(ball))
+        for h in range(n_groups_of(other)):
+            near = group_ball(robot, other, h)
+            if not (ball[3] < 0.0 or near[3] < 0.0):
+                there = point_in_world(second.frame_pose, xyz(near))
+                least = wp.length(here - there) - ball[3] - near[3] - pair.buffer - decrease
+                if least >= best.upper - interval.tolerance:
+                    best = prune(best, least)
+                else:
+                    span = group_span(one, g)
+                    other_span = group_span(other, h)
+                    best = nearest_of_groups(
+                        robot.spheres, motion, left_out, span, other_span, error, best
+                    )
     return best
 
 
@@ -270,7 +326,7 @@ def nearest_to_itself(
     segment: Segment,
     interval: Interval,
     body_pairs: wp.array[BodyPair],
-    pairs: wp.array[wp.vec2i],
+    left_out: wp.array[wp.vec2i],
     requested: wp.uint64,
     best: Nearest,
 ) -> Nearest:
@@ -287,7 +343,7 @@ def nearest_to_itself(
             second = segment.frames[body_of(robot, pair.second).frame]
             ancestor = segment.frames[pair.ancestor]
             best.is_open = False
-            best = nearest_of_pair(robot, pair, pairs, first, second, ancestor, interval, best)
+            best = nearest_of_pair(robot, pair, left_out, first, second, ancestor, interval, best)
             if best.is_open:
                 best.open = best.open | bit_of(k)
     return after_evaluation(interval, before, best)
@@ -339,7 +395,7 @@ def joint_path_clearance(
     robot: Robot,
     base: wp.array2d[MovingFrame],  # (batch or 1, horizon - 1 or 1) of the root, or empty
     body_pairs: wp.array[BodyPair],
-    pairs: wp.array[wp.vec2i],  # (n_pairs,) spheres of the pairs of bodies
+    left_out: wp.array[wp.vec2i],  # pairs of spheres that are not checked
     # parameters
     tolerance: wp.array[wp.float32],  # (1,) [m]
     launch_offset: wp.vec2i,  # of this launch in the segments
@@ -376,7 +432,7 @@ def joint_path_clearance(
         bodies = search.bodies[search.level]
         world = nearest_to_bodies(segment, interval, scene, env, bodies, world)
         pair_mask = search.pairs[search.level]
-        itself = nearest_to_itself(segment, interval, body_pairs, pairs, pair_mask, itself)
+        itself = nearest_to_itself(segment, interval, body_pairs, left_out, pair_mask, itself)
         if span[1] > 0.0:
             if search.evaluations == 0:
                 whole = wp.min(

@@ -25,6 +25,8 @@ from warp_collision.kernels.precision import FARTHEST
 EPSILON = wp.constant(2.4e-7)
 # A larger bound of a second derivative proves nothing even on the shortest interval [m].
 LARGEST_ACCELERATION = wp.constant(1.0e30)
+# Spheres of a group, the level of the bounding balls below that of links.
+GROUP_SIZE = wp.constant(8)
 
 
 @wp.struct
@@ -34,6 +36,7 @@ class RobotBody:
     frame: int  # of the link
     begin: int  # first sphere
     end: int  # behind the last sphere
+    first_group: int  # of its spheres, by GROUP_SIZE
     center: wp.vec3  # of the ball, in the frame [m]
     radius: float  # of the ball; negative if all spheres are disabled
     spread: float  # largest distance of a sphere's center from that of the ball
@@ -47,6 +50,7 @@ class Robot:
     bodies: wp.uint64  # to (n_bodies,) RobotBody
     ranges: wp.uint64  # to (n_frames,) vec2i, begin and end of the bodies of each frame
     spheres: wp.uint64  # to (n_spheres,) vec4: x, y, z in their frame, radius; < 0: disabled
+    groups: wp.uint64  # to (n_groups,) vec4: balls around the spheres of groups; < 0: all disabled
     n_frames: int
     n_bodies: int
     n_envs: int  # tables of bodies; the last one is for all further envs
@@ -75,6 +79,7 @@ def robot_in_env(robot: Robot, env: int) -> Robot:
         robot.bodies,
         robot.ranges,
         robot.spheres,
+        robot.groups,
         robot.n_frames,
         robot.n_bodies,
         robot.n_envs,
@@ -93,6 +98,25 @@ def bodies_of_frame(robot: Robot, k: int) -> wp.vec2i:
 def sphere_of(spheres: wp.uint64, index: int) -> wp.vec4:
     """A sphere in its frame."""
     return wp.array(ptr=spheres, shape=(index + 1,), dtype=wp.vec4)[index]
+
+
+@wp.func
+def n_groups_of(body: RobotBody) -> int:
+    """Number of the groups of a body's spheres."""
+    return (body.end - body.begin + GROUP_SIZE - 1) / GROUP_SIZE
+
+
+@wp.func
+def group_ball(robot: Robot, body: RobotBody, g: int) -> wp.vec4:
+    """The ball of a group of a body, in the frame of the body."""
+    return sphere_of(robot.groups, body.first_group + g)
+
+
+@wp.func
+def group_span(body: RobotBody, g: int) -> wp.vec2i:
+    """Begin and end of the spheres of a group of a body."""
+    begin = body.begin + g * GROUP_SIZE
+    return wp.vec2i(begin, wp.min(begin + GROUP_SIZE, body.end))
 
 
 @wp.struct

@@ -15,9 +15,13 @@ from warp_collision.kernels.robot_motion import (
     Segment,
     acceleration_bound,
     body_of,
+    group_ball,
+    group_span,
+    n_groups_of,
     sphere_of,
     velocity_of,
 )
+from warp_collision.kernels.self_collision import is_listed
 
 
 @wp.struct
@@ -26,23 +30,16 @@ class BodyPair:
 
     first: int
     second: int
-    begin: int  # first pair of spheres; pairs are sorted
-    end: int  # behind the last pair of spheres
+    begin: int  # of their pairs of spheres that are left out, which are sorted
+    end: int  # behind the last of them
     ancestor: int  # deepest common ancestor of their frames
     buffer: float  # minimum clearance of their spheres [m]
 
 
 @wp.func
-def next_sphere(pair: BodyPair, pairs: wp.array[wp.vec2i], p: int, end: int) -> int:
-    """The next pair to check after pair p, whose first sphere is far from the second body.
-
-    If that sphere has a pair with each sphere of the second body, whose last one is before ``end``,
-    all of them are skipped.
-    """
-    last = p + end - 1 - pairs[p][1]
-    if last > p and last < pair.end and pairs[last][0] == pairs[p][0]:
-        return last + 1
-    return p + 1
+def is_left_out(pair: BodyPair, left_out: wp.array[wp.vec2i], a: int, b: int) -> bool:
+    """Whether a pair of spheres of two bodies is not checked."""
+    return is_listed(left_out, pair.begin, pair.end, a, b)
 
 
 @wp.func
@@ -112,17 +109,75 @@ def farthest_approach(
     return travel(interval, wp.length(rate) + angular * spread) + error
 
 
+@wp.struct
+class PairMotion:
+    """Two bodies at a configuration, and the interval to check."""
+
+    pair: BodyPair
+    first: MovingFrame
+    second: MovingFrame
+    ancestor: MovingFrame
+    interval: Interval
+    margin: float  # bound of how much any two of their spheres approach [m]
+
+
+@wp.func
+def check_groups(
+    spheres: wp.uint64,
+    motion: PairMotion,
+    left_out: wp.array[wp.vec2i],
+    span: wp.vec2i,
+    other_span: wp.vec2i,
+    there: wp.vec3,
+    radius: float,
+) -> int:
+    """Checks the spheres of a group of the first body with those of one of the second.
+
+    Args:
+        spheres: pointer, see `Robot`.
+        motion: the bodies.
+        left_out: pairs of spheres that are not checked.
+        span: begin and end of the spheres of the first group.
+        other_span: of the other one.
+        there: center of the ball of the other group, in the world.
+        radius: of that ball.
+    """
+    verdict = int(CLEAR)
+    interval = motion.interval
+    for index in range(span[0], span[1]):
+        a = sphere_of(spheres, index)
+        here = point_in_world(motion.first.frame_pose, xyz(a))
+        own = a[3] + motion.pair.buffer
+        # A sphere far from the ball of the other group is far from all of its spheres.
+        if not (a[3] < 0.0 or wp.length(here - there) > own + radius + motion.margin):
+            for other in range(other_span[0], other_span[1]):
+                b = sphere_of(spheres, other)
+                center = point_in_world(motion.second.frame_pose, xyz(b))
+                offset = here - center
+                reach = own + b[3] + motion.margin
+                is_far = b[3] < 0.0 or wp.dot(offset, offset) > reach * reach
+                if not (is_far or is_left_out(motion.pair, left_out, index, other)):
+                    gap = approach(
+                        interval, motion.first, motion.second, motion.ancestor, here, center
+                    )
+                    if not (gap[0] >= own + b[3] + interval.tolerance):
+                        return HIT
+                    if not (gap[1] > own + b[3]):
+                        verdict = UNDECIDED
+    return verdict
+
+
 @wp.func
 def check_body_pair(
     robot: Robot,
     pair: BodyPair,
-    pairs: wp.array[wp.vec2i],
+    left_out: wp.array[wp.vec2i],
     first: MovingFrame,
     second: MovingFrame,
     ancestor: MovingFrame,
     interval: Interval,
 ) -> int:
-    """Checks two bodies: their balls first, then their pairs of spheres."""
+    """Checks two bodies: their balls first, then those of their groups, then the spheres."""
     one = body_of(robot, pair.first)
     other = body_of(robot, pair.second)
     here = point_in_world(first.frame_pose, one.center)
@@ -132,33 +187,23 @@ def check_body_pair(
     margin = wp.max(margin, interval.tolerance)
     if wp.length(here - there) > one.radius + other.radius + pair.buffer + margin:
         return CLEAR
+    motion = PairMotion(pair, first, second, ancestor, interval, margin)
     verdict = int(CLEAR)
-    index = int(-1)
-    is_near = bool(False)
-    radius = float(0.0)
-    p = int(pair.begin)
-    while p < pair.end:
-        if pairs[p][0] != index:
-            index = pairs[p][0]
-            a = sphere_of(robot.spheres, index)
-            radius = a[3] + pair.buffer
-            here = point_in_world(first.frame_pose, xyz(a))
-            # A sphere far from the other body's ball is far from all of its spheres.
-            is_near = not (a[3] < 0.0)
-            if wp.length(here - there) > radius + other.radius + margin:
-                is_near = False
-        if is_near:
-            b = sphere_of(robot.spheres, pairs[p][1])
-            center = point_in_world(second.frame_pose, xyz(b))
-            offset = here - center
-            reach = radius + b[3] + margin
-            if not (b[3] < 0.0 or wp.dot(offset, offset) > reach * reach):
-                gap = approach(interval, first, second, ancestor, here, center)
-                if not (gap[0] >= radius + b[3] + interval.tolerance):
-                    return HIT
-                if not (gap[1] > radius + b[3]):
-                    verdict = UNDECIDED
-            p += 1
-        else:
-            p = next_sphere(pair, pairs, p, other.end)
+    for g in range(n_groups_of(one)):
+        ball = group_ball(robot, one, g)
+        here = point_in_world(first.frame_pose, xyz(ball))
+        reach = ball[3] + pair.buffer + margin
+        if not (ball[3] < 0.0 or wp.length(here - there) > reach + other.radius):
+            for h in range(n_groups_of(other)):
+                near = group_ball(robot, other, h)
+                center = point_in_world(second.frame_pose, xyz(near))
+                if not (near[3] < 0.0 or wp.length(here - center) > reach + near[3]):
+                    span = group_span(one, g)
+                    other_span = group_span(other, h)
+                    found = check_groups(
+                        robot.spheres, motion, left_out, span, other_span, center, near[3]
+                    )
+                    if found == HIT:
+                        return HIT
+                    verdict = wp.max(verdict, found)
     return verdict

@@ -368,7 +368,9 @@ def test_pairs_at_a_fixed_distance_do_not_prevent_preferred_clearances(panda, de
     assert found.world_clearance.item() == torch.inf
     assert found.clearance.item() == found.self_clearance.item()
     kept = panda.default_pairs.changing(1e-4)
-    assert len(kept) == len(panda.default_pairs) - len(panda.default_pairs.constant)
+    constant = panda.default_pairs.constant
+    assert kept.n_sphere_pairs == panda.default_pairs.n_sphere_pairs - len(constant)
+    assert kept.link_pairs == panda.default_pairs.link_pairs
     assert kept.constant == ()
     assert panda.default_pairs.changing(1.0) is panda.default_pairs
     within = plan(panda, world, [LEFT], [RIGHT], margin=0.016, on_invalid_endpoints="mark")

@@ -6,6 +6,7 @@ import torch
 
 from differentiable import JIT_WARNING
 from joint_paths import random_paths
+from robots import checked_links
 from warp_collision import (
     Cuboid,
     MeshWorld,
@@ -153,8 +154,7 @@ def test_reports(case):
 
 def test_pairs_are_those_of_all_objects():
     robot, rod = everything(), carrying(("rod", "ball"))
-    links = {frozenset(robot.sphere_links[i] for i in pair) for pair in robot.default_pairs.pairs}
-    own = {frozenset(rod.sphere_links[i] for i in pair) for pair in rod.default_pairs.pairs}
+    links, own = checked_links(robot.default_pairs), checked_links(rod.default_pairs)
     assert own <= links
     assert frozenset(("plate", "panda_link3")) in links
 

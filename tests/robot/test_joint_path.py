@@ -10,6 +10,7 @@ import trimesh
 
 import joint_paths
 from joint_paths import load_crane, random_paths, sampled_minimum
+from robots import sphere_pairs
 from warp_collision import Cuboid, MeshWorld, in_collision
 from warp_collision.examples import load_panda
 from warp_collision.robot import (
@@ -128,9 +129,17 @@ def test_many_segments_of_the_robot_with_itself(robots, name, device):
 def test_any_choice_and_order_of_pairs(robots, share, device):
     panda = robots["panda"]
     rng = np.random.default_rng(9)
-    chosen = rng.permutation(panda.default_pairs.pairs)
-    chosen = chosen[: int(share * len(chosen))]
-    pairs = replace(panda.default_pairs, pairs=chosen, constant=())
+    of_links = panda.default_pairs.link_pairs
+    chosen = rng.permutation(len(of_links))[: int(share**0.3 * len(of_links))]
+    every = rng.permutation(sphere_pairs(panda.default_pairs))
+    pairs = replace(
+        panda.default_pairs,
+        link_pairs=tuple(of_links[i][:: rng.choice([-1, 1])] for i in chosen),
+        touching=every[int(share * len(every)) :],
+        constant=(),
+    )
+    # What is left out of pairs of links that are not checked does not matter.
+    assert len(sphere_pairs(pairs)) < share * len(every)
     joints = torch.tensor(rng.uniform(-3.0, 3.0, (2000, 1, panda.n_joints)), dtype=torch.float32)
     smallest = joint_paths.gaps(panda(joints[:, 0].double()), pairs).amin(-1)
     assert 20 < (smallest < 0.0).sum() < 1900

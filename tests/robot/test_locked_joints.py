@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from robots import PANDA, TREE
+from robots import PANDA, TREE, checked_links
 from urdf_reference import GRIPPER, reference
 from warp_collision import (
     Cuboid,
@@ -104,9 +104,7 @@ def test_checks_of_joint_paths_are_those_of_the_whole_robot():
 
 def test_what_a_locked_joint_connects_is_one_body(tmp_path):
     robot = RobotSpheres(saved(tmp_path, "g.urdf", GRIPPER), lock_joints={"close_right": 0.1})
-    pairs = {
-        frozenset(robot.sphere_links[i] for i in p) for p in robot.self_collision_pairs().pairs
-    }
+    pairs = checked_links(robot.self_collision_pairs())
     # The shoulder alone still moves: the base against all else, the others not at all.
     assert pairs == {frozenset(("base", other)) for other in ("left", "right", "tip")}
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 import trimesh
 
-from robots import PANDA
+from robots import PANDA, checked_links
 from urdf_reference import GRIPPER, reference
 from warp_collision import (
     MeshWorld,
@@ -107,7 +107,7 @@ def test_spheres_of_a_curobo_file(gripper, tmp_path, inline):
     np.testing.assert_allclose(robot.spheres_of("right")[:, 3], [0.02, -1.0])
     np.testing.assert_allclose(robot.spheres_of("held"), [[0.1, 0.2, 0.3, -100.0]] * 3)
     pairs = robot.self_collision_pairs()
-    links = {frozenset(robot.sphere_links[i] for i in pair) for pair in pairs.pairs}
+    links = checked_links(pairs)
     # Named once, ignored both ways; base and right are no neighbours.
     assert frozenset(("left", "base")) not in links
     assert frozenset(("held", "left")) not in links
@@ -204,7 +204,7 @@ def test_pairs_that_an_srdf_disables(gripper, tmp_path):
     kept = RobotSpheres(gripper)
 
     def links(some):
-        return {frozenset(some.sphere_links[i] for i in p) for p in some.default_pairs.pairs}
+        return checked_links(some.default_pairs)
 
     assert links(kept) - links(robot) == {frozenset(("base", "right"))}
     text = srdf('<disable_default_collisions link="tip"/><enable_collisions link1="right" '

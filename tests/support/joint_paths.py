@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import trimesh
 
-from robots import turn
+from robots import sphere_pairs, turn
 from warp_collision import MeshWorld
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs
 
@@ -110,7 +110,8 @@ def clearance(spheres: Tensor, boxes: Boxes) -> Tensor:
 
 def gaps(spheres: Tensor, pairs: SelfCollisionPairs) -> Tensor:
     """(n, n_pairs) float64 clearance of pairs of spheres."""
-    a, b = (spheres[:, pairs.pairs[:, side]] for side in (0, 1))
+    every = sphere_pairs(pairs)
+    a, b = (spheres[:, every[:, side]] for side in (0, 1))
     return (a[..., :3] - b[..., :3]).norm(dim=-1) - a[..., 3] - b[..., 3]
 
 

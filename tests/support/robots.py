@@ -1,15 +1,35 @@
 """Robots of the tests, and kinematics in float64 that share nothing with the library's."""
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from warp_collision.robot import RobotSpheres
+from warp_collision.robot import RobotSpheres, SelfCollisionPairs
 from warp_collision.robot.model.kinematic_tree import MovingJoint
 from warp_collision.robot.model.kinematics import Kinematics
 
 PANDA = Path(__file__).resolve().parents[2] / "assets" / "panda" / "panda.urdf"
+
+
+def sphere_pairs(pairs: SelfCollisionPairs) -> np.ndarray:
+    """(n, 2) every pair of spheres that is checked, one by one, the smaller index first."""
+    links = {frozenset(pair) for pair in pairs.link_pairs}
+    unchecked = {tuple(pair) for part in (pairs.touching, pairs.fixed) for pair in part.tolist()}
+    found = [
+        (a, b)
+        for a, b in itertools.combinations(range(pairs.n_spheres), 2)
+        if frozenset((pairs.sphere_links[a], pairs.sphere_links[b])) in links
+        and (a, b) not in unchecked
+    ]
+    return np.array(found, dtype=np.int64).reshape(-1, 2)
+
+
+def checked_links(pairs: SelfCollisionPairs) -> set[frozenset[str]]:
+    """The pairs of links that are checked."""
+    return {frozenset(pair) for pair in pairs.link_pairs}
+
 
 # Every kind of joint, scaled axes, a branch, fixed joints in chains, children before parents.
 TREE = """<robot name="tree">

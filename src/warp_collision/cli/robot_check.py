@@ -17,6 +17,7 @@ from warp_collision.robot import (
     joint_path_clearance,
     joint_path_in_collision,
 )
+from warp_collision.robot.model.pair_rules import IN_CONTACT
 
 _HEAD = ("batch", "from", "to", "obstacles [mm]", "at", "link", "obstacle", "itself [mm]", "")
 _MOST_ROWS = 20  # of motions
@@ -104,7 +105,8 @@ class RobotCheck(NamedTuple):
             "motions": self.motions(),
             "beyond_limits": {name: count for name, count in beyond.items() if count},
             "beyond_two_pi": self.beyond.counts,
-            "pairs_of_spheres": len(pairs),
+            "pairs_of_links": len(pairs),
+            "pairs_of_spheres": pairs.n_sphere_pairs,
             "pairs_that_always_touch": len(pairs.touching),
             **self.left_out.summary(),
         }
@@ -122,9 +124,12 @@ class RobotCheck(NamedTuple):
             lines.append("")
         lines += [f"note: {line}" for line in (*self.left_out.lines(), *self.beyond.lines())]
         pairs = self.scene.pairs
-        scope = f"with itself by {len(pairs)} pairs of spheres"
+        scope = f"with itself by {pairs.n_sphere_pairs} pairs of spheres"
         if len(pairs.touching):
             scope += f", without {len(pairs.touching)} that always touch"
+        beside = [pair for pair in pairs.left_out if pair.reason.startswith(IN_CONTACT)]
+        if beside:
+            scope += f", without {len(beside)} pairs of links that touch as neighbours do"
         blocked = int(self.blocked.sum())
         state = "collision" if self.collides else "free"
         if motions and blocked:

@@ -128,6 +128,11 @@ forward_kinematics_jacobian = define_operator(
 # -- self-collision -------------------------------------------------------------------------------
 
 
+def _balls(spheres: Tensor, groups: Tensor, links: Tensor) -> Tensor:
+    """Scratch for balls around the groups and links of spheres (n, n_spheres, 4)."""
+    return spheres.new_empty((spheres.shape[0], len(groups) + len(links), 4))
+
+
 def _self_collision(
     spheres: Tensor,
     constants: tuple[Tensor, ...],
@@ -135,7 +140,7 @@ def _self_collision(
     upstream: Tensor | None = None,
     rates: Tensor | None = None,
 ) -> None:
-    balls = spheres.new_empty((spheres.shape[0], constants[0].shape[0], 4))
+    balls = _balls(spheres, *constants[:2])
     operands = spheres, *constants, upstream, rates, balls, *outputs
     _launch(self_collision.self_collision, spheres, *operands, work=8)
 
@@ -163,7 +168,7 @@ def _cost_jvp(rates: Tensor, spheres: Tensor, *constants: Tensor) -> Tensor:
 
 
 # Cost (n, n_spheres) of spheres (n, n_spheres, 4): half the cost of each pair for each of its two.
-_PAIRS = "Tensor groups, Tensor group_pairs, Tensor pairs"
+_PAIRS = "Tensor groups, Tensor links, Tensor link_pairs, Tensor left_out"
 SELF_COLLISION = FirstOrderQuery(
     "self_collision",
     _cost,
@@ -180,7 +185,7 @@ def _allocate_pair(spheres: Tensor, *_: Tensor) -> Tensor:
 
 def _closest_pair(spheres: Tensor, *pairs: Tensor) -> Tensor:
     spheres = spheres.contiguous()
-    balls = spheres.new_empty((spheres.shape[0], pairs[0].shape[0], 4))
+    balls = _balls(spheres, *pairs[:2])
     closest = _allocate_pair(spheres)
     _launch(self_collision.closest_pair, spheres, spheres, *pairs, balls, closest, work=8)
     return closest

@@ -16,8 +16,9 @@ from warp_collision.robot.fitting.coverage import Coverage, coverage
 from warp_collision.robot.fitting.sphere_fit import SphereFit, fit_spheres
 from warp_collision.robot.model.collision_report import CollisionReport
 from warp_collision.robot.model.interpolation import Interpolated
+from warp_collision.robot.model.link_pairs import SelfCollisionPairs
 from warp_collision.robot.model.robot_spheres import RobotSpheres
-from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
+from warp_collision.robot.model.self_collision_matrix import MatrixEntry, SelfCollisionMatrix
 from warp_collision.robot.model.urdf_model import LinkMesh
 
 __all__ = [
@@ -26,8 +27,10 @@ __all__ = [
     "Interpolated",
     "JointPathClearance",
     "LinkMesh",
+    "MatrixEntry",
     "RobotSpheres",
     "SelfClearance",
+    "SelfCollisionMatrix",
     "SelfCollisionPairs",
     "SphereFit",
     "configuration_in_collision",

@@ -10,12 +10,15 @@ from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.queries.operator import N_TABLES, SCENE
 from warp_collision.robot.model.robot_tables import RobotTables
 
-_ROBOT = "Tensor frames, Tensor bodies, Tensor ranges, Tensor spheres, float reach, int n_envs"
+_ROBOT = (
+    "Tensor frames, Tensor bodies, Tensor ranges, Tensor spheres, Tensor groups, float reach, "
+    "int n_envs"
+)
 # The schema of `PathOperands.flat`.
-OPERANDS = f"Tensor joints, {SCENE}, Tensor? base, {_ROBOT}, Tensor? body_pairs, Tensor? pairs"
+OPERANDS = f"Tensor joints, {SCENE}, Tensor? base, {_ROBOT}, Tensor? body_pairs, Tensor? left_out"
 # Where it has what the batching rule asks for, and how many they are.
 BASE = N_TABLES + 2
-N_ENVS, PAIRS, N_OPERANDS = BASE + 6, BASE + 7, BASE + 9
+N_ENVS, PAIRS, N_OPERANDS = BASE + 7, BASE + 8, BASE + 10
 
 
 class PathOperands(NamedTuple):

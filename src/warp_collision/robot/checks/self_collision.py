@@ -11,7 +11,7 @@ from warp_collision import validate
 from warp_collision.kernels.self_collision import COINCIDENT
 from warp_collision.queries import robot_queries
 from warp_collision.queries.first_order import evaluate_first_order
-from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
+from warp_collision.robot.model.link_pairs import SelfCollisionPairs
 from warp_collision.summaries import summary
 
 _SPHERES_SHAPE = "(batch, horizon, n_spheres, 4)"

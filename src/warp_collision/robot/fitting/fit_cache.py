@@ -7,8 +7,9 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import trimesh
@@ -20,6 +21,7 @@ from warp_collision.robot.fitting.sphere_fit import SphereFit, TooManyPieces, fi
 
 # Of the algorithm: another one for each change of what it returns.
 _VERSION = 1
+_Result = TypeVar("_Result")
 
 
 def cached_fit(mesh: Shape | trimesh.Trimesh, max_overshoot: float | None, fill: bool) -> SphereFit:
@@ -43,6 +45,25 @@ def cached_fit(mesh: Shape | trimesh.Trimesh, max_overshoot: float | None, fill:
         raise
     _write(path, {"spheres": fit.spheres.tolist(), "report": [*fit.report]})
     return fit
+
+
+def cached_result(
+    folder: str, key: str, make: Callable[[], dict[str, Any]], parse: Callable[[dict], _Result]
+) -> _Result:
+    """What is made of a dictionary for JSON, from the cache on disk if it was made before.
+
+    Args:
+        folder: of the cache.
+        key: of the content.
+        make: makes the dictionary.
+        parse: what is wanted of it; raises ValueError, TypeError or KeyError if it is damaged.
+    """
+    path = _folder() / folder / f"{key}.json"
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        return parse(json.loads(path.read_text(encoding="utf-8")))
+    content = make()
+    _write(path, content)
+    return parse(content)
 
 
 def _folder() -> Path:

@@ -15,9 +15,10 @@ from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.messages import escaped
 from warp_collision.queries.sphere_queries import SCENE_DISTANCE
 from warp_collision.robot.model.allowed_pairs import as_pairs, check_names
+from warp_collision.robot.model.bounding_balls import ranges_of_links
+from warp_collision.robot.model.link_pairs import SelfCollisionPairs
 from warp_collision.robot.model.robot_text import without_spheres
 from warp_collision.robot.model.sphere_layout import SphereLayout
-from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
 from warp_collision.world import MeshWorld
 from warp_collision.world.mesh_world import require_world, scene_tables
 
@@ -223,25 +224,27 @@ def _one_by_one(tables: SceneTables, env: int, count: int) -> SceneTables:
 
 
 def _with_itself(spheres: Tensor, pairs: SelfCollisionPairs, margin: float) -> list[_Contact]:
-    """Contacts of pairs of spheres that are nearer than a margin, listed by their first sphere."""
-    first, second = torch.from_numpy(pairs.pairs).to(spheres.device).unbind(-1)
-    inflated = pairs.inflate(spheres)
-    a, b = inflated[..., first, :], inflated[..., second, :]
-    offset = a[..., :3] - b[..., :3]
-    length = torch.linalg.vector_norm(offset, dim=-1)
-    depth = a[..., 3] + b[..., 3] - length
-    far = a[..., :3].norm(dim=-1) + b[..., :3].norm(dim=-1)
-    depth = _within_rounding(depth, far, margin)
-    near = ~(depth <= -margin) & ~(a[..., 3] < 0.0) & ~(b[..., 3] < 0.0)
-    direction = offset / length.clamp(min=1e-12)[..., None]
-    surface = b[..., :3] + b[..., 3:] * direction
-    return [
-        _Contact(
-            (batch, waypoint, int(first[pair])),
-            pairs.sphere_links[int(second[pair])],
-            float(depth[batch, waypoint, pair]),
-            surface[batch, waypoint, pair].cpu().numpy(),
-            True,
-        )
-        for batch, waypoint, pair in torch.nonzero(near).tolist()
-    ]
+    """The deepest contact of each pair of links nearer than a margin, by its first sphere."""
+    flat = pairs.inflate(spheres).flatten(0, 1)
+    ranges, indices = ranges_of_links(pairs.sphere_links), pairs.link_indices()
+    lengths = flat[..., :3].norm(dim=-1)
+    farthest = float(lengths.nan_to_num(posinf=0.0).amax()) if lengths.numel() else 0.0
+    reach = margin + 2.0 * float(ROUND_OFF) * farthest
+    contacts = []
+    for k, rows, gaps in pairs.near(flat, reach):
+        one, other = (slice(*ranges[link].tolist()) for link in indices[k])
+        far = lengths[rows, one, None] + lengths[rows, None, other]
+        depth = _within_rounding(-gaps, far, margin).flatten(1)
+        # NaN is deeper than any number.
+        deepest = torch.where(depth.isnan(), torch.inf, depth).argmax(1)
+        depth = depth.gather(1, deepest[:, None])[:, 0]
+        first, second = deepest // gaps.shape[2], deepest % gaps.shape[2]
+        first, second = first + one.start, second + other.start
+        a, b = flat[rows, first, :3], flat[rows, second, :3]
+        direction = (a - b) / (a - b).norm(dim=-1, keepdim=True).clamp(min=1e-12)
+        surface = (b + flat[rows, second, 3:] * direction).cpu().numpy()
+        for i in torch.nonzero(~(depth <= -margin))[:, 0].tolist():
+            index = (*divmod(int(rows[i]), spheres.shape[1]), int(first[i]))
+            obstacle = pairs.sphere_links[int(second[i])]
+            contacts.append(_Contact(index, obstacle, float(depth[i]), surface[i], True))
+    return contacts

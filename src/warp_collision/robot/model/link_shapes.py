@@ -12,7 +12,7 @@ import trimesh
 from warp_collision import validate
 from warp_collision.io.placing import transformed
 from warp_collision.messages import short_repr
-from warp_collision.obstacles.geometry import read_mesh
+from warp_collision.obstacles.geometry import content_key, read_mesh
 from warp_collision.obstacles.shapes import Shape, mesh_of
 from warp_collision.robot.fitting.coverage import Coverage
 from warp_collision.robot.fitting.fit_cache import cached_fit
@@ -33,10 +33,19 @@ _MAX_DEFAULT_LENGTH = 20.0  # [m], where no overshoot is given: longer ones are 
 
 
 class FittedModel(NamedTuple):
-    """Spheres of a URDF's collision shapes, and the coverage of the fitted ones."""
+    """Spheres of a URDF's collision shapes.
+
+    Attributes:
+        model: all of them.
+        fits: coverage of the fitted ones, by link.
+        overshoots: of links whose spheres are all fitted, with an overshoot by their size [m].
+        content: of the fitted shapes, equal for equal ones.
+    """
 
     model: SphereModel
     fits: dict[str, tuple[Coverage, ...]]
+    overshoots: dict[str, float]
+    content: str
 
 
 def spheres_of_shapes(
@@ -68,7 +77,14 @@ def spheres_of_shapes(
         if rows:
             bodies[link] = Body(link, np.concatenate(rows))
     reports = {link: tuple(fit.report for fit in some) for link, some in fits.items()}
-    return FittedModel(SphereModel(bodies), reports)
+    by_size = {
+        link: max(report.overshoot for report in some)
+        for link, some in reports.items()
+        if overshoots[link] is None and len(some) == len(links[link])
+    }
+    meshes = [part.mesh for link in to_fit for part in links[link] if isinstance(part, _Part)]
+    keys = [content_key(np.asarray(mesh.vertices), np.asarray(mesh.faces)) for mesh in meshes]
+    return FittedModel(SphereModel(bodies), reports, by_size, " ".join(keys))
 
 
 class _Part(NamedTuple):

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from warp_collision.messages import errors_at, escaped, short_repr
 from warp_collision.robot.fitting.coverage import Coverage
+from warp_collision.robot.model.false_contacts import Contact
 from warp_collision.robot.model.kinematic_tree import (
     KinematicTree,
     check_locks,
     kinematic_tree,
     with_locked,
 )
+from warp_collision.robot.model.link_pairs import LeftOutPair
 from warp_collision.robot.model.link_shapes import (
+    FittedModel,
     Overshoot,
     Progress,
     padded,
     shapes_of_links,
     spheres_of_shapes,
 )
-from warp_collision.robot.model.sphere_model import SphereModel, read_spheres
+from warp_collision.robot.model.pair_rules import ADJACENT, OF_ROBOT_FILE
+from warp_collision.robot.model.planning_groups import NONE_HELD, HeldJoints
+from warp_collision.robot.model.self_contacts import find_self_contacts
+from warp_collision.robot.model.sphere_model import Body, SphereModel, read_spheres
 from warp_collision.robot.model.srdf import read_srdf
 from warp_collision.robot.model.urdf_model import (
     LinkMesh,
@@ -45,23 +51,38 @@ class RobotDescription:
         link_names: in the order of the file.
         tree: the moving frames.
         spheres: of the links.
-        ignored_pairs: pairs of links that are adjacent, or that a file disables.
+        left_out: pairs of links that are not checked: adjacent ones, and those of a file.
         link_meshes: visual meshes.
         fits: for each link with fitted shapes a `Coverage` of each.
         shapes: of each link, the shapes that its spheres approximate.
         links_without_spheres: links that have shapes of any kind, but no enabled spheres.
         locked: locked joints and their values.
+        neutral_contacts: links whose spheres touch, or touched as they were fitted, at the neutral
+            configuration.
+        named_states: of an SRDF.
     """
 
     link_names: tuple[str, ...]
     tree: KinematicTree
     spheres: SphereModel
-    ignored_pairs: tuple[tuple[str, str], ...]
+    left_out: tuple[LeftOutPair, ...]
     link_meshes: tuple[LinkMesh, ...] = ()
     fits: dict[str, tuple[Coverage, ...]] = field(default_factory=dict)
     shapes: dict[str, list[LinkShape | LinkMesh]] = field(default_factory=dict)
     links_without_spheres: tuple[str, ...] = ()
     locked: dict[str, float] = field(default_factory=dict)
+    neutral_contacts: tuple[Contact, ...] = ()
+    named_states: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def real_contacts(self) -> list[Contact]:
+        """Links in contact at the neutral configuration that are checked."""
+        left_out = {frozenset(pair[:2]) for pair in self.left_out}
+        return [
+            contact
+            for contact in self.neutral_contacts
+            if not contact.distance > 0.0 and frozenset(contact[:2]) not in left_out
+        ]
 
 
 class RobotJoints(NamedTuple):
@@ -85,13 +106,14 @@ def read_robot_joints(
     spheres: PathLike | Mapping[str, Any] | None,
     package_dirs: Sequence[PathLike],
     lock_joints: Mapping[str, float | None],
+    held: HeldJoints = NONE_HELD,
 ) -> RobotJoints:
     """Reads links and joints, within milliseconds; see `RobotSpheres` for arguments and errors."""
     model = read_urdf_model(urdf, package_dirs)
     links, joints = model.link_names, model.joints
     given = None if spheres is None else read_spheres(spheres, links, joints)
     of_file = {} if given is None else given.locked
-    chosen = of_file | check_locks(lock_joints, joints)
+    chosen = of_file | check_locks(held.values(joints), joints) | check_locks(lock_joints, joints)
     locked = {name: value for name, value in chosen.items() if value is not None}
     with errors_at(escaped(str(urdf))):
         tree = kinematic_tree(links, with_locked(joints, locked))
@@ -107,38 +129,63 @@ def read_robot(
     padding: float | Mapping[str, float],
     lock_joints: Mapping[str, float | None],
     progress: Progress | None,
+    held: HeldJoints = NONE_HELD,
 ) -> RobotDescription:
     """Reads a robot; see `RobotSpheres` for arguments and errors."""
-    model, spheres_given, locked, tree = read_robot_joints(urdf, spheres, package_dirs, lock_joints)
+    model, spheres_given, locked, tree = read_robot_joints(
+        urdf, spheres, package_dirs, lock_joints, held
+    )
     links = model.link_names
     disabled = () if srdf is None else read_srdf(srdf, links)  # before fits take their time
     if spheres_given is None:
         with errors_at(escaped(str(urdf))):
-            sphere_model, fits = spheres_of_shapes(model, max_overshoot, progress)
+            fitted = spheres_of_shapes(model, max_overshoot, progress)
+            sphere_model = fitted.model
             if not sphere_model.bodies:
                 raise ValueError("links must have collision shapes, got none")
     else:
-        sphere_model, fits = spheres_given, {}
+        sphere_model, fitted = spheres_given, None
     _check_base(sphere_model.base_link, tree)
     _check_joint_order(sphere_model.joint_names, tree)
     bodies = sphere_model.bodies.values()
     if not bodies:
         raise ValueError("spheres must not be empty, got none")
     tree.require_free_root({body.link for body in bodies})
-    adjacent = ((joint.parent, joint.child) for joint in model.joints)
+    left_out = [LeftOutPair(joint.parent, joint.child, ADJACENT) for joint in model.joints]
+    left_out += [LeftOutPair(*pair, OF_ROBOT_FILE) for pair in sphere_model.ignored]
+    left_out += disabled
+    is_automatic = srdf is None and not sphere_model.ignored
+    shapes = shapes_of_links(model)
+    found = find_self_contacts(tree, sphere_model, fitted, shapes, left_out, is_automatic, progress)
+    if is_automatic:
+        left_out += found.left_out()
+    sphere_model = replace(sphere_model, bodies=found.bodies)
     # Spheres that are all disabled check nothing.
     checked = {body.link for body in bodies if (body.spheres[:, 3] >= 0.0).any()}
     return RobotDescription(
         links,
         tree,
         padded(sphere_model, padding, links),
-        (*adjacent, *sphere_model.ignored, *disabled),
+        tuple(left_out),
         model.visuals,
-        fits,
-        shapes_of_links(model),
+        {} if fitted is None else _reports(fitted, found.bodies),
+        shapes,
         tuple(link for link in links if link in model.shaped_links - checked),
         locked,
+        found.contacts,
+        held.named_states(),
     )
+
+
+def _reports(fitted: FittedModel, bodies: Mapping[str, Body]) -> dict[str, tuple[Coverage, ...]]:
+    """Coverages of fits, some of whose spheres are smaller now, but cover the same."""
+    result = dict(fitted.fits)
+    for link, overshoot in fitted.overshoots.items():
+        if len(fitted.model.bodies[link].spheres) != len(bodies[link].spheres):
+            worst = max(fitted.fits[link], key=lambda report: report.uncovered)
+            count = len(bodies[link].spheres)
+            result[link] = (worst._replace(count=count, overshoot=overshoot),)
+    return result
 
 
 def _check_base(base_link: Any, tree: KinematicTree) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,26 +20,37 @@ from warp_collision.robot.fitting.sphere_arrays import inflated, moved
 from warp_collision.robot.model.collision_report import CollisionReport, report_collisions
 from warp_collision.robot.model.interpolation import Interpolated, cut, parts_for
 from warp_collision.robot.model.kinematics import LinkFrames
+from warp_collision.robot.model.link_pairs import (
+    LeftOutPair,
+    SelfCollisionPairs,
+    after_samples,
+    contacts,
+    random_joints,
+    with_buffers,
+)
 from warp_collision.robot.model.link_shapes import mesh_in_link, spheres_of_object
+from warp_collision.robot.model.pair_rules import (
+    CARRIED,
+    IGNORED,
+    checked_pairs,
+    have_few_joints,
+    pairs_of_links,
+)
+from warp_collision.robot.model.planning_groups import HeldJoints
 from warp_collision.robot.model.robot_description import read_robot
 from warp_collision.robot.model.robot_tables import RobotTables
 from warp_collision.robot.model.robot_text import robot_text
+from warp_collision.robot.model.self_collision_matrix import SelfCollisionMatrix, matrix_of
 from warp_collision.robot.model.sphere_layout import SphereLayout
 from warp_collision.robot.model.sphere_model import Body, require_links, write_spheres
-from warp_collision.robot.model.sphere_pairs import (
-    SelfCollisionPairs,
-    pairs_of_links,
-    random_joints,
-    with_buffers,
-    without_far,
-    without_touching,
-)
 from warp_collision.robot.model.urdf_model import PathLike
 from warp_collision.summaries import notebook_html
 from warp_collision.world import MeshWorld
 from warp_collision.world.mesh_world import require_world
 
 _MAX_ENVS = 1 << 20  # tables of a robot have a row for each
+_SAMPLES = 1000  # random configurations, by which pairs of links are sorted
+_SAMPLES_AT_ONCE = 64
 
 
 class Attachment(NamedTuple):
@@ -81,6 +92,9 @@ class RobotSpheres:
             larger where that would take more than 40 spheres. A mesh longer than 1000 times that,
             or 20 m by default, raises, as it would be in millimetres.
         padding: Added to the radii of the spheres of all links, or of some [m].
+        group: Name of a planning group of the SRDF: its joints alone have values, all others are
+            held, at `state` or neutral: at 0, or in the middle of limits without 0.
+        state: Name of a state of the SRDF, of any of its groups, at which other joints are held.
         lock_joints: Values of locked joints [rad, prismatic: m], within their limits, which become
             fixed joints, as do the mimic joints that follow them. None frees a joint that a robot
             YAML locks.
@@ -98,7 +112,8 @@ class RobotSpheres:
         links_without_spheres: Links that have a `<collision>` or `<visual>` of any kind, but no
             spheres, or disabled ones alone: they are not checked.
         fits: For each link with fitted shapes a `Coverage` of each.
-        locked_joints: Values of the locked joints.
+        locked_joints: Values of the locked joints, and of those that are held.
+        named_states: Of the SRDF, values of joints by the names of the states.
 
     Raises:
         FileNotFoundError: A file does not exist.
@@ -125,12 +140,15 @@ class RobotSpheres:
         package_dirs: Sequence[PathLike] = (),
         max_overshoot: float | Mapping[str, float] | None = None,
         padding: float | Mapping[str, float] = 0.0,
+        group: str | None = None,
+        state: str | None = None,
         lock_joints: Mapping[str, float | None] | None = None,
         progress: Callable[[str, int, int], object] | None = None,
     ):
         locks = {} if lock_joints is None else lock_joints
+        held = HeldJoints(srdf, group, state)
         robot = read_robot(
-            urdf, spheres, srdf, package_dirs, max_overshoot, padding, locks, progress
+            urdf, spheres, srdf, package_dirs, max_overshoot, padding, locks, progress, held
         )
         self._description = robot
         self.link_names = robot.link_names
@@ -141,8 +159,10 @@ class RobotSpheres:
         self.link_shapes = robot.shapes
         self.links_without_spheres, self.fits = robot.links_without_spheres, robot.fits
         self.locked_joints = robot.locked
+        self.named_states = robot.named_states
         self._link_frames = LinkFrames(robot.tree, self.link_names)
         self._attached: dict[str, Attachment] = {}
+        self._allowed: list[LeftOutPair] = []
         self._update_layout()
 
     def __repr__(self) -> str:
@@ -157,7 +177,13 @@ class RobotSpheres:
         return notebook_html(self)
 
     def __str__(self) -> str:
-        return robot_text(type(self).__name__, self._description, self.sphere_links, self._attached)
+        return robot_text(
+            type(self).__name__,
+            self._description,
+            self.sphere_links,
+            self._attached,
+            self._allowed,
+        )
 
     @property
     def n_joints(self) -> int:
@@ -307,11 +333,11 @@ class RobotSpheres:
 
     @outside_graphs("self_collision_pairs must be called outside of compiled graphs")
     def self_collision_pairs(self, *, ignore: Iterable[tuple[str, str]] = ()) -> SelfCollisionPairs:
-        """The pairs of spheres to check for self-collision.
+        """The pairs of links to check for self-collision, by their spheres.
 
-        All pairs of spheres of different links, except for adjacent links, links connected by fixed
-        joints, ignored pairs of links, and pairs of spheres that touch at each of 1,000 random
-        joint values within the limits.
+        All pairs of links, except for those that `self_collision_matrix` tells as not checked, and
+        ignored ones; without pairs of spheres that touch at each of 1,000 random joint values
+        within the limits.
 
         Args:
             ignore: allowed contacts of the robot with itself: pairs of names of links, or attached
@@ -323,20 +349,25 @@ class RobotSpheres:
         Example:
             >>> from warp_collision.examples import load_panda
             >>> pairs = load_panda().self_collision_pairs(ignore=[("panda_link5", "panda_link7")])
-            >>> len(pairs), len(pairs.touching)
-            (1056, 0)
+            >>> len(pairs), pairs.n_sphere_pairs, len(pairs.touching)
+            (41, 1056, 0)
         """
         requested = [*ignore]
         return dispatch.run_outside(lambda: self._self_collision_pairs(requested))
 
     def _self_collision_pairs(self, ignore: Iterable[tuple[str, str]]) -> SelfCollisionPairs:
-        adjacent = list(self._description.ignored_pairs)
+        requested = checked_pairs("ignore", ignore, self._layout.names)
+        given = [LeftOutPair(*pair, IGNORED) for pair in requested]
         for name, attachment in self._attached.items():
-            adjacent += [(name, other) for other in (attachment.body.link, *attachment.touch_links)]
-        frames = self._layout.kinematics.point_frames
-        pairs = pairs_of_links(self.sphere_links, frames, self._layout.names, adjacent, ignore)
-        pairs = with_buffers(pairs, self._description.spheres.buffers)
-        return without_touching(pairs, self._random_spheres(1000, torch.float64))
+            partners = attachment.body.link, *attachment.touch_links
+            given += [LeftOutPair(name, other, CARRIED) for other in partners]
+        tree, description = self._description.tree, self._description
+        link_of = {name: body.link for name, body in self._layout.bodies.items()}
+        given = [*description.left_out, *self._allowed, *given]
+        pairs = pairs_of_links(self.sphere_links, link_of, tree, given)
+        pairs = with_buffers(pairs, description.spheres.buffers)
+        samples = self._random_spheres(_SAMPLES, torch.float64)
+        return after_samples(pairs, samples, have_few_joints(pairs, link_of, tree))
 
     @outside_graphs("find_pairs must be called outside of compiled graphs")
     def find_pairs(
@@ -350,7 +381,7 @@ class RobotSpheres:
         """The pairs of `self_collision_pairs` that come near at random joint values.
 
         Fewer pairs are faster. But the pairs that are left out are not checked, and may collide
-        between the samples; they are listed in `never_near`.
+        between the samples; they are listed in `left_out`.
 
         Args:
             n_samples: number of random joint values within the limits.
@@ -363,9 +394,68 @@ class RobotSpheres:
 
         def find() -> SelfCollisionPairs:
             samples = self._random_spheres(n_samples, torch.float32, generator)
-            return without_far(self._self_collision_pairs(requested), samples, margin)
+            pairs = self._self_collision_pairs(requested)
+            reason = f"not near in {n_samples} samples"
+            return pairs.without(contacts(pairs, samples, margin) == 0, reason)
 
         return dispatch.run_outside(find)
+
+    @outside_graphs("self_collision_matrix must be called outside of compiled graphs")
+    def self_collision_matrix(self, *, n_samples: int = 1000) -> SelfCollisionMatrix:
+        """Which links are checked against each other, why others are not, and how often they touch.
+
+        Not checked are adjacent links, those connected by fixed joints, and what an SRDF, a robot
+        file or `allow` says. Where neither of these files does, also links in contact at the
+        neutral configuration, all joint values 0 or in the middle of limits without 0, and in a
+        quarter of 300 random ones or more: by their shapes where spheres are fitted to them. Links
+        that were never in contact in samples are checked, as samples are no proof; `find_pairs`
+        leaves them out.
+
+        Args:
+            n_samples: number of random joint values within the limits, the same in every call.
+
+        Returns:
+            All pairs of links; see `SelfCollisionMatrix`, which is printed and saved as an SRDF.
+
+        Example:
+            >>> from warp_collision.examples import load_panda
+            >>> matrix = load_panda().self_collision_matrix(n_samples=200)
+            >>> print(str(matrix).splitlines()[-1][:40])
+            42 of 55 pairs of links are checked; con
+        """
+        validate.require_count("n_samples", n_samples)
+
+        def find() -> SelfCollisionMatrix:
+            pairs = self.default_pairs
+            samples = self._random_spheres(n_samples, torch.float32)
+            return matrix_of(pairs, contacts(pairs, samples, 0.0), n_samples)
+
+        return dispatch.run_outside(find)
+
+    def allow(self, link: str, other: str, *, reason: str = "") -> None:
+        """Allows two links, or attached objects, to touch: they are not checked any more.
+
+        It is told in `print(robot)`, the matrix, and `left_out` of pairs. `SelfCollisionPairs` made
+        before still hold them.
+
+        Args:
+            link: one of them.
+            other: the other.
+            reason: told with the pair.
+
+        Raises:
+            ValueError: an unknown link.
+
+        Example:
+            >>> from warp_collision.examples import load_panda
+            >>> panda = load_panda()
+            >>> panda.allow("panda_link5", "panda_link7", reason="they cannot reach each other")
+            >>> len(panda.self_collision_pairs())
+            41
+        """
+        [pair] = checked_pairs("allowed contacts", [(link, other)], self._layout.names)
+        self._allowed.append(LeftOutPair(*pair, f"allowed: {reason}" if reason else "allowed"))
+        self._default_pairs = None
 
     def attach(
         self,
@@ -546,11 +636,13 @@ class RobotSpheres:
 
     def _random_spheres(
         self, count: int, dtype: torch.dtype, generator: torch.Generator | None = None
-    ) -> Tensor:
-        """Spheres (count, n_spheres, 4) at joint values within the limits."""
-        with torch.no_grad():
-            joints = random_joints(self.joint_limits.to(dtype), count, generator)
-            return self._layout.kinematics.forward(joints)
+    ) -> Iterator[Tensor]:
+        """Spheres (n, n_spheres, 4) at joint values within the limits, the first ones two."""
+        joints = random_joints(self.joint_limits.to(dtype), count, generator)
+        for part in (joints[:2], *joints[2:].split(_SAMPLES_AT_ONCE)):
+            with torch.no_grad():
+                spheres = self._layout.kinematics.forward(part)
+            yield spheres
 
     @property
     def default_pairs(self) -> SelfCollisionPairs:
@@ -569,7 +661,7 @@ class RobotSpheres:
         return self._layout.tables(device)
 
     def pair_tables(self, pairs: SelfCollisionPairs, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Tables of pairs of spheres for the same kernels."""
+        """Tables of pairs of links for the same kernels."""
         return self._layout.pair_tables(pairs, device)
 
     def check_joints(self, joints: Tensor) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from warp_collision.messages import escaped
 from warp_collision.robot.model.kinematic_tree import KinematicTree
+from warp_collision.robot.model.link_pairs import LeftOutPair
+from warp_collision.robot.model.pair_rules import IN_CONTACT
 from warp_collision.robot.model.robot_description import RobotDescription
 
 _WIDTH = 100
@@ -17,7 +19,11 @@ _LONGEST = 40  # characters of a name
 
 
 def robot_text(
-    kind: str, description: RobotDescription, sphere_links: Sequence[str], attached: Collection[str]
+    kind: str,
+    description: RobotDescription,
+    sphere_links: Sequence[str],
+    attached: Collection[str],
+    allowed: Iterable[LeftOutPair],
 ) -> str:
     """Joints with limits, links with and without spheres, locked joints and attached objects.
 
@@ -26,7 +32,17 @@ def robot_text(
         description: links and joints.
         sphere_links: for each sphere the name of its link or attached object.
         attached: names of attached objects.
+        allowed: pairs that may touch.
     """
+    not_checked = [
+        f"{_name(pair.first)} and {_name(pair.second)} ({escaped(pair.reason, 80)})"
+        for pair in (*description.left_out, *allowed)
+        if pair.reason.startswith((IN_CONTACT, "allowed"))
+    ]
+    touching = [
+        f"{_name(contact.first)} and {_name(contact.second)}"
+        for contact in description.real_contacts
+    ]
     counts = Counter(sphere_links)
     others = {*attached, *description.links_without_spheres}  # these may have disabled ones
     links = {name: count for name, count in counts.items() if name not in others}
@@ -38,6 +54,8 @@ def robot_text(
         *_listed("spheres", _counted(links)),
         *_listed("carries", _counted({name: counts[name] for name in attached})),
         *without_spheres(description.links_without_spheres),
+        *_listed("not checked with each other", not_checked),
+        *_listed(f"{IN_CONTACT}, and checked, as they seldom are elsewhere", touching),
     ]
     return "\n".join(lines)
 

@@ -18,6 +18,7 @@ from warp_collision.queries.constants import Constant
 from warp_collision.robot.fitting.sphere_arrays import moved
 from warp_collision.robot.model.kinematic_tree import KinematicTree
 from warp_collision.robot.model.kinematics import Kinematics
+from warp_collision.robot.model.link_pairs import SelfCollisionPairs
 from warp_collision.robot.model.robot_tables import (
     RobotTables,
     pack_pairs,
@@ -25,7 +26,6 @@ from warp_collision.robot.model.robot_tables import (
     without_links,
 )
 from warp_collision.robot.model.sphere_model import Body
-from warp_collision.robot.model.sphere_pairs import SelfCollisionPairs
 
 
 def only_where(mask: Tensor, spheres: Tensor) -> Tensor:
@@ -120,7 +120,7 @@ class SphereLayout:
         return torch.tensor(rows, device=device)
 
     def pair_tables(self, pairs: SelfCollisionPairs, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Tables of pairs of spheres for the same kernels; they belong to the pairs.
+        """Tables of pairs of links for the same kernels; they belong to the pairs.
 
         They depend on the frames of spheres too, by whose content the pairs keep them.
         """

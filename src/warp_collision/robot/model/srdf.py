@@ -9,10 +9,11 @@ from pathlib import Path
 
 from warp_collision.formats.files import is_file, read_xml
 from warp_collision.messages import errors_at, escaped, known_names, short_repr
+from warp_collision.robot.model.link_pairs import LeftOutPair
 
 
-def read_srdf(path: str | os.PathLike[str], links: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Pairs of links that an SRDF disables, in either order.
+def read_srdf(path: str | os.PathLike[str], links: Sequence[str]) -> tuple[LeftOutPair, ...]:
+    """Pairs of links that an SRDF disables, with the reasons that it gives.
 
     `<disable_collisions>` disables a pair, `<disable_default_collisions>` all pairs of a link
     except those of an `<enable_collisions>`. An SRDF does not concern obstacles.
@@ -32,7 +33,10 @@ def read_srdf(path: str | os.PathLike[str], links: Sequence[str]) -> tuple[tuple
             if robot.find(tag) is not None:
                 raise ValueError(f"srdf must be an SRDF, got a URDF: <robot> has a <{tag}>")
         disabled, enabled = (
-            [(entry.get("link1"), entry.get("link2")) for entry in robot.iterfind(tag)]
+            {
+                (entry.get("link1"), entry.get("link2")): entry.get("reason")
+                for entry in robot.iterfind(tag)
+            }
             for tag in ("disable_collisions", "enable_collisions")
         )
         alone = [entry.get("link") for entry in robot.iterfind("disable_default_collisions")]
@@ -46,9 +50,16 @@ def read_srdf(path: str | os.PathLike[str], links: Sequence[str]) -> tuple[tuple
                 f"links must be those of the robot, got {short_repr(unknown)}; there is {choice}"
             )
     kept = {frozenset(pair) for pair in enabled}
+    by_link = [(link, other) for link in alone for other in links]
     pairs = dict.fromkeys(
-        pair
-        for pair in (*disabled, *((link, other) for link in alone for other in links))
-        if pair in disabled or frozenset(pair) not in kept
+        pair for pair in (*disabled, *by_link) if pair in disabled or frozenset(pair) not in kept
     )
-    return tuple((str(one), str(other)) for one, other in pairs if one != other)
+    return tuple(
+        LeftOutPair(str(one), str(other), _reason(disabled.get((one, other))))
+        for one, other in pairs
+        if one != other
+    )
+
+
+def _reason(given: str | None) -> str:
+    return f"disabled by the SRDF ({escaped(given, 40)})" if given else "disabled by the SRDF"
