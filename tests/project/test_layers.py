@@ -157,7 +157,12 @@ def test_kernels_are_compiled_alike() -> None:
     different = []
     for module, path in KERNEL_FILES.items():
         text = path.read_text()
-        has_options = "\nwp.set_module_options(OPTIONS)" in text or "({**OPTIONS," in text
+        options = (
+            "\nwp.set_module_options(OPTIONS)",
+            "\nwp.set_module_options(FEW_THREADS)",
+            "({**OPTIONS,",
+        )
+        has_options = any(option in text for option in options)
         if ("\n@wp.kernel" in text) != has_options:
             different.append(module)
     assert not different, different

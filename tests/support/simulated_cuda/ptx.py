@@ -64,14 +64,31 @@ def translate(ptx: str, block: int) -> Translation:
     bodies = re.findall(
         r"\.visible \.entry (\w+)\(\s*(.*?)\)\s*(?:\.\w+ [^\n{]*\n)*\s*\{(.*?)\n\}", text, re.DOTALL
     )
-    used = set(re.findall(r"[\w$]+", " ".join(body for *_, body in bodies)))
+    functions = re.findall(
+        r"\.func\s+(?:\([^)]*\)\s*)?([\w$]+)\s*\(([^)]*)\)\s*\{(.*?)\n\}", text, re.DOTALL
+    )
+    used = set(re.findall(r"[\w$]+", " ".join(body for *_, body in (*bodies, *functions))))
     memory, symbols = _declared_memory(text, used)
     parts = [f"#define BLOCK {block}u", _HEAD, memory]
+    parts += [f"static {_signature(name)};" for name, *_ in functions]
+    parts += [_Body(_signature(name), args, symbols, body).c for name, args, body in functions]
     names = []
     for entry, parameters, body in bodies:
-        names.append(re.sub(r"_[0-9a-f]{8}_cuda_kernel_forward$", "", entry))
-        parts.append(_Kernel(names[-1], re.findall(r"\w+_param_\d+", parameters), symbols, body).c)
+        name = re.sub(r"_[0-9a-f]{8}_cuda_kernel_forward$", "", entry)
+        names.append(name)
+        parts.append(_Body(_signature(name), parameters, symbols, body).c)
+        parts.append(
+            f"void run_{name}(u8** P, u64 size) {{ u32 n = (u32)((size + BLOCK - 1) / BLOCK);\n"
+            f"  for (u32 b = 0; b < n; ++b) for (u32 t = 0; t < BLOCK; ++t)"
+            f" thread_{name}(P, 0, t, b, n); }}"
+        )
     return Translation("\n".join(parts), tuple(names))
+
+
+def _signature(name: str) -> str:
+    """Of a kernel or function: parameters, the place of its result, and the thread."""
+    named = name.replace("$", "_")
+    return f"void thread_{named}(u8** P, u8* result, u32 thread, u32 block, u32 n_blocks)"
 
 
 def _declared_memory(text: str, used: set[str]) -> tuple[str, dict[str, str]]:
@@ -98,13 +115,21 @@ def _declared_memory(text: str, used: set[str]) -> tuple[str, dict[str, str]]:
     return "\n".join(lines), symbols
 
 
-class _Kernel:
-    """The translation of one kernel."""
+class _Body:
+    """The translation of one kernel, or of a function that kernels call."""
 
-    def __init__(self, name: str, parameters: list[str], symbols: dict[str, str], body: str):
-        self._parameters, self._symbols = parameters, dict(symbols)
-        self._name = name
-        lines = [f"static void thread_{name}(u8** P, u32 thread, u32 block, u32 n_blocks) {{"]
+    def __init__(self, signature: str, parameters: str, symbols: dict[str, str], body: str):
+        self._signature = signature
+        self._parameters = re.findall(r"[\w$]+_param_\d+", parameters)
+        self._symbols = dict(symbols)
+        lines = [f"static {signature} {{"]
+        # Arguments and results of calls, which follow one another, in the largest size of each.
+        self._arguments: dict[str, int] = {}
+        declared = re.findall(r"\.param (?:\.align \d+ )?\.\w+ (\w+)(?:\[(\d+)\])?;", body)
+        for name, size in declared:
+            self._arguments[name] = max(self._arguments.get(name, 8), int(size or 8))
+        for name, size in self._arguments.items():
+            lines.append(f"  __attribute__((aligned(16))) u8 A_{name}[{size}];")
         self._banks: dict[str, str] = {}
         for kind, bank, count in re.findall(r"\.reg \.(\w+)\s+%([A-Za-z]+)(?:<(\d+)>)?;", body):
             if bank in self._banks:  # declared again, in a block of its own
@@ -117,11 +142,6 @@ class _Kernel:
             lines.append(f"  __attribute__((aligned({align}))) u8 local[{size}];")
             lines.append("  memset(local, 0xA5, sizeof local);")
         lines += [*map(self._statement, re.split(r";|(?<=:)\s*\n", body)), "}"]
-        lines.append(
-            f"void run_{name}(u8** P, u64 size) {{ u32 n = (u32)((size + BLOCK - 1) / BLOCK);\n"
-            f"  for (u32 b = 0; b < n; ++b) for (u32 t = 0; t < BLOCK; ++t)"
-            f" thread_{name}(P, t, b, n); }}"
-        )
         self.c = "\n".join(line for line in lines if line)
 
     def _statement(self, text: str) -> str:
@@ -143,7 +163,7 @@ class _Kernel:
         try:
             code = getattr(self, f"_{base}_")(modifiers, operands)
         except (AttributeError, KeyError, IndexError) as error:
-            raise ValueError(f"PTX that is not known, in {self._name}: {text}") from error
+            raise ValueError(f"PTX that is not known, in {self._signature}: {text}") from error
         return f"{labels}  {guard}{{ {code} }}"
 
     # -- operands ---------------------------------------------------------------------------------
@@ -181,6 +201,10 @@ class _Kernel:
         found = re.fullmatch(r"\[([%\w$.]+)(?:\+(-?\d+))?\]", operand)
         if found is None:
             raise KeyError(operand)
+        if found[1] in self._arguments:
+            return f"(A_{found[1]} + {found[2] or 0})"
+        if found[1].startswith("func_retval"):
+            return f"(result + {found[2] or 0})"
         if "shared" in modifiers:
             return f"(shared + (u32)({self._read(found[1], 'u32')} + ({found[2] or 0})))"
         return f"((u8*)(uintptr_t)({self._read(found[1], 'u64')}) + ({found[2] or 0}))"
@@ -238,6 +262,16 @@ class _Kernel:
 
     def _bra_(self, modifiers: list[str], operands: list[str]) -> str:
         return f"goto {_label(operands[0])};"
+
+    def _call_(self, modifiers: list[str], operands: list[str]) -> str:
+        pattern = r"(?:\(\s*(\w+)\s*\)\s*,\s*)?([\w$]+)\s*(?:,\s*\(([^)]*)\))?\s*"
+        found = re.fullmatch(pattern, ", ".join(operands))
+        if found is None:
+            raise KeyError("call")
+        given = ", ".join(f"A_{name}" for name in re.findall(r"\w+", found[3] or ""))
+        result = f"A_{found[1]}" if found[1] else "0"
+        function = f"thread_{found[2].replace('$', '_')}"
+        return f"u8* Q[] = {{ {given or 0} }}; {function}(Q, {result}, thread, block, n_blocks);"
 
     def _ret_(self, modifiers: list[str], operands: list[str]) -> str:
         return "return;"
