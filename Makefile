@@ -19,7 +19,7 @@ comma  := ,
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all test-oldest lint format docs check bench bench-plan bench-gpu cuda-device lock clean clean-venv
+.PHONY: help install demo test test-all test-oldest lint format docs check bench bench-plan bench-label bench-gpu cuda-device lock clean clean-venv
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -36,6 +36,7 @@ test: $(VENV)/.installed-dev ## the whole test suite, but for runs that take min
 test-all: $(VENV)/.installed-dev ## the whole test suite
 	$(VENV)/bin/python $(PYTEST) $(ARGS)
 	$(VENV)/bin/python $(PYTEST) --simulated $(ARGS)
+	$(VENV)/bin/python $(PYTEST) --simulated --ptx exact $(ARGS)
 
 test-oldest: $(VENV)-oldest/.installed ## the test suite on the oldest versions, in an environment of its own
 	$(VENV)-oldest/bin/python $(PYTEST) -m "not slow" $(ARGS)
@@ -59,6 +60,9 @@ bench: $(VENV)/.installed-bench ## speed against a baseline and other libraries,
 
 bench-plan: $(VENV)/.installed-bench ## planning problems, solved and judged: ARGS="--robots panda --every 10"
 	$(RUN) benchmarks plan $(ARGS)
+
+bench-label: $(VENV)/.installed-dev ## labels of many paths in many worlds: figures and a plot in benchmarks/results
+	$(RUN) benchmarks label --write $(ARGS)
 
 bench-gpu: | cuda-device $(VENV)/.installed-dev ## on a CUDA machine: tests and benchmarks, results into OUT
 	$(RUN) benchmarks gpu --out $(OUT) $(ARGS)

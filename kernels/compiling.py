@@ -5,6 +5,9 @@ import warp as wp
 # Warp's own flags for the CPU raise the thresholds of inlining, which makes compiling longer; these
 # kernels gain nothing by it.
 OPTIONS = {"enable_backward": False, "cpu_compiler_flags": "-march=native"}
+# Of kernels with a thread for each configuration or segment, of which there are few: in blocks of
+# one warp they are spread over eight times as many multiprocessors as in Warp's blocks of 256.
+FEW_THREADS = OPTIONS | {"block_dim": 32}
 
 
 @wp.func_native("""

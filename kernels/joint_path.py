@@ -21,7 +21,7 @@ from warp_collision.kernels.body_check import (
     Interval,
     check_body,
 )
-from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.compiling import FEW_THREADS
 from warp_collision.kernels.configuration_check import (
     balls_meet,
     body_collides,
@@ -50,7 +50,7 @@ from warp_collision.kernels.robot_motion import (
 from warp_collision.kernels.robot_pairs import BodyPair, check_body_pair, pair_acceleration_bound
 from warp_collision.kernels.scene import Scene, env_of_row, is_env
 
-wp.set_module_options(OPTIONS)
+wp.set_module_options(FEW_THREADS)
 
 # Parts of a segment for bounds of derivatives, which are tighter on shorter intervals.
 BOUND_PARTS = wp.constant(8)

@@ -5,9 +5,9 @@ The z axis of a frame is the axis of its joint, so that a joint rotates two colu
 
 import warp as wp
 
-from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.compiling import FEW_THREADS
 
-wp.set_module_options(OPTIONS)
+wp.set_module_options(FEW_THREADS)
 
 vec1i = wp.types.vector(length=1, dtype=wp.int32)
 

@@ -26,11 +26,12 @@ from warp_collision.kernels.pose_gradient import sphere_index
 from warp_collision.kernels.scene import (
     Obstacle,
     Scene,
-    env_of_row,
     is_checked,
     is_enabled,
     load_obstacle,
+    rows_of_env,
     slot_of_thread,
+    sorted_row,
 )
 from warp_collision.kernels.swept_cost import upstream_scale
 from warp_collision.kernels.transforms import to_world, vec8
@@ -145,7 +146,8 @@ def neighbour_row(
 def moving_cost_pose_vjp(
     # operands
     spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
-    env_index: wp.array[wp.int32],  # (batch,) or empty
+    order: wp.array[wp.int32],  # (batch,) rows sorted by env, or empty
+    first_rows: wp.array[wp.int32],  # (n_envs + 1,), see `rows_of_env`
     scene: Scene,
     poses: wp.array3d[vec8],  # (n_envs, horizon, n_slots) mesh_from_world at each waypoint
     # parameters
@@ -160,7 +162,7 @@ def moving_cost_pose_vjp(
     here: wp.array4d[vec8],  # the waypoint, at it, and after it, to be summed over parts
     following: wp.array4d[vec8],
 ):
-    """One thread per slot, waypoint and part of the spheres."""
+    """One thread per slot, waypoint and part of the spheres that are checked against its env."""
     env, waypoint, index, part = wp.tid()
     total = PoseGradients()
     slot = slot_of_thread(scene, env, index)
@@ -168,11 +170,12 @@ def moving_cost_pose_vjp(
         query = SweepQuery()
         query.activation_distance = activation_distance[0]
         query.tolerance = tolerance[0]
-        for item in range(part, spheres.shape[0] * spheres.shape[2], here.shape[3]):
+        rows = rows_of_env(first_rows, env, spheres.shape[0])
+        for item in range(part, (rows[1] - rows[0]) * spheres.shape[2], here.shape[3]):
             at = sphere_index(item, 1, spheres.shape[2])
+            at[0] = sorted_row(order, rows[0] + at[0])
             motion = load_motion(spheres, at[0], waypoint, at[2])
-            is_on = is_checked(scene, slot, at[2]) and not (motion.radius < 0.0)
-            if env_of_row(env_index, at[0]) == env and is_on:
+            if is_checked(scene, slot, at[2]) and not (motion.radius < 0.0):
                 query.motion = motion
                 obstacle = load_obstacle(scene, slot)
                 by_cost = upstream[at[0], waypoint, at[2]]

@@ -24,7 +24,7 @@ from warp_collision.kernels.body_check import (
     padded_distance,
     travel,
 )
-from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.compiling import FEW_THREADS
 from warp_collision.kernels.finite import is_finite3
 from warp_collision.kernels.kinematics import point_in_world, xyz
 from warp_collision.kernels.mesh_record import FAR
@@ -63,7 +63,7 @@ from warp_collision.kernels.scene import (
     make_walk,
 )
 
-wp.set_module_options(OPTIONS)
+wp.set_module_options(FEW_THREADS)
 
 # Parts of a segment whose ends are evaluated first: a tight upper bound prunes most intervals.
 FIRST_PARTS = wp.constant(8)

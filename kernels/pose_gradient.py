@@ -12,12 +12,13 @@ from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.half_segments import SweepQuery, load_motion
 from warp_collision.kernels.scene import (
     Scene,
-    env_of_row,
     is_checked,
     is_enabled,
     load_obstacle,
     pose_row,
+    rows_of_env,
     slot_of_thread,
+    sorted_row,
 )
 from warp_collision.kernels.sphere_cost import cost_against, is_valid, sphere_query
 from warp_collision.kernels.swept_cost import swept_cost_against, upstream_scale
@@ -59,7 +60,8 @@ def sphere_index(item: int, horizon: int, n_spheres: int) -> wp.vec3i:
 def sphere_cost_pose_vjp(
     # operands
     spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
-    env_index: wp.array[wp.int32],  # (batch,) or empty
+    order: wp.array[wp.int32],  # (batch,) rows sorted by env, or empty
+    first_rows: wp.array[wp.int32],  # (n_envs + 1,), see `rows_of_env`
     scene: Scene,
     # parameters
     weight: wp.array[wp.float32],  # (1,)
@@ -68,17 +70,18 @@ def sphere_cost_pose_vjp(
     # outputs
     partial: wp.array3d[vec8],  # (n_envs, slots, parts) d loss / d row, to be summed over parts
 ):
-    """One thread per slot and part of the spheres."""
+    """One thread per slot and part of the spheres that are checked against its env."""
     env, index, part = wp.tid()
     total = vec8()
     slot = slot_of_thread(scene, env, index)
     if slot >= 0 and is_enabled(scene, slot):
-        count = spheres.shape[0] * spheres.shape[1] * spheres.shape[2]
+        rows = rows_of_env(first_rows, env, spheres.shape[0])
+        count = (rows[1] - rows[0]) * spheres.shape[1] * spheres.shape[2]
         for item in range(part, count, partial.shape[2]):
             at = sphere_index(item, spheres.shape[1], spheres.shape[2])
+            at[0] = sorted_row(order, rows[0] + at[0])
             sphere = spheres[at[0], at[1], at[2]]
-            is_on = is_checked(scene, slot, at[2]) and not (sphere[3] < 0.0)
-            if env_of_row(env_index, at[0]) == env and is_on:
+            if is_checked(scene, slot, at[2]) and not (sphere[3] < 0.0):
                 # Reloaded each time: a pose kept live takes ten registers of a GPU.
                 obstacle = load_obstacle(scene, slot)
                 query = sphere_query(sphere, activation_distance[0])
@@ -95,7 +98,8 @@ def sphere_cost_pose_vjp(
 def swept_cost_pose_vjp(
     # operands
     spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
-    env_index: wp.array[wp.int32],  # (batch,) or empty
+    order: wp.array[wp.int32],  # (batch,) rows sorted by env, or empty
+    first_rows: wp.array[wp.int32],  # (n_envs + 1,), see `rows_of_env`
     scene: Scene,
     # parameters
     weight: wp.array[wp.float32],  # (1,)
@@ -107,7 +111,7 @@ def swept_cost_pose_vjp(
     # outputs
     partial: wp.array3d[vec8],  # (n_envs, slots, parts) d loss / d row, to be summed over parts
 ):
-    """One thread per slot and part of the spheres."""
+    """One thread per slot and part of the spheres that are checked against its env."""
     env, index, part = wp.tid()
     total = vec8()
     slot = slot_of_thread(scene, env, index)
@@ -115,12 +119,13 @@ def swept_cost_pose_vjp(
         query = SweepQuery()
         query.activation_distance = activation_distance[0]
         query.tolerance = tolerance[0]
-        count = spheres.shape[0] * spheres.shape[1] * spheres.shape[2]
+        rows = rows_of_env(first_rows, env, spheres.shape[0])
+        count = (rows[1] - rows[0]) * spheres.shape[1] * spheres.shape[2]
         for item in range(part, count, partial.shape[2]):
             at = sphere_index(item, spheres.shape[1], spheres.shape[2])
+            at[0] = sorted_row(order, rows[0] + at[0])
             motion = load_motion(spheres, at[0], at[1], at[2])
-            is_on = is_checked(scene, slot, at[2]) and not (motion.radius < 0.0)
-            if env_of_row(env_index, at[0]) == env and is_on:
+            if is_checked(scene, slot, at[2]) and not (motion.radius < 0.0):
                 query.motion = motion
                 obstacle = load_obstacle(scene, slot)
                 by_cost = upstream[at[0], at[1], at[2]]

@@ -82,6 +82,48 @@ def nearest_of(hits: Hits, count: int) -> int:
     return nearest
 
 
+@wp.struct
+class Surface:
+    """The next surface on a ray; `face` -1 where there is none."""
+
+    face: int
+    distance: float
+    normal: wp.vec3
+    is_glass: bool
+    is_behind: bool  # of glass: the ray leaves the body
+
+
+@wp.func
+def next_surface(
+    glass: wp.int64,
+    first_faces: wp.array[wp.int32],
+    normals: wp.array2d[wp.vec3],
+    hits: Hits,
+    solid: int,
+    eye: wp.vec3,
+    ray: wp.vec3,
+    start: float,
+) -> Surface:
+    """The nearer one of the next wall of glass behind `start`, and of a solid body."""
+    found = Surface()
+    found.face = -1
+    limit = float(_FAR)
+    if solid >= 0:
+        limit = hits.distance[solid]
+        found.face = first_faces[solid + 1] + hits.face[solid]
+        found.distance = limit
+        found.normal = normal_at(normals, found.face, hits.u[solid], hits.v[solid])
+    if glass != wp.int64(0) and limit > start:
+        wall = wp.mesh_query_ray(wp.uint64(glass), eye + start * ray, ray, limit - start)
+        if wall.result:
+            found.face = first_faces[0] + wall.face
+            found.distance = start + wall.t
+            found.normal = normal_at(normals, found.face, wall.u, wall.v)
+            found.is_glass = True
+            found.is_behind = wp.dot(wall.normal, ray) > 0.0
+    return found
+
+
 @wp.kernel
 def cast_rays(
     offset: wp.vec2i,  # of this launch in the image
@@ -107,55 +149,34 @@ def cast_rays(
     ray = ray / per_depth
     for layer in range(3):
         layers[row, column, layer] = wp.vec4(0.0, 0.0, 0.0, wp.inf)
-    count = mesh_ids.shape[0] - 1
     hits = meet_solids(mesh_ids, opacities, view[0], ray)
-    solid = nearest_of(hits, count)
+    solid = nearest_of(hits, mesh_ids.shape[0] - 1)
     first[row, column] = solid
-    has_glass = bool(mesh_ids[0] != wp.int64(0))
-    has_wall = bool(False)
     start = float(0.0)
     result = wp.vec4(0.0, 0.0, 0.0, 0.0)
     for _ in range(_MOST_WALLS):
-        limit = float(_FAR)
-        if solid >= 0:
-            limit = hits.distance[solid]
-        face = int(-1)
-        layer = SOLID
-        opacity = float(0.0)
-        normal = wp.vec3(0.0, 0.0, 0.0)
-        if has_glass and limit > start:
-            wall = wp.mesh_query_ray(
-                wp.uint64(mesh_ids[0]), view[0] + start * ray, ray, limit - start
-            )
-            if wall.result:
-                face = first_faces[0] + wall.face
-                layer = FAR_WALL
-                start += wall.t
-                normal = normal_at(normals, face, wall.u, wall.v)
-                # The far walls of a body are fainter.
-                opacity = colors[face][3] * wp.where(wp.dot(wall.normal, ray) > 0.0, 0.5, 1.0)
-        if face < 0:
-            if solid < 0:
-                break
-            face = first_faces[solid + 1] + hits.face[solid]
-            start = hits.distance[solid]
-            normal = normal_at(normals, face, hits.u[solid], hits.v[solid])
-            opacity = colors[face][3]
-            hits.distance[solid] = wp.inf
-            solid = nearest_of(hits, count)
-        mark = wp.vec4(normal[0], normal[1], normal[2], start / per_depth)
-        if layers[row, column, SOLID][3] == wp.inf:
-            layers[row, column, layer] = mark
-            if layer == FAR_WALL and not has_wall:
-                layers[row, column, NEAR_WALL] = mark
-                has_wall = True
-        rgb = shade(
-            wp.vec3(colors[face][0], colors[face][1], colors[face][2]), normal, -ray, view[4]
-        )
-        result += (1.0 - result[3]) * opacity * wp.vec4(rgb[0], rgb[1], rgb[2], 1.0)
-        if result[3] > _OPAQUE:
+        found = next_surface(mesh_ids[0], first_faces, normals, hits, solid, view[0], ray, start)
+        if found.face < 0 or result[3] > _OPAQUE:
             break
-        start += wp.where(layer == FAR_WALL, 1.0e-5 + 2.0e-6 * start, 0.0)  # behind the wall
+        color = colors[found.face]
+        opacity = color[3] * wp.where(found.is_behind, 0.5, 1.0)  # far walls are fainter
+        lit = shade(wp.vec3(color[0], color[1], color[2]), found.normal, -ray, view[4])
+        result += (1.0 - result[3]) * opacity * wp.vec4(lit[0], lit[1], lit[2], 1.0)
+        normal = found.normal
+        mark = wp.vec4(normal[0], normal[1], normal[2], found.distance / per_depth)
+        if layers[row, column, SOLID][3] == wp.inf:
+            if not found.is_glass:
+                layers[row, column, SOLID] = mark
+            else:
+                layers[row, column, FAR_WALL] = mark
+                if layers[row, column, NEAR_WALL][3] == wp.inf:
+                    layers[row, column, NEAR_WALL] = mark
+        start = found.distance
+        if found.is_glass:
+            start += 1.0e-5 + 2.0e-6 * start  # behind the wall, despite rounding
+        else:
+            hits.distance[solid] = wp.inf
+            solid = nearest_of(hits, mesh_ids.shape[0] - 1)
     image[row, column] = result
 
 

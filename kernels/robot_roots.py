@@ -5,12 +5,12 @@ All is computed in float64 and rounded once.
 
 import warp as wp
 
-from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.compiling import FEW_THREADS
 from warp_collision.kernels.kinematics import FramePose, MovingFrame, Twist, vec1i
 from warp_collision.kernels.robot_motion import root_at
 from warp_collision.kernels.scene import env_of_row
 
-wp.set_module_options(OPTIONS)
+wp.set_module_options(FEW_THREADS)
 
 # Smallest cosine of half the angle of the shorter rotation, as in `moving_sweep`.
 HALF_TURN = wp.constant(wp.float64(-1.0e-6))

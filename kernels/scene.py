@@ -91,6 +91,29 @@ def env_of_row(env_index: wp.array[wp.int32], row: int) -> int:
 
 
 @wp.func
+def rows_of_env(first_rows: wp.array[wp.int32], env: int, batch: int) -> wp.vec2i:
+    """Which of the batch rows, sorted by env, are checked against an env: from, to.
+
+    Args:
+        first_rows: (n_envs + 1,), where those of each env begin; empty: all are checked against
+            env 0.
+        env: which env.
+        batch: number of rows.
+    """
+    if first_rows.shape[0] == 0:
+        return wp.vec2i(0, wp.where(env == 0, batch, 0))
+    return wp.vec2i(first_rows[env], first_rows[env + 1])
+
+
+@wp.func
+def sorted_row(order: wp.array[wp.int32], index: int) -> int:
+    """One of the batch rows, sorted by env; without an order they are."""
+    if order.shape[0] == 0:
+        return index
+    return order[index]
+
+
+@wp.func
 def env_of_sphere(env_index: wp.array[wp.int32], index: int, n_spheres: int) -> int:
     """The env that one of the spheres of all batch rows is checked against.
 

@@ -2,12 +2,12 @@
 
 import warp as wp
 
-from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.compiling import FEW_THREADS
 from warp_collision.kernels.hinge import hinge
 from warp_collision.kernels.kinematics import vec1i, xyz
 from warp_collision.kernels.mesh_record import FAR
 
-wp.set_module_options(OPTIONS)
+wp.set_module_options(FEW_THREADS)
 
 # Below this squared distance the direction between two centers is noise [m^2].
 COINCIDENT = wp.constant(1.0e-30)

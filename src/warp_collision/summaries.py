@@ -1,7 +1,8 @@
-"""One line for each result: shapes and ranges of its tensors in place of their elements."""
+"""What results look like: one line with shapes and ranges, and pictures in notebooks."""
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import torch
@@ -22,6 +23,14 @@ def summary(result: Any) -> str:
     """
     parts = (f"{name}={_text(getattr(result, name))}" for name in result._fields)
     return f"{type(result).__name__}({', '.join(parts)})"
+
+
+def notebook_html(value: Any) -> str:
+    """A picture and a table of a world, a robot or planned paths, for `_repr_html_`.
+
+    The viewer is above all that it draws: here it is looked up by name, as a notebook asks.
+    """
+    return importlib.import_module("warp_collision.viewer.notebook").html_of(value)
 
 
 def _text(value: Any) -> str:

@@ -266,7 +266,10 @@ def test_an_error_of_the_program_is_no_collision(capsys, monkeypatch, world, sph
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], *([command, "--help"] for command in ("check", "demo", "label", "plan"))],
+    [
+        ["--help"],
+        *([command, "--help"] for command in ("check", "demo", "label", "plan", "render", "view")),
+    ],
 )
 def test_help_fits_a_terminal(capsys, monkeypatch, arguments):
     monkeypatch.setenv("COLUMNS", "80")

@@ -7,7 +7,7 @@ import pytest
 import torch
 import trimesh
 
-from warp_collision import MeshWorld
+from warp_collision import MeshWorld, UnitsWarning
 from warp_collision.io import load_spheres, load_world_file, scene_meshes
 
 REST = [0, 0, 0, 1, 0, 0, 0]
@@ -273,7 +273,7 @@ def test_what_points_up(tmp_path, ending, up):
 def test_millimetres_are_named_and_scaled(tmp_path, ending):
     path = tmp_path / f"table.{ending}"
     trimesh.creation.box((1200.0, 800.0, 40.0)).export(path)
-    with pytest.warns(UserWarning, match=r"is 1200 m long: if it is in milli.* pass scale=0\.001"):
+    with pytest.warns(UnitsWarning, match=r"is 1200 m long: if it is in milli.* pass scale=0\.001"):
         load_world_file(path)
     (table,) = load_world_file(path, scale=0.001, up="z").values()
     assert table.geometry.extents == pytest.approx([1.2, 0.8, 0.04])
@@ -281,7 +281,7 @@ def test_millimetres_are_named_and_scaled(tmp_path, ending):
     assert world.report(world.names()[0]).n_faces == 12
     text = f"mesh: {{table: {{file_path: table.{ending}, pose: {list(REST)}}}}}"
     write(tmp_path / "world.yaml", text)
-    with pytest.warns(UserWarning, match=r"mesh\.table is 1200 m long.* pass scale: 0\.001"):
+    with pytest.warns(UnitsWarning, match=r"mesh\.table is 1200 m long.* pass scale: 0\.001"):
         load_world_file(tmp_path / "world.yaml")
 
 

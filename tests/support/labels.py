@@ -1,5 +1,6 @@
 """Paths among the obstacles of planning problems, and the labels that a plain loop gives them."""
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -28,6 +29,9 @@ _TABLES = {
 }
 
 
+_problem = functools.cache(load_problem)
+
+
 def world_of(problem: str) -> dict[str, Any]:
     """The obstacles of a problem as a mapping."""
     return {kind: _TABLES[problem][kind] for kind in ("cuboid", "cylinder")}
@@ -38,7 +42,7 @@ def problem_rows(count: int, seed: int, horizon: int | None = None) -> list[Path
     rng = np.random.default_rng(seed)
     rows = []
     for index in range(count):
-        problem = load_problem(PROBLEMS[index % len(PROBLEMS)])
+        problem = _problem(PROBLEMS[index % len(PROBLEMS)])
         start, goal = (
             np.array(end) + rng.normal(0.0, 0.25, 7) for end in (problem.start, problem.goal)
         )

@@ -14,7 +14,7 @@ def oldest(pyproject: Path = PYPROJECT) -> list[str]:
     project = tomllib.loads(pyproject.read_text())["project"]
     extras = project["optional-dependencies"]
     requirements = list(project["dependencies"])
-    for extra in ("clients", "io", "mujoco", "usd", "viz", "dev"):
+    for extra in ("clients", "io", "label", "mujoco", "ray", "usd", "viz", "dev"):
         requirements += extras[extra]
     bounds = [re.fullmatch(r"([\w-]+)(?:\[\w+\])?>=([\w.]+)", r) for r in requirements]
     found = {b[1]: b[2] for b in bounds if b is not None and b[1] not in TOOLS}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import sys
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,7 @@ from warp_collision.formats.files import require_extra
 from warp_collision.labeling import PathFiles, PathLabeler
 from warp_collision.labeling.labeler import OUTPUTS
 from warp_collision.labeling.on_ray import label_slices
-from warp_collision.labeling.parts import PartWriter, labelled
+from warp_collision.labeling.parts import PartWriter, batches, labelled
 from warp_collision.messages import escaped
 
 if TYPE_CHECKING:
@@ -83,19 +85,19 @@ def _tables(
     options: argparse.Namespace, files: PathFiles, labeler: PathLabeler, writer: PartWriter
 ) -> Iterator[Any]:
     """Tables of labels of the rows that were not written."""
-    slices = files.slices(options.batch_rows)
     if options.ray is not None:
-        yield from label_slices(
-            [*slices],
-            files,
-            labeler,
-            writer.written,
-            address=options.ray or None,
-            workers=options.workers,
-            gpus_per_worker=options.gpus_per_worker,
-        )
+        # What Ray says of its workers belongs to standard error.
+        with contextlib.redirect_stdout(sys.stderr):
+            yield from label_slices(
+                [*files.slices(options.batch_rows)],
+                files,
+                labeler,
+                writer.written,
+                address=options.ray or None,
+                workers=options.workers,
+                gpus_per_worker=options.gpus_per_worker,
+            )
         return
-    for part in slices:
-        rows = writer.written.missing([*files.read(part)])
-        if rows:
+    for batch in batches(files.rows(), options.batch_rows):
+        if rows := writer.written.missing(batch):
             yield labelled(labeler, rows)

@@ -85,7 +85,7 @@ def load_world_file(
     node's transform becomes the pose; scale, shear and mirroring are baked into the vertices. glTF
     is in metres with y up, by its definition, and is turned to z up; pass ``up="z"`` for a file
     whose writer did not turn it, as trimesh's export. Others have no definition: they are read with
-    z up, in the unit that the file declares or in metres; a `UserWarning` names a mesh that is
+    z up, in the unit that the file declares or in metres; a `UnitsWarning` names a mesh that is
     longer than 100 m, as in millimetres. What `MeshWorld.save` wrote is read as it was.
 
     **Limits.** What a world cannot hold (planes, voxels, octomaps, curves, deformable bodies, links

@@ -13,6 +13,7 @@ import numpy as np
 from warp_collision.formats.files import MAX_COORDINATE, MAX_FACES
 from warp_collision.io.polygons import ClippingBudget
 from warp_collision.messages import MAX_REPR, depth_of_caller, escaped, one_line, short_repr
+from warp_collision.obstacles.depth_image import warn_of_units
 from warp_collision.obstacles.geometry import SignMethod
 from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import Shape
@@ -152,10 +153,7 @@ def warn_of_left_out(where: str, entries: Sequence[LeftOut]) -> None:
 def warn_of_millimetres(entry: str, geometry: object, advice: str) -> None:
     """Warns of a mesh so long that it is hardly in metres, with how to read it in others."""
     if is_trimesh(geometry) and (length := float(geometry.extents.max())) > _LONGEST:
-        warnings.warn(
-            f"{entry} is {length:.4g} m long: if it is in millimetres, pass {advice}",
-            stacklevel=depth_of_caller(),
-        )
+        warn_of_units(f"{entry} is {length:.4g} m long: if it is in millimetres, pass {advice}")
 
 
 def check_pose(entry: str, pose: Sequence[float]) -> None:

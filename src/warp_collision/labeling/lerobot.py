@@ -16,6 +16,7 @@ from warp_collision.messages import any_error_at, escaped, short_repr
 _STATE = "observation.state"
 _EPISODE, _FRAME = "episode_index", "frame_index"
 _BATCH = 4_096  # frames that are read at a time
+_BUFFER = 1 << 20  # bytes, of a column that is read
 
 
 def is_lerobot(folder: Path) -> bool:
@@ -51,7 +52,7 @@ def read_episodes(file: str, columns: Mapping[str, str]) -> Iterator[PathRow]:
     require_extra("pyarrow", f"{escaped(file)}: a Parquet file", "pyarrow", "label")
     import pyarrow.parquet as pq
 
-    frames = pq.ParquetFile(file, memory_map=True)
+    frames = pq.ParquetFile(file, buffer_size=_BUFFER)
     state, world = columns.get("path", _STATE), columns.get("world", "world")
     present = frames.schema_arrow.names
     for name in (state, _EPISODE):

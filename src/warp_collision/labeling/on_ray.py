@@ -11,7 +11,7 @@ from typing import Any
 from warp_collision import devices, validate
 from warp_collision.formats.files import require_extra
 from warp_collision.labeling.labeler import PathLabeler
-from warp_collision.labeling.parts import WrittenIds, labelled
+from warp_collision.labeling.parts import WrittenIds, batches, labelled
 from warp_collision.labeling.path_files import FileSlice, PathFiles
 
 BATCH_ROWS = 512
@@ -104,13 +104,16 @@ class SliceLabeler:
 
     def __call__(self, batch: dict[str, Any]) -> Any:
         """The labels of the rows of some slices, an Arrow table."""
+        import pyarrow as pa
+
         columns = zip(*(batch[name] for name in FileSlice._fields), strict=True)
         slices = [
             FileSlice(str(file), int(begin), None if end < 0 else int(end), str(kind))
             for file, begin, end, kind in columns
         ]
-        rows = [row for part in slices for row in self._files.read(part)]
-        return labelled(self._labeler, self._written.missing(rows))
+        rows = (row for part in slices for row in self._files.read(part))
+        missing = (self._written.missing(some) for some in batches(rows, BATCH_ROWS))
+        return pa.concat_tables([labelled(self._labeler, some) for some in missing])
 
 
 def label_slices(

@@ -19,6 +19,8 @@ from warp_collision.messages import escaped, one_line
 ARRAYS, TABLES, HDF5 = (".npy", ".npz", ".csv"), (".parquet",), (".h5", ".hdf5")
 ENDINGS = (*ARRAYS, *TABLES, *HDF5)
 _BATCH = 256  # rows that are read at a time
+_MOST_PIECES = 16  # of a row group
+_BUFFER = 1 << 20  # bytes, of a column that is read
 
 
 class FileSlice(NamedTuple):
@@ -97,30 +99,36 @@ class PathFiles:
     def slices(self, rows: int = _BATCH) -> Iterator[FileSlice]:
         """The slices of all files, each of at most some rows; those that cannot be cut are whole.
 
+        A row group of Parquet is cut into 16 slices at most, as reading one begins with the group.
         A file whose rows cannot be counted is one slice, and reading it gives the error.
         """
         for file, kind in self.files:
-            count = self._count(file, kind)
-            if count is None:
+            begin, counts = 0, self._counts(file, kind)
+            if counts is None:
                 yield FileSlice(file, 0, None, kind)
                 continue
-            for begin in range(0, count, rows):
-                yield FileSlice(file, begin, min(begin + rows, count), kind)
+            for count in counts:
+                size = max(rows, -(-count // _MOST_PIECES)) if kind == "table" else rows
+                for first in range(begin, begin + count, size):
+                    yield FileSlice(file, first, min(first + size, begin + count), kind)
+                begin += count
 
     def count(self) -> int | None:
         """How many rows there are, None where that is known only when they are read."""
-        counts = [self._count(file, kind) for file, kind in self.files]
-        return None if None in counts else sum(count or 0 for count in counts)
+        counts = [self._counts(file, kind) for file, kind in self.files]
+        return None if None in counts else sum(sum(count or ()) for count in counts)
 
-    def _count(self, file: str, kind: str) -> int | None:
-        if kind == "lerobot" or file.endswith(".csv"):
-            return None if kind == "lerobot" else 1
+    def _counts(self, file: str, kind: str) -> list[int] | None:
+        """Rows of each part of a file that is read from its beginning."""
+        if kind == "lerobot":
+            return None
         try:
             if kind == "table":
-                return _parquet(file).metadata.num_rows
+                groups = _parquet(file).metadata
+                return [groups.row_group(index).num_rows for index in range(groups.num_row_groups)]
             if kind == "hdf5":
-                return count_hdf5(file, self._columns.get("path"))
-            return len(self._array(Path(file)))
+                return [count_hdf5(file, self._columns.get("path"))]
+            return [1 if file.lower().endswith(".csv") else len(self._array(Path(file)))]
         except (OSError, ValueError, ImportError):
             return None
 
@@ -148,7 +156,8 @@ class PathFiles:
 
     def rows(self) -> Iterator[PathRow]:
         """The rows of all files."""
-        return (row for part in self.slices() for row in self.read(part))
+        whole = (FileSlice(file, 0, None, kind) for file, kind in self.files)
+        return (row for part in whole for row in self.read(part))
 
     def _array(self, path: Path) -> np.ndarray:
         """The paths (n, horizon, ...) of a file of NumPy or CSV."""
@@ -191,7 +200,8 @@ def _parquet(file: str) -> pq.ParquetFile:  # noqa: F821  # pyright: ignore
     require_extra("pyarrow", f"{escaped(file)}: a Parquet file", "pyarrow", "label")
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(file, memory_map=True)
+    # Buffered: not the whole of a row group is in memory.
+    return pq.ParquetFile(file, buffer_size=_BUFFER)
 
 
 def _files(path: Path) -> list[tuple[str, str]]:

@@ -13,13 +13,19 @@ import numpy as np
 
 from warp_collision.devices import canonical_device
 from warp_collision.io import Obstacle, load_world_file, load_world_mapping
+from warp_collision.io.shape_entries import ENTRIES
 from warp_collision.messages import escaped, known_names, one_line, short_repr
 from warp_collision.obstacles.distance_grid import GRID_CELLS
+from warp_collision.obstacles.sensed import Sensed
 from warp_collision.validate import is_trimesh
 from warp_collision.world import MeshWorld
 
 _SLOT_BYTES = 512  # of an exact shape: its slot in the tables and its record
 _VERTEX_BYTES, _FACE_BYTES = 24, 160  # of a mesh: its points, and its tree with winding numbers
+_SENSED_FACTOR = 8  # bytes for each of a cloud or a grid: trees, distances
+_KINDS = {"mesh", *ENTRIES, "world"}  # keys of a world, and of a planning scene
+_LONG_NAME = 256  # characters, from which on text is a world itself
+_MOST_KEYS = 10_000
 _FEWEST_SLOTS, _FEWEST_ENVS = 32, 16
 
 
@@ -80,6 +86,7 @@ class WorldCache:
         self._since = since
         self._device = canonical_device(device)
         self._options = {"strict": strict, "package_dirs": package_dirs}
+        self._keys: dict[tuple[str | None, int | None], WorldKey] = {}
         self._versions: dict[str, tuple[int, ...]] = {}
         self._reset(_FEWEST_SLOTS)
 
@@ -100,6 +107,18 @@ class WorldCache:
         Raises:
             ValueError: there is no such world or env.
         """
+        if world is not None and not isinstance(world, str):
+            return self._find_key(world, env)
+        found = self._keys.get((world, env))
+        if found is None:
+            found = self._find_key(world, env)
+            if world is None or len(world) < _LONG_NAME:
+                if len(self._keys) >= _MOST_KEYS:
+                    self._keys.clear()
+                self._keys[world, env] = found
+        return found
+
+    def _find_key(self, world: Any, env: int | None) -> WorldKey:
         if world is None and isinstance(self._worlds, MeshWorld):
             env = env or 0
             if not 0 <= env < self._worlds.n_envs:
@@ -124,10 +143,7 @@ class WorldCache:
         if isinstance(world, Mapping):
             return WorldKey("mapping", json.dumps(_plain(world), sort_keys=True))
         if isinstance(world, str) and world.lstrip().startswith("{"):
-            try:
-                return WorldKey("mapping", json.dumps(json.loads(world), sort_keys=True))
-            except ValueError as error:
-                raise ValueError(f"world must be valid JSON: {error}") from error
+            return WorldKey("mapping", world)
         if not isinstance(world, str | os.PathLike):
             raise ValueError(f"world must be a name, a file or a mapping, got {short_repr(world)}")
         path = self._folder / world
@@ -177,8 +193,11 @@ class WorldCache:
         except (OSError, ValueError):
             raise FileNotFoundError(f"{escaped(key.content)}: no such file") from None
         version = (found.st_mtime_ns, found.st_size, found.st_ino)
-        is_late = self._since is not None and found.st_mtime_ns > self._since * 1e9
-        if is_late or self._versions.setdefault(key.content, version) != version:
+        if self._since is not None:
+            is_changed = found.st_mtime_ns > self._since * 1e9
+        else:
+            is_changed = self._versions.setdefault(key.content, version) != version
+        if is_changed:
             raise ValueError(
                 f"{escaped(key.content)}: a world file must not change while paths are labelled, "
                 "but it was written since"
@@ -187,7 +206,10 @@ class WorldCache:
     def _read(self, key: WorldKey) -> dict[str, Obstacle]:
         if key.kind == "file":
             return load_world_file(key.content, **self._options)
-        document = json.loads(key.content)
+        try:
+            document = json.loads(key.content)
+        except ValueError as error:
+            raise ValueError(f"world must be valid JSON: {error}") from error
         # A scene without obstacles is valid in a data set, where each row has its own.
         if _is_document(document) and not any(document.values()):
             return {}
@@ -236,8 +258,7 @@ class WorldCache:
 
 def _is_document(value: Any) -> bool:
     """Whether a mapping is a world: kinds of obstacles to names, or a planning scene."""
-    kinds = {"mesh", "cuboid", "cylinder", "sphere", "capsule", "world", "fixed_frame_transforms"}
-    return isinstance(value, Mapping) and (not value or any(key in kinds for key in value))
+    return isinstance(value, Mapping) and (not value or any(key in _KINDS for key in value))
 
 
 def _plain(value: Any) -> Any:
@@ -259,4 +280,6 @@ def _n_bytes(obstacles: Mapping[str, Obstacle]) -> int:
         if is_trimesh(mesh):
             total += _VERTEX_BYTES * len(mesh.vertices) + _FACE_BYTES * len(mesh.faces)
             total += 4 * GRID_CELLS
+        elif isinstance(mesh, Sensed):
+            total += _SENSED_FACTOR * sum(array.nbytes for array in mesh.arrays().values())
     return total

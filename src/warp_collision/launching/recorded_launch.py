@@ -117,7 +117,7 @@ class StructTables(Protocol):
         """Addresses of the tables that may move."""
         ...
 
-    def write(self, scene: Any) -> None:
+    def write(self, scene: Any, /) -> None:
         """Writes pointers to these tables into a struct, or into that of a recorded launch."""
 
 
@@ -193,7 +193,9 @@ class Command:
         dim = (1,) * _launch_ndim(kernel)
         with quiet_warp():
             arguments = [_placeholder(variable.type, device) for variable in kernel.adj.args]
-            self._launch: Any = wp.launch(kernel, dim, arguments, device=device, record_cmd=True)
+            self._launch: Any = wp.launch(
+                kernel, dim, arguments, device=device, record_cmd=True, **_block(kernel, device)
+            )
         self._dim: tuple[int, ...] = dim
         self._first: Any = None
         self._begin: tuple[int, ...] | None = None
@@ -270,6 +272,11 @@ class _DirectCall:
 def _knows_calls(launch: Any) -> bool:
     """Whether this version of Warp is known to call this kernel as `_DirectCall` does."""
     return launch.device.is_cpu and launch.block_dim == 1 and wp.__version__.startswith("1.19.")
+
+
+def _block(kernel: Any, device: str) -> dict[str, Any]:
+    """The size of blocks on a GPU, an option of the kernel's module."""
+    return {} if device == "cpu" else {"block_dim": kernel.module.options["block_dim"]}
 
 
 def _placeholder(kind: Any, device: str) -> Any:

@@ -9,6 +9,8 @@ import torch
 import warp as wp
 from torch import Tensor
 
+from warp_collision.launching.warp_runtime import quiet_warp
+
 
 def upload_struct(value: Any, kind: Any, device: torch.device) -> Tensor:
     """A struct as bytes (1, n) on a device.
@@ -18,5 +20,6 @@ def upload_struct(value: Any, kind: Any, device: torch.device) -> Tensor:
         kind: its type, as `wp.struct` made it.
         device: where to.
     """
-    host = wp.array([value], dtype=kind, device="cpu").numpy()
+    with quiet_warp():
+        host = wp.array([value], dtype=kind, device="cpu").numpy()
     return torch.from_numpy(np.frombuffer(host.tobytes(), np.uint8).copy()).to(device)[None]

@@ -301,7 +301,7 @@ def thin(points: Any, spacing: float) -> Any:
         >>> thin(line, 0.02).shape
         (87, 3)
         >>> thin(PointCloud(line, radius=0.005), 0.02)
-        PointCloud(87 points, radii 0.0155 to 0.016 m)
+        PointCloud(87 points, radii 0.011 to 0.016 m)
     """
     cloud = points if isinstance(points, PointCloud) else None
     rows = _floats("points", points) if cloud is None else cloud.points.astype(np.float64)

@@ -6,6 +6,7 @@ gradient of the loss by the rows of `mesh_from_world`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,6 +28,10 @@ from warp_collision.queries.operator import (
 from warp_collision.queries.second_derivatives import refuse_recording
 from warp_collision.queries.waypoints import at_waypoints, env_of_waypoint, is_moving
 
+# Of a partial sum on a GPU, and how many sums there are at most, 64 MB.
+_SPHERES_PER_PART = 64
+_MAX_SUMS = 1 << 21
+
 
 def _run(
     kernel: Any,
@@ -36,21 +41,41 @@ def _run(
     env_index: Tensor | None,
     upstream: Tensor,
 ) -> Tensor:
-    count = upstream.numel()
-    partial = spheres.new_zeros((*tables.mesh_ids.shape, _parts(spheres, count), 8))
-    if count:
+    slots = tables.mesh_ids.shape
+    partial = spheres.new_zeros((*slots, _parts(upstream, slots), 8))
+    if upstream.numel():
         launch(
             kernel,
             partial.shape[:-1],
-            *(spheres, env_index, tables, *parameters, upstream, partial),
+            *(spheres, *_by_env(env_index, slots[0]), tables, *parameters, upstream, partial),
             device=spheres.device,
         )
     return partial.sum(2)
 
 
-def _parts(spheres: Tensor, count: int) -> int:
-    """Number of partial sums per slot, 32 bytes each: they occupy a GPU without atomics."""
-    return max(1, min(256, count // 64)) if is_gpu(spheres.device) else 1
+def _parts(upstream: Tensor, slots: Sequence[int]) -> int:
+    """Number of partial sums of each slot, 32 bytes each: they occupy a GPU without atomics.
+
+    Args:
+        upstream: with an element for each sphere.
+        slots: n_envs and further axes; so many sums there are of each part.
+    """
+    if not is_gpu(upstream.device):
+        return 1
+    by_work = upstream.numel() // (slots[0] * _SPHERES_PER_PART)
+    return max(1, min(256, by_work, _MAX_SUMS // math.prod(slots)))
+
+
+def _by_env(env_index: Tensor | None, n_envs: int) -> tuple[Tensor | None, Tensor | None]:
+    """Batch rows sorted by env, and where those of each env begin, (n_envs + 1,); int32.
+
+    Rows of one env keep their order, in which gradients are added.
+    """
+    if env_index is None:
+        return None, None
+    envs, order = torch.sort(env_index, stable=True)
+    bounds = torch.arange(n_envs + 1, dtype=envs.dtype, device=envs.device)
+    return order.int(), torch.searchsorted(envs, bounds, out_int32=True)
 
 
 def _run_moving_swept(
@@ -63,13 +88,13 @@ def _run_moving_swept(
 ) -> Tensor:
     """Gradient (n_envs, horizon, slots, 8) of a swept cost by poses for each waypoint."""
     rows = tables.mesh_from_world
-    shape = (*rows.shape[:3], _parts(spheres, upstream[:, 0].numel()), 8)
+    shape = (*rows.shape[:3], _parts(upstream[:, 0], rows.shape[:3]), 8)
     previous, here, following = (spheres.new_zeros(shape) for _ in range(3))
     if upstream.numel():
         launch(
             moving_gradient.moving_cost_pose_vjp,
             shape[:-1],
-            *(spheres, env_index, tables, rows, *parameters, upstream),
+            *(spheres, *_by_env(env_index, len(rows)), tables, rows, *parameters, upstream),
             *(previous, here, following),
             device=spheres.device,
         )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
 import ipaddress
+import itertools
 import socket
 import sys
 import threading
@@ -21,11 +24,12 @@ from warp_collision.poses import PoseLike
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs
 from warp_collision.robot.model.robot_spheres import require_robot_and_world
 from warp_collision.viewer import panel_text
-from warp_collision.viewer.colors import FREE, HIT, NEAR
-from warp_collision.viewer.path_facts import Setting
+from warp_collision.viewer.colors import FREE, HIT, NEAR, THEMES, Color
+from warp_collision.viewer.path_facts import Setting, path_facts
 from warp_collision.viewer.path_panel import PathPanel
 from warp_collision.viewer.rendering import middle_of_limits
 from warp_collision.viewer.robot_panel import RobotPanel
+from warp_collision.viewer.stage import choose_camera, stage_path, stage_world
 from warp_collision.viewer.worker import Worker
 from warp_collision.viewer.world_panel import WorldPanel, rgb
 from warp_collision.world import MeshWorld
@@ -34,6 +38,8 @@ from warp_collision.world.mesh_world import require_world
 _UPDATE = 0.1  # s, between two drawings of `update`
 _NEAREST = 4  # pairs that are listed
 _LISTED = 0.1  # m, clearance below which pairs are listed
+_SHAPE = (160, 140)  # of a window, without the panel
+_NEARER = 0.5  # how much nearer a camera of 75 degrees stands than one of 30
 _MOST_PATHS = 200  # that the search draws
 
 
@@ -94,9 +100,10 @@ class Viewer:
             require_robot_and_world(robot, world)
         viser = require_viser()
         port = free_port(host, port)
-        self.server: Any = viser.ViserServer(
-            host=host, port=port, label="warp-collision", verbose=False
-        )
+        with contextlib.redirect_stdout(io.StringIO()):  # of its banner
+            self.server: Any = viser.ViserServer(
+                host=host, port=port, label="warp-collision", verbose=False
+            )
         self.url = f"http://{'127.0.0.1' if host in ('0.0.0.0', '') else host}:{port}"
         if not is_loopback(host):
             print(
@@ -105,6 +112,7 @@ class Viewer:
                 file=sys.stderr,
             )
         self._closed = threading.Event()
+        self._numbers = itertools.count()
         self._worker = Worker(self._failed)
         self._world = WorldPanel(self, world)
         self._robot = self._paths = None
@@ -112,7 +120,6 @@ class Viewer:
             setting = Setting(world, robot, base_pose, tuple(ignore), self_collision)
             self._robot = RobotPanel(self, setting, middle_of_limits(robot))
             self._paths = PathPanel(self, self._robot)
-        self._found = 0.0
         self._line: Any = None
         self._label: Any = None
         self._build()
@@ -132,7 +139,8 @@ class Viewer:
         if not self._closed.is_set():
             self._closed.set()
             self._worker.close()
-            self.server.stop()
+            with contextlib.redirect_stdout(io.StringIO()):
+                self.server.stop()
 
     def wait(self, seconds: float = 30.0) -> bool:
         """Waits until all is drawn; whether it is after so many seconds."""
@@ -246,14 +254,17 @@ class Viewer:
             self._robot.show(joints)
             self._tell_distances()
 
+    def new_node(self, kind: str) -> str:
+        """A name in the scene's tree that was never used: names of files are no paths in it."""
+        return f"/{kind}/{next(self._numbers)}"
+
     # ---------------------------------------------------------------------------------------------
 
     def _build(self) -> None:
         server = self.server
         server.scene.set_up_direction("+z")
-        server.gui.configure_theme(
-            control_layout="fixed", control_width="large", show_logo=False, show_share_button=False
-        )
+        server.gui.configure_theme(control_width="large", show_logo=False, show_share_button=False)
+        server.gui.main_panel.dock_right()
         self._status = server.gui.add_html(panel_text.line("loading"))
         if self._robot is not None:
             server.gui.add_html(panel_text.legend())
@@ -283,21 +294,21 @@ class Viewer:
             self._status.content = panel_text.line(f"{count} obstacles", is_bold=True)
 
     def _frame(self) -> None:
-        """Looks at the robot, or at the world where there is none, from the front."""
-        low, high = np.array([-0.3, -0.3, 0.0]), np.array([0.3, 0.3, 0.6])
-        if self._robot is not None:
-            setting = self._robot.setting
-            rows = setting.spheres(self._robot.joints[None])[0].double().cpu().numpy()
-            low = (rows[:, :3] - rows[:, 3:]).min(0)
-            high = (rows[:, :3] + rows[:, 3:]).max(0)
+        """Lets new clients look at the open path, the robot or the world, as pictures do."""
+        theme, obstacles = THEMES["light"], self._world.obstacles()
+        if self._robot is None:
+            stage = stage_world(obstacles, theme)
         else:
-            bounds = self._world._world.to_scene(self._world.env).bounds
-            if bounds is not None:
-                low, high = bounds
-        middle, size = 0.5 * (low + high), float(np.linalg.norm(high - low))
+            facts = self._paths.facts if self._paths is not None else None
+            if facts is None:
+                facts = path_facts(self._robot.setting, self._robot.joints[None])
+            stage = stage_path(facts, self._robot.meshes, obstacles, theme)
+        found = choose_camera([stage], _SHAPE)
         camera = self.server.initial_camera
-        camera.position = middle + 1.9 * size * np.array([0.62, -0.62, 0.42])
-        camera.look_at = middle
+        # The browser's own field of view is wider.
+        away = np.subtract(found.eye, found.target)
+        camera.position = np.array(found.target) + _NEARER * away
+        camera.look_at = found.target
         camera.up = (0.0, 0.0, 1.0)
 
     def _changed(self) -> None:
@@ -352,11 +363,8 @@ class Viewer:
 
     def _join(self, found: Any, spheres: np.ndarray) -> None:
         """Draws a line between the nearest two points."""
-        for handle in (self._line, self._label):
-            if handle is not None:
-                handle.remove()
-        self._line = self._label = None
         if not len(found.link) or not np.isfinite(found.depth[0]):
+            self._draw_line(None, "", FREE)
             return
         center, radius = np.split(spheres[found.sphere[0]], [3])
         point, depth = found.point[0], float(found.depth[0])
@@ -365,15 +373,22 @@ class Viewer:
         sign = 1.0 if depth < radius[0] else -1.0
         length = max(float(np.linalg.norm(away)), 1e-9)
         ends = np.stack([center + sign * radius[0] * away / length, point])
-        color = rgb(HIT if depth > 0.0 else FREE)
-        self._line = self.server.scene.add_line_segments(
-            "/nearest", ends[None].astype(np.float32), color, thickness=5.0,
-            thickness_units="screen",
-        )  # fmt: skip
-        self._label = self.server.scene.add_label(
-            "/nearest_label", panel_text.millimetres(-depth), position=point,
-            anchor="bottom-center",
-        )  # fmt: skip
+        self._draw_line(ends, panel_text.millimetres(-depth), HIT if depth > 0.0 else FREE)
+
+    def _draw_line(self, ends: np.ndarray | None, words: str, color: Color) -> None:
+        """Draws a line (2, 3) with a label at its end, or none."""
+        if self._line is None:
+            scene = self.server.scene
+            self._line = scene.add_line_segments(
+                self.new_node("line"), np.zeros((1, 2, 3), np.float32), (0, 0, 0), thickness=5.0,
+                thickness_units="screen",
+            )  # fmt: skip
+            self._label = scene.add_label(self.new_node("label"), "", anchor="bottom-center")
+        self._line.visible = self._label.visible = ends is not None
+        if ends is not None:
+            self._line.points = ends[None].astype(np.float32)
+            self._line.colors = np.tile(np.array(rgb(color), np.uint8), (1, 2, 1))
+            self._label.position, self._label.text = ends[1], words
 
     def _named(self, paths: Any) -> dict[str, Tensor]:
         """Paths (horizon, n_joints) by name."""
@@ -397,6 +412,7 @@ class Viewer:
             with self.server.atomic():
                 self._paths.add(paths)
                 self._paths.open(next(iter(paths)))
+            self._frame()
 
     def _replace(self, paths: dict[str, Tensor], words: str = "") -> None:
         if self._paths is not None:
@@ -410,17 +426,7 @@ class Viewer:
         if contact is None or self._paths is None or self._paths.facts is None:
             return
         ends = self._paths.facts.closest_points(contact)
-        for handle in (self._line, self._label):
-            if handle is not None:
-                handle.remove()
-        color = rgb(HIT if contact.clearance < 0.0 else FREE)
-        self._line = self.server.scene.add_line_segments(
-            "/nearest", ends[None].astype(np.float32), color, thickness=5.0,
-            thickness_units="screen",
-        )  # fmt: skip
-        self._label = self.server.scene.add_label(
-            "/nearest_label", escaped(str(contact), 90), position=ends[1], anchor="bottom-center"
-        )
+        self._draw_line(ends, escaped(str(contact), 90), HIT if contact.clearance < 0.0 else FREE)
 
     def _require_robot(self) -> RobotSpheres:
         if self._robot is None:

@@ -28,7 +28,7 @@ NEAR = 0.02  # m, below which a sphere is marked
 FAR = 0.1  # m, the clearance from which on nothing changes
 # Clearance [m] and colour; the lightness rises from one end to the other.
 _CLEARANCES = (
-    (-0.1, _rgb("#3f0a4f")),
+    (-0.1, _rgb("#240433")),
     (-0.03, _rgb("#9c1c4a")),
     (0.0, _rgb("#d55e00")),
     (0.0, _rgb("#f0a830")),
@@ -118,7 +118,7 @@ def clearance_colors(clearance: ArrayLike) -> Floats:
     Example:
         >>> from warp_collision.viewer.colors import clearance_colors
         >>> clearance_colors([-1.0, 1.0]).round(2).tolist()
-        [[0.25, 0.04, 0.31], [0.89, 0.94, 0.96]]
+        [[0.14, 0.02, 0.2], [0.89, 0.94, 0.96]]
     """
     values = np.nan_to_num(np.asarray(clearance, float), nan=-1.0, posinf=1.0, neginf=-1.0)
     knots = np.array([value for value, _ in _CLEARANCES])

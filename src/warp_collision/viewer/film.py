@@ -106,7 +106,7 @@ def _write(image: np.ndarray, layout: Layout, text: str, theme: Theme) -> None:
     from matplotlib import font_manager
     from PIL import Image, ImageDraw, ImageFont
 
-    font = ImageFont.truetype(font_manager.findfont("DejaVu Sans"), round(20 * layout.scale))
+    font = ImageFont.truetype(font_manager.findfont("DejaVu Sans"), round(26 * layout.scale))
     picture = Image.fromarray(image)
     ink = tuple(round(255 * value) for value in theme.ink)
     place = (round(28 * layout.scale), layout.top + round(16 * layout.scale))
@@ -137,7 +137,7 @@ def _write_gif(path: Path, frames: Iterator[np.ndarray]) -> np.ndarray:
     images = []
     last = None
     for last in frames:
-        images.append(Image.fromarray(last).quantize(128, dither=Image.Dither.NONE))
+        images.append(Image.fromarray(last).quantize(255, dither=Image.Dither.NONE))
     assert last is not None
     images[0].save(
         path, "GIF", save_all=True, append_images=images[1:], loop=0,

@@ -62,6 +62,22 @@ class Setting(NamedTuple):
             "self_collision": self.self_collision,
         }
 
+    def of_motion(self) -> dict[str, Any]:
+        """Arguments of the checks of what moves: pairs that no joint value changes are left out.
+
+        A base that stands on a table is as near to it on any path.
+        """
+        options, robot = self.of_paths(), self.robot
+        pairs = robot.default_pairs if self.self_collision is True else self.self_collision
+        if isinstance(pairs, SelfCollisionPairs):
+            options["self_collision"] = pairs.changing(TOLERANCE)
+        moves = robot.sphere_jacobian(_some_joints(robot)).abs().amax(dim=(0, 2, 3)) > 0.0
+        links = {link for link, moves in zip(robot.sphere_links, moves.tolist(), strict=True)
+                 if moves}  # fmt: skip
+        still = {*robot.sphere_links} - links
+        fixed = {(link, name) for link in still for name in self.world.names(self.env)}
+        return {**options, "ignore": (*self.ignore, *fixed)}
+
     def spheres(self, joints: Tensor) -> Tensor:
         """Spheres (horizon, n_spheres, 4) at joint values (horizon, n_joints)."""
         path = joints[None].to(self.world.device)
@@ -79,6 +95,11 @@ class Setting(NamedTuple):
             ignore=self.ignore, base_pose=self.base_pose, env_index=self.env_index(),
         )  # fmt: skip
         return found.clearance[0], found.gradient[0], found.obstacle[0]
+
+
+def _some_joints(robot: RobotSpheres) -> Tensor:
+    """(4, n_joints) joint values, by which spheres that move differ from those that do not."""
+    return torch.rand((4, robot.n_joints), generator=torch.Generator().manual_seed(0))
 
 
 class Contact(NamedTuple):
@@ -119,7 +140,8 @@ class PathFacts:
         spheres: (horizon, n_spheres, 4) x, y, z, radius in the world [m].
         clearance: (horizon, n_spheres) to the obstacles [m], +inf without.
         cost: (horizon,) the cost of each waypoint, by `joint_path_cost` [m].
-        motion: the certified intervals of the segments (horizon - 1,).
+        motion: the certified intervals of the segments (horizon - 1,), of what moves; of one
+            configuration, and where something that does not move collides, of everything.
         blocked: (horizon - 1,) bool, segments that are not proven free.
     """
 
@@ -218,7 +240,7 @@ class PathFacts:
         if not worst or not math.isfinite(worst[0].lower):
             return "proven free on all of the motion"
         near = f"{worst[0].link} and {worst[0].other}"
-        return f"proven free: nowhere nearer than {1000 * worst[0].lower:.1f} mm ({near})"
+        return f"proven free: what moves keeps {1000 * worst[0].lower:.1f} mm ({near})"
 
 
 def path_facts(setting: Setting, joints: Tensor, tolerance: float = TOLERANCE) -> PathFacts:
@@ -227,12 +249,14 @@ def path_facts(setting: Setting, joints: Tensor, tolerance: float = TOLERANCE) -
     # One configuration alone makes no motion, and is no path.
     path = (joints if len(joints) > 1 else joints.expand(2, -1))[None].contiguous()
     options = setting.of_paths()
-    motion = joint_path_clearance(
-        path, setting.robot, setting.world, tolerance=tolerance, **options
-    )
-    blocked = joint_path_in_collision(
-        path, setting.robot, setting.world, tolerance=tolerance, **options
-    )
+    checked = setting.robot, setting.world
+    blocked = joint_path_in_collision(path, *checked, tolerance=tolerance, **options)
+    motion = joint_path_clearance(path, *checked, tolerance=tolerance, **options)
+    if len(joints) > 1:
+        moving = setting.of_motion()
+        still = joint_path_in_collision(path, *checked, tolerance=tolerance, **moving) != blocked
+        if not still.any():
+            motion = joint_path_clearance(path, *checked, tolerance=tolerance, **moving)
     of_cost = {name: value for name, value in options.items() if name != "self_collision"}
     cost = joint_path_cost(path, setting.robot, setting.world, **of_cost)[0]
     return PathFacts(

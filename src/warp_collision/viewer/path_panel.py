@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,12 +14,10 @@ from warp_collision.messages import escaped
 from warp_collision.robot import joint_path_in_collision
 from warp_collision.viewer import panel_text
 from warp_collision.viewer.colors import FREE, HIT, THEMES
+from warp_collision.viewer.host import Host
 from warp_collision.viewer.path_facts import Contact, PathFacts, Setting, path_facts
+from warp_collision.viewer.robot_panel import RobotPanel
 from warp_collision.viewer.world_panel import rgb
-
-if TYPE_CHECKING:
-    from warp_collision.viewer.browser import Viewer
-    from warp_collision.viewer.robot_panel import RobotPanel
 
 _GHOSTS = 7
 _SAMPLES = 6  # of each segment of a trace
@@ -39,7 +37,7 @@ class PathPanel:
         is_playing: whether it moves.
     """
 
-    def __init__(self, viewer: Viewer, robot: RobotPanel):
+    def __init__(self, viewer: Host, robot: RobotPanel):
         self._viewer, self._server, self._robot = viewer, viewer.server, robot
         self.facts: PathFacts | None = None
         self.place = 0.0
@@ -75,6 +73,7 @@ class PathPanel:
             self._curves = gui.add_folder("along the path")
             self._list = gui.add_folder("worst contacts")
         self._plots: list[Any] = []
+        self._drawn: list[_Curves] = []
 
     def add(self, paths: dict[str, Tensor]) -> None:
         """Adds paths (horizon, n_joints) by name; one of a name that is known replaces it."""
@@ -86,6 +85,8 @@ class PathPanel:
                 self._setting.robot, self._setting.world, **self._setting.of_paths(),
             )[0].cpu().numpy()  # fmt: skip
             self._paths[name], self._free[name] = path, not blocked.any()
+            if name in self._traces:
+                self._traces.pop(name).remove()
             self._trace(name, blocked)
         self._hint.visible, self._folder.visible = False, True
         self._choice.options = [self._label(name) for name in self._paths]
@@ -108,6 +109,7 @@ class PathPanel:
     def _trace(self, name: str, blocked: Any) -> None:
         """Draws where the hand goes, blue where it is proven free, else orange."""
         joints = self._paths[name]
+        # As many as when it was added: the trace is changed in place.
         samples = max(1, min(_SAMPLES, _MOST_SEGMENTS // (len(self._paths) * len(joints))))
         shares = torch.arange(samples, device=joints.device) / samples
         between = joints[:-1, None] + shares[:, None] * (joints[1:] - joints[:-1])[:, None]
@@ -115,13 +117,13 @@ class PathPanel:
         hand = self._setting.spheres(fine)[:, -1, :3].cpu().numpy()
         lines = np.stack([hand[:-1], hand[1:]], axis=1).astype(np.float32)
         colors = np.array([rgb(FREE), rgb(HIT)], np.uint8)[np.repeat(blocked.astype(int), samples)]
+        ends = np.repeat(colors[: len(lines), None], 2, axis=1)
         if name in self._traces:
-            self._traces.pop(name).remove()
-        if len(lines):
-            index = [*self._paths].index(name)
+            self._traces[name].points, self._traces[name].colors = lines, ends
+        elif len(lines):
             self._traces[name] = self._server.scene.add_line_segments(
-                f"/paths/{index}", lines, np.repeat(colors[: len(lines), None], 2, axis=1),
-                thickness=3.0, thickness_units="screen",
+                self._viewer.new_node("path"), lines, ends, thickness=3.0,
+                thickness_units="screen",
             )  # fmt: skip
 
     def _chosen(self, event: Any) -> None:
@@ -221,66 +223,98 @@ class PathPanel:
         places = np.linspace(0.0, self.facts.n_segments, _GHOSTS)
         joints = torch.cat([self.facts.at(float(place)) for place in places])
         color = THEMES["light"].accent(self.facts.is_free)
-        for index, mesh in enumerate(self._robot.body(joints)):
+        for mesh in self._robot.body(joints):
             self._ghosts.append(
                 self._server.scene.add_mesh_simple(
-                    f"/sweep/{index}", mesh.vertices.astype(np.float32),
+                    self._viewer.new_node("sweep"), mesh.vertices.astype(np.float32),
                     mesh.faces.astype(np.uint32), color=rgb(color), opacity=0.15,
                     cast_shadow=False, receive_shadow=False,
                 )
             )  # fmt: skip
 
-    def _series(self) -> list[tuple[str, tuple[np.ndarray, ...], tuple[str, ...]]]:
-        """Returns the curves: title, x and values, names of the values."""
-        assert self.facts is not None
-        motion, count = self.facts.motion, len(self.facts.blocked)
+    def _curves_of(self, facts: PathFacts) -> list[_Curves]:
+        motion, count = facts.motion, len(facts.blocked)
         # Steps: each segment has two ends.
-        x = np.repeat(np.arange(count + 1.0), 2)[1:-1]
-        bounds = [
-            np.clip(1000 * np.repeat(column.double().numpy(), 2), -_MOST_MM, _MOST_MM)
-            for column in (motion.lower, motion.upper, motion.self_lower)
-        ]
-        cost = 1000 * self.facts.cost
+        steps = np.repeat(np.arange(count + 1.0), 2)[1:-1]
+        bounds = {
+            name: 1000 * np.repeat(column.double().numpy(), 2)
+            for name, column in (
+                ("lower", motion.lower), ("upper", motion.upper), ("itself", motion.self_lower),
+            )
+        }  # fmt: skip
+        waypoints = np.arange(len(facts.cost), dtype=float)
         return [
-            ("clearance [mm], certified", (x, *bounds), ("lower", "upper", "itself")),
-            ("cost [mm]", (np.arange(len(cost), dtype=float), cost), ("cost",)),
+            _Curves("clearance [mm], certified", steps, bounds),
+            _Curves("cost [mm]", waypoints, {"cost": 1000 * facts.cost}),
         ]
 
     def _draw_curves(self) -> None:
+        """Draws the curves of the open path anew."""
         from viser import uplot
 
         for plot in self._plots:
             plot.remove()
         self._plots.clear()
+        if self.facts is None:
+            return
+        self._drawn = self._curves_of(self.facts)
         colors = (panel_text.css(HIT), panel_text.css(FREE), "#009e73")
         with self._curves:
-            for title, data, names in self._series():
-                mark = uplot.Series(label="here", stroke="#888888", width=2)
+            for curves in self._drawn:
                 series = [
                     uplot.Series(label=name, stroke=color, width=2)
-                    for name, color in zip(names, colors, strict=False)
+                    for name, color in zip(curves.values, colors, strict=False)
                 ]
+                here = uplot.Series(label="here", stroke="#888888", width=2)
+                low, high = curves.range
                 self._plots.append(
                     self._server.gui.add_uplot(
-                        self._with_mark(data), (uplot.Series(label="waypoint"), *series, mark),
-                        title=title, aspect=2.0, scales={"x": uplot.Scale(time=False)},
+                        curves.marked(self.place),
+                        (uplot.Series(label="waypoint"), *series, here),
+                        title=curves.title,
+                        aspect=2.0,
+                        scales={"x": uplot.Scale(time=False), "y": uplot.Scale(range=(low, high))},
                     )
-                )  # fmt: skip
-
-    def _with_mark(self, data: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-        """Adds a vertical line at the place: two more points, which the curves do not have."""
-        x, *columns = data
-        at = int(np.searchsorted(x, self.place))
-        finite = np.concatenate([column[np.isfinite(column)] for column in columns] or [x])
-        low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
-        mark = np.full(len(x), np.nan)
-        inserted = [np.insert(x, at, [self.place] * 2)]
-        for column in columns:
-            near = column[min(at, len(column) - 1)]
-            inserted.append(np.insert(column, at, [near] * 2))
-        return (*inserted, np.insert(mark, at, [min(low, 0.0), max(high, 0.0)]))
+                )
 
     def _mark(self) -> None:
-        if self.facts is not None:
-            for plot, (_, data, _) in zip(self._plots, self._series(), strict=False):
-                plot.data = self._with_mark(data)
+        """Moves the marks of the curves."""
+        for plot, curves in zip(self._plots, self._drawn, strict=True):
+            plot.data = curves.marked(self.place)
+
+
+class _Curves(NamedTuple):
+    """Curves over the waypoints.
+
+    Attributes:
+        title: what they are.
+        x: (n,) waypoints.
+        values: by name, (n,).
+    """
+
+    title: str
+    x: np.ndarray
+    values: dict[str, np.ndarray]
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """What is shown: what is near or inside, and 0."""
+        known = np.concatenate([v[np.isfinite(v)] for v in self.values.values()] or [self.x])
+        if not len(known):
+            return 0.0, 1.0
+        low, high = min(float(known.min()), 0.0), max(float(known.max()), 1.0)
+        high = min(high, max(_MOST_MM, -3.0 * low))
+        return low - 0.05 * (high - low), high + 0.05 * (high - low)
+
+    def marked(self, place: float) -> tuple[np.ndarray, ...]:
+        """Returns x, the values and a vertical line at a place, as a browser draws them."""
+        low, high = self.range
+        at = int(np.searchsorted(self.x, place))
+        columns = [np.insert(self.x, at, [place] * 2)]
+        for values in self.values.values():
+            shown = np.clip(np.nan_to_num(values, nan=low), low, high)
+            near = np.interp(place, self.x, shown)
+            columns.append(np.insert(shown, at, [near] * 2))
+        mark = np.full(len(columns[0]), np.nan)
+        mark[at : at + 2] = low, high
+        return (*columns, mark)

@@ -6,7 +6,7 @@ Text needs matplotlib (the extra `viz`); the scenes are drawn by `ray_tracer`.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -202,8 +202,15 @@ def _text(figure: Figure, picture: Picture, y: float, line: str, size: float, **
         color=picture.theme.ink, va="center", parse_math=False, **style,
     )  # fmt: skip
     canvas: Any = figure.canvas
-    wide = text.get_window_extent(canvas.get_renderer()).width
-    text.set_size(scale * size * min(1.0, (width - 80 * scale) / max(wide, 1.0)))
+    _shrink(text, lambda: text.get_window_extent(canvas.get_renderer()).width, width - 80 * scale)
+
+
+def _shrink(text: Any, width_of: Callable[[], float], most: float) -> None:
+    """Makes letters smaller until a text is not wider than that."""
+    for _ in range(4):  # letters have whole pixels: once is not always enough
+        width = width_of()
+        if width > most:
+            text.set_size(0.98 * text.get_size() * most / width)
 
 
 def _annotate(axes: Axes, scene: Scene, picture: Picture) -> None:
@@ -252,9 +259,12 @@ def _annotate(axes: Axes, scene: Scene, picture: Picture) -> None:
 
 def fit_text(text: Any, axes: Axes, width: float) -> Box:
     """Makes letters smaller until a text is as wide as that; returns its box."""
-    box = extent_of(text, axes)
-    if box.right - box.left > width:
-        text.set_size(text.get_size() * width / (box.right - box.left))
+
+    def width_of() -> float:
+        box = extent_of(text, axes)
+        return box.right - box.left
+
+    _shrink(text, width_of, width)
     return extent_of(text, axes)
 
 
@@ -271,6 +281,8 @@ def extent_of(text: Any, axes: Axes, padding: float = 0.0) -> Box:
 
 def _draw_curves(figure: Figure, picture: Picture) -> None:
     """Draws the certified intervals of clearance along the paths."""
+    from matplotlib.ticker import MaxNLocator
+
     scale, theme = picture.layout.scale, picture.theme
     panel = figure.add_axes(picture.layout.panel)
     panel.patch.set_alpha(0.0)
@@ -295,10 +307,11 @@ def _draw_curves(figure: Figure, picture: Picture) -> None:
     panel.set_ylim(1100.0 * low - 0.08 * 1000 * top, 1100.0 * top)
     panel.set_xlim(0.0, 1.0)
     panel.set_title(
-        "clearance to obstacles and to itself, certified on each segment [mm]",
+        "certified clearance [mm]",
         size=13.5 * scale, color=theme.ink, loc="left",
     )  # fmt: skip
     panel.set_xticks([0.0, 0.25, 0.5, 0.75, 1.0], ["start", "", "half of the length", "", "goal"])
+    panel.yaxis.set_major_locator(MaxNLocator(5, prune="lower"))  # of what "start" would touch
     panel.tick_params(labelsize=11 * scale, colors=theme.ink)
     if len(picture.curves) > 1:
         panel.legend(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,12 +13,10 @@ from warp_collision.messages import escaped
 from warp_collision.viewer import panel_text
 from warp_collision.viewer.camera import Floats
 from warp_collision.viewer.colors import ATTACHED, BARE, THEMES, clearance_colors
+from warp_collision.viewer.host import Host
 from warp_collision.viewer.path_facts import Setting
 from warp_collision.viewer.triangles import Triangles, ball, link_meshes
 from warp_collision.viewer.world_panel import rgb
-
-if TYPE_CHECKING:
-    from warp_collision.viewer.browser import Viewer
 
 _TURN = 3.1416  # rad, on both sides of 0 of a joint without limits
 _REACH = 1.0  # m, the same of one that slides
@@ -30,12 +28,13 @@ class RobotPanel:
 
     Attributes:
         joints: (n_joints,) what is shown.
+        meshes: of the links.
     """
 
-    def __init__(self, viewer: Viewer, setting: Setting, joints: Tensor):
+    def __init__(self, viewer: Host, setting: Setting, joints: Tensor):
         self._viewer, self._server = viewer, viewer.server
         self.setting, self.joints = setting, joints
-        self._meshes = link_meshes(setting.robot)
+        self.meshes = link_meshes(setting.robot)
         self._links: dict[str, Any] = {}
         self._spheres: Any = None
         self._sliders: list[Any] = []
@@ -75,18 +74,18 @@ class RobotPanel:
             lines.append(panel_text.line(words, BARE))
         for name in robot.attached:
             lines.append(panel_text.line(f"{panel_text.text(name)} is attached", ATTACHED))
-        if not self._meshes.links:
-            why = next(iter(self._meshes.missing.values()), "the URDF names none")
+        if not self.meshes.links:
+            why = next(iter(self.meshes.missing.values()), "the URDF names none")
             words = f"no meshes, spheres alone: {panel_text.text(why, 120)}"
             lines.append(panel_text.line(words))
         return "".join(lines)
 
     def _add_bodies(self) -> None:
         robot = self.setting.robot
-        for index, (link, mesh) in enumerate(self._meshes.links.items()):
+        for link, mesh in self.meshes.links.items():
             bare = link in robot.links_without_spheres
             self._links[link] = self._server.scene.add_mesh_simple(
-                f"/robot/link_{index}", mesh.vertices.astype(np.float32),
+                self._viewer.new_node("link"), mesh.vertices.astype(np.float32),
                 mesh.faces.astype(np.uint32), color=rgb(BARE if bare else THEMES["light"].robot),
                 opacity=_WITH_SPHERES, side="double", cast_shadow=False, receive_shadow=False,
             )  # fmt: skip
@@ -97,7 +96,8 @@ class RobotPanel:
         unit, count = ball(2), len(rows)
         self._radii = np.maximum(rows[:, 3], 0.0).astype(np.float32)
         self._spheres = self._server.scene.add_batched_meshes_simple(
-            "/robot/spheres", unit.vertices.astype(np.float32), unit.faces.astype(np.uint32),
+            self._viewer.new_node("spheres"),
+            unit.vertices.astype(np.float32), unit.faces.astype(np.uint32),
             np.tile(np.array([1, 0, 0, 0], np.float32), (count, 1)), rows[:, :3].astype(np.float32),
             batched_scales=np.maximum(self._radii, 1e-6),
             batched_colors=np.full((count, 3), 200, np.uint8), lod="off",
@@ -145,7 +145,7 @@ class RobotPanel:
         transforms, rows = self.setting.transforms(joints), self.setting.spheres(joints).cpu()
         found = []
         for matrices, spheres in zip(transforms, rows.double().numpy(), strict=True):
-            parts = [*robot_bodies(self._meshes, self.setting.robot, matrices, spheres).values()]
+            parts = [*robot_bodies(self.meshes, self.setting.robot, matrices, spheres).values()]
             starts = np.cumsum([0, *(len(part.vertices) for part in parts)])
             faces = [part.faces + start for part, start in zip(parts, starts, strict=False)]
             vertices = np.concatenate([part.vertices for part in parts])

@@ -30,7 +30,9 @@ _BETWEEN = 5  # places between start and goal at which the robot is drawn
 _TRAIL_POINTS = 300
 # Clearances [m] between which spheres have one colour.
 _STEPS = np.array([-0.06, -0.045, -0.03, -0.02, -0.01, 0.0, 0.01, 0.02, 0.035, 0.05, 0.1])
-_MARGIN = 0.25  # of the size of the robot's way, by which obstacles around it are in the frame
+# Of the size of the robot's way, by which obstacles around it are in the frame; of those that are
+# larger than that a part is.
+_MARGIN, _LARGE_MARGIN = 0.25, 0.06
 
 
 class Stage(NamedTuple):
@@ -44,6 +46,7 @@ class Stage(NamedTuple):
         accent: its colour.
         framed: (n, 3) points that are in view [m].
         floor: height of the floor [m].
+        casting: what casts shadows on it.
     """
 
     bodies: Sequence[Body]
@@ -53,6 +56,7 @@ class Stage(NamedTuple):
     accent: Color
     framed: Floats
     floor: float
+    casting: Sequence[Triangles]
 
 
 def world_bodies(obstacles: Mapping[str, Obstacle]) -> tuple[list[Body], dict[str, Triangles]]:
@@ -72,7 +76,10 @@ def stage_world(obstacles: Mapping[str, Obstacle], theme: Theme) -> Stage:
     """Returns a stage of obstacles alone."""
     bodies, meshes = world_bodies(obstacles)
     framed = _corners(*shapes.bounds([*meshes.values()])) if meshes else np.eye(3)
-    return Stage(bodies, (), (), np.empty((0, 3)), theme.ink, framed, float(framed[:, 2].min()))
+    parts = [*meshes.values()]
+    return Stage(
+        bodies, (), (), np.empty((0, 3)), theme.ink, framed, float(framed[:, 2].min()), parts
+    )
 
 
 def stage_path(
@@ -118,8 +125,9 @@ def stage_path(
     hit = {contact.other for contact in facts.contacts()
            if contact.is_blocked and contact.lower < 0 and not contact.with_itself}  # fmt: skip
     trail = facts.setting.spheres(evenly_along(facts.joints, _TRAIL_POINTS))[:, -1, :3]
-    framed = _framed(facts, [*start.values(), *(part for r in others for part in r.values())],
-                     [*obstacle_meshes.values()])  # fmt: skip
+    bodies_of_ends = [part for robot in links for part in robot.values()]
+    framed = _framed(facts, bodies_of_ends, [*obstacle_meshes.values()])
+    floor, casting = _ground(framed, [*obstacle_meshes.values()])
     return Stage(
         [*bodies, *near],
         marked,
@@ -127,7 +135,8 @@ def stage_path(
         trail.double().cpu().numpy(),
         theme.accent(facts.is_free),
         framed,
-        float(framed[:, 2].min()),
+        floor,
+        [*casting, *bodies_of_ends],
     )
 
 
@@ -190,14 +199,33 @@ def _framed(
     points += [part.vertices for part in robots if len(part.vertices)]
     joined = np.concatenate(points)
     low, high = joined.min(0), joined.max(0)
-    reach = _MARGIN * float(np.linalg.norm(high - low))
+    size = float(np.linalg.norm(high - low))
     around = []
     for part in obstacles:
-        inner_low = np.maximum(part.vertices.min(0), low - reach)
-        inner_high = np.minimum(part.vertices.max(0), high + reach)
+        part_low, part_high = part.vertices.min(0), part.vertices.max(0)
+        near_low, near_high = low - _MARGIN * size, high + _MARGIN * size
+        if (part_low < near_low).any() or (part_high > near_high).any():
+            near_low, near_high = low - _LARGE_MARGIN * size, high + _LARGE_MARGIN * size
+        inner_low, inner_high = np.maximum(part_low, near_low), np.minimum(part_high, near_high)
         if (inner_low <= inner_high).all():
             around.append(_corners(inner_low, inner_high))
     return np.concatenate([_corners(low, high), *around])
+
+
+def _ground(framed: Floats, obstacles: Sequence[Triangles]) -> tuple[float, list[Triangles]]:
+    """Returns the height of the floor [m], and the obstacles that cast shadows on it.
+
+    An obstacle that is wider than what is in view is a floor itself, or a ceiling.
+    """
+    low, high = framed.min(0), framed.max(0)
+    floor, casting = float(low[2]), []
+    for part in obstacles:
+        part_low, part_high = part.vertices.min(0), part.vertices.max(0)
+        if (part_low <= low)[:2].all() and (part_high >= high)[:2].all():
+            floor = max(floor, float(part_high[2])) if part_high[2] < low[2] + 0.1 else floor
+        else:
+            casting.append(part)
+    return floor, casting
 
 
 def choose_camera(
@@ -244,7 +272,8 @@ def draw_stage(stage: Stage, camera: Camera, theme: Theme, device: torch.device 
     low, high = stage.framed.min(0), stage.framed.max(0)
     reach = 0.3 * float(np.linalg.norm(high - low))
     coarse = Camera(camera.eye, camera.target, camera.width // SAMPLES, camera.height // SAMPLES)
-    image = room(tracer, coarse, theme, low[:2] - reach, high[:2] + reach, stage.floor)
+    casting = RayTracer([Body(stage.casting, theme.ink, is_glass=True)], device)
+    image = room(casting, coarse, theme, low[:2] - reach, high[:2] + reach, stage.floor)
     image = over(image, tracer.image(camera, theme.outline))
     if stage.hit:  # through everything: where spheres are inside, it cannot be seen otherwise
         hit = RayTracer([Body(stage.hit, HIT, 0.1, is_glass=True)], device)

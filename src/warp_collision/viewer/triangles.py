@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from warp_collision.io import Obstacle
 from warp_collision.io.placing import joined, matrix_from
+from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere, mesh_of
 from warp_collision.robot import RobotSpheres
 from warp_collision.robot.model.link_shapes import mesh_in_link
@@ -41,6 +42,7 @@ MESH_OF: dict[type, Callable[[Any], trimesh.Trimesh]] = {
     Sphere: mesh_of,
     Capsule: mesh_of,
     Cylinder: mesh_of,
+    Sensed: mesh_of,
     trimesh.Trimesh: lambda mesh: mesh,
 }
 
@@ -88,16 +90,21 @@ def inflated(triangles: Triangles, padding: float) -> Triangles:
 def corner_normals(triangles: Triangles) -> Floats:
     """Returns (n_faces, 3, 3) normals: the vertex's mean where the face is near it, else its own.
 
-    Faces are weighted by their area, which is the length of the cross product.
+    Faces are weighted by their angles at the vertex, so that it does not matter how a side is cut
+    into triangles.
     """
     vertices, faces = triangles
     corners = vertices[faces]
-    scaled = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
-    own = scaled / np.maximum(np.linalg.norm(scaled, axis=1, keepdims=True), 1e-30)
+    own = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    own /= np.maximum(np.linalg.norm(own, axis=1, keepdims=True), 1e-30)
+    along = np.roll(corners, -1, axis=1) - corners
+    along /= np.maximum(np.linalg.norm(along, axis=2, keepdims=True), 1e-30)
+    cosines = -np.einsum("fci,fci->fc", along, np.roll(along, 1, axis=1))
+    angles = np.arccos(np.clip(cosines, -1.0, 1.0))
     mean = np.zeros((len(vertices), 3))
     for axis in range(3):
-        for corner in range(3):
-            mean[:, axis] += np.bincount(faces[:, corner], scaled[:, axis], len(vertices))
+        weighted = (angles * own[:, None, axis]).reshape(-1)
+        mean[:, axis] = np.bincount(faces.reshape(-1), weighted, len(vertices))
     mean /= np.maximum(np.linalg.norm(mean, axis=1, keepdims=True), 1e-30)
     smooth = mean[faces]
     near = np.einsum("fci,fi->fc", smooth, own) > np.cos(np.radians(_CREASE))

@@ -30,8 +30,8 @@ class Worker:
         """Adds a job, to begin no sooner than after a delay [s]; one that waits keeps its time."""
         with self._changed:
             begin = time.monotonic() + delay
-            if name in self._jobs:
-                begin = min(begin, self._jobs[name][0])
+            if name in self._jobs:  # it moves behind what was asked for meanwhile
+                begin = min(begin, self._jobs.pop(name)[0])
             self._jobs[name] = (begin, job)
             self._changed.notify_all()
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
+from warp_collision.io import Obstacle
 from warp_collision.messages import escaped
 from warp_collision.viewer import panel_text
 from warp_collision.viewer.colors import DISABLED, NEAR, OBSTACLE, Color, clearance_colors
+from warp_collision.viewer.host import Host
 from warp_collision.viewer.triangles import inflated, of_geometry, thinned
 from warp_collision.world import MeshWorld
 
-if TYPE_CHECKING:
-    from warp_collision.viewer.browser import Viewer
-
 _MOST_TOGGLES = 100  # names that are listed at once
 _MOST_FACES = 50_000  # of an obstacle that are drawn
+_OPACITIES = (0.2, 0.08)  # of an obstacle and the hull of its padding
 _NOTHING = "(none)"
 
 
@@ -35,7 +35,7 @@ class WorldPanel:
         selected: the obstacle that the gizmo moves, if there is one.
     """
 
-    def __init__(self, viewer: Viewer, world: MeshWorld):
+    def __init__(self, viewer: Host, world: MeshWorld):
         self._viewer, self._world = viewer, world
         self._server = viewer.server
         self.env = 0
@@ -70,16 +70,15 @@ class WorldPanel:
         self._handles.clear()
         self._colors.clear()
         self._ask_enabled()
-        for index, (name, obstacle) in enumerate(self._world.obstacles(env).items()):
+        for name, obstacle in self._world.obstacles(env).items():
             mesh = thinned(of_geometry(obstacle.geometry), _MOST_FACES)
-            parts = [(mesh, 0.55)]
+            parts = [mesh]
             if obstacle.padding > 0.0:
-                parts.append((inflated(mesh, obstacle.padding), 0.15))
+                parts.append(inflated(mesh, obstacle.padding))
             handles = []
-            for part, (triangles, opacity) in enumerate(parts):
-                # Names of files are no paths of the scene's tree.
+            for triangles, opacity in zip(parts, _OPACITIES, strict=False):
                 handle = self._server.scene.add_mesh_simple(
-                    f"/world/{index}/{part}",
+                    self._viewer.new_node("obstacle"),
                     triangles.vertices.astype(np.float32),
                     triangles.faces.astype(np.uint32),
                     color=rgb(OBSTACLE),
@@ -98,6 +97,10 @@ class WorldPanel:
         self._choice.options = [_NOTHING, *(escaped(name, 60) for name in self._handles)]
         self.select(None)
         self._list_names()
+
+    def obstacles(self) -> dict[str, Obstacle]:
+        """The obstacles of the env that is shown."""
+        return self._world.obstacles(self.env)
 
     def _ask_enabled(self) -> None:
         names = self._world.names(self.env)
@@ -155,7 +158,7 @@ class WorldPanel:
         mesh = self._handles[name][0]
         size = float(np.ptp(mesh.vertices, axis=0).max())
         self._gizmo = self._server.scene.add_transform_controls(
-            "/gizmo",
+            self._viewer.new_node("gizmo"),
             scale=float(np.clip(0.6 * size, 0.1, 1.0)),
             position=mesh.position,
             wxyz=mesh.wxyz,
@@ -201,6 +204,6 @@ class WorldPanel:
             if self._colors.get(name) == color:
                 continue
             self._colors[name] = color
-            for part, handle in enumerate(handles):
+            for handle, opacity in zip(handles, _OPACITIES, strict=False):
                 handle.color = rgb(color)
-                handle.opacity = (0.55 if self._enabled[name] else 0.2) * (0.3 if part else 1.0)
+                handle.opacity = opacity if self._enabled[name] else 0.4 * opacity

@@ -22,6 +22,7 @@ from warp_collision.obstacles.geometry import MeshLike, SignMethod
 from warp_collision.obstacles.mesh_obstacle import MeshAndPose, MeshObstacle
 from warp_collision.obstacles.mesh_report import MeshReport
 from warp_collision.poses import PoseLike, invert_pose, pose_rows, to_rows
+from warp_collision.summaries import notebook_html
 from warp_collision.world.acceleration import Acceleration
 from warp_collision.world.obstacle_cache import Entry, ObstacleCache
 from warp_collision.world.scene_storage import SceneStorage, check_values
@@ -93,6 +94,9 @@ class MeshWorld:
     def __repr__(self) -> str:
         counts = [len(slots) for slots in self._slots.envs]
         return f"MeshWorld({sum(counts)} meshes in {self.n_envs} envs on {self.device})"
+
+    def _repr_html_(self) -> str:
+        return notebook_html(self)
 
     def __len__(self) -> int:
         return sum(len(slots) for slots in self._slots.envs)
@@ -374,7 +378,8 @@ class MeshWorld:
 
         The tensors of the world stay as they are, and each sphere that another thread asks about is
         checked against the old content or the new one. Kernels other than those of this library
-        still find the box around the first content behind the mesh id. An update is for the host,
+        still find the box around the first content behind the mesh id, which is another one after
+        an update of an obstacle that other slots share. An update is for the host,
         not for a graph that is captured; replays see what is there when they run.
 
         Args:
@@ -403,11 +408,16 @@ class MeshWorld:
             slot = self._slots.envs[env][index]
             if slot.obstacle.sensed is None:
                 raise ValueError(f"the obstacle {slot.name!r} must be a PointCloud or a grid")
-            obstacle = slot.obstacle.updated(slot.obstacle.sensed.successor(slot.name, seen, at))
+            sensed = slot.obstacle.sensed.successor(slot.name, seen, at)
+            if self._slots.are_sharing(slot.obstacle):
+                obstacle = self._obstacles.obstacle(slot.name, sensed)
+            else:
+                self._obstacles.forget(slot.obstacle)
+                obstacle = slot.obstacle.updated(sensed)
             self._acceleration.drop_tree()
             self._slots.envs[env][index] = replace(slot, obstacle=obstacle)
             self._acceleration.add([obstacle])
-            self._storage.records[env, index] = obstacle.record.data_ptr()
+            self._storage.write_geometry(env, index, obstacle)
             self._release(env, [slot])
 
     def remove(self, name: str | int, env: int = 0) -> None:

@@ -491,6 +491,11 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage storage, int64_t offset, c
   return self;
 }
 
+at::Tensor& set_whole_storage(at::Tensor& self, at::Storage storage) {
+  const int64_t count = storage.nbytes() / self.element_size();
+  return set_storage(self, std::move(storage), 0, {count}, {1});
+}
+
 at::Tensor& set_source(at::Tensor& self, const at::Tensor& source) {
   return set_storage(self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
 }
@@ -522,6 +527,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from_and_resize", &copy_from_and_resize);
   m.impl("resize_", &resize_);
   m.impl("set_.source_Storage_storage_offset", &set_storage);
+  m.impl("set_.source_Storage", &set_whole_storage);
   m.impl("set_.source_Tensor", &set_source);
   m.impl("_local_scalar_dense", &item);
   m.impl("record_stream", &record_stream);

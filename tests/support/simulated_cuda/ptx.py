@@ -12,10 +12,8 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-BLOCK = 256  # threads
-
 _SPECIAL = {
-    **{"%tid.x": "thread", "%ctaid.x": "block", "%nctaid.x": "n_blocks", "%ntid.x": f"{BLOCK}u"},
+    **{"%tid.x": "thread", "%ctaid.x": "block", "%nctaid.x": "n_blocks", "%ntid.x": "BLOCK"},
     **{f"%{name}.{axis}": "0u" for name in ("tid", "ctaid") for axis in "yz"},
     **{f"%{name}.{axis}": "1u" for name in ("ntid", "nctaid") for axis in "yz"},
 }
@@ -56,8 +54,8 @@ class Translation(NamedTuple):
     kernels: tuple[str, ...]
 
 
-def translate(ptx: str) -> Translation:
-    """Translates a module.
+def translate(ptx: str, block: int) -> Translation:
+    """Translates a module that is to run in blocks of a number of threads.
 
     Raises:
         ValueError: an instruction that is not known here.
@@ -68,7 +66,7 @@ def translate(ptx: str) -> Translation:
     )
     used = set(re.findall(r"[\w$]+", " ".join(body for *_, body in bodies)))
     memory, symbols = _declared_memory(text, used)
-    parts = [_HEAD, memory]
+    parts = [f"#define BLOCK {block}u", _HEAD, memory]
     names = []
     for entry, parameters, body in bodies:
         names.append(re.sub(r"_[0-9a-f]{8}_cuda_kernel_forward$", "", entry))
@@ -77,20 +75,26 @@ def translate(ptx: str) -> Translation:
 
 
 def _declared_memory(text: str, used: set[str]) -> tuple[str, dict[str, str]]:
-    """Declarations of shared, constant and global memory, and C's names of what is used."""
-    lines, symbols = [], {}
-    pattern = (
-        r"\.(shared|global|const) \.align (\d+) \.(\w+) ([\w$]+)(?:\[(\d*)\])?(?: = ([^;]+))?;"
-    )
+    """Declarations of shared, constant and global memory, and what names stand for in C.
+
+    Addresses of shared memory are numbers of 32 bits: those of the array `shared`.
+    """
+    lines, symbols, end = [], {}, 0
+    declaration = r"\.(shared|global|const) \.align (\d+) \.(\w+) ([\w$]+)"
+    pattern = declaration + r"(?:\[(\d*)\])?(?: = ([^;]+))?;"
     for space, align, kind, name, size, value in re.findall(pattern, text):
-        if name in used:
-            symbols[name] = f"M_{name.replace('$', '_')}"
-            init = "" if not value else " = " + (value if "{" in value else f"{{{value}}}")
-            storage = "static _Thread_local" if space == "shared" else "static"
-            lines.append(
-                f"{storage} __attribute__((aligned({align}))) {kind} {symbols[name]}[{size or 1}]"
-                f"{init};"
-            )
+        if name not in used:
+            continue
+        if space == "shared":
+            begin = -(-end // int(align)) * int(align)
+            end = begin + int(size) * _bits(kind) // 8
+            symbols[name] = f"{begin}u"
+            continue
+        symbols[name] = f"(uintptr_t)M_{name.replace('$', '_')}"
+        init = "" if not value else " = " + (value if "{" in value else f"{{{value}}}")
+        array = f"M_{name.replace('$', '_')}[{size or 1}]"
+        lines.append(f"static __attribute__((aligned({align}))) {kind} {array}{init};")
+    lines.append(f"static _Thread_local __attribute__((aligned(64))) u8 shared[{end + 1}];")
     return "\n".join(lines), symbols
 
 
@@ -109,13 +113,13 @@ class _Kernel:
             registers = [f"{bank}{i}" for i in range(int(count))] if count else [bank]
             lines.append(f"  {self._banks[bank]} {', '.join(f'R_{r} = 0' for r in registers)};")
         for align, depot, size in re.findall(r"\.local \.align (\d+) \.b8\s+(\w+)\[(\d+)\];", body):
-            self._symbols[depot] = "local"
+            self._symbols[depot] = "(uintptr_t)local"
             lines.append(f"  __attribute__((aligned({align}))) u8 local[{size}];")
             lines.append("  memset(local, 0xA5, sizeof local);")
         lines += [*map(self._statement, re.split(r";|(?<=:)\s*\n", body)), "}"]
         lines.append(
-            f"void run_{name}(u8** P, u64 size) {{ u32 n = (u32)((size + {BLOCK - 1}) / {BLOCK});\n"
-            f"  for (u32 b = 0; b < n; ++b) for (u32 t = 0; t < {BLOCK}; ++t)"
+            f"void run_{name}(u8** P, u64 size) {{ u32 n = (u32)((size + BLOCK - 1) / BLOCK);\n"
+            f"  for (u32 b = 0; b < n; ++b) for (u32 t = 0; t < BLOCK; ++t)"
             f" thread_{name}(P, t, b, n); }}"
         )
         self.c = "\n".join(line for line in lines if line)
@@ -161,7 +165,7 @@ class _Kernel:
             return _converted(f"R_{operand[1:]}", self._bank(operand), kind)
         if operand in self._parameters:
             return f"({kind})(uintptr_t)P[{self._parameters.index(operand)}]"
-        return f"({kind})(uintptr_t){self._symbols[operand]}"
+        return f"({kind}){self._symbols[operand]}"
 
     def _write(self, operand: str, kind: str, value: str) -> str:
         """An assignment of a value of a type of PTX."""
@@ -173,10 +177,12 @@ class _Kernel:
             raise KeyError(register)
         return self._banks[name[1]]
 
-    def _address(self, operand: str) -> str:
+    def _address(self, operand: str, modifiers: list[str]) -> str:
         found = re.fullmatch(r"\[([%\w$.]+)(?:\+(-?\d+))?\]", operand)
         if found is None:
             raise KeyError(operand)
+        if "shared" in modifiers:
+            return f"(shared + (u32)({self._read(found[1], 'u32')} + ({found[2] or 0})))"
         return f"((u8*)(uintptr_t)({self._read(found[1], 'u64')}) + ({found[2] or 0}))"
 
     def _reader(self, kind: str, operands: list[str]) -> Callable[[int], str]:
@@ -185,7 +191,7 @@ class _Kernel:
     # -- memory and moves -------------------------------------------------------------------------
 
     def _ld_(self, modifiers: list[str], operands: list[str]) -> str:
-        kind, place = modifiers[-1], self._address(operands[1])
+        kind, place = modifiers[-1], self._address(operands[1], modifiers)
         loads = (
             self._write(target, kind, f"(({kind}*){place})[{i}]")
             for i, target in enumerate(_group(operands[0]))
@@ -195,7 +201,7 @@ class _Kernel:
     _ldu_ = _ld_
 
     def _st_(self, modifiers: list[str], operands: list[str]) -> str:
-        kind, place = modifiers[-1], self._address(operands[0])
+        kind, place = modifiers[-1], self._address(operands[0], modifiers)
         return " ".join(
             f"(({kind}*){place})[{i}] = {self._read(source, kind)};"
             for i, source in enumerate(_group(operands[1]))
@@ -221,7 +227,12 @@ class _Kernel:
         return self._write(target, kind, self._read(source, kind))
 
     def _cvta_(self, modifiers: list[str], operands: list[str]) -> str:
-        return self._write(operands[0], "u64", self._read(operands[1], "u64"))
+        value = self._read(operands[1], "u64")
+        if "shared" in modifiers:
+            value = f"(uintptr_t)(shared + {value})"
+            if "to" in modifiers:
+                raise KeyError("to")
+        return self._write(operands[0], "u64", value)
 
     # -- control ----------------------------------------------------------------------------------
 
@@ -457,7 +468,7 @@ class _Kernel:
             for rounding, function in _ROUNDINGS.items():
                 if rounding in modifiers:
                     value = f"{function}{_suffix(of)}{value}"
-            value = f"({to}){value}" if to in ("f32", "f64") else f"to_{to}{value}"
+            value = f"({to}){value}" if to in ("f32", "f64") else f"to_{to}({value})"
         else:
             value = f"({to}){value}"
         if "sat" in modifiers:  # 0 of NaN
@@ -471,7 +482,7 @@ class _Kernel:
     # -- threads, which run one after another -----------------------------------------------------
 
     def _atom_(self, modifiers: list[str], operands: list[str]) -> str:
-        kind, place = modifiers[-1], self._address(operands[1])
+        kind, place = modifiers[-1], self._address(operands[1], modifiers)
         read = self._reader(kind, operands)
         combined = {
             "add": f"old + {read(2)}",
@@ -487,7 +498,7 @@ class _Kernel:
         )
 
     def _red_(self, modifiers: list[str], operands: list[str]) -> str:
-        kind, place = modifiers[-1], self._address(operands[0])
+        kind, place = modifiers[-1], self._address(operands[0], modifiers)
         value = self._read(operands[1], kind)
         combined = {"add": f"*at + ({value})", "or": f"*at | ({value})"}
         (name,) = {*modifiers} & {*combined}

@@ -21,7 +21,10 @@ from warp_collision import kernels
 ARCH = 90
 # What a C compiler may do to sums of products: nothing, or fuse them, as a GPU's compiler does too.
 CONTRACTIONS = {"exact": "off", "contracted": "fast"}
-_FLAGS = ["-O1", "-w", "-shared", "-fPIC", "-march=native", "-fno-strict-aliasing", "-fwrapv"]
+_FLAGS = (
+    *("-O1", "-w", "-shared", "-fPIC", "-march=native", "-fno-strict-aliasing", "-fwrapv"),
+    *("-Werror=implicit-function-declaration", "-Wl,--no-undefined"),
+)
 
 
 class _Chosen:
@@ -61,34 +64,46 @@ def function_of(kernel: Any) -> Callable[[Any, int], None] | None:
 @functools.cache
 def _library(module: str, contraction: str) -> ctypes.CDLL:
     """The kernels of a module; the first time compiling takes up to a minute."""
-    path = building.cache_folder(_key(contraction)) / f"{module}.so"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with (path.parent / f"{module}.lock").open("w") as lock:
+    folder = building.cache_folder(_key())
+    folder.mkdir(parents=True, exist_ok=True)
+    translator = hashlib.sha256(Path(ptx.__file__).read_bytes()).hexdigest()[:16]
+    path = folder / f"{module}_{contraction}_{translator}.so"
+    with (folder / f"{module}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # of other processes that test at the same time
         if not path.is_file():
-            _compile(module, contraction, path)
+            block = wp.get_module(module).options["block_dim"]
+            _compile(ptx.translate(_ptx_of(module, folder), block).source, contraction, path)
     return ctypes.CDLL(str(path))
 
 
 @functools.cache
-def _key(contraction: str) -> str:
+def _key() -> str:
+    """What PTX depends on."""
     (folder,) = kernels.__path__
-    key = hashlib.sha256(f"{wp.__version__} {contraction} {_FLAGS}".encode())
-    for source in (Path(__file__), Path(ptx.__file__), *sorted(Path(folder).glob("*.py"))):
+    key = hashlib.sha256(f"{wp.__version__} {ARCH}".encode())
+    for source in sorted(Path(folder).glob("*.py")):
         key.update(source.read_bytes())
     return key.hexdigest()[:16]
 
 
-def _compile(module: str, contraction: str, path: Path) -> None:
+def _ptx_of(module: str, folder: Path) -> str:
+    """What NVRTC makes of a module."""
+    kept = folder / f"{module}.ptx"
+    if not kept.is_file():
+        with tempfile.TemporaryDirectory(dir=folder) as made:
+            wp.compile_aot_module(wp.get_module(module), arch=ARCH, module_dir=made, use_ptx=True)
+            (source,) = Path(made).glob("*.ptx")
+            source.replace(kept)
+    return kept.read_text()
+
+
+def _compile(source: str, contraction: str, path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        wp.compile_aot_module(wp.get_module(module), arch=ARCH, module_dir=folder, use_ptx=True)
-        (source,) = Path(folder).glob("*.ptx")
         code, made = Path(folder) / "kernels.c", Path(folder) / path.name
-        code.write_text(ptx.translate(source.read_text()).source)
-        compiler = os.environ.get("CC", "gcc")
+        code.write_text(source)
         options = *_FLAGS, f"-ffp-contract={CONTRACTIONS[contraction]}"
-        command = [compiler, *options, str(code), "-o", str(made), "-lm"]
+        command = [os.environ.get("CC", "gcc"), *options, str(code), "-o", str(made), "-lm"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
-            raise RuntimeError(f"the C code of {module} does not compile:\n{done.stderr[-4000:]}")
+            raise RuntimeError(f"{path.stem} does not compile:\n{done.stderr[-4000:]}")
         made.replace(path)

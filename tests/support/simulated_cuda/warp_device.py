@@ -84,9 +84,11 @@ def install(name: str) -> None:
     def is_ours(device: Any) -> bool:
         return str(device).startswith(name)
 
-    def launch_or_record(kernel: Any, dim: Any, inputs: Any, *, device: Any, **options: Any) -> Any:
+    def launch_or_record(
+        kernel: Any, dim: Any, inputs: Any, *, device: Any, block_dim: int = 256, **options: Any
+    ) -> Any:
         if not is_ours(device):
-            return launch(kernel, dim, inputs, device=device, **options)
+            return launch(kernel, dim, inputs, device=device, block_dim=block_dim, **options)
         made = launch(
             kernel,
             dim,
@@ -96,6 +98,7 @@ def install(name: str) -> None:
             **options,
         )
         made.__class__, made.block_dim = _Launch, _BLOCK  # Warp has set it to 1, as on every CPU
+        _device.count(f"block of {block_dim}: {kernel.key}")
         made.module_exec = kernel.module.load(cpu, _BLOCK)
         return made
 

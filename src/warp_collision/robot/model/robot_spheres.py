@@ -44,6 +44,7 @@ from warp_collision.robot.model.self_collision_matrix import SelfCollisionMatrix
 from warp_collision.robot.model.sphere_layout import SphereLayout
 from warp_collision.robot.model.sphere_model import Body, require_links, write_spheres
 from warp_collision.robot.model.urdf_model import PathLike
+from warp_collision.summaries import notebook_html
 from warp_collision.world import MeshWorld
 from warp_collision.world.mesh_world import require_world
 
@@ -171,6 +172,9 @@ class RobotSpheres:
             f"{escaped(', '.join(self.joint_names), MAX_REPR)}; {self.n_spheres} spheres"
             + (f", carries {escaped(carried, MAX_REPR)})" if carried else ")")
         )
+
+    def _repr_html_(self) -> str:
+        return notebook_html(self)
 
     def __str__(self) -> str:
         return robot_text(

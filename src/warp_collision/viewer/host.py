@@ -1,0 +1,42 @@
+"""What the panels of the browser ask of the viewer that holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from torch import Tensor
+
+
+class Host(Protocol):
+    """See `Viewer`, which has all of these."""
+
+    server: Any
+
+    def put(self, name: str, job: Callable[[], object], delay: float = 0.0) -> None:
+        """Lets the thread that draws do something."""
+
+    def new_node(self, kind: str) -> str:
+        """A name in the scene's tree that was never used."""
+        ...
+
+    def update(self, joints: Any, *, delay: float = 0.1) -> None:
+        """Moves the robot."""
+
+    def draw(self, joints: Tensor) -> None:
+        """Draws the robot, in the thread that draws."""
+
+    def select(self, name: str | None) -> None:
+        """Shows an obstacle's report and gizmo."""
+
+    def enable(self, name: str, on: bool = True) -> None:
+        """Lets queries check an obstacle or skip it."""
+
+    def move(self, name: str, pose: tuple[float, ...]) -> None:
+        """Moves an obstacle, in the thread that draws."""
+
+    def choose_env(self, env: int) -> None:
+        """Shows another env."""
+
+    def show_contact(self, index: int) -> None:
+        """Moves the robot to one of the worst contacts."""

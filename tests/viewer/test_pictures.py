@@ -1,0 +1,323 @@
+"""Pictures as users ask for them: what is in them, what is in view, labels, films, errors."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+import trimesh
+from matplotlib.text import Text
+from PIL import Image
+
+from warp_collision import (
+    Capsule,
+    Cuboid,
+    Cylinder,
+    MeshWorld,
+    PointCloud,
+    Sphere,
+    VoxelGrid,
+)
+from warp_collision.examples import load_panda
+from warp_collision.viewer import render, sphere_sheet
+from warp_collision.viewer.captions import path_labels, world_labels
+from warp_collision.viewer.colors import FREE, HIT, OBSTACLE, THEMES, clearance_colors
+from warp_collision.viewer.contact_sheet import uncovered_faces
+from warp_collision.viewer.labels import Box, Label, place_labels
+from warp_collision.viewer.path_facts import Setting, path_facts
+from warp_collision.viewer.picture import Curve, Picture, Scene, compose
+from warp_collision.viewer.stage import choose_camera, stage_path
+from warp_collision.viewer.triangles import (
+    Triangles,
+    inflated,
+    link_meshes,
+    of_geometry,
+    thinned,
+    tube,
+)
+
+SIZE = (320, 200)
+START, GOAL = [-0.9, 0.0, 0.0, -1.6, 0.0, 1.6, 0.8], [0.9, 0.0, 0.0, -1.6, 0.0, 1.6, 0.8]
+
+
+@pytest.fixture(scope="module")
+def panda():
+    return load_panda()
+
+
+def plate(**options) -> MeshWorld:
+    world = MeshWorld(device="cpu")
+    world.add("plate", Cuboid((0.5, 0.02, 0.5)), (0.5, 0, 0.5, 1, 0, 0, 0), **options)
+    return world
+
+
+def sweep(count: int = 5) -> torch.Tensor:
+    shares = torch.linspace(0, 1, count)[:, None]
+    return torch.lerp(torch.tensor(START), torch.tensor(GOAL), shares)
+
+
+def near_color(image: np.ndarray, color, tolerance: float = 30.0) -> int:
+    return int((np.abs(image - 255.0 * np.array(color)).max(-1) < tolerance).sum())
+
+
+def test_every_kind_of_obstacle_is_drawn():
+    ball = trimesh.creation.icosphere(radius=0.2)
+    cloud, grid = PointCloud(0.3 * np.eye(3), radius=0.1), VoxelGrid(np.ones((3, 3, 3)) > 0, 0.1)
+    for geometry in (Cuboid((0.3, 0.3, 0.3)), Sphere(0.2), Capsule(0.1, 0.2), Cylinder(0.1, 0.3),
+                     ball, cloud, grid):  # fmt: skip
+        world = MeshWorld(device="cpu")
+        world.add("it", geometry)
+        image = render(world, size=SIZE, labels=False, title="").astype(int)
+        bluish = image[..., 2] - image[..., 0] > 25
+        assert bluish.sum() > 2000, geometry
+
+
+def test_a_kind_that_is_not_known_is_named():
+    with pytest.raises(TypeError, match="geometry must be of a kind that is drawn, got int"):
+        of_geometry(3)
+
+
+def test_disabled_obstacles_are_grey_and_paddings_are_hulls():
+    images = {}
+    for name, options in (("on", {}), ("off", {"enabled": False}), ("wide", {"padding": 0.2})):
+        world = MeshWorld(device="cpu")
+        world.add("it", Cuboid((0.4, 0.4, 0.4)), **options)
+        view = {"view": (30, 20), "look_at": (0, 0, 0)}
+        images[name] = render(world, size=SIZE, labels=False, title="", **view).astype(int)
+    blue = {name: image[..., 2] - image[..., 0] for name, image in images.items()}
+    assert (blue["on"] > 18).sum() > 3000
+    assert (blue["off"] > 18).sum() < 500
+    hull = inflated(of_geometry(Cuboid((0.4, 0.4, 0.4))), 0.2)
+    np.testing.assert_allclose(np.abs(hull.vertices), 0.4, atol=1e-6)
+    assert (images["wide"] != images["on"]).any()
+
+
+def test_a_path_that_collides_and_one_that_is_free(panda):
+    hit = render(plate(), panda, sweep(), size=(480, 400))
+    assert hit.shape == (400, 480, 3)
+    assert near_color(hit[:240], HIT, 50) > 150
+    free = render(MeshWorld(device="cpu"), panda, sweep(), size=(480, 400))
+    assert near_color(free[:240], HIT, 50) == 0
+    assert near_color(free[:240], FREE, 60) > 30
+
+
+def test_two_paths_stand_side_by_side(panda):
+    image = render(plate(), panda, {"a": sweep(), "b": sweep()[:2]}, size=(640, 400), title="t")
+    # Between them there is a gap in the colour of the paper.
+    gap = image[60:200, 318:322].astype(int)
+    paper = np.round(255 * np.array(THEMES["light"].paper))
+    assert np.abs(gap - paper).max() <= 2
+
+
+def test_a_large_floor_does_not_shrink_the_robot(panda):
+    world = plate()
+    world.add("floor", Cuboid((40.0, 40.0, 0.02)), (0, 0, -0.08, 1, 0, 0, 0))
+    cameras = []
+    for some in (plate(), world):
+        facts = path_facts(Setting(some, panda), sweep())
+        stage = stage_path(facts, link_meshes(panda), some.obstacles(), THEMES["light"])
+        camera = choose_camera([stage], SIZE, (0.0, 20.0))
+        cameras.append(np.linalg.norm(np.subtract(camera.eye, camera.target)))
+        pixels = camera.project(facts.spheres[..., :3].reshape(-1, 3))
+        assert np.ptp(pixels, axis=0).max() > 0.3 * 2 * SIZE[1]
+    assert cameras[1] < 1.6 * cameras[0]
+
+
+def test_what_is_told_of_a_path_is_what_the_checks_say(panda):
+    world = plate()
+    facts = path_facts(Setting(world, panda), sweep())
+    assert not facts.is_free
+    worst = facts.worst()[0]
+    assert (worst.other, worst.with_itself, worst.is_blocked) == ("plate", False, True)
+    a, b = facts.closest_points(worst)
+    assert np.linalg.norm(a - b) == pytest.approx(-worst.clearance, abs=1e-4)
+    assert f"{-1000 * worst.clearance:.1f} mm into plate" in facts.verdict()
+    still = path_facts(Setting(world, panda), sweep()[:1])
+    assert still.is_free
+    assert still.verdict().startswith("free")
+    one = still.worst()[0]
+    a, b = still.closest_points(one)
+    assert np.linalg.norm(a - b) == pytest.approx(one.clearance, abs=1e-4)
+
+
+def test_what_does_not_move_makes_no_flat_line(panda):
+    """A base over a table is as near on any path; where it collides it is told."""
+    world = MeshWorld(device="cpu")
+    world.add("far", Cuboid((0.1, 0.1, 0.1)), (1.2, 0.0, 0.9, 1, 0, 0, 0))
+    facts = path_facts(Setting(world, panda, self_collision=False), sweep())
+    world.add("table", Cuboid((0.3, 0.3, 0.02)), (0, 0, -0.06, 1, 0, 0, 0))
+    above = path_facts(Setting(world, panda, self_collision=False), sweep())
+    assert facts.is_free
+    assert above.is_free
+    assert "panda_link0" not in {contact.link for contact in above.contacts()}
+    own = path_facts(Setting(world, panda), sweep())
+    assert "panda_link7" not in {contact.other for contact in own.worst() if contact.with_itself}
+    world.set_pose("table", (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0))
+    hit = path_facts(Setting(world, panda), sweep())
+    assert (hit.is_free, hit.worst()[0].link, hit.worst()[0].other) == (
+        False, "panda_link0", "table",
+    )  # fmt: skip
+
+
+def test_contacts_that_are_wanted_are_none(panda):
+    links = dict.fromkeys(panda.sphere_links)
+    setting = Setting(plate(), panda, ignore=tuple((link, "plate") for link in links))
+    assert path_facts(setting, sweep()).is_free
+
+
+def test_contacts_with_itself_are_told(panda):
+    folded = torch.tensor([[0.0, 0.0, 0.0, -3.05, 0.0, 0.0, 0.0]])
+    contact = path_facts(Setting(MeshWorld(device="cpu"), panda), folded).worst()[0]
+    assert contact.with_itself
+    assert {contact.link, contact.other} <= set(panda.sphere_links)
+
+
+@pytest.mark.parametrize("size", [(1600, 1000), (800, 600), (640, 900)])
+@pytest.mark.parametrize("background", ["light", "dark"])
+def test_texts_do_not_overlap_and_stay_inside(panda, size, background):
+    """Of a figure with all kinds of text, by the boxes that the letters fill."""
+    theme = THEMES[background]
+    world = plate()
+    facts = path_facts(Setting(world, panda), sweep())
+    curve = Curve(np.array([0.0, 0.4, 1.0]), np.array([-0.05, 0.01]), np.array([-0.04, 0.02]),
+                  "straight", HIT)  # fmt: skip
+    picture = Picture([], [curve, curve], "A title " * 9, "facts " * 20, True, theme, size)
+    layout = Picture([0, 0], [curve], "t", "f", True, theme, size).layout  # type: ignore[list-item]
+    width, height = layout.scene
+    stage = stage_path(facts, link_meshes(panda), world.obstacles(), theme)
+    camera = choose_camera([stage], (width, height), (40.0, 20.0))
+    labels = [*path_labels(facts, camera), *world_labels(world.obstacles(), camera)]
+    labels += [Label(f"contact {i} of two long names", labels[0].anchor, True) for i in range(3)]
+    scene = Scene(np.ones((height, width, 3)), "heading " * 12, labels, theme.accent(False))
+    picture = Picture([scene, scene], [curve, curve], picture.title, picture.facts, True, theme,
+                      size)  # fmt: skip
+    figure = compose(picture)
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    texts = [t for t in figure.findobj(lambda a: isinstance(a, Text) and a.get_visible())
+             if t.get_text().strip()]  # fmt: skip
+    boxes = [(t.get_text(), t.get_window_extent(renderer)) for t in texts]
+    assert len(boxes) > 15
+    for (a, first), (b, second) in itertools.combinations(boxes, 2):
+        apart = (
+            first.x1 <= second.x0 + 0.5 or second.x1 <= first.x0 + 0.5
+            or first.y1 <= second.y0 + 0.5 or second.y1 <= first.y0 + 0.5
+        )  # fmt: skip
+        assert apart, (a, b)
+    for text, extent in boxes:
+        assert extent.x0 >= -1, text
+        assert extent.x1 <= size[0] + 1, text
+
+
+def test_labels_without_room_are_left_out():
+    anchors, sizes = [(50.0, 50.0)] * 30, [(60.0, 20.0)] * 30
+    places = place_labels(anchors, sizes, Box(0, 0, 200, 100))
+    found = [place for place in places if place is not None]
+    assert 0 < len(found) < 30
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(found, 2))
+    assert place_labels([(500.0, 50.0)], [(10.0, 10.0)], Box(0, 0, 200, 100)) == [None]
+
+
+def seen_by(kind: str, color) -> np.ndarray:
+    """Linear colour as a dichromat sees it: Viénot, Brettel and Mollon, 1999."""
+    to_lms = np.array([[17.8824, 43.5161, 4.11935], [3.45565, 27.1554, 3.86714],
+                       [0.0299566, 0.184309, 1.46709]])  # fmt: skip
+    lost = {
+        "protan": np.array([[0, 2.02344, -2.52581], [0, 1, 0], [0, 0, 1]]),
+        "deutan": np.array([[1, 0, 0], [0.494207, 0, 1.24827], [0, 0, 1]]),
+    }[kind]
+    linear = np.asarray(color, float) ** 2.2
+    return np.clip(np.linalg.inv(to_lms) @ lost @ to_lms @ linear, 0, 1) ** (1 / 2.2)
+
+
+@pytest.mark.parametrize("kind", ["protan", "deutan"])
+def test_the_colour_blind_tell_results_apart(kind):
+    pairs = [(FREE, HIT), (OBSTACLE, HIT),
+             *((theme.proven, theme.plain) for theme in THEMES.values()),
+             *itertools.pairwise(clearance_colors([-0.1, -0.03, 0.005, 0.05]))]  # fmt: skip
+    for a, b in pairs:
+        assert np.linalg.norm(seen_by(kind, a) - seen_by(kind, b)) > 0.2
+
+
+def test_colours_of_clearances_grow_lighter_and_nan_is_the_deepest():
+    values = np.linspace(-0.2, 0.2, 81)
+    lightness = clearance_colors(values) @ [0.2126, 0.7152, 0.0722]
+    assert (np.diff(lightness) > -1e-9).all()
+    np.testing.assert_array_equal(clearance_colors(np.nan), clearance_colors(-1.0))
+
+
+def test_thin_meshes_keep_their_shape():
+    ball = trimesh.creation.icosphere(subdivisions=6)
+    mesh = thinned(Triangles(np.asarray(ball.vertices), np.asarray(ball.faces)), 3000)
+    assert 800 < len(mesh.faces) <= 3000
+    assert np.abs(np.linalg.norm(mesh.vertices, axis=1) - 1).max() < 0.03
+    volume = trimesh.Trimesh(*mesh, process=False).volume
+    assert volume == pytest.approx(4 / 3 * np.pi, rel=0.03)
+
+
+def test_tubes_have_their_radius_and_points_at_rest_make_none():
+    line = np.stack([np.linspace(0, 1, 5), np.zeros(5), np.zeros(5)], axis=1)
+    np.testing.assert_allclose(np.linalg.norm(tube(line, 0.1).vertices[:, 1:], axis=1), 0.1)
+    assert len(tube(np.zeros((4, 3)), 0.1).faces) == 0
+
+
+@pytest.mark.parametrize("ending", [".gif", ".mp4"])
+def test_films_have_frames(panda, tmp_path, ending):
+    if ending == ".mp4":
+        av = pytest.importorskip("av")
+    path = tmp_path / f"film{ending}"
+    last = render(plate(), panda, sweep(3), output=path, seconds=0.2, size=(256, 192))
+    assert last.shape == (192, 256, 3)
+    if ending == ".gif":
+        with Image.open(path) as film:
+            assert film.size == (256, 192)
+            assert film.n_frames >= 3
+    else:
+        with av.open(str(path)) as film:
+            frames = [*film.decode(video=0)]
+        assert (frames[0].width, frames[0].height, len(frames)) == (256, 192, 11)
+
+
+def test_contact_sheets_show_what_is_left_out(panda, tmp_path):
+    box = of_geometry(Cuboid((0.2, 0.2, 0.2)))
+    assert uncovered_faces(box, np.array([[0.5, 0, 0, 0.1]])).all()
+    assert uncovered_faces(box, np.array([[0, 0, 0, -1.0]])).all()
+    path = tmp_path / "spheres.png"
+    image = sphere_sheet(panda, path).astype(int)
+    with Image.open(path) as written:
+        assert written.size == (image.shape[1], image.shape[0])
+    orange = (image[..., 0] - image[..., 2] > 90).sum()
+    assert orange > 20_000  # the usual spheres of the Panda leave out half of its surface
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"joints": [0.0]}, ValueError, "joints must be given with a robot"),
+        ({"view": "side"}, ValueError, "view must be auto"),
+        ({"size": (3, 3)}, ValueError, "size must be a width and a height from 64 to 8192"),
+        ({"background": "pink"}, ValueError, "background must be one of light, dark"),
+        ({"look_at": "plat"}, ValueError, "look_at must be a point or one of 'plate'"),
+        ({"look_at": (0, 1)}, ValueError, "look_at must be three numbers"),
+        ({"output": "x.jpg"}, ValueError, "output must end in .png, .gif or .mp4"),
+        ({"output": "none/x.png"}, FileNotFoundError, "output must be in an existing folder"),
+        ({"output": "x.gif"}, ValueError, "joints must be one path"),
+        ({"env": 3}, IndexError, "env must be in"),
+    ],
+)
+def test_wrong_arguments(arguments, error, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=message):
+        render(plate(), **arguments)
+
+
+def test_wrong_paths(panda):
+    for joints, message in (
+        (torch.zeros(3, 6), "joints must have shape"),
+        (torch.full((3, 7), torch.nan), "joints must be finite"),
+        (torch.zeros(5, 3, 7), "joints must be one to 4 paths, got 5"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            render(plate(), panda, joints)
+    with pytest.raises(TypeError, match="robot comes before world"):
+        render(panda, plate())  # type: ignore[arg-type]
