@@ -179,8 +179,8 @@ def test_texts_do_not_overlap_and_stay_inside(panda, size, background):
     theme = THEMES[background]
     world = plate()
     facts = path_facts(Setting(world, panda), sweep())
-    curve = Curve(np.array([0.0, 0.4, 1.0]), np.array([-0.05, 0.01]), np.array([-0.04, 0.02]),
-                  "straight", HIT)  # fmt: skip
+    ends, bounds = np.array([0.0, 0.4, 1.0]), np.array([-0.05, 0.01])
+    curve = Curve(ends, bounds, bounds + 0.01, bounds + 0.05, "straight", HIT)
     picture = Picture([], [curve, curve], "A title " * 9, "facts " * 20, True, theme, size)
     layout = Picture([0, 0], [curve], "t", "f", True, theme, size).layout  # type: ignore[list-item]
     width, height = layout.scene

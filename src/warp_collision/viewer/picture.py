@@ -46,6 +46,7 @@ class Curve:
         ends: (n + 1,) where the segments begin and end, from 0 at the start to 1 at the goal.
         lower: (n,) lower bounds [m].
         upper: (n,) upper bounds [m].
+        own: (n,) lower bounds of the robot to itself [m].
         label: what it is called.
         color: its colour.
     """
@@ -53,6 +54,7 @@ class Curve:
     ends: Floats
     lower: Floats
     upper: Floats
+    own: Floats
     label: str
     color: Color
 
@@ -295,11 +297,23 @@ def _draw_curves(figure: Figure, picture: Picture) -> None:
         panel.stairs(upper, curve.ends, baseline=None, color=curve.color, lw=2.2 * scale,
                      label=curve.label, linestyle=style)  # fmt: skip
         panel.stairs(upper, curve.ends, baseline=lower, fill=True, color=curve.color, alpha=0.5)
+        own = np.where(np.isfinite(curve.own), 1000.0 * curve.own, np.nan)
+        panel.stairs(
+            own,
+            curve.ends,
+            baseline=None,
+            color=theme.ink,
+            lw=1.2 * scale,
+            alpha=0.6,
+            linestyle="dotted",
+            label="to itself" if curve is picture.curves[-1] else None,
+        )
         below = np.where(lower < 0.0, lower, np.nan)
         panel.stairs(np.minimum(below, 0.0), curve.ends, baseline=0.0, fill=True, color=HIT,
                      alpha=0.35)  # fmt: skip
-        lows.append(np.nanmin(lower) / 1000 if np.isfinite(lower).any() else 0.0)
-        highs.append(np.nanmax(upper) / 1000 if np.isfinite(upper).any() else 0.01)
+        known = [values[np.isfinite(values)] / 1000 for values in (lower, own, upper)]
+        lows += [float(values.min(initial=0.0)) for values in known[:2]]
+        highs += [float(known[2].max(initial=0.01)), float(known[1].min(initial=0.01))]
     # What is far from everything needs no room beside what is near or inside.
     low, high = min(lows), max(highs)
     nearest = min(float(np.nanmin(np.abs(c.lower))) for c in picture.curves)
@@ -313,9 +327,8 @@ def _draw_curves(figure: Figure, picture: Picture) -> None:
     panel.set_xticks([0.0, 0.25, 0.5, 0.75, 1.0], ["start", "", "half of the length", "", "goal"])
     panel.yaxis.set_major_locator(MaxNLocator(5, prune="lower"))  # of what "start" would touch
     panel.tick_params(labelsize=11 * scale, colors=theme.ink)
-    if len(picture.curves) > 1:
-        panel.legend(
-            loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(picture.curves),
+    panel.legend(
+            loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(picture.curves) + 1,
             frameon=False, fontsize=12 * scale, labelcolor="linecolor", borderaxespad=0.0,
         )  # fmt: skip
     for side, spine in panel.spines.items():
