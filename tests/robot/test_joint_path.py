@@ -130,7 +130,7 @@ def test_any_choice_and_order_of_pairs(robots, share, device):
     panda = robots["panda"]
     rng = np.random.default_rng(9)
     of_links = panda.default_pairs.link_pairs
-    chosen = rng.permutation(len(of_links))[: int(share**0.3 * len(of_links))]
+    chosen = rng.permutation(len(of_links))[: int(share**0.05 * len(of_links))]
     every = rng.permutation(sphere_pairs(panda.default_pairs))
     pairs = replace(
         panda.default_pairs,

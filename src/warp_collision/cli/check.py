@@ -38,7 +38,7 @@ one of the robot's spheres, which may leave out parts of it; the report says so.
 """
 
 _OF_ROBOTS = (
-    *("srdf", "robot_spheres", "tolerance", "ignore", "base_pose"),
+    *("srdf", "no_self_collision", "robot_spheres", "tolerance", "ignore", "base_pose"),
     *("lock_joint", "save_spheres", "respect_limits"),
 )
 _CHECK_EPILOG = """\

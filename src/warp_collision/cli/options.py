@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from warp_collision import MeshWorld, RobotSpheres
     from warp_collision.cli.robot_scene import RobotScene
+    from warp_collision.robot import SelfCollisionPairs
 
 _POSE = ("X", "Y", "Z", "QW", "QX", "QY", "QZ")
 _ARRAYS = (".npy", ".npz")
@@ -55,6 +56,12 @@ def add_world_options(parser: argparse.ArgumentParser) -> None:
 def add_robot_options(group: argparse._ArgumentGroup) -> None:
     """Adds the options of a robot; each is None if it is not given."""
     group.add_argument("--srdf", type=Path, help="pairs of links that need no check")
+    group.add_argument(
+        "--no-self-collision",
+        action="store_true",
+        default=None,
+        help="the robot is not checked with itself",
+    )
     group.add_argument(
         "--robot-spheres",
         type=Path,
@@ -178,7 +185,8 @@ def load_seen(options: argparse.Namespace, device: torch.device) -> Seen:
         if options.paths is not None:
             raise ValueError("PATHS are joint values of a robot: they need --robot URDF")
         given = vars(options)
-        for name in ("srdf", "robot_spheres", "ignore", "base_pose", "lock_joint", "save_spheres"):
+        names = "srdf", "no_self_collision", "robot_spheres", "ignore", "base_pose", "lock_joint"
+        for name in (*names, "save_spheres"):
             if given[name] is not None:
                 raise ValueError(f"--{name.replace('_', '-')} must be given with --robot alone")
         return Seen(load_world(options, device), None, None, {})
@@ -217,7 +225,9 @@ def load_scene(options: argparse.Namespace, device: torch.device) -> RobotScene:
     robot = load_robot(options)
     given = [(link, other) for link, other in options.ignore or ()]
     own = [pair for pair in given if pair[1] in robot.link_names and pair[1] not in world.names()]
-    pairs = robot.self_collision_pairs(ignore=own) if own else True
+    pairs: bool | SelfCollisionPairs = not options.no_self_collision
+    if own and pairs:
+        pairs = robot.self_collision_pairs(ignore=own)
     return RobotScene(robot, world, pose, tuple(pair for pair in given if pair not in own), pairs)
 
 

@@ -43,9 +43,13 @@ class RobotScene(NamedTuple):
 
     @property
     def pairs(self) -> SelfCollisionPairs:
-        """The pairs of spheres that are checked."""
+        """The pairs of links that are checked."""
         pairs = self.self_collision
-        return pairs if isinstance(pairs, SelfCollisionPairs) else self.robot.default_pairs
+        if isinstance(pairs, SelfCollisionPairs):
+            return pairs
+        return (
+            self.robot.default_pairs if pairs else SelfCollisionPairs(self.robot.sphere_links, ())
+        )
 
     def spheres(self, joints: Tensor) -> Tensor:
         """Spheres (..., n_spheres, 4) at joint values (..., n_joints)."""
