@@ -36,6 +36,7 @@ test: $(VENV)/.installed-dev ## the whole test suite, but for runs that take min
 test-all: $(VENV)/.installed-dev ## the whole test suite
 	$(VENV)/bin/python $(PYTEST) $(ARGS)
 	$(VENV)/bin/python $(PYTEST) --simulated $(ARGS)
+	$(VENV)/bin/python $(PYTEST) --simulated --ptx exact $(ARGS)
 
 test-oldest: $(VENV)-oldest/.installed ## the test suite on the oldest versions, in an environment of its own
 	$(VENV)-oldest/bin/python $(PYTEST) -m "not slow" $(ARGS)

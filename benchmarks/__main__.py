@@ -15,6 +15,7 @@ BENCHMARKS = {
     "external": "meshes that callers made, in the drop-in Functions",
     "exact-shapes": "what a formula gains over the triangles of a cuboid",
     "sensed": "point clouds beside other structures, their updates, maps of depth images",
+    "sensed-scenes": "maps of depth images against the truth, and plans among them",
     "floor": "what the latency of a small call consists of",
     "curobo": "cuRobo's own Functions, from a checkout",
     "vamp": "yes or no of a Panda beside VAMP, where it is installed",

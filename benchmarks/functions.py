@@ -17,6 +17,7 @@ import warp_collision as wc
 from benchmarks import baseline, harness, truth
 from benchmarks.harness import ROOT, Call, WrongResultError
 from benchmarks.scenes import ACTIVATION_DISTANCE, bent_paths
+from warp_collision.devices import GPUS, is_gpu
 from warp_collision.examples import world_of
 from warp_collision.planning import optimize_paths
 
@@ -151,9 +152,11 @@ def planner(given: Setup) -> Call:
 
 
 def graphs(given: Setup) -> Call | None:
-    """A captured graph of the resting cost, forward and backward; on CUDA alone."""
-    if given.joints.device.type != "cuda":
+    """A captured graph of the resting cost, forward and backward; on a GPU alone."""
+    device = given.joints.device
+    if not is_gpu(device):
         return None
+    gpu: Any = GPUS[device.type]
     spheres = given.robot(given.joints).detach().requires_grad_(True)
 
     def run() -> Tensor:
@@ -162,15 +165,15 @@ def graphs(given: Setup) -> Call | None:
         cost.sum().backward()
         return cost
 
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
+    side = gpu.Stream()
+    with gpu.stream(side):
         eager = run().detach().clone()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    gpu.current_stream().wait_stream(side)
+    graph = gpu.CUDAGraph()
+    with gpu.graph(graph):
         captured = run()
     graph.replay()
-    torch.cuda.synchronize()
+    gpu.synchronize()
     require(torch.equal(captured, eager), "a replay with other bits")
     return Call(graph.replay, eager.numel())
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from warp_collision.devices import synchronize_all
 from warp_collision.launching.warp_runtime import quiet_warp
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -103,8 +104,7 @@ def seconds_of(run: Callable[[], object], device: torch.device = CPU, loops: int
 
 def finish(device: torch.device) -> None:
     """Waits for a GPU."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    synchronize_all(device)
 
 
 def interleave(

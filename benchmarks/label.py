@@ -230,7 +230,7 @@ def _rate(robot: RobotSpheres, worlds: Any, rows: Sequence[PathRow], workers: in
     ]
     for process in pool:
         process.start()
-    found = [times.get() for _ in pool]
+    found = [times.get(timeout=600) for _ in pool]
     for process in pool:
         process.join()
     return workers * len(part) / (max(end for _, end in found) - min(begin for begin, _ in found))

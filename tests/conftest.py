@@ -17,11 +17,11 @@ from warp_collision.devices import GPUS
 GPU_TYPES = [*(["cuda"] if torch.cuda.is_available() else []), simulated_cuda.NAME]
 
 # What runs on the simulated GPU: these folders in the slow part, these files in every run.
-SIMULATED = ("costs", "kernels", "launching", "planning", "queries", "robot", "world")
+SIMULATED = ("costs", "kernels", "launching", "planning", "project", "queries", "robot", "world")
 SIMULATED_ALWAYS = (
     *("costs/test_costs", "costs/test_swept_costs", "costs/test_warp_primitives_buffers"),
     *("launching/", "queries/test_cuda_graphs"),
-    *("world/test_padding", "world/test_parts"),
+    *("project/test_benchmarks_gpu", "world/test_padding", "world/test_parts"),
 )
 
 

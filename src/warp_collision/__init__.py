@@ -148,6 +148,9 @@ _MODULES = {
     "validate": ("checking",),
     "world": ("MeshWorld",),
 }
+_SUBPACKAGES = (
+    *("examples", "io", "planning", "poses", "robot", "sampling", "viewer", "warp_primitives"),
+)
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
@@ -159,7 +162,7 @@ def __getattr__(name: str) -> Any:
         value: Any = version("warp-collision")
     elif name in _MODULE_OF:
         value = getattr(importlib.import_module(f"warp_collision.{_MODULE_OF[name]}"), name)
-    elif name in ("examples", "io", "planning", "poses", "robot", "sampling", "warp_primitives"):
+    elif name in _SUBPACKAGES:
         value = importlib.import_module(f"warp_collision.{name}")
     else:
         raise AttributeError(f"module 'warp_collision' has no attribute {name!r}")

@@ -199,6 +199,21 @@ def test_spheres_of_many_paths(check, folder):
     assert rows["spheres.npy:1"]["clearance"] == pytest.approx(0.395, abs=1.1e-3)
 
 
+def test_a_single_path_is_in_the_same_rows(check, folder):
+    """A script need not know how many paths there are; a single one has its waypoints, too."""
+    np.save(folder / "paths.npy", BATCH[1:2])
+    result = json.loads(check("paths.npy", "--json")[1])
+    assert result["motions"][0]["proven_free"] is False
+    np.save(folder / "other.npy", BATCH[:1])
+    both = json.loads(check("paths.npy", "other.npy", "--json")[1])
+    assert result["paths"] == both["paths"][:1]
+    told = check("paths.npy", world=".")  # it names no world
+    assert told[0] == 2
+    assert "paths.npy:0: world must be given, got none" in told[2]
+    assert "--detail must be given with one file" in check("paths.npy", "other.npy", "--detail")[2]
+    assert "--detail must be given with one file" in check("paths.npy", "--detail", "--csv")[2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -270,10 +285,12 @@ def test_progress_on_a_terminal_alone(folder):
 def test_memory_stays_flat(folder):
     """10,000 paths take little more than 1,000: their file, and a line for each."""
     code = (
-        "import resource, sys\n"
+        "import sys\n"
+        "from pathlib import Path\n"
         "from warp_collision.cli.__main__ import main\n"
         "status = main(sys.argv[1:])\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)\n"
+        "peak = Path('/proc/self/status').read_text().partition('VmHWM:')[2].split()[0]\n"
+        "print(peak, file=sys.stderr)\n"
         "sys.exit(status)\n"
     )
     peaks = []

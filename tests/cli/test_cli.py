@@ -104,6 +104,9 @@ def test_json_has_every_row(capsys, world, spheres, activation_distance):
     assert err == ""
     result = json.loads(out)
     rows = result.pop("rows")
+    labels = result.pop("paths")  # as of many paths
+    assert [(row["path"], row["free"]) for row in labels] == [("spheres.npy:0", False)]
+    assert labels[0]["clearance"] == rows[0]["clearance"]
     lower, upper = result.pop("world_extents")  # of the top, and the wall that is 4 m wide and high
     assert lower == pytest.approx([-0.5, -2.0, -2.0], abs=1e-6)
     assert upper == pytest.approx([1.2, 2.0, 2.0], abs=1e-6)
@@ -266,7 +269,10 @@ def test_an_error_of_the_program_is_no_collision(capsys, monkeypatch, world, sph
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], *([command, "--help"] for command in ("check", "demo", "label", "plan"))],
+    [
+        ["--help"],
+        *([command, "--help"] for command in ("check", "demo", "label", "plan", "render", "view")),
+    ],
 )
 def test_help_fits_a_terminal(capsys, monkeypatch, arguments):
     monkeypatch.setenv("COLUMNS", "80")

@@ -27,6 +27,7 @@ WITHOUT_DEVICE = {
     *("Clearance", "SignedDistance", "JointPathClearance", "SelfClearance", "GaussNewton"),
     *("SelfCollisionPairs", "CollisionReport", "Coverage", "Interpolated", "LinkMesh"),
     *("SphereFit", "coverage", "fit_spheres", "checking", "sampling"),
+    *("DepthCounts", "OccupancyMap", "UnitsWarning", "thin"),
     # It reads values to decide when to stop; its iterations are those of the terms.
     *("PlannedPaths", "PlanningProgress", "optimize_paths"),
 }
@@ -158,3 +159,17 @@ def test_every_call_on_a_device_that_is_not_the_current_one(
     assert cuda.current_device() == 0
     assert all(each.device == other for each in found)
     assert_close(name, as_numbers(found), as_numbers(tensors_of(expected)))
+
+
+def test_few_threads_are_spread_over_the_chip(gpu: torch.device, cuda: Any) -> None:
+    """Kernels with a thread for each configuration run in blocks of one warp."""
+    if gpu.type != simulated_cuda.NAME:
+        pytest.skip("sizes of blocks are those that the simulated GPU saw")
+    operands = operands_on(gpu)
+    calls = "joint_path_in_collision", "configuration_in_collision", "RobotSpheres.spheres"
+    for call in (*calls, "sphere_cost"):
+        public_calls.CALLS[call](operands)()
+    seen = cuda.counts()
+    for kernel in ("joint_path_hit", "configuration_hit", "place_points"):
+        assert f"block of 32: {kernel}" in seen
+    assert "block of 256: sphere_cost" in seen

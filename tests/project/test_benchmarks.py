@@ -423,6 +423,18 @@ def test_exact_shapes_are_compared(
 
 
 @slow
+def test_what_sensors_see_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    """Clouds agree with a plain walk, and maps with the truth, or it raises."""
+    assert main(["sensed", "--rounds", "1", "--points", "500", "--frames", "20"]) == 0
+    text = capsys.readouterr().out
+    assert "| 500 | yes or no |" in text
+    assert "loop, 10,000 points and 1,920 spheres" in text
+    few = ["--problems", "cage_2", "--configurations", "40"]
+    assert main(["sensed-scenes", *few]) == 0
+    assert "| 6 | " in capsys.readouterr().out
+
+
+@slow
 def test_parts_of_the_latency_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["floor", "--rounds", "1"]) == 0
     assert "| the library |" in capsys.readouterr().out

@@ -26,7 +26,7 @@ PAGES = {
     str(page.relative_to(ROOT)): page.read_text()
     for page in (README, *sorted(DOCS.glob("*.md")), DOCS / "api" / "index.md")
 }
-PUBLIC_MODULES = ("io", "planning", "poses", "robot", "warp_primitives")
+PUBLIC_MODULES = ("io", "labeling", "planning", "poses", "robot", "viewer", "warp_primitives")
 
 MODULES = sorted(
     module.name for module in pkgutil.walk_packages(warp_collision.__path__, "warp_collision.")

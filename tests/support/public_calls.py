@@ -17,7 +17,9 @@ from warp_collision import (
     Cuboid,
     Cylinder,
     MeshWorld,
+    PointCloud,
     RobotSpheres,
+    VoxelGrid,
     any_in_collision,
     clearance,
     clearance_residuals,
@@ -81,6 +83,17 @@ class Operands:
     def robot_spheres(self) -> Tensor:
         """Spheres (2, 4, n_spheres, 4) of the robot that carries nothing."""
         return self.plain_robot.spheres(self.joints).detach()
+
+    @cached_property
+    def sensed(self) -> MeshWorld:
+        """A world of a point cloud and a voxel grid."""
+        world = MeshWorld(device=self.device)
+        points = np.random.default_rng(8).uniform(-0.4, 0.4, (50, 3))
+        world.add("camera", PointCloud(points, radius=0.02))
+        occupied = np.zeros((8, 8, 8), dtype=bool)
+        occupied[2:5, 3:6, 1:4] = True
+        world.add("map", VoxelGrid(occupied, voxel_size=0.1, origin=(-0.4, -0.4, -0.4)))
+        return world
 
     @cached_property
     def foreign(self) -> tuple[Tensor, list[wp.Mesh]]:
@@ -162,6 +175,12 @@ def calls_of_spheres() -> dict[str, Maker]:
         ),
         "swept_sphere_cost + gradient by poses of waypoints": lambda o: with_gradient(
             lambda poses: swept(o.spheres, o.world, poses=poses), o.moving
+        ),
+        "sphere_cost, PointCloud and VoxelGrid + gradient": lambda o: with_gradient(
+            lambda x: cost(x, o.sensed), o.spheres
+        ),
+        "swept_sphere_cost, PointCloud and VoxelGrid + gradient": lambda o: with_gradient(
+            lambda x: swept(x, o.sensed), o.spheres
         ),
         "signed_distance + gradient": lambda o: with_gradient(
             lambda x: signed_distance(x, o.world).distance, o.spheres[:, 0, :, :3].contiguous()

@@ -164,11 +164,12 @@ def _add_robot(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _check_robot(options: argparse.Namespace, device: torch.device) -> int:
+def _check_robot(options: argparse.Namespace, files: PathFiles, device: torch.device) -> int:
     if options.swept:
         raise ValueError("--swept must not be given with --robot: its motion is checked on arcs")
     if options.activation_distance is not None:
         raise ValueError("--activation-distance must not be given with --robot: nothing costs")
+    from warp_collision.cli.check_paths import paths_of
     from warp_collision.cli.robot_check import check_robot
     from warp_collision.cli.world_text import world_extents, world_line
     from warp_collision.io import load_joints
@@ -182,7 +183,8 @@ def _check_robot(options: argparse.Namespace, device: torch.device) -> int:
     if options.json:
         paths = {"world": str(options.world), "joints": str(options.paths[0])}
         told = {"robot": str(options.robot), "device": str(device), "world_extents": extents}
-        print_json({**paths, **told, **result.summary()})
+        rows = {"paths": paths_of(options, files, scene, scene.world)}
+        print_json({**paths, **told, **result.summary(), **rows})
     else:
         print_text(f"{world_line(options.world.name, scene.world, extents)}\n\n{result}")
     refused = options.respect_limits and result.is_beyond_limits
@@ -196,10 +198,15 @@ def _files(options: argparse.Namespace) -> PathFiles:
     return PathFiles(options.paths, columns=dict(options.column), joint_names=names)
 
 
+def _wants_table(options: argparse.Namespace) -> bool:
+    """Whether an option asks for a table of paths, or paths name their worlds."""
+    asked = options.csv, options.parquet, options.quiet, options.min_clearance, options.first
+    return any(asked) or options.world.is_dir()
+
+
 def _is_single(options: argparse.Namespace, files: PathFiles) -> bool:
     """Whether there is one path, and nothing that asks for a table of paths."""
-    asked = options.csv, options.parquet, options.quiet, options.min_clearance, options.first
-    if any(asked) or len(files.files) > 1 or files.files[0][1] != "array":
+    if _wants_table(options) or len(files.files) > 1 or files.files[0][1] != "array":
         return False
     if options.activation_distance is not None:  # costs are those of waypoints
         return True
@@ -244,12 +251,19 @@ def _check(options: argparse.Namespace) -> int:
             if given is not None and given is not False:
                 raise ValueError(f"--{name.replace('_', '-')} must be given with --robot alone")
     files = _files(options)
-    if not options.detail and not _is_single(options, files):
+    if options.detail:
+        if len(files.files) > 1 or _wants_table(options):
+            raise ValueError(
+                "--detail must be given with one file and one world, and without options of many "
+                "paths"
+            )
+    elif not _is_single(options, files):
         return _check_many(options, files, device)
     if options.robot is not None:
-        return _check_robot(options, device)
+        return _check_robot(options, files, device)
     if options.activation_distance is None:
         options.activation_distance = 0.02
+    from warp_collision.cli.check_paths import paths_of
     from warp_collision.cli.path_check import check_spheres
     from warp_collision.cli.world_text import world_extents, world_line
 
@@ -264,7 +278,8 @@ def _check(options: argparse.Namespace) -> int:
     rows = [_row(waypoint, swept=options.swept) for waypoint in checked.waypoints]
     extents = world_extents(world)
     if options.json:
-        print_json(_summary(rows, options, device, extents))
+        told = _summary(rows, options, device, extents)
+        print_json({**told, "paths": paths_of(options, files, None, world)})
     else:
         line = world_line(options.world.name, world, extents)
         *table, conclusion = _table(rows, swept=options.swept)

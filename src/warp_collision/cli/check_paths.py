@@ -174,6 +174,20 @@ def check_paths(options: argparse.Namespace, files: PathFiles, device: torch.dev
     return table.status
 
 
+def paths_of(
+    options: argparse.Namespace,
+    files: PathFiles,
+    scene: RobotScene | None,
+    world: MeshWorld,
+) -> list[dict[str, Any]]:
+    """The rows of the table, for the JSON of a report on waypoints: scripts find them in both."""
+    table, labeler = PathTable(), _labeler(options, scene, world, _LABELS)
+    for batch in batches(files.rows(), _BATCH):
+        table.add(batch, labeler.label(batch), keeps_free=True)
+    table.sort()
+    return [{name: _finite(value) for name, value in row.items()} for row in table.rows]
+
+
 def _labeler(
     options: argparse.Namespace,
     scene: RobotScene | None,
@@ -263,10 +277,11 @@ def _plain(row: dict[str, Any] | None) -> dict[str, Any] | None:
     """A row for JSON, where what is not finite is null."""
     if row is None:
         return None
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in row.items()
-    }
+    return {name: _finite(value) for name, value in row.items()}
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _csv_lines(table: PathTable) -> Iterator[str]:

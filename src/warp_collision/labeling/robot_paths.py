@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from warp_collision.devices import is_gpu
 from warp_collision.robot import (
     JointPathClearance,
     RobotSpheres,
@@ -25,7 +26,7 @@ from warp_collision.robot.checks.joint_path_cost import waypoint_clearance
 from warp_collision.robot.model.interpolation import cut, run_acceleration_bound
 from warp_collision.world import MeshWorld
 
-MAX_SEGMENTS = 4_096  # of a launch
+MAX_SEGMENTS, MAX_GPU_SEGMENTS = 4_096, 1 << 17  # of a launch
 _PARTS = 32  # of the first segment that is not free, in which the first contact is looked for
 _MAX_DEVIATION = 1e-3  # m, of the chords that cost from the arcs
 _MOST_PARTS = 1_023  # of a segment that costs
@@ -84,6 +85,11 @@ class _Paths(NamedTuple):
         counts = torch.from_numpy(np.diff(self.starts)).to(self.env_index.device)
         return torch.repeat_interleave(counts)
 
+    @property
+    def most(self) -> int:
+        """Most segments of a launch."""
+        return MAX_GPU_SEGMENTS if is_gpu(self.segments.device) else MAX_SEGMENTS
+
     def placed(self, rows: Tensor) -> dict[str, Any]:
         """The arguments of a check that place its rows, which are of paths (n,)."""
         base = None if self.base_pose is None else self.base_pose[rows]
@@ -118,7 +124,7 @@ def label_joint_paths(
     }
     owner = given.owner
     blocked = np.zeros(len(given.segments), dtype=bool)
-    for piece in _pieces(len(blocked), MAX_SEGMENTS):
+    for piece in _pieces(len(blocked), given.most):
         motion = given.segments[piece]
         answer = joint_path_in_collision(
             motion, robot, world, **options, **given.placed(owner[piece])
@@ -152,7 +158,7 @@ def _first_contact(
     hits = np.flatnonzero(blocked)
     segment = np.append(hits, 0)[np.searchsorted(hits, given.starts[:-1])]
     rows = np.flatnonzero(np.logical_or.reduceat(blocked, given.starts[:-1]))
-    for piece in _pieces(len(rows), MAX_SEGMENTS // _PARTS):
+    for piece in _pieces(len(rows), given.most // _PARTS):
         row = rows[piece]
         fine = cut(given.segments[torch.from_numpy(segment[row])], _PARTS).joints
         answer = joint_path_in_collision(
@@ -179,7 +185,7 @@ def _nearest(
         joint_path_clearance(
             given.segments[piece], robot, world, **options, **given.placed(owner[piece])
         )
-        for piece in _pieces(len(given.segments), MAX_SEGMENTS)
+        for piece in _pieces(len(given.segments), given.most)
     ]
     columns: Any = (torch.cat(column)[:, 0].cpu().numpy() for column in zip(*parts, strict=True))
     found: Any = JointPathClearance(*columns)  # of arrays
@@ -236,7 +242,7 @@ def _cost(
             run_acceleration_bound(given.segments[piece], robot.tables(world.device))[:, 0]
             .cpu()
             .numpy()
-            for piece in _pieces(len(given.segments), MAX_SEGMENTS)
+            for piece in _pieces(len(given.segments), given.most)
         ]
     )
     parts = np.sqrt(np.maximum.reduceat(bound, given.starts[:-1]) / (8.0 * _MAX_DEVIATION))
@@ -246,7 +252,7 @@ def _cost(
         groups.setdefault((len(path), 2 ** int(exponent) - 1), []).append(row)
     total = np.zeros(len(paths), dtype=np.float32)
     for (horizon, substeps), rows in groups.items():
-        most = max(1, MAX_SEGMENTS // (max(1, horizon - 1) * substeps))
+        most = max(1, given.most // (max(1, horizon - 1) * substeps))
         for piece in _pieces(len(rows), most):
             row = rows[piece]
             joints = torch.from_numpy(np.stack([paths[index] for index in row])).to(world.device)
@@ -282,7 +288,7 @@ def _at_waypoints(
             .clearance.amin((1, 2))
             .cpu()
             .numpy()
-            for piece in _pieces(len(joints), MAX_SEGMENTS)
+            for piece in _pieces(len(joints), given.most)
         ]
     )
     found = np.empty(len(paths), dtype=object)

@@ -13,13 +13,17 @@ import numpy as np
 
 from warp_collision.devices import canonical_device
 from warp_collision.io import Obstacle, load_world_file, load_world_mapping
+from warp_collision.io.shape_entries import ENTRIES
 from warp_collision.messages import escaped, known_names, one_line, short_repr
 from warp_collision.obstacles.distance_grid import GRID_CELLS
+from warp_collision.obstacles.sensed import Sensed
 from warp_collision.validate import is_trimesh
 from warp_collision.world import MeshWorld
 
 _SLOT_BYTES = 512  # of an exact shape: its slot in the tables and its record
 _VERTEX_BYTES, _FACE_BYTES = 24, 160  # of a mesh: its points, and its tree with winding numbers
+_SENSED_FACTOR = 8  # bytes for each of a cloud or a grid: trees, distances
+_KINDS = {"mesh", *ENTRIES, "world"}  # keys of a world, and of a planning scene
 _LONG_NAME = 256  # characters, from which on text is a world itself
 _MOST_KEYS = 10_000
 _FEWEST_SLOTS, _FEWEST_ENVS = 32, 16
@@ -254,8 +258,7 @@ class WorldCache:
 
 def _is_document(value: Any) -> bool:
     """Whether a mapping is a world: kinds of obstacles to names, or a planning scene."""
-    kinds = {"mesh", "cuboid", "cylinder", "sphere", "capsule", "world", "fixed_frame_transforms"}
-    return isinstance(value, Mapping) and (not value or any(key in kinds for key in value))
+    return isinstance(value, Mapping) and (not value or any(key in _KINDS for key in value))
 
 
 def _plain(value: Any) -> Any:
@@ -277,4 +280,6 @@ def _n_bytes(obstacles: Mapping[str, Obstacle]) -> int:
         if is_trimesh(mesh):
             total += _VERTEX_BYTES * len(mesh.vertices) + _FACE_BYTES * len(mesh.faces)
             total += 4 * GRID_CELLS
+        elif isinstance(mesh, Sensed):
+            total += _SENSED_FACTOR * sum(array.nbytes for array in mesh.arrays().values())
     return total

@@ -117,7 +117,7 @@ class StructTables(Protocol):
         """Addresses of the tables that may move."""
         ...
 
-    def write(self, scene: Any) -> None:
+    def write(self, scene: Any, /) -> None:
         """Writes pointers to these tables into a struct, or into that of a recorded launch."""
 
 

@@ -145,18 +145,22 @@ class DepthImage:
             (height, width) which they are.
         """
         x, y = self.slants()
-        depth = np.pad(np.where(self.is_surface, self.depth, np.nan), 1, constant_values=np.nan)
-        middle = depth[1:-1, 1:-1]
-        support = np.zeros(middle.shape, np.int8)
+        depth = np.where(self.is_surface, self.depth, np.nan).astype(np.float32)
         # A plane at that angle changes the depth along a pixel's width by its tangent, roughly.
         length = np.sqrt(1.0 + y[:, None] ** 2 + x**2)
-        step = np.hypot(*(1.0 / self.focal)) * math.tan(max_angle) * length * 1.5
+        step = 1.5 * np.hypot(*(1.0 / self.focal)) * math.tan(max_angle) * length
+        allowed = (step * depth).astype(np.float32)
+        support = np.zeros(depth.shape, np.int8)
+        height, width = depth.shape
         with np.errstate(invalid="ignore"):
-            for rows in (slice(0, -2), slice(1, -1), slice(2, None)):
-                for columns in (slice(0, -2), slice(1, -1), slice(2, None)):
-                    other = depth[rows, columns]
-                    support += np.abs(other - middle) <= step * np.minimum(other, middle)
-        flying = self.is_surface & (support <= _SUPPORT)  # it is its own neighbour here
+            for down, right in ((0, 1), (1, -1), (1, 0), (1, 1)):  # each pair of neighbours once
+                here = slice(0, height - down), slice(max(-right, 0), width - max(right, 0))
+                there = slice(down, height), slice(max(right, 0), width + min(right, 0))
+                near = np.minimum(allowed[here], allowed[there])
+                is_near = np.abs(depth[there] - depth[here]) <= near
+                support[here] += is_near
+                support[there] += is_near
+        flying = self.is_surface & (support < _SUPPORT)
         self.is_surface &= ~flying
         self.counts.flying = int(flying.sum())
         return flying

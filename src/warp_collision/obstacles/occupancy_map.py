@@ -287,7 +287,8 @@ def _pyramid(image: np.ndarray, combine: Any) -> tuple[np.ndarray, np.ndarray]:
         begin += image.size
         if max(image.shape) == 1:
             break
-        even = np.pad(image, [(0, size % 2) for size in image.shape], mode="edge")
-        rows = combine(even[0::2], even[1::2])
+        if image.shape[0] % 2 or image.shape[1] % 2:
+            image = np.pad(image, [(0, size % 2) for size in image.shape], mode="edge")
+        rows = combine(image[0::2], image[1::2])
         image = combine(rows[:, 0::2], rows[:, 1::2])
     return np.concatenate(parts), np.array(offsets, np.int32)

@@ -22,16 +22,15 @@ _NAME = 40  # characters of a name in a label
 
 
 def curve_of(name: str, facts: PathFacts, theme: Theme) -> Curve:
-    """Returns the certified clearance of a path, to the world and to itself."""
+    """Returns the certified clearance of a path, to obstacles and to itself."""
     steps = torch.linalg.vector_norm(facts.joints[1:] - facts.joints[:-1], dim=-1)
     ends = np.concatenate([[0.0], steps.double().cumsum(0).cpu().numpy()])
     ends = ends / ends[-1] if ends[-1] > 0.0 else np.linspace(0.0, 1.0, len(ends))
-    motion = facts.motion
-    lower, upper = (
-        torch.minimum(a, b).double().numpy()
-        for a, b in ((motion.lower, motion.self_lower), (motion.upper, motion.self_upper))
+    lower, upper, own = (
+        column.double().numpy()
+        for column in (facts.motion.lower, facts.motion.upper, facts.motion.self_lower)
     )
-    return Curve(ends, lower, upper, name or "path", theme.accent(facts.is_free))
+    return Curve(ends, lower, upper, own, name or "to obstacles", theme.accent(facts.is_free))
 
 
 def path_labels(facts: PathFacts, camera: Camera) -> list[Label]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
-
-import numpy as np
 
 _GAP = 6.0  # pixels between two labels
 _TURNS = 16  # directions that are tried, upwards first
@@ -81,12 +80,12 @@ def place_labels(
     return placed
 
 
-def _candidates(x: float, y: float, width: float, height: float, bounds: Box):
+def _candidates(x: float, y: float, width: float, height: float, bounds: Box) -> Iterator[Box]:
     for reach in _REACHES:
         for turn in range(_TURNS):
             # Up, then alternately to both sides.
-            angle = np.pi * (0.5 + (turn + 1) // 2 * (-1) ** turn * 2.0 / _TURNS)
-            dx, dy = np.cos(angle), -np.sin(angle)
+            angle = math.pi * (0.5 + (turn + 1) // 2 * (-1) ** turn * 2.0 / _TURNS)
+            dx, dy = math.cos(angle), -math.sin(angle)
             middle = x + dx * (reach + 0.5 * width), y + dy * (reach + 0.5 * height)
             box = Box(
                 middle[0] - 0.5 * width, middle[1] - 0.5 * height,

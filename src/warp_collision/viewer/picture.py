@@ -6,7 +6,7 @@ Text needs matplotlib (the extra `viz`); the scenes are drawn by `ray_tracer`.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,7 @@ class Curve:
         ends: (n + 1,) where the segments begin and end, from 0 at the start to 1 at the goal.
         lower: (n,) lower bounds [m].
         upper: (n,) upper bounds [m].
+        own: (n,) lower bounds of the robot to itself [m].
         label: what it is called.
         color: its colour.
     """
@@ -53,6 +54,7 @@ class Curve:
     ends: Floats
     lower: Floats
     upper: Floats
+    own: Floats
     label: str
     color: Color
 
@@ -202,8 +204,15 @@ def _text(figure: Figure, picture: Picture, y: float, line: str, size: float, **
         color=picture.theme.ink, va="center", parse_math=False, **style,
     )  # fmt: skip
     canvas: Any = figure.canvas
-    wide = text.get_window_extent(canvas.get_renderer()).width
-    text.set_size(scale * size * min(1.0, (width - 80 * scale) / max(wide, 1.0)))
+    _shrink(text, lambda: text.get_window_extent(canvas.get_renderer()).width, width - 80 * scale)
+
+
+def _shrink(text: Any, width_of: Callable[[], float], most: float) -> None:
+    """Makes letters smaller until a text is not wider than that."""
+    for _ in range(4):  # letters have whole pixels: once is not always enough
+        width = width_of()
+        if width > most:
+            text.set_size(0.98 * text.get_size() * most / width)
 
 
 def _annotate(axes: Axes, scene: Scene, picture: Picture) -> None:
@@ -252,11 +261,12 @@ def _annotate(axes: Axes, scene: Scene, picture: Picture) -> None:
 
 def fit_text(text: Any, axes: Axes, width: float) -> Box:
     """Makes letters smaller until a text is as wide as that; returns its box."""
-    for _ in range(4):  # letters have whole pixels: once is not always enough
+
+    def width_of() -> float:
         box = extent_of(text, axes)
-        if box.right - box.left <= width:
-            break
-        text.set_size(0.98 * text.get_size() * width / (box.right - box.left))
+        return box.right - box.left
+
+    _shrink(text, width_of, width)
     return extent_of(text, axes)
 
 
@@ -287,11 +297,23 @@ def _draw_curves(figure: Figure, picture: Picture) -> None:
         panel.stairs(upper, curve.ends, baseline=None, color=curve.color, lw=2.2 * scale,
                      label=curve.label, linestyle=style)  # fmt: skip
         panel.stairs(upper, curve.ends, baseline=lower, fill=True, color=curve.color, alpha=0.5)
+        own = np.where(np.isfinite(curve.own), 1000.0 * curve.own, np.nan)
+        panel.stairs(
+            own,
+            curve.ends,
+            baseline=None,
+            color=theme.ink,
+            lw=1.2 * scale,
+            alpha=0.6,
+            linestyle="dotted",
+            label="to itself" if curve is picture.curves[-1] else None,
+        )
         below = np.where(lower < 0.0, lower, np.nan)
         panel.stairs(np.minimum(below, 0.0), curve.ends, baseline=0.0, fill=True, color=HIT,
                      alpha=0.35)  # fmt: skip
-        lows.append(np.nanmin(lower) / 1000 if np.isfinite(lower).any() else 0.0)
-        highs.append(np.nanmax(upper) / 1000 if np.isfinite(upper).any() else 0.01)
+        known = [values[np.isfinite(values)] / 1000 for values in (lower, own, upper)]
+        lows += [float(values.min(initial=0.0)) for values in known[:2]]
+        highs += [float(known[2].max(initial=0.01)), float(known[1].min(initial=0.01))]
     # What is far from everything needs no room beside what is near or inside.
     low, high = min(lows), max(highs)
     nearest = min(float(np.nanmin(np.abs(c.lower))) for c in picture.curves)
@@ -305,9 +327,8 @@ def _draw_curves(figure: Figure, picture: Picture) -> None:
     panel.set_xticks([0.0, 0.25, 0.5, 0.75, 1.0], ["start", "", "half of the length", "", "goal"])
     panel.yaxis.set_major_locator(MaxNLocator(5, prune="lower"))  # of what "start" would touch
     panel.tick_params(labelsize=11 * scale, colors=theme.ink)
-    if len(picture.curves) > 1:
-        panel.legend(
-            loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(picture.curves),
+    panel.legend(
+            loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(picture.curves) + 1,
             frameon=False, fontsize=12 * scale, labelcolor="linecolor", borderaxespad=0.0,
         )  # fmt: skip
     for side, spine in panel.spines.items():

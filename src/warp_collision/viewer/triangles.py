@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from warp_collision.io import Obstacle
 from warp_collision.io.placing import joined, matrix_from
+from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere, mesh_of
 from warp_collision.robot import RobotSpheres
 from warp_collision.robot.model.link_shapes import mesh_in_link
@@ -41,6 +42,7 @@ MESH_OF: dict[type, Callable[[Any], trimesh.Trimesh]] = {
     Sphere: mesh_of,
     Capsule: mesh_of,
     Cylinder: mesh_of,
+    Sensed: mesh_of,
     trimesh.Trimesh: lambda mesh: mesh,
 }
 

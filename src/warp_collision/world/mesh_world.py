@@ -348,9 +348,7 @@ class MeshWorld:
             return index
 
     def add_many(self, obstacles: Mapping[str, Any], env: int = 0, padding: float = 0.0) -> None:
-        """Adds obstacles to an env at once, faster than one by one; all or, if it raises, none.
-
-        The arguments are those of `load`, the errors those of `add`.
+        """Adds obstacles at once, see `load`; all or, with errors as of `add`, none.
 
         Example:
             >>> from warp_collision import MeshWorld, Sphere
@@ -396,7 +394,8 @@ class MeshWorld:
 
         The tensors of the world stay as they are, and each sphere that another thread asks about is
         checked against the old content or the new one. Kernels other than those of this library
-        still find the box around the first content behind the mesh id. An update is for the host,
+        still find the box around the first content behind the mesh id, which is another one after
+        an update of an obstacle that other slots share. An update is for the host,
         not for a graph that is captured; replays see what is there when they run.
 
         Args:
@@ -425,20 +424,24 @@ class MeshWorld:
             slot = self._slots.envs[env][index]
             if slot.obstacle.sensed is None:
                 raise ValueError(f"the obstacle {slot.name!r} must be a PointCloud or a grid")
-            obstacle = slot.obstacle.updated(slot.obstacle.sensed.successor(slot.name, seen, at))
+            sensed = slot.obstacle.sensed.successor(slot.name, seen, at)
+            if self._slots.are_sharing(slot.obstacle):
+                obstacle = self._obstacles.obstacle(slot.name, sensed)
+            else:
+                self._obstacles.forget(slot.obstacle)
+                obstacle = slot.obstacle.updated(sensed)
             self._acceleration.drop_tree()
             self._slots.envs[env][index] = replace(slot, obstacle=obstacle)
             self._acceleration.add([obstacle])
-            self._storage.records[env, index] = obstacle.record.data_ptr()
+            self._storage.write_geometry(env, index, obstacle)
             self._release(env, [slot])
 
     def remove(self, name: str | int, env: int = 0) -> None:
         """Removes an obstacle; the slots behind it move up by one."""
         with self._lock:
             index = self._slots.index(name, env)
-            slots = self._slots.envs[env]
             self._acceleration.drop_tree()
-            self._storage.remove(env, index, len(slots))
+            self._storage.remove(env, index, len(self._slots.envs[env]))
             self._release(env, [self._slots.pop(env, index)])
 
     def clear(self, env: int | None = None) -> None:

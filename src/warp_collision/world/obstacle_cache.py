@@ -80,6 +80,12 @@ class ObstacleCache:
             return self.entry(name, value.geometry, pose, enabled, sign=value.sign, padding=padding)
         return self.entry(name, *split_pose(value), padding=padding)
 
+    def forget(self, obstacle: MeshObstacle) -> None:
+        """Shares an obstacle no more, as its mesh is about to stand for something else."""
+        for key, known in list(self._obstacles.items()):
+            if known is obstacle:
+                del self._obstacles[key]
+
     def obstacle(
         self, name: str, mesh: MeshLike, repair: bool = True, sign: SignMethod = "auto"
     ) -> MeshObstacle:

@@ -112,6 +112,11 @@ class SceneStorage:
         ):
             table[env, slots] = torch.tensor(values, dtype=table.dtype).to(table.device)
 
+    def write_geometry(self, env: int, index: int, obstacle: MeshObstacle) -> None:
+        """Writes id and record of one slot, which keeps its mask and padding."""
+        self.records[env, index] = obstacle.record.data_ptr()
+        self.tables.mesh_ids[env, index] = obstacle.mesh_id
+
     def write_poses(self, env: int, slots: slice, poses: Tensor) -> None:
         """Writes poses (n, 7), inverted: float64 on the host, float32 on the device."""
         rows = self.tables.mesh_from_world

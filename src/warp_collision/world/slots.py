@@ -158,6 +158,13 @@ class Slots:
             self.index_for(name, env, max_obstacles, replace=False)
         return first
 
+    def are_sharing(self, obstacle: MeshObstacle) -> bool:
+        """Whether several slots have an obstacle with one mesh."""
+        held = [
+            slot for slots in self.envs for slot in slots if slot.obstacle.mesh is obstacle.mesh
+        ]
+        return len(held) > 1
+
     def require_room(self, env: int, count: int, max_obstacles: int) -> None:
         """Requires an env that exists, with a slot for each of so many meshes."""
         self.of(env)

@@ -93,16 +93,17 @@ def test_paths_that_are_certified_are_free() -> None:
         assert mine.float().mean() < 0.75
 
 
-def test_gradients_are_those_of_the_value() -> None:
+def test_gradients_are_those_of_the_value(device: torch.device) -> None:
     rng = np.random.default_rng(4)
-    world = MeshWorld(device="cpu")
+    world = MeshWorld(device=device)
     world.add("map", grid_of_ball(0.05))
-    spheres = torch.tensor(np.c_[rng.uniform(0.1, 0.8, (200, 3)), np.full(200, 0.1)]).float()
-    leaf = spheres.double().float().clone().requires_grad_(True)
+    given = np.c_[rng.uniform(0.1, 0.8, (200, 3)), np.full(200, 0.1)]
+    spheres = torch.tensor(given, dtype=torch.float32, device=device)
+    leaf = spheres.clone().requires_grad_(True)
     sphere_cost(leaf[None, None], world, activation_distance=0.2).sum().backward()
     assert leaf.grad is not None
     for axis in range(3):
-        step = torch.zeros(4)
+        step = torch.zeros(4, device=device)
         step[axis] = 1e-3
         ahead, behind = (
             sphere_cost((spheres + way * step)[None, None], world, activation_distance=0.2)

