@@ -348,9 +348,7 @@ class MeshWorld:
             return index
 
     def add_many(self, obstacles: Mapping[str, Any], env: int = 0, padding: float = 0.0) -> None:
-        """Adds obstacles to an env at once, faster than one by one; all or, if it raises, none.
-
-        The arguments are those of `load`, the errors those of `add`.
+        """Adds obstacles at once, see `load`; all or, with errors as of `add`, none.
 
         Example:
             >>> from warp_collision import MeshWorld, Sphere
@@ -442,9 +440,8 @@ class MeshWorld:
         """Removes an obstacle; the slots behind it move up by one."""
         with self._lock:
             index = self._slots.index(name, env)
-            slots = self._slots.envs[env]
             self._acceleration.drop_tree()
-            self._storage.remove(env, index, len(slots))
+            self._storage.remove(env, index, len(self._slots.envs[env]))
             self._release(env, [self._slots.pop(env, index)])
 
     def clear(self, env: int | None = None) -> None:
