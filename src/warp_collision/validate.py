@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from numbers import Integral, Real
@@ -22,6 +22,7 @@ from torch.compiler import is_compiling
 
 from warp_collision import torch_private
 from warp_collision.devices import TYPES, is_capturing, is_known, synchronize
+from warp_collision.messages import short_repr
 from warp_collision.poses import PoseLike, is_rigid, pose_from_matrix, pose_rows
 
 if TYPE_CHECKING:
@@ -356,6 +357,19 @@ def require_count(name: str, value: Any) -> None:
     require_int(name, value)
     if value < 1:
         raise ValueError(f"{name} must be at least 1, got {value}")
+
+
+def env_set(envs: Iterable[int], end: int) -> frozenset[int]:
+    """Indices of envs, at least one, each below `end`."""
+    chosen = list(envs)
+    if not chosen:
+        raise ValueError("envs must not be empty, got none")
+    for env in chosen:
+        if not isinstance(env, int) or isinstance(env, bool):
+            raise TypeError(f"envs must be integers, got {short_repr(env)}")
+        if not 0 <= env < end:
+            raise ValueError(f"envs must be from 0 to {end - 1}, got {env}")
+    return frozenset(chosen)
 
 
 def require_growth(name: str, value: Any, present: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -55,7 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     options = _parser().parse_args(plain_numbers(given))
     try:
-        return options.run(options)
+        with warnings.catch_warnings():
+            # Reports say it in a line of their own.
+            warnings.filterwarnings("ignore", message="joints must be in rad")
+            return options.run(options)
     except (OSError, ValueError, ImportError) as error:
         message = " ".join(str(error).split())
         print_text(f"warp-collision: error: {message}", sys.stderr)

@@ -18,6 +18,7 @@ from warp_collision.queries.dispatch import outside_graphs, reads_values
 from warp_collision.robot.fitting.coverage import Coverage, coverage
 from warp_collision.robot.fitting.sphere_arrays import inflated, moved
 from warp_collision.robot.model.collision_report import CollisionReport, report_collisions
+from warp_collision.robot.model.first_values import FirstValues
 from warp_collision.robot.model.interpolation import Interpolated, cut, parts_for
 from warp_collision.robot.model.kinematics import LinkFrames
 from warp_collision.robot.model.link_pairs import (
@@ -154,6 +155,7 @@ class RobotSpheres:
         self.link_names = robot.link_names
         self.joint_names = robot.tree.joint_names
         self.joint_units = robot.tree.joint_units
+        self._first_values = FirstValues(robot.tree)
         self.joint_limits = torch.tensor(robot.tree.joint_limits, dtype=torch.float32)
         self.link_meshes = list(robot.link_meshes)
         self.link_shapes = robot.shapes
@@ -508,7 +510,7 @@ class RobotSpheres:
         rows = inflated(spheres_of_object(name, spheres, max_overshoot), padding)
         if pose is not None:
             rows = moved(rows, matrix_from(validate.check_pose("pose", pose).tolist()))
-        only_in = None if envs is None else _checked_envs(envs)
+        only_in = None if envs is None else validate.env_set(envs, _MAX_ENVS)
         self._attached[name] = Attachment(Body(link, rows), tuple(touch_links), only_in)
         self._update_layout()
 
@@ -674,18 +676,7 @@ class RobotSpheres:
                 f"joints must have shape (..., {self.n_joints}), one value for each of "
                 f"{', '.join(self.joint_names)}, got {tuple(joints.shape)}"
             )
-
-
-def _checked_envs(envs: Iterable[int]) -> frozenset[int]:
-    chosen = list(envs)
-    if not chosen:
-        raise ValueError("envs must not be empty, got none")
-    for env in chosen:
-        if not isinstance(env, int) or isinstance(env, bool):
-            raise TypeError(f"envs must be integers, got {short_repr(env)}")
-        if not 0 <= env < _MAX_ENVS:
-            raise ValueError(f"envs must be from 0 to {_MAX_ENVS - 1}, got {env}")
-    return frozenset(chosen)
+        self._first_values.look_at(joints)
 
 
 def require_robot_and_world(robot: object, world: object) -> None:

@@ -1,0 +1,56 @@
+"""Joint values in degrees, as far as the first calls of a robot tell."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from warp_collision.devices import CPU
+from warp_collision.obstacles.depth_image import warn_of_units
+from warp_collision.queries.dispatch import is_plain
+from warp_collision.robot.model.kinematic_tree import KinematicTree
+
+_CALLS = 16  # that are looked at: later ones cost nothing
+_TURN = 2.0 * math.pi + 1e-5
+_MOST_DEGREES = 720.0
+
+
+class FirstValues:
+    """Warns once of joint values that are rather degrees than rad.
+
+    Those are beyond a turn, and beyond the limits of a joint that has some. Values on GPUs are not
+    looked at, as that waits for the device, nor those of graphs and transforms.
+
+    Args:
+        tree: of the robot.
+    """
+
+    def __init__(self, tree: KinematicTree):
+        limits = torch.as_tensor(tree.joint_limits, dtype=torch.float64).reshape(-1, 2)
+        turns = torch.tensor([unit == "rad" for unit in tree.joint_units], dtype=torch.bool)
+        self._low, self._high = limits.unbind(-1)
+        self._names = tree.joint_names
+        self._limited = turns & limits.isfinite().all(-1)
+        self._calls = _CALLS
+
+    def look_at(self, joints: Tensor) -> None:
+        """Looks at joint values (..., n_joints)."""
+        # In this order: graphs would be compiled once more for each number of calls.
+        if not is_plain(joints) or self._calls == 0 or joints.device != CPU:
+            return
+        self._calls -= 1
+        values = joints.detach().reshape(-1, joints.shape[-1])
+        sizes = values.abs()
+        beyond = (sizes > _TURN) & (sizes <= _MOST_DEGREES) & self._limited
+        beyond &= (values < self._low) | (values > self._high)
+        if bool(beyond.any()):
+            self._calls = 0
+            row, joint = (int(index) for index in beyond.nonzero()[0])
+            low, high = float(self._low[joint]), float(self._high[joint])
+            warn_of_units(
+                f"joints must be in rad, got {float(values[row, joint]):.4g} of "
+                f"{self._names[joint]}, whose limits are {low:.4g} to {high:.4g}: if these are "
+                "degrees, torch.deg2rad converts them"
+            )
