@@ -212,7 +212,7 @@ def test_spheres_of_other_number_types_are_converted(tmp_path, dtype):
         (np.array([["a"] * 4]), "must be numbers, got dtype"),
         (np.array([[0, 0, 0, 1], [0, np.nan, 0, 1]]), r"must be finite, got .* at index \(1,\)"),
         (np.array([[[0, 0, 0, 1e300]]]), r"must be finite, got .* at index \(0, 0\)"),
-        (np.array([[None] * 4]), "Object arrays cannot be loaded"),
+        (np.array([[None] * 4]), "spheres must be numbers, got dtype object"),
     ],
 )
 def test_wrong_spheres_are_refused(tmp_path, array, message):

@@ -39,6 +39,7 @@ from warp_collision import (
     swept_sphere_cost,
 )
 from warp_collision.planning import CollisionTerm, JointLimitsTerm, SmoothnessTerm
+from warp_collision.robot import RobotChecker
 from warp_collision.warp_primitives import SdfMeshWarpPy, SweptSdfMeshWarpPy
 
 Tensor = torch.Tensor
@@ -83,6 +84,11 @@ class Operands:
     def robot_spheres(self) -> Tensor:
         """Spheres (2, 4, n_spheres, 4) of the robot that carries nothing."""
         return self.plain_robot.spheres(self.joints).detach()
+
+    @cached_property
+    def checker(self) -> RobotChecker:
+        """Of the robot that carries something in an env."""
+        return RobotChecker(self.robot, self.world)
 
     @cached_property
     def sensed(self) -> MeshWorld:
@@ -280,6 +286,10 @@ def calls_of_robots() -> dict[str, Maker]:
             lambda: configuration(o.joints, o.robot, o.world, base_pose=o.bases)
         ),
         "joint_path_in_collision": lambda o: lambda: path(o.joints, o.robot, o.world),
+        "RobotChecker.path_in_collision": lambda o: lambda: o.checker.path_in_collision(o.joints),
+        "RobotChecker.configuration_in_collision": lambda o: (
+            lambda: o.checker.configuration_in_collision(o.joints)
+        ),
         "joint_path_in_collision, base_pose of numbers, ignore": lambda o: (
             lambda: path(o.joints, o.robot, o.world, base_pose=BASE, ignore=contacts)
         ),

@@ -284,6 +284,8 @@ def _map_npy(path: Path, rule: _ArrayRule) -> np.ndarray:
     """The array of a .npy file, of which parts are read where they are used."""
     with path.open("rb") as file:
         version = np.lib.format.read_magic(file)
+        if version not in ((1, 0), (2, 0), (3, 0)):
+            raise ValueError(f"the format version must be 1.0, 2.0 or 3.0, not {version}")
         read_header = np.lib.format.read_array_header_1_0
         if version > (1, 0):
             read_header = np.lib.format.read_array_header_2_0

@@ -25,6 +25,12 @@ class MatrixEntry(NamedTuple):
         checked: whether they are checked against each other.
         reason: why not; or how often they are in contact.
         share: of random configurations, in which their spheres touch; NaN if they are not checked.
+
+    Example:
+        >>> from warp_collision.examples import load_panda
+        >>> entry = load_panda().self_collision_matrix().entries[-1]
+        >>> entry.checked, len({entry.first, entry.second})
+        (False, 2)
     """
 
     first: str
