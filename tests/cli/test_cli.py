@@ -271,7 +271,10 @@ def test_an_error_of_the_program_is_no_collision(capsys, monkeypatch, world, sph
     "arguments",
     [
         ["--help"],
-        *([command, "--help"] for command in ("check", "demo", "label", "plan", "render", "view")),
+        *(
+            [command, "--help"]
+            for command in ("check", "demo", "label", "plan", "render", "robot", "view")
+        ),
     ],
 )
 def test_help_fits_a_terminal(capsys, monkeypatch, arguments):

@@ -21,6 +21,7 @@ from warp_collision.cli.label import add_label
 from warp_collision.cli.options import add_picture, add_waypoints
 from warp_collision.cli.plan import add_plan
 from warp_collision.cli.render import add_render
+from warp_collision.cli.robot import add_robot
 from warp_collision.cli.terminal import Parser, plain_numbers, print_text
 from warp_collision.cli.view import add_view
 
@@ -83,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     add_check(commands)
     add_plan(commands)
+    add_robot(commands)
     add_label(commands)
     add_render(commands)
     add_view(commands)

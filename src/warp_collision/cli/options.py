@@ -43,6 +43,11 @@ def add_world_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scale", type=float, metavar="M", help="metres in a unit of a mesh file: 0.001 for mm"
     )
+    add_package_dirs(parser)
+
+
+def add_package_dirs(parser: Any) -> None:
+    """Adds the folders of packages."""
     parser.add_argument(
         "--package-dir",
         type=Path,
@@ -53,27 +58,19 @@ def add_world_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_robot_options(group: argparse._ArgumentGroup) -> None:
-    """Adds the options of a robot; each is None if it is not given."""
+def add_robot_files(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of a command that reads a robot alone."""
+    _add_robot_model(parser)
+    add_package_dirs(parser)
+
+
+def _add_robot_model(group: Any) -> None:
     group.add_argument("--srdf", type=Path, help="pairs of links that need no check")
-    group.add_argument(
-        "--no-self-collision",
-        action="store_true",
-        default=None,
-        help="the robot is not checked with itself",
-    )
     group.add_argument(
         "--robot-spheres",
         type=Path,
         metavar="YAML",
         help="a robot file of cuRobo with the spheres (default: those of the URDF, or fitted ones)",
-    )
-    group.add_argument(
-        "--ignore",
-        nargs=2,
-        action="append",
-        metavar=("LINK", "OTHER"),
-        help="a contact that is wanted, of a link and an obstacle or another link; may be repeated",
     )
     group.add_argument(
         "--lock-joint",
@@ -88,6 +85,24 @@ def add_robot_options(group: argparse._ArgumentGroup) -> None:
         type=Path,
         metavar="YAML",
         help="write the robot's spheres, which --robot-spheres reads instead of fitting them again",
+    )
+
+
+def add_robot_options(group: argparse._ArgumentGroup) -> None:
+    """Adds the options of a robot; each is None if it is not given."""
+    _add_robot_model(group)
+    group.add_argument(
+        "--no-self-collision",
+        action="store_true",
+        default=None,
+        help="the robot is not checked with itself",
+    )
+    group.add_argument(
+        "--ignore",
+        nargs=2,
+        action="append",
+        metavar=("LINK", "OTHER"),
+        help="a contact that is wanted, of a link and an obstacle or another link; may be repeated",
     )
     group.add_argument(
         "--base-pose",
@@ -296,7 +311,8 @@ def _swapped_files_told(options: argparse.Namespace) -> Iterator[None]:
         yield
     except ValueError as error:
         is_robot = options.robot.suffix.lower() in (".urdf", ".xml")
-        if options.world.suffix.lower() == ".urdf" and not is_robot:
+        world = options.world
+        if world is not None and world.suffix.lower() == ".urdf" and not is_robot:
             raise ValueError(f"ROBOT and WORLD look swapped: {error}") from error
         raise
 

@@ -1,0 +1,146 @@
+"""The command `warp-collision robot`: what a robot file became, and what its spheres cover."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from warp_collision.cli.common import FREE, find_device, start_warp
+from warp_collision.cli.options import OutputFiles, add_robot_files, load_robot
+from warp_collision.cli.terminal import align, print_json, print_text
+from warp_collision.messages import escaped
+
+if TYPE_CHECKING:
+    from warp_collision.robot import Coverage, RobotSpheres, SelfCollisionMatrix
+
+_RESOLUTION = 2e-3  # m, of coverages
+_MOST_TOUCHING = 10  # pairs in the table
+
+_DESCRIPTION = """\
+Shows what became of a robot's URDF: joints and limits, links with their spheres
+and how well these cover them, and which links are checked with each other. What
+is fitted is kept in a cache; a second look is quick.
+"""
+
+_EPILOG = """\
+exit status:
+  0 shown, 2 wrong usage or input, 3 an error of the program
+
+examples:
+  warp-collision robot arm.urdf
+  warp-collision robot arm.urdf -o spheres.png
+  warp-collision robot arm.urdf --save-srdf arm.srdf --save-spheres arm.yaml
+"""
+
+
+def add_robot(commands: Any) -> None:
+    """Adds the command to a parser's commands."""
+    parser = commands.add_parser(
+        "robot",
+        help="show a robot's joints, links, spheres and pairs",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("robot", type=Path, metavar="URDF")
+    add_robot_files(parser)
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="PNG",
+        help="draw all links with their spheres, what is uncovered in orange",
+    )
+    parser.add_argument(
+        "--save-srdf",
+        type=Path,
+        metavar="SRDF",
+        help="write the pairs of links that are not checked, which --srdf reads",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    parser.set_defaults(run=_show, world=None)
+
+
+def _show(options: argparse.Namespace) -> int:
+    wanted = {"output": options.output, "save_srdf": options.save_srdf}
+    files = OutputFiles(**{name: path for name, path in wanted.items() if path is not None})
+    start_warp(find_device("cpu"))
+    robot = load_robot(options)
+    coverages, matrix = robot.coverage(resolution=_RESOLUTION), robot.self_collision_matrix()
+    if options.save_srdf is not None:
+        matrix.save(options.save_srdf)
+        files.add(options.save_srdf)
+    if options.output is not None:
+        from warp_collision.viewer import sphere_sheet
+
+        sphere_sheet(robot, options.output)
+        files.add(options.output)
+    if options.json:
+        print_json(_summary(robot, coverages, matrix) | files.summary())
+    else:
+        text = [str(robot), "", *_coverage_table(coverages), "", *_touching(matrix)]
+        print_text("\n".join([*text, *files.lines()]))
+    return FREE
+
+
+def _coverage_table(coverages: dict[str, Coverage]) -> list[str]:
+    """What the spheres of links cover, of all links whose shapes are no spheres."""
+    if not coverages:
+        return ["The spheres are those of the file, beside which it has no shapes."]
+    rows = [("link", "spheres", "stick out [mm]", "uncovered", "by up to [mm]")]
+    for link, found in coverages.items():
+        overshoot, gap = (
+            f"{1e3 * bound:.1f}" if found.count else "-" for bound in (found.overshoot, found.gap)
+        )
+        name, share = escaped(link, 40), f"{found.uncovered:.1%}"
+        rows.append((name, str(found.count), overshoot, share, gap))
+    return align(rows, right=(1, 2, 3, 4))
+
+
+def _touching(matrix: SelfCollisionMatrix) -> list[str]:
+    """The pairs that are checked and touch most often, and how many are checked."""
+    touching = [entry for entry in matrix.entries if entry.checked and entry.share > 0.0]
+    rows = [
+        (f"{escaped(e.first, 40)} and {escaped(e.second, 40)}", f"{e.share:.1%}") for e in touching
+    ]
+    lines = align(
+        [("checked, and touching at random", "share"), *rows[:_MOST_TOUCHING]], right=(1,)
+    )
+    if len(rows) > _MOST_TOUCHING:
+        lines.append(f"and {len(rows) - _MOST_TOUCHING} more")
+    return [*(lines if rows else []), str(matrix).splitlines()[-1]]
+
+
+def _summary(
+    robot: RobotSpheres, coverages: dict[str, Coverage], matrix: SelfCollisionMatrix
+) -> dict[str, Any]:
+    limits = robot.joint_limits.tolist()
+    joints = zip(robot.joint_names, robot.joint_units, limits, strict=True)
+    return {
+        "joints": [
+            {"name": name, "unit": unit, "limits": [v if math.isfinite(v) else None for v in both]}
+            for name, unit, both in joints
+        ],
+        "links": list(robot.link_names),
+        "spheres": {link: len(robot.spheres_of(link)) for link in robot.link_names},
+        "coverage": {
+            link: {
+                "spheres": found.count,
+                "overshoot": found.overshoot if found.count else None,
+                "uncovered": found.uncovered,
+                "gap": found.gap if found.count else None,
+            }
+            for link, found in coverages.items()
+        },
+        "pairs_of_links": [
+            {
+                "links": [entry.first, entry.second],
+                "checked": entry.checked,
+                "reason": entry.reason,
+                "share": entry.share if entry.checked else None,
+            }
+            for entry in matrix.entries
+        ],
+    }
