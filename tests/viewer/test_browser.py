@@ -461,7 +461,10 @@ def test_the_command_serves_and_ends(tmp_path):
                 assert b"<html" in reply.read()
             connection.close()
         finally:
-            running.send_signal(2)
-            errors = running.communicate(timeout=60)[1]
+            running.terminate()
+            ending = threading.Timer(60.0, running.kill)  # or a failure would wait without end
+            ending.start()
+            errors = running.communicate()[1]
+            ending.cancel()
         assert running.returncode == 0, errors
         assert "Traceback" not in errors

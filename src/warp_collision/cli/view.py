@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 from typing import Any
 
 from warp_collision.cli.common import FREE, find_device, start_warp
@@ -77,6 +78,8 @@ def _view(options: argparse.Namespace) -> int:
         if options.opens:
             _open(viewer.url)
         try:
+            # As Ctrl+C; a process in the background may not hear of that.
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
             viewer.wait_forever()
         except KeyboardInterrupt:
             print_text("")
