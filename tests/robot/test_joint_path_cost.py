@@ -50,6 +50,7 @@ def test_chords_are_as_close_to_the_arcs_as_asked(robots, name, deviation, devic
     assert 0.1 * deviation < away <= deviation
 
 
+@pytest.mark.filterwarnings("ignore:joints must be in rad")
 def test_numbers_of_parts(robots):
     panda = robots["panda"]
     resting = torch.zeros(2, 4, 7)

@@ -41,16 +41,17 @@ class FirstValues:
         if not is_plain(joints) or self._calls == 0 or joints.device != CPU:
             return
         self._calls -= 1
-        values = joints.detach().reshape(-1, joints.shape[-1])
+        values = joints.detach()
         sizes = values.abs()
         beyond = (sizes > _TURN) & (sizes <= _MOST_DEGREES) & self._limited
         beyond &= (values < self._low) | (values > self._high)
         if bool(beyond.any()):
             self._calls = 0
-            row, joint = (int(index) for index in beyond.nonzero()[0])
+            place = tuple(beyond.nonzero()[0].tolist())
+            joint = place[-1]
             low, high = float(self._low[joint]), float(self._high[joint])
             warn_of_units(
-                f"joints must be in rad, got {float(values[row, joint]):.4g} of "
+                f"joints must be in rad, got {float(values[place]):.4g} of "
                 f"{self._names[joint]}, whose limits are {low:.4g} to {high:.4g}: if these are "
                 "degrees, torch.deg2rad converts them"
             )
