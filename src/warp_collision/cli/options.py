@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _POSE = ("X", "Y", "Z", "QW", "QX", "QY", "QZ")
 _ARRAYS = (".npy", ".npz")
+UNSEEN = " (never seen)"  # ends the name of what of a map no camera saw
 
 
 def add_world_options(parser: argparse.ArgumentParser) -> None:
@@ -160,7 +161,24 @@ def load_world(options: argparse.Namespace, device: torch.device) -> MeshWorld:
         )
     for warning in caught:
         print_text(f"warp-collision: warning: {warning.message}", sys.stderr)
+    unknown = vars(options).get("unknown")
+    if unknown is not None:
+        _take_unknown(world, unknown)
     return world
+
+
+def _take_unknown(world: MeshWorld, unknown: Any) -> None:
+    """Makes the voxels of maps that no camera saw occupied, free, or obstacles of their own."""
+    from warp_collision import VoxelGrid
+
+    for name, obstacle in world.obstacles().items():
+        grid = obstacle.geometry
+        if not isinstance(grid, VoxelGrid) or grid.unknown_mask is None:
+            continue
+        world.update(name, grid.seen if unknown == "report" else grid.taken(unknown))
+        if unknown == "report":
+            state = {"enabled": obstacle.enabled, "padding": obstacle.padding}
+            world.add(f"{name}{UNSEEN}", grid.unseen, obstacle.pose, **state)
 
 
 class Seen(NamedTuple):
