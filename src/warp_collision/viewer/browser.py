@@ -10,7 +10,7 @@ import itertools
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from warp_collision.viewer.path_facts import Setting, path_facts
 from warp_collision.viewer.path_panel import PathPanel
 from warp_collision.viewer.rendering import middle_of_limits
 from warp_collision.viewer.robot_panel import RobotPanel
-from warp_collision.viewer.stage import choose_camera, stage_path, stage_world
+from warp_collision.viewer.stage import choose_camera, scenery_of, stage_path, stage_world
 from warp_collision.viewer.worker import Worker
 from warp_collision.viewer.world_panel import WorldPanel, rgb
 from warp_collision.world import MeshWorld
@@ -217,7 +217,7 @@ class Viewer:
     def enable(self, name: str, on: bool = True) -> None:
         """Lets queries check an obstacle or skip it, as `MeshWorld.enable`."""
         self._require_obstacle(name)
-        self.put(f"enable {name}", lambda: (self._world.enable(name, on), self._changed())[0])
+        self.put(f"enable {name}", lambda: self.switch([name], on))
 
     def choose_env(self, env: int) -> None:
         """Shows another env of the world."""
@@ -240,6 +240,11 @@ class Viewer:
     def put(self, name: str, job: Callable[[], object], delay: float = 0.0) -> None:
         """Lets the thread that draws do something; the newest of a name."""
         self._worker.put(name, lambda: (job(), None)[1], delay)
+
+    def switch(self, names: Sequence[str], on: bool) -> None:
+        """Lets queries check obstacles or skip them; in the thread that draws."""
+        self._world.enable(names, on)
+        self._changed()
 
     def move(self, name: str, pose: tuple[float, ...]) -> None:
         """Moves an obstacle; in the thread that draws."""
@@ -295,14 +300,14 @@ class Viewer:
 
     def _frame(self) -> None:
         """Lets new clients look at the open path, the robot or the world, as pictures do."""
-        theme, obstacles = THEMES["light"], self._world.obstacles()
+        theme, scenery = THEMES["light"], scenery_of(self._world.obstacles())
         if self._robot is None:
-            stage = stage_world(obstacles, theme)
+            stage = stage_world(scenery, theme)
         else:
             facts = self._paths.facts if self._paths is not None else None
             if facts is None:
                 facts = path_facts(self._robot.setting, self._robot.joints[None])
-            stage = stage_path(facts, self._robot.meshes, obstacles, theme)
+            stage = stage_path(facts, self._robot.meshes, scenery, theme)
         found = choose_camera([stage], _SHAPE)
         camera = self.server.initial_camera
         # The browser's own field of view is wider.

@@ -16,7 +16,7 @@ from warp_collision.robot.model.link_shapes import mesh_in_link
 from warp_collision.viewer import triangles as shapes
 from warp_collision.viewer.camera import VIEWS, look
 from warp_collision.viewer.colors import FREE, UNCOVERED, Floats, theme_of
-from warp_collision.viewer.picture import fit_text, pixels, require_matplotlib
+from warp_collision.viewer.picture import fit_text, pixels, require_matplotlib, write_png
 from warp_collision.viewer.ray_tracer import SAMPLES, Body, RayTracer, over
 from warp_collision.viewer.triangles import Triangles
 
@@ -96,9 +96,7 @@ def sphere_sheet(
             fit_text(text, page, _TILE[0] - 20)
     drawn = pixels(figure)
     if output is not None:
-        from PIL import Image
-
-        Image.fromarray(drawn).save(Path(output), "PNG", optimize=True)
+        write_png(drawn, Path(output))
     return drawn
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -31,6 +31,9 @@ class Host(Protocol):
 
     def enable(self, name: str, on: bool = True) -> None:
         """Lets queries check an obstacle or skip it."""
+
+    def switch(self, names: Sequence[str], on: bool) -> None:
+        """Lets queries check obstacles or skip them, in the thread that draws."""
 
     def move(self, name: str, pose: tuple[float, ...]) -> None:
         """Moves an obstacle, in the thread that draws."""
