@@ -241,7 +241,7 @@ def _annotate(axes: Axes, scene: Scene, picture: Picture) -> None:
     sizes = [(box.right - box.left, box.bottom - box.top) for box in boxes]
     anchors = [label.anchor for label in scene.labels]
     bounds = Box(4, 4, width - 4, height - 4)
-    places = place_labels(anchors, sizes, bounds, taken)
+    places = place_labels(anchors, sizes, bounds, taken, scene.image)
     for label, text, place in zip(scene.labels, texts, places, strict=True):
         if place is None:
             text.remove()

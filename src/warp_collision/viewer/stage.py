@@ -11,7 +11,7 @@ import torch
 from warp_collision.devices import CPU
 from warp_collision.io import Obstacle
 from warp_collision.viewer import triangles as shapes
-from warp_collision.viewer.camera import Camera, Floats, best_view, look
+from warp_collision.viewer.camera import VIEWS, Camera, Floats, best_view, look
 from warp_collision.viewer.colors import (
     ATTACHED,
     DISABLED,
@@ -252,11 +252,14 @@ def choose_camera(
     Args:
         stages: the same obstacles, and different paths.
         size: of the picture [pixels]; the camera has `SAMPLES` times as many.
-        direction: azimuth and elevation [degrees]; by default most of what is marked is seen.
+        direction: azimuth and elevation [degrees]; by default most of what is marked is seen, and
+            obstacles alone from a corner.
         target: (3,) what is in the middle [m].
     """
     points = np.concatenate([stage.framed for stage in stages])
-    if direction is None:
+    if direction is None and all(body.is_glass for stage in stages for body in stage.bodies):
+        direction = VIEWS["corner"]
+    elif direction is None:
         tracers = [RayTracer(stage.bodies) for stage in stages]
         direction = best_view(
             points,
@@ -274,8 +277,6 @@ def _seen(stage: Stage, tracer: RayTracer, camera: Camera) -> float:
     first = rays.first.cpu().numpy()
     shown = np.isin(first, [*numbers]) if numbers else first >= 0
     through_glass = np.isfinite(rays.layers[..., 1, 3].cpu().numpy())
-    if not stage.marked and not (first >= 0).any():  # obstacles alone
-        return float(through_glass.sum())
     return float((shown * np.where(through_glass, 0.5, 1.0)).sum())
 
 
