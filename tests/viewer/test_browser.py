@@ -389,7 +389,10 @@ def test_a_robot_without_meshes_and_links_without_spheres(tmp_path):
     path = tmp_path / "arm.urdf"
     path.write_text(text)
     spheres = {"panda_link5": [[0.0, 0.0, 0.0, 0.1]]}
-    with Viewer(robot=RobotSpheres(path, spheres=spheres), port=0) as viewer:
+    robot = RobotSpheres(path, spheres=spheres)
+    with pytest.warns(UserWarning, match="the robot is drawn as its spheres, none of its meshes"):
+        viewer = Viewer(robot=robot, port=0)
+    with viewer:
         assert viewer.wait(60)
         notes = viewer._robot._notes()
         assert "no meshes, spheres alone" in notes

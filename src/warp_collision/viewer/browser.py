@@ -31,7 +31,7 @@ from warp_collision.viewer.rendering import middle_of_limits
 from warp_collision.viewer.robot_panel import RobotPanel
 from warp_collision.viewer.stage import choose_camera, scenery_of, stage_path, stage_world
 from warp_collision.viewer.worker import Worker
-from warp_collision.viewer.world_panel import WorldPanel, rgb
+from warp_collision.viewer.world_panel import WorldPanel, line_rgb
 from warp_collision.world import MeshWorld
 from warp_collision.world.mesh_world import require_world
 
@@ -392,7 +392,7 @@ class Viewer:
         self._line.visible = self._label.visible = ends is not None
         if ends is not None:
             self._line.points = ends[None].astype(np.float32)
-            self._line.colors = np.tile(np.array(rgb(color), np.uint8), (1, 2, 1))
+            self._line.colors = np.tile(np.array(line_rgb(color), np.uint8), (1, 2, 1))
             self._label.position, self._label.text = ends[1], words
 
     def _named(self, paths: Any) -> dict[str, Tensor]:

@@ -26,6 +26,11 @@ def rgb(color: Any) -> tuple[int, int, int]:
     return red, green, blue
 
 
+def line_rgb(color: Any) -> tuple[int, int, int]:
+    """Returns a colour of lines, whose intensities viser takes for linear."""
+    return rgb(np.asarray(color, float) ** 2.2)
+
+
 class WorldPanel:
     """The world's part of the viewer.
 
