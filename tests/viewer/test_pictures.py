@@ -67,7 +67,7 @@ def test_every_kind_of_obstacle_is_drawn():
                      ball, cloud, grid):  # fmt: skip
         world = MeshWorld(device="cpu")
         world.add("it", geometry)
-        image = render(world, size=SIZE, labels=False, title="").astype(int)
+        image = render(world, size=SIZE, view="front", labels=False, title="").astype(int)
         bluish = image[..., 2] - image[..., 0] > 25
         assert bluish.sum() > 2000, geometry
 

@@ -10,7 +10,7 @@ import itertools
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,13 +25,14 @@ from warp_collision.robot import RobotSpheres, SelfCollisionPairs
 from warp_collision.robot.model.robot_spheres import require_robot_and_world
 from warp_collision.viewer import panel_text
 from warp_collision.viewer.colors import FREE, HIT, NEAR, THEMES, Color
+from warp_collision.viewer.host import line_rgb
 from warp_collision.viewer.path_facts import Setting, path_facts
 from warp_collision.viewer.path_panel import PathPanel
-from warp_collision.viewer.rendering import middle_of_limits
+from warp_collision.viewer.rendering import middle_of_limits, paths_of
 from warp_collision.viewer.robot_panel import RobotPanel
 from warp_collision.viewer.stage import choose_camera, scenery_of, stage_path, stage_world
 from warp_collision.viewer.worker import Worker
-from warp_collision.viewer.world_panel import WorldPanel, line_rgb
+from warp_collision.viewer.world_panel import WorldPanel
 from warp_collision.world import MeshWorld
 from warp_collision.world.mesh_world import require_world
 
@@ -397,20 +398,8 @@ class Viewer:
 
     def _named(self, paths: Any) -> dict[str, Tensor]:
         """Paths (horizon, n_joints) by name."""
-        robot = self._require_robot()
-        if not isinstance(paths, Mapping):
-            values = torch.as_tensor(paths)
-            values = values[None] if values.ndim == 2 else values
-            paths = {f"path {index}": path for index, path in enumerate(values)}
-        named = {str(name): torch.as_tensor(path).detach() for name, path in paths.items()}
-        for name, path in named.items():
-            robot.check_joints(path)
-            if path.ndim != 2 or not len(path) or not bool(torch.isfinite(path).all()):
-                raise ValueError(
-                    f"path {short_repr(name)} must be finite joint values of shape (horizon, "
-                    f"{robot.n_joints}), got {validate.shape_of(path)}"
-                )
-        return named
+        found = paths_of(paths, self._require_robot())
+        return {name or "path": path.detach() for name, path in found.items()}
 
     def _add(self, paths: dict[str, Tensor]) -> None:
         if self._paths is not None and paths:

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Floats = NDArray[np.floating]
+from warp_collision.viewer.colors import Floats
 
 # By name azimuth and elevation of the eye, seen from what is looked at [degrees].
 VIEWS = {

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from warp_collision.viewer.colors import Floats
 
 _GAP = 6.0  # pixels between two labels
 _TURNS = 16  # directions that are tried, upwards first
@@ -53,7 +54,7 @@ def place_labels(
     sizes: Sequence[tuple[float, float]],
     bounds: Box,
     taken: Sequence[Box] = (),
-    image: NDArray[np.floating] | None = None,
+    image: Floats | None = None,
 ) -> list[Box | None]:
     """Returns where labels stand; None for those that find no room, the first ones find it first.
 
@@ -93,7 +94,7 @@ def place_labels(
     return placed
 
 
-def _edges(image: NDArray[np.floating]) -> NDArray[np.floating]:
+def _edges(image: Floats) -> Floats:
     """(height + 1, width + 1) how many pixels above and to the left of each have an edge."""
     is_edge = np.zeros(image.shape[:2], bool)
     is_edge[1:] |= np.abs(np.diff(image, axis=0)).max(-1) > _EDGE
@@ -101,7 +102,7 @@ def _edges(image: NDArray[np.floating]) -> NDArray[np.floating]:
     return np.pad(is_edge.cumsum(0).cumsum(1), ((1, 0), (1, 0)))
 
 
-def _share(edges: NDArray[np.floating], box: Box) -> float:
+def _share(edges: Floats, box: Box) -> float:
     """How much of a box has edges."""
     left, top, right, bottom = (round(side) for side in box)
     count = edges[bottom, right] - edges[top, right] - edges[bottom, left] + edges[top, left]

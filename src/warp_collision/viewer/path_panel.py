@@ -14,10 +14,9 @@ from warp_collision.messages import escaped
 from warp_collision.robot import joint_path_in_collision
 from warp_collision.viewer import panel_text
 from warp_collision.viewer.colors import FREE, HIT, THEMES
-from warp_collision.viewer.host import Host
+from warp_collision.viewer.host import Host, add_mesh, line_rgb, rgb
 from warp_collision.viewer.path_facts import Contact, PathFacts, Setting, path_facts
 from warp_collision.viewer.robot_panel import RobotPanel
-from warp_collision.viewer.world_panel import line_rgb, rgb
 
 _GHOSTS = 7
 _SAMPLES = 6  # of each segment of a trace
@@ -226,13 +225,7 @@ class PathPanel:
         joints = torch.cat([self.facts.at(float(place)) for place in places])
         color = THEMES["light"].accent(self.facts.is_free)
         for mesh in self._robot.body(joints):
-            self._ghosts.append(
-                self._server.scene.add_mesh_simple(
-                    self._viewer.new_node("sweep"), mesh.vertices.astype(np.float32),
-                    mesh.faces.astype(np.uint32), color=rgb(color), opacity=0.15,
-                    cast_shadow=False, receive_shadow=False,
-                )
-            )  # fmt: skip
+            self._ghosts.append(add_mesh(self._viewer, "sweep", mesh, color, 0.15))
 
     def _curves_of(self, facts: PathFacts) -> list[_Curves]:
         motion, count = facts.motion, len(facts.blocked)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warp_collision.viewer.camera import Camera, Floats
-from warp_collision.viewer.colors import FAR, HIT, Color, Theme, clearance_colors
+from warp_collision.viewer.camera import Camera
+from warp_collision.viewer.colors import FAR, HIT, Color, Floats, Theme, clearance_colors
 from warp_collision.viewer.labels import Box, Label, place_labels
 
 if TYPE_CHECKING:
@@ -152,13 +152,9 @@ class Layout:
 
 def compose(picture: Picture) -> Figure:
     """Returns a picture as a figure of matplotlib, of which one pixel is one dot."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     layout, theme = picture.layout, picture.theme
     width, height = layout.size
-    figure = Figure(figsize=(width / 100, height / 100), dpi=100, facecolor=theme.paper)
-    FigureCanvasAgg(figure)
+    figure = new_figure(layout.size, theme.paper)
     scale = layout.scale
     if picture.title:
         y = 38 if picture.facts else 30
@@ -179,6 +175,16 @@ def compose(picture: Picture) -> Figure:
         _draw_curves(figure, picture)
     if layout.has_bar:
         _draw_bar(figure, picture)
+    return figure
+
+
+def new_figure(size: tuple[int, int], paper: Color) -> Figure:
+    """Returns an empty figure of a width and a height [pixels]."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(size[0] / 100, size[1] / 100), dpi=100, facecolor=paper)
+    FigureCanvasAgg(figure)
     return figure
 
 

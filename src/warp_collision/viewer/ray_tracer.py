@@ -18,8 +18,8 @@ from warp_collision.devices import CPU
 from warp_collision.kernels import ray_image as kernels
 from warp_collision.launching.launch import launch, warp_stream
 from warp_collision.launching.warp_runtime import quiet_warp
-from warp_collision.viewer.camera import Camera, Floats
-from warp_collision.viewer.colors import Color, Theme
+from warp_collision.viewer.camera import Camera
+from warp_collision.viewer.colors import Color, Floats, Theme
 from warp_collision.viewer.triangles import Triangles, corner_normals
 
 SAMPLES = 2  # rendered pixels for each pixel of the picture and axis: smooth edges

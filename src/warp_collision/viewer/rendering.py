@@ -18,9 +18,9 @@ from warp_collision.messages import escaped, known_names, short_repr
 from warp_collision.poses import PoseLike
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs
 from warp_collision.robot.model.robot_spheres import require_robot_and_world
-from warp_collision.viewer.camera import Camera, Floats, parse_view
+from warp_collision.viewer.camera import Camera, parse_view
 from warp_collision.viewer.captions import curve_of, path_labels, world_labels
-from warp_collision.viewer.colors import Theme, theme_of
+from warp_collision.viewer.colors import Floats, Theme, theme_of
 from warp_collision.viewer.film import FILMS, film_of, require_film_writer, write_film
 from warp_collision.viewer.labels import Label
 from warp_collision.viewer.path_facts import PathFacts, Setting, path_facts
@@ -201,7 +201,10 @@ def _checked(
         return world, {}
     require_robot_and_world(robot, world)
     world.names(env)
-    return world, paths_of(joints, robot)
+    paths = paths_of(joints, robot)
+    if not 1 <= len(paths) <= MOST_SCENES:
+        raise ValueError(f"joints must be one to {MOST_SCENES} paths, got {len(paths)}")
+    return world, paths
 
 
 def middle_of_limits(robot: RobotSpheres) -> Tensor:
@@ -212,10 +215,10 @@ def middle_of_limits(robot: RobotSpheres) -> Tensor:
 
 
 def paths_of(joints: Any, robot: RobotSpheres) -> dict[str, Tensor]:
-    """Returns paths (horizon, n_joints) by name, of what `render` takes.
+    """Returns paths (horizon, n_joints) by name, of what `render` takes; one alone is "".
 
     Raises:
-        TypeError, ValueError: They are not of this robot, more than four, or not finite.
+        TypeError, ValueError: They are not of this robot, or not finite.
     """
     if joints is None:
         return {"": middle_of_limits(robot)[None]}
@@ -230,8 +233,6 @@ def paths_of(joints: Any, robot: RobotSpheres) -> dict[str, Tensor]:
         given = {"": values}
         if values.ndim == 3:
             given = {f"path {index}": path for index, path in enumerate(values)}
-    if not 1 <= len(given) <= MOST_SCENES:
-        raise ValueError(f"joints must be one to {MOST_SCENES} paths, got {len(given)}")
     return {str(name): _checked_path(path, robot) for name, path in given.items()}
 
 

@@ -11,7 +11,7 @@ import torch
 from warp_collision.devices import CPU
 from warp_collision.io import Obstacle
 from warp_collision.viewer import triangles as shapes
-from warp_collision.viewer.camera import VIEWS, Camera, Floats, best_view, look
+from warp_collision.viewer.camera import VIEWS, Camera, best_view, look
 from warp_collision.viewer.colors import (
     ATTACHED,
     DISABLED,
@@ -19,6 +19,7 @@ from warp_collision.viewer.colors import (
     NEAR,
     OBSTACLE,
     Color,
+    Floats,
     Theme,
     clearance_colors,
 )
@@ -297,8 +298,9 @@ class Painter:
         corners = low[:2] - 0.3 * size, high[:2] + 0.3 * size
         self._room = Room(camera, theme, *corners, first.floor)
         tube = shapes.tube(first.trail, 0.0025 * size)
-        self._trail = self._image([Body([tube], first.accent)], (0, 0, 0)) if len(tube.faces) else 0
-        self._glass: torch.Tensor | None = None
+        self._trail = self._glass = None
+        if len(tube.faces):
+            self._trail = self._image([Body([tube], first.accent)], strengths=(0, 0, 0))
         self._hits: dict[tuple[str, ...], torch.Tensor] = {}
 
     def draw(self, stage: Stage, *, in_film: bool = False) -> Floats:
@@ -314,19 +316,20 @@ class Painter:
         image = over(image, self._moving(stage) if in_film else self._image(stage.bodies))
         if stage.hit:  # through everything: where spheres are inside, it cannot be seen otherwise
             image = over(image, self._hit(stage.hit))
-        if isinstance(self._trail, torch.Tensor):
+        if self._trail is not None:
             image = over(image, self._trail, 0.85)
         return np.clip(image, 0.0, 1.0)
 
-    def _image(self, bodies: Sequence[Body], *options: Any, **others: Any) -> torch.Tensor:
+    def _image(
+        self, bodies: Sequence[Body], outline: Color | None = None, **options: Any
+    ) -> torch.Tensor:
         tracer = RayTracer(bodies, self._device)
-        return tracer.image(self._camera, self._theme.outline, *options, **others)
+        return tracer.image(self._camera, outline or self._theme.outline, **options)
 
     def _hit(self, hit: Mapping[str, Triangles]) -> torch.Tensor:
         if (key := tuple(hit)) not in self._hits:
             body = Body([*hit.values()], HIT, 0.1, is_glass=True)
-            tracer = RayTracer([body], self._device)
-            self._hits[key] = tracer.image(self._camera, HIT, (0.0, 0.7, 0.5))
+            self._hits[key] = self._image([body], HIT, strengths=(0.0, 0.7, 0.5))
         return self._hits[key]
 
     def _moving(self, stage: Stage) -> torch.Tensor:

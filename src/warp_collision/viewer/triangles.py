@@ -18,8 +18,7 @@ from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere, mesh_of
 from warp_collision.robot import RobotSpheres
 from warp_collision.robot.model.link_shapes import mesh_in_link
-
-Floats = NDArray[np.floating]
+from warp_collision.viewer.colors import Floats
 
 MOST_FACES = 4000  # of a link that are drawn; of more of them neighbours are merged
 _CREASE = 40.0  # degrees

@@ -11,24 +11,13 @@ import torch
 from warp_collision.io import Obstacle
 from warp_collision.viewer import panel_text
 from warp_collision.viewer.colors import DISABLED, NEAR, OBSTACLE, Color, clearance_colors
-from warp_collision.viewer.host import Host
+from warp_collision.viewer.host import Host, add_mesh, rgb
 from warp_collision.viewer.name_tree import NameTree
 from warp_collision.viewer.triangles import inflated, of_geometry, thinned
 from warp_collision.world import MeshWorld
 
 _MOST_FACES = 50_000  # of an obstacle that are drawn
 _OPACITIES = (0.2, 0.08)  # of an obstacle and the hull of its padding
-
-
-def rgb(color: Any) -> tuple[int, int, int]:
-    """Returns a colour as viser has it, from 0 to 255."""
-    red, green, blue = (round(255 * float(value)) for value in color)
-    return red, green, blue
-
-
-def line_rgb(color: Any) -> tuple[int, int, int]:
-    """Returns a colour of lines, whose intensities viser takes for linear."""
-    return rgb(np.asarray(color, float) ** 2.2)
 
 
 class WorldPanel:
@@ -83,19 +72,10 @@ class WorldPanel:
                 parts.append(inflated(mesh, obstacle.padding))
             handles = []
             for triangles, opacity in zip(parts, _OPACITIES, strict=False):
-                handle = self._server.scene.add_mesh_simple(
-                    self._viewer.new_node("obstacle"),
-                    triangles.vertices.astype(np.float32),
-                    triangles.faces.astype(np.uint32),
-                    color=rgb(OBSTACLE),
-                    opacity=opacity,
-                    flat_shading=True,
-                    side="double",
-                    cast_shadow=False,
-                    receive_shadow=False,
-                    position=tuple(obstacle.pose[:3]),
-                    wxyz=tuple(obstacle.pose[3:]),
-                )
+                handle = add_mesh(
+                    self._viewer, "obstacle", triangles, OBSTACLE, opacity, flat_shading=True,
+                    side="double", position=obstacle.pose[:3], wxyz=obstacle.pose[3:],
+                )  # fmt: skip
                 handle.on_click(lambda event, name=name: self._viewer.select(name))
                 handles.append(handle)
             self._handles[name] = handles
