@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import func
 
+import compare
 import shapes
-import simulated_cuda
 from differentiable import JIT_WARNING, assert_same
 from warp_collision import MeshWorld, checking, sphere_cost
 from warp_collision.sampling import GradFactor, choice, sample_bernoulli, sample_multinomial
@@ -23,11 +23,8 @@ SIGMAS = 5.0  # a right sampler fails one in two million times; the seeds are fi
 
 
 def seeded(device: torch.device, seed: int = 121) -> torch.Generator | None:
-    """A generator on a device; torch's own for the simulated GPU, which has no others."""
-    if device.type == simulated_cuda.NAME:
-        torch.manual_seed(seed)
-        return None
-    return torch.Generator(device).manual_seed(seed)
+    """A generator on a device."""
+    return compare.seeded(device, seed)
 
 
 def assert_frequency(share: Tensor, p: Tensor, draws: int = N) -> None:
