@@ -13,6 +13,7 @@ from warp_collision import (
     Capsule,
     Cuboid,
     Cylinder,
+    HeightField,
     MeshWorld,
     PointCloud,
     Sphere,
@@ -63,8 +64,9 @@ def near_color(image: np.ndarray, color, tolerance: float = 30.0) -> int:
 def test_every_kind_of_obstacle_is_drawn():
     ball = trimesh.creation.icosphere(radius=0.2)
     cloud, grid = PointCloud(0.3 * np.eye(3), radius=0.1), VoxelGrid(np.ones((3, 3, 3)) > 0, 0.1)
+    hill = HeightField(0.2 * np.eye(4), (0.6, 0.6), 0.1)
     for geometry in (Cuboid((0.3, 0.3, 0.3)), Sphere(0.2), Capsule(0.1, 0.2), Cylinder(0.1, 0.3),
-                     ball, cloud, grid):  # fmt: skip
+                     ball, cloud, grid, hill):  # fmt: skip
         world = MeshWorld(device="cpu")
         world.add("it", geometry)
         image = render(world, size=SIZE, view="front", labels=False, title="").astype(int)
