@@ -152,7 +152,10 @@ class PathPanel:
         if self._open is None:
             return
         self.facts = facts = path_facts(self._setting, self._paths[self._open])
-        self._free[self._open] = facts.is_free
+        if self._free[self._open] != facts.is_free:
+            self._free[self._open] = facts.is_free
+            self._choice.options = [self._label(name) for name in self._paths]
+            self._choice.value = self._label(self._open)
         self._trace(self._open, facts.blocked)
         accent = FREE if facts.is_free else HIT
         words = panel_text.text(facts.verdict(), 160)
