@@ -11,6 +11,7 @@ from __future__ import annotations
 import resource
 import time
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -225,10 +226,24 @@ def loop(frames: int) -> tuple[float, float]:
     return 1e3 * float(np.median(taken)), grown
 
 
+def plot(path: Path, counts: list[int], columns: dict[str, list[float]]) -> None:
+    """Draws milliseconds or nanoseconds, by their names, over numbers of points."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.0, 4.0), layout="constrained")
+    axes = figure.subplots()
+    for name, values in columns.items():
+        axes.loglog(counts, values, "o-", label=name)
+    axes.set_xlabel("points")
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=150)
+
+
 def add_options(parser: Any) -> None:
     """How many points and frames."""
     parser.add_argument("--points", type=int, nargs="+", default=[1_000, 100_000, 1_000_000])
     parser.add_argument("--frames", type=int, default=1_000, help="of the loop at 50 Hz")
+    parser.add_argument("--plot", type=Path, help="a picture of the times by numbers of points")
 
 
 def run(options: Any) -> str:
@@ -236,6 +251,7 @@ def run(options: Any) -> str:
     spheres = torch.from_numpy(panda(64).spheres.reshape(-1, 4).astype(np.float32))
     spheres = spheres[spheres[:, 3] > 0.0].contiguous()
     rows = []
+    columns: dict[str, list[float]] = {}
     with harness.cpu_threads(1):
         for count in options.points:
             points = cloud(count)
@@ -248,13 +264,19 @@ def run(options: Any) -> str:
                     for name in calls
                     if name != "library"
                 ]
-                row = [f"{count:,}", what, f"{1e9 * times.median('library'):.0f} ns"]
+                taken = 1e9 * times.median("library")
+                columns.setdefault(f"{what} [ns a sphere]", []).append(taken)
+                row = [f"{count:,}", what, f"{taken:.0f} ns"]
                 rows.append([*row, ", ".join(others)])
         text = harness.table(["points", "query", "library", "of the time of"], rows, 2)
+        milliseconds = [update_milliseconds(count, options.rounds) for count in options.points]
         updates = [
-            [f"{count:,}", f"{update_milliseconds(count, options.rounds):.1f} ms"]
-            for count in options.points
+            [f"{count:,}", f"{taken:.1f} ms"]
+            for count, taken in zip(options.points, milliseconds, strict=True)
         ]
+        columns["update [ms]"] = milliseconds
+        if options.plot is not None:
+            plot(options.plot, options.points, columns)
         frame, grown = loop(options.frames)
         image = integrate_milliseconds(options.rounds)
     return "\n\n".join(
