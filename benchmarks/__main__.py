@@ -24,6 +24,7 @@ BENCHMARKS = {
     "label": "labels of many paths in many worlds, against a plain loop",
     "robots": "robots of other packages: spheres against their meshes",
     "registers": "what kernels take of an sm_90 GPU, without one",
+    "instructions": "what kernels execute per sphere on a GPU, counted without one",
     "gpu": "on a CUDA machine: its tests, then all benchmarks",
 }
 

@@ -5,12 +5,21 @@ import warp as wp
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.mesh_distance import WIDEN
 from warp_collision.kernels.mesh_record import FAR, ROUNDING, MeshRecord, cell_center
-from warp_collision.kernels.winding import SUMMED, WINDING_ACCURACY, winding_number
+from warp_collision.kernels.winding import (
+    SUMMED,
+    WINDING_ACCURACY,
+    doubt_of_tree,
+    finer_accuracy,
+    winding_number,
+)
 
 wp.set_module_options(OPTIONS)
 
 # From the center of a cube to its corners, in edges, with room for rounding.
 HALF_DIAGONAL = wp.constant(0.8661)
+# Finest accuracy at which the tree is asked, and the doubt that remains of the sum over triangles.
+FINEST = wp.constant(4.0)
+DOUBT_OF_SUM = wp.constant(1.0e-3)
 # Most corners of triangles over which winding numbers are summed that the tree leaves in doubt.
 MAX_SUMMED = wp.constant(6000)
 
@@ -52,17 +61,26 @@ def side_of_ball(
         center: of the ball.
         reach: radius of the ball, into which no surface may reach [m].
     """
-    # Beyond this change neither can be certain, as the tree errs by up to 0.1.
-    change = change_of_winding(border, center, reach, 0.39)
-    if change >= 0.39:
+    # Beyond this change neither can be certain.
+    most = 0.5 - doubt_of_tree(WINDING_ACCURACY)
+    change = change_of_winding(border, center, reach, most)
+    if change >= most:
         return 0.0
-    excess = winding_number(mesh_id, center, WINDING_ACCURACY) - 0.5
-    if wp.abs(excess) > 0.1 + change:
-        return -wp.sign(excess)
-    if wp.mesh_get(mesh_id).indices.shape[0] > MAX_SUMMED:
-        return 0.0
-    excess = winding_number(mesh_id, center, SUMMED) - 0.5
-    return wp.where(wp.abs(excess) > change + 1.0e-3, -wp.sign(excess), 0.0)
+    is_small = wp.mesh_get(mesh_id).indices.shape[0] <= MAX_SUMMED
+    accuracy = float(WINDING_ACCURACY)
+    side = float(0.0)
+    is_open = bool(True)
+    while is_open:
+        excess = winding_number(mesh_id, center, accuracy) - 0.5
+        doubt = wp.max(doubt_of_tree(accuracy), DOUBT_OF_SUM)
+        if wp.abs(excess) > doubt + change:
+            side = -wp.sign(excess)
+        is_open = accuracy < SUMMED and wp.abs(excess) <= doubt + change
+        # No accuracy tells what is certainly within the change.
+        is_open = is_open and wp.abs(excess) + doubt > change
+        accuracy = finer_accuracy(mesh_id, accuracy)
+        is_open = is_open and (accuracy <= FINEST or is_small)
+    return side
 
 
 @wp.kernel

@@ -165,6 +165,25 @@ def test_open_meshes_follow_their_winding_number(name: str, device: torch.device
     assert wrong_by_winding(name, FEW // 5, device) == 0
 
 
+def test_a_large_bowl_ends_where_its_winding_number_is_half(device: torch.device) -> None:
+    """On the plane of its rim: the tree is asked ever more finely, and at last all triangles."""
+    ball = trimesh.creation.icosphere(subdivisions=5, radius=0.3)
+    faces = ball.faces[ball.triangles[..., 2].min(1) < 0.0]
+    vertices = np.minimum(ball.vertices, (1.0, 1.0, 0.0))
+    points = np.random.default_rng(103).uniform(-0.2, 0.2, (300, 3))
+    points[:, 2] = np.repeat([1e-1, 1e-2, 1e-3, 1e-4, 1e-5], 60) * np.tile([-1.0, 1.0], 150)
+    prepared = prepare("bowl", vertices, faces)
+    as_prepared = prepared.vertices.astype(np.float64)
+    winding = reference.winding_number(points, as_prepared, prepared.faces)
+    for doubt in (0.1, 0.0125, 0.0016, 2e-4):
+        assert {True, False} == {*(winding[np.abs(winding - 0.5) < doubt] > 0.5).tolist()}
+    world = MeshWorld(device=device)
+    world.add("bowl", (vertices, faces))
+    assert world.report("bowl").sign_method == "exact_winding"
+    clear = np.abs(winding - 0.5) > DOUBT
+    assert ((distances(world, points) < 0.0) == (winding > 0.5))[clear].all()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OPEN)
 def test_open_meshes_at_many_points(name: str, device: torch.device) -> None:

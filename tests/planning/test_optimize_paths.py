@@ -375,6 +375,11 @@ def test_pairs_at_a_fixed_distance_do_not_prevent_preferred_clearances(panda, de
     assert panda.default_pairs.changing(1.0) is panda.default_pairs
     within = plan(panda, world, [LEFT], [RIGHT], margin=0.016, on_invalid_endpoints="mark")
     assert within.free.tolist() == [False]  # above the margin only
+    with pytest.raises(
+        ValueError,
+        match=r"panda_link5 is 15\.18 mm from link panda_link7 at all joint values, below",
+    ):
+        plan(panda, world, [LEFT], [RIGHT], margin=0.016)
 
 
 def test_each_problem_has_its_base(panda, device):

@@ -181,9 +181,8 @@ def load_world(options: argparse.Namespace, device: torch.device) -> MeshWorld:
     """The obstacles; parts that a check does not see are printed as a warning."""
     from warp_collision import MeshWorld
 
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        world = MeshWorld.from_file(
+    with warnings_printed():
+        return MeshWorld.from_file(
             options.world,
             device,
             strict=options.strict,
@@ -191,9 +190,16 @@ def load_world(options: argparse.Namespace, device: torch.device) -> MeshWorld:
             up=options.up,
             scale=options.scale,
         )
+
+
+@contextlib.contextmanager
+def warnings_printed() -> Iterator[None]:
+    """Prints warnings as lines, at the end."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
     for warning in caught:
         print_text(f"warp-collision: warning: {warning.message}", sys.stderr)
-    return world
 
 
 class Seen(NamedTuple):

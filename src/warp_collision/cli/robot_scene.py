@@ -66,12 +66,10 @@ class RobotScene(NamedTuple):
         )
 
     def nearest_on(self, joints: Tensor, tolerance: float) -> str:
-        """The nearest two bodies on a path (1, horizon, n_joints), and where, in words.
-
-        Of those whose distance a path can change, see `SelfCollisionPairs.changing`.
-        """
-        options = {**self.placed, "self_collision": self.pairs.changing(tolerance)}
-        found = joint_path_clearance(joints, self.robot, self.world, tolerance=tolerance, **options)
+        """The nearest two bodies on a path (1, horizon, n_joints), and where, in words."""
+        found = joint_path_clearance(
+            joints, self.robot, self.world, tolerance=tolerance, **self.placed
+        )
         links = self.robot.sphere_links
         segment, own = int(found.upper.argmin()), int(found.self_upper.argmin())
         if found.self_upper[0, own] < found.upper[0, segment]:

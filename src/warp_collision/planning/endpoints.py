@@ -8,7 +8,7 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.messages import escaped
 from warp_collision.planning.problems import Problems
-from warp_collision.robot import RobotSpheres
+from warp_collision.robot import RobotSpheres, SelfCollisionPairs
 from warp_collision.world import MeshWorld
 
 _ROUNDING = 1.0e-5  # of limits [rad or m]
@@ -67,7 +67,7 @@ def _reason(problems: Problems, ends: Tensor, row: int) -> str:
         **problems.world_of(only),
     )
     if len(report.link) == 0:
-        return "it cannot be proven free"
+        return _always_near(problems) or "it cannot be proven free"
     link, other, depth = report.link[0], report.obstacle[0], 1e3 * float(report.depth[0])
     what = f"link {escaped(other)}" if report.with_itself[0] else escaped(other)
     if depth <= 0.0:
@@ -75,11 +75,27 @@ def _reason(problems: Problems, ends: Tensor, row: int) -> str:
             f"{escaped(link)} is {-depth:.2f} mm from {what}, below the margin of "
             f"{1e3 * problems.margin:.2f} mm"
         )
-    hint = ""
-    if report.with_itself[0]:
-        pair = f"({escaped(link)!r}, {escaped(other)!r})"
-        hint = (
-            "; if they do not touch, their spheres may be too large: leave the pair out by "
-            f"self_collision=robot.self_collision_pairs(ignore=[{pair}])"
-        )
+    hint = f"; {_too_large(link, other)}" if report.with_itself[0] else ""
     return f"{escaped(link)} is in collision with {what}, {depth:.1f} mm deep{hint}"
+
+
+def _always_near(problems: Problems) -> str | None:
+    """Two links whose clearance no joint value changes, and which is below the margin."""
+    pairs = problems.changing_pairs
+    if not isinstance(pairs, SelfCollisionPairs) or not pairs.constant:
+        return None
+    first, second, clearance = min(pairs.constant, key=lambda pair: pair.clearance)
+    link, other = pairs.sphere_links[first], pairs.sphere_links[second]
+    return (
+        f"{escaped(link)} is {1e3 * clearance:.2f} mm from link {escaped(other)} at all joint "
+        f"values, below the margin of {1e3 * problems.margin:.2f} mm; {_too_large(link, other)}"
+    )
+
+
+def _too_large(link: str, other: str) -> str:
+    """What to do about two links whose spheres touch."""
+    pair = f"({escaped(link)!r}, {escaped(other)!r})"
+    return (
+        "if they do not touch, their spheres may be too large: leave the pair out by "
+        f"self_collision=robot.self_collision_pairs(ignore=[{pair}])"
+    )

@@ -22,9 +22,8 @@ from warp_collision.robot import (
     joint_path_in_collision,
 )
 from warp_collision.robot.checks.joint_path_cost import waypoint_clearance
+from warp_collision.viewer.colors import Floats
 from warp_collision.world import MeshWorld
-
-Floats = NDArray[np.floating]
 
 TOLERANCE = 1e-3  # m, of the certificate
 _MOST_CONTACTS = 12
@@ -63,14 +62,11 @@ class Setting(NamedTuple):
         }
 
     def of_motion(self) -> dict[str, Any]:
-        """Arguments of the checks of what moves: pairs that no joint value changes are left out.
+        """Arguments of the checks of what moves, without obstacles and links that no joint moves.
 
         A base that stands on a table is as near to it on any path.
         """
         options, robot = self.of_paths(), self.robot
-        pairs = robot.default_pairs if self.self_collision is True else self.self_collision
-        if isinstance(pairs, SelfCollisionPairs):
-            options["self_collision"] = pairs.changing(TOLERANCE)
         moves = robot.sphere_jacobian(_some_joints(robot)).abs().amax(dim=(0, 2, 3)) > 0.0
         links = {link for link, moves in zip(robot.sphere_links, moves.tolist(), strict=True)
                  if moves}  # fmt: skip

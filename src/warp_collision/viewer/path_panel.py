@@ -14,10 +14,9 @@ from warp_collision.messages import escaped
 from warp_collision.robot import joint_path_in_collision
 from warp_collision.viewer import panel_text
 from warp_collision.viewer.colors import FREE, HIT, THEMES
-from warp_collision.viewer.host import Host
+from warp_collision.viewer.host import Host, add_mesh, line_rgb, rgb
 from warp_collision.viewer.path_facts import Contact, PathFacts, Setting, path_facts
 from warp_collision.viewer.robot_panel import RobotPanel
-from warp_collision.viewer.world_panel import rgb
 
 _GHOSTS = 7
 _SAMPLES = 6  # of each segment of a trace
@@ -116,7 +115,9 @@ class PathPanel:
         fine = torch.cat([between.flatten(0, 1), joints[-1:]])
         hand = self._setting.spheres(fine)[:, -1, :3].cpu().numpy()
         lines = np.stack([hand[:-1], hand[1:]], axis=1).astype(np.float32)
-        colors = np.array([rgb(FREE), rgb(HIT)], np.uint8)[np.repeat(blocked.astype(int), samples)]
+        colors = np.array([line_rgb(FREE), line_rgb(HIT)], np.uint8)[
+            np.repeat(blocked.astype(int), samples)
+        ]
         ends = np.repeat(colors[: len(lines), None], 2, axis=1)
         if name in self._traces:
             self._traces[name].points, self._traces[name].colors = lines, ends
@@ -224,13 +225,7 @@ class PathPanel:
         joints = torch.cat([self.facts.at(float(place)) for place in places])
         color = THEMES["light"].accent(self.facts.is_free)
         for mesh in self._robot.body(joints):
-            self._ghosts.append(
-                self._server.scene.add_mesh_simple(
-                    self._viewer.new_node("sweep"), mesh.vertices.astype(np.float32),
-                    mesh.faces.astype(np.uint32), color=rgb(color), opacity=0.15,
-                    cast_shadow=False, receive_shadow=False,
-                )
-            )  # fmt: skip
+            self._ghosts.append(add_mesh(self._viewer, "sweep", mesh, color, 0.15))
 
     def _curves_of(self, facts: PathFacts) -> list[_Curves]:
         motion, count = facts.motion, len(facts.blocked)
@@ -244,7 +239,7 @@ class PathPanel:
         }  # fmt: skip
         waypoints = np.arange(len(facts.cost), dtype=float)
         return [
-            _Curves("clearance [mm], certified", steps, bounds),
+            _Curves("clearance [mm], certified", steps, bounds, _MOST_MM),
             _Curves("cost [mm]", waypoints, {"cost": 1000 * facts.cost}),
         ]
 
@@ -290,11 +285,13 @@ class _Curves(NamedTuple):
         title: what they are.
         x: (n,) waypoints.
         values: by name, (n,).
+        most: what is farther away is left out, if nothing is as deep.
     """
 
     title: str
     x: np.ndarray
     values: dict[str, np.ndarray]
+    most: float = np.inf
 
     @property
     def range(self) -> tuple[float, float]:
@@ -303,7 +300,7 @@ class _Curves(NamedTuple):
         if not len(known):
             return 0.0, 1.0
         low, high = min(float(known.min()), 0.0), max(float(known.max()), 1.0)
-        high = min(high, max(_MOST_MM, -3.0 * low))
+        high = min(high, max(self.most, -3.0 * low))
         return low - 0.05 * (high - low), high + 0.05 * (high - low)
 
     def marked(self, place: float) -> tuple[np.ndarray, ...]:

@@ -154,7 +154,8 @@ class JointPathClearance(NamedTuple):
         position: on the segment, from 0 to 1.
         sphere: int32, the sphere with the smallest clearance there, -1 for none.
         obstacle: int32, the obstacle nearest to it, -1 for none.
-        self_lower: [m], the same between spheres of the robot, by the pairs checked.
+        self_lower: [m], the same between spheres of the robot, by the pairs checked, without those
+            whose clearance is constant; +inf if there are none.
         self_upper: [m].
         self_position: on the segment, from 0 to 1.
         self_sphere: int32, one of the two spheres, -1 for none.
@@ -191,13 +192,16 @@ def joint_path_clearance(
     """Smallest clearance of a robot between waypoints, on the arcs of its spheres, as an interval.
 
     Branch and bound with the bounds of `joint_path_in_collision`. On open meshes the lower bound is
-    certified for the distance to the surface.
+    certified for the distance to the surface. Spheres of the robot whose clearance from each other
+    is the same at all joint values and above the tolerance (`SelfCollisionPairs.constant`) take no
+    part: no path could change it.
 
     Args:
         joints: (batch, horizon, n_joints); see `joint_path_in_collision`.
         robot: the robot.
         world: the obstacles.
-        tolerance: [m], width of the intervals. They are wider where rounding in float32 is: about
+        tolerance: [m], width of the intervals; that of a tensor counts as 0 for constant
+            clearances, as it is not read. They are wider where rounding in float32 is: about
             7e-6 of the distance from the world's origin, and 1.2e-5 between spheres of the robot;
             at most 0.03 mm within 2 m. From 32,768 evaluations of a segment on, the tolerance
             doubles with each 2,048.
@@ -229,10 +233,12 @@ def joint_path_clearance(
         >>> panda.sphere_links[found.sphere.item()], found.position.item()
         ('panda_link5', 1.0)
     """
-    operands = _path_operands(
-        joints, robot, world, self_collision, ignore, env_index, base_pose, poses
-    )
+    require_robot_and_world(robot, world)
     width = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
+    pairs = robot.default_pairs if self_collision is True else self_collision
+    if isinstance(pairs, SelfCollisionPairs):
+        pairs = pairs.changing(0.0 if isinstance(tolerance, Tensor) else tolerance)
+    operands = _path_operands(joints, robot, world, pairs, ignore, env_index, base_pose, poses)
     outputs = JOINT_PATH_CLEARANCE.evaluate(operands, width)
     return JointPathClearance(*(column for part in outputs for column in part.unbind(-1)))
 

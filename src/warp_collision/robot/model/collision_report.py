@@ -138,7 +138,7 @@ def report_collisions(
     contacts = _with_world(spheres, world, env_index, margin)
     if pairs is not None:
         layout.require_pairs(pairs)
-        contacts += _with_itself(spheres, pairs, margin)
+        contacts += _with_itself(spheres, pairs.changing(0.0), margin)
     for contact in contacts:
         batch, waypoint, sphere = contact.index
         body = bodies[sphere]

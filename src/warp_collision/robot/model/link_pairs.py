@@ -104,7 +104,7 @@ class SelfCollisionPairs:
     buffers: np.ndarray | None = None
     tables_by_frames: TablesByName = field(default_factory=TablesByName, init=False)
     _on_device: dict[torch.device, PairTables] = field(default_factory=dict, init=False)
-    _changing: dict[float, SelfCollisionPairs] = field(default_factory=dict, init=False)
+    _changing: TablesByName = field(default_factory=TablesByName, init=False)
     _device_buffers: Constant[Tensor] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -147,18 +147,23 @@ class SelfCollisionPairs:
 
     def changing(self, margin: float) -> SelfCollisionPairs:
         """Without spheres at a constant clearance above a margin [m]: no path changes it."""
-        kept = self._changing.get(margin)
-        if kept is None:
+        count = len([pair for pair in self.constant if pair.clearance > margin + CONSTANT])
+        if count == 0:
+            return self
+        name = f"without_{count}"  # those with the largest clearances
+        self._prepare_changing(name, margin)
+        return getattr(self._changing, name)
+
+    @torch_private.run_while_tracing
+    def _prepare_changing(self, name: str, margin: float) -> None:
+        if not hasattr(self._changing, name):
             fixed = [pair for pair in self.constant if pair.clearance > margin + CONSTANT]
-            kept = self
-            if fixed:
-                kept = replace(
-                    self,
-                    constant=tuple(pair for pair in self.constant if pair not in fixed),
-                    fixed=np.concatenate([self.fixed, [pair[:2] for pair in fixed]]),
-                )
-            self._changing[margin] = kept
-        return kept
+            kept = replace(
+                self,
+                constant=tuple(pair for pair in self.constant if pair not in fixed),
+                fixed=np.concatenate([self.fixed, [pair[:2] for pair in fixed]]),
+            )
+            setattr(self._changing, name, kept)
 
     def without(self, chosen: np.ndarray, reason: str) -> SelfCollisionPairs:
         """Leaves out some pairs of links, (n_pairs,) bool."""

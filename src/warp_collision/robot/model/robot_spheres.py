@@ -604,7 +604,7 @@ class RobotSpheres:
             configurations: joints (batch, horizon, n_joints), or spheres (batch, horizon,
                 n_spheres, 4) of this robot, on the device of the world.
             world: the obstacles.
-            margin: clearance [m] below which a pair is listed.
+            margin: clearance [m] below which a pair is listed; not links that are always as near.
             self_collision: whether self-collisions are reported, by the pairs of
                 `self_collision_pairs`; or the pairs to check.
             ignore: allowed contacts, pairs of a link, or attached object, and an obstacle.
