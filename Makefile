@@ -3,6 +3,8 @@
 #   make demo ARGS="--problem cage"      arguments for the command behind a target
 #   make test PYTHON=python3.12          the Python that .venv is made with (3.11 or newer)
 #
+# Tests of the viewer use a Chromium on the PATH (Debian: apt install chromium), or are skipped.
+#
 # On Linux, pip's default index serves PyTorch with CUDA, some gigabytes. For the CPU build:
 #   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make demo
 

@@ -25,9 +25,16 @@ KEPT = Path(__file__).resolve().parent / "registers.json"
 FILES = Path(*kernels.__path__).glob("*.py")
 MODULES = sorted(file.stem for file in FILES if "@wp.kernel" in file.read_text())
 # By how much a figure may grow before the check fails.
-TOLERANCE = {"registers": 8, "stack": 64, "local_loads": 32, "local_stores": 32}
+TOLERANCE = {"registers": 8, "stack": 64, "local_loads": 32, "local_stores": 32, "shared": 0}
 # By how many of these it may shrink: what is kept of a kernel that takes far less guards nothing.
 STALE = 4
+
+# What a multiprocessor of sm_90 holds.
+WARPS = 64
+BLOCKS = 32
+REGISTERS = 65536
+SHARED = 227 * 1024  # [bytes]
+SHARED_OF_BLOCK = 1024  # [bytes], which each block takes besides its own
 
 # What a kernel's record in the section .nv.info is about.
 _FRAME_SIZE, _REGISTERS = 0x11, 0x2F
@@ -46,11 +53,35 @@ class Usage(NamedTuple):
     stack: int  # bytes
     local_loads: int  # instructions
     local_stores: int
+    shared: int  # bytes of a block
+
+
+def warps_of(usage: dict[str, int], block: int) -> int:
+    """How many warps of a kernel a multiprocessor holds at once, of 64.
+
+    Args:
+        usage: what it takes, by the names of `Usage`.
+        block: threads of a block.
+    """
+    n_warps = block // 32
+    of_warp = -(-usage["registers"] * 32 // 256) * 256  # registers are given out by 256
+    blocks = min(BLOCKS, WARPS // n_warps, REGISTERS // (of_warp * n_warps))
+    if usage["shared"]:
+        blocks = min(blocks, SHARED // (usage["shared"] + SHARED_OF_BLOCK))
+    return blocks * n_warps
+
+
+def block_of(module: str) -> int:
+    """Threads of a block of a module's kernels."""
+    name = f"warp_collision.kernels.{module}"
+    importlib.import_module(name)
+    return wp.get_module(name).options["block_dim"]
 
 
 class _Section(NamedTuple):
     name: str
     data: bytes
+    size: int  # of memory without data too
 
 
 def can_compile() -> bool:
@@ -78,6 +109,8 @@ def read_cubin(data: bytes) -> dict[str, Usage]:
     by_name = {section.name: section.data for section in sections}
     symbols = list(_symbols(by_name[".symtab"], by_name[".strtab"]))
     registers, frames = {}, {}
+    of_shared = ".nv.shared."
+    shared = {s.name.removeprefix(of_shared): s.size for s in sections if of_shared in s.name}
     for attribute, symbol, value in _per_symbol(by_name[".nv.info"]):
         if attribute == _REGISTERS:
             registers[symbols[symbol]] = value
@@ -89,7 +122,7 @@ def read_cubin(data: bytes) -> dict[str, Usage]:
         if kernel != name and kernel in registers:
             code = [word & 0xFFF for (word,) in struct.iter_unpack("<H14x", data)]
             counts = code.count(_LOAD_LOCAL), code.count(_STORE_LOCAL)
-            usage = Usage(registers[kernel], frames.get(kernel, 0), *counts)
+            usage = Usage(registers[kernel], frames.get(kernel, 0), *counts, shared.get(kernel, 0))
             found[_plain_name(kernel)] = usage
     return found
 
@@ -105,7 +138,7 @@ def _sections(data: bytes) -> Iterator[_Section]:
     headers = [struct.unpack_from("<IIQQQQ", data, table + i * size) for i in range(count)]
     names = headers[names_at][4]
     for name, _, _, _, offset, length in headers:
-        yield _Section(_text(data, names + name), data[offset : offset + length])
+        yield _Section(_text(data, names + name), data[offset : offset + length], length)
 
 
 def _symbols(table: bytes, names: bytes) -> Iterator[str]:
@@ -155,7 +188,11 @@ def run(options: Any) -> str:
     if not can_compile():
         raise Failed("this installation of Warp cannot compile for CUDA", 2)
     found = {m: {k: u._asdict() for k, u in sorted(usage_of(m).items())} for m in MODULES}
-    rows = [[k, *map(str, u.values())] for names in found.values() for k, u in names.items()]
+    rows = [
+        [kernel, *map(str, usage.values()), str(warps_of(usage, block_of(module)))]
+        for module, names in found.items()
+        for kernel, usage in names.items()
+    ]
     if options.add:
         known = read_kept()["kernels"]
         for module, names in found.items():
@@ -163,4 +200,4 @@ def run(options: Any) -> str:
     if options.write or options.add:
         kept = {"arch": ARCH, "warp": wp.__version__, "tolerance": TOLERANCE, "kernels": found}
         KEPT.write_text(json.dumps(kept, indent=1) + "\n")
-    return table(["kernel", *Usage._fields], rows)
+    return table(["kernel", *Usage._fields, "warps"], rows)

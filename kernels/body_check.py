@@ -4,7 +4,7 @@ import warp as wp
 
 from warp_collision.kernels.finite import is_finite3
 from warp_collision.kernels.kinematics import point_in_world, xyz
-from warp_collision.kernels.mesh_distance import SdfSample, obstacle_distance
+from warp_collision.kernels.mesh_distance import SdfSample, distance_of_obstacle
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.precision import is_in_range
 from warp_collision.kernels.robot_motion import (
@@ -58,7 +58,9 @@ class BodyCheck:
 @wp.func
 def padded_distance(obstacle: Obstacle, point: wp.vec3, limit: float) -> SdfSample:
     """Signed distance of an obstacle, lowered by its padding; found where below ``limit``."""
-    sample = obstacle_distance(obstacle.mesh_id, obstacle.record, point, limit + obstacle.padding)
+    sample = distance_of_obstacle(
+        obstacle.mesh_id, obstacle.record, point, limit + obstacle.padding
+    )
     sample.distance -= obstacle.padding
     return sample
 

@@ -2,7 +2,7 @@
 
 import warp as wp
 
-from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.compiling import OPTIONS, resident_warps
 from warp_collision.kernels.half_segments import (
     Motion,
     SweepQuery,
@@ -84,7 +84,7 @@ def motion_collides(scene: Scene, env: int, motion: Motion, tolerance: float) ->
     return touches_any_on_path(scene, env, NOTHING_IGNORED, motion.center, reach, query, False)
 
 
-@wp.kernel
+@wp.kernel(**resident_warps(24))
 def in_collision(
     # operands
     spheres: wp.array[wp.vec4],  # (n,) of all batch rows and waypoints: x, y, z, radius [m]
@@ -102,7 +102,7 @@ def in_collision(
     hit[index] = sphere_collides(scene, env, spheres[index])
 
 
-@wp.kernel
+@wp.kernel(**resident_warps(24))
 def any_in_collision(
     # operands
     spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
@@ -126,7 +126,7 @@ def any_in_collision(
     hit[row, waypoint] = collides
 
 
-@wp.kernel
+@wp.kernel(**resident_warps(16))
 def swept_in_collision(
     # operands
     spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]

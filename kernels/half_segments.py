@@ -16,7 +16,7 @@ import warp as wp
 
 from warp_collision.kernels.hinge import hinge
 from warp_collision.kernels.march import named
-from warp_collision.kernels.mesh_distance import obstacle_distance
+from warp_collision.kernels.mesh_distance import distance_of_obstacle
 from warp_collision.kernels.precision import is_in_range, is_length, uncertainty
 from warp_collision.kernels.scene import Obstacle
 from warp_collision.kernels.transforms import to_world
@@ -137,7 +137,7 @@ def make_cost(Halves, Track, kind, half_of, sample, sweep, rotate_to_begin):
         rounding = uncertainty(halves.coordinates, query.activation_distance)
         reach = motion.radius + query.activation_distance + obstacle.padding + rounding
         limit = reach + halves.longest
-        start = obstacle_distance(obstacle.mesh_id, obstacle.record, halves.begin, limit)
+        start = distance_of_obstacle(obstacle.mesh_id, obstacle.record, halves.begin, limit)
         if not start.found:
             return result
 
@@ -194,7 +194,7 @@ def make_touches(Halves, kind, half_of, sample, is_free):
             return True
         radius = query.motion.radius + obstacle.padding + uncertainty(halves.coordinates, 0.0)
         limit = radius + query.tolerance + halves.longest
-        start = obstacle_distance(obstacle.mesh_id, obstacle.record, halves.begin, limit)
+        start = distance_of_obstacle(obstacle.mesh_id, obstacle.record, halves.begin, limit)
         if not start.found:
             return False
         # The count is not a constant, so that the sweep is not compiled twice; at rest one is

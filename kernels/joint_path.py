@@ -22,7 +22,7 @@ from warp_collision.kernels.body_check import (
     check_body,
     travel,
 )
-from warp_collision.kernels.compiling import FEW_THREADS, runs_on_cpu
+from warp_collision.kernels.compiling import FEW_THREADS, resident_warps, runs_on_cpu
 from warp_collision.kernels.configuration_check import (
     balls_meet,
     body_collides,
@@ -158,7 +158,7 @@ def first_level(segment: Segment) -> int:
     return level
 
 
-@wp.kernel
+@wp.kernel(**resident_warps(16, block=32))
 def joint_path_hit(
     # operands
     joints: wp.array3d[wp.float32],  # (batch, horizon, n_joints) [rad or m]
@@ -216,7 +216,7 @@ def joint_path_hit(
     hit[row, index] = collides
 
 
-@wp.kernel
+@wp.kernel(**resident_warps(16, block=32))
 def configuration_hit(
     # operands
     joints: wp.array3d[wp.float32],  # (batch, horizon, n_joints) [rad or m]

@@ -2,7 +2,7 @@
 
 import warp as wp
 
-from warp_collision.kernels.compiling import runs_on_cpu
+from warp_collision.kernels.compiling import compiled_once, runs_on_cpu
 from warp_collision.kernels.mesh_record import (
     CONVEX,
     FAR,
@@ -265,6 +265,14 @@ def obstacle_distance(
     if is_exact(mesh_id, record):
         return exact_distance(load_exact(record), point, limit)
     return mesh_distance(mesh_id, load_record(mesh_id, record), point, limit)
+
+
+@compiled_once
+def distance_of_obstacle(
+    mesh_id: wp.uint64, record: wp.uint64, point: wp.vec3, limit: float
+) -> SdfSample:
+    """`obstacle_distance`, for kernels that ask it at several places."""
+    return obstacle_distance(mesh_id, record, point, limit)
 
 
 @wp.func

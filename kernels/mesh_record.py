@@ -31,6 +31,7 @@ class Shape(IntEnum):
     POINT_CLOUD = 100
     VOXEL_GRID = 101
     ESDF_GRID = 102
+    HEIGHT_FIELD = 103
 
 
 @wp.struct
@@ -109,9 +110,11 @@ def knows_surface(mesh_id: wp.uint64, pointer: wp.uint64, is_outside: bool) -> b
         return True
     record = wp.array(ptr=pointer, shape=(1,), dtype=MeshRecord)
     kind = record[0].exact.kind
-    if record[0].mesh_id != mesh_id or kind < Shape.POINT_CLOUD or kind == Shape.VOXEL_GRID:
+    if record[0].mesh_id != mesh_id:
         return True
-    return kind == Shape.POINT_CLOUD and is_outside
+    if kind == Shape.POINT_CLOUD:
+        return is_outside
+    return kind != Shape.ESDF_GRID
 
 
 @wp.func

@@ -2,7 +2,7 @@
 
 import warp as wp
 
-from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.compiling import OPTIONS, resident_warps
 from warp_collision.kernels.half_segments import (
     Motion,
     SweepQuery,
@@ -201,7 +201,7 @@ def moving_cost_of(
     return total
 
 
-@wp.kernel
+@wp.kernel(**resident_warps(16))
 def moving_swept_cost(
     # operands
     spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]

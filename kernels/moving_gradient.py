@@ -14,7 +14,7 @@ and phi(s) = (1 - s) phi(0) + s phi(1) along it.
 
 import warp as wp
 
-from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.compiling import OPTIONS, resident_warps
 from warp_collision.kernels.half_segments import Motion, SweepQuery, SweptCost, load_motion
 from warp_collision.kernels.moving_cost import (
     ObstacleMotion,
@@ -142,7 +142,7 @@ def neighbour_row(
     return poses[env, waypoint, index]
 
 
-@wp.kernel
+@wp.kernel(**resident_warps(16))
 def moving_cost_pose_vjp(
     # operands
     spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]

@@ -26,7 +26,7 @@ from warp_collision.kernels.body_check import (
     padded_distance,
     travel,
 )
-from warp_collision.kernels.compiling import FEW_THREADS
+from warp_collision.kernels.compiling import FEW_THREADS, resident_warps
 from warp_collision.kernels.finite import is_finite3
 from warp_collision.kernels.kinematics import point_in_world, xyz
 from warp_collision.kernels.mesh_record import FAR, is_exact, load_exact
@@ -448,7 +448,7 @@ def tolerance_at(search: Bisection, tolerance: float) -> float:
     return WITHIN * tolerance * float(1 << doublings)
 
 
-@wp.kernel
+@wp.kernel(**resident_warps(16, block=32))
 def joint_path_clearance(
     # operands
     joints: wp.array3d[wp.float32],  # (batch, horizon, n_joints) [rad or m]

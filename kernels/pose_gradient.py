@@ -8,7 +8,7 @@ slowed down.
 
 import warp as wp
 
-from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.compiling import OPTIONS, resident_warps
 from warp_collision.kernels.half_segments import SweepQuery, load_motion
 from warp_collision.kernels.scene import (
     Scene,
@@ -94,7 +94,7 @@ def sphere_cost_pose_vjp(
     partial[env, index, part] = total
 
 
-@wp.kernel
+@wp.kernel(**resident_warps(16))
 def swept_cost_pose_vjp(
     # operands
     spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]

@@ -3,6 +3,7 @@
 import warp as wp
 
 from warp_collision.kernels.esdf_grid import esdf_distance
+from warp_collision.kernels.height_field import field_distance, is_nearer_to_field
 from warp_collision.kernels.mesh_record import ExactShape, Shape
 from warp_collision.kernels.point_cloud import cloud_distance, is_nearer_to_cloud
 from warp_collision.kernels.shape_distance import ShapeSample
@@ -21,6 +22,8 @@ def sensed_distance(exact: ExactShape, point: wp.vec3, limit: float) -> ShapeSam
         return cloud_distance(exact.data, point, limit)
     if exact.kind == Shape.ESDF_GRID:
         return esdf_distance(exact.data, point, limit)
+    if exact.kind == Shape.HEIGHT_FIELD:
+        return field_distance(exact.data, point, limit)
     voxels = load_map(exact.data)
     bounds = voxel_bounds(voxels, point)
     if bounds[0] >= limit:
@@ -37,6 +40,8 @@ def is_sensed_nearer(exact: ExactShape, point: wp.vec3, limit: float) -> bool:
         return is_nearer_to_cloud(exact.data, point, limit)
     if exact.kind == Shape.ESDF_GRID:
         return esdf_distance(exact.data, point, limit).distance < limit
+    if exact.kind == Shape.HEIGHT_FIELD:
+        return is_nearer_to_field(exact.data, point, limit)
     voxels = load_map(exact.data)
     bounds = voxel_bounds(voxels, point)
     if bounds[0] >= limit:

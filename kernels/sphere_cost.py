@@ -2,7 +2,7 @@
 
 import warp as wp
 
-from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.compiling import OPTIONS, resident_warps
 from warp_collision.kernels.hinge import hinge
 from warp_collision.kernels.mesh_distance import obstacle_distance
 from warp_collision.kernels.precision import is_in_range, is_length, uncertainty
@@ -120,7 +120,7 @@ def cost_of_sphere(
     return sum_of_costs(scene, env, index, query.center, reach, query, SphereCost())
 
 
-@wp.kernel
+@wp.kernel(**resident_warps(24))
 def sphere_cost(
     # operands
     spheres: wp.array[wp.vec4],  # (n,) of all batch rows and waypoints: x, y, z, radius [m]

@@ -26,7 +26,7 @@ from warp_collision.kernels.march import (
     make_refine,
     next_step,
 )
-from warp_collision.kernels.mesh_distance import SdfSample, obstacle_distance
+from warp_collision.kernels.mesh_distance import SdfSample, distance_of_obstacle
 from warp_collision.kernels.mesh_record import ROUNDING, is_exact, knows_surface
 
 # Rounding of a distance on a path, relative to the coordinates there.
@@ -64,7 +64,7 @@ def distance_near(
 ) -> SdfSample:
     """Signed distance at a point; ``near``, a surface point, limits the search."""
     limit = wp.length(near - point) * 1.001 + ROUNDING * (wp.length(near) + wp.length(point))
-    return obstacle_distance(mesh_id, record, point, limit)
+    return distance_of_obstacle(mesh_id, record, point, limit)
 
 
 @wp.func

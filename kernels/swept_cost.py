@@ -2,7 +2,7 @@
 
 import warp as wp
 
-from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.compiling import OPTIONS, resident_warps
 from warp_collision.kernels.half_segments import (
     Motion,
     SweepQuery,
@@ -205,7 +205,7 @@ def store_cost(
         neighbours[row, waypoint, index] = wp.matrix_from_rows(result.previous, result.following)
 
 
-@wp.kernel
+@wp.kernel(**resident_warps(16))
 def swept_cost(
     # operands
     spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]

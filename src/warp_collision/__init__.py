@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         gauss_newton,
     )
     from warp_collision.obstacles.depth_image import DepthCounts, UnitsWarning
+    from warp_collision.obstacles.height_field import HeightField
     from warp_collision.obstacles.mesh_report import MeshReport, OpenMeshWarning
     from warp_collision.obstacles.occupancy_map import OccupancyMap
     from warp_collision.obstacles.point_cloud import PointCloud, thin
@@ -81,6 +82,7 @@ __all__ = [
     "Cylinder",
     "DepthCounts",
     "GaussNewton",
+    "HeightField",
     "JointPathClearance",
     "MeshReport",
     "MeshWorld",
@@ -128,6 +130,7 @@ _MODULES = {
     ),
     "least_squares": ("GaussNewton", "clearance_residuals", "cost_residuals", "gauss_newton"),
     "obstacles.depth_image": ("DepthCounts", "UnitsWarning"),
+    "obstacles.height_field": ("HeightField",),
     "obstacles.mesh_report": ("MeshReport", "OpenMeshWarning"),
     "obstacles.occupancy_map": ("OccupancyMap",),
     "obstacles.point_cloud": ("PointCloud", "thin"),

@@ -71,3 +71,84 @@ def test_what_is_no_robot_is_one_line(capsys, tmp_path, name, content):
     assert err.startswith("warp-collision: error: ")
     assert name in err
     assert err.count("\n") == 1
+
+
+PLATE = "cuboid: {plate: {dims: [0.5, 0.001, 0.5], pose: [0.5, 0, 0.5, 1, 0, 0, 0]}}"
+SRDF = """<robot name="panda">
+  <group name="wrist"><joint name="panda_joint6"/><joint name="panda_joint7"/></group>
+  <group_state name="ready" group="arm"><joint name="panda_joint4" value="-1.6"/></group_state>
+</robot>"""
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A world, joint values of two paths, and a saved robot."""
+    (tmp_path / "world.yaml").write_text(PLATE)
+    ends = [[-0.9, 0, 0, -1.6, 0, 1.6, 0.8], [-0.5, 0, 0, -1.6, 0, 1.6, 0.8]]
+    np.save(tmp_path / "q.npy", np.array([ends, ends[::-1]]))
+    load_panda().save(tmp_path / "panda.yaml")
+    return tmp_path
+
+
+def test_a_saved_robot_is_one_for_all_commands(files, capsys):
+    world, paths, robot = (files / name for name in ("world.yaml", "q.npy", "panda.yaml"))
+    told = []
+    for given in (PANDA, robot):
+        assert main(["check", str(world), str(paths), f"--robot={given}", "--device=cpu"]) == 0
+        told.append(capsys.readouterr().out)
+        out = str(files / "out")
+        arguments = ("--world", str(world), f"--out={out}-{given.stem}{given.suffix}", "--json")
+        assert main(["label", str(paths), f"--robot={given}", *arguments, "--device=cpu"]) == 0
+        told.append(json.loads(capsys.readouterr().out)["free"])
+    assert told[0] == told[2]
+    assert told[1] == told[3] == 2
+    from_to = ("--start=-0.9,0,0,-1.6,0,1.6,0.8", "--goal=-0.5,0,0,-1.6,0,1.6,0.8")
+    ends = (*from_to, "--until=first", f"--output={files / 'p.npz'}", "--no-picture", "--json")
+    assert main(["plan", str(robot), str(world), *ends, "--device=cpu"]) == 0
+    assert json.loads(capsys.readouterr().out)["joint_names"] == list(load_panda().joint_names)
+    status, out, _ = run(capsys, robot)
+    assert status == 0
+    assert "42 of 55 pairs of links are checked" in out
+
+
+def test_save_is_read_back(capsys, tmp_path):
+    status, out, _ = run(capsys, PANDA, "--save", tmp_path / "panda.yaml", "--json")
+    assert status == 0
+    assert json.loads(out)["written"] == [str(tmp_path / "panda.yaml")]
+    assert len(RobotSpheres.from_file(tmp_path / "panda.yaml").default_pairs) == 42
+
+
+def test_what_a_saved_robot_has_is_not_given_again(files, capsys):
+    (files / "panda.srdf").write_text(SRDF)
+    for option, value in (("--srdf", files / "panda.srdf"), ("--lock-joint", "panda_joint1=0")):
+        status, _, err = run(capsys, files / "panda.yaml", option, value)
+        assert status == 2
+        assert f"{option} must be given with a URDF, got the saved robot" in err
+
+
+def test_no_file_that_is_read_is_written(files, capsys):
+    copy = files / "copy.urdf"
+    copy.write_text("<robot/>")
+    for option in ("--save", "--save-srdf", "-o"):
+        status, _, err = run(capsys, copy, option, copy)
+        assert (status, copy.read_text()) == (2, "<robot/>")
+        assert "must not be a file that is read" in err
+
+
+def test_groups_and_states(files, capsys):
+    (files / "panda.srdf").write_text(SRDF)
+    chosen = ("--srdf", files / "panda.srdf", "--group=wrist", "--state=ready")
+    status, out, _ = run(capsys, PANDA, *chosen, "--json", "--save", files / "wrist.yaml")
+    assert status == 0
+    assert [j["name"] for j in json.loads(out)["joints"]] == ["panda_joint6", "panda_joint7"]
+    robot = RobotSpheres.from_file(files / "wrist.yaml")
+    assert robot.locked_joints["panda_joint4"] == -1.6
+    np.save(files / "two.npy", [[1.6, 0.8], [1.6, 0.0]])
+    for given in ([PANDA, *chosen], [files / "wrist.yaml"]):
+        first, *more = map(str, given)
+        arguments = ["check", str(files / "world.yaml"), str(files / "two.npy"), "--quiet"]
+        main([*arguments, f"--robot={first}", *more, "--device=cpu"])
+        assert capsys.readouterr().err == ""
+    status, _, err = run(capsys, PANDA, *chosen[:2], "--group=hand")
+    assert status == 2
+    assert "there is 'wrist'" in err

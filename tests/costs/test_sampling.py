@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import func
 
+import compare
 import shapes
 from differentiable import JIT_WARNING, assert_same
 from warp_collision import MeshWorld, checking, sphere_cost
@@ -21,9 +22,9 @@ N = 40_000  # draws of a statistical test
 SIGMAS = 5.0  # a right sampler fails one in two million times; the seeds are fixed anyway
 
 
-def seeded(device: torch.device, seed: int = 121) -> torch.Generator:
+def seeded(device: torch.device, seed: int = 121) -> torch.Generator | None:
     """A generator on a device."""
-    return torch.Generator(device).manual_seed(seed)
+    return compare.seeded(device, seed)
 
 
 def assert_frequency(share: Tensor, p: Tensor, draws: int = N) -> None:

@@ -71,30 +71,41 @@ def test_kept_figures_state_their_tolerance() -> None:
 
 
 def test_growth_beyond_the_tolerance_is_found() -> None:
-    kept = {"registers": 100, "stack": 512, "local_loads": 10, "local_stores": 30}
-    assert registers.changed(kept, registers.Usage(108, 576, 42, 62)) == []
-    assert registers.changed(kept, registers.Usage(109, 512, 10, 30)) == ["registers: 109, was 100"]
-    assert len(registers.changed(kept, registers.Usage(255, 1568, 448, 633))) == 4
+    kept = registers.Usage(100, 512, 10, 30, 0)._asdict()
+    assert registers.changed(kept, registers.Usage(108, 576, 42, 62, 0)) == []
+    grown = registers.Usage(109, 512, 10, 30, 0)
+    assert registers.changed(kept, grown) == ["registers: 109, was 100"]
+    assert len(registers.changed(kept, registers.Usage(255, 1568, 448, 633, 4))) == 5
 
 
 def test_stale_figures_are_found() -> None:
     """A bound far above what a kernel takes would let it grow again unnoticed."""
-    kept = {"registers": 100, "stack": 784, "local_loads": 10, "local_stores": 30}
-    assert registers.changed(kept, registers.Usage(68, 528, 0, 0)) == []
-    assert registers.changed(kept, registers.Usage(100, 144, 10, 30)) == ["stack: 144, was 784"]
+    kept = registers.Usage(100, 784, 10, 30, 0)._asdict()
+    assert registers.changed(kept, registers.Usage(68, 528, 0, 0, 0)) == []
+    assert registers.changed(kept, registers.Usage(100, 144, 10, 30, 0)) == ["stack: 144, was 784"]
+
+
+def test_warps_that_a_multiprocessor_holds() -> None:
+    """By registers, which are given out by 256 to a warp, by shared memory and by blocks."""
+    kernel = registers.Usage(64, 0, 0, 0, 0)._asdict()
+    assert registers.warps_of(kernel, 256) == 32
+    assert registers.warps_of(kernel | {"registers": 65}, 256) == 24
+    assert registers.warps_of(kernel | {"registers": 20}, 32) == 32
+    assert registers.warps_of(kernel | {"shared": 34816}, 32) == 6
 
 
 def test_cubin_is_read() -> None:
     kernel = "some_kernel_0123abcd_cuda_kernel_forward"
     names = b"\0" + b"\0".join(
-        [b".shstrtab", b".strtab", b".symtab", b".nv.info", f".text.{kernel}".encode()]
+        [b".shstrtab", b".strtab", b".symtab", b".nv.info", f".text.{kernel}".encode(),
+         f".nv.shared.{kernel}".encode()]
     ) + b"\0"  # fmt: skip
     symbols = bytes(24) + struct.pack("<I20x", 1)
     info = struct.pack("<BBH", 3, 0x37, 0x7E)  # a record of another form, without data
     info += struct.pack("<BBHII", 4, 0x2F, 8, 1, 96) + struct.pack("<BBHII", 4, 0x11, 8, 1, 512)
     code = b"".join(struct.pack("<H14x", word) for word in (0x7983, 0x7387, 0x7387, 0x7221))
-    contents = [b"", names, b"\0" + kernel.encode() + b"\0", symbols, info, code]
-    labels = [b"", b".shstrtab", b".strtab", b".symtab", b".nv.info", b".text."]
+    contents = [b"", names, b"\0" + kernel.encode() + b"\0", symbols, info, code, bytes(4352)]
+    labels = [b"", b".shstrtab", b".strtab", b".symtab", b".nv.info", b".text.", b".nv.shared."]
     body, headers = bytearray(64), b""
     for label, content in zip(labels, contents, strict=True):
         at = names.index(label) if label else 0
@@ -103,5 +114,5 @@ def test_cubin_is_read() -> None:
     struct.pack_into("<Q", body, 40, len(body))
     struct.pack_into("<HHH", body, 58, 64, len(contents), 1)
     assert registers.read_cubin(bytes(body) + headers) == {
-        "some_kernel": registers.Usage(96, 512, 1, 2)
+        "some_kernel": registers.Usage(96, 512, 1, 2, 4352)
     }

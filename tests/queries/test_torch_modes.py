@@ -50,8 +50,8 @@ def test_a_batch_of_incoming_gradients(count: int, case: Case) -> None:
     """`is_grads_batched`, with few spheres and with many: they take different ways."""
     spheres = case.spheres.repeat(1, 1, -(-count // 5), 1).requires_grad_(True)
     values = case(spheres)
-    generator = torch.Generator(spheres.device).manual_seed(5)
-    upstream = torch.rand((3, *values.shape), generator=generator, device=spheres.device)
+    generator = torch.Generator().manual_seed(5)
+    upstream = torch.rand((3, *values.shape), generator=generator).to(spheres.device)
 
     def gradient(incoming: Tensor, **options: bool) -> Tensor:
         return torch.autograd.grad(values, spheres, incoming, retain_graph=True, **options)[0]

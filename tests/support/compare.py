@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+import simulated_cuda
 from reference import Array, Obstacle, rotation_matrix, winding_number
 from warp_collision import MeshWorld
 
@@ -46,6 +47,14 @@ def build_world(
 def to_device(values: Array, device: torch.device) -> torch.Tensor:
     """A float32 tensor."""
     return torch.tensor(values, dtype=torch.float32, device=device)
+
+
+def seeded(device: torch.device, seed: int) -> torch.Generator | None:
+    """A generator on a device; torch's own for the simulated GPU, which has no others."""
+    if device.type == simulated_cuda.NAME:
+        torch.manual_seed(seed)
+        return None
+    return torch.Generator(device).manual_seed(seed)
 
 
 def to_array(values: torch.Tensor) -> Array:

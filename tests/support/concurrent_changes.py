@@ -19,6 +19,7 @@ import trimesh
 
 import compare
 import shapes
+import simulated_cuda
 from reference import Array
 from warp_collision import MeshWorld, clearance, signed_distance, sphere_cost, swept_sphere_cost
 
@@ -233,6 +234,8 @@ def difference(value: torch.Tensor, truth: torch.Tensor) -> float:
 
 
 if __name__ == "__main__":
+    if sys.argv[1].startswith(simulated_cuda.NAME):
+        simulated_cuda.install()
     for name, n_meshes in ast.literal_eval(sys.argv[3]):
         print((name, n_meshes), flush=True)
         outcome = run_case(name, n_meshes, int(sys.argv[2]), torch.device(sys.argv[1]))

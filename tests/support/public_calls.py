@@ -16,6 +16,7 @@ from warp_collision import (
     CollisionCost,
     Cuboid,
     Cylinder,
+    HeightField,
     MeshWorld,
     PointCloud,
     RobotSpheres,
@@ -92,13 +93,15 @@ class Operands:
 
     @cached_property
     def sensed(self) -> MeshWorld:
-        """A world of a point cloud and a voxel grid."""
+        """A world of a point cloud, a voxel grid and a height field."""
         world = MeshWorld(device=self.device)
         points = np.random.default_rng(8).uniform(-0.4, 0.4, (50, 3))
         world.add("camera", PointCloud(points, radius=0.02))
         occupied = np.zeros((8, 8, 8), dtype=bool)
         occupied[2:5, 3:6, 1:4] = True
         world.add("map", VoxelGrid(occupied, voxel_size=0.1, origin=(-0.4, -0.4, -0.4)))
+        heights = np.random.default_rng(9).uniform(0.0, 0.2, (9, 7))
+        world.add("floor", HeightField(heights, (0.8, 0.8), 0.1), (0, 0, -0.5, 1, 0, 0, 0))
         return world
 
     @cached_property
@@ -182,10 +185,10 @@ def calls_of_spheres() -> dict[str, Maker]:
         "swept_sphere_cost + gradient by poses of waypoints": lambda o: with_gradient(
             lambda poses: swept(o.spheres, o.world, poses=poses), o.moving
         ),
-        "sphere_cost, PointCloud and VoxelGrid + gradient": lambda o: with_gradient(
+        "sphere_cost, PointCloud, VoxelGrid, HeightField + gradient": lambda o: with_gradient(
             lambda x: cost(x, o.sensed), o.spheres
         ),
-        "swept_sphere_cost, PointCloud and VoxelGrid + gradient": lambda o: with_gradient(
+        "swept_sphere_cost, PointCloud, VoxelGrid, HeightField + gradient": lambda o: with_gradient(
             lambda x: swept(x, o.sensed), o.spheres
         ),
         "signed_distance + gradient": lambda o: with_gradient(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.spatial import cKDTree
 
-from reference import Array
+from reference import Array, closest_points
 from warp_collision import PointCloud
 
 KINDS = ("volume", "surface", "line", "copies", "one", "powers", "far")
@@ -121,3 +121,61 @@ def random_voxels(rng: np.random.Generator, shape: tuple[int, int, int], kind: s
     occupied[tuple(rng.integers(0, shape))] = True
     occupied[tuple(rng.integers(0, shape))] = False
     return occupied
+
+
+def heights_distance(heights: Array, size: Array, base: float) -> Distance:
+    """Signed distance of a terrain (nx, ny) over a rectangle, down to -base, face by face."""
+    axes = [
+        np.linspace(-0.5 * length, 0.5 * length, count)
+        for length, count in zip(size, heights.shape, strict=True)
+    ]
+    top = np.stack((*np.meshgrid(*axes, indexing="ij"), heights), axis=2)
+    a, b, c, d = top[:-1, :-1], top[1:, :-1], top[1:, 1:], top[:-1, 1:]
+    triangles = [np.stack(part, axis=2).reshape(-1, 3, 3) for part in ((a, b, c), (a, c, d))]
+    for edge in (top[0], top[-1], top[:, 0], top[:, -1]):
+        low = edge * (1, 1, 0) - (0, 0, base)
+        for part in ((edge[:-1], edge[1:], low[1:]), (edge[:-1], low[1:], low[:-1])):
+            triangles.append(np.stack(part, axis=1))
+    corners = top[[0, -1, -1, 0], [0, 0, -1, -1]] * (1, 1, 0) - (0, 0, base)
+    triangles.append(corners[[[0, 1, 2], [0, 2, 3]]])
+    vertices = np.concatenate(triangles).reshape(-1, 3)
+    faces = np.arange(len(vertices)).reshape(-1, 3)
+
+    def distance(places: Array) -> Array:
+        found = np.linalg.norm(places - closest_points(places, vertices, faces)[0], axis=1)
+        cell = np.array(size) / (np.array(heights.shape) - 1)
+        local = (places[:, :2] + 0.5 * np.array(size)) / cell
+        i, j = np.clip(np.floor(local).astype(int), 0, np.array(heights.shape) - 2).T
+        u, v = local[:, 0] - i, local[:, 1] - j
+        first, last = heights[i, j], heights[i + 1, j + 1]
+        middle = np.where(u > v, heights[i + 1, j], heights[i, j + 1])
+        most, least = np.maximum(u, v), np.minimum(u, v)
+        surface = first + most * (middle - first) + least * (last - middle)
+        inside = (np.abs(places[:, :2]) < 0.5 * np.array(size)).all(axis=1)
+        inside &= (places[:, 2] > -base) & (places[:, 2] < surface)
+        return np.where(inside, -found, found)
+
+    return distance
+
+
+def random_heights(rng: np.random.Generator, kind: str) -> Array:
+    """Heights of a terrain, as float32 has them.
+
+    Args:
+        rng: random numbers.
+        kind: "hills", smooth; "cliffs", steps; "noise"; "flat"; "pit", one deep cell among a plain;
+            or "cell", a single one.
+    """
+    shape = (2, 2) if kind == "cell" else (18, 11)
+    x, y = np.meshgrid(*(np.linspace(0.0, 1.0, count) for count in shape), indexing="ij")
+    heights = 0.1 * np.sin(7.0 * x) * np.cos(5.0 * y)
+    if kind == "cliffs":
+        heights = 0.4 * (heights > 0.0)
+    elif kind in ("noise", "cell"):
+        heights = rng.uniform(-0.1, 0.3, shape)
+    elif kind == "flat":
+        heights[:] = 0.1
+    elif kind == "pit":
+        heights[:] = 0.2
+        heights[9, 5] = -0.15
+    return heights.astype(np.float32).astype(np.float64)

@@ -10,16 +10,20 @@ import subprocess
 import sys
 import threading
 import time
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from trimesh.transformations import quaternion_matrix
 
 from robots import PANDA
 from warp_collision import Cuboid, MeshWorld
 from warp_collision.examples import load_panda
 from warp_collision.planning import optimize_paths
+from warp_collision.viewer.name_tree import tree_of
 from warp_collision.viewer.worker import Worker
 
 pytest.importorskip("viser", reason="the extra `view` is not installed")
@@ -79,8 +83,9 @@ def chromium():
 class Page:
     """A page of the viewer, and what its console said."""
 
-    def __init__(self, chromium, viewer: Viewer, size: tuple[int, int] = (900, 700)):
+    def __init__(self, chromium, viewer: Viewer, size: tuple[int, int] = (620, 440)):
         self.errors: list[str] = []
+        self.viewer = viewer
         self.page = chromium.new_page(viewport={"width": size[0], "height": size[1]})
         self.page.set_default_timeout(SLOW)
         self.page.on("console", self._heard)
@@ -97,8 +102,39 @@ class Page:
         self.page.get_by_role("tab", name=name).click()
         return self.page
 
-    def see(self, text: str) -> None:
-        self.page.get_by_text(text).first.wait_for()
+    def see(self, text: str, count: int = 1) -> None:
+        """Waits for a text that is seen so often, in the open tab."""
+        self.page.get_by_text(text).locator("visible=true").nth(count - 1).wait_for()
+
+    def press(self, button: str | re.Pattern) -> None:
+        self.page.get_by_role("button", name=button).first.click()
+
+    def pixel_of(self, point) -> tuple[float, float]:
+        """Where a point of the world is on the page."""
+        camera = next(iter(self.viewer.server.get_clients().values())).camera
+        rotation = quaternion_matrix(camera.wxyz)[:3, :3]
+        x, y, depth = (np.asarray(point, float) - camera.position) @ rotation
+        box = self.page.locator("canvas").first.bounding_box()
+        focal = 0.5 * box["height"] / np.tan(0.5 * camera.fov)
+        return (box["x"] + 0.5 * box["width"] + focal * x / depth,
+                box["y"] + 0.5 * box["height"] + focal * y / depth)  # fmt: skip
+
+    def drag(self, start, end) -> None:
+        """Presses the mouse at one point of the world, and releases it at another."""
+        mouse, first, last = self.page.mouse, self.pixel_of(start), self.pixel_of(end)
+        mouse.move(*first)
+        time.sleep(0.3)  # the page finds out what is under the mouse
+        mouse.down()
+        mouse.move(*np.add(first, last) / 2, steps=3)
+        mouse.move(*last, steps=3)
+        mouse.up()
+
+    def colored(self) -> int:
+        """Pixels of the scene that are orange or darker: what collides."""
+        canvas = self.page.locator("canvas").first
+        shot = Image.open(BytesIO(canvas.screenshot(timeout=SLOW)))
+        pixels = np.asarray(shot.convert("RGB")).astype(int)[150:]
+        return int((pixels[..., 0] - pixels[..., 2] > 70).sum())
 
 
 def until(condition, seconds: float = 60.0) -> None:
@@ -111,10 +147,19 @@ def until(condition, seconds: float = 60.0) -> None:
 # -- in the browser ------------------------------------------------------------------------------
 
 
-def test_a_person_sees_moves_and_plays(chromium, viewer):
-    viewer.add_path(path_of(), "sweep across")
-    assert viewer.wait(60)
-    seen = Page(chromium, viewer)
+@pytest.fixture(scope="module")
+def seen(chromium, panda):
+    """One page for all tests, which leave it as they found it."""
+    with Viewer(world_of(), panda, port=0) as viewer:
+        viewer.add_path(path_of(), "sweep across")
+        assert viewer.wait(60)
+        found = Page(chromium, viewer)
+        yield found
+        found.page.close()
+
+
+def test_a_person_sees_moves_and_plays(seen):
+    viewer = seen.viewer
     seen.see("motions not proven free")
     seen.see("clearance of a sphere [mm]")
     # A slider of a joint: the robot, its distances and the sliders are the server's.
@@ -124,87 +169,87 @@ def test_a_person_sees_moves_and_plays(chromium, viewer):
     highest = viewer._robot.setting.robot.joint_limits[0, 1].item()
     until(lambda: abs(viewer._robot.joints[0].item() - highest) < 1e-3)
     torch.testing.assert_close(viewer._robot.joints[1:], before[1:], atol=1e-3, rtol=0)
-    # A toggle: what is disabled is not in the way any more.
-    page = seen.tab("world")
-    assert viewer._paths.facts.is_free is False
-    page.get_by_role("checkbox").first.uncheck(force=True)
-    until(lambda: viewer._world._world.enabled[0, 0].item() == 0)
-    until(lambda: viewer._paths.facts.is_free)
-    page.get_by_role("checkbox").first.check(force=True)
-    until(lambda: not viewer._paths.facts.is_free)
     # Play: the place moves, and stops.
-    page = seen.tab("path")
-    page.get_by_role("button", name="play").click()
+    seen.tab("path")
+    seen.press("play")
     until(lambda: viewer._paths.place > 0.3)
-    page.get_by_role("button", name="stop").click()
+    seen.press("stop")
     until(lambda: not viewer._paths.is_playing)
     # The worst contact is a click away.
-    page.get_by_role("button", name=re.compile("mm into plate")).first.click()
+    seen.press(re.compile("mm into plate"))
     worst = viewer._paths.facts.worst()[0]
     until(lambda: abs(viewer._paths.place - worst.place) < 1e-6)
     seen.see("collision:")
     assert seen.errors == []
-    seen.page.close()
 
 
-def test_names_are_text(chromium, viewer):
-    assert viewer.wait(60)
-    seen = Page(chromium, viewer)
+def test_a_toggle_lets_queries_skip_an_obstacle(seen):
+    viewer = seen.viewer
+    enabled = viewer._world._world.enabled
+    seen.tab("world")
+    assert viewer._paths.facts.is_free is False
+    seen.press("☑ on")
+    until(lambda: enabled[0, 0].item() == 0)
+    until(lambda: viewer._paths.facts.is_free)
+    off = seen.page.get_by_role("button", name="☐ off")
+    until(lambda: off.count() == 2)
+    off.first.click()
+    until(lambda: not viewer._paths.facts.is_free)
+    assert enabled[0].tolist()[:3] == [1, 1, 0]
+    assert seen.errors == []
+
+
+def test_names_are_text(seen):
     seen.tab("world")
     for name in NAMES:
         seen.see(name)
-        viewer.select(name)
-        assert viewer.wait(60)
-        seen.page.get_by_text(name).nth(1).wait_for()
+        seen.viewer.select(name)
+        assert seen.viewer.wait(60)
+        seen.see(name, 2)
+    seen.viewer.select(None)
     assert seen.page.locator("img[src='x']").count() == 0
     assert seen.errors == []
-    seen.page.close()
 
 
-def test_a_second_client_and_one_that_leaves(chromium, viewer):
-    assert viewer.wait(60)
-    first = Page(chromium, viewer, (500, 400))
-    second = Page(chromium, viewer, (500, 400))
+def test_the_mouse_selects_an_obstacle_and_drags_it_by_its_gizmo(seen):
+    viewer, world = seen.viewer, seen.viewer._world
+    seen.tab("world")
+    viewer.update([0.0, 0.0, 0.0, -1.6, 0.0, 1.6, 0.8])
+    assert "collision" in status(viewer)
+    until(lambda: seen.colored() > 100, 120)
+    colored, color = seen.colored(), world._handles["plate"][0].color
+    # A click on the shape itself.
+    seen.page.mouse.click(*seen.pixel_of((0.7, 0.0, 0.7)))
+    until(lambda: world.selected == "plate")
+    seen.see("Cuboid(dims=(0.5, 0.02, 0.5))")
+    # The arrow of y begins in the middle, and is as long as the gizmo is large.
+    arrow = np.array([0.5, 0.8 * world._gizmo.scale, 0.5])
+    facts = viewer._paths.facts
+    seen.drag(arrow, arrow + np.array([0.0, 0.5, 0.0]))
+    until(lambda: world._world.pose("plate")[1] > 0.3)
+    pose = world._world.pose("plate").tolist()
+    np.testing.assert_allclose(pose, (0.5, pose[1], 0.5, 1, 0, 0, 0), atol=1e-4)
+    until(lambda: "collision" not in status(viewer))
+    assert world._handles["plate"][0].color != color
+    until(lambda: seen.colored() < 0.3 * colored, 120)
+    assert viewer._paths.facts.worst()[0].place != facts.worst()[0].place
+    seen.press("done")
+    until(lambda: world.selected is None)
+    viewer.put("gizmo", lambda: viewer.move("plate", (0.5, 0, 0.5, 1, 0, 0, 0)))
+    assert seen.errors == []
+
+
+def test_a_second_client_and_one_that_leaves(chromium, seen):
+    viewer = seen.viewer
+    second = Page(chromium, viewer, (400, 300))
     until(lambda: len(viewer.server.get_clients()) == 2)
     viewer.update(GOAL)
     assert viewer.wait(60)
-    for seen in (first, second):
-        seen.see("panda_")
+    for page in (seen, second):
+        page.see("panda_")
     second.page.close()
     until(lambda: len(viewer.server.get_clients()) == 1)
-    first.page.close()
-    until(lambda: not viewer.server.get_clients())
-    assert first.errors == second.errors == []
-
-
-def test_pixels_of_the_obstacle_change_with_its_distance(chromium, viewer):
-    """The gizmo's own drags need a hand; what it calls is called, and looked at."""
-    viewer.update([0.0, 0.0, 0.0, -1.6, 0.0, 1.6, 0.8])
-    assert viewer.wait(60)
-    seen = Page(chromium, viewer)
-
-    def orange() -> int:
-        from io import BytesIO
-
-        from PIL import Image
-
-        shot = Image.open(BytesIO(seen.page.screenshot(timeout=SLOW)))
-        pixels = np.asarray(shot.convert("RGB")).astype(int)[150:, :480]
-        return int((pixels[..., 0] - pixels[..., 2] > 70).sum())
-
-    until(lambda: orange() > 300, 120)
-    assert "collision" in status(viewer)
-    viewer.select("plate")
-    assert viewer.wait(60)
-    gizmo = viewer._world._gizmo
-    gizmo.position = (0.5, 3.0, 0.5)
-    viewer._world._dragged(gizmo)
-    assert viewer.wait(60)
-    viewer.select(None)
-    until(lambda: orange() < 100, 120)
-    assert "collision" not in status(viewer)
-    assert seen.errors == []
-    seen.page.close()
+    assert seen.errors == second.errors == []
 
 
 # -- without one ---------------------------------------------------------------------------------
@@ -223,6 +268,7 @@ def test_distances_colours_and_the_certificate_follow_an_obstacle(viewer):
     assert mesh.color != color
     assert viewer._paths.facts.is_free
     assert "proven free" in viewer._paths._verdict.content
+    assert viewer._paths._choice.value == "path: proven free"
 
 
 def test_spheres_have_the_colours_of_their_clearance(viewer):
@@ -253,6 +299,35 @@ def test_paddings_and_disabled_obstacles_are_drawn(viewer):
     assert len({*handles[NAMES[1]][0].color}) == 1  # grey
     assert handles[NAMES[1]][0].opacity < handles["plate"][0].opacity
     assert "29 of 32 slots are free" in viewer._world._note.content
+
+
+def test_many_names_are_listed_when_they_are_asked_for():
+    world = MeshWorld(max_obstacles=300, device="cpu")
+    for index in range(130):
+        world.add(f"shelf/box {index}", Cuboid((0.1, 0.1, 0.1)), (index, 0, 0, 1, 0, 0, 0))
+    world.add("room/wall/left", Cuboid((0.1, 0.1, 0.1)))
+    with Viewer(world, port=0) as viewer:
+        assert viewer.wait(60)
+        tree = viewer._world._tree
+        assert [*tree._rows] == ["room/wall/left"]
+        viewer._world._filter.value = "box 12"
+        assert viewer.wait(60)
+        assert [*tree._rows] == [f"shelf/box {i}" for i in (12, *range(120, 130))]
+        viewer.put("all", lambda: viewer.switch([*tree._rows], False))
+        assert viewer.wait(60)
+        assert world.enabled[0].sum() == 131 - 11
+        assert {row.options[0] for row in tree._rows.values()} == {"☐ off"}
+
+
+def test_names_make_a_tree():
+    root = tree_of({name: "Cuboid" for name in ("a/b/c", "a/b/d", "e", "f/g", "/a//b/c", "/")})
+    assert [*root.groups] == ["a/b"]
+    assert root.groups["a/b"].names == {"c": "a/b/c", "d": "a/b/d", "/a//b/c": "/a//b/c"}
+    assert root.names == {"e": "e", "f/g": "f/g", "/": "/"}
+    many = tree_of({f"{kind} {i}": kind for kind in ("Cuboid", "Sphere") for i in range(60)})
+    assert {kind: len(group.everything()) for kind, group in many.groups.items()} == {
+        "Cuboid": 60, "Sphere": 60,
+    }  # fmt: skip
 
 
 def test_envs_are_chosen(panda):
@@ -318,7 +393,10 @@ def test_a_robot_without_meshes_and_links_without_spheres(tmp_path):
     path = tmp_path / "arm.urdf"
     path.write_text(text)
     spheres = {"panda_link5": [[0.0, 0.0, 0.0, 0.1]]}
-    with Viewer(robot=RobotSpheres(path, spheres=spheres), port=0) as viewer:
+    robot = RobotSpheres(path, spheres=spheres)
+    with pytest.warns(UserWarning, match="the robot is drawn as its spheres, none of its meshes"):
+        viewer = Viewer(robot=robot, port=0)
+    with viewer:
         assert viewer.wait(60)
         notes = viewer._robot._notes()
         assert "no meshes, spheres alone" in notes
@@ -337,28 +415,56 @@ def test_what_is_attached_is_drawn(viewer):
         robot.detach("can")
 
 
+def buffered(viewer: Viewer) -> int:
+    return len(viewer.server._websock_server._broadcast_buffer.message_from_id)
+
+
+def draw_each(viewer: Viewer, path: torch.Tensor) -> None:
+    """Draws all configurations, none of them in place of another."""
+    for values in path:
+        viewer.put("joints", lambda values=values: viewer.draw(values))
+        assert viewer.wait(60)
+
+
 def test_updates_do_not_wait_and_memory_stays(viewer):
     joints = path_of(1000)
-
-    def buffered() -> int:
-        return len(viewer.server._websock_server._broadcast_buffer.message_from_id)
-
-    for values in joints[:20]:
-        viewer.update(values, delay=0.0)
-        assert viewer.wait(60)
-    messages, objects = buffered(), len(gc.get_objects())
+    draw_each(viewer, joints[:20])
+    messages, objects = buffered(viewer), len(gc.get_objects())
     begin = time.perf_counter()
     for values in joints:
         viewer.update(values)
     assert time.perf_counter() - begin < 2.0
     assert viewer.wait(60)
-    torch.testing.assert_close(viewer._robot.joints, joints[-1])
-    for values in joints[::5]:
-        viewer.put("joints", lambda values=values: viewer.draw(values))
-        assert viewer.wait(60)
+    assert torch.equal(viewer._robot.joints, joints[-1])
+    draw_each(viewer, joints[::20])
     gc.collect()
-    assert buffered() <= messages + 5
+    assert buffered(viewer) <= messages + 5
     assert len(gc.get_objects()) < objects + 2000
+
+
+@pytest.mark.slow
+def test_a_thousand_drawings_keep_memory_flat(chromium, viewer):
+    """Of the server with a client that sees them, in its resident memory too."""
+    viewer.add_path(path_of(), "sweep across")
+    seen = Page(chromium, viewer)
+
+    def resident() -> float:  # MB
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    figures = []
+    for joints in path_of(1200).split(100):
+        draw_each(viewer, joints)
+        gc.collect()
+        figures.append((buffered(viewer), len(gc.get_objects()), resident()))
+    print(*figures, sep="\n")
+    messages, objects, memory = np.array(figures[2:]).T  # after caches are filled
+    assert np.ptp(messages) <= 5
+    assert objects[-1] - objects[0] < 2000
+    assert memory[-1] - memory[0] < 20.0
+    seen.see("mm")
+    assert seen.errors == []
+    seen.page.close()
 
 
 def test_errors_of_drawing_are_shown(viewer):
@@ -429,7 +535,7 @@ def test_a_port_in_use_and_wrong_arguments(panda, monkeypatch):
             viewer.update([0.0, 1.0])
         with pytest.raises(ValueError, match="joints must be finite"):
             viewer.update([float("nan")] * 7)
-        with pytest.raises(ValueError, match="path 'path 0' must be finite joint values of shape"):
+        with pytest.raises(ValueError, match="joints must be finite"):
             viewer.add_paths(torch.full((1, 3, 7), torch.inf))
         with pytest.raises(ValueError, match="name must be one of 'plate'"):
             viewer.select("plat")

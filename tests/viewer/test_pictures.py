@@ -13,6 +13,7 @@ from warp_collision import (
     Capsule,
     Cuboid,
     Cylinder,
+    HeightField,
     MeshWorld,
     PointCloud,
     Sphere,
@@ -25,8 +26,8 @@ from warp_collision.viewer.colors import FREE, HIT, OBSTACLE, THEMES, clearance_
 from warp_collision.viewer.contact_sheet import uncovered_faces
 from warp_collision.viewer.labels import Box, Label, place_labels
 from warp_collision.viewer.path_facts import Setting, path_facts
-from warp_collision.viewer.picture import Curve, Picture, Scene, compose
-from warp_collision.viewer.stage import choose_camera, stage_path
+from warp_collision.viewer.picture import Curve, Layout, Picture, Scene, compose
+from warp_collision.viewer.stage import Painter, choose_camera, scenery_of, stage_path
 from warp_collision.viewer.triangles import (
     Triangles,
     inflated,
@@ -63,11 +64,12 @@ def near_color(image: np.ndarray, color, tolerance: float = 30.0) -> int:
 def test_every_kind_of_obstacle_is_drawn():
     ball = trimesh.creation.icosphere(radius=0.2)
     cloud, grid = PointCloud(0.3 * np.eye(3), radius=0.1), VoxelGrid(np.ones((3, 3, 3)) > 0, 0.1)
+    hill = HeightField(0.2 * np.eye(4), (0.6, 0.6), 0.1)
     for geometry in (Cuboid((0.3, 0.3, 0.3)), Sphere(0.2), Capsule(0.1, 0.2), Cylinder(0.1, 0.3),
-                     ball, cloud, grid):  # fmt: skip
+                     ball, cloud, grid, hill):  # fmt: skip
         world = MeshWorld(device="cpu")
         world.add("it", geometry)
-        image = render(world, size=SIZE, labels=False, title="").astype(int)
+        image = render(world, size=SIZE, view="front", labels=False, title="").astype(int)
         bluish = image[..., 2] - image[..., 0] > 25
         assert bluish.sum() > 2000, geometry
 
@@ -115,7 +117,7 @@ def test_a_large_floor_does_not_shrink_the_robot(panda):
     cameras = []
     for some in (plate(), world):
         facts = path_facts(Setting(some, panda), sweep())
-        stage = stage_path(facts, link_meshes(panda), some.obstacles(), THEMES["light"])
+        stage = stage_path(facts, link_meshes(panda), scenery_of(some.obstacles()), THEMES["light"])
         camera = choose_camera([stage], SIZE, (0.0, 20.0))
         cameras.append(np.linalg.norm(np.subtract(camera.eye, camera.target)))
         pixels = camera.project(facts.spheres[..., :3].reshape(-1, 3))
@@ -181,16 +183,14 @@ def test_texts_do_not_overlap_and_stay_inside(panda, size, background):
     facts = path_facts(Setting(world, panda), sweep())
     ends, bounds = np.array([0.0, 0.4, 1.0]), np.array([-0.05, 0.01])
     curve = Curve(ends, bounds, bounds + 0.01, bounds + 0.05, "straight", HIT)
-    picture = Picture([], [curve, curve], "A title " * 9, "facts " * 20, True, theme, size)
-    layout = Picture([0, 0], [curve], "t", "f", True, theme, size).layout  # type: ignore[list-item]
+    layout = Layout(size, 2, 2, True, True)
     width, height = layout.scene
-    stage = stage_path(facts, link_meshes(panda), world.obstacles(), theme)
+    stage = stage_path(facts, link_meshes(panda), scenery_of(world.obstacles()), theme)
     camera = choose_camera([stage], (width, height), (40.0, 20.0))
     labels = [*path_labels(facts, camera), *world_labels(world.obstacles(), camera)]
     labels += [Label(f"contact {i} of two long names", labels[0].anchor, True) for i in range(3)]
     scene = Scene(np.ones((height, width, 3)), "heading " * 12, labels, theme.accent(False))
-    picture = Picture([scene, scene], [curve, curve], picture.title, picture.facts, True, theme,
-                      size)  # fmt: skip
+    picture = Picture([scene] * 2, [curve] * 2, "A title " * 9, "facts " * 20, theme, layout)
     figure = compose(picture)
     figure.canvas.draw()
     renderer = figure.canvas.get_renderer()
@@ -276,6 +276,21 @@ def test_films_have_frames(panda, tmp_path, ending):
         with av.open(str(path)) as film:
             frames = [*film.decode(video=0)]
         assert (frames[0].width, frames[0].height, len(frames)) == (256, 192, 11)
+
+
+def test_frames_of_films_are_as_pictures(panda):
+    """Rays are cast where something moves alone; the rest is drawn once."""
+    scenery, theme = scenery_of(plate().obstacles()), THEMES["light"]
+    setting, meshes = Setting(plate(), panda), link_meshes(panda)
+    whole = stage_path(path_facts(setting, sweep()), meshes, scenery, theme)
+    camera = choose_camera([whole], SIZE, (40.0, 20.0))
+    painter = Painter(whole, camera, theme)
+    for joints in sweep(3):
+        facts = path_facts(setting, joints[None])
+        stage = stage_path(facts, meshes, scenery, theme, film=whole)
+        frame, picture = painter.draw(stage, in_film=True), painter.draw(stage)
+        assert np.abs(frame - picture).max() < 0.5
+        assert (np.abs(frame - picture) > 2e-3).mean() < 1e-3
 
 
 def test_contact_sheets_show_what_is_left_out(panda, tmp_path):

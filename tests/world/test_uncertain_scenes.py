@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 
+import compare
 import shapes
 from differentiable import assert_same
 from warp_collision import MeshWorld, sphere_cost
@@ -17,9 +18,9 @@ EXISTS = (0.9, 0.4, 0.15)  # probability of each of three boxes
 SIGMAS = 5.0  # a right sampler fails one in two million times; the seeds are fixed anyway
 
 
-def seeded(device: torch.device, seed: int = 131) -> torch.Generator:
+def seeded(device: torch.device, seed: int = 131) -> torch.Generator | None:
     """A generator on a device."""
-    return torch.Generator(device).manual_seed(seed)
+    return compare.seeded(device, seed)
 
 
 def place_boxes(world: MeshWorld, env: int) -> None:

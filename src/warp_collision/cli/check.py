@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from warp_collision.cli.common import COLLISION, FREE, column, distance, find_device, start_warp
 from warp_collision.cli.options import (
     OutputFiles,
-    add_robot_options,
+    add_optional_robot,
     add_world_options,
     load_joint_names,
     load_scene,
     load_world,
+    require_no_robot_options,
     require_order,
 )
 from warp_collision.cli.terminal import align, print_json, print_text
@@ -37,10 +38,6 @@ between them the motion on the arcs that the joints make, where free is a proof:
 one of the robot's spheres, which may leave out parts of it; the report says so.
 """
 
-_OF_ROBOTS = (
-    *("srdf", "no_self_collision", "robot_spheres", "tolerance", "ignore", "base_pose"),
-    *("lock_joint", "save_spheres", "respect_limits"),
-)
 _CHECK_EPILOG = """\
 WORLD is a mesh or scene file (.glb, .obj, .stl, .ply, ...), a URDF, MJCF (.xml)
 or USD file, a planning scene of MoveIt (.yaml), or a YAML file in metres:
@@ -147,10 +144,7 @@ def _add_many(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_robot(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--robot", type=Path, metavar="URDF", help="the robot whose joint values PATHS hold"
-    )
-    add_robot_options(group)
+    add_optional_robot(group, "the robot whose joint values PATHS hold")
     group.add_argument(
         "--tolerance",
         type=distance,
@@ -246,10 +240,7 @@ def _check(options: argparse.Namespace) -> int:
     device = find_device(options.device)
     start_warp(device)
     if options.robot is None:
-        for name in _OF_ROBOTS:
-            given = getattr(options, name)
-            if given is not None and given is not False:
-                raise ValueError(f"--{name.replace('_', '-')} must be given with --robot alone")
+        require_no_robot_options(options, "tolerance", "respect_limits")
     files = _files(options)
     if options.detail:
         if len(files.files) > 1 or _wants_table(options):

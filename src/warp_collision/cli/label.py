@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from warp_collision.cli.common import FREE, column, count, distance, find_device, start_warp
-from warp_collision.cli.options import add_robot_options
+from warp_collision.cli.options import (
+    add_optional_robot,
+    add_package_dirs,
+    require_no_robot_options,
+)
 
 _DESCRIPTION = """\
 Writes for every path of a data set whether it is proven free, its certified
@@ -113,25 +117,15 @@ def add_label(commands: Any) -> None:
     parser.add_argument(
         "--strict", action="store_true", help="a world that has what a check does not see is wrong"
     )
-    parser.add_argument(
-        "--package-dir",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="where package:// names in a URDF file are looked for; may be repeated",
-    )
+    add_package_dirs(parser)
     robots = parser.add_argument_group("robots")
-    robots.add_argument(
-        "--robot", type=Path, metavar="URDF", help="the robot; without, paths are spheres"
-    )
+    add_optional_robot(robots, "the robot, without which paths are spheres")
     robots.add_argument(
         "--tolerance",
         type=distance,
         metavar="M",
         help="a clearance below this may count as a collision (default 0.001)",
     )
-    add_robot_options(robots)
     cluster = parser.add_argument_group("clusters")
     cluster.add_argument(
         "--ray",
@@ -150,7 +144,8 @@ def add_label(commands: Any) -> None:
         metavar="SHARE",
         help="of a GPU, such as 0.5 (default 0: one CPU thread)",
     )
-    parser.set_defaults(run=_label)
+    # Worlds are read where their rows are labelled, each as it stands.
+    parser.set_defaults(run=_label, up=None, scale=None)
 
 
 def positive(text: str) -> int:
@@ -163,6 +158,8 @@ def positive(text: str) -> int:
 def _label(options: argparse.Namespace) -> int:
     if options.ray is None and (options.workers is not None or options.gpus_per_worker):
         raise ValueError("--workers and --gpus-per-worker must be given with --ray")
+    if options.robot is None:
+        require_no_robot_options(options, "tolerance")
     device = find_device(options.device)
     start_warp(device)
     from warp_collision.cli.label_paths import label_paths

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 _POSE = ("X", "Y", "Z", "QW", "QX", "QY", "QZ")
 _ARRAYS = (".npy", ".npz")
+_SAVED = (".yaml", ".yml")  # endings of robots that were saved
+# What a saved robot has already, and what else is of a robot alone.
+_OF_MODELS = ("srdf", "group", "state", "robot_spheres", "lock_joint", "save_spheres")
+_OF_ROBOTS = (*_OF_MODELS, "no_self_collision", "ignore", "base_pose")
 
 
 def add_world_options(parser: argparse.ArgumentParser) -> None:
@@ -67,6 +71,17 @@ def add_robot_files(parser: argparse.ArgumentParser) -> None:
 def _add_robot_model(group: Any) -> None:
     group.add_argument("--srdf", type=Path, help="pairs of links that need no check")
     group.add_argument(
+        "--group",
+        metavar="NAME",
+        help="the planning group of the SRDF whose joints have values; others are held",
+    )
+    group.add_argument(
+        "--state",
+        metavar="NAME",
+        help="the state of the SRDF at which joints outside the group are held (default: at 0, or "
+        "in the middle of limits without 0)",
+    )
+    group.add_argument(
         "--robot-spheres",
         type=Path,
         metavar="YAML",
@@ -86,6 +101,24 @@ def _add_robot_model(group: Any) -> None:
         metavar="YAML",
         help="write the robot's spheres, which --robot-spheres reads instead of fitting them again",
     )
+
+
+def add_optional_robot(group: argparse._ArgumentGroup, use: str) -> None:
+    """Adds a robot that may be given, and what it is for, with its options."""
+    group.add_argument(
+        "--robot",
+        type=Path,
+        metavar="FILE",
+        help=f"{use}: a URDF, or what `warp-collision robot URDF --save robot.yaml` wrote",
+    )
+    add_robot_options(group)
+
+
+def require_no_robot_options(options: argparse.Namespace, *more: str) -> None:
+    """Requires that no option of robots is given, where there is no robot."""
+    for name in (*_OF_ROBOTS, *more):
+        if getattr(options, name) not in (None, False):
+            raise ValueError(f"--{name.replace('_', '-')} must be given with --robot alone")
 
 
 def add_robot_options(group: argparse._ArgumentGroup) -> None:
@@ -148,9 +181,8 @@ def load_world(options: argparse.Namespace, device: torch.device) -> MeshWorld:
     """The obstacles; parts that a check does not see are printed as a warning."""
     from warp_collision import MeshWorld
 
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        world = MeshWorld.from_file(
+    with warnings_printed():
+        return MeshWorld.from_file(
             options.world,
             device,
             strict=options.strict,
@@ -158,9 +190,16 @@ def load_world(options: argparse.Namespace, device: torch.device) -> MeshWorld:
             up=options.up,
             scale=options.scale,
         )
+
+
+@contextlib.contextmanager
+def warnings_printed() -> Iterator[None]:
+    """Prints warnings as lines, at the end."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
     for warning in caught:
         print_text(f"warp-collision: warning: {warning.message}", sys.stderr)
-    return world
 
 
 class Seen(NamedTuple):
@@ -189,9 +228,7 @@ def add_seen(parser: argparse.ArgumentParser) -> None:
         metavar="PATHS",
         help="joint values of a robot: .npy, .npz or .csv",
     )
-    group = parser.add_argument_group("robots")
-    group.add_argument("--robot", type=Path, metavar="URDF", help="the robot")
-    add_robot_options(group)
+    add_optional_robot(parser.add_argument_group("robots"), "the robot")
 
 
 def load_seen(options: argparse.Namespace, device: torch.device) -> Seen:
@@ -199,11 +236,7 @@ def load_seen(options: argparse.Namespace, device: torch.device) -> Seen:
     if options.robot is None:
         if options.paths is not None:
             raise ValueError("PATHS are joint values of a robot: they need --robot URDF")
-        given = vars(options)
-        names = "srdf", "no_self_collision", "robot_spheres", "ignore", "base_pose", "lock_joint"
-        for name in (*names, "save_spheres"):
-            if given[name] is not None:
-                raise ValueError(f"--{name.replace('_', '-')} must be given with --robot alone")
+        require_no_robot_options(options)
         return Seen(load_world(options, device), None, None, {})
     joints = None
     if options.paths is not None:
@@ -227,12 +260,7 @@ def load_scene(options: argparse.Namespace, device: torch.device) -> RobotScene:
         pose = validate.check_pose("--base-pose", options.base_pose).to(device, torch.float32)
     # What is wrong with files and options is told before spheres are fitted.
     load_joint_names(options)
-    if options.save_spheres is not None:
-        OutputFiles(save_spheres=options.save_spheres)
-        read = [path for path in (options.robot, options.world, options.srdf) if path is not None]
-        if options.save_spheres.resolve() in [path.resolve() for path in read]:
-            path = escaped(str(options.save_spheres))
-            raise ValueError(f"--save-spheres must not be a file that is read, got {path}")
+    require_not_read(options, "save_spheres")
     if options.world.is_dir():  # each path names its own
         world = MeshWorld(device=device)
     else:
@@ -246,14 +274,41 @@ def load_scene(options: argparse.Namespace, device: torch.device) -> RobotScene:
     return RobotScene(robot, world, pose, tuple(pair for pair in given if pair not in own), pairs)
 
 
+def require_not_read(options: argparse.Namespace, name: str) -> None:
+    """Requires a file to write, if there is one, in an existing folder, and no file to read."""
+    wanted: Path | None = getattr(options, name)
+    if wanted is None:
+        return
+    OutputFiles(**{name: wanted})
+    read = options.robot, options.world, options.srdf, options.robot_spheres
+    if wanted.resolve() in [path.resolve() for path in read if path is not None]:
+        option, path = name.replace("_", "-"), escaped(str(wanted))
+        raise ValueError(f"--{option} must not be a file that is read, got {path}")
+
+
 def load_joint_names(options: argparse.Namespace) -> tuple[str, ...]:
     """Names of the robot's joint values, in order, without fitting spheres."""
+    from warp_collision.robot.model.planning_groups import HeldJoints
     from warp_collision.robot.model.robot_description import read_robot_joints
 
+    if _is_saved(options):
+        return load_robot(options).joint_names
+    held = HeldJoints(options.srdf, options.group, options.state)
     with _swapped_files_told(options):
         return read_robot_joints(
-            options.robot, options.robot_spheres, options.package_dir, _locks(options)
+            options.robot, options.robot_spheres, options.package_dir, _locks(options), held
         ).tree.joint_names
+
+
+def _is_saved(options: argparse.Namespace) -> bool:
+    """Whether the robot is one that was saved, by its ending; it comes without other files."""
+    if options.robot.suffix.lower() not in _SAVED:
+        return False
+    for name in _OF_MODELS:
+        if getattr(options, name) is not None:
+            option, path = name.replace("_", "-"), escaped(str(options.robot))
+            raise ValueError(f"--{option} must be given with a URDF, got the saved robot {path}")
+    return True
 
 
 @contextlib.contextmanager
@@ -279,12 +334,17 @@ def load_robot(options: argparse.Namespace) -> RobotSpheres:
     """The robot; its spheres are written where that is wanted."""
     from warp_collision import RobotSpheres
 
+    if _is_saved(options):
+        with _swapped_files_told(options):
+            return RobotSpheres.from_file(options.robot, package_dirs=options.package_dir)
     with _swapped_files_told(options), _progress() as progress:
         robot = RobotSpheres(
             options.robot,
             spheres=options.robot_spheres,
             srdf=options.srdf,
             package_dirs=options.package_dir,
+            group=options.group,
+            state=options.state,
             lock_joints=_locks(options),
             progress=progress,
         )

@@ -33,8 +33,9 @@ spheres free of obstacles and of each other on all of the motion, and writes it.
 
 _EPILOG = """\
 ROBOT is a URDF file. Its collision shapes are covered by spheres, if they are
-not spheres; --robot-spheres takes others. The proof is one of these spheres: if
-they leave out parts of the robot, the report says so. WORLD is a file as for
+not spheres; --robot-spheres takes others. What `warp-collision robot --save
+robot.yaml` wrote is read at once. The proof is one of the spheres: if they
+leave out parts of the robot, the report says so. WORLD is a file as for
 `warp-collision check`. Start and goal are a value for each joint that moves, in
 the order of the URDF [rad, prismatic: m], separated by spaces or commas.
 
@@ -61,7 +62,7 @@ def add_plan(commands: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("robot", type=Path, metavar="ROBOT", help="the robot: a URDF file")
+    parser.add_argument("robot", type=Path, metavar="ROBOT", help="the robot: a file, see below")
     parser.add_argument("world", type=Path, metavar="WORLD", help="the obstacles: a file")
     for name in ("start", "goal"):
         parser.add_argument(

@@ -12,6 +12,7 @@ from warp_collision.cli.options import (
     add_seen,
     add_world_options,
     load_seen,
+    warnings_printed,
 )
 from warp_collision.cli.terminal import print_json, print_text
 
@@ -110,7 +111,7 @@ def _render(options: argparse.Namespace) -> int:
 
     parse_view(options.view)  # what is wrong with it is told before files are read
     seen = load_seen(options, device)
-    with show_progress("drawing") as progress:
+    with warnings_printed(), show_progress("drawing") as progress:
         render(
             seen.world,
             seen.robot,

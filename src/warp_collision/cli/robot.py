@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warp_collision.cli.common import FREE, find_device, start_warp
-from warp_collision.cli.options import OutputFiles, add_robot_files, load_robot
+from warp_collision.cli.options import OutputFiles, add_robot_files, load_robot, require_not_read
 from warp_collision.cli.terminal import align, print_json, print_text
 from warp_collision.messages import escaped
 
@@ -31,7 +31,8 @@ exit status:
 examples:
   warp-collision robot arm.urdf
   warp-collision robot arm.urdf -o spheres.png
-  warp-collision robot arm.urdf --save-srdf arm.srdf --save-spheres arm.yaml
+  warp-collision robot arm.urdf --save arm.yaml
+  warp-collision robot arm.yaml
 """
 
 
@@ -44,7 +45,9 @@ def add_robot(commands: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("robot", type=Path, metavar="URDF")
+    parser.add_argument(
+        "robot", type=Path, metavar="ROBOT", help="a URDF, or what --save wrote of one"
+    )
     add_robot_files(parser)
     parser.add_argument(
         "-o",
@@ -52,6 +55,13 @@ def add_robot(commands: Any) -> None:
         type=Path,
         metavar="PNG",
         help="draw all links with their spheres, what is uncovered in orange",
+    )
+    parser.add_argument(
+        "--save",
+        type=Path,
+        metavar="YAML",
+        help="write the robot with spheres and pairs of links, which all commands take as robot "
+        "and read within milliseconds",
     )
     parser.add_argument(
         "--save-srdf",
@@ -64,10 +74,16 @@ def add_robot(commands: Any) -> None:
 
 
 def _show(options: argparse.Namespace) -> int:
-    wanted = {"output": options.output, "save_srdf": options.save_srdf}
+    names = "output", "save", "save_srdf"
+    for name in names:
+        require_not_read(options, name)
+    wanted = {name: getattr(options, name) for name in names}
     files = OutputFiles(**{name: path for name, path in wanted.items() if path is not None})
     start_warp(find_device("cpu"))
     robot = load_robot(options)
+    if options.save is not None:
+        robot.save(options.save)
+        files.add(options.save)
     coverages, matrix = robot.coverage(resolution=_RESOLUTION), robot.self_collision_matrix()
     if options.save_srdf is not None:
         matrix.save(options.save_srdf)

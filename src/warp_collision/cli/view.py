@@ -7,7 +7,7 @@ import signal
 from typing import Any
 
 from warp_collision.cli.common import FREE, find_device, start_warp
-from warp_collision.cli.options import add_seen, add_world_options, load_seen
+from warp_collision.cli.options import add_seen, add_world_options, load_seen, warnings_printed
 from warp_collision.cli.terminal import print_json, print_text
 
 _DESCRIPTION = """\
@@ -68,7 +68,9 @@ def _view(options: argparse.Namespace) -> int:
     device = find_device(options.device)
     start_warp(device)
     seen = load_seen(options, device)
-    with Viewer(seen.world, seen.robot, host=options.host, port=port, **seen.placed) as viewer:
+    with warnings_printed():
+        viewer = Viewer(seen.world, seen.robot, host=options.host, port=port, **seen.placed)
+    with viewer:
         if seen.joints is not None:
             viewer.add_paths(seen.joints)
         if options.json:

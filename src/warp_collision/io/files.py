@@ -42,7 +42,7 @@ def load_world_file(
     The ending of the name tells the kind of file. All lengths become metres. Boxes, spheres,
     capsules and cylinders become exact shapes; where a transform makes something else of them, as
     an ellipsoid, and for cones and tapered capsules, a mesh that contains the exact body. Prisms
-    and height fields become meshes that are the exact body.
+    become meshes that are the exact body.
 
     **YAML in cuRobo's layout** (.yaml, .yml), names unique in the whole file::
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import trimesh
 
-from warp_collision.formats.files import MAX_COORDINATE, require_extra
+from warp_collision.formats.files import require_extra
 from warp_collision.formats.mjcf_model import MjcfGeom, MjcfModel, read_model
 from warp_collision.io.placing import matrix_from, place_mesh, place_shape
 from warp_collision.io.scene_builder import PLANE, Obstacle, SceneBuilder, errors_begin_with
-from warp_collision.io.solids import height_field
 from warp_collision.messages import escaped
+from warp_collision.obstacles.height_field import HeightField
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere
 
 _VISUAL = "it collides with nothing: contype and conaffinity are 0, and no contact pair names it"
@@ -24,7 +24,7 @@ def add_mjcf(builder: SceneBuilder, path: Path) -> None:
 
     A geom has its name; without one that of its body, if it is the only one there, else `body/0`,
     `body/1` and so on. Meshes are as they are, where MuJoCo collides with their convex hulls.
-    Height fields are closed meshes of MuJoCo's own triangles, down to their bases.
+    Height fields have MuJoCo's own triangles, down to their bases.
 
     Raises:
         ImportError: mujoco is not installed.
@@ -66,20 +66,16 @@ def _obstacle(model: MjcfModel, geom: MjcfGeom, matrix: np.ndarray) -> Obstacle:
         case "ellipsoid":
             return place_shape(Sphere(1.0), matrix @ np.diag([x, y, z, 1.0]))
         case "hfield":
-            return place_mesh(_height_field(*model.height_fields[geom.data]), matrix)
+            heights, (half_x, half_y, top, base) = model.height_fields[geom.data]
+            # Rows are along y.
+            field = HeightField(top * heights.T, (2.0 * half_x, 2.0 * half_y), base)
+            return place_shape(field, matrix)
         case "mesh" | "sdf":
             vertices, faces = model.meshes[geom.data]
             if len(faces) == 0:
                 raise ValueError("a mesh must have faces, got none")
             return place_mesh(trimesh.Trimesh(vertices, faces, process=False), matrix)
     raise ValueError(f"a geom of this type is not known, got {geom.kind}")
-
-
-def _height_field(heights: np.ndarray, sizes: np.ndarray) -> trimesh.Trimesh:
-    half_x, half_y, top, base = (float(size) for size in sizes)
-    if not (np.isfinite(heights).all() and max(half_x, half_y, top, base) < MAX_COORDINATE):
-        raise ValueError("a height field must have finite heights and sizes below 1e9")
-    return height_field(top * heights, half_x, half_y, base)
 
 
 def _matrix(pose: np.ndarray) -> np.ndarray:

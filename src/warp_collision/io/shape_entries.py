@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from warp_collision.formats.files import MAX_COORDINATE, is_file
-from warp_collision.formats.point_files import read_arrays
 from warp_collision.io.fields import Fields
 from warp_collision.io.placing import frame_along, matrix_from, place_shape
-from warp_collision.messages import any_error_at, errors_at, short_repr
+from warp_collision.messages import errors_at, short_repr
 from warp_collision.obstacles.esdf_grid import EsdfGrid
+from warp_collision.obstacles.height_field import HeightField
 from warp_collision.obstacles.point_cloud import PointCloud
 from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Shape, Sphere
@@ -102,22 +102,16 @@ def _point_cloud(fields: Fields) -> tuple[Sensed, Pose]:
         return PointCloud.from_file(path, radius, drop_invalid=drop_invalid), fields.pose()
 
 
-def _voxel_grid(fields: Fields) -> tuple[Sensed, Pose]:
-    expect_keys(fields, "file_path", "pose")
-    path = file_of(fields)
-    with errors_at(fields.where):
-        return VoxelGrid.from_file(path), fields.pose()
+def _from_arrays(kind: type[Sensed]) -> Callable[[Fields], tuple[Sensed, Pose]]:
+    """Reads a sensed shape that is an .npz file of its arguments."""
 
+    def read(fields: Fields) -> tuple[Sensed, Pose]:
+        expect_keys(fields, "file_path", "pose")
+        path = file_of(fields)
+        with errors_at(fields.where):
+            return kind.from_file(path), fields.pose()
 
-def _esdf_grid(fields: Fields) -> tuple[Sensed, Pose]:
-    expect_keys(fields, "file_path", "pose")
-    path = file_of(fields)
-    with (
-        errors_at(fields.where, (OSError, KeyError, TypeError, ValueError)),
-        any_error_at(str(path)),
-    ):
-        arrays: dict[str, Any] = read_arrays(path)
-        return EsdfGrid(**arrays), fields.pose()
+    return read
 
 
 def file_of(fields: Fields) -> Path:
@@ -137,6 +131,7 @@ ENTRIES = {
     "capsule": ShapeEntry(_capsule, _base_and_tip),
     "cylinder": ShapeEntry(_cylinder, asdict),
     "point_cloud": ShapeEntry(_point_cloud, lambda cloud: {}),
-    "voxel_grid": ShapeEntry(_voxel_grid, lambda grid: {}),
-    "esdf_grid": ShapeEntry(_esdf_grid, lambda grid: {}),
+    "voxel_grid": ShapeEntry(_from_arrays(VoxelGrid), lambda grid: {}),
+    "esdf_grid": ShapeEntry(_from_arrays(EsdfGrid), lambda grid: {}),
+    "height_field": ShapeEntry(_from_arrays(HeightField), lambda field: {}),
 }

@@ -1,4 +1,4 @@
-"""Closed meshes of bodies of files that have no formula: cones, prisms, height fields."""
+"""Closed meshes of bodies of files that have no formula: cones, prisms."""
 
 from __future__ import annotations
 
@@ -100,39 +100,3 @@ def _require_simple(corners: np.ndarray) -> None:
         if len(crossing):
             one, other = (int(i) for i in (rows[crossing[0, 0]], crossing[0, 1]))
             raise ValueError(f"edges of a polygon must not cross, got edges {one} and {other}")
-
-
-def height_field(heights: np.ndarray, half_x: float, half_y: float, base: float) -> trimesh.Trimesh:
-    """A terrain over a rectangle, down to a flat bottom.
-
-    Each cell is cut from its corner of least x and y to the opposite one, as MuJoCo does.
-
-    Args:
-        heights: (n_rows, n_columns) [m], rows along y, columns along x, at least 2 of both.
-        half_x: half edge of the rectangle along x [m].
-        half_y: half edge along y [m].
-        base: how far the bottom is below 0 [m].
-    """
-    n_rows, n_columns = heights.shape
-    x, y = np.meshgrid(
-        np.linspace(-half_x, half_x, n_columns), np.linspace(-half_y, half_y, n_rows)
-    )
-    top = np.stack((x, y, heights), axis=2).reshape(-1, 3)
-    index = np.arange(len(top)).reshape(heights.shape)
-    a, b, c, d = index[:-1, :-1], index[:-1, 1:], index[1:, 1:], index[1:, :-1]
-    # The border counter-clockwise from above, and below each of its points one of the bottom.
-    border = np.concatenate((index[0, :-1], index[:-1, -1], index[-1, :0:-1], index[:0:-1, 0]))
-    below = len(top) + np.arange(len(border))
-    next_top, next_below = np.roll(border, -1), np.roll(below, -1)
-    center = np.full(len(border), len(top) + len(border))
-    vertices = np.concatenate((top, top[border] * (1, 1, 0), np.zeros((1, 3))))
-    vertices[len(top) :, 2] = -base
-    faces = (
-        (a, b, c),
-        (a, c, d),
-        (below, next_below, next_top),
-        (below, next_top, border),
-        (center, next_below, below),
-    )
-    triangles = np.concatenate([np.stack(corners, axis=-1).reshape(-1, 3) for corners in faces])
-    return trimesh.Trimesh(vertices, triangles, process=False)

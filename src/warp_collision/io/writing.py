@@ -17,6 +17,7 @@ from warp_collision.io.scene_builder import Obstacle
 from warp_collision.io.shape_entries import ENTRIES
 from warp_collision.messages import escaped, short_repr
 from warp_collision.obstacles.sensed import Sensed
+from warp_collision.obstacles.shapes import mesh_of
 
 _WORD = re.compile("[A-Za-z_][A-Za-z_0-9/]*")
 
@@ -27,8 +28,9 @@ def save_world_file(path: str | os.PathLike[str], obstacles: Mapping[str, Obstac
     Args:
         path: .yaml or .yml for cuRobo's layout, which groups obstacles by kind; meshes, and what
             sensors saw, are written beside it, into a folder of its name and `_meshes`. Or .glb for
-            a glTF scene, y up, in which exact shapes are meshes around them for everyone else, and
-            which has no place for what sensors saw. Existing files are replaced.
+            a glTF scene, y up, in which exact shapes are meshes around them for everyone else,
+            height fields become meshes, and what else sensors saw has no place. Existing files are
+            replaced.
         obstacles: at least one, by name.
 
     Raises:
@@ -56,11 +58,14 @@ def save_world_file(path: str | os.PathLike[str], obstacles: Mapping[str, Obstac
         _write_yaml(path, obstacles)
     elif ending == ".glb":
         for name, obstacle in obstacles.items():
-            if isinstance(obstacle.geometry, Sensed):
+            geometry = obstacle.geometry
+            if isinstance(geometry, Sensed) and not geometry.is_its_mesh:
                 raise ValueError(
                     f"{where}: a .glb has no place for {short_repr(name)}, a "
-                    f"{type(obstacle.geometry).__name__}; write a .yaml"
+                    f"{type(geometry).__name__}; write a .yaml"
                 )
+            if isinstance(geometry, Sensed):
+                obstacles = {**obstacles, name: obstacle._replace(geometry=mesh_of(geometry))}
         exported: Any = obstacle_scene(obstacles, up="y").export(file_type="glb")
         path.write_bytes(exported)
     else:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from warp_collision.formats.files import MAX_COORDINATE
+from warp_collision.formats.files import MAX_COORDINATE, existing_file
+from warp_collision.formats.point_files import read_arrays
 from warp_collision.kernels.mesh_record import Shape as ShapeKind
+from warp_collision.messages import any_error_at, escaped
 from warp_collision.obstacles.shapes import Triangles
 
 
@@ -41,10 +44,13 @@ class Sensed(ABC):
     Attributes:
         kind: its number for the kernels, and its name in files.
         grid_kernel: fills a grid of its distances, None if it needs none.
+        is_its_mesh: whether `tessellate` is exactly the shape, so that files of meshes have a place
+            for it.
     """
 
     kind: ClassVar[ShapeKind]
     grid_kernel: ClassVar[Any] = None
+    is_its_mesh: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -82,6 +88,26 @@ class Sensed(ABC):
     @abstractmethod
     def arrays(self) -> dict[str, np.ndarray]:
         """What a file has of it, as the arguments that make it again."""
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Self:
+        """What an .npz file has, whose arrays are the arguments, as `MeshWorld.save` writes them.
+
+        Example:
+            >>> import tempfile
+            >>> import numpy as np
+            >>> from warp_collision import VoxelGrid
+            >>> with tempfile.NamedTemporaryFile(suffix=".npz") as file:
+            ...     np.savez(file.name, occupied=np.ones((2, 2, 3), bool), voxel_size=0.1)
+            ...     VoxelGrid.from_file(file.name)
+            VoxelGrid(2 x 2 x 3 voxels of 0.1 m, 12 occupied, free outside)
+        """
+        path = existing_file(path)
+        with any_error_at(escaped(str(path))):
+            arrays: dict[str, Any] = read_arrays(path)
+            # Text is an array without axes, too.
+            texts = {name: str(value) for name, value in arrays.items() if value.dtype.kind == "U"}
+            return cls(**arrays | texts)
 
 
 def length_of(name: str, value: Any, *, may_be_zero: bool = False) -> float:

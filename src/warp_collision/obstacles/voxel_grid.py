@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 import warp as wp
 
-from warp_collision.formats.files import MAX_COORDINATE, existing_file
-from warp_collision.formats.point_files import read_arrays
+from warp_collision.formats.files import MAX_COORDINATE
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.mesh_record import Shape as ShapeKind
 from warp_collision.kernels.voxel_grid import VoxelMap
 from warp_collision.kernels.voxel_transform import BAND_SQUARE, transform_along
 from warp_collision.launching import launch
 from warp_collision.launching.structs import upload_struct
-from warp_collision.messages import any_error_at, escaped
 from warp_collision.obstacles.esdf_grid import EsdfGrid
 from warp_collision.obstacles.part_tree import build_tree
 from warp_collision.obstacles.sensed import Sensed, Uploaded, corner_of, length_of
@@ -169,27 +166,6 @@ class VoxelGrid(Sensed):
             )
             mask[place] = False if unknown is None else unknown
         return VoxelGrid(occupied, self.voxel_size, self.origin, mask, self.unknown, self.outside)
-
-    @classmethod
-    def from_file(cls, path: str | os.PathLike[str]) -> VoxelGrid:
-        """The grid of an .npz file with its arguments as arrays, as `MeshWorld.save` writes it.
-
-        Example:
-            >>> import tempfile
-            >>> import numpy as np
-            >>> from warp_collision import VoxelGrid
-            >>> with tempfile.NamedTemporaryFile(suffix=".npz") as file:
-            ...     np.savez(file.name, occupied=np.ones((2, 2, 3), bool), voxel_size=0.1)
-            ...     VoxelGrid.from_file(file.name)
-            VoxelGrid(2 x 2 x 3 voxels of 0.1 m, 12 occupied, free outside)
-        """
-        path = existing_file(path)
-        with any_error_at(escaped(str(path))):
-            arrays = read_arrays(path)
-            made: dict[str, Any] = dict(arrays)
-            for name in {"unknown", "outside"} & {*made}:
-                made[name] = str(made[name])
-            return cls(**made)
 
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.occupied.shape))

@@ -10,7 +10,7 @@ import itertools
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,13 +25,14 @@ from warp_collision.robot import RobotSpheres, SelfCollisionPairs
 from warp_collision.robot.model.robot_spheres import require_robot_and_world
 from warp_collision.viewer import panel_text
 from warp_collision.viewer.colors import FREE, HIT, NEAR, THEMES, Color
+from warp_collision.viewer.host import line_rgb
 from warp_collision.viewer.path_facts import Setting, path_facts
 from warp_collision.viewer.path_panel import PathPanel
-from warp_collision.viewer.rendering import middle_of_limits
+from warp_collision.viewer.rendering import middle_of_limits, paths_of
 from warp_collision.viewer.robot_panel import RobotPanel
-from warp_collision.viewer.stage import choose_camera, stage_path, stage_world
+from warp_collision.viewer.stage import choose_camera, scenery_of, stage_path, stage_world
 from warp_collision.viewer.worker import Worker
-from warp_collision.viewer.world_panel import WorldPanel, rgb
+from warp_collision.viewer.world_panel import WorldPanel
 from warp_collision.world import MeshWorld
 from warp_collision.world.mesh_world import require_world
 
@@ -217,7 +218,7 @@ class Viewer:
     def enable(self, name: str, on: bool = True) -> None:
         """Lets queries check an obstacle or skip it, as `MeshWorld.enable`."""
         self._require_obstacle(name)
-        self.put(f"enable {name}", lambda: (self._world.enable(name, on), self._changed())[0])
+        self.put(f"enable {name}", lambda: self.switch([name], on))
 
     def choose_env(self, env: int) -> None:
         """Shows another env of the world."""
@@ -240,6 +241,11 @@ class Viewer:
     def put(self, name: str, job: Callable[[], object], delay: float = 0.0) -> None:
         """Lets the thread that draws do something; the newest of a name."""
         self._worker.put(name, lambda: (job(), None)[1], delay)
+
+    def switch(self, names: Sequence[str], on: bool) -> None:
+        """Lets queries check obstacles or skip them; in the thread that draws."""
+        self._world.enable(names, on)
+        self._changed()
 
     def move(self, name: str, pose: tuple[float, ...]) -> None:
         """Moves an obstacle; in the thread that draws."""
@@ -295,14 +301,14 @@ class Viewer:
 
     def _frame(self) -> None:
         """Lets new clients look at the open path, the robot or the world, as pictures do."""
-        theme, obstacles = THEMES["light"], self._world.obstacles()
+        theme, scenery = THEMES["light"], scenery_of(self._world.obstacles())
         if self._robot is None:
-            stage = stage_world(obstacles, theme)
+            stage = stage_world(scenery, theme)
         else:
             facts = self._paths.facts if self._paths is not None else None
             if facts is None:
                 facts = path_facts(self._robot.setting, self._robot.joints[None])
-            stage = stage_path(facts, self._robot.meshes, obstacles, theme)
+            stage = stage_path(facts, self._robot.meshes, scenery, theme)
         found = choose_camera([stage], _SHAPE)
         camera = self.server.initial_camera
         # The browser's own field of view is wider.
@@ -387,25 +393,13 @@ class Viewer:
         self._line.visible = self._label.visible = ends is not None
         if ends is not None:
             self._line.points = ends[None].astype(np.float32)
-            self._line.colors = np.tile(np.array(rgb(color), np.uint8), (1, 2, 1))
+            self._line.colors = np.tile(np.array(line_rgb(color), np.uint8), (1, 2, 1))
             self._label.position, self._label.text = ends[1], words
 
     def _named(self, paths: Any) -> dict[str, Tensor]:
         """Paths (horizon, n_joints) by name."""
-        robot = self._require_robot()
-        if not isinstance(paths, Mapping):
-            values = torch.as_tensor(paths)
-            values = values[None] if values.ndim == 2 else values
-            paths = {f"path {index}": path for index, path in enumerate(values)}
-        named = {str(name): torch.as_tensor(path).detach() for name, path in paths.items()}
-        for name, path in named.items():
-            robot.check_joints(path)
-            if path.ndim != 2 or not len(path) or not bool(torch.isfinite(path).all()):
-                raise ValueError(
-                    f"path {short_repr(name)} must be finite joint values of shape (horizon, "
-                    f"{robot.n_joints}), got {validate.shape_of(path)}"
-                )
-        return named
+        found = paths_of(paths, self._require_robot())
+        return {name or "path": path.detach() for name, path in found.items()}
 
     def _add(self, paths: dict[str, Tensor]) -> None:
         if self._paths is not None and paths:

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Floats = NDArray[np.floating]
+from warp_collision.viewer.colors import Floats
 
 # By name azimuth and elevation of the eye, seen from what is looked at [degrees].
 VIEWS = {
@@ -61,6 +61,23 @@ class Camera:
         seen = self.view(points)
         center = np.array([0.5 * self.width, 0.5 * self.height])
         return self.focal_length * seen[:, :2] / seen[:, 2:] + center
+
+    def window(self, points: ArrayLike, multiple: int) -> tuple[slice, slice]:
+        """Returns the rows and columns around world points (n, 3), with a margin of a multiple.
+
+        Everything where a point is not in front of the camera. Bounds are multiples of a number,
+        of which `width` and `height` must be multiples too.
+        """
+        points, size = np.asarray(points, float), np.array([self.width, self.height])
+        low, high = np.zeros(2), size / multiple
+        if (self.view(points)[:, 2] > 1e-3).all():
+            pixels = self.project(points) / multiple
+            low, high = (
+                np.clip(side, 0, size // multiple)
+                for side in (np.floor(pixels.min(0)) - 2, np.ceil(pixels.max(0)) + 2)
+            )
+        columns, rows = np.stack([low, high], axis=1).astype(int) * multiple
+        return slice(*rows.tolist()), slice(*columns.tolist())
 
     def rays(self) -> Floats:
         """Returns (3, 3): ray of the top left corner, steps to the right and down; depth 1."""

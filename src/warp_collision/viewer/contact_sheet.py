@@ -16,7 +16,13 @@ from warp_collision.robot.model.link_shapes import mesh_in_link
 from warp_collision.viewer import triangles as shapes
 from warp_collision.viewer.camera import VIEWS, look
 from warp_collision.viewer.colors import FREE, UNCOVERED, Floats, theme_of
-from warp_collision.viewer.picture import fit_text, pixels, require_matplotlib
+from warp_collision.viewer.picture import (
+    fit_text,
+    new_figure,
+    pixels,
+    require_matplotlib,
+    write_png,
+)
 from warp_collision.viewer.ray_tracer import SAMPLES, Body, RayTracer, over
 from warp_collision.viewer.triangles import Triangles
 
@@ -54,9 +60,6 @@ def sphere_sheet(
         3
     """
     require_matplotlib()
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     theme = theme_of(background)
     links = [
         name
@@ -66,8 +69,7 @@ def sphere_sheet(
     columns = min(_COLUMNS, max(1, len(links)))
     rows = math.ceil(len(links) / columns)
     width, height = columns * _TILE[0], _TOP + rows * (_TILE[1] + _CAPTION)
-    figure = Figure(figsize=(width / 100, height / 100), dpi=100, facecolor=theme.paper)
-    FigureCanvasAgg(figure)
+    figure = new_figure((width, height), theme.paper)
     page = figure.add_axes((0, 0, 1, 1))
     page.set_xlim(0, width)
     page.set_ylim(height, 0)
@@ -96,9 +98,7 @@ def sphere_sheet(
             fit_text(text, page, _TILE[0] - 20)
     drawn = pixels(figure)
     if output is not None:
-        from PIL import Image
-
-        Image.fromarray(drawn).save(Path(output), "PNG", optimize=True)
+        write_png(drawn, Path(output))
     return drawn
 
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from warp_collision.io import Obstacle
 from warp_collision.messages import escaped
 from warp_collision.viewer.camera import Camera
 from warp_collision.viewer.captions import curve_of
 from warp_collision.viewer.colors import Theme
 from warp_collision.viewer.path_facts import PathFacts, evenly_along, path_facts
 from warp_collision.viewer.picture import Layout, Picture, Scene, compose, pixels
-from warp_collision.viewer.stage import draw_stage, stage_path
+from warp_collision.viewer.stage import Painter, Scenery, Stage, stage_path
 from warp_collision.viewer.triangles import LinkMeshes
 
 FILMS = (".gif", ".mp4")
@@ -47,15 +46,29 @@ class Film(NamedTuple):
 def film_of(
     facts: PathFacts,
     meshes: LinkMeshes,
-    obstacles: Mapping[str, Obstacle],
+    scenery: Scenery,
+    whole: Stage,
     theme: Theme,
     camera: Camera,
     layout: Layout,
     *,
     title: str,
+    subtitle: str,
     seconds: float,
 ) -> Film:
     """Returns the film of a path.
+
+    Args:
+        facts: the path.
+        meshes: of the robot's links.
+        scenery: the obstacles.
+        whole: the stage of the path.
+        theme: the colours.
+        camera: from where it is seen.
+        layout: of each frame.
+        title: a line above.
+        subtitle: a line below the title.
+        seconds: without what the goal is shown for.
 
     Raises:
         ValueError: `seconds` is not from 0.2 to 120.
@@ -69,15 +82,14 @@ def film_of(
         paper = np.ones((height, width, 3)) * theme.paper
         scene = Scene(paper, "", [], theme.accent(facts.is_free))
         curve = curve_of("", facts, theme)
-        still = Picture([scene], [curve], title, "", True, theme, layout.size)
+        still = Picture([scene], [curve], title, subtitle, theme, layout)
         page = pixels(compose(still))
-        device = facts.setting.world.device
+        painter = Painter(whole, camera, theme, facts.setting.world.device)
         image = page
         for index, joints in enumerate(evenly_along(facts.joints, count)):
             single = path_facts(facts.setting, joints[None])
-            stage = stage_path(single, meshes, obstacles, theme)
-            drawn = draw_stage(stage._replace(accent=theme.accent(facts.is_free)), camera, theme,
-                               device)  # fmt: skip
+            stage = stage_path(single, meshes, scenery, theme, film=whole)
+            drawn = painter.draw(stage, in_film=True)
             image = page.copy()
             rows = slice(layout.top, layout.top + height)
             image[rows, :width] = np.uint8(255 * drawn)

@@ -12,7 +12,9 @@ import numpy as np
 
 from warp_collision.planning import PlannedPaths
 from warp_collision.robot import RobotSpheres
+from warp_collision.viewer.colors import THEMES
 from warp_collision.viewer.panel_text import millimetres, text
+from warp_collision.viewer.picture import new_figure, pixels
 from warp_collision.viewer.rendering import render
 from warp_collision.world import MeshWorld
 
@@ -102,13 +104,7 @@ def _robot_table(robot: RobotSpheres) -> str:
 
 def _draw_paths(found: PlannedPaths) -> np.ndarray:
     """Returns the joint values of the first path over its waypoints."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    from warp_collision.viewer.picture import pixels
-
-    figure = Figure(figsize=(_SIZE[0] / 100, _SIZE[1] / 100), dpi=100)
-    FigureCanvasAgg(figure)
+    figure = new_figure(_SIZE, THEMES["light"].label)
     axes = figure.add_axes((0.12, 0.15, 0.85, 0.75))
     axes.plot(found.joints[0].detach().cpu().numpy())
     axes.set_title("joint values of the first path [rad, m]", size=10)

@@ -44,6 +44,11 @@ def line(words: str, color: Color | None = None, *, is_bold: bool = False) -> st
     return f'<div style="{style}">{words}</div>'
 
 
+def hint(words: str) -> str:
+    """Returns a line in grey; `words` are HTML already."""
+    return f'<div style="color:gray">{line(words)}</div>'
+
+
 def table(rows: Iterable[Sequence[str]]) -> str:
     """Returns a table; cells are HTML already."""
     cells = "".join(

@@ -22,9 +22,8 @@ from warp_collision.robot import (
     joint_path_in_collision,
 )
 from warp_collision.robot.checks.joint_path_cost import waypoint_clearance
+from warp_collision.viewer.colors import Floats
 from warp_collision.world import MeshWorld
-
-Floats = NDArray[np.floating]
 
 TOLERANCE = 1e-3  # m, of the certificate
 _MOST_CONTACTS = 12

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,10 +15,9 @@ from warp_collision.messages import escaped
 from warp_collision.robot import joint_path_in_collision
 from warp_collision.viewer import panel_text
 from warp_collision.viewer.colors import FREE, HIT, THEMES
-from warp_collision.viewer.host import Host
+from warp_collision.viewer.host import Host, add_mesh, line_rgb, rgb
 from warp_collision.viewer.path_facts import Contact, PathFacts, Setting, path_facts
 from warp_collision.viewer.robot_panel import RobotPanel
-from warp_collision.viewer.world_panel import rgb
 
 _GHOSTS = 7
 _SAMPLES = 6  # of each segment of a trace
@@ -116,7 +116,9 @@ class PathPanel:
         fine = torch.cat([between.flatten(0, 1), joints[-1:]])
         hand = self._setting.spheres(fine)[:, -1, :3].cpu().numpy()
         lines = np.stack([hand[:-1], hand[1:]], axis=1).astype(np.float32)
-        colors = np.array([rgb(FREE), rgb(HIT)], np.uint8)[np.repeat(blocked.astype(int), samples)]
+        colors = np.array([line_rgb(FREE), line_rgb(HIT)], np.uint8)[
+            np.repeat(blocked.astype(int), samples)
+        ]
         ends = np.repeat(colors[: len(lines), None], 2, axis=1)
         if name in self._traces:
             self._traces[name].points, self._traces[name].colors = lines, ends
@@ -150,7 +152,10 @@ class PathPanel:
         if self._open is None:
             return
         self.facts = facts = path_facts(self._setting, self._paths[self._open])
-        self._free[self._open] = facts.is_free
+        if self._free[self._open] != facts.is_free:
+            self._free[self._open] = facts.is_free
+            self._choice.options = [self._label(name) for name in self._paths]
+            self._choice.value = self._label(self._open)
         self._trace(self._open, facts.blocked)
         accent = FREE if facts.is_free else HIT
         words = panel_text.text(facts.verdict(), 160)
@@ -160,17 +165,17 @@ class PathPanel:
         self._draw_ghosts()
 
     def _list_contacts(self, contacts: Sequence[Contact]) -> None:
-        while len(self._contacts) > len(contacts):
-            self._contacts.pop().remove()
+        """Lists contacts; buttons that are not needed are hidden: a page may still draw them."""
         with self._list:
-            while len(self._contacts) < len(contacts):
+            for index in range(len(self._contacts), len(contacts)):
                 button = self._server.gui.add_button("-")
-                index = len(self._contacts)
                 button.on_click(lambda event, index=index: self._viewer.show_contact(index))
                 self._contacts.append(button)
-        for button, contact in zip(self._contacts, contacts, strict=True):
-            button.label = escaped(f"{contact}, waypoint {contact.place:.1f}", 90)
-            button.color = rgb(HIT if contact.is_blocked else FREE)
+        for button, contact in itertools.zip_longest(self._contacts, contacts):
+            button.visible = contact is not None
+            if contact is not None:
+                button.label = escaped(f"{contact}, waypoint {contact.place:.1f}", 90)
+                button.color = rgb(HIT if contact.is_blocked else FREE)
 
     def show_contact(self, index: int) -> Contact | None:
         """Moves the robot to one of the worst contacts."""
@@ -224,13 +229,7 @@ class PathPanel:
         joints = torch.cat([self.facts.at(float(place)) for place in places])
         color = THEMES["light"].accent(self.facts.is_free)
         for mesh in self._robot.body(joints):
-            self._ghosts.append(
-                self._server.scene.add_mesh_simple(
-                    self._viewer.new_node("sweep"), mesh.vertices.astype(np.float32),
-                    mesh.faces.astype(np.uint32), color=rgb(color), opacity=0.15,
-                    cast_shadow=False, receive_shadow=False,
-                )
-            )  # fmt: skip
+            self._ghosts.append(add_mesh(self._viewer, "sweep", mesh, color, 0.15))
 
     def _curves_of(self, facts: PathFacts) -> list[_Curves]:
         motion, count = facts.motion, len(facts.blocked)
@@ -244,38 +243,35 @@ class PathPanel:
         }  # fmt: skip
         waypoints = np.arange(len(facts.cost), dtype=float)
         return [
-            _Curves("clearance [mm], certified", steps, bounds),
+            _Curves("clearance [mm], certified", steps, bounds, _MOST_MM),
             _Curves("cost [mm]", waypoints, {"cost": 1000 * facts.cost}),
         ]
 
     def _draw_curves(self) -> None:
-        """Draws the curves of the open path anew."""
+        """Draws the curves of the open path, in the plots of the one before."""
         from viser import uplot
 
-        for plot in self._plots:
-            plot.remove()
-        self._plots.clear()
         if self.facts is None:
             return
         self._drawn = self._curves_of(self.facts)
         colors = (panel_text.css(HIT), panel_text.css(FREE), "#009e73")
-        with self._curves:
-            for curves in self._drawn:
-                series = [
-                    uplot.Series(label=name, stroke=color, width=2)
-                    for name, color in zip(curves.values, colors, strict=False)
-                ]
-                here = uplot.Series(label="here", stroke="#888888", width=2)
-                low, high = curves.range
-                self._plots.append(
-                    self._server.gui.add_uplot(
-                        curves.marked(self.place),
-                        (uplot.Series(label="waypoint"), *series, here),
-                        title=curves.title,
-                        aspect=2.0,
-                        scales={"x": uplot.Scale(time=False), "y": uplot.Scale(range=(low, high))},
-                    )
-                )
+        for index, curves in enumerate(self._drawn):
+            scales = {"x": uplot.Scale(time=False), "y": uplot.Scale(range=curves.range)}
+            if index < len(self._plots):
+                self._plots[index].scales = scales
+                self._plots[index].data = curves.marked(self.place)
+                continue
+            series = [
+                uplot.Series(label=name, stroke=color, width=2)
+                for name, color in zip(curves.values, colors, strict=False)
+            ]
+            here = uplot.Series(label="here", stroke="#888888", width=2)
+            with self._curves:
+                plot = self._server.gui.add_uplot(
+                    curves.marked(self.place), (uplot.Series(label="waypoint"), *series, here),
+                    title=curves.title, aspect=2.0, scales=scales,
+                )  # fmt: skip
+            self._plots.append(plot)
 
     def _mark(self) -> None:
         """Moves the marks of the curves."""
@@ -290,11 +286,13 @@ class _Curves(NamedTuple):
         title: what they are.
         x: (n,) waypoints.
         values: by name, (n,).
+        most: what is farther away is left out, if nothing is as deep.
     """
 
     title: str
     x: np.ndarray
     values: dict[str, np.ndarray]
+    most: float = np.inf
 
     @property
     def range(self) -> tuple[float, float]:
@@ -303,7 +301,7 @@ class _Curves(NamedTuple):
         if not len(known):
             return 0.0, 1.0
         low, high = min(float(known.min()), 0.0), max(float(known.max()), 1.0)
-        high = min(high, max(_MOST_MM, -3.0 * low))
+        high = min(high, max(self.most, -3.0 * low))
         return low - 0.05 * (high - low), high + 0.05 * (high - low)
 
     def marked(self, place: float) -> tuple[np.ndarray, ...]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warp_collision.viewer.camera import Camera, Floats
-from warp_collision.viewer.colors import FAR, HIT, Color, Theme, clearance_colors
+from warp_collision.viewer.camera import Camera
+from warp_collision.viewer.colors import FAR, HIT, Color, Floats, Theme, clearance_colors
 from warp_collision.viewer.labels import Box, Label, place_labels
 
 if TYPE_CHECKING:
@@ -85,24 +86,16 @@ class Picture:
         curves: of paths; none, no panel of curves.
         title: one line, "" for none.
         facts: one line below it.
-        has_bar: whether there is a colour bar of clearances.
         theme: the colours.
-        size: width and height [pixels].
+        layout: where all this is.
     """
 
     scenes: Sequence[Scene]
     curves: Sequence[Curve]
     title: str
     facts: str
-    has_bar: bool
     theme: Theme
-    size: tuple[int, int]
-
-    @property
-    def layout(self) -> Layout:
-        """Where its parts are."""
-        lines = 0 if not self.title else 2 if self.facts else 1
-        return Layout(self.size, len(self.scenes), lines, bool(self.curves), self.has_bar)
+    layout: Layout
 
 
 @dataclass(frozen=True)
@@ -159,13 +152,9 @@ class Layout:
 
 def compose(picture: Picture) -> Figure:
     """Returns a picture as a figure of matplotlib, of which one pixel is one dot."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     layout, theme = picture.layout, picture.theme
-    width, height = picture.size
-    figure = Figure(figsize=(width / 100, height / 100), dpi=100, facecolor=theme.paper)
-    FigureCanvasAgg(figure)
+    width, height = layout.size
+    figure = new_figure(layout.size, theme.paper)
     scale = layout.scale
     if picture.title:
         y = 38 if picture.facts else 30
@@ -184,8 +173,18 @@ def compose(picture: Picture) -> Figure:
         _annotate(axes, scene, picture)
     if picture.curves:
         _draw_curves(figure, picture)
-    if picture.has_bar:
+    if layout.has_bar:
         _draw_bar(figure, picture)
+    return figure
+
+
+def new_figure(size: tuple[int, int], paper: Color) -> Figure:
+    """Returns an empty figure of a width and a height [pixels]."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(size[0] / 100, size[1] / 100), dpi=100, facecolor=paper)
+    FigureCanvasAgg(figure)
     return figure
 
 
@@ -196,9 +195,16 @@ def pixels(figure: Figure) -> np.ndarray:
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 
+def write_png(drawn: np.ndarray, path: Path) -> None:
+    """Writes a picture (height, width, 3) uint8."""
+    from PIL import Image
+
+    Image.fromarray(drawn).save(path, "PNG", optimize=True)
+
+
 def _text(figure: Figure, picture: Picture, y: float, line: str, size: float, **style: Any) -> None:
     """Writes a line so many pixels from the top. Names in it are no formulas."""
-    (width, height), scale = picture.size, picture.layout.scale
+    (width, height), scale = picture.layout.size, picture.layout.scale
     text: Any = figure.text(
         40 * scale / width, 1.0 - y / height, line, size=scale * size,
         color=picture.theme.ink, va="center", parse_math=False, **style,
@@ -241,7 +247,7 @@ def _annotate(axes: Axes, scene: Scene, picture: Picture) -> None:
     sizes = [(box.right - box.left, box.bottom - box.top) for box in boxes]
     anchors = [label.anchor for label in scene.labels]
     bounds = Box(4, 4, width - 4, height - 4)
-    places = place_labels(anchors, sizes, bounds, taken)
+    places = place_labels(anchors, sizes, bounds, taken, scene.image)
     for label, text, place in zip(scene.labels, texts, places, strict=True):
         if place is None:
             text.remove()
@@ -339,7 +345,7 @@ def _draw_curves(figure: Figure, picture: Picture) -> None:
 def _draw_bar(figure: Figure, picture: Picture) -> None:
     """Draws the colours of clearances."""
     layout, theme = picture.layout, picture.theme
-    scale, (width, height) = layout.scale, picture.size
+    scale, (width, height) = layout.scale, layout.size
     left, wide = (0.75, 0.21) if layout.has_curves else (40 * scale / width, 0.4)
     y = (192 if layout.has_curves else 40) * scale
     bar = figure.add_axes((left, y / height, wide, 20 * scale / height))

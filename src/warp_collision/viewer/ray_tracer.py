@@ -18,8 +18,8 @@ from warp_collision.devices import CPU
 from warp_collision.kernels import ray_image as kernels
 from warp_collision.launching.launch import launch, warp_stream
 from warp_collision.launching.warp_runtime import quiet_warp
-from warp_collision.viewer.camera import Camera, Floats
-from warp_collision.viewer.colors import Color, Theme
+from warp_collision.viewer.camera import Camera
+from warp_collision.viewer.colors import Color, Floats, Theme
 from warp_collision.viewer.triangles import Triangles, corner_normals
 
 SAMPLES = 2  # rendered pixels for each pixel of the picture and axis: smooth edges
@@ -106,31 +106,37 @@ class RayTracer:
     def _on_device(self, values: Any, dtype: torch.dtype) -> Tensor:
         return torch.as_tensor(values, dtype=dtype, device=self._device)
 
-    def cast(self, camera: Camera) -> Rays:
-        """Returns what each pixel of a camera shows."""
-        size, device = (camera.height, camera.width), self._device
-        color = torch.zeros((*size, 4), device=device)
-        first = torch.full(size, -1, dtype=torch.int32, device=device)
-        layers = torch.zeros((*size, kernels.N_LAYERS, 4), device=device)
-        rays = Rays(color, layers, first)
+    def cast(self, camera: Camera, window: tuple[slice, slice] | None = None) -> Rays:
+        """Returns what each pixel of a camera, or of a window of rows and columns, shows."""
+        rows, columns = window or (slice(0, camera.height), slice(0, camera.width))
+        size, device = (rows.stop - rows.start, columns.stop - columns.start), self._device
+        color = torch.empty((*size, 4), device=device)
+        first = torch.empty(size, dtype=torch.int32, device=device)
+        layers = torch.empty((*size, kernels.N_LAYERS, 4), device=device)
         light = _KEY_LIGHT @ camera.camera_from_world
-        view = self._on_device(np.stack([camera.eye, *camera.rays(), light]), torch.float32)
+        corner, right, down = camera.rays()
+        corner = corner + columns.start * right + rows.start * down
+        view = self._on_device(np.stack([camera.eye, corner, right, down, light]), torch.float32)
         launch(
             kernels.cast_rays, size,
             self._ids, self._first_faces, self._opacities, self._normals, self._colors, view,
             color, layers, first,
             device=device, items=size[0] * size[1],
         )  # fmt: skip
-        return rays
+        return Rays(color, layers, first)
 
     def image(
-        self, camera: Camera, outline: Color, strengths: Sequence[float] = _OUTLINES
+        self,
+        camera: Camera,
+        outline: Color,
+        strengths: Sequence[float] = _OUTLINES,
+        window: tuple[slice, slice] | None = None,
     ) -> Tensor:
         """Returns (height, width, 4) r, g, b times opacity, and opacity, with outlines.
 
         The camera has `SAMPLES` times as many pixels as the image in each direction.
         """
-        rays = self.cast(camera)
+        rays = self.cast(camera, window)
         launch(
             kernels.draw_outlines, tuple(rays.first.shape),
             rays.layers,
@@ -182,43 +188,48 @@ def _tables(bodies: Sequence[Body]) -> _Tables:
     return _Tables(*(np.concatenate(column) for column in zip(*tables, strict=True)))
 
 
-def room(
-    tracer: RayTracer, camera: Camera, theme: Theme, low: Floats, high: Floats, floor: float
-) -> Floats:
-    """Returns (height, width, 3) an empty room: a floor with the soft shadows of the bodies.
+class Room:
+    """An empty room: a floor with the soft shadows of bodies.
 
     Args:
-        tracer: the bodies.
-        camera: with the pixels of the picture.
+        camera: in the pixels that rays are cast for.
         theme: the colours.
         low: (2,) lower corner of the part of the floor that has shadows.
         high: (2,) its upper corner.
         floor: its height [m].
     """
-    from PIL import Image, ImageFilter
 
-    corner, right, down = camera.rays()
-    columns = np.arange(camera.width)[:, None] + 0.5
-    rows = np.arange(camera.height)[:, None, None] + 0.5
-    rays = (corner + columns * right + rows * down).astype(np.float32)
-    fade = np.linspace(0.0, 1.0, camera.height, dtype=np.float32)[:, None, None]
-    wall, ground = (np.array(color, np.float32) for color in (theme.wall, theme.floor))
-    image = np.broadcast_to((1.0 - fade) * wall + fade * ground, rays.shape).copy()
-    if camera.eye[2] <= floor:
+    def __init__(self, camera: Camera, theme: Theme, low: Floats, high: Floats, floor: float):
+        self._low, self._high, self._floor = low, high, floor
+        height, width = camera.height // SAMPLES, camera.width // SAMPLES
+        corner, right, down = Camera(camera.eye, camera.target, width, height).rays()
+        columns = np.arange(width)[:, None] + 0.5
+        rows = np.arange(height)[:, None, None] + 0.5
+        rays = (corner + columns * right + rows * down).astype(np.float32)
+        fade = np.linspace(0.0, 1.0, height, dtype=np.float32)[:, None, None]
+        wall, ground = (np.array(color, np.float32) for color in (theme.wall, theme.floor))
+        self._empty = np.broadcast_to((1.0 - fade) * wall + fade * ground, rays.shape)
+        self._is_floor = (rays[..., 2] < -1e-3) & (camera.eye[2] > floor)
+        rays = rays[self._is_floor]
+        depth = (floor - camera.eye[2]) / rays[:, 2]
+        place = np.array(camera.eye[:2]) + rays[:, :2] * depth[:, None]
+        self._place = (place - low) / (high - low)  # from 0 to 1 where there are shadows
+
+    def draw(self, tracer: RayTracer) -> Floats:
+        """Returns (height, width, 3) the room with the shadows of bodies."""
+        from PIL import Image, ImageFilter
+
+        image = self._empty.copy()
+        shadow = tracer.shadows(self._low, self._high, self._floor)
+        blurred = Image.fromarray(np.uint8(255 * np.pad(shadow, 8)))
+        blurred = blurred.filter(ImageFilter.GaussianBlur(4))
+        shadow = np.asarray(blurred, np.float32)[8:-8, 8:-8] / 255.0
+        size = np.array(shadow.shape)[::-1]
+        cells = np.floor(self._place * size).astype(int)
+        inside = ((cells >= 0) & (cells < size)).all(-1)
+        cells = np.clip(cells, 0, size - 1)
+        image[self._is_floor] *= 1.0 - 0.3 * (shadow[cells[:, 1], cells[:, 0]] * inside)[:, None]
         return image
-    shadow = tracer.shadows(low, high, floor)
-    blurred = Image.fromarray(np.uint8(255 * np.pad(shadow, 8)))
-    blurred = blurred.filter(ImageFilter.GaussianBlur(4))
-    shadow = np.asarray(blurred, np.float32)[8:-8, 8:-8] / 255.0
-    seen = rays[..., 2] < -1e-3
-    depth = (floor - camera.eye[2]) / rays[..., 2][seen]
-    place = np.array(camera.eye[:2]) + rays[..., :2][seen] * depth[:, None]
-    size = np.array(shadow.shape)[::-1]
-    cells = np.floor((place - low) / (high - low) * size).astype(int)
-    inside = ((cells >= 0) & (cells < size)).all(-1)
-    cells = np.clip(cells, 0, size - 1)
-    image[seen] *= 1.0 - 0.3 * (shadow[cells[:, 1], cells[:, 0]] * inside)[:, None]
-    return image
 
 
 def over(image: Floats, drawn: Tensor, opacity: float = 1.0) -> Floats:

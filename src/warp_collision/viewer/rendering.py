@@ -18,10 +18,11 @@ from warp_collision.messages import escaped, known_names, short_repr
 from warp_collision.poses import PoseLike
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs
 from warp_collision.robot.model.robot_spheres import require_robot_and_world
-from warp_collision.viewer.camera import Camera, Floats, parse_view
+from warp_collision.viewer.camera import Camera, parse_view
 from warp_collision.viewer.captions import curve_of, path_labels, world_labels
-from warp_collision.viewer.colors import Theme, theme_of
+from warp_collision.viewer.colors import Floats, Theme, theme_of
 from warp_collision.viewer.film import FILMS, film_of, require_film_writer, write_film
+from warp_collision.viewer.labels import Label
 from warp_collision.viewer.path_facts import PathFacts, Setting, path_facts
 from warp_collision.viewer.picture import (
     Layout,
@@ -31,8 +32,9 @@ from warp_collision.viewer.picture import (
     cut,
     pixels,
     require_matplotlib,
+    write_png,
 )
-from warp_collision.viewer.stage import choose_camera, draw_stage, stage_path, stage_world
+from warp_collision.viewer.stage import Painter, choose_camera, scenery_of, stage_path, stage_world
 from warp_collision.viewer.triangles import LinkMeshes, link_meshes, of_obstacle
 from warp_collision.world import MeshWorld
 from warp_collision.world.mesh_world import require_world
@@ -114,61 +116,54 @@ def render(
     film = path if path is not None and path.suffix.lower() in FILMS else None
     if film is not None:
         require_film_writer(film)
-    width, height = _checked_size(size or (_SIZE if film is None else _FILM_SIZE))
+    size = _checked_size(size or (_SIZE if film is None else _FILM_SIZE))
     report = progress or (lambda fraction: None)
     world, paths = _checked(world, robot, joints, env)
     obstacles = world.obstacles(env)
-    if robot is None:
-        facts_of: dict[str, PathFacts] = {}
-        stages = [stage_world(obstacles, theme)]
-        meshes = LinkMeshes({}, {})
-    else:
+    scenery = scenery_of(obstacles)
+    found: list[PathFacts] = []
+    meshes, stages = LinkMeshes({}, {}), [stage_world(scenery, theme)]
+    if robot is not None:
         setting = Setting(world, robot, base_pose, tuple(ignore), self_collision, env)
-        facts_of = {name: path_facts(setting, joints) for name, joints in paths.items()}
+        found = [path_facts(setting, joints) for joints in paths.values()]
         meshes = link_meshes(robot)
-        stages = [
-            stage_path(found, meshes, obstacles, theme, with_spheres=spheres)
-            for found in facts_of.values()
-        ]
-    found = [*facts_of.values()]
-    if title is None:
-        title = _title(world, found, env)
-    has_curves = any(one.n_segments for one in found)
+        stages = [stage_path(one, meshes, scenery, theme, with_spheres=spheres) for one in found]
+    title = cut(_title(world, found, env) if title is None else title)
+    facts = cut(facts)
     lines = 0 if not title else 2 if facts else 1
-    layout = Layout((width, height), len(stages), lines, has_curves, bool(found))
-    target = _target(look_at, obstacles, found)
-    camera = choose_camera(stages, layout.scene, direction, target)
+    has_curves = any(one.n_segments for one in found)
+    layout = Layout(size, len(stages), lines, has_curves, bool(found))
+    camera = choose_camera(stages, layout.scene, direction, _target(look_at, obstacles, found))
     report(0.1)
     if film is not None:
-        if len(found) != 1 or not found[0].n_segments:
-            raise ValueError(
-                f"joints must be one path (horizon, n_joints) for a {film.suffix}, got "
-                f"{len(found)} of {[one.n_segments + 1 for one in found]} waypoints"
-            )
-        frames = film_of(found[0], meshes, obstacles, theme, camera, layout,
-                         title=cut(title), seconds=seconds)  # fmt: skip
+        _require_one_path(found, film)
+        frames = film_of(
+            found[0], meshes, scenery, stages[0], theme, camera, layout, title=title,
+            subtitle=facts, seconds=seconds,
+        )  # fmt: skip
         return write_film(film, frames, report)
-    scenes = []
+    scenes, names = [], list(paths) or [""]
     for index, stage in enumerate(stages):
-        image = draw_stage(stage, camera, theme, world.device)
+        image = Painter(stage, camera, theme, world.device).draw(stage)
         report(0.1 + 0.8 * (index + 1) / len(stages))
-        scenes.append(_scene(image, index, facts_of, obstacles, camera, theme, labels))
-    picture = Picture(
-        scenes,
-        [curve_of(name, one, theme) for name, one in facts_of.items() if one.n_segments],
-        cut(title),
-        cut(facts),
-        has_bar=bool(found),
-        theme=theme,
-        size=(width, height),
-    )
-    drawn = pixels(compose(picture))
+        known = found[index] if found else None
+        written = _labels(known, obstacles, camera) if labels else []
+        scenes.append(_scene(image, names[index], known, written, theme))
+    curves = [curve_of(name, one, theme)
+              for name, one in zip(paths, found, strict=True) if one.n_segments]  # fmt: skip
+    drawn = pixels(compose(Picture(scenes, curves, title, facts, theme, layout)))
     if path is not None:
-        from PIL import Image
-
-        Image.fromarray(drawn).save(path, "PNG", optimize=True)
+        write_png(drawn, path)
     report(1.0)
     return drawn
+
+
+def _require_one_path(found: Sequence[PathFacts], film: Path) -> None:
+    if len(found) != 1 or not found[0].n_segments:
+        raise ValueError(
+            f"joints must be one path (horizon, n_joints) for a {film.suffix}, got "
+            f"{len(found)} of {[one.n_segments + 1 for one in found]} waypoints"
+        )
 
 
 def _checked_output(output: str | os.PathLike[str]) -> Path:
@@ -206,7 +201,10 @@ def _checked(
         return world, {}
     require_robot_and_world(robot, world)
     world.names(env)
-    return world, paths_of(joints, robot)
+    paths = paths_of(joints, robot)
+    if not 1 <= len(paths) <= MOST_SCENES:
+        raise ValueError(f"joints must be one to {MOST_SCENES} paths, got {len(paths)}")
+    return world, paths
 
 
 def middle_of_limits(robot: RobotSpheres) -> Tensor:
@@ -217,10 +215,10 @@ def middle_of_limits(robot: RobotSpheres) -> Tensor:
 
 
 def paths_of(joints: Any, robot: RobotSpheres) -> dict[str, Tensor]:
-    """Returns paths (horizon, n_joints) by name, of what `render` takes.
+    """Returns paths (horizon, n_joints) by name, of what `render` takes; one alone is "".
 
     Raises:
-        TypeError, ValueError: They are not of this robot, more than four, or not finite.
+        TypeError, ValueError: They are not of this robot, or not finite.
     """
     if joints is None:
         return {"": middle_of_limits(robot)[None]}
@@ -235,8 +233,6 @@ def paths_of(joints: Any, robot: RobotSpheres) -> dict[str, Tensor]:
         given = {"": values}
         if values.ndim == 3:
             given = {f"path {index}": path for index, path in enumerate(values)}
-    if not 1 <= len(given) <= MOST_SCENES:
-        raise ValueError(f"joints must be one to {MOST_SCENES} paths, got {len(given)}")
     return {str(name): _checked_path(path, robot) for name, path in given.items()}
 
 
@@ -284,18 +280,16 @@ def _title(world: MeshWorld, found: Sequence[PathFacts], env: int) -> str:
     return f"{count} obstacle{'' if count == 1 else 's'}"
 
 
+def _labels(
+    facts: PathFacts | None, obstacles: Mapping[str, Obstacle], camera: Camera
+) -> list[Label]:
+    return world_labels(obstacles, camera) if facts is None else path_labels(facts, camera)
+
+
 def _scene(
-    image: Floats,
-    index: int,
-    facts_of: Mapping[str, PathFacts],
-    obstacles: Mapping[str, Obstacle],
-    camera: Camera,
-    theme: Theme,
-    with_labels: bool,
+    image: Floats, name: str, facts: PathFacts | None, labels: Sequence[Label], theme: Theme
 ) -> Scene:
-    if not facts_of:
-        return Scene(image, "", world_labels(obstacles, camera) if with_labels else [], theme.ink)
-    name, facts = [*facts_of.items()][index]
+    if facts is None:
+        return Scene(image, "", labels, theme.ink)
     heading = escaped(f"{name}: {facts.verdict()}") if name else ""
-    labels = path_labels(facts, camera) if with_labels else []
     return Scene(image, cut(heading), labels, theme.accent(facts.is_free))

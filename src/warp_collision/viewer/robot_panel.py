@@ -11,12 +11,10 @@ from trimesh.transformations import quaternion_from_matrix
 
 from warp_collision.messages import escaped
 from warp_collision.viewer import panel_text
-from warp_collision.viewer.camera import Floats
-from warp_collision.viewer.colors import ATTACHED, BARE, THEMES, clearance_colors
-from warp_collision.viewer.host import Host
+from warp_collision.viewer.colors import ATTACHED, BARE, THEMES, Floats, clearance_colors
+from warp_collision.viewer.host import Host, add_mesh
 from warp_collision.viewer.path_facts import Setting
-from warp_collision.viewer.triangles import Triangles, ball, link_meshes
-from warp_collision.viewer.world_panel import rgb
+from warp_collision.viewer.triangles import Triangles, ball, link_meshes, robot_bodies
 
 _TURN = 3.1416  # rad, on both sides of 0 of a joint without limits
 _REACH = 1.0  # m, the same of one that slides
@@ -84,11 +82,10 @@ class RobotPanel:
         robot = self.setting.robot
         for link, mesh in self.meshes.links.items():
             bare = link in robot.links_without_spheres
-            self._links[link] = self._server.scene.add_mesh_simple(
-                self._viewer.new_node("link"), mesh.vertices.astype(np.float32),
-                mesh.faces.astype(np.uint32), color=rgb(BARE if bare else THEMES["light"].robot),
-                opacity=_WITH_SPHERES, side="double", cast_shadow=False, receive_shadow=False,
-            )  # fmt: skip
+            color = BARE if bare else THEMES["light"].robot
+            self._links[link] = add_mesh(
+                self._viewer, "link", mesh, color, _WITH_SPHERES, side="double"
+            )
         self._add_spheres()
 
     def _add_spheres(self) -> None:
@@ -140,8 +137,6 @@ class RobotPanel:
 
     def body(self, joints: Tensor) -> list[Triangles]:
         """The whole robot at joint values (n, n_joints), one mesh for each."""
-        from warp_collision.viewer.triangles import robot_bodies
-
         transforms, rows = self.setting.transforms(joints), self.setting.spheres(joints).cpu()
         found = []
         for matrices, spheres in zip(transforms, rows.double().numpy(), strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ import torch
 from warp_collision.devices import CPU
 from warp_collision.io import Obstacle
 from warp_collision.viewer import triangles as shapes
-from warp_collision.viewer.camera import Camera, Floats, best_view, look
+from warp_collision.viewer.camera import VIEWS, Camera, best_view, look
 from warp_collision.viewer.colors import (
     ATTACHED,
     DISABLED,
@@ -19,11 +19,12 @@ from warp_collision.viewer.colors import (
     NEAR,
     OBSTACLE,
     Color,
+    Floats,
     Theme,
     clearance_colors,
 )
 from warp_collision.viewer.path_facts import PathFacts, evenly_along
-from warp_collision.viewer.ray_tracer import SAMPLES, Body, RayTracer, over, room
+from warp_collision.viewer.ray_tracer import SAMPLES, Body, RayTracer, Room, over
 from warp_collision.viewer.triangles import LinkMeshes, Triangles
 
 _BETWEEN = 5  # places between start and goal at which the robot is drawn
@@ -35,13 +36,25 @@ _STEPS = np.array([-0.06, -0.045, -0.03, -0.02, -0.01, 0.0, 0.01, 0.02, 0.035, 0
 _MARGIN, _LARGE_MARGIN = 0.25, 0.06
 
 
+class Scenery(NamedTuple):
+    """The obstacles of a picture.
+
+    Attributes:
+        bodies: of glass.
+        meshes: by name, their triangles in the world, without paddings.
+    """
+
+    bodies: Sequence[Body]
+    meshes: Mapping[str, Triangles]
+
+
 class Stage(NamedTuple):
     """Bodies of a picture.
 
     Attributes:
         bodies: all of them.
         marked: indices of the solid bodies that the picture is about.
-        hit: obstacles that collide; they are seen through everything.
+        hit: obstacles that collide, by name; they are seen through everything.
         trail: where the tip of the robot goes, (n, 3), and is seen through everything.
         accent: its colour.
         framed: (n, 3) points that are in view [m].
@@ -51,7 +64,7 @@ class Stage(NamedTuple):
 
     bodies: Sequence[Body]
     marked: Sequence[int]
-    hit: Sequence[Triangles]
+    hit: Mapping[str, Triangles]
     trail: Floats
     accent: Color
     framed: Floats
@@ -59,8 +72,8 @@ class Stage(NamedTuple):
     casting: Sequence[Triangles]
 
 
-def world_bodies(obstacles: Mapping[str, Obstacle]) -> tuple[list[Body], dict[str, Triangles]]:
-    """Returns the obstacles as glass, and their triangles in the world by name."""
+def scenery_of(obstacles: Mapping[str, Obstacle]) -> Scenery:
+    """Returns obstacles as they are drawn."""
     meshes = {name: shapes.of_obstacle(obstacle) for name, obstacle in obstacles.items()}
     bodies = []
     for name, obstacle in obstacles.items():
@@ -69,37 +82,38 @@ def world_bodies(obstacles: Mapping[str, Obstacle]) -> tuple[list[Body], dict[st
         if obstacle.padding > 0.0:
             hull = shapes.inflated(meshes[name], obstacle.padding)
             bodies.append(Body([hull], color, 0.3 * opacity, is_glass=True))
-    return bodies, meshes
+    return Scenery(bodies, meshes)
 
 
-def stage_world(obstacles: Mapping[str, Obstacle], theme: Theme) -> Stage:
+def stage_world(scenery: Scenery, theme: Theme) -> Stage:
     """Returns a stage of obstacles alone."""
-    bodies, meshes = world_bodies(obstacles)
-    framed = _corners(*shapes.bounds([*meshes.values()])) if meshes else np.eye(3)
-    parts = [*meshes.values()]
-    return Stage(
-        bodies, (), (), np.empty((0, 3)), theme.ink, framed, float(framed[:, 2].min()), parts
-    )
+    parts = [*scenery.meshes.values()]
+    framed = _corners(*shapes.bounds(parts)) if parts else np.eye(3)
+    floor = float(framed[:, 2].min())
+    return Stage(scenery.bodies, (), {}, np.empty((0, 3)), theme.ink, framed, floor, parts)
 
 
 def stage_path(
     facts: PathFacts,
     meshes: LinkMeshes,
-    obstacles: Mapping[str, Obstacle],
+    scenery: Scenery,
     theme: Theme,
     *,
     with_spheres: bool = False,
+    film: Stage | None = None,
 ) -> Stage:
     """Returns a stage of a path, or of one configuration, among obstacles.
 
     Args:
         facts: the path.
         meshes: of the robot's links.
-        obstacles: of the world.
+        scenery: the obstacles.
         theme: the colours.
         with_spheres: whether all spheres are drawn, not those alone that come near to something.
+        film: the stage of the whole path if this is one configuration of it, with the same view,
+            floor and trail.
     """
-    bodies, obstacle_meshes = world_bodies(obstacles)
+    bodies = [*scenery.bodies]
     ends = facts.joints[[0, -1]] if facts.n_segments else facts.joints
     between = evenly_along(facts.joints, _BETWEEN + 2)[1:-1] if facts.n_segments else ends[:0]
     start, *others = _robots(facts, meshes, ends)
@@ -122,22 +136,22 @@ def stage_path(
     if facts.n_segments and facts.is_free and not with_spheres:
         near = []  # nothing of it collides: links are clearer than spheres then
     marked = range(len(bodies), len(bodies) + len(near))
-    hit = {contact.other for contact in facts.contacts()
-           if contact.is_blocked and contact.lower < 0 and not contact.with_itself}  # fmt: skip
+    bodies += near
+    blocked = {contact.other for contact in facts.contacts()
+               if contact.is_blocked and contact.lower < 0 and not contact.with_itself}  # fmt: skip
+    hit = {name: mesh for name, mesh in scenery.meshes.items() if name in blocked}
+    of_ends = [part for robot in links for part in robot.values()]
+    obstacles = [*scenery.meshes.values()]
+    if film is not None:
+        casting = [*_ground(film.framed, obstacles)[1], *of_ends]
+        return film._replace(bodies=bodies, marked=marked, hit=hit, casting=casting)
     trail = facts.setting.spheres(evenly_along(facts.joints, _TRAIL_POINTS))[:, -1, :3]
-    bodies_of_ends = [part for robot in links for part in robot.values()]
-    framed = _framed(facts, bodies_of_ends, [*obstacle_meshes.values()])
-    floor, casting = _ground(framed, [*obstacle_meshes.values()])
+    framed = _framed(facts, of_ends, obstacles)
+    floor, casting = _ground(framed, obstacles)
     return Stage(
-        [*bodies, *near],
-        marked,
-        [obstacle_meshes[name] for name in obstacle_meshes if name in hit],
-        trail.double().cpu().numpy(),
-        theme.accent(facts.is_free),
-        framed,
-        floor,
-        [*casting, *bodies_of_ends],
-    )
+        bodies, marked, hit, trail.double().cpu().numpy(), theme.accent(facts.is_free), framed,
+        floor, [*casting, *of_ends],
+    )  # fmt: skip
 
 
 def _robots(
@@ -239,11 +253,14 @@ def choose_camera(
     Args:
         stages: the same obstacles, and different paths.
         size: of the picture [pixels]; the camera has `SAMPLES` times as many.
-        direction: azimuth and elevation [degrees]; by default most of what is marked is seen.
+        direction: azimuth and elevation [degrees]; by default most of what is marked is seen, and
+            obstacles alone from a corner.
         target: (3,) what is in the middle [m].
     """
     points = np.concatenate([stage.framed for stage in stages])
-    if direction is None:
+    if direction is None and all(body.is_glass for stage in stages for body in stage.bodies):
+        direction = VIEWS["corner"]
+    elif direction is None:
         tracers = [RayTracer(stage.bodies) for stage in stages]
         direction = best_view(
             points,
@@ -261,25 +278,74 @@ def _seen(stage: Stage, tracer: RayTracer, camera: Camera) -> float:
     first = rays.first.cpu().numpy()
     shown = np.isin(first, [*numbers]) if numbers else first >= 0
     through_glass = np.isfinite(rays.layers[..., 1, 3].cpu().numpy())
-    if not stage.marked and not (first >= 0).any():  # obstacles alone
-        return float(through_glass.sum())
     return float((shown * np.where(through_glass, 0.5, 1.0)).sum())
 
 
-def draw_stage(stage: Stage, camera: Camera, theme: Theme, device: torch.device = CPU) -> Floats:
-    """Returns the picture (height, width, 3) of a stage, from 0 to 1, without text."""
-    tracer = RayTracer(stage.bodies, device)
-    low, high = stage.framed.min(0), stage.framed.max(0)
-    reach = 0.3 * float(np.linalg.norm(high - low))
-    coarse = Camera(camera.eye, camera.target, camera.width // SAMPLES, camera.height // SAMPLES)
-    casting = RayTracer([Body(stage.casting, theme.ink, is_glass=True)], device)
-    image = room(casting, coarse, theme, low[:2] - reach, high[:2] + reach, stage.floor)
-    image = over(image, tracer.image(camera, theme.outline))
-    if stage.hit:  # through everything: where spheres are inside, it cannot be seen otherwise
-        hit = RayTracer([Body(stage.hit, HIT, 0.1, is_glass=True)], device)
-        image = over(image, hit.image(camera, HIT, (0.0, 0.7, 0.5)))
-    if len(stage.trail) > 1:
-        width = 0.0025 * float(np.linalg.norm(high - low))
-        tube = Body([shapes.tube(stage.trail, width)], stage.accent)
-        image = over(image, RayTracer([tube], device).image(camera, theme.outline, (0, 0, 0)), 0.85)
-    return np.clip(image, 0.0, 1.0)
+class Painter:
+    """Draws stages that differ in what moves; what stands still is drawn once.
+
+    Args:
+        first: a stage, whose view, floor and trail are those of all.
+        camera: in the pixels that rays are cast for.
+        theme: the colours.
+        device: where rays are cast.
+    """
+
+    def __init__(self, first: Stage, camera: Camera, theme: Theme, device: torch.device = CPU):
+        self._camera, self._theme, self._device = camera, theme, device
+        low, high = first.framed.min(0), first.framed.max(0)
+        size = float(np.linalg.norm(high - low))
+        corners = low[:2] - 0.3 * size, high[:2] + 0.3 * size
+        self._room = Room(camera, theme, *corners, first.floor)
+        tube = shapes.tube(first.trail, 0.0025 * size)
+        self._trail = self._glass = None
+        if len(tube.faces):
+            self._trail = self._image([Body([tube], first.accent)], strengths=(0, 0, 0))
+        self._hits: dict[tuple[str, ...], torch.Tensor] = {}
+
+    def draw(self, stage: Stage, *, in_film: bool = False) -> Floats:
+        """Returns the picture (height, width, 3), from 0 to 1, without text.
+
+        Args:
+            stage: what is drawn.
+            in_film: whether other stages with the same obstacles follow: rays are then cast where
+                something moves, and nowhere else.
+        """
+        casting = Body(stage.casting, self._theme.ink, is_glass=True)
+        image = self._room.draw(RayTracer([casting], self._device))
+        image = over(image, self._moving(stage) if in_film else self._image(stage.bodies))
+        if stage.hit:  # through everything: where spheres are inside, it cannot be seen otherwise
+            image = over(image, self._hit(stage.hit))
+        if self._trail is not None:
+            image = over(image, self._trail, 0.85)
+        return np.clip(image, 0.0, 1.0)
+
+    def _image(
+        self, bodies: Sequence[Body], outline: Color | None = None, **options: Any
+    ) -> torch.Tensor:
+        tracer = RayTracer(bodies, self._device)
+        return tracer.image(self._camera, outline or self._theme.outline, **options)
+
+    def _hit(self, hit: Mapping[str, Triangles]) -> torch.Tensor:
+        if (key := tuple(hit)) not in self._hits:
+            body = Body([*hit.values()], HIT, 0.1, is_glass=True)
+            self._hits[key] = self._image([body], HIT, strengths=(0.0, 0.7, 0.5))
+        return self._hits[key]
+
+    def _moving(self, stage: Stage) -> torch.Tensor:
+        """The bodies of a stage, by rays where it differs from the obstacles alone."""
+        if self._glass is None:
+            self._glass = self._image([body for body in stage.bodies if body.is_glass])
+        image = self._glass.clone()
+        parts = [part for body in stage.bodies if not body.is_glass for part in body.parts]
+        window = self._camera.window(np.concatenate([part.vertices for part in parts]), SAMPLES)
+        drawn = self._image(stage.bodies, window=window)
+        # Outlines of its first and last pixels are known where those are the picture's, too.
+        inner, place = [], []
+        sizes = self._camera.height, self._camera.width
+        for part, size in zip(window, sizes, strict=True):
+            first, last = int(part.start > 0), int(part.stop < size)
+            inner.append(slice(first, (part.stop - part.start) // SAMPLES - last))
+            place.append(slice(part.start // SAMPLES + first, part.stop // SAMPLES - last))
+        image[tuple(place)] = drawn[tuple(inner)]
+        return image

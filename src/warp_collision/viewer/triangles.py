@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,12 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from warp_collision.io import Obstacle
 from warp_collision.io.placing import joined, matrix_from
+from warp_collision.messages import escaped
 from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere, mesh_of
 from warp_collision.robot import RobotSpheres
 from warp_collision.robot.model.link_shapes import mesh_in_link
-
-Floats = NDArray[np.floating]
+from warp_collision.viewer.colors import Floats
 
 MOST_FACES = 4000  # of a link that are drawn; of more of them neighbours are merged
 _CREASE = 40.0  # degrees
@@ -198,7 +199,10 @@ class LinkMeshes(NamedTuple):
 
 
 def link_meshes(robot: RobotSpheres) -> LinkMeshes:
-    """Returns the meshes of a robot's links, thinned; links without any are left out."""
+    """Returns the meshes of a robot's links, thinned; links without any are left out.
+
+    Warns where there should be some and none can be read.
+    """
     links: dict[str, Triangles] = {}
     missing: dict[str, str] = {}
     visuals: dict[str, list[Any]] = {}
@@ -216,6 +220,12 @@ def link_meshes(robot: RobotSpheres) -> LinkMeshes:
             vertices = np.asarray(mesh.vertices, float)
             links[link] = thinned(Triangles(vertices, np.asarray(mesh.faces)))
             missing.pop(link, None)
+    if missing and not links:
+        why = escaped(next(iter(missing.values())), 200)
+        warnings.warn(
+            f"the robot is drawn as its spheres, none of its meshes can be read: {why}",
+            stacklevel=2,
+        )
     return LinkMeshes(links, missing)
 
 

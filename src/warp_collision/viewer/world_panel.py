@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from warp_collision.io import Obstacle
-from warp_collision.messages import escaped
 from warp_collision.viewer import panel_text
 from warp_collision.viewer.colors import DISABLED, NEAR, OBSTACLE, Color, clearance_colors
-from warp_collision.viewer.host import Host
+from warp_collision.viewer.host import Host, add_mesh, rgb
+from warp_collision.viewer.name_tree import NameTree
 from warp_collision.viewer.triangles import inflated, of_geometry, thinned
 from warp_collision.world import MeshWorld
 
-_MOST_TOGGLES = 100  # names that are listed at once
 _MOST_FACES = 50_000  # of an obstacle that are drawn
 _OPACITIES = (0.2, 0.08)  # of an obstacle and the hull of its padding
-_NOTHING = "(none)"
-
-
-def rgb(color: Any) -> tuple[int, int, int]:
-    """Returns a colour as viser has it, from 0 to 255."""
-    red, green, blue = (round(255 * float(value)) for value in color)
-    return red, green, blue
 
 
 class WorldPanel:
@@ -41,7 +34,7 @@ class WorldPanel:
         self.env = 0
         self.selected: str | None = None
         self._handles: dict[str, list[Any]] = {}
-        self._toggles: dict[str, Any] = {}
+        self._kinds: dict[str, str] = {}
         self._colors: dict[str, Color] = {}
         self._enabled: dict[str, bool] = {}
         self._gizmo: Any = None
@@ -54,12 +47,12 @@ class WorldPanel:
                 "env", [str(index) for index in range(self._world.n_envs)], initial_value="0"
             )
             envs.on_update(lambda event: self._viewer.choose_env(int(event.target.value)))
-        self._choice = gui.add_dropdown("selected", [_NOTHING], initial_value=_NOTHING)
-        self._choice.on_update(self._chosen)
         self._report = gui.add_html("")
+        self._done = gui.add_button("done", visible=False)
+        self._done.on_click(lambda event: self._viewer.select(None))
         self._filter = gui.add_text("find", "")
         self._filter.on_update(lambda event: self._viewer.put("names", self._list_names))
-        self._folder = gui.add_folder("obstacles: checked by queries")
+        self._tree = NameTree(self._viewer)
         self._note = gui.add_html("")
 
     def show(self, env: int) -> None:
@@ -70,31 +63,23 @@ class WorldPanel:
         self._handles.clear()
         self._colors.clear()
         self._ask_enabled()
-        for name, obstacle in self._world.obstacles(env).items():
+        obstacles = self.obstacles()
+        self._kinds = {name: type(found.geometry).__name__ for name, found in obstacles.items()}
+        for name, obstacle in obstacles.items():
             mesh = thinned(of_geometry(obstacle.geometry), _MOST_FACES)
             parts = [mesh]
             if obstacle.padding > 0.0:
                 parts.append(inflated(mesh, obstacle.padding))
             handles = []
             for triangles, opacity in zip(parts, _OPACITIES, strict=False):
-                handle = self._server.scene.add_mesh_simple(
-                    self._viewer.new_node("obstacle"),
-                    triangles.vertices.astype(np.float32),
-                    triangles.faces.astype(np.uint32),
-                    color=rgb(OBSTACLE),
-                    opacity=opacity,
-                    flat_shading=True,
-                    side="double",
-                    cast_shadow=False,
-                    receive_shadow=False,
-                    position=tuple(obstacle.pose[:3]),
-                    wxyz=tuple(obstacle.pose[3:]),
-                )
+                handle = add_mesh(
+                    self._viewer, "obstacle", triangles, OBSTACLE, opacity, flat_shading=True,
+                    side="double", position=obstacle.pose[:3], wxyz=obstacle.pose[3:],
+                )  # fmt: skip
                 handle.on_click(lambda event, name=name: self._viewer.select(name))
                 handles.append(handle)
             self._handles[name] = handles
         self.color({})
-        self._choice.options = [_NOTHING, *(escaped(name, 60) for name in self._handles)]
         self.select(None)
         self._list_names()
 
@@ -108,39 +93,22 @@ class WorldPanel:
         self._enabled = dict(zip(names, map(bool, flags), strict=True))
 
     def _list_names(self) -> None:
-        """Lists the names that hold what is looked for, as many as a browser shows quickly."""
-        for toggle in self._toggles.values():
-            toggle.remove()
-        self._toggles.clear()
+        """Lists the names that hold what is looked for."""
         wanted = self._filter.value.lower()
-        names = [name for name in self._handles if wanted in name.lower()]
-        with self._folder:
-            for name in names[:_MOST_TOGGLES]:
-                toggle = self._server.gui.add_checkbox(escaped(name, 60), self._enabled[name])
-                toggle.on_update(lambda event, name=name: self._toggled(name, event))
-                self._toggles[name] = toggle
+        kinds = {name: kind for name, kind in self._kinds.items() if wanted in name.lower()}
+        self._tree.show(kinds, self._enabled)
         slots = self._world.max_obstacles - len(self._handles)
-        more = len(names) - len(self._toggles)
-        rest = f"{more} more names: find them above. " if more > 0 else ""
-        words = panel_text.line(f"{rest}{slots} of {self._world.max_obstacles} slots are free")
-        self._note.content = f'<div style="color:gray">{words}</div>'
+        self._note.content = panel_text.hint(
+            f"{slots} of {self._world.max_obstacles} slots are free"
+        )
 
-    def _toggled(self, name: str, event: Any) -> None:
-        if event.client is not None:
-            self._viewer.enable(name, event.target.value)
-
-    def enable(self, name: str, on: bool) -> None:
-        """Lets queries check an obstacle or skip it, and draws it so."""
-        self._world.enable(name, on, env=self.env)
-        self._enabled[name] = on
-        if name in self._toggles and self._toggles[name].value != on:
-            self._toggles[name].value = on
+    def enable(self, names: Sequence[str], on: bool) -> None:
+        """Lets queries check obstacles or skip them, and draws them so."""
+        for name in names:
+            self._world.enable(name, on, env=self.env)
+            self._enabled[name] = on
+        self._tree.enable(names)
         self.color({})
-
-    def _chosen(self, event: Any) -> None:
-        if event.client is not None:
-            index = self._choice.options.index(event.target.value)
-            self._viewer.select([None, *self._handles][index])
 
     def select(self, name: str | None) -> None:
         """Shows the report of an obstacle, and a gizmo that moves it."""
@@ -148,12 +116,11 @@ class WorldPanel:
         if self._gizmo is not None:
             self._gizmo.remove()
             self._gizmo = None
-        index = 0 if name is None else 1 + [*self._handles].index(name)
-        if self._choice.value != self._choice.options[index]:
-            self._choice.value = self._choice.options[index]
+        self._done.visible = name is not None
         if name is None:
-            hint = "click an obstacle: its report, and a gizmo that moves it"
-            self._report.content = f'<div style="color:gray">{panel_text.line(hint)}</div>'
+            self._report.content = panel_text.hint(
+                "click an obstacle, here or in the scene: its report, and a gizmo that moves it"
+            )
             return
         mesh = self._handles[name][0]
         size = float(np.ptp(mesh.vertices, axis=0).max())
@@ -182,9 +149,13 @@ class WorldPanel:
 
     def _dragged(self, gizmo: Any) -> None:
         if self.selected is not None:
-            pose = (*map(float, gizmo.position), *map(float, gizmo.wxyz))
             name = self.selected
-            self._viewer.put("gizmo", lambda: self._viewer.move(name, pose))
+
+            def move() -> None:  # where the gizmo is by then: events may change places
+                pose = (*map(float, gizmo.position), *map(float, gizmo.wxyz))
+                self._viewer.move(name, pose)
+
+            self._viewer.put("gizmo", move)
 
     def move(self, name: str, pose: tuple[float, ...]) -> None:
         """Moves an obstacle, x, y, z, qw, qx, qy, qz."""

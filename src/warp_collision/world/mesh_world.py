@@ -320,9 +320,9 @@ class MeshWorld:
             name: unique in the env.
             obstacle: a `trimesh.Trimesh` in metres or the units that it declares, a pair
                 (vertices (n, 3) [m], faces (n, 3)), the path of a mesh file, a `Cuboid`,
-                `Sphere`, `Capsule` or `Cylinder`, or a `PointCloud`. Trimesh's primitives and
-                meshes that are cuboids to rounding become exact shapes too, unless `repair` or
-                `sign` is given. Equal geometry is stored once, whatever its names and envs.
+                `Sphere`, `Capsule` or `Cylinder`, or a sensed one as `PointCloud`. Trimesh's
+                primitives and meshes that are cuboids to rounding become exact shapes too, unless
+                `repair` or `sign` is given. Equal geometry is stored once, whatever its names.
             pose: x, y, z, qw, qx, qy, qz of it in the world, a quaternion of any length but
                 0, or a rigid 4 x 4 matrix; identity if None. Gradients as in `set_pose`.
             env: which env.
@@ -399,9 +399,9 @@ class MeshWorld:
         not for a graph that is captured; replays see what is there when they run.
 
         Args:
-            name: name or slot index of a `PointCloud` or a grid.
+            name: name or slot index of a `PointCloud`, a grid or a `HeightField`.
             seen: another of its kind. Or for a cloud points, (n, 3) with the radius that the balls
-                have, all of them the same, or (n, 4). Or voxels, as a `VoxelGrid` takes them.
+                have, all of them the same, or (n, 4). Or voxels or heights, as these take them.
             env: which env.
             at: for a `VoxelGrid`, index (3,) of the first of the voxels that `seen` replaces.
 

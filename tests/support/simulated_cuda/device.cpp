@@ -515,6 +515,11 @@ void record_stream(at::Tensor& self, c10::Stream stream) {
   Guard().recordDataPtrOnStream(self.storage().data_ptr(), stream);
 }
 
+// Under autocast operators are what they are without.
+TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) {
+    m.fallback(torch::CppFunction::makeFallthrough());
+}
+
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_operator>()); }
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", &empty);

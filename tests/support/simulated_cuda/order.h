@@ -102,6 +102,11 @@ class QueueLock {
   ~QueueLock() { queue_mutex.unlock(); }
 };
 
+// Counts a task as done when it is over, with an error too: another thread waits until then.
+struct Finished {
+  ~Finished() { --pending; }
+};
+
 // Runs what is queued on a stream, up to an event or to its end.
 inline void run_queue(const StreamKey& stream, const Event* last = nullptr) {
   if (pending.load() == 0) return;
@@ -110,7 +115,7 @@ inline void run_queue(const StreamKey& stream, const Event* last = nullptr) {
   while (!queue.empty()) {
     Task task = std::move(queue.front());
     queue.pop_front();
-    --pending;
+    Finished finished;
     if (task.kind == Task::kLaunch) {
       pybind11::gil_scoped_acquire gil;
       (*task.launch)();

@@ -54,8 +54,32 @@ class Translation(NamedTuple):
     kernels: tuple[str, ...]
 
 
-def translate(ptx: str, block: int) -> Translation:
+# What translations count of all threads, by their place in the array `counts`. A warp of 32 threads
+# issues at least as many instructions as its busiest thread executes: those count 32 times.
+COUNTS = ("instructions", "loads", "loaded_bytes", "warp_instructions", "warp_loads", "threads")
+_COUNTING = """
+static _Thread_local u64 counts[6], warp_most[2];
+void take_counts(u64* into) {
+  memcpy(into, counts, sizeof counts);
+  memset(counts, 0, sizeof counts);
+}
+static void count_thread(const u64* before, u32 thread, int last) {
+  u64 own[2] = {counts[0] - before[0], counts[1] - before[1]};
+  for (int k = 0; k < 2; ++k) if (own[k] > warp_most[k]) warp_most[k] = own[k];
+  counts[5]++;
+  if (thread % 32 == 31 || last)
+    for (int k = 0; k < 2; ++k) { counts[3 + k] += 32 * warp_most[k]; warp_most[k] = 0; }
+}
+"""
+
+
+def translate(ptx: str, block: int, counted: bool = False) -> Translation:
     """Translates a module that is to run in blocks of a number of threads.
+
+    Args:
+        ptx: of the module.
+        block: threads of a block.
+        counted: whether what threads do is counted, see `COUNTS`.
 
     Raises:
         ValueError: an instruction that is not known here.
@@ -69,18 +93,25 @@ def translate(ptx: str, block: int) -> Translation:
     )
     used = set(re.findall(r"[\w$]+", " ".join(body for *_, body in (*bodies, *functions))))
     memory, symbols = _declared_memory(text, used)
-    parts = [f"#define BLOCK {block}u", _HEAD, memory]
+    parts = [f"#define BLOCK {block}u", _HEAD, _COUNTING if counted else "", memory]
     parts += [f"static {_signature(name)};" for name, *_ in functions]
-    parts += [_Body(_signature(name), args, symbols, body).c for name, args, body in functions]
+    parts += [
+        _Body(_signature(name), args, symbols, body, counted).c for name, args, body in functions
+    ]
+    before, after = "", ""
+    if counted:
+        before = "u64 before[2] = {counts[0], counts[1]}; "
+        after = " count_thread(before, t, b * (u64)BLOCK + t + 1 >= size);"
     names = []
     for entry, parameters, body in bodies:
         name = re.sub(r"_[0-9a-f]{8}_cuda_kernel_forward$", "", entry)
         names.append(name)
-        parts.append(_Body(_signature(name), parameters, symbols, body).c)
+        parts.append(_Body(_signature(name), parameters, symbols, body, counted).c)
+        threads = "t < BLOCK && b * (u64)BLOCK + t < size" if counted else "t < BLOCK"
         parts.append(
             f"void run_{name}(u8** P, u64 size) {{ u32 n = (u32)((size + BLOCK - 1) / BLOCK);\n"
-            f"  for (u32 b = 0; b < n; ++b) for (u32 t = 0; t < BLOCK; ++t)"
-            f" thread_{name}(P, 0, t, b, n); }}"
+            f"  for (u32 b = 0; b < n; ++b) for (u32 t = 0; {threads}; ++t) {{"
+            f" {before}thread_{name}(P, 0, t, b, n);{after} }} }}"
         )
     return Translation("\n".join(parts), tuple(names))
 
@@ -118,8 +149,11 @@ def _declared_memory(text: str, used: set[str]) -> tuple[str, dict[str, str]]:
 class _Body:
     """The translation of one kernel, or of a function that kernels call."""
 
-    def __init__(self, signature: str, parameters: str, symbols: dict[str, str], body: str):
+    def __init__(
+        self, signature: str, parameters: str, symbols: dict[str, str], body: str, counted: bool
+    ):
         self._signature = signature
+        self._counted = counted
         self._parameters = re.findall(r"[\w$]+_param_\d+", parameters)
         self._symbols = dict(symbols)
         lines = [f"static {signature} {{"]
@@ -164,7 +198,17 @@ class _Body:
             code = getattr(self, f"_{base}_")(modifiers, operands)
         except (AttributeError, KeyError, IndexError) as error:
             raise ValueError(f"PTX that is not known, in {self._signature}: {text}") from error
-        return f"{labels}  {guard}{{ {code} }}"
+        counting = self._counting(base, modifiers, operands) if self._counted else ""
+        return f"{labels}  {guard}{{ {counting}{code} }}"
+
+    @staticmethod
+    def _counting(base: str, modifiers: list[str], operands: list[str]) -> str:
+        """Counts an instruction, and what it loads from global memory."""
+        is_load = base in ("ld", "ldu") and not {"local", "param", "shared", "const"} & {*modifiers}
+        if not is_load:
+            return "counts[0]++; "
+        n_bytes = len(_group(operands[0])) * _bits(modifiers[-1]) // 8
+        return f"counts[0]++; counts[1]++; counts[2] += {n_bytes}; "
 
     # -- operands ---------------------------------------------------------------------------------
 

@@ -21,6 +21,8 @@ from warp_collision import kernels
 ARCH = 90
 # What a C compiler may do to sums of products: nothing, or fuse them, as a GPU's compiler does too.
 CONTRACTIONS = {"exact": "off", "contracted": "fast"}
+# As "exact", and what threads do is counted.
+COUNTED = "counted"
 _FLAGS = (
     *("-O1", "-w", "-shared", "-fPIC", "-march=native", "-fno-strict-aliasing", "-fwrapv"),
     *("-Werror=implicit-function-declaration", "-Wl,--no-undefined"),
@@ -34,8 +36,15 @@ class _Chosen:
 
 
 def use(contraction: str | None) -> None:
-    """Lets kernels run by their PTX from now on: "exact", "contracted", or None for not."""
+    """Lets kernels run by their PTX from now on: a contraction, `COUNTED`, or None for not."""
     _Chosen.contraction = contraction
+
+
+def take_counts(kernel: Any) -> dict[str, int]:
+    """What all threads of a kernel's module did on this thread of the host since the last time."""
+    counts = (ctypes.c_uint64 * len(ptx.COUNTS))()
+    _library(kernel.module.name, COUNTED).take_counts(counts)
+    return dict(zip(ptx.COUNTS, counts, strict=True))
 
 
 def is_used() -> bool:
@@ -72,7 +81,9 @@ def _library(module: str, contraction: str) -> ctypes.CDLL:
         fcntl.flock(lock, fcntl.LOCK_EX)  # of other processes that test at the same time
         if not path.is_file():
             block = wp.get_module(module).options["block_dim"]
-            _compile(ptx.translate(_ptx_of(module, folder), block).source, contraction, path)
+            counted = contraction == COUNTED
+            translation = ptx.translate(_ptx_of(module, folder), block, counted)
+            _compile(translation.source, contraction, path)
     return ctypes.CDLL(str(path))
 
 
@@ -101,7 +112,7 @@ def _compile(source: str, contraction: str, path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         code, made = Path(folder) / "kernels.c", Path(folder) / path.name
         code.write_text(source)
-        options = *_FLAGS, f"-ffp-contract={CONTRACTIONS[contraction]}"
+        options = *_FLAGS, f"-ffp-contract={CONTRACTIONS.get(contraction, 'off')}"
         command = [os.environ.get("CC", "gcc"), *options, str(code), "-o", str(made), "-lm"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:

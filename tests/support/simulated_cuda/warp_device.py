@@ -25,7 +25,7 @@ class _Launch(context.Launch):
     """A recorded launch; each launch of it has its own copy of the arguments."""
 
     def launch(self, stream: _Stream | None = None) -> None:
-        assert stream is not None
+        stream = stream or _current_stream(self.device)
         params = [type(p).from_buffer_copy(p) for p in self.params]
         torch_module.set_device(stream.key[0])  # as Warp leaves it behind
         _device.count("launch")
@@ -36,6 +36,12 @@ class _Launch(context.Launch):
         else:
             pointers = (ctypes.c_void_p * len(params))(*map(ctypes.addressof, params))
             submit(stream.key, lambda: by_ptx(pointers, params[0].size))
+
+
+class _Device(str):
+    """The name of a simulated device, as that of a launch."""
+
+    is_cpu = False
 
 
 def submit(key: tuple[int, int], work: Any) -> None:
@@ -52,6 +58,10 @@ class _Stream:
     def __init__(self, device: str, cuda_stream: int):
         self.device = device
         self.key = torch.device(device).index, cuda_stream
+
+
+def _current_stream(device: str) -> _Stream:
+    return _Stream(device, torch_module.current_stream(torch.device(device)).cuda_stream)
 
 
 class _ScopedStream:
@@ -89,18 +99,22 @@ def install(name: str) -> None:
     ) -> Any:
         if not is_ours(device):
             return launch(kernel, dim, inputs, device=device, block_dim=block_dim, **options)
+        is_recorded = options.pop("record_cmd", False)
+        chosen = options.pop("stream", None)
         made = launch(
             kernel,
             dim,
             inputs,
             device="cpu",
             block_dim=context._ResolvedBlockDim(_BLOCK),
+            record_cmd=True,
             **options,
         )
         made.__class__, made.block_dim = _Launch, _BLOCK  # Warp has set it to 1, as on every CPU
         _device.count(f"block of {block_dim}: {kernel.key}")
         made.module_exec = kernel.module.load(cpu, _BLOCK)
-        return made
+        made.device = _Device(device)
+        return made if is_recorded else made.launch(chosen)
 
     def refit_in_turn(tree: wp.Bvh) -> None:
         if _ScopedStream.current is None:

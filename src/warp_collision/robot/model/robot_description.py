@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from warp_collision.robot.model.kinematic_tree import (
     kinematic_tree,
     with_locked,
 )
-from warp_collision.robot.model.link_pairs import LeftOutPair
+from warp_collision.robot.model.link_pairs import LeftOutPair, SelfCollisionPairs
 from warp_collision.robot.model.link_shapes import (
     FittedModel,
     Overshoot,
@@ -60,6 +61,9 @@ class RobotDescription:
         neutral_contacts: links whose spheres touch, or touched as they were fitted, at the neutral
             configuration.
         named_states: of an SRDF.
+        urdf: path of the URDF.
+        package_dirs: where its packages were looked for.
+        pairs: of links, that are checked by default; None if they are not known yet.
     """
 
     link_names: tuple[str, ...]
@@ -73,6 +77,9 @@ class RobotDescription:
     locked: dict[str, float] = field(default_factory=dict)
     neutral_contacts: tuple[Contact, ...] = ()
     named_states: dict[str, dict[str, float]] = field(default_factory=dict)
+    urdf: Path = Path()
+    package_dirs: tuple[Path, ...] = ()
+    pairs: SelfCollisionPairs | None = None
 
     @property
     def real_contacts(self) -> list[Contact]:
@@ -147,10 +154,9 @@ def read_robot(
         sphere_model, fitted = spheres_given, None
     _check_base(sphere_model.base_link, tree)
     _check_joint_order(sphere_model.joint_names, tree)
-    bodies = sphere_model.bodies.values()
-    if not bodies:
+    if not sphere_model.bodies:
         raise ValueError("spheres must not be empty, got none")
-    tree.require_free_root({body.link for body in bodies})
+    tree.require_free_root({body.link for body in sphere_model.bodies.values()})
     left_out = [LeftOutPair(joint.parent, joint.child, ADJACENT) for joint in model.joints]
     left_out += [LeftOutPair(*pair, OF_ROBOT_FILE) for pair in sphere_model.ignored]
     left_out += disabled
@@ -160,8 +166,6 @@ def read_robot(
     if is_automatic:
         left_out += found.left_out()
     sphere_model = replace(sphere_model, bodies=found.bodies)
-    # Spheres that are all disabled check nothing.
-    checked = {body.link for body in bodies if (body.spheres[:, 3] >= 0.0).any()}
     return RobotDescription(
         links,
         tree,
@@ -170,11 +174,19 @@ def read_robot(
         model.visuals,
         {} if fitted is None else _reports(fitted, found.bodies),
         shapes,
-        tuple(link for link in links if link in model.shaped_links - checked),
+        links_not_checked(model, sphere_model.bodies.values()),
         locked,
         found.contacts,
         held.named_states(),
+        Path(urdf),
+        tuple(map(Path, package_dirs)),
     )
+
+
+def links_not_checked(model: UrdfModel, bodies: Iterable[Body]) -> tuple[str, ...]:
+    """Links that have shapes of any kind, but no enabled spheres."""
+    checked = {body.link for body in bodies if (body.spheres[:, 3] >= 0.0).any()}
+    return tuple(link for link in model.link_names if link in model.shaped_links - checked)
 
 
 def _reports(fitted: FittedModel, bodies: Mapping[str, Body]) -> dict[str, tuple[Coverage, ...]]:

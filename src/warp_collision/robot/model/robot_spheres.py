@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -17,30 +17,20 @@ from warp_collision.queries import dispatch
 from warp_collision.queries.dispatch import outside_graphs, reads_values
 from warp_collision.robot.fitting.coverage import Coverage, coverage
 from warp_collision.robot.fitting.sphere_arrays import inflated, moved
+from warp_collision.robot.model.attachments import Attachment
 from warp_collision.robot.model.collision_report import CollisionReport, report_collisions
 from warp_collision.robot.model.first_values import FirstValues
 from warp_collision.robot.model.interpolation import Interpolated, cut, parts_for
 from warp_collision.robot.model.kinematics import LinkFrames
-from warp_collision.robot.model.link_pairs import (
-    LeftOutPair,
-    SelfCollisionPairs,
-    after_samples,
-    contacts,
-    random_joints,
-    with_buffers,
-)
+from warp_collision.robot.model.link_pairs import LeftOutPair, SelfCollisionPairs, contacts
 from warp_collision.robot.model.link_shapes import mesh_in_link, spheres_of_object
-from warp_collision.robot.model.pair_rules import (
-    CARRIED,
-    IGNORED,
-    checked_pairs,
-    have_few_joints,
-    pairs_of_links,
-)
+from warp_collision.robot.model.pair_rules import IGNORED, checked_pairs
 from warp_collision.robot.model.planning_groups import HeldJoints
-from warp_collision.robot.model.robot_description import read_robot
+from warp_collision.robot.model.robot_description import RobotDescription, read_robot
+from warp_collision.robot.model.robot_file import read_robot_file, write_robot
 from warp_collision.robot.model.robot_tables import RobotTables
 from warp_collision.robot.model.robot_text import robot_text
+from warp_collision.robot.model.sampled_pairs import random_spheres, sampled_pairs
 from warp_collision.robot.model.self_collision_matrix import SelfCollisionMatrix, matrix_of
 from warp_collision.robot.model.sphere_layout import SphereLayout
 from warp_collision.robot.model.sphere_model import Body, require_links, write_spheres
@@ -50,16 +40,6 @@ from warp_collision.world import MeshWorld
 from warp_collision.world.mesh_world import require_world
 
 _MAX_ENVS = 1 << 20  # tables of a robot have a row for each
-_SAMPLES = 1000  # random configurations, by which pairs of links are sorted
-_SAMPLES_AT_ONCE = 64
-
-
-class Attachment(NamedTuple):
-    """An object attached to a link, other links that it may touch, and its envs, None for all."""
-
-    body: Body
-    touch_links: tuple[str, ...]
-    envs: frozenset[int] | None = None
 
 
 class RobotSpheres:
@@ -148,9 +128,30 @@ class RobotSpheres:
     ):
         locks = {} if lock_joints is None else lock_joints
         held = HeldJoints(srdf, group, state)
-        robot = read_robot(
-            urdf, spheres, srdf, package_dirs, max_overshoot, padding, locks, progress, held
+        self._take(
+            read_robot(
+                urdf, spheres, srdf, package_dirs, max_overshoot, padding, locks, progress, held
+            )
         )
+
+    @classmethod
+    def from_file(cls, path: PathLike, *, package_dirs: Sequence[PathLike] = ()) -> Self:
+        """Reads a robot that `save` wrote, within milliseconds.
+
+        Args:
+            path: of the file.
+            package_dirs: see `RobotSpheres`; those of the saved robot are searched too.
+
+        Raises:
+            FileNotFoundError: it, or the URDF that it names, does not exist.
+            ValueError: it is no such file, or the URDF was changed since: the error says how to
+                save it again. A mesh that was changed is not noticed.
+        """
+        robot = cls.__new__(cls)
+        robot._take(read_robot_file(path, package_dirs))
+        return robot
+
+    def _take(self, robot: RobotDescription) -> None:
         self._description = robot
         self.link_names = robot.link_names
         self.joint_names = robot.tree.joint_names
@@ -359,17 +360,11 @@ class RobotSpheres:
 
     def _self_collision_pairs(self, ignore: Iterable[tuple[str, str]]) -> SelfCollisionPairs:
         requested = checked_pairs("ignore", ignore, self._layout.names)
-        given = [LeftOutPair(*pair, IGNORED) for pair in requested]
+        left_out = [*self._description.left_out, *self._allowed]
+        left_out += [LeftOutPair(*pair, IGNORED) for pair in requested]
         for name, attachment in self._attached.items():
-            partners = attachment.body.link, *attachment.touch_links
-            given += [LeftOutPair(name, other, CARRIED) for other in partners]
-        tree, description = self._description.tree, self._description
-        link_of = {name: body.link for name, body in self._layout.bodies.items()}
-        given = [*description.left_out, *self._allowed, *given]
-        pairs = pairs_of_links(self.sphere_links, link_of, tree, given)
-        pairs = with_buffers(pairs, description.spheres.buffers)
-        samples = self._random_spheres(_SAMPLES, torch.float64)
-        return after_samples(pairs, samples, have_few_joints(pairs, link_of, tree))
+            left_out += attachment.left_out(name)
+        return sampled_pairs(self._description, self._layout, self.joint_limits, left_out)
 
     @outside_graphs("find_pairs must be called outside of compiled graphs")
     def find_pairs(
@@ -395,7 +390,7 @@ class RobotSpheres:
         requested = [*ignore]
 
         def find() -> SelfCollisionPairs:
-            samples = self._random_spheres(n_samples, torch.float32, generator)
+            samples = random_spheres(self._layout, self.joint_limits, n_samples, generator)
             pairs = self._self_collision_pairs(requested)
             reason = f"not near in {n_samples} samples"
             return pairs.without(contacts(pairs, samples, margin) == 0, reason)
@@ -429,7 +424,7 @@ class RobotSpheres:
 
         def find() -> SelfCollisionMatrix:
             pairs = self.default_pairs
-            samples = self._random_spheres(n_samples, torch.float32)
+            samples = random_spheres(self._layout, self.joint_limits, n_samples)
             return matrix_of(pairs, contacts(pairs, samples, 0.0), n_samples)
 
         return dispatch.run_outside(find)
@@ -526,6 +521,29 @@ class RobotSpheres:
             )
         del self._attached[name]
         self._update_layout()
+
+    def save(self, path: PathLike) -> None:
+        """Writes spheres, pairs, what fits cover, and the URDF's hash, which `from_file` reads.
+
+        Joints and shapes stay in the URDF. Padding, locks and `allow` are included, attached
+        objects are not.
+
+        Raises:
+            ValueError: an object is attached.
+
+        Example:
+            >>> import pathlib, tempfile
+            >>> from warp_collision.examples import load_panda
+            >>> path = pathlib.Path(tempfile.mkdtemp()) / "panda.yaml"
+            >>> load_panda().save(path)
+            >>> len(RobotSpheres.from_file(path).self_collision_pairs())
+            42
+        """
+        if self._attached:
+            names = short_repr([*self._attached])
+            raise ValueError(f"objects must be detached before a robot is saved, got {names}")
+        names = dict.fromkeys(self.sphere_links)
+        write_robot(path, self._description, self.default_pairs, [*names])
 
     def save_spheres(self, path: PathLike) -> None:
         """Writes the spheres of the links to a YAML file, which `spheres=` reads back as they are.
@@ -634,17 +652,8 @@ class RobotSpheres:
             if attachment.envs is not None
         }
         self._layout = SphereLayout(self._description.tree, bodies, only_in)
-        self._default_pairs: SelfCollisionPairs | None = None
-
-    def _random_spheres(
-        self, count: int, dtype: torch.dtype, generator: torch.Generator | None = None
-    ) -> Iterator[Tensor]:
-        """Spheres (n, n_spheres, 4) at joint values within the limits, the first ones two."""
-        joints = random_joints(self.joint_limits.to(dtype), count, generator)
-        for part in (joints[:2], *joints[2:].split(_SAMPLES_AT_ONCE)):
-            with torch.no_grad():
-                spheres = self._layout.kinematics.forward(part)
-            yield spheres
+        is_changed = self._attached or self._allowed
+        self._default_pairs = None if is_changed else self._description.pairs
 
     @property
     def default_pairs(self) -> SelfCollisionPairs:

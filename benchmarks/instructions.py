@@ -1,0 +1,157 @@
+"""What kernels execute per sphere on a GPU, counted without one, and the least time that takes.
+
+Runs the PTX that NVRTC writes for sm_90 on the simulated GPU of the tests, and counts instructions
+and loads of all threads. The estimates for an H200 are bounds of a model, not measurements:
+
+- issue: all warps issue their instructions without a pause, four in a cycle and multiprocessor;
+- waits: each load takes as long as from the L2 cache, and a warp waits for every one of them, while
+  the other warps that fit on the multiprocessor go on.
+
+A launch that fills the GPU should take between the larger of issue and memory, and the waits. It
+needs a C++ compiler and Warp with NVRTC; compiling takes minutes the first time.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+import warp_collision as wc
+from benchmarks import registers
+from benchmarks.functions import set_up
+from benchmarks.harness import RESULTS, ROOT, Failed, number, table
+from benchmarks.scenes import ACTIVATION_DISTANCE, WORKLOADS, build
+from warp_collision.kernels import joint_path, path_clearance, sphere_cost, swept_cost
+
+# The simulated GPU belongs to the tests, whose folder is no package.
+sys.path.append(str(ROOT / "tests" / "support"))
+
+KEEPS_TABLES = False
+KEPT = RESULTS / "instructions-sm90.md"
+# Of an H200 SXM: its data sheet; 4 warp instructions and 128 bytes of L1 in a cycle.
+MULTIPROCESSORS = 132
+CLOCK = 1.98e9  # [Hz], boost
+ISSUED = 4  # warp instructions in a cycle
+MEMORY = 4.8e12  # [bytes/s]
+L2_LATENCY = 260  # [cycles], as Luo et al. (arXiv:2402.13499) measured of an H100, rounded
+OUTER_BYTES = 37  # of a sphere: read and written once, cost, gradient and flag too
+# Workloads of `costs`, and how much of each.
+SCALES = {
+    **dict.fromkeys(("near-torus-16000", "near-link", "near-kitchen"), 0.05),
+    **dict.fromkeys(("deep-link", "deep-torus-16000", "scene-10", "scene-1000"), 0.05),
+    **{"envs": 0.02, "panda-1": 1.0, "panda-swept-1": 1.0, "free": 1.0, "free-swept": 1.0},
+}
+
+
+class Run(NamedTuple):
+    """A workload: its kernel, a call that launches it once, and how many threads count."""
+
+    name: str
+    kernel: Any
+    call: Callable[[], object]
+
+
+def workloads(device: torch.device, only: str) -> Iterator[Run]:
+    """Costs of spheres, and checks of robots' configurations and paths."""
+    for name, scale in SCALES.items():
+        if only not in name:
+            continue
+        problem = build(WORKLOADS[name], device, scale)
+        spheres = problem.spheres.requires_grad_(True)
+        cost = wc.swept_sphere_cost if problem.workload.swept else wc.sphere_cost
+
+        def call(cost: Any = cost, spheres: Tensor = spheres, problem: Any = problem) -> object:
+            given = {"env_index": problem.env_index, "activation_distance": ACTIVATION_DISTANCE}
+            return cost(spheres, problem.world, **given)
+
+        swept = problem.workload.swept
+        kernel = swept_cost.swept_cost if swept else sphere_cost.sphere_cost
+        yield Run(name, kernel, call)
+    checks = {
+        "configuration_in_collision": joint_path.configuration_hit,
+        "joint_path_in_collision": joint_path.joint_path_hit,
+        "joint_path_clearance": path_clearance.joint_path_clearance,
+    }
+    if any(only in name for name in checks):
+        given = set_up(1, device)
+        for name, kernel in checks.items():
+            if only in name:
+                run = getattr(wc, name)
+                yield Run(name, kernel, lambda f=run: f(given.joints, given.robot, given.world))
+
+
+def counted(run: Run, device: torch.device) -> dict[str, int]:
+    """What all threads of a call do."""
+    from simulated_cuda import ptx_kernels, torch_module
+
+    run.call()  # what is made at a first query does not count
+    torch_module.synchronize(device)
+    ptx_kernels.use(ptx_kernels.COUNTED)
+    try:
+        ptx_kernels.take_counts(run.kernel)
+        run.call()
+        torch_module.synchronize(device)
+        return ptx_kernels.take_counts(run.kernel)
+    finally:
+        ptx_kernels.use(None)
+
+
+def row_of(run: Run, counts: dict[str, int]) -> list[str]:
+    """A row of the table."""
+    module = run.kernel.module.name.rpartition(".")[2]
+    taken = registers.read_kept()["kernels"][module][run.kernel.key]
+    warps = registers.warps_of(taken, run.kernel.module.options["block_dim"])
+    n = counts["threads"]
+    per_second = MULTIPROCESSORS * CLOCK
+    issue = counts["warp_instructions"] / 32 / (per_second * ISSUED) / n
+    waits = counts["warp_loads"] / 32 * L2_LATENCY / (per_second * warps) / n
+    memory = OUTER_BYTES / MEMORY
+    return [
+        run.name,
+        run.kernel.key,
+        number(counts["instructions"] / n),
+        number(counts["loads"] / n),
+        number(counts["loaded_bytes"] / n),
+        f"{counts['instructions'] / counts['warp_instructions']:.2f}",
+        str(warps),
+        *(number(1e9 * seconds) for seconds in (issue, memory, waits)),
+    ]
+
+
+def add_options(parser: Any) -> None:
+    """Which workloads, and whether the table is kept."""
+    parser.add_argument("--only", default="", help="workloads whose names have this in them")
+    parser.add_argument("--write", action="store_true", help=f"keep the table in {KEPT.name}")
+
+
+def run(options: Any) -> str:
+    """The table."""
+    import simulated_cuda
+    from simulated_cuda import ptx_kernels
+
+    for reason in (simulated_cuda.reason_against(), ptx_kernels.reason_against()):
+        if reason:
+            raise Failed(reason, 2)
+    simulated_cuda.install()
+    device = torch.device(simulated_cuda.NAME, 0)
+    rows = [row_of(run, counted(run, device)) for run in workloads(device, options.only)]
+    head = ["workload", "kernel", "instructions", "loads", "bytes loaded", "of a warp's"]
+    head += ["warps", "issue [ns]", "memory [ns]", "waits [ns]"]
+    text = table(head, rows, 2)
+    if options.write:
+        KEPT.write_text(f"{NOTE}\n{text}")
+    return text
+
+
+NOTE = """What threads of kernels execute on average, counted by their PTX for sm_90 without a GPU,
+and estimates per thread for an H200 that is full of them, see `benchmarks/instructions.py`;
+`python -m benchmarks instructions --write` renews the table. Nothing here was measured on a GPU.
+
+- *of a warp's*: instructions of threads over those that their warps issue, 1 without divergence
+- *warps*: that fit on a multiprocessor, of 64
+- *issue*, *memory*: bounds from below; *waits*: from above, if each load waited for the L2 cache
+"""
