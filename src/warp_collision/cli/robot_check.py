@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from warp_collision.cli.options import UNSEEN
-from warp_collision.cli.robot_scene import RobotScene, Uncovered, uncovered
+from warp_collision.cli.robot_scene import RobotScene, Uncovered, often_with_itself, uncovered
 from warp_collision.cli.terminal import align
 from warp_collision.messages import escaped
 from warp_collision.robot import (
@@ -24,8 +23,6 @@ from warp_collision.robot.model.pair_rules import IN_CONTACT
 
 _HEAD = ("batch", "from", "to", "obstacles [mm]", "at", "link", "obstacle", "itself [mm]", "")
 _MOST_ROWS = 20  # of motions
-# From so many configurations on, and such a share of them, contacts with itself look wrong.
-_FEW_CONFIGURATIONS, _OFTEN = 5, 0.9
 
 
 class RobotCheck(NamedTuple):
@@ -62,25 +59,6 @@ class RobotCheck(NamedTuple):
     def is_beyond_limits(self) -> bool:
         """Whether a joint value is beyond its limits."""
         return bool(self.contacts.beyond_limits.any())
-
-    def _often_with_itself(self) -> list[str]:
-        """What to do where the robot touches itself in nearly all configurations."""
-        report, total = self.contacts, self.joints.shape[0] * self.joints.shape[1]
-        rows = [
-            (int(report.batch[i]), int(report.waypoint[i]), report.link[i], report.obstacle[i])
-            for i in range(len(report.link))
-            if report.with_itself[i]
-        ]
-        hit = len({row[:2] for row in rows})
-        if total < _FEW_CONFIGURATIONS or hit < _OFTEN * total:
-            return []
-        (first, second), _ = Counter(row[2:] for row in rows).most_common(1)[0]
-        pair = f"{escaped(first, 40)} {escaped(second, 40)}"
-        return [
-            f"the robot touches itself in {hit} of {total} configurations, most often by {pair}: "
-            f"if these do not touch, --ignore {pair} leaves them out, --srdf names such pairs, and "
-            "--no-self-collision leaves out all"
-        ]
 
     def motions(self) -> list[dict[str, Any]]:
         """The motions from waypoint to waypoint, as JSON has them; null where nothing is near."""
@@ -149,7 +127,8 @@ class RobotCheck(NamedTuple):
             if len(motions) > len(shown):
                 lines.append(f"and {len(motions) - len(shown)} more")
             lines.append("")
-        notes = *self.left_out.lines(), *self.beyond.lines(), *self._often_with_itself()
+        advice = often_with_itself(contacts, self.joints.shape[0] * self.joints.shape[1])
+        notes = *self.left_out.lines(), *self.beyond.lines(), *advice
         lines += [f"note: {line}" for line in notes]
         pairs = self.scene.pairs
         scope = f"with itself by {pairs.n_sphere_pairs} pairs of spheres"
