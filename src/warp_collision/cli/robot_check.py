@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
+from warp_collision.cli.options import UNSEEN
 from warp_collision.cli.robot_scene import RobotScene, Uncovered, often_with_itself, uncovered
 from warp_collision.cli.terminal import align
 from warp_collision.messages import escaped
@@ -32,6 +34,7 @@ class RobotCheck(NamedTuple):
         tolerance: [m] of the motion.
         contacts: at waypoints.
         blocked: (batch, horizon - 1) bool, motions that are not proven free.
+        only_unseen: (batch, horizon - 1) bool, those of them that are, but for what was never seen.
         clearance: of the motions.
         left_out: parts of the robot that no sphere covers.
         beyond: joint values beyond 2 pi, which may be degrees.
@@ -42,6 +45,7 @@ class RobotCheck(NamedTuple):
     tolerance: float
     contacts: CollisionReport
     blocked: Tensor
+    only_unseen: Tensor
     clearance: JointPathClearance
     left_out: Uncovered
     beyond: BeyondTurn
@@ -69,6 +73,7 @@ class RobotCheck(NamedTuple):
                         "batch": batch,
                         "waypoint": segment,
                         "proven_free": not bool(self.blocked[batch, segment]),
+                        "only_unseen": bool(self.only_unseen[batch, segment]),
                         "clearance": _interval(lower, upper),
                         "position": position if sphere >= 0 else None,
                         "link": links[sphere] if sphere >= 0 else None,
@@ -136,6 +141,8 @@ class RobotCheck(NamedTuple):
         state = "collision" if self.collides else "free"
         if motions and blocked:
             state += f": {blocked} of {len(motions)} motions are not proven free"
+            if self.only_unseen.any():
+                state += f", {int(self.only_unseen.sum())} of them but for what was never seen"
         elif motions:
             state += f": all {len(motions)} motions of the robot's spheres are proven"
         bare = len(self.left_out.bare)
@@ -186,11 +193,28 @@ def check_robot(scene: RobotScene, joints: Tensor, tolerance: float = 1e-3) -> R
     # One configuration alone makes no motion, and is no path.
     motions, n_motions = path.expand(-1, max(2, path.shape[1]), -1), path.shape[1] - 1
     blocked = joint_path_in_collision(motions, robot, world, **options)[:, :n_motions].cpu()
+    only_unseen = _without_unseen(motions, scene, options)[:, :n_motions] & blocked
     clearance = joint_path_clearance(motions, robot, world, **options)
     clearance = JointPathClearance(*(column[:, :n_motions] for column in clearance))
     report = robot.report(path, world, **scene.placed)
     told = uncovered(robot), beyond_turn(path, robot)
-    return RobotCheck(scene, path, tolerance, report, blocked, clearance, *told)
+    return RobotCheck(scene, path, tolerance, report, blocked, only_unseen, clearance, *told)
+
+
+def _without_unseen(motions: Tensor, scene: RobotScene, options: dict[str, Any]) -> Tensor:
+    """Which motions are proven free, if there is nothing where no camera saw."""
+    world = scene.world
+    is_on = world.enabled[0].tolist()
+    names = [name for name, on in zip(world.names(), is_on, strict=False) if on]
+    unseen = [name for name in names if name.endswith(UNSEEN)]
+    if not unseen:
+        return torch.zeros(motions.shape[0], motions.shape[1] - 1, dtype=torch.bool)
+    for name in unseen:
+        world.enable(name, False)
+    free = ~joint_path_in_collision(motions, scene.robot, world, **options)
+    for name in unseen:
+        world.enable(name, True)
+    return free.cpu()
 
 
 def _interval(lower: float, upper: float) -> list[float] | None:
@@ -213,8 +237,15 @@ def _cells(motion: dict[str, Any]) -> tuple[str, ...]:
         escaped(motion["link"] or "-", 40),
         escaped(motion["obstacle"] or "-", 40),
         _text(motion["self_clearance"]),
-        "" if motion["proven_free"] else f"NOT PROVEN FREE: {_nearest(motion)}",
+        _verdict(motion),
     )
+
+
+def _verdict(motion: dict[str, Any]) -> str:
+    if motion["proven_free"]:
+        return ""
+    state = "NEVER SEEN" if motion["only_unseen"] else "NOT PROVEN FREE"
+    return f"{state}: {_nearest(motion)}"
 
 
 def _nearest(motion: dict[str, Any]) -> str:
