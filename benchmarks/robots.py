@@ -1,8 +1,8 @@
 """Robots of other people's packages: do their spheres say what their meshes say?
 
 The URDFs and meshes come from two wheels, `example-robot-data` and `pybullet`, which pip downloads
-once into the cache of the library, checked by their SHA-256; their licences are in them. Each robot
-is read without an SRDF and without options. Then, at random joint values within the limits:
+once into `~/.cache/warp-collision`, checked by their SHA-256; their licences are in them. Each
+robot is read without an SRDF and without options. Then, at random joint values within the limits:
 
 - **spheres, meshes**: the share of configurations in which the robot touches itself, by its spheres
   and by coal (`pip install coal`) on the meshes of the URDF, of the pairs of links that are
@@ -37,7 +37,6 @@ import torch
 
 from benchmarks.harness import Failed
 from warp_collision.robot import RobotSpheres
-from warp_collision.robot.fitting.fit_cache import cache_folder
 from warp_collision.robot.model.link_pairs import random_joints
 from warp_collision.robot.model.link_shapes import mesh_in_link
 from warp_collision.robot.model.neutral import neutral_joints
@@ -100,7 +99,9 @@ class Measured(NamedTuple):
 def data_folder() -> Path:
     """The folder of the unpacked wheels; raises OSError or `Failed` where they cannot be had."""
     key = hashlib.sha256("".join(WHEELS.values()).encode()).hexdigest()[:12]
-    folder = cache_folder() / "robots-of-wheels" / key
+    # The user's cache: tests have another one of fits, which ends with them.
+    user = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(user) / "warp-collision" / "robots-of-wheels" / key
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -188,7 +189,6 @@ class Meshes:
 @contextlib.contextmanager
 def _no_cache() -> Iterator[None]:
     """An empty cache of fits."""
-    data_folder()  # which is in the other one
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.dict(os.environ, WARP_COLLISION_CACHE=folder),

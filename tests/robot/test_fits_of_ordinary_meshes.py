@@ -245,7 +245,7 @@ def test_readers_see_no_part_of_a_fit(cache):
 def test_the_cache_is_in_the_users_cache_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("WARP_COLLISION_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert fit_cache.cache_folder() == tmp_path / "warp-collision"
+    assert fit_cache._folder() == tmp_path / "warp-collision"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert fit_cache.cache_folder() == tmp_path / ".cache" / "warp-collision"
+    assert fit_cache._folder() == tmp_path / ".cache" / "warp-collision"
