@@ -42,6 +42,7 @@ test-all: $(VENV)/.installed-dev ## the whole test suite
 
 test-oldest: $(VENV)-oldest/.installed ## the test suite on the oldest versions, in an environment of its own
 	$(VENV)-oldest/bin/python $(PYTEST) -m "not slow" $(ARGS)
+	$(VENV)-oldest/bin/python $(PYTEST) tests/launching/test_cold_start.py
 
 lint: $(VENV)/.installed-dev ## style and types, without changing a file
 	$(RUN) ruff check .
