@@ -259,6 +259,55 @@ def nearest_to_bodies(
 
 
 @wp.func
+def nearest_of_spheres(
+    motion: PairMotion,
+    left_out: wp.array[wp.vec2i],
+    pair: wp.vec2i,
+    here: wp.vec3,
+    there: wp.vec3,
+    radii: float,
+    error: float,
+    best: Nearest,
+) -> Nearest:
+    """Updates the bounds by two spheres, one of each body.
+
+    Args:
+        motion: the bodies.
+        left_out: pairs of spheres that are not checked.
+        pair: numbers of the spheres.
+        here: center of one, in the world.
+        there: center of the other.
+        radii: their sum, with the buffer of the pair [m].
+        error: rounding of their distance [m].
+        best: the bounds so far.
+    """
+    interval = motion.interval
+    low = wp.length(here - there) - radii
+    low -= wp.where(best.is_open, interval.tolerance, motion.margin)
+    is_near = not (low >= best.upper - interval.tolerance)
+    if is_near and is_left_out(motion.pair, left_out, pair[0], pair[1]):
+        is_near = False
+        low = FAR
+    if is_near:
+        gap = approach(interval, motion.first, motion.second, motion.ancestor, here, there)
+        if not wp.isfinite(gap):
+            return not_finite(best)
+        low = gap[1] - radii
+        if gap[0] - radii < best.upper:
+            best.upper = gap[0] - radii
+            best.sphere = pair[0]
+            best.other = pair[1]
+    # Once the pair of bodies is halved anyway, only smaller clearances are looked for.
+    if not best.is_open:
+        is_wide = motion.margin > SPLITTING_GAINS * error
+        if low < best.upper - interval.tolerance and is_wide:
+            best.is_open = True
+        else:
+            best = prune(best, low)
+    return best
+
+
+@wp.func
 def nearest_of_groups(
     spheres: wp.uint64,
     motion: PairMotion,
@@ -295,35 +344,12 @@ def nearest_of_groups(
             continue
         for other in range(other_span[0], other_span[1]):
             b = sphere_of(spheres, other)
-            if not (b[3] < 0.0):
+            if not (b[3] < 0.0 or wp.isnan(best.upper)):
                 there = point_in_world(motion.second.frame_pose, xyz(b))
-                radii = own + b[3]
-                threshold = best.upper - interval.tolerance
-                low = wp.length(here - there) - radii
-                low -= wp.where(best.is_open, interval.tolerance, motion.margin)
-                is_near = not (low >= threshold)
-                if is_near and is_left_out(motion.pair, left_out, index, other):
-                    is_near = False
-                    low = FAR
-                if is_near:
-                    gap = approach(
-                        interval, motion.first, motion.second, motion.ancestor, here, there
-                    )
-                    if not wp.isfinite(gap):
-                        return not_finite(best)
-                    low = gap[1] - radii
-                    if gap[0] - radii < best.upper:
-                        best.upper = gap[0] - radii
-                        best.sphere = index
-                        best.other = other
-                # Once the pair is halved anyway, only smaller clearances are looked for.
-                if not best.is_open:
-                    if low < best.upper - interval.tolerance and (
-                        motion.margin > SPLITTING_GAINS * error
-                    ):
-                        best.is_open = True
-                    else:
-                        best = prune(best, low)
+                pair = wp.vec2i(index, other)
+                best = nearest_of_spheres(
+                    motion, left_out, pair, here, there, own + b[3], error, best
+                )
     return best
 
 
