@@ -45,6 +45,7 @@ test-contracted: $(VENV)/.installed-dev ## each night: kernels by PTX that fuses
 
 test-oldest: $(VENV)-oldest/.installed ## the test suite on the oldest versions, in an environment of its own
 	$(VENV)-oldest/bin/python $(PYTEST) -m "not slow" $(ARGS)
+	$(VENV)-oldest/bin/python $(PYTEST) tests/launching/test_cold_start.py
 
 lint: $(VENV)/.installed-dev ## style and types, without changing a file
 	$(RUN) ruff check .

@@ -22,6 +22,7 @@ BENCHMARKS = {
     "vamp-plan": "VAMP's planner on the planning problems",
     "plan": "planning problems, solved and judged",
     "label": "labels of many paths in many worlds, against a plain loop",
+    "robots": "robots of other packages: spheres against their meshes",
     "registers": "what kernels take of an sm_90 GPU, without one",
     "instructions": "what kernels execute per sphere on a GPU, counted without one",
     "gpu": "on a CUDA machine: its tests, then all benchmarks",

@@ -2,7 +2,9 @@
 
 Branch and bound: each configuration gives an upper bound of the smallest clearance, and each body,
 or pair of bodies, a lower bound over the interval around it. Those whose lower bound is above the
-upper bound minus the tolerance are pruned; the others are evaluated in both halves.
+upper bound minus the tolerance are pruned; the others are evaluated in both halves. Towards a
+convex shape only motion along the normal of a plane above it counts, so that at a smallest
+clearance within an interval the bounds differ by the second derivatives alone.
 """
 
 import warp as wp
@@ -27,7 +29,7 @@ from warp_collision.kernels.body_check import (
 from warp_collision.kernels.compiling import FEW_THREADS, resident_warps
 from warp_collision.kernels.finite import is_finite3
 from warp_collision.kernels.kinematics import point_in_world, xyz
-from warp_collision.kernels.mesh_record import FAR
+from warp_collision.kernels.mesh_record import FAR, is_exact, load_exact
 from warp_collision.kernels.precision import is_in_range
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
@@ -53,6 +55,7 @@ from warp_collision.kernels.robot_pairs import (
     approach,
     farthest_approach,
     is_left_out,
+    least_between_balls,
     pair_acceleration_bound,
 )
 from warp_collision.kernels.scene import (
@@ -62,11 +65,11 @@ from warp_collision.kernels.scene import (
     is_env,
     make_walk,
 )
+from warp_collision.kernels.shape_distance import height_over_support
+from warp_collision.kernels.transforms import to_world
 
 wp.set_module_options(FEW_THREADS)
 
-# Parts of a segment whose ends are evaluated first: a tight upper bound prunes most intervals.
-FIRST_PARTS = wp.constant(8)
 # Intervals are narrower than the tolerance by more than the rounding of their bounds.
 WITHIN = wp.constant(0.999)
 # A part is not halved where its bounds are this many times their rounding or less: the interval is
@@ -146,13 +149,14 @@ def nearer_of_body(obstacle: Obstacle, check: BodyCheck, best: Nearest) -> Neare
     if is_coarse:
         best.is_open = True
     frame_pose = check.state.frame_pose
+    is_convex = is_exact(obstacle.mesh_id, obstacle.record)
     for index in range(body.begin, body.end):
         sphere = sphere_of(check.spheres, index)
         if not (sphere[3] < 0.0):
             local = xyz(sphere)
+            arm = frame_pose.rotation * local
             if not is_coarse:
-                speed = wp.length(velocity_of(check.state, frame_pose.rotation * local))
-                decrease = travel(interval, speed) + error
+                decrease = travel(interval, wp.length(velocity_of(check.state, arm))) + error
             threshold = best.upper - interval.tolerance
             limit = sphere[3] + wp.where(
                 is_coarse, best.upper, wp.max(best.upper, threshold + decrease)
@@ -169,12 +173,37 @@ def nearer_of_body(obstacle: Obstacle, check: BodyCheck, best: Nearest) -> Neare
                         best.upper = gap + error
                         best.sphere = index
                         best.other = obstacle.slot
+                    if low < best.upper - interval.tolerance and is_convex and not is_coarse:
+                        plane = lower_by_plane(obstacle, check, arm, center, sample.gradient)
+                        low = wp.max(low, plane - sphere[3] - error)
             if not is_coarse:
                 if low < best.upper - interval.tolerance and decrease > SPLITTING_GAINS * error:
                     best.is_open = True
+                    # It is halved anyway: what is left is whether something is nearer.
+                    is_coarse = True
                 else:
                     best = prune(best, low)
     return best
+
+
+@wp.func
+def lower_by_plane(
+    obstacle: Obstacle, check: BodyCheck, arm: wp.vec3, center: wp.vec3, normal: wp.vec3
+) -> float:
+    """Lower bound of the distance of a sphere's center over an interval, if a shape is convex.
+
+    A plane with the shape below it is at rest: of the motion only that along its normal counts.
+
+    Args:
+        obstacle: an exact shape.
+        check: the body of the sphere.
+        arm: of the center from the origin of its frame, in the world.
+        center: in the frame of the mesh.
+        normal: of the plane, in the same frame, of about length 1.
+    """
+    height = height_over_support(load_exact(obstacle.record), center, normal) - obstacle.padding
+    along = wp.dot(to_world(obstacle.mesh_from_world, normal), velocity_of(check.state, arm))
+    return height - travel(check.interval, wp.abs(along))
 
 
 nearest_obstacle = make_walk(nearer_of_body, BodyCheck, Nearest)
@@ -187,16 +216,22 @@ def nearest_to_bodies(
     scene: Scene,
     env: int,
     requested: wp.uint64,
+    balls: wp.array[wp.vec4],
     best: Nearest,
 ) -> Nearest:
-    """Updates the bounds by the requested bodies against the obstacles of an env."""
+    """Updates the bounds by the requested bodies against the obstacles of an env.
+
+    Writes the centers of their balls, and how far these move.
+    """
     robot = segment.robot
     best.open = NONE
     best.floor = FAR
     before = best
-    for b in range(robot.n_bodies):
+    for k in range(robot.n_bodies):
+        # Those far from the root, which are mostly the nearest to obstacles, limit the others.
+        b = robot.n_bodies - 1 - k
         body = body_of(robot, b)
-        if requested & bit_of(b) != NONE and body.radius >= 0.0 and not wp.isnan(best.upper):
+        if requested & bit_of(b) != NONE and body.radius >= 0.0:
             state = segment.frames[body.frame]
             center = point_in_world(state.frame_pose, body.center)
             interval.acceleration_bound = acceleration_bound(
@@ -204,6 +239,9 @@ def nearest_to_bodies(
             )
             speed = wp.length(velocity_of(state, center - state.frame_pose.origin))
             displacement = travel(interval, speed)
+            balls[b] = wp.vec4(center[0], center[1], center[2], displacement)
+            if wp.isnan(best.upper):
+                continue
             check = BodyCheck(robot.spheres, body, state, center, displacement, interval)
             threshold = best.upper - interval.tolerance
             reach = body.radius + displacement + threshold + interval.slack
@@ -227,6 +265,7 @@ def nearest_of_groups(
     left_out: wp.array[wp.vec2i],
     span: wp.vec2i,
     other_span: wp.vec2i,
+    other_ball: wp.vec4,
     error: float,
     best: Nearest,
 ) -> Nearest:
@@ -238,6 +277,7 @@ def nearest_of_groups(
         left_out: pairs of spheres that are not checked.
         span: begin and end of the spheres of the first group.
         other_span: of the other one.
+        other_ball: around the spheres of the other one, in the world.
         error: rounding of the distance of two spheres [m].
         best: the bounds so far.
     """
@@ -245,18 +285,27 @@ def nearest_of_groups(
     for index in range(span[0], span[1]):
         a = sphere_of(spheres, index)
         here = point_in_world(motion.first.frame_pose, xyz(a))
+        own = a[3] + motion.pair.buffer
+        # A sphere far from the ball of the other group is far from all of its spheres.
+        low = wp.length(here - xyz(other_ball)) - own - other_ball[3]
+        low -= wp.where(best.is_open, interval.tolerance, motion.margin)
+        if a[3] < 0.0 or low >= best.upper - interval.tolerance:
+            if not (a[3] < 0.0 or best.is_open):
+                best = prune(best, low)
+            continue
         for other in range(other_span[0], other_span[1]):
             b = sphere_of(spheres, other)
-            if not (a[3] < 0.0 or b[3] < 0.0):
+            if not (b[3] < 0.0):
                 there = point_in_world(motion.second.frame_pose, xyz(b))
-                radii = a[3] + b[3] + motion.pair.buffer
+                radii = own + b[3]
                 threshold = best.upper - interval.tolerance
-                low = wp.length(here - there) - radii - motion.margin
-                is_open = not (low >= threshold)
-                if is_open and is_left_out(motion.pair, left_out, index, other):
-                    is_open = False
+                low = wp.length(here - there) - radii
+                low -= wp.where(best.is_open, interval.tolerance, motion.margin)
+                is_near = not (low >= threshold)
+                if is_near and is_left_out(motion.pair, left_out, index, other):
+                    is_near = False
                     low = FAR
-                if is_open:
+                if is_near:
                     gap = approach(
                         interval, motion.first, motion.second, motion.ancestor, here, there
                     )
@@ -267,12 +316,14 @@ def nearest_of_groups(
                         best.upper = gap[0] - radii
                         best.sphere = index
                         best.other = other
-                if low < best.upper - interval.tolerance and (
-                    motion.margin > SPLITTING_GAINS * error
-                ):
-                    best.is_open = True
-                else:
-                    best = prune(best, low)
+                # Once the pair is halved anyway, only smaller clearances are looked for.
+                if not best.is_open:
+                    if low < best.upper - interval.tolerance and (
+                        motion.margin > SPLITTING_GAINS * error
+                    ):
+                        best.is_open = True
+                    else:
+                        best = prune(best, low)
     return best
 
 
@@ -309,15 +360,17 @@ def nearest_of_pair(
             near = group_ball(robot, other, h)
             if not (ball[3] < 0.0 or near[3] < 0.0):
                 there = point_in_world(second.frame_pose, xyz(near))
-                least = wp.length(here - there) - ball[3] - near[3] - pair.buffer - decrease
-                if least >= best.upper - interval.tolerance:
-                    best = prune(best, least)
-                else:
+                least = wp.length(here - there) - ball[3] - near[3] - pair.buffer
+                least -= wp.where(best.is_open, interval.tolerance, decrease)
+                if not (least >= best.upper - interval.tolerance):
                     span = group_span(one, g)
                     other_span = group_span(other, h)
+                    there_ball = wp.vec4(there[0], there[1], there[2], near[3])
                     best = nearest_of_groups(
-                        robot.spheres, motion, left_out, span, other_span, error, best
+                        robot.spheres, motion, left_out, span, other_span, there_ball, error, best
                     )
+                elif not best.is_open:
+                    best = prune(best, least)
     return best
 
 
@@ -328,9 +381,11 @@ def nearest_to_itself(
     body_pairs: wp.array[BodyPair],
     left_out: wp.array[wp.vec2i],
     requested: wp.uint64,
+    balls: wp.array[wp.vec4],
+    bodies: wp.uint64,
     best: Nearest,
 ) -> Nearest:
-    """Updates the bounds by the requested pairs of bodies."""
+    """Updates the bounds by the requested pairs of bodies; the balls of some bodies are known."""
     robot = segment.robot
     best.open = NONE
     best.floor = FAR
@@ -338,6 +393,13 @@ def nearest_to_itself(
     for k in range(body_pairs.shape[0]):
         if requested & bit_of(k) != NONE and not wp.isnan(best.upper):
             pair = body_pairs[k]
+            both = bit_of(pair.first) | bit_of(pair.second)
+            if bodies & both == both:
+                ball = balls[pair.first]
+                least = least_between_balls(pair, robot, ball, balls[pair.second], interval)
+                if least >= best.upper - interval.tolerance:
+                    best = prune(best, least)
+                    continue
             interval.acceleration_bound = pair_acceleration_bound(segment, pair, interval.half)
             first = segment.frames[body_of(robot, pair.first).frame]
             second = segment.frames[body_of(robot, pair.second).frame]
@@ -369,13 +431,13 @@ def sphere_and_slot(best: Nearest, first: int) -> wp.vec2i:
 
 
 @wp.func
-def interval_of(search: Bisection, parts: int) -> wp.vec2:
-    """Returns (middle, half the length): first the ends of a few parts, without length.
+def interval_of(search: Bisection, n_ends: int) -> wp.vec2:
+    """Returns (middle, half the length); after the whole both of its ends, without length.
 
-    Those give upper bounds only.
+    These give upper bounds only, for what the whole has left open: that prunes most intervals.
     """
-    if parts <= FIRST_PARTS:
-        return wp.vec2(float(parts) / float(FIRST_PARTS), 0.0)
+    if search.evaluations > 0 and n_ends < 2:
+        return wp.vec2(float(n_ends), 0.0)
     return wp.vec2(middle_of(search), half_of(search))
 
 
@@ -401,10 +463,9 @@ def joint_path_clearance(
     launch_offset: wp.vec2i,  # of this launch in the segments
     # outputs
     states: wp.array3d[MovingFrame],  # (batch, horizon - 1, n_frames) scratch
-    bounds: wp.array2d[wp.vec3],  # (batch, horizon - 1) lower, upper, position
-    nearest: wp.array2d[wp.vec2i],  # sphere and obstacle, -1 for none
-    self_bounds: wp.array2d[wp.vec3],  # the same of the robot with itself
-    self_nearest: wp.array2d[wp.vec2i],  # two spheres
+    balls: wp.array3d[wp.vec4],  # (batch, horizon - 1, n_bodies) scratch
+    bounds: wp.array3d[wp.vec3],  # (batch, horizon - 1, 2) lower, upper, position; of itself
+    nearest: wp.array3d[wp.vec2i],  # sphere and obstacle, -1 for none; two spheres
 ):
     """One thread per segment."""
     row, index = wp.tid()
@@ -421,25 +482,29 @@ def joint_path_clearance(
         itself = not_finite(itself)
         search.is_done = True
     whole = wp.vec2(FAR, FAR)
-    parts = int(0)
+    n_ends = int(0)
     while not search.is_done:
-        span = interval_of(search, parts)
-        parts += 1
+        span = interval_of(search, n_ends)
         write_root_at(segment, root_at(base, row, index), span[0])
         write_frames(segment, span[0])
         within = tolerance_at(search, tolerance[0])
         interval = Interval(span[1], 0.0, slack, DISTANCE_ROUNDING, within, span[0])
         bodies = search.bodies[search.level]
-        world = nearest_to_bodies(segment, interval, scene, env, bodies, world)
-        pair_mask = search.pairs[search.level]
-        itself = nearest_to_itself(segment, interval, body_pairs, left_out, pair_mask, itself)
+        segment_balls = balls[row, index]
+        world = nearest_to_bodies(segment, interval, scene, env, bodies, segment_balls, world)
+        open_pairs = search.pairs[search.level]
+        itself = nearest_to_itself(
+            segment, interval, body_pairs, left_out, open_pairs, segment_balls, bodies, itself
+        )
         if span[1] > 0.0:
             if search.evaluations == 0:
                 whole = wp.min(
                     wp.vec2(world.floor, itself.floor), wp.vec2(world.lower, itself.lower)
                 )
             search = next_interval(search, world.open, itself.open)
-    bounds[row, index] = certified(world, whole[0], search.is_exhausted)
-    self_bounds[row, index] = certified(itself, whole[1], search.is_exhausted)
-    nearest[row, index] = sphere_and_slot(world, env * scene.n_slots)
-    self_nearest[row, index] = wp.vec2i(itself.sphere, itself.other)
+        else:
+            n_ends += 1
+    bounds[row, index, 0] = certified(world, whole[0], search.is_exhausted)
+    bounds[row, index, 1] = certified(itself, whole[1], search.is_exhausted)
+    nearest[row, index, 0] = sphere_and_slot(world, env * scene.n_slots)
+    nearest[row, index, 1] = wp.vec2i(itself.sphere, itself.other)

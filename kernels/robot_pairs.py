@@ -9,6 +9,7 @@ import warp as wp
 
 from warp_collision.kernels.body_check import CLEAR, HIT, UNDECIDED, Interval, travel
 from warp_collision.kernels.kinematics import point_in_world, xyz
+from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
     Robot,
@@ -195,6 +196,22 @@ def balls_stay_apart(
     margin = first[3] + second[3] + 2.0 * interval.slack + interval.rounding * size
     reach = one.radius + other.radius + pair.buffer + wp.max(margin, interval.tolerance)
     return wp.length_sq(here - there) > reach * reach
+
+
+@wp.func
+def least_between_balls(
+    pair: BodyPair, robot: Robot, first: wp.vec4, second: wp.vec4, interval: Interval
+) -> float:
+    """Lower bound of the clearance of two bodies over an interval; see `balls_stay_apart`."""
+    here = xyz(first)
+    there = xyz(second)
+    one = body_of(robot, pair.first)
+    other = body_of(robot, pair.second)
+    if one.radius < 0.0 or other.radius < 0.0:
+        return FAR
+    size = wp.length(here) + wp.length(there) + one.spread + other.spread
+    margin = first[3] + second[3] + 2.0 * interval.slack + interval.rounding * size
+    return wp.length(here - there) - one.radius - other.radius - pair.buffer - margin
 
 
 @wp.func

@@ -117,6 +117,31 @@ def height_over_shape(exact: ExactShape, point: wp.vec3) -> float:
 
 
 @wp.func
+def height_over_support(exact: ExactShape, point: wp.vec3, normal: wp.vec3) -> float:
+    """Height of a point over the lowest plane of this normal that has a whole shape below it.
+
+    At most the signed distance, whatever the normal is; about that for its gradient.
+
+    Args:
+        exact: the shape.
+        point: in the frame of its mesh.
+        normal: in the same frame, of about length 1.
+    """
+    local = in_frame_of(exact, point)
+    up = wp.vec3(normal)
+    if exact.is_rotated:
+        up = wp.quat_rotate(exact.rotation, up)
+    top = wp.abs(up[2]) * exact.size[2]
+    if exact.kind == Shape.CUBOID:
+        top += wp.abs(up[0]) * exact.size[0] + wp.abs(up[1]) * exact.size[1]
+    elif exact.kind == Shape.CYLINDER:
+        top += wp.length(wp.vec2(up[0], up[1])) * exact.size[0]
+    else:
+        top += exact.size[0]
+    return wp.dot(up, local) - top
+
+
+@wp.func
 def shape_distance(exact: ExactShape, point: wp.vec3) -> ShapeSample:
     """Signed distance of an exact shape, in the frame of its mesh."""
     local = in_frame_of(exact, point)

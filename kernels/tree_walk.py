@@ -34,7 +34,7 @@ def begin_walk(bvh: wp.uint64, root: int) -> TreeWalk:
     const wp::vec3 lower = center - wp::vec3(reach), upper = center + wp::vec3(reach);
     while (true) {
         while (walk.item < walk.end) {
-            const int item = wp::bvh_load_int(tree.primitive_indices, walk.item++);
+            const int item = tree.primitive_indices[walk.item++];
             const wp::vec3 low = tree.item_lowers[item], high = tree.item_uppers[item];
             if (wp::intersect_aabb_aabb(lower, upper, low, high)) return item;
         }

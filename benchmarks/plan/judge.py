@@ -37,7 +37,8 @@ class Judgement(NamedTuple):
     Attributes:
         free: nothing touches, by coal, by the formulas, and by the pairs of spheres.
         world: smallest clearance to the scene [m], minus the depth where it is negative.
-        self: smallest clearance between two spheres of the robot that may not touch [m].
+        self: smallest clearance between two spheres of the robot that may not touch [m], without
+            those that stand apart at one distance, whatever the joints do.
         obstacle: name of the nearest obstacle.
         link: name of the link that is nearest to it.
         links: names of the two links that are nearest to each other.
@@ -132,6 +133,17 @@ class Judge:
         counts = np.array([frozenset(pair) not in apart for pair in names])
         counts &= (self._joints[first] != self._joints[second]) & (links[first] != links[second])
         self.pairs = np.stack([first[counts], second[counts]], axis=1)
+        self.pairs = self.pairs[self._changes_or_touches()]
+
+    def _changes_or_touches(self) -> np.ndarray:
+        """Which pairs of spheres do not stand apart at one distance, whatever the joints do.
+
+        Those on the axes of the joints between them do; no path could keep them farther apart.
+        """
+        low, high = np.clip(self.limits, -np.pi, np.pi).T
+        joints = np.random.default_rng(0).uniform(low, high, (16, len(low)))
+        gaps = self.gaps(self.centers(joints))
+        return (np.ptp(gaps, axis=0) > ROUNDING) | (gaps.min(axis=0) <= 0.0)
 
     def centers(self, joints: np.ndarray) -> np.ndarray:
         """Centers (n, n_spheres, 3) [m] of the spheres at joint values (n, n_joints)."""

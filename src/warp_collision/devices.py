@@ -7,6 +7,7 @@ outlives the call that launched it; on a CPU it is over when the call returns.
 from __future__ import annotations
 
 import functools
+import os
 from types import ModuleType
 from typing import Any
 
@@ -97,6 +98,25 @@ def record_event(device: torch.device) -> Event:
 def wait_event(device: torch.device, event: Event) -> None:
     """Lets torch's current stream wait for an event of another, but not the host."""
     GPUS[device.type].current_stream(device).wait_event(event)
+
+
+def require_memory(what: str, n_bytes: int, device: torch.device) -> None:
+    """Raises before anything is allocated that is larger than all memory of a device.
+
+    Args:
+        what: for the message.
+        n_bytes: which it takes at least.
+        device: where.
+    """
+    if is_gpu(device):
+        total = GPUS[device.type].get_device_properties(device).total_memory
+    else:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if n_bytes > total:
+        raise ValueError(
+            f"{what} must fit into the memory of {device}, {total / 2**30:.1f} GiB, got "
+            f"{n_bytes / 2**30:.1f} GiB"
+        )
 
 
 def synchronize(device: torch.device) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from robots import PANDA
+from warp_collision import MeshWorld, VoxelGrid
 from warp_collision.cli.__main__ import main
 
 # The ends are free, the arc between them goes through the plate.
@@ -217,3 +218,33 @@ def test_links_that_are_only_seen_are_said(check, tmp_path):
         "(with itself by 0 pairs of spheres; 1 link with shapes not checked)"
     )
     assert json.loads(check([[0.1]], robot, "--json")[1])["links_without_spheres"] == ["arm"]
+
+
+def test_what_no_camera_saw(check, world):
+    """A wall that was seen, and a slab on the way that was not: three answers."""
+    occupied, unknown = np.zeros((2, 20, 20, 20), bool)
+    occupied[19], unknown[:, 9:11] = True, True
+    place = (0.1, (0.2, -1.0, 0.0))
+    scene = MeshWorld(device="cpu")
+    scene.add("map", VoxelGrid(occupied, *place, unknown), padding=0.001)
+    scene.save(world)
+    status, out, _ = check(ENDS)
+    assert (status, "NOT PROVEN FREE" in out) == (1, True)
+    status, out, _ = check(ENDS, "--unknown=free")
+    assert (status, "all 1 motions" in out) == (0, True)
+    assert check(ENDS, "--unknown=occupied")[0] == 1
+    status, out, _ = check(ENDS, "--unknown=report")
+    assert status == 1
+    assert "1 of 1 motions are not proven free, 1 of them but for what was never seen" in out
+    row = next(line for line in out.splitlines() if "NEVER SEEN" in line)
+    assert row.endswith("and map (never seen)")
+    motion = json.loads(check(ENDS, "--unknown=report", "--json")[1])["motions"][0]
+    assert motion["only_unseen"]
+    assert motion["obstacle"] == "map (never seen)"
+    # What was seen to be in the way is no question of what was not.
+    occupied[:, 9:11] = True
+    scene.update("map", VoxelGrid(occupied, *place, unknown & ~occupied))
+    scene.save(world)
+    status, out, _ = check(ENDS, "--unknown=report")
+    assert (status, "NEVER SEEN" in out) == (1, False)
+    assert check([ENDS, ENDS[::-1]], "--unknown=free")[0] == 1

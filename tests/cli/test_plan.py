@@ -203,3 +203,25 @@ def test_wrong_usage_is_status_2(capsys, arguments):
         main(arguments)
     assert raised.value.code == 2
     assert "warp-collision" in capsys.readouterr().err.splitlines()[-1]
+
+
+# A ball that slides into another one, which is free at the ends of the path alone.
+SLIDER = """<robot name="slider">
+  <link name="base"><collision><geometry><sphere radius="0.2"/></geometry></collision></link>
+  <link name="mid"/>
+  <link name="ball"><collision><geometry><sphere radius="0.02"/></geometry></collision></link>
+  <joint name="slide" type="prismatic"><parent link="base"/><child link="mid"/>
+    <origin xyz="0.23 0 0"/><axis xyz="1 0 0"/><limit lower="-0.46" upper="0.005"/></joint>
+  <joint name="hold" type="fixed"><parent link="mid"/><child link="ball"/></joint></robot>"""
+
+
+def test_a_robot_that_touches_itself_nearly_always_is_named(capsys, world, tmp_path):
+    urdf = tmp_path / "slider.urdf"
+    urdf.write_text(SLIDER)
+    ends = ("--start=0", "--goal=-0.46", "--max-seconds=1", "--no-picture", "--device=cpu")
+    status, out, err = plan(capsys, urdf, world, *ends, f"--output={tmp_path / 'p.npz'}")
+    assert err == ""
+    assert status == 1
+    assert "no free path was found" in out
+    assert "note: the robot touches itself in 9" in out
+    assert "--ignore base ball leaves them out" in out

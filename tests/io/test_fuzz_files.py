@@ -25,7 +25,11 @@ from warp_collision.io import load_spheres, load_world_file
 from warp_collision.robot import RobotSpheres
 
 # A change may make something of a shape that a world has not.
-pytestmark = pytest.mark.filterwarnings("ignore::warp_collision.io.LeftOutWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::warp_collision.io.LeftOutWarning"),
+    # A changed exponent makes a mesh of kilometres.
+    pytest.mark.filterwarnings("ignore:.* if it is in millimetres:UserWarning"),
+]
 
 CONE = trimesh.creation.cone(radius=0.5, height=1.0, sections=9)
 SPHERES = npy((3, 2, 4), data=np.arange(24, dtype="<f4").tobytes())

@@ -433,6 +433,8 @@ def test_what_sensors_see_is_compared(capsys: pytest.CaptureFixture[str]) -> Non
     few = ["--problems", "cage_2", "--configurations", "40"]
     assert main(["sensed-scenes", *few]) == 0
     assert "| 6 | " in capsys.readouterr().out
+    assert main(["sensed-scenes", "--plan", "--problems", "table_pick_1"]) == 0
+    assert "| in voxels never seen | 1 | " in capsys.readouterr().out
 
 
 @slow

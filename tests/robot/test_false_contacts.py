@@ -9,22 +9,25 @@ import trimesh
 from warp_collision import MeshWorld, configuration_in_collision
 from warp_collision.robot import RobotSpheres, coverage
 from warp_collision.robot.fitting.link_surface import LinkSurface
+from warp_collision.robot.model.pair_rules import APART
 
-# An arm over the base: a box 20 mm from another one at all joint values, so near that fitted
+# An arm over the base: a box 20 mm from another at all values of two joints, so near that fitted
 # spheres of both touch, and a link that always reaches into the base, though a joint lies between.
 NEAR = """<robot name="near">
   <link name="base"><collision><origin xyz="0 0 -0.05"/>
     <geometry><box size="0.3 0.2 0.1"/></geometry></collision></link>
-  <link name="hub"/>
+  <link name="hub"/><link name="mid"/>
   <link name="arm"><collision><origin xyz="0.2 0 0.05"/>
     <geometry><box size="0.3 0.06 0.06"/></geometry></collision></link>
   <link name="stub"><collision><origin xyz="-0.1 0 -0.03"/>
     <geometry><box size="0.03 0.03 0.08"/></geometry></collision></link>
   <joint name="a" type="fixed"><parent link="base"/><child link="hub"/></joint>
-  <joint name="turn" type="revolute"><parent link="hub"/><child link="arm"/><axis xyz="0 0 1"/>
+  <joint name="turn" type="revolute"><parent link="hub"/><child link="mid"/><axis xyz="0 0 1"/>
     <limit lower="-1" upper="1" effort="1" velocity="1"/></joint>
   <joint name="slide" type="prismatic"><parent link="hub"/><child link="stub"/><axis xyz="0 1 0"/>
     <limit lower="-0.05" upper="0.05" effort="1" velocity="1"/></joint>
+  <joint name="shift" type="prismatic"><parent link="mid"/><child link="arm"/><axis xyz="0 1 0"/>
+    <limit lower="-0.01" upper="0.01" effort="1" velocity="1"/></joint>
 </robot>"""
 
 
@@ -37,7 +40,7 @@ def robot(tmp_path_factory) -> RobotSpheres:
 
 def test_links_that_stand_near_are_free_and_checked(robot):
     assert ("base", "arm") in robot.default_pairs.link_pairs
-    joints = torch.tensor([[0.0, 0.0], [0.8, 0.01], [-0.7, -0.04]])
+    joints = torch.tensor([[0.0, 0.0, 0.0], [0.8, 0.01, 0.01], [-0.7, -0.04, 0.0]])
     assert not configuration_in_collision(joints, robot, MeshWorld(device="cpu")).any()
 
 
@@ -60,6 +63,28 @@ def test_links_that_always_touch_are_left_out_and_said(robot):
         "in contact at the neutral configuration and in 100% of random ones"
     )
     assert frozenset(("base", "arm")) not in reasons
+
+
+TURN = '<child link="mid"/><axis xyz="0 0 1"/>\n    <limit lower="-1" upper="1"'
+TILT = '<child link="mid"/><axis xyz="0 -1 0"/>\n    <limit lower="LOW" upper="0.05"'
+
+
+def with_one_joint(tmp_path, low: float) -> RobotSpheres:
+    """The arm beside one joint that tilts it, down to a value."""
+    text = NEAR.replace('name="shift" type="prismatic"', 'name="shift" type="fixed"')
+    path = tmp_path / "tilt.urdf"
+    path.write_text(text.replace(TURN, TILT.replace("LOW", str(low))))
+    return RobotSpheres(path)
+
+
+def test_links_beside_a_joint_are_proven_apart(tmp_path):
+    robot = with_one_joint(tmp_path, -0.01)  # 20 mm above the base, and 3.5 mm less at the limit
+    reasons = {frozenset(pair[:2]): pair.reason for pair in robot.default_pairs.left_out}
+    assert reasons[frozenset(("base", "arm"))] == APART
+    assert "base and arm (apart at all values" in " ".join(str(robot).split())
+    # Apart at the neutral configuration, and in contact further down.
+    robot = with_one_joint(tmp_path, -0.3)
+    assert ("base", "arm") in robot.default_pairs.link_pairs
 
 
 def test_given_overshoots_are_kept(tmp_path):

@@ -21,7 +21,7 @@ from warp_collision.examples import load_panda
 from warp_collision.kernels import moving_sweep
 from warp_collision.poses import HALF_TURN, invert_pose, product, rows_between, to_rows
 from warp_collision.robot import RobotSpheres
-from warp_collision.robot.checks import moving_obstacles
+from warp_collision.robot.checks import moving_obstacles, path_operators
 
 SIZES = ((0.3, 0.2, 0.4), (0.5, 0.4, 0.0005))
 
@@ -123,6 +123,33 @@ def test_gradient_by_the_poses(panda, device):
 # -- certified ------------------------------------------------------------------------------------
 
 TOLERANCE = 1e-3
+
+
+def test_movers_that_stay_far_are_not_looked_at(panda, monkeypatch):
+    """The answers on a CPU are those of all obstacles on all segments, as on a GPU."""
+    rng = np.random.default_rng(10)
+    world = MeshWorld(device="cpu")
+    for k in range(8):
+        world.add(f"box {k}", Cuboid(tuple(rng.uniform(0.02, 0.1, 3))), padding=0.01 * (k % 2))
+    poses = moving_scenes.random_motion(rng, 6, 8, turn=1.0, travel=0.3)
+    poses[..., :3] += rng.normal((0.2, 0.0, 0.4), 0.8, (1, 8, 3))
+    options = {"tolerance": TOLERANCE, "self_collision": False}
+    options |= {"poses": torch.tensor(poses, dtype=torch.float32)}
+    joints = random_paths(panda, rng, 6, 6, 0.4)
+    looked_at = []
+    run = path_operators.run_paths_at_rest
+
+    def counted(operands, *parameters):
+        looked_at.append(len(operands.joints) * (operands.joints.shape[1] - 1))
+        return run(operands, *parameters)
+
+    monkeypatch.setattr(path_operators, "run_paths_at_rest", counted)
+    few = joint_path_in_collision(joints, panda, world, **options)
+    monkeypatch.setattr(path_operators, "CPU", None)
+    every = joint_path_in_collision(joints, panda, world, **options)
+    assert torch.equal(few, every)
+    assert 0.1 < few.float().mean() < 0.9
+    assert looked_at[1] < 0.6 * looked_at[3] == 0.6 * 8 * 30
 
 
 def sampled_clearance(robot, ends, poses, base, samples: int = 1501):

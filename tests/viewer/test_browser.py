@@ -268,6 +268,7 @@ def test_distances_colours_and_the_certificate_follow_an_obstacle(viewer):
     assert mesh.color != color
     assert viewer._paths.facts.is_free
     assert "proven free" in viewer._paths._verdict.content
+    assert viewer._paths._choice.value == "path: proven free"
 
 
 def test_spheres_have_the_colours_of_their_clearance(viewer):

@@ -20,6 +20,7 @@ from warp_collision import (
     VoxelGrid,
 )
 from warp_collision.examples import load_panda
+from warp_collision.io import Obstacle
 from warp_collision.viewer import render, sphere_sheet
 from warp_collision.viewer.captions import path_labels, world_labels
 from warp_collision.viewer.colors import FREE, HIT, OBSTACLE, THEMES, clearance_colors
@@ -72,6 +73,17 @@ def test_every_kind_of_obstacle_is_drawn():
         image = render(world, size=SIZE, view="front", labels=False, title="").astype(int)
         bluish = image[..., 2] - image[..., 0] > 25
         assert bluish.sum() > 2000, geometry
+
+
+def test_space_that_was_never_seen_is_translucent():
+    place = (0.2, (-0.2, -0.2, -0.2))
+    full, empty = np.ones((2, 2, 2), bool), np.zeros((2, 2, 2), bool)
+    grids = VoxelGrid(full, *place), VoxelGrid(empty, *place, full).unseen
+    seen, unseen = (
+        scenery_of({"map": Obstacle(grid, (0, 0, 0, 1, 0, 0, 0))}).bodies[0] for grid in grids
+    )
+    assert unseen.opacity < 0.5 * seen.opacity
+    assert unseen.colors != seen.colors
 
 
 def test_a_kind_that_is_not_known_is_named():

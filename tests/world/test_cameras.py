@@ -9,10 +9,12 @@ from scipy.spatial import cKDTree
 
 from depth_scenes import LENS, SIZE, cameras, damaged, render, scene, world_of
 from warp_collision import (
+    HeightField,
     MeshWorld,
     OccupancyMap,
     PointCloud,
     UnitsWarning,
+    VoxelGrid,
     in_collision,
     joint_path_in_collision,
     signed_distance,
@@ -275,6 +277,21 @@ class TestBadInput:
     def test_millimetres_are_suspected(self) -> None:
         with pytest.warns(UnitsWarning, match="got 1000 m in the middle"):
             PointCloud.from_depth(1000.0 * self.GOOD, LENS, np.eye(4))
+
+    def test_what_memory_does_not_hold_is_said_before(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("os.sysconf", lambda name: 1000)  # a million bytes
+        with pytest.raises(ValueError, match=r"the map must fit into the memory of cpu, 0\.0 GiB"):
+            OccupancyMap(((0, 0, 0), (1, 1, 1)), 0.01)
+        world = MeshWorld(device="cpu")
+        with pytest.raises(ValueError, match="a PointCloud must fit into the memory of cpu"):
+            world.add("cloud", PointCloud(np.zeros((70_000, 3)), 0.1))
+        with pytest.raises(ValueError, match="a VoxelGrid must fit into the memory of cpu"):
+            world.add("grid", VoxelGrid(np.ones((64, 64, 64), bool), 0.1))
+        with pytest.raises(ValueError, match="a HeightField must fit into the memory of cpu"):
+            world.add("hill", HeightField(np.zeros((500, 600)), (1, 1), 1))
+        assert len(world) == 0
 
     def test_maps(self) -> None:
         for bounds, size, message in (

@@ -120,7 +120,7 @@ def test_transform_is_exact() -> None:
     rng = np.random.default_rng(3)
     for kind in KINDS:
         occupied = random_voxels(rng, (40, 31, 23), kind)
-        found = _squares(occupied, "free", CPU).numpy().T.astype(int)
+        found = _squares(occupied, False, CPU).numpy().T.astype(int)
         assert ((found < 0) == occupied).all()
         solid = np.pad(occupied, 12)
         for own in (False, True):
@@ -199,6 +199,18 @@ def test_unknown_voxels() -> None:
     assert hits(VoxelGrid(np.zeros_like(occupied), 1.0)) == [False] * 3
     assert hits(VoxelGrid(np.zeros_like(occupied), 1.0, outside="occupied")) == [False] * 3
     assert hits(VoxelGrid(np.ones_like(occupied), 1.0, outside="occupied")) == [True] * 3
+    beyond = VoxelGrid(occupied, 1.0, unknown_mask=unknown, outside="unknown")
+    for found, voxels, outside in (
+        (beyond, [True, False, True], True),
+        (beyond.seen, [True, False, False], False),
+        (beyond.unseen, [False, False, True], True),
+        (beyond.taken("free"), [True, False, False], False),
+    ):
+        assert hits(found) == voxels
+        world = MeshWorld(device="cpu")
+        world.add("map", found)
+        assert in_collision(spheres - torch.tensor([9.0, 0, 0, 0]), world).all() == outside
+    assert [grid.is_unseen for grid in (beyond, beyond.seen, beyond.unseen)] == [False, False, True]
     assert repr(grid) == (
         "VoxelGrid(4 x 4 x 4 voxels of 1 m, 32 occupied, 16 of them unknown, free outside)"
     )

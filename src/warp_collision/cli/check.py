@@ -106,6 +106,12 @@ def add_check(commands: Any) -> None:
         help="check the straight way between the waypoints too: the cost is the swept cost, and a "
         "collision on the way counts",
     )
+    parser.add_argument(
+        "--unknown",
+        choices=("occupied", "free", "report"),
+        help="what voxels count as that no camera saw; with report they are obstacles of their "
+        "own: what is hit and what is not known are told apart (default: as the file says)",
+    )
     add_world_options(parser)
     _add_many(parser.add_argument_group("many paths"))
     _add_robot(parser.add_argument_group("robots"))

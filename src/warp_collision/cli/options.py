@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _POSE = ("X", "Y", "Z", "QW", "QX", "QY", "QZ")
 _ARRAYS = (".npy", ".npz")
+UNSEEN = " (never seen)"  # ends the name of what of a map no camera saw
 _SAVED = (".yaml", ".yml")  # endings of robots that were saved
 # What a saved robot has already, and what else is of a robot alone.
 _OF_MODELS = ("srdf", "group", "state", "robot_spheres", "lock_joint", "save_spheres")
@@ -182,7 +183,7 @@ def load_world(options: argparse.Namespace, device: torch.device) -> MeshWorld:
     from warp_collision import MeshWorld
 
     with warnings_printed():
-        return MeshWorld.from_file(
+        world = MeshWorld.from_file(
             options.world,
             device,
             strict=options.strict,
@@ -190,6 +191,10 @@ def load_world(options: argparse.Namespace, device: torch.device) -> MeshWorld:
             up=options.up,
             scale=options.scale,
         )
+    unknown = vars(options).get("unknown")
+    if unknown is not None:
+        _take_unknown(world, unknown)
+    return world
 
 
 @contextlib.contextmanager
@@ -200,6 +205,20 @@ def warnings_printed() -> Iterator[None]:
         yield
     for warning in caught:
         print_text(f"warp-collision: warning: {warning.message}", sys.stderr)
+
+
+def _take_unknown(world: MeshWorld, unknown: Any) -> None:
+    """Makes the voxels of maps that no camera saw occupied, free, or obstacles of their own."""
+    from warp_collision import VoxelGrid
+
+    for name, obstacle in world.obstacles().items():
+        grid = obstacle.geometry
+        if not isinstance(grid, VoxelGrid) or grid.unknown_mask is None:
+            continue
+        world.update(name, grid.seen if unknown == "report" else grid.taken(unknown))
+        if unknown == "report":
+            state = {"enabled": obstacle.enabled, "padding": obstacle.padding}
+            world.add(f"{name}{UNSEEN}", grid.unseen, obstacle.pose, **state)
 
 
 class Seen(NamedTuple):

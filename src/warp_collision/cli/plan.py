@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from warp_collision.planning import PlannedPaths
 
 _MARGIN = 1e-3  # m, the tolerance of the certificate
+_SAMPLES = 100  # random configurations, where no path was found
 
 _DESCRIPTION = """\
 Plans a joint path for a robot from a start to a goal, proves the robot's
@@ -214,7 +215,8 @@ def _report(
     options: argparse.Namespace, scene: RobotScene, found: PlannedPaths, left_out: Uncovered
 ) -> list[str]:
     if not found.free.item():
-        return [f"no free path was found in {found.iterations.item()} iterations"]
+        failed = f"no free path was found in {found.iterations.item()} iterations"
+        return [failed, *(f"note: {line}" for line in _advice(scene))]
     contacts = ", contacts of --ignore aside" if options.ignore else ""
     touches = "touch no obstacle and, where they move, not each other"
     if options.until == "converged":
@@ -234,6 +236,15 @@ def _report(
         f"{found.joints.shape[1]} waypoints, length {found.length.item():.3f} (straight "
         f"{_straight(found):.3f})",
     ]
+
+
+def _advice(scene: RobotScene) -> list[str]:
+    """What to do where the robot touches itself at nearly all random joint values."""
+    from warp_collision.cli.robot_scene import often_with_itself
+    from warp_collision.robot.model.link_pairs import random_joints
+
+    joints = random_joints(scene.robot.joint_limits, _SAMPLES, None)[None].to(scene.world.device)
+    return often_with_itself(scene.robot.report(joints, scene.world, **scene.placed), _SAMPLES)
 
 
 def _straight(found: PlannedPaths) -> float:

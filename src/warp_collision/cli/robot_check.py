@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
-from warp_collision.cli.robot_scene import RobotScene, Uncovered, uncovered
+from warp_collision.cli.options import UNSEEN
+from warp_collision.cli.robot_scene import RobotScene, Uncovered, often_with_itself, uncovered
 from warp_collision.cli.terminal import align
 from warp_collision.messages import escaped
 from warp_collision.robot import (
@@ -22,8 +23,6 @@ from warp_collision.robot.model.pair_rules import IN_CONTACT
 
 _HEAD = ("batch", "from", "to", "obstacles [mm]", "at", "link", "obstacle", "itself [mm]", "")
 _MOST_ROWS = 20  # of motions
-# From so many configurations on, and such a share of them, contacts with itself look wrong.
-_FEW_CONFIGURATIONS, _OFTEN = 5, 0.9
 
 
 class RobotCheck(NamedTuple):
@@ -35,6 +34,7 @@ class RobotCheck(NamedTuple):
         tolerance: [m] of the motion.
         contacts: at waypoints.
         blocked: (batch, horizon - 1) bool, motions that are not proven free.
+        only_unseen: (batch, horizon - 1) bool, those of them that are, but for what was never seen.
         clearance: of the motions.
         left_out: parts of the robot that no sphere covers.
         beyond: joint values beyond 2 pi, which may be degrees.
@@ -45,6 +45,7 @@ class RobotCheck(NamedTuple):
     tolerance: float
     contacts: CollisionReport
     blocked: Tensor
+    only_unseen: Tensor
     clearance: JointPathClearance
     left_out: Uncovered
     beyond: BeyondTurn
@@ -59,25 +60,6 @@ class RobotCheck(NamedTuple):
         """Whether a joint value is beyond its limits."""
         return bool(self.contacts.beyond_limits.any())
 
-    def _often_with_itself(self) -> list[str]:
-        """What to do where the robot touches itself in nearly all configurations."""
-        report, total = self.contacts, self.joints.shape[0] * self.joints.shape[1]
-        rows = [
-            (int(report.batch[i]), int(report.waypoint[i]), report.link[i], report.obstacle[i])
-            for i in range(len(report.link))
-            if report.with_itself[i]
-        ]
-        hit = len({row[:2] for row in rows})
-        if total < _FEW_CONFIGURATIONS or hit < _OFTEN * total:
-            return []
-        (first, second), _ = Counter(row[2:] for row in rows).most_common(1)[0]
-        pair = f"{escaped(first, 40)} {escaped(second, 40)}"
-        return [
-            f"the robot touches itself in {hit} of {total} configurations, most often by {pair}: "
-            f"if these do not touch, --ignore {pair} leaves them out, --srdf names such pairs, and "
-            "--no-self-collision leaves out all"
-        ]
-
     def motions(self) -> list[dict[str, Any]]:
         """The motions from waypoint to waypoint, as JSON has them; null where nothing is near."""
         found = [column.cpu() for column in self.clearance]
@@ -91,6 +73,7 @@ class RobotCheck(NamedTuple):
                         "batch": batch,
                         "waypoint": segment,
                         "proven_free": not bool(self.blocked[batch, segment]),
+                        "only_unseen": bool(self.only_unseen[batch, segment]),
                         "clearance": _interval(lower, upper),
                         "position": position if sphere >= 0 else None,
                         "link": links[sphere] if sphere >= 0 else None,
@@ -144,7 +127,8 @@ class RobotCheck(NamedTuple):
             if len(motions) > len(shown):
                 lines.append(f"and {len(motions) - len(shown)} more")
             lines.append("")
-        notes = *self.left_out.lines(), *self.beyond.lines(), *self._often_with_itself()
+        advice = often_with_itself(contacts, self.joints.shape[0] * self.joints.shape[1])
+        notes = *self.left_out.lines(), *self.beyond.lines(), *advice
         lines += [f"note: {line}" for line in notes]
         pairs = self.scene.pairs
         scope = f"with itself by {pairs.n_sphere_pairs} pairs of spheres"
@@ -157,6 +141,8 @@ class RobotCheck(NamedTuple):
         state = "collision" if self.collides else "free"
         if motions and blocked:
             state += f": {blocked} of {len(motions)} motions are not proven free"
+            if self.only_unseen.any():
+                state += f", {int(self.only_unseen.sum())} of them but for what was never seen"
         elif motions:
             state += f": all {len(motions)} motions of the robot's spheres are proven"
         bare = len(self.left_out.bare)
@@ -207,11 +193,28 @@ def check_robot(scene: RobotScene, joints: Tensor, tolerance: float = 1e-3) -> R
     # One configuration alone makes no motion, and is no path.
     motions, n_motions = path.expand(-1, max(2, path.shape[1]), -1), path.shape[1] - 1
     blocked = joint_path_in_collision(motions, robot, world, **options)[:, :n_motions].cpu()
+    only_unseen = _without_unseen(motions, scene, options)[:, :n_motions] & blocked
     clearance = joint_path_clearance(motions, robot, world, **options)
     clearance = JointPathClearance(*(column[:, :n_motions] for column in clearance))
     report = robot.report(path, world, **scene.placed)
     told = uncovered(robot), beyond_turn(path, robot)
-    return RobotCheck(scene, path, tolerance, report, blocked, clearance, *told)
+    return RobotCheck(scene, path, tolerance, report, blocked, only_unseen, clearance, *told)
+
+
+def _without_unseen(motions: Tensor, scene: RobotScene, options: dict[str, Any]) -> Tensor:
+    """Which motions are proven free, if there is nothing where no camera saw."""
+    world = scene.world
+    is_on = world.enabled[0].tolist()
+    names = [name for name, on in zip(world.names(), is_on, strict=False) if on]
+    unseen = [name for name in names if name.endswith(UNSEEN)]
+    if not unseen:
+        return torch.zeros(motions.shape[0], motions.shape[1] - 1, dtype=torch.bool)
+    for name in unseen:
+        world.enable(name, False)
+    free = ~joint_path_in_collision(motions, scene.robot, world, **options)
+    for name in unseen:
+        world.enable(name, True)
+    return free.cpu()
 
 
 def _interval(lower: float, upper: float) -> list[float] | None:
@@ -234,8 +237,15 @@ def _cells(motion: dict[str, Any]) -> tuple[str, ...]:
         escaped(motion["link"] or "-", 40),
         escaped(motion["obstacle"] or "-", 40),
         _text(motion["self_clearance"]),
-        "" if motion["proven_free"] else f"NOT PROVEN FREE: {_nearest(motion)}",
+        _verdict(motion),
     )
+
+
+def _verdict(motion: dict[str, Any]) -> str:
+    if motion["proven_free"]:
+        return ""
+    state = "NEVER SEEN" if motion["only_unseen"] else "NOT PROVEN FREE"
+    return f"{state}: {_nearest(motion)}"
 
 
 def _nearest(motion: dict[str, Any]) -> str:

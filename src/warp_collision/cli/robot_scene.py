@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from warp_collision import Clearance, MeshWorld, RobotSpheres, joint_path_clearance
 from warp_collision.messages import escaped, one_line
-from warp_collision.robot import Coverage, SelfCollisionPairs
+from warp_collision.robot import CollisionReport, Coverage, SelfCollisionPairs
 from warp_collision.robot.checks.joint_path_cost import waypoint_clearance
 
 _RESOLUTION = 5e-3  # m, by which a share that is covered may be too small
 _SMALL_SHARE, _SMALL_GAP = 0.05, 0.01  # [m], which may be nothing but that
+
+
+# From so many configurations on, and such a share of them, contacts with itself look wrong.
+_FEW_CONFIGURATIONS, _OFTEN = 5, 0.9
 
 
 class RobotScene(NamedTuple):
@@ -145,3 +150,22 @@ def uncovered(robot: RobotSpheres) -> Uncovered:
 def _is_in_doubt(cover: Coverage) -> bool:
     """Whether a finer resolution may show that all is covered."""
     return 0.0 < cover.uncovered < _SMALL_SHARE or 0.0 < cover.gap < _SMALL_GAP
+
+
+def often_with_itself(report: CollisionReport, total: int) -> list[str]:
+    """What to do where the robot touches itself in nearly all of some configurations."""
+    rows = [
+        (int(report.batch[i]), int(report.waypoint[i]), report.link[i], report.obstacle[i])
+        for i in range(len(report.link))
+        if report.with_itself[i]
+    ]
+    hit = len({row[:2] for row in rows})
+    if total < _FEW_CONFIGURATIONS or hit < _OFTEN * total:
+        return []
+    (first, second), _ = Counter(row[2:] for row in rows).most_common(1)[0]
+    pair = f"{escaped(first, 40)} {escaped(second, 40)}"
+    return [
+        f"the robot touches itself in {hit} of {total} configurations, most often by {pair}: "
+        f"if these do not touch, --ignore {pair} leaves them out, --srdf names such pairs, and "
+        "--no-self-collision leaves out all"
+    ]

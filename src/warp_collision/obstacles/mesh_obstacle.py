@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import warp as wp
 
-from warp_collision.devices import synchronize
+from warp_collision.devices import require_memory, synchronize
 from warp_collision.kernels.mesh_record import CONVEX, EXACT_WINDING, SHEET, WINDING, MeshRecord
 from warp_collision.launching import launch
 from warp_collision.launching.structs import upload_struct
@@ -108,6 +108,7 @@ class MeshObstacle:
 
     def _describe(self, record: Any, sensed: Sensed, device: torch.device) -> None:
         """Uploads a sensed shape, and describes it in a `MeshRecord`."""
+        require_memory(f"a {type(sensed).__name__}", sensed.n_bytes, device)
         self._uploaded = sensed.upload(device)
         lower, upper = sensed.bounds
         record.lower, record.upper = wp.vec3(*lower), wp.vec3(*upper)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import warp as wp
 
-from warp_collision.devices import canonical_device
+from warp_collision.devices import canonical_device, require_memory
 from warp_collision.kernels.carving import (
     BLOCK,
     FREE,
@@ -66,6 +66,10 @@ class OccupancyMap:
                 whole voxels.
             voxel_size: edge of a voxel [m].
             device: where the map lives.
+
+        Raises:
+            ValueError: bounds or edges that make no map, more than 2e9 voxels, or more than the
+                memory of the device holds, at 5 bytes each.
         """
         corners = np.array(bounds, np.float64)
         if corners.shape != (2, 3) or not np.isfinite(corners).all():
@@ -83,6 +87,7 @@ class OccupancyMap:
         self.shape = tuple(int(count) for count in counts)
         self._device = canonical_device(device)
         cells = math.prod(self.shape)
+        require_memory("the map", 5 * cells, self._device)
         self._states = torch.zeros(cells, dtype=torch.uint8, device=self._device)
         self._stamps = torch.full((cells,), -math.inf, device=self._device)
         self._began: float | None = None

@@ -67,6 +67,11 @@ class Sensed(ABC):
         """How many cells of a grid of distances it is worth."""
         return 0
 
+    @property
+    def n_bytes(self) -> int:
+        """How much memory it takes at least where kernels read it."""
+        return sum(array.nbytes for array in self.arrays().values())
+
     def successor(self, name: str, given: Any, at: Any) -> Sensed:
         """What takes its place, see `MeshWorld.update`; errors call the obstacle by its name."""
         if at is not None:

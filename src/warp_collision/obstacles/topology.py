@@ -87,6 +87,7 @@ def degenerate_faces(vertices: Vertices, faces: Faces) -> np.ndarray:
     return slenderness(vertices, faces) >= UNSEEN
 
 
+_FACES_AT_ONCE = 32  # that are examined for convexity
 # Pairs of a face and a vertex up to which meshes are examined for convexity.
 _MAX_CONVEX_PAIRS = 4_000_000
 
@@ -262,12 +263,13 @@ def is_convex(vertices: Vertices, faces: Faces) -> bool:
     normals = area_vectors(corners)
     normals /= np.linalg.norm(normals, axis=1, keepdims=True)
     offsets = np.einsum("fi,fi->f", normals, corners[:, 0])
-    # A few faces are enough to tell most of those that are not.
-    for chosen in (slice(0, 16), slice(16, None)):
-        heights = normals[chosen] @ vertices.T - offsets[chosen, None]
-        if heights.size and heights.max() > 1e-6 * size:
+    # Few faces at a time, which tell most of those that are not, and stay in the cache.
+    for begin in range(0, len(faces), _FACES_AT_ONCE):
+        chosen = slice(begin, begin + _FACES_AT_ONCE)
+        along = normals[chosen] @ vertices.T
+        if (along.max(axis=1) - offsets[chosen]).max() > 1e-6 * size:
             return False
         # A sheet with two sides and nothing between them is no solid.
-        if heights.size and heights.min(axis=1).max() > -1e-4 * size:
+        if (along.min(axis=1) - offsets[chosen]).max() > -1e-4 * size:
             return False
     return True

@@ -22,7 +22,7 @@ from warp_collision.obstacles.sensed import Sensed, Uploaded, corner_of, length_
 from warp_collision.obstacles.shapes import Triangles, box_around
 
 Unknown = Literal["occupied", "free"]
-Outside = Literal["free", "occupied"]
+Outside = Literal["free", "occupied", "unknown"]
 
 MAX_CELLS = 2_000_000_000
 # A face that nothing comes near, of a grid that has none [m].
@@ -79,7 +79,8 @@ class VoxelGrid(Sensed):
             origin: lower corner of the grid, not the center of its first voxel [m].
             unknown_mask: (nx, ny, nz) likewise: voxels that were never seen.
             unknown: what they count as, "occupied" or "free".
-            outside: what is beyond the grid, "free" or "occupied".
+            outside: what is beyond the grid: "free", "occupied" or "unknown", which counts as
+                unknown voxels do.
 
         Raises:
             TypeError: the grid holds no bools or integers.
@@ -185,19 +186,50 @@ class VoxelGrid(Sensed):
     def seen(self) -> VoxelGrid:
         """The grid of the voxels that were seen to be occupied alone."""
         known = self.occupied if self.unknown_mask is None else self.occupied & ~self.unknown_mask
-        return VoxelGrid(known, self.voxel_size, self.origin, outside=self.outside)
+        outside = "free" if self.outside == "unknown" else self.outside
+        return VoxelGrid(known, self.voxel_size, self.origin, outside=outside)
 
     @property
     def unseen(self) -> VoxelGrid:
-        """The grid of the voxels that were never seen alone, as an obstacle."""
+        """The grid of what was never seen alone, as an obstacle."""
+        nothing = np.zeros_like(self.occupied)
+        mask = nothing if self.unknown_mask is None else self.unknown_mask
+        outside = "unknown" if self.outside == "unknown" else "free"
+        return VoxelGrid(nothing, self.voxel_size, self.origin, mask, outside=outside)
+
+    @property
+    def is_unseen(self) -> bool:
+        """Whether nothing of what is occupied was seen to be."""
         mask = self.unknown_mask
-        unknown = np.zeros_like(self.occupied) if mask is None else mask
-        return VoxelGrid(unknown, self.voxel_size, self.origin)
+        known_outside = self.outside == "occupied"
+        return mask is not None and not known_outside and not (self.occupied & ~mask).any()
+
+    def taken(self, unknown: Unknown) -> VoxelGrid:
+        """The grid where what was never seen counts as occupied, or as free.
+
+        Example:
+            >>> import numpy as np
+            >>> from warp_collision import VoxelGrid
+            >>> nothing, never = np.zeros((2, 2, 2), bool), np.ones((2, 2, 2), bool)
+            >>> VoxelGrid(nothing, 0.1, unknown_mask=never).taken("free").n_occupied
+            0
+        """
+        mask, place = self.unknown_mask, (self.voxel_size, self.origin)
+        return VoxelGrid(self.occupied, *place, mask, unknown, self.outside)
+
+    @property
+    def _is_solid_outside(self) -> bool:
+        return self.outside == "occupied" or (self.outside, self.unknown) == ("unknown", "occupied")
+
+    @property
+    def n_bytes(self) -> int:
+        """Of the squares of distances, and those of one axis less while they are found."""
+        return 4 * self.occupied.size
 
     @property
     def bounds(self) -> np.ndarray:
         """(2, 3) corners of the box around the occupied voxels [m]."""
-        if self.outside == "occupied":
+        if self._is_solid_outside:
             return np.array([[-FAR] * 3, [FAR] * 3])
         if not self.n_occupied:
             return np.array([[_NOWHERE] * 3, [1.001 * _NOWHERE] * 3])
@@ -212,8 +244,8 @@ class VoxelGrid(Sensed):
     def key(self) -> str:
         """Equal for equal grids."""
         digest = hashlib.blake2b(np.packbits(self.occupied).tobytes(), digest_size=16)
-        facts = (self.occupied.shape, self.voxel_size, self.origin.tolist(), self.outside)
-        digest.update(repr(facts).encode())
+        facts = (self.occupied.shape, self.voxel_size, self.origin.tolist())
+        digest.update(repr((*facts, self.outside, self.unknown)).encode())
         if self.unknown_mask is not None:
             digest.update(np.packbits(self.unknown_mask).tobytes())
         return f"voxels {digest.hexdigest()}"
@@ -222,7 +254,7 @@ class VoxelGrid(Sensed):
         """The faces of the occupied voxels, exactly; where all outside is, of the box around."""
         faces = self.faces()
         low, high, sign = faces[:, 0, :3], faces[:, 1, :3], faces[:, 1, 3]
-        if self.outside == "occupied" or not self.n_occupied:
+        if self._is_solid_outside or not self.n_occupied:
             bounds = np.clip(self.bounds, -1.001 * _NOWHERE, 1.001 * _NOWHERE)
             return box_around(bounds)
         axis = (low == high).argmax(axis=1)
@@ -253,7 +285,7 @@ class VoxelGrid(Sensed):
 
         Runs of faces in a plane are one, and runs of such runs.
         """
-        solid = np.pad(self.occupied, 1, constant_values=self.outside == "occupied")
+        solid = np.pad(self.occupied, 1, constant_values=self._is_solid_outside)
         found = [_rectangles(solid, axis) for axis in range(3)]
         low, high, sign = (np.concatenate(part) for part in zip(*found, strict=True))
         faces = np.zeros((max(len(low), 1), 2, 4), np.float32)
@@ -268,12 +300,12 @@ class VoxelGrid(Sensed):
     def upload(self, device: torch.device) -> Uploaded:
         """Transforms distances, and builds the tree of the faces."""
         faces, kept = build_tree(self.faces(), device)
-        squares = _squares(self.occupied, self.outside, device)
+        squares = _squares(self.occupied, self._is_solid_outside, device)
         voxels = VoxelMap()
         voxels.faces, voxels.squares = faces, squares.data_ptr()
         voxels.origin, voxels.cell = wp.vec3(*self.origin), self.voxel_size
         voxels.shape = wp.vec3i(*self.occupied.shape)
-        voxels.outside = 1.0 if self.outside == "free" else -1.0
+        voxels.outside = -1.0 if self._is_solid_outside else 1.0
         return Uploaded(upload_struct(voxels, VoxelMap, device), [*kept, squares])
 
 
@@ -306,14 +338,14 @@ def _rectangles(solid: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, n
     return low[:, back], high[:, back], sign[first]
 
 
-def _squares(occupied: np.ndarray, outside: Outside, device: torch.device) -> torch.Tensor:
+def _squares(occupied: np.ndarray, is_solid_outside: bool, device: torch.device) -> torch.Tensor:
     """(nz, ny, nx) int16, see `kernels.voxel_transform`."""
     solid = torch.from_numpy(np.ascontiguousarray(occupied.T)).to(device)
     band = int(BAND_SQUARE)
     free = torch.full((), band, dtype=torch.int16, device=device)
     squares = torch.where(solid, -free, free).contiguous()
     nz, ny, nx = squares.shape
-    beyond = torch.tensor([1 if outside == "free" else -1], dtype=torch.int32, device=device)
+    beyond = torch.tensor([-1 if is_solid_outside else 1], dtype=torch.int32, device=device)
     for count, stride, (first, first_stride), (second, second_stride) in (
         (nx, 1, (nz, nx * ny), (ny, nx)),
         (ny, nx, (nz, nx * ny), (nx, 1)),

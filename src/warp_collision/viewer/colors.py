@@ -19,6 +19,7 @@ def _rgb(text: str) -> Color:
 # Blue and orange, of different lightness: nobody confuses these two.
 FREE, HIT = _rgb("#0072b2"), _rgb("#d55e00")
 OBSTACLE: Color = (0.42, 0.58, 0.76)
+UNSEEN: Color = (0.62, 0.55, 0.72)  # space that no camera saw
 DISABLED: Color = (0.62, 0.62, 0.62)
 UNCOVERED: Color = HIT
 ATTACHED: Color = _rgb("#009e73")

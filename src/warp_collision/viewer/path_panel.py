@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -151,7 +152,10 @@ class PathPanel:
         if self._open is None:
             return
         self.facts = facts = path_facts(self._setting, self._paths[self._open])
-        self._free[self._open] = facts.is_free
+        if self._free[self._open] != facts.is_free:
+            self._free[self._open] = facts.is_free
+            self._choice.options = [self._label(name) for name in self._paths]
+            self._choice.value = self._label(self._open)
         self._trace(self._open, facts.blocked)
         accent = FREE if facts.is_free else HIT
         words = panel_text.text(facts.verdict(), 160)
@@ -161,17 +165,17 @@ class PathPanel:
         self._draw_ghosts()
 
     def _list_contacts(self, contacts: Sequence[Contact]) -> None:
-        while len(self._contacts) > len(contacts):
-            self._contacts.pop().remove()
+        """Lists contacts; buttons that are not needed are hidden: a page may still draw them."""
         with self._list:
-            while len(self._contacts) < len(contacts):
+            for index in range(len(self._contacts), len(contacts)):
                 button = self._server.gui.add_button("-")
-                index = len(self._contacts)
                 button.on_click(lambda event, index=index: self._viewer.show_contact(index))
                 self._contacts.append(button)
-        for button, contact in zip(self._contacts, contacts, strict=True):
-            button.label = escaped(f"{contact}, waypoint {contact.place:.1f}", 90)
-            button.color = rgb(HIT if contact.is_blocked else FREE)
+        for button, contact in itertools.zip_longest(self._contacts, contacts):
+            button.visible = contact is not None
+            if contact is not None:
+                button.label = escaped(f"{contact}, waypoint {contact.place:.1f}", 90)
+                button.color = rgb(HIT if contact.is_blocked else FREE)
 
     def show_contact(self, index: int) -> Contact | None:
         """Moves the robot to one of the worst contacts."""
@@ -244,33 +248,30 @@ class PathPanel:
         ]
 
     def _draw_curves(self) -> None:
-        """Draws the curves of the open path anew."""
+        """Draws the curves of the open path, in the plots of the one before."""
         from viser import uplot
 
-        for plot in self._plots:
-            plot.remove()
-        self._plots.clear()
         if self.facts is None:
             return
         self._drawn = self._curves_of(self.facts)
         colors = (panel_text.css(HIT), panel_text.css(FREE), "#009e73")
-        with self._curves:
-            for curves in self._drawn:
-                series = [
-                    uplot.Series(label=name, stroke=color, width=2)
-                    for name, color in zip(curves.values, colors, strict=False)
-                ]
-                here = uplot.Series(label="here", stroke="#888888", width=2)
-                low, high = curves.range
-                self._plots.append(
-                    self._server.gui.add_uplot(
-                        curves.marked(self.place),
-                        (uplot.Series(label="waypoint"), *series, here),
-                        title=curves.title,
-                        aspect=2.0,
-                        scales={"x": uplot.Scale(time=False), "y": uplot.Scale(range=(low, high))},
-                    )
-                )
+        for index, curves in enumerate(self._drawn):
+            scales = {"x": uplot.Scale(time=False), "y": uplot.Scale(range=curves.range)}
+            if index < len(self._plots):
+                self._plots[index].scales = scales
+                self._plots[index].data = curves.marked(self.place)
+                continue
+            series = [
+                uplot.Series(label=name, stroke=color, width=2)
+                for name, color in zip(curves.values, colors, strict=False)
+            ]
+            here = uplot.Series(label="here", stroke="#888888", width=2)
+            with self._curves:
+                plot = self._server.gui.add_uplot(
+                    curves.marked(self.place), (uplot.Series(label="waypoint"), *series, here),
+                    title=curves.title, aspect=2.0, scales=scales,
+                )  # fmt: skip
+            self._plots.append(plot)
 
     def _mark(self) -> None:
         """Moves the marks of the curves."""

@@ -18,6 +18,7 @@ from warp_collision.viewer.colors import (
     HIT,
     NEAR,
     OBSTACLE,
+    UNSEEN,
     Color,
     Floats,
     Theme,
@@ -78,6 +79,8 @@ def scenery_of(obstacles: Mapping[str, Obstacle]) -> Scenery:
     bodies = []
     for name, obstacle in obstacles.items():
         color, opacity = (OBSTACLE, 0.22) if obstacle.enabled else (DISABLED, 0.08)
+        if obstacle.enabled and shapes.is_unseen(obstacle.geometry):
+            color, opacity = UNSEEN, 0.08
         bodies.append(Body([meshes[name]], color, opacity, is_glass=True))
         if obstacle.padding > 0.0:
             hull = shapes.inflated(meshes[name], obstacle.padding)

@@ -16,6 +16,7 @@ from warp_collision.io.placing import joined, matrix_from
 from warp_collision.messages import escaped
 from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere, mesh_of
+from warp_collision.obstacles.voxel_grid import VoxelGrid
 from warp_collision.robot import RobotSpheres
 from warp_collision.robot.model.link_shapes import mesh_in_link
 from warp_collision.viewer.colors import Floats
@@ -65,6 +66,11 @@ def of_geometry(geometry: Any) -> Triangles:
             mesh = make(geometry)
             return Triangles(np.asarray(mesh.vertices, float), np.asarray(mesh.faces))
     raise TypeError(f"geometry must be of a kind that is drawn, got {type(geometry).__name__}")
+
+
+def is_unseen(geometry: Any) -> bool:
+    """Returns whether an obstacle stands for space that no camera saw."""
+    return isinstance(geometry, VoxelGrid) and geometry.is_unseen
 
 
 def of_obstacle(obstacle: Obstacle) -> Triangles:

@@ -10,10 +10,10 @@ import torch
 
 from warp_collision.io import Obstacle
 from warp_collision.viewer import panel_text
-from warp_collision.viewer.colors import DISABLED, NEAR, OBSTACLE, Color, clearance_colors
+from warp_collision.viewer.colors import DISABLED, NEAR, OBSTACLE, UNSEEN, Color, clearance_colors
 from warp_collision.viewer.host import Host, add_mesh, rgb
 from warp_collision.viewer.name_tree import NameTree
-from warp_collision.viewer.triangles import inflated, of_geometry, thinned
+from warp_collision.viewer.triangles import inflated, is_unseen, of_geometry, thinned
 from warp_collision.world import MeshWorld
 
 _MOST_FACES = 50_000  # of an obstacle that are drawn
@@ -36,6 +36,7 @@ class WorldPanel:
         self._handles: dict[str, list[Any]] = {}
         self._kinds: dict[str, str] = {}
         self._colors: dict[str, Color] = {}
+        self._unseen: set[str] = set()  # space that no camera saw
         self._enabled: dict[str, bool] = {}
         self._gizmo: Any = None
 
@@ -62,6 +63,7 @@ class WorldPanel:
             handle.remove()
         self._handles.clear()
         self._colors.clear()
+        self._unseen.clear()
         self._ask_enabled()
         obstacles = self.obstacles()
         self._kinds = {name: type(found.geometry).__name__ for name, found in obstacles.items()}
@@ -79,6 +81,8 @@ class WorldPanel:
                 handle.on_click(lambda event, name=name: self._viewer.select(name))
                 handles.append(handle)
             self._handles[name] = handles
+            if is_unseen(obstacle.geometry):
+                self._unseen.add(name)
         self.color({})
         self.select(None)
         self._list_names()
@@ -168,7 +172,9 @@ class WorldPanel:
     def color(self, clearances: dict[str, float]) -> None:
         """Colours obstacles that are near by their clearance [m]; disabled ones are grey."""
         for name, handles in self._handles.items():
-            color: Color = OBSTACLE if self._enabled[name] else DISABLED
+            is_clear = name in self._unseen or not self._enabled[name]
+            color: Color = UNSEEN if name in self._unseen else OBSTACLE
+            color = color if self._enabled[name] else DISABLED
             if clearances.get(name, np.inf) < NEAR and self._enabled[name]:
                 red, green, blue = clearance_colors(clearances[name]).tolist()
                 color = red, green, blue
@@ -177,4 +183,4 @@ class WorldPanel:
             self._colors[name] = color
             for handle, opacity in zip(handles, _OPACITIES, strict=False):
                 handle.color = rgb(color)
-                handle.opacity = opacity if self._enabled[name] else 0.4 * opacity
+                handle.opacity = 0.4 * opacity if is_clear else opacity

@@ -41,7 +41,7 @@ def with_acceleration(tables: SceneTables, kernel: Any = None, n_queries: int = 
         tables = tables._replace(padding=padding_of(tables.mesh_ids))
     acceleration = _accelerations.get(tables.mesh_ids.data_ptr())
     if acceleration is None or not acceleration.owns(tables):
-        return complete_external(tables) if tables.records is None else tables
+        return complete_external(tables, n_queries) if tables.records is None else tables
     return acceleration.complete(tables, kernel, n_queries)
 
 

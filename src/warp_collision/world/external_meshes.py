@@ -31,9 +31,12 @@ from warp_collision.world.scene_storage import has_padding
 
 # Tables that are cached; a caller that alternates between more reads meshes again.
 _MAX_TABLES = 64
-# Cells of a copy's distance grid, a quarter of those of a world's obstacles: filling it dominates
-# the first call, and a finer grid makes later calls at most 8 % faster (CPU, all spheres near).
+# Cells of a copy's distance grid, a quarter of those of a world's obstacles: a finer grid makes
+# calls at most 8 % faster (CPU, all spheres near).
 _GRID_CELLS = 8_192
+# Queries that pay for the grid of a mesh on a CPU: filling it takes as long as some thousands.
+_QUERIES_PER_GRID = 16_384
+_LEAST_QUERIES = 2_048  # that a call counts for
 # Words that one thread compares; a GPU needs thousands of threads.
 _CHUNK = 4_096
 _GPU_CHUNK = 64
@@ -56,11 +59,12 @@ _caches: dict[torch.device, ObstacleCache] = {}
 _with_grids: WeakSet[MeshObstacle] = WeakSet()
 
 
-def complete_external(tables: SceneTables) -> SceneTables:
+def complete_external(tables: SceneTables, n_queries: int) -> SceneTables:
     """The tables with copies of the meshes, their records, and a tree.
 
     Args:
         tables: of a caller, whose filled and enabled slots have ids of living meshes.
+        n_queries: how many spheres or points are asked about.
 
     Raises:
         ValueError: a mesh without faces of positive area, or with values that are not finite; a
@@ -71,7 +75,7 @@ def complete_external(tables: SceneTables) -> SceneTables:
         scene = _scenes.pop(key, None)
         if scene is None:
             scene = ExternalScene(tables.mesh_ids.device)
-        completed = scene.complete(tables)
+        completed = scene.complete(tables, n_queries)
         _scenes[key] = scene
         while len(_scenes) > _MAX_TABLES:
             _scenes.popitem(last=False)
@@ -88,7 +92,7 @@ class ExternalScene:
         self._held: list[Any] = []
         free_with(self, self._held, device)
 
-    def complete(self, tables: SceneTables) -> SceneTables:
+    def complete(self, tables: SceneTables, n_queries: int) -> SceneTables:
         """See `complete_external`."""
         if is_capturing(self._device):
             if self._copies is None:
@@ -99,6 +103,7 @@ class ExternalScene:
         assert self._copies is not None
         if self._device == CPU:
             self._copies.require_no_padding(tables)  # one may have been written since
+            self._copies.pay_for_grids(max(n_queries, _LEAST_QUERIES))
         completed = self._copies.substitute(tables)
         if self._device != CPU:
             self._copies.send_flags()
@@ -145,10 +150,9 @@ class _Copies:
         read |= _read_meshes({i: ids for i in external if i not in unchanged}, device)
         self._read: dict[int, _Mesh] = {i: read[i] for i in external}
         obstacles = self._own | {i: mesh.obstacle for i, mesh in self._read.items()}
-        for mesh in self._read.values():
-            if mesh.obstacle not in _with_grids:
-                mesh.obstacle.fill_grid()
-                _with_grids.add(mesh.obstacle)
+        self._paid = 0  # queries
+        if device != CPU:  # which does not wait in later calls
+            self.pay_for_grids(len(read) * _QUERIES_PER_GRID)
         self._index(ids, external)
         # All of these are read by kernels.
         self._known_ids = _table(ids, device)
@@ -166,6 +170,17 @@ class _Copies:
         if device != CPU:
             self._on_host = torch.zeros(2, dtype=torch.int32).pin_memory()
         self._received = self._on_host.numpy()
+
+    def pay_for_grids(self, n_queries: int) -> None:
+        """Fills the grids of as many meshes as queries have paid for; results are the same."""
+        self._paid += n_queries
+        for mesh in self._read.values():
+            if self._paid < _QUERIES_PER_GRID:
+                return
+            if mesh.obstacle not in _with_grids:
+                mesh.obstacle.fill_grid()
+                _with_grids.add(mesh.obstacle)
+                self._paid -= _QUERIES_PER_GRID
 
     def require_no_padding(self, tables: SceneTables) -> None:
         """Requires that obstacles of worlds have no padding that is not known; waits for it."""

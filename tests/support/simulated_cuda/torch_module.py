@@ -10,6 +10,7 @@ import gc
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -219,6 +220,11 @@ def device_count() -> int:
 
 def current_device() -> int:
     return _device.device()
+
+
+def get_device_properties(device: Any) -> Any:
+    """Its memory is that of the host, without a limit."""
+    return SimpleNamespace(total_memory=2**60)
 
 
 def set_device(device: Any) -> None:

@@ -239,8 +239,11 @@ def joint_path_clearance(
     if isinstance(pairs, SelfCollisionPairs):
         pairs = pairs.changing(0.0 if isinstance(tolerance, Tensor) else tolerance)
     operands = _path_operands(joints, robot, world, pairs, ignore, env_index, base_pose, poses)
-    outputs = JOINT_PATH_CLEARANCE.evaluate(operands, width)
-    return JointPathClearance(*(column for part in outputs for column in part.unbind(-1)))
+    bounds, nearest = JOINT_PATH_CLEARANCE.evaluate(operands, width)
+    of_both = zip(bounds.unbind(-2), nearest.unbind(-2), strict=True)
+    return JointPathClearance(
+        *(column for parts in of_both for part in parts for column in part.unbind(-1))
+    )
 
 
 def _operands(

@@ -16,13 +16,14 @@ from torch import Tensor
 
 from warp_collision.devices import CPU
 from warp_collision.kernels import robot_roots as kernels
+from warp_collision.kernels.near_movers import find_near_movers
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.queries.waypoints import is_moving
 from warp_collision.robot.checks.path_operands import PathOperands
 from warp_collision.robot.model.base_pose import ROOT
 from warp_collision.robot.model.interpolation import segments_of
-from warp_collision.robot.model.robot_tables import RobotTables
+from warp_collision.robot.model.robot_tables import STATE, RobotTables
 from warp_collision.world.acceleration import with_acceleration
 
 
@@ -32,10 +33,48 @@ class Movers(NamedTuple):
     Attributes:
         operands: of a launch with the rows path 0, obstacle 0; path 0, obstacle 1; ...
         slots: (n,) int32, slots of these obstacles in the world.
+        tables: of these slots, with poses for each waypoint.
+        moving: (n_envs, n) uint8, which of them count.
     """
 
     operands: PathOperands
     slots: Tensor
+    tables: SceneTables
+    moving: Tensor
+
+    def near(self, paths: PathOperands, tolerance: Tensor) -> tuple[Tensor, Tensor, PathOperands]:
+        """The segments on which an obstacle may come near: path, segment (k,), and their check.
+
+        The others are far by balls around the obstacle and the bodies of the robot.
+
+        Args:
+            paths: the check of obstacles at rest.
+            tolerance: (1,) [m].
+        """
+        joints, tables, robot = paths.joints, self.tables, paths.robot
+        segments = segments_of(joints)
+        states = joints.new_empty((*segments, robot.frames.shape[0], STATE))
+        balls = joints.new_empty((*segments, robot.n_bodies, 4))
+        near = torch.empty((*segments, len(self.slots)), dtype=torch.bool)
+        launch(
+            find_near_movers,
+            segments,
+            *(joints, paths.env_index, robot, paths.base, self.moving),
+            *(tables.mesh_ids, tables.records, tables.padding, tables.mesh_from_world),
+            *(tolerance, states, balls, near),
+            device=joints.device,
+            items=64 * segments[0] * segments[1],
+        )
+        row, segment, slot = near.nonzero().unbind(1)
+        base, env_index = self.operands.base, self.operands.env_index
+        assert base is not None
+        assert env_index is not None
+        chosen = self.operands._replace(
+            joints=torch.stack((joints[row, segment], joints[row, segment + 1]), dim=1),
+            env_index=env_index.view(len(joints), len(self.slots))[row, slot],
+            base=base.view(len(joints), len(self.slots), *base.shape[1:])[row, slot, segment, None],
+        )
+        return row, segment, chosen
 
 
 def split(operands: PathOperands) -> tuple[PathOperands, Movers | None]:
@@ -56,7 +95,7 @@ def split(operands: PathOperands) -> tuple[PathOperands, Movers | None]:
         return operands, None
     if len(slots) < moving.shape[1]:
         tables, moving = _of_slots(tables, slots), moving[:, slots].contiguous()
-    return operands, Movers(_alone(operands, tables, moving), slots)
+    return operands, Movers(_alone(operands, tables, moving), slots, tables, moving)
 
 
 def _resting_and_moving(tables: SceneTables) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from warp_collision.devices import CPU
 from warp_collision.kernels import joint_path as kernels
 from warp_collision.kernels import path_clearance as clearance_kernels
 from warp_collision.launching.launch import RepeatedLaunch, launch
@@ -68,8 +69,13 @@ def run_paths(operands: PathOperands, tolerance: Tensor) -> Tensor:
     hit = run_paths_at_rest(rest, tolerance)
     if movers is None:
         return hit
-    hits = run_paths_at_rest(movers.operands, tolerance).unflatten(0, (-1, len(movers.slots)))
-    return hit | hits.any(1)
+    if hit.device != CPU:  # a choice of segments would be a wait
+        hits = run_paths_at_rest(movers.operands, tolerance).unflatten(0, (-1, len(movers.slots)))
+        return hit | hits.any(1)
+    row, segment, near = movers.near(rest, tolerance)
+    hits = run_paths_at_rest(near, tolerance)[:, 0]
+    hit[row[hits], segment[hits]] = True
+    return hit
 
 
 def run_paths_at_rest(
@@ -133,42 +139,44 @@ def repeated_configurations(operands: PathOperands, _: Tensor) -> Callable[..., 
     return run
 
 
-def run_clearance(operands: PathOperands, tolerance: Tensor) -> tuple[Tensor, ...]:
-    """Intervals and indices of `JointPathClearance`: to the world, and between own spheres."""
+def run_clearance(operands: PathOperands, tolerance: Tensor) -> tuple[Tensor, Tensor]:
+    """Intervals and indices of `JointPathClearance`, see `_allocate_clearance`."""
     rest, movers = split(operands)
     found = _clearances(rest, tolerance)
     if movers is None:
         return found
-    bounds, nearest, *_ = (
-        part.unflatten(0, (-1, len(movers.slots)))
+    bounds, nearest = (
+        part[:, :, 0].unflatten(0, (-1, len(movers.slots)))
         for part in _clearances(movers.operands, tolerance)
     )
     # An env of a mover has one obstacle.
     nearest[..., 1] = torch.where(nearest[..., 1] < 0, -1, movers.slots[:, None])
-    return _smaller_clearance(found, _smallest(bounds, nearest))
+    return _with_smaller(found, _smallest(bounds, nearest))
 
 
-def _clearances(operands: PathOperands, tolerance: Tensor) -> tuple[Tensor, ...]:
+def _clearances(operands: PathOperands, tolerance: Tensor) -> tuple[Tensor, Tensor]:
     """`run_clearance` among obstacles at rest."""
     joints, segments = operands.joints, segments_of(operands.joints)
-    states = joints.new_empty((*segments, operands.robot.frames.shape[0], STATE))
+    scratch = _scratch(joints, segments, operands.robot, STATE)
     outputs = _allocate_clearance(joints)
     launch(
         clearance_kernels.joint_path_clearance,
         segments,
         *(joints, operands.env_index, operands.scene, operands.robot, operands.base),
-        *(*operands.pairs, tolerance, states, *outputs),
+        *(*operands.pairs, tolerance, *scratch, *outputs),
         device=joints.device,
         items=1024 * segments[0] * segments[1],
     )
     return outputs
 
 
-def _allocate_clearance(joints: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    rows = segments_of(joints)
-    bounds, self_bounds = (joints.new_empty((*rows, 3)) for _ in range(2))
-    nearest, self_nearest = (joints.new_empty((*rows, 2), dtype=torch.int32) for _ in range(2))
-    return bounds, nearest, self_bounds, self_nearest
+def _allocate_clearance(joints: Tensor) -> tuple[Tensor, Tensor]:
+    """Of the world and of the robot with itself (batch, horizon - 1, 2, ...).
+
+    The lower and upper bound and the position (3,), and what is nearest (2,) int32.
+    """
+    rows = (*segments_of(joints), 2)
+    return joints.new_empty((*rows, 3)), joints.new_empty((*rows, 2), dtype=torch.int32)
 
 
 def _smallest(bounds: Tensor, nearest: Tensor) -> tuple[Tensor, Tensor]:
@@ -179,14 +187,18 @@ def _smallest(bounds: Tensor, nearest: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat((bounds[..., :2].amin(1), position[:, 0]), dim=-1), chosen[:, 0]
 
 
-def _smaller_clearance(own: tuple[Tensor, ...], other: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Minimum of two clearances to different obstacles; NaN if one of them is."""
-    (bounds, nearest, *of_itself), (other_bounds, other_nearest) = own, other
-    is_nearer = ~(other_bounds[..., 1:2] >= bounds[..., 1:2])
-    lowest = torch.minimum(bounds[..., :2], other_bounds[..., :2])
-    position = torch.where(is_nearer, other_bounds[..., 2:], bounds[..., 2:])
-    nearest = torch.where(is_nearer, other_nearest, nearest)
-    return torch.cat((lowest, position), dim=-1), nearest, *of_itself
+def _with_smaller(
+    found: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """The smaller one of the clearances to different obstacles; NaN if one of them is."""
+    (bounds, nearest), (other_bounds, other_nearest) = found, other
+    own = bounds[:, :, 0]
+    is_nearer = ~(other_bounds[..., 1:2] >= own[..., 1:2])
+    lowest = torch.minimum(own[..., :2], other_bounds[..., :2])
+    position = torch.where(is_nearer, other_bounds[..., 2:], own[..., 2:])
+    bounds[:, :, 0] = torch.cat((lowest, position), dim=-1)
+    nearest[:, :, 0] = torch.where(is_nearer, other_nearest, nearest[:, :, 0])
+    return bounds, nearest
 
 
 # -- operators ----------------------------------------------------------------------------------
@@ -273,8 +285,6 @@ JOINT_PATH_IN_COLLISION = RobotCheck(
     lambda joints: joints.new_empty(segments_of(joints), dtype=torch.bool),
     ("Tensor tolerance",),
 )
-# Bounds and position (batch, horizon - 1, 3), sphere and obstacle (batch, horizon - 1, 2) int32;
-# the same between spheres of the robot.
 JOINT_PATH_CLEARANCE = RobotCheck(
-    "joint_path_clearance", run_clearance, _allocate_clearance, ("Tensor tolerance",), n_outputs=4
+    "joint_path_clearance", run_clearance, _allocate_clearance, ("Tensor tolerance",), n_outputs=2
 )

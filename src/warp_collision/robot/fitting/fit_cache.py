@@ -20,7 +20,7 @@ from warp_collision.robot.fitting.coverage import Coverage
 from warp_collision.robot.fitting.sphere_fit import SphereFit, TooManyPieces, fit_spheres
 
 # Of the algorithm: another one for each change of what it returns.
-_VERSION = 1
+_VERSION = 2
 _Result = TypeVar("_Result")
 
 
@@ -31,7 +31,7 @@ def cached_fit(mesh: Shape | trimesh.Trimesh, max_overshoot: float | None, fill:
     default `~/.cache`. Each fit is a file of its own that appears complete; a folder that cannot be
     written to is no error.
     """
-    path = _folder() / "fits" / f"{_key(mesh, max_overshoot, fill)}.json"
+    path = cache_folder() / "fits" / f"{_key(mesh, max_overshoot, fill)}.json"
     try:
         return _read(path)
     except TooManyPieces:
@@ -58,7 +58,7 @@ def cached_result(
         make: makes the dictionary.
         parse: what is wanted of it; raises ValueError, TypeError or KeyError if it is damaged.
     """
-    path = _folder() / folder / f"{key}.json"
+    path = cache_folder() / folder / f"{key}.json"
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         return parse(json.loads(path.read_text(encoding="utf-8")))
     content = make()
@@ -66,7 +66,7 @@ def cached_result(
     return parse(content)
 
 
-def _folder() -> Path:
+def cache_folder() -> Path:
     """The folder of the cache."""
     own = os.environ.get("WARP_COLLISION_CACHE")
     if own:

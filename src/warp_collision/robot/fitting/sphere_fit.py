@@ -2,9 +2,9 @@
 
 A triangle of the surface, or a cube of the inside, lies in a ball if its corners do. A ball around
 c of radius `overshoot - sdf(c)` extends beyond the surface by at most the overshoot, as the sdf is
-1-Lipschitz. From such balls around the points of a lattice, a greedy set cover (Chvatal, 1979)
-repeatedly takes the one that covers most of the uncovered pieces. Pieces that lie in no ball are
-split, and finally get balls around themselves.
+1-Lipschitz. From such balls around the points of a lattice and of the medial axis, a greedy set
+cover (Chvatal, 1979) repeatedly takes the one that covers most of the uncovered pieces. Pieces that
+lie in no ball are split, and finally get balls around themselves.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from warp_collision import validate
 from warp_collision.obstacles.geometry import MeshLike
 from warp_collision.obstacles.shapes import Shape
 from warp_collision.robot.fitting import pieces as geometry
+from warp_collision.robot.fitting.candidates import balls_at, candidate_balls
 from warp_collision.robot.fitting.coverage import Coverage, cover_of, covered
 from warp_collision.robot.fitting.solid import Solid
 
 _DEFAULT_COUNT = 40  # of the spheres of a link or mesh for which no overshoot is given, about
 _DEFAULT_FRACTION = 0.05  # of its size, by which they may extend beyond its surface at least
 _LEAST_OVERSHOOT = 1e-4  # [m], of a mesh without size
-_MAX_POINTS = 20_000  # of a lattice
-_MAX_CENTERS = 3_000
 _MAX_PIECES = 5_000  # before those that no ball contains are split
 _MAX_GROUPS = 1_500  # of the triangles of a fine mesh, before those that no ball contains are split
 _MAX_SPLIT_PIECES = 30_000
@@ -210,10 +209,10 @@ def _cover(
     solid: Solid, overshoot: float, fill: bool, max_count: int | None = None, whole: bool = False
 ) -> np.ndarray:
     """Spheres (n, 4) for an overshoot; none if `whole`, and they do not cover everything."""
-    lattice = _lattice(solid, overshoot)
-    kinds = [_surface(solid, lattice, overshoot)]
+    candidates = candidate_balls(solid, overshoot)
+    kinds = [_surface(solid, candidates, overshoot)]
     if fill:
-        kinds.append(_inside(solid, lattice, overshoot))
+        kinds.append(_inside(solid, candidates, overshoot))
     parts = [part for kind in kinds for part in kind]
     pieces = [part.pieces for part in parts]
     extra = np.concatenate([part.balls for part in parts])
@@ -231,51 +230,7 @@ def _cover(
     table = table[:, chosen]
     if whole and not table.any(axis=1).all():
         return np.empty((0, 4))
-    return _shrink(np.concatenate([lattice, extra])[chosen], table, pieces, solid.rounding)
-
-
-def _balls(
-    solid: Solid,
-    centers: np.ndarray,
-    overshoot: float,
-    *,
-    least: float = 0.0,
-    on_surface: bool = False,
-) -> np.ndarray:
-    """Balls around centers with the given overshoot, without those of too small a radius."""
-    centers = centers.astype(np.float32).astype(np.float64)
-    distance = solid.distance(centers)
-    if on_surface:  # that of a sliver too, of which `distance` knows nothing
-        distance = np.minimum(distance, 0.0)
-    radius = overshoot - distance - 2.0 * solid.rounding
-    return np.column_stack([centers, radius])[radius > least]
-
-
-def _lattice(solid: Solid, overshoot: float) -> np.ndarray:
-    """Balls around the points of a lattice in the box of the solid, inside and near it."""
-    lower, upper = solid.bounds
-    extent = upper - lower
-    balls = np.empty((0, 4))
-    pitch = float(np.cbrt(np.maximum(extent, 1e-3 * extent.max()).prod() / _MAX_POINTS))
-    for _ in range(3):
-        while _odd(extent / pitch).prod() > 2 * _MAX_POINTS:
-            pitch *= 1.1
-        counts = _odd(extent / pitch)
-        axes = [
-            low + (np.arange(n) + 0.5) * (length / n)
-            for low, n, length in zip(lower, counts, extent, strict=True)
-        ]
-        points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
-        balls = _balls(solid, points, overshoot, least=0.5 * overshoot)
-        if len(balls) <= _MAX_CENTERS:
-            break
-        pitch *= float(np.cbrt(len(balls) / _MAX_CENTERS)) * 1.02
-    return balls
-
-
-def _odd(counts: np.ndarray) -> np.ndarray:
-    """Odd numbers near counts, so that the middle of the lattice is that of the solid."""
-    return 2.0 * np.floor(0.5 * counts) + 1.0
+    return _shrink(np.concatenate([candidates, extra])[chosen], table, pieces, solid.rounding)
 
 
 class _Part(NamedTuple):
@@ -378,9 +333,9 @@ def _balls_around(
     centers = geometry.centers(pieces)
     cells = np.floor(centers / (_SPACING * overshoot))
     _, apart = np.unique(cells, axis=0, return_index=True)
-    balls = _balls(solid, centers[np.sort(apart)], overshoot, on_surface=on_surface)
+    balls = balls_at(solid, centers[np.sort(apart)], overshoot, on_surface=on_surface)
     left = ~_containment(balls, pieces, solid.rounding).any(axis=1)
-    rest = _balls(solid, centers[left], overshoot, on_surface=on_surface)
+    rest = balls_at(solid, centers[left], overshoot, on_surface=on_surface)
     return np.concatenate([balls, rest])
 
 

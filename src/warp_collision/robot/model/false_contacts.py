@@ -27,9 +27,9 @@ from warp_collision.robot.model.urdf_model import LinkMesh, LinkShape
 _SAMPLES = 300  # random configurations
 _ROUNDS = 6
 _WANTED = 0.01  # of the configurations in false contact at most
-_SHARE = 0.5  # of a distance between links, to which the overshoots of both are reduced together
 _LEAST_OVERSHOOT = 1.0e-3  # [m]
-_SHRINKING = 0.4, 0.8  # of the overshoot in one round: at most, at least
+_SHRINKING = 0.5, 0.65, 0.8  # of the overshoot in one round; the next where spheres are too many
+_HOPELESS = 0.5  # of the overshoot: nearer links are in contact by their spheres still
 _MAX_SPHERES = 200  # of a link
 
 
@@ -70,9 +70,11 @@ class LinkScene:
     pairs: tuple[tuple[str, str], ...]
     surfaces: dict[str, LinkSurface | None] = field(default_factory=dict)
 
-    def transforms(self, joints: np.ndarray) -> dict[str, np.ndarray]:
-        """By link its transforms (n, 4, 4) at joint values (n, n_joints)."""
-        names = [*self.spheres]
+    def transforms(
+        self, joints: np.ndarray, names: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
+        """By link, all or some, its transforms (n, 4, 4) at joint values (n, n_joints)."""
+        names = [*self.spheres] if names is None else names
         frames = LinkFrames(self.tree, [self.link_of[name] for name in names])
         values = frames.transforms(torch.from_numpy(joints)).numpy()
         return {name: values[:, i] for i, name in enumerate(names)}
@@ -118,16 +120,16 @@ class SampledContacts:
         joints = random_joints(limits, _SAMPLES, None).numpy()
         neutral = neutral_joints(scene.tree.joint_limits)
         self.scene, self.n = scene, 1 + _SAMPLES
-        self._transforms = scene.transforms(np.concatenate([neutral[None], joints]))
+        self.transforms = scene.transforms(np.concatenate([neutral[None], joints]))
         self._distances: dict[tuple[str, str], np.ndarray] = {}
 
     def at_neutral(self) -> list[Contact]:
         """Pairs of links whose spheres touch at the neutral configuration."""
         scene, found = self.scene, []
-        at = {link: transforms[:1] for link, transforms in self._transforms.items()}
+        at = {link: transforms[:1] for link, transforms in self.transforms.items()}
         pairs = tuple(pair for pair, _, _ in scene.touching(at, scene.pairs))
-        for pair, rows, gaps in scene.touching(self._transforms, pairs):
-            distance = self._distance(pair, rows, gaps)
+        for pair, rows, gaps in scene.touching(self.transforms, pairs):
+            distance = self.distances(pair, rows, gaps)
             share = float((distance[1:] <= 0.0).sum()) / _SAMPLES
             found.append(Contact(*pair, float(distance[0]), share))
         return found
@@ -135,28 +137,28 @@ class SampledContacts:
     def false_contacts(self) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """The configurations (n,) bool with a false contact and no true one.
 
-        Also by link the distance (n_spheres,) [m] to which the overshoot of a sphere has to be
-        reduced together with that of the other link, infinite without false contacts.
+        Also by link the largest distance (n_spheres,) [m] of the links where a sphere is in false
+        contact, 0 without.
         """
         scene = self.scene
         false, true = np.zeros(self.n, dtype=bool), np.zeros(self.n, dtype=bool)
-        needed = {link: np.full(len(rows), np.inf) for link, rows in scene.spheres.items()}
+        largest = {link: np.zeros(len(rows)) for link, rows in scene.spheres.items()}
         found = []
-        for pair, rows, gaps in scene.touching(self._transforms, scene.pairs):
-            distance = self._distance(pair, rows, gaps)
+        for pair, rows, gaps in scene.touching(self.transforms, scene.pairs):
+            distance = self.distances(pair, rows, gaps)
             is_false = distance > 0.0
             true[rows[~is_false]] = True
             found.append((pair, rows[is_false], gaps[is_false], distance[is_false]))
         for (first, second), rows, gaps, distance in found:
             counts = ~true[rows] | (rows == 0)
             false[rows[counts]] = True
-            touch = np.where(gaps[counts] < 0.0, distance[counts, None, None], np.inf)
+            touch = np.where(gaps[counts] < 0.0, distance[counts, None, None], 0.0)
             if counts.any():
-                needed[first] = np.minimum(needed[first], touch.min(axis=(0, 2)))
-                needed[second] = np.minimum(needed[second], touch.min(axis=(0, 1)))
-        return false, needed
+                largest[first] = np.maximum(largest[first], touch.max(axis=(0, 2)))
+                largest[second] = np.maximum(largest[second], touch.max(axis=(0, 1)))
+        return false, largest
 
-    def _distance(self, pair: tuple[str, str], rows: np.ndarray, gaps: np.ndarray) -> np.ndarray:
+    def distances(self, pair: tuple[str, str], rows: np.ndarray, gaps: np.ndarray) -> np.ndarray:
         """Distance (m,) of two links in some rows; of the spheres where shapes are not known.
 
         Args:
@@ -170,7 +172,7 @@ class SampledContacts:
         known = self._distances.setdefault(pair, np.full(self.n, np.nan))
         new = rows[np.isnan(known[rows])]
         if len(new):
-            first, second = (self._transforms[link][new] for link in pair)
+            first, second = (self.transforms[link][new] for link in pair)
             relative = np.linalg.inv(first) @ second
             known[new] = one.distances(other, relative)
             # Points of a surface are up to half of their spacing from what is nearest.
@@ -194,39 +196,41 @@ def shrink_false_contacts(
     """
     scene, reduced = contacts.scene, dict(overshoots)
     for _ in range(_ROUNDS):
-        false, needed = contacts.false_contacts()
+        false, largest = contacts.false_contacts()
         if not false[0] and false.mean() <= _WANTED:
             break
-        chosen = [link for link in reduced if np.isfinite(needed[link]).any()]
+        chosen = [link for link in reduced if largest[link].any()]
         is_changed = False
         for number, link in enumerate(chosen, start=1):
             if progress is not None:
                 progress(link, number, len(chosen))
-            is_changed |= _refit_link(scene, link, needed[link], reduced)
+            is_changed |= _refit_link(scene, link, largest[link], reduced)
         if not is_changed:
             break
 
 
 def _refit_link(
-    scene: LinkScene, link: str, needed: np.ndarray, overshoots: dict[str, float]
+    scene: LinkScene, link: str, largest: np.ndarray, overshoots: dict[str, float]
 ) -> bool:
     """Replaces the spheres of a link that are in false contact; whether it did.
 
-    All of them by the smallest overshoot that one needs: others are near that the samples missed.
+    All of them by one smaller overshoot: others are near that the samples missed.
     """
     surface = scene.surface(link)
     old, rows = overshoots[link], scene.spheres[link]
-    least, most = (share * old for share in _SHRINKING)
-    overshoot = max(min(most, max(least, _SHARE * float(needed.min()))), _LEAST_OVERSHOOT)
-    if surface is None or overshoot >= old:
+    if surface is None:
         return False
-    gone = np.isfinite(needed)
-    try:
-        new = refit(surface.solid, rows[~gone], rows[gone], overshoot)
-    except TooManyPieces:
-        return False
-    if len(rows) - gone.sum() + len(new) > _MAX_SPHERES:
-        return False
-    scene.spheres[link] = np.concatenate([rows[~gone], new])
-    overshoots[link] = overshoot
-    return True
+    for share in _SHRINKING:
+        overshoot = max(share * old, _LEAST_OVERSHOOT)
+        gone = largest >= _HOPELESS * overshoot
+        if overshoot >= old or not gone.any():
+            return False
+        try:
+            new = refit(surface.solid, rows[~gone], rows[gone], overshoot)
+        except TooManyPieces:
+            continue
+        if len(rows) - gone.sum() + len(new) <= _MAX_SPHERES:
+            scene.spheres[link] = np.concatenate([rows[~gone], new])
+            overshoots[link] = overshoot
+            return True
+    return False

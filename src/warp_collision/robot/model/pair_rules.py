@@ -17,6 +17,7 @@ IGNORED = "ignored"
 OF_ROBOT_FILE = "ignored by the robot's file"
 CARRIED = "carried"
 IN_CONTACT = "in contact at the neutral configuration"
+APART = "apart at all values of the joint between them, as their shapes prove"
 # Joints between two links that may leave spheres on their axes at a constant distance: the axes of
 # a wrist meet.
 _FEW_JOINTS = 3
@@ -87,6 +88,13 @@ def have_few_joints(
     }
     counts = [len(above[one] ^ above[other]) for one, other in pairs.link_pairs]
     return np.array(counts, dtype=np.int64) <= _FEW_JOINTS
+
+
+def joints_between(tree: KinematicTree, one: str, other: str) -> frozenset[int]:
+    """The moving frames, from 1, whose joints are between two links."""
+    frames = (tree.link_frame[link] for link in (one, other))
+    above, beside = (_joints_above(tree, frame) for frame in frames)
+    return above ^ beside
 
 
 def _joints_above(tree: KinematicTree, frame: int) -> frozenset[int]:

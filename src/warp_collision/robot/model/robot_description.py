@@ -163,8 +163,7 @@ def read_robot(
     is_automatic = srdf is None and not sphere_model.ignored
     shapes = shapes_of_links(model)
     found = find_self_contacts(tree, sphere_model, fitted, shapes, left_out, is_automatic, progress)
-    if is_automatic:
-        left_out += found.left_out()
+    left_out += found.left_out(is_automatic)
     sphere_model = replace(sphere_model, bodies=found.bodies)
     return RobotDescription(
         links,

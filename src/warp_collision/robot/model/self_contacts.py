@@ -19,11 +19,12 @@ from warp_collision.robot.model.false_contacts import (
 from warp_collision.robot.model.kinematic_tree import KinematicTree
 from warp_collision.robot.model.link_pairs import LeftOutPair
 from warp_collision.robot.model.link_shapes import FittedModel, Progress
-from warp_collision.robot.model.pair_rules import IN_CONTACT, pairs_of_links
+from warp_collision.robot.model.pair_rules import APART, IN_CONTACT, pairs_of_links
+from warp_collision.robot.model.proven_apart import proven_apart
 from warp_collision.robot.model.sphere_model import Body, SphereModel
 
 # Of the algorithm: another one for each change of what it returns.
-_VERSION = 5
+_VERSION = 7
 _ORDINARY_SHARE = 0.25  # of random configurations
 
 
@@ -33,14 +34,22 @@ class SelfContacts(NamedTuple):
     Attributes:
         bodies: spheres by link.
         contacts: at the neutral configuration, of the spheres before they were made smaller.
+        apart: pairs of links that are proven apart, though their spheres touch.
     """
 
     bodies: dict[str, Body]
     contacts: tuple[Contact, ...]
+    apart: tuple[tuple[str, str], ...] = ()
 
-    def left_out(self) -> list[LeftOutPair]:
-        """Pairs of links that are in contact at the neutral configuration, and often elsewhere."""
-        return [
+    def left_out(self, is_automatic: bool) -> list[LeftOutPair]:
+        """Pairs of links that are proven apart.
+
+        And if `is_automatic` those in contact at the neutral configuration, and often elsewhere.
+        """
+        apart = [LeftOutPair(*pair, APART) for pair in self.apart]
+        if not is_automatic:
+            return apart
+        return apart + [
             LeftOutPair(
                 contact.first,
                 contact.second,
@@ -91,13 +100,15 @@ def find_self_contacts(
 
     def make() -> dict[str, Any]:
         contacts = SampledContacts(scene)
-        found = contacts.at_neutral()
+        found, apart = contacts.at_neutral(), proven_apart(contacts)
+        unchecked = {*apart}
         if is_automatic:
-            ordinary = [contact[:2] for contact in found if is_ordinary(contact)]
-            scene.pairs = tuple(pair for pair in pairs if pair not in ordinary)
+            unchecked |= {contact[:2] for contact in found if is_ordinary(contact)}
+        scene.pairs = tuple(pair for pair in pairs if pair not in unchecked)
         shrink_false_contacts(contacts, fitted.overshoots, progress)
         return {
             "contacts": [[*contact] for contact in found],
+            "apart": apart,
             "spheres": {name: rows.tolist() for name, rows in scene.spheres.items()},
         }
 
@@ -107,7 +118,7 @@ def find_self_contacts(
             raise ValueError(f"links must be {[*bodies]}, got {[*rows]}")
         found = {name: Body(link_of[name], some) for name, some in rows.items()}
         contacts = tuple(Contact(*values) for values in content["contacts"])
-        return SelfContacts(found, contacts)
+        return SelfContacts(found, contacts, tuple((a, b) for a, b in content["apart"]))
 
     return cached_result("robots", _key(scene, fitted, is_automatic), make, parse)
 

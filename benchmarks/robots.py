@@ -1,0 +1,267 @@
+"""Robots of other people's packages: do their spheres say what their meshes say?
+
+The URDFs and meshes come from two wheels, `example-robot-data` and `pybullet`, which pip downloads
+once into the cache of the library, checked by their SHA-256; their licences are in them. Each robot
+is read without an SRDF and without options. Then, at random joint values within the limits:
+
+- **spheres, meshes**: the share of configurations in which the robot touches itself, by its spheres
+  and by coal (`pip install coal`) on the meshes of the URDF, of the pairs of links that are
+  checked, and of those that were proven apart.
+- **agree**: the share in which both say the same.
+- **missed**: configurations in contact by the meshes, and free by the spheres.
+- **home**: whether the neutral configuration is free of contact by spheres; if not, how many pairs
+  of links touch there in the meshes too.
+
+Seconds are those of one thread; with `--cold` spheres are fitted anew, without the cache of fits.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+import zipfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+import torch
+
+from benchmarks.harness import Failed
+from warp_collision.robot import RobotSpheres
+from warp_collision.robot.fitting.fit_cache import cache_folder
+from warp_collision.robot.model.link_pairs import random_joints
+from warp_collision.robot.model.link_shapes import mesh_in_link
+from warp_collision.robot.model.neutral import neutral_joints
+from warp_collision.robot.model.pair_rules import APART
+
+WHEELS = {
+    "example-robot-data==6.0.0": "424092a8093411ac2cd4ccc0572382bfc6b5eb4833aa984ef5e671dd67cd0a6e",
+    "pybullet==3.2.7": "5d858abf7c12a21ef3ed351cf81dac1b5e486ec25c9ab59bfc84beb89034edff",
+}
+_ROBOTS, _BULLET = "cmeel.prefix/share/example-robot-data/robots", "pybullet_data"
+URDFS = {
+    "iiwa": f"{_BULLET}/kuka_iiwa/model.urdf",
+    "ur5": f"{_ROBOTS}/ur_description/urdf/ur5_robot.urdf",
+    "ur10": f"{_ROBOTS}/ur_description/urdf/ur10_robot.urdf",
+    "kinova": f"{_ROBOTS}/kinova_description/robots/kinova.urdf",
+    "z1": f"{_ROBOTS}/z1_description/urdf/z1.urdf",
+    "so101": f"{_ROBOTS}/so_arm_description/urdf/so101.urdf",
+    "a1": f"{_ROBOTS}/a1_description/urdf/a1.urdf",
+    "b1-z1": f"{_ROBOTS}/b1_description/urdf/b1-z1.urdf",
+    "talos": f"{_ROBOTS}/talos_data/robots/talos_reduced.urdf",
+    "pr2": f"{_ROBOTS}/pr2_description/urdf/pr2.urdf",
+    "baxter": f"{_ROBOTS}/baxter_description/urdf/baxter.urdf",
+    "romeo": f"{_ROBOTS}/romeo_description/urdf/romeo.urdf",
+    "tiago": f"{_ROBOTS}/tiago_description/robots/tiago.urdf",
+    "tiago-pro": f"{_ROBOTS}/tiago_pro_description/robots/tiago_pro.urdf",
+    "centauro": f"{_ROBOTS}/centauro_description/urdf/centauro.urdf",
+}
+ARMS = ("iiwa", "ur5", "ur10", "kinova", "z1", "so101")
+
+
+class Measured(NamedTuple):
+    """A robot beside its meshes.
+
+    Attributes:
+        name: of the robot.
+        spheres: how many.
+        most: of one link.
+        seconds: to read it.
+        by_spheres: share of configurations in contact.
+        by_meshes: the same.
+        agree: share in which both say the same.
+        missed: number of configurations.
+        home: pairs of links whose spheres touch at the neutral configuration.
+        touching: those of them whose meshes touch.
+    """
+
+    name: str
+    spheres: int
+    most: int
+    seconds: float
+    by_spheres: float
+    by_meshes: float
+    agree: float
+    missed: int
+    home: tuple[tuple[str, str], ...]
+    touching: tuple[tuple[str, str], ...]
+
+
+@cache
+def data_folder() -> Path:
+    """The folder of the unpacked wheels; raises OSError or `Failed` where they cannot be had."""
+    key = hashlib.sha256("".join(WHEELS.values()).encode()).hexdigest()[:12]
+    folder = cache_folder() / "robots-of-wheels" / key
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        wanted = Path(temporary) / "wheels.txt"
+        wanted.write_text("".join(f"{k} --hash=sha256:{v}\n" for k, v in WHEELS.items()))
+        # Their data are the same for all Pythons and platforms.
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+        command += ["--require-hashes", "--only-binary=:all:", "--python-version=3.11"]
+        command += ["--platform=manylinux2014_x86_64", "-d", temporary, "-r", str(wanted)]
+        found = subprocess.run(command, capture_output=True, text=True)
+        if found.returncode:
+            raise Failed(f"pip could not download the wheels: {found.stderr.strip()[-300:]}")
+        unpacked = Path(temporary) / "data"
+        for wheel in Path(temporary).glob("*.whl"):
+            with zipfile.ZipFile(wheel) as archive:
+                names = [n for n in archive.namelist() if n.startswith((_ROBOTS, _BULLET))]
+                archive.extractall(unpacked, names)
+        try:
+            os.replace(unpacked, folder)
+        except OSError:  # another process was first
+            if not folder.is_dir():
+                raise
+    return folder
+
+
+def load(name: str) -> RobotSpheres:
+    """A robot, without an SRDF and without options."""
+    folder = data_folder()
+    packages = folder / _ROBOTS, folder / _ROBOTS / "../..", folder / _BULLET
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return RobotSpheres(folder / URDFS[name], package_dirs=packages)
+
+
+def random_configurations(robot: RobotSpheres, count: int) -> torch.Tensor:
+    """(1 + count, n_joints) float64, the neutral one first."""
+    generator = torch.Generator().manual_seed(1)  # others than those by which spheres are fitted
+    limits = robot.joint_limits.double()
+    neutral = torch.from_numpy(neutral_joints(limits.numpy()))
+    return torch.cat((neutral[None], random_joints(limits, count, generator)))
+
+
+class Meshes:
+    """The shapes of a robot's links, for coal."""
+
+    def __init__(self, robot: RobotSpheres):
+        import coal
+
+        self._coal, self._index = coal, {name: i for i, name in enumerate(robot.link_names)}
+        checked = set(robot.sphere_links)
+        self._models = {
+            link: [self._model(mesh_in_link(shape)) for shape in shapes]
+            for link, shapes in robot.link_shapes.items()
+            if link in checked
+        }
+
+    def _model(self, mesh: Any) -> Any:
+        coal = self._coal
+        model = coal.BVHModelOBBRSS()
+        model.beginModel(len(mesh.faces), len(mesh.vertices))
+        vertices, faces = coal.StdVec_Vec3s(), coal.StdVec_Triangle()
+        vertices.extend([*np.asarray(mesh.vertices, dtype=float)])
+        faces.extend([coal.Triangle(*map(int, face)) for face in mesh.faces])
+        model.addSubModel(vertices, faces)
+        model.endModel()
+        return model
+
+    def touch(self, transforms: np.ndarray, one: str, other: str) -> bool:
+        """Whether two links touch, transforms (n_links, 4, 4)."""
+        coal = self._coal
+        places = [
+            coal.Transform3s(transforms[self._index[n]][:3, :3], transforms[self._index[n]][:3, 3])
+            for n in (one, other)
+        ]
+        both = itertools.product(*(self._models.get(name, ()) for name in (one, other)))
+        return any(
+            coal.collide(
+                a, places[0], b, places[1], coal.CollisionRequest(), coal.CollisionResult()
+            )
+            for a, b in both
+        )
+
+
+@contextlib.contextmanager
+def _no_cache() -> Iterator[None]:
+    """An empty cache of fits."""
+    data_folder()  # which is in the other one
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.dict(os.environ, WARP_COLLISION_CACHE=folder),
+    ):
+        yield
+
+
+def measure(name: str, count: int, *, is_cold: bool = False) -> Measured:
+    """Reads a robot, and compares it with its meshes at random configurations."""
+    with _no_cache() if is_cold else contextlib.nullcontext():
+        begin = time.process_time()
+        robot = load(name)
+        seconds = time.process_time() - begin
+    joints, pairs, meshes = random_configurations(robot, count), robot.default_pairs, Meshes(robot)
+    transforms = robot.link_transforms(joints).numpy()
+    apart = [tuple(pair[:2]) for pair in pairs.left_out if pair.reason == APART]
+    by_pair = {pair: np.zeros(1 + count, dtype=bool) for pair in (*pairs.link_pairs, *apart)}
+    for k, rows, gaps in pairs.near(robot.spheres(joints), 0.0):
+        by_pair[pairs.link_pairs[k]][rows[(gaps < 0.0).flatten(1).any(1)].numpy()] = True
+    by_spheres = np.any([*by_pair.values()], axis=0)
+    by_meshes = np.array(
+        [any(meshes.touch(at, *pair) for pair in _sorted(by_pair, row)) for row, at in
+         enumerate(transforms)]
+    )  # fmt: skip
+    home = tuple(pair for pair, touches in by_pair.items() if touches[0])
+    spheres, at_random = [*map(robot.sphere_links.count, set(robot.sphere_links))], slice(1, None)
+    return Measured(
+        name,
+        robot.n_spheres,
+        max(spheres),
+        seconds,
+        float(by_spheres[at_random].mean()),
+        float(by_meshes[at_random].mean()),
+        float((by_spheres == by_meshes)[at_random].mean()),
+        int((by_meshes & ~by_spheres).sum()),
+        home,
+        tuple(pair for pair in home if meshes.touch(transforms[0], *pair)),
+    )
+
+
+def _sorted(by_pair: dict[tuple[str, str], np.ndarray], row: int) -> list[tuple[str, str]]:
+    """The pairs of links, those first whose spheres touch: any that does is enough."""
+    return sorted(by_pair, key=lambda pair: not by_pair[pair][row])
+
+
+def text(rows: list[Measured]) -> str:
+    """The table as Markdown."""
+    lines = [
+        "| robot | spheres | of a link | read in | spheres | meshes | agree | missed | home |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---|",
+    ]
+    for row in rows:
+        home = "free" if not row.home else f"{len(row.touching)} of {len(row.home)} pairs touch"
+        lines.append(
+            f"| {row.name} | {row.spheres} | {row.most} | {row.seconds:.1f} s "
+            f"| {row.by_spheres:.1%} | {row.by_meshes:.1%} | {row.agree:.1%} | {row.missed} "
+            f"| {home} |"
+        )
+    return "\n".join(lines)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds which robots, and how many configurations."""
+    parser.add_argument("--robots", nargs="+", choices=[*URDFS], default=[*URDFS], metavar="NAME")
+    parser.add_argument("--count", type=int, default=1000, help="random configurations")
+    parser.add_argument("--cold", action="store_true", help="fit spheres anew")
+
+
+def run(options: Any) -> str:
+    """Measures the robots, and prints each as soon as it is done."""
+    rows = []
+    for name in options.robots:
+        rows.append(measure(name, options.count, is_cold=options.cold))
+        print(text(rows[-1:]).splitlines()[-1], flush=True)
+    title = f"## Robots and their meshes, {options.count} random configurations each"
+    return f"{title}\n\n{text(rows)}\n"

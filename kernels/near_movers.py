@@ -1,0 +1,111 @@
+"""Which moving obstacles a robot may come near to on a segment, by balls around both."""
+
+import warp as wp
+
+from warp_collision.kernels.body_check import Interval, travel
+from warp_collision.kernels.compiling import FEW_THREADS
+from warp_collision.kernels.kinematics import point_in_world, xyz
+from warp_collision.kernels.mesh_record import load_record
+from warp_collision.kernels.robot_motion import (
+    MovingFrame,
+    Robot,
+    acceleration_bound,
+    body_of,
+    robot_in_env,
+    root_at,
+    segment_of,
+    velocity_of,
+    write_frames,
+    write_root,
+)
+from warp_collision.kernels.scene import env_of_row
+from warp_collision.kernels.transforms import load_transform, vec8
+
+wp.set_module_options(FEW_THREADS)
+
+# Rounding of the distance of two balls, relative to coordinates: far more than it is.
+ROUNDING = wp.constant(1.0e-4)
+
+
+@wp.func
+def origin_in_world(row: vec8) -> wp.vec3:
+    """The origin of an obstacle in the world."""
+    return wp.transform_get_translation(wp.transform_inverse(load_transform(row)))
+
+
+@wp.func
+def ball_of_mover(mesh_id: wp.uint64, record: wp.uint64, first: vec8, second: vec8) -> wp.vec4:
+    """A ball around an obstacle on a segment: its origin moves straight, all else around it."""
+    shape = load_record(mesh_id, record)
+    corner = wp.max(wp.abs(shape.lower), wp.abs(shape.upper))
+    begin = origin_in_world(first)
+    end = origin_in_world(second)
+    middle = 0.5 * (begin + end)
+    radius = wp.length(corner) + shape.inside_reach + 0.5 * wp.length(end - begin)
+    return wp.vec4(middle[0], middle[1], middle[2], radius)
+
+
+@wp.func
+def are_near(balls: wp.array[wp.vec4], mover: wp.vec4, distance: float) -> bool:
+    """Whether one of the balls of a robot may be nearer to another ball than a distance."""
+    for b in range(balls.shape[0]):
+        ball = balls[b]
+        reach = (mover[3] + distance + ball[3]) * (1.0 + ROUNDING)
+        reach += ROUNDING * (wp.length(xyz(ball)) + wp.length(xyz(mover)))
+        # NaN is near.
+        if not (wp.length(xyz(ball) - xyz(mover)) > reach):
+            return True
+    return False
+
+
+@wp.kernel
+def find_near_movers(
+    # operands
+    joints: wp.array3d[wp.float32],  # (batch, horizon, n_joints) [rad or m]
+    env_index: wp.array[wp.int32],  # (batch,) or empty
+    robot: Robot,
+    base: wp.array2d[MovingFrame],  # (batch or 1, 1) of the root, or empty
+    moving: wp.array2d[wp.uint8],  # (n_envs, slots), which obstacles count
+    mesh_ids: wp.array2d[wp.uint64],  # (n_envs, slots)
+    records: wp.array2d[wp.uint64],  # pointers
+    padding: wp.array2d[wp.float32],  # [m]
+    mesh_from_world: wp.array3d[vec8],  # (n_envs, horizon, slots)
+    # parameters
+    tolerance: wp.array[wp.float32],  # (1,) [m]
+    launch_offset: wp.vec2i,  # of this launch in the segments
+    # outputs
+    states: wp.array3d[MovingFrame],  # (batch, horizon - 1, n_frames) scratch
+    balls: wp.array3d[wp.vec4],  # (batch, horizon - 1, n_bodies) scratch
+    near: wp.array3d[wp.bool],  # (batch, horizon - 1, slots), False: farther than the tolerance
+):
+    """One thread per segment."""
+    row, index = wp.tid()
+    row += launch_offset[0]
+    index += launch_offset[1]
+    env = env_of_row(env_index, row)
+    is_valid = env >= 0 and env < mesh_ids.shape[0]
+    segment = segment_of(robot_in_env(robot, env), joints, row, index, states)
+    slack = write_root(segment, root_at(base, row, index))
+    write_frames(segment, 0.5)
+    for b in range(segment.robot.n_bodies):
+        body = body_of(segment.robot, b)
+        state = segment.frames[body.frame]
+        center = point_in_world(state.frame_pose, body.center)
+        speed = wp.length(velocity_of(state, center - state.frame_pose.origin))
+        bound = acceleration_bound(segment, body, center, 0, 0.5)
+        reach = body.radius + travel(Interval(0.5, bound, slack, 0.0, 0.0, 0.5), speed) + slack
+        if body.radius < 0.0:
+            reach = -wp.inf
+        balls[row, index, b] = wp.vec4(center[0], center[1], center[2], reach)
+    for slot in range(mesh_ids.shape[1]):
+        is_near = bool(not is_valid)
+        if is_valid:
+            if moving[env, slot] != wp.uint8(0):
+                mover = ball_of_mover(
+                    mesh_ids[env, slot],
+                    records[env, slot],
+                    mesh_from_world[env, index, slot],
+                    mesh_from_world[env, index + 1, slot],
+                )
+                is_near = are_near(balls[row, index], mover, padding[env, slot] + tolerance[0])
+        near[row, index, slot] = is_near

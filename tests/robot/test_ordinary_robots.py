@@ -1,0 +1,46 @@
+"""Robots of other people's packages, as they come, against coal on their own meshes."""
+
+import pytest
+import torch
+from benchmarks import robots
+from benchmarks.harness import Failed
+
+from warp_collision import MeshWorld, joint_path_in_collision
+from warp_collision.planning import optimize_paths
+
+pytestmark = pytest.mark.slow
+# In how many of the configurations spheres and meshes say the same, at least.
+AGREE = {"iiwa": 0.97, "ur5": 0.955, "ur10": 0.965, "kinova": 0.96, "z1": 0.9, "so101": 0.9}
+OTHERS = ("a1", "b1-z1", "talos", "baxter")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def wheels():
+    try:
+        robots.data_folder()
+    except (Failed, OSError) as error:
+        pytest.skip(f"the robots come from wheels that pip downloads: {error}")
+
+
+@pytest.mark.parametrize("name", [*AGREE, *OTHERS])
+def test_spheres_say_what_meshes_say(name):
+    found = robots.measure(name, 1000 if name in AGREE else 100)
+    assert found.most <= 200
+    assert found.missed == 0
+    assert found.home == found.touching
+    assert found.agree >= AGREE.get(name, 0.0)
+
+
+@pytest.mark.parametrize("name", [*AGREE, *OTHERS])
+def test_a_path_is_proven_and_planned(name):
+    robot, world = robots.load(name), MeshWorld(device="cpu")
+    joints = robots.random_configurations(robot, 400).float()
+    blocked = joint_path_in_collision(torch.stack((joints, joints), 1), robot, world)[:, 0]
+    free = joints[~blocked]
+    if len(free) < 2:
+        pytest.skip("fewer than two of 400 configurations are free by their spheres")
+    # Not far: whole-body motions of 40 joints that touch nothing are few.
+    start, goal = free[:1], free[:1] + 0.02 * (free[1:2] - free[:1])
+    found = optimize_paths(start, goal, robot, world, until="first", max_seconds=120.0)
+    assert found.free.all()
+    assert not joint_path_in_collision(found.joints, robot, world).any()
