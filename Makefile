@@ -21,7 +21,7 @@ comma  := ,
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all test-oldest lint format docs check bench bench-plan bench-label bench-gpu cuda-device lock clean clean-venv
+.PHONY: help install demo test test-all test-contracted test-oldest lint format docs check bench bench-plan bench-label bench-gpu cuda-device lock clean clean-venv
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -39,6 +39,9 @@ test-all: $(VENV)/.installed-dev ## the whole test suite
 	$(VENV)/bin/python $(PYTEST) $(ARGS)
 	$(VENV)/bin/python $(PYTEST) --simulated $(ARGS)
 	$(VENV)/bin/python $(PYTEST) --simulated --ptx exact $(ARGS)
+
+test-contracted: $(VENV)/.installed-dev ## each night: kernels by PTX that fuses more than NVRTC's, on the simulated GPU
+	$(VENV)/bin/python $(PYTEST) --simulated --ptx contracted $(ARGS)
 
 test-oldest: $(VENV)-oldest/.installed ## the test suite on the oldest versions, in an environment of its own
 	$(VENV)-oldest/bin/python $(PYTEST) -m "not slow" $(ARGS)

@@ -16,7 +16,6 @@ from warp_collision.kernels.mesh_record import (
 )
 from warp_collision.kernels.precision import LARGEST
 from warp_collision.kernels.transforms import load_transform, vec8
-from warp_collision.kernels.tree_walk import begin_walk, next_item
 
 # In place of the index of a sphere: queries that check all obstacles.
 NOTHING_IGNORED = wp.constant(-1)
@@ -311,7 +310,9 @@ def make_is_clear(name):
 def make_walk(visit, Query, State, is_over=None):
     """A device function that walks over the enabled obstacles near a point.
 
-    The state is passed from obstacle to obstacle, in an order that depends on the tree.
+    The state is passed from obstacle to obstacle, in an order that depends on the tree. No other
+    function opens a query of a tree, and this one only where there is a tree: on CUDA all queries
+    of a block share one stack.
 
     Args:
         visit: device function (obstacle: Obstacle, query: Query, state: State) -> State.
@@ -350,12 +351,13 @@ def make_walk(visit, Query, State, is_over=None):
         slots = filled_slots(scene, env)
         slot = slots[0] - 1
         more = bool(True)
+        half = wp.vec3(reach)
         is_few = runs_on_cpu() and tree.bvh != wp.uint64(0) and slots[1] - slots[0] <= FEW
         few = wp.uint32(0)
         if is_few:
-            half = wp.vec3(reach)
             few = near_boxes(tree.blocks, slots[1] - slots[0], center - half, center + half)
-        way = begin_walk(tree.bvh, tree.root)
+        elif tree.bvh != wp.uint64(0):
+            near = wp.bvh_query_aabb(tree.bvh, center - half, center + half, tree.root)
         while more:
             if is_few:
                 more = few != wp.uint32(0)
@@ -363,8 +365,7 @@ def make_walk(visit, Query, State, is_over=None):
                     slot = slots[0] + lowest_bit(few)
                     few &= few - wp.uint32(1)
             elif tree.bvh != wp.uint64(0):
-                slot = next_item(tree.bvh, way, center, reach)
-                more = slot >= 0
+                more = wp.bvh_query_next(near, slot)
             else:
                 slot += 1
                 more = slot < slots[1]

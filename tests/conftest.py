@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 import torch
 
+import gpu_lines
 import simulated_cuda
 from simulated_cuda import ptx_kernels
 from warp_collision.devices import GPUS
 
 GPU_TYPES = [*(["cuda"] if torch.cuda.is_available() else []), simulated_cuda.NAME]
+
+RECORDER = pytest.StashKey[gpu_lines.Recorder]()
 
 # What runs on the simulated GPU: these folders in the slow part, these files in every run.
 SIMULATED = ("costs", "kernels", "launching", "planning", "project", "queries", "robot", "world")
@@ -38,6 +41,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="with --simulated: kernels run by the PTX that NVRTC writes for a GPU; in the second "
         "form the C compiler may fuse more multiplications and additions",
     )
+
+    parser.addoption(
+        "--gpu-lines",
+        action="store_true",
+        help="with --simulated: which lines of the package that only a GPU reaches were executed",
+    )
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Says what only a GPU reaches, where that is asked for."""
+    if recorder := config.stash.get(RECORDER, None):
+        terminalreporter.section("lines that only a GPU reaches")
+        for line in recorder.report():
+            terminalreporter.line(line)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
@@ -137,6 +154,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if any(map(is_simulated, session.items)) and simulated_cuda.reason_against() is None:
         simulated_cuda.install()
         ptx_kernels.use(session.config.getoption("--ptx"))
+    if session.config.getoption("--gpu-lines"):
+        session.config.stash[RECORDER] = gpu_lines.Recorder()
 
 
 @pytest.fixture(scope="module")

@@ -94,6 +94,23 @@ def test_warps_that_a_multiprocessor_holds() -> None:
     assert registers.warps_of(kernel | {"shared": 34816}, 32) == 6
 
 
+@pytest.mark.parametrize(
+    ("module", "kernel", "least"),
+    [
+        ("sphere_cost", "sphere_cost", 24),
+        ("collision", "in_collision", 24),
+        ("swept_cost", "swept_cost", 16),
+        ("joint_path", "configuration_hit", 16),
+        ("joint_path", "joint_path_hit", 16),
+        ("path_clearance", "joint_path_clearance", 16),
+        ("moving_cost", "moving_swept_cost", 16),
+    ],
+)
+def test_warps_that_hide_how_long_loads_take(module: str, kernel: str, least: int) -> None:
+    usage = registers.read_kept()["kernels"][module][kernel]
+    assert registers.warps_of(usage, registers.block_of(module)) >= least
+
+
 def test_cubin_is_read() -> None:
     kernel = "some_kernel_0123abcd_cuda_kernel_forward"
     names = b"\0" + b"\0".join(

@@ -18,6 +18,7 @@ import shapes
 from differentiable import NAMES, Case, case_of
 from primitives import KINDS, Call, paths, scenes
 from warp_collision import MeshWorld, sphere_cost
+from warp_collision.kernels import sphere_cost as kernels
 from warp_collision.launching import launch, recorded_launch, warp_runtime
 
 Tensor = torch.Tensor
@@ -131,6 +132,14 @@ def test_nothing_is_kept_alive(device: torch.device) -> None:
     gc.collect()
     world_with(["box"], device)  # where the device may be waited for, unlike in the collector
     assert [ref() for ref in held] == [None] * 3
+
+
+def test_recording_allocates_nothing(device: torch.device) -> None:
+    """A thread may record its first launch in a capture, in which Warp could not allocate."""
+    command = recorded_launch.Command(kernels.sphere_cost, str(device))
+    arrays = [p for p in command._launch.params[1:] if hasattr(p, "strides")]
+    assert arrays
+    assert not any(array.data for array in arrays)
 
 
 def test_rows_that_32_bits_cannot_count() -> None:

@@ -289,8 +289,9 @@ def _block(kernel: Any, device: str) -> dict[str, Any]:
 
 
 def _placeholder(kind: Any, device: str) -> Any:
+    """An argument for recording; without memory, which may not be allocated in a capture."""
     if is_array(kind):
-        return wp.empty((1,) * kind.ndim, dtype=kind.dtype, device=device)
+        return wp.empty((0,) * kind.ndim, dtype=kind.dtype, device=device)
     return kind()
 
 
