@@ -133,7 +133,7 @@ class Judge:
         counts = np.array([frozenset(pair) not in apart for pair in names])
         counts &= (self._joints[first] != self._joints[second]) & (links[first] != links[second])
         self.pairs = np.stack([first[counts], second[counts]], axis=1)
-        self.pairs = self.pairs[self._changes_or_touches()]
+        self._judged = self.pairs[self._changes_or_touches()]
 
     def _changes_or_touches(self) -> np.ndarray:
         """Which pairs of spheres do not stand apart at one distance, whatever the joints do.
@@ -166,7 +166,10 @@ class Judge:
 
     def gaps(self, centers: np.ndarray) -> np.ndarray:
         """Clearance (n, n_pairs) of the pairs of spheres."""
-        first, second = self.pairs.T
+        return self._gaps_of(self.pairs, centers)
+
+    def _gaps_of(self, pairs: np.ndarray, centers: np.ndarray) -> np.ndarray:
+        first, second = pairs.T
         away = np.linalg.norm(centers[:, first] - centers[:, second], axis=-1)
         return away - self.radii[first] - self.radii[second]
 
@@ -187,7 +190,8 @@ class Judge:
             joints = np.concatenate(stretches)
             n_samples += len(joints)
             centers = self.centers(joints)
-            nearest, gaps = scene.nearest(centers, self.radii), self.gaps(centers)
+            nearest = scene.nearest(centers, self.radii)
+            gaps = self._gaps_of(self._judged, centers)
             hit |= self._ask_coal(centers, nearest, scene)
             found = found.updated(nearest, gaps)
             if finer is None:
@@ -198,7 +202,7 @@ class Judge:
             stretches = [self._sample(joints[i : i + 2], finer) for i in suspects]
             if not stretches:
                 break
-        pair = self.pairs[found.pair] if found.pair >= 0 else None
+        pair = self._judged[found.pair] if found.pair >= 0 else None
         return Judgement(
             not hit and found.world >= 0.0 and found.self >= 0.0,
             found.world,
@@ -237,7 +241,7 @@ class Judge:
         # Spheres on the axes of the joints between them keep their distance.
         changes = np.ptp(gaps, axis=0) > ROUNDING
         if changes.any():
-            first, second = self.pairs[changes].T
+            first, second = self._judged[changes].T
             gaps = gaps[:, changes]
             least = 0.5 * (gaps[:-1] + gaps[1:] - ways[:, first] - ways[:, second])
             may |= (least < found.self).any(axis=1)

@@ -106,7 +106,7 @@ def test_colors_and_kinds_without_obstacles_make_no_difference(tmp_path):
         (
             "cubiod: {}",
             "keys must be among mesh, cuboid, sphere, capsule, cylinder, point_cloud, voxel_grid, "
-            "esdf_grid, blox, voxel, got 'cubiod'",
+            "esdf_grid, height_field, blox, voxel, got 'cubiod'",
         ),
         (f"cuboid: {{1: {GOOD_CUBOID}}}", "cuboid: names must be text, got 1"),
         (

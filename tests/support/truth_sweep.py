@@ -164,12 +164,12 @@ def _counted_sweep() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    original = distance_module.obstacle_distance
-    distance_module.obstacle_distance = counted_distance
+    original = distance_module.distance_of_obstacle
+    distance_module.distance_of_obstacle = counted_distance
     try:
         spec.loader.exec_module(module)
     finally:
-        distance_module.obstacle_distance = original
+        distance_module.distance_of_obstacle = original
     return module
 
 

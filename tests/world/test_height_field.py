@@ -159,9 +159,9 @@ def test_a_plain_is_a_cuboid() -> None:
     robot = load_panda()
     low, high = robot.joint_limits.T
     paths = low + (high - low) * torch.rand(20, 3, 7, generator=torch.manual_seed(1))
-    found = [joint_path_clearance(paths, robot, world).upper for world in worlds]
-    np.testing.assert_allclose(found[0], found[1], rtol=0, atol=2e-5)
-    assert (found[0] < 0.0).any()
+    found = [joint_path_clearance(paths, robot, world, tolerance=2e-4) for world in worlds]
+    np.testing.assert_allclose(found[0].upper, found[1].upper, rtol=0, atol=2.2e-4)
+    assert (found[0].upper < 0.0).any()
 
 
 def test_gradients_by_spheres_and_pose() -> None:

@@ -150,18 +150,19 @@ class SelfCollisionPairs:
         count = len([pair for pair in self.constant if pair.clearance > margin + CONSTANT])
         if count == 0:
             return self
-        name = f"without_{count}"  # those with the largest clearances
-        self._prepare_changing(name, margin)
+        name = f"without_{count}"
+        self._prepare_changing(name, count)
         return getattr(self._changing, name)
 
     @torch_private.run_while_tracing
-    def _prepare_changing(self, name: str, margin: float) -> None:
+    def _prepare_changing(self, name: str, count: int) -> None:
+        """Leaves out so many of constant clearance, the farthest ones."""
         if not hasattr(self._changing, name):
-            fixed = [pair for pair in self.constant if pair.clearance > margin + CONSTANT]
+            farthest = sorted(self.constant, key=lambda pair: pair.clearance, reverse=True)
             kept = replace(
                 self,
-                constant=tuple(pair for pair in self.constant if pair not in fixed),
-                fixed=np.concatenate([self.fixed, [pair[:2] for pair in fixed]]),
+                constant=tuple(farthest[count:]),
+                fixed=np.concatenate([self.fixed, [pair[:2] for pair in farthest[:count]]]),
             )
             setattr(self._changing, name, kept)
 
