@@ -121,7 +121,7 @@ def test_a_wanted_clearance_that_is_not_reached_is_told(capsys, world, tmp_path)
 
 def test_the_first_path_is_written_without_a_clearance(capsys, world, tmp_path):
     ends = ["--start", *LEFT, f"--goal={RIGHT}", "--until", "first"]
-    files = ["--output", tmp_path / "p.npz", "--picture", tmp_path / "p.png"]
+    files = ["--output", tmp_path / "p.npz", "--no-picture"]
     status, out, _ = plan(capsys, PANDA, world, *ends, *files)
     assert status == 0
     told = "certified free: the robot's spheres touch no obstacle and, where they move, not each "

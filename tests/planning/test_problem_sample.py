@@ -12,7 +12,7 @@ import torch
 pytest.importorskip("pinocchio", reason="the judge needs pin and coal, of the extra 'dev'")
 pytest.importorskip("coal", reason="the judge needs pin and coal, of the extra 'dev'")
 
-from benchmarks.plan.judge import Judge, Judgement
+from benchmarks.plan.judge import STEPS, Judge, Judgement
 from benchmarks.plan.scene import Scene
 
 from warp_collision import MeshWorld
@@ -66,7 +66,8 @@ def test_the_problems_are_problems() -> None:
             said = judge().judge(end[None], scene)
             assert said.free, name
             assert said.clearance > 1e-4
-        free.append(judge().judge(ends, scene).free)
+        # Samples 16 mm apart find that most are not.
+        free.append(judge().judge(ends, scene, STEPS[:1]).free)
     assert np.mean(free) < 0.2
 
 
