@@ -96,7 +96,7 @@ def test_a_fine_mesh_is_covered(subdivisions):
 
 def test_a_fine_open_mesh_is_covered():
     """No ball larger than the overshoot is allowed anywhere: groups get balls around them."""
-    ball = trimesh.creation.icosphere(5, 0.05)
+    ball = trimesh.creation.icosphere(4, 0.05)
     mesh = trimesh.Trimesh(ball.vertices, ball.faces[ball.triangles_center[:, 2] > 0.0])
     fit = fit_spheres(mesh, max_overshoot=0.01)
     assert (fit.report.uncovered, fit.report.gap) == (0.0, 0.0)
