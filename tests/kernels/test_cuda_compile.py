@@ -46,14 +46,15 @@ def usage_of(module: str) -> dict[str, registers.Usage]:
     ],
 )
 def test_kernels_take_what_they_took(module: str) -> None:
-    kept = registers.read_kept()["kernels"][module]
-    found = usage_of(module)
+    file = registers.read_kept()
+    kept, found = file["kernels"][module], usage_of(module)
     renew = "python -m benchmarks registers --write keeps new figures"
     assert set(found) == set(kept), (
         "python -m benchmarks registers --add keeps those of new kernels"
     )
-    changed = {name: registers.changed(kept[name], usage) for name, usage in found.items()}
-    assert not any(changed.values()), f"{changed}; {renew}"
+    if wp.__version__ == file["warp"]:  # others write other code
+        changed = {name: registers.changed(kept[name], usage) for name, usage in found.items()}
+        assert not any(changed.values()), f"{changed}; {renew}"
 
 
 def test_every_module_with_kernels_is_compiled() -> None:
