@@ -58,6 +58,18 @@ def gradients(world: MeshWorld, spheres: Tensor, **options: Any) -> list[Tensor]
     return found
 
 
+def assert_as_on_cpu(found: list[Tensor], expected: list[Tensor]) -> None:
+    """Values of `gradients` of a GPU, which rounds otherwise.
+
+    The gradient of a sweep is that of its lowest point, which is found to a tolerance: where the
+    search ends by another rounding, on a curved surface, another normal is found. 2e-4 was seen.
+    """
+    cost, gradient, swept, of_sweeps = (value.cpu() for value in found)
+    assert_same([cost, swept], expected[::2])
+    torch.testing.assert_close(gradient, expected[1], rtol=0, atol=2e-5)  # sums over 20 meshes
+    torch.testing.assert_close(of_sweeps, expected[3], rtol=0, atol=1e-3)
+
+
 # -- without a GPU --------------------------------------------------------------------------------
 
 
@@ -140,7 +152,7 @@ def test_numbers_first_met_on_another_stream(
     with cuda.stream(streams[1]):
         found = gradients(world, spheres, **options)
     cuda.synchronize()
-    assert_same([value.cpu() for value in found], expected)
+    assert_as_on_cpu(found, expected)
 
 
 @pytest.mark.parametrize("count", [3, 20])
@@ -160,7 +172,7 @@ def test_a_world_made_on_another_stream(
         again = gradients(world, spheres)
     cuda.synchronize()
     for values in (found, again):
-        assert_same([value.cpu() for value in values], expected)
+        assert_as_on_cpu(values, expected)
 
 
 def test_a_tree_fit_on_another_stream(
@@ -178,7 +190,7 @@ def test_a_tree_fit_on_another_stream(
     with cuda.stream(streams[1]):
         found = gradients(world, spheres)
     cuda.synchronize()
-    assert_same([value.cpu() for value in found], gradients(still, spheres.cpu()))
+    assert_as_on_cpu(found, gradients(still, spheres.cpu()))
 
 
 def test_a_graph_fits_its_tree_anew(gpu: torch.device, cuda: Any) -> None:
@@ -232,7 +244,7 @@ def test_tensors_on_a_device_that_is_not_the_current_one(
             found = gradients(world_of(count, device), spheres_on(device))
             assert cuda.current_device() == 1 - index
         assert all(value.device == device for value in found)
-        assert_same([value.cpu() for value in found], expected)
+        assert_as_on_cpu(found, expected)
 
 
 def test_a_world_per_device_in_threads(gpu: torch.device, cuda: Any) -> None:
@@ -250,4 +262,4 @@ def test_a_world_per_device_in_threads(gpu: torch.device, cuda: Any) -> None:
 
     with ThreadPoolExecutor(2) as pool:
         for found in pool.map(work, range(2)):
-            assert_same(found, expected)
+            assert_as_on_cpu(found, expected)
