@@ -145,6 +145,20 @@ def random_configurations(robot: RobotSpheres, count: int) -> torch.Tensor:
     return torch.cat((neutral[None], random_joints(limits, count, generator)))
 
 
+def bvh_of(mesh: Any) -> Any:
+    """A mesh for coal."""
+    import coal
+
+    model = coal.BVHModelOBBRSS()
+    model.beginModel(len(mesh.faces), len(mesh.vertices))
+    vertices, faces = coal.StdVec_Vec3s(), coal.StdVec_Triangle()
+    vertices.extend([*np.asarray(mesh.vertices, dtype=float)])
+    faces.extend([coal.Triangle(*map(int, face)) for face in mesh.faces])
+    model.addSubModel(vertices, faces)
+    model.endModel()
+    return model
+
+
 class Meshes:
     """The shapes of a robot's links, for coal."""
 
@@ -154,21 +168,10 @@ class Meshes:
         self._coal, self._index = coal, {name: i for i, name in enumerate(robot.link_names)}
         checked = set(robot.sphere_links)
         self._models = {
-            link: [self._model(mesh_in_link(shape)) for shape in shapes]
+            link: [bvh_of(mesh_in_link(shape)) for shape in shapes]
             for link, shapes in robot.link_shapes.items()
             if link in checked
         }
-
-    def _model(self, mesh: Any) -> Any:
-        coal = self._coal
-        model = coal.BVHModelOBBRSS()
-        model.beginModel(len(mesh.faces), len(mesh.vertices))
-        vertices, faces = coal.StdVec_Vec3s(), coal.StdVec_Triangle()
-        vertices.extend([*np.asarray(mesh.vertices, dtype=float)])
-        faces.extend([coal.Triangle(*map(int, face)) for face in mesh.faces])
-        model.addSubModel(vertices, faces)
-        model.endModel()
-        return model
 
     def touch(self, transforms: np.ndarray, one: str, other: str) -> bool:
         """Whether two links touch, transforms (n_links, 4, 4)."""

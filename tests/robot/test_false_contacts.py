@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 import trimesh
+from benchmarks.robots import bvh_of
 
 from warp_collision import MeshWorld, configuration_in_collision
 from warp_collision.robot import RobotSpheres, coverage
@@ -95,22 +96,11 @@ def test_given_overshoots_are_kept(tmp_path):
     assert len(robot.spheres_of("arm")) < 40
 
 
-def bvh(mesh: trimesh.Trimesh) -> coal.BVHModelOBBRSS:
-    model = coal.BVHModelOBBRSS()
-    model.beginModel(len(mesh.faces), len(mesh.vertices))
-    vertices, faces = coal.StdVec_Vec3s(), coal.StdVec_Triangle()
-    vertices.extend([*np.asarray(mesh.vertices, dtype=float)])
-    faces.extend([coal.Triangle(*map(int, face)) for face in mesh.faces])
-    model.addSubModel(vertices, faces)
-    model.endModel()
-    return model
-
-
 def test_distances_of_links_are_those_of_coal():
     first = trimesh.creation.torus(0.1, 0.03, major_sections=24, minor_sections=12)
     second = trimesh.creation.capsule(0.12, 0.02, count=[12, 8])
     one, other = LinkSurface("one", first), LinkSurface("other", second)
-    models, rng = (bvh(first), bvh(second)), np.random.default_rng(1)
+    models, rng = (bvh_of(first), bvh_of(second)), np.random.default_rng(1)
     poses = []
     for _ in range(12):
         pose = trimesh.transformations.random_rotation_matrix(rng.uniform(size=3))
