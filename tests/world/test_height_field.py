@@ -8,18 +8,16 @@ import pytest
 import torch
 import trimesh
 
-import reference
 from compare import to_array, to_device
 from reference import Array, Body
 from reference_sweep import path_minimum
 from reference_sweep import swept_sphere_cost as exact_swept_cost
+from resting import assert_resting_queries
 from sensed_shapes import heights_distance, random_heights
 from warp_collision import (
     Cuboid,
     HeightField,
     MeshWorld,
-    clearance,
-    in_collision,
     joint_path_clearance,
     signed_distance,
     sphere_cost,
@@ -60,28 +58,15 @@ def spheres_around(body: Body, *shape: int) -> Array:
 def test_resting_queries(kind: str, device: torch.device) -> None:
     body, world = case(kind, device)
     spheres = spheres_around(body, 1, 1, 900)
-    truth = body.distance(spheres[..., :3])
-    assert (truth < 0.0).any()
-    found = signed_distance(to_device(spheres[:, 0, :, :3], device), world)
-    np.testing.assert_allclose(to_array(found.distance), truth[:, 0], rtol=0, atol=1e-6)
-    np.testing.assert_allclose(np.linalg.norm(to_array(found.gradient), axis=-1), 1.0, atol=1e-4)
-    step = 1e-5
-    for axis in range(3):
-        moved = step * np.eye(3)[axis]
-        ahead = body.distance(spheres[..., :3] + moved)
-        slope = (ahead - body.distance(spheres[..., :3] - moved))[0, 0] / (2.0 * step)
-        off = np.abs(slope - to_array(found.gradient)[0, :, axis])
-        assert (off > 0.02).mean() < 0.02  # beside kinks
-    free = truth - spheres[..., 3]
-    hit = in_collision(to_device(spheres, device), world).cpu().numpy()
-    sure = np.abs(free) > 2e-6
-    np.testing.assert_array_equal(hit[sure], (free < 0.0)[sure])
-    nearest = clearance(to_device(spheres, device), world, max_distance=0.02)
-    near = free < 0.02
-    np.testing.assert_allclose(to_array(nearest.clearance)[near], free[near], rtol=0, atol=1e-6)
-    cost = sphere_cost(to_device(spheres, device), world, activation_distance=ETA)
-    expected = reference.sphere_cost(spheres, [[body]], activation_distance=ETA)
-    np.testing.assert_allclose(to_array(cost), expected, rtol=1e-5, atol=2e-6)
+    assert_resting_queries(
+        body,
+        world,
+        spheres,
+        activation_distance=ETA,
+        step=1e-5,
+        most_at_kinks=0.02,
+        device=device,
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
