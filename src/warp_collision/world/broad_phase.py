@@ -187,7 +187,7 @@ def _build_tree(lower: Tensor, upper: Tensor, groups: Tensor) -> wp.Bvh:
         box.copy_(torch.where(is_everywhere, corner, box))
     with quiet_warp(), warp_stream(lower.device):
         rows = [wp.from_torch(box.view(-1, 3), dtype=wp.vec3) for box in boxes]
-        tree = wp.Bvh(*rows, groups=wp.from_torch(groups))
+        tree = wp.Bvh(rows[0], rows[1], groups=wp.from_torch(groups))
         for box, bound in zip(boxes, bounds, strict=True):
             box.copy_(bound)
         tree.refit()
