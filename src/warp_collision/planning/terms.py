@@ -211,7 +211,7 @@ class Objective:
         joints = joints.detach().requires_grad_()
         with torch.enable_grad():
             total = self(joints, problem, None)
-        (gradient,) = torch.autograd.grad(total.sum(), joints)
+            (gradient,) = torch.autograd.grad(total.sum(), joints)
         # The host waits once for both.
         if not bool(total.isfinite().all() & gradient.isfinite().all()):
             self(joints, problem, when)  # names a cost that is not finite
