@@ -13,11 +13,13 @@ import torch
 import warp as wp
 
 import compare
+import public_calls
 import shapes
 from differentiable import NAMES, Case, assert_same, case_of
 from primitives import KINDS, Call, paths, scenes
 from warp_collision import CollisionCost, MeshWorld, sphere_cost
 from warp_collision.launching import launch
+from warp_collision.warp_primitives import SdfMeshWarpPy
 
 Tensor = torch.Tensor
 
@@ -199,6 +201,23 @@ def test_kernels_are_loaded_before_a_capture(
     graph.replay()
     assert expected.item() > 0.0
     torch.testing.assert_close(cost.cpu(), expected)
+
+
+def test_meshes_of_a_caller_first_met_in_a_capture(gpu: torch.device, cuda: Any) -> None:
+    """Nothing can be read of them there; costs are right without."""
+    operands = public_calls.Operands(gpu)
+    ids, meshes = operands.foreign
+    operands.drop_in(SdfMeshWarpPy, operands.world.mesh_ids)()  # loads kernels
+    graph = cuda.CUDAGraph()
+    call = operands.drop_in(SdfMeshWarpPy, ids)
+    with cuda.graph(graph):
+        captured = [each.detach() for each in call()]
+    graph.replay()
+    replayed = [each.cpu() for each in captured]
+    expected = [each.cpu() for each in call()]
+    assert len(meshes) == 2
+    assert expected[0].any()
+    torch.testing.assert_close(replayed, expected)
 
 
 def test_a_module_as_a_graphed_callable(gpu: torch.device, cuda: Any) -> None:

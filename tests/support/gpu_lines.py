@@ -15,6 +15,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from torch.autograd.function import BackwardCFunction
+
 import warp_collision
 
 ROOT = Path(warp_collision.__file__).parent
@@ -89,15 +91,24 @@ class Recorder:
     def __init__(self) -> None:
         self.lines = {str(p): n for p in sorted(ROOT.rglob("*.py")) if (n := lines_of(p))}
         self.ran: dict[str, set[int]] = {name: set() for name in self.lines}
-        self._wanted: dict[CodeType, bool] = {}
+        self._tracers: dict[int, Any] = {}
+        self._codes: list[CodeType] = []
+        self._backward: Any = BackwardCFunction.apply
 
     def start(self) -> None:
         """Records from now on, in all threads."""
+
+        def backward(node: Any, *upstream: Any) -> Any:
+            sys.settrace(self._call)  # in torch's own threads, of which Python knows nothing
+            return self._backward(node, *upstream)
+
+        BackwardCFunction.apply = backward
         threading.settrace(self._call)
         sys.settrace(self._call)
 
     def stop(self) -> dict[str, list[int]]:
         """What ran, for other processes."""
+        BackwardCFunction.apply = self._backward
         sys.settrace(None)
         threading.settrace(None)  # type: ignore[arg-type]
         return {name: sorted(self.lines[name] & ran) for name, ran in self.ran.items()}
@@ -113,14 +124,16 @@ class Recorder:
         return {name: lines for name, lines in found.items() if lines}
 
     def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
+        # For every call of all Python: codes are known by their places, as their hash is slow.
         code = frame.f_code
-        wanted = self._wanted.get(code)
-        if wanted is None:
-            wanted = not self.lines.get(code.co_filename, set()).isdisjoint(
-                line for *_, line in code.co_lines() if line is not None
-            )
-            self._wanted[code] = wanted
-        return self._line if wanted else None
+        try:
+            return self._tracers[id(code)]
+        except KeyError:
+            lines = {line for *_, line in code.co_lines() if line is not None}
+            is_wanted = not self.lines.get(code.co_filename, set()).isdisjoint(lines)
+            self._tracers[id(code)] = tracer = self._line if is_wanted else None
+            self._codes.append(code)  # so that no other takes its place
+            return tracer
 
     def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
         if event == "line":
