@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import warp as wp
 
-from warp_collision.devices import require_memory, synchronize
+from warp_collision.devices import require_memory
 from warp_collision.kernels.mesh_record import CONVEX, EXACT_WINDING, SHEET, WINDING, MeshRecord
 from warp_collision.launching import launch
 from warp_collision.launching.structs import upload_struct
@@ -116,10 +116,12 @@ class MeshObstacle:
         record.exact.data = self._uploaded.pointer
 
     def fill_grid(self) -> None:
-        """Computes the distance grid; queries are right without it, and faster with it."""
+        """Computes the distance grid; queries are right without it, and faster with it.
+
+        On a GPU it is there once the current stream has come so far.
+        """
         if self._grid is not None:
             self._grid.fill(self.record)
-            synchronize(self.record.device)
 
     @property
     def grid_kernels(self) -> list[Any]:

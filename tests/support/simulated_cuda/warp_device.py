@@ -110,6 +110,8 @@ def install(name: str) -> None:
             record_cmd=True,
             **options,
         )
+        if _device.is_capturing() and (None, _BLOCK) not in kernel.module.execs:
+            raise RuntimeError("operation not permitted when stream is capturing: loads a module")
         made.__class__, made.block_dim = _Launch, _BLOCK  # Warp has set it to 1, as on every CPU
         _device.count(f"block of {block_dim}: {kernel.key}")
         made.module_exec = kernel.module.load(cpu, _BLOCK)
