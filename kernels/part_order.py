@@ -1,4 +1,8 @@
-"""What sensed shapes are prepared with: parts in the order of their tree, a grid of distances."""
+"""What sensed shapes are prepared with: parts in the order of their tree, a grid of distances.
+
+A tree has as many parts as it was made for. Where fewer are given, each stands in it several
+times, all about equally often: copies change no distance.
+"""
 
 import warp as wp
 
@@ -19,16 +23,29 @@ def index_at(bvh: wp.uint64, place: int) -> int:
 
 
 @wp.kernel
+def spread_corners(
+    # operands
+    given: wp.array2d[wp.vec4],  # (n, stride) see `PartTree`
+    # outputs
+    corners: wp.array2d[wp.vec3],  # (stride, capacity) lower and upper corners of the parts [m]
+):
+    """One thread per vector of a part."""
+    row, index = wp.tid()
+    vector = given[index % given.shape[0], row]
+    corners[row, index] = wp.vec3(vector[0], vector[1], vector[2])
+
+
+@wp.kernel
 def order_parts(
     # operands
     tree: wp.array[PartTree],  # (1,)
     given: wp.array2d[wp.vec4],  # (n, stride) see `PartTree`
     # outputs
-    parts: wp.array2d[wp.vec4],  # (n, stride)
+    parts: wp.array2d[wp.vec4],  # (capacity, stride)
 ):
     """One thread per vector of a part."""
     place, row = wp.tid()
-    parts[place, row] = given[index_at(tree[0].bvh, place), row]
+    parts[place, row] = given[index_at(tree[0].bvh, place) % given.shape[0], row]
 
 
 @wp.kernel

@@ -17,7 +17,7 @@ from warp_collision.kernels.voxel_transform import BAND_SQUARE, transform_along
 from warp_collision.launching import launch
 from warp_collision.launching.structs import upload_struct
 from warp_collision.obstacles.esdf_grid import EsdfGrid
-from warp_collision.obstacles.part_tree import build_tree
+from warp_collision.obstacles.part_tree import PartBuffers
 from warp_collision.obstacles.sensed import Sensed, Uploaded, corner_of, length_of
 from warp_collision.obstacles.shapes import Triangles, box_around
 
@@ -299,14 +299,15 @@ class VoxelGrid(Sensed):
 
     def upload(self, device: torch.device) -> Uploaded:
         """Transforms distances, and builds the tree of the faces."""
-        faces, kept = build_tree(self.faces(), device)
+        rectangles = torch.from_numpy(self.faces()).to(device)
+        faces = PartBuffers(rectangles, len(rectangles))
         squares = _squares(self.occupied, self._is_solid_outside, device)
         voxels = VoxelMap()
-        voxels.faces, voxels.squares = faces, squares.data_ptr()
+        voxels.faces, voxels.squares = faces.tree, squares.data_ptr()
         voxels.origin, voxels.cell = wp.vec3(*self.origin), self.voxel_size
         voxels.shape = wp.vec3i(*self.occupied.shape)
         voxels.outside = -1.0 if self._is_solid_outside else 1.0
-        return Uploaded(upload_struct(voxels, VoxelMap, device), [*kept, squares])
+        return Uploaded(upload_struct(voxels, VoxelMap, device), [faces, squares])
 
 
 def _rectangles(solid: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
