@@ -115,11 +115,13 @@ class VoxelGrid(Sensed):
         """A grid of signed distances that another system computed, as an obstacle.
 
         Args:
-            values: (nx, ny, nz) float16 or float32 signed distances at the centers of the voxels,
-                positive outside [m]; truncated ones too, as they are below the true ones.
+            values: (nx, ny, nz) signed distances at the centers of the voxels, positive outside
+                [m]; truncated ones too, as they are below the true ones. Those of float16 stay so,
+                on the device and in files.
             voxel_size: edge of a voxel [m].
             error: by how much a value may be above the true signed distance [m]: of distances
                 between centers of occupied voxels half the diagonal of a voxel, 0.87 of its edge.
+                Rounding to float16 or bfloat16 is accounted for beside it.
             origin: lower corner of the grid [m]; beyond the grid there is nothing.
 
         Raises:
