@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         cost_residuals,
         gauss_newton,
     )
-    from warp_collision.obstacles.depth_image import DepthCounts, UnitsWarning
+    from warp_collision.obstacles.depth_image import DepthCounts, DepthOptions, UnitsWarning
     from warp_collision.obstacles.height_field import HeightField
     from warp_collision.obstacles.mesh_report import MeshReport, OpenMeshWarning
     from warp_collision.obstacles.occupancy_map import OccupancyMap
@@ -81,6 +81,7 @@ __all__ = [
     "Cuboid",
     "Cylinder",
     "DepthCounts",
+    "DepthOptions",
     "GaussNewton",
     "HeightField",
     "JointPathClearance",
@@ -129,7 +130,7 @@ _MODULES = {
         "swept_sphere_cost",
     ),
     "least_squares": ("GaussNewton", "clearance_residuals", "cost_residuals", "gauss_newton"),
-    "obstacles.depth_image": ("DepthCounts", "UnitsWarning"),
+    "obstacles.depth_image": ("DepthCounts", "DepthOptions", "UnitsWarning"),
     "obstacles.height_field": ("HeightField",),
     "obstacles.mesh_report": ("MeshReport", "OpenMeshWarning"),
     "obstacles.occupancy_map": ("OccupancyMap",),

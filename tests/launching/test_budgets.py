@@ -27,7 +27,7 @@ WITHOUT_DEVICE = {
     *("Clearance", "SignedDistance", "JointPathClearance", "SelfClearance", "GaussNewton"),
     *("SelfCollisionPairs", "CollisionReport", "Coverage", "Interpolated", "LinkMesh"),
     *("SphereFit", "coverage", "fit_spheres", "checking", "sampling"),
-    *("DepthCounts", "OccupancyMap", "UnitsWarning", "thin"),
+    *("DepthCounts", "DepthOptions", "OccupancyMap", "UnitsWarning", "thin"),
     *("MatrixEntry", "SelfCollisionMatrix"),
     # It reads values to decide when to stop; its iterations are those of the terms.
     *("PlannedPaths", "PlanningProgress", "optimize_paths"),

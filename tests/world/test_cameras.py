@@ -266,6 +266,10 @@ class TestBadInput:
             (GOOD, LENS, np.eye(4), {"max_depth": -1}, ValueError, "max_depth must be positive"),
             (GOOD * np.nan, LENS, np.eye(4), {}, ValueError, "must see a surface, got 0 points"),
             (GOOD, LENS, np.eye(4), {"joints": 1}, ValueError, "got no robot"),
+            (GOOD, LENS, np.eye(4), {"robot": 1}, ValueError, "joints must be given with a robot"),
+            (GOOD, LENS, np.eye(4), {"robot_margin": -1}, ValueError, "robot_margin must be pos"),
+            (GOOD, LENS, np.eye(4), {"noise": -0.1}, ValueError, r"noise must be in \[0, 1\), got"),
+            (GOOD, LENS, np.eye(4), {"nose": 0.1}, TypeError, "DepthOptions.* argument 'nose'"),
         ],
     )
     def test_is_named(

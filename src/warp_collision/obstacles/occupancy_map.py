@@ -23,7 +23,7 @@ from warp_collision.kernels.carving import (
 )
 from warp_collision.launching import launch
 from warp_collision.launching.structs import upload_struct
-from warp_collision.obstacles.depth_image import DepthCounts, DepthImage, check_angle
+from warp_collision.obstacles.depth_image import DepthCounts, DepthImage, DepthOptions
 from warp_collision.obstacles.sensed import length_of
 from warp_collision.obstacles.voxel_grid import MAX_CELLS, Outside, Unknown, VoxelGrid
 from warp_collision.poses import PoseLike
@@ -109,49 +109,32 @@ class OccupancyMap:
         intrinsics: Any,
         camera_pose: PoseLike,
         *,
-        max_depth: float | None = None,
-        depth_scale: float | None = None,
-        noise: float = 0.002,
-        noise_per_metre: float = 0.002,
-        max_angle: float = 1.3,
-        robot: Any = None,
-        joints: Any = None,
-        robot_margin: float = 0.02,
         time: float | None = None,
+        **options: Any,
     ) -> DepthCounts:
         """Adds an image.
 
         Args:
-            depth: see `PointCloud.from_depth`, as the arguments not named here.
+            depth: see `PointCloud.from_depth`.
             intrinsics: see there.
             camera_pose: see there.
-            max_depth: see there; up to it, pixels that see farther are seen through.
-            depth_scale: see there.
-            noise: a depth is right up to this [m], and
-            noise_per_metre: this of itself.
-            max_angle: see there; for flying pixels, which are no hits.
-            robot: see there; it is no hit either, but what is before it is free.
-            joints: see there.
-            robot_margin: see there.
             time: when it was taken [s], of any clock, the same for all images; by default now.
+            options: see `DepthOptions`: flying pixels and the robot are no hits; what is before the
+                robot is free, and so is what pixels see through that see beyond the largest depth.
 
         Returns:
             What became of the pixels.
         """
-        image = DepthImage(
-            depth, intrinsics, camera_pose, max_depth=max_depth, depth_scale=depth_scale
-        )
-        is_far = image.is_far
-        image.drop_flying(check_angle(max_angle))
-        image.drop_robot(robot, joints, robot_margin)
+        how = DepthOptions(**options)
+        image = DepthImage(depth, intrinsics, camera_pose, how)
         points = image.points()
-        through = np.where(is_far, 0.0 if max_depth is None else max_depth, image.depth)
+        through = np.where(image.is_far, how.max_depth or 0.0, image.depth)
         now = self._moment(time)
         nearest, offsets = _pyramid(through.astype(np.float32), np.minimum)
         farthest, _ = _pyramid(
             np.where(through > 0.0, through, _FAR).astype(np.float32), np.maximum
         )
-        camera = self._camera(image, len(offsets), noise, noise_per_metre)
+        camera = self._camera(image, len(offsets), how)
         blocks = tuple(-(-count // int(BLOCK)) for count in reversed(self.shape))
         launch.launch(
             carve,
@@ -263,12 +246,7 @@ class OccupancyMap:
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
 
-    def _camera(
-        self, image: DepthImage, levels: int, noise: float, noise_per_metre: float
-    ) -> torch.Tensor:
-        for name, value in (("noise", noise), ("noise_per_metre", noise_per_metre)):
-            if not 0.0 <= value < 1.0:
-                raise ValueError(f"{name} must be in [0, 1), got {value}")
+    def _camera(self, image: DepthImage, levels: int, how: DepthOptions) -> torch.Tensor:
         camera = Camera()
         w, x, y, z = image.pose[3:]
         place = -image.pose[:3] @ image.rotation
@@ -276,7 +254,7 @@ class OccupancyMap:
         camera.focal, camera.middle = wp.vec2(*image.focal), wp.vec2(*image.middle)
         camera.height, camera.width = image.depth.shape
         camera.levels = levels
-        camera.noise, camera.per_metre = noise, noise_per_metre
+        camera.noise, camera.per_metre = how.noise, how.noise_per_metre
         return upload_struct(camera, Camera, self._device)
 
 

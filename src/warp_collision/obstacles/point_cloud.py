@@ -18,7 +18,7 @@ from warp_collision.messages import errors_at, escaped
 from warp_collision.obstacles.depth_image import (
     DepthCounts,
     DepthImage,
-    check_angle,
+    DepthOptions,
     check_stride,
     footprint,
     warn_of_units,
@@ -122,15 +122,8 @@ class PointCloud(Sensed):
         intrinsics: Any,
         camera_pose: PoseLike,
         *,
-        max_depth: float | None = None,
-        depth_scale: float | None = None,
         stride: int = 1,
-        noise: float = 0.002,
-        noise_per_metre: float = 0.002,
-        max_angle: float = 1.3,
-        robot: Any = None,
-        joints: Any = None,
-        robot_margin: float = 0.02,
+        **options: Any,
     ) -> PointCloud:
         """The surface that a depth image saw, in the world.
 
@@ -145,23 +138,17 @@ class PointCloud(Sensed):
                 pixel is 0, 0.
             camera_pose: of the camera's optical frame in the world, z forward, x right, y down:
                 x, y, z, qw, qx, qy, qz or a 4 x 4 matrix.
-            max_depth: leaves out what is farther [m].
-            depth_scale: metres of a unit of integer depths, 0.001 for millimetres.
             stride: of this many rows and columns one is taken; radii grow with it.
-            noise: a depth is right up to this [m], and
-            noise_per_metre: this of itself.
-            max_angle: largest angle between rays and normals [rad]. Pixels at edges that have no
-                two neighbours on such a surface are flying, and left out.
-            robot: a `RobotSpheres`, whose own points are left out,
-            joints: at these joint values (n_joints,),
-            robot_margin: and what is nearer to its spheres than this [m].
+            options: see `DepthOptions`: the noise, which radii grow by; the largest depth and
+                angle; the unit of integers; a robot whose own points are left out.
 
         Returns:
             The cloud; its `counts` say what became of the pixels.
 
         Raises:
-            TypeError: no real numbers.
-            ValueError: shapes, intrinsics, a pose that is not rigid, or no pixel of a surface.
+            TypeError: no real numbers, or an option that there is not.
+            ValueError: shapes, intrinsics, a pose that is not rigid, options out of range, or no
+                pixel of a surface.
 
         Example:
             >>> import numpy as np
@@ -173,20 +160,16 @@ class PointCloud(Sensed):
             >>> len(cloud), cloud.counts.points
             (1200, 1200)
         """
-        image = DepthImage(
-            depth, intrinsics, camera_pose, max_depth=max_depth, depth_scale=depth_scale
-        )
-        angle, stride = check_angle(max_angle), check_stride(stride)
-        image.drop_flying(angle)
-        image.drop_robot(robot, joints, robot_margin)
+        stride, how = check_stride(stride), DepthOptions(**options)
+        image = DepthImage(depth, intrinsics, camera_pose, how)
         chosen = np.zeros_like(image.is_surface)
         chosen[stride // 2 :: stride, stride // 2 :: stride] = True
         image.is_surface &= chosen
         points = image.points()
         if not len(points):
             raise ValueError(f"depth must see a surface, got {image.counts}")
-        off = _floats("noise", noise) + noise_per_metre * image.depth[image.is_surface]
-        cloud = cls(points, footprint(image, stride, angle) + off)
+        off = how.noise + how.noise_per_metre * image.depth[image.is_surface]
+        cloud = cls(points, footprint(image, stride, how.max_angle) + off)
         cloud.counts = image.counts
         return cloud
 
