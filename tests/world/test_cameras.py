@@ -239,6 +239,40 @@ def test_a_path_among_a_map_a_cloud_and_shapes() -> None:
     assert 0.1 < hit.float().mean() < 0.95
 
 
+@pytest.mark.parametrize("margin", [0.0, 0.03])
+def test_where_a_robot_is_nobody_needs_to_look(margin: float) -> None:
+    """Voxels that its spheres reach into become free, others not, and hits stay."""
+    robot = load_panda()
+    joints = torch.stack((torch.zeros(7), torch.full((7,), 0.4)))
+    seen = OccupancyMap(((-0.6, -0.6, 0.2), (0.6, 0.6, 1.4)), 0.04)
+    camera = (-0.6, 0.0, 0.8, 0.5, -0.5, 0.5, -0.5)
+    seen.integrate(np.full((120, 160), 0.62), LENS, camera, time=1.0)
+    before = seen.states
+    count = seen.clear(robot, joints, margin=margin, time=2.0)
+    spheres = robot.spheres(joints).reshape(-1, 4).double().numpy()
+    spheres[:, 3] += margin
+    low = seen.lower + 0.04 * np.moveaxis(np.indices(seen.shape), 0, -1)
+    near = np.zeros(seen.shape, bool)
+    edge = np.zeros(seen.shape, bool)
+    for *center, radius in spheres:
+        way = np.linalg.norm(np.maximum(np.maximum(low - center, center - low - 0.04), 0), axis=-1)
+        near |= way <= radius
+        edge |= np.abs(way - radius) < 1e-5
+    expected = np.where(near & (before != 2), 1, before)
+    assert ((expected == 2) & near).any()
+    np.testing.assert_array_equal(seen.states[~edge], expected[~edge])
+    assert count == ((before == 0) & (seen.states == 1)).sum() > 500
+    world = MeshWorld(device="cpu")
+    world.add("never seen", seen.to_voxel_grid().unseen)
+    inside = ((spheres[:, :3] > seen.lower + 0.2) & (spheres[:, :3] < 0.3)).all(axis=1)
+    grown = torch.tensor(spheres[inside]).float()[None, None]
+    assert not in_collision(grown, world).any()
+    seen.forget(0.5, time=3.0)
+    assert (seen.states == 0).all()
+    with pytest.raises(ValueError, match="margin must be finite and not negative, got -1"):
+        seen.clear(robot, joints, margin=-1.0)
+
+
 class TestBadInput:
     GOOD = np.full((6, 8), 1.0)
 

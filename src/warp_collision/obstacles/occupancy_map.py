@@ -19,6 +19,7 @@ from warp_collision.kernels.carving import (
     Camera,
     VoxelBlock,
     carve,
+    clear_spheres,
     mark_hits,
 )
 from warp_collision.launching import launch
@@ -154,6 +155,46 @@ class OccupancyMap:
         )
         return image.counts
 
+    def clear(
+        self, robot: Any, joints: Any, *, margin: float = 0.0, time: float | None = None
+    ) -> int:
+        """Takes for free what nobody has seen where a robot is, or was: it is there, so it fits.
+
+        Voxels that its spheres reach into, which are more than its links; what was hit stays
+        occupied. So the robot is not in what no camera sees of itself, at a start, at a goal that
+        is known to be free, or along a path that it has gone.
+
+        Args:
+            robot: a `RobotSpheres`.
+            joints: (..., n_joints) joint values at which it is, or was, at rest.
+            margin: what its spheres are grown by [m]: more than what is known.
+            time: see `integrate`.
+
+        Returns:
+            How many voxels became free by that.
+
+        Example:
+            >>> import torch
+            >>> from warp_collision import OccupancyMap
+            >>> from warp_collision.examples import load_panda
+            >>> panda, seen = load_panda(), OccupancyMap(((-1, -1, -1), (1, 1, 1)), 0.05)
+            >>> seen.clear(panda, torch.zeros(7)) > 1000
+            True
+        """
+        if not 0.0 <= float(margin) < math.inf:
+            raise ValueError(f"margin must be finite and not negative, got {margin}")
+        spheres = robot.spheres(joints).detach().to(self._device, torch.float32).reshape(-1, 4)
+        spheres = spheres[spheres[:, 3] >= 0.0]
+        spheres[:, 3] += float(margin)
+        now, before = self._moment(time), self._count_unseen()
+        launch.launch(
+            clear_spheres,
+            (len(spheres),),
+            *(spheres, self._grid, now, self._states, self._stamps),
+            device=self._device,
+        )
+        return before - self._count_unseen()
+
     def forget(self, seconds: float, time: float | None = None) -> None:
         """Makes voxels unseen that nothing has confirmed for a while.
 
@@ -174,7 +215,10 @@ class OccupancyMap:
     @property
     def unknown_fraction(self) -> float:
         """How much of the box no image has seen, from 0 to 1."""
-        return float((self._states == int(UNSEEN)).double().mean())
+        return self._count_unseen() / self._states.numel()
+
+    def _count_unseen(self) -> int:
+        return int((self._states == int(UNSEEN)).sum())
 
     def to_voxel_grid(self, unknown: Unknown = "occupied", outside: Outside = "free") -> VoxelGrid:
         """The map as an obstacle, see `VoxelGrid`, whose parts `seen` and `unseen` are two."""
