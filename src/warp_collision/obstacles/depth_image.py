@@ -3,40 +3,21 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
 import numpy as np
+import torch
 
-from warp_collision.messages import depth_of_caller
+from warp_collision.obstacles.units import warn_of_units
 from warp_collision.poses import PoseLike
-from warp_collision.validate import check_pose
+from warp_collision.validate import check_pose, require_number
 
 # Depths in a camera's units are mostly millimetres: no sensor of a robot sees that far [m].
 _FARTHEST = 200.0
 # Neighbours, of eight, that a pixel of a surface has on it.
 _SUPPORT = 2
-
-
-class UnitsWarning(UserWarning):
-    """Lengths that may be in millimetres.
-
-    Example:
-        >>> import warnings
-        >>> from warp_collision import PointCloud, UnitsWarning
-        >>> with warnings.catch_warnings(record=True) as caught:
-        ...     warnings.simplefilter("always", UnitsWarning)
-        ...     _ = PointCloud([[0, 0, 0], [900, 0, 400]], radius=5)
-        >>> print(caught[0].message)
-        points must be in metres, got a cloud of 900 x 0 x 400 m; multiply millimetres by 0.001
-    """
-
-
-def warn_of_units(text: str) -> None:
-    """Warns at the line that called the library."""
-    warnings.warn(UnitsWarning(text), stacklevel=depth_of_caller())
 
 
 @dataclass
@@ -103,17 +84,18 @@ class DepthOptions:
     def __post_init__(self) -> None:
         for name in ("max_depth", "depth_scale"):
             if getattr(self, name) is not None:
-                _positive(name, getattr(self, name))
+                require_number(name, getattr(self, name), positive=True)
+        for name in ("noise", "noise_per_metre", "max_angle", "robot_margin"):
+            require_number(name, getattr(self, name))
         for name in ("noise", "noise_per_metre"):
-            if not 0.0 <= float(getattr(self, name)) < 1.0:
+            if getattr(self, name) >= 1.0:
                 raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
-        if not 0.0 <= float(self.max_angle) < 0.5 * math.pi:
-            raise ValueError(f"max_angle must be in [0, pi / 2) rad, got {float(self.max_angle)}")
+        if self.max_angle >= 0.5 * math.pi:
+            raise ValueError(f"max_angle must be in [0, pi / 2) rad, got {self.max_angle}")
         if self.robot is None and self.joints is not None:
             raise ValueError("joints must be given with their robot, got no robot")
         if self.robot is not None and self.joints is None:
             raise ValueError("joints must be given with a robot, got None")
-        _positive("robot_margin", self.robot_margin, may_be_zero=True)
 
 
 class DepthImage:
@@ -202,10 +184,13 @@ class DepthImage:
 
     def _drop_robot(self, options: DepthOptions) -> None:
         """Takes the pixels from the surface that lie in spheres of the robot, or near them."""
-        robot, joints = options.robot, options.joints
-        spheres = robot.spheres(joints).detach().double().cpu().numpy()
-        if spheres.ndim != 2:
-            raise ValueError(f"joints must be of one configuration, got {tuple(joints.shape)}")
+        robot = options.robot
+        placed = robot_spheres(robot, options.joints)
+        if placed.ndim != 2:
+            raise ValueError(
+                f"joints must be of one configuration, got {tuple(options.joints.shape)}"
+            )
+        spheres = placed.cpu().numpy()
         x, y = self.slants()
         height, width = self.depth.shape
         for (*center, radius), link in zip(spheres, robot.sphere_links, strict=True):
@@ -273,6 +258,16 @@ def footprint(image: DepthImage, stride: int, max_angle: float) -> np.ndarray:
     return image.depth[row, column] * half / np.cos(angle)
 
 
+def robot_spheres(robot: Any, joints: Any) -> torch.Tensor:
+    """(..., n_spheres, 4) float64 where a `RobotSpheres` is; waits for the device."""
+    if not hasattr(robot, "sphere_links"):
+        raise TypeError(f"robot must be a RobotSpheres, got {type(robot).__name__}")
+    spheres = robot.spheres(joints).detach().double()
+    if not spheres.isfinite().all():
+        raise ValueError("joints must be finite, got some that are not")
+    return spheres
+
+
 def check_stride(stride: Any) -> int:
     """A number of pixels, at least 1."""
     if not isinstance(stride, Integral) or isinstance(stride, bool) or stride < 1:
@@ -287,13 +282,6 @@ def _array(name: str, value: Any) -> np.ndarray:
         return np.asarray(value)
     except ValueError:
         raise TypeError(f"{name} must be an array, got rows of unequal length") from None
-
-
-def _positive(name: str, value: Any, *, may_be_zero: bool = False) -> float:
-    number = float(value)
-    if not (0.0 < number < math.inf or (may_be_zero and number == 0.0)):
-        raise ValueError(f"{name} must be positive and finite, got {number}")
-    return number
 
 
 def _intrinsics(value: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -15,6 +15,7 @@ from warp_collision.kernels.mesh_record import Shape as ShapeKind
 from warp_collision.launching.structs import upload_struct
 from warp_collision.obstacles.sensed import Sensed, Uploaded, corner_of, length_of
 from warp_collision.obstacles.shapes import Triangles, box_around
+from warp_collision.obstacles.units import warn_of_extent
 
 _HALF_DIAGONAL = 0.5 * 3.0**0.5
 
@@ -59,6 +60,7 @@ class EsdfGrid(Sensed):
         reach = np.abs(self.origin) + self.voxel_size * np.array(array.shape)
         if reach.max() >= MAX_COORDINATE:
             raise ValueError(f"the grid must end below 1e9, got {reach.max():.3g}")
+        warn_of_extent("voxel_size", "a grid", [self.voxel_size * n for n in array.shape])
 
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.values.shape))

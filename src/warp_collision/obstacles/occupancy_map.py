@@ -24,10 +24,17 @@ from warp_collision.kernels.carving import (
 )
 from warp_collision.launching import launch
 from warp_collision.launching.structs import upload_struct
-from warp_collision.obstacles.depth_image import DepthCounts, DepthImage, DepthOptions
+from warp_collision.obstacles.depth_image import (
+    DepthCounts,
+    DepthImage,
+    DepthOptions,
+    robot_spheres,
+)
 from warp_collision.obstacles.sensed import length_of
+from warp_collision.obstacles.units import warn_of_extent
 from warp_collision.obstacles.voxel_grid import MAX_CELLS, Outside, Unknown, VoxelGrid
 from warp_collision.poses import PoseLike
+from warp_collision.validate import require_number
 
 _FAR = 1e6  # depth of what is seen through without a return within the largest depth
 
@@ -72,7 +79,10 @@ class OccupancyMap:
             ValueError: bounds or edges that make no map, more than 2e9 voxels, or more than the
                 memory of the device holds, at 5 bytes each.
         """
-        corners = np.array(bounds, np.float64)
+        try:
+            corners = np.array(bounds, np.float64)
+        except (TypeError, ValueError):
+            corners = np.empty(0)
         if corners.shape != (2, 3) or not np.isfinite(corners).all():
             raise ValueError(f"bounds must be two corners of three finite numbers, got {bounds!r}")
         if not (corners[0] < corners[1]).all():
@@ -84,6 +94,7 @@ class OccupancyMap:
                 f"the map must have at most {MAX_CELLS:.0e} voxels, got {counts.prod():.3g} of "
                 f"{self.voxel_size} m"
             )
+        warn_of_extent("bounds", "a map", (corners[1] - corners[0]).tolist())
         self.lower = corners[0]
         self.shape = tuple(int(count) for count in counts)
         self._device = canonical_device(device)
@@ -181,9 +192,8 @@ class OccupancyMap:
             >>> seen.clear(panda, torch.zeros(7)) > 1000
             True
         """
-        if not 0.0 <= float(margin) < math.inf:
-            raise ValueError(f"margin must be finite and not negative, got {margin}")
-        spheres = robot.spheres(joints).detach().to(self._device, torch.float32).reshape(-1, 4)
+        require_number("margin", margin)
+        spheres = robot_spheres(robot, joints).to(self._device, torch.float32).reshape(-1, 4)
         spheres = spheres[spheres[:, 3] >= 0.0]
         spheres[:, 3] += float(margin)
         now, before = self._moment(time), self._count_unseen()

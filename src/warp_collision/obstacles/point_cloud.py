@@ -21,17 +21,15 @@ from warp_collision.obstacles.depth_image import (
     DepthOptions,
     check_stride,
     footprint,
-    warn_of_units,
 )
 from warp_collision.obstacles.part_tree import CloudBuffers
 from warp_collision.obstacles.sensed import Sensed, Uploaded
 from warp_collision.obstacles.shapes import Triangles
+from warp_collision.obstacles.units import warn_of_extent
 from warp_collision.poses import PoseLike
 from warp_collision.validate import flag, require_count, require_device, require_tensor, shape_of
 
 _CELLS_PER_POINT = 4
-# What a robot sees is smaller [m]; a scene in millimetres is not.
-_LARGE = 100.0
 _DRAWN = 20_000  # balls of a mesh around a cloud
 _OCTAHEDRON = np.array(
     [(0, 1, 2), (1, 3, 2), (3, 4, 2), (4, 0, 2), (1, 0, 5), (3, 1, 5), (4, 3, 5), (0, 4, 5)]
@@ -104,12 +102,8 @@ class PointCloud(Sensed):
         if capacity is not None:
             require_count("capacity", capacity)
             _require_room(len(balls), capacity)
-        x, y, z = (float(np.ptp(balls[:, axis])) for axis in range(3))
-        if max(x, y, z) > _LARGE:
-            warn_of_units(
-                f"points must be in metres, got a cloud of {x:.3g} x {y:.3g} x {z:.3g} m; "
-                "multiply millimetres by 0.001"
-            )
+        extents = [float(np.ptp(balls[:, axis])) for axis in range(3)]
+        warn_of_extent("points", "a cloud", extents)
         self.counts: DepthCounts | None = None
         self.capacity, self.drop_invalid = capacity, drop_invalid
         self._balls = balls

@@ -20,6 +20,7 @@ from warp_collision.obstacles.esdf_grid import EsdfGrid
 from warp_collision.obstacles.part_tree import PartBuffers
 from warp_collision.obstacles.sensed import Sensed, Uploaded, corner_of, length_of
 from warp_collision.obstacles.shapes import Triangles, box_around
+from warp_collision.obstacles.units import warn_of_extent
 
 Unknown = Literal["occupied", "free"]
 Outside = Literal["free", "occupied", "unknown"]
@@ -102,6 +103,7 @@ class VoxelGrid(Sensed):
         reach = np.abs(self.origin) + self.voxel_size * np.array(given.shape)
         if reach.max() >= MAX_COORDINATE:
             raise ValueError(f"the grid must end below 1e9, got {reach.max():.3g}")
+        warn_of_extent("voxel_size", "a grid", [self.voxel_size * n for n in given.shape])
         if mask is not None:
             given = given | mask if unknown == "occupied" else given & ~mask
             mask.flags.writeable = False
