@@ -11,8 +11,13 @@ robot is read without an SRDF and without options. Then, at random joint values 
 - **missed**: configurations in contact by the meshes, and free by the spheres.
 - **home**: whether the neutral configuration is free of contact by spheres; if not, how many pairs
   of links touch there in the meshes too.
+- **of a link**: the spheres of a link on average, and of the link that has most.
+- **pairs, load**: milliseconds to find the pairs of links that are checked, and to read the robot
+  from the file that `RobotSpheres.save` writes, the best of five times.
 
-Seconds are those of one thread; with `--cold` spheres are fitted anew, without the cache of fits.
+With `--pairs` the pairs of links are named whose spheres touch most often where their meshes do
+not. Times are those of one thread; with `--cold` spheres are fitted anew, without the cache of
+fits.
 """
 
 import argparse
@@ -26,7 +31,7 @@ import tempfile
 import time
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,7 +69,7 @@ URDFS = {
     "tiago-pro": f"{_ROBOTS}/tiago_pro_description/robots/tiago_pro.urdf",
     "centauro": f"{_ROBOTS}/centauro_description/urdf/centauro.urdf",
 }
-ARMS = ("iiwa", "ur5", "ur10", "kinova", "z1", "so101")
+_MOST_PAIRS = 12  # that are named of a robot
 
 
 class Measured(NamedTuple):
@@ -73,26 +78,35 @@ class Measured(NamedTuple):
     Attributes:
         name: of the robot.
         spheres: how many.
+        mean: of a link that has some.
         most: of one link.
         seconds: to read it.
+        pairs_seconds: to find the pairs of links.
+        load_seconds: to read it from a robot file.
         by_spheres: share of configurations in contact.
         by_meshes: the same.
         agree: share in which both say the same.
         missed: number of configurations.
         home: pairs of links whose spheres touch at the neutral configuration.
         touching: those of them whose meshes touch.
+        false: pairs of links, in how many configurations their spheres alone touch, and in how
+            many their meshes do too.
     """
 
     name: str
     spheres: int
+    mean: float
     most: int
     seconds: float
+    pairs_seconds: float
+    load_seconds: float
     by_spheres: float
     by_meshes: float
     agree: float
     missed: int
     home: tuple[tuple[str, str], ...]
     touching: tuple[tuple[str, str], ...]
+    false: tuple[tuple[tuple[str, str], int, int], ...]
 
 
 @cache
@@ -221,15 +235,50 @@ def measure(name: str, count: int, *, is_cold: bool = False) -> Measured:
     return Measured(
         name,
         robot.n_spheres,
+        float(np.mean(spheres)),
         max(spheres),
         seconds,
+        _best_of_five(robot.self_collision_pairs),
+        _load_seconds(robot),
         float(by_spheres[at_random].mean()),
         float(by_meshes[at_random].mean()),
         float((by_spheres == by_meshes)[at_random].mean()),
         int((by_meshes & ~by_spheres).sum()),
         home,
         tuple(pair for pair in home if meshes.touch(transforms[0], *pair)),
+        _false_contacts(by_pair, transforms, meshes),
     )
+
+
+def _best_of_five(call: Callable[[], object]) -> float:
+    """Seconds of one thread."""
+    times = []
+    for _ in range(5):
+        begin = time.process_time()
+        call()
+        times.append(time.process_time() - begin)
+    return min(times)
+
+
+def _load_seconds(robot: RobotSpheres) -> float:
+    """Seconds to read a robot from the file that it writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "robot.yaml"
+        robot.save(path)
+        return _best_of_five(lambda: RobotSpheres.from_file(path))
+
+
+def _false_contacts(
+    by_pair: dict[tuple[str, str], np.ndarray], transforms: np.ndarray, meshes: Meshes
+) -> tuple[tuple[tuple[str, str], int, int], ...]:
+    """Pairs of links by how often their spheres touch, and their meshes do not."""
+    found = []
+    for pair, touches in by_pair.items():
+        rows = np.flatnonzero(touches)
+        true = sum(meshes.touch(transforms[row], *pair) for row in rows)
+        if true < len(rows):
+            found.append((pair, len(rows) - true, true))
+    return tuple(sorted(found, key=lambda row: -row[1]))
 
 
 def _sorted(by_pair: dict[tuple[str, str], np.ndarray], row: int) -> list[tuple[str, str]]:
@@ -240,23 +289,34 @@ def _sorted(by_pair: dict[tuple[str, str], np.ndarray], row: int) -> list[tuple[
 def text(rows: list[Measured]) -> str:
     """The table as Markdown."""
     lines = [
-        "| robot | spheres | of a link | read in | spheres | meshes | agree | missed | home |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---|",
+        "| robot | spheres | of a link | read in | pairs | load | spheres | meshes | agree "
+        "| missed | home |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|",
     ]
     for row in rows:
         home = "free" if not row.home else f"{len(row.touching)} of {len(row.home)} pairs touch"
         lines.append(
-            f"| {row.name} | {row.spheres} | {row.most} | {row.seconds:.1f} s "
+            f"| {row.name} | {row.spheres} | {row.mean:.0f}, {row.most} | {row.seconds:.1f} s "
+            f"| {1e3 * row.pairs_seconds:.0f} ms | {1e3 * row.load_seconds:.0f} ms "
             f"| {row.by_spheres:.1%} | {row.by_meshes:.1%} | {row.agree:.1%} | {row.missed} "
             f"| {home} |"
         )
     return "\n".join(lines)
 
 
+def false_text(row: Measured) -> str:
+    """The pairs of links of a robot with most false contacts, a line each."""
+    return "\n".join(
+        f"  {one} and {other}: in {false} by spheres alone, in {true} by meshes too"
+        for (one, other), false, true in row.false[:_MOST_PAIRS]
+    )
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds which robots, and how many configurations."""
     parser.add_argument("--robots", nargs="+", choices=[*URDFS], default=[*URDFS], metavar="NAME")
     parser.add_argument("--count", type=int, default=1000, help="random configurations")
+    parser.add_argument("--pairs", action="store_true", help="name pairs in false contact")
     parser.add_argument("--cold", action="store_true", help="fit spheres anew")
 
 
@@ -266,5 +326,7 @@ def run(options: Any) -> str:
     for name in options.robots:
         rows.append(measure(name, options.count, is_cold=options.cold))
         print(text(rows[-1:]).splitlines()[-1], flush=True)
+        if options.pairs:
+            print(false_text(rows[-1]), flush=True)
     title = f"## Robots and their meshes, {options.count} random configurations each"
     return f"{title}\n\n{text(rows)}\n"
