@@ -46,6 +46,7 @@ from warp_collision.robot.model.link_pairs import random_joints
 from warp_collision.robot.model.link_shapes import mesh_in_link
 from warp_collision.robot.model.neutral import neutral_joints
 from warp_collision.robot.model.pair_rules import APART
+from warp_collision.robot.model.urdf_model import LinkSphere, UrdfModel, read_urdf_model
 
 WHEELS = {
     "example-robot-data==6.0.0": "424092a8093411ac2cd4ccc0572382bfc6b5eb4833aa984ef5e671dd67cd0a6e",
@@ -174,33 +175,53 @@ def bvh_of(mesh: Any) -> Any:
 
 
 class Meshes:
-    """The shapes of a robot's links, for coal."""
+    """The shapes of a robot's links, for coal; their spheres are exact ones."""
 
     def __init__(self, robot: RobotSpheres):
         import coal
 
         self._coal, self._index = coal, {name: i for i, name in enumerate(robot.link_names)}
-        checked = set(robot.sphere_links)
-        self._models = {
-            link: [bvh_of(mesh_in_link(shape)) for shape in shapes]
-            for link, shapes in robot.link_shapes.items()
-            if link in checked
-        }
+        # Each with the place of its center in the link.
+        self._models: dict[str, list[tuple[Any, np.ndarray]]] = {}
+        for shape in _urdf_of(robot).collisions:
+            is_ball = isinstance(shape, LinkSphere)
+            model = coal.Sphere(shape.radius) if is_ball else bvh_of(mesh_in_link(shape))
+            place = shape.center if is_ball else np.zeros(3)
+            self._models.setdefault(shape.link, []).append((model, place))
 
     def touch(self, transforms: np.ndarray, one: str, other: str) -> bool:
         """Whether two links touch, transforms (n_links, 4, 4)."""
-        coal = self._coal
-        places = [
-            coal.Transform3s(transforms[self._index[n]][:3, :3], transforms[self._index[n]][:3, 3])
-            for n in (one, other)
-        ]
-        both = itertools.product(*(self._models.get(name, ()) for name in (one, other)))
         return any(
-            coal.collide(
-                a, places[0], b, places[1], coal.CollisionRequest(), coal.CollisionResult()
-            )
-            for a, b in both
+            self._coal.collide(*a, *b, self._coal.CollisionRequest(), self._coal.CollisionResult())
+            for a, b in self._placed(transforms, one, other)
         )
+
+    def distance(self, transforms: np.ndarray, one: str, other: str) -> float:
+        """Distance of two links [m], not above 0 in contact."""
+        return min(
+            self._coal.distance(*a, *b, self._coal.DistanceRequest(), self._coal.DistanceResult())
+            for a, b in self._placed(transforms, one, other)
+        )
+
+    def _placed(self, transforms: np.ndarray, *names: str) -> Iterator[tuple[Any, Any]]:
+        """Pairs of shapes of two links, each with its place in the world."""
+        both = []
+        for name in names:
+            at = transforms[self._index[name]]
+            rotation, offset = at[:3, :3], at[:3, 3]
+            both.append(
+                [
+                    (model, self._coal.Transform3s(rotation, rotation @ center + offset))
+                    for model, center in self._models[name]
+                ]
+            )
+        return itertools.product(*both)
+
+
+def _urdf_of(robot: RobotSpheres) -> UrdfModel:
+    """The shapes of a robot's URDF, spheres among them."""
+    description = robot._description
+    return read_urdf_model(description.urdf, description.package_dirs)
 
 
 @contextlib.contextmanager
