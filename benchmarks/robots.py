@@ -16,8 +16,10 @@ robot is read without an SRDF and without options. Then, at random joint values 
   from the file that `RobotSpheres.save` writes, the best of five times.
 
 With `--pairs` the pairs of links are named whose spheres touch most often where their meshes do
-not. Times are those of one thread; with `--cold` spheres are fitted anew, without the cache of
-fits.
+not. With `--near` it is told in how many configurations meshes come within some mm of each other,
+and do not touch: spheres that stick out so far call these contacts. With `--write` the table of
+docs/robots.md gets the lines. Times are those of one thread; with `--cold` spheres are fitted anew,
+without the cache of fits.
 """
 
 import argparse
@@ -31,7 +33,7 @@ import tempfile
 import time
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,6 +72,8 @@ URDFS = {
     "tiago-pro": f"{_ROBOTS}/tiago_pro_description/robots/tiago_pro.urdf",
     "centauro": f"{_ROBOTS}/centauro_description/urdf/centauro.urdf",
 }
+DOCS = Path(__file__).parents[1] / "docs" / "robots.md"
+_NEAR = 0.001, 0.002, 0.003, 0.005  # [m], of distances that are told
 _MOST_PAIRS = 12  # that are named of a robot
 
 
@@ -307,22 +311,35 @@ def _sorted(by_pair: dict[tuple[str, str], np.ndarray], row: int) -> list[tuple[
     return sorted(by_pair, key=lambda pair: not by_pair[pair][row])
 
 
-def text(rows: list[Measured]) -> str:
+_HEAD = (
+    "| robot | spheres | of a link | read in | pairs | load | spheres | meshes | agree | missed "
+    "| home |"
+)
+
+
+def text(rows: Sequence[str]) -> str:
     """The table as Markdown."""
-    lines = [
-        "| robot | spheres | of a link | read in | pairs | load | spheres | meshes | agree "
-        "| missed | home |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|",
-    ]
-    for row in rows:
-        home = "free" if not row.home else f"{len(row.touching)} of {len(row.home)} pairs touch"
-        lines.append(
-            f"| {row.name} | {row.spheres} | {row.mean:.0f}, {row.most} | {row.seconds:.1f} s "
-            f"| {1e3 * row.pairs_seconds:.0f} ms | {1e3 * row.load_seconds:.0f} ms "
-            f"| {row.by_spheres:.1%} | {row.by_meshes:.1%} | {row.agree:.1%} | {row.missed} "
-            f"| {home} |"
-        )
-    return "\n".join(lines)
+    return "\n".join([_HEAD, "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|", *rows])
+
+
+def line(row: Measured) -> str:
+    """A robot's line of the table."""
+    home = "free" if not row.home else f"{len(row.touching)} of {len(row.home)} pairs touch"
+    return (
+        f"| {row.name} | {row.spheres} | {row.mean:.0f}, {row.most} | {row.seconds:.0f} s "
+        f"| {1e3 * row.pairs_seconds:.0f} ms | {1e3 * row.load_seconds:.0f} ms "
+        f"| {row.by_spheres:.1%} | {row.by_meshes:.1%} | {row.agree:.1%} | {row.missed} | {home} |"
+    )
+
+
+def write(lines: Sequence[str], path: Path = DOCS) -> None:
+    """Puts lines of robots in place of theirs in the table of a page, in the order of `URDFS`."""
+    page = path.read_text(encoding="utf-8")
+    before, after = page.split(f"{_HEAD}\n", 1)
+    table, *rest = after.split("\n\n", 1)
+    known = {line.split("|")[1].strip(): line for line in (*table.splitlines()[1:], *lines)}
+    rows = [known[name] for name in URDFS if name in known]
+    path.write_text("\n\n".join([before + text(rows), *rest]), encoding="utf-8")
 
 
 def false_text(row: Measured) -> str:
@@ -333,21 +350,45 @@ def false_text(row: Measured) -> str:
     )
 
 
+def near_text(robot: RobotSpheres, count: int) -> str:
+    """In how many configurations meshes that do not touch come how near, a line."""
+    joints, pairs, meshes = (
+        random_configurations(robot, count)[1:],
+        robot.default_pairs,
+        Meshes(robot),
+    )
+    transforms, least = robot.link_transforms(joints).numpy(), np.full(count, np.inf)
+    for k, rows, gaps in pairs.near(robot.spheres(joints), _NEAR[-1]):
+        for row in rows[(gaps < _NEAR[-1]).flatten(1).any(1)].tolist():
+            least[row] = min(least[row], meshes.distance(transforms[row], *pairs.link_pairs[k]))
+    shares = [
+        f"{((least > 0.0) & (least < near)).mean():.1%} within {1e3 * near:g}" for near in _NEAR
+    ]
+    return f"  meshes do not touch, but come near: {', '.join(shares)} mm"
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds which robots, and how many configurations."""
     parser.add_argument("--robots", nargs="+", choices=[*URDFS], default=[*URDFS], metavar="NAME")
     parser.add_argument("--count", type=int, default=1000, help="random configurations")
     parser.add_argument("--pairs", action="store_true", help="name pairs in false contact")
+    parser.add_argument("--near", action="store_true", help="tell how near meshes come")
+    parser.add_argument("--write", action="store_true", help=f"keep the lines in {DOCS.name}")
     parser.add_argument("--cold", action="store_true", help="fit spheres anew")
 
 
 def run(options: Any) -> str:
     """Measures the robots, and prints each as soon as it is done."""
-    rows = []
+    lines = []
     for name in options.robots:
-        rows.append(measure(name, options.count, is_cold=options.cold))
-        print(text(rows[-1:]).splitlines()[-1], flush=True)
+        found = measure(name, options.count, is_cold=options.cold)
+        lines.append(line(found))
+        print(lines[-1], flush=True)
         if options.pairs:
-            print(false_text(rows[-1]), flush=True)
+            print(false_text(found), flush=True)
+        if options.near:
+            print(near_text(load(name), options.count), flush=True)
+        if options.write:
+            write(lines[-1:])
     title = f"## Robots and their meshes, {options.count} random configurations each"
-    return f"{title}\n\n{text(rows)}\n"
+    return f"{title}\n\n{text(lines)}\n"
