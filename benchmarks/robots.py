@@ -17,7 +17,7 @@ robot is read without an SRDF and without options. Then, at random joint values 
 
 With `--pairs` the pairs of links are named whose spheres touch most often where their meshes do
 not. With `--near` it is told in how many configurations meshes come within some mm of each other,
-and do not touch: spheres that stick out so far call these contacts. With `--write` the table of
+and do not touch: spheres that stick out so far call these contacts. With `--docs` the table of
 docs/robots.md gets the lines. Times are those of one thread; with `--cold` spheres are fitted anew,
 without the cache of fits.
 """
@@ -373,7 +373,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", type=int, default=1000, help="random configurations")
     parser.add_argument("--pairs", action="store_true", help="name pairs in false contact")
     parser.add_argument("--near", action="store_true", help="tell how near meshes come")
-    parser.add_argument("--write", action="store_true", help=f"keep the lines in {DOCS.name}")
+    parser.add_argument("--docs", action="store_true", help=f"keep the lines in {DOCS.name}")
     parser.add_argument("--cold", action="store_true", help="fit spheres anew")
 
 
@@ -388,7 +388,7 @@ def run(options: Any) -> str:
             print(false_text(found), flush=True)
         if options.near:
             print(near_text(load(name), options.count), flush=True)
-        if options.write:
+        if options.docs:
             write(lines[-1:])
     title = f"## Robots and their meshes, {options.count} random configurations each"
     return f"{title}\n\n{text(lines)}\n"
