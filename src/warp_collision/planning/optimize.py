@@ -32,7 +32,7 @@ from warp_collision.robot import (
     joint_path_clearance,
 )
 from warp_collision.robot.model.base_pose import base_operand
-from warp_collision.robot.model.robot_spheres import require_robot_and_world
+from warp_collision.robot.model.robot_and_world import require_robot_and_world
 from warp_collision.summaries import notebook_html, summary
 from warp_collision.world import MeshWorld
 
