@@ -163,7 +163,7 @@ Nothing here was measured on a GPU.
 - *of a warp's*: instructions of threads over those that their warps issue, 1 without divergence
 - *warps*: that fit on a multiprocessor, of 64
 - *compute*: the instructions of all warps, four in a cycle, which is the roof of 67 TFLOP/s
-- *memory*: what a sphere has to read and write, 37 bytes
+- *memory*: what a sphere has to read and write, 37 bytes; joint values are fewer
 - *roofline*: the larger of both, a bound from below
 - *no cache*: if all bytes that are loaded came from memory, a bound from above
 - *waits*: if a warp waited 260 cycles for each load, as from the L2 cache, while others went on
