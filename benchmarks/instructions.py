@@ -96,14 +96,14 @@ def counted(run: Run, device: torch.device) -> dict[str, int]:
 
     run.call()  # what is made at a first query does not count
     torch_module.synchronize(device)
-    ptx_kernels.use(ptx_kernels.COUNTED)
+    before = ptx_kernels.use(ptx_kernels.COUNTED)
     try:
         ptx_kernels.take_counts(run.kernel)
         run.call()
         torch_module.synchronize(device)
         return ptx_kernels.take_counts(run.kernel)
     finally:
-        ptx_kernels.use(None)
+        ptx_kernels.use(before)
 
 
 def row_of(run: Run, counts: dict[str, int]) -> list[str]:
