@@ -11,8 +11,15 @@ robot is read without an SRDF and without options. Then, at random joint values 
 - **missed**: configurations in contact by the meshes, and free by the spheres.
 - **home**: whether the neutral configuration is free of contact by spheres; if not, how many pairs
   of links touch there in the meshes too.
+- **of a link**: the spheres of a link on average, and of the link that has most.
+- **pairs, load**: milliseconds to find the pairs of links that are checked, and to read the robot
+  from the file that `RobotSpheres.save` writes, the best of five times.
 
-Seconds are those of one thread; with `--cold` spheres are fitted anew, without the cache of fits.
+With `--pairs` the pairs of links are named whose spheres touch most often where their meshes do
+not. With `--near` it is told in how many configurations meshes come within some mm of each other,
+and do not touch: spheres that stick out so far call these contacts. With `--docs` the table of
+docs/robots.md gets the lines. Times are those of one thread; with `--cold` spheres are fitted anew,
+without the cache of fits.
 """
 
 import argparse
@@ -26,7 +33,7 @@ import tempfile
 import time
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +48,7 @@ from warp_collision.robot.model.link_pairs import random_joints
 from warp_collision.robot.model.link_shapes import mesh_in_link
 from warp_collision.robot.model.neutral import neutral_joints
 from warp_collision.robot.model.pair_rules import APART
+from warp_collision.robot.model.urdf_model import LinkSphere, UrdfModel, read_urdf_model
 
 WHEELS = {
     "example-robot-data==6.0.0": "424092a8093411ac2cd4ccc0572382bfc6b5eb4833aa984ef5e671dd67cd0a6e",
@@ -64,7 +72,9 @@ URDFS = {
     "tiago-pro": f"{_ROBOTS}/tiago_pro_description/robots/tiago_pro.urdf",
     "centauro": f"{_ROBOTS}/centauro_description/urdf/centauro.urdf",
 }
-ARMS = ("iiwa", "ur5", "ur10", "kinova", "z1", "so101")
+DOCS = Path(__file__).parents[1] / "docs" / "robots.md"
+_NEAR = 0.001, 0.002, 0.003, 0.005  # [m], of distances that are told
+_MOST_PAIRS = 12  # that are named of a robot
 
 
 class Measured(NamedTuple):
@@ -73,26 +83,35 @@ class Measured(NamedTuple):
     Attributes:
         name: of the robot.
         spheres: how many.
+        mean: of a link that has some.
         most: of one link.
         seconds: to read it.
+        pairs_seconds: to find the pairs of links.
+        load_seconds: to read it from a robot file.
         by_spheres: share of configurations in contact.
         by_meshes: the same.
         agree: share in which both say the same.
         missed: number of configurations.
         home: pairs of links whose spheres touch at the neutral configuration.
         touching: those of them whose meshes touch.
+        false: pairs of links, in how many configurations their spheres alone touch, and in how
+            many their meshes do too.
     """
 
     name: str
     spheres: int
+    mean: float
     most: int
     seconds: float
+    pairs_seconds: float
+    load_seconds: float
     by_spheres: float
     by_meshes: float
     agree: float
     missed: int
     home: tuple[tuple[str, str], ...]
     touching: tuple[tuple[str, str], ...]
+    false: tuple[tuple[tuple[str, str], int, int], ...]
 
 
 @cache
@@ -160,33 +179,53 @@ def bvh_of(mesh: Any) -> Any:
 
 
 class Meshes:
-    """The shapes of a robot's links, for coal."""
+    """The shapes of a robot's links, for coal; their spheres are exact ones."""
 
     def __init__(self, robot: RobotSpheres):
         import coal
 
         self._coal, self._index = coal, {name: i for i, name in enumerate(robot.link_names)}
-        checked = set(robot.sphere_links)
-        self._models = {
-            link: [bvh_of(mesh_in_link(shape)) for shape in shapes]
-            for link, shapes in robot.link_shapes.items()
-            if link in checked
-        }
+        # Each with the place of its center in the link.
+        self._models: dict[str, list[tuple[Any, np.ndarray]]] = {}
+        for shape in _urdf_of(robot).collisions:
+            is_ball = isinstance(shape, LinkSphere)
+            model = coal.Sphere(shape.radius) if is_ball else bvh_of(mesh_in_link(shape))
+            place = shape.center if is_ball else np.zeros(3)
+            self._models.setdefault(shape.link, []).append((model, place))
 
     def touch(self, transforms: np.ndarray, one: str, other: str) -> bool:
         """Whether two links touch, transforms (n_links, 4, 4)."""
-        coal = self._coal
-        places = [
-            coal.Transform3s(transforms[self._index[n]][:3, :3], transforms[self._index[n]][:3, 3])
-            for n in (one, other)
-        ]
-        both = itertools.product(*(self._models.get(name, ()) for name in (one, other)))
         return any(
-            coal.collide(
-                a, places[0], b, places[1], coal.CollisionRequest(), coal.CollisionResult()
-            )
-            for a, b in both
+            self._coal.collide(*a, *b, self._coal.CollisionRequest(), self._coal.CollisionResult())
+            for a, b in self._placed(transforms, one, other)
         )
+
+    def distance(self, transforms: np.ndarray, one: str, other: str) -> float:
+        """Distance of two links [m], not above 0 in contact."""
+        return min(
+            self._coal.distance(*a, *b, self._coal.DistanceRequest(), self._coal.DistanceResult())
+            for a, b in self._placed(transforms, one, other)
+        )
+
+    def _placed(self, transforms: np.ndarray, *names: str) -> Iterator[tuple[Any, Any]]:
+        """Pairs of shapes of two links, each with its place in the world."""
+        both = []
+        for name in names:
+            at = transforms[self._index[name]]
+            rotation, offset = at[:3, :3], at[:3, 3]
+            both.append(
+                [
+                    (model, self._coal.Transform3s(rotation, rotation @ center + offset))
+                    for model, center in self._models[name]
+                ]
+            )
+        return itertools.product(*both)
+
+
+def _urdf_of(robot: RobotSpheres) -> UrdfModel:
+    """The shapes of a robot's URDF, spheres among them."""
+    description = robot._description
+    return read_urdf_model(description.urdf, description.package_dirs)
 
 
 @contextlib.contextmanager
@@ -221,15 +260,50 @@ def measure(name: str, count: int, *, is_cold: bool = False) -> Measured:
     return Measured(
         name,
         robot.n_spheres,
+        float(np.mean(spheres)),
         max(spheres),
         seconds,
+        _best_of_five(robot.self_collision_pairs),
+        _load_seconds(robot),
         float(by_spheres[at_random].mean()),
         float(by_meshes[at_random].mean()),
         float((by_spheres == by_meshes)[at_random].mean()),
         int((by_meshes & ~by_spheres).sum()),
         home,
         tuple(pair for pair in home if meshes.touch(transforms[0], *pair)),
+        _false_contacts(by_pair, transforms, meshes),
     )
+
+
+def _best_of_five(call: Callable[[], object]) -> float:
+    """Seconds of one thread."""
+    times = []
+    for _ in range(5):
+        begin = time.process_time()
+        call()
+        times.append(time.process_time() - begin)
+    return min(times)
+
+
+def _load_seconds(robot: RobotSpheres) -> float:
+    """Seconds to read a robot from the file that it writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "robot.yaml"
+        robot.save(path)
+        return _best_of_five(lambda: RobotSpheres.from_file(path))
+
+
+def _false_contacts(
+    by_pair: dict[tuple[str, str], np.ndarray], transforms: np.ndarray, meshes: Meshes
+) -> tuple[tuple[tuple[str, str], int, int], ...]:
+    """Pairs of links by how often their spheres touch, and their meshes do not."""
+    found = []
+    for pair, touches in by_pair.items():
+        rows = np.flatnonzero(touches)
+        true = sum(meshes.touch(transforms[row], *pair) for row in rows)
+        if true < len(rows):
+            found.append((pair, len(rows) - true, true))
+    return tuple(sorted(found, key=lambda row: -row[1]))
 
 
 def _sorted(by_pair: dict[tuple[str, str], np.ndarray], row: int) -> list[tuple[str, str]]:
@@ -237,34 +311,84 @@ def _sorted(by_pair: dict[tuple[str, str], np.ndarray], row: int) -> list[tuple[
     return sorted(by_pair, key=lambda pair: not by_pair[pair][row])
 
 
-def text(rows: list[Measured]) -> str:
+_HEAD = (
+    "| robot | spheres | of a link | read in | pairs | load | spheres | meshes | agree | missed "
+    "| home |"
+)
+
+
+def text(rows: Sequence[str]) -> str:
     """The table as Markdown."""
-    lines = [
-        "| robot | spheres | of a link | read in | spheres | meshes | agree | missed | home |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---|",
+    return "\n".join([_HEAD, "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|", *rows])
+
+
+def line(row: Measured) -> str:
+    """A robot's line of the table."""
+    home = "free" if not row.home else f"{len(row.touching)} of {len(row.home)} pairs touch"
+    return (
+        f"| {row.name} | {row.spheres} | {row.mean:.0f}, {row.most} | {row.seconds:.0f} s "
+        f"| {1e3 * row.pairs_seconds:.0f} ms | {1e3 * row.load_seconds:.0f} ms "
+        f"| {row.by_spheres:.1%} | {row.by_meshes:.1%} | {row.agree:.1%} | {row.missed} | {home} |"
+    )
+
+
+def write(lines: Sequence[str], path: Path = DOCS) -> None:
+    """Puts lines of robots in place of theirs in the table of a page, in the order of `URDFS`."""
+    page = path.read_text(encoding="utf-8")
+    before, after = page.split(f"{_HEAD}\n", 1)
+    table, *rest = after.split("\n\n", 1)
+    known = {line.split("|")[1].strip(): line for line in (*table.splitlines()[1:], *lines)}
+    rows = [known[name] for name in URDFS if name in known]
+    path.write_text("\n\n".join([before + text(rows), *rest]), encoding="utf-8")
+
+
+def false_text(row: Measured) -> str:
+    """The pairs of links of a robot with most false contacts, a line each."""
+    return "\n".join(
+        f"  {one} and {other}: in {false} by spheres alone, in {true} by meshes too"
+        for (one, other), false, true in row.false[:_MOST_PAIRS]
+    )
+
+
+def near_text(robot: RobotSpheres, count: int) -> str:
+    """In how many configurations meshes that do not touch come how near, a line."""
+    joints, pairs, meshes = (
+        random_configurations(robot, count)[1:],
+        robot.default_pairs,
+        Meshes(robot),
+    )
+    transforms, least = robot.link_transforms(joints).numpy(), np.full(count, np.inf)
+    for k, rows, gaps in pairs.near(robot.spheres(joints), _NEAR[-1]):
+        for row in rows[(gaps < _NEAR[-1]).flatten(1).any(1)].tolist():
+            least[row] = min(least[row], meshes.distance(transforms[row], *pairs.link_pairs[k]))
+    shares = [
+        f"{((least > 0.0) & (least < near)).mean():.1%} within {1e3 * near:g}" for near in _NEAR
     ]
-    for row in rows:
-        home = "free" if not row.home else f"{len(row.touching)} of {len(row.home)} pairs touch"
-        lines.append(
-            f"| {row.name} | {row.spheres} | {row.most} | {row.seconds:.1f} s "
-            f"| {row.by_spheres:.1%} | {row.by_meshes:.1%} | {row.agree:.1%} | {row.missed} "
-            f"| {home} |"
-        )
-    return "\n".join(lines)
+    return f"  meshes do not touch, but come near: {', '.join(shares)} mm"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds which robots, and how many configurations."""
     parser.add_argument("--robots", nargs="+", choices=[*URDFS], default=[*URDFS], metavar="NAME")
     parser.add_argument("--count", type=int, default=1000, help="random configurations")
+    parser.add_argument("--pairs", action="store_true", help="name pairs in false contact")
+    parser.add_argument("--near", action="store_true", help="tell how near meshes come")
+    parser.add_argument("--docs", action="store_true", help=f"keep the lines in {DOCS.name}")
     parser.add_argument("--cold", action="store_true", help="fit spheres anew")
 
 
 def run(options: Any) -> str:
     """Measures the robots, and prints each as soon as it is done."""
-    rows = []
+    lines = []
     for name in options.robots:
-        rows.append(measure(name, options.count, is_cold=options.cold))
-        print(text(rows[-1:]).splitlines()[-1], flush=True)
+        found = measure(name, options.count, is_cold=options.cold)
+        lines.append(line(found))
+        print(lines[-1], flush=True)
+        if options.pairs:
+            print(false_text(found), flush=True)
+        if options.near:
+            print(near_text(load(name), options.count), flush=True)
+        if options.docs:
+            write(lines[-1:])
     title = f"## Robots and their meshes, {options.count} random configurations each"
-    return f"{title}\n\n{text(rows)}\n"
+    return f"{title}\n\n{text(lines)}\n"

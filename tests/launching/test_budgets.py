@@ -29,7 +29,7 @@ WITHOUT_DEVICE = {
     *("Clearance", "SignedDistance", "JointPathClearance", "SelfClearance", "GaussNewton"),
     *("SelfCollisionPairs", "CollisionReport", "Coverage", "Interpolated", "LinkMesh"),
     *("SphereFit", "coverage", "fit_spheres", "checking", "sampling"),
-    *("DepthCounts", "OccupancyMap", "UnitsWarning", "thin"),
+    *("DepthCounts", "DepthOptions", "OccupancyMap", "UnitsWarning", "thin"),
     *("MatrixEntry", "SelfCollisionMatrix"),
     *("PlannedPaths", "PlanningProgress"),
 }

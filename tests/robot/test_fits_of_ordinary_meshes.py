@@ -154,10 +154,12 @@ def test_what_encloses_nothing_is_filled(mesh):
 
 
 def test_the_default_goes_by_size(tmp_path):
-    small, large = (fit_spheres(Cuboid(tuple(s * np.array((0.2, 0.1, 0.4))))) for s in (0.1, 2.0))
-    assert small.report.count == pytest.approx(large.report.count, rel=0.12)
+    # Scaled by a power of two nothing is rounded otherwise. By other factors the ties of a greedy
+    # cover, of which a box has many, are broken otherwise, and counts differ by a few.
+    small, large = (fit_spheres(Cuboid(tuple(s * np.array((0.2, 0.1, 0.4))))) for s in (0.125, 2.0))
+    np.testing.assert_array_equal(large.spheres, 16.0 * small.spheres)
     assert large.report.count <= 40
-    assert large.report.overshoot == pytest.approx(20.0 * small.report.overshoot, rel=0.05)
+    assert large.report.overshoot == pytest.approx(16.0 * small.report.overshoot, rel=1e-6)
     (tmp_path / "two.urdf").write_text(URDF)
     robot = RobotSpheres(tmp_path / "two.urdf")
     assert all(robot.sphere_links.count(link) <= 40 for link in ("torso", "finger"))

@@ -10,7 +10,7 @@ from warp_collision.planning import optimize_paths
 
 pytestmark = pytest.mark.slow
 # In how many of the configurations spheres and meshes say the same, at least.
-AGREE = {"iiwa": 0.97, "ur5": 0.955, "ur10": 0.965, "kinova": 0.96, "z1": 0.95, "a1": 0.6}
+AGREE = {"iiwa": 0.97, "ur5": 0.97, "ur10": 0.975, "kinova": 0.97, "z1": 0.95, "a1": 0.85}
 OTHERS = ("so101", "b1-z1", "talos", "baxter")
 FREE_AT_HOME = ("iiwa", "ur5", "ur10", "kinova", "a1")
 
@@ -26,7 +26,7 @@ def wheels():
 @pytest.mark.parametrize("name", [*AGREE, *OTHERS])
 def test_spheres_say_what_meshes_say(name):
     found = robots.measure(name, 1000 if name in AGREE else 100)
-    assert found.most <= 200
+    assert found.most <= 300
     assert found.missed == 0
     assert name not in FREE_AT_HOME or not found.home
     assert found.agree >= AGREE.get(name, 0.0)

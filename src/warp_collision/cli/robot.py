@@ -117,16 +117,22 @@ def _coverage_table(coverages: dict[str, Coverage]) -> list[str]:
 
 def _touching(matrix: SelfCollisionMatrix) -> list[str]:
     """The pairs that are checked and touch most often, and how many are checked."""
+    from warp_collision.robot.model.self_collision_matrix import pairs_in_words
+
     touching = [entry for entry in matrix.entries if entry.checked and entry.share > 0.0]
+    always = [entry for entry in touching if entry.share == 1.0]
     rows = [
-        (f"{escaped(e.first, 40)} and {escaped(e.second, 40)}", f"{e.share:.1%}") for e in touching
+        (f"{escaped(e.first, 40)} and {escaped(e.second, 40)}", f"{e.share:.1%}")
+        for e in touching[len(always) :]
     ]
     lines = align(
         [("checked, and touching at random", "share"), *rows[:_MOST_TOUCHING]], right=(1,)
     )
     if len(rows) > _MOST_TOUCHING:
         lines.append(f"and {len(rows) - _MOST_TOUCHING} more")
-    return [*(lines if rows else []), str(matrix).splitlines()[-1]]
+    pairs = pairs_in_words([(entry.first, entry.second) for entry in always])
+    told = [f"checked, and in contact at all joint values: {pairs}"] if always else []
+    return [*told, *(lines if rows else []), str(matrix).splitlines()[-1]]
 
 
 def _summary(

@@ -9,7 +9,13 @@ import torch
 from torch import Tensor
 
 from warp_collision.cli.options import UNSEEN
-from warp_collision.cli.robot_scene import RobotScene, Uncovered, often_with_itself, uncovered
+from warp_collision.cli.robot_scene import (
+    RobotScene,
+    Uncovered,
+    always_in_contact,
+    often_with_itself,
+    uncovered,
+)
 from warp_collision.cli.terminal import align
 from warp_collision.messages import escaped
 from warp_collision.robot import (
@@ -33,9 +39,10 @@ class RobotCheck(NamedTuple):
         joints: (batch, horizon, n_joints).
         tolerance: [m] of the motion.
         contacts: at waypoints.
-        blocked: (batch, horizon - 1) bool, motions that are not proven free.
+        blocked: (batch, horizon - 1) bool, motions that are not proven free, contacts at all joint
+            values aside.
         only_unseen: (batch, horizon - 1) bool, those of them that are, but for what was never seen.
-        clearance: of the motions.
+        clearance: of the motions, these contacts aside.
         left_out: parts of the robot that no sphere covers.
         beyond: joint values beyond 2 pi, which may be degrees.
     """
@@ -97,6 +104,7 @@ class RobotCheck(NamedTuple):
                 "with_itself": bool(report.with_itself[i]),
                 "depth": float(report.depth[i]) if math.isfinite(report.depth[i]) else None,
                 "point": report.point[i].tolist(),
+                "at_all_values": bool(report.at_all_values[i]),
             }
             for i in range(len(report.link))
         ]
@@ -127,7 +135,10 @@ class RobotCheck(NamedTuple):
             if len(motions) > len(shown):
                 lines.append(f"and {len(motions) - len(shown)} more")
             lines.append("")
-        advice = often_with_itself(contacts, self.joints.shape[0] * self.joints.shape[1])
+        advice = [
+            *often_with_itself(contacts, self.joints.shape[0] * self.joints.shape[1]),
+            *always_in_contact(contacts),
+        ]
         notes = *self.left_out.lines(), *self.beyond.lines(), *advice
         lines += [f"note: {line}" for line in notes]
         pairs = self.scene.pairs
@@ -145,6 +156,8 @@ class RobotCheck(NamedTuple):
                 state += f", {int(self.only_unseen.sum())} of them but for what was never seen"
         elif motions:
             state += f": all {len(motions)} motions of the robot's spheres are proven"
+        if motions and contacts.at_all_values.any():
+            state += ", contacts at all joint values aside"
         bare = len(self.left_out.bare)
         if bare:
             scope += f"; {bare} link{'s' if bare > 1 else ''} with shapes not checked"
@@ -189,14 +202,14 @@ def check_robot(scene: RobotScene, joints: Tensor, tolerance: float = 1e-3) -> R
     """Checks joint values (batch, horizon, n_joints)."""
     robot, world = scene.robot, scene.world
     path = joints.to(world.device)
-    options: dict[str, Any] = {"tolerance": tolerance, **scene.placed}
+    report = robot.report(path, world, **scene.placed)
+    options: dict[str, Any] = {"tolerance": tolerance, **scene.without(report).placed}
     # One configuration alone makes no motion, and is no path.
     motions, n_motions = path.expand(-1, max(2, path.shape[1]), -1), path.shape[1] - 1
     blocked = joint_path_in_collision(motions, robot, world, **options)[:, :n_motions].cpu()
     only_unseen = _without_unseen(motions, scene, options)[:, :n_motions] & blocked
     clearance = joint_path_clearance(motions, robot, world, **options)
     clearance = JointPathClearance(*(column[:, :n_motions] for column in clearance))
-    report = robot.report(path, world, **scene.placed)
     told = uncovered(robot), beyond_turn(path, robot)
     return RobotCheck(scene, path, tolerance, report, blocked, only_unseen, clearance, *told)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, NamedTuple
 
+import numpy as np
 from torch import Tensor
 
 from warp_collision import Clearance, MeshWorld, RobotSpheres, joint_path_clearance
@@ -16,8 +17,10 @@ _RESOLUTION = 5e-3  # m, by which a share that is covered may be too small
 _SMALL_SHARE, _SMALL_GAP = 0.05, 0.01  # [m], which may be nothing but that
 
 
+AT_ALL_VALUES = "in contact at all joint values"
 # From so many configurations on, and such a share of them, contacts with itself look wrong.
 _FEW_CONFIGURATIONS, _OFTEN = 5, 0.9
+_MOST_WAYS = 5  # of leaving out a contact, that are named
 
 
 class RobotScene(NamedTuple):
@@ -55,6 +58,20 @@ class RobotScene(NamedTuple):
         return (
             self.robot.default_pairs if pairs else SelfCollisionPairs(self.robot.sphere_links, ())
         )
+
+    def without(self, report: CollisionReport) -> RobotScene:
+        """The scene, where what touches at all joint values may touch, by a report."""
+        always = [
+            (report.link[i], report.obstacle[i], bool(report.with_itself[i]))
+            for i in np.flatnonzero(report.at_all_values)
+        ]
+        if not always:
+            return self
+        world = dict.fromkeys((link, other) for link, other, is_link in always if not is_link)
+        own = {frozenset((link, other)) for link, other, is_link in always if is_link}
+        chosen = np.array([frozenset(pair) in own for pair in self.pairs.link_pairs], dtype=bool)
+        pairs = self.pairs.without(chosen, AT_ALL_VALUES) if own else self.self_collision
+        return self._replace(ignore=(*self.ignore, *world), self_collision=pairs)
 
     def spheres(self, joints: Tensor) -> Tensor:
         """Spheres (..., n_spheres, 4) at joint values (..., n_joints)."""
@@ -150,6 +167,22 @@ def uncovered(robot: RobotSpheres) -> Uncovered:
 def _is_in_doubt(cover: Coverage) -> bool:
     """Whether a finer resolution may show that all is covered."""
     return 0.0 < cover.uncovered < _SMALL_SHARE or 0.0 < cover.gap < _SMALL_GAP
+
+
+def always_in_contact(report: CollisionReport) -> list[str]:
+    """What to do about contacts that exist at all joint values, none if there are none."""
+    always = [
+        f"--ignore {escaped(report.link[i], 40)} {escaped(report.obstacle[i], 40)}"
+        for i in np.flatnonzero(report.at_all_values)
+    ]
+    if not always:
+        return []
+    ways = [*dict.fromkeys(always)]
+    more = f", and {len(ways) - _MOST_WAYS} more" if len(ways) > _MOST_WAYS else ""
+    return [
+        "what touches at all joint values, no motion changes; left out where it is wanted by "
+        f"{' '.join(ways[:_MOST_WAYS])}{more}"
+    ]
 
 
 def often_with_itself(report: CollisionReport, total: int) -> list[str]:

@@ -119,7 +119,13 @@ def _is_before_1_1(version: str) -> bool:
         return True
 
 
-def find_mesh(name: str, where: str, folder: Path, package_dirs: Sequence[Path] = ()) -> Path:
+def find_mesh(
+    name: str,
+    where: str,
+    folder: Path,
+    package_dirs: Sequence[Path] = (),
+    packages: dict[str, list[Path]] | None = None,
+) -> Path:
     """The file that a mesh is in.
 
     Args:
@@ -131,6 +137,7 @@ def find_mesh(name: str, where: str, folder: Path, package_dirs: Sequence[Path] 
         where: what it belongs to, with which errors begin.
         folder: of the URDF file.
         package_dirs: where packages are looked for first, in this order.
+        packages: where those of one URDF were found before, which is added to.
 
     Raises:
         ValueError: another kind of URI, or no such file; it names the files that were tried, and
@@ -146,7 +153,11 @@ def find_mesh(name: str, where: str, folder: Path, package_dirs: Sequence[Path] 
             f"{where}: a mesh must be a path, file:// or package://, got {short_repr(name)}"
         )
     package, _, inside = rest.lstrip("/").partition("/")
-    roots = _package_roots(package, folder.resolve(), [*map(Path, package_dirs)])
+    packages = {} if packages is None else packages
+    if package not in packages:
+        home, given = folder.resolve(), [*map(Path, package_dirs)]
+        packages[package] = _package_roots(package, home, given)
+    roots = packages[package]
     for root in roots:
         if is_file(root / inside):
             return root / inside

@@ -76,6 +76,9 @@ def _reason(problems: Problems, ends: Tensor, row: int) -> str:
             f"{1e3 * problems.margin:.2f} mm"
         )
     hint = f"; {_too_large(link, other)}" if report.with_itself[0] else ""
+    if report.at_all_values[0] and not report.with_itself[0]:
+        pair = f"({escaped(link)!r}, {escaped(other)!r})"
+        hint = f", as at all joint values: ignore=[{pair}] allows it"
     return f"{escaped(link)} is in collision with {what}, {depth:.1f} mm deep{hint}"
 
 

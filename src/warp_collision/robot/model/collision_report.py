@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -10,20 +12,24 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
-from warp_collision.kernels.precision import NEGLIGIBLE, ROUND_OFF
-from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.messages import escaped
-from warp_collision.queries.sphere_queries import SCENE_DISTANCE
+from warp_collision.poses import PoseLike
 from warp_collision.robot.model.allowed_pairs import as_pairs, check_names
-from warp_collision.robot.model.bounding_balls import ranges_of_links
-from warp_collision.robot.model.link_pairs import SelfCollisionPairs
+from warp_collision.robot.model.link_pairs import SelfCollisionPairs, random_joints
 from warp_collision.robot.model.robot_text import without_spheres
-from warp_collision.robot.model.sphere_layout import SphereLayout
+from warp_collision.robot.model.sphere_contacts import (
+    Contact,
+    contacts_with_itself,
+    contacts_with_world,
+)
+from warp_collision.robot.model.sphere_layout import SphereLayout, only_where
 from warp_collision.world import MeshWorld
-from warp_collision.world.mesh_world import require_world, scene_tables
+from warp_collision.world.mesh_world import require_world
 
 _SPHERES_SHAPE = "(batch, horizon, n_spheres, 4)"
 _MAX_ROWS = 20  # in the text
+_RANDOM = 64  # configurations, by which it is decided what touches at all joint values
+_WIDTH = 100  # of lines
 _HEADINGS = ("batch", "waypoint", "link", "obstacle", "depth [mm]", "point [m]")
 
 
@@ -40,6 +46,9 @@ class CollisionReport(NamedTuple):
         point: (n, 3) [m], the point of the obstacle that is nearest to the center of the sphere.
         sphere: (n,) int64, the deepest sphere of the link.
         with_itself: (n,) bool, whether the obstacle is a link.
+        at_all_values: (n,) bool, whether they touch at all joint values: the link is fixed to the
+            root; or they touch at all configurations of the report, and at 64 random ones, as
+            wheels on a floor do, which is found of joints with one `base_pose` for all.
         beyond_limits: (n_joints,) int64, how many values of each joint are beyond its limits or not
             finite; empty for spheres.
         joint_names: of these joints.
@@ -54,6 +63,7 @@ class CollisionReport(NamedTuple):
     point: np.ndarray
     sphere: np.ndarray
     with_itself: np.ndarray
+    at_all_values: np.ndarray
     beyond_limits: np.ndarray
     joint_names: tuple[str, ...] = ()
     links_without_spheres: tuple[str, ...] = ()
@@ -69,22 +79,23 @@ class CollisionReport(NamedTuple):
 
     def __str__(self) -> str:
         rows: list[tuple[str, ...]] = [_HEADINGS]
-        for i in range(min(len(self.link), _MAX_ROWS)):
-            obstacle = escaped(self.obstacle[i], 40)
+        told = np.flatnonzero(~self.at_all_values)
+        for i in told[:_MAX_ROWS].tolist():
             rows.append(
                 (
                     *(str(self.batch[i]), str(self.waypoint[i]), escaped(self.link[i], 40)),
-                    f"{obstacle} (itself)" if self.with_itself[i] else obstacle,
+                    self._obstacle(i),
                     f"{1e3 * self.depth[i]:.1f}",
                     " ".join(f"{value:.3f}" for value in self.point[i]),
                 )
             )
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        if len(self.link) == 0:
-            lines = ["nothing collides"]
-        elif len(self.link) > _MAX_ROWS:
-            lines.append(f"and {len(self.link) - _MAX_ROWS} more")
+        if len(told) == 0:
+            lines = ["nothing else collides" if len(self.link) else "nothing collides"]
+        elif len(told) > _MAX_ROWS:
+            lines.append(f"and {len(told) - _MAX_ROWS} more")
+        lines += self._at_all_values()
         beyond = int(self.beyond_limits.sum())
         if beyond:
             counts = zip(self.joint_names, self.beyond_limits.tolist(), strict=True)
@@ -93,19 +104,20 @@ class CollisionReport(NamedTuple):
         lines += without_spheres(self.links_without_spheres)
         return "\n".join(lines)
 
+    def _obstacle(self, row: int) -> str:
+        """The name of what a link touches, and whether it is a link."""
+        name = escaped(self.obstacle[row], 40)
+        return f"{name} (itself)" if self.with_itself[row] else name
 
-class _Contact(NamedTuple):
-    """A sphere and what it touches."""
-
-    index: tuple[int, int, int]  # batch, waypoint, sphere
-    obstacle: str
-    depth: float
-    point: np.ndarray
-    with_itself: bool
-
-    def worse_than(self, other: _Contact | None) -> bool:
-        """Whether this is deeper; NaN is deeper than any number."""
-        return other is None or not (self.depth <= other.depth or np.isnan(other.depth))
+    def _at_all_values(self) -> list[str]:
+        """A line for what touches at all joint values, each pair once; none if nothing does."""
+        depths: dict[tuple[str, str], float] = {}
+        for i in np.flatnonzero(self.at_all_values).tolist():
+            depths.setdefault((escaped(self.link[i], 40), self._obstacle(i)), self.depth[i])
+        told = [f"{one} and {other}, {1e3 * deep:.1f} mm" for (one, other), deep in depths.items()]
+        more = [f"and {len(told) - _MAX_ROWS} more"] if len(told) > _MAX_ROWS else []
+        text = "; ".join([*told[:_MAX_ROWS], *more])
+        return textwrap.wrap(f"at all joint values: {text}", _WIDTH) if told else []
 
 
 def report_collisions(
@@ -116,8 +128,22 @@ def report_collisions(
     margin: float,
     ignore: Iterable[tuple[str, str]],
     env_index: Tensor | None,
+    limits: Tensor | None = None,
+    base_pose: PoseLike | None = None,
 ) -> CollisionReport:
-    """See `RobotSpheres.report`."""
+    """See `RobotSpheres.report`.
+
+    Args:
+        spheres: of the configurations.
+        layout: whose spheres.
+        world: the obstacles.
+        pairs: of links to check, if any.
+        margin: [m].
+        ignore: allowed contacts.
+        env_index: of the rows.
+        limits: (n_joints, 2) of joint values; None if spheres are given, and not joints.
+        base_pose: of the root.
+    """
     require_world(world)
     validate.require_number("margin", margin)
     bodies = layout.sphere_links
@@ -134,117 +160,111 @@ def report_collisions(
     env_index = validate.env_operand(env_index, batch, world.n_envs, world.device, check=True)
     allowed = as_pairs(ignore)
     check_names(allowed, layout.names, world)
-    worst: dict[tuple[int, int, str, str, bool], _Contact] = {}
-    contacts = _with_world(spheres, world, env_index, margin)
     if pairs is not None:
         layout.require_pairs(pairs)
-        contacts += _with_itself(spheres, pairs.changing(0.0), margin)
-    for contact in contacts:
-        batch, waypoint, sphere = contact.index
-        body = bodies[sphere]
-        if not contact.with_itself and (body, contact.obstacle) in allowed:
-            continue
-        key = (batch, waypoint, body, contact.obstacle, contact.with_itself)
-        if contact.worse_than(worst.get(key)):
-            worst[key] = contact
-    rows = sorted(
-        worst.values(), key=lambda c: (-np.inf if np.isnan(c.depth) else -c.depth, c.index)
-    )
-    indices = np.array([row.index for row in rows], dtype=np.int64).reshape(-1, 3)
+        pairs = pairs.changing(0.0)
+    scene = _Scene(layout, world, pairs, allowed)
+    worst = scene.worst(spheres, env_index, margin)
+    rows = sorted(worst.items(), key=lambda row: row[1].order)
+    envs = [0] * batch if env_index is None else env_index.tolist()
+    always = scene.at_all_values(worst, envs, spheres.shape[1], limits, base_pose)
+    contacts = [contact for _, contact in rows]
+    indices = np.array([contact.index for contact in contacts], dtype=np.int64).reshape(-1, 3)
     return CollisionReport(
         indices[:, 0],
         indices[:, 1],
         tuple(bodies[i] for i in indices[:, 2]),
-        tuple(row.obstacle for row in rows),
-        np.array([row.depth for row in rows]),
-        np.array([row.point for row in rows]).reshape(-1, 3),
+        tuple(contact.obstacle for contact in contacts),
+        np.array([contact.depth for contact in contacts]),
+        np.array([contact.point for contact in contacts]).reshape(-1, 3),
         indices[:, 2],
-        np.array([row.with_itself for row in rows], dtype=bool),
+        np.array([contact.with_itself for contact in contacts], dtype=bool),
+        np.array([(envs[key[0]], *key[2:]) in always for key, _ in rows], dtype=bool),
         np.empty(0, dtype=np.int64),
     )
 
 
-def _with_world(
-    spheres: Tensor, world: MeshWorld, env_index: Tensor | None, margin: float
-) -> list[_Contact]:
-    """Contacts of spheres with all obstacles that are nearer than a margin."""
-    flat = spheres.flatten(1, 2)
-    enabled = ~(flat[..., 3] < 0.0)
-    centers = torch.where(enabled[..., None], flat[..., :3], 0.0).contiguous()
-    tables = scene_tables(world)
-    nearest = SCENE_DISTANCE.run(centers, tables, env_index)[0]
-    lengths = centers.norm(dim=-1), tables.mesh_from_world[..., :3].detach().norm(dim=-1)
-    farthest = torch.where(tables.enabled != 0, lengths[1], 0.0).amax(-1)
-    farthest = farthest[0] if env_index is None else farthest[env_index.long(), None]
-    gap = nearest - flat[..., 3] - _uncertainty(lengths[0] + farthest)
-    rows, indices = torch.nonzero(enabled & ~(gap >= margin)).unbind(-1)
-    envs = torch.zeros_like(rows) if env_index is None else env_index[rows]
-    contacts = []
-    for env in envs.unique().tolist():
-        row, index = rows[envs == env], indices[envs == env]
-        names = world.names(env)
-        points = centers[row, index].expand(len(names), -1, -1).contiguous()
-        each = torch.arange(len(names), dtype=torch.int32, device=points.device)
-        distance, gradient, _ = SCENE_DISTANCE.run(
-            points, _one_by_one(tables, env, len(names)), each
-        )
-        depth = flat[row, index, 3] - distance
-        far = lengths[0][row, index] + lengths[1][env, : len(names), None]
-        depth = _within_rounding(depth, far, margin)
-        surface = (points - distance[..., None] * gradient).cpu().numpy()
-        is_on = tables.enabled[env, : len(names), None] != 0
-        for obstacle, k in torch.nonzero(is_on & ~(depth <= -margin)).tolist():
-            sphere = (int(row[k]), *divmod(int(index[k]), spheres.shape[2]))
-            contact = (names[obstacle], float(depth[obstacle, k]), surface[obstacle, k])
-            contacts.append(_Contact(sphere, *contact, False))
-    return contacts
+# Batch row, waypoint, link, obstacle, and whether that is a link.
+_Key = tuple[int, int, str, str, bool]
+# Env, link, obstacle, and whether that is a link.
+_Pair = tuple[int, str, str, bool]
 
 
-def _uncertainty(coordinates: Tensor) -> Tensor:
-    """Rounding of clearances from coordinates of these lengths, as `precision.uncertainty` [m]."""
-    rounding = float(ROUND_OFF) * coordinates
-    return torch.where(rounding <= float(NEGLIGIBLE), 0.0, rounding)
+class _Scene(NamedTuple):
+    """What is reported on: a robot, obstacles, pairs of links, and contacts that are allowed."""
 
+    layout: SphereLayout
+    world: MeshWorld
+    pairs: SelfCollisionPairs | None
+    allowed: tuple[tuple[str, str], ...]
 
-def _within_rounding(depth: Tensor, coordinates: Tensor, margin: float) -> Tensor:
-    """NaN in place of depths that are below minus the margin by rounding alone."""
-    is_open = (depth <= -margin) & (depth + _uncertainty(coordinates) > -margin)
-    return torch.where(is_open, torch.nan, depth)
+    def worst(
+        self,
+        spheres: Tensor,
+        env_index: Tensor | None,
+        margin: float,
+        only: Tensor | None = None,
+    ) -> dict[_Key, Contact]:
+        """The deepest contact of each link and what it touches.
 
+        Args:
+            spheres: (batch, horizon, n_spheres, 4).
+            env_index: (batch,).
+            margin: [m].
+            only: (n_spheres,) bool, those that are compared with obstacles; all if None.
+        """
+        found = spheres if only is None else only_where(only, spheres)
+        contacts = contacts_with_world(found, self.world, env_index, margin)
+        if self.pairs is not None:
+            contacts += contacts_with_itself(spheres, self.pairs, margin)
+        worst: dict[_Key, Contact] = {}
+        for contact in contacts:
+            batch, waypoint, sphere = contact.index
+            body = self.layout.sphere_links[sphere]
+            if not contact.with_itself and (body, contact.obstacle) in self.allowed:
+                continue
+            key = (batch, waypoint, body, contact.obstacle, contact.with_itself)
+            if contact.worse_than(worst.get(key)):
+                worst[key] = contact
+        return worst
 
-def _one_by_one(tables: SceneTables, env: int, count: int) -> SceneTables:
-    """Tables with each obstacle of an env in an env of its own."""
-    ids, poses, enabled = (table[env, :count].unsqueeze(1).contiguous() for table in tables[:3])
-    records, padding = (
-        None if table is None else table[env, :count].unsqueeze(1).contiguous()
-        for table in (tables.records, tables.padding)
-    )
-    counts = torch.ones(count, dtype=torch.int32, device=tables.n_meshes.device)
-    return SceneTables(ids, poses, enabled, counts, records, padding)
+    def at_all_values(
+        self,
+        worst: Mapping[_Key, Contact],
+        envs: list[int],
+        horizon: int,
+        limits: Tensor | None,
+        base_pose: PoseLike | None,
+    ) -> set[_Pair]:
+        """Which of the contacts there are at all joint values, see `CollisionReport`.
 
-
-def _with_itself(spheres: Tensor, pairs: SelfCollisionPairs, margin: float) -> list[_Contact]:
-    """The deepest contact of each pair of links nearer than a margin, by its first sphere."""
-    flat = pairs.inflate(spheres).flatten(0, 1)
-    ranges, indices = ranges_of_links(pairs.sphere_links), pairs.link_indices()
-    lengths = flat[..., :3].norm(dim=-1)
-    farthest = float(lengths.nan_to_num(posinf=0.0).amax()) if lengths.numel() else 0.0
-    reach = margin + 2.0 * float(ROUND_OFF) * farthest
-    contacts = []
-    for k, rows, gaps in pairs.near(flat, reach):
-        one, other = (slice(*ranges[link].tolist()) for link in indices[k])
-        far = lengths[rows, one, None] + lengths[rows, None, other]
-        depth = _within_rounding(-gaps, far, margin).flatten(1)
-        # NaN is deeper than any number.
-        deepest = torch.where(depth.isnan(), torch.inf, depth).argmax(1)
-        depth = depth.gather(1, deepest[:, None])[:, 0]
-        first, second = deepest // gaps.shape[2], deepest % gaps.shape[2]
-        first, second = first + one.start, second + other.start
-        a, b = flat[rows, first, :3], flat[rows, second, :3]
-        direction = (a - b) / (a - b).norm(dim=-1, keepdim=True).clamp(min=1e-12)
-        surface = (b + flat[rows, second, 3:] * direction).cpu().numpy()
-        for i in torch.nonzero(~(depth <= -margin))[:, 0].tolist():
-            index = (*divmod(int(rows[i]), spheres.shape[1]), int(first[i]))
-            obstacle = pairs.sphere_links[int(second[i])]
-            contacts.append(_Contact(index, obstacle, float(depth[i]), surface[i], True))
-    return contacts
+        Args:
+            worst: the contacts of the report.
+            envs: of its batch rows.
+            horizon: of the report.
+            limits: see `report_collisions`.
+            base_pose: see `report_collisions`.
+        """
+        touching = [key for key, contact in worst.items() if not contact.depth < 0.0]
+        counts = Counter((envs[key[0]], *key[2:]) for key in touching)
+        frames = self.layout.kinematics.point_frames
+        links = np.array(self.layout.sphere_links, dtype=object)
+        fixed = {str(link) for link in links[frames == 0]}
+        found = {pair for pair in counts if pair[1] in fixed and not pair[3]}
+        left = {
+            pair
+            for pair, count in counts.items()
+            if pair not in found and count == horizon * envs.count(pair[0])
+        }
+        is_one_pose = base_pose is None or tuple(np.shape(base_pose)) in ((7,), (4, 4))
+        if limits is None or not left or not is_one_pose:
+            return found
+        joints = random_joints(limits, _RANDOM, None).to(self.world.device)[:, None]
+        spheres = self.layout.kinematics.forward(joints, base_pose).detach()
+        only = torch.from_numpy(np.isin(links, [pair[1] for pair in left])).to(spheres.device)
+        for env in {pair[0] for pair in left}:
+            rows = torch.full((_RANDOM,), env, dtype=torch.int32, device=spheres.device)
+            there = self.worst(self.layout.in_env(spheres, rows), rows, 0.0, only)
+            times = Counter(key[2:] for key in there)
+            found |= {pair for pair in left if pair[0] == env and times[pair[1:]] == _RANDOM}
+        return found

@@ -256,16 +256,14 @@ def _frame_records(joints: Sequence[MovingJoint], parent_from_frame: np.ndarray)
     return as_bytes(records)
 
 
-def _axis_rotations(joints: Sequence[MovingJoint]) -> list[np.ndarray]:
-    """For each frame a (4, 4) rotation joint_from_frame, with z along the axis of the joint."""
-    rotations = [np.eye(4)]
-    for joint in joints:
-        # Any normal of the axis: that to the coordinate axis of its smallest component.
-        normal = np.cross(np.eye(3)[np.argmin(np.abs(joint.axis))], joint.axis)
-        normal /= np.linalg.norm(normal)
-        rotation = np.eye(4)
-        rotation[:3, :3] = np.stack([normal, np.cross(joint.axis, normal), joint.axis], axis=1)
-        rotations.append(rotation)
+def _axis_rotations(joints: Sequence[MovingJoint]) -> np.ndarray:
+    """(n_frames, 4, 4), rotations joint_from_frame, with z along the axis of the joint."""
+    rotations = np.tile(np.eye(4), (1 + len(joints), 1, 1))
+    axes = np.array([joint.axis for joint in joints]).reshape(-1, 3)
+    # Any normal of the axis: that to the coordinate axis of its smallest component.
+    normals = np.cross(np.eye(3)[np.abs(axes).argmin(axis=1)], axes)
+    normals /= np.array([np.linalg.norm(normal) for normal in normals])[:, None]
+    rotations[1:, :3, :3] = np.stack([normals, np.cross(axes, normals), axes], axis=2)
     return rotations
 
 

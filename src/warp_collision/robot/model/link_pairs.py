@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -314,25 +313,41 @@ def random_joints(limits: Tensor, count: int, generator: torch.Generator | None)
 
 
 class _Followed:
-    """Pairs of spheres of two links that touched in all samples so far, or kept their clearance."""
+    """Pairs of spheres of two links that touched in all samples so far, or kept their clearance.
 
-    def __init__(self, spheres: Sequence[range]):
-        self.pairs = np.array([*itertools.product(*spheres)], dtype=np.int64)
-        self.lowest = np.full(len(self.pairs), np.inf)
-        self.highest = np.full(len(self.pairs), -np.inf)
+    Args:
+        ranges: (2, 2), begin and end of the spheres of each link.
+        spheres: (n, n_spheres, 4), the first samples.
+    """
+
+    def __init__(self, ranges: np.ndarray, spheres: np.ndarray):
+        first, second = (slice(*span) for span in ranges.tolist())
+        one, other = spheres[:, first, None], spheres[:, None, second]
+        gap = _clearances(one, other)
+        disabled = (one[..., 3] < 0.0) | (other[..., 3] < 0.0)
+        lowest, highest = gap.min(axis=0), gap.max(axis=0)
+        stay = _stay(lowest, highest) & ~disabled.any(axis=0)
+        self.pairs = np.argwhere(stay) + ranges[:, 0]
+        self.lowest, self.highest = lowest[stay], highest[stay]
 
     def follow(self, spheres: np.ndarray) -> None:
-        """Compares with samples (n, n_spheres, 4)."""
-        a, b = (spheres[:, column] for column in self.pairs.T)
-        gap = np.linalg.norm(a[..., :3] - b[..., :3], axis=-1) - a[..., 3] - b[..., 3]
-        disabled = (a[..., 3] < 0.0) | (b[..., 3] < 0.0)
-        self.lowest = np.minimum(self.lowest, gap.min(axis=0))
-        self.highest = np.maximum(self.highest, gap.max(axis=0))
-        stay = (self.highest < 0.0) | (self.highest - self.lowest < CONSTANT)
-        stay &= ~disabled.any(axis=0)
-        self.pairs, self.lowest, self.highest = (
-            part[stay] for part in (self.pairs, self.lowest, self.highest)
-        )
+        """Compares with further samples (n, n_spheres, 4)."""
+        gap = _clearances(*(spheres[:, column] for column in self.pairs.T))
+        lowest = np.minimum(self.lowest, gap.min(axis=0))
+        highest = np.maximum(self.highest, gap.max(axis=0))
+        stay = _stay(lowest, highest)
+        self.pairs, self.lowest, self.highest = self.pairs[stay], lowest[stay], highest[stay]
+
+
+def _clearances(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Clearances of spheres (..., 4), which broadcast."""
+    x, y, z = (one[..., axis] - other[..., axis] for axis in range(3))
+    return np.sqrt(x * x + y * y + z * z) - one[..., 3] - other[..., 3]
+
+
+def _stay(lowest: np.ndarray, highest: np.ndarray) -> np.ndarray:
+    """Whether spheres of these clearances always touch, or keep their clearance."""
+    return (highest < 0.0) | (highest - lowest < CONSTANT)
 
 
 def after_samples(
@@ -357,12 +372,13 @@ def after_samples(
         distance = np.linalg.norm(centers[:, one] - centers[:, other], axis=-1)
         gap = distance - radii[:, one] - radii[:, other]
         lowest = np.minimum(lowest, gap.min(axis=0))
+        values = part.numpy()
         if number == 0:
             chosen = np.flatnonzero(few_joints | (gap < 0.0).all(axis=0)).tolist()
-            followed = {k: _Followed([range(*ranges[i]) for i in indices[k]]) for k in chosen}
-        spheres = part.numpy()
-        for spheres_of_pair in followed.values():
-            spheres_of_pair.follow(spheres)
+            followed = {k: _Followed(ranges[indices[k]], values) for k in chosen}
+        else:
+            for spheres_of_pair in followed.values():
+                spheres_of_pair.follow(values)
         followed = {k: some for k, some in followed.items() if len(some.pairs)}
     rows = [
         (*pair, low, high)

@@ -17,7 +17,7 @@ IGNORED = "ignored"
 OF_ROBOT_FILE = "ignored by the robot's file"
 CARRIED = "carried"
 IN_CONTACT = "in contact at the neutral configuration"
-APART = "apart at all values of the joint between them, as their shapes prove"
+APART = "apart at all values of the joints between them, as their shapes prove"
 # Joints between two links that may leave spheres on their axes at a constant distance: the axes of
 # a wrist meet.
 _FEW_JOINTS = 3
@@ -83,7 +83,7 @@ def have_few_joints(
 ) -> np.ndarray:
     """(n_pairs,) bool, whether few joints are between the links of a pair."""
     above = {
-        name: _joints_above(tree, tree.link_frame[link_of[name]])
+        name: joints_above(tree, tree.link_frame[link_of[name]])
         for name in dict.fromkeys(pairs.sphere_links)
     }
     counts = [len(above[one] ^ above[other]) for one, other in pairs.link_pairs]
@@ -93,11 +93,11 @@ def have_few_joints(
 def joints_between(tree: KinematicTree, one: str, other: str) -> frozenset[int]:
     """The moving frames, from 1, whose joints are between two links."""
     frames = (tree.link_frame[link] for link in (one, other))
-    above, beside = (_joints_above(tree, frame) for frame in frames)
+    above, beside = (joints_above(tree, frame) for frame in frames)
     return above ^ beside
 
 
-def _joints_above(tree: KinematicTree, frame: int) -> frozenset[int]:
+def joints_above(tree: KinematicTree, frame: int) -> frozenset[int]:
     """A moving frame and its ancestors, without the root."""
     frames = []
     while frame != 0:

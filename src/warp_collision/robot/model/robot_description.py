@@ -36,6 +36,7 @@ from warp_collision.robot.model.srdf import read_srdf
 from warp_collision.robot.model.urdf_model import (
     LinkMesh,
     LinkShape,
+    LinkSphere,
     PathLike,
     UrdfModel,
     read_urdf_model,
@@ -162,7 +163,10 @@ def read_robot(
     left_out += disabled
     is_automatic = srdf is None and not sphere_model.ignored
     shapes = shapes_of_links(model)
-    found = find_self_contacts(tree, sphere_model, fitted, shapes, left_out, is_automatic, progress)
+    # Links with <sphere>s are these, whatever else is drawn of them.
+    balls = {shape.link for shape in model.collisions if isinstance(shape, LinkSphere)}
+    solid = {link: some for link, some in shapes.items() if link not in balls}
+    found = find_self_contacts(tree, sphere_model, fitted, solid, left_out, is_automatic, progress)
     left_out += found.left_out(is_automatic)
     sphere_model = replace(sphere_model, bodies=found.bodies)
     return RobotDescription(

@@ -37,7 +37,6 @@ from warp_collision.robot.model.sphere_model import Body, require_links, write_s
 from warp_collision.robot.model.urdf_model import PathLike
 from warp_collision.summaries import notebook_html
 from warp_collision.world import MeshWorld
-from warp_collision.world.mesh_world import require_world
 
 _MAX_ENVS = 1 << 20  # tables of a robot have a row for each
 
@@ -404,7 +403,7 @@ class RobotSpheres:
         Not checked are adjacent links, those connected by fixed joints, and what an SRDF, a robot
         file or `allow` says. Where neither of these files does, also links in contact at the
         neutral configuration, all joint values 0 or in the middle of limits without 0, and in a
-        quarter of 300 random ones or more: by their shapes where spheres are fitted to them. Links
+        quarter of 600 random ones or more: by their shapes where spheres are fitted to them. Links
         that were never in contact in samples are checked, as samples are no proof; `find_pairs`
         leaves them out.
 
@@ -612,7 +611,8 @@ class RobotSpheres:
             base_pose: see `spheres`; for joints.
 
         Returns:
-            See `CollisionReport`; its `str` is a table.
+            See `CollisionReport`; its `str` is a table, which tells apart, and once, what touches
+            at all joint values, as the base of a robot does that stands in a floor.
 
         Raises:
             TypeError, ValueError: an argument of another type, shape, device or range, or unknown
@@ -636,7 +636,10 @@ class RobotSpheres:
         elif base_pose is not None:
             raise ValueError("base_pose must be None for spheres, which are in the world")
         pairs = self.default_pairs if self_collision is True else self_collision or None
-        report = report_collisions(spheres, self._layout, world, pairs, margin, ignore, env_index)
+        limits = None if joints is None else self.joint_limits
+        report = report_collisions(
+            spheres, self._layout, world, pairs, margin, ignore, env_index, limits, base_pose
+        )
         report = report._replace(links_without_spheres=self.links_without_spheres)
         if joints is None:
             return report
@@ -686,15 +689,3 @@ class RobotSpheres:
                 f"{', '.join(self.joint_names)}, got {tuple(joints.shape)}"
             )
         self._first_values.look_at(joints)
-
-
-def require_robot_and_world(robot: object, world: object) -> None:
-    """Requires a robot and a world as the arguments `robot` and `world`, which are easily swapped.
-
-    Raises:
-        TypeError: one of them is something else.
-    """
-    if not isinstance(robot, RobotSpheres):
-        hint = ": robot comes before world" if isinstance(world, RobotSpheres) else ""
-        raise TypeError(f"robot must be a RobotSpheres, got {type(robot).__name__}{hint}")
-    require_world(world)

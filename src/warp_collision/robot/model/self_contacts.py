@@ -24,7 +24,7 @@ from warp_collision.robot.model.proven_apart import proven_apart
 from warp_collision.robot.model.sphere_model import Body, SphereModel
 
 # Of the algorithm: another one for each change of what it returns.
-_VERSION = 7
+_VERSION = 8
 _ORDINARY_SHARE = 0.25  # of random configurations
 
 
@@ -83,7 +83,7 @@ def find_self_contacts(
         tree: the moving frames.
         model: the spheres.
         fitted: how they were fitted; None if they are given.
-        shapes: of each link.
+        shapes: of each link, but of those with spheres of their own.
         left_out: pairs of links that are not checked.
         is_automatic: whether links in contact at the neutral configuration are not checked.
         progress: see `RobotSpheres`.

@@ -88,7 +88,7 @@ def read_urdf_model(urdf: PathLike, package_dirs: Sequence[PathLike] = ()) -> Ur
     if isinstance(package_dirs, str | os.PathLike):
         raise TypeError(f"package_dirs must be a sequence of folders, got {package_dirs!r}")
     folders = tuple(Path(folder) for folder in package_dirs)
-    source = _Source(path.parent, folders, robot.get("version", "1.0"))
+    source = _Source(path.parent, folders, robot.get("version", "1.0"), {})
     links = robot.findall("link")
     with errors_at(escaped(str(path))):
         return UrdfModel(
@@ -114,6 +114,7 @@ class _Source(NamedTuple):
     folder: Path
     package_dirs: tuple[Path, ...]
     version: str
+    packages: dict[str, list[Path]]
 
     def mesh_path(self, name: str, where: str) -> tuple[Path, str]:
         """The path of a mesh file, which need not exist, and why a URI leads to none.
@@ -122,7 +123,7 @@ class _Source(NamedTuple):
         read.
         """
         try:
-            return find_mesh(name, where, self.folder, self.package_dirs), ""
+            return find_mesh(name, where, self.folder, self.package_dirs, self.packages), ""
         except ValueError as error:
             is_uri = "://" in name
             return (Path(name), str(error)) if is_uri else (self.folder / name, "")

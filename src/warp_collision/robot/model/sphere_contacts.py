@@ -1,0 +1,124 @@
+"""Contacts of a robot's spheres, with obstacles and with each other."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from warp_collision.kernels.precision import NEGLIGIBLE, ROUND_OFF
+from warp_collision.launching.recorded_launch import SceneTables
+from warp_collision.queries.sphere_queries import SCENE_DISTANCE
+from warp_collision.robot.model.bounding_balls import ranges_of_links
+from warp_collision.robot.model.link_pairs import SelfCollisionPairs
+from warp_collision.world import MeshWorld
+from warp_collision.world.mesh_world import scene_tables
+
+
+class Contact(NamedTuple):
+    """A sphere and what it touches."""
+
+    index: tuple[int, int, int]  # batch, waypoint, sphere
+    obstacle: str
+    depth: float
+    point: np.ndarray
+    with_itself: bool
+
+    @property
+    def order(self) -> tuple[float, tuple[int, int, int]]:
+        """By which contacts are sorted: the deepest one first."""
+        return -np.inf if np.isnan(self.depth) else -self.depth, self.index
+
+    def worse_than(self, other: Contact | None) -> bool:
+        """Whether this is deeper; NaN is deeper than any number."""
+        return other is None or not (self.depth <= other.depth or np.isnan(other.depth))
+
+
+def contacts_with_world(
+    spheres: Tensor, world: MeshWorld, env_index: Tensor | None, margin: float
+) -> list[Contact]:
+    """Contacts of spheres with all obstacles that are nearer than a margin."""
+    flat = spheres.flatten(1, 2)
+    enabled = ~(flat[..., 3] < 0.0)
+    centers = torch.where(enabled[..., None], flat[..., :3], 0.0).contiguous()
+    tables = scene_tables(world)
+    nearest = SCENE_DISTANCE.run(centers, tables, env_index)[0]
+    lengths = centers.norm(dim=-1), tables.mesh_from_world[..., :3].detach().norm(dim=-1)
+    farthest = torch.where(tables.enabled != 0, lengths[1], 0.0).amax(-1)
+    farthest = farthest[0] if env_index is None else farthest[env_index.long(), None]
+    gap = nearest - flat[..., 3] - _uncertainty(lengths[0] + farthest)
+    rows, indices = torch.nonzero(enabled & ~(gap >= margin)).unbind(-1)
+    envs = torch.zeros_like(rows) if env_index is None else env_index[rows]
+    contacts = []
+    for env in envs.unique().tolist():
+        row, index = rows[envs == env], indices[envs == env]
+        names = world.names(env)
+        points = centers[row, index].expand(len(names), -1, -1).contiguous()
+        each = torch.arange(len(names), dtype=torch.int32, device=points.device)
+        distance, gradient, _ = SCENE_DISTANCE.run(
+            points, _one_by_one(tables, env, len(names)), each
+        )
+        depth = flat[row, index, 3] - distance
+        far = lengths[0][row, index] + lengths[1][env, : len(names), None]
+        depth = _within_rounding(depth, far, margin)
+        surface = (points - distance[..., None] * gradient).cpu().numpy()
+        is_on = tables.enabled[env, : len(names), None] != 0
+        for obstacle, k in torch.nonzero(is_on & ~(depth <= -margin)).tolist():
+            sphere = (int(row[k]), *divmod(int(index[k]), spheres.shape[2]))
+            contact = (names[obstacle], float(depth[obstacle, k]), surface[obstacle, k])
+            contacts.append(Contact(sphere, *contact, False))
+    return contacts
+
+
+def _uncertainty(coordinates: Tensor) -> Tensor:
+    """Rounding of clearances from coordinates of these lengths, as `precision.uncertainty` [m]."""
+    rounding = float(ROUND_OFF) * coordinates
+    return torch.where(rounding <= float(NEGLIGIBLE), 0.0, rounding)
+
+
+def _within_rounding(depth: Tensor, coordinates: Tensor, margin: float) -> Tensor:
+    """NaN in place of depths that are below minus the margin by rounding alone."""
+    is_open = (depth <= -margin) & (depth + _uncertainty(coordinates) > -margin)
+    return torch.where(is_open, torch.nan, depth)
+
+
+def _one_by_one(tables: SceneTables, env: int, count: int) -> SceneTables:
+    """Tables with each obstacle of an env in an env of its own."""
+    ids, poses, enabled = (table[env, :count].unsqueeze(1).contiguous() for table in tables[:3])
+    records, padding = (
+        None if table is None else table[env, :count].unsqueeze(1).contiguous()
+        for table in (tables.records, tables.padding)
+    )
+    counts = torch.ones(count, dtype=torch.int32, device=tables.n_meshes.device)
+    return SceneTables(ids, poses, enabled, counts, records, padding)
+
+
+def contacts_with_itself(
+    spheres: Tensor, pairs: SelfCollisionPairs, margin: float
+) -> list[Contact]:
+    """The deepest contact of each pair of links nearer than a margin, by its first sphere."""
+    flat = pairs.inflate(spheres).flatten(0, 1)
+    ranges, indices = ranges_of_links(pairs.sphere_links), pairs.link_indices()
+    lengths = flat[..., :3].norm(dim=-1)
+    farthest = float(lengths.nan_to_num(posinf=0.0).amax()) if lengths.numel() else 0.0
+    reach = margin + 2.0 * float(ROUND_OFF) * farthest
+    contacts = []
+    for k, rows, gaps in pairs.near(flat, reach):
+        one, other = (slice(*ranges[link].tolist()) for link in indices[k])
+        far = lengths[rows, one, None] + lengths[rows, None, other]
+        depth = _within_rounding(-gaps, far, margin).flatten(1)
+        # NaN is deeper than any number.
+        deepest = torch.where(depth.isnan(), torch.inf, depth).argmax(1)
+        depth = depth.gather(1, deepest[:, None])[:, 0]
+        first, second = deepest // gaps.shape[2], deepest % gaps.shape[2]
+        first, second = first + one.start, second + other.start
+        a, b = flat[rows, first, :3], flat[rows, second, :3]
+        direction = (a - b) / (a - b).norm(dim=-1, keepdim=True).clamp(min=1e-12)
+        surface = (b + flat[rows, second, 3:] * direction).cpu().numpy()
+        for i in torch.nonzero(~(depth <= -margin))[:, 0].tolist():
+            index = (*divmod(int(rows[i]), spheres.shape[1]), int(first[i]))
+            obstacle = pairs.sphere_links[int(second[i])]
+            contacts.append(Contact(index, obstacle, float(depth[i]), surface[i], True))
+    return contacts
