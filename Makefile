@@ -33,7 +33,7 @@ demo: $(VENV)/.installed-viz ## a Franka Panda plans through a real problem: tab
 
 test: $(VENV)/.installed-dev ## the whole test suite, but for runs that take minutes
 	$(VENV)/bin/python $(PYTEST) -m "not slow" $(ARGS)
-	$(VENV)/bin/python $(PYTEST) --simulated -m "not slow" $(ARGS)
+	$(VENV)/bin/python $(PYTEST) --simulated --gpu-lines -m "not slow" $(ARGS)
 
 test-all: $(VENV)/.installed-dev ## the whole test suite
 	$(VENV)/bin/python $(PYTEST) $(ARGS)

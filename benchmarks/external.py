@@ -12,16 +12,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import trimesh
 from torch import Tensor
 
 from benchmarks import baseline, harness, truth
 from benchmarks.harness import Call, micro
-from benchmarks.scenes import ACTIVATION_DISTANCE, Content, panda, panda_among
+from benchmarks.scenes import (
+    ACTIVATION_DISTANCE,
+    RADIUS,
+    Content,
+    panda,
+    panda_among,
+    scattered,
+)
 from warp_collision import warp_primitives
 
 COUNTS, BATCHES = (1, 5, 20, 100), (1, 32, 500)
 # How many times its time the library may take, by number of meshes.
 TARGETS = {1: 2.0, 5: 1.5, 20: 1.0, 100: 1.0}
+LONG_TARGET = 2.0  # of steps much longer than the meshes
 SAMPLES = 2  # of each half segment, beside the waypoint itself
 MOST_SECONDS = 0.3  # of a call of the straightforward kernels: slow ones run fewer rows
 
@@ -82,9 +91,29 @@ def short_search(tables: baseline.Tables, spheres: Tensor, swept: bool) -> Calla
     return baseline.differentiated(baseline.sphere_cost, spheres, tables, **options)
 
 
-def measure(count: int, batch: int, swept: bool, device: torch.device, seconds: float) -> list[str]:
-    """A row of the table."""
-    content = Content([panda_among(count)], panda(batch).spheres)
+def robot(count: int, batch: int) -> Content:
+    """A Panda on paths of short steps among meshes."""
+    return Content([panda_among(count)], panda(batch).spheres)
+
+
+def long_steps(count: int, batch: int, step: float = 0.9) -> Content:
+    """Spheres that fly far [m] from waypoint to waypoint, among small curved meshes."""
+    rng = np.random.default_rng(0)
+    kinds = trimesh.creation.icosphere(3, 0.1), trimesh.creation.torus(0.1, 0.03)
+    placed, edge = scattered(rng, count, kinds)
+    moves = rng.normal(size=(batch, 31, 32, 3))
+    moves *= step / np.linalg.norm(moves, axis=-1, keepdims=True)
+    begin = rng.uniform(0.0, edge, (batch, 1, 32, 3))
+    centers = np.concatenate([begin, begin + moves.cumsum(axis=1)], axis=1)
+    centers = np.abs((centers + edge) % (2.0 * edge) - edge)  # reflected by walls
+    return Content([placed], np.insert(centers, 3, RADIUS, axis=-1).astype(np.float32))
+
+
+def measure(
+    content: Content, swept: bool, target: float, device: torch.device, seconds: float
+) -> list[str]:
+    """Figures of a row."""
+    batch = len(content.spheres)
     kept, tables = baseline.callers_meshes(content.scenes[0], device)
     buffers = make_buffers(content.spheres, device)
     width = buffers.cost[0].numel()
@@ -103,13 +132,9 @@ def measure(count: int, batch: int, swept: bool, device: torch.device, seconds: 
     library = times.median("library")
     later = max(0.0, first - batch * width * library)
     figures = [micro(library), micro(times.median("short"))]
-    figures += [
-        f"{times.ratio('library', over='short'):.2f}",
-        f"{TARGETS.get(count, math.nan):.1f}",
-    ]
+    figures += [f"{times.ratio('library', over='short'):.2f}", f"{target:.1f}"]
     del kept
-    label = [str(count), str(batch), "swept" if swept else "resting"]
-    return [*label, *figures, f"{1e3 * later:.0f}", wrong]
+    return [*figures, f"{1e3 * later:.0f}", wrong]
 
 
 def differing(given: Tensor, right: Tensor) -> str:
@@ -130,8 +155,14 @@ def run(options: Any) -> str:
     head = ["meshes", "batch", "", "library, µs a sphere", "short search, µs", "ratio", "target"]
     head += ["first sight, ms", "wrong costs of the short search"]
     rows = []
-    for swept in (False, True):
-        measure(1, 1, swept, options.device, 0.0)  # compiles the kernels
-        shapes = itertools.product(options.meshes, options.batch)
-        rows += [measure(*s, swept, options.device, options.seconds) for s in shapes]
+    for what, swept, content in (
+        ("resting", False, robot),
+        ("swept", True, robot),
+        ("steps of 0.9 m", True, long_steps),
+    ):
+        measure(robot(1, 1), swept, 1.0, options.device, 0.0)  # compiles the kernels
+        for count, batch in itertools.product(options.meshes, options.batch):
+            target = LONG_TARGET if content is long_steps else TARGETS.get(count, math.nan)
+            given = content(count, batch), swept, target, options.device, options.seconds
+            rows.append([str(count), str(batch), what, *measure(*given)])
     return harness.table(head, rows)

@@ -124,7 +124,12 @@ def joint_path_bounds(given: Setup) -> Call:
     return Call(run, given.joints[:, 1:, 0].numel())
 
 
-def joint_path_costs(given: Setup) -> Call:
+def resting_costs(given: Setup) -> Call:
+    """Cost of the waypoints alone, forward and backward."""
+    return _differentiated(lambda q: wc.sphere_cost(given.robot(q), given.world), given.joints)
+
+
+def joint_path_costs(given: Setup, substeps: int | None = None) -> Call:
     """Cost of all paths, forward and backward."""
     some, centers = _configurations(given, 50)
     at_rest = wc.joint_path_cost(some[:, None], given.robot, given.world)
@@ -133,8 +138,8 @@ def joint_path_costs(given: Setup) -> Call:
     cost = truth.reference.hinge(d, ACTIVATION_DISTANCE).sum(axis=(0, 2))
     found = at_rest.flatten(1).sum(dim=1).cpu().numpy()
     require(np.allclose(found, cost, rtol=1e-4, atol=1e-4), "another cost at rest")
-    cost_of = partial(wc.joint_path_cost, robot=given.robot, world=given.world)
-    return _differentiated(lambda joints: cost_of(joints), given.joints)
+    given_all = {"robot": given.robot, "world": given.world, "substeps": substeps}
+    return _differentiated(lambda q: wc.joint_path_cost(q, **given_all), given.joints)
 
 
 def planner(given: Setup) -> Call:
@@ -184,6 +189,8 @@ FUNCTIONS = {
     "configuration_in_collision": (configurations, "configuration"),
     "joint_path_in_collision": (joint_path_proof, "segment"),
     "joint_path_clearance": (joint_path_bounds, "segment"),
+    "sphere_cost of waypoints, forward and backward": (resting_costs, "configuration"),
+    "joint_path_cost with substeps=1": (partial(joint_path_costs, substeps=1), "configuration"),
     "joint_path_cost, forward and backward": (joint_path_costs, "configuration"),
     "optimize_paths": (planner, "problem"),
     "sphere_cost as a CUDA graph": (graphs, "sphere"),

@@ -3,11 +3,15 @@
 Runs the PTX that NVRTC writes for sm_90 on the simulated GPU of the tests, and counts instructions
 and loads of all threads. The estimates for an H200 are bounds of a model, not measurements:
 
-- issue: all warps issue their instructions without a pause, four in a cycle and multiprocessor;
+- compute: all warps issue their instructions without a pause, four in a cycle and multiprocessor.
+  That is the roof of 67 TFLOP/s, which counts two operations for an instruction of 32 threads;
+- memory: spheres, costs and gradients pass once through 4.8 TB/s, all else stays in caches;
+- roofline: the larger of both, from below;
+- no cache: all that is loaded comes from memory;
 - waits: each load takes as long as from the L2 cache, and a warp waits for every one of them, while
   the other warps that fit on the multiprocessor go on.
 
-A launch that fills the GPU should take between the larger of issue and memory, and the waits. It
+A launch that fills the GPU should take between the roofline and the larger of the last two. It
 needs a C++ compiler and Warp with NVRTC; compiling takes minutes the first time.
 """
 
@@ -15,6 +19,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -48,11 +53,12 @@ SCALES = {
 
 
 class Run(NamedTuple):
-    """A workload: its kernel, a call that launches it once, and how many threads count."""
+    """A workload: its kernel, a call that launches it once, and what a thread of it is for."""
 
     name: str
     kernel: Any
     call: Callable[[], object]
+    thread: str = "sphere"
 
 
 def workloads(device: torch.device, only: str) -> Iterator[Run]:
@@ -72,16 +78,16 @@ def workloads(device: torch.device, only: str) -> Iterator[Run]:
         kernel = swept_cost.swept_cost if swept else sphere_cost.sphere_cost
         yield Run(name, kernel, call)
     checks = {
-        "configuration_in_collision": joint_path.configuration_hit,
-        "joint_path_in_collision": joint_path.joint_path_hit,
-        "joint_path_clearance": path_clearance.joint_path_clearance,
+        "configuration_in_collision": (joint_path.configuration_hit, "configuration"),
+        "joint_path_in_collision": (joint_path.joint_path_hit, "segment"),
+        "joint_path_clearance": (path_clearance.joint_path_clearance, "segment"),
     }
     if any(only in name for name in checks):
         given = set_up(1, device)
-        for name, kernel in checks.items():
+        operands = given.joints, given.robot, given.world
+        for name, (kernel, thread) in checks.items():
             if only in name:
-                run = getattr(wc, name)
-                yield Run(name, kernel, lambda f=run: f(given.joints, given.robot, given.world))
+                yield Run(name, kernel, partial(getattr(wc, name), *operands), thread)
 
 
 def counted(run: Run, device: torch.device) -> dict[str, int]:
@@ -107,18 +113,19 @@ def row_of(run: Run, counts: dict[str, int]) -> list[str]:
     warps = registers.warps_of(taken, run.kernel.module.options["block_dim"])
     n = counts["threads"]
     per_second = MULTIPROCESSORS * CLOCK
-    issue = counts["warp_instructions"] / 32 / (per_second * ISSUED) / n
+    compute = counts["warp_instructions"] / 32 / (per_second * ISSUED) / n
     waits = counts["warp_loads"] / 32 * L2_LATENCY / (per_second * warps) / n
-    memory = OUTER_BYTES / MEMORY
+    memory, no_cache = OUTER_BYTES / MEMORY, counts["loaded_bytes"] / MEMORY / n
+    seconds = compute, memory, max(compute, memory), no_cache, waits
     return [
         run.name,
-        run.kernel.key,
+        f"{run.kernel.key}, {run.thread}",
         number(counts["instructions"] / n),
         number(counts["loads"] / n),
         number(counts["loaded_bytes"] / n),
         f"{counts['instructions'] / counts['warp_instructions']:.2f}",
         str(warps),
-        *(number(1e9 * seconds) for seconds in (issue, memory, waits)),
+        *(number(1e9 * each) for each in seconds),
     ]
 
 
@@ -139,8 +146,9 @@ def run(options: Any) -> str:
     simulated_cuda.install()
     device = torch.device(simulated_cuda.NAME, 0)
     rows = [row_of(run, counted(run, device)) for run in workloads(device, options.only)]
-    head = ["workload", "kernel", "instructions", "loads", "bytes loaded", "of a warp's"]
-    head += ["warps", "issue [ns]", "memory [ns]", "waits [ns]"]
+    head = ["workload", "kernel, a thread for each", "instructions", "loads", "bytes loaded"]
+    head += ["of a warp's", "warps", "compute [ns]", "memory [ns]", "roofline [ns]"]
+    head += ["no cache [ns]", "waits [ns]"]
     text = table(head, rows, 2)
     if options.write:
         KEPT.write_text(f"{NOTE}\n{text}")
@@ -148,10 +156,15 @@ def run(options: Any) -> str:
 
 
 NOTE = """What threads of kernels execute on average, counted by their PTX for sm_90 without a GPU,
-and estimates per thread for an H200 that is full of them, see `benchmarks/instructions.py`;
-`python -m benchmarks instructions --write` renews the table. Nothing here was measured on a GPU.
+and estimates per thread for an H200 that is full of them: 132 multiprocessors at 1.98 GHz,
+67 TFLOP/s of float32, 4.8 TB/s. `python -m benchmarks instructions --write` renews the table.
+Nothing here was measured on a GPU.
 
 - *of a warp's*: instructions of threads over those that their warps issue, 1 without divergence
 - *warps*: that fit on a multiprocessor, of 64
-- *issue*, *memory*: bounds from below; *waits*: from above, if each load waited for the L2 cache
+- *compute*: the instructions of all warps, four in a cycle, which is the roof of 67 TFLOP/s
+- *memory*: what a sphere has to read and write, 37 bytes
+- *roofline*: the larger of both, a bound from below
+- *no cache*: if all bytes that are loaded came from memory, a bound from above
+- *waits*: if a warp waited 260 cycles for each load, as from the L2 cache, while others went on
 """

@@ -1,15 +1,17 @@
-"""Point clouds beside other structures, what updating them takes, and maps of depth images.
+"""Point clouds beside other structures, what updates take, height fields, maps of depth images.
 
 Queries are those of a Panda's spheres on paths among points of a problem's scene. Yes or no is
 compared with a plain walk over a tree of Warp, the cost at a reach of 0.1 m with reading a grid of
 distances at 1 cm with trilinear interpolation, which is only about right, and both with SciPy's k-d
-tree, if it is installed. Results are compared first.
+tree, if it is installed. A height field is compared with the mesh of it. Results are compared
+first.
 """
 
 from __future__ import annotations
 
 import resource
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -175,11 +177,57 @@ def contenders(
     return yes, costs
 
 
-def update_milliseconds(count: int, rounds: int) -> float:
-    """Of one thread, for a new cloud in the place of another."""
+def height_calls(cells: int, queries: int = 20_000) -> dict[str, dict[str, Call]]:
+    """Calls of a height field, and of the mesh of its triangles, which have the same distances."""
+    rng = np.random.default_rng(0)
+    field = wc.HeightField(hills(cells), (4.0, 4.0), 0.5)
+    centers = rng.uniform((-2.0, -2.0, -0.2), (2.0, 2.0, 0.6), (queries, 3))
+    radii = rng.uniform(0.02, 0.1, (queries, 1))
+    spheres = torch.tensor(np.concatenate((centers, radii), axis=1)).float()[None, None]
+    worlds = {}
+    for name, given in (("library", field), ("its mesh", tuple(field.tessellate()))):
+        worlds[name] = wc.MeshWorld(device="cpu")
+        worlds[name].add("hills", given)
+        worlds[name].prepare()
+    found = [wc.in_collision(spheres, world) for world in worlds.values()]
+    if (wrong := int((found[0] != found[1]).sum())) > 1:
+        raise WrongResultError(f"height field and mesh differ for {wrong} of {queries} spheres")
+
+    def calls(ask: Callable[[wc.MeshWorld], object]) -> dict[str, Call]:
+        return {name: Call(partial(ask, world), queries) for name, world in worlds.items()}
+
+    leaf = spheres.clone().requires_grad_(True)
+    points = spheres[:, 0, :, :3].contiguous()
+    return {
+        "yes or no": calls(lambda world: wc.in_collision(spheres, world)),
+        f"cost, {REACH} m": calls(
+            lambda world: wc.sphere_cost(leaf, world, activation_distance=REACH)
+        ),
+        "distance": calls(lambda world: wc.signed_distance(points, world)),
+    }
+
+
+def hills(cells: int) -> np.ndarray:
+    """Heights at (cells + 1) x (cells + 1) nodes [m]."""
+    x, y = np.linspace(-2, 2, cells + 1)[:, None], np.linspace(-2, 2, cells + 1)
+    return 0.2 * np.sin(3.0 * x) * np.cos(2.0 * y) + 0.02 * np.sin(40.0 * (x + y))
+
+
+def height_seconds(cells: int) -> float:
+    """Of one thread, for a height field that is added to a world."""
+    heights = hills(cells)
+    world = wc.MeshWorld(device="cpu")
+    world.add("small", wc.HeightField(hills(4), (4.0, 4.0), 0.5))
+    begin = time.thread_time()
+    world.add("hills", wc.HeightField(heights, (4.0, 4.0), 0.5))
+    return time.thread_time() - begin
+
+
+def update_milliseconds(count: int, rounds: int, *, in_place: bool = False) -> float:
+    """Of one thread, for a new cloud in the place of another, in its buffers or in new ones."""
     points = cloud(count)
     world = wc.MeshWorld(device="cpu")
-    world.add("cloud", wc.PointCloud(points, RADIUS))
+    world.add("cloud", wc.PointCloud(points, RADIUS, capacity=count if in_place else None))
     moved = [points + np.float32(0.001 * i) for i in range(rounds + 1)]
     world.update("cloud", moved[0])
     taken = []
@@ -243,6 +291,7 @@ def add_options(parser: Any) -> None:
     """How many points and frames."""
     parser.add_argument("--points", type=int, nargs="+", default=[1_000, 100_000, 1_000_000])
     parser.add_argument("--frames", type=int, default=1_000, help="of the loop at 50 Hz")
+    parser.add_argument("--cells", type=int, default=200, help="along a side of the height field")
     parser.add_argument("--plot", type=Path, help="a picture of the times by numbers of points")
 
 
@@ -271,9 +320,18 @@ def run(options: Any) -> str:
         text = harness.table(["points", "query", "library", "of the time of"], rows, 2)
         milliseconds = [update_milliseconds(count, options.rounds) for count in options.points]
         updates = [
-            [f"{count:,}", f"{taken:.1f} ms"]
+            [
+                f"{count:,}",
+                f"{taken:.1f} ms",
+                f"{update_milliseconds(count, options.rounds, in_place=True):.1f} ms",
+            ]
             for count, taken in zip(options.points, milliseconds, strict=True)
         ]
+        heights = []
+        for what, calls in height_calls(options.cells).items():
+            times = harness.interleave(calls, options.rounds)
+            mesh = times.ratio("its mesh", over="library")
+            heights.append([what, f"{1e9 * times.median('library'):.0f} ns", f"{mesh:.1f}"])
         columns["update [ms]"] = milliseconds
         if options.plot is not None:
             plot(options.plot, options.points, columns)
@@ -282,7 +340,10 @@ def run(options: Any) -> str:
     return "\n\n".join(
         (
             text,
-            harness.table(["points", "update"], updates, 1),
+            harness.table(["points", "update", "with a capacity"], updates, 1),
+            f"height field of {options.cells} x {options.cells} cells, and the mesh of it:\n"
+            + harness.table(["query", "library", "mesh takes times that"], heights, 1),
+            f"a height field of 2,000 x 2,000 cells is added in {height_seconds(2000):.2f} s",
             f"image of 640 x 480 into a map of 200 x 200 x 200: {image:.0f} ms",
             f"loop, 10,000 points and 1,920 spheres: {frame:.1f} ms a frame, "
             f"{grown:.1f} MB more after {options.frames} frames",

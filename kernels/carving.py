@@ -9,6 +9,7 @@ window: four of them cover it.
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.mesh_record import ROUNDING, distance_to_box
 
 wp.set_module_options(OPTIONS)
 
@@ -168,3 +169,45 @@ def mark_hits(
         place = (k * shape[1] + j) * shape[0] + i
         states[place] = wp.uint8(OCCUPIED)
         stamps[place] = now[0]
+
+
+@wp.func
+def first_cell(place: float, count: int) -> int:
+    """The first cell along an axis that ends beyond a place, in cells, with room for rounding."""
+    return int(wp.clamp(wp.floor(place - 0.01), 0.0, float(count)))
+
+
+@wp.func
+def end_cell(place: float, count: int) -> int:
+    """The first cell that begins beyond a place."""
+    return int(wp.clamp(wp.ceil(place + 0.01), 0.0, float(count)))
+
+
+@wp.kernel
+def clear_spheres(
+    # operands
+    spheres: wp.array[wp.vec4],  # (n,) x, y, z, radius [m] in the frame of the map
+    grid: wp.array[VoxelBlock],  # (1,)
+    now: wp.array[wp.float32],  # (1,) [s]
+    # outputs
+    states: wp.array[wp.uint8],  # see `carve`
+    stamps: wp.array[wp.float32],
+):
+    """One thread per sphere; voxels that it reaches into and nobody has seen become free."""
+    sphere = spheres[wp.tid()]
+    voxels = grid[0]
+    cell = voxels.cell
+    shape = voxels.shape
+    center = wp.vec3(sphere[0], sphere[1], sphere[2])
+    reach = sphere[3] + ROUNDING * (wp.length(center) + wp.length(voxels.origin) + sphere[3])
+    low = (center - wp.vec3(reach) - voxels.origin) / cell
+    high = (center + wp.vec3(reach) - voxels.origin) / cell
+    for k in range(first_cell(low[2], shape[2]), end_cell(high[2], shape[2])):
+        for j in range(first_cell(low[1], shape[1]), end_cell(high[1], shape[1])):
+            for i in range(first_cell(low[0], shape[0]), end_cell(high[0], shape[0])):
+                corner = voxels.origin + cell * wp.vec3(float(i), float(j), float(k))
+                place = (k * shape[1] + j) * shape[0] + i
+                is_near = distance_to_box(center, corner, corner + wp.vec3(cell)) <= reach
+                if is_near and states[place] != wp.uint8(OCCUPIED):
+                    states[place] = wp.uint8(FREE)
+                    stamps[place] = now[0]

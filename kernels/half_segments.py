@@ -15,8 +15,8 @@ and the functions that the factories take.
 import warp as wp
 
 from warp_collision.kernels.hinge import hinge
-from warp_collision.kernels.march import named
-from warp_collision.kernels.mesh_distance import distance_of_obstacle
+from warp_collision.kernels.march import PathSample, named
+from warp_collision.kernels.mesh_distance import SdfSample, distance_of_obstacle
 from warp_collision.kernels.precision import is_in_range, is_length, uncertainty
 from warp_collision.kernels.scene import Obstacle
 from warp_collision.kernels.transforms import to_world
@@ -112,18 +112,47 @@ def not_a_number() -> SweptCost:
     return result
 
 
-def make_cost(Halves, Track, kind, half_of, sample, sweep, rotate_to_begin):
+@wp.struct
+class Start:
+    """The signed distance where a half segment, or its part, begins."""
+
+    sample: SdfSample
+    is_at_waypoint: bool  # where the other half may begin, too
+
+
+@wp.func
+def start_of(
+    obstacle: Obstacle, known: Start, origin: wp.vec3, before: float, limit: float
+) -> Start:
+    """The distance at an origin, which at the waypoint is known of the other half.
+
+    Args:
+        obstacle: the obstacle.
+        known: of the other half.
+        origin: in the frame of the obstacle.
+        before: length of the half that lies before the origin [m].
+        limit: beyond which the distance is not searched [m].
+    """
+    if before == 0.0 and known.is_at_waypoint:
+        return known
+    sample = distance_of_obstacle(obstacle.mesh_id, obstacle.record, origin, limit)
+    return Start(sample, before == 0.0)
+
+
+def make_cost(Halves, Track, kind, half_of, sample, sweep, fraction_at, rotate_to_begin):
     """The function that computes the cost of both half segments against one obstacle.
 
     Args:
         Halves: type of both half segments.
-        Track: type of one, which has a `length`.
+        Track: type of one or its part, which has an `origin`, a `length` and what lies `before`.
         kind: name of that kind.
-        half_of: device function (obstacle: Obstacle, halves: Halves, side: int) -> Track, the half
-            to the neighbour before (side 0) or after.
+        half_of: device function (obstacle: Obstacle, halves: Halves, side: int, reach: float) ->
+            Track, all of the half to the neighbour before (side 0) or after that may be as near to
+            the obstacle as the reach; of negative length if nothing.
         sample: device function (track: Track, position: float, sample: SdfSample) -> PathSample.
         sweep: device function (track: Track, start: PathSample, reach: float, tolerance: float) ->
             PathSample, the smallest distance.
+        fraction_at: device function (track: Track, position: float) -> float, of the segment.
         rotate_to_begin: device function (track: Track, fraction: float, direction: vec3) -> vec3,
             from the frame of the obstacle at a fraction of the segment to that at its begin.
     """
@@ -136,28 +165,31 @@ def make_cost(Halves, Track, kind, half_of, sample, sweep, rotate_to_begin):
         result = SweptCost()
         rounding = uncertainty(halves.coordinates, query.activation_distance)
         reach = motion.radius + query.activation_distance + obstacle.padding + rounding
-        limit = reach + halves.longest
-        start = distance_of_obstacle(obstacle.mesh_id, obstacle.record, halves.begin, limit)
-        if not start.found:
-            return result
-
-        # Each half is swept from the center, so that a reversed path has the same cost.
+        lowest = PathSample()
+        lowest.distance = wp.inf
+        start = Start()
         nearest = Track()
-        lowest = sample(nearest, 0.0, start)
         neighbour = motion.center
-        # The count is not a constant, so that the sweep is not compiled twice.
-        for side in range(wp.where(halves.longest > 0.0, 2, 0)):
-            track = half_of(obstacle, halves, side)
-            swept = sweep(track, sample(track, 0.0, start), reach, query.tolerance)
-            if swept.distance < lowest.distance:
-                lowest = swept
-                nearest = track
-                result.fraction = swept.position / (2.0 * track.length)
-                result.is_backward = side == 0
-                neighbour = wp.where(result.is_backward, motion.previous, motion.following)
-
-        is_near = lowest.distance < reach
-        if rounding > 0.0 and is_near and lowest.distance >= reach - rounding:
+        # Each half is swept from the center, so that a reversed path has the same cost. The count
+        # is not a constant, so that the sweep is not compiled twice.
+        for side in range(wp.where(halves.longest > 0.0, 2, 1)):
+            track = half_of(obstacle, halves, side, reach)
+            if not (track.length < 0.0):
+                limit = reach + wp.where(track.before == 0.0, halves.longest, track.length)
+                start = start_of(obstacle, start, track.origin, track.before, limit)
+                if start.sample.found:
+                    first = sample(track, 0.0, start.sample)
+                    swept = sweep(track, first, reach, query.tolerance)
+                    # A distance of NaN stays.
+                    if not (swept.distance >= lowest.distance or wp.isnan(lowest.distance)):
+                        lowest = swept
+                        nearest = track
+                        result.fraction = fraction_at(track, swept.position)
+                        result.is_backward = side == 0
+                        neighbour = wp.where(side == 0, motion.previous, motion.following)
+        if lowest.distance >= reach:
+            return result
+        if rounding > 0.0 and lowest.distance >= reach - rounding:
             return not_a_number()
         term = hinge(reach - rounding - lowest.distance, query.activation_distance)
         result.cost = term[0]
@@ -193,16 +225,18 @@ def make_touches(Halves, kind, half_of, sample, is_free):
         if not halves.is_valid:
             return True
         radius = query.motion.radius + obstacle.padding + uncertainty(halves.coordinates, 0.0)
-        limit = radius + query.tolerance + halves.longest
-        start = distance_of_obstacle(obstacle.mesh_id, obstacle.record, halves.begin, limit)
-        if not start.found:
-            return False
-        # The count is not a constant, so that the sweep is not compiled twice; at rest one is
-        # enough.
+        reach = radius + query.tolerance
+        start = Start()
+        # As in `make_cost`.
         for side in range(wp.where(halves.longest > 0.0, 2, 1)):
-            track = half_of(obstacle, halves, side)
-            if not is_free(track, sample(track, 0.0, start), radius, query.tolerance):
-                return True
+            track = half_of(obstacle, halves, side, reach)
+            if not (track.length < 0.0):
+                limit = reach + wp.where(track.before == 0.0, halves.longest, track.length)
+                start = start_of(obstacle, start, track.origin, track.before, limit)
+                if start.sample.found:
+                    first = sample(track, 0.0, start.sample)
+                    if not is_free(track, first, radius, query.tolerance):
+                        return True
         return False
 
     return named(touches, kind)

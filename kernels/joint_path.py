@@ -63,8 +63,10 @@ wp.set_module_options(FEW_THREADS)
 # Sum of the joints' changes of the first parts of a segment [rad], and their largest level.
 LONGEST_PART = wp.constant(2.5)
 MOST_FIRST_LEVEL = wp.constant(6)
-# Parts of a segment for bounds of derivatives, which are tighter on shorter intervals.
-BOUND_PARTS = wp.constant(8)
+# Bounds of derivatives over a segment for each radian of its joints' changes, and at most: bounds
+# over shorter intervals are tighter. These are 2 % above those of eight everywhere.
+BOUNDS_PER_TURN = wp.constant(2.0)
+MOST_BOUNDS = wp.constant(8.0)
 
 
 @wp.struct
@@ -290,12 +292,22 @@ def segment_acceleration_bound(
     row, index = wp.tid()
     row += launch_offset[0]
     index += launch_offset[1]
-    largest = float(0.0)
-    half = 0.5 / float(BOUND_PARTS)
+    turn = float(0.0)
+    is_known = bool(True)
     segment = segment_of(robot, joints, row, index, states)
+    for joint in range(joints.shape[2]):
+        begin, end = segment.begin[joint], segment.end[joint]
+        is_known = is_known and is_finite3(wp.vec3(begin, end, 0.0))
+        turn += wp.abs(end - begin)
+    largest = float(0.0)
+    # The shorter the motion, the less a bound over all of it is above those over its parts.
+    n_parts = int(wp.ceil(wp.clamp(turn * BOUNDS_PER_TURN, 1.0, MOST_BOUNDS)))
+    if not is_known:
+        n_parts = 0
+    half = 0.5 / float(n_parts)
     frames = segment.frames
     frames[0] = resting_root()
-    for part in range(BOUND_PARTS):
+    for part in range(n_parts):
         write_frames(segment, (2.0 * float(part) + 1.0) * half)
         for b in range(robot.n_bodies):
             body = body_of(robot, b)
@@ -303,7 +315,4 @@ def segment_acceleration_bound(
             bound = acceleration_bound(segment, body, center, 0, half)
             if not (bound <= largest) and not wp.isnan(largest):
                 largest = bound
-    for joint in range(joints.shape[2]):
-        if not is_finite3(wp.vec3(segment.begin[joint], segment.end[joint], 0.0)):
-            largest = 0.0
     bounds[row, index] = largest

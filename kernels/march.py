@@ -43,6 +43,19 @@ def next_step(distance: float, floor: float) -> float:
 
 
 @wp.func
+def step_between(here: PathSample, there: PathSample, floor: float) -> float:
+    """Step from a sample to the middle of what it and the one ahead leave open.
+
+    The distance changes by no more than the position, so that each proves a part of the path. A
+    step into what the first one proves nearly all of would be followed by ever smaller ones.
+    """
+    proven = here.distance - floor
+    open_to = there.position - wp.max(there.distance - floor, 0.0)
+    step = 0.5 * (proven + open_to - here.position)
+    return wp.where(step > 1.5 * proven, step, proven)
+
+
+@wp.func
 def lower_of(first: PathSample, second: PathSample) -> PathSample:
     """The sample with the smaller distance, the second one if they are equal."""
     if first.distance < second.distance:
@@ -58,8 +71,10 @@ class March:
     left: PathSample  # nearest samples on both sides of the best
     right: PathSample
     here: PathSample  # on meshes, the path is certified up to here
+    ahead: PathSample  # the last sample up to which the path was not certified
     step: float  # from the left sample, or from here, to the next one [m]
     needs_sample: bool  # whether a next sample is needed
+    tries_ahead: bool  # whether that is the one ahead, which is known
 
 
 @wp.func
@@ -70,6 +85,7 @@ def begin_march(start: PathSample, length: float, reach: float, slack: float) ->
     march.left = start
     march.right = start
     march.here = start
+    march.ahead = start
     march.step = length
     march.needs_sample = start.distance - (wp.min(start.distance, reach) - slack) < length
     return march
@@ -187,11 +203,15 @@ def make_advance(Track, kind, lower_bound, step_beyond):
         ):
             march.right = there
         floor = wp.min(march.best.distance, reach) - slack
-        if march.step <= here.distance - floor or lower_bound(path, here, there) >= floor:
+        length = wp.where(march.tries_ahead, there.position - here.position, march.step)
+        if length <= here.distance - floor or lower_bound(path, here, there) >= floor:
             march.here = there
             march.step = step_beyond(path, there.distance, floor)
+            march.tries_ahead = march.ahead.position > there.position
         else:
-            march.step = wp.max(0.5 * (there.position - here.position), here.distance - floor)
+            march.ahead = there
+            march.tries_ahead = False
+            march.step = step_between(here, there, floor)
         march.needs_sample = march.here.distance - floor < path.length - march.here.position
         return march
 
@@ -227,7 +247,7 @@ def make_is_free(Track, kind, sample, lower_bound, step_beyond, rounding_on):
                 here = there
                 step = step_beyond(path, here.distance, floor)
             else:
-                step = wp.max(0.5 * (there.position - here.position), proven)
+                step = step_between(here, there, floor)
         return here.distance >= reach
 
     return named(is_free, kind)

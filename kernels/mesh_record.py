@@ -130,6 +130,25 @@ def distance_to_box(point: wp.vec3, lower: wp.vec3, upper: wp.vec3) -> float:
 
 
 @wp.func
+def part_in_box(
+    begin: wp.vec3, direction: wp.vec3, length: float, lower: wp.vec3, upper: wp.vec3
+) -> wp.vec2:
+    """From where to where a straight path is in a box [m]; the first is larger if nowhere."""
+    part = wp.vec2(0.0, length)
+    for axis in range(3):
+        to_lower = lower[axis] - begin[axis]
+        to_upper = upper[axis] - begin[axis]
+        if direction[axis] != 0.0:
+            first = to_lower / direction[axis]
+            second = to_upper / direction[axis]
+            part[0] = wp.max(part[0], wp.min(first, second))
+            part[1] = wp.min(part[1], wp.max(first, second))
+        elif to_lower > 0.0 or to_upper < 0.0:
+            part[1] = -1.0
+    return part
+
+
+@wp.func
 def cell_center(origin: wp.vec3, edge: float, x: int, y: int, z: int) -> wp.vec3:
     """Center of a cell of a grid of cubes."""
     return origin + edge * wp.vec3(float(x) + 0.5, float(y) + 0.5, float(z) + 0.5)

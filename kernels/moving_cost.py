@@ -109,7 +109,7 @@ def curved_halves(obstacle: Obstacle, moved: ObstacleMotion, motion: Motion) -> 
         halves.before.length = 0.0
     if not motion.has_following:
         halves.after.length = 0.0
-    halves.begin = halves.before.begin
+    halves.begin = halves.before.origin
     halves.mesh_from_world = moved.here
     halves.longest = wp.max(halves.before.length, halves.after.length)
     halves.coordinates = coordinates_of(moved, motion) + halves.longest
@@ -118,9 +118,15 @@ def curved_halves(obstacle: Obstacle, moved: ObstacleMotion, motion: Motion) -> 
 
 
 @wp.func
-def curved_half(obstacle: Obstacle, halves: CurvedHalves, side: int) -> Curve:
-    """The half segment to the neighbour before (side 0) or after."""
+def curved_half(obstacle: Obstacle, halves: CurvedHalves, side: int, reach: float) -> Curve:
+    """The half segment to the neighbour before (side 0) or after, whatever is within reach."""
     return wp.where(side == 0, halves.before, halves.after)
+
+
+@wp.func
+def fraction_on_curve(curve: Curve, position: float) -> float:
+    """Which fraction of a segment a position on one of its halves is."""
+    return wp.where(curve.length > 0.0, position / (2.0 * curve.length), 0.0)
 
 
 @wp.func
@@ -164,7 +170,14 @@ def is_far(obstacle: Obstacle, motion: Motion, moved: ObstacleMotion, reach: flo
 
 
 cost_on_curves = make_cost(
-    CurvedHalves, Curve, "curve", curved_half, curve_sample, sweep_curve, rotate_back
+    CurvedHalves,
+    Curve,
+    "curve",
+    curved_half,
+    curve_sample,
+    sweep_curve,
+    fraction_on_curve,
+    rotate_back,
 )
 
 

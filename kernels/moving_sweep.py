@@ -55,12 +55,13 @@ class Curve:
 
     mesh_id: wp.uint64
     record: wp.uint64  # pointer to the record of the mesh, read by each query
-    begin: wp.vec3  # u(0)
+    origin: wp.vec3  # u(0)
     change: wp.vec3  # w
     axis: wp.vec3  # a, unit
     angle: float  # theta [rad]
     speed: float  # bound of |u'| [m per segment]
     length: float  # half of that
+    before: float  # 0: it begins at the waypoint
     acceleration_bound: float  # bound of the second derivative by the position [1/m]
     is_valid: bool  # coordinates of both ends are in range
 
@@ -84,9 +85,9 @@ def curve_between(
     curve = Curve()
     curve.mesh_id = obstacle.mesh_id
     curve.record = obstacle.record
-    curve.begin = wp.transform_point(here, begin)
+    curve.origin = wp.transform_point(here, begin)
     last = wp.transform_point(there, end)
-    curve.is_valid = is_in_range(curve.begin) and is_in_range(last)
+    curve.is_valid = is_in_range(curve.origin) and is_in_range(last)
     rotation = wp.transform_get_rotation(there) * wp.quat_inverse(wp.transform_get_rotation(here))
     if rotation[3] < HALF_TURN:
         rotation = -rotation
@@ -96,14 +97,14 @@ def curve_between(
     if sine > 0.0:
         curve.axis = axis / sine
         curve.angle = 2.0 * wp.atan2(sine, rotation[3])
-    curve.change = wp.quat_rotate_inv(rotation, last) - curve.begin
+    curve.change = wp.quat_rotate_inv(rotation, last) - curve.origin
 
     omega = curve.angle * curve.axis
-    velocity_begin = wp.cross(omega, curve.begin) + curve.change
+    velocity_begin = wp.cross(omega, curve.origin) + curve.change
     velocity_end = velocity_begin + 0.5 * wp.cross(omega, curve.change)
     curve.speed = SAFETY_FACTOR * wp.max(wp.length(velocity_begin), wp.length(velocity_end))
     # A displacement below rounding is none.
-    if curve.speed > CURVE_ROUNDING * wp.length(curve.begin):
+    if curve.speed > CURVE_ROUNDING * wp.length(curve.origin):
         curve.length = 0.5 * curve.speed
         acceleration = wp.max(
             wp.length(wp.cross(omega, velocity_begin + curve.change)),
@@ -126,7 +127,7 @@ def point_on_curve(curve: Curve, position: float) -> wp.vec3:
     """The point at a position of the curve."""
     fraction = position / curve.speed
     rotation = wp.quat_from_axis_angle(curve.axis, fraction * curve.angle)
-    return wp.quat_rotate(rotation, curve.begin + fraction * curve.change)
+    return wp.quat_rotate(rotation, curve.origin + fraction * curve.change)
 
 
 @wp.func
@@ -135,7 +136,7 @@ def curve_sample(curve: Curve, position: float, sample: SdfSample) -> PathSample
     slope = float(0.0)
     if curve.length > 0.0:
         fraction = position / curve.speed
-        point = curve.begin + fraction * curve.change
+        point = curve.origin + fraction * curve.change
         velocity = curve.angle * wp.cross(curve.axis, point) + curve.change
         slope = wp.dot(rotate_back(curve, fraction, sample.gradient), velocity) / curve.speed
     return sample_with_slope(position, slope, sample)
@@ -151,7 +152,7 @@ def sample_curve(curve: Curve, position: float, near: wp.vec3) -> PathSample:
 @wp.func
 def rounding_on_curve(curve: Curve) -> float:
     """Bound of the rounding of distances on a curve [m]."""
-    return CURVE_ROUNDING * (wp.length(curve.begin) + wp.length(curve.change) + curve.length)
+    return CURVE_ROUNDING * (wp.length(curve.origin) + wp.length(curve.change) + curve.length)
 
 
 @wp.func
@@ -221,8 +222,10 @@ def sweep_curve(curve: Curve, start: PathSample, reach: float, tolerance: float)
     march = begin_march(start, curve.length, reach, slack)
     while march.needs_sample:
         here = march.here
-        position = wp.min(here.position + march.step, curve.length)
-        there = sample_curve(curve, position, here.closest)
+        there = march.ahead
+        if not march.tries_ahead:
+            position = wp.min(here.position + march.step, curve.length)
+            there = sample_curve(curve, position, here.closest)
         march = advance_on_curve(march, there, curve, reach, slack)
     if march.best.distance >= reach:
         return march.best

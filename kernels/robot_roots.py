@@ -90,22 +90,34 @@ def at_rest() -> Twist:
     return Twist(wp.vec3(0.0), wp.vec3(0.0))
 
 
-@wp.kernel
-def place_roots(
-    # operands
-    poses: wp.array2d[wp.float64],  # (n, 7) x, y, z [m], qw, qx, qy, qz
-    # parameters
-    launch_offset: vec1i,  # of this launch in the poses
-    # outputs
-    roots: wp.array[MovingFrame],  # (n,)
-):
-    """One thread per base pose."""
-    row = wp.tid()
-    row += launch_offset[0]
-    turn = unit_turn(poses[row, 3], poses[row, 4], poses[row, 5], poses[row, 6])
-    origin = wp.vec3d(poses[row, 0], poses[row, 1], poses[row, 2])
-    axes = wp.identity(n=3, dtype=float)
-    roots[row] = frame_in(Placed(turn, origin), axes, at_rest())
+def _make_place_roots(name, Scalar):
+    vec7 = wp.types.vector(length=7, dtype=Scalar)
+
+    def place(
+        # operands
+        poses: wp.array[vec7],  # (n,) x, y, z [m], qw, qx, qy, qz
+        # parameters
+        launch_offset: vec1i,  # of this launch in the poses
+        # outputs
+        roots: wp.array[MovingFrame],  # (n,)
+    ):
+        """One thread per base pose."""
+        row = wp.tid()
+        row += launch_offset[0]
+        pose = poses[row]
+        w, x = wp.float64(pose[3]), wp.float64(pose[4])
+        turn = unit_turn(w, x, wp.float64(pose[5]), wp.float64(pose[6]))
+        origin = wp.vec3d(wp.float64(pose[0]), wp.float64(pose[1]), wp.float64(pose[2]))
+        axes = wp.identity(n=3, dtype=float)
+        roots[row] = frame_in(Placed(turn, origin), axes, at_rest())
+
+    # Warp knows kernels by their qualified names.
+    place.__name__ = place.__qualname__ = name
+    return wp.kernel(place)
+
+
+place_roots_float32 = _make_place_roots("place_roots_float32", wp.float32)
+place_roots_float64 = _make_place_roots("place_roots_float64", wp.float64)
 
 
 @wp.kernel

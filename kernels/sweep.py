@@ -42,6 +42,8 @@ class Path:
     origin: wp.vec3
     direction: wp.vec3  # unit
     length: float  # [m]
+    before: float  # of a longer path, what lies before the origin [m]
+    whole: float  # length of that longer path [m]
 
 
 @wp.func
@@ -191,7 +193,9 @@ def sweep(path: Path, start: PathSample, reach: float, tolerance: float) -> Path
     march = begin_march(start, path.length, reach, slack)
     while march.needs_sample:
         here = march.here
-        there = sample_path(path, wp.min(here.position + march.step, path.length), here.closest)
+        there = march.ahead
+        if not march.tries_ahead:
+            there = sample_path(path, wp.min(here.position + march.step, path.length), here.closest)
         if is_convex:
             march = narrow(march, there, path, reach)
         else:

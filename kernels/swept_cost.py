@@ -12,6 +12,7 @@ from warp_collision.kernels.half_segments import (
     make_cost,
     not_a_number,
 )
+from warp_collision.kernels.mesh_record import part_in_box
 from warp_collision.kernels.precision import is_in_range
 from warp_collision.kernels.scene import (
     Obstacle,
@@ -19,11 +20,15 @@ from warp_collision.kernels.scene import (
     env_of_row,
     is_env,
     make_walk,
+    record_of,
 )
 from warp_collision.kernels.speed import SpeedScale, speed_scale
 from warp_collision.kernels.sweep import Path, path_sample, sweep
 
 wp.set_module_options(OPTIONS)
+
+# Rounding of the part of a path in a box, relative to the coordinates.
+PART_ROUNDING = wp.constant(1.0e-5)
 
 mat23 = wp.types.matrix(shape=(2, 3), dtype=wp.float32)
 
@@ -64,18 +69,34 @@ def straight_halves(obstacle: Obstacle, motion: Motion) -> StraightHalves:
 
 
 @wp.func
-def straight_half(obstacle: Obstacle, halves: StraightHalves, side: int) -> Path:
-    """The half segment to the neighbour before (side 0) or after."""
+def straight_half(obstacle: Obstacle, halves: StraightHalves, side: int, reach: float) -> Path:
+    """What of the half segment to the neighbour before (side 0) or after may be within reach.
+
+    That is what is in the bounding box of the obstacle, enlarged by the reach.
+    """
     offset = wp.where(side == 0, halves.previous, halves.following) - halves.begin
     path = Path()
     path.mesh_id = obstacle.mesh_id
     path.record = obstacle.record
-    path.origin = halves.begin
     distance = wp.length(offset)
-    path.length = 0.5 * distance
+    path.whole = 0.5 * distance
     if distance > 0.0:
         path.direction = offset / distance
+    record = record_of(obstacle)
+    size = wp.length(record.lower) + wp.length(record.upper) + wp.length(halves.begin) + distance
+    margin = wp.vec3(wp.max(reach, record.inside_reach) + PART_ROUNDING * size)
+    lower = record.lower - margin
+    part = part_in_box(halves.begin, path.direction, path.whole, lower, record.upper + margin)
+    path.before = part[0]
+    path.length = part[1] - part[0]
+    path.origin = halves.begin + path.before * path.direction
     return path
+
+
+@wp.func
+def fraction_on_path(path: Path, position: float) -> float:
+    """Which fraction of a segment a position on one of its halves is."""
+    return wp.where(path.whole > 0.0, (path.before + position) / (2.0 * path.whole), 0.0)
 
 
 @wp.func
@@ -85,7 +106,14 @@ def unrotated(path: Path, fraction: float, direction: wp.vec3) -> wp.vec3:
 
 
 cost_on_paths = make_cost(
-    StraightHalves, Path, "straight", straight_half, path_sample, sweep, unrotated
+    StraightHalves,
+    Path,
+    "straight",
+    straight_half,
+    path_sample,
+    sweep,
+    fraction_on_path,
+    unrotated,
 )
 
 

@@ -45,26 +45,52 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--gpu-lines",
         action="store_true",
-        help="with --simulated: which lines of the package that only a GPU reaches were executed",
+        help="with --simulated: which lines of the package that only a GPU reaches were executed; "
+        "a run of the whole suite fails if one was not",
     )
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Says what only a GPU reaches, where that is asked for."""
-    if recorder := config.stash.get(RECORDER, None):
-        terminalreporter.section("lines that only a GPU reaches")
+    if (recorder := config.stash.get(RECORDER, None)) and not hasattr(config, "workerinput"):
+        terminalreporter.section("lines of the host that only a GPU reaches")
         for line in recorder.report():
             terminalreporter.line(line)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Of chosen tests none may have a device."""
-    if session.config.getoption("--simulated") and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+    """Of chosen tests none may have a device; all of them reach all lines of a GPU."""
+    config = session.config
+    if config.getoption("--simulated") and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
         session.exitstatus = pytest.ExitCode.OK
+    recorder = config.stash.get(RECORDER, None)
+    if recorder is None:
+        return
+    ran = recorder.stop()
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["gpu_lines"] = ran
+    elif exitstatus == pytest.ExitCode.OK and is_whole(config) and recorder.missing():
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """What a process of pytest-xdist has executed."""
+    if recorder := node.config.stash.get(RECORDER, None):
+        recorder.add(getattr(node, "workeroutput", {}).get("gpu_lines", {}))
+
+
+def is_whole(config: pytest.Config) -> bool:
+    """Whether all tests were asked for, and the simulated GPU can be had."""
+    of_all = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    return of_all and not config.option.keyword and simulated_cuda.reason_against() is None
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Divides torch's threads among the processes of pytest-xdist, which share a cache of fits."""
+    if config.getoption("--gpu-lines"):
+        config.stash[RECORDER] = gpu_lines.Recorder()
     if "WARP_COLLISION_CACHE" not in os.environ:
         folder = tempfile.TemporaryDirectory()
         config.add_cleanup(folder.cleanup)
@@ -154,8 +180,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if any(map(is_simulated, session.items)) and simulated_cuda.reason_against() is None:
         simulated_cuda.install()
         ptx_kernels.use(session.config.getoption("--ptx"))
-    if session.config.getoption("--gpu-lines"):
-        session.config.stash[RECORDER] = gpu_lines.Recorder()
+    if recorder := session.config.stash.get(RECORDER, None):
+        recorder.start()
 
 
 @pytest.fixture(scope="module")

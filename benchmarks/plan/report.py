@@ -12,7 +12,7 @@ from benchmarks.plan.problems import ROBOTS
 
 NAME = "plan-cpu"
 OURS, FIRST, THEIRS = PLANNERS  # FIRST is `until="first"` of ours
-COLOURS = {OURS: "#1f6feb", THEIRS: "#8a8f98"}
+COLOURS = {OURS: "#1f6feb", FIRST: "#2da44e", THEIRS: "#8a8f98"}
 
 Results = dict[str, Any]
 Row = dict[str, Any]

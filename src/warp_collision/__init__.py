@@ -51,12 +51,13 @@ if TYPE_CHECKING:
         cost_residuals,
         gauss_newton,
     )
-    from warp_collision.obstacles.depth_image import DepthCounts, UnitsWarning
+    from warp_collision.obstacles.depth_image import DepthCounts, DepthOptions
     from warp_collision.obstacles.height_field import HeightField
     from warp_collision.obstacles.mesh_report import MeshReport, OpenMeshWarning
     from warp_collision.obstacles.occupancy_map import OccupancyMap
     from warp_collision.obstacles.point_cloud import PointCloud, thin
     from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere
+    from warp_collision.obstacles.units import UnitsWarning
     from warp_collision.obstacles.voxel_grid import VoxelGrid
     from warp_collision.robot import (
         JointPathClearance,
@@ -81,6 +82,7 @@ __all__ = [
     "Cuboid",
     "Cylinder",
     "DepthCounts",
+    "DepthOptions",
     "GaussNewton",
     "HeightField",
     "JointPathClearance",
@@ -129,7 +131,8 @@ _MODULES = {
         "swept_sphere_cost",
     ),
     "least_squares": ("GaussNewton", "clearance_residuals", "cost_residuals", "gauss_newton"),
-    "obstacles.depth_image": ("DepthCounts", "UnitsWarning"),
+    "obstacles.depth_image": ("DepthCounts", "DepthOptions"),
+    "obstacles.units": ("UnitsWarning",),
     "obstacles.height_field": ("HeightField",),
     "obstacles.mesh_report": ("MeshReport", "OpenMeshWarning"),
     "obstacles.occupancy_map": ("OccupancyMap",),

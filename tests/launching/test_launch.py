@@ -181,7 +181,7 @@ def add_two(values: wp.array[wp.float32]) -> None:
 
 @pytest.mark.parametrize("cores", [1, 2])
 def test_modules_are_loaded_in_threads_each_once(
-    monkeypatch: pytest.MonkeyPatch, cores: int
+    monkeypatch: pytest.MonkeyPatch, cores: int, device: torch.device
 ) -> None:
     loaded = []
     in_threads = cores > 1 and hasattr(context, "_codegen_lock")
@@ -199,15 +199,14 @@ def test_modules_are_loaded_in_threads_each_once(
     monkeypatch.setattr(launch, "Command", Recorded)
     monkeypatch.setattr(launch, "_loaded", set())
     monkeypatch.setattr(launch, "_n_cores", lambda: cores)
-    launch.load_kernels([add_one, add_two, add_one], torch.device("cpu"))
+    launch.load_kernels([add_one, add_two, add_one], device)
     assert {kernel for kernel, _ in loaded} == {add_one, add_two}
     assert len(loaded) == 2
     first, second = (thread for kernel in (add_one, add_two) for k, thread in loaded if k is kernel)
     assert first == threading.get_ident()
     assert (second != first) == in_threads
-    launch.load_kernels([add_two, add_one], torch.device("cpu"))
+    launch.load_kernels([add_two, add_one], device)
     assert len(loaded) == 2
-    launch.load_kernels([add_two], torch.device("cuda", 0))  # there, launches load modules
 
 
 def test_one_object_is_loaded_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -338,6 +338,9 @@ def test_progress_sees_better_and_better_proven_paths(panda, device):
     steps: list[PlanningProgress] = []
     ends = [LEFT, HIGH, LEFT], [RIGHT, LEFT, RIGHT], [0, 0, 1]
     found = plan(panda, world, *ends, progress=steps.append)
+    for result, name in ((steps[-1], "PlanningProgress"), (found, "PlannedPaths")):
+        assert repr(result).startswith(name)
+        assert len(repr(result)) < 600  # shapes and ranges, no values
     assert [step.n_problems for step in steps] == [3] * len(steps)
     assert steps[0].free.tolist() == [False, True, False]  # straight
     assert [step.n_free for step in steps] == [int(step.free.sum()) for step in steps]

@@ -426,12 +426,13 @@ def test_exact_shapes_are_compared(
 @slow
 def test_what_sensors_see_is_compared(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Clouds agree with a plain walk, and maps with the truth, or it raises."""
-    few = ["--rounds", "1", "--points", "500", "1000", "--frames", "20"]
+    few = ["--rounds", "1", "--points", "500", "1000", "--frames", "20", "--cells", "20"]
     assert main(["sensed", *few, "--plot", str(tmp_path / "growth.png")]) == 0
     assert (tmp_path / "growth.png").stat().st_size > 10_000
     text = capsys.readouterr().out
     assert "| 500 | yes or no |" in text
     assert "loop, 10,000 points and 1,920 spheres" in text
+    assert "| distance | " in text
     few = ["--problems", "cage_2", "--configurations", "40"]
     assert main(["sensed-scenes", *few]) == 0
     assert "| 6 | " in capsys.readouterr().out

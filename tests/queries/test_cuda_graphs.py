@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -12,10 +13,13 @@ import torch
 import warp as wp
 
 import compare
+import public_calls
 import shapes
 from differentiable import NAMES, Case, assert_same, case_of
 from primitives import KINDS, Call, paths, scenes
 from warp_collision import CollisionCost, MeshWorld, sphere_cost
+from warp_collision.launching import launch
+from warp_collision.warp_primitives import SdfMeshWarpPy
 
 Tensor = torch.Tensor
 
@@ -174,6 +178,46 @@ def test_numbers_first_met_in_a_capture(gpu: torch.device, cuda: Any) -> None:
     assert_same(sphere_cost(spheres, world, activation_distance=0.043), expected)
     graph.replay()
     assert_same(captured, expected)
+
+
+def test_kernels_are_loaded_before_a_capture(
+    gpu: torch.device, cuda: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By any thread: one that captures need not have called anything itself."""
+    world = world_with_two_meshes(gpu)
+    spheres = torch.tensor([[[[0.1, 0.1, 0.1, 0.5]]]], device=gpu)
+    graph = cuda.CUDAGraph()
+
+    def captured() -> Tensor:
+        with cuda.graph(graph):
+            return sphere_cost(spheres, world)
+
+    with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
+        monkeypatch.setattr(launch, "_loaded", set())  # of modules that other tests have loaded
+        with pytest.raises(RuntimeError, match=r"must be loaded before a graph .* sphere_cost is"):
+            first.submit(captured).result()
+        expected = first.submit(sphere_cost, spheres, world).result().cpu()
+        cost = second.submit(captured).result()
+    graph.replay()
+    assert expected.item() > 0.0
+    torch.testing.assert_close(cost.cpu(), expected)
+
+
+def test_meshes_of_a_caller_first_met_in_a_capture(gpu: torch.device, cuda: Any) -> None:
+    """Nothing can be read of them there; costs are right without."""
+    operands = public_calls.Operands(gpu)
+    ids, meshes = operands.foreign
+    operands.drop_in(SdfMeshWarpPy, operands.world.mesh_ids)()  # loads kernels
+    graph = cuda.CUDAGraph()
+    call = operands.drop_in(SdfMeshWarpPy, ids)
+    with cuda.graph(graph):
+        captured = [each.detach() for each in call()]
+    graph.replay()
+    replayed = [each.cpu() for each in captured]
+    expected = [each.cpu() for each in call()]
+    assert len(meshes) == 2
+    assert expected[0].any()
+    torch.testing.assert_close(replayed, expected)
 
 
 def test_a_module_as_a_graphed_callable(gpu: torch.device, cuda: Any) -> None:

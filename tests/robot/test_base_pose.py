@@ -249,3 +249,17 @@ def test_a_base_may_be_plain_numbers(robots, device):
     for function in functions:
         with pytest.raises(ValueError, match=r"base_pose must have a quaternion .* other than 0"):
             function(paths, world, base_pose=(0, 0, 0, 0, 0, 0, 0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_poses_of_any_dtype_and_layout(robots, dtype, device):
+    """Kernels read float32 and float64, contiguous; what they place is rounded once."""
+    robot = robots["panda"]
+    joints = torch.zeros((3, 2, 7), device=device)
+    poses = torch.linspace(0.1, 1.0, 21, device=device).reshape(3, 7).to(dtype)
+    expected = robot.spheres(joints, poses.double())
+    assert torch.equal(robot.spheres(joints, poses), expected)
+    assert torch.equal(robot.spheres(joints, poses.T.contiguous().T), expected)
+    by_row = poses[:, None].expand(3, 2, 7)
+    assert torch.equal(robot.spheres(joints, by_row), expected)
+    assert torch.equal(robot.spheres(joints[0], poses[0])[0], expected[0, 0])

@@ -1,7 +1,8 @@
 """Which lines of the package only a GPU reaches, and which of them tests on the simulated one ran.
 
-`pytest --simulated --gpu-lines` says how many of them the chosen tests executed, and which not.
-Of device code there is another proof: with `--ptx` all of it is what a GPU would run.
+`pytest --simulated --gpu-lines` says how many of them the chosen tests executed, and which not; the
+processes of pytest-xdist add up. Of device code there is another proof: with `--ptx` all of it is
+what a GPU would run.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
+
+from torch.autograd.function import BackwardCFunction
 
 import warp_collision
 
@@ -78,24 +81,59 @@ def lines_of(path: Path) -> set[int]:
 
 
 class Recorder:
-    """The lines that ran since it was made."""
+    """The lines that ran, in this process since `start`, or in others.
+
+    Attributes:
+        lines: that only a GPU reaches, by file.
+        ran: which of them, by file.
+    """
 
     def __init__(self) -> None:
         self.lines = {str(p): n for p in sorted(ROOT.rglob("*.py")) if (n := lines_of(p))}
         self.ran: dict[str, set[int]] = {name: set() for name in self.lines}
-        self._wanted: dict[CodeType, bool] = {}
+        self._tracers: dict[int, Any] = {}
+        self._codes: list[CodeType] = []
+        self._backward: Any = BackwardCFunction.apply
+
+    def start(self) -> None:
+        """Records from now on, in all threads."""
+
+        def backward(node: Any, *upstream: Any) -> Any:
+            sys.settrace(self._call)  # in torch's own threads, of which Python knows nothing
+            return self._backward(node, *upstream)
+
+        BackwardCFunction.apply = backward
         threading.settrace(self._call)
         sys.settrace(self._call)
 
+    def stop(self) -> dict[str, list[int]]:
+        """What ran, for other processes."""
+        BackwardCFunction.apply = self._backward
+        sys.settrace(None)
+        threading.settrace(None)  # type: ignore[arg-type]
+        return {name: sorted(self.lines[name] & ran) for name, ran in self.ran.items()}
+
+    def add(self, ran: dict[str, list[int]]) -> None:
+        """Adds what ran in another process."""
+        for name, lines in ran.items():
+            self.ran[name].update(lines)
+
+    def missing(self) -> dict[str, list[int]]:
+        """The lines that did not run, of files that have some."""
+        found = {name: sorted(lines - self.ran[name]) for name, lines in self.lines.items()}
+        return {name: lines for name, lines in found.items() if lines}
+
     def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
+        # For every call of all Python: codes are known by their places, as their hash is slow.
         code = frame.f_code
-        wanted = self._wanted.get(code)
-        if wanted is None:
-            wanted = not self.lines.get(code.co_filename, set()).isdisjoint(
-                line for *_, line in code.co_lines() if line is not None
-            )
-            self._wanted[code] = wanted
-        return self._line if wanted else None
+        try:
+            return self._tracers[id(code)]
+        except KeyError:
+            lines = {line for *_, line in code.co_lines() if line is not None}
+            is_wanted = not self.lines.get(code.co_filename, set()).isdisjoint(lines)
+            self._tracers[id(code)] = tracer = self._line if is_wanted else None
+            self._codes.append(code)  # so that no other takes its place
+            return tracer
 
     def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
         if event == "line":
@@ -104,12 +142,7 @@ class Recorder:
 
     def report(self) -> Iterator[str]:
         """How many ran, and those that did not."""
-        sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]
-        total = sum(map(len, self.lines.values()))
-        missing = {name: sorted(lines - self.ran[name]) for name, lines in self.lines.items()}
-        n_ran = total - sum(map(len, missing.values()))
-        yield f"{n_ran} of {total} lines that only a GPU reaches ran"
+        total, missing = sum(map(len, self.lines.values())), self.missing()
+        yield f"{total - sum(map(len, missing.values()))} of {total} lines ran"
         for name, lines in missing.items():
-            if lines:
-                yield f"{Path(name).relative_to(ROOT)}: {', '.join(map(str, lines))}"
+            yield f"{Path(name).relative_to(ROOT)}: {', '.join(map(str, lines))}"

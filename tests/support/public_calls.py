@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,8 @@ from warp_collision import (
     swept_sphere_cost,
 )
 from warp_collision.planning import CollisionTerm, JointLimitsTerm, SmoothnessTerm
+from warp_collision.planning.descent import PathDescent, SmoothMetric
+from warp_collision.planning.terms import Objective
 from warp_collision.robot import RobotChecker
 from warp_collision.warp_primitives import SdfMeshWarpPy, SweptSdfMeshWarpPy
 
@@ -234,6 +236,21 @@ def calls_of_worlds() -> dict[str, Maker]:
     }
 
 
+def planner_iteration(o: Operands) -> Callable[[], list[Tensor]]:
+    """A step of `planning.refinement` on the terms of `optimize_paths`, of length 0."""
+    terms = CollisionTerm(o.robot, o.world), SmoothnessTerm(), JointLimitsTerm(o.limits)
+    objective = Objective(terms)
+    problem = torch.arange(len(o.joints), device=o.device)
+    descent = PathDescent(o.joints, SmoothMetric(o.joints.shape[1], o.device), 0.0)
+
+    def call() -> list[Tensor]:
+        gradient = objective.gradient(descent.paths(), problem)
+        descent.step(gradient)
+        return [gradient]
+
+    return call
+
+
 def calls_of_robots() -> dict[str, Maker]:
     """Kinematics, costs and checks of robots."""
     configuration, path = configuration_in_collision, joint_path_in_collision
@@ -321,6 +338,7 @@ def calls_of_robots() -> dict[str, Maker]:
         "CollisionTerm + gradient": lambda o: with_gradient(
             CollisionTerm(o.robot, o.world), o.joints
         ),
+        "optimize_paths, an iteration of a descent": planner_iteration,
         "SmoothnessTerm + gradient": lambda o: with_gradient(SmoothnessTerm(), o.joints),
         "JointLimitsTerm + gradient": lambda o: with_gradient(JointLimitsTerm(o.limits), o.joints),
         "gauss_newton": lambda o: (
@@ -339,4 +357,19 @@ def calls_of_robots() -> dict[str, Maker]:
     }
 
 
+def among_meshes(o: Operands, count: int = 100) -> MeshWorld:
+    """A world of that many meshes of which no query knows yet."""
+    world = MeshWorld(max_obstacles=count, device=o.device)
+    for i in range(count):
+        mesh = trimesh.creation.icosphere(1, 0.05 + 0.001 * i)
+        world.add(f"ball {i}", mesh, (0.3 * (i % 10), 0.3 * (i // 10), 0, 1, 0, 0, 0))
+    return world
+
+
+# Each made anew for every call.
+FIRST_CALLS: dict[str, Maker] = {
+    "sphere_cost, the first among 100 meshes": lambda o: partial(
+        sphere_cost, o.spheres, among_meshes(o)
+    ),
+}
 CALLS: dict[str, Maker] = calls_of_spheres() | calls_of_worlds() | calls_of_robots()

@@ -239,6 +239,40 @@ def test_a_path_among_a_map_a_cloud_and_shapes() -> None:
     assert 0.1 < hit.float().mean() < 0.95
 
 
+@pytest.mark.parametrize("margin", [0.0, 0.03])
+def test_where_a_robot_is_nobody_needs_to_look(margin: float) -> None:
+    """Voxels that its spheres reach into become free, others not, and hits stay."""
+    robot = load_panda()
+    joints = torch.stack((torch.zeros(7), torch.full((7,), 0.4)))
+    seen = OccupancyMap(((-0.6, -0.6, 0.2), (0.6, 0.6, 1.4)), 0.04)
+    camera = (-0.6, 0.0, 0.8, 0.5, -0.5, 0.5, -0.5)
+    seen.integrate(np.full((120, 160), 0.62), LENS, camera, time=1.0)
+    before = seen.states
+    count = seen.clear(robot, joints, margin=margin, time=2.0)
+    spheres = robot.spheres(joints).reshape(-1, 4).double().numpy()
+    spheres[:, 3] += margin
+    low = seen.lower + 0.04 * np.moveaxis(np.indices(seen.shape), 0, -1)
+    near = np.zeros(seen.shape, bool)
+    edge = np.zeros(seen.shape, bool)
+    for *center, radius in spheres:
+        way = np.linalg.norm(np.maximum(np.maximum(low - center, center - low - 0.04), 0), axis=-1)
+        near |= way <= radius
+        edge |= np.abs(way - radius) < 1e-5
+    expected = np.where(near & (before != 2), 1, before)
+    assert ((expected == 2) & near).any()
+    np.testing.assert_array_equal(seen.states[~edge], expected[~edge])
+    assert count == ((before == 0) & (seen.states == 1)).sum() > 500
+    world = MeshWorld(device="cpu")
+    world.add("never seen", seen.to_voxel_grid().unseen)
+    inside = ((spheres[:, :3] > seen.lower + 0.2) & (spheres[:, :3] < 0.3)).all(axis=1)
+    grown = torch.tensor(spheres[inside]).float()[None, None]
+    assert not in_collision(grown, world).any()
+    seen.forget(0.5, time=3.0)
+    assert (seen.states == 0).all()
+    with pytest.raises(ValueError, match="margin must not be negative"):
+        seen.clear(robot, joints, margin=-1.0)
+
+
 class TestBadInput:
     GOOD = np.full((6, 8), 1.0)
 
@@ -266,6 +300,12 @@ class TestBadInput:
             (GOOD, LENS, np.eye(4), {"max_depth": -1}, ValueError, "max_depth must be positive"),
             (GOOD * np.nan, LENS, np.eye(4), {}, ValueError, "must see a surface, got 0 points"),
             (GOOD, LENS, np.eye(4), {"joints": 1}, ValueError, "got no robot"),
+            (GOOD, LENS, np.eye(4), {"robot": 1}, ValueError, "joints must be given with a robot"),
+            (GOOD, LENS, np.eye(4), {"robot_margin": -1}, ValueError, "robot_margin must "),
+            (GOOD, LENS, np.eye(4), {"noise": -0.1}, ValueError, "noise must not be negative"),
+            (GOOD, LENS, np.eye(4), {"noise": "much"}, TypeError, "noise must be a number"),
+            (GOOD, LENS, np.eye(4), {"robot": 1, "joints": 1}, TypeError, "robot must be a Robot"),
+            (GOOD, LENS, np.eye(4), {"nose": 0.1}, TypeError, "DepthOptions.* argument 'nose'"),
         ],
     )
     def test_is_named(
@@ -293,9 +333,34 @@ class TestBadInput:
             world.add("hill", HeightField(np.zeros((500, 600)), (1, 1), 1))
         assert len(world) == 0
 
+    def test_large_things_are_suspected_of_millimetres(self) -> None:
+        thick, extent = np.ones((200, 2, 2), bool), "2e[+]03 x 20 x 20 m; multiply millimetres"
+        for make, text in (
+            (
+                lambda: VoxelGrid(thick, 10.0),
+                f"voxel_size must be in metres, got a grid of {extent}",
+            ),
+            (lambda: VoxelGrid.from_esdf(thick * 1.0, 10.0, error=1.0), f"a grid of {extent}"),
+            (lambda: OccupancyMap(((0, 0, 0), (2000, 20, 20)), 10.0), f"a map of {extent}"),
+            (lambda: HeightField(np.zeros((3, 3)), (4e3, 2e3), 10.0), "a height field of 4e[+]03"),
+            (lambda: HeightField(2e3 * np.eye(3), (4, 2), 10.0), "a height field of 4 x 2 x 2e"),
+        ):
+            with pytest.warns(UnitsWarning, match=text):
+                make()
+
+    def test_joints_that_are_not_finite(self) -> None:
+        robot, joints = load_panda(), torch.full((7,), torch.nan)
+        with pytest.raises(ValueError, match="joints must be finite"):
+            PointCloud.from_depth(self.GOOD, LENS, np.eye(4), robot=robot, joints=joints)
+        seen = OccupancyMap(((0, 0, 0), (1, 1, 1)), 0.1)
+        with pytest.raises(ValueError, match="joints must be finite"):
+            seen.clear(robot, joints)
+        with pytest.raises(TypeError, match="robot must be a RobotSpheres, got int"):
+            seen.clear(3, joints)
+
     def test_maps(self) -> None:
         for bounds, size, message in (
-            (((0, 0, 0), (1, 1)), 0.1, "bounds|inhomogeneous"),
+            (((0, 0, 0), (1, 1)), 0.1, "bounds must be two corners"),
             (((0, 0, 0), (1, 1, 0)), 0.1, "a lower and an upper corner"),
             (((0, 0, 0), (1, 1, 1)), 0.0, "voxel_size must be positive"),
             (((0, 0, 0), (1, 1, 1)), 1e-4, r"must have at most 2e\+09 voxels, got 1e\+12"),

@@ -14,6 +14,7 @@ import shapes
 from primitives import KINDS, Call
 from reference import Obstacle
 from warp_collision import (
+    Cuboid,
     MeshWorld,
     clearance,
     in_collision,
@@ -333,3 +334,36 @@ def test_tables_that_move_in_memory(count: int) -> None:
     world.set_pose(0, (30.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0))
     moved = [scene[0]._replace(pose=(30.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)), *scene[1:]]
     compare.assert_costs(sphere_cost(given, world), reference.sphere_cost(spheres(), [moved]))
+
+
+def test_an_obstacle_that_is_everywhere_leaves_the_tree_good(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Warp's builder for GPUs puts together what has its center in one of 1024^3 cells.
+
+    The cells are those of the box around all centers; it does not run on the simulated GPU.
+    """
+    count, build, given = 300, wp.Bvh, []
+
+    def keeping(lower: wp.array, upper: wp.array, groups: wp.array) -> wp.Bvh:
+        given.extend(wp.to_torch(each).cpu().double() for each in (lower, upper))
+        return build(lower, upper, groups=groups)
+
+    world = MeshWorld(max_obstacles=2 * count, device=device)
+    centers = np.random.default_rng(83).uniform(1.0, 5.0, (count, 3))
+    box = Cuboid((0.1, 0.1, 0.1))
+    world.add_many({f"box {i}": (box, (*c, 1, 0, 0, 0)) for i, c in enumerate(centers)})
+    poses = world.poses()
+    poses[7] = torch.nan
+    world.set_poses(poses)
+    monkeypatch.setattr(wp, "Bvh", keeping)
+    point = torch.tensor([[[[*centers[0], 0.01]]]], dtype=torch.float32, device=device)
+    assert sphere_cost(point, world).isnan().all()
+    lower, upper = (each[:count] for each in given)
+    size = upper.amax(0) - lower.amin(0)
+    assert (size < 5.0).all()
+    cells = ((0.5 * (lower + upper) - lower.amin(0)) / size * 1024).int()
+    assert len(cells.unique(dim=0)) > 0.99 * count
+    poses[7] = poses[8]
+    world.set_poses(poses)
+    assert sphere_cost(point, world).isfinite().all()

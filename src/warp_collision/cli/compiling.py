@@ -36,15 +36,10 @@ def _compile(options: argparse.Namespace) -> int:
     import warp as wp
 
     from warp_collision.launching.launch import load_kernels
-    from warp_collision.launching.recorded_launch import Command
 
     begin = time.monotonic()
     chosen = kernels()
-    if device.type == "cpu":
-        load_kernels(chosen, device)
-    else:
-        for kernel in chosen:
-            Command(kernel, str(device))
+    load_kernels(chosen, device)
     print_text(
         f"{len(chosen)} modules for {device} are in {wp.config.kernel_cache_dir}, "
         f"after {time.monotonic() - begin:.0f} s"

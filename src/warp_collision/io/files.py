@@ -61,6 +61,15 @@ def load_world_file(
     of a capsule are points in the frame of its pose. A sphere takes `position` or `pose`. Any
     obstacle may have `padding` [m] and `enabled`. Colours, textures and materials are ignored.
 
+    `voxel: {map: {dims: [2, 2, 1], voxel_size: 0.02, pose: [...], feature_tensor: [...]}}`, a grid
+    of distances of cuRobo, is an `EsdfGrid`; `file_path`, an .npz file of one array, may have the
+    values. Their number tells of which version they are: up to 0.7 a side of `dims` has
+    1 + floor(side / voxel_size) voxels, and values are positive inside; from 0.8 on it has
+    round(side / voxel_size), and they are negative inside. `inside: positive` or `negative` says
+    which where the number does not. `error` [m] is that of `VoxelGrid.from_esdf`; without it half
+    the diagonal of a voxel is taken, as of distances between centers. It grows by as much as
+    cuRobo's own list of centers is off from where its kernels look.
+
     **MoveIt planning scenes** (.yaml, .yml), with a `world` of `collision_objects`; objects of
     several parts become `id/0`, `id/1` and so on. The polygon of a prism may be concave, its edges
     must not cross.
@@ -88,10 +97,11 @@ def load_world_file(
     z up, in the unit that the file declares or in metres; a `UnitsWarning` names a mesh that is
     longer than 100 m, as in millimetres. What `MeshWorld.save` wrote is read as it was.
 
-    **Limits.** What a world cannot hold (planes, voxels, octomaps, curves, deformable bodies, links
-    without a collision shape) is named in a `LeftOutWarning`. Whatever else a
-    file holds and this function would have to leave out is an error: a truncated list of faces, a
-    part that is no triangle mesh, sparse or compressed glTF accessors, a skinned mesh, an archive.
+    **Limits.** What a world cannot hold (planes, voxels without values, octomaps, curves,
+    deformable bodies, links without a collision shape) is named in a `LeftOutWarning`. Whatever
+    else a file holds and this function would have to leave out is an error: a truncated list of
+    faces, a part that is no triangle mesh, sparse or compressed glTF accessors, a skinned mesh, an
+    archive.
     Files that a mesh file refers to lie in its folder or below. A file has at most 50 million
     faces, all instances counted, 100,000 obstacles, and coordinates below 1e9; YAML at most 8 MiB,
     500,000 values with aliases and merges expanded, and 32 levels; USD 1 GiB and 10,000 layers with

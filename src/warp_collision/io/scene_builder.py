@@ -13,10 +13,10 @@ import numpy as np
 from warp_collision.formats.files import MAX_COORDINATE, MAX_FACES
 from warp_collision.io.polygons import ClippingBudget
 from warp_collision.messages import MAX_REPR, depth_of_caller, escaped, one_line, short_repr
-from warp_collision.obstacles.depth_image import warn_of_units
 from warp_collision.obstacles.geometry import SignMethod
 from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import Shape
+from warp_collision.obstacles.units import warn_of_units
 from warp_collision.validate import is_trimesh
 
 if TYPE_CHECKING:

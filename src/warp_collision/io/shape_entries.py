@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from warp_collision.formats.files import MAX_COORDINATE, is_file
-from warp_collision.io.fields import Fields
+from warp_collision.io.fields import Fields, plain
 from warp_collision.io.placing import frame_along, matrix_from, place_shape
 from warp_collision.messages import errors_at, short_repr
 from warp_collision.obstacles.esdf_grid import EsdfGrid
@@ -94,12 +94,19 @@ def _dims(shape: Cuboid) -> dict[str, Any]:
 
 
 def _point_cloud(fields: Fields) -> tuple[Sensed, Pose]:
-    expect_keys(fields, "file_path", "pose", optional=("radius", "drop_invalid"))
+    expect_keys(fields, "file_path", "pose", optional=("radius", "drop_invalid", "capacity"))
     radius = fields.length("radius") if "radius" in fields else None
-    drop_invalid = fields.flag("drop_invalid", False)
+    options: dict[str, Any] = {"drop_invalid": fields.flag("drop_invalid", False)}
+    options["capacity"] = plain(fields.values.get("capacity"))
     path = file_of(fields)
     with errors_at(fields.where):
-        return PointCloud.from_file(path, radius, drop_invalid=drop_invalid), fields.pose()
+        return PointCloud.from_file(path, radius, **options), fields.pose()
+
+
+def _updates(cloud: PointCloud) -> dict[str, Any]:
+    """What is to hold of updates of a cloud, where it is not the default."""
+    values = {"drop_invalid": cloud.drop_invalid, "capacity": cloud.capacity}
+    return {key: value for key, value in values.items() if value}
 
 
 def _from_arrays(kind: type[Sensed]) -> Callable[[Fields], tuple[Sensed, Pose]]:
@@ -130,7 +137,7 @@ ENTRIES = {
     "sphere": ShapeEntry(_sphere, asdict),
     "capsule": ShapeEntry(_capsule, _base_and_tip),
     "cylinder": ShapeEntry(_cylinder, asdict),
-    "point_cloud": ShapeEntry(_point_cloud, lambda cloud: {}),
+    "point_cloud": ShapeEntry(_point_cloud, _updates),
     "voxel_grid": ShapeEntry(_from_arrays(VoxelGrid), lambda grid: {}),
     "esdf_grid": ShapeEntry(_from_arrays(EsdfGrid), lambda grid: {}),
     "height_field": ShapeEntry(_from_arrays(HeightField), lambda field: {}),

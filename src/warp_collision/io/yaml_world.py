@@ -8,6 +8,7 @@ from typing import get_args
 import numpy as np
 import trimesh
 
+from warp_collision.io.curobo_voxels import has_values, read_voxels
 from warp_collision.io.fields import Fields, check_keys, mapping
 from warp_collision.io.placing import transformed
 from warp_collision.io.scene import MeshFiles
@@ -19,7 +20,7 @@ from warp_collision.validate import check_padding
 
 _LEFT_OUT = {
     "blox": "a map of nvblox",
-    "voxel": "a grid of voxels",
+    "voxel": "a grid of voxels without values",
 }
 
 
@@ -53,7 +54,7 @@ def add_mapping(builder: SceneBuilder, document: object, folder: Path) -> None:
                     f"in {kind}"
                 )
             kind_of[name] = kind
-            if kind in _LEFT_OUT:
+            if kind in _LEFT_OUT and not (kind == "voxel" and has_values(entry)):
                 builder.leave_out(f"{kind}.{name}", _LEFT_OUT[kind])
                 continue
             fields = Fields(f"{where}: {kind}.{escaped(name, MAX_REPR)}", entry, folder)
@@ -61,7 +62,11 @@ def add_mapping(builder: SceneBuilder, document: object, folder: Path) -> None:
 
 
 def _obstacle(kind: str, fields: Fields, files: MeshFiles) -> Obstacle:
-    geometry, pose = _mesh(fields, files) if kind == "mesh" else ENTRIES[kind].read(fields)
+    if kind == "mesh":
+        geometry, pose = _mesh(fields, files)
+    else:
+        read = read_voxels if kind == "voxel" else ENTRIES[kind].read
+        geometry, pose = read(fields)
     with errors_at(fields.where, (TypeError, ValueError)):
         padding = check_padding("padding", fields.values.get("padding", 0.0))
     enabled, sign = fields.flag("enabled", True), fields.values.get("sign", "auto")

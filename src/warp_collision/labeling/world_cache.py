@@ -23,7 +23,7 @@ from warp_collision.world import MeshWorld
 _SLOT_BYTES = 512  # of an exact shape: its slot in the tables and its record
 _VERTEX_BYTES, _FACE_BYTES = 24, 160  # of a mesh: its points, and its tree with winding numbers
 _SENSED_FACTOR = 8  # bytes for each of a cloud or a grid: trees, distances
-_KINDS = {"mesh", *ENTRIES, "world"}  # keys of a world, and of a planning scene
+_KINDS = {"mesh", *ENTRIES, "voxel", "world"}  # keys of a world, and of a planning scene
 _LONG_NAME = 256  # characters, from which on text is a world itself
 _MOST_KEYS = 10_000
 _FEWEST_SLOTS, _FEWEST_ENVS = 32, 16

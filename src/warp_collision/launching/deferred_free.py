@@ -11,6 +11,7 @@ import itertools
 import math
 import os
 import threading
+import time
 import weakref
 from typing import Any, TypeVar
 
@@ -67,6 +68,18 @@ def retire(objects: list[Any], device: torch.device) -> None:
         _retired.append((next(_clock), list(objects), device))
     objects.clear()
     _free_unread()
+
+
+def wait_for_launches(device: torch.device) -> None:
+    """Waits until every launch that has begun has ended, also those of other threads.
+
+    What had left the tables before is read by nobody then, and may be written to.
+    """
+    synchronize_all(device)
+    begun = _readers.copy()
+    while not begun.isdisjoint(_readers.copy()):
+        time.sleep(1e-5)
+    synchronize_all(device)
 
 
 def free_with(owner: object, held: list[Any], device: torch.device) -> None:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -51,8 +51,10 @@ _state = _ThreadState()
 # Shared by all threads and never dropped: Warp registers a stream once, by its handle.
 _streams: dict[tuple[torch.device, int], wp.Stream] = {}
 _record_lock = threading.RLock()
-# Modules of the CPU that `load_kernels` need not look at again.
-_loaded: set[Any] = set()
+# Modules that are loaded, each with its device.
+_loaded: set[tuple[Any, str]] = set()
+# Threads that compile at once.
+_MAX_COMPILERS = 4
 _stream_lock = threading.RLock()
 _pool: ThreadPoolExecutor | None = None
 _pool_lock = threading.Lock()
@@ -84,45 +86,59 @@ def _command(kernel: Any, device: str) -> Command:
     if command is None:
         # Recording loads the module, which two threads must not do at once.
         with _record_lock, slow_loads_announced(device):
+            _require_loadable(kernel, device)
             command = _state.commands[key] = Command(kernel, device)
+            _loaded.add((kernel.module, device))
     return command
 
 
-def load_kernels(kernels: Sequence[Any], device: torch.device) -> None:
-    """Loads the modules of kernels that are about to be launched, on the CPU in two threads.
+def _require_loadable(kernel: Any, device: str) -> None:
+    """A graph cannot be captured while its kernels are compiled and loaded, which may take minutes.
 
-    A launch loads its module too, but one after another, which takes seconds where Warp has none of
-    them in its kernel cache.
+    Raises:
+        RuntimeError: the kernel's module is not loaded, and a graph is captured.
+    """
+    if (kernel.module, device) not in _loaded and is_capturing(torch.device(device)):
+        raise RuntimeError(
+            "kernels must be loaded before a graph is captured, make the same call once before it: "
+            f"{kernel.key} is not loaded on {device}"
+        )
+
+
+def load_kernels(kernels: Sequence[Any], device: torch.device) -> None:
+    """Loads the modules of kernels that are about to be launched, in several threads.
+
+    A launch loads its module too, but one after another, which takes seconds, and for a GPU up to a
+    minute each, where Warp has none of them in its kernel cache.
 
     Args:
         kernels: the one that takes longest to compile first.
-        device: where they are launched.
+        device: where they are launched. While a graph is captured on it nothing is loaded.
     """
-    if device != CPU:
-        return
-    new = {kernel.module: kernel for kernel in kernels if kernel.module not in _loaded}
-    if not new:
+    place = str(device)
+    new = {kernel.module: kernel for kernel in kernels if (kernel.module, place) not in _loaded}
+    if not new or is_capturing(device):
         return
 
     def load(some: Iterator[Any]) -> None:
         for kernel in some:
-            Command(kernel, "cpu")
+            Command(kernel, place)
+            _loaded.add((kernel.module, place))
 
     first, *others = new.values()
     remaining = iter(others)  # of a list, so that threads may share it
-    with _record_lock, slow_loads_announced("cpu"):
-        if others and _n_cores() > 1:
-            with quiet_warp(), objects_loaded_in_turn() as may_use_threads:
-                # A thread of its own: those of the pool may be waiting for this lock.
-                with ThreadPoolExecutor(1) as helper:
-                    helped = helper.submit(load, remaining) if may_use_threads else None
-                    load(iter([first]))
-                    load(remaining)
-                    if helped is not None:
-                        helped.result()
-        else:
-            load(iter(new.values()))
-        _loaded.update(new)
+    helpers = min(_MAX_COMPILERS, _n_cores(), len(new)) - 1
+    current = nullcontext() if device == CPU else as_current(device)
+    with _record_lock, slow_loads_announced(place), quiet_warp(), current:
+        with objects_loaded_in_turn() as may_use_threads:
+            # Threads of their own: those of the pool may be waiting for this lock.
+            with ThreadPoolExecutor(max(1, helpers)) as pool:
+                count = helpers if may_use_threads else 0
+                helped = [pool.submit(load, remaining) for _ in range(count)]
+                load(iter([first]))
+                load(remaining)
+                for each in helped:
+                    each.result()
 
 
 def _n_cores() -> int:

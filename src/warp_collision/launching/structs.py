@@ -12,6 +12,12 @@ from torch import Tensor
 from warp_collision.launching.warp_runtime import quiet_warp
 
 
+def offset_in(kind: Any, name: str) -> int:
+    """Where a field stands in a struct, in bytes."""
+    layout: dict[str, Any] = kind.numpy_dtype()
+    return layout["offsets"][layout["names"].index(name)]
+
+
 def upload_struct(value: Any, kind: Any, device: torch.device) -> Tensor:
     """A struct as bytes (1, n) on a device.
 

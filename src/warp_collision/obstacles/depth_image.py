@@ -3,40 +3,21 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
 import numpy as np
+import torch
 
-from warp_collision.messages import depth_of_caller
+from warp_collision.obstacles.units import warn_of_units
 from warp_collision.poses import PoseLike
-from warp_collision.validate import check_pose
+from warp_collision.validate import check_pose, require_number
 
 # Depths in a camera's units are mostly millimetres: no sensor of a robot sees that far [m].
 _FARTHEST = 200.0
 # Neighbours, of eight, that a pixel of a surface has on it.
 _SUPPORT = 2
-
-
-class UnitsWarning(UserWarning):
-    """Lengths that may be in millimetres.
-
-    Example:
-        >>> import warnings
-        >>> from warp_collision import PointCloud, UnitsWarning
-        >>> with warnings.catch_warnings(record=True) as caught:
-        ...     warnings.simplefilter("always", UnitsWarning)
-        ...     _ = PointCloud([[0, 0, 0], [900, 0, 400]], radius=5)
-        >>> print(caught[0].message)
-        points must be in metres, got a cloud of 900 x 0 x 400 m; multiply millimetres by 0.001
-    """
-
-
-def warn_of_units(text: str) -> None:
-    """Warns at the line that called the library."""
-    warnings.warn(UnitsWarning(text), stacklevel=depth_of_caller())
 
 
 @dataclass
@@ -70,8 +51,55 @@ class DepthCounts:
         )
 
 
+@dataclass(frozen=True)
+class DepthOptions:
+    """How `PointCloud.from_depth` and `OccupancyMap.integrate` read a depth image.
+
+    Attributes:
+        max_depth: beyond it nothing is a point; a map is seen through up to it [m].
+        depth_scale: metres of a unit of integer depths, 0.001 for millimetres; only for these.
+        noise: a depth is right up to this [m], and
+        noise_per_metre: this of itself.
+        max_angle: largest angle between rays and normals [rad]. Pixels at edges that have no two
+            neighbours on such a surface are flying, and left out.
+        robot: a `RobotSpheres`, whose own points are left out,
+        joints: at these joint values (n_joints,),
+        robot_margin: and what is nearer to its spheres than this [m].
+
+    Example:
+        >>> from warp_collision import DepthOptions
+        >>> DepthOptions(max_depth=3.0, noise=0.005).max_depth
+        3.0
+    """
+
+    max_depth: float | None = None
+    depth_scale: float | None = None
+    noise: float = 0.002
+    noise_per_metre: float = 0.002
+    max_angle: float = 1.3
+    robot: Any = None
+    joints: Any = None
+    robot_margin: float = 0.02
+
+    def __post_init__(self) -> None:
+        for name in ("max_depth", "depth_scale"):
+            if getattr(self, name) is not None:
+                require_number(name, getattr(self, name), positive=True)
+        for name in ("noise", "noise_per_metre", "max_angle", "robot_margin"):
+            require_number(name, getattr(self, name))
+        for name in ("noise", "noise_per_metre"):
+            if getattr(self, name) >= 1.0:
+                raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
+        if self.max_angle >= 0.5 * math.pi:
+            raise ValueError(f"max_angle must be in [0, pi / 2) rad, got {self.max_angle}")
+        if self.robot is None and self.joints is not None:
+            raise ValueError("joints must be given with their robot, got no robot")
+        if self.robot is not None and self.joints is None:
+            raise ValueError("joints must be given with a robot, got None")
+
+
 class DepthImage:
-    """A depth image with its camera.
+    """A depth image with its camera: which of its pixels are a surface, and where that is.
 
     Attributes:
         depth: (height, width) float64 along the optical axis [m], 0 without a return.
@@ -79,31 +107,25 @@ class DepthImage:
         middle: (2,) the principal point, where the center of the first pixel is 0, 0.
         pose: (7,) of the camera in the world, z forward, x right, y down.
         rotation: (3, 3) of it.
+        is_surface: (height, width) without flying pixels, the robot, and what is too far.
+        is_far: (height, width) beyond the largest depth.
         counts: of pixels.
     """
 
-    def __init__(
-        self,
-        depth: Any,
-        intrinsics: Any,
-        camera_pose: PoseLike,
-        *,
-        max_depth: float | None,
-        depth_scale: float | None,
-    ):
-        """Checks an image; see `PointCloud.from_depth`."""
+    def __init__(self, depth: Any, intrinsics: Any, camera_pose: PoseLike, options: DepthOptions):
+        """Reads an image; see `PointCloud.from_depth`."""
         given = _array("depth", depth)
         if given.ndim != 2 or 0 in given.shape:
             raise ValueError(f"depth must have shape (height, width), got {given.shape}")
         if given.dtype.kind in "iu":
-            if depth_scale is None:
+            if options.depth_scale is None:
                 raise ValueError(
                     "depth_scale must be given for integers, as 0.001 for millimetres, got None"
                 )
-            given = given * _positive("depth_scale", depth_scale)
+            given = given * float(options.depth_scale)
         elif given.dtype.kind != "f":
             raise TypeError(f"depth must be real numbers, got {given.dtype}")
-        elif depth_scale is not None:
+        elif options.depth_scale is not None:
             raise ValueError("depth_scale must not be given for floating point depths in metres")
         self.depth = given.astype(np.float64)
         self.focal, self.middle = _intrinsics(intrinsics)
@@ -123,10 +145,13 @@ class DepthImage:
             )
         self.is_surface = is_return
         self.is_far = np.zeros_like(is_return)
-        if max_depth is not None:
-            self.is_far = self.depth > _positive("max_depth", max_depth)
+        if options.max_depth is not None:
+            self.is_far = self.depth > options.max_depth
             self.is_surface = is_return & ~self.is_far
             self.counts.too_far = int(self.is_far.sum())
+        self._drop_flying(options.max_angle)
+        if options.robot is not None:
+            self._drop_robot(options)
 
     def slants(self) -> tuple[np.ndarray, np.ndarray]:
         """X and y, by column and row, of the points at a depth of 1 m that pixels see."""
@@ -135,15 +160,8 @@ class DepthImage:
         y = (np.arange(height) - self.middle[1]) / self.focal[1]
         return x, y
 
-    def drop_flying(self, max_angle: float) -> np.ndarray:
-        """Takes from the surface pixels with few neighbours at depths that a surface can have.
-
-        Args:
-            max_angle: largest angle between the normal of a surface and a ray [rad].
-
-        Returns:
-            (height, width) which they are.
-        """
+    def _drop_flying(self, max_angle: float) -> None:
+        """Takes from the surface pixels with few neighbours at depths that a surface can have."""
         x, y = self.slants()
         depth = np.where(self.is_surface, self.depth, np.nan).astype(np.float32)
         # A plane at that angle changes the depth along a pixel's width by its tangent, roughly.
@@ -163,30 +181,20 @@ class DepthImage:
         flying = self.is_surface & (support < _SUPPORT)
         self.is_surface &= ~flying
         self.counts.flying = int(flying.sum())
-        return flying
 
-    def drop_robot(self, robot: Any, joints: Any, margin: float) -> None:
-        """Takes the pixels from the surface that lie in spheres of a robot, or within a margin.
-
-        Args:
-            robot: a `RobotSpheres`.
-            joints: its joint values, (n_joints,).
-            margin: [m].
-        """
-        if robot is None:
-            if joints is not None:
-                raise ValueError("joints must be given with their robot, got no robot")
-            return
-        if joints is None:
-            raise ValueError("joints must be given with a robot, got None")
-        margin = _positive("robot_margin", margin, may_be_zero=True)
-        spheres = robot.spheres(joints).detach().double().cpu().numpy()
-        if spheres.ndim != 2:
-            raise ValueError(f"joints must be of one configuration, got {tuple(joints.shape)}")
+    def _drop_robot(self, options: DepthOptions) -> None:
+        """Takes the pixels from the surface that lie in spheres of the robot, or near them."""
+        robot = options.robot
+        placed = robot_spheres(robot, options.joints)
+        if placed.ndim != 2:
+            raise ValueError(
+                f"joints must be of one configuration, got {tuple(options.joints.shape)}"
+            )
+        spheres = placed.cpu().numpy()
         x, y = self.slants()
         height, width = self.depth.shape
         for (*center, radius), link in zip(spheres, robot.sphere_links, strict=True):
-            reach = radius + margin
+            reach = radius + options.robot_margin
             at = (np.array(center) - self.pose[:3]) @ self.rotation
             if radius < 0.0 or at[2] <= -reach:
                 continue
@@ -250,12 +258,14 @@ def footprint(image: DepthImage, stride: int, max_angle: float) -> np.ndarray:
     return image.depth[row, column] * half / np.cos(angle)
 
 
-def check_angle(max_angle: float) -> float:
-    """An angle between 0 and a right one [rad]."""
-    angle = float(max_angle)
-    if not 0.0 <= angle < 0.5 * math.pi:
-        raise ValueError(f"max_angle must be in [0, pi / 2) rad, got {angle}")
-    return angle
+def robot_spheres(robot: Any, joints: Any) -> torch.Tensor:
+    """(..., n_spheres, 4) float64 where a `RobotSpheres` is; waits for the device."""
+    if not hasattr(robot, "sphere_links"):
+        raise TypeError(f"robot must be a RobotSpheres, got {type(robot).__name__}")
+    spheres = robot.spheres(joints).detach().double()
+    if not spheres.isfinite().all():
+        raise ValueError("joints must be finite, got some that are not")
+    return spheres
 
 
 def check_stride(stride: Any) -> int:
@@ -272,13 +282,6 @@ def _array(name: str, value: Any) -> np.ndarray:
         return np.asarray(value)
     except ValueError:
         raise TypeError(f"{name} must be an array, got rows of unequal length") from None
-
-
-def _positive(name: str, value: Any, *, may_be_zero: bool = False) -> float:
-    number = float(value)
-    if not (0.0 < number < math.inf or (may_be_zero and number == 0.0)):
-        raise ValueError(f"{name} must be positive and finite, got {number}")
-    return number
 
 
 def _intrinsics(value: Any) -> tuple[np.ndarray, np.ndarray]:

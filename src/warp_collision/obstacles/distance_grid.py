@@ -13,6 +13,7 @@ from warp_collision.kernels.distance_grid import fill_distance_grid
 from warp_collision.kernels.mesh_record import FAR, MeshRecord
 from warp_collision.kernels.open_mesh_grid import fill_open_mesh_grid
 from warp_collision.launching import launch
+from warp_collision.launching.structs import offset_in
 from warp_collision.obstacles.geometry import Geometry
 
 # Most cells of the distance grid of a mesh, how many a face is worth, and how many a mesh gets that
@@ -26,12 +27,6 @@ _MIN_OPEN_CELLS = 4_096
 _MARGIN = 0.3
 # Most pairs of a cell and an edge of the border that the grid of an open mesh is worth.
 _BORDER_WORK = 20_000_000
-
-
-def offset_in_record(name: str) -> int:
-    """Where a field stands in a `MeshRecord`, in bytes."""
-    layout: dict[str, Any] = MeshRecord.numpy_dtype()
-    return layout["offsets"][layout["names"].index(name)]
 
 
 class DistanceGrid:
@@ -83,7 +78,7 @@ class DistanceGrid:
         if self._border is not None:
             self._narrow(record)
         # The kernels use the grid once they see its address: eight bytes, written at once.
-        record.view(torch.int64)[0, offset_in_record("grid") // 8] = self.values.data_ptr()
+        record.view(torch.int64)[0, offset_in(MeshRecord, "grid") // 8] = self.values.data_ptr()
 
     def _narrow(self, record: Tensor) -> None:
         """Lowers how far from its box an open mesh can count points as inside.
@@ -103,7 +98,7 @@ class DistanceGrid:
         x, y, z = distances
         distance = (x**2 + y[:, None] ** 2 + z[:, None, None] ** 2).sqrt()
         farthest = 1.0001 * torch.where(outside, 0.0, distance).max()
-        reach = record.view(torch.float32)[0, offset_in_record("inside_reach") // 4 :][:1]
+        reach = record.view(torch.float32)[0, offset_in(MeshRecord, "inside_reach") // 4 :][:1]
         reach.copy_(torch.where(sealed, torch.minimum(farthest, reach), reach))
 
 

@@ -15,6 +15,7 @@ from warp_collision.kernels.mesh_record import Shape as ShapeKind
 from warp_collision.launching.structs import upload_struct
 from warp_collision.obstacles.sensed import Sensed, Uploaded, corner_of, length_of
 from warp_collision.obstacles.shapes import Triangles, box_around
+from warp_collision.obstacles.units import warn_of_extent
 
 _HALF_DIAGONAL = 0.5 * 3.0**0.5
 
@@ -28,9 +29,10 @@ class EsdfGrid(Sensed):
     gradients are those of the same value: smooth, but for kinks between voxels.
 
     Attributes:
-        values: (nx, ny, nz) float32 [m], read-only, positive outside.
+        values: (nx, ny, nz) float32, or float16 if they were given as such [m], read-only, positive
+            outside.
         voxel_size: edge of a voxel [m].
-        error: by how much a value may be too large [m].
+        error: by how much a value may be too large [m], the rounding of float16 not counted.
         origin: (3,) lower corner of the grid [m].
     """
 
@@ -41,11 +43,7 @@ class EsdfGrid(Sensed):
         self.voxel_size = length_of("voxel_size", voxel_size)
         self.error = length_of("error", error, may_be_zero=True)
         self.origin = corner_of(origin)
-        if hasattr(values, "detach"):
-            values = values.detach().float().cpu()
-        array = np.asarray(values)
-        if array.dtype.kind != "f":
-            raise TypeError(f"values must be floating point, got {array.dtype}")
+        array, rounding = _as_array(values)
         if array.ndim != 3 or min(array.shape) < 2:
             raise ValueError(f"values must have shape (nx, ny, nz), 2 at least, got {array.shape}")
         bad = np.isnan(array) | np.isneginf(array)
@@ -55,12 +53,14 @@ class EsdfGrid(Sensed):
         finite = array[np.isfinite(array)]
         if not len(finite):
             raise ValueError("values must be finite somewhere, got none")
-        self.values = np.clip(array.astype(np.float32), finite.min(), finite.max())
-        _require_distances(self.values, self.voxel_size, self.error)
+        kept = array if array.dtype == np.float16 else array.astype(np.float32)
+        self.values = np.clip(kept, finite.min(), finite.max())
+        _require_distances(self.values, self.voxel_size, self.error, rounding)
         self.values.flags.writeable = False
         reach = np.abs(self.origin) + self.voxel_size * np.array(array.shape)
         if reach.max() >= MAX_COORDINATE:
             raise ValueError(f"the grid must end below 1e9, got {reach.max():.3g}")
+        warn_of_extent("voxel_size", "a grid", [self.voxel_size * n for n in array.shape])
 
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.values.shape))
@@ -76,7 +76,13 @@ class EsdfGrid(Sensed):
     def key(self) -> str:
         """Equal for equal grids."""
         digest = hashlib.blake2b(self.values.tobytes(), digest_size=16)
-        facts = (self.values.shape, self.voxel_size, self.error, self.origin.tolist())
+        facts = (
+            self.values.shape,
+            self.values.dtype.str,
+            self.voxel_size,
+            self.error,
+            self.origin.tolist(),
+        )
         digest.update(repr(facts).encode())
         return f"esdf {digest.hexdigest()}"
 
@@ -97,18 +103,38 @@ class EsdfGrid(Sensed):
         """Copies the values."""
         values = torch.from_numpy(np.ascontiguousarray(self.values.T)).to(device)
         grid = EsdfMap()
-        grid.values = values.data_ptr()
+        grid.values, grid.is_half = values.data_ptr(), values.dtype == torch.float16
         grid.origin, grid.cell = wp.vec3(*(self.origin + 0.5 * self.voxel_size)), self.voxel_size
         grid.shape = wp.vec3i(*self.values.shape)
         grid.slack = self.error + _HALF_DIAGONAL * self.voxel_size
         return Uploaded(upload_struct(grid, EsdfMap, device), [values])
 
 
-def _require_distances(values: np.ndarray, edge: float, error: float) -> None:
+def _as_array(values: Any) -> tuple[np.ndarray, float]:
+    """An array of NumPy, and how much of their sizes its values may be off from each other.
+
+    Values of bfloat16 become float32, lowered by what they may have been rounded up.
+    """
+    lowered = 0.0
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        if values.dtype == torch.bfloat16:
+            values, lowered = values.float(), 2.0**-8
+        elif values.dtype.itemsize < 2:
+            raise TypeError(f"values must have 16 bits at least, got {values.dtype}")
+    array = np.asarray(values)
+    if array.dtype.kind != "f":
+        raise TypeError(f"values must be floating point, got {array.dtype}")
+    if lowered:
+        return array - np.float32(lowered) * np.abs(array), 4.0 * lowered
+    return array, 2.0**-10 if array.dtype == np.float16 else 1e-5
+
+
+def _require_distances(values: np.ndarray, edge: float, error: float, rounding: float) -> None:
     """Requires values of which none exceeds a neighbour by more than distances can."""
     for axis in range(3):
-        steps = np.abs(np.diff(values, axis=axis))
-        limit = edge + 2.0 * error + 1e-5 * (edge + np.abs(values).max())
+        steps = np.abs(np.diff(values.astype(np.float32), axis=axis))
+        limit = edge + 2.0 * error + rounding * (edge + float(np.abs(values).max()))
         if steps.max() > limit:
             raise ValueError(
                 f"values must be distances: neighbours {edge:.3g} m apart differ by at most that "

@@ -17,8 +17,10 @@ from warp_collision.kernels.mesh_record import Shape as ShapeKind
 from warp_collision.launching.structs import upload_struct
 from warp_collision.obstacles.sensed import Sensed, Uploaded, length_of
 from warp_collision.obstacles.shapes import Triangles
+from warp_collision.obstacles.units import warn_of_extent
 
 # A cell thinner than this has faces whose normals are lost in float32 [m].
+_LARGE = 1_000.0  # terrain may be larger than what a robot sees [m]
 _LEAST_CELL = 1e-6
 _MOST_NODES = 2_000_000_000
 
@@ -94,6 +96,7 @@ class HeightField(Sensed):
                 f"base must be below all heights, more than {-low:.6g} m below 0, and less than "
                 f"1e9, got {self.base}"
             )
+        warn_of_extent("size", "a height field", (*self.size, high - low), _LARGE)
         self.heights.flags.writeable = False
 
     def __repr__(self) -> str:

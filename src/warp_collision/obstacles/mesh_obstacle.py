@@ -5,24 +5,31 @@ from __future__ import annotations
 import copy
 import os
 from dataclasses import replace
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
 import warp as wp
 
-from warp_collision.devices import require_memory, synchronize
+from warp_collision.devices import require_memory
 from warp_collision.kernels.mesh_record import CONVEX, EXACT_WINDING, SHEET, WINDING, MeshRecord
 from warp_collision.launching import launch
-from warp_collision.launching.structs import upload_struct
+from warp_collision.launching.deferred_free import keep_for_graphs, wait_for_launches
+from warp_collision.launching.structs import offset_in, upload_struct
 from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.obstacles.distance_grid import GRID_CELLS, create_grid
 from warp_collision.obstacles.geometry import Geometry, MeshLike
-from warp_collision.obstacles.sensed import Sensed
+from warp_collision.obstacles.mesh_report import MeshReport
+from warp_collision.obstacles.part_tree import CloudBuffers
+from warp_collision.obstacles.point_cloud import PointCloud
+from warp_collision.obstacles.sensed import Sensed, Uploaded
 from warp_collision.obstacles.shapes import PlacedShape, Shape
 from warp_collision.poses import PoseLike
 from warp_collision.validate import is_trimesh
+
+if TYPE_CHECKING:
+    import trimesh
 
 MeshAndPose = MeshLike | tuple[MeshLike, PoseLike]
 
@@ -44,9 +51,7 @@ class MeshObstacle:
     or a launch that may still read it.
 
     Attributes:
-        report: what was found in the mesh.
         placed: the exact shape that it stands for, None for a mesh.
-        sensed: the sensed shape that it stands for, None for others.
         mesh: the Warp mesh.
         is_padded: whether a slot holds, or held, it with a padding.
     """
@@ -60,9 +65,12 @@ class MeshObstacle:
             grid_cells: most cells of its distance grid, 4 bytes each; 0 for none.
         """
         target = str(device)
-        self.report = geometry.report
+        self._report = geometry.report
         self.placed = geometry.shape
-        self.sensed = geometry.sensed
+        self._sensed = geometry.sensed
+        self._uploaded: Uploaded | None = None
+        self._spare: Uploaded | None = None  # of a cloud with a capacity: what was read before
+        self._is_captured = False  # whether graphs write the sensed shape
         self.is_padded = False
         with quiet_warp(), launch.warp_stream(device):
             self.mesh = wp.Mesh(
@@ -92,34 +100,83 @@ class MeshObstacle:
         self.record = upload_struct(record, MeshRecord, device)
         _living[device, self.mesh_id] = self
 
+    @property
+    def sensed(self) -> Sensed | None:
+        """The sensed shape that it stands for; waits for the device where graphs write it."""
+        if not self._is_captured:
+            return self._sensed
+        assert isinstance(self._sensed, PointCloud)
+        assert isinstance(self._uploaded, CloudBuffers)
+        return self._sensed.with_balls(self._uploaded.read())
+
+    @property
+    def report(self) -> MeshReport:
+        """What was found in the mesh."""
+        return replace(self._report, shape=self.sensed) if self._is_captured else self._report
+
     def updated(self, sensed: Sensed) -> MeshObstacle:
-        """The same mesh with another sensed shape of the kind: queries see it by its new record."""
+        """The same mesh with another sensed shape of the kind: queries see it by its new record.
+
+        Once graphs write the shape, all that is new is written where they read it.
+        """
         device = self.record.device
-        new = copy.copy(self)
-        new.sensed = sensed
-        new.report = replace(self.report, shape=sensed)
+        new = self if self._is_captured else copy.copy(self)
+        new._sensed = sensed
+        new._report = replace(self._report, shape=sensed)
         new._grid = None
+        if not self._is_captured:
+            new._uploaded, new._spare = self._spare, None
+            if sensed.capacity is not None:
+                new._spare = self._uploaded
         record = MeshRecord()
         record.mesh_id = self.mesh_id
         new._describe(record, sensed, device)
-        new.record = upload_struct(record, MeshRecord, device)
+        written = upload_struct(record, MeshRecord, device)
+        if self._is_captured:
+            self.record.copy_(written)
+        else:
+            new.record = written
         _living[device, self.mesh_id] = new
         return new
 
+    def capture_update(self, name: str, points: Any) -> None:
+        """Lets the graph that is captured write the points of a cloud, see `MeshWorld.update`."""
+        cloud, device = self._sensed, self.record.device
+        if not isinstance(cloud, PointCloud):
+            raise ValueError(f"{name!r} must be a PointCloud to be updated in a graph")
+        balls = cloud.captured(name, points, device)
+        assert isinstance(self._uploaded, CloudBuffers)
+        self._uploaded.write(balls)
+        radii = balls[:, 3:]
+        for corner, field in (
+            ((balls[:, :3] - radii).amin(dim=0), "lower"),
+            ((balls[:, :3] + radii).amax(dim=0), "upper"),
+        ):
+            place = offset_in(MeshRecord, field) // 4
+            self.record.view(torch.float32)[0, place : place + 3].copy_(corner)
+        self._is_captured = True
+        keep_for_graphs(self, device)
+
     def _describe(self, record: Any, sensed: Sensed, device: torch.device) -> None:
-        """Uploads a sensed shape, and describes it in a `MeshRecord`."""
-        require_memory(f"a {type(sensed).__name__}", sensed.n_bytes, device)
-        self._uploaded = sensed.upload(device)
+        """Uploads a sensed shape, in place where it can be, and describes it in a `MeshRecord`."""
+        if isinstance(self._uploaded, CloudBuffers) and isinstance(sensed, PointCloud):
+            wait_for_launches(device)
+            self._uploaded.write(sensed.balls_on(device))
+        else:
+            require_memory(f"a {type(sensed).__name__}", sensed.n_bytes, device)
+            self._uploaded = sensed.upload(device)
         lower, upper = sensed.bounds
         record.lower, record.upper = wp.vec3(*lower), wp.vec3(*upper)
         record.exact.kind = int(sensed.kind)
         record.exact.data = self._uploaded.pointer
 
     def fill_grid(self) -> None:
-        """Computes the distance grid; queries are right without it, and faster with it."""
+        """Computes the distance grid; queries are right without it, and faster with it.
+
+        On a GPU it is there once the current stream has come so far.
+        """
         if self._grid is not None:
             self._grid.fill(self.record)
-            synchronize(self.record.device)
 
     @property
     def grid_kernels(self) -> list[Any]:
@@ -130,6 +187,13 @@ class MeshObstacle:
     def mesh_id(self) -> int:
         """Warp's id of the mesh."""
         return int(self.mesh.id)
+
+    def to_trimesh(self) -> trimesh.Trimesh:
+        """The triangles."""
+        import trimesh
+
+        vertices, faces = self.mesh.points.numpy(), self.mesh.indices.numpy()
+        return trimesh.Trimesh(vertices, faces.reshape(-1, 3), process=False)
 
 
 def obstacle_of(mesh_id: int, device: torch.device) -> MeshObstacle | None:

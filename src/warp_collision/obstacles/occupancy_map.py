@@ -19,14 +19,22 @@ from warp_collision.kernels.carving import (
     Camera,
     VoxelBlock,
     carve,
+    clear_spheres,
     mark_hits,
 )
 from warp_collision.launching import launch
 from warp_collision.launching.structs import upload_struct
-from warp_collision.obstacles.depth_image import DepthCounts, DepthImage, check_angle
+from warp_collision.obstacles.depth_image import (
+    DepthCounts,
+    DepthImage,
+    DepthOptions,
+    robot_spheres,
+)
 from warp_collision.obstacles.sensed import length_of
+from warp_collision.obstacles.units import warn_of_extent
 from warp_collision.obstacles.voxel_grid import MAX_CELLS, Outside, Unknown, VoxelGrid
 from warp_collision.poses import PoseLike
+from warp_collision.validate import require_number
 
 _FAR = 1e6  # depth of what is seen through without a return within the largest depth
 
@@ -71,7 +79,10 @@ class OccupancyMap:
             ValueError: bounds or edges that make no map, more than 2e9 voxels, or more than the
                 memory of the device holds, at 5 bytes each.
         """
-        corners = np.array(bounds, np.float64)
+        try:
+            corners = np.array(bounds, np.float64)
+        except (TypeError, ValueError):
+            corners = np.empty(0)
         if corners.shape != (2, 3) or not np.isfinite(corners).all():
             raise ValueError(f"bounds must be two corners of three finite numbers, got {bounds!r}")
         if not (corners[0] < corners[1]).all():
@@ -83,6 +94,7 @@ class OccupancyMap:
                 f"the map must have at most {MAX_CELLS:.0e} voxels, got {counts.prod():.3g} of "
                 f"{self.voxel_size} m"
             )
+        warn_of_extent("bounds", "a map", (corners[1] - corners[0]).tolist())
         self.lower = corners[0]
         self.shape = tuple(int(count) for count in counts)
         self._device = canonical_device(device)
@@ -109,49 +121,32 @@ class OccupancyMap:
         intrinsics: Any,
         camera_pose: PoseLike,
         *,
-        max_depth: float | None = None,
-        depth_scale: float | None = None,
-        noise: float = 0.002,
-        noise_per_metre: float = 0.002,
-        max_angle: float = 1.3,
-        robot: Any = None,
-        joints: Any = None,
-        robot_margin: float = 0.02,
         time: float | None = None,
+        **options: Any,
     ) -> DepthCounts:
         """Adds an image.
 
         Args:
-            depth: see `PointCloud.from_depth`, as the arguments not named here.
+            depth: see `PointCloud.from_depth`.
             intrinsics: see there.
             camera_pose: see there.
-            max_depth: see there; up to it, pixels that see farther are seen through.
-            depth_scale: see there.
-            noise: a depth is right up to this [m], and
-            noise_per_metre: this of itself.
-            max_angle: see there; for flying pixels, which are no hits.
-            robot: see there; it is no hit either, but what is before it is free.
-            joints: see there.
-            robot_margin: see there.
             time: when it was taken [s], of any clock, the same for all images; by default now.
+            options: see `DepthOptions`: flying pixels and the robot are no hits; what is before the
+                robot is free, and so is what pixels see through that see beyond the largest depth.
 
         Returns:
             What became of the pixels.
         """
-        image = DepthImage(
-            depth, intrinsics, camera_pose, max_depth=max_depth, depth_scale=depth_scale
-        )
-        is_far = image.is_far
-        image.drop_flying(check_angle(max_angle))
-        image.drop_robot(robot, joints, robot_margin)
+        how = DepthOptions(**options)
+        image = DepthImage(depth, intrinsics, camera_pose, how)
         points = image.points()
-        through = np.where(is_far, 0.0 if max_depth is None else max_depth, image.depth)
+        through = np.where(image.is_far, how.max_depth or 0.0, image.depth)
         now = self._moment(time)
         nearest, offsets = _pyramid(through.astype(np.float32), np.minimum)
         farthest, _ = _pyramid(
             np.where(through > 0.0, through, _FAR).astype(np.float32), np.maximum
         )
-        camera = self._camera(image, len(offsets), noise, noise_per_metre)
+        camera = self._camera(image, len(offsets), how)
         blocks = tuple(-(-count // int(BLOCK)) for count in reversed(self.shape))
         launch.launch(
             carve,
@@ -170,6 +165,45 @@ class OccupancyMap:
             device=self._device,
         )
         return image.counts
+
+    def clear(
+        self, robot: Any, joints: Any, *, margin: float = 0.0, time: float | None = None
+    ) -> int:
+        """Takes for free what nobody has seen where a robot is, or was: it is there, so it fits.
+
+        Voxels that its spheres reach into, which are more than its links; what was hit stays
+        occupied. So the robot is not in what no camera sees of itself, at a start, at a goal that
+        is known to be free, or along a path that it has gone.
+
+        Args:
+            robot: a `RobotSpheres`.
+            joints: (..., n_joints) joint values at which it is, or was, at rest.
+            margin: what its spheres are grown by [m]: more than what is known.
+            time: see `integrate`.
+
+        Returns:
+            How many voxels became free by that.
+
+        Example:
+            >>> import torch
+            >>> from warp_collision import OccupancyMap
+            >>> from warp_collision.examples import load_panda
+            >>> panda, seen = load_panda(), OccupancyMap(((-1, -1, -1), (1, 1, 1)), 0.05)
+            >>> seen.clear(panda, torch.zeros(7)) > 1000
+            True
+        """
+        require_number("margin", margin)
+        spheres = robot_spheres(robot, joints).to(self._device, torch.float32).reshape(-1, 4)
+        spheres = spheres[spheres[:, 3] >= 0.0]
+        spheres[:, 3] += float(margin)
+        now, before = self._moment(time), self._count_unseen()
+        launch.launch(
+            clear_spheres,
+            (len(spheres),),
+            *(spheres, self._grid, now, self._states, self._stamps),
+            device=self._device,
+        )
+        return before - self._count_unseen()
 
     def forget(self, seconds: float, time: float | None = None) -> None:
         """Makes voxels unseen that nothing has confirmed for a while.
@@ -191,7 +225,10 @@ class OccupancyMap:
     @property
     def unknown_fraction(self) -> float:
         """How much of the box no image has seen, from 0 to 1."""
-        return float((self._states == int(UNSEEN)).double().mean())
+        return self._count_unseen() / self._states.numel()
+
+    def _count_unseen(self) -> int:
+        return int((self._states == int(UNSEEN)).sum())
 
     def to_voxel_grid(self, unknown: Unknown = "occupied", outside: Outside = "free") -> VoxelGrid:
         """The map as an obstacle, see `VoxelGrid`, whose parts `seen` and `unseen` are two."""
@@ -263,12 +300,7 @@ class OccupancyMap:
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
 
-    def _camera(
-        self, image: DepthImage, levels: int, noise: float, noise_per_metre: float
-    ) -> torch.Tensor:
-        for name, value in (("noise", noise), ("noise_per_metre", noise_per_metre)):
-            if not 0.0 <= value < 1.0:
-                raise ValueError(f"{name} must be in [0, 1), got {value}")
+    def _camera(self, image: DepthImage, levels: int, how: DepthOptions) -> torch.Tensor:
         camera = Camera()
         w, x, y, z = image.pose[3:]
         place = -image.pose[:3] @ image.rotation
@@ -276,7 +308,7 @@ class OccupancyMap:
         camera.focal, camera.middle = wp.vec2(*image.focal), wp.vec2(*image.middle)
         camera.height, camera.width = image.depth.shape
         camera.levels = levels
-        camera.noise, camera.per_metre = noise, noise_per_metre
+        camera.noise, camera.per_metre = how.noise, how.noise_per_metre
         return upload_struct(camera, Camera, self._device)
 
 

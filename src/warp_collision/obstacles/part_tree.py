@@ -2,41 +2,87 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 import warp as wp
+from torch import Tensor
 
-from warp_collision.kernels.part_order import order_parts
+from warp_collision.kernels.part_order import order_parts, spread_corners
 from warp_collision.kernels.part_tree import PartTree
 from warp_collision.launching import launch
-from warp_collision.launching.structs import upload_struct
+from warp_collision.launching.structs import offset_in, upload_struct
 from warp_collision.launching.warp_runtime import quiet_warp
+from warp_collision.obstacles.sensed import Uploaded
 
 _LEAF = 8  # parts of a leaf
 
 
-def build_tree(parts: np.ndarray, device: torch.device) -> tuple[Any, list[Any]]:
-    """A `PartTree` for kernels, and what is to be kept as long as they read it.
+class PartBuffers:
+    """A tree of parts on a device; what it holds is written in place, also by a captured graph.
 
-    Args:
-        parts: (n, stride, 4) float32, see `PartTree`.
-        device: where to.
+    Attributes:
+        tree: a `PartTree` for kernels, whose largest radius is 0.
+        struct: (1, n bytes) uint8, the same on the device, with that radius.
+        parts: (capacity, stride, 4) float32, see `PartTree`.
     """
-    target = str(device)
-    given = torch.from_numpy(parts).to(device)
-    ordered = torch.empty_like(given)
-    with quiet_warp(), launch.warp_stream(device):
-        lower = wp.array(np.ascontiguousarray(parts[:, 0, :3]), dtype=wp.vec3, device=target)
-        upper = lower
-        if parts.shape[1] == 2:
-            upper = wp.array(np.ascontiguousarray(parts[:, 1, :3]), dtype=wp.vec3, device=target)
-        constructor = "sah" if device.type == "cpu" else None
-        bvh = wp.Bvh(lower, upper, constructor=constructor, leaf_size=_LEAF)
-    tree = PartTree()
-    tree.bvh, tree.parts, tree.stride = bvh.id, ordered.data_ptr(), parts.shape[1]
-    tree.largest = float(parts[:, 0, 3].max())
-    struct = upload_struct(tree, PartTree, device)
-    launch.launch(order_parts, parts.shape[:2], struct, given, ordered, device=device)
-    return tree, [lower, upper, bvh, ordered, struct]
+
+    def __init__(self, given: Tensor, capacity: int):
+        """Allocates room for parts, and builds the tree of the first ones.
+
+        Args:
+            given: (n, stride, 4) float32 on the device, see `PartTree`.
+            capacity: how many parts there may be, at least n.
+        """
+        device, stride = given.device, given.shape[1]
+        self._corners = torch.empty((stride, capacity, 3), dtype=torch.float32, device=device)
+        self.parts = torch.empty((capacity, stride, 4), dtype=torch.float32, device=device)
+        self._spread(given)
+        with quiet_warp(), launch.warp_stream(device):
+            lower, upper = (
+                wp.from_torch(self._corners[row], dtype=wp.vec3) for row in (0, stride - 1)
+            )
+            constructor = "sah" if device.type == "cpu" else None
+            self._bvh = wp.Bvh(lower, upper, constructor=constructor, leaf_size=_LEAF)
+        self.tree = PartTree()
+        self.tree.bvh, self.tree.parts = self._bvh.id, self.parts.data_ptr()
+        self.tree.stride = stride
+        self.struct = upload_struct(self.tree, PartTree, device)
+        place = offset_in(PartTree, "largest") // 4
+        self._largest = self.struct.view(torch.float32)[0, place : place + 1]
+        self._order(given)
+
+    def write(self, given: Tensor) -> None:
+        """Replaces the parts by others (n, stride, 4), at most as many as there is room for.
+
+        Nobody may read them meanwhile; it does not wait for the device.
+        """
+        self._spread(given)
+        with quiet_warp(), launch.warp_stream(given.device):
+            self._bvh.rebuild()
+        self._order(given)
+
+    def _spread(self, given: Tensor) -> None:
+        dim = self._corners.shape[:2]
+        launch.launch(spread_corners, dim, given, self._corners, device=given.device)
+
+    def _order(self, given: Tensor) -> None:
+        dim = self.parts.shape[:2]
+        launch.launch(order_parts, dim, self.struct, given, self.parts, device=given.device)
+        self._largest.copy_(given[:, 0, 3].amax())
+
+
+class CloudBuffers(Uploaded):
+    """The balls of a cloud on a device."""
+
+    def __init__(self, balls: Tensor, capacity: int):
+        """See `PartBuffers`; balls are (n, 4)."""
+        self._parts = PartBuffers(balls[:, None], capacity)
+        super().__init__(self._parts.struct, [])
+
+    def write(self, balls: Tensor) -> None:
+        """See `PartBuffers.write`."""
+        self._parts.write(balls[:, None])
+
+    def read(self) -> np.ndarray:
+        """(n, 4) the balls, each once; waits for the device."""
+        return np.unique(self._parts.parts[:, 0].cpu().numpy(), axis=0)

@@ -8,30 +8,28 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from warp_collision.formats.files import MAX_COORDINATE
 from warp_collision.formats.point_files import read_points
 from warp_collision.kernels.mesh_record import Shape as ShapeKind
 from warp_collision.kernels.part_order import fill_cloud_grid
-from warp_collision.kernels.part_tree import PartTree
-from warp_collision.launching.structs import upload_struct
 from warp_collision.messages import errors_at, escaped
 from warp_collision.obstacles.depth_image import (
     DepthCounts,
     DepthImage,
-    check_angle,
+    DepthOptions,
     check_stride,
     footprint,
-    warn_of_units,
 )
-from warp_collision.obstacles.part_tree import build_tree
+from warp_collision.obstacles.part_tree import CloudBuffers
 from warp_collision.obstacles.sensed import Sensed, Uploaded
 from warp_collision.obstacles.shapes import Triangles
+from warp_collision.obstacles.units import warn_of_extent
 from warp_collision.poses import PoseLike
+from warp_collision.validate import flag, require_count, require_device, require_tensor, shape_of
 
 _CELLS_PER_POINT = 4
-# What a robot sees is smaller [m]; a scene in millimetres is not.
-_LARGE = 100.0
 _DRAWN = 20_000  # balls of a mesh around a cloud
 _OCTAHEDRON = np.array(
     [(0, 1, 2), (1, 3, 2), (3, 4, 2), (4, 0, 2), (1, 0, 5), (3, 1, 5), (4, 3, 5), (0, 4, 5)]
@@ -50,6 +48,9 @@ class PointCloud(Sensed):
         points: (n, 3) float32 [m], read-only.
         radii: (n,) float32 [m], read-only.
         counts: of the pixels of a depth image that it is from, else None.
+        capacity: how many points `world.update` may give to its slot, in place; None for any number
+            in new buffers.
+        drop_invalid: whether points that are not finite are left out of updates, too.
 
     Example:
         >>> import torch
@@ -64,7 +65,14 @@ class PointCloud(Sensed):
     kind = ShapeKind.POINT_CLOUD
     grid_kernel = fill_cloud_grid
 
-    def __init__(self, points: Any, radius: Any = None, *, drop_invalid: bool = False):
+    def __init__(
+        self,
+        points: Any,
+        radius: Any = None,
+        *,
+        drop_invalid: bool = False,
+        capacity: int | None = None,
+    ):
         """Copies points.
 
         Args:
@@ -72,11 +80,14 @@ class PointCloud(Sensed):
             radius: of the balls [m], a positive number or (n,); not given if the points have radii.
             drop_invalid: leave out points that are not finite, as sensors give without a return;
                 without, they are an error.
+            capacity: how many points updates may have. Its slot has room for as many from the
+                beginning, and they are written in place, in a CUDA graph too; each takes as long as
+                one of that many points.
 
         Raises:
             TypeError: no real numbers.
             ValueError: another shape, no point, values that are not finite or beyond 1e9, a radius
-                that is not positive.
+                that is not positive, more points than the capacity.
         """
         rows = _floats("points", points)
         if rows.ndim != 2 or rows.shape[1] not in (3, 4):
@@ -87,14 +98,14 @@ class PointCloud(Sensed):
             rows = np.column_stack((rows, _radii(radius, len(rows))))
         elif radius is not None:
             raise ValueError("radius must not be given for points (n, 4), which have radii")
-        balls = _valid(rows, drop_invalid)
-        x, y, z = (float(np.ptp(balls[:, axis])) for axis in range(3))
-        if max(x, y, z) > _LARGE:
-            warn_of_units(
-                f"points must be in metres, got a cloud of {x:.3g} x {y:.3g} x {z:.3g} m; "
-                "multiply millimetres by 0.001"
-            )
+        balls = _valid(rows, flag("drop_invalid", drop_invalid))
+        if capacity is not None:
+            require_count("capacity", capacity)
+            _require_room(len(balls), capacity)
+        extents = [float(np.ptp(balls[:, axis])) for axis in range(3)]
+        warn_of_extent("points", "a cloud", extents)
         self.counts: DepthCounts | None = None
+        self.capacity, self.drop_invalid = capacity, drop_invalid
         self._balls = balls
         self._balls.flags.writeable = False
 
@@ -105,15 +116,8 @@ class PointCloud(Sensed):
         intrinsics: Any,
         camera_pose: PoseLike,
         *,
-        max_depth: float | None = None,
-        depth_scale: float | None = None,
         stride: int = 1,
-        noise: float = 0.002,
-        noise_per_metre: float = 0.002,
-        max_angle: float = 1.3,
-        robot: Any = None,
-        joints: Any = None,
-        robot_margin: float = 0.02,
+        **options: Any,
     ) -> PointCloud:
         """The surface that a depth image saw, in the world.
 
@@ -128,23 +132,17 @@ class PointCloud(Sensed):
                 pixel is 0, 0.
             camera_pose: of the camera's optical frame in the world, z forward, x right, y down:
                 x, y, z, qw, qx, qy, qz or a 4 x 4 matrix.
-            max_depth: leaves out what is farther [m].
-            depth_scale: metres of a unit of integer depths, 0.001 for millimetres.
             stride: of this many rows and columns one is taken; radii grow with it.
-            noise: a depth is right up to this [m], and
-            noise_per_metre: this of itself.
-            max_angle: largest angle between rays and normals [rad]. Pixels at edges that have no
-                two neighbours on such a surface are flying, and left out.
-            robot: a `RobotSpheres`, whose own points are left out,
-            joints: at these joint values (n_joints,),
-            robot_margin: and what is nearer to its spheres than this [m].
+            options: see `DepthOptions`: the noise, which radii grow by; the largest depth and
+                angle; the unit of integers; a robot whose own points are left out.
 
         Returns:
             The cloud; its `counts` say what became of the pixels.
 
         Raises:
-            TypeError: no real numbers.
-            ValueError: shapes, intrinsics, a pose that is not rigid, or no pixel of a surface.
+            TypeError: no real numbers, or an option that there is not.
+            ValueError: shapes, intrinsics, a pose that is not rigid, options out of range, or no
+                pixel of a surface.
 
         Example:
             >>> import numpy as np
@@ -156,26 +154,27 @@ class PointCloud(Sensed):
             >>> len(cloud), cloud.counts.points
             (1200, 1200)
         """
-        image = DepthImage(
-            depth, intrinsics, camera_pose, max_depth=max_depth, depth_scale=depth_scale
-        )
-        angle, stride = check_angle(max_angle), check_stride(stride)
-        image.drop_flying(angle)
-        image.drop_robot(robot, joints, robot_margin)
+        stride, how = check_stride(stride), DepthOptions(**options)
+        image = DepthImage(depth, intrinsics, camera_pose, how)
         chosen = np.zeros_like(image.is_surface)
         chosen[stride // 2 :: stride, stride // 2 :: stride] = True
         image.is_surface &= chosen
         points = image.points()
         if not len(points):
             raise ValueError(f"depth must see a surface, got {image.counts}")
-        off = _floats("noise", noise) + noise_per_metre * image.depth[image.is_surface]
-        cloud = cls(points, footprint(image, stride, angle) + off)
+        off = how.noise + how.noise_per_metre * image.depth[image.is_surface]
+        cloud = cls(points, footprint(image, stride, how.max_angle) + off)
         cloud.counts = image.counts
         return cloud
 
     @classmethod
     def from_file(
-        cls, path: str | os.PathLike[str], radius: Any = None, *, drop_invalid: bool = False
+        cls,
+        path: str | os.PathLike[str],
+        radius: Any = None,
+        *,
+        drop_invalid: bool = False,
+        capacity: int | None = None,
     ) -> PointCloud:
         """The points of a file, in metres.
 
@@ -183,6 +182,7 @@ class PointCloud(Sensed):
             path: .ply, .pcd, .npy, or .npz with an array `points` or a single array.
             radius: see `PointCloud`; not given for a file of NumPy whose points have radii.
             drop_invalid: see `PointCloud`.
+            capacity: see `PointCloud`.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -199,7 +199,7 @@ class PointCloud(Sensed):
         """
         points = read_points(path)
         with errors_at(escaped(str(path))):
-            return cls(points, radius, drop_invalid=drop_invalid)
+            return cls(points, radius, drop_invalid=drop_invalid, capacity=capacity)
 
     @property
     def points(self) -> np.ndarray:
@@ -217,7 +217,8 @@ class PointCloud(Sensed):
     def __repr__(self) -> str:
         low, high = float(self.radii.min()), float(self.radii.max())
         radii = f"radius={low:.3g}" if low == high else f"radii {low:.3g} to {high:.3g} m"
-        return f"PointCloud({len(self)} points, {radii})"
+        room = "" if self.capacity is None else f", capacity={self.capacity}"
+        return f"PointCloud({len(self)} points, {radii}{room})"
 
     @property
     def bounds(self) -> np.ndarray:
@@ -234,13 +235,19 @@ class PointCloud(Sensed):
 
     @property
     def key(self) -> str:
-        """Equal for equal balls."""
-        return f"cloud {hashlib.blake2b(self._balls.tobytes(), digest_size=16).hexdigest()}"
+        """Equal for equal balls with the same room."""
+        digest = hashlib.blake2b(self._balls.tobytes(), digest_size=16).hexdigest()
+        return f"cloud {digest} of {self.capacity}"
 
     @property
     def grid_cells(self) -> int:
         """More than that take longer to fill than the tree to build."""
-        return _CELLS_PER_POINT * len(self)
+        return _CELLS_PER_POINT * len(self) if self.capacity is None else 0
+
+    @property
+    def n_bytes(self) -> int:
+        """Of two buffers that take turns, where there is a capacity."""
+        return self._balls.nbytes if self.capacity is None else 2 * 16 * self.capacity
 
     def tessellate(self) -> Triangles:
         """An octahedron around each ball, of large clouds around those of a thinner one."""
@@ -261,22 +268,64 @@ class PointCloud(Sensed):
 
     def successor(self, name: str, given: Any, at: Any) -> PointCloud:
         """Points (n, 3) have the radius of this cloud."""
-        if isinstance(given, PointCloud) or at is not None:
+        if at is not None:
             return cast("PointCloud", super().successor(name, given, at))
+        if isinstance(given, PointCloud):
+            return given if self.capacity is None else self.with_balls(given._balls)
         rows = _floats("points", given)
         if rows.shape[1:] != (3,):
-            return PointCloud(rows)
+            return self.with_balls(rows)
+        return self.with_balls(rows, self._common_radius(name, rows.shape))
+
+    def with_balls(self, points: np.ndarray, radius: float | None = None) -> PointCloud:
+        """Other points, with the capacity of this cloud, which drops as it does."""
+        options: Any = {"capacity": self.capacity, "drop_invalid": self.drop_invalid}
+        return PointCloud(points, radius, **options)
+
+    def captured(self, name: str, points: Any, device: torch.device) -> Tensor:
+        """(n, 4) balls on a GPU of an update that a graph captures, without waiting for them.
+
+        Their values are not known: points that are not finite have the place of another one where
+        they are to be left out. Else, and where there is no other, all of space is hit.
+        """
+        if self.capacity is None:
+            raise ValueError(
+                f"{name!r} must have a capacity to be updated in a graph, as of "
+                f"PointCloud(..., capacity={len(self)})"
+            )
+        require_tensor("points", points, "(n, 3) or (n, 4)")
+        require_device("points", points, device)
+        if points.ndim != 2 or points.shape[1] not in (3, 4) or not len(points):
+            raise ValueError(f"points must have shape (n, 3) or (n, 4), got {shape_of(points)}")
+        _require_room(len(points), self.capacity)
+        balls = points.detach().float()
+        if points.shape[1] == 3:
+            radius = self._common_radius(name, tuple(points.shape))
+            balls = torch.cat((balls, torch.full_like(balls[:, :1], radius)), dim=1)
+        is_valid = (balls.abs() < MAX_COORDINATE).all(dim=1) & (balls[:, 3] > 0.0)
+        everywhere = torch.zeros_like(balls[:1])
+        everywhere[:, 3] = 0.999 * MAX_COORDINATE
+        other = everywhere
+        if self.drop_invalid:
+            first = balls.index_select(0, is_valid.to(torch.uint8).argmax()[None])
+            other = torch.where(is_valid.any(), first, everywhere)
+        return torch.where(is_valid[:, None], balls, other)
+
+    def _common_radius(self, name: str, shape: tuple[int, ...]) -> float:
+        """The radius of all balls; points of that shape have none."""
         if not (self.radii == self.radii[0]).all():
             raise ValueError(
-                f"points must have radii, shape (n, 4), as those of {name!r} differ, got "
-                f"{rows.shape}"
+                f"points must have radii, shape (n, 4), as those of {name!r} differ, got {shape}"
             )
-        return PointCloud(rows, float(self.radii[0]))
+        return float(self.radii[0])
+
+    def balls_on(self, device: torch.device) -> Tensor:
+        """(n, 4) centers and radii on a device."""
+        return torch.from_numpy(self._balls.copy()).to(device)
 
     def upload(self, device: torch.device) -> Uploaded:
         """Builds the tree."""
-        tree, kept = build_tree(self._balls[:, None].copy(), device)
-        return Uploaded(upload_struct(tree, PartTree, device), kept)
+        return CloudBuffers(self.balls_on(device), self.capacity or len(self))
 
 
 def thin(points: Any, spacing: float) -> Any:
@@ -327,6 +376,11 @@ def thin(points: Any, spacing: float) -> Any:
     grown = np.nextafter(radii.astype(np.float32), np.float32(np.inf))
     grown = np.where(radii == cloud.radii[first], cloud.radii[first], grown)
     return PointCloud(np.column_stack((rows[first], grown))[order])
+
+
+def _require_room(count: int, capacity: int) -> None:
+    if count > capacity:
+        raise ValueError(f"points must be at most the capacity of {capacity}, got {count}")
 
 
 def _floats(name: str, value: Any) -> np.ndarray:

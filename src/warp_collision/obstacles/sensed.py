@@ -46,11 +46,14 @@ class Sensed(ABC):
         grid_kernel: fills a grid of its distances, None if it needs none.
         is_its_mesh: whether `tessellate` is exactly the shape, so that files of meshes have a place
             for it.
+        capacity: up to how many parts updates are written in place, so that no other slot shares
+            its buffers; None where each update makes new ones.
     """
 
     kind: ClassVar[ShapeKind]
     grid_kernel: ClassVar[Any] = None
     is_its_mesh: ClassVar[bool] = False
+    capacity: int | None = None
 
     @property
     @abstractmethod

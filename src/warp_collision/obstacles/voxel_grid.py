@@ -17,9 +17,10 @@ from warp_collision.kernels.voxel_transform import BAND_SQUARE, transform_along
 from warp_collision.launching import launch
 from warp_collision.launching.structs import upload_struct
 from warp_collision.obstacles.esdf_grid import EsdfGrid
-from warp_collision.obstacles.part_tree import build_tree
+from warp_collision.obstacles.part_tree import PartBuffers
 from warp_collision.obstacles.sensed import Sensed, Uploaded, corner_of, length_of
 from warp_collision.obstacles.shapes import Triangles, box_around
+from warp_collision.obstacles.units import warn_of_extent
 
 Unknown = Literal["occupied", "free"]
 Outside = Literal["free", "occupied", "unknown"]
@@ -102,6 +103,7 @@ class VoxelGrid(Sensed):
         reach = np.abs(self.origin) + self.voxel_size * np.array(given.shape)
         if reach.max() >= MAX_COORDINATE:
             raise ValueError(f"the grid must end below 1e9, got {reach.max():.3g}")
+        warn_of_extent("voxel_size", "a grid", [self.voxel_size * n for n in given.shape])
         if mask is not None:
             given = given | mask if unknown == "occupied" else given & ~mask
             mask.flags.writeable = False
@@ -115,11 +117,13 @@ class VoxelGrid(Sensed):
         """A grid of signed distances that another system computed, as an obstacle.
 
         Args:
-            values: (nx, ny, nz) float16 or float32 signed distances at the centers of the voxels,
-                positive outside [m]; truncated ones too, as they are below the true ones.
+            values: (nx, ny, nz) signed distances at the centers of the voxels, positive outside
+                [m]; truncated ones too, as they are below the true ones. Those of float16 stay so,
+                on the device and in files.
             voxel_size: edge of a voxel [m].
             error: by how much a value may be above the true signed distance [m]: of distances
                 between centers of occupied voxels half the diagonal of a voxel, 0.87 of its edge.
+                Rounding to float16 or bfloat16 is accounted for beside it.
             origin: lower corner of the grid [m]; beyond the grid there is nothing.
 
         Raises:
@@ -299,14 +303,15 @@ class VoxelGrid(Sensed):
 
     def upload(self, device: torch.device) -> Uploaded:
         """Transforms distances, and builds the tree of the faces."""
-        faces, kept = build_tree(self.faces(), device)
+        rectangles = torch.from_numpy(self.faces()).to(device)
+        faces = PartBuffers(rectangles, len(rectangles))
         squares = _squares(self.occupied, self._is_solid_outside, device)
         voxels = VoxelMap()
-        voxels.faces, voxels.squares = faces, squares.data_ptr()
+        voxels.faces, voxels.squares = faces.tree, squares.data_ptr()
         voxels.origin, voxels.cell = wp.vec3(*self.origin), self.voxel_size
         voxels.shape = wp.vec3i(*self.occupied.shape)
         voxels.outside = -1.0 if self._is_solid_outside else 1.0
-        return Uploaded(upload_struct(voxels, VoxelMap, device), [*kept, squares])
+        return Uploaded(upload_struct(voxels, VoxelMap, device), [faces, squares])
 
 
 def _rectangles(solid: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -12,6 +12,7 @@ from warp_collision.planning.descent import straight_lines
 from warp_collision.planning.problems import Problems
 from warp_collision.planning.shortcuts import path_length, resample, shortest_of_each
 from warp_collision.planning.terms import Objective
+from warp_collision.summaries import summary
 
 
 class PlanningProgress(NamedTuple):
@@ -36,6 +37,9 @@ class PlanningProgress(NamedTuple):
     free: Tensor
     length: Tensor
     cost: Tensor
+
+    def __repr__(self) -> str:
+        return summary(self)
 
 
 class BestPaths:

@@ -33,7 +33,7 @@ from warp_collision.robot import (
 )
 from warp_collision.robot.model.base_pose import base_operand
 from warp_collision.robot.model.robot_and_world import require_robot_and_world
-from warp_collision.summaries import notebook_html
+from warp_collision.summaries import notebook_html, summary
 from warp_collision.world import MeshWorld
 
 
@@ -69,6 +69,9 @@ class PlannedPaths(NamedTuple):
     length: Tensor
     iterations: Tensor
     has_preferred_clearance: Tensor
+
+    def __repr__(self) -> str:
+        return summary(self)
 
     def _repr_html_(self) -> str:
         return notebook_html(self)

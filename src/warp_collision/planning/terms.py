@@ -210,9 +210,11 @@ class Objective:
         """
         joints = joints.detach().requires_grad_()
         with torch.enable_grad():
-            total = self(joints, problem, when).sum()
-        (gradient,) = torch.autograd.grad(total, joints)
-        if not bool(gradient.isfinite().all()):
+            total = self(joints, problem, None)
+            (gradient,) = torch.autograd.grad(total.sum(), joints)
+        # The host waits once for both.
+        if not bool(total.isfinite().all() & gradient.isfinite().all()):
+            self(joints, problem, when)  # names a cost that is not finite
             self._require_finite_gradients(joints, problem, when)
             _require_finite(gradient, "the derivative of the sum of all terms", problem, when)
         return gradient

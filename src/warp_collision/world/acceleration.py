@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 from weakref import WeakSet, WeakValueDictionary
 
-from warp_collision.devices import CPU, is_capturing
+from warp_collision.devices import CPU, is_capturing, synchronize
 from warp_collision.kernels.box_blocks import FEW
 from warp_collision.kernels.broad_phase import world_boxes
 from warp_collision.launching.deferred_free import free_with, keep_for_graphs, retire
@@ -240,7 +240,9 @@ class Acceleration:
             return state.broad_phase.make_fresh(state.tables)
 
     def _fill_grids(self) -> None:
-        for obstacle in list(self._without_grids):
+        filled = list(self._without_grids)
+        for obstacle in filled:
             obstacle.fill_grid()
-            # Not before: threads that find a mesh here wait for its grid, so that all see the same.
-            self._without_grids.discard(obstacle)
+        synchronize(self._device)
+        # Not before: threads that find a mesh here wait for its grid, so that all see the same.
+        self._without_grids.difference_update(filled)

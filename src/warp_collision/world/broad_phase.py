@@ -18,6 +18,7 @@ from warp_collision.devices import (
 )
 from warp_collision.kernels.box_blocks import BLOCK_BYTES, FEW
 from warp_collision.kernels.broad_phase import find_roots, world_boxes
+from warp_collision.kernels.mesh_record import FAR
 from warp_collision.launching.deferred_free import retire
 from warp_collision.launching.launch import SceneTables, launch, warp_stream
 from warp_collision.launching.warp_runtime import quiet_warp
@@ -134,9 +135,7 @@ class BroadPhase:
         versions = self._compute_boxes(tables)
         groups = torch.arange(n_envs, dtype=torch.int32, device=self._device)
         groups = groups.repeat_interleave(slots)
-        with quiet_warp(), warp_stream(self._device):
-            lower, upper = (wp.from_torch(b.view(-1, 3), dtype=wp.vec3) for b in self._boxes)
-            tree = wp.Bvh(lower, upper, groups=wp.from_torch(groups))
+        tree = _build_tree(*self._boxes, groups)
         words[0] = int(tree.id)
         launch(find_roots, (n_envs,), words, device=self._device)
         self._kept.append((tree, words))
@@ -168,6 +167,31 @@ class BroadPhase:
         corners = self._blocks, *self._boxes
         launch(world_boxes, tables.mesh_ids.shape, tables, *corners, device=self._device)
         return versions
+
+
+def _build_tree(lower: Tensor, upper: Tensor, groups: Tensor) -> wp.Bvh:
+    """A tree over boxes (n_envs, slots, 3), of which some are all of space.
+
+    Warp's builder for GPUs takes boxes together whose centers are in one of 1024 cells along each
+    axis of the box around all. One box without bounds leaves all others in a single cell, and so
+    in one leaf. Those are built at a corner, where no empty slot is, and get their bounds after it.
+    """
+    boxes = lower, upper
+    bounds = lower.clone(), upper.clone()
+    is_bounded = lower.abs() < float(FAR)
+    low = torch.where(is_bounded, lower, torch.inf).amin((0, 1))
+    high = torch.where(is_bounded, upper, -torch.inf).amax((0, 1))
+    corner = torch.where(low.abs() > high.abs(), low, high).nan_to_num(neginf=0.0)
+    is_everywhere = lower <= -float(FAR)
+    for box in boxes:
+        box.copy_(torch.where(is_everywhere, corner, box))
+    with quiet_warp(), warp_stream(lower.device):
+        rows = [wp.from_torch(box.view(-1, 3), dtype=wp.vec3) for box in boxes]
+        tree = wp.Bvh(rows[0], rows[1], groups=wp.from_torch(groups))
+        for box, bound in zip(boxes, bounds, strict=True):
+            box.copy_(bound)
+        tree.refit()
+    return tree
 
 
 def _versions(tables: SceneTables) -> tuple[int, ...]:

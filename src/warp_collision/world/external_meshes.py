@@ -19,7 +19,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from warp_collision.devices import CPU, Event, is_capturing, record_event, stream_handle
+from warp_collision.devices import (
+    CPU,
+    Event,
+    is_capturing,
+    record_event,
+    stream_handle,
+    synchronize,
+)
 from warp_collision.kernels import external_meshes as kernels
 from warp_collision.launching.deferred_free import free_with, keep_for_graphs, retire
 from warp_collision.launching.launch import launch
@@ -174,13 +181,16 @@ class _Copies:
     def pay_for_grids(self, n_queries: int) -> None:
         """Fills the grids of as many meshes as queries have paid for; results are the same."""
         self._paid += n_queries
-        for mesh in self._read.values():
-            if self._paid < _QUERIES_PER_GRID:
-                return
-            if mesh.obstacle not in _with_grids:
-                mesh.obstacle.fill_grid()
-                _with_grids.add(mesh.obstacle)
-                self._paid -= _QUERIES_PER_GRID
+        if self._paid < _QUERIES_PER_GRID:
+            return
+        missing = [m.obstacle for m in self._read.values() if m.obstacle not in _with_grids]
+        paid = missing[: self._paid // _QUERIES_PER_GRID]
+        for obstacle in paid:
+            obstacle.fill_grid()
+        if paid:
+            synchronize(paid[0].record.device)
+        _with_grids.update(paid)
+        self._paid -= len(paid) * _QUERIES_PER_GRID
 
     def require_no_padding(self, tables: SceneTables) -> None:
         """Requires that obstacles of worlds have no padding that is not known; waits for it."""

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from warp_collision import io, validate
-from warp_collision.devices import canonical_device, is_gpu, synchronize
+from warp_collision.devices import canonical_device, is_capturing, is_gpu, synchronize
 from warp_collision.io.scene_builder import Obstacle, check_pose
 from warp_collision.launching.deferred_free import retire
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.messages import errors_at, escaped
 from warp_collision.obstacles.distance_grid import GRID_CELLS
 from warp_collision.obstacles.geometry import MeshLike, SignMethod
-from warp_collision.obstacles.mesh_obstacle import MeshAndPose, MeshObstacle
+from warp_collision.obstacles.mesh_obstacle import MeshAndPose
 from warp_collision.obstacles.mesh_report import MeshReport
 from warp_collision.poses import PoseLike, invert_pose, pose_rows, to_rows
 from warp_collision.summaries import notebook_html
@@ -277,7 +277,7 @@ class MeshWorld:
                 else:
                     key = id(slot.obstacle)
                     if key not in meshes:
-                        meshes[key] = _mesh(slot.obstacle)
+                        meshes[key] = slot.obstacle.to_trimesh()
                     geometry = meshes[key]
                 pose = pose_from(matrix[:3, :3], matrix[:3, 3])
                 state = padding[index], bool(enabled[index])
@@ -395,13 +395,17 @@ class MeshWorld:
         The tensors of the world stay as they are, and each sphere that another thread asks about is
         checked against the old content or the new one. Kernels other than those of this library
         still find the box around the first content behind the mesh id, which is another one after
-        an update of an obstacle that other slots share. An update is for the host,
-        not for a graph that is captured; replays see what is there when they run.
+        an update of an obstacle that other slots share.
+
+        A CUDA graph may capture an update of a cloud with a capacity by points on the device: each
+        replay reads them anew. From then on queries of other streams must wait for updates and
+        replays, and these for them. Other updates are for the host; replays see what is there.
 
         Args:
             name: name or slot index of a `PointCloud`, a grid or a `HeightField`.
             seen: another of its kind. Or for a cloud points, (n, 3) with the radius that the balls
-                have, all of them the same, or (n, 4). Or voxels or heights, as these take them.
+                have, all of them the same, or (n, 4), treated by its `drop_invalid` and `capacity`.
+                Or voxels or heights, as these take them.
             env: which env.
             at: for a `VoxelGrid`, index (3,) of the first of the voxels that `seen` replaces.
 
@@ -424,6 +428,9 @@ class MeshWorld:
             slot = self._slots.envs[env][index]
             if slot.obstacle.sensed is None:
                 raise ValueError(f"the obstacle {slot.name!r} must be a PointCloud or a grid")
+            if is_capturing(self.device):
+                slot.obstacle.capture_update(slot.name, seen)
+                return self._acceleration.refit()
             sensed = slot.obstacle.sensed.successor(slot.name, seen, at)
             if self._slots.are_sharing(slot.obstacle):
                 obstacle = self._obstacles.obstacle(slot.name, sensed)
@@ -606,13 +613,6 @@ class MeshWorld:
         `mesh_from_world`, or capture it together with that. It does not wait for the device.
         """
         self._acceleration.refit()
-
-
-def _mesh(obstacle: MeshObstacle) -> trimesh.Trimesh:
-    import trimesh
-
-    vertices, faces = obstacle.mesh.points.numpy(), obstacle.mesh.indices.numpy()
-    return trimesh.Trimesh(vertices, faces.reshape(-1, 3), process=False)
 
 
 def require_world(world: object) -> None:

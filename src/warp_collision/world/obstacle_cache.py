@@ -99,5 +99,6 @@ class ObstacleCache:
                 length = float(np.linalg.norm(border[:, 1] - border[:, 0], axis=1).sum())
                 warnings.warn(OpenMeshWarning(name, length), stacklevel=depth_of_caller())
             obstacle = MeshObstacle(geometry, self._device, self._grid_cells)
-            self._obstacles[source.key] = obstacle
+            if geometry.sensed is None or geometry.sensed.capacity is None:
+                self._obstacles[source.key] = obstacle
         return obstacle

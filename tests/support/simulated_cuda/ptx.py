@@ -38,6 +38,8 @@ static inline f32 f32_of(u32 x) { f32 y; memcpy(&y, &x, 4); return y; }
 static inline u32 u32_of(f32 x) { u32 y; memcpy(&y, &x, 4); return y; }
 static inline f64 f64_of(u64 x) { f64 y; memcpy(&y, &x, 8); return y; }
 static inline u64 u64_of(f64 x) { u64 y; memcpy(&y, &x, 8); return y; }
+static inline f32 rounded_f32(f32 x) { __asm__("" : "+m"(x)); return x; }
+static inline f64 rounded_f64(f64 x) { __asm__("" : "+m"(x)); return x; }
 /* A GPU saturates, and makes 0 of NaN. */
 #define TO_INTEGER(T, LOWEST, HIGHEST) static inline T to_##T(f64 x) { \\
   return x != x ? 0 : x <= (f64)(LOWEST) ? (LOWEST) : x >= (f64)(HIGHEST) ? (HIGHEST) : (T)x; }
@@ -350,6 +352,9 @@ class _Body:
 
     def _mul_(self, modifiers: list[str], operands: list[str]) -> str:
         kind = modifiers[-1]
+        if "rn" in modifiers:  # which nothing may fuse with a sum
+            read = self._reader(kind, operands)
+            return self._write(operands[0], kind, f"rounded_{kind}({read(1)} * {read(2)})")
         if kind in ("f32", "f64") or "lo" in modifiers:
             return self._binary("mul", modifiers, operands)
         read, wide = self._reader(kind, operands), _WIDE[kind]

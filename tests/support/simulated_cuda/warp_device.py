@@ -88,7 +88,7 @@ def install(name: str) -> None:
         cpu = wp.get_device("cpu")
     for index in range(torch_module.device_count()):
         context.runtime.device_map[f"{name}:{index}"] = cpu
-    launch, device_from_torch, refit = wp.launch, interop.device_from_torch, wp.Bvh.refit
+    launch, device_from_torch = wp.launch, interop.device_from_torch
     stream, scoped_stream = wp.Stream, wp.ScopedStream
 
     def is_ours(device: Any) -> bool:
@@ -110,21 +110,26 @@ def install(name: str) -> None:
             record_cmd=True,
             **options,
         )
+        if _device.is_capturing() and (None, _BLOCK) not in kernel.module.execs:
+            raise RuntimeError("operation not permitted when stream is capturing: loads a module")
         made.__class__, made.block_dim = _Launch, _BLOCK  # Warp has set it to 1, as on every CPU
         _device.count(f"block of {block_dim}: {kernel.key}")
         made.module_exec = kernel.module.load(cpu, _BLOCK)
         made.device = _Device(device)
         return made if is_recorded else made.launch(chosen)
 
-    def refit_in_turn(tree: wp.Bvh) -> None:
-        if _ScopedStream.current is None:
-            refit(tree)
-        else:
-            submit(_ScopedStream.current.key, lambda: refit(tree))
+    def in_turn(change: Any) -> Any:
+        def change_in_turn(tree: wp.Bvh) -> None:
+            if _ScopedStream.current is None:
+                change(tree)
+            else:
+                submit(_ScopedStream.current.key, lambda: change(tree))
+
+        return change_in_turn
 
     wp.launch = launch_or_record
     interop.device_from_torch = lambda device: cpu if is_ours(device) else device_from_torch(device)
-    wp.Bvh.refit = refit_in_turn
+    wp.Bvh.refit, wp.Bvh.rebuild = in_turn(wp.Bvh.refit), in_turn(wp.Bvh.rebuild)
     wp.Stream = lambda device=None, **options: (
         _Stream(device, **options) if is_ours(device) else stream(device, **options)
     )

@@ -12,7 +12,7 @@ from torch.compiler import is_compiling
 
 from warp_collision import validate
 from warp_collision.devices import is_capturing
-from warp_collision.kernels.robot_roots import place_roots
+from warp_collision.kernels.robot_roots import place_roots_float32, place_roots_float64
 from warp_collision.launching.deferred_free import keep_for_graphs
 from warp_collision.launching.launch import launch
 from warp_collision.poses import PoseLike, pose_rows, quaternion_rotate
@@ -79,10 +79,11 @@ def root_frames(
         return None
     if not isinstance(base_pose, Tensor) and not is_compiling():
         return _of_numbers(base_pose, joints.device).roots
-    pose = checked_base(base_pose, joints, axes).detach()
-    rows = pose.reshape(-1, 7).double().contiguous()
-    roots = run_roots(rows) if dispatch.is_plain(rows) else place_roots_operator(rows)
-    return roots.reshape(*(pose.shape[:-1] if pose.ndim > 2 else (len(rows), 1)), ROOT)
+    pose = checked_base(base_pose, joints, axes)
+    leading = pose.shape[:-1] if pose.ndim > 2 else (pose.numel() // 7, 1)
+    if dispatch.is_plain(pose):
+        return run_roots(pose, leading)
+    return place_roots_operator(pose.detach().reshape(-1, 7)).reshape(*leading, ROOT)
 
 
 def with_base_pose(points: Tensor, joints: Tensor, base_pose: PoseLike | None) -> Tensor:
@@ -158,20 +159,27 @@ def _made(numbers: list[float], device: torch.device) -> _Kept:
         # Filled on the device: no copy from the host, so this is safe in a captured graph too.
         filled = [torch.full((), n, dtype=torch.float64, device=device) for n in numbers]
         pose = torch.stack(filled)
-        return _Kept(pose, run_roots(pose[None])[None])
+        return _Kept(pose, run_roots(pose, (1, 1)))
 
 
-def run_roots(poses: Tensor) -> Tensor:
-    """Frames (n, 18) of roots at poses (n, 7) float64 of any length of the quaternion but 0."""
-    roots = poses.new_empty((len(poses), ROOT), dtype=torch.float32)
-    launch(place_roots, (len(poses),), poses, roots, device=poses.device, items=len(poses))
+def run_roots(poses: Tensor, leading: tuple[int, ...]) -> Tensor:
+    """Frames (*leading, 18) of roots at poses (..., 7), without derivatives.
+
+    Quaternions have any length but 0.
+    """
+    kernel = place_roots_float32 if poses.dtype == torch.float32 else place_roots_float64
+    if poses.dtype not in (torch.float32, torch.float64):
+        poses = poses.double()
+    roots = torch.empty((*leading, ROOT), dtype=torch.float32, device=poses.device)
+    count = roots.numel() // ROOT
+    launch(kernel, (count,), poses.contiguous(), roots, device=roots.device, items=count)
     return roots
 
 
 place_roots_operator = define_operator(
     "place_roots",
     "Tensor poses",
-    lambda poses: run_roots(poses.contiguous()),
+    lambda poses: run_roots(poses, (len(poses),)),
     lambda poses: poses.new_empty((len(poses), ROOT), dtype=torch.float32),
     over_rows(1),
 )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from warp_collision.devices import CPU
-from warp_collision.obstacles.depth_image import warn_of_units
+from warp_collision.obstacles.units import warn_of_units
 from warp_collision.queries.dispatch import is_plain
 from warp_collision.robot.model.kinematic_tree import KinematicTree
 

@@ -1,0 +1,54 @@
+"""Names of GPUs, kernels that are compiled ahead for one, and what is freed around a capture."""
+
+import gc
+import weakref
+from typing import Any
+
+import pytest
+import torch
+
+from warp_collision.cli import compiling
+from warp_collision.cli.__main__ import main
+from warp_collision.devices import canonical_device
+from warp_collision.launching.deferred_free import free_with
+
+
+class Owner:
+    """What a garbage collector frees at any time."""
+
+
+def test_names_of_gpus(gpu: torch.device, cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert canonical_device(gpu.type) == gpu
+    assert canonical_device(gpu) == gpu
+    count = cuda.device_count()
+    with pytest.raises(ValueError, match=f"device must be below {count}, got {gpu.type}:{count}"):
+        canonical_device(f"{gpu.type}:{count}")
+    monkeypatch.setattr(cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match=r"device must be available, got .* without a CUDA GPU"):
+        canonical_device(gpu)
+
+
+def test_kernels_are_compiled_ahead(
+    gpu: torch.device, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = compiling.kernels()[:2]
+    monkeypatch.setattr(compiling, "kernels", lambda: some)
+    assert main(["compile", "--device", str(gpu)]) == 0
+    assert capsys.readouterr().out.startswith(f"2 modules for {gpu} are in ")
+
+
+def test_nothing_is_freed_during_a_capture(gpu: torch.device, cuda: Any) -> None:
+    """That would wait for the device, which ends the capture."""
+    free_with(Owner(), [], gpu)
+    owner, held = Owner(), Owner()
+    free_with(owner, [held], gpu)
+    is_held = weakref.ref(held)
+    del owner, held
+    gc.collect()
+    others = Owner(), Owner()
+    with cuda.graph(cuda.CUDAGraph()):
+        free_with(others[0], [], gpu)
+        assert is_held() is not None
+        torch.zeros(1, device=gpu)
+    free_with(others[1], [], gpu)
+    assert is_held() is None
