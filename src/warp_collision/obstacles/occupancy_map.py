@@ -188,7 +188,7 @@ class OccupancyMap:
             >>> import torch
             >>> from warp_collision import OccupancyMap
             >>> from warp_collision.examples import load_panda
-            >>> panda, seen = load_panda(), OccupancyMap(((-1, -1, -1), (1, 1, 1)), 0.05)
+            >>> panda, seen = load_panda(), OccupancyMap(((-1, -1, -1), (1, 1, 1)), 0.02)
             >>> seen.clear(panda, torch.zeros(7)) > 1000
             True
         """
