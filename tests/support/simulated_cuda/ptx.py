@@ -38,6 +38,12 @@ static inline f32 f32_of(u32 x) { f32 y; memcpy(&y, &x, 4); return y; }
 static inline u32 u32_of(f32 x) { u32 y; memcpy(&y, &x, 4); return y; }
 static inline f64 f64_of(u64 x) { f64 y; memcpy(&y, &x, 8); return y; }
 static inline u64 u64_of(f64 x) { u64 y; memcpy(&y, &x, 8); return y; }
+static inline f32 f32_of_half(u16 x) {
+    const int exponent = x >> 10 & 31, digits = x & 1023;
+    f32 y = exponent ? ldexpf(1024 + digits, exponent - 25) : ldexpf(digits, -24);
+    if (exponent == 31) y = digits ? NAN : INFINITY;
+    return x >> 15 ? -y : y;
+}
 static inline f32 rounded_f32(f32 x) { __asm__("" : "+m"(x)); return x; }
 static inline f64 rounded_f64(f64 x) { __asm__("" : "+m"(x)); return x; }
 /* A GPU saturates, and makes 0 of NaN. */
@@ -546,6 +552,9 @@ class _Body:
 
     def _cvt_(self, modifiers: list[str], operands: list[str]) -> str:
         to, of = modifiers[-2:]
+        if of == "f16" and to == "f32":  # of half precision numbers are read, and no more
+            value = f"f32_of_half({self._read(operands[1], 'u16')})"
+            return self._write(operands[0], to, value)
         value = f"({self._read(operands[1], of)})"
         if of in ("f32", "f64"):
             for rounding, function in _ROUNDINGS.items():
