@@ -96,14 +96,14 @@ def counted(run: Run, device: torch.device) -> dict[str, int]:
 
     run.call()  # what is made at a first query does not count
     torch_module.synchronize(device)
-    ptx_kernels.use(ptx_kernels.COUNTED)
+    before = ptx_kernels.use(ptx_kernels.COUNTED)
     try:
         ptx_kernels.take_counts(run.kernel)
         run.call()
         torch_module.synchronize(device)
         return ptx_kernels.take_counts(run.kernel)
     finally:
-        ptx_kernels.use(None)
+        ptx_kernels.use(before)
 
 
 def row_of(run: Run, counts: dict[str, int]) -> list[str]:
@@ -163,7 +163,7 @@ Nothing here was measured on a GPU.
 - *of a warp's*: instructions of threads over those that their warps issue, 1 without divergence
 - *warps*: that fit on a multiprocessor, of 64
 - *compute*: the instructions of all warps, four in a cycle, which is the roof of 67 TFLOP/s
-- *memory*: what a sphere has to read and write, 37 bytes
+- *memory*: what a sphere has to read and write, 37 bytes; joint values are fewer
 - *roofline*: the larger of both, a bound from below
 - *no cache*: if all bytes that are loaded came from memory, a bound from above
 - *waits*: if a warp waited 260 cycles for each load, as from the L2 cache, while others went on

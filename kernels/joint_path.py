@@ -52,8 +52,8 @@ from warp_collision.kernels.robot_motion import (
 )
 from warp_collision.kernels.robot_pairs import (
     BodyPair,
-    balls_stay_apart,
     check_body_pair,
+    gap_of_balls,
     pair_acceleration_bound,
 )
 from warp_collision.kernels.scene import Scene, env_of_row, is_env
@@ -129,7 +129,8 @@ def open_pairs(
             pair = body_pairs[k]
             both = bit_of(pair.first) | bit_of(pair.second)
             if bodies & both == both:
-                if balls_stay_apart(pair, robot, balls[pair.first], balls[pair.second], interval):
+                gap = gap_of_balls(pair, robot, balls[pair.first], balls[pair.second], interval)
+                if gap[0] > wp.max(gap[1], interval.tolerance):
                     continue
             interval.acceleration_bound = pair_acceleration_bound(segment, pair, interval.half)
             first = segment.frames[body_of(robot, pair.first).frame]

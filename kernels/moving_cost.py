@@ -104,6 +104,11 @@ def curved_halves(obstacle: Obstacle, moved: ObstacleMotion, motion: Motion) -> 
     halves = CurvedHalves()
     halves.before = half_curve(obstacle, moved, motion, 0)
     halves.after = half_curve(obstacle, moved, motion, 1)
+    # Rounding moves what has no neighbour, too, which would take a share of the gradient.
+    if not motion.has_previous:
+        halves.before.length = 0.0
+    if not motion.has_following:
+        halves.after.length = 0.0
     halves.begin = halves.before.origin
     halves.mesh_from_world = moved.here
     halves.longest = wp.max(halves.before.length, halves.after.length)

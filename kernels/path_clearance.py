@@ -54,8 +54,8 @@ from warp_collision.kernels.robot_pairs import (
     PairMotion,
     approach,
     farthest_approach,
+    gap_of_balls,
     is_left_out,
-    least_between_balls,
     pair_acceleration_bound,
 )
 from warp_collision.kernels.scene import (
@@ -422,7 +422,8 @@ def nearest_to_itself(
             both = bit_of(pair.first) | bit_of(pair.second)
             if bodies & both == both:
                 ball = balls[pair.first]
-                least = least_between_balls(pair, robot, ball, balls[pair.second], interval)
+                gap = gap_of_balls(pair, robot, ball, balls[pair.second], interval)
+                least = gap[0] - gap[1]
                 if least >= best.upper - interval.tolerance:
                     best = prune(best, least)
                     continue

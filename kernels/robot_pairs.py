@@ -172,12 +172,12 @@ def check_groups(
 
 
 @wp.func
-def balls_stay_apart(
+def gap_of_balls(
     pair: BodyPair, robot: Robot, first: wp.vec4, second: wp.vec4, interval: Interval
-) -> bool:
-    """Whether the balls of two bodies are proven apart by how far each of them moves.
+) -> wp.vec2:
+    """Clearance of the balls of two bodies [m], and by how much the bodies may come nearer.
 
-    True without spheres.
+    By how far each of them moves. FAR without spheres.
 
     Args:
         pair: of the bodies.
@@ -191,27 +191,10 @@ def balls_stay_apart(
     one = body_of(robot, pair.first)
     other = body_of(robot, pair.second)
     if one.radius < 0.0 or other.radius < 0.0:
-        return True
+        return wp.vec2(FAR, 0.0)
     size = wp.length(here) + wp.length(there) + one.spread + other.spread
     margin = first[3] + second[3] + 2.0 * interval.slack + interval.rounding * size
-    reach = one.radius + other.radius + pair.buffer + wp.max(margin, interval.tolerance)
-    return wp.length_sq(here - there) > reach * reach
-
-
-@wp.func
-def least_between_balls(
-    pair: BodyPair, robot: Robot, first: wp.vec4, second: wp.vec4, interval: Interval
-) -> float:
-    """Lower bound of the clearance of two bodies over an interval; see `balls_stay_apart`."""
-    here = xyz(first)
-    there = xyz(second)
-    one = body_of(robot, pair.first)
-    other = body_of(robot, pair.second)
-    if one.radius < 0.0 or other.radius < 0.0:
-        return FAR
-    size = wp.length(here) + wp.length(there) + one.spread + other.spread
-    margin = first[3] + second[3] + 2.0 * interval.slack + interval.rounding * size
-    return wp.length(here - there) - one.radius - other.radius - pair.buffer - margin
+    return wp.vec2(wp.length(here - there) - one.radius - other.radius - pair.buffer, margin)
 
 
 @wp.func

@@ -17,7 +17,6 @@ from warp_collision.cli.demo import (
     run_demo,
 )
 from warp_collision.cli.path_check import PathCheck
-from warp_collision.cli.robot_scene import RobotScene
 from warp_collision.examples import (
     _read_problems,
     load_panda,
@@ -26,6 +25,7 @@ from warp_collision.examples import (
     straight_path,
     world_of,
 )
+from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer.path_facts import evenly_along
 
 SWEEP_TOLERANCE = ACTIVATION_DISTANCE / 20  # the documented default

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+import trimesh
 
 import compare
 import exact_shapes
@@ -350,6 +351,29 @@ def test_gradient_by_poses(seed, turn, dt, device):
     for t in range(3):
         error = np.linalg.norm(actual[t] - expected[t]) / np.linalg.norm(expected[t])
         assert error < 5e-3, t
+
+
+def test_the_gradient_where_a_path_ends_is_that_at_rest(device):
+    """All of it: a pose beside its own inverse is rounding, which is no motion to a neighbour."""
+    rng, n_envs, batch = np.random.default_rng(0), 30, 1500
+    world = MeshWorld(device=device, n_envs=n_envs, max_obstacles=1)
+    for env in range(n_envs):
+        world.add("ring", trimesh.creation.torus(0.3, 0.1, 16, 8), env=env)
+    turns = rng.normal(size=(n_envs, 1, 1, 4)) + 0.1 * rng.normal(size=(n_envs, 2, 1, 4))
+    places = rng.uniform(-0.3, 0.3, (n_envs, 2, 1, 3))
+    poses = compare.to_device(shapes.rounded(np.concatenate([places, turns], axis=-1)), device)
+    spheres = rng.uniform(-0.4, 0.4, (batch, 2, 1, 4))
+    spheres[:, 0, :, 3], spheres[:, 1, :, 3] = 0.03, -1.0  # disabled: there the path ends
+    leaf = compare.to_device(shapes.rounded(spheres), device).requires_grad_()
+    envs = torch.arange(batch, dtype=torch.int32, device=device) % n_envs
+    cost = swept_sphere_cost(leaf, world, poses=poses, env_index=envs, activation_distance=0.05)
+    (swept,) = torch.autograd.grad(cost.sum(), leaf)
+    cost = sphere_cost(
+        leaf[:, :1], world, poses=poses[:, 0], env_index=envs, activation_distance=0.05
+    )
+    (at_rest,) = torch.autograd.grad(cost.sum(), leaf)
+    assert (compare.to_array(at_rest)[:, 0, 0, 3] > 0.0).sum() > 200
+    np.testing.assert_allclose(compare.to_array(swept), compare.to_array(at_rest), atol=1e-5)
 
 
 @pytest.mark.filterwarnings(JIT_WARNING)

@@ -6,6 +6,8 @@ import pytest
 import torch
 from benchmarks import functions, harness, once
 
+import simulated_cuda
+
 
 @pytest.mark.parametrize("name", functions.FUNCTIONS)
 def test_functions(name: str, gpu: torch.device, capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,3 +33,15 @@ def test_costs(gpu: torch.device, tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_pose_updates(gpu: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(once, "MESHES", 10)
     assert once.pose_update(gpu) > 0.0
+
+
+@pytest.mark.slow
+def test_instructions(gpu: torch.device, capsys: pytest.CaptureFixture[str]) -> None:
+    """Counted on the simulated GPU; translating a kernel takes a minute."""
+    if gpu.type != simulated_cuda.NAME:
+        pytest.skip("instructions are counted on the simulated GPU")
+    assert harness.run_command("instructions", ["--only", "free"]) == 0
+    row = capsys.readouterr().out.splitlines()[2].split("|")
+    assert row[1].strip() == "free"
+    assert 100.0 < float(row[3]) < 1000.0
+    assert float(row[6]) > 0.99  # threads of free spheres stay together

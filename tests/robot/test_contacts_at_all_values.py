@@ -6,9 +6,9 @@ import torch
 
 from warp_collision import Cuboid, MeshWorld
 from warp_collision.cli.robot_check import check_robot
-from warp_collision.cli.robot_scene import RobotScene
 from warp_collision.planning import optimize_paths
 from warp_collision.robot import RobotSpheres
+from warp_collision.robot.checks.robot_scene import RobotScene
 
 BALL = """<collision><origin xyz="{}"/><geometry><sphere radius="{}"/></geometry></collision>"""
 # The wheel's sphere lies on its axis. The arm reaches the floor at some values of its joint.

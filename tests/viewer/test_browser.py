@@ -166,7 +166,7 @@ def test_a_person_sees_moves_and_plays(seen):
     page = seen.tab("robot")
     before = viewer._robot.joints.clone()
     page.locator("[role=slider]:visible").first.press("End")
-    highest = viewer._robot.setting.robot.joint_limits[0, 1].item()
+    highest = viewer._robot.scene.robot.joint_limits[0, 1].item()
     until(lambda: abs(viewer._robot.joints[0].item() - highest) < 1e-3)
     torch.testing.assert_close(viewer._robot.joints[1:], before[1:], atol=1e-3, rtol=0)
     # Play: the place moves, and stops.
@@ -275,7 +275,7 @@ def test_spheres_have_the_colours_of_their_clearance(viewer):
     viewer.update([0.0, 0.0, 0.0, -1.6, 0.0, 1.6, 0.8], delay=0.0)
     assert viewer.wait(60)
     robot = viewer._robot
-    clearance = robot.setting.clearance(robot.joints[None])[0][0].numpy()
+    clearance = robot.scene.clearance(robot.joints[None]).clearance[0, 0].numpy()
     colors = robot._spheres.batched_colors.astype(int)
     dark = colors.sum(-1)
     assert dark[np.argmin(clearance)] == dark.min()
@@ -404,7 +404,7 @@ def test_a_robot_without_meshes_and_links_without_spheres(tmp_path):
 
 
 def test_what_is_attached_is_drawn(viewer):
-    robot = viewer._robot.setting.robot
+    robot = viewer._robot.scene.robot
     assert viewer.wait(60)
     robot.attach("can", "panda_hand", [[0.0, 0.0, 0.12, 0.04]])
     try:

@@ -21,12 +21,13 @@ from warp_collision import (
 )
 from warp_collision.examples import load_panda
 from warp_collision.io import Obstacle
+from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer import render, sphere_sheet
 from warp_collision.viewer.captions import path_labels, world_labels
 from warp_collision.viewer.colors import FREE, HIT, OBSTACLE, THEMES, clearance_colors
 from warp_collision.viewer.contact_sheet import uncovered_faces
 from warp_collision.viewer.labels import Box, Label, place_labels
-from warp_collision.viewer.path_facts import Setting, path_facts
+from warp_collision.viewer.path_facts import path_facts
 from warp_collision.viewer.picture import Curve, Layout, Picture, Scene, compose
 from warp_collision.viewer.stage import Painter, choose_camera, scenery_of, stage_path
 from warp_collision.viewer.triangles import (
@@ -128,7 +129,7 @@ def test_a_large_floor_does_not_shrink_the_robot(panda):
     world.add("floor", Cuboid((40.0, 40.0, 0.02)), (0, 0, -0.08, 1, 0, 0, 0))
     cameras = []
     for some in (plate(), world):
-        facts = path_facts(Setting(some, panda), sweep())
+        facts = path_facts(RobotScene(panda, some), sweep())
         stage = stage_path(facts, link_meshes(panda), scenery_of(some.obstacles()), THEMES["light"])
         camera = choose_camera([stage], SIZE, (0.0, 20.0))
         cameras.append(np.linalg.norm(np.subtract(camera.eye, camera.target)))
@@ -139,14 +140,14 @@ def test_a_large_floor_does_not_shrink_the_robot(panda):
 
 def test_what_is_told_of_a_path_is_what_the_checks_say(panda):
     world = plate()
-    facts = path_facts(Setting(world, panda), sweep())
+    facts = path_facts(RobotScene(panda, world), sweep())
     assert not facts.is_free
     worst = facts.worst()[0]
     assert (worst.other, worst.with_itself, worst.is_blocked) == ("plate", False, True)
     a, b = facts.closest_points(worst)
     assert np.linalg.norm(a - b) == pytest.approx(-worst.clearance, abs=1e-4)
     assert f"{-1000 * worst.clearance:.1f} mm into plate" in facts.verdict()
-    still = path_facts(Setting(world, panda), sweep()[:1])
+    still = path_facts(RobotScene(panda, world), sweep()[:1])
     assert still.is_free
     assert still.verdict().startswith("free")
     one = still.worst()[0]
@@ -158,16 +159,16 @@ def test_what_does_not_move_makes_no_flat_line(panda):
     """A base over a table is as near on any path; where it collides it is told."""
     world = MeshWorld(device="cpu")
     world.add("far", Cuboid((0.1, 0.1, 0.1)), (1.2, 0.0, 0.9, 1, 0, 0, 0))
-    facts = path_facts(Setting(world, panda, self_collision=False), sweep())
+    facts = path_facts(RobotScene(panda, world, self_collision=False), sweep())
     world.add("table", Cuboid((0.3, 0.3, 0.02)), (0, 0, -0.06, 1, 0, 0, 0))
-    above = path_facts(Setting(world, panda, self_collision=False), sweep())
+    above = path_facts(RobotScene(panda, world, self_collision=False), sweep())
     assert facts.is_free
     assert above.is_free
     assert "panda_link0" not in {contact.link for contact in above.contacts()}
-    own = path_facts(Setting(world, panda), sweep())
+    own = path_facts(RobotScene(panda, world), sweep())
     assert "panda_link7" not in {contact.other for contact in own.worst() if contact.with_itself}
     world.set_pose("table", (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0))
-    hit = path_facts(Setting(world, panda), sweep())
+    hit = path_facts(RobotScene(panda, world), sweep())
     assert (hit.is_free, hit.worst()[0].link, hit.worst()[0].other) == (
         False, "panda_link0", "table",
     )  # fmt: skip
@@ -175,13 +176,13 @@ def test_what_does_not_move_makes_no_flat_line(panda):
 
 def test_contacts_that_are_wanted_are_none(panda):
     links = dict.fromkeys(panda.sphere_links)
-    setting = Setting(plate(), panda, ignore=tuple((link, "plate") for link in links))
-    assert path_facts(setting, sweep()).is_free
+    scene = RobotScene(panda, plate(), ignore=tuple((link, "plate") for link in links))
+    assert path_facts(scene, sweep()).is_free
 
 
 def test_contacts_with_itself_are_told(panda):
     folded = torch.tensor([[0.0, 0.0, 0.0, -3.05, 0.0, 0.0, 0.0]])
-    contact = path_facts(Setting(MeshWorld(device="cpu"), panda), folded).worst()[0]
+    contact = path_facts(RobotScene(panda, MeshWorld(device="cpu")), folded).worst()[0]
     assert contact.with_itself
     assert {contact.link, contact.other} <= set(panda.sphere_links)
 
@@ -192,7 +193,7 @@ def test_texts_do_not_overlap_and_stay_inside(panda, size, background):
     """Of a figure with all kinds of text, by the boxes that the letters fill."""
     theme = THEMES[background]
     world = plate()
-    facts = path_facts(Setting(world, panda), sweep())
+    facts = path_facts(RobotScene(panda, world), sweep())
     ends, bounds = np.array([0.0, 0.4, 1.0]), np.array([-0.05, 0.01])
     curve = Curve(ends, bounds, bounds + 0.01, bounds + 0.05, "straight", HIT)
     layout = Layout(size, 2, 2, True, True)
@@ -293,12 +294,12 @@ def test_films_have_frames(panda, tmp_path, ending):
 def test_frames_of_films_are_as_pictures(panda):
     """Rays are cast where something moves alone; the rest is drawn once."""
     scenery, theme = scenery_of(plate().obstacles()), THEMES["light"]
-    setting, meshes = Setting(plate(), panda), link_meshes(panda)
-    whole = stage_path(path_facts(setting, sweep()), meshes, scenery, theme)
+    scene, meshes = RobotScene(panda, plate()), link_meshes(panda)
+    whole = stage_path(path_facts(scene, sweep()), meshes, scenery, theme)
     camera = choose_camera([whole], SIZE, (40.0, 20.0))
     painter = Painter(whole, camera, theme)
     for joints in sweep(3):
-        facts = path_facts(setting, joints[None])
+        facts = path_facts(scene, joints[None])
         stage = stage_path(facts, meshes, scenery, theme, film=whole)
         frame, picture = painter.draw(stage, in_film=True), painter.draw(stage)
         assert np.abs(frame - picture).max() < 0.5

@@ -18,7 +18,7 @@ import torch
 from warp_collision.cli.common import BAD_INPUT, COLLISION, FREE
 from warp_collision.cli.options import load_scene, load_world
 from warp_collision.cli.robot_check import beyond_turn
-from warp_collision.cli.robot_scene import RobotScene, uncovered
+from warp_collision.cli.scene_text import uncovered
 from warp_collision.cli.terminal import Progress, align, print_text
 from warp_collision.cli.world_text import world_extents, world_line
 from warp_collision.labeling import PathFiles, PathLabeler, PathRow
@@ -26,6 +26,7 @@ from warp_collision.labeling.columns import arrow_table
 from warp_collision.labeling.parts import batches
 from warp_collision.labeling.path_row import checked_path
 from warp_collision.messages import escaped
+from warp_collision.robot.checks.robot_scene import RobotScene
 
 if TYPE_CHECKING:
     from warp_collision import MeshWorld
@@ -211,11 +212,12 @@ def _labeler(
 
 def robot_options(options: argparse.Namespace, scene: RobotScene) -> dict[str, Any]:
     """The options of a `PathLabeler` that are of the robot."""
+    base_pose = scene.base_pose
     return {
         "tolerance": 0.001 if options.tolerance is None else options.tolerance,
         "self_collision": scene.self_collision,
         "ignore": scene.ignore,
-        "base_pose": None if scene.base_pose is None else scene.base_pose.cpu().numpy(),
+        "base_pose": None if base_pose is None else torch.as_tensor(base_pose).cpu().numpy(),
         "device": scene.world.device,
     }
 

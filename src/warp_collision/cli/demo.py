@@ -17,12 +17,12 @@ from torch import Tensor
 from warp_collision.cli.options import OutputFiles
 from warp_collision.cli.path_check import PathCheck, check_spheres
 from warp_collision.cli.path_drawing import draw, show_progress
-from warp_collision.cli.robot_scene import RobotScene
 from warp_collision.cli.terminal import align, print_text
 from warp_collision.devices import preferred_device
 from warp_collision.examples import Problem, load_panda, load_problem, straight_path, world_of
 from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.planning import PlannedPaths, optimize_paths
+from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer.path_facts import evenly_along
 
 ACTIVATION_DISTANCE = 0.02  # m, of the costs in the table

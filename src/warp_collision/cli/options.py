@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import torch
 
     from warp_collision import MeshWorld, RobotSpheres
-    from warp_collision.cli.robot_scene import RobotScene
     from warp_collision.robot import SelfCollisionPairs
+    from warp_collision.robot.checks.robot_scene import RobotScene
 
 _POSE = ("X", "Y", "Z", "QW", "QX", "QY", "QZ")
 _ARRAYS = (".npy", ".npz")
@@ -272,7 +272,7 @@ def load_scene(options: argparse.Namespace, device: torch.device) -> RobotScene:
     import torch
 
     from warp_collision import MeshWorld, validate
-    from warp_collision.cli.robot_scene import RobotScene
+    from warp_collision.robot.checks.robot_scene import RobotScene
 
     pose = None
     if options.base_pose is not None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from warp_collision.cli.robot_scene import RobotScene
 from warp_collision.cli.terminal import print_text
+from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer import render
 
 

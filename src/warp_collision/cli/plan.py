@@ -21,8 +21,9 @@ from warp_collision.cli.terminal import print_json, print_text
 from warp_collision.messages import escaped
 
 if TYPE_CHECKING:
-    from warp_collision.cli.robot_scene import RobotScene, Uncovered
+    from warp_collision.cli.scene_text import Uncovered
     from warp_collision.planning import PlannedPaths
+    from warp_collision.robot.checks.robot_scene import RobotScene
 
 _MARGIN = 1e-3  # m, the tolerance of the certificate
 _SAMPLES = 100  # random configurations, where no path was found
@@ -115,7 +116,7 @@ def _plan(options: argparse.Namespace) -> int:
     import torch
 
     from warp_collision.cli.path_drawing import show_progress
-    from warp_collision.cli.robot_scene import uncovered
+    from warp_collision.cli.scene_text import uncovered
     from warp_collision.planning import optimize_paths
 
     joint_names = load_joint_names(options)
@@ -226,9 +227,11 @@ def _report(
         )
     lines = [f"certified free: the robot's spheres {touches}{contacts}"]
     if not found.has_preferred_clearance.item():
+        from warp_collision.cli.scene_text import nearest_on
+
         lines.append(
             f"the wanted clearance of {1000 * options.clearance:.1f} mm was not reached: nearest "
-            f"are {scene.nearest_on(found.joints, _MARGIN)}"
+            f"are {nearest_on(scene, found.joints, _MARGIN)}"
         )
     return [
         *lines,
@@ -240,7 +243,7 @@ def _report(
 
 def _advice(scene: RobotScene) -> list[str]:
     """What to do where the robot touches itself at nearly all random joint values."""
-    from warp_collision.cli.robot_scene import often_with_itself
+    from warp_collision.cli.scene_text import often_with_itself
     from warp_collision.robot.model.link_pairs import random_joints
 
     joints = random_joints(scene.robot.joint_limits, _SAMPLES, None)[None].to(scene.world.device)

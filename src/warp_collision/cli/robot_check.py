@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from warp_collision.cli.options import UNSEEN
-from warp_collision.cli.robot_scene import (
-    RobotScene,
+from warp_collision.cli.scene_text import (
     Uncovered,
     always_in_contact,
     often_with_itself,
     uncovered,
+    without_constant_contacts,
 )
 from warp_collision.cli.terminal import align
 from warp_collision.messages import escaped
@@ -25,6 +25,7 @@ from warp_collision.robot import (
     joint_path_clearance,
     joint_path_in_collision,
 )
+from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.robot.model.pair_rules import IN_CONTACT
 
 _HEAD = ("batch", "from", "to", "obstacles [mm]", "at", "link", "obstacle", "itself [mm]", "")
@@ -203,7 +204,10 @@ def check_robot(scene: RobotScene, joints: Tensor, tolerance: float = 1e-3) -> R
     robot, world = scene.robot, scene.world
     path = joints.to(world.device)
     report = robot.report(path, world, **scene.placed)
-    options: dict[str, Any] = {"tolerance": tolerance, **scene.without(report).placed}
+    options: dict[str, Any] = {
+        "tolerance": tolerance,
+        **without_constant_contacts(scene, report).placed,
+    }
     # One configuration alone makes no motion, and is no path.
     motions, n_motions = path.expand(-1, max(2, path.shape[1]), -1), path.shape[1] - 1
     blocked = joint_path_in_collision(motions, robot, world, **options)[:, :n_motions].cpu()

@@ -22,11 +22,12 @@ from warp_collision.devices import CPU
 from warp_collision.messages import escaped, known_names, one_line, short_repr
 from warp_collision.poses import PoseLike
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs
+from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.robot.model.robot_and_world import require_robot_and_world
 from warp_collision.viewer import panel_text
 from warp_collision.viewer.colors import FREE, HIT, NEAR, THEMES, Color
 from warp_collision.viewer.host import line_rgb
-from warp_collision.viewer.path_facts import Setting, path_facts
+from warp_collision.viewer.path_facts import path_facts
 from warp_collision.viewer.path_panel import PathPanel
 from warp_collision.viewer.rendering import middle_of_limits, paths_of
 from warp_collision.viewer.robot_panel import RobotPanel
@@ -118,8 +119,8 @@ class Viewer:
         self._world = WorldPanel(self, world)
         self._robot = self._paths = None
         if robot is not None:
-            setting = Setting(world, robot, base_pose, tuple(ignore), self_collision)
-            self._robot = RobotPanel(self, setting, middle_of_limits(robot))
+            scene = RobotScene(robot, world, base_pose, tuple(ignore), self_collision)
+            self._robot = RobotPanel(self, scene, middle_of_limits(robot))
             self._paths = PathPanel(self, self._robot)
         self._line: Any = None
         self._label: Any = None
@@ -293,7 +294,7 @@ class Viewer:
         self._world.show(env)
         self._frame()
         if self._robot is not None:
-            self._robot.setting = self._robot.setting._replace(env=env)
+            self._robot.scene = self._robot.scene._replace(env=env)
             self._changed()
         else:
             count = len(self._world._handles)
@@ -307,7 +308,7 @@ class Viewer:
         else:
             facts = self._paths.facts if self._paths is not None else None
             if facts is None:
-                facts = path_facts(self._robot.setting, self._robot.joints[None])
+                facts = path_facts(self._robot.scene, self._robot.joints[None])
             stage = stage_path(facts, self._robot.meshes, scenery, theme)
         found = choose_camera([stage], _SHAPE)
         camera = self.server.initial_camera
@@ -332,14 +333,14 @@ class Viewer:
     def _tell_distances(self) -> None:
         """Colours spheres and obstacles, lists what is nearest, and joins the closest points."""
         assert self._robot is not None
-        setting, joints = self._robot.setting, self._robot.joints[None]
-        clearance = setting.clearance(joints)[0][0].double().cpu().numpy()
-        spheres = setting.spheres(joints)[0].double().cpu().numpy()
+        scene, joints = self._robot.scene, self._robot.joints[None]
+        clearance = scene.clearance(joints).clearance[0, 0].double().cpu().numpy()
+        spheres = scene.spheres(joints)[0].double().cpu().numpy()
         self._robot.color(spheres, clearance)
-        found = setting.robot.report(
-            joints[None].to(setting.world.device), setting.world, margin=_LISTED,
-            self_collision=setting.self_collision, ignore=setting.ignore,
-            env_index=setting.env_index(), base_pose=setting.base_pose,
+        found = scene.robot.report(
+            joints[None].to(scene.world.device), scene.world, margin=_LISTED,
+            self_collision=scene.self_collision, ignore=scene.ignore,
+            env_index=scene.env_index, base_pose=scene.base_pose,
         )  # fmt: skip
         nearest: dict[str, float] = {}
         for obstacle, depth, own in zip(
@@ -425,7 +426,7 @@ class Viewer:
     def _require_robot(self) -> RobotSpheres:
         if self._robot is None:
             raise ValueError("robot must be given to the viewer for joint values, got None")
-        return self._robot.setting.robot
+        return self._robot.scene.robot
 
     def _require_obstacle(self, name: str | None) -> None:
         names = self._world._world.names(self._world.env)

@@ -84,10 +84,10 @@ def film_of(
         curve = curve_of("", facts, theme)
         still = Picture([scene], [curve], title, subtitle, theme, layout)
         page = pixels(compose(still))
-        painter = Painter(whole, camera, theme, facts.setting.world.device)
+        painter = Painter(whole, camera, theme, facts.scene.world.device)
         image = page
         for index, joints in enumerate(evenly_along(facts.joints, count)):
-            single = path_facts(facts.setting, joints[None])
+            single = path_facts(facts.scene, joints[None])
             stage = stage_path(single, meshes, scenery, theme, film=whole)
             drawn = painter.draw(stage, in_film=True)
             image = page.copy()

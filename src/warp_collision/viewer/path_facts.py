@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,85 +11,32 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from warp_collision.poses import PoseLike
 from warp_collision.robot import (
     JointPathClearance,
     RobotSpheres,
-    SelfCollisionPairs,
     joint_path_clearance,
     joint_path_cost,
     joint_path_in_collision,
 )
-from warp_collision.robot.checks.joint_path_cost import waypoint_clearance
+from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer.colors import Floats
-from warp_collision.world import MeshWorld
 
 TOLERANCE = 1e-3  # m, of the certificate
 _MOST_CONTACTS = 12
 
 
-class Setting(NamedTuple):
-    """A robot among obstacles, and what the checks of it need.
+def _of_motion(scene: RobotScene) -> dict[str, Any]:
+    """Arguments of the checks of what moves, without obstacles and links that no joint moves.
 
-    Attributes:
-        world: the obstacles.
-        robot: the robot.
-        base_pose: of its root link in the world; the origin if None.
-        ignore: pairs of a link and an obstacle that may touch.
-        self_collision: whether the robot is checked with itself, or the pairs to check.
-        env: which env of the world.
+    A base that stands on a table is as near to it on any path.
     """
-
-    world: MeshWorld
-    robot: RobotSpheres
-    base_pose: PoseLike | None = None
-    ignore: Iterable[tuple[str, str]] = ()
-    self_collision: bool | SelfCollisionPairs = True
-    env: int = 0
-
-    def env_index(self, batch: int = 1) -> Tensor:
-        """(batch,) the env, for as many batch rows."""
-        return torch.full((batch,), self.env, dtype=torch.int32, device=self.world.device)
-
-    def of_paths(self, batch: int = 1) -> dict[str, Any]:
-        """Arguments of the checks of joint paths."""
-        return {
-            "ignore": self.ignore,
-            "base_pose": self.base_pose,
-            "env_index": self.env_index(batch),
-            "self_collision": self.self_collision,
-        }
-
-    def of_motion(self) -> dict[str, Any]:
-        """Arguments of the checks of what moves, without obstacles and links that no joint moves.
-
-        A base that stands on a table is as near to it on any path.
-        """
-        options, robot = self.of_paths(), self.robot
-        moves = robot.sphere_jacobian(_some_joints(robot)).abs().amax(dim=(0, 2, 3)) > 0.0
-        links = {link for link, moves in zip(robot.sphere_links, moves.tolist(), strict=True)
-                 if moves}  # fmt: skip
-        still = {*robot.sphere_links} - links
-        fixed = {(link, name) for link in still for name in self.world.names(self.env)}
-        return {**options, "ignore": (*self.ignore, *fixed)}
-
-    def spheres(self, joints: Tensor) -> Tensor:
-        """Spheres (horizon, n_spheres, 4) at joint values (horizon, n_joints)."""
-        path = joints[None].to(self.world.device)
-        return self.robot.spheres(path, self.base_pose, self.env_index())[0]
-
-    def transforms(self, joints: Tensor) -> Floats:
-        """world_from_link (horizon, n_links, 4, 4) at joint values (horizon, n_joints)."""
-        path = joints.to(self.world.device)
-        return self.robot.link_transforms(path, self.base_pose).double().cpu().numpy()
-
-    def clearance(self, joints: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Clearance, its gradient and the nearest obstacle at joint values (horizon, n_joints)."""
-        found = waypoint_clearance(
-            joints[None].to(self.world.device), self.robot, self.world,
-            ignore=self.ignore, base_pose=self.base_pose, env_index=self.env_index(),
-        )  # fmt: skip
-        return found.clearance[0], found.gradient[0], found.obstacle[0]
+    robot = scene.robot
+    moves = robot.sphere_jacobian(_some_joints(robot)).abs().amax(dim=(0, 2, 3)) > 0.0
+    links = {link for link, moves in zip(robot.sphere_links, moves.tolist(), strict=True)
+             if moves}  # fmt: skip
+    still = {*robot.sphere_links} - links
+    fixed = {(link, name) for link in still for name in scene.world.names(scene.env)}
+    return {**scene.of_paths, "ignore": (*scene.ignore, *fixed)}
 
 
 def _some_joints(robot: RobotSpheres) -> Tensor:
@@ -131,7 +77,7 @@ class PathFacts:
     """A path, and what is known of it; arrays on the host.
 
     Attributes:
-        setting: the robot and the obstacles.
+        scene: the robot and the obstacles.
         joints: (horizon, n_joints), on the device of the world.
         spheres: (horizon, n_spheres, 4) x, y, z, radius in the world [m].
         clearance: (horizon, n_spheres) to the obstacles [m], +inf without.
@@ -141,7 +87,7 @@ class PathFacts:
         blocked: (horizon - 1,) bool, segments that are not proven free.
     """
 
-    setting: Setting
+    scene: RobotScene
     joints: Tensor
     spheres: Floats
     clearance: Floats
@@ -167,7 +113,7 @@ class PathFacts:
 
     def contacts(self) -> list[Contact]:
         """The nearest contact of each segment with obstacles and with itself, nearest first."""
-        names, links = self.setting.world.names(self.setting.env), self.setting.robot.sphere_links
+        names, links = self.scene.world.names(self.scene.env), self.scene.robot.sphere_links
         columns = [np.asarray(column.cpu()) for column in self.motion]
         lower, upper, position, sphere, obstacle, own_lower, own_upper, own_at, first, other = (
             columns
@@ -202,8 +148,8 @@ class PathFacts:
     def closest_points(self, contact: Contact) -> Floats:
         """(2, 3) the points of the two bodies that are nearest to each other, at the place [m]."""
         joints = self.at(contact.place)
-        spheres = self.setting.spheres(joints)[0].double().cpu().numpy()
-        links = np.array(self.setting.robot.sphere_links)
+        spheres = self.scene.spheres(joints)[0].double().cpu().numpy()
+        links = np.array(self.scene.robot.sphere_links)
         own = np.flatnonzero((links == contact.link) & (spheres[:, 3] > 0.0))
         if contact.with_itself:
             others = np.flatnonzero((links == contact.other) & (spheres[:, 3] > 0.0))
@@ -214,9 +160,9 @@ class PathFacts:
             way = apart[i, j] / max(far[i, j], 1e-9)
             a, b = spheres[own[i]], spheres[others[j]]
             return np.stack([a[:3] + a[3] * way, b[:3] - b[3] * way])
-        clearance, gradient, obstacle = (part[0].cpu().numpy() for part in
-                                         self.setting.clearance(joints))  # fmt: skip
-        name = self.setting.world.names(self.setting.env).index(contact.other)
+        clearance, gradient, obstacle = (part[0, 0].cpu().numpy() for part in
+                                         self.scene.clearance(joints))  # fmt: skip
+        name = self.scene.world.names(self.scene.env).index(contact.other)
         near = own[obstacle[own] == name] if (obstacle[own] == name).any() else own
         sphere = near[np.argmin(clearance[near])]
         center, radius = spheres[sphere, :3], spheres[sphere, 3]
@@ -239,27 +185,27 @@ class PathFacts:
         return f"proven free: what moves keeps {1000 * worst[0].lower:.1f} mm ({near})"
 
 
-def path_facts(setting: Setting, joints: Tensor, tolerance: float = TOLERANCE) -> PathFacts:
+def path_facts(scene: RobotScene, joints: Tensor, tolerance: float = TOLERANCE) -> PathFacts:
     """Returns what is known of a path (horizon, n_joints) of at least one waypoint."""
-    joints = joints.detach().to(setting.world.device, torch.float32)
+    joints = joints.detach().to(scene.world.device, torch.float32)
     # One configuration alone makes no motion, and is no path.
     path = (joints if len(joints) > 1 else joints.expand(2, -1))[None].contiguous()
-    options = setting.of_paths()
-    checked = setting.robot, setting.world
+    options = scene.of_paths
+    checked = scene.robot, scene.world
     blocked = joint_path_in_collision(path, *checked, tolerance=tolerance, **options)
     motion = joint_path_clearance(path, *checked, tolerance=tolerance, **options)
     if len(joints) > 1:
-        moving = setting.of_motion()
+        moving = _of_motion(scene)
         still = joint_path_in_collision(path, *checked, tolerance=tolerance, **moving) != blocked
         if not still.any():
             motion = joint_path_clearance(path, *checked, tolerance=tolerance, **moving)
     of_cost = {name: value for name, value in options.items() if name != "self_collision"}
-    cost = joint_path_cost(path, setting.robot, setting.world, **of_cost)[0]
+    cost = joint_path_cost(path, scene.robot, scene.world, **of_cost)[0]
     return PathFacts(
-        setting,
+        scene,
         joints,
-        setting.spheres(joints).double().cpu().numpy(),
-        setting.clearance(joints)[0].double().cpu().numpy(),
+        scene.spheres(joints).double().cpu().numpy(),
+        scene.clearance(joints).clearance[0].double().cpu().numpy(),
         cost[: len(joints)].double().cpu().numpy(),
         JointPathClearance(*(column[0].cpu() for column in motion)),
         blocked[0].cpu().numpy(),

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from warp_collision.messages import escaped
 from warp_collision.robot import joint_path_in_collision
+from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer import panel_text
 from warp_collision.viewer.colors import FREE, HIT, THEMES
 from warp_collision.viewer.host import Host, add_mesh, line_rgb, rgb
-from warp_collision.viewer.path_facts import Contact, PathFacts, Setting, path_facts
+from warp_collision.viewer.path_facts import Contact, PathFacts, path_facts
 from warp_collision.viewer.robot_panel import RobotPanel
 
 _GHOSTS = 7
@@ -51,8 +52,8 @@ class PathPanel:
         self._played = 0.0
 
     @property
-    def _setting(self) -> Setting:
-        return self._robot.setting
+    def _scene(self) -> RobotScene:
+        return self._robot.scene
 
     def build(self) -> None:
         """Adds the panel, hidden until there is a path."""
@@ -77,12 +78,12 @@ class PathPanel:
 
     def add(self, paths: dict[str, Tensor]) -> None:
         """Adds paths (horizon, n_joints) by name; one of a name that is known replaces it."""
-        device = self._setting.world.device
+        device = self._scene.world.device
         for name, joints in paths.items():
             path = joints.detach().to(device, torch.float32)
             blocked = joint_path_in_collision(
                 (path if len(path) > 1 else path.expand(2, -1))[None].contiguous(),
-                self._setting.robot, self._setting.world, **self._setting.of_paths(),
+                self._scene.robot, self._scene.world, **self._scene.of_paths,
             )[0].cpu().numpy()  # fmt: skip
             self._paths[name], self._free[name] = path, not blocked.any()
             if name in self._traces:
@@ -114,7 +115,7 @@ class PathPanel:
         shares = torch.arange(samples, device=joints.device) / samples
         between = joints[:-1, None] + shares[:, None] * (joints[1:] - joints[:-1])[:, None]
         fine = torch.cat([between.flatten(0, 1), joints[-1:]])
-        hand = self._setting.spheres(fine)[:, -1, :3].cpu().numpy()
+        hand = self._scene.spheres(fine)[:, -1, :3].cpu().numpy()
         lines = np.stack([hand[:-1], hand[1:]], axis=1).astype(np.float32)
         colors = np.array([line_rgb(FREE), line_rgb(HIT)], np.uint8)[
             np.repeat(blocked.astype(int), samples)
@@ -151,7 +152,7 @@ class PathPanel:
         """Computes what is known of the open path anew, as after something has moved."""
         if self._open is None:
             return
-        self.facts = facts = path_facts(self._setting, self._paths[self._open])
+        self.facts = facts = path_facts(self._scene, self._paths[self._open])
         if self._free[self._open] != facts.is_free:
             self._free[self._open] = facts.is_free
             self._choice.options = [self._label(name) for name in self._paths]

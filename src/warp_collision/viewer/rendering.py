@@ -17,13 +17,14 @@ from warp_collision.io import Obstacle
 from warp_collision.messages import escaped, known_names, short_repr
 from warp_collision.poses import PoseLike
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs
+from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.robot.model.robot_and_world import require_robot_and_world
 from warp_collision.viewer.camera import Camera, parse_view
 from warp_collision.viewer.captions import curve_of, path_labels, world_labels
 from warp_collision.viewer.colors import Floats, Theme, theme_of
 from warp_collision.viewer.film import FILMS, film_of, require_film_writer, write_film
 from warp_collision.viewer.labels import Label
-from warp_collision.viewer.path_facts import PathFacts, Setting, path_facts
+from warp_collision.viewer.path_facts import PathFacts, path_facts
 from warp_collision.viewer.picture import (
     Layout,
     Picture,
@@ -124,8 +125,8 @@ def render(
     found: list[PathFacts] = []
     meshes, stages = LinkMeshes({}, {}), [stage_world(scenery, theme)]
     if robot is not None:
-        setting = Setting(world, robot, base_pose, tuple(ignore), self_collision, env)
-        found = [path_facts(setting, joints) for joints in paths.values()]
+        scene = RobotScene(robot, world, base_pose, tuple(ignore), self_collision, env)
+        found = [path_facts(scene, joints) for joints in paths.values()]
         meshes = link_meshes(robot)
         stages = [stage_path(one, meshes, scenery, theme, with_spheres=spheres) for one in found]
     title = cut(_title(world, found, env) if title is None else title)
@@ -261,7 +262,7 @@ def _target(
         if look_at in obstacles:
             vertices = of_obstacle(obstacles[look_at]).vertices
             return 0.5 * (vertices.min(0) + vertices.max(0))
-        links = found[0].setting.robot.sphere_links if found else ()
+        links = found[0].scene.robot.sphere_links if found else ()
         if look_at in links:
             rows = found[0].spheres[:, [i for i, link in enumerate(links) if link == look_at], :3]
             return rows.reshape(-1, 3).mean(0)

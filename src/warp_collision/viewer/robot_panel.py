@@ -10,10 +10,10 @@ from torch import Tensor
 from trimesh.transformations import quaternion_from_matrix
 
 from warp_collision.messages import escaped
+from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer import panel_text
 from warp_collision.viewer.colors import ATTACHED, BARE, THEMES, Floats, clearance_colors
 from warp_collision.viewer.host import Host, add_mesh
-from warp_collision.viewer.path_facts import Setting
 from warp_collision.viewer.triangles import Triangles, ball, link_meshes, robot_bodies
 
 _TURN = 3.1416  # rad, on both sides of 0 of a joint without limits
@@ -29,17 +29,17 @@ class RobotPanel:
         meshes: of the links.
     """
 
-    def __init__(self, viewer: Host, setting: Setting, joints: Tensor):
+    def __init__(self, viewer: Host, scene: RobotScene, joints: Tensor):
         self._viewer, self._server = viewer, viewer.server
-        self.setting, self.joints = setting, joints
-        self.meshes = link_meshes(setting.robot)
+        self.scene, self.joints = scene, joints
+        self.meshes = link_meshes(scene.robot)
         self._links: dict[str, Any] = {}
         self._spheres: Any = None
         self._sliders: list[Any] = []
 
     def build(self) -> None:
         """Adds the panel."""
-        gui, robot = self._server.gui, self.setting.robot
+        gui, robot = self._server.gui, self.scene.robot
         self._with_links = gui.add_checkbox("links", True)
         self._with_spheres = gui.add_checkbox("spheres", True)
         for box in (self._with_links, self._with_spheres):
@@ -66,7 +66,7 @@ class RobotPanel:
         self._look()
 
     def _notes(self) -> str:
-        robot, lines = self.setting.robot, []
+        robot, lines = self.scene.robot, []
         for link in robot.links_without_spheres:
             words = f"{panel_text.text(link)} has no spheres: it is not checked"
             lines.append(panel_text.line(words, BARE))
@@ -79,7 +79,7 @@ class RobotPanel:
         return "".join(lines)
 
     def _add_bodies(self) -> None:
-        robot = self.setting.robot
+        robot = self.scene.robot
         for link, mesh in self.meshes.links.items():
             bare = link in robot.links_without_spheres
             color = BARE if bare else THEMES["light"].robot
@@ -89,7 +89,7 @@ class RobotPanel:
         self._add_spheres()
 
     def _add_spheres(self) -> None:
-        rows = self.setting.spheres(self.joints[None])[0].double().cpu().numpy()
+        rows = self.scene.spheres(self.joints[None])[0].double().cpu().numpy()
         unit, count = ball(2), len(rows)
         self._radii = np.maximum(rows[:, 3], 0.0).astype(np.float32)
         self._spheres = self._server.scene.add_batched_meshes_simple(
@@ -115,8 +115,8 @@ class RobotPanel:
     def show(self, joints: Tensor) -> None:
         """Draws the robot at joint values (n_joints,)."""
         self.joints = joints.detach().float().cpu()
-        setting, robot = self.setting, self.setting.robot
-        transforms = setting.transforms(self.joints[None])[0]
+        scene, robot = self.scene, self.scene.robot
+        transforms = scene.transforms(self.joints[None])[0]
         for link, handle in self._links.items():
             matrix = transforms[robot.link_names.index(link)]
             handle.position, handle.wxyz = matrix[:3, 3], quaternion_from_matrix(matrix)
@@ -137,10 +137,10 @@ class RobotPanel:
 
     def body(self, joints: Tensor) -> list[Triangles]:
         """The whole robot at joint values (n, n_joints), one mesh for each."""
-        transforms, rows = self.setting.transforms(joints), self.setting.spheres(joints).cpu()
+        transforms, rows = self.scene.transforms(joints), self.scene.spheres(joints).cpu()
         found = []
         for matrices, spheres in zip(transforms, rows.double().numpy(), strict=True):
-            parts = [*robot_bodies(self.meshes, self.setting.robot, matrices, spheres).values()]
+            parts = [*robot_bodies(self.meshes, self.scene.robot, matrices, spheres).values()]
             starts = np.cumsum([0, *(len(part.vertices) for part in parts)])
             faces = [part.faces + start for part, start in zip(parts, starts, strict=False)]
             vertices = np.concatenate([part.vertices for part in parts])

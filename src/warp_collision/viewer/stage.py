@@ -123,7 +123,7 @@ def stage_path(
     links = [start, *others]
     opacity = 0.35 if with_spheres else 0.85
     for index, robot in enumerate(links):
-        names = set(facts.setting.robot.attached)
+        names = set(facts.scene.robot.attached)
         own = [part for name, part in robot.items() if name not in names]
         carried = [part for name, part in robot.items() if name in names]
         if own:
@@ -148,7 +148,7 @@ def stage_path(
     if film is not None:
         casting = [*_ground(film.framed, obstacles)[1], *of_ends]
         return film._replace(bodies=bodies, marked=marked, hit=hit, casting=casting)
-    trail = facts.setting.spheres(evenly_along(facts.joints, _TRAIL_POINTS))[:, -1, :3]
+    trail = facts.scene.spheres(evenly_along(facts.joints, _TRAIL_POINTS))[:, -1, :3]
     framed = _framed(facts, of_ends, obstacles)
     floor, casting = _ground(framed, obstacles)
     return Stage(
@@ -163,8 +163,8 @@ def _robots(
     """Returns the robot at joint values (n, n_joints), by name of links and what they carry."""
     if not len(joints):
         return []
-    transforms, spheres = facts.setting.transforms(joints), facts.setting.spheres(joints).cpu()
-    robot = facts.setting.robot
+    transforms, spheres = facts.scene.transforms(joints), facts.scene.spheres(joints).cpu()
+    robot = facts.scene.robot
     return [
         shapes.robot_bodies(meshes, robot, transform, rows.double().numpy())
         for transform, rows in zip(transforms, spheres, strict=True)

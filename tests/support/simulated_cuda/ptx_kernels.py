@@ -35,9 +35,14 @@ class _Chosen:
     contraction: str | None = None
 
 
-def use(contraction: str | None) -> None:
-    """Lets kernels run by their PTX from now on: a contraction, `COUNTED`, or None for not."""
-    _Chosen.contraction = contraction
+def use(contraction: str | None) -> str | None:
+    """Lets kernels run by their PTX from now on: a contraction, `COUNTED`, or None for not.
+
+    Returns:
+        What was chosen before.
+    """
+    before, _Chosen.contraction = _Chosen.contraction, contraction
+    return before
 
 
 def take_counts(kernel: Any) -> dict[str, int]:

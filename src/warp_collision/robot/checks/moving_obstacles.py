@@ -66,15 +66,19 @@ class Movers(NamedTuple):
             items=64 * segments[0] * segments[1],
         )
         row, segment, slot = near.nonzero().unbind(1)
-        base, env_index = self.operands.base, self.operands.env_index
-        assert base is not None
+        return row, segment, self.chosen(row, slot, segment)
+
+    def chosen(self, row: Tensor, slot: Tensor, segment: Tensor) -> PathOperands:
+        """The check of some segments: (k,) their paths, the obstacles, and which of a path."""
+        joints, _, env_index, base, *_ = self.operands
         assert env_index is not None
-        chosen = self.operands._replace(
-            joints=torch.stack((joints[row, segment], joints[row, segment + 1]), dim=1),
-            env_index=env_index.view(len(joints), len(self.slots))[row, slot],
-            base=base.view(len(joints), len(self.slots), *base.shape[1:])[row, slot, segment, None],
+        assert base is not None
+        index = row * len(self.slots) + slot
+        return self.operands._replace(
+            joints=torch.stack((joints[index, segment], joints[index, segment + 1]), dim=1),
+            env_index=env_index[index],
+            base=base[index, segment, None],
         )
-        return row, segment, chosen
 
 
 def split(operands: PathOperands) -> tuple[PathOperands, Movers | None]:

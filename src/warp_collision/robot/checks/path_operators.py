@@ -38,6 +38,9 @@ from warp_collision.robot.model.interpolation import segments_of
 from warp_collision.robot.model.robot_tables import FRAME_POSE, STATE, RobotTables
 from warp_collision.world.acceleration import with_acceleration
 
+# Width of the intervals of clearances by which the nearest moving obstacles are found [m].
+_COARSE = 0.1
+
 
 def _scratch(like: Tensor, rows: Sequence[int], robot: RobotTables, size: int) -> Sequence[Tensor]:
     """Frames (batch, horizon or less, n_frames, size) and balls (..., n_bodies, 4) of rows."""
@@ -145,10 +148,19 @@ def run_clearance(operands: PathOperands, tolerance: Tensor) -> tuple[Tensor, Te
     found = _clearances(rest, tolerance)
     if movers is None:
         return found
+    is_cpu = found[0].device == CPU  # elsewhere a choice of segments would be a wait
+    width = tolerance.clamp(min=_COARSE) if is_cpu else tolerance
     bounds, nearest = (
         part[:, :, 0].unflatten(0, (-1, len(movers.slots)))
-        for part in _clearances(movers.operands, tolerance)
+        for part in _clearances(movers.operands, width)
     )
+    if is_cpu:
+        least = torch.minimum(found[0][:, :, 0, 1], bounds[..., 1].amin(1))
+        # Not those that are proven no nearer than the nearest one; NaN is looked at.
+        which = (~(bounds[..., 0] >= least[:, None])).nonzero().unbind(1)
+        fine = _clearances(movers.chosen(*which), tolerance)
+        for part, of_chosen in zip((bounds, nearest), fine, strict=True):
+            part[which] = of_chosen[:, 0, 0]
     # An env of a mover has one obstacle.
     nearest[..., 1] = torch.where(nearest[..., 1] < 0, -1, movers.slots[:, None])
     return _with_smaller(found, _smallest(bounds, nearest))

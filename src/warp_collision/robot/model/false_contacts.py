@@ -146,6 +146,8 @@ class SampledContacts:
         largest = {link: np.zeros(len(rows)) for link, rows in scene.spheres.items()}
         found = []
         for pair, rows, gaps in scene.touching(self.transforms, scene.pairs):
+            matters = ~true[rows] | (rows == 0)  # other configurations are in contact anyway
+            rows, gaps = rows[matters], gaps[matters]
             distance = self.distances(pair, rows, gaps)
             is_false = distance > 0.0
             true[rows[~is_false]] = True

@@ -1,4 +1,4 @@
-"""A robot among obstacles: its pose, allowed contacts, and the parts that no sphere covers."""
+"""What the commands say of a robot among obstacles: contacts, and what no sphere covers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from warp_collision import Clearance, MeshWorld, RobotSpheres, joint_path_clearance
+from warp_collision import RobotSpheres, joint_path_clearance
 from warp_collision.messages import escaped, one_line
-from warp_collision.robot import CollisionReport, Coverage, SelfCollisionPairs
-from warp_collision.robot.checks.joint_path_cost import waypoint_clearance
+from warp_collision.robot import CollisionReport, Coverage
+from warp_collision.robot.checks.robot_scene import RobotScene
 
 _RESOLUTION = 5e-3  # m, by which a share that is covered may be too small
 _SMALL_SHARE, _SMALL_GAP = 0.05, 0.01  # [m], which may be nothing but that
@@ -23,88 +23,38 @@ _FEW_CONFIGURATIONS, _OFTEN = 5, 0.9
 _MOST_WAYS = 5  # of leaving out a contact, that are named
 
 
-class RobotScene(NamedTuple):
-    """A robot among obstacles.
+def without_constant_contacts(scene: RobotScene, report: CollisionReport) -> RobotScene:
+    """The scene, where what touches at all joint values may touch, by a report."""
+    always = [
+        (report.link[i], report.obstacle[i], bool(report.with_itself[i]))
+        for i in np.flatnonzero(report.at_all_values)
+    ]
+    if not always:
+        return scene
+    world = dict.fromkeys((link, other) for link, other, is_link in always if not is_link)
+    own = {frozenset((link, other)) for link, other, is_link in always if is_link}
+    chosen = np.array([frozenset(pair) in own for pair in scene.pairs.link_pairs], dtype=bool)
+    pairs = scene.pairs.without(chosen, AT_ALL_VALUES) if own else scene.self_collision
+    return scene._replace(ignore=(*scene.ignore, *world), self_collision=pairs)
 
-    Attributes:
-        robot: the robot.
-        world: the obstacles, one env.
-        base_pose: (7,) of the root link in the world; the origin if None.
-        ignore: pairs of a link and an obstacle that may touch.
-        self_collision: whether the robot is checked with itself, or the pairs to check.
-    """
 
-    robot: RobotSpheres
-    world: MeshWorld
-    base_pose: Tensor | None = None
-    ignore: tuple[tuple[str, str], ...] = ()
-    self_collision: bool | SelfCollisionPairs = True
-
-    @property
-    def placed(self) -> dict[str, Any]:
-        """Arguments of the checks of the robot, by name."""
-        return {
-            "ignore": self.ignore,
-            "base_pose": self.base_pose,
-            "self_collision": self.self_collision,
-        }
-
-    @property
-    def pairs(self) -> SelfCollisionPairs:
-        """The pairs of links that are checked."""
-        pairs = self.self_collision
-        if isinstance(pairs, SelfCollisionPairs):
-            return pairs
-        return (
-            self.robot.default_pairs if pairs else SelfCollisionPairs(self.robot.sphere_links, ())
-        )
-
-    def without(self, report: CollisionReport) -> RobotScene:
-        """The scene, where what touches at all joint values may touch, by a report."""
-        always = [
-            (report.link[i], report.obstacle[i], bool(report.with_itself[i]))
-            for i in np.flatnonzero(report.at_all_values)
-        ]
-        if not always:
-            return self
-        world = dict.fromkeys((link, other) for link, other, is_link in always if not is_link)
-        own = {frozenset((link, other)) for link, other, is_link in always if is_link}
-        chosen = np.array([frozenset(pair) in own for pair in self.pairs.link_pairs], dtype=bool)
-        pairs = self.pairs.without(chosen, AT_ALL_VALUES) if own else self.self_collision
-        return self._replace(ignore=(*self.ignore, *world), self_collision=pairs)
-
-    def spheres(self, joints: Tensor) -> Tensor:
-        """Spheres (..., n_spheres, 4) at joint values (..., n_joints)."""
-        return self.robot(joints.to(self.world.device), self.base_pose)
-
-    def clearance(self, joints: Tensor) -> Clearance:
-        """Clearance of the spheres at joint values (horizon, n_joints), as of a batch of one.
-
-        Contacts that are wanted are left out.
-        """
-        path = joints[None].to(self.world.device)
-        return waypoint_clearance(
-            path, self.robot, self.world, ignore=self.ignore, base_pose=self.base_pose
-        )
-
-    def nearest_on(self, joints: Tensor, tolerance: float) -> str:
-        """The nearest two bodies on a path (1, horizon, n_joints), and where, in words."""
-        found = joint_path_clearance(
-            joints, self.robot, self.world, tolerance=tolerance, **self.placed
-        )
-        links = self.robot.sphere_links
-        segment, own = int(found.upper.argmin()), int(found.self_upper.argmin())
-        if found.self_upper[0, own] < found.upper[0, segment]:
-            segment = own
-            two = found.self_sphere, found.self_other
-            first, second = (links[int(sphere[0, own])] for sphere in two)
-        else:
-            first = links[int(found.sphere[0, segment])]
-            second = self.world.names()[int(found.obstacle[0, segment])]
-        return (
-            f"{escaped(first, 40)} and {escaped(second, 40)}, between waypoints {segment} and "
-            f"{segment + 1}"
-        )
+def nearest_on(scene: RobotScene, joints: Tensor, tolerance: float) -> str:
+    """The nearest two bodies on a path (1, horizon, n_joints), and where, in words."""
+    robot, world = scene.robot, scene.world
+    found = joint_path_clearance(joints, robot, world, tolerance=tolerance, **scene.placed)
+    links = robot.sphere_links
+    segment, own = int(found.upper.argmin()), int(found.self_upper.argmin())
+    if found.self_upper[0, own] < found.upper[0, segment]:
+        segment = own
+        two = found.self_sphere, found.self_other
+        first, second = (links[int(sphere[0, own])] for sphere in two)
+    else:
+        first = links[int(found.sphere[0, segment])]
+        second = world.names()[int(found.obstacle[0, segment])]
+    return (
+        f"{escaped(first, 40)} and {escaped(second, 40)}, between waypoints {segment} and "
+        f"{segment + 1}"
+    )
 
 
 class Uncovered(NamedTuple):

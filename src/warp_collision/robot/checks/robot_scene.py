@@ -1,0 +1,91 @@
+"""A robot among obstacles, with what all checks of the two need."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from warp_collision.costs import Clearance
+from warp_collision.poses import PoseLike
+from warp_collision.robot.checks.joint_path_cost import waypoint_clearance
+from warp_collision.robot.model.link_pairs import SelfCollisionPairs
+from warp_collision.robot.model.robot_spheres import RobotSpheres
+from warp_collision.world import MeshWorld
+
+
+class RobotScene(NamedTuple):
+    """A robot among the obstacles of an env.
+
+    Attributes:
+        robot: the robot.
+        world: the obstacles.
+        base_pose: of the root link in the world; the origin if None.
+        ignore: pairs of a link and an obstacle that may touch.
+        self_collision: whether the robot is checked with itself, or the pairs to check.
+        env: which env of the world.
+    """
+
+    robot: RobotSpheres
+    world: MeshWorld
+    base_pose: PoseLike | None = None
+    ignore: tuple[tuple[str, str], ...] = ()
+    self_collision: bool | SelfCollisionPairs = True
+    env: int = 0
+
+    @property
+    def placed(self) -> dict[str, Any]:
+        """Arguments of the checks of the robot in env 0, by name."""
+        return {
+            "ignore": self.ignore,
+            "base_pose": self.base_pose,
+            "self_collision": self.self_collision,
+        }
+
+    @property
+    def of_paths(self) -> dict[str, Any]:
+        """Arguments of the checks of one joint path (1, horizon, n_joints), by name."""
+        return {**self.placed, "env_index": self.env_index}
+
+    @property
+    def env_index(self) -> Tensor:
+        """(1,) int32, the env of a batch of one."""
+        return torch.full((1,), self.env, dtype=torch.int32, device=self.world.device)
+
+    @property
+    def pairs(self) -> SelfCollisionPairs:
+        """The pairs of links that are checked."""
+        pairs = self.self_collision
+        if isinstance(pairs, SelfCollisionPairs):
+            return pairs
+        return (
+            self.robot.default_pairs if pairs else SelfCollisionPairs(self.robot.sphere_links, ())
+        )
+
+    def spheres(self, joints: Tensor) -> Tensor:
+        """Spheres (horizon, n_spheres, 4) at joint values (horizon, n_joints)."""
+        path = joints[None].to(self.world.device)
+        return self.robot.spheres(path, self.base_pose, self.env_index)[0]
+
+    def transforms(self, joints: Tensor) -> NDArray[np.float64]:
+        """world_from_link (horizon, n_links, 4, 4) at joint values (horizon, n_joints)."""
+        path = joints.to(self.world.device)
+        return self.robot.link_transforms(path, self.base_pose).double().cpu().numpy()
+
+    def clearance(self, joints: Tensor) -> Clearance:
+        """Clearance of the spheres at joint values (horizon, n_joints), as of a batch of one.
+
+        Contacts that are wanted are left out.
+        """
+        path = joints[None].to(self.world.device)
+        return waypoint_clearance(
+            path,
+            self.robot,
+            self.world,
+            ignore=self.ignore,
+            base_pose=self.base_pose,
+            env_index=self.env_index,
+        )
