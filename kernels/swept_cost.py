@@ -72,7 +72,7 @@ def straight_halves(obstacle: Obstacle, motion: Motion) -> StraightHalves:
 def straight_half(obstacle: Obstacle, halves: StraightHalves, side: int, reach: float) -> Path:
     """What of the half segment to the neighbour before (side 0) or after may be within reach.
 
-    That is what is in the bounding box of the obstacle, enlarged by the reach.
+    That is what is in the bounding box of the obstacle, enlarged by the reach; of open meshes all.
     """
     offset = wp.where(side == 0, halves.previous, halves.following) - halves.begin
     path = Path()
@@ -82,11 +82,14 @@ def straight_half(obstacle: Obstacle, halves: StraightHalves, side: int, reach: 
     path.whole = 0.5 * distance
     if distance > 0.0:
         path.direction = offset / distance
+    part = wp.vec2(0.0, path.whole)
     record = record_of(obstacle)
-    size = wp.length(record.lower) + wp.length(record.upper) + wp.length(halves.begin) + distance
-    margin = wp.vec3(wp.max(reach, record.inside_reach) + PART_ROUNDING * size)
-    lower = record.lower - margin
-    part = part_in_box(halves.begin, path.direction, path.whole, lower, record.upper + margin)
+    # Of an open mesh points far off its box may be inside, how far depends on what is known of it.
+    if record.inside_reach == 0.0:
+        size = wp.length(record.lower) + wp.length(record.upper) + wp.length(halves.begin)
+        margin = wp.vec3(reach + PART_ROUNDING * (size + distance))
+        lower, upper = record.lower - margin, record.upper + margin
+        part = part_in_box(halves.begin, path.direction, path.whole, lower, upper)
     path.before = part[0]
     path.length = part[1] - part[0]
     path.origin = halves.begin + path.before * path.direction
