@@ -21,7 +21,8 @@ from warp_collision.queries.sphere_queries import (
 )
 from warp_collision.summaries import summary
 from warp_collision.world import MeshWorld
-from warp_collision.world.mesh_world import require_world, scene_tables
+from warp_collision.world.mesh_world import require_world
+from warp_collision.world.scene_tables import scene_tables
 
 Scalar = float | Tensor
 

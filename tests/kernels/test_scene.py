@@ -11,7 +11,7 @@ from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.scene import NOTHING_IGNORED, Obstacle, Scene, make_walk
 from warp_collision.launching.launch import launch
 from warp_collision.world.acceleration import with_acceleration
-from warp_collision.world.mesh_world import scene_tables
+from warp_collision.world.scene_tables import scene_tables
 
 wp.set_module_options(OPTIONS)
 

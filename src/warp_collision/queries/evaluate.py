@@ -13,7 +13,8 @@ from warp_collision.queries import dispatch
 from warp_collision.queries.autograd import Direct, DirectWithGradients
 from warp_collision.queries.query import Query
 from warp_collision.world import MeshWorld
-from warp_collision.world.mesh_world import require_world, scene_tables
+from warp_collision.world.mesh_world import require_world
+from warp_collision.world.scene_tables import scene_tables
 
 SPHERES_SHAPE = "(batch, horizon, n_spheres, 4)"
 

@@ -22,7 +22,7 @@ from warp_collision.robot.model.allowed_pairs import (
 from warp_collision.robot.model.robot_spheres import RobotSpheres
 from warp_collision.world import MeshWorld
 from warp_collision.world.ignored_spheres import IgnoredSpheres
-from warp_collision.world.mesh_world import scene_tables
+from warp_collision.world.scene_tables import scene_tables
 
 
 def scene_with_contacts(

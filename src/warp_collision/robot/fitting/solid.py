@@ -13,7 +13,7 @@ from warp_collision.obstacles.shapes import Shape
 from warp_collision.queries.sphere_queries import SCENE_DISTANCE
 from warp_collision.robot.fitting.pieces import areas, centers, chunks, radii
 from warp_collision.world import MeshWorld
-from warp_collision.world.mesh_world import scene_tables
+from warp_collision.world.scene_tables import scene_tables
 
 # Distances are computed in float32, with an error of some units of its last place.
 ROUNDING = 1.0e-6

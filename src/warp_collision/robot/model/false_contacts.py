@@ -24,7 +24,8 @@ from warp_collision.robot.model.link_shapes import mesh_in_link
 from warp_collision.robot.model.neutral import neutral_joints
 from warp_collision.robot.model.urdf_model import LinkMesh, LinkShape
 
-_SAMPLES = 600  # random configurations
+_SAMPLES = 200, 600  # random configurations, at least and at most
+_PAIR_SAMPLES = 120_000  # about, of all pairs of links: of robots with many there are fewer samples
 _ROUNDS = 8
 _WANTED = 0.01  # of the configurations in false contact at most
 _GAIN = 0.98  # of those before a round: if more are left, it was the last
@@ -118,9 +119,10 @@ class SampledContacts:
 
     def __init__(self, scene: LinkScene):
         limits = torch.from_numpy(np.asarray(scene.tree.joint_limits, dtype=np.float64))
-        joints = random_joints(limits, _SAMPLES, None).numpy()
+        count = int(np.clip(_PAIR_SAMPLES // max(1, len(scene.pairs)), *_SAMPLES))
+        joints = random_joints(limits, count, None).numpy()
         neutral = neutral_joints(scene.tree.joint_limits)
-        self.scene, self.n = scene, 1 + _SAMPLES
+        self.scene, self.n = scene, 1 + count
         self.transforms = scene.transforms(np.concatenate([neutral[None], joints]))
         self._distances: dict[tuple[str, str], np.ndarray] = {}
 
@@ -131,7 +133,7 @@ class SampledContacts:
         pairs = tuple(pair for pair, _, _ in scene.touching(at, scene.pairs))
         for pair, rows, gaps in scene.touching(self.transforms, pairs):
             distance = self.distances(pair, rows, gaps)
-            share = float((distance[1:] <= 0.0).sum()) / _SAMPLES
+            share = float((distance[1:] <= 0.0).sum()) / (self.n - 1)
             found.append(Contact(*pair, float(distance[0]), share))
         return found
 

@@ -403,7 +403,7 @@ class RobotSpheres:
         Not checked are adjacent links, those connected by fixed joints, and what an SRDF, a robot
         file or `allow` says. Where neither of these files does, also links in contact at the
         neutral configuration, all joint values 0 or in the middle of limits without 0, and in a
-        quarter of 600 random ones or more: by their shapes where spheres are fitted to them. Links
+        quarter of random ones or more: by their shapes where spheres are fitted to them. Links
         that were never in contact in samples are checked, as samples are no proof; `find_pairs`
         leaves them out.
 

@@ -24,7 +24,7 @@ from warp_collision.robot.model.proven_apart import proven_apart
 from warp_collision.robot.model.sphere_model import Body, SphereModel
 
 # Of the algorithm: another one for each change of what it returns.
-_VERSION = 8
+_VERSION = 9
 _ORDINARY_SHARE = 0.25  # of random configurations
 
 

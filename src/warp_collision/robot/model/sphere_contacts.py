@@ -14,7 +14,7 @@ from warp_collision.queries.sphere_queries import SCENE_DISTANCE
 from warp_collision.robot.model.bounding_balls import ranges_of_links
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs
 from warp_collision.world import MeshWorld
-from warp_collision.world.mesh_world import scene_tables
+from warp_collision.world.scene_tables import scene_tables
 
 
 class Contact(NamedTuple):
