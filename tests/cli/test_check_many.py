@@ -258,13 +258,12 @@ def test_help_is_quick_and_loads_nothing_heavy():
         assert min(times) < 1.0
 
 
-def test_progress_on_a_terminal_alone(folder):
+def test_progress_on_a_terminal_alone(folder, capsys):
     np.save(folder / "paths.npy", BATCH[[0] * 300])
-    command = [sys.executable, "-m", "warp_collision.cli", "check", "world.yaml", "paths.npy"]
-    command += [f"--robot={PANDA}", "--quiet", "--device=cpu"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    command.remove("--quiet")
+    arguments = ["check", "world.yaml", "paths.npy", f"--robot={PANDA}", "--device=cpu"]
+    assert main([*arguments, "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+    command = [sys.executable, "-m", "warp_collision.cli", *arguments]
     main_end, terminal = pty.openpty()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=terminal) as process:
         os.close(terminal)

@@ -362,7 +362,7 @@ def test_what_a_file_has_and_a_check_does_not_see_is_said(tmp_path, spheres, cap
     assert json.loads(out)
     assert err == (
         f"warp-collision: warning: {world}: a world cannot hold 1 of its entries: voxel.scan "
-        "(a grid of voxels)\n"
+        "(a grid of voxels without values)\n"
     )
     status, out, err = check(capsys, world, spheres([[[0, 0, 1, 0.1]]]), "--strict")
     assert (status, out) == (2, "")
