@@ -19,6 +19,7 @@ from warp_collision.formats.yaml_values import read_yaml
 from warp_collision.messages import any_error_at, escaped, short_repr
 from warp_collision.robot.fitting.coverage import Coverage
 from warp_collision.robot.fitting.sphere_arrays import sphere_array
+from warp_collision.robot.model.convex_pieces import piece_from, row_of
 from warp_collision.robot.model.false_contacts import Contact
 from warp_collision.robot.model.kinematic_tree import check_locks, kinematic_tree, with_locked
 from warp_collision.robot.model.link_pairs import (
@@ -32,7 +33,7 @@ from warp_collision.robot.model.robot_description import RobotDescription, links
 from warp_collision.robot.model.sphere_model import Body, SphereModel, require_links
 from warp_collision.robot.model.urdf_model import PathLike, read_urdf_model
 
-_FORMAT, _KEY = 1, "warp_collision_robot"
+_FORMAT, _KEY = 2, "warp_collision_robot"
 _HEAD = "# Written by RobotSpheres.save: for RobotSpheres.from_file, and --robot in the shell.\n"
 
 
@@ -60,6 +61,11 @@ def write_robot(
         "named_states": robot.named_states,
         "spheres": {name: body.spheres.tolist() for name, body in bodies.items()},
         "links_of": {name: body.link for name, body in bodies.items() if body.link != name},
+        "pieces": {
+            name: [row_of(piece) for piece in body.pieces]
+            for name, body in bodies.items()
+            if body.pieces
+        },
         "self_collision_buffer": robot.spheres.buffers,
         "coverage": robot.fits,
         "neutral_contacts": robot.neutral_contacts,
@@ -136,8 +142,14 @@ def _digest(path: Path) -> str:
 def _spheres(content: Mapping[str, Any], links: Sequence[str]) -> SphereModel:
     rows, link_of = content["spheres"], content["links_of"]
     require_links("spheres", [link_of.get(name, name) for name in rows], links)
+    pieces = {name: tuple(map(piece_from, some)) for name, some in content["pieces"].items()}
+    require_links("pieces", pieces, [*rows])
     bodies = {
-        name: Body(link_of.get(name, name), sphere_array(f"spheres[{name!r}]", some))
+        name: Body(
+            link_of.get(name, name),
+            sphere_array(f"spheres[{name!r}]", some),
+            pieces.get(name, ()),
+        )
         for name, some in rows.items()
     }
     buffers = {str(name): float(b) for name, b in content["self_collision_buffer"].items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,7 +117,7 @@ def find_self_contacts(
         rows = {name: np.array(some).reshape(-1, 4) for name, some in content["spheres"].items()}
         if [*rows] != [*bodies]:
             raise ValueError(f"links must be {[*bodies]}, got {[*rows]}")
-        found = {name: Body(link_of[name], some) for name, some in rows.items()}
+        found = {name: replace(bodies[name], spheres=some) for name, some in rows.items()}
         contacts = tuple(Contact(*values) for values in content["contacts"])
         return SelfContacts(found, contacts, tuple((a, b) for a, b in content["apart"]))
 
