@@ -328,13 +328,18 @@ def check_pieces(robot: Robot, motion: PairMotion, verdict: int) -> int:
 
 
 @wp.func
-def are_pieces_apart(robot: Robot, pair: BodyPair, first: FramePose, second: FramePose) -> bool:
-    """Whether two bodies at rest are proven apart by their convex pieces."""
+def pair_at_rest(pair: BodyPair, first: FramePose, second: FramePose) -> PairMotion:
+    """Two bodies that do not move."""
     still = Twist(wp.vec3(0.0), wp.vec3(0.0))
     one = MovingFrame(first, still)
     interval = Interval(0.0, 0.0, 0.0, PIECE_ROUNDING, 0.0, 0.0)
-    motion = PairMotion(pair, one, MovingFrame(second, still), one, interval, 0.0)
-    return check_pieces(robot, motion, HIT) == CLEAR
+    return PairMotion(pair, one, MovingFrame(second, still), one, interval, 0.0)
+
+
+@wp.func
+def are_pieces_apart(robot: Robot, pair: BodyPair, first: FramePose, second: FramePose) -> bool:
+    """Whether two bodies at rest are proven apart by their convex pieces."""
+    return check_pieces(robot, pair_at_rest(pair, first, second), HIT) == CLEAR
 
 
 @wp.func

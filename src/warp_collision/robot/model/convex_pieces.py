@@ -61,7 +61,9 @@ def convex_pieces(triangles: Array, most: int = _MOST_PIECES) -> list[ConvexPiec
     while parts and len(parts) + len(done) < most:
         part = parts.pop(max(range(len(parts)), key=lambda i: parts[i].gain))
         if part.gain > least:
-            both = zip(_sides(part.triangles, *part.cut), _sides(part.coarse, *part.cut), strict=True)
+            both = zip(
+                _sides(part.triangles, *part.cut), _sides(part.coarse, *part.cut), strict=True
+            )
             parts += [_Part.of(*side) for side in both]
         else:
             done.append(part)
