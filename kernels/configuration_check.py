@@ -22,7 +22,12 @@ from warp_collision.kernels.robot_motion import (
     n_groups_of,
     sphere_of,
 )
-from warp_collision.kernels.robot_pairs import BodyPair, are_pieces_apart, is_left_out, relative_pose
+from warp_collision.kernels.robot_pairs import (
+    BodyPair,
+    are_pieces_apart,
+    is_left_out,
+    relative_pose,
+)
 from warp_collision.kernels.scene import Obstacle, Scene, is_hit, make_walk
 
 

@@ -8,11 +8,8 @@ from the nearest point of a simplex of differences of support points to the orig
 
 import warp as wp
 
-from warp_collision.kernels.compiling import FEW_THREADS
 from warp_collision.kernels.kinematics import FramePose, point_in_world, xyz
 from warp_collision.kernels.mesh_record import FAR
-
-wp.set_module_options(FEW_THREADS)
 
 MOST_STEPS = wp.constant(32)
 # Bounds of a distance that differ by no more are not improved [m].

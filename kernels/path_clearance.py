@@ -389,9 +389,13 @@ def nearest_of_pair(
     margin = piece_margin(robot, motion)
     interval.half = 0.0
     error = piece_margin(robot, PairMotion(pair, first, second, ancestor, interval, 0.0))
-    if bounds[0] >= result.upper - interval.tolerance or margin <= SPLITTING_GAINS * error:
+    # Where the pieces may touch within the interval, the clearance is that of the spheres there.
+    if bounds[0] > 0.0 and bounds[0] >= result.upper - interval.tolerance:
         return prune(result, bounds[0])
-    result.is_open = True
+    if found.is_open or margin > SPLITTING_GAINS * error:
+        result.is_open = True
+    else:
+        result.lower = found.lower
     return result
 
 

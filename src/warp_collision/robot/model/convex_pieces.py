@@ -30,6 +30,7 @@ _LEAST_GAIN = 0.01  # of the volume of the link's hull: what a cut has to save
 # at most [m].
 _SHARE, _ACCURACY = 1.0e-3, (2.0e-4, 5.0e-4)
 _AT_ONCE = 6  # corners that are added to a hull
+_MOST_POINTS = 200  # about, of a piece: then the radius is larger
 _LEAST_CORNERS = 12  # of a hull, none of which is left out
 _DIRECTIONS = np.array([*itertools.product((-1.0, 0.0, 1.0), repeat=3)])
 _FEW, _CELLS = 1000, 48  # triangles that are cut as they are; cells of a grid for others
@@ -233,7 +234,7 @@ def _piece(points: Array, accuracy: float) -> ConvexPiece:
         except QhullError:
             return ConvexPiece(points, rounding)
         distances, facets = _distances(points[left], points[chosen], hull)
-        is_in = distances <= accuracy
+        is_in = distances <= (accuracy if len(chosen) < _MOST_POINTS else np.inf)
         radius = max(radius, float(distances[is_in].max(initial=0.0)))
         left, facets, distances = left[~is_in], facets[~is_in], distances[~is_in]
         # Of each facet the farthest, of some facets at once.

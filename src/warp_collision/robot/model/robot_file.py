@@ -145,7 +145,6 @@ def _spheres(content: Mapping[str, Any], links: Sequence[str]) -> SphereModel:
     rows, link_of = content["spheres"], content["links_of"]
     require_links("spheres", [link_of.get(name, name) for name in rows], links)
     pieces = {name: tuple(map(piece_from, some)) for name, some in content["pieces"].items()}
-    require_links("pieces", pieces, [*rows])
     bodies = {
         name: Body(
             link_of.get(name, name),
@@ -154,6 +153,7 @@ def _spheres(content: Mapping[str, Any], links: Sequence[str]) -> SphereModel:
         )
         for name, some in rows.items()
     }
+    require_links("pieces", pieces, [*rows])
     buffers = {str(name): float(b) for name, b in content["self_collision_buffer"].items()}
     return SphereModel(bodies, buffers=buffers)
 
