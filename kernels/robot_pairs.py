@@ -25,7 +25,6 @@ from warp_collision.kernels.robot_motion import (
 )
 from warp_collision.kernels.self_collision import is_listed
 
-
 # Rounding of the distance of convex pieces, relative to the coordinates of their balls.
 PIECE_ROUNDING = wp.constant(2.0e-6)
 
