@@ -15,13 +15,14 @@ import trimesh
 from warp_collision import validate
 from warp_collision.io.placing import transformed
 from warp_collision.messages import short_repr
-from warp_collision.obstacles.geometry import content_key, read_mesh
+from warp_collision.obstacles.geometry import read_mesh
 from warp_collision.obstacles.mesh_report import OpenMeshWarning
 from warp_collision.obstacles.shapes import Shape, mesh_of
 from warp_collision.robot.fitting.coverage import Coverage
 from warp_collision.robot.fitting.fit_cache import CachedParts, cached_fit
 from warp_collision.robot.fitting.sphere_arrays import inflated, moved, sphere_array
 from warp_collision.robot.fitting.sphere_fit import Part, SphereFit
+from warp_collision.robot.model.convex_pieces import ConvexPiece, cached_pieces
 from warp_collision.robot.model.sphere_model import Body, SphereModel, require_links
 from warp_collision.robot.model.urdf_model import LinkMesh, LinkShape, LinkSphere, UrdfModel
 
@@ -39,14 +40,10 @@ class FittedModel(NamedTuple):
     Attributes:
         model: all of them.
         fits: coverage of the fitted ones, by link.
-        overshoots: of links whose spheres are all fitted, with an overshoot by their size [m].
-        content: of the fitted shapes, equal for equal ones.
     """
 
     model: SphereModel
     fits: dict[str, tuple[Coverage, ...]]
-    overshoots: dict[str, float]
-    content: str
 
 
 def spheres_of_shapes(
@@ -72,16 +69,9 @@ def spheres_of_shapes(
             for shape in links.get(link, ())
         ]
         if rows:
-            bodies[link] = Body(link, np.concatenate(rows))
+            bodies[link] = Body(link, np.concatenate(rows), _pieces(links[link]))
     reports = {link: tuple(fit.report for fit in some) for link, some in fits.items()}
-    by_size = {
-        link: max(report.overshoot for report in some)
-        for link, some in reports.items()
-        if overshoots[link] is None and len(some) == len(links[link])
-    }
-    meshes = [part.mesh for some in parts.values() for part in some]
-    keys = [content_key(np.asarray(mesh.vertices), np.asarray(mesh.faces)) for mesh in meshes]
-    return FittedModel(SphereModel(bodies), reports, by_size, " ".join(keys))
+    return FittedModel(SphereModel(bodies), reports)
 
 
 class _Part(NamedTuple):
@@ -175,6 +165,18 @@ def _size(meshes: Sequence[Shape | trimesh.Trimesh]) -> float:
     return float(np.linalg.norm(np.ptp(np.concatenate(vertices), axis=0)))
 
 
+def _pieces(shapes: Sequence[LinkSphere | _Part]) -> tuple[ConvexPiece, ...]:
+    """Convex pieces that cover the shapes of a link; none of spheres alone, which are exact."""
+    parts = [shape for shape in shapes if isinstance(shape, _Part)]
+    if not parts:
+        return ()
+    balls = [shape for shape in shapes if isinstance(shape, LinkSphere)]
+    pieces = [ConvexPiece(ball.center[None], ball.radius) for ball in balls]
+    for part in parts:
+        pieces += cached_pieces(np.asarray(part.mesh.triangles))
+    return tuple(pieces)
+
+
 def _described(part: _Part) -> str:
     """The link, what it is, and the length of its sides."""
     shape, mesh = part.shape, part.mesh
@@ -249,7 +251,11 @@ def padded(
     for name, length in lengths.items():
         validate.require_number(f"padding of {short_repr(name)}", length)
     bodies = {
-        name: Body(body.link, inflated(body.spheres, lengths[name]))
+        name: Body(
+            body.link,
+            inflated(body.spheres, lengths[name]),
+            tuple(p._replace(radius=p.radius + lengths[name]) for p in body.pieces),
+        )
         for name, body in model.bodies.items()
     }
     return replace(model, bodies=bodies)
