@@ -12,7 +12,10 @@ pytestmark = pytest.mark.slow
 # In how many of the configurations the library and meshes say the same, at least.
 AGREE = {"iiwa": 0.99, "ur5": 0.98, "ur10": 0.99, "kinova": 0.99, "z1": 0.99, "so101": 0.99}
 AGREE |= {"a1": 0.99, "b1-z1": 0.98, "talos": 0.97, "baxter": 0.98}
+AGREE |= {"tiago": 0.96, "tiago-pro": 0.99, "centauro": 0.99}
+OTHERS = ("pr2", "romeo")  # pieces are hulls, and some of their links are hollow
 FREE_AT_HOME = ("iiwa", "ur5", "ur10", "kinova", "so101", "a1", "baxter")
+FREE_AT_HOME += ("tiago", "tiago-pro", "centauro")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -23,23 +26,22 @@ def wheels():
         pytest.skip(f"the robots come from wheels that pip downloads: {error}")
 
 
-@pytest.mark.parametrize("name", AGREE)
+@pytest.mark.parametrize("name", [*AGREE, *OTHERS])
 def test_links_touch_where_their_meshes_touch(name):
-    found = robots.measure(name, 1000)
+    found = robots.measure(name, 1000 if name in AGREE else 100)
     assert found.most <= 40
     assert found.missed == 0
     assert name not in FREE_AT_HOME or not found.home
-    assert found.agree >= AGREE[name]
+    assert found.agree >= AGREE.get(name, 0.0)
 
 
-@pytest.mark.parametrize("name", AGREE)
+@pytest.mark.parametrize("name", [*AGREE, *OTHERS])
 def test_a_path_is_proven_and_planned(name):
     robot, world = robots.load(name), MeshWorld(device="cpu")
     joints = robots.random_configurations(robot, 400).float()
     blocked = joint_path_in_collision(torch.stack((joints, joints), 1), robot, world)[:, 0]
     free = joints[~blocked]
-    if len(free) < 2:
-        pytest.skip("fewer than two of 400 configurations are free")
+    assert len(free) >= 2
     # Not far: whole-body motions of 40 joints that touch nothing are few.
     start, goal = free[:1], free[:1] + 0.02 * (free[1:2] - free[:1])
     found = optimize_paths(start, goal, robot, world, until="first", max_seconds=120.0)
