@@ -12,7 +12,7 @@ from warp_collision import Cuboid
 from warp_collision.examples import load_panda
 from warp_collision.robot import RobotSpheres, coverage, fit_spheres
 from warp_collision.robot.fitting import fit_cache
-from warp_collision.robot.fitting.fit_cache import cached_fit
+from warp_collision.robot.fitting.fit_cache import cached_coverage, cached_fit
 
 URDF = """<robot name="two">
   <link name="torso"><collision><geometry><box size="0.5 0.3 0.6"/></geometry></collision></link>
@@ -212,6 +212,20 @@ def test_a_fit_is_read_back(cache, monkeypatch):
     )):  # fmt: skip
         with pytest.raises(TypeError, match="not callable"):
             other()
+
+
+def test_what_spheres_leave_out_is_computed_once(cache, monkeypatch):
+    box, spheres = trimesh.creation.box((0.1, 0.2, 0.3)), np.array([[0.0, 0.0, 0.0, 0.15]])
+    found = cached_coverage(spheres, box, 0.01)
+    assert found == coverage(spheres, box, resolution=0.01)
+    of_robot = load_panda().coverage(links=["panda_link0"], resolution=0.01)
+    monkeypatch.setattr(fit_cache, "coverage", None)
+    assert cached_coverage(spheres.copy(), box.copy(), 0.01) == found
+    assert load_panda().coverage(links=["panda_link0"], resolution=0.01) == of_robot
+    other = trimesh.creation.box((0.1, 0.2, 0.300001))
+    for changed in ((spheres + 1e-9, box, 0.01), (spheres, other, 0.01), (spheres, box, 0.02)):
+        with pytest.raises(TypeError, match="not callable"):
+            cached_coverage(*changed)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"spheres": [[0, 0]], "report": [1]}'])

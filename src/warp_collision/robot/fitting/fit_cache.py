@@ -16,7 +16,7 @@ import trimesh
 
 from warp_collision.obstacles.geometry import content_key
 from warp_collision.obstacles.shapes import Shape
-from warp_collision.robot.fitting.coverage import Coverage
+from warp_collision.robot.fitting.coverage import Coverage, coverage
 from warp_collision.robot.fitting.sphere_fit import SphereFit, TooManyPieces, fit_spheres
 
 # Of the algorithm: another one for each change of what it returns.
@@ -45,6 +45,18 @@ def cached_fit(mesh: Shape | trimesh.Trimesh, max_overshoot: float | None, fill:
         raise
     _write(path, {"spheres": fit.spheres.tolist(), "report": [*fit.report]})
     return fit
+
+
+def cached_coverage(
+    spheres: np.ndarray, mesh: Shape | trimesh.Trimesh, resolution: float | None
+) -> Coverage:
+    """`coverage` of spheres (n, 4), from the cache on disk if it was computed before."""
+    return cached_result(
+        "coverage",
+        _key(mesh, spheres.tolist(), resolution),
+        lambda: {"report": [*coverage(spheres, mesh, resolution=resolution)]},
+        lambda content: Coverage(*content["report"]),
+    )
 
 
 def cached_result(
