@@ -58,7 +58,7 @@ def lowest_clearance(spheres: Array, poses: Array) -> Array:
     return np.min(each, axis=0) - spheres[..., 3]
 
 
-@pytest.mark.parametrize("as_meshes", [False, True])
+@pytest.mark.parametrize("as_meshes", mostly_slow((False, True), (True,)))
 @pytest.mark.parametrize(
     ("turn", "travel", "step"),
     [(1.5, 0.3, 0.1), (0.1, 0.02, 0.3), (3.1, 0.0, 0.0), (0.0, 0.4, 0.1)],

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import trimesh
 
+from cases import mostly_slow
 from warp_collision import Cuboid
 from warp_collision.examples import load_panda
 from warp_collision.robot import RobotSpheres, coverage, fit_spheres
@@ -66,7 +67,7 @@ MESHES = {
 
 
 @pytest.mark.parametrize("name", MESHES)
-@pytest.mark.parametrize("resolution", [1e-3, 4e-3])
+@pytest.mark.parametrize("resolution", mostly_slow((1e-3, 4e-3), (4e-3,)))
 def test_reports_agree_with_dense_samples(name, resolution):
     """A report is never below the fraction that a dense float64 sample finds, and near it."""
     mesh, rng = MESHES[name](), np.random.default_rng(3)
@@ -105,7 +106,7 @@ def test_a_fine_open_mesh_is_covered():
     assert uncovered_by(fit.spheres, samples(mesh, 5000))[0] == 0.0
 
 
-@pytest.mark.parametrize("height", [1e-8, 1e-9, 1e-12, 0.0])
+@pytest.mark.parametrize("height", mostly_slow((1e-8, 1e-9, 1e-12, 0.0), (1e-9, 0.0)))
 @pytest.mark.parametrize("place", [0.0, 0.2])
 def test_a_lone_sliver_is_covered_too(height, place):
     """One that float32 cannot tell from a line, in the middle of a face or away from all others."""
@@ -231,13 +232,13 @@ def test_what_spheres_leave_out_is_computed_once(cache, monkeypatch):
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"spheres": [[0, 0]], "report": [1]}'])
 def test_what_is_no_fit_is_fitted_again(cache, text):
     box = trimesh.creation.box((0.1, 0.2, 0.3))
-    fit = cached_fit(box, 0.03, fill=False)
+    fit = cached_fit(box, 0.08, fill=False)
     [file] = cache.iterdir()
     whole = file.read_text()
     file.write_text(text)
-    np.testing.assert_array_equal(cached_fit(box, 0.03, fill=False).spheres, fit.spheres)
+    np.testing.assert_array_equal(cached_fit(box, 0.08, fill=False).spheres, fit.spheres)
     assert file.read_text() == whole
-    assert json.loads(whole)["report"][1] <= 0.03 + 1e-6
+    assert json.loads(whole)["report"][1] <= 0.08 + 1e-6
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
