@@ -52,7 +52,7 @@ def table(path, names, rows):
 def test_joints_are_read_before_spheres_are_fitted(check, tmp_path, monkeypatch):
     trimesh.creation.box((0.1, 0.2, 0.3)).export(tmp_path / "box.stl")
     (tmp_path / "arm.urdf").write_text(ARM)
-    monkeypatch.setattr(link_shapes, "cached_fit", None)
+    monkeypatch.setattr(link_shapes, "CachedParts", None)
     status, _, err = check(saved(tmp_path / "q.npy", np.zeros((3, 2))), robot=tmp_path / "arm.urdf")
     assert status == 2
     assert "got (3, 2); one for each of turn, mimic joints have none" in err
@@ -69,7 +69,7 @@ def test_saved_spheres_are_read_back(check, tmp_path, monkeypatch):
     status, _, err = check(path, "--save-spheres", file, robot=urdf)
     assert (status, f"written to {file}" in err) == (0, True)
     fitted = RobotSpheres(urdf)
-    monkeypatch.setattr(link_shapes, "cached_fit", None)
+    monkeypatch.setattr(link_shapes, "CachedParts", None)
     read = RobotSpheres(urdf, spheres=file)
     assert read.sphere_links == fitted.sphere_links
     for link in read.link_names:

@@ -1,10 +1,13 @@
 """What touches at all joint values: a base in the floor, wheels on it; told once, and apart."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 
 from warp_collision import Cuboid, MeshWorld
+from warp_collision.cli.__main__ import main
 from warp_collision.cli.robot_check import check_robot
 from warp_collision.planning import optimize_paths
 from warp_collision.robot import RobotSpheres
@@ -101,6 +104,63 @@ def test_motions_are_checked_without_them(rover, world):
     assert {row["link"]: row["at_all_values"] for row in down.summary()["contacts"]} == {
         "arm": False, "base": True, "wheel": True
     }  # fmt: skip
+
+
+FLOOR = "cuboid: {floor: {dims: [4, 4, 1], pose: [0, 0, -0.6, 1, 0, 0, 0]}}"
+
+
+@pytest.fixture
+def check(tmp_path, monkeypatch, capsys):
+    """Runs the command on many paths; returns status, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rover.urdf").write_text(ROVER)
+    (tmp_path / "world.yaml").write_text(FLOOR)
+    np.save("up.npy", [[HIGH, [0.0, -0.5]], [[1.0, -0.3], HIGH]])
+    np.save("down.npy", [[HIGH, LOW]])
+
+    def run(*arguments):
+        status = main(["check", "world.yaml", *arguments, "--robot=rover.urdf", "--device=cpu"])
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def test_many_paths_are_checked_without_them(check):
+    status, out, _ = check("up.npy")
+    assert status == 1
+    assert "at all joint values: base and floor, 10.0 mm; wheel and floor, 5.0 mm" in out
+    assert "--ignore base floor --ignore wheel floor" in out
+    assert "collision: by contacts at all joint values alone; 2 are proven free" in out
+    status, out, _ = check("up.npy", "down.npy", "--json")
+    found = json.loads(out)
+    assert (status, found["collision"], found["n_paths"], found["n_not_free"]) == (1, True, 3, 1)
+    assert found["worst"]["path"] == "down.npy:0"
+    assert found["worst"]["link"] == "arm"
+    told = {(row["link"], row["obstacle"]) for row in found["at_all_values"]}
+    assert told == ALWAYS
+    status, out, err = check("up.npy", "--csv")
+    assert (status, out.count(",True,")) == (1, 2)
+    assert err.startswith("warp-collision: at all joint values: base and floor")
+    assert check("up.npy", "--quiet") == (1, "", "")
+    allowed = ["--ignore", "base", "floor", "--ignore", "wheel", "floor"]
+    status, out, _ = check("up.npy", *allowed)
+    assert (status, "joint values" in out) == (0, False)
+
+
+def test_paths_of_their_own_place_have_all_contacts(check, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    poses = [[0.0, 0.0, z, 1.0, 0.0, 0.0, 0.0] for z in (0.0, 1.0)]
+    path = [HIGH, [0.0, -0.5]]
+    table = {"id": ["low", "high"], "path": [path, path], "base_pose": poses}
+    pq.write_table(pa.table(table), tmp_path / "paths.parquet")
+    status, out, _ = check("paths.parquet", "--json")
+    found = json.loads(out)
+    assert (status, found["at_all_values"]) == (1, [])
+    rows = {row["path"]: row for row in found["paths"]}
+    assert [rows[name]["free"] for name in ("low", "high")] == [False, True]
+    assert rows["low"]["link"] == "base"
 
 
 def test_planning_says_how_to_allow_them(rover, world):

@@ -229,7 +229,10 @@ def test_what_spheres_leave_out_is_computed_once(cache, monkeypatch):
             cached_coverage(*changed)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"spheres": [[0, 0]], "report": [1]}'])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "{}", '{"fits": []}', '{"fits": [{"spheres": [[0, 0]], "report": [1]}]}'],
+)
 def test_what_is_no_fit_is_fitted_again(cache, text):
     box = trimesh.creation.box((0.1, 0.2, 0.3))
     fit = cached_fit(box, 0.08, fill=False)
@@ -238,7 +241,7 @@ def test_what_is_no_fit_is_fitted_again(cache, text):
     file.write_text(text)
     np.testing.assert_array_equal(cached_fit(box, 0.08, fill=False).spheres, fit.spheres)
     assert file.read_text() == whole
-    assert json.loads(whole)["report"][1] <= 0.08 + 1e-6
+    assert json.loads(whole)["fits"][0]["report"][1] <= 0.08 + 1e-6
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
@@ -255,7 +258,7 @@ def test_readers_see_no_part_of_a_fit(cache):
     writer = threading.Thread(target=lambda: [fit_cache._write(path, content) for _ in range(30)])
     writer.start()
     while writer.is_alive():
-        assert len(fit_cache._read(path).spheres) == 50 * fit.report.count
+        assert len(fit_cache._read(json.loads(path.read_text())).spheres) == 50 * fit.report.count
     writer.join()
     assert os.listdir(cache) == ["fit.json"]
 

@@ -9,7 +9,7 @@ from robots import PANDA
 from warp_collision import Capsule, Cuboid, Cylinder, Sphere
 from warp_collision.examples import load_panda
 from warp_collision.robot import Coverage, RobotSpheres, coverage, fit_spheres
-from warp_collision.robot.model import link_shapes
+from warp_collision.robot.fitting import fit_cache
 
 MESHES = PANDA.parent / "meshes"
 
@@ -237,7 +237,7 @@ def test_meshes_in_millimetres_are_refused_before_anything_is_fitted(tmp_path, m
     trimesh.creation.box((100.0, 200.0, 300.0)).export(tmp_path / "box.stl")
     (tmp_path / "mm.urdf").write_text(ORDINARY)
     fits = []
-    monkeypatch.setattr(link_shapes, "cached_fit", lambda *given, **options: fits.append(given))
+    monkeypatch.setattr(fit_cache, "fit_parts", lambda *given: fits.append(given))
     with pytest.raises(
         ValueError, match=r"mm\.urdf: link 'c': mesh 'box\.stl' of 1.* m must be at"
     ) as e:

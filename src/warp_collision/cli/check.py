@@ -36,6 +36,8 @@ of a contact. Of a single path it prints every waypoint, with its cost.
 With --robot, PATHS are joint values: what touches what at the waypoints, and
 between them the motion on the arcs that the joints make, where free is a proof:
 one of the robot's spheres, which may leave out parts of it; the report says so.
+What touches at all joint values, as a base in a floor, is a collision that is
+told once: paths are checked without it.
 """
 
 _CHECK_EPILOG = """\

@@ -18,7 +18,13 @@ import torch
 from warp_collision.cli.common import BAD_INPUT, COLLISION, FREE
 from warp_collision.cli.options import load_scene, load_world
 from warp_collision.cli.robot_check import beyond_turn
-from warp_collision.cli.scene_text import uncovered
+from warp_collision.cli.scene_text import (
+    always_in_contact,
+    constant_contacts,
+    contacts_for_json,
+    uncovered,
+    without_constant_contacts,
+)
 from warp_collision.cli.terminal import Progress, align, print_text
 from warp_collision.cli.world_text import world_extents, world_line
 from warp_collision.labeling import PathFiles, PathLabeler, PathRow
@@ -26,6 +32,7 @@ from warp_collision.labeling.columns import arrow_table
 from warp_collision.labeling.parts import batches
 from warp_collision.labeling.path_row import checked_path
 from warp_collision.messages import escaped
+from warp_collision.robot import CollisionReport
 from warp_collision.robot.checks.robot_scene import RobotScene
 
 if TYPE_CHECKING:
@@ -44,14 +51,18 @@ class PathTable:
     """The labels of paths, as they come in.
 
     Attributes:
+        constant: what touches at all joint values in the world of the command, if that is known;
+            the labels of paths there are without it.
         n_paths: how many were looked at.
         n_free: how many are proven free.
         n_bad: how many could not be checked.
+        n_constant: how many were checked without what touches at all joint values.
         rows: what is kept of them.
     """
 
-    def __init__(self) -> None:
-        self.n_paths = self.n_free = self.n_bad = 0
+    def __init__(self, constant: CollisionReport | None) -> None:
+        self.constant = constant
+        self.n_paths = self.n_free = self.n_bad = self.n_constant = 0
         self.rows: list[dict[str, Any]] = []
 
     def add(self, rows: Sequence[PathRow], labels: dict[str, Any], *, keeps_free: bool) -> None:
@@ -62,6 +73,8 @@ class PathTable:
             self.n_paths += 1
             self.n_free += found["free"]
             self.n_bad += found["error"] is not None
+            if self.constant is not None and self.constant.link and found["error"] is None:
+                self.n_constant += not _has_own_place(row)
             if keeps_free or not found["free"]:
                 self.rows.append({"path": str(row.id), **found})
 
@@ -80,9 +93,14 @@ class PathTable:
         return next((row for row in self.rows if row["error"] is None), None)
 
     @property
+    def collides(self) -> bool:
+        """Whether a path is not proven free, or something touches at all joint values."""
+        return self.n_colliding > 0 or self.n_constant > 0
+
+    @property
     def status(self) -> int:
         """The exit status."""
-        return BAD_INPUT if self.n_bad else COLLISION if self.n_colliding else FREE
+        return BAD_INPUT if self.n_bad else COLLISION if self.collides else FREE
 
 
 def _order(row: dict[str, Any]) -> tuple[int, float]:
@@ -147,11 +165,12 @@ def check_paths(options: argparse.Namespace, files: PathFiles, device: torch.dev
     # Yes or no takes a small part of the time; what is found first is labelled in full.
     quick = options.quiet or options.first
     given = None if options.world.is_dir() else world
-    labeler = _labeler(options, scene, given, ("free",) if quick else _LABELS)
-    table, limits = PathTable(), _Limits(scene)
+    constant = _constant(scene, given)
+    labels = _Labels(options, scene, given, constant, ("free",) if quick else _LABELS)
+    table, limits = PathTable(constant), _Limits(scene)
     with Progress(files.count(), "paths", shown=not options.quiet) as progress:
         for batch in batches(files.rows(), _BATCH):
-            found = labeler.label(batch)
+            found = labels.of(batch)
             found["free"] &= ~limits.refused(batch, refuse=options.respect_limits)
             index = _first_hit(found) if options.first else None
             if index is None:
@@ -160,7 +179,7 @@ def check_paths(options: argparse.Namespace, files: PathFiles, device: torch.dev
                 continue
             table.add(batch[:index], {k: v[:index] for k, v in found.items()}, keeps_free=False)
             last = batch[index : index + 1]
-            found = _labeler(options, scene, given, _LABELS).label(last)
+            found = _Labels(options, scene, given, constant, _LABELS).of(last)
             table.add(last, {**found, "free": np.zeros(1, dtype=bool)}, keeps_free=False)
             break
     table.sort()
@@ -182,11 +201,60 @@ def paths_of(
     world: MeshWorld,
 ) -> list[dict[str, Any]]:
     """The rows of the table, for the JSON of a report on waypoints: scripts find them in both."""
-    table, labeler = PathTable(), _labeler(options, scene, world, _LABELS)
+    constant = _constant(scene, world)
+    table, labels = PathTable(constant), _Labels(options, scene, world, constant, _LABELS)
     for batch in batches(files.rows(), _BATCH):
-        table.add(batch, labeler.label(batch), keeps_free=True)
+        table.add(batch, labels.of(batch), keeps_free=True)
     table.sort()
     return [{name: _finite(value) for name, value in row.items()} for row in table.rows]
+
+
+def _constant(scene: RobotScene | None, world: MeshWorld | None) -> CollisionReport | None:
+    """What touches at all joint values in the world of the command."""
+    return None if scene is None or world is None else constant_contacts(scene)
+
+
+class _Labels:
+    """Labels of paths, those in the world of the command without what touches at all joint values.
+
+    A path with a world, an env or a base pose of its own has all that touches in its labels.
+
+    Args:
+        options: of the command.
+        scene: the robot among the obstacles, if there is one.
+        world: of the command; None where each path names its own.
+        constant: what touches at all joint values in it.
+        outputs: which labels.
+    """
+
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        scene: RobotScene | None,
+        world: MeshWorld | None,
+        constant: CollisionReport | None,
+        outputs: Sequence[str],
+    ):
+        self._of_own = self._of_common = _labeler(options, scene, world, outputs)
+        if scene is not None and constant is not None and constant.link:
+            others = without_constant_contacts(scene, constant)
+            self._of_common = _labeler(options, others, world, outputs)
+
+    def of(self, rows: Sequence[PathRow]) -> dict[str, Any]:
+        """Labels of rows, arrays (n_rows,) by name."""
+        is_own = np.array([_has_own_place(row) for row in rows], dtype=bool)
+        found: dict[str, Any] = {}
+        for labeler, chosen in ((self._of_common, ~is_own), (self._of_own, is_own)):
+            if chosen.any():
+                labels = labeler.label([rows[i] for i in np.flatnonzero(chosen).tolist()])
+                for name, values in labels.items():
+                    found.setdefault(name, np.empty(len(rows), values.dtype))[chosen] = values
+        return found
+
+
+def _has_own_place(row: PathRow) -> bool:
+    """Whether a path says where it is."""
+    return row.world is not None or row.base_pose is not None or bool(row.env)
 
 
 def _labeler(
@@ -245,7 +313,11 @@ def _report(
     limits: _Limits,
 ) -> None:
     """Prints the table, as CSV, JSON or text."""
+    constant = table.constant if table.n_constant else None
+    always = [] if constant is None else constant.lines_of_constant()
     if options.csv:
+        for line in always:
+            print_text(f"warp-collision: {line}", sys.stderr)
         for line in _csv_lines(table):
             print_text(line)
         return
@@ -255,7 +327,7 @@ def _report(
         if scene is not None:
             head["robot"] = str(options.robot)
         counts = {
-            "collision": table.n_colliding > 0,
+            "collision": table.collides,
             "n_paths": table.n_paths,
             "n_not_free": table.n_colliding,
             "n_bad": table.n_bad,
@@ -263,13 +335,16 @@ def _report(
             "worst": _plain(table.worst),
         }
         told = {} if left_out is None else left_out.summary()
+        if scene is not None:
+            told["at_all_values"] = [] if constant is None else contacts_for_json(constant)
         text = json.dumps({**head, **counts, **told}, indent=1, allow_nan=False)
         rows = ",\n".join(f"  {json.dumps(_plain(row), allow_nan=False)}" for row in table.rows)
         print_text(f'{text[:-2]},\n "paths": [\n{rows}\n ]\n}}' if rows else text)
         return
-    lines = [*_text(table), ""]
+    lines = [*_text(table), *always, ""]
     notes = [] if left_out is None else left_out.lines()
-    lines += [f"note: {line}" for line in (*notes, *limits.lines())]
+    advice = [] if constant is None else always_in_contact(constant)
+    lines += [f"note: {line}" for line in (*notes, *limits.lines(), *advice)]
     if world is not None and not options.world.is_dir():
         lines.append(world_line(options.world.name, world, world_extents(world)))
     print_text("\n".join([*lines, _conclusion(table, first=options.first)]))
@@ -333,8 +408,12 @@ def _conclusion(table: PathTable, *, first: bool) -> str:
         return f"collision: path {count} is the first that is not proven free{bad}"
     if table.n_colliding:
         text = f"collision: {table.n_colliding} of {count} paths are not proven free{bad}"
+    elif table.collides:
+        text = f"collision: by contacts at all joint values alone{bad}"
     else:
         text = f"free: all {table.n_free} paths are proven{bad}"
+    if table.n_constant and table.n_free:
+        text += f"; {table.n_free} are proven free, contacts at all joint values aside"
     if worst is None or "clearance" not in worst or not math.isfinite(worst["clearance"]):
         return text
     name = escaped(worst["path"], 60)

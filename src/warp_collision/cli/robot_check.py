@@ -12,6 +12,7 @@ from warp_collision.cli.options import UNSEEN
 from warp_collision.cli.scene_text import (
     Uncovered,
     always_in_contact,
+    contacts_for_json,
     often_with_itself,
     uncovered,
     without_constant_contacts,
@@ -96,26 +97,13 @@ class RobotCheck(NamedTuple):
     def summary(self) -> dict[str, Any]:
         """The report, for JSON; depths are null where rounding leaves open whether they touch."""
         report = self.contacts
-        contacts = [
-            {
-                "batch": int(report.batch[i]),
-                "waypoint": int(report.waypoint[i]),
-                "link": report.link[i],
-                "obstacle": report.obstacle[i],
-                "with_itself": bool(report.with_itself[i]),
-                "depth": float(report.depth[i]) if math.isfinite(report.depth[i]) else None,
-                "point": report.point[i].tolist(),
-                "at_all_values": bool(report.at_all_values[i]),
-            }
-            for i in range(len(report.link))
-        ]
         robot = self.scene.robot
         beyond = dict(zip(robot.joint_names, report.beyond_limits.tolist(), strict=True))
         pairs = self.scene.pairs
         return {
             "tolerance": self.tolerance,
             "collision": self.collides,
-            "contacts": contacts,
+            "contacts": contacts_for_json(report),
             "motions": self.motions(),
             "beyond_limits": {name: count for name, count in beyond.items() if count},
             "beyond_two_pi": self.beyond.counts,

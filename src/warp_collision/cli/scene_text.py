@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from warp_collision import RobotSpheres, joint_path_clearance
 from warp_collision.messages import escaped, one_line
 from warp_collision.robot import CollisionReport, Coverage
 from warp_collision.robot.checks.robot_scene import RobotScene
+from warp_collision.robot.model.neutral import neutral_joints
 
 _RESOLUTION = 5e-3  # m, by which a share that is covered may be too small
 _SMALL_SHARE, _SMALL_GAP = 0.05, 0.01  # [m], which may be nothing but that
@@ -21,6 +24,30 @@ AT_ALL_VALUES = "in contact at all joint values"
 # From so many configurations on, and such a share of them, contacts with itself look wrong.
 _FEW_CONFIGURATIONS, _OFTEN = 5, 0.9
 _MOST_WAYS = 5  # of leaving out a contact, that are named
+
+
+def constant_contacts(scene: RobotScene) -> CollisionReport:
+    """What touches at all joint values."""
+    neutral = neutral_joints(scene.robot.joint_limits.numpy())
+    joints = torch.as_tensor(neutral, dtype=torch.float32)[None, None]
+    return scene.robot.report(joints, scene.world, **scene.placed).constant()
+
+
+def contacts_for_json(report: CollisionReport) -> list[dict[str, Any]]:
+    """The rows of a report, for JSON; depths are null where rounding leaves open if they touch."""
+    return [
+        {
+            "batch": int(report.batch[i]),
+            "waypoint": int(report.waypoint[i]),
+            "link": report.link[i],
+            "obstacle": report.obstacle[i],
+            "with_itself": bool(report.with_itself[i]),
+            "depth": float(report.depth[i]) if math.isfinite(report.depth[i]) else None,
+            "point": report.point[i].tolist(),
+            "at_all_values": bool(report.at_all_values[i]),
+        }
+        for i in range(len(report.link))
+    ]
 
 
 def without_constant_contacts(scene: RobotScene, report: CollisionReport) -> RobotScene:

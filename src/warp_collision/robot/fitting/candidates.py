@@ -2,9 +2,9 @@
 
 They are those around the points of a lattice, and largest ones: of the balls inside that touch a
 point of the surface, the largest one has its center on the medial axis, and covers most of the
-surface when it is larger by the overshoot. They are found by bisection, as the radius is shrunk in
-Ma, Bae and Choi, "3D medial axis point approximation using nearest neighbors and the normal field"
-(2012).
+surface when it is larger by the overshoot. It is found as in Ma, Bae and Choi, "3D medial axis
+point approximation using nearest neighbors and the normal field" (2012): a ball that holds another
+point is shrunk until that one lies on it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from warp_collision.robot.fitting.solid import Solid
 _MAX_POINTS = 20_000  # of a lattice
 _MAX_CENTERS = 3_000
 _LARGEST = 1_500  # points of the surface for largest balls
-_BISECTIONS = 14
+_MOST_SHRINKS = 16
 _TOLERANCE = 0.02  # of the overshoot, by which a largest ball may stick out
 # Multiples of these, without their whole parts, are spread evenly over a square (Roberts, 2018).
 _SPREAD = 0.7548776662466927, 0.5698402909980532
@@ -81,13 +81,20 @@ def _largest(solid: Solid, overshoot: float) -> np.ndarray:
     step = 0.1 * overshoot * normals
     is_inward = solid.distance(points + step) < solid.distance(points - step)
     inward = np.where(is_inward[:, None], normals, -normals)
-    low, high = np.zeros(len(points)), np.full(len(points), 0.5 * solid.size)
-    for _ in range(_BISECTIONS):
-        radius = 0.5 * (low + high)
-        depth = -solid.distance(points + radius[:, None] * inward)
-        is_inside = depth >= radius - _TOLERANCE * overshoot
-        low, high = np.where(is_inside, radius, low), np.where(is_inside, high, radius)
-    return (points + low[:, None] * inward)[low > 0.0]
+    radius = np.full(len(points), 0.5 * solid.size)
+    still = np.arange(len(points))
+    for _ in range(_MOST_SHRINKS):
+        centers = points[still] + radius[still, None] * inward[still]
+        distance, nearest = solid.nearest(centers)
+        is_large = np.abs(distance) < radius[still] - _TOLERANCE * overshoot
+        still, chord = still[is_large], (nearest - points[still])[is_large]
+        if len(still) == 0:
+            break
+        # Of the ball that touches the point and the nearest one, which lies in this ball.
+        rise = np.einsum("ij,ij->i", chord, inward[still])
+        squared = np.einsum("ij,ij->i", chord, chord)
+        radius[still] = np.minimum(radius[still], 0.5 * squared / np.maximum(rise, 1e-12))
+    return points + radius[:, None] * inward
 
 
 def _points(triangles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,9 +7,9 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import trimesh
@@ -17,10 +17,10 @@ import trimesh
 from warp_collision.obstacles.geometry import content_key
 from warp_collision.obstacles.shapes import Shape
 from warp_collision.robot.fitting.coverage import Coverage, coverage
-from warp_collision.robot.fitting.sphere_fit import SphereFit, TooManyPieces, fit_spheres
+from warp_collision.robot.fitting.sphere_fit import Part, SphereFit, fit_parts, fit_spheres
 
 # Of the algorithm: another one for each change of what it returns.
-_VERSION = 2
+_VERSION = 3
 _Result = TypeVar("_Result")
 
 
@@ -31,19 +31,11 @@ def cached_fit(mesh: Shape | trimesh.Trimesh, max_overshoot: float | None, fill:
     default `~/.cache`. Each fit is a file of its own that appears complete; a folder that cannot be
     written to is no error.
     """
-    path = _folder() / "fits" / f"{_key(mesh, max_overshoot, fill)}.json"
-    try:
-        return _read(path)
-    except TooManyPieces:
-        raise
-    except (OSError, ValueError, TypeError, KeyError):  # none, or what another program left there
-        pass
-    try:
-        fit = fit_spheres(mesh, max_overshoot=max_overshoot, fill=fill)
-    except TooManyPieces as error:
-        _write(path, {"too_many_pieces": str(error)})
-        raise
-    _write(path, {"spheres": fit.spheres.tolist(), "report": [*fit.report]})
+    [fit] = _cached(
+        _key([mesh], max_overshoot, fill),
+        lambda: [fit_spheres(mesh, max_overshoot=max_overshoot, fill=fill)],
+        1,
+    )
     return fit
 
 
@@ -53,10 +45,48 @@ def cached_coverage(
     """`coverage` of spheres (n, 4), from the cache on disk if it was computed before."""
     return cached_result(
         "coverage",
-        _key(mesh, spheres.tolist(), resolution),
+        _key([mesh], spheres.tolist(), resolution),
         lambda: {"report": [*coverage(spheres, mesh, resolution=resolution)]},
         lambda content: Coverage(*content["report"]),
     )
+
+
+class CachedParts(NamedTuple):
+    """What `fit_parts` takes, with the key of its result.
+
+    Attributes:
+        key: equal for equal content and options, whatever parts are called.
+        parts: the bodies.
+        size: of all parts together [m].
+        max_overshoot: [m]; by the size if None.
+    """
+
+    key: str
+    parts: tuple[Part, ...]
+    size: float
+    max_overshoot: float | None
+
+    @classmethod
+    def of(cls, parts: Sequence[Part], size: float, max_overshoot: float | None) -> CachedParts:
+        """With its key."""
+        key = _key([part.mesh for part in parts], "parts", size, max_overshoot)
+        return cls(key, tuple(parts), size, max_overshoot)
+
+    def fits(self) -> list[SphereFit]:
+        """The result, from the cache on disk if equal content was fitted before."""
+        return _cached(self.key, lambda: fit_parts(*self[1:]), len(self.parts))
+
+
+def _cached(key: str, fit: Callable[[], Sequence[SphereFit]], count: int) -> list[SphereFit]:
+    """A number of fits, from the cache if they are there."""
+
+    def make() -> dict[str, Any]:
+        return {"fits": [{"spheres": x.spheres.tolist(), "report": [*x.report]} for x in fit()]}
+
+    def parse(content: dict[str, Any]) -> list[SphereFit]:
+        return [_read(part) for _, part in zip(range(count), content["fits"], strict=True)]
+
+    return cached_result("fits", key, make, parse)
 
 
 def cached_result(
@@ -87,23 +117,23 @@ def _folder() -> Path:
     return Path(user) / "warp-collision"
 
 
-def _key(mesh: Shape | trimesh.Trimesh, *options: object) -> str:
-    options = (_VERSION, *options)
-    if isinstance(mesh, Shape):
-        return hashlib.blake2b(repr((mesh, options)).encode(), digest_size=16).hexdigest()
-    vertices, faces = (np.asarray(part) for part in (mesh.vertices, mesh.faces))
-    return content_key(vertices, faces, options)
+def _key(meshes: Sequence[Shape | trimesh.Trimesh], *options: object) -> str:
+    """Equal for equal content and options."""
+    texts = [
+        repr(mesh)
+        if isinstance(mesh, Shape)
+        else content_key(np.asarray(mesh.vertices), np.asarray(mesh.faces))
+        for mesh in meshes
+    ]
+    return hashlib.blake2b(repr((_VERSION, texts, options)).encode(), digest_size=16).hexdigest()
 
 
-def _read(path: Path) -> SphereFit:
+def _read(content: dict[str, Any]) -> SphereFit:
     """A fit that was written; raises for whatever else is there."""
-    content = json.loads(path.read_text(encoding="utf-8"))
-    if "too_many_pieces" in content:
-        raise TooManyPieces(content["too_many_pieces"])
     spheres = np.array(content["spheres"], dtype=np.float64).reshape(-1, 4)
     report = Coverage(*content["report"])
     if len(spheres) != report.count:
-        raise ValueError(f"{path} must have {report.count} spheres, got {len(spheres)}")
+        raise ValueError(f"a fit must have {report.count} spheres, got {len(spheres)}")
     return SphereFit(spheres, report)
 
 

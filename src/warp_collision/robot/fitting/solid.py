@@ -105,12 +105,17 @@ class Solid:
 
     def distance(self, points: np.ndarray) -> np.ndarray:
         """Signed distance (n,) of points (n, 3) to all but the slivers, negative inside [m]."""
+        return self.nearest(points)[0]
+
+    def nearest(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`distance` (n,) of points (n, 3), and the points (n, 3) of the surface next to them."""
         if self._world is None:
-            return np.full(len(points), np.inf)
+            return np.full(len(points), np.inf), np.full(points.shape, np.nan)
         flat = torch.from_numpy(np.asarray(points, dtype=np.float32))[None].contiguous()
         with torch.no_grad():
-            distance = SCENE_DISTANCE.run(flat, scene_tables(self._world), None)[0]
-        return distance[0].numpy().astype(np.float64)
+            distance, gradient, _ = SCENE_DISTANCE.run(flat, scene_tables(self._world), None)
+        signed = distance[0].numpy().astype(np.float64)
+        return signed, points - signed[:, None] * gradient[0].numpy().astype(np.float64)
 
     def distance_to_all(self, points: np.ndarray) -> np.ndarray:
         """An upper bound (n,) of `distance`, the slivers included [m]."""

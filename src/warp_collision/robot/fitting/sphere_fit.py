@@ -9,12 +9,15 @@ lie in no ball are split, and finally get balls around themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+import heapq
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+import trimesh
 
 from warp_collision import validate
+from warp_collision.messages import errors_at
 from warp_collision.obstacles.geometry import MeshLike
 from warp_collision.obstacles.shapes import Shape
 from warp_collision.robot.fitting import pieces as geometry
@@ -35,9 +38,6 @@ _WEIGHTS = float(1 << 23)  # sums of integers up to this are exact in float32, i
 _STEPS = 6  # of a bisection for the smallest overshoot
 _POWERS = (0.0, 0.5, 1.0)  # of the weight of pieces that few balls contain
 _RESOLUTION = 1e-3  # [m], of reports
-
-
-_Fit = TypeVar("_Fit")
 
 
 class SphereFit(NamedTuple):
@@ -93,41 +93,59 @@ def fit_spheres(
     if max_overshoot is not None:
         validate.require_number("max_overshoot", max_overshoot, positive=True)
     solid = Solid("mesh", mesh)
-
-    def fit(overshoot: float) -> list[_Cover]:
-        return [_Cover(_cover(solid, overshoot, fill, count), overshoot)]
-
     if max_overshoot is not None:
-        [cover] = fit(max_overshoot)
+        cover = _Cover(_cover(solid, max_overshoot, fill, count), max_overshoot)
     elif count is not None:
         cover = _fit_count(solid, count, fill)
     else:
-        [cover] = fit_by_size(fit, lambda cover: len(cover.spheres), solid.size)
-    # What the fit splits has longer edges, so that none of it is left undecided.
-    resolution = min(_RESOLUTION, 0.45 * _LEAST_EDGE * cover.overshoot)
-    return SphereFit(cover.spheres, cover_of(cover.spheres, solid, resolution, fill))
+        [cover] = _covers_by_size([solid], solid.size, fill)
+    return cover.fit(solid, fill)
 
 
-def fit_by_size(
-    fit: Callable[[float], Sequence[_Fit]], count: Callable[[_Fit], int], size: float
-) -> Sequence[_Fit]:
-    """Fits of the parts of a link with an overshoot by its size, so that spheres are about 40.
+class Part(NamedTuple):
+    """One of several meshes or shapes that are covered together.
+
+    Attributes:
+        name: that errors begin with.
+        mesh: the body.
+    """
+
+    name: str
+    mesh: Shape | trimesh.Trimesh
+
+
+def fit_parts(parts: Sequence[Part], size: float, max_overshoot: float | None) -> list[SphereFit]:
+    """Spheres that cover the surface of all parts of a link, see `fit_spheres`.
 
     Args:
-        fit: fits all parts with an overshoot [m]; may raise TooManyPieces.
-        count: number of spheres of one of its results.
+        parts: the bodies.
         size: of all parts together [m].
+        max_overshoot: [m]; by the size if None, so that the spheres of all parts are few.
     """
+    solids, covers = [], []
+    for part in parts:
+        with errors_at(part.name):
+            solids.append(solid := Solid("mesh", part.mesh))
+            if max_overshoot is not None:
+                cover = _cover(solid, max_overshoot, fill=False)
+                covers.append(_Cover(cover, max_overshoot))
+    if max_overshoot is None:
+        covers = _covers_by_size(solids, size, fill=False)
+    return [cover.fit(solid, fill=False) for cover, solid in zip(covers, solids, strict=True)]
+
+
+def _covers_by_size(solids: Sequence[Solid], size: float, fill: bool) -> list[_Cover]:
+    """Covers of solids with an overshoot by their size, so that spheres are about 40."""
     overshoot = max(_DEFAULT_FRACTION * size, _LEAST_OVERSHOOT)
     while True:
         try:
-            fits = fit(overshoot)
+            covers = [_Cover(_cover(solid, overshoot, fill), overshoot) for solid in solids]
         except TooManyPieces:
             overshoot *= 2.0
             continue
-        total = sum(map(count, fits))
-        if total <= max(_DEFAULT_COUNT, len(fits)) or overshoot > size:
-            return fits
+        total = sum(len(cover.spheres) for cover in covers)
+        if total <= max(_DEFAULT_COUNT, len(covers)) or overshoot > size:
+            return covers
         # As of sheets, whose count is as overshoot**-2; of solids it falls more slowly.
         overshoot *= max(1.15, (total / _DEFAULT_COUNT) ** 0.55)
 
@@ -171,6 +189,12 @@ class _Cover(NamedTuple):
 
     spheres: np.ndarray
     overshoot: float
+
+    def fit(self, solid: Solid, fill: bool) -> SphereFit:
+        """The spheres with their certificate."""
+        # What the fit splits has longer edges, so that none of it is left undecided.
+        resolution = min(_RESOLUTION, 0.45 * _LEAST_EDGE * self.overshoot)
+        return SphereFit(self.spheres, cover_of(self.spheres, solid, resolution, fill))
 
 
 def _fit_count(solid: Solid, count: int, fill: bool) -> _Cover:
@@ -216,19 +240,18 @@ def _cover(
     parts = [part for kind in kinds for part in kind]
     pieces = [part.pieces for part in parts]
     extra = np.concatenate([part.balls for part in parts])
-    # One row per piece: which balls contain it.
+    # One row per ball: which pieces it contains.
     table = np.concatenate(
         [
-            np.concatenate(
-                [part.contained, _containment(extra, part.pieces, solid.rounding)], axis=1
-            )
+            np.concatenate([part.contained, _containment(extra, part.pieces, solid.rounding)])
             for part in parts
-        ]
+        ],
+        axis=1,
     )
     weights = np.concatenate([_weights(kind) for kind in kinds])
     chosen = _smallest_cover(table, weights, max_count)
-    table = table[:, chosen]
-    if whole and not table.any(axis=1).all():
+    table = table[chosen]
+    if whole and not table.any(axis=0).all():
         return np.empty((0, 4))
     return _shrink(np.concatenate([candidates, extra])[chosen], table, pieces, solid.rounding)
 
@@ -238,7 +261,7 @@ class _Part(NamedTuple):
 
     pieces: np.ndarray  # (n, k, 3)
     sizes: np.ndarray  # (n,) areas or volumes
-    contained: np.ndarray  # (n, n_balls) bool, by which of the given balls
+    contained: np.ndarray  # (n_balls, n) bool, by which of the given balls
     balls: np.ndarray  # (m, 4) additional balls
 
 
@@ -318,12 +341,12 @@ def _in_balls(
 ) -> tuple[_Part, np.ndarray]:
     """The pieces that lie in a given ball, or are small enough for one around them; and which."""
     table = _containment(balls, pieces, solid.rounding)
-    is_done = table.any(axis=1)
+    is_done = table.any(axis=0)
     # The surface is as near to the center as its corners, or as a cube that reaches the inside.
     small = ~is_done & (geometry.radii(pieces) <= 0.45 * overshoot - 4.0 * solid.rounding)
     extra = _balls_around(solid, pieces[small], overshoot, on_surface)
     is_done |= small
-    return _Part(pieces[is_done], np.empty(0), table[is_done], extra), is_done
+    return _Part(pieces[is_done], np.empty(0), table[:, is_done], extra), is_done
 
 
 def _balls_around(
@@ -334,7 +357,7 @@ def _balls_around(
     cells = np.floor(centers / (_SPACING * overshoot))
     _, apart = np.unique(cells, axis=0, return_index=True)
     balls = balls_at(solid, centers[np.sort(apart)], overshoot, on_surface=on_surface)
-    left = ~_containment(balls, pieces, solid.rounding).any(axis=1)
+    left = ~_containment(balls, pieces, solid.rounding).any(axis=0)
     rest = balls_at(solid, centers[left], overshoot, on_surface=on_surface)
     return np.concatenate([balls, rest])
 
@@ -355,8 +378,8 @@ def _require_max_pieces(count: int, overshoot: float) -> None:
 
 
 def _containment(balls: np.ndarray, pieces: np.ndarray, margin: float) -> np.ndarray:
-    """(n_pieces, n_balls) bool: whether a ball contains a piece, with a margin."""
-    result = np.empty((len(pieces), len(balls)), dtype=bool)
+    """(n_balls, n_pieces) bool: whether a ball contains a piece, with a margin."""
+    result = np.empty((len(balls), len(pieces)), dtype=bool)
     for part in geometry.chunks(len(pieces), 1 + _MAX_CORNERS // pieces.shape[1]):
         corners, index = geometry.distinct(pieces[part])
         middle = corners.mean(axis=0)
@@ -364,52 +387,70 @@ def _containment(balls: np.ndarray, pieces: np.ndarray, margin: float) -> np.nda
         # |v|^2 - 2 c v <= r^2 - |c|^2, with one product of matrices.
         limit = np.maximum(balls[:, 3] - margin, 0.0) ** 2 - (centers**2).sum(axis=1)
         inside = (corners**2).sum(axis=1)[:, None] - 2.0 * corners @ centers.T <= limit
-        result[part] = inside[index[:, 0]]
+        holds = inside[index[:, 0]]
         for corner in index.T[1:]:
-            result[part] &= inside[corner]
+            holds &= inside[corner]
+        result[:, part] = holds.T
     return result
 
 
 def _smallest_cover(table: np.ndarray, weights: np.ndarray, max_count: int | None) -> np.ndarray:
     """The smallest of several greedy covers, which weigh pieces in few balls differently."""
-    rare = 1.0 / table.sum(axis=1)
+    rare = 1.0 / table.sum(axis=0)
+    powers = np.stack([_in_float32(weights * rare**power) for power in _POWERS])
     holds = table.astype(np.float32)
     covers = [
-        _without_redundant(table, _greedy(table, holds, weights * rare**power, max_count))
-        for power in _POWERS
+        _without_redundant(table, _greedy(holds, whole, gains, max_count))
+        for whole, gains in zip(powers, (holds @ powers.T).T, strict=True)
     ]
-    return min(covers, key=lambda part: (-float(weights @ table[:, part].any(axis=1)), len(part)))
+    return min(covers, key=lambda part: (-float(weights @ table[part].any(axis=0)), len(part)))
+
+
+def _in_float32(weights: np.ndarray) -> np.ndarray:
+    """Weights whose sums are exact in float32."""
+    whole = np.floor(weights / weights.sum() * (_WEIGHTS - len(weights)))
+    return np.maximum(whole, 1.0).astype(np.float32)
 
 
 def _without_redundant(table: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     """The chosen balls without redundant ones."""
-    times = table[:, chosen].sum(axis=1)
+    times = table[chosen].sum(axis=0)
     kept = []
     for ball in chosen[::-1]:
-        if (times[table[:, ball]] > 1).all():
-            times -= table[:, ball]
+        if (times[table[ball]] > 1).all():
+            times -= table[ball]
         else:
             kept.append(ball)
     return np.array(kept[::-1], dtype=np.int64)
 
 
 def _greedy(
-    table: np.ndarray, holds: np.ndarray, weights: np.ndarray, max_count: int | None
+    holds: np.ndarray, weights: np.ndarray, gains: np.ndarray, max_count: int | None
 ) -> np.ndarray:
-    """Indices of balls, each covering most of what those before it leave uncovered."""
-    whole = np.maximum(np.floor(weights / weights.sum() * (_WEIGHTS - len(weights))), 1.0)
-    weights = whole.astype(np.float32)
-    gains = weights @ holds
-    left = np.ones(len(table), dtype=bool)
+    """Indices of balls, each covering most of what those before it leave uncovered.
+
+    Args:
+        holds: (n_balls, n_pieces) float32, 1 where a ball contains a piece.
+        weights: (n_pieces,) float32, whole numbers.
+        gains: (n_balls,) of each ball alone.
+        max_count: of balls.
+    """
+    left, count = weights.copy(), len(weights) if max_count is None else max_count
+    # Gains only fall: a ball whose gain is still what it was, and the largest, is the best one.
+    queue = [(-gain, ball) for ball, gain in enumerate(gains.tolist())]
+    heapq.heapify(queue)
     chosen: list[int] = []
-    while left.any() and (max_count is None or len(chosen) < max_count):
-        best = int(gains.argmax())
-        if gains[best] <= 0.0:
+    while queue and len(chosen) < count:
+        before, best = queue[0]
+        gain = float(left @ holds[best])
+        if gain < -before:
+            heapq.heapreplace(queue, (-gain, best))
+        elif gain > 0.0:
+            heapq.heappop(queue)
+            chosen.append(best)
+            left *= 1.0 - holds[best]
+        else:
             break
-        chosen.append(best)
-        new = left & table[:, best]
-        gains -= weights[new] @ holds[new]
-        left &= ~new
     return np.array(chosen, dtype=np.int64)
 
 
@@ -417,8 +458,8 @@ def _shrink(
     balls: np.ndarray, table: np.ndarray, pieces: list[np.ndarray], margin: float
 ) -> np.ndarray:
     """Shrinks balls as far as their pieces allow, and sorts them, the largest first."""
-    balls, table, times = balls.copy(), table.copy(), table.sum(axis=1)
-    for ball, holds in zip(balls, table.T, strict=True):
+    balls, table, times = balls.copy(), table.copy(), table.sum(axis=0)
+    for ball, holds in zip(balls, table, strict=True):
         reach = np.concatenate(
             [np.linalg.norm(part - ball[:3], axis=2).max(axis=1) for part in pieces]
         )

@@ -30,6 +30,7 @@ _SPHERES_SHAPE = "(batch, horizon, n_spheres, 4)"
 _MAX_ROWS = 20  # in the text
 _RANDOM = 64  # configurations, by which it is decided what touches at all joint values
 _WIDTH = 100  # of lines
+_ROWS = 9  # fields of a report that have a value for each row
 _HEADINGS = ("batch", "waypoint", "link", "obstacle", "depth [mm]", "point [m]")
 
 
@@ -95,7 +96,7 @@ class CollisionReport(NamedTuple):
             lines = ["nothing else collides" if len(self.link) else "nothing collides"]
         elif len(told) > _MAX_ROWS:
             lines.append(f"and {len(told) - _MAX_ROWS} more")
-        lines += self._at_all_values()
+        lines += self.lines_of_constant()
         beyond = int(self.beyond_limits.sum())
         if beyond:
             counts = zip(self.joint_names, self.beyond_limits.tolist(), strict=True)
@@ -109,8 +110,19 @@ class CollisionReport(NamedTuple):
         name = escaped(self.obstacle[row], 40)
         return f"{name} (itself)" if self.with_itself[row] else name
 
-    def _at_all_values(self) -> list[str]:
-        """A line for what touches at all joint values, each pair once; none if nothing does."""
+    def constant(self) -> CollisionReport:
+        """The rows of what touches at all joint values."""
+        rows = np.flatnonzero(self.at_all_values)
+        columns = {name: getattr(self, name) for name in self._fields[:_ROWS]}
+        return self._replace(
+            **{
+                name: tuple(column[i] for i in rows) if isinstance(column, tuple) else column[rows]
+                for name, column in columns.items()
+            }
+        )
+
+    def lines_of_constant(self) -> list[str]:
+        """What touches at all joint values, each pair once; none if nothing does."""
         depths: dict[tuple[str, str], float] = {}
         for i in np.flatnonzero(self.at_all_values).tolist():
             depths.setdefault((escaped(self.link[i], 40), self._obstacle(i)), self.depth[i])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 import trimesh
 
 from warp_collision import validate
@@ -15,13 +17,9 @@ from warp_collision.messages import short_repr
 from warp_collision.obstacles.geometry import content_key, read_mesh
 from warp_collision.obstacles.shapes import Shape, mesh_of
 from warp_collision.robot.fitting.coverage import Coverage
-from warp_collision.robot.fitting.fit_cache import cached_fit
+from warp_collision.robot.fitting.fit_cache import CachedParts, cached_fit
 from warp_collision.robot.fitting.sphere_arrays import inflated, moved, sphere_array
-from warp_collision.robot.fitting.sphere_fit import (
-    SphereFit,
-    TooManyPieces,
-    fit_by_size,
-)
+from warp_collision.robot.fitting.sphere_fit import Part, SphereFit
 from warp_collision.robot.model.sphere_model import Body, SphereModel, require_links
 from warp_collision.robot.model.urdf_model import LinkMesh, LinkShape, LinkSphere, UrdfModel
 
@@ -29,6 +27,7 @@ from warp_collision.robot.model.urdf_model import LinkMesh, LinkShape, LinkSpher
 Progress = Callable[[str, int, int], object]
 Overshoot = float | Mapping[str, float] | None
 _MAX_LENGTH = 1000  # times max_overshoot: of longer meshes nearly none is covered, after minutes
+_MOST_THREADS = 4  # that fit links: each may take some 500 MB
 _MAX_DEFAULT_LENGTH = 20.0  # [m], where no overshoot is given: longer ones are in millimetres
 
 
@@ -59,12 +58,8 @@ def spheres_of_shapes(
     to_fit = [
         link for link in model.link_names if any(isinstance(s, _Part) for s in links.get(link, ()))
     ]
-    fits: dict[str, Sequence[SphereFit]] = {}
-    for number, link in enumerate(to_fit, start=1):
-        if progress is not None:
-            progress(link, number, len(to_fit))
-        parts = [part for part in links[link] if isinstance(part, _Part)]
-        fits[link] = _fits_of_link(parts, overshoots[link])
+    parts = {link: [s for s in links[link] if isinstance(s, _Part)] for link in to_fit}
+    fits = _fits(parts, overshoots, progress)
     bodies = {}
     for link in model.link_names:
         fitted = iter(fits.get(link, ()))
@@ -82,23 +77,33 @@ def spheres_of_shapes(
         for link, some in reports.items()
         if overshoots[link] is None and len(some) == len(links[link])
     }
-    meshes = [part.mesh for link in to_fit for part in links[link] if isinstance(part, _Part)]
+    meshes = [part.mesh for some in parts.values() for part in some]
     keys = [content_key(np.asarray(mesh.vertices), np.asarray(mesh.faces)) for mesh in meshes]
     return FittedModel(SphereModel(bodies), reports, by_size, " ".join(keys))
 
 
 class _Part(NamedTuple):
-    """A shape of a link that is fitted, as a mesh in the frame of the link."""
+    """A shape of a link that is fitted.
+
+    Attributes:
+        shape: of the URDF.
+        mesh: in the frame of the link.
+        body: what is fitted, in a frame of its own: an exact shape, or a mesh as its file has it,
+            scaled, and not mirrored.
+        link_from_body: (4, 4) a pose, mirrored where the scale of a mesh is.
+    """
 
     shape: LinkShape | LinkMesh
     mesh: trimesh.Trimesh
+    body: Shape | trimesh.Trimesh
+    link_from_body: np.ndarray
 
 
 def _part(shape: LinkSphere | LinkShape | LinkMesh, overshoot: float | None) -> LinkSphere | _Part:
     """A shape, with its mesh if spheres can cover it; most that they cannot are in millimetres."""
     if isinstance(shape, LinkSphere):
         return shape
-    part = _Part(shape, mesh_in_link(shape))
+    part = _as_part(shape)
     limit = _MAX_DEFAULT_LENGTH if overshoot is None else _MAX_LENGTH * overshoot
     if isinstance(shape, LinkMesh) and not np.ptp(part.mesh.vertices, axis=0).max() <= limit:
         rule = "" if overshoot is None else f"{_MAX_LENGTH} max_overshoot, "
@@ -122,35 +127,50 @@ def _by_link(max_overshoot: Overshoot, links: Sequence[str]) -> dict[str, float 
     return dict.fromkeys(links, max_overshoot)
 
 
-def _fits_of_link(parts: Sequence[_Part], overshoot: float | None) -> Sequence[SphereFit]:
-    """Fitted spheres of the shapes of a link, in its frame."""
+def _fits(
+    parts: Mapping[str, Sequence[_Part]],
+    overshoots: Mapping[str, float | None],
+    progress: Progress | None,
+) -> dict[str, list[SphereFit]]:
+    """Fitted spheres of the shapes of links, in the frames of the links; equal ones once."""
+    wanted = {link: _wanted(some, overshoots[link]) for link, some in parts.items()}
+    fits = {}
+    with ThreadPoolExecutor(min(_MOST_THREADS, torch.get_num_threads())) as pool:
+        futures: dict[str, Future[list[SphereFit]]] = {}
+        for what in wanted.values():
+            if what.key not in futures:
+                futures[what.key] = pool.submit(what.fits)
+        try:
+            for number, (link, what) in enumerate(wanted.items(), start=1):
+                if progress is not None:
+                    progress(link, number, len(wanted))
+                fits[link] = [
+                    fit._replace(spheres=moved(fit.spheres, part.link_from_body))
+                    for fit, part in zip(futures[what.key].result(), parts[link], strict=True)
+                ]
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return fits
 
-    def fit(length: float) -> list[SphereFit]:
-        return [_fitted(part, length) for part in parts]
 
-    if overshoot is not None:
-        return fit(overshoot)
-    size = np.ptp(np.concatenate([part.mesh.vertices for part in parts]), axis=0)
-    return fit_by_size(fit, lambda fitted: len(fitted.spheres), float(np.linalg.norm(size)))
+def _wanted(parts: Sequence[_Part], overshoot: float | None) -> CachedParts:
+    """What is to be fitted of a link."""
+    # A lone mesh is as large as in its own frame: that of another link may be the same.
+    meshes = [part.mesh if len(parts) > 1 else part.body for part in parts]
+    return CachedParts.of(
+        [Part(_described(part), part.body) for part in parts], _size(meshes), overshoot
+    )
 
 
-def _fitted(part: _Part, overshoot: float) -> SphereFit:
-    """Fitted spheres of a shape in the frame of its link."""
-    shape, mesh = part
-    try:
-        if isinstance(shape, LinkMesh):
-            return cached_fit(mesh, overshoot, fill=False)
-        # Fitted in its own frame, where it is exact; the spheres are transformed in float64.
-        fit = cached_fit(shape.shape, overshoot, fill=False)
-    except ValueError as error:
-        kind = TooManyPieces if isinstance(error, TooManyPieces) else ValueError
-        raise kind(f"{_described(part)}: {error}") from error
-    return fit._replace(spheres=moved(fit.spheres, shape.link_from_shape))
+def _size(meshes: Sequence[Shape | trimesh.Trimesh]) -> float:
+    """Diagonal of the box around meshes [m]."""
+    vertices = [mesh_of(m).vertices if isinstance(m, Shape) else m.vertices for m in meshes]
+    return float(np.linalg.norm(np.ptp(np.concatenate(vertices), axis=0)))
 
 
 def _described(part: _Part) -> str:
     """The link, what it is, and the length of its sides."""
-    shape, mesh = part
+    shape, mesh = part.shape, part.mesh
     where = f"link {short_repr(shape.link)}"
     if isinstance(shape, LinkShape):
         return f"{where}: {short_repr(shape.shape)}"
@@ -160,16 +180,26 @@ def _described(part: _Part) -> str:
 
 def mesh_in_link(shape: LinkShape | LinkMesh) -> trimesh.Trimesh:
     """The mesh of a shape in the frame of its link."""
+    return _as_part(shape).mesh
+
+
+def _as_part(shape: LinkShape | LinkMesh) -> _Part:
+    """The mesh of a shape."""
     if isinstance(shape, LinkShape):
-        mesh, transform = mesh_of(shape.shape), shape.link_from_shape
-    else:
-        if shape.missing:
-            raise FileNotFoundError(shape.missing)
-        try:
-            mesh = trimesh.Trimesh(*read_mesh(shape.path.name, shape.path), process=False)
-        except (FileNotFoundError, ValueError) as error:
-            raise type(error)(f"link {short_repr(shape.link)}: {error}") from error
-        transform = shape.link_from_mesh
+        pose = shape.link_from_shape
+        return _Part(shape, _moved_mesh(mesh_of(shape.shape), pose), shape.shape, pose)
+    if shape.missing:
+        raise FileNotFoundError(shape.missing)
+    try:
+        mesh = trimesh.Trimesh(*read_mesh(shape.path.name, shape.path), process=False)
+    except (FileNotFoundError, ValueError) as error:
+        raise type(error)(f"link {short_repr(shape.link)}: {error}") from error
+    scale = np.append(np.linalg.norm(shape.link_from_mesh[:3, :3], axis=0), 1.0)
+    body = trimesh.Trimesh(mesh.vertices * scale[:3], mesh.faces, process=False)
+    return _Part(shape, _moved_mesh(mesh, shape.link_from_mesh), body, shape.link_from_mesh / scale)
+
+
+def _moved_mesh(mesh: trimesh.Trimesh, transform: np.ndarray) -> trimesh.Trimesh:
     return transformed(mesh, transform[:3, :3], transform[:3, 3])
 
 
