@@ -169,23 +169,18 @@ def wrench_of_points(
     return Wrench(force, moment)
 
 
-@wp.kernel
-def place_points_vjp(
-    # operands
-    gradient: wp.array2d[wp.vec4],  # (n, n_points) d loss / d placed
-    frame_poses: wp.array2d[FramePose],  # (n, n_frames) as `place_points` wrote them
+@wp.func
+def write_gradient_by_joints(
+    gradient: wp.array2d[wp.vec4],
+    frame_poses: wp.array2d[FramePose],
     frames: wp.array[RobotFrame],
     ranges: wp.array[wp.vec2i],
     points: wp.array[wp.vec4],
-    # parameters
-    launch_offset: vec1i,
-    # outputs
-    wrenches: wp.array2d[Wrench],  # (n, n_frames) scratch
-    total: wp.array2d[wp.float32],  # (n, n_joints) d loss / d joint value
+    row: int,
+    wrenches: wp.array2d[Wrench],
+    total: wp.array2d[wp.float32],
 ):
-    """One thread per configuration; wrenches are summed from the tips to the root."""
-    row = wp.tid()
-    row += launch_offset[0]
+    """Sums the wrenches of a configuration from the tips to the root; see `place_points_vjp`."""
     for joint in range(total.shape[1]):
         total[row, joint] = 0.0
     count = frames.shape[0]
@@ -206,6 +201,25 @@ def place_points_vjp(
         arm = frame_pose.origin - frame_poses[row, frame.parent].origin
         proximal.moment += wrench.moment + wp.cross(arm, wrench.force)
         wrenches[row, frame.parent] = proximal
+
+
+@wp.kernel
+def place_points_vjp(
+    # operands
+    gradient: wp.array2d[wp.vec4],  # (n, n_points) d loss / d placed
+    frame_poses: wp.array2d[FramePose],  # (n, n_frames) as `place_points` wrote them
+    frames: wp.array[RobotFrame],
+    ranges: wp.array[wp.vec2i],
+    points: wp.array[wp.vec4],
+    # parameters
+    launch_offset: vec1i,
+    # outputs
+    wrenches: wp.array2d[Wrench],  # (n, n_frames) scratch
+    total: wp.array2d[wp.float32],  # (n, n_joints) d loss / d joint value
+):
+    """One thread per configuration."""
+    row = wp.tid() + launch_offset[0]
+    write_gradient_by_joints(gradient, frame_poses, frames, ranges, points, row, wrenches, total)
 
 
 @wp.kernel

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from warp_collision.kernels import kinematics, self_collision
+from warp_collision.kernels import descent, kinematics, self_collision
 from warp_collision.launching.launch import launch
 from warp_collision.queries.first_order import FirstOrderQuery
 from warp_collision.queries.operator import (
@@ -74,6 +74,31 @@ def _place_points_vjp(upstream: Tensor, joints: Tensor, frame_poses: Tensor, *ro
     total = torch.empty_like(joints)
     operands = upstream, frame_poses, *robot[:3], wrenches, total
     _launch(kinematics.place_points_vjp, joints, *operands, work=1)
+    return total
+
+
+def run_path_cost_vjp(
+    joints: Tensor,
+    by_spheres: Tensor,
+    neighbours: Tensor,
+    by_pairs: Tensor | None,
+    frame_poses: Tensor,
+    *tables: Tensor,
+) -> Tensor:
+    """Gradient of the sum of costs of paths by their joints (batch, horizon, n_joints).
+
+    Args:
+        joints: the paths.
+        by_spheres: the gradient as an output of `SWEPT_COST`, overwritten.
+        neighbours: the output after it.
+        by_pairs: gradient of a further cost by the spheres.
+        frame_poses: (batch, horizon, n_frames, 12).
+        tables: of the robot's points.
+    """
+    wrenches = joints.new_empty((*frame_poses.shape[:3], _WRENCH))
+    total, rows = torch.empty_like(joints), joints.shape[:2]
+    operands = neighbours, by_pairs, frame_poses, *tables, by_spheres, wrenches, total
+    launch(descent.path_cost_vjp, rows, *operands, device=joints.device, items=rows.numel())
     return total
 
 
