@@ -13,7 +13,7 @@ from warp_collision.queries.robot_queries import (
     run_path_cost_vjp,
 )
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
-from warp_collision.robot.model.base_pose import root_frames
+from warp_collision.robot.model.base_pose import root_rows
 
 
 class CollisionGradient:
@@ -37,7 +37,7 @@ class CollisionGradient:
         query, parameters, weight = swept_options(device, options["weight"], eta, tolerance)
         self._world = query, scene, (weight, *parameters)
         tables = robot.layout.kinematics.tables(device)
-        self._kinematics = *tables, root_frames(base, paths, 1)
+        self._kinematics = *tables, root_rows(base, paths)
         self._tables, self._pairs = tables, None
         if options["self_weight"] != 0.0:
             self._pairs = robot.default_pairs if options["pairs"] is None else options["pairs"]

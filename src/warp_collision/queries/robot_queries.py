@@ -111,7 +111,8 @@ def _place_points_jvp(rates: Tensor, joints: Tensor, frame_poses: Tensor, *robot
 
 
 # Points (n, n_points, 4) of frames at joint values (n, n_joints), and poses of the frames. Roots
-# (..., 18), m of them, are for n / m rows each; without them the root is at the origin.
+# (..., 18), m of them, or poses (m, 7), are for n / m rows each; without them the root is at the
+# origin.
 _ROBOT = "Tensor frames, Tensor ranges, Tensor points, Tensor? roots"
 FORWARD_KINEMATICS = FirstOrderQuery(
     "forward_kinematics",
