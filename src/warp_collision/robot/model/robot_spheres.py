@@ -217,6 +217,11 @@ class RobotSpheres:
         """Names of attached objects."""
         return tuple(self._attached)
 
+    @property
+    def layout(self) -> SphereLayout:
+        """The spheres in the order in which kernels read them; another one after `attach`."""
+        return self._layout
+
     def spheres_of(self, name: str) -> np.ndarray:
         """Spheres (n, 4) float64 of a link or attached object, in the frame of the link [m]."""
         if name in self._layout.bodies:
