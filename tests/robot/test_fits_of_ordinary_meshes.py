@@ -270,3 +270,26 @@ def test_the_cache_is_in_the_users_cache_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert fit_cache._folder() == tmp_path / ".cache" / "warp-collision"
+
+
+def test_links_of_equal_meshes_are_fitted_once(cache, tmp_path, monkeypatch):
+    """Mirrored ones too; in threads, of which each link's spheres are those of one thread."""
+    body = trimesh.creation.cone(0.05, 0.2, sections=12)
+    trimesh.util.concatenate([body, trimesh.creation.box((0.2, 0.03, 0.03))]).export(
+        tmp_path / "hand.stl"
+    )
+    link = """<link name="{}"><collision><origin xyz="0 0 {}" rpy="{} 0 0"/><geometry>
+      <mesh filename="hand.stl" scale="1 {} 1"/></geometry></collision></link>"""
+    joint = """<joint name="{0}" type="revolute"><parent link="left"/><child link="{0}"/>
+      <origin xyz="0 2 0"/><axis xyz="0 0 1"/><limit lower="-1" upper="1"/></joint>"""
+    links = [("left", 0, 0, 1), ("right", 0, 0, -1), ("third", 0.1, 0.5, 1), ("small", 0, 0, 0.5)]
+    joints = [joint.format(name) for name, *_ in links[1:]]
+    text = "".join([link.format(*row) for row in links] + joints)
+    (tmp_path / "hands.urdf").write_text(f'<robot name="hands">{text}</robot>')
+    fit_parts, fits = fit_cache.fit_parts, []
+    monkeypatch.setattr(fit_cache, "fit_parts", lambda *given: fits.append(0) or fit_parts(*given))
+    robot = RobotSpheres(tmp_path / "hands.urdf")
+    assert len(fits) == 2
+    left, right = robot.spheres_of("left"), robot.spheres_of("right")
+    np.testing.assert_allclose(right, left * (1.0, -1.0, 1.0, 1.0), atol=1e-12)
+    assert all(report.uncovered == 0.0 for report in robot.coverage().values())

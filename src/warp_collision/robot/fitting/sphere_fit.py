@@ -31,7 +31,9 @@ _LEAST_OVERSHOOT = 1e-4  # [m], of a mesh without size
 _MAX_PIECES = 5_000  # before those that no ball contains are split
 _MAX_GROUPS = 1_500  # of the triangles of a fine mesh, before those that no ball contains are split
 _MAX_SPLIT_PIECES = 30_000
-_MAX_CORNERS = 20_000  # that are compared with all balls at once
+_MAX_CORNERS = 1_000  # that are compared with all balls at once, in the cache of a processor
+_ROWS = 8  # of a product of small matrices
+_FEW_CORNERS = 8  # of a piece, which are compared with all balls
 _LEAST_EDGE = 0.2  # of what is split, in parts of the overshoot
 _SPACING = 0.25  # of additional balls, in parts of the overshoot
 _WEIGHTS = float(1 << 23)  # sums of integers up to this are exact in float32, in any order
@@ -137,15 +139,19 @@ def fit_parts(parts: Sequence[Part], size: float, max_overshoot: float | None) -
 def _covers_by_size(solids: Sequence[Solid], size: float, fill: bool) -> list[_Cover]:
     """Covers of solids with an overshoot by their size, so that spheres are about 40."""
     overshoot = max(_DEFAULT_FRACTION * size, _LEAST_OVERSHOOT)
+    covers: dict[int, _Cover] = {}
     while True:
         try:
-            covers = [_Cover(_cover(solid, overshoot, fill), overshoot) for solid in solids]
+            for index, solid in enumerate(solids):
+                # One sphere needs no larger overshoot.
+                if index not in covers or len(covers[index].spheres) > 1:
+                    covers[index] = _Cover(_cover(solid, overshoot, fill), overshoot)
         except TooManyPieces:
             overshoot *= 2.0
             continue
-        total = sum(len(cover.spheres) for cover in covers)
+        total = sum(len(cover.spheres) for cover in covers.values())
         if total <= max(_DEFAULT_COUNT, len(covers)) or overshoot > size:
-            return covers
+            return [*covers.values()]
         # As of sheets, whose count is as overshoot**-2; of solids it falls more slowly.
         overshoot *= max(1.15, (total / _DEFAULT_COUNT) ** 0.55)
 
@@ -379,18 +385,56 @@ def _require_max_pieces(count: int, overshoot: float) -> None:
 
 def _containment(balls: np.ndarray, pieces: np.ndarray, margin: float) -> np.ndarray:
     """(n_balls, n_pieces) bool: whether a ball contains a piece, with a margin."""
+    if pieces.shape[1] > _FEW_CORNERS and len(pieces) > 0:
+        return _containment_of_groups(balls, pieces, margin)
     result = np.empty((len(balls), len(pieces)), dtype=bool)
     for part in geometry.chunks(len(pieces), 1 + _MAX_CORNERS // pieces.shape[1]):
         corners, index = geometry.distinct(pieces[part])
-        middle = corners.mean(axis=0)
-        corners, centers = corners - middle, balls[:, :3] - middle
-        # |v|^2 - 2 c v <= r^2 - |c|^2, with one product of matrices.
-        limit = np.maximum(balls[:, 3] - margin, 0.0) ** 2 - (centers**2).sum(axis=1)
-        inside = (corners**2).sum(axis=1)[:, None] - 2.0 * corners @ centers.T <= limit
+        inside = _squared_beyond(balls, corners, margin) <= 0.0
         holds = inside[index[:, 0]]
         for corner in index.T[1:]:
             holds &= inside[corner]
         result[:, part] = holds.T
+    return result
+
+
+def _squared_beyond(balls: np.ndarray, points: np.ndarray, margin: float) -> np.ndarray:
+    """(n_points, n_balls) squared distance to the center beyond that of a ball's surface [m^2]."""
+    middle = points.mean(axis=0)
+    points, centers = points - middle, balls[:, :3] - middle
+    # |v|^2 - 2 c v - (r^2 - |c|^2). The product is one of small matrices, for which BLAS wakes no
+    # threads, that would wait for each other longer than they compute.
+    limit = np.maximum(balls[:, 3] - margin, 0.0) ** 2 - (centers**2).sum(axis=1)
+    rows = np.zeros((-(-len(points) // _ROWS), _ROWS, 3))
+    rows.reshape(-1, 3)[: len(points)] = points
+    result = np.matmul(rows, -2.0 * centers.T).reshape(rows.size // 3, len(balls))[: len(points)]
+    result += (points**2).sum(axis=1)[:, None]
+    result -= limit
+    return result
+
+
+def _containment_of_groups(balls: np.ndarray, pieces: np.ndarray, margin: float) -> np.ndarray:
+    """`_containment` of pieces of many corners, of which few are asked: the farthest ones first."""
+    centers, radii = geometry.centers(pieces), np.maximum(balls[:, 3] - margin, 0.0)
+    reach = np.linalg.norm(pieces - centers[:, None], axis=2)
+    order = np.argsort(-reach, axis=1)
+    reach = np.take_along_axis(reach, order, axis=1)
+    corners = np.take_along_axis(pieces, order[..., None], axis=1)
+    squared = _squared_beyond(balls, centers, margin).T + radii[:, None] ** 2
+    apart = np.sqrt(np.maximum(squared, 0.0))
+    result = apart <= radii[:, None]  # as a ball has to hold the center
+    ball, piece = np.nonzero(result & (apart + reach[:, 0] > radii[:, None]))
+    apart = apart[ball, piece]
+    for corner in range(pieces.shape[1]):
+        offset = corners[piece, corner] - balls[ball, :3]
+        inside = np.einsum("ij,ij->i", offset, offset) <= radii[ball] ** 2
+        result[ball[~inside], piece[~inside]] = False
+        # All others are as near to the center of the piece as the next one.
+        last = corner + 1 == pieces.shape[1]
+        is_open = inside & (apart + (0.0 if last else reach[piece, corner + 1]) > radii[ball])
+        ball, piece, apart = ball[is_open], piece[is_open], apart[is_open]
+        if len(ball) == 0:
+            break
     return result
 
 
@@ -401,7 +445,7 @@ def _smallest_cover(table: np.ndarray, weights: np.ndarray, max_count: int | Non
     holds = table.astype(np.float32)
     covers = [
         _without_redundant(table, _greedy(holds, whole, gains, max_count))
-        for whole, gains in zip(powers, (holds @ powers.T).T, strict=True)
+        for whole, gains in zip(powers, np.einsum("kp,bp->kb", powers, holds), strict=True)
     ]
     return min(covers, key=lambda part: (-float(weights @ table[part].any(axis=0)), len(part)))
 
@@ -442,7 +486,7 @@ def _greedy(
     chosen: list[int] = []
     while queue and len(chosen) < count:
         before, best = queue[0]
-        gain = float(left @ holds[best])
+        gain = float(np.einsum("p,p->", left, holds[best]))
         if gain < -before:
             heapq.heapreplace(queue, (-gain, best))
         elif gain > 0.0:
@@ -459,14 +503,20 @@ def _shrink(
 ) -> np.ndarray:
     """Shrinks balls as far as their pieces allow, and sorts them, the largest first."""
     balls, table, times = balls.copy(), table.copy(), table.sum(axis=0)
+    starts = np.cumsum([0, *map(len, pieces)])
     for ball, holds in zip(balls, table, strict=True):
+        held = np.flatnonzero(holds)
+        groups = np.split(held, np.searchsorted(held, starts[1:-1]))
         reach = np.concatenate(
-            [np.linalg.norm(part - ball[:3], axis=2).max(axis=1) for part in pieces]
+            [
+                np.linalg.norm(part[rows - start] - ball[:3], axis=2).max(axis=1)
+                for part, rows, start in zip(pieces, groups, starts, strict=False)
+            ]
         )
-        ball[3] = min(ball[3], reach[holds & (times == 1)].max() + 2.0 * margin)
-        still = reach <= ball[3] - margin
-        times -= holds & ~still
-        holds &= still
+        ball[3] = min(ball[3], reach[times[held] == 1].max() + 2.0 * margin)
+        gone = held[reach > ball[3] - margin]
+        times[gone] -= 1
+        holds[gone] = False
     order = np.argsort(-balls[:, 3], kind="stable")
     return _round_to_float32(balls[order])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -15,6 +16,7 @@ from warp_collision import validate
 from warp_collision.io.placing import transformed
 from warp_collision.messages import short_repr
 from warp_collision.obstacles.geometry import content_key, read_mesh
+from warp_collision.obstacles.mesh_report import OpenMeshWarning
 from warp_collision.obstacles.shapes import Shape, mesh_of
 from warp_collision.robot.fitting.coverage import Coverage
 from warp_collision.robot.fitting.fit_cache import CachedParts, cached_fit
@@ -135,7 +137,12 @@ def _fits(
     """Fitted spheres of the shapes of links, in the frames of the links; equal ones once."""
     wanted = {link: _wanted(some, overshoots[link]) for link, some in parts.items()}
     fits = {}
-    with ThreadPoolExecutor(min(_MOST_THREADS, torch.get_num_threads())) as pool:
+    with (
+        warnings.catch_warnings(),
+        ThreadPoolExecutor(min(_MOST_THREADS, torch.get_num_threads())) as pool,
+    ):
+        # Of open meshes the surface is covered, whatever is inside.
+        warnings.simplefilter("ignore", OpenMeshWarning)
         futures: dict[str, Future[list[SphereFit]]] = {}
         for what in wanted.values():
             if what.key not in futures:
