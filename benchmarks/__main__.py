@@ -23,6 +23,7 @@ BENCHMARKS = {
     "plan": "planning problems, solved and judged",
     "label": "labels of many paths in many worlds, against a plain loop",
     "robots": "robots of other packages: spheres against their meshes",
+    "overshoots": "spheres of these robots over how far they stick out",
     "published-spheres": "sphere models of others, and fits that stick out as far",
     "registers": "what kernels take of an sm_90 GPU, without one",
     "instructions": "what kernels execute per sphere on a GPU, counted without one",

@@ -147,13 +147,17 @@ def data_folder() -> Path:
     return folder
 
 
+def package_dirs() -> tuple[Path, ...]:
+    """Where the packages of the URDFs are."""
+    folder = data_folder()
+    return folder / _ROBOTS, folder / _ROBOTS / "../..", folder / _BULLET
+
+
 def load(name: str) -> RobotSpheres:
     """A robot, without an SRDF and without options."""
-    folder = data_folder()
-    packages = folder / _ROBOTS, folder / _ROBOTS / "../..", folder / _BULLET
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return RobotSpheres(folder / URDFS[name], package_dirs=packages)
+        return RobotSpheres(data_folder() / URDFS[name], package_dirs=package_dirs())
 
 
 def random_configurations(robot: RobotSpheres, count: int) -> torch.Tensor:

@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 import trimesh
+from benchmarks import overshoots
 
 from cases import mostly_slow
 from warp_collision import Cuboid
@@ -14,6 +15,7 @@ from warp_collision.examples import load_panda
 from warp_collision.robot import RobotSpheres, coverage, fit_spheres
 from warp_collision.robot.fitting import fit_cache
 from warp_collision.robot.fitting.fit_cache import cached_coverage, cached_fit
+from warp_collision.robot.model.urdf_model import read_urdf_model
 
 URDF = """<robot name="two">
   <link name="torso"><collision><geometry><box size="0.5 0.3 0.6"/></geometry></collision></link>
@@ -167,6 +169,22 @@ def test_the_default_goes_by_size(tmp_path):
     assert robot.fits["finger"][0].overshoot < 0.006 < 0.03 < robot.fits["torso"][0].overshoot
     assert all(report.uncovered == 0.0 for some in robot.fits.values() for report in some)
     assert all(report.uncovered == 0.0 for report in robot.coverage().values())
+
+
+def test_spheres_over_how_far_they_stick_out(tmp_path):
+    """The benchmark's line of a robot is what `fits` say."""
+    (tmp_path / "two.urdf").write_text(URDF)
+    robot, model = RobotSpheres(tmp_path / "two.urdf"), read_urdf_model(tmp_path / "two.urdf", ())
+    table, first, _ = overshoots.line("two", model, [0.2], 2).splitlines()
+    name, links, counts, lengths, shares, coarse = (x.strip() for x in table.split("|")[1:-1])
+    of_links = [robot.sphere_links.count(link) for link in robot.link_names]
+    assert (name, links, counts) == ("two", "2", f"{sum(of_links)}, {max(of_links)}")
+    sizes = {"torso": np.sqrt(0.25 + 0.09 + 0.36), "finger": np.sqrt(4e-4 + 1e-4 + 25e-4)}
+    sticks_out = {link: robot.fits[link][0].overshoot for link in sizes}
+    assert lengths.endswith(f", {1e3 * sticks_out['torso']:.0f} mm")
+    assert shares.endswith(f"{max(sticks_out[link] / sizes[link] for link in sizes):.1%}")
+    assert int(coarse.split(",")[0]) < sum(of_links)
+    assert first.startswith(f"  torso of 837 mm: {of_links[0]} spheres stick out by")
 
 
 def test_an_overshoot_for_some_links(tmp_path):
