@@ -1,23 +1,23 @@
-"""Robots of other people's packages: do their spheres say what their meshes say?
+"""Robots of other people's packages: do they touch where their meshes touch?
 
 The URDFs and meshes come from two wheels, `example-robot-data` and `pybullet`, which pip downloads
 once into `~/.cache/warp-collision`, checked by their SHA-256; their licences are in them. Each
 robot is read without an SRDF and without options. Then, at random joint values within the limits:
 
-- **spheres, meshes**: the share of configurations in which the robot touches itself, by its spheres
-  and by coal (`pip install coal`) on the meshes of the URDF, of the pairs of links that are
-  checked, and of those that were proven apart.
+- **contact, meshes**: the share of configurations in which the robot touches itself, as its spheres
+  and convex pieces say, and by coal (`pip install coal`) on the meshes of the URDF, of the pairs of
+  links that are checked.
 - **agree**: the share in which both say the same.
-- **missed**: configurations in contact by the meshes, and free by the spheres.
-- **home**: whether the neutral configuration is free of contact by spheres; if not, how many pairs
-  of links touch there in the meshes too.
+- **missed**: configurations in contact by the meshes alone.
+- **home**: whether the neutral configuration is free of contact; if not, how many pairs of links
+  touch there in the meshes too.
 - **of a link**: the spheres of a link on average, and of the link that has most.
 - **pairs, load**: milliseconds to find the pairs of links that are checked, and to read the robot
   from the file that `RobotSpheres.save` writes, the best of five times.
 
-With `--pairs` the pairs of links are named whose spheres touch most often where their meshes do
-not. With `--near` it is told in how many configurations meshes come within some mm of each other,
-and do not touch: spheres that stick out so far call these contacts. With `--docs` the table of
+With `--pairs` the pairs of links are named that touch most often where their meshes do not. With
+`--near` it is told in how many configurations meshes come within some mm of each other, and do not
+touch: a cover that sticks out so far calls these contacts. With `--docs` the table of
 docs/robots.md gets the lines. Times are those of one thread; with `--cold` spheres are fitted anew,
 without the cache of fits.
 """
@@ -47,7 +47,7 @@ from warp_collision.robot import RobotSpheres
 from warp_collision.robot.model.link_pairs import random_joints
 from warp_collision.robot.model.link_shapes import mesh_in_link
 from warp_collision.robot.model.neutral import neutral_joints
-from warp_collision.robot.model.pair_rules import APART
+from warp_collision.robot.model.shape_gaps import touching_links
 from warp_collision.robot.model.urdf_model import LinkSphere, UrdfModel, read_urdf_model
 
 WHEELS = {
@@ -74,6 +74,7 @@ URDFS = {
 }
 DOCS = Path(__file__).parents[1] / "docs" / "robots.md"
 _NEAR = 0.001, 0.002, 0.003, 0.005  # [m], of distances that are told
+_AT_ONCE = 64  # configurations
 _MOST_PAIRS = 12  # that are named of a robot
 
 
@@ -88,14 +89,14 @@ class Measured(NamedTuple):
         seconds: to read it.
         pairs_seconds: to find the pairs of links.
         load_seconds: to read it from a robot file.
-        by_spheres: share of configurations in contact.
-        by_meshes: the same.
+        contact: share of configurations in contact, as the library says.
+        by_meshes: the same by the meshes.
         agree: share in which both say the same.
         missed: number of configurations.
-        home: pairs of links whose spheres touch at the neutral configuration.
+        home: pairs of links that touch at the neutral configuration.
         touching: those of them whose meshes touch.
-        false: pairs of links, in how many configurations their spheres alone touch, and in how
-            many their meshes do too.
+        false: pairs of links, in how many configurations they touch but not their meshes, and in
+            how many these do too.
     """
 
     name: str
@@ -105,7 +106,7 @@ class Measured(NamedTuple):
     seconds: float
     pairs_seconds: float
     load_seconds: float
-    by_spheres: float
+    contact: float
     by_meshes: float
     agree: float
     missed: int
@@ -250,11 +251,11 @@ def measure(name: str, count: int, *, is_cold: bool = False) -> Measured:
         seconds = time.process_time() - begin
     joints, pairs, meshes = random_configurations(robot, count), robot.default_pairs, Meshes(robot)
     transforms = robot.link_transforms(joints).numpy()
-    apart = [tuple(pair[:2]) for pair in pairs.left_out if pair.reason == APART]
-    by_pair = {pair: np.zeros(1 + count, dtype=bool) for pair in (*pairs.link_pairs, *apart)}
-    for k, rows, gaps in pairs.near(robot.spheres(joints), 0.0):
-        by_pair[pairs.link_pairs[k]][rows[(gaps < 0.0).flatten(1).any(1)].numpy()] = True
-    by_spheres = np.any([*by_pair.values()], axis=0)
+    touch = torch.cat(
+        [touching_links(part, robot._layout, pairs) for part in joints.split(_AT_ONCE)]
+    )
+    by_pair = dict(zip(pairs.link_pairs, touch.T.numpy(), strict=True))
+    of_robot = touch.any(1).numpy()
     by_meshes = np.array(
         [any(meshes.touch(at, *pair) for pair in _sorted(by_pair, row)) for row, at in
          enumerate(transforms)]
@@ -269,10 +270,10 @@ def measure(name: str, count: int, *, is_cold: bool = False) -> Measured:
         seconds,
         _best_of_five(robot.self_collision_pairs),
         _load_seconds(robot),
-        float(by_spheres[at_random].mean()),
+        float(of_robot[at_random].mean()),
         float(by_meshes[at_random].mean()),
-        float((by_spheres == by_meshes)[at_random].mean()),
-        int((by_meshes & ~by_spheres).sum()),
+        float((of_robot == by_meshes)[at_random].mean()),
+        int((by_meshes & ~of_robot).sum()),
         home,
         tuple(pair for pair in home if meshes.touch(transforms[0], *pair)),
         _false_contacts(by_pair, transforms, meshes),
@@ -300,7 +301,7 @@ def _load_seconds(robot: RobotSpheres) -> float:
 def _false_contacts(
     by_pair: dict[tuple[str, str], np.ndarray], transforms: np.ndarray, meshes: Meshes
 ) -> tuple[tuple[tuple[str, str], int, int], ...]:
-    """Pairs of links by how often their spheres touch, and their meshes do not."""
+    """Pairs of links by how often they touch, and their meshes do not."""
     found = []
     for pair, touches in by_pair.items():
         rows = np.flatnonzero(touches)
@@ -311,12 +312,12 @@ def _false_contacts(
 
 
 def _sorted(by_pair: dict[tuple[str, str], np.ndarray], row: int) -> list[tuple[str, str]]:
-    """The pairs of links, those first whose spheres touch: any that does is enough."""
+    """The pairs of links, those first that touch: any whose meshes do is enough."""
     return sorted(by_pair, key=lambda pair: not by_pair[pair][row])
 
 
 _HEAD = (
-    "| robot | spheres | of a link | read in | pairs | load | spheres | meshes | agree | missed "
+    "| robot | spheres | of a link | read in | pairs | load | contact | meshes | agree | missed "
     "| home |"
 )
 
@@ -332,7 +333,7 @@ def line(row: Measured) -> str:
     return (
         f"| {row.name} | {row.spheres} | {row.mean:.0f}, {row.most} | {row.seconds:.0f} s "
         f"| {1e3 * row.pairs_seconds:.0f} ms | {1e3 * row.load_seconds:.0f} ms "
-        f"| {row.by_spheres:.1%} | {row.by_meshes:.1%} | {row.agree:.1%} | {row.missed} | {home} |"
+        f"| {row.contact:.1%} | {row.by_meshes:.1%} | {row.agree:.1%} | {row.missed} | {home} |"
     )
 
 
@@ -349,7 +350,7 @@ def write(lines: Sequence[str], path: Path = DOCS) -> None:
 def false_text(row: Measured) -> str:
     """The pairs of links of a robot with most false contacts, a line each."""
     return "\n".join(
-        f"  {one} and {other}: in {false} by spheres alone, in {true} by meshes too"
+        f"  {one} and {other}: in {false} without the meshes, in {true} with them"
         for (one, other), false, true in row.false[:_MOST_PAIRS]
     )
 

@@ -22,7 +22,12 @@ from warp_collision.kernels.robot_motion import (
     n_groups_of,
     sphere_of,
 )
-from warp_collision.kernels.robot_pairs import BodyPair, is_left_out
+from warp_collision.kernels.robot_pairs import (
+    BodyPair,
+    are_pieces_apart,
+    is_left_out,
+    relative_pose,
+)
 from warp_collision.kernels.scene import Obstacle, Scene, is_hit, make_walk
 
 
@@ -136,9 +141,7 @@ def spheres_touch(
     """Whether spheres of two bodies overlap: the balls of their groups first."""
     one = body_of(robot, pair.first)
     other = body_of(robot, pair.second)
-    second_from_world = wp.transpose(second.rotation)
-    rotation = second_from_world * first.rotation
-    second_from_first = FramePose(rotation, second_from_world * (first.origin - second.origin))
+    second_from_first = relative_pose(first, second)
     for g in range(n_groups_of(one)):
         ball = group_ball(robot, one, g)
         center = point_in_world(second_from_first, xyz(ball))
@@ -154,6 +157,20 @@ def spheres_touch(
                     ):
                         return True
     return False
+
+
+@wp.func
+def bodies_touch(
+    robot: Robot,
+    pair: BodyPair,
+    left_out: wp.array[wp.vec2i],
+    first: FramePose,
+    second: FramePose,
+) -> bool:
+    """Whether two bodies overlap by their spheres, and are not apart by their convex pieces."""
+    if not spheres_touch(robot, pair, left_out, first, second):
+        return False
+    return not are_pieces_apart(robot, pair, first, second)
 
 
 @wp.func

@@ -25,9 +25,9 @@ from warp_collision.kernels.body_check import (
 from warp_collision.kernels.compiling import FEW_THREADS, resident_warps, runs_on_cpu
 from warp_collision.kernels.configuration_check import (
     balls_meet,
+    bodies_touch,
     body_collides,
     frame_at_value,
-    spheres_touch,
 )
 from warp_collision.kernels.finite import is_finite3
 from warp_collision.kernels.kinematics import FramePose, point_in_world
@@ -273,7 +273,7 @@ def configuration_hit(
         if balls_meet(first_ball, second_ball, pair.buffer):
             one = frame_poses[row, waypoint, body_of(env_robot, pair.first).frame]
             other = frame_poses[row, waypoint, body_of(env_robot, pair.second).frame]
-            collides = spheres_touch(env_robot, pair, left_out, one, other)
+            collides = bodies_touch(env_robot, pair, left_out, one, other)
         m += 1
     hit[row, waypoint] = collides
 

@@ -53,10 +53,12 @@ from warp_collision.kernels.robot_pairs import (
     BodyPair,
     PairMotion,
     approach,
+    bounds_of_pieces,
     farthest_approach,
     gap_of_balls,
     is_left_out,
     pair_acceleration_bound,
+    piece_margin,
 )
 from warp_collision.kernels.scene import (
     Obstacle,
@@ -355,6 +357,50 @@ def nearest_of_groups(
 
 @wp.func
 def nearest_of_pair(
+    robot: Robot,
+    pair: BodyPair,
+    left_out: wp.array[wp.vec2i],
+    first: MovingFrame,
+    second: MovingFrame,
+    ancestor: MovingFrame,
+    interval: Interval,
+    best: Nearest,
+) -> Nearest:
+    """Updates the bounds by two bodies, whose clearance is the larger one of two.
+
+    Of their spheres, and of their convex pieces where these are apart.
+    """
+    found = nearest_by_spheres(robot, pair, left_out, first, second, ancestor, interval, best)
+    is_nearer = found.upper < best.upper
+    if wp.isnan(found.upper) or not (is_nearer or found.is_open):
+        return found
+    motion = PairMotion(pair, first, second, ancestor, interval, 0.0)
+    bounds = bounds_of_pieces(robot, motion, best.upper, 0.0)
+    if not (bounds[1] > 0.0) or (is_nearer and bounds[2] <= found.upper):
+        return found
+    result = best
+    result.floor = found.floor
+    if not is_nearer:
+        result.lower = found.lower
+    elif bounds[2] < best.upper:
+        result.upper = bounds[2]
+        result.sphere = found.sphere
+        result.other = found.other
+    margin = piece_margin(robot, motion)
+    interval.half = 0.0
+    error = piece_margin(robot, PairMotion(pair, first, second, ancestor, interval, 0.0))
+    # Where the pieces may touch within the interval, the clearance is that of the spheres there.
+    if bounds[0] > 0.0 and bounds[0] >= result.upper - interval.tolerance:
+        return prune(result, bounds[0])
+    if found.is_open or margin > SPLITTING_GAINS * error:
+        result.is_open = True
+    else:
+        result.lower = found.lower
+    return result
+
+
+@wp.func
+def nearest_by_spheres(
     robot: Robot,
     pair: BodyPair,
     left_out: wp.array[wp.vec2i],

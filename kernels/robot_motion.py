@@ -40,6 +40,9 @@ class RobotBody:
     center: wp.vec3  # of the ball, in the frame [m]
     radius: float  # of the ball; negative if all spheres are disabled
     spread: float  # largest distance of a sphere's center from that of the ball
+    first_piece: int  # row of its first convex piece
+    n_pieces: int  # convex pieces that cover its shapes; 0 if it is its spheres
+    far_piece: float  # largest distance of a point of these from the center of the ball
 
 
 @wp.struct
@@ -51,6 +54,7 @@ class Robot:
     ranges: wp.uint64  # to (n_frames,) vec2i, begin and end of the bodies of each frame
     spheres: wp.uint64  # to (n_spheres,) vec4: x, y, z in their frame, radius; < 0: disabled
     groups: wp.uint64  # to (n_groups,) vec4: balls around the spheres of groups; < 0: all disabled
+    pieces: wp.uint64  # to vec4, see `convex_pieces`
     n_frames: int
     n_bodies: int
     n_envs: int  # tables of bodies; the last one is for all further envs
@@ -80,6 +84,7 @@ def robot_in_env(robot: Robot, env: int) -> Robot:
         robot.ranges,
         robot.spheres,
         robot.groups,
+        robot.pieces,
         robot.n_frames,
         robot.n_bodies,
         robot.n_envs,

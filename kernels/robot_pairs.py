@@ -8,7 +8,8 @@ their offset along its own direction.
 import warp as wp
 
 from warp_collision.kernels.body_check import CLEAR, HIT, UNDECIDED, Interval, travel
-from warp_collision.kernels.kinematics import point_in_world, xyz
+from warp_collision.kernels.convex_pieces import Separation, piece_at, separation
+from warp_collision.kernels.kinematics import FramePose, Twist, point_in_world, xyz
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
@@ -23,6 +24,9 @@ from warp_collision.kernels.robot_motion import (
     velocity_of,
 )
 from warp_collision.kernels.self_collision import is_listed
+
+# Rounding of the distance of convex pieces, relative to the coordinates of their balls.
+PIECE_ROUNDING = wp.constant(2.0e-6)
 
 
 @wp.struct
@@ -45,9 +49,14 @@ def is_left_out(pair: BodyPair, left_out: wp.array[wp.vec2i], a: int, b: int) ->
 
 @wp.func
 def pair_acceleration_bound(segment: Segment, pair: BodyPair, half: float) -> float:
-    """Bound of the second derivative of offsets between two bodies; see `acceleration_bound`."""
+    """Bound of the second derivative of offsets between two bodies; see `acceleration_bound`.
+
+    Of their spheres and of their convex pieces.
+    """
     one = body_of(segment.robot, pair.first)
     other = body_of(segment.robot, pair.second)
+    one.spread = wp.max(one.spread, one.far_piece)
+    other.spread = wp.max(other.spread, other.far_piece)
     here = point_in_world(segment.frames[one.frame].frame_pose, one.center)
     there = point_in_world(segment.frames[other.frame].frame_pose, other.center)
     bound = acceleration_bound(segment, one, here, pair.ancestor, half)
@@ -198,7 +207,159 @@ def gap_of_balls(
 
 
 @wp.func
+def relative_pose(first: FramePose, second: FramePose) -> FramePose:
+    """Pose of a frame in another one."""
+    second_from_world = wp.transpose(second.rotation)
+    return FramePose(
+        second_from_world * first.rotation, second_from_world * (first.origin - second.origin)
+    )
+
+
+@wp.func
+def piece_margin(robot: Robot, motion: PairMotion) -> float:
+    """Bound of how much any two points of the pieces of two bodies approach, with rounding [m]."""
+    one = body_of(robot, motion.pair.first)
+    other = body_of(robot, motion.pair.second)
+    here = point_in_world(motion.first.frame_pose, one.center)
+    there = point_in_world(motion.second.frame_pose, other.center)
+    spread = one.far_piece + other.far_piece
+    return farthest_approach(
+        motion.interval, motion.first, motion.second, motion.ancestor, spread, here, there
+    )
+
+
+@wp.func
+def approach_along(
+    motion: PairMotion, found: Separation, here: wp.vec4, there: wp.vec4, error: float
+) -> float:
+    """Bound of how much two pieces approach along the direction that separates them [m].
+
+    Args:
+        motion: the bodies.
+        found: of the pieces.
+        here: ball around the first piece, in the world.
+        there: ball around the second one.
+        error: rounding of their distance [m].
+    """
+    interval = motion.interval
+    if interval.half == 0.0:
+        return error
+    normal = motion.second.frame_pose.rotation * found.normal
+    arm = xyz(here) - motion.first.frame_pose.origin
+    other_arm = xyz(there) - motion.second.frame_pose.origin
+    turning = motion.ancestor.twist.angular
+    rate = velocity_of(motion.first, arm) - velocity_of(motion.second, other_arm)
+    rate -= wp.cross(turning, xyz(here) - xyz(there))
+    speed = wp.abs(wp.dot(normal, rate))
+    speed += here[3] * wp.length(wp.cross(normal, motion.first.twist.angular - turning))
+    speed += there[3] * wp.length(wp.cross(normal, motion.second.twist.angular - turning))
+    return travel(interval, speed) + error
+
+
+@wp.func
+def ball_in_world(frame_pose: FramePose, ball: wp.vec4) -> wp.vec4:
+    """A ball of a frame."""
+    center = point_in_world(frame_pose, xyz(ball))
+    return wp.vec4(center[0], center[1], center[2], ball[3])
+
+
+@wp.func
+def bounds_of_pieces(robot: Robot, motion: PairMotion, needed: float, least: float) -> wp.vec3:
+    """Bounds of the distance of the convex pieces of two bodies, less the buffer [m].
+
+    A lower one over the interval, and a lower and an upper one at the configuration. Without pieces
+    the lower ones are -FAR.
+
+    Args:
+        robot: the robot.
+        motion: the bodies.
+        needed: pieces that are farther over the interval do not matter [m].
+        least: pieces that are nearer at the configuration end the search [m].
+    """
+    pair = motion.pair
+    one = body_of(robot, pair.first)
+    other = body_of(robot, pair.second)
+    if one.n_pieces == 0 or other.n_pieces == 0:
+        return wp.vec3(-FAR, -FAR, -FAR)
+    margin = piece_margin(robot, motion)
+    relative = relative_pose(motion.first.frame_pose, motion.second.frame_pose)
+    low = float(FAR)
+    lower = float(FAR)
+    upper = float(FAR)
+    row = int(one.first_piece)
+    for _p in range(one.n_pieces):
+        a = piece_at(robot.pieces, row)
+        row = a.end
+        here = ball_in_world(motion.first.frame_pose, a.ball)
+        other_row = int(other.first_piece)
+        for _q in range(other.n_pieces):
+            b = piece_at(robot.pieces, other_row)
+            other_row = b.end
+            there = ball_in_world(motion.second.frame_pose, b.ball)
+            gap = wp.length(xyz(here) - xyz(there)) - here[3] - there[3] - pair.buffer
+            if gap - margin > needed:
+                low = wp.min(low, gap - margin)
+                lower = wp.min(lower, gap)
+            else:
+                enough = needed + margin + pair.buffer
+                found = separation(robot.pieces, a, b, relative, enough, least + pair.buffer)
+                size = wp.length(xyz(here)) + wp.length(xyz(there)) + here[3] + there[3]
+                error = 2.0 * motion.interval.slack + PIECE_ROUNDING * size
+                moved = approach_along(motion, found, here, there, error)
+                if not (moved < FAR):
+                    return wp.vec3(-FAR, -FAR, -FAR)
+                low = wp.min(low, found.lower - moved - pair.buffer)
+                lower = wp.min(lower, found.lower - error - pair.buffer)
+                upper = wp.min(upper, found.upper + error - pair.buffer)
+                if not (lower > least):
+                    return wp.vec3(low, lower, upper)
+    return wp.vec3(low, lower, upper)
+
+
+@wp.func
+def check_pieces(robot: Robot, motion: PairMotion, verdict: int) -> int:
+    """What is found by the convex pieces of two bodies, whose spheres are not proven free."""
+    tolerance = motion.interval.tolerance
+    found = bounds_of_pieces(robot, motion, tolerance, tolerance)
+    if found[1] > tolerance:
+        return wp.where(found[0] > 0.0, CLEAR, UNDECIDED)
+    return verdict
+
+
+@wp.func
+def pair_at_rest(pair: BodyPair, first: FramePose, second: FramePose) -> PairMotion:
+    """Two bodies that do not move."""
+    still = Twist(wp.vec3(0.0), wp.vec3(0.0))
+    one = MovingFrame(first, still)
+    interval = Interval(0.0, 0.0, 0.0, PIECE_ROUNDING, 0.0, 0.0)
+    return PairMotion(pair, one, MovingFrame(second, still), one, interval, 0.0)
+
+
+@wp.func
+def are_pieces_apart(robot: Robot, pair: BodyPair, first: FramePose, second: FramePose) -> bool:
+    """Whether two bodies at rest are proven apart by their convex pieces."""
+    return check_pieces(robot, pair_at_rest(pair, first, second), HIT) == CLEAR
+
+
+@wp.func
 def check_body_pair(
+    robot: Robot,
+    pair: BodyPair,
+    left_out: wp.array[wp.vec2i],
+    first: MovingFrame,
+    second: MovingFrame,
+    ancestor: MovingFrame,
+    interval: Interval,
+) -> int:
+    """Checks two bodies by their spheres, and where these are not proven free by their pieces."""
+    verdict = check_spheres(robot, pair, left_out, first, second, ancestor, interval)
+    if verdict == CLEAR:
+        return CLEAR
+    return check_pieces(robot, PairMotion(pair, first, second, ancestor, interval, 0.0), verdict)
+
+
+@wp.func
+def check_spheres(
     robot: Robot,
     pair: BodyPair,
     left_out: wp.array[wp.vec2i],

@@ -11,14 +11,14 @@ from warp_collision.queries.operator import N_TABLES, SCENE
 from warp_collision.robot.model.robot_tables import RobotTables
 
 _ROBOT = (
-    "Tensor frames, Tensor bodies, Tensor ranges, Tensor spheres, Tensor groups, float reach, "
-    "int n_envs"
+    "Tensor frames, Tensor bodies, Tensor ranges, Tensor spheres, Tensor groups, Tensor pieces, "
+    "float reach, int n_envs"
 )
 # The schema of `PathOperands.flat`.
 OPERANDS = f"Tensor joints, {SCENE}, Tensor? base, {_ROBOT}, Tensor? body_pairs, Tensor? left_out"
 # Where it has what the batching rule asks for, and how many they are.
 BASE = N_TABLES + 2
-N_ENVS, PAIRS, N_OPERANDS = BASE + 7, BASE + 8, BASE + 10
+N_ENVS, PAIRS, N_OPERANDS = BASE + 8, BASE + 9, BASE + 11
 
 
 class PathOperands(NamedTuple):

@@ -146,4 +146,4 @@ def _spheres_operand(spheres: Tensor, pairs: SelfCollisionPairs) -> Tensor:
             f"spheres must have shape {_SPHERES_SHAPE} with n_spheres = {pairs.n_spheres} as the "
             f"pairs, got {validate.shape_of(spheres)}"
         )
-    return pairs.inflate(spheres)
+    return pairs.drawn_in(spheres)

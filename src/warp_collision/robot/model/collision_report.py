@@ -17,6 +17,7 @@ from warp_collision.poses import PoseLike
 from warp_collision.robot.model.allowed_pairs import as_pairs, check_names
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs, random_joints
 from warp_collision.robot.model.robot_text import without_spheres
+from warp_collision.robot.model.shape_gaps import shape_gaps
 from warp_collision.robot.model.sphere_contacts import (
     Contact,
     contacts_with_itself,
@@ -140,7 +141,7 @@ def report_collisions(
     margin: float,
     ignore: Iterable[tuple[str, str]],
     env_index: Tensor | None,
-    limits: Tensor | None = None,
+    joints: tuple[Tensor, Tensor] | None = None,
     base_pose: PoseLike | None = None,
 ) -> CollisionReport:
     """See `RobotSpheres.report`.
@@ -153,7 +154,7 @@ def report_collisions(
         margin: [m].
         ignore: allowed contacts.
         env_index: of the rows.
-        limits: (n_joints, 2) of joint values; None if spheres are given, and not joints.
+        joints: of the configurations, and their limits (n_joints, 2); None if spheres are given.
         base_pose: of the root.
     """
     require_world(world)
@@ -176,7 +177,8 @@ def report_collisions(
         layout.require_pairs(pairs)
         pairs = pairs.changing(0.0)
     scene = _Scene(layout, world, pairs, allowed)
-    worst = scene.worst(spheres, env_index, margin)
+    values, limits = (None, None) if joints is None else joints
+    worst = scene.worst(spheres, env_index, margin, values)
     rows = sorted(worst.items(), key=lambda row: row[1].order)
     envs = [0] * batch if env_index is None else env_index.tolist()
     always = scene.at_all_values(worst, envs, spheres.shape[1], limits, base_pose)
@@ -215,6 +217,7 @@ class _Scene(NamedTuple):
         spheres: Tensor,
         env_index: Tensor | None,
         margin: float,
+        joints: Tensor | None,
         only: Tensor | None = None,
     ) -> dict[_Key, Contact]:
         """The deepest contact of each link and what it touches.
@@ -223,12 +226,17 @@ class _Scene(NamedTuple):
             spheres: (batch, horizon, n_spheres, 4).
             env_index: (batch,).
             margin: [m].
+            joints: (batch, horizon, n_joints), if they are known.
             only: (n_spheres,) bool, those that are compared with obstacles; all if None.
         """
         found = spheres if only is None else only_where(only, spheres)
         contacts = contacts_with_world(found, self.world, env_index, margin)
         if self.pairs is not None:
-            contacts += contacts_with_itself(spheres, self.pairs, margin)
+            gaps = None
+            if joints is not None:
+                rows = joints.flatten(0, 1).to(spheres.device)
+                gaps = shape_gaps(rows, self.layout, self.pairs, margin)
+            contacts += contacts_with_itself(spheres, self.pairs, margin, gaps)
         worst: dict[_Key, Contact] = {}
         for contact in contacts:
             batch, waypoint, sphere = contact.index
@@ -276,7 +284,7 @@ class _Scene(NamedTuple):
         only = torch.from_numpy(np.isin(links, [pair[1] for pair in left])).to(spheres.device)
         for env in {pair[0] for pair in left}:
             rows = torch.full((_RANDOM,), env, dtype=torch.int32, device=spheres.device)
-            there = self.worst(self.layout.in_env(spheres, rows), rows, 0.0, only)
+            there = self.worst(self.layout.in_env(spheres, rows), rows, 0.0, joints, only)
             times = Counter(key[2:] for key in there)
             found |= {pair for pair in left if pair[0] == env and times[pair[1:]] == _RANDOM}
         return found

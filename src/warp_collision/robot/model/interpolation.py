@@ -109,7 +109,7 @@ def run_acceleration_bound(joints: Tensor, robot: RobotTables) -> Tensor:
     "warp_collision::segment_acceleration_bound",
     mutates_args=(),
     schema="(Tensor joints, Tensor frames, Tensor bodies, Tensor ranges, Tensor spheres, "
-    "Tensor groups, float reach, int n_envs) -> Tensor",
+    "Tensor groups, Tensor pieces, float reach, int n_envs) -> Tensor",
 )
 def segment_acceleration_bound(joints: Tensor, *robot: Any) -> Tensor:
     """Bound of the second derivatives of the spheres; see `run_acceleration_bound`."""

@@ -68,13 +68,18 @@ class Kinematics:
         frames: (n_points,) the frame of each point, 0 for the root; points of a frame are
             consecutive.
         points: (n_points, 4) x, y, z in the frame of the joint, and a radius [m].
+
+    Attributes:
+        joint_from_frame: (n_frames, 4, 4) float64 rotations, from frames whose z axis is that of
+            the joint.
+        point_frames: (n_points,) int64.
     """
 
     def __init__(
         self, joints: Sequence[MovingJoint], n_values: int, frames: np.ndarray, points: np.ndarray
     ):
         self.joints, self.n_values = tuple(joints), n_values
-        rotations = _axis_rotations(self.joints)
+        self.joint_from_frame = rotations = _axis_rotations(self.joints)
         self.point_frames = np.asarray(frames, dtype=np.int64)
         # Of the points of frames that have some, in their order.
         self._counts = tuple(Counter(self.point_frames.tolist()).items())

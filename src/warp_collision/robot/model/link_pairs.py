@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from warp_collision.devices import is_capturing
 from warp_collision.launching.deferred_free import keep_for_graphs
 from warp_collision.queries import dispatch
 from warp_collision.queries.constants import Constant
+from warp_collision.robot.fitting.coverage import Coverage
 from warp_collision.robot.model.bounding_balls import groups_of_links, ranges_of_links
 
 # Clearances whose samples differ by less are constant, up to rounding [m].
@@ -83,6 +84,8 @@ class SelfCollisionPairs:
         fixed: (n, 2) int64, those of them that `changing` has left out.
         buffers: (n_spheres,) float32 [m], added to the radii for self-collision, the same for all
             spheres of a link; None for 0.
+        overshoots: (n_spheres,) float32 [m], how far fitted spheres may stick out of their link:
+            costs see them smaller by it, and checks ask the link's convex pieces; None for 0.
         tables_by_frames: for the kernels of joint paths, filled by the robots that check the pairs.
 
     Example:
@@ -101,18 +104,21 @@ class SelfCollisionPairs:
     constant: tuple[ConstantPair, ...] = ()
     fixed: np.ndarray = field(default_factory=_no_pairs)
     buffers: np.ndarray | None = None
+    overshoots: np.ndarray | None = None
     tables_by_frames: TablesByName = field(default_factory=TablesByName, init=False)
     _on_device: dict[torch.device, PairTables] = field(default_factory=dict, init=False)
     _changing: TablesByName = field(default_factory=TablesByName, init=False)
-    _device_buffers: Constant[Tensor] = field(init=False)
+    _device_lengths: Constant[Tensor] = field(init=False)
 
     def __post_init__(self) -> None:
         """Prepares what is copied to devices."""
-        object.__setattr__(self, "_device_buffers", Constant(self._buffer_rows))
+        object.__setattr__(self, "_device_lengths", Constant(self._length_rows))
 
-    def _buffer_rows(self, device: torch.device) -> Tensor:
-        assert self.buffers is not None
-        return torch.from_numpy(self.buffers).to(device)[:, None]
+    def _length_rows(self, device: torch.device) -> Tensor:
+        """Buffers and overshoots (2, n_spheres, 1)."""
+        none = np.zeros(self.n_spheres, dtype=np.float32)
+        rows = [none if lengths is None else lengths for lengths in (self.buffers, self.overshoots)]
+        return torch.from_numpy(np.stack(rows)).to(device)[..., None]
 
     def __len__(self) -> int:
         return len(self.link_pairs)
@@ -194,10 +200,14 @@ class SelfCollisionPairs:
         """Spheres (..., n_spheres, 4) inflated by the buffers; disabled ones stay disabled."""
         if self.buffers is None:
             return spheres
-        centers, radii = spheres[..., :3], spheres[..., 3:]
-        buffers = self._device_buffers.on(spheres.device).to(spheres.dtype)
-        inflated = torch.where(radii < 0.0, radii, radii + buffers)
-        return torch.cat((centers, inflated), dim=-1)
+        return _with_radii(spheres, self._device_lengths.on(spheres.device)[0])
+
+    def drawn_in(self, spheres: Tensor) -> Tensor:
+        """`inflate`, and smaller by the overshoots, but not smaller than points."""
+        inflated = self.inflate(spheres)
+        if self.overshoots is None:
+            return inflated
+        return _with_radii(inflated, -self._device_lengths.on(spheres.device)[1])
 
     def near(self, spheres: Tensor, margin: float) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Pairs of links that may be nearer than a margin, with the clearance of their spheres.
@@ -265,6 +275,13 @@ class SelfCollisionPairs:
         return groups, links, link_pairs, np.array(left_out, dtype=np.int32).reshape(-1, 2)
 
 
+def _with_radii(spheres: Tensor, lengths: Tensor) -> Tensor:
+    """Spheres (..., n_spheres, 4) with radii changed by lengths (n_spheres, 1)."""
+    centers, radii = spheres[..., :3], spheres[..., 3:]
+    changed = torch.where(radii < 0.0, radii, (radii + lengths.to(radii.dtype)).clamp(min=0.0))
+    return torch.cat((centers, changed), dim=-1)
+
+
 def _balls(spheres: Tensor, ranges: np.ndarray) -> tuple[Tensor, Tensor]:
     """Centers (n, n_links, 3) and radii (n, n_links) of balls around the spheres of links.
 
@@ -291,10 +308,21 @@ def _gaps(first: Tensor, second: Tensor) -> Tensor:
     return torch.where((a[..., 3] < 0.0) | (b[..., 3] < 0.0), torch.inf, gap)
 
 
-def with_buffers(pairs: SelfCollisionPairs, buffers: Mapping[str, float]) -> SelfCollisionPairs:
-    """The pairs with buffers [m] for the spheres of some links."""
-    lengths = np.array([buffers.get(link, 0.0) for link in pairs.sphere_links], dtype=np.float32)
-    return replace(pairs, buffers=lengths) if lengths.any() else pairs
+def overshoots(fits: Mapping[str, Sequence[Coverage]]) -> dict[str, float]:
+    """How far the fitted spheres of links stick out at most [m]."""
+    return {link: max(report.overshoot for report in some) for link, some in fits.items()}
+
+
+def with_lengths(
+    pairs: SelfCollisionPairs, buffers: Mapping[str, float], overshoots: Mapping[str, float]
+) -> SelfCollisionPairs:
+    """The pairs with buffers and overshoots [m] of the spheres of some links."""
+    of_spheres = [
+        np.array([lengths.get(link, 0.0) for link in pairs.sphere_links], dtype=np.float32)
+        for lengths in (buffers, overshoots)
+    ]
+    added, out = (lengths if lengths.any() else None for lengths in of_spheres)
+    return replace(pairs, buffers=added, overshoots=out)
 
 
 def random_joints(limits: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
@@ -315,28 +343,33 @@ def random_joints(limits: Tensor, count: int, generator: torch.Generator | None)
 class _Followed:
     """Pairs of spheres of two links that touched in all samples so far, or kept their clearance.
 
+    Those touch that do so by more than their overshoots.
+
     Args:
         ranges: (2, 2), begin and end of the spheres of each link.
         spheres: (n, n_spheres, 4), the first samples.
+        overshoots: (n_spheres,) [m].
     """
 
-    def __init__(self, ranges: np.ndarray, spheres: np.ndarray):
+    def __init__(self, ranges: np.ndarray, spheres: np.ndarray, overshoots: np.ndarray):
         first, second = (slice(*span) for span in ranges.tolist())
         one, other = spheres[:, first, None], spheres[:, None, second]
         gap = _clearances(one, other)
         disabled = (one[..., 3] < 0.0) | (other[..., 3] < 0.0)
         lowest, highest = gap.min(axis=0), gap.max(axis=0)
-        stay = _stay(lowest, highest) & ~disabled.any(axis=0)
+        least = -overshoots[first, None] - overshoots[None, second]
+        stay = _stay(lowest, highest, least) & ~disabled.any(axis=0)
         self.pairs = np.argwhere(stay) + ranges[:, 0]
-        self.lowest, self.highest = lowest[stay], highest[stay]
+        self.lowest, self.highest, self.least = lowest[stay], highest[stay], least[stay]
 
     def follow(self, spheres: np.ndarray) -> None:
         """Compares with further samples (n, n_spheres, 4)."""
         gap = _clearances(*(spheres[:, column] for column in self.pairs.T))
         lowest = np.minimum(self.lowest, gap.min(axis=0))
         highest = np.maximum(self.highest, gap.max(axis=0))
-        stay = _stay(lowest, highest)
+        stay = _stay(lowest, highest, self.least)
         self.pairs, self.lowest, self.highest = self.pairs[stay], lowest[stay], highest[stay]
+        self.least = self.least[stay]
 
 
 def _clearances(one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -345,9 +378,9 @@ def _clearances(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.sqrt(x * x + y * y + z * z) - one[..., 3] - other[..., 3]
 
 
-def _stay(lowest: np.ndarray, highest: np.ndarray) -> np.ndarray:
-    """Whether spheres of these clearances always touch, or keep their clearance."""
-    return (highest < 0.0) | (highest - lowest < CONSTANT)
+def _stay(lowest: np.ndarray, highest: np.ndarray, least: np.ndarray) -> np.ndarray:
+    """Whether spheres of these clearances are always below the least, or keep their clearance."""
+    return (highest < least) | (highest - lowest < CONSTANT)
 
 
 def after_samples(
@@ -366,6 +399,7 @@ def after_samples(
     ranges, indices = ranges_of_links(pairs.sphere_links), pairs.link_indices()
     followed: dict[int, _Followed] = {}
     lowest = np.full(len(pairs), np.inf)
+    out = pairs.overshoots if pairs.overshoots is not None else np.zeros(pairs.n_spheres)
     for number, part in enumerate(map(pairs.inflate, samples)):
         centers, radii = (values.numpy() for values in _balls(part, ranges))
         one, other = indices.T
@@ -375,28 +409,23 @@ def after_samples(
         values = part.numpy()
         if number == 0:
             chosen = np.flatnonzero(few_joints | (gap < 0.0).all(axis=0)).tolist()
-            followed = {k: _Followed(ranges[indices[k]], values) for k in chosen}
+            followed = {k: _Followed(ranges[indices[k]], values, out) for k in chosen}
         else:
             for spheres_of_pair in followed.values():
                 spheres_of_pair.follow(values)
         followed = {k: some for k, some in followed.items() if len(some.pairs)}
     rows = [
-        (*pair, low, high)
+        (*pair, low, high, least)
         for some in followed.values()
-        for pair, low, high in zip(some.pairs.tolist(), some.lowest, some.highest, strict=True)
+        for pair, low, high, least in zip(
+            some.pairs.tolist(), some.lowest, some.highest, some.least, strict=True
+        )
     ]
     return replace(
         pairs,
         link_pairs=tuple(pairs.link_pairs[k] for k in np.argsort(lowest, kind="stable")),
-        touching=np.array([row[:2] for row in rows if row[3] < 0.0]).astype(int).reshape(-1, 2),
-        constant=tuple(ConstantPair(a, b, float(low)) for a, b, low, high in rows if high >= 0.0),
+        touching=np.array([row[:2] for row in rows if row[3] < row[4]]).astype(int).reshape(-1, 2),
+        constant=tuple(
+            ConstantPair(a, b, float(low)) for a, b, low, high, _ in rows if high >= 0.0
+        ),
     )
-
-
-def contacts(pairs: SelfCollisionPairs, samples: Iterator[Tensor], margin: float) -> np.ndarray:
-    """(n_pairs,) in how many samples, spheres (n, n_spheres, 4), links are nearer than a margin."""
-    counts = np.zeros(len(pairs), dtype=np.int64)
-    for spheres in samples:
-        for k, _, gaps in pairs.near(pairs.inflate(spheres), margin):
-            counts[k] += int((gaps < margin).flatten(1).any(1).sum())
-    return counts

@@ -22,6 +22,7 @@ from warp_collision.robot.fitting.coverage import Coverage
 from warp_collision.robot.fitting.fit_cache import CachedParts, cached_fit
 from warp_collision.robot.fitting.sphere_arrays import inflated, moved, sphere_array
 from warp_collision.robot.fitting.sphere_fit import Part, SphereFit
+from warp_collision.robot.model.convex_pieces import ConvexPiece, cached_pieces
 from warp_collision.robot.model.sphere_model import Body, SphereModel, require_links
 from warp_collision.robot.model.urdf_model import LinkMesh, LinkShape, LinkSphere, UrdfModel
 
@@ -72,7 +73,7 @@ def spheres_of_shapes(
             for shape in links.get(link, ())
         ]
         if rows:
-            bodies[link] = Body(link, np.concatenate(rows))
+            bodies[link] = Body(link, np.concatenate(rows), _pieces(links[link]))
     reports = {link: tuple(fit.report for fit in some) for link, some in fits.items()}
     by_size = {
         link: max(report.overshoot for report in some)
@@ -175,6 +176,18 @@ def _size(meshes: Sequence[Shape | trimesh.Trimesh]) -> float:
     return float(np.linalg.norm(np.ptp(np.concatenate(vertices), axis=0)))
 
 
+def _pieces(shapes: Sequence[LinkSphere | _Part]) -> tuple[ConvexPiece, ...]:
+    """Convex pieces that cover the shapes of a link; none of spheres alone, which are exact."""
+    parts = [shape for shape in shapes if isinstance(shape, _Part)]
+    if not parts:
+        return ()
+    balls = [shape for shape in shapes if isinstance(shape, LinkSphere)]
+    pieces = [ConvexPiece(ball.center[None], ball.radius) for ball in balls]
+    for part in parts:
+        pieces += cached_pieces(np.asarray(part.mesh.triangles))
+    return tuple(pieces)
+
+
 def _described(part: _Part) -> str:
     """The link, what it is, and the length of its sides."""
     shape, mesh = part.shape, part.mesh
@@ -249,7 +262,11 @@ def padded(
     for name, length in lengths.items():
         validate.require_number(f"padding of {short_repr(name)}", length)
     bodies = {
-        name: Body(body.link, inflated(body.spheres, lengths[name]))
+        name: Body(
+            body.link,
+            inflated(body.spheres, lengths[name]),
+            tuple(p._replace(radius=p.radius + lengths[name]) for p in body.pieces),
+        )
         for name, body in model.bodies.items()
     }
     return replace(model, bodies=bodies)

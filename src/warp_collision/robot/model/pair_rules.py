@@ -17,7 +17,6 @@ IGNORED = "ignored"
 OF_ROBOT_FILE = "ignored by the robot's file"
 CARRIED = "carried"
 IN_CONTACT = "in contact at the neutral configuration"
-APART = "apart at all values of the joints between them, as their shapes prove"
 # Joints between two links that may leave spheres on their axes at a constant distance: the axes of
 # a wrist meet.
 _FEW_JOINTS = 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,6 @@ import numpy as np
 
 from warp_collision.messages import errors_at, escaped, short_repr
 from warp_collision.robot.fitting.coverage import Coverage
-from warp_collision.robot.model.false_contacts import Contact
 from warp_collision.robot.model.kinematic_tree import (
     KinematicTree,
     check_locks,
@@ -21,7 +20,6 @@ from warp_collision.robot.model.kinematic_tree import (
 )
 from warp_collision.robot.model.link_pairs import LeftOutPair, SelfCollisionPairs
 from warp_collision.robot.model.link_shapes import (
-    FittedModel,
     Overshoot,
     Progress,
     padded,
@@ -30,13 +28,12 @@ from warp_collision.robot.model.link_shapes import (
 )
 from warp_collision.robot.model.pair_rules import ADJACENT, OF_ROBOT_FILE
 from warp_collision.robot.model.planning_groups import NONE_HELD, HeldJoints
-from warp_collision.robot.model.self_contacts import find_self_contacts
+from warp_collision.robot.model.self_contacts import Contact, neutral_contacts
 from warp_collision.robot.model.sphere_model import Body, SphereModel, read_spheres
 from warp_collision.robot.model.srdf import read_srdf
 from warp_collision.robot.model.urdf_model import (
     LinkMesh,
     LinkShape,
-    LinkSphere,
     PathLike,
     UrdfModel,
     read_urdf_model,
@@ -59,8 +56,7 @@ class RobotDescription:
         shapes: of each link, the shapes that its spheres approximate.
         links_without_spheres: links that have shapes of any kind, but no enabled spheres.
         locked: locked joints and their values.
-        neutral_contacts: links whose spheres touch, or touched as they were fitted, at the neutral
-            configuration.
+        neutral_contacts: links in contact at the neutral configuration.
         named_states: of an SRDF.
         urdf: path of the URDF.
         package_dirs: where its packages were looked for.
@@ -87,9 +83,7 @@ class RobotDescription:
         """Links in contact at the neutral configuration that are checked."""
         left_out = {frozenset(pair[:2]) for pair in self.left_out}
         return [
-            contact
-            for contact in self.neutral_contacts
-            if not contact.distance > 0.0 and frozenset(contact[:2]) not in left_out
+            contact for contact in self.neutral_contacts if frozenset(contact[:2]) not in left_out
         ]
 
 
@@ -162,24 +156,20 @@ def read_robot(
     left_out += [LeftOutPair(*pair, OF_ROBOT_FILE) for pair in sphere_model.ignored]
     left_out += disabled
     is_automatic = srdf is None and not sphere_model.ignored
-    shapes = shapes_of_links(model)
-    # Links with <sphere>s are these, whatever else is drawn of them.
-    balls = {shape.link for shape in model.collisions if isinstance(shape, LinkSphere)}
-    solid = {link: some for link, some in shapes.items() if link not in balls}
-    found = find_self_contacts(tree, sphere_model, fitted, solid, left_out, is_automatic, progress)
-    left_out += found.left_out(is_automatic)
-    sphere_model = replace(sphere_model, bodies=found.bodies)
+    contacts = neutral_contacts(tree, sphere_model, left_out)
+    if is_automatic:
+        left_out += [contact.left_out() for contact in contacts if contact.is_ordinary]
     return RobotDescription(
         links,
         tree,
         padded(sphere_model, padding, links),
         tuple(left_out),
         model.visuals,
-        {} if fitted is None else _reports(fitted, found.bodies),
-        shapes,
+        {} if fitted is None else fitted.fits,
+        shapes_of_links(model),
         links_not_checked(model, sphere_model.bodies.values()),
         locked,
-        found.contacts,
+        contacts,
         held.named_states(),
         Path(urdf),
         tuple(map(Path, package_dirs)),
@@ -190,17 +180,6 @@ def links_not_checked(model: UrdfModel, bodies: Iterable[Body]) -> tuple[str, ..
     """Links that have shapes of any kind, but no enabled spheres."""
     checked = {body.link for body in bodies if (body.spheres[:, 3] >= 0.0).any()}
     return tuple(link for link in model.link_names if link in model.shaped_links - checked)
-
-
-def _reports(fitted: FittedModel, bodies: Mapping[str, Body]) -> dict[str, tuple[Coverage, ...]]:
-    """Coverages of fits, some of whose spheres are smaller now, but cover the same."""
-    result = dict(fitted.fits)
-    for link, overshoot in fitted.overshoots.items():
-        if len(fitted.model.bodies[link].spheres) != len(bodies[link].spheres):
-            worst = max(fitted.fits[link], key=lambda report: report.uncovered)
-            count = len(bodies[link].spheres)
-            result[link] = (worst._replace(count=count, overshoot=overshoot),)
-    return result
 
 
 def _check_base(base_link: Any, tree: KinematicTree) -> None:

@@ -19,20 +19,22 @@ from warp_collision.formats.yaml_values import read_yaml
 from warp_collision.messages import any_error_at, escaped, short_repr
 from warp_collision.robot.fitting.coverage import Coverage
 from warp_collision.robot.fitting.sphere_arrays import sphere_array
-from warp_collision.robot.model.false_contacts import Contact
+from warp_collision.robot.model.convex_pieces import piece_from, row_of
 from warp_collision.robot.model.kinematic_tree import check_locks, kinematic_tree, with_locked
 from warp_collision.robot.model.link_pairs import (
     ConstantPair,
     LeftOutPair,
     SelfCollisionPairs,
-    with_buffers,
+    overshoots,
+    with_lengths,
 )
 from warp_collision.robot.model.link_shapes import shapes_of_links
 from warp_collision.robot.model.robot_description import RobotDescription, links_not_checked
+from warp_collision.robot.model.self_contacts import Contact
 from warp_collision.robot.model.sphere_model import Body, SphereModel, require_links
 from warp_collision.robot.model.urdf_model import PathLike, read_urdf_model
 
-_FORMAT, _KEY = 1, "warp_collision_robot"
+_FORMAT, _KEY = 2, "warp_collision_robot"
 _HEAD = "# Written by RobotSpheres.save: for RobotSpheres.from_file, and --robot in the shell.\n"
 
 
@@ -60,6 +62,11 @@ def write_robot(
         "named_states": robot.named_states,
         "spheres": {name: body.spheres.tolist() for name, body in bodies.items()},
         "links_of": {name: body.link for name, body in bodies.items() if body.link != name},
+        "pieces": {
+            name: [row_of(piece) for piece in body.pieces]
+            for name, body in bodies.items()
+            if body.pieces
+        },
         "self_collision_buffer": robot.spheres.buffers,
         "coverage": robot.fits,
         "neutral_contacts": robot.neutral_contacts,
@@ -102,14 +109,15 @@ def read_robot_file(path: PathLike, package_dirs: Sequence[PathLike] = ()) -> Ro
             names = short_repr([*tree.joint_names])
             raise ValueError(f"joints must be {names}, got {short_repr(content['joints'])}")
         spheres = _spheres(content, model.link_names)
-        pairs = _pairs(content, spheres)
+        fits = _coverages(content, where)
+        pairs = _pairs(content, spheres, fits)
     return RobotDescription(
         link_names=model.link_names,
         tree=tree,
         spheres=spheres,
         left_out=pairs.left_out,
         link_meshes=model.visuals,
-        fits=_coverages(content, where),
+        fits=fits,
         shapes=shapes_of_links(model),
         links_without_spheres=links_not_checked(model, spheres.bodies.values()),
         locked=locked,
@@ -136,15 +144,23 @@ def _digest(path: Path) -> str:
 def _spheres(content: Mapping[str, Any], links: Sequence[str]) -> SphereModel:
     rows, link_of = content["spheres"], content["links_of"]
     require_links("spheres", [link_of.get(name, name) for name in rows], links)
+    pieces = {name: tuple(map(piece_from, some)) for name, some in content["pieces"].items()}
     bodies = {
-        name: Body(link_of.get(name, name), sphere_array(f"spheres[{name!r}]", some))
+        name: Body(
+            link_of.get(name, name),
+            sphere_array(f"spheres[{name!r}]", some),
+            pieces.get(name, ()),
+        )
         for name, some in rows.items()
     }
+    require_links("pieces", pieces, [*rows])
     buffers = {str(name): float(b) for name, b in content["self_collision_buffer"].items()}
     return SphereModel(bodies, buffers=buffers)
 
 
-def _pairs(content: Mapping[str, Any], spheres: SphereModel) -> SelfCollisionPairs:
+def _pairs(
+    content: Mapping[str, Any], spheres: SphereModel, fits: Mapping[str, Sequence[Coverage]]
+) -> SelfCollisionPairs:
     names = [name for name, body in spheres.bodies.items() for _ in body.spheres]
     left_out = tuple(LeftOutPair(*map(str, pair)) for pair in content["not_checked"])
     checked = tuple((one, other) for one, other in content["checked"])
@@ -160,7 +176,7 @@ def _pairs(content: Mapping[str, Any], spheres: SphereModel) -> SelfCollisionPai
     for one, other in checked:
         require_links("checked", [one, other], [*spheres.bodies])
     pairs = SelfCollisionPairs(tuple(names), checked, left_out, touching, constant)
-    return with_buffers(pairs, spheres.buffers)
+    return with_lengths(pairs, spheres.buffers, overshoots(fits))
 
 
 def _coverages(content: Mapping[str, Any], where: str) -> dict[str, tuple[Coverage, ...]]:

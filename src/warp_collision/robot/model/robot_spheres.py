@@ -23,7 +23,7 @@ from warp_collision.robot.model.collision_report import CollisionReport, report_
 from warp_collision.robot.model.first_values import FirstValues
 from warp_collision.robot.model.interpolation import Interpolated, cut, parts_for
 from warp_collision.robot.model.kinematics import LinkFrames
-from warp_collision.robot.model.link_pairs import LeftOutPair, SelfCollisionPairs, contacts
+from warp_collision.robot.model.link_pairs import LeftOutPair, SelfCollisionPairs
 from warp_collision.robot.model.link_shapes import mesh_in_link, spheres_of_object
 from warp_collision.robot.model.pair_rules import IGNORED, checked_pairs
 from warp_collision.robot.model.planning_groups import HeldJoints
@@ -31,7 +31,7 @@ from warp_collision.robot.model.robot_description import RobotDescription, read_
 from warp_collision.robot.model.robot_file import read_robot_file, write_robot
 from warp_collision.robot.model.robot_tables import RobotTables
 from warp_collision.robot.model.robot_text import robot_text
-from warp_collision.robot.model.sampled_pairs import random_spheres, sampled_pairs
+from warp_collision.robot.model.sampled_pairs import contact_counts, sampled_pairs
 from warp_collision.robot.model.self_collision_matrix import SelfCollisionMatrix, matrix_of
 from warp_collision.robot.model.sphere_layout import SphereLayout
 from warp_collision.robot.model.sphere_model import Body, require_links, write_spheres
@@ -395,10 +395,9 @@ class RobotSpheres:
         requested = [*ignore]
 
         def find() -> SelfCollisionPairs:
-            samples = random_spheres(self._layout, self.joint_limits, n_samples, generator)
-            pairs = self._self_collision_pairs(requested)
-            reason = f"not near in {n_samples} samples"
-            return pairs.without(contacts(pairs, samples, margin) == 0, reason)
+            pairs, limits = self._self_collision_pairs(requested), self.joint_limits
+            counts = contact_counts(self._layout, pairs, limits, n_samples, margin, generator)
+            return pairs.without(counts == 0, f"not near in {n_samples} samples")
 
         return dispatch.run_outside(find)
 
@@ -429,8 +428,8 @@ class RobotSpheres:
 
         def find() -> SelfCollisionMatrix:
             pairs = self.default_pairs
-            samples = random_spheres(self._layout, self.joint_limits, n_samples)
-            return matrix_of(pairs, contacts(pairs, samples, 0.0), n_samples)
+            counts = contact_counts(self._layout, pairs, self.joint_limits, n_samples)
+            return matrix_of(pairs, counts, n_samples)
 
         return dispatch.run_outside(find)
 
@@ -642,9 +641,9 @@ class RobotSpheres:
         elif base_pose is not None:
             raise ValueError("base_pose must be None for spheres, which are in the world")
         pairs = self.default_pairs if self_collision is True else self_collision or None
-        limits = None if joints is None else self.joint_limits
+        rows = None if joints is None else (joints, self.joint_limits)
         report = report_collisions(
-            spheres, self._layout, world, pairs, margin, ignore, env_index, limits, base_pose
+            spheres, self._layout, world, pairs, margin, ignore, env_index, rows, base_pose
         )
         report = report._replace(links_without_spheres=self.links_without_spheres)
         if joints is None:

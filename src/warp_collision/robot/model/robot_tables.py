@@ -19,6 +19,7 @@ from warp_collision.robot.model.bounding_balls import (
     groups_of_links,
     ranges_of_links,
 )
+from warp_collision.robot.model.convex_pieces import ConvexPiece
 from warp_collision.robot.model.kinematics import Kinematics, as_bytes, ranges_of_frames, zeros_of
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs
 
@@ -38,6 +39,7 @@ class RobotTables(NamedTuple):
         ranges: (n_frames, 2) int32, begin and end of the bodies of each frame.
         spheres: (n_spheres, 4) float32 in their frames.
         groups: (n_groups, 4) float32, balls around the spheres of groups, in their frames.
+        pieces: (n, 4) float32, the convex pieces of bodies, in their frames: rows of `convex_rows`.
         reach: of the farthest sphere, without prismatic travel [m].
         n_envs: tables of bodies; 1 if the robot is the same in all envs.
         token: a recorded launch that saw this number last still points to these tensors; 0 for
@@ -49,6 +51,7 @@ class RobotTables(NamedTuple):
     ranges: Tensor
     spheres: Tensor
     groups: Tensor
+    pieces: Tensor
     reach: float
     token: int
     n_envs: int = 1
@@ -58,14 +61,14 @@ class RobotTables(NamedTuple):
         """Number of links, or attached objects, with spheres."""
         return len(self.bodies) // self.n_envs
 
-    def operands(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, float, int]:
+    def operands(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, float, int]:
         """The arguments of operators."""
-        return *self[:5], self.reach, self.n_envs
+        return *self[:6], self.reach, self.n_envs
 
     @classmethod
     def of(cls, *operands: Any) -> RobotTables:
         """From the arguments of operators, for one launch."""
-        return cls(*operands[:6], token=0, n_envs=operands[6])
+        return cls(*operands[:7], token=0, n_envs=operands[7])
 
     def addresses(self) -> list[int]:
         """None: these tables are private, and never move."""
@@ -76,14 +79,24 @@ class RobotTables(NamedTuple):
         scene.n_frames, scene.n_bodies = len(self.frames), self.n_bodies
         scene.n_envs, scene.first_body = self.n_envs, 0
         scene.reach = self.reach
-        for name in self._fields[:5]:
+        for name in self._fields[:6]:
             setattr(scene, name, getattr(self, name).data_ptr())
 
 
 def pack_robot(
-    kinematics: Kinematics, sphere_links: Sequence[str], device: torch.device
+    kinematics: Kinematics,
+    sphere_links: Sequence[str],
+    pieces: Sequence[Sequence[ConvexPiece]],
+    device: torch.device,
 ) -> RobotTables:
-    """Tables of a robot; its bodies are the links, in the order of their spheres."""
+    """Tables of a robot; its bodies are the links, in the order of their spheres.
+
+    Args:
+        kinematics: of the spheres.
+        sphere_links: of the spheres.
+        pieces: of each link, in its frame; none if it is its spheres.
+        device: of the tables.
+    """
     points, frames = kinematics.local_points, kinematics.point_frames
     links = ranges_of_links(sphere_links)
     groups, groups_of = groups_of_links(links)
@@ -92,6 +105,11 @@ def pack_robot(
     bodies["frame"], bodies["first_group"] = frames[links[:, 0]], groups_of[:, 0]
     bodies["begin"], bodies["end"] = links.T
     bodies["center"], bodies["radius"], bodies["spread"] = balls
+    rows, begins = _convex_rows(pieces)
+    bodies["first_piece"], bodies["n_pieces"] = begins, [*map(len, pieces)]
+    bodies["far_piece"] = [
+        _farthest(some, center) for some, center in zip(pieces, bodies["center"], strict=True)
+    ]
     owners = bodies["frame"]
     offsets = np.zeros(kinematics.n_frames)
     for i, joint in enumerate(kinematics.joints, start=1):
@@ -107,6 +125,7 @@ def pack_robot(
             torch.from_numpy(ranges_of_frames(owners, kinematics.n_frames)).to(device),
             base.points,
             torch.from_numpy(_rows(group_balls)).to(device),
+            torch.from_numpy(rows).to(device),
             reach,
             new_token(),
         )
@@ -130,6 +149,32 @@ def without_links(
 def _rows(balls: Balls) -> np.ndarray:
     """(n, 4) float32 x, y, z, radius."""
     return np.column_stack([balls.centers, balls.radii]).astype(np.float32)
+
+
+def _convex_rows(pieces: Sequence[Sequence[ConvexPiece]]) -> tuple[np.ndarray, list[int]]:
+    """Rows (n, 4) float32 of the pieces of bodies, as kernels read them, and where each begins.
+
+    Of a piece a ball around it, the number of its points and its radius, and then the points.
+    """
+    rows, begins, count = [np.empty((0, 4), dtype=np.float32)], [], 0
+    for piece in itertools.chain.from_iterable([None, *some] for some in pieces):
+        if piece is None:
+            begins.append(count)
+            continue
+        center = (0.5 * (piece.points.min(axis=0) + piece.points.max(axis=0))).astype(np.float32)
+        part = np.zeros((2 + len(piece.points), 4), dtype=np.float32)
+        part[0] = *center, _farthest([piece], center) + piece.radius
+        part[1, :2] = len(piece.points), piece.radius
+        part[2:, :3] = piece.points
+        rows.append(part)
+        count += len(part)
+    return np.concatenate(rows), begins
+
+
+def _farthest(pieces: Sequence[ConvexPiece], center: np.ndarray) -> float:
+    """Largest distance of a point of pieces from a center [m], by more than the rounding above."""
+    distances = [np.linalg.norm(piece.points - center, axis=1).max() for piece in pieces]
+    return max(distances) * (1.0 + 1.0e-5) + 1.0e-6 if distances else 0.0
 
 
 def pack_pairs(

@@ -11,7 +11,7 @@ import numpy as np
 from warp_collision.messages import escaped
 from warp_collision.robot.model.kinematic_tree import KinematicTree
 from warp_collision.robot.model.link_pairs import LeftOutPair
-from warp_collision.robot.model.pair_rules import APART, IN_CONTACT
+from warp_collision.robot.model.pair_rules import IN_CONTACT
 from warp_collision.robot.model.robot_description import RobotDescription
 
 _WIDTH = 100
@@ -37,7 +37,7 @@ def robot_text(
     not_checked = [
         f"{_name(pair.first)} and {_name(pair.second)} ({escaped(pair.reason, 80)})"
         for pair in (*description.left_out, *allowed)
-        if pair.reason.startswith((IN_CONTACT, APART, "allowed"))
+        if pair.reason.startswith((IN_CONTACT, "allowed"))
     ]
     touching = [
         f"{_name(contact.first)} and {_name(contact.second)}"

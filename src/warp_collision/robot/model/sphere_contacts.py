@@ -96,9 +96,19 @@ def _one_by_one(tables: SceneTables, env: int, count: int) -> SceneTables:
 
 
 def contacts_with_itself(
-    spheres: Tensor, pairs: SelfCollisionPairs, margin: float
+    spheres: Tensor,
+    pairs: SelfCollisionPairs,
+    margin: float,
+    shape_gaps: Tensor | None = None,
 ) -> list[Contact]:
-    """The deepest contact of each pair of links nearer than a margin, by its first sphere."""
+    """The deepest contact of each pair of links nearer than a margin, by its first sphere.
+
+    Args:
+        spheres: (batch, horizon, n_spheres, 4).
+        pairs: of links.
+        margin: [m].
+        shape_gaps: (batch * horizon, n_pairs) [m], clearance of their shapes where it is known.
+    """
     flat = pairs.inflate(spheres).flatten(0, 1)
     ranges, indices = ranges_of_links(pairs.sphere_links), pairs.link_indices()
     lengths = flat[..., :3].norm(dim=-1)
@@ -112,6 +122,8 @@ def contacts_with_itself(
         # NaN is deeper than any number.
         deepest = torch.where(depth.isnan(), torch.inf, depth).argmax(1)
         depth = depth.gather(1, deepest[:, None])[:, 0]
+        if shape_gaps is not None:
+            depth = torch.minimum(depth, -shape_gaps[rows, k].to(depth))
         first, second = deepest // gaps.shape[2], deepest % gaps.shape[2]
         first, second = first + one.start, second + other.start
         a, b = flat[rows, first, :3], flat[rows, second, :3]

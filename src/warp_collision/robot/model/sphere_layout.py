@@ -16,6 +16,7 @@ from warp_collision.launching.deferred_free import keep_for_graphs
 from warp_collision.queries import dispatch
 from warp_collision.queries.constants import Constant
 from warp_collision.robot.fitting.sphere_arrays import moved
+from warp_collision.robot.model.convex_pieces import ConvexPiece
 from warp_collision.robot.model.kinematic_tree import KinematicTree
 from warp_collision.robot.model.kinematics import Kinematics
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs
@@ -71,11 +72,26 @@ class SphereLayout:
         self.kinematics = Kinematics(
             tree.moving, len(tree.joint_names), np.array(frames), np.concatenate(points)
         )
+        self._pieces = self._pieces_of(tree, names)
         parents = [joint.parent for joint in tree.moving]
         content = np.array([len(parents), *parents, *frames], dtype=np.int64)
         self._frames_key = hashlib.blake2b(content.tobytes()).hexdigest()
         self._tables = Constant(self._packed)
         self._is_present = Constant(self._presence)
+
+    def _pieces_of(self, tree: KinematicTree, names: list[str]) -> list[list[ConvexPiece]]:
+        """Convex pieces of each body with spheres, in the frames of `kinematics`.
+
+        If any body has some, others have their spheres.
+        """
+        found = []
+        has_pieces = any(body.pieces for body in self.bodies.values())
+        for body in (self.bodies[name] for name in names):
+            turn = self.kinematics.joint_from_frame[tree.link_frame[body.link]]
+            pose = np.linalg.inv(turn) @ tree.frame_from_link[body.link]
+            if len(body.spheres):
+                found.append(body.pieces_in(pose) if has_pieces else [])
+        return found
 
     def in_env(self, spheres: Tensor, env_index: Tensor | None) -> Tensor:
         """Disables the spheres (batch, ..., n_spheres, 4) that are not in the env of their row.
@@ -109,7 +125,7 @@ class SphereLayout:
         return self._tables.on(device)
 
     def _packed(self, device: torch.device) -> RobotTables:
-        tables = pack_robot(self.kinematics, self.sphere_links, device)
+        tables = pack_robot(self.kinematics, self.sphere_links, self._pieces, device)
         if len(self._absent) > 1:
             return without_links(tables, self.sphere_links, self._absent)
         return tables

@@ -19,6 +19,7 @@ from warp_collision.formats.yaml_values import read_yaml
 from warp_collision.io.placing import matrix_from
 from warp_collision.messages import MAX_REPR, errors_at, escaped, known_names, short_repr
 from warp_collision.robot.fitting.sphere_arrays import inflated, moved, sphere_array
+from warp_collision.robot.model.convex_pieces import ConvexPiece
 from warp_collision.robot.model.kinematic_tree import check_locks
 
 # cuRobo's sphere for objects to attach, which is disabled.
@@ -32,10 +33,22 @@ class Body:
     Attributes:
         link: the link that they move with.
         spheres: (n, 4) float64 x, y, z in the frame of the link, radius [m]; below 0: disabled.
+        pieces: convex pieces in the same frame that cover the shapes that the spheres cover; none
+            if the spheres were given.
     """
 
     link: str
     spheres: np.ndarray
+    pieces: tuple[ConvexPiece, ...] = ()
+
+    def pieces_in(self, frame_from_link: np.ndarray) -> list[ConvexPiece]:
+        """The pieces in another frame: the spheres where there are no others."""
+        balls = [ConvexPiece(row[None, :3], row[3]) for row in self.spheres if not row[3] < 0.0]
+        rotation, offset = frame_from_link[:3, :3], frame_from_link[:3, 3]
+        return [
+            ConvexPiece(piece.points @ rotation.T + offset, piece.radius)
+            for piece in self.pieces or balls
+        ]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,258 @@
+"""Convex pieces that cover the shapes of a link: hulls of few points, each with a radius.
+
+A piece is the convex hull of some points, widened by a radius: a sphere is one point, a capsule
+two, a box eight. A mesh is cut by planes where the hulls of both sides have less volume than that
+of the whole, so that what is hollow between its parts is left out. Of a hull with many corners some
+are kept, and the radius is the largest distance of the others from the hull of these.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import ConvexHull, QhullError
+from trimesh.triangles import closest_point
+
+from warp_collision.formats.files import MAX_COORDINATE
+from warp_collision.messages import short_repr
+from warp_collision.obstacles.geometry import content_key
+from warp_collision.robot.fitting.fit_cache import cached_result
+
+_VERSION = 1  # of the algorithm: another one for each change of what it returns
+_MOST_PIECES = 16  # of a link
+_SLABS = 6  # along each axis, between which it may be cut
+_LEAST_GAIN = 0.01  # of the volume of the link's hull: what a cut has to save
+# How far a hull of few points may be inside of all of them: of the size of the shape, at least and
+# at most [m].
+_SHARE, _ACCURACY = 1.0e-3, (2.0e-4, 5.0e-4)
+_AT_ONCE = 6  # corners that are added to a hull
+_MOST_POINTS = 200  # about, of a piece: then the radius is larger
+_LEAST_CORNERS = 12  # of a hull, none of which is left out
+_DIRECTIONS = np.array([*itertools.product((-1.0, 0.0, 1.0), repeat=3)])
+_FEW, _CELLS = 1000, 48  # triangles that are cut as they are; cells of a grid for others
+_ROUNDING = 1.0e-6  # of coordinates: of float32, and of what a hull leaves out as flat
+_DIGITS = 6  # of coordinates [m] that are kept
+
+Array = NDArray[np.float64]
+
+
+class ConvexPiece(NamedTuple):
+    """The convex hull of points, widened.
+
+    Attributes:
+        points: (n, 3) [m].
+        radius: [m].
+    """
+
+    points: Array
+    radius: float
+
+
+def convex_pieces(triangles: Array, most: int = _MOST_PIECES) -> list[ConvexPiece]:
+    """Pieces that cover triangles (n, 3, 3), at most so many."""
+    size = float(np.linalg.norm(np.ptp(triangles.reshape(-1, 3), axis=0)))
+    accuracy = float(np.clip(_SHARE * size, *_ACCURACY))
+    # Where to cut is found on a coarse mesh.
+    parts, done = [_Part.of(triangles, _coarse(triangles))], []
+    least = _LEAST_GAIN * parts[0].volume
+    while parts and len(parts) + len(done) < most:
+        part = parts.pop(max(range(len(parts)), key=lambda i: parts[i].gain))
+        if part.gain > least:
+            both = zip(
+                _sides(part.triangles, *part.cut), _sides(part.coarse, *part.cut), strict=True
+            )
+            parts += [_Part.of(*side) for side in both]
+        else:
+            done.append(part)
+    corners = (_hull(part.triangles.reshape(-1, 3)).points for part in (*done, *parts))
+    return [_piece(points, accuracy) for points in corners if len(points)]
+
+
+def _coarse(triangles: Array) -> Array:
+    """Triangles (n, 3, 3) with one corner for all within a cell of a grid."""
+    corners = triangles.reshape(-1, 3)
+    cell = float(np.ptp(corners, axis=0).max()) / _CELLS
+    if len(triangles) < _FEW or not cell > 0.0:
+        return triangles
+    cells = np.round((corners - corners.min(axis=0)) / cell).astype(np.int64)
+    keys = (cells[:, 0] * 4 * _CELLS + cells[:, 1]) * 4 * _CELLS + cells[:, 2]
+    _, first, number = np.unique(keys, return_index=True, return_inverse=True)
+    faces = number.reshape(-1, 3)
+    a, b, c = faces.T
+    faces = np.unique(faces[(a != b) & (b != c) & (a != c)], axis=0)
+    return corners[first][faces] if len(faces) else triangles
+
+
+def cached_pieces(triangles: Array) -> list[ConvexPiece]:
+    """`convex_pieces`, from the cache on disk if equal triangles were cut before."""
+
+    def parse(content: dict[str, Any]) -> list[ConvexPiece]:
+        return [piece_from(row) for row in content["pieces"]]
+
+    return cached_result(
+        "pieces",
+        content_key(triangles, np.empty(0), _VERSION),
+        lambda: {"pieces": [row_of(piece) for piece in convex_pieces(triangles)]},
+        parse,
+    )
+
+
+def row_of(piece: ConvexPiece) -> list[float]:
+    """A piece as numbers: its radius, and x, y, z of its points."""
+    return [piece.radius, *piece.points.ravel().tolist()]
+
+
+def piece_from(row: Sequence[float]) -> ConvexPiece:
+    """The piece of `row_of`; raises ValueError for anything else."""
+    radius, *values = map(float, row)
+    points = np.array(values).reshape(-1, 3)
+    if len(points) == 0 or not (np.abs([radius, *values]) < MAX_COORDINATE).all():
+        raise ValueError(f"a piece must be a radius and points, got {short_repr(list(row))}")
+    return ConvexPiece(points, radius)
+
+
+class _Hull(NamedTuple):
+    """Corners (n, 3) of a convex hull, and its volume."""
+
+    points: Array
+    volume: float
+
+
+class _Part(NamedTuple):
+    """Triangles, those of a coarse mesh, the best cut and the volume that it saves."""
+
+    triangles: Array
+    coarse: Array
+    volume: float
+    cut: tuple[int, float]
+    gain: float
+
+    @classmethod
+    def of(cls, triangles: Array, coarse: Array) -> _Part:
+        """Finds the best cut."""
+        whole = _hull(coarse.reshape(-1, 3)).volume
+        cuts = [(volume, axis, place) for axis in range(3) for place, volume in _cuts(coarse, axis)]
+        least, axis, place = min(cuts)
+        return cls(triangles, coarse, whole, (axis, place), whole - least)
+
+
+def _hull(points: Array) -> _Hull:
+    """The convex hull of points, all of them where it is flat."""
+    if len(points) > 4:
+        try:
+            hull = ConvexHull(points)
+            return _Hull(points[hull.vertices], float(hull.volume))
+        except QhullError:
+            pass
+    return _Hull(np.unique(points, axis=0), 0.0)
+
+
+def _cuts(triangles: Array, axis: int) -> list[tuple[float, float]]:
+    """Places along an axis, and the volume of the hulls of both sides of a cut there."""
+    heights = triangles[..., axis]
+    if len(triangles) == 0:
+        return [(0.0, np.inf)]
+    places = np.linspace(heights.min(), heights.max(), _SLABS + 1).tolist()
+    slabs = [_hull(_within(triangles, axis, *ends)) for ends in itertools.pairwise(places)]
+    below = [*itertools.accumulate(slabs, _joined)]
+    above = [*itertools.accumulate(reversed(slabs), _joined)][::-1]
+    return [
+        (place, one.volume + other.volume)
+        for place, one, other in zip(places[1:-1], below, above[1:], strict=False)
+    ]
+
+
+def _joined(one: _Hull, other: _Hull) -> _Hull:
+    return _hull(np.concatenate([one.points, other.points]))
+
+
+def _within(triangles: Array, axis: int, low: float, high: float) -> Array:
+    """Corners (n, 3) of the part of triangles between two heights along an axis."""
+    heights = triangles[..., axis]
+    meets = (heights.min(1) <= high) & (heights.max(1) >= low)
+    corners = triangles[meets]
+    inside = (corners[..., axis] >= low) & (corners[..., axis] <= high)
+    found = [corners[inside]]
+    for place in (low, high):
+        found += [_crossings(corners, axis, place)]
+    return np.concatenate(found)
+
+
+def _crossings(triangles: Array, axis: int, place: float) -> Array:
+    """Points (n, 3) where edges of triangles cross a plane across an axis."""
+    begin, end = triangles.reshape(-1, 3), np.roll(triangles, -1, axis=1).reshape(-1, 3)
+    crosses = (begin[:, axis] < place) & (end[:, axis] > place)
+    crosses |= (begin[:, axis] > place) & (end[:, axis] < place)
+    begin, end = begin[crosses], end[crosses]
+    share = (place - begin[:, axis]) / (end[:, axis] - begin[:, axis])
+    return begin + share[:, None] * (end - begin)
+
+
+def _sides(triangles: Array, axis: int, place: float) -> list[Array]:
+    """Triangles below and above a plane across an axis; those across it are cut."""
+    found = []
+    for sign in (1.0, -1.0):
+        heights = sign * (triangles[..., axis] - place)
+        is_in = heights <= 0.0
+        count = is_in.sum(1)
+        parts = [triangles[count == 3]]
+        for inside in (1, 2):
+            rows = triangles[count == inside]
+            flags = is_in[count == inside]
+            # The corner that is alone on its side comes first.
+            alone = np.argmax(flags if inside == 1 else ~flags, axis=1)
+            order = (alone[:, None] + np.arange(3)) % 3
+            a, b, c = np.moveaxis(np.take_along_axis(rows, order[..., None], axis=1), 1, 0)
+            p, q = (_between(a, other, axis, place) for other in (b, c))
+            pieces = [(a, p, q)] if inside == 1 else [(b, c, p), (c, q, p)]
+            parts += [np.stack(piece, axis=1) for piece in pieces]
+        found.append(np.concatenate(parts))
+    return found
+
+
+def _between(a: Array, b: Array, axis: int, place: float) -> Array:
+    """Where lines from a to b (n, 3) cross a plane; one of both is on it or below, one above."""
+    share = (place - a[:, axis]) / (b[:, axis] - a[:, axis])
+    return a + share[:, None] * (b - a)
+
+
+def _piece(points: Array, accuracy: float) -> ConvexPiece:
+    """A piece around the hull of points (n, 3), which are its corners."""
+    rounding = _ROUNDING * float(np.abs(points).max()) + 10.0**-_DIGITS
+    points = points.round(_DIGITS)
+    chosen = np.unique((_DIRECTIONS @ points.T).argmax(axis=1))
+    if len(points) <= _LEAST_CORNERS or len(chosen) < 4:
+        return ConvexPiece(points, rounding)
+    radius, left = 0.0, np.delete(np.arange(len(points)), chosen)
+    while len(left):
+        try:
+            hull = ConvexHull(points[chosen])
+        except QhullError:
+            return ConvexPiece(points, rounding)
+        distances, facets = _distances(points[left], points[chosen], hull)
+        is_in = distances <= (accuracy if len(chosen) < _MOST_POINTS else np.inf)
+        radius = max(radius, float(distances[is_in].max(initial=0.0)))
+        left, facets, distances = left[~is_in], facets[~is_in], distances[~is_in]
+        # Of each facet the farthest, of some facets at once.
+        order = np.argsort(-distances)
+        _, first = np.unique(facets[order], return_index=True)
+        farthest = order[np.sort(first)[:_AT_ONCE]]
+        chosen = np.append(chosen, left[farthest])
+        left = np.delete(left, farthest)
+    return ConvexPiece(points[chosen], radius + rounding)
+
+
+def _distances(points: Array, corners: Array, hull: ConvexHull) -> tuple[Array, NDArray[np.int64]]:
+    """Distances (n,) of points (n, 3) from a hull with corners (m, 3), and the facets they see."""
+    heights = points @ hull.equations[:, :3].T + hull.equations[:, 3]
+    # What is nearest is on a side that is seen from the point.
+    of, seen = np.nonzero(heights > 0.0)
+    distances = np.where((heights > 0.0).any(axis=1), np.inf, 0.0)
+    if len(of):
+        nearest = closest_point(corners[hull.simplices[seen]], points[of])
+        np.minimum.at(distances, of, np.linalg.norm(nearest - points[of], axis=1))
+    return distances, heights.argmax(axis=1)
