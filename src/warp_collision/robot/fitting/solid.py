@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 import torch
 
@@ -31,8 +29,6 @@ class Solid:
     Attributes:
         triangles: (n, 3, 3) float64 corners of its faces [m].
         slivers: (n,) bool, which of them are set apart.
-        box: lower and upper corner (3,) of where spheres may have centers; that of the triangles
-            if None.
         rounding: error of a distance near it [m].
     """
 
@@ -46,7 +42,6 @@ class Solid:
             vertices, faces = read_mesh(name, mesh)
             self.slivers = self._add(name, vertices, faces)
         self.triangles = vertices[faces]
-        self.box: tuple[np.ndarray, np.ndarray] | None = None
         self.rounding = ROUNDING * float(np.abs(self.triangles).max())
 
     def _add(self, name: str, vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
@@ -71,14 +66,6 @@ class Solid:
                 return apart
         raise AssertionError
 
-    def patch(
-        self, triangles: np.ndarray, slivers: np.ndarray, box: tuple[np.ndarray, np.ndarray]
-    ) -> Solid:
-        """The same solid with a part of its surface, to be covered alone; see `box`."""
-        result = copy.copy(self)
-        result.triangles, result.slivers, result.box = triangles, slivers, box
-        return result
-
     @property
     def area(self) -> float:
         """Area of the surface [m^2]."""
@@ -92,9 +79,7 @@ class Solid:
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper corner (3,) of the bounding box, or of the given one [m]."""
-        if self.box is not None:
-            return self.box
+        """Lower and upper corner (3,) of the bounding box [m]."""
         return self.triangles.min(axis=(0, 1)), self.triangles.max(axis=(0, 1))
 
     @property

@@ -22,7 +22,7 @@ from warp_collision.obstacles.geometry import MeshLike
 from warp_collision.obstacles.shapes import Shape
 from warp_collision.robot.fitting import pieces as geometry
 from warp_collision.robot.fitting.candidates import balls_at, candidate_balls
-from warp_collision.robot.fitting.coverage import Coverage, cover_of, covered
+from warp_collision.robot.fitting.coverage import Coverage, cover_of
 from warp_collision.robot.fitting.solid import Solid
 
 _DEFAULT_COUNT = 40  # of the spheres of a link or mesh for which no overshoot is given, about
@@ -154,40 +154,6 @@ def _covers_by_size(solids: Sequence[Solid], size: float, fill: bool) -> list[_C
             return [*covers.values()]
         # As of sheets, whose count is as overshoot**-2; of solids it falls more slowly.
         overshoot *= max(1.15, (total / _DEFAULT_COUNT) ** 0.55)
-
-
-def refit(solid: Solid, kept: np.ndarray, gone: np.ndarray, overshoot: float) -> np.ndarray:
-    """Spheres (n, 4) that cover what of the surface lies in no kept sphere.
-
-    Args:
-        solid: whose surface all kept spheres and those that are gone cover together.
-        kept: (m, 4) spheres.
-        gone: (k, 4) spheres in place of which there are new ones.
-        overshoot: of the new ones [m].
-
-    Raises:
-        TooManyPieces: the overshoot is too small.
-    """
-    pieces, slivers = solid.triangles, solid.slivers
-    left = [(pieces[:0], slivers[:0])]
-    longest = 2.0 * overshoot
-    while len(pieces):
-        outside = ~covered(pieces, kept) if len(kept) else np.ones(len(pieces), dtype=bool)
-        pieces, slivers = pieces[outside], slivers[outside]
-        small = geometry.longest_edges(pieces) <= longest
-        left.append((pieces[small], slivers[small]))
-        pieces, slivers = geometry.bisected(pieces[~small]), np.tile(slivers[~small], 2)
-        _require_max_pieces(len(pieces), overshoot)
-    triangles, slivers = (np.concatenate(part) for part in zip(*left, strict=True))
-    if len(triangles) == 0:
-        return np.empty((0, 4))
-    reach = np.maximum(gone[:, 3:], 0.0)
-    lower, upper = solid.bounds
-    box = (
-        np.maximum(lower, (gone[:, :3] - reach).min(axis=0)),
-        np.minimum(upper, (gone[:, :3] + reach).max(axis=0)),
-    )
-    return _cover(solid.patch(triangles, slivers, box), overshoot, fill=False)
 
 
 class _Cover(NamedTuple):
