@@ -21,6 +21,8 @@ from warp_collision.queries.operator import define_operator, over_rows
 
 # Numbers of float32 in a `MovingFrame`.
 ROOT = 18
+# For so many configurations a launch that places the root once takes less than placing it in each.
+_MANY = 64
 # Poses of numbers that are kept on devices.
 _MAX_KEPT = 256
 
@@ -90,10 +92,14 @@ def root_rows(base_pose: PoseLike | None, joints: Tensor) -> Tensor | None:
     """Base poses for the kernel of kinematics, which places the root by itself.
 
     Returns:
-        Poses (m, 7) float32, each for as many configurations; (m, 18) where they are numbers or of
-        another dtype, see `root_frames`. None for the origin.
+        Poses (m, 7) float32, each for as many configurations; (m, 18) where they are numbers, of
+        another dtype, or each for many, see `root_frames`. None for the origin.
     """
-    if not isinstance(base_pose, Tensor) or base_pose.dtype != torch.float32:
+    if (
+        not isinstance(base_pose, Tensor)
+        or base_pose.dtype != torch.float32
+        or joints.numel() > _MANY * base_pose.numel()
+    ):
         roots = root_frames(base_pose, joints)
         return None if roots is None else roots.reshape(-1, ROOT)
     poses = checked_base(base_pose, joints, None)
