@@ -375,7 +375,7 @@ def nearest_of_pair(
     if wp.isnan(found.upper) or not (is_nearer or found.is_open):
         return found
     motion = PairMotion(pair, first, second, ancestor, interval, 0.0)
-    bounds = bounds_of_pieces(robot, motion, best.upper, 0.0)
+    bounds = bounds_of_pieces(robot, motion, wp.max(best.upper, 0.0), 0.0)
     if not (bounds[1] > 0.0) or (is_nearer and bounds[2] <= found.upper):
         return found
     result = best

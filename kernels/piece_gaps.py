@@ -39,9 +39,10 @@ def piece_gaps(
                 frame_pose = frame_poses[row, frame.parent]
             frame_pose = frame_at_value(robot, k, frame_pose, joints[row, frame.value])
         frame_poses[row, k] = frame_pose
+    needed = wp.max(margin[0], 0.0)
     for m in range(body_pairs.shape[0]):
         pair = body_pairs[m]
         one = frame_poses[row, body_of(robot, pair.first).frame]
         other = frame_poses[row, body_of(robot, pair.second).frame]
-        found = bounds_of_pieces(robot, pair_at_rest(pair, one, other), margin[0], 0.0)
+        found = bounds_of_pieces(robot, pair_at_rest(pair, one, other), needed, 0.0)
         gaps[row, m] = wp.where(found[1] > 0.0, found[1], -FAR)

@@ -274,7 +274,7 @@ def bounds_of_pieces(robot: Robot, motion: PairMotion, needed: float, least: flo
         robot: the robot.
         motion: the bodies.
         needed: pieces that are farther over the interval do not matter [m].
-        least: pieces that are nearer at the configuration end the search [m].
+        least: pieces that are nearer at the configuration end the search; at most `needed` [m].
     """
     pair = motion.pair
     one = body_of(robot, pair.first)

@@ -137,9 +137,10 @@ def test_a_convex_shape_is_one_piece():
     (piece,) = convex_pieces(np.asarray(trimesh.creation.box((0.1, 0.2, 0.3)).triangles))
     assert len(piece.points) == 8
     assert piece.radius < 3e-6
-    (ball,) = convex_pieces(np.asarray(trimesh.creation.icosphere(4, 0.1).triangles))
-    assert len(ball.points) < 210
-    assert ball.radius < 2.5e-3
+    round_one = trimesh.creation.cylinder(0.1, 0.2, sections=400)
+    (few,) = convex_pieces(np.asarray(round_one.triangles))
+    assert len(few.points) < 0.5 * len(round_one.vertices)
+    assert few.radius < 3.1e-4
 
 
 def test_configurations(arm, device):
@@ -276,14 +277,14 @@ def test_spheres_of_a_caller_are_the_shape(arm):
     assert torch.equal(configuration_in_collision(joints, own, world), by_spheres)
 
 
-def test_costs_see_spheres_that_do_not_stick_out(arm, device):
+def test_costs_see_spheres_that_stick_out_less(arm, device):
     pairs = arm.default_pairs
     joints = random_joints(arm.joint_limits, 100, None).float()[:, None].to(device)
     spheres = arm(joints).requires_grad_()
     inside = spheres.detach().clone()
     for i, link in enumerate(arm.sphere_links):
         out = max(report.overshoot for report in arm.fits[link])
-        inside[..., i, 3] = (inside[..., i, 3] - out).clamp(min=0.0)
+        inside[..., i, 3] = (inside[..., i, 3] - 0.5 * out).clamp(min=0.0)
     plain = replace(pairs, overshoots=None)
     cost = self_collision_cost(spheres, pairs)
     torch.testing.assert_close(cost, self_collision_cost(inside, plain))

@@ -45,7 +45,8 @@ def configuration_in_collision(
         robot: the robot.
         world: the obstacles.
         self_collision: whether self-collisions count, by the pairs of
-            `RobotSpheres.self_collision_pairs`; or the pairs to check.
+            `RobotSpheres.self_collision_pairs`; or the pairs to check. Links to which spheres were
+            fitted touch where their convex pieces do too.
         ignore: allowed contacts: pairs of names of a link, or attached object, and an obstacle,
             in every env that has it.
         env_index: (batch,) int32 for joints (batch, ..., n_joints), the env of each row; env 0 for
@@ -155,8 +156,9 @@ class JointPathClearance(NamedTuple):
         position: on the segment, from 0 to 1.
         sphere: int32, the sphere with the smallest clearance there, -1 for none.
         obstacle: int32, the obstacle nearest to it, -1 for none.
-        self_lower: [m], the same between spheres of the robot, by the pairs checked, without those
-            whose clearance is constant; +inf if there are none.
+        self_lower: [m], the same between links of the robot, by the pairs checked, without spheres
+            whose clearance is constant; +inf if there are none. Of two links it is the distance of
+            their convex pieces where these are farther apart than their spheres.
         self_upper: [m].
         self_position: on the segment, from 0 to 1.
         self_sphere: int32, one of the two spheres, -1 for none.

@@ -44,6 +44,10 @@ def self_collision_cost(
 ) -> Tensor:
     """Cost of a robot's spheres against each other.
 
+    Spheres that were fitted to shapes are seen smaller, by half of how far those of their link
+    stick out at most, as links would cost that only stand near each other: the cost guides, and
+    checks prove what is free.
+
     The cost of a pair is `h(r + r' + eta - |c - c'|)` with the hinge of `sphere_cost`, half of it
     for each of the two spheres. The gradient is exact for any incoming gradient; where two centers
     coincide it has a fixed direction.
@@ -86,7 +90,9 @@ def self_collision_cost(
 
 
 def self_clearance(spheres: Tensor, pairs: SelfCollisionPairs) -> SelfClearance:
-    """Smallest clearance between two spheres of a robot.
+    """Smallest clearance between two spheres of a robot, as `self_collision_cost` sees them.
+
+    No bound for robots with fitted spheres: `joint_path_clearance` has those of their shapes.
 
     Args:
         spheres: (batch, horizon, n_spheres, 4); see `self_collision_cost`.

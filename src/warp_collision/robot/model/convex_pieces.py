@@ -22,15 +22,15 @@ from warp_collision.messages import short_repr
 from warp_collision.obstacles.geometry import content_key
 from warp_collision.robot.fitting.fit_cache import cached_result
 
-_VERSION = 1  # of the algorithm: another one for each change of what it returns
+_VERSION = 2  # of the algorithm: another one for each change of what it returns
 _MOST_PIECES = 16  # of a link
 _SLABS = 6  # along each axis, between which it may be cut
-_LEAST_GAIN = 0.01  # of the volume of the link's hull: what a cut has to save
+_LEAST_GAIN = 0.004  # of the volume of the link's hull: what a cut has to save
 # How far a hull of few points may be inside of all of them: of the size of the shape, at least and
 # at most [m].
-_SHARE, _ACCURACY = 1.0e-3, (2.0e-4, 5.0e-4)
+_SHARE, _ACCURACY = 1.0e-3, (1.0e-4, 3.0e-4)
 _AT_ONCE = 6  # corners that are added to a hull
-_MOST_POINTS = 200  # about, of a piece: then the radius is larger
+_MOST_POINTS = 1000  # about, of a piece: then the radius is larger
 _LEAST_CORNERS = 12  # of a hull, none of which is left out
 _DIRECTIONS = np.array([*itertools.product((-1.0, 0.0, 1.0), repeat=3)])
 _FEW, _CELLS = 1000, 48  # triangles that are cut as they are; cells of a grid for others

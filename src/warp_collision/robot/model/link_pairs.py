@@ -20,6 +20,9 @@ from warp_collision.robot.model.bounding_balls import groups_of_links, ranges_of
 
 # Clearances whose samples differ by less are constant, up to rounding [m].
 CONSTANT = 1.0e-5
+# Of the overshoots: smaller spheres seldom touch where links do not, and where these touch they are
+# nearer to each other than the default activation distance of costs, 1 cm.
+_DRAWN_IN = 0.5
 _MAX_GAPS = 1 << 20  # clearances of pairs of spheres that are computed at once
 
 
@@ -85,7 +88,7 @@ class SelfCollisionPairs:
         buffers: (n_spheres,) float32 [m], added to the radii for self-collision, the same for all
             spheres of a link; None for 0.
         overshoots: (n_spheres,) float32 [m], how far fitted spheres may stick out of their link:
-            costs see them smaller by it, and checks ask the link's convex pieces; None for 0.
+            costs see them smaller by half of it, and checks ask the convex pieces; None for 0.
         tables_by_frames: for the kernels of joint paths, filled by the robots that check the pairs.
 
     Example:
@@ -203,11 +206,11 @@ class SelfCollisionPairs:
         return _with_radii(spheres, self._device_lengths.on(spheres.device)[0])
 
     def drawn_in(self, spheres: Tensor) -> Tensor:
-        """`inflate`, and smaller by the overshoots, but not smaller than points."""
+        """`inflate`, and smaller by half of the overshoots, but not smaller than points."""
         inflated = self.inflate(spheres)
         if self.overshoots is None:
             return inflated
-        return _with_radii(inflated, -self._device_lengths.on(spheres.device)[1])
+        return _with_radii(inflated, -_DRAWN_IN * self._device_lengths.on(spheres.device)[1])
 
     def near(self, spheres: Tensor, margin: float) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Pairs of links that may be nearer than a margin, with the clearance of their spheres.

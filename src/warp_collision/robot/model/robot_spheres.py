@@ -408,9 +408,9 @@ class RobotSpheres:
         Not checked are adjacent links, those connected by fixed joints, and what an SRDF, a robot
         file or `allow` says. Where neither of these files does, also links in contact at the
         neutral configuration, all joint values 0 or in the middle of limits without 0, and in a
-        quarter of random ones or more: by their shapes where spheres are fitted to them. Links
-        that were never in contact in samples are checked, as samples are no proof; `find_pairs`
-        leaves them out.
+        quarter of random ones or more. Links that were never in contact in samples are checked, as
+        samples are no proof; `find_pairs` leaves them out. Links to which spheres are fitted are in
+        contact where their convex pieces are.
 
         Args:
             n_samples: number of random joint values within the limits, the same in every call.
@@ -527,7 +527,7 @@ class RobotSpheres:
         self._update_layout()
 
     def save(self, path: PathLike) -> None:
-        """Writes spheres, pairs, what fits cover, and the URDF's hash, which `from_file` reads.
+        """Writes spheres, convex pieces, pairs, coverage and the URDF's hash for `from_file`.
 
         Joints and shapes stay in the URDF. Padding, locks and `allow` are included, attached
         objects are not.
@@ -552,7 +552,8 @@ class RobotSpheres:
     def save_spheres(self, path: PathLike) -> None:
         """Writes the spheres of the links to a YAML file, which `spheres=` reads back as they are.
 
-        Fitting them again is saved so. Padding is included, attached objects are not.
+        Fitting them again is saved so; but as given ones they decide self-collision alone, without
+        the convex pieces, which `save` keeps. Padding is included, attached objects are not.
 
         Raises:
             ValueError: the spheres came from a robot file that says more, which would be lost.
