@@ -9,7 +9,7 @@ from robots import PANDA
 from warp_collision import Capsule, Cuboid, Cylinder, Sphere
 from warp_collision.examples import load_panda
 from warp_collision.robot import Coverage, RobotSpheres, coverage, fit_spheres
-from warp_collision.robot.fitting import fit_cache
+from warp_collision.robot.fitting import fit_cache, sphere_fit
 
 MESHES = PANDA.parent / "meshes"
 
@@ -269,3 +269,30 @@ def test_a_urdf_with_a_bad_mesh(tmp_path, content, message):
     (tmp_path / "ordinary.urdf").write_text(ORDINARY)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         RobotSpheres(tmp_path / "ordinary.urdf")
+
+
+@pytest.mark.parametrize("corners", [3, 8, 20])
+def test_a_ball_contains_a_piece_if_it_contains_its_corners(corners):
+    rng = np.random.default_rng(corners)
+    pieces = rng.normal(size=(60, 1, 3)) + 0.3 * rng.normal(size=(60, corners, 3))
+    pieces[::3, corners // 2 :] = pieces[::3, :1]  # as groups with fewer corners have it
+    balls = np.column_stack([rng.normal(size=(40, 3)), rng.uniform(0.1, 3.0, 40)])
+    reach = np.linalg.norm(pieces[None] - balls[:, None, None, :3], axis=3).max(axis=2)
+    found = sphere_fit._containment(balls, pieces, 1e-6)
+    np.testing.assert_array_equal(found, reach <= balls[:, 3:] - 1e-6)
+    assert 0.1 < found.mean() < 0.9
+    assert sphere_fit._containment(balls, pieces[:0], 1e-6).shape == (40, 0)
+
+
+def test_a_greedy_cover_takes_what_covers_most_of_the_rest():
+    rng = np.random.default_rng(5)
+    table = rng.uniform(size=(80, 200)) < 0.08
+    weights = np.floor(rng.uniform(1.0, 9.0, 200)).astype(np.float32)
+    left, expected = weights.copy(), []
+    while (table * left).sum(axis=1).max() > 0.0:
+        expected.append(int((table * left).sum(axis=1).argmax()))
+        left[table[expected[-1]]] = 0.0
+    holds = table.astype(np.float32)
+    for count in (None, 5):
+        chosen = sphere_fit._greedy(holds, weights, holds @ weights, count)
+        np.testing.assert_array_equal(chosen, expected[:count])
