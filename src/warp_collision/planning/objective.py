@@ -98,9 +98,9 @@ class Objective:
         joints = joints.detach().requires_grad_()
         for term in self._terms:
             with torch.enable_grad():
-                cost = _cost_of(term, joints, problem)
+                cost = _cost_of(term, joints, problem).sum()
             if cost.requires_grad:
-                (gradient,) = torch.autograd.grad(cost.sum(), joints, allow_unused=True)
+                (gradient,) = torch.autograd.grad(cost, joints, allow_unused=True)
                 name = f"the derivative of {_name_of(term[0])}"
                 if gradient is not None:
                     _require_finite(gradient, name, problem, when)
