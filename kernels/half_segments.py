@@ -12,6 +12,8 @@ kind is a struct of both halves, with
 and the functions that the factories take.
 """
 
+from typing import Any
+
 import warp as wp
 
 from warp_collision.kernels.hinge import hinge
@@ -121,22 +123,24 @@ class Start:
 
 
 @wp.func
-def start_of(
-    obstacle: Obstacle, known: Start, origin: wp.vec3, before: float, limit: float
-) -> Start:
-    """The distance at an origin, which at the waypoint is known of the other half.
+def start_of(obstacle: Obstacle, known: Start, track: Any, longest: float, reach: float) -> Start:
+    """The distance where a half, or its part, begins; at the waypoint as known of the other one.
 
     Args:
         obstacle: the obstacle.
         known: of the other half.
-        origin: in the frame of the obstacle.
-        before: length of the half that lies before the origin [m].
-        limit: beyond which the distance is not searched [m].
+        track: see `make_cost`; nothing is found of one of negative length.
+        longest: length of the longer half [m].
+        reach: how near to the obstacle matters [m].
     """
-    if before == 0.0 and known.is_at_waypoint:
+    is_at_waypoint = track.before == 0.0
+    if track.length < 0.0:
+        return Start()
+    if is_at_waypoint and known.is_at_waypoint:
         return known
-    sample = distance_of_obstacle(obstacle.mesh_id, obstacle.record, origin, limit)
-    return Start(sample, before == 0.0)
+    limit = reach + wp.where(is_at_waypoint, longest, track.length)
+    sample = distance_of_obstacle(obstacle.mesh_id, obstacle.record, track.origin, limit)
+    return Start(sample, is_at_waypoint)
 
 
 def make_cost(Halves, Track, kind, half_of, sample, sweep, fraction_at, rotate_to_begin):
@@ -174,19 +178,17 @@ def make_cost(Halves, Track, kind, half_of, sample, sweep, fraction_at, rotate_t
         # is not a constant, so that the sweep is not compiled twice.
         for side in range(wp.where(halves.longest > 0.0, 2, 1)):
             track = half_of(obstacle, halves, side, reach)
-            if not (track.length < 0.0):
-                limit = reach + wp.where(track.before == 0.0, halves.longest, track.length)
-                start = start_of(obstacle, start, track.origin, track.before, limit)
-                if start.sample.found:
-                    first = sample(track, 0.0, start.sample)
-                    swept = sweep(track, first, reach, query.tolerance)
-                    # A distance of NaN stays.
-                    if not (swept.distance >= lowest.distance or wp.isnan(lowest.distance)):
-                        lowest = swept
-                        nearest = track
-                        result.fraction = fraction_at(track, swept.position)
-                        result.is_backward = side == 0
-                        neighbour = wp.where(side == 0, motion.previous, motion.following)
+            start = start_of(obstacle, start, track, halves.longest, reach)
+            if start.sample.found:
+                first = sample(track, 0.0, start.sample)
+                swept = sweep(track, first, reach, query.tolerance)
+                # A distance of NaN stays.
+                if not (swept.distance >= lowest.distance or wp.isnan(lowest.distance)):
+                    lowest = swept
+                    nearest = track
+                    result.fraction = fraction_at(track, swept.position)
+                    result.is_backward = side == 0
+                    neighbour = wp.where(side == 0, motion.previous, motion.following)
         if lowest.distance >= reach:
             return result
         if rounding > 0.0 and lowest.distance >= reach - rounding:
@@ -230,13 +232,11 @@ def make_touches(Halves, kind, half_of, sample, is_free):
         # As in `make_cost`.
         for side in range(wp.where(halves.longest > 0.0, 2, 1)):
             track = half_of(obstacle, halves, side, reach)
-            if not (track.length < 0.0):
-                limit = reach + wp.where(track.before == 0.0, halves.longest, track.length)
-                start = start_of(obstacle, start, track.origin, track.before, limit)
-                if start.sample.found:
-                    first = sample(track, 0.0, start.sample)
-                    if not is_free(track, first, radius, query.tolerance):
-                        return True
+            start = start_of(obstacle, start, track, halves.longest, reach)
+            if start.sample.found:
+                first = sample(track, 0.0, start.sample)
+                if not is_free(track, first, radius, query.tolerance):
+                    return True
         return False
 
     return named(touches, kind)

@@ -6,6 +6,7 @@ The z axis of a frame is the axis of its joint, so that a joint rotates two colu
 import warp as wp
 
 from warp_collision.kernels.compiling import FEW_THREADS
+from warp_collision.kernels.turns import Placed, placed_by, rounded, turned, widened
 
 wp.set_module_options(FEW_THREADS)
 
@@ -61,6 +62,29 @@ class Wrench:
 def root_pose() -> FramePose:
     """The pose of the root without a base pose."""
     return FramePose(wp.identity(n=3, dtype=float), wp.vec3(0.0))
+
+
+@wp.func
+def pose_in(placed: Placed, axes: wp.mat33) -> FramePose:
+    """A frame with these axes in a rigid transform; NaN axes make its position NaN too."""
+    x = rounded(turned(placed.turn, widened(axes[:, 0])))
+    y = rounded(turned(placed.turn, widened(axes[:, 1])))
+    z = rounded(turned(placed.turn, widened(axes[:, 2])))
+    validity = 0.0 * (x[0] + y[0] + z[0])
+    origin = rounded(placed.origin) + wp.vec3(validity)
+    return FramePose(wp.matrix_from_cols(x, y, z), origin)
+
+
+@wp.func
+def root_of(numbers: wp.array[wp.float32]) -> FramePose:
+    """The root by the numbers of a pose, or by those of a `MovingFrame` as far as it is at rest."""
+    if numbers.shape[0] == 7:
+        return pose_in(placed_by(numbers), wp.identity(n=3, dtype=float))
+    rotation = wp.mat33()
+    for i in range(3):
+        for k in range(3):
+            rotation[i, k] = numbers[3 * i + k]
+    return FramePose(rotation, wp.vec3(numbers[9], numbers[10], numbers[11]))
 
 
 @wp.func
@@ -120,7 +144,7 @@ def place_points(
     frames: wp.array[RobotFrame],  # (n_frames,)
     ranges: wp.array[wp.vec2i],  # (n_frames,) the points of each frame: from, to
     points: wp.array[wp.vec4],  # (n_points,) x, y, z in their frame and a radius [m]
-    roots: wp.array[MovingFrame],  # (m,) of the root, each for n / m configurations; or empty
+    roots: wp.array2d[wp.float32],  # (m, 7 or 18), each for n / m rows, see `root_of`; or empty
     # parameters
     launch_offset: vec1i,  # of this launch in the joint values
     # outputs
@@ -132,7 +156,7 @@ def place_points(
     row += launch_offset[0]
     frame_pose = root_pose()
     if roots.shape[0] > 0:
-        frame_pose = roots[row // (joints.shape[0] // roots.shape[0])].frame_pose
+        frame_pose = root_of(roots[row // (joints.shape[0] // roots.shape[0])])
     for k in range(frames.shape[0]):
         if k > 0:
             frame = frames[k]
@@ -169,23 +193,18 @@ def wrench_of_points(
     return Wrench(force, moment)
 
 
-@wp.kernel
-def place_points_vjp(
-    # operands
-    gradient: wp.array2d[wp.vec4],  # (n, n_points) d loss / d placed
-    frame_poses: wp.array2d[FramePose],  # (n, n_frames) as `place_points` wrote them
+@wp.func
+def write_gradient_by_joints(
+    gradient: wp.array2d[wp.vec4],
+    frame_poses: wp.array2d[FramePose],
     frames: wp.array[RobotFrame],
     ranges: wp.array[wp.vec2i],
     points: wp.array[wp.vec4],
-    # parameters
-    launch_offset: vec1i,
-    # outputs
-    wrenches: wp.array2d[Wrench],  # (n, n_frames) scratch
-    total: wp.array2d[wp.float32],  # (n, n_joints) d loss / d joint value
+    row: int,
+    wrenches: wp.array2d[Wrench],
+    total: wp.array2d[wp.float32],
 ):
-    """One thread per configuration; wrenches are summed from the tips to the root."""
-    row = wp.tid()
-    row += launch_offset[0]
+    """Sums the wrenches of a configuration from the tips to the root; see `place_points_vjp`."""
     for joint in range(total.shape[1]):
         total[row, joint] = 0.0
     count = frames.shape[0]
@@ -206,6 +225,25 @@ def place_points_vjp(
         arm = frame_pose.origin - frame_poses[row, frame.parent].origin
         proximal.moment += wrench.moment + wp.cross(arm, wrench.force)
         wrenches[row, frame.parent] = proximal
+
+
+@wp.kernel
+def place_points_vjp(
+    # operands
+    gradient: wp.array2d[wp.vec4],  # (n, n_points) d loss / d placed
+    frame_poses: wp.array2d[FramePose],  # (n, n_frames) as `place_points` wrote them
+    frames: wp.array[RobotFrame],
+    ranges: wp.array[wp.vec2i],
+    points: wp.array[wp.vec4],
+    # parameters
+    launch_offset: vec1i,
+    # outputs
+    wrenches: wp.array2d[Wrench],  # (n, n_frames) scratch
+    total: wp.array2d[wp.float32],  # (n, n_joints) d loss / d joint value
+):
+    """One thread per configuration."""
+    row = wp.tid() + launch_offset[0]
+    write_gradient_by_joints(gradient, frame_poses, frames, ranges, points, row, wrenches, total)
 
 
 @wp.kernel

@@ -1,11 +1,11 @@
-"""Which moving obstacles a robot may come near to on a segment, by balls around both."""
+"""How near a robot may come to moving obstacles on a segment, by balls around both."""
 
 import warp as wp
 
 from warp_collision.kernels.body_check import Interval, travel
 from warp_collision.kernels.compiling import FEW_THREADS
 from warp_collision.kernels.kinematics import point_in_world, xyz
-from warp_collision.kernels.mesh_record import load_record
+from warp_collision.kernels.mesh_record import FAR, load_record
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
     Robot,
@@ -34,6 +34,13 @@ def origin_in_world(row: vec8) -> wp.vec3:
 
 
 @wp.func
+def enlarged(center: wp.vec3, radius: float) -> wp.vec4:
+    """A ball with the rounding of its distance from others."""
+    radius += ROUNDING * (wp.length(center) + wp.abs(radius))
+    return wp.vec4(center[0], center[1], center[2], radius)
+
+
+@wp.func
 def ball_of_mover(mesh_id: wp.uint64, record: wp.uint64, first: vec8, second: vec8) -> wp.vec4:
     """A ball around an obstacle on a segment: its origin moves straight, all else around it."""
     shape = load_record(mesh_id, record)
@@ -42,24 +49,23 @@ def ball_of_mover(mesh_id: wp.uint64, record: wp.uint64, first: vec8, second: ve
     end = origin_in_world(second)
     middle = 0.5 * (begin + end)
     radius = wp.length(corner) + shape.inside_reach + 0.5 * wp.length(end - begin)
-    return wp.vec4(middle[0], middle[1], middle[2], radius)
+    return enlarged(middle, radius)
 
 
 @wp.func
-def are_near(balls: wp.array[wp.vec4], mover: wp.vec4, distance: float) -> bool:
-    """Whether one of the balls of a robot may be nearer to another ball than a distance."""
+def least_gap(balls: wp.array[wp.vec4], mover: wp.vec4) -> float:
+    """A lower bound of the distance of the balls of a robot from another ball, NaN if one is."""
+    least = float(wp.inf)
     for b in range(balls.shape[0]):
         ball = balls[b]
-        reach = (mover[3] + distance + ball[3]) * (1.0 + ROUNDING)
-        reach += ROUNDING * (wp.length(xyz(ball)) + wp.length(xyz(mover)))
-        # NaN is near.
-        if not (wp.length(xyz(ball) - xyz(mover)) > reach):
-            return True
-    return False
+        gap = wp.length(xyz(ball) - xyz(mover)) - ball[3]
+        if not (gap >= least or wp.isnan(least)):
+            least = gap
+    return least - mover[3]
 
 
 @wp.kernel
-def find_near_movers(
+def bound_movers(
     # operands
     joints: wp.array3d[wp.float32],  # (batch, horizon, n_joints) [rad or m]
     env_index: wp.array[wp.int32],  # (batch,) or empty
@@ -71,12 +77,11 @@ def find_near_movers(
     padding: wp.array2d[wp.float32],  # [m]
     mesh_from_world: wp.array3d[vec8],  # (n_envs, horizon, slots)
     # parameters
-    tolerance: wp.array[wp.float32],  # (1,) [m]
     launch_offset: wp.vec2i,  # of this launch in the segments
     # outputs
     states: wp.array3d[MovingFrame],  # (batch, horizon - 1, n_frames) scratch
     balls: wp.array3d[wp.vec4],  # (batch, horizon - 1, n_bodies) scratch
-    near: wp.array3d[wp.bool],  # (batch, horizon - 1, slots), False: farther than the tolerance
+    least: wp.array3d[wp.float32],  # (batch, slots, horizon - 1) lower bounds [m]; +inf: not there
 ):
     """One thread per segment."""
     row, index = wp.tid()
@@ -94,11 +99,9 @@ def find_near_movers(
         speed = wp.length(velocity_of(state, center - state.frame_pose.origin))
         bound = acceleration_bound(segment, body, center, 0, 0.5)
         reach = body.radius + travel(Interval(0.5, bound, slack, 0.0, 0.0, 0.5), speed) + slack
-        if body.radius < 0.0:
-            reach = -wp.inf
-        balls[row, index, b] = wp.vec4(center[0], center[1], center[2], reach)
+        balls[row, index, b] = enlarged(center, wp.where(body.radius < 0.0, -FAR, reach))
     for slot in range(mesh_ids.shape[1]):
-        is_near = bool(not is_valid)
+        bound = wp.where(is_valid, wp.inf, wp.nan)
         if is_valid:
             if moving[env, slot] != wp.uint8(0):
                 mover = ball_of_mover(
@@ -107,5 +110,5 @@ def find_near_movers(
                     mesh_from_world[env, index, slot],
                     mesh_from_world[env, index + 1, slot],
                 )
-                is_near = are_near(balls[row, index], mover, padding[env, slot] + tolerance[0])
-        near[row, index, slot] = is_near
+                bound = least_gap(balls[row, index], mover) - padding[env, slot]
+        least[row, slot, index] = bound

@@ -6,82 +6,32 @@ All is computed in float64 and rounded once.
 import warp as wp
 
 from warp_collision.kernels.compiling import FEW_THREADS
-from warp_collision.kernels.kinematics import FramePose, MovingFrame, Twist, vec1i
+from warp_collision.kernels.kinematics import MovingFrame, Twist, pose_in, vec1i
 from warp_collision.kernels.robot_motion import root_at
 from warp_collision.kernels.scene import env_of_row
+from warp_collision.kernels.turns import (
+    TWO,
+    Placed,
+    Turn,
+    combined_turn,
+    inverse_turn,
+    placed_by,
+    rounded,
+    turned,
+    widened,
+)
 
 wp.set_module_options(FEW_THREADS)
 
 # Smallest cosine of half the angle of the shorter rotation, as in `moving_sweep`.
 HALF_TURN = wp.constant(wp.float64(-1.0e-6))
 ZERO = wp.constant(wp.float64(0.0))
-TWO = wp.constant(wp.float64(2.0))
-
-
-@wp.struct
-class Turn:
-    """A rotation as a unit quaternion."""
-
-    w: wp.float64
-    u: wp.vec3d
-
-
-@wp.struct
-class Placed:
-    """A rigid transform."""
-
-    turn: Turn
-    origin: wp.vec3d  # [m]
-
-
-@wp.func
-def unit_turn(w: wp.float64, x: wp.float64, y: wp.float64, z: wp.float64) -> Turn:
-    """The rotation of a quaternion of any length but 0, which gives NaN."""
-    length = wp.sqrt(w * w + x * x + y * y + z * z)
-    return Turn(w / length, wp.vec3d(x / length, y / length, z / length))
-
-
-@wp.func
-def inverse_turn(turn: Turn) -> Turn:
-    """The opposite rotation."""
-    return Turn(turn.w, -turn.u)
-
-
-@wp.func
-def turned(turn: Turn, v: wp.vec3d) -> wp.vec3d:
-    """Rotates a vector: v + 2 w (u x v) + 2 u x (u x v)."""
-    twice_cross = TWO * wp.cross(turn.u, v)
-    return v + turn.w * twice_cross + wp.cross(turn.u, twice_cross)
-
-
-@wp.func
-def combined_turn(second: Turn, first: Turn) -> Turn:
-    """The first rotation, then the second."""
-    real = second.w * first.w - wp.dot(second.u, first.u)
-    return Turn(real, second.w * first.u + first.w * second.u + wp.cross(second.u, first.u))
-
-
-@wp.func
-def rounded(v: wp.vec3d) -> wp.vec3:
-    """A vector in float32."""
-    return wp.vec3(float(v[0]), float(v[1]), float(v[2]))
-
-
-@wp.func
-def widened(v: wp.vec3) -> wp.vec3d:
-    """A vector in float64."""
-    return wp.vec3d(wp.float64(v[0]), wp.float64(v[1]), wp.float64(v[2]))
 
 
 @wp.func
 def frame_in(placed: Placed, axes: wp.mat33, twist: Twist) -> MovingFrame:
-    """A frame with these axes in a rigid transform; NaN axes make its position NaN too."""
-    x = rounded(turned(placed.turn, widened(axes[:, 0])))
-    y = rounded(turned(placed.turn, widened(axes[:, 1])))
-    z = rounded(turned(placed.turn, widened(axes[:, 2])))
-    validity = 0.0 * (x[0] + y[0] + z[0])
-    origin = rounded(placed.origin) + wp.vec3(validity)
-    return MovingFrame(FramePose(wp.matrix_from_cols(x, y, z), origin), twist)
+    """A frame with these axes in a rigid transform."""
+    return MovingFrame(pose_in(placed, axes), twist)
 
 
 @wp.func
@@ -104,12 +54,7 @@ def _make_place_roots(name, Scalar):
         """One thread per base pose."""
         row = wp.tid()
         row += launch_offset[0]
-        pose = poses[row]
-        w, x = wp.float64(pose[3]), wp.float64(pose[4])
-        turn = unit_turn(w, x, wp.float64(pose[5]), wp.float64(pose[6]))
-        origin = wp.vec3d(wp.float64(pose[0]), wp.float64(pose[1]), wp.float64(pose[2]))
-        axes = wp.identity(n=3, dtype=float)
-        roots[row] = frame_in(Placed(turn, origin), axes, at_rest())
+        roots[row] = frame_in(placed_by(poses[row]), wp.identity(n=3, dtype=float), at_rest())
 
     # Warp knows kernels by their qualified names.
     place.__name__ = place.__qualname__ = name
@@ -150,9 +95,7 @@ def obstacle_at(
     mesh_from_world: wp.array4d[wp.float32], env: int, waypoint: int, slot: int
 ) -> Placed:
     """The world in the frame of an obstacle at a waypoint."""
-    row = mesh_from_world[env, waypoint, slot]
-    turn = unit_turn(wp.float64(row[3]), wp.float64(row[4]), wp.float64(row[5]), wp.float64(row[6]))
-    return Placed(turn, wp.vec3d(wp.float64(row[0]), wp.float64(row[1]), wp.float64(row[2])))
+    return placed_by(mesh_from_world[env, waypoint, slot])
 
 
 @wp.func

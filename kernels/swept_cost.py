@@ -270,17 +270,16 @@ def swept_cost(
         active[row, waypoint, index] = wp.where(result.cost == 0.0, wp.uint8(0), wp.uint8(1))
 
 
-@wp.kernel
-def swept_vjp(
-    # operands
-    upstream: wp.array3d[wp.float32],  # (batch, horizon, n_spheres) d loss / d cost; empty: ones
-    gradient: wp.array3d[wp.vec4],  # as `swept_cost` writes them
+@wp.func
+def gathered(
+    upstream: wp.array3d[wp.float32],
+    gradient: wp.array3d[wp.vec4],
     neighbours: wp.array3d[mat23],
-    # outputs
-    total: wp.array3d[wp.vec4],  # d loss / d (x, y, z, radius); may be `gradient` itself
-):
-    """Gathers the gradients of the costs of three consecutive waypoints by the middle one."""
-    row, waypoint, index = wp.tid()
+    row: int,
+    waypoint: int,
+    index: int,
+) -> wp.vec4:
+    """The gradient of the costs of three consecutive waypoints by a sphere of the middle one."""
     own = float(1.0)
     before = float(1.0)
     after = float(1.0)
@@ -295,6 +294,18 @@ def swept_vjp(
         if upstream.shape[0] > 0:
             after = upstream[row, waypoint + 1, index]
         center += after * neighbours[row, waypoint + 1, index][0]
-    total[row, waypoint, index] = own * gradient[row, waypoint, index] + wp.vec4(
-        center[0], center[1], center[2], 0.0
-    )
+    return own * gradient[row, waypoint, index] + wp.vec4(center[0], center[1], center[2], 0.0)
+
+
+@wp.kernel
+def swept_vjp(
+    # operands
+    upstream: wp.array3d[wp.float32],  # (batch, horizon, n_spheres) d loss / d cost; empty: ones
+    gradient: wp.array3d[wp.vec4],  # as `swept_cost` writes them
+    neighbours: wp.array3d[mat23],
+    # outputs
+    total: wp.array3d[wp.vec4],  # d loss / d (x, y, z, radius); may be `gradient` itself
+):
+    """One thread per sphere and waypoint."""
+    row, waypoint, index = wp.tid()
+    total[row, waypoint, index] = gathered(upstream, gradient, neighbours, row, waypoint, index)

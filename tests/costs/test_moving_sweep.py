@@ -9,6 +9,7 @@ import compare
 import exact_shapes
 import moving_scenes
 import shapes
+from cases import mostly_slow
 from differentiable import JIT_WARNING
 from reference import Array
 from reference_sweep import path_gradient
@@ -57,7 +58,7 @@ def lowest_clearance(spheres: Array, poses: Array) -> Array:
     return np.min(each, axis=0) - spheres[..., 3]
 
 
-@pytest.mark.parametrize("as_meshes", [False, True])
+@pytest.mark.parametrize("as_meshes", mostly_slow((False, True), (True,)))
 @pytest.mark.parametrize(
     ("turn", "travel", "step"),
     [(1.5, 0.3, 0.1), (0.1, 0.02, 0.3), (3.1, 0.0, 0.0), (0.0, 0.4, 0.1)],
@@ -278,7 +279,7 @@ def few_spheres(rng: np.random.Generator, poses: Array) -> Array:
 
 
 @pytest.mark.parametrize("dt", [None, 0.5])
-@pytest.mark.parametrize("seed", [11, 12])
+@pytest.mark.parametrize("seed", mostly_slow((11, 12), (11,)))
 def test_gradient_by_spheres(seed, dt, device):
     """Exact for any incoming gradient, the neighbours' part included."""
     rng = np.random.default_rng(seed)
@@ -307,7 +308,12 @@ def test_gradient_by_spheres(seed, dt, device):
 
 
 @pytest.mark.parametrize(
-    ("seed", "turn", "dt"), [(13, 1.2, None), (14, 2.9, 0.5), (15, 1e-5, None)]
+    ("seed", "turn", "dt"),
+    [
+        pytest.param(13, 1.2, None, marks=pytest.mark.slow),
+        (14, 2.9, 0.5),
+        pytest.param(15, 1e-5, None, marks=pytest.mark.slow),
+    ],
 )
 def test_gradient_by_poses(seed, turn, dt, device):
     """By positions and by quaternions, of any length, of each waypoint."""

@@ -146,10 +146,10 @@ def test_above_faces_of_any_shape(name: str, height: float, device: torch.device
     """
     rng = np.random.default_rng(28)
     obstacle = shapes.mesh(name)
-    face = rng.integers(len(obstacle.faces), size=3000)
+    face = rng.integers(len(obstacle.faces), size=1000)
     corners = obstacle.vertices[obstacle.faces[face]]
     normals = reference.face_normals(obstacle.vertices, obstacle.faces[face])
-    inner = np.einsum("nk,nkx->nx", rng.dirichlet(np.ones(3), size=3000), corners)
+    inner = np.einsum("nk,nkx->nx", rng.dirichlet(np.ones(3), size=1000), corners)
     points = shapes.rounded(inner + height * normals)
     expected = reference.mesh_signed_distance(points, obstacle.vertices, obstacle.faces)
     above = (expected.source == face) & (expected.distance > 0.0)

@@ -8,6 +8,7 @@ import compare
 import reference
 import reference_sweep
 import shapes
+from cases import mostly_slow
 from reference import Array, Obstacle
 from truth_open import NAMES, open_mesh
 from warp_collision import sphere_cost, swept_sphere_cost
@@ -25,7 +26,7 @@ def moving(rng: np.random.Generator, mesh: Obstacle, count: int) -> Array:
 
 
 @pytest.mark.parametrize("prepared", [False, True])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mostly_slow(NAMES, ("random triangles", "oven")))
 def test_no_surface_is_passed(name: str, prepared: bool, device: torch.device) -> None:
     """A path costs what the nearest surface on it costs at least, and as much as at its ends."""
     rng = np.random.default_rng(911)

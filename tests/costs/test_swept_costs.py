@@ -10,6 +10,7 @@ import torch
 import compare
 import reference_sweep
 import shapes
+from cases import mostly_slow
 from reference import Array, Obstacle
 from warp_collision import sphere_cost, swept_sphere_cost
 
@@ -59,7 +60,7 @@ def _spread(kink: Array) -> Array:
     return np.maximum(kink, np.maximum(padded[:, :-2], padded[:, 2:]))
 
 
-@pytest.mark.parametrize("name", shapes.CLOSED)
+@pytest.mark.parametrize("name", mostly_slow(shapes.CLOSED, ("box", "robot_link")))
 def test_cost_and_gradient(name: str, device: torch.device) -> None:
     rng = np.random.default_rng(31)
     obstacle = shapes.placed(name, rng)
@@ -68,7 +69,7 @@ def test_cost_and_gradient(name: str, device: torch.device) -> None:
     assert 0.3 < (cost > 0.0).mean()
 
 
-@pytest.mark.parametrize("name", shapes.CLOSED)
+@pytest.mark.parametrize("name", mostly_slow(shapes.CLOSED, ("icosphere", "torus")))
 def test_cost_and_gradient_outside(name: str, device: torch.device) -> None:
     """Long steps past a mesh, which mostly come closest between the waypoints."""
     rng = np.random.default_rng(32)
@@ -132,7 +133,7 @@ def test_a_long_path_is_the_sum_of_its_windows(speed_metric: bool, device: torch
     rng = np.random.default_rng(43)
     scenes, env_index = three_envs(rng), [2, 0, 1, 0]
     spheres = shapes.random_paths(
-        rng, shapes.mesh("icosphere"), (4, 32, 2), step=0.15, disabled=0.1
+        rng, shapes.mesh("icosphere"), (4, 16, 2), step=0.15, disabled=0.1
     )
     incoming = rng.normal(size=spheres.shape[:3])
     world = compare.build_world(scenes, device)
@@ -151,7 +152,7 @@ def test_a_long_path_is_the_sum_of_its_windows(speed_metric: bool, device: torch
     assert (expected > 0.0).any(axis=(1, 2)).tolist() == [True, True, False, True]
     compare.assert_costs(cost, expected, tolerance=2 * FINE)
     summed = np.zeros_like(gradient)
-    for t in range(32):
+    for t in range(16):
         window = slice(max(t - 1, 0), t + 2)
         alone = np.zeros_like(incoming[:, window])
         alone[:, t - window.start] = incoming[:, t]
@@ -169,7 +170,7 @@ def test_other_activation_distances(eta: float, device: torch.device) -> None:
     assert_swept(spheres, [[obstacle]], device, activation_distance=eta)
 
 
-@pytest.mark.parametrize("name", ["box", "torus"])
+@pytest.mark.parametrize("name", mostly_slow(("box", "torus"), ("box",)))
 def test_speed_metric(name: str, device: torch.device) -> None:
     rng = np.random.default_rng(36)
     obstacle = shapes.placed(name, rng)
@@ -197,7 +198,7 @@ def test_speed_metric_of_a_slow_sphere(device: torch.device) -> None:
     np.testing.assert_allclose(slow_slope, 0.01 * slope, rtol=1e-5, atol=1e-8)
 
 
-@pytest.mark.parametrize("min_speed", [1e-4, 0.3])
+@pytest.mark.parametrize("min_speed", mostly_slow((1e-4, 0.3), (0.3,)))
 def test_the_floor_of_the_speed_metric(min_speed: float, device: torch.device) -> None:
     """An argument, of which some spheres are slower and some faster."""
     rng = np.random.default_rng(47)
@@ -209,7 +210,7 @@ def test_the_floor_of_the_speed_metric(min_speed: float, device: torch.device) -
     assert_swept(spheres, [[obstacle]], device, dt=0.2, min_speed=min_speed)
 
 
-@pytest.mark.parametrize("name", shapes.CLOSED)
+@pytest.mark.parametrize("name", mostly_slow(shapes.CLOSED, ("torus", "robot_link")))
 @pytest.mark.parametrize("tolerance", [None, 1e-3])
 def test_within_the_tolerance_and_never_above(
     name: str, tolerance: float | None, device: torch.device

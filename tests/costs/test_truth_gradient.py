@@ -88,9 +88,9 @@ def path_jacobian(cost: compare.Cost, spheres: Array, device: torch.device) -> A
 
 @pytest.mark.parametrize("dt", [None, 0.1])
 def test_swept_cost_among_boxes(dt: float | None, device: torch.device) -> None:
-    """3,000 waypoints with their neighbours' parts, at rest and with the speed metric."""
+    """1,200 waypoints with their neighbours' parts, at rest and with the speed metric."""
     rng, boxes, world = boxes_and_world(133, device)
-    spheres = spheres_around(rng, boxes, (50, 5, 12), 0.15)
+    spheres = spheres_around(rng, boxes, (20, 5, 12), 0.15)
     options = {} if dt is None else {"dt": dt, "speed_metric": True}
     cost = partial(swept_sphere_cost, world=world, tolerance=FINE, **options)
     model = partial(reference_sweep.swept_sphere_cost, scenes=[boxes], dt=dt)

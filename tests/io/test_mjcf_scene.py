@@ -316,10 +316,11 @@ GEOM = '<geom size="0.1"/>'
             '<geom type="mesh" mesh="m"/></worldbody></mujoco>',
             "none.stl",
         ),
-        (
+        pytest.param(
             f'<mujoco><worldbody><replicate count="1000"><replicate count="1000">{GEOM}'
             "</replicate></replicate></worldbody></mujoco>",
             "in 3 s and 1024 MiB, .* got",
+            marks=pytest.mark.slow,
         ),
         (
             '<mujoco><asset><hfield name="h" nrow="100000" ncol="100000" size="1 1 1 1"/></asset>'

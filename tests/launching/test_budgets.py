@@ -19,10 +19,8 @@ from warp_collision import planning, robot, warp_primitives
 Tensor = torch.Tensor
 
 NAMES = [*public_calls.CALLS]
-# Their shapes depend on values, which the host waits for; a step of the planner once, to know that
-# the cost and its derivative are finite.
-DESCENT = "optimize_paths, an iteration of a descent"
-READING = ("joint_path_cost + gradient", "RobotSpheres.interpolate", DESCENT)
+# Their shapes depend on values, which the host waits for.
+READING = ("joint_path_cost + gradient", "RobotSpheres.interpolate")
 # What runs on no device, or is an answer of what does.
 WITHOUT_DEVICE = {
     *("Capsule", "Cuboid", "Cylinder", "Sphere", "Constraint", "MeshReport", "OpenMeshWarning"),

@@ -116,12 +116,12 @@ WORST = dict.fromkeys(KINDS, 3e-7) | dict.fromkeys(["cone", "needle", "spike", "
 @pytest.mark.parametrize("kind", KINDS)
 def test_adversarial_meshes(kind: str) -> None:
     taken = 0
-    for seed in range(10):
+    for seed in range(5):
         found = outcome(body := random_body(kind, seed), seed, 200)
         assert found.worst < WORST[kind], body.name
         assert found.wrong == 0, body.name
         taken += not found.refused
-    assert taken > 5
+    assert taken > 2
 
 
 @pytest.mark.slow

@@ -282,6 +282,9 @@ def test_wrong_input_raises(panda):
     for scene in (MeshWorld(device="cpu"), world):  # the straight path is free in the first one
         with pytest.raises(ValueError, match=r"finite, got nan of <lambda> in batch row 0, "):
             plan(panda, scene, [LEFT], [RIGHT], terms=[lambda joints: joints[..., 0].sqrt()])
+    message = "nan of the derivative of <lambda> in batch row 0, waypoint 0, iteration 1 on free"
+    with pytest.raises(ValueError, match=message):  # of a root at 0
+        plan(panda, world, [LEFT], [RIGHT], terms=[lambda q: (q - q[:, :1])[..., 0].abs().sqrt()])
     with pytest.raises(ValueError, match=r"env_index must be in \[0, 2\), got 2"):
         plan(panda, world, [LEFT, LEFT], [RIGHT, RIGHT], [0, 2], on_invalid_endpoints="mark")
     with pytest.raises(TypeError, match="terms must be callables, got float"):

@@ -1,12 +1,17 @@
-"""The parts of the planner alone: metric, terms, shortcuts, resampling."""
+"""The parts of the planner alone: descent, terms, shortcuts, resampling."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 
 from warp_collision import Cuboid, Cylinder, MeshWorld
 from warp_collision.examples import load_panda
 from warp_collision.planning import CollisionTerm, JointLimitsTerm, SmoothnessTerm
-from warp_collision.planning.descent import PathDescent, SmoothMetric, straight_lines
+from warp_collision.planning.collision_gradient import CollisionGradient
+from warp_collision.planning.descent import PathDescent, straight_lines
+from warp_collision.planning.objective import Objective
 from warp_collision.planning.shortcuts import (
     pad_start,
     path_length,
@@ -14,37 +19,98 @@ from warp_collision.planning.shortcuts import (
     shorten,
     shortest_of_each,
 )
-from warp_collision.planning.terms import Objective
 
 
 def random_paths(batch: int, horizon: int, n_joints: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(batch, horizon, n_joints, generator=torch.Generator().manual_seed(seed))
 
 
-def test_the_metric_is_that_of_the_smoothness_term():
-    paths = random_paths(4, 9, 3).double()
-    metric = SmoothMetric(9, torch.device("cpu"))
-    lines = straight_lines(paths[:, 0].float(), paths[:, -1].float(), 9).double()
-    z = metric.whiten((paths - lines)[:, 1:-1].float()).double()
-    expected = SmoothnessTerm()(paths) - SmoothnessTerm()(lines)
-    torch.testing.assert_close(0.5 * z.square().sum((1, 2)), expected, rtol=1e-5, atol=1e-5)
-    back = metric.smooth(z.float())
-    torch.testing.assert_close(back, (paths - lines)[:, 1:-1].float(), rtol=1e-4, atol=1e-5)
+def descended(paths: torch.Tensor, limits: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
+    """Steps of Adam in float64, in the coordinates in which smoothness is half the squared norm."""
+    paths, inner = paths.double().clone(), paths.shape[1] - 2
+    matrix = torch.autograd.functional.hessian(
+        lambda x: SmoothnessTerm()(torch.nn.functional.pad(x, (1, 1))[None, :, None]).sum(),
+        torch.zeros(inner, dtype=torch.float64),
+    )
+    smooth = torch.linalg.inv(torch.linalg.cholesky(matrix)).mT
+    mean, square = torch.zeros(2, *paths[:, 1:-1].shape, dtype=torch.float64)
+    limited = JointLimitsTerm(limits.double())
+    for step, gradient in enumerate(gradients.double(), start=1):
+        at = paths.clone().requires_grad_()
+        (SmoothnessTerm()(at).sum() + limited(at).sum()).backward()
+        by_coordinate = smooth.mT @ (gradient + at.grad)[:, 1:-1]
+        mean = 0.9 * mean + 0.1 * by_coordinate
+        square = 0.99 * square + 0.01 * by_coordinate.square()
+        estimate = mean / (1.0 - 0.9**step), (square / (1.0 - 0.99**step)).sqrt()
+        paths[:, 1:-1] -= smooth @ (0.03 * estimate[0] / estimate[1])
+    return paths
+
+
+def test_a_descent_is_that_of_adam_in_the_metric_of_smoothness(device):
+    paths, gradients = random_paths(4, 9, 3), 5.0 * random_paths(6 * 4, 9, 3, 1).view(6, 4, 9, 3)
+    limits = torch.tensor([[-0.3, 0.2], [-1.0, 0.1], [-torch.inf, torch.inf]])
+    descent = PathDescent(paths.to(device), limits.to(device))
+    for gradient in gradients:
+        descent.step(gradient.to(device))
+    expected = descended(paths, limits, gradients).float()
+    torch.testing.assert_close(descent.paths.cpu(), expected, rtol=1e-5, atol=1e-5)
+    assert torch.equal(descent.paths[:, [0, -1]].cpu(), paths[:, [0, -1]])
+    assert descent.steps.tolist() == [6] * 4
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_a_path_stays_where_a_number_is_not_finite(device, value):
+    paths = random_paths(4, 5, 2).to(device)
+    gradient, cost = torch.zeros_like(paths), torch.zeros(4, device=device)
+    gradient[1, 0, 1] = gradient[2, 3, 0] = cost[3] = value
+    descent = PathDescent(paths, torch.tensor([[-9.0, 9.0]] * 2, device=device))
+    descent.step(gradient, cost)
+    assert descent.steps.tolist() == [1, 0, 0, 0]
+    assert torch.equal(descent.paths[1:], paths[1:])
+    assert not torch.equal(descent.paths[0], paths[0])
 
 
 def test_a_step_goes_down_and_keeps_the_ends():
     paths = random_paths(5, 12, 2)
-    objective = Objective([SmoothnessTerm(), lambda joints: (joints - 3.0).square().sum(-1)])
+    limits = torch.tensor([[-1.0, 1.0]] * 2)
+    objective = Objective([lambda joints: (joints - 3.0).square().sum(-1)], None, limits)
     problem = torch.arange(5)
-    descent = PathDescent(paths, SmoothMetric(12, torch.device("cpu")), 0.03)
-    torch.testing.assert_close(descent.paths(), paths, rtol=0, atol=1e-5)
+    descent = PathDescent(paths, limits)
+    derivative = objective.derivative(descent.paths, problem)
     before = objective(paths, problem)
     for _ in range(5):
-        descent.step(objective.gradient(descent.paths(), problem))
-    after = descent.paths()
+        descent.step(*derivative())
+    after = descent.paths
     assert (objective(after, problem) < before).all()
     assert torch.equal(after[:, 0], paths[:, 0])
     assert torch.equal(after[:, -1], paths[:, -1])
+
+
+@pytest.mark.parametrize("pairs", [True, False], ids=["with itself", "world alone"])
+def test_the_derivative_of_collisions_is_that_of_autograd(device, pairs):
+    """In envs, at bases, with what is attached in one env, a buffer, and an allowed contact."""
+    robot, world = load_panda(), MeshWorld(2, device=device)
+    robot.attach("tool", "panda_hand", [[0.0, 0.0, 0.12, 0.03]], envs=[1])
+    for env, x in enumerate((0.4, 0.5)):
+        world.add("block", Cuboid((0.3, 0.3, 0.6)), (x, 0.1, 0.4, 0.9, 0.1, 0.3, 0.2), env=env)
+    checked = replace(robot.default_pairs, buffers=np.full(robot.n_spheres, 0.02, dtype=np.float32))
+    term = CollisionTerm(
+        robot,
+        world,
+        pairs=checked,
+        self_weight=3.0 if pairs else 0.0,
+        ignore=[("panda_link7", "block")],
+        env_index=torch.tensor([1, 0], dtype=torch.int32, device=device),
+        base_pose=torch.tensor([[0.05, 0, 0, 1, 0, 0, 0], [0, 0.1, 0, 1, 0, 0, 0.1]]).to(device),
+    )
+    joints = torch.tensor([0.2, 1.2, 0.0, -2.6, 0.0, 0.6, 0.8]) + 0.3 * random_paths(3, 6, 7)
+    joints = joints.to(device).requires_grad_()
+    problem = torch.tensor([0, 1, 1], device=device)
+    cost = term(joints, problem=problem)
+    assert (cost > 0.0).any(1).all()
+    cost.sum().backward()
+    found = CollisionGradient(term, joints.detach(), problem)()
+    torch.testing.assert_close(found, joints.grad, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +164,7 @@ def distance_moved(joints: torch.Tensor) -> torch.Tensor:  # at rest without a d
 def test_terms_that_are_not_finite_are_named(term, message):
     objective = Objective([SmoothnessTerm(), term])
     with pytest.raises(ValueError, match=message):
-        objective.gradient(random_paths(3, 5, 2), torch.tensor([4, 5, 0]), "iteration 7")
+        objective.require_finite(random_paths(3, 5, 2), torch.tensor([4, 5, 0]), "iteration 7")
 
 
 def test_the_collision_term_is_of_the_env_of_its_problem():

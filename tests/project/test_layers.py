@@ -148,7 +148,8 @@ def test_kernels_import_warp_alone() -> None:
         f"{module} imports {name}"
         for module, found in names.items()
         for name in found
-        if name not in ("warp", "enum.IntEnum")
+        # Generic functions of Warp take arguments of type Any.
+        if name not in ("warp", "enum.IntEnum", "typing.Any")
         and not name.startswith(f"{PACKAGE}.kernels.")
         # What compiles kernels is host code.
         and not (module == "compiling" and name.partition(".")[0] in sys.stdlib_module_names)

@@ -85,14 +85,12 @@ def test_an_object_may_touch_what_carries_it(panda):
     assert not partners & {"panda_hand", "panda_leftfinger", "panda_link7", "panda_link6"}
 
 
-@pytest.mark.parametrize(
-    "shape", [Cuboid((0.1, 0.06, 0.2)), trimesh.creation.icosphere(radius=0.05)]
-)
+@pytest.mark.parametrize("shape", [Cuboid((0.1, 0.06, 0.2)), trimesh.creation.icosphere(2, 0.05)])
 def test_an_attached_mesh_is_filled(panda, shape):
-    panda.attach("thing", "panda_hand", shape, max_overshoot=0.01)
+    panda.attach("thing", "panda_hand", shape, max_overshoot=0.015)
     report = coverage(panda.spheres_of("thing"), shape, fill=True)
     assert (report.uncovered, report.uncovered_inside) == (0.0, 0.0)
-    assert report.overshoot <= 0.01 + 1e-6
+    assert report.overshoot <= 0.015 + 1e-6
 
 
 def test_compiled_and_transformed_calls_follow(panda):

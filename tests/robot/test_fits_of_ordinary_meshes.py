@@ -9,11 +9,12 @@ import pytest
 import trimesh
 from benchmarks import overshoots
 
+from cases import mostly_slow
 from warp_collision import Cuboid
 from warp_collision.examples import load_panda
 from warp_collision.robot import RobotSpheres, coverage, fit_spheres
 from warp_collision.robot.fitting import fit_cache
-from warp_collision.robot.fitting.fit_cache import cached_fit
+from warp_collision.robot.fitting.fit_cache import cached_coverage, cached_fit
 from warp_collision.robot.model.urdf_model import read_urdf_model
 
 URDF = """<robot name="two">
@@ -68,7 +69,7 @@ MESHES = {
 
 
 @pytest.mark.parametrize("name", MESHES)
-@pytest.mark.parametrize("resolution", [1e-3, 4e-3])
+@pytest.mark.parametrize("resolution", mostly_slow((1e-3, 4e-3), (4e-3,)))
 def test_reports_agree_with_dense_samples(name, resolution):
     """A report is never below the fraction that a dense float64 sample finds, and near it."""
     mesh, rng = MESHES[name](), np.random.default_rng(3)
@@ -107,7 +108,7 @@ def test_a_fine_open_mesh_is_covered():
     assert uncovered_by(fit.spheres, samples(mesh, 5000))[0] == 0.0
 
 
-@pytest.mark.parametrize("height", [1e-8, 1e-9, 1e-12, 0.0])
+@pytest.mark.parametrize("height", mostly_slow((1e-8, 1e-9, 1e-12, 0.0), (1e-9, 0.0)))
 @pytest.mark.parametrize("place", [0.0, 0.2])
 def test_a_lone_sliver_is_covered_too(height, place):
     """One that float32 cannot tell from a line, in the middle of a face or away from all others."""
@@ -232,19 +233,33 @@ def test_a_fit_is_read_back(cache, monkeypatch):
             other()
 
 
+def test_what_spheres_leave_out_is_computed_once(cache, monkeypatch):
+    box, spheres = trimesh.creation.box((0.1, 0.2, 0.3)), np.array([[0.0, 0.0, 0.0, 0.15]])
+    found = cached_coverage(spheres, box, 0.01)
+    assert found == coverage(spheres, box, resolution=0.01)
+    of_robot = load_panda().coverage(links=["panda_link0"], resolution=0.01)
+    monkeypatch.setattr(fit_cache, "coverage", None)
+    assert cached_coverage(spheres.copy(), box.copy(), 0.01) == found
+    assert load_panda().coverage(links=["panda_link0"], resolution=0.01) == of_robot
+    other = trimesh.creation.box((0.1, 0.2, 0.300001))
+    for changed in ((spheres + 1e-9, box, 0.01), (spheres, other, 0.01), (spheres, box, 0.02)):
+        with pytest.raises(TypeError, match="not callable"):
+            cached_coverage(*changed)
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "{", "[]", "{}", '{"fits": []}', '{"fits": [{"spheres": [[0, 0]], "report": [1]}]}'],
 )
 def test_what_is_no_fit_is_fitted_again(cache, text):
     box = trimesh.creation.box((0.1, 0.2, 0.3))
-    fit = cached_fit(box, 0.03, fill=False)
+    fit = cached_fit(box, 0.08, fill=False)
     [file] = cache.iterdir()
     whole = file.read_text()
     file.write_text(text)
-    np.testing.assert_array_equal(cached_fit(box, 0.03, fill=False).spheres, fit.spheres)
+    np.testing.assert_array_equal(cached_fit(box, 0.08, fill=False).spheres, fit.spheres)
     assert file.read_text() == whole
-    assert json.loads(whole)["fits"][0]["report"][1] <= 0.03 + 1e-6
+    assert json.loads(whole)["fits"][0]["report"][1] <= 0.08 + 1e-6
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):

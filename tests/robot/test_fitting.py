@@ -45,9 +45,9 @@ def sticks_out(mesh: trimesh.Trimesh, points: np.ndarray) -> float:
 SOLIDS = {
     "box": lambda: turned(trimesh.creation.box((0.3, 0.1, 0.15)), 1),
     "plate": lambda: turned(trimesh.creation.box((0.3, 0.2, 0.001)), 2),
-    "ring": lambda: turned(trimesh.creation.torus(0.1, 0.03), 3),
+    "ring": lambda: turned(trimesh.creation.torus(0.1, 0.03, 24, 12), 3),
     "two": lambda: trimesh.util.concatenate(
-        [turned(trimesh.creation.icosphere(radius=0.06), s) for s in (4, 5)]
+        [turned(trimesh.creation.icosphere(2, 0.06), s) for s in (4, 5)]
     ),
 }
 

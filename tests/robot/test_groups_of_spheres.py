@@ -109,7 +109,7 @@ def test_costs_and_gradients(robot, pairs, device):
 
 def test_joint_paths(robot, pairs, device):
     ends = random_joints(robot.joint_limits, 8, None)
-    paths = torch.stack((ends[:4], ends[:4] + 0.05 * (ends[4:] - ends[:4])), 1)
+    paths = torch.stack((ends[:4], ends[:4] + 0.02 * (ends[4:] - ends[:4])), 1)
     options = {"self_collision": pairs, "tolerance": TOLERANCE}
     empty = MeshWorld(device=device)
     hit = joint_path_in_collision(paths.to(device), robot, empty, **options).cpu()[:, 0]

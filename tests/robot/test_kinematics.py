@@ -111,6 +111,11 @@ def test_operator_checks(n_roots, robot):
     tests = ("test_schema", "test_faketensor")
     torch.library.opcheck(operators.forward_kinematics.default, (joints, *tables), test_utils=tests)
     placed, frame_poses = operators.forward_kinematics(joints, *tables)
+    if n_roots:  # the kernel places poses of float32 by itself
+        rounded = poses.float()
+        by_pose = operators.forward_kinematics(joints, *tables[:-1], rounded)
+        by_root = operators.forward_kinematics(joints, *tables[:-1], place_roots_operator(rounded))
+        assert torch.equal(by_pose[0], by_root[0])
     torch.library.opcheck(
         operators.forward_kinematics_vjp.default,
         (placed, joints, frame_poses, *tables),

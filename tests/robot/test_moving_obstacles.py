@@ -137,19 +137,34 @@ def test_movers_that_stay_far_are_not_looked_at(panda, monkeypatch):
     options |= {"poses": torch.tensor(poses, dtype=torch.float32)}
     joints = random_paths(panda, rng, 6, 6, 0.4)
     looked_at = []
-    run = path_operators.run_paths_at_rest
 
-    def counted(operands, *parameters):
-        looked_at.append(len(operands.joints) * (operands.joints.shape[1] - 1))
-        return run(operands, *parameters)
+    def counted(run):
+        def call(operands, *parameters):
+            looked_at.append(len(operands.joints) * (operands.joints.shape[1] - 1))
+            return run(operands, *parameters)
 
-    monkeypatch.setattr(path_operators, "run_paths_at_rest", counted)
+        return call
+
+    for name in ("run_paths_at_rest", "_clearances"):
+        monkeypatch.setattr(path_operators, name, counted(getattr(path_operators, name)))
     few = joint_path_in_collision(joints, panda, world, **options)
+    near = joint_path_clearance(joints, panda, world, **options)
+    seen = looked_at.copy()
     monkeypatch.setattr(path_operators, "CPU", None)
     every = joint_path_in_collision(joints, panda, world, **options)
+    expected = joint_path_clearance(joints, panda, world, **options)
     assert torch.equal(few, every)
     assert 0.1 < few.float().mean() < 0.9
-    assert looked_at[1] < 0.6 * looked_at[3] == 0.6 * 8 * 30
+    for found, bound in ((near.lower, expected.lower), (near.upper, expected.upper)):
+        torch.testing.assert_close(found, bound, rtol=0, atol=TOLERANCE)
+    assert torch.equal(near.obstacle, expected.obstacle)
+    # What rests, and what moves: by hits, then the nearest by balls, those that may be as near,
+    # and the nearest to the tolerance.
+    assert looked_at[len(seen) :] == [30, 8 * 30] * 2
+    assert seen[1] < 0.6 * 8 * 30
+    assert seen[3] == 30
+    assert seen[4] < 0.6 * 8 * 30
+    assert seen[5] < 0.4 * 8 * 30
 
 
 def sampled_clearance(robot, ends, poses, base, samples: int = 1501):

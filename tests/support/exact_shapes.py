@@ -9,9 +9,8 @@ from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from reference import Array, lengths
 
 
 class ExactShape(NamedTuple):
@@ -52,7 +51,7 @@ def cuboid(x: float, y: float, z: float) -> ExactShape:
         for axis, side in product(range(3), (-1.0, 1.0)):
             foot = np.minimum(np.maximum(points, -half), half)
             foot[:, axis] = side * half[axis]
-            nearest = np.minimum(nearest, np.linalg.norm(points - foot, axis=1))
+            nearest = np.minimum(nearest, lengths(points - foot))
         inside = np.all((points > -half) & (points < half), axis=1)
         return np.where(inside, -nearest, nearest)
 
@@ -63,7 +62,7 @@ def sphere(radius: float) -> ExactShape:
     """A ball."""
 
     def distance(points: Array) -> Array:
-        return np.sqrt(np.einsum("ij,ij->i", points, points)) - radius
+        return lengths(points) - radius
 
     return ExactShape("sphere", (radius,), distance)
 
@@ -76,7 +75,7 @@ def capsule(radius: float, length: float) -> ExactShape:
         height = points[:, 2]
         beside = np.abs(height) <= 0.5 * length
         tube = np.hypot(points[:, 0], points[:, 1])
-        caps = np.minimum(*(np.linalg.norm(points - end, axis=1) for end in ends))
+        caps = np.minimum(*(lengths(points - end) for end in ends))
         return np.where(beside, tube, caps) - radius
 
     return ExactShape("capsule", (radius, length), distance)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import trimesh
 
-from reference import Array, hinge, rotation_matrix
+from reference import Array, dots, hinge, rotation_matrix
 from reference_sweep import SPEED_FLOOR, speeds
 from shapes import rounded
 
@@ -29,7 +29,7 @@ def angle_and_axis(rotation: Array) -> tuple[Array, Array]:
 def turned(axis: Array, angle: Array, vector: Array) -> Array:
     """Vectors (..., 3) turned about axes (..., 3), by the formula of Rodrigues."""
     cosine, sine = np.cos(angle)[..., None], np.sin(angle)[..., None]
-    along = np.sum(axis * vector, axis=-1, keepdims=True) * axis
+    along = dots(axis, vector)[..., None] * axis
     return along + cosine * (vector - along) + sine * np.cross(axis, vector)
 
 
@@ -43,8 +43,8 @@ class Segments(NamedTuple):
 
     def places(self, shares: Array) -> Array:
         """Where the points are (n, k, 3), in the frame of the obstacle, at shares (n, k)."""
-        start = np.array([rotation_matrix(pose[3:]) for pose in self.first])
-        stop = np.array([rotation_matrix(pose[3:]) for pose in self.second])
+        start = rotation_matrix(self.first[:, 3:])
+        stop = rotation_matrix(self.second[:, 3:])
         angle, axis = angle_and_axis(stop @ start.swapaxes(-1, -2))
         begin, end = self.begin - self.first[:, :3], self.end - self.second[:, :3]
         offset = begin[:, None] + shares[..., None] * (end - begin)[:, None]

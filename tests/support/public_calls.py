@@ -40,8 +40,8 @@ from warp_collision import (
     swept_sphere_cost,
 )
 from warp_collision.planning import CollisionTerm, JointLimitsTerm, SmoothnessTerm
-from warp_collision.planning.descent import PathDescent, SmoothMetric
-from warp_collision.planning.terms import Objective
+from warp_collision.planning.descent import PathDescent
+from warp_collision.planning.objective import Objective
 from warp_collision.robot import RobotChecker
 from warp_collision.warp_primitives import SdfMeshWarpPy, SweptSdfMeshWarpPy
 
@@ -237,15 +237,15 @@ def calls_of_worlds() -> dict[str, Maker]:
 
 
 def planner_iteration(o: Operands) -> Callable[[], list[Tensor]]:
-    """A step of `planning.refinement` on the terms of `optimize_paths`, of length 0."""
-    terms = CollisionTerm(o.robot, o.world), SmoothnessTerm(), JointLimitsTerm(o.limits)
-    objective = Objective(terms)
+    """A step of `planning.refinement` on what `optimize_paths` minimises, from the same paths."""
+    objective = Objective((), CollisionTerm(o.robot, o.world), o.limits)
     problem = torch.arange(len(o.joints), device=o.device)
-    descent = PathDescent(o.joints, SmoothMetric(o.joints.shape[1], o.device), 0.0)
+    derivative = objective.derivative(o.joints, problem)
+    descent = PathDescent(o.joints, o.limits)
 
     def call() -> list[Tensor]:
-        gradient = objective.gradient(descent.paths(), problem)
-        descent.step(gradient)
+        gradient, cost = derivative()
+        descent.step(gradient, cost)
         return [gradient]
 
     return call

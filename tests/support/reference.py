@@ -65,6 +65,16 @@ class SignedDistance(NamedTuple):
     source: Indices  # (n,)
 
 
+def dots(a: Array, b: Array) -> Array:
+    """Dot products (...) of vectors (..., k); of few components faster than a product and a sum."""
+    return np.einsum("...i,...i->...", a, b)
+
+
+def lengths(vectors: Array) -> Array:
+    """Lengths (...) of vectors (..., k)."""
+    return np.sqrt(dots(vectors, vectors))
+
+
 def closest_on_triangles(points: Array, corners: Array) -> Array:
     """Closest point of triangle i to point i.
 
@@ -83,19 +93,21 @@ def closest_on_triangles(points: Array, corners: Array) -> Array:
     a, b, c = corners[:, 0], corners[:, 1], corners[:, 2]
     ab, ac, ap = b - a, c - a, points - a
     normal = np.cross(ab, ac)
-    area = np.sum(normal * normal, axis=1)
+    area = dots(normal, normal)
     safe = np.where(area > 0.0, area, 1.0)
-    v = np.sum(np.cross(ap, ac) * normal, axis=1) / safe
-    w = np.sum(np.cross(ab, ap) * normal, axis=1) / safe
+    v = dots(np.cross(ap, ac), normal) / safe
+    w = dots(np.cross(ab, ap), normal) / safe
     best = a + v[:, None] * ab + w[:, None] * ac
     inside = (area > 0.0) & (v >= 0.0) & (w >= 0.0) & (v + w <= 1.0)
-    best_squared = np.where(inside, np.sum((points - best) ** 2, axis=1), np.inf)
+    offset = points - best
+    best_squared = np.where(inside, dots(offset, offset), np.inf)
     for start, end in ((a, b), (b, c), (c, a)):
         edge = end - start
-        length = np.sum(edge * edge, axis=1)
-        along = np.sum((points - start) * edge, axis=1) / np.where(length > 0.0, length, 1.0)
+        length = dots(edge, edge)
+        along = dots(points - start, edge) / np.where(length > 0.0, length, 1.0)
         candidate = start + np.clip(along, 0.0, 1.0)[:, None] * edge
-        squared = np.sum((points - candidate) ** 2, axis=1)
+        offset = points - candidate
+        squared = dots(offset, offset)
         closer = squared < best_squared
         best = np.where(closer[:, None], candidate, best)
         best_squared = np.where(closer, squared, best_squared)
@@ -129,7 +141,7 @@ def closest_points(points: Array, vertices: Array, faces: Indices) -> tuple[Arra
     """
     corners = vertices[faces]
     centroids = corners.mean(axis=1)
-    radii = np.linalg.norm(corners - centroids[:, None], axis=2).max(axis=1)
+    radii = lengths(corners - centroids[:, None]).max(axis=1)
     slack = 1e-6 * (1.0 + np.abs(centroids).max() + np.abs(points).max(initial=0.0))
     closest = np.empty_like(points)
     face = np.empty(len(points), dtype=np.intp)
@@ -138,7 +150,8 @@ def closest_points(points: Array, vertices: Array, faces: Indices) -> tuple[Arra
         bound = to_centroid.min(axis=1, keepdims=True) + slack
         row, candidate = np.nonzero(to_centroid - radii <= bound)
         on_triangle = closest_on_triangles(points[block][row], corners[candidate])
-        squared = np.sum((points[block][row] - on_triangle) ** 2, axis=1)
+        offset = points[block][row] - on_triangle
+        squared = dots(offset, offset)
         starts = np.searchsorted(row, np.arange(len(to_centroid)))
         nearest = np.flatnonzero(squared == np.minimum.reduceat(squared, starts)[row])
         first = nearest[np.unique(row[nearest], return_index=True)[1]]
@@ -162,21 +175,21 @@ def winding_number(points: Array, vertices: Array, faces: Indices) -> Array:
     """
     a, b, c = (vertices[faces[:, i]] for i in range(3))
     normals = np.cross(a, b) + np.cross(b, c) + np.cross(c, a)
-    volumes = np.sum(a * np.cross(b, c), axis=1)
-    squared_edges = [np.sum((i - j) ** 2, axis=1) for i, j in ((b, c), (c, a), (a, b))]
+    volumes = dots(a, np.cross(b, c))
+    squared_edges = [dots(i - j, i - j) for i, j in ((b, c), (c, a), (a, b))]
     winding = np.empty(len(points))
     for block in _blocks(len(points), len(faces)):
         # The norms need every digit near a vertex, hence no expansion into products here.
-        norms = np.linalg.norm(points[block][:, None] - vertices, axis=2)
+        norms = lengths(points[block][:, None] - vertices)
         la, lb, lc = (norms[:, faces[:, i]] for i in range(3))
-        dots = [
+        products = [
             0.5 * (first**2 + second**2 - edge)
             for (first, second), edge in zip(
                 ((lb, lc), (lc, la), (la, lb)), squared_edges, strict=True
             )
         ]
         determinant = volumes - points[block] @ normals.T
-        denominator = la * lb * lc + dots[0] * la + dots[1] * lb + dots[2] * lc
+        denominator = la * lb * lc + products[0] * la + products[1] * lb + products[2] * lc
         winding[block] = np.arctan2(determinant, denominator).sum(axis=1) / (2.0 * np.pi)
     return winding
 
@@ -194,7 +207,7 @@ def mesh_signed_distance(points: Array, vertices: Array, faces: Indices) -> Sign
     """
     closest, face = closest_points(points, vertices, faces)
     offset = points - closest
-    magnitude = np.linalg.norm(offset, axis=1)
+    magnitude = lengths(offset)
     sign = np.where(winding_number(points, vertices, faces) > 0.5, -1.0, 1.0)
     on_surface = magnitude < ON_SURFACE
     gradient = sign[:, None] * offset / np.where(on_surface, 1.0, magnitude)[:, None]
@@ -210,15 +223,17 @@ def face_normals(vertices: Array, faces: Indices) -> Array:
 
 
 def rotation_matrix(quaternion: Sequence[float] | Array) -> Array:
-    """Rotation matrix (3, 3) of a quaternion (w, x, y, z) of any length but 0."""
-    w, x, y, z = np.asarray(quaternion, dtype=np.float64) / np.linalg.norm(quaternion)
-    return np.array(
+    """Rotation matrices (..., 3, 3) of quaternions (..., 4), w, x, y, z, of any length but 0."""
+    given = np.asarray(quaternion, dtype=np.float64)
+    w, x, y, z = np.moveaxis(given / lengths(given)[..., None], -1, 0)
+    entries = np.array(
         [
             [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
             [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
             [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
         ]
     )
+    return np.moveaxis(entries, (0, 1), (-2, -1))
 
 
 def in_frame(points: Array, pose: Sequence[float] | Array) -> Array:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy.spatial import cKDTree
 
+from cases import mostly_slow
 from depth_scenes import LENS, SIZE, cameras, damaged, render, scene, world_of
 from warp_collision import (
     HeightField,
@@ -137,7 +138,7 @@ def test_the_robot_is_left_out_by_link() -> None:
         seen_map.integrate(depth, LENS, pose, robot=robot)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 6])
+@pytest.mark.parametrize("count", mostly_slow((1, 2, 3, 6), (1, 3)))
 def test_nothing_unseen_is_free(count: int) -> None:
     """Damaged images: whatever is free of the map, unseen voxels occupied, is free of the scene."""
     rng = np.random.default_rng(count)

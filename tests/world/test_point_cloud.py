@@ -64,7 +64,7 @@ def test_resting_queries(kind: str, equal: bool, device: torch.device) -> None:
     distance, cloud = random_cloud(rng, kind, 700, equal=equal)
     body = Body(distance, POSE, 0.01)
     world = world_of(cloud, device=device, padding=0.01)
-    spheres = spheres_around(rng, body, cloud.points, 1, 1, 4000)
+    spheres = spheres_around(rng, body, cloud.points, 1, 1, 1500)
     truth = body.distance(spheres[..., :3])
     rounding = 1e-6 * (1.0 + np.abs(cloud.points).max())
     for prepared in (False, True):

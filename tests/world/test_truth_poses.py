@@ -15,6 +15,7 @@ import compare
 import reference
 import reference_sweep
 import shapes
+from cases import mostly_slow
 from reference import Array, Obstacle
 from truth_boxes import Box, spheres_around
 from truth_gradients import ABSOLUTE, FINE, KINK, RELATIVE, assert_relative
@@ -77,7 +78,7 @@ POSE_CALLS: dict[str, Callable[..., torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", POSE_MODELS)
-@pytest.mark.parametrize("length", [1.0, 1.7])
+@pytest.mark.parametrize("length", mostly_slow((1.0, 1.7), (1.7,)))
 def test_gradient_by_poses(name: str, length: float, device: torch.device) -> None:
     """Translation and quaternion of three boxes, one of which nothing touches or all do.
 

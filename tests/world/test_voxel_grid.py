@@ -9,6 +9,7 @@ import torch
 import trimesh
 from scipy import ndimage
 
+from cases import mostly_slow
 from compare import to_array, to_device
 from reference import Array, Body
 from reference_sweep import path_minimum
@@ -79,7 +80,7 @@ def test_resting_queries(kind: str, edge: float, outside: str, device: torch.dev
     )
 
 
-@pytest.mark.parametrize("outside", ["free", "occupied"])
+@pytest.mark.parametrize("outside", mostly_slow(("free", "occupied"), ("occupied",)))
 @pytest.mark.parametrize("kind", KINDS)
 def test_sweeps(kind: str, outside: str, device: torch.device) -> None:
     body, world, grid = case(kind, 0.05, outside, device)

@@ -55,7 +55,8 @@ def distances(world: MeshWorld, env: int) -> tuple[torch.Tensor, list[str]]:
 def assert_same(world: MeshWorld, env: int, copy: MeshWorld, copied: int = 0) -> None:
     expected, nearest = distances(world, env)
     found, found_nearest = distances(copy, copied)
-    torch.testing.assert_close(found, expected, rtol=0.0, atol=1e-6)
+    # A pose is rounded once more: at 3 m by up to 12 units of the last place of a distance of 1 m.
+    torch.testing.assert_close(found, expected, rtol=0.0, atol=2e-6)
     assert sum(a != b for a, b in zip(nearest, found_nearest, strict=True)) <= 4  # ties
     assert set(copy.names(copied)) == set(world.names(env))
     for name in world.names(env):

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from warp_collision.planning.descent import straight_lines
+from warp_collision.planning.objective import Objective
 from warp_collision.planning.problems import Problems
 from warp_collision.planning.shortcuts import path_length, resample, shortest_of_each
-from warp_collision.planning.terms import Objective
 from warp_collision.summaries import summary
 
 

@@ -5,45 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-LEARNING_RATE = 0.03
-CHECK_EVERY = 10  # iterations between checks whether paths are free
-
-# Adam's decay of the mean and of the square of gradients (Kingma and Ba, 2015).
-_MEAN, _SQUARE, _SMALL = 0.9, 0.99, 1.0e-8
-
-
-class SmoothMetric:
-    """Coordinates of paths with fixed ends in which the smoothness cost is the squared norm.
-
-    Half the squared velocity of `SmoothnessTerm` is `x^T A x / 2` in the offsets x of the inner
-    waypoints from the straight line. With `A = L L^T` a path has the coordinates `z = L^T x`. The
-    gradient by z is the preconditioned gradient by x: a step along it changes the path smoothly.
-
-    Args:
-        horizon: number of waypoints, at least 3.
-        device: of the paths.
-    """
-
-    def __init__(self, horizon: int, device: torch.device):
-        inner = horizon - 2
-        matrix = 2.0 * torch.eye(inner, dtype=torch.float64)
-        matrix -= torch.diag(torch.ones(inner - 1, dtype=torch.float64), 1)
-        matrix -= torch.diag(torch.ones(inner - 1, dtype=torch.float64), -1)
-        factor = torch.linalg.cholesky((horizon - 1) * matrix)
-        self._whiten = factor.mT.float().to(device)
-        self._smooth = torch.linalg.inv(factor).mT.float().contiguous().to(device)
-
-    def whiten(self, offsets: Tensor) -> Tensor:
-        """Coordinates (..., horizon - 2, n_joints) of offsets of the same shape."""
-        return self._whiten @ offsets
-
-    def smooth(self, coordinates: Tensor) -> Tensor:
-        """Offsets from coordinates."""
-        return self._smooth @ coordinates
-
-    def pull_back(self, gradient: Tensor) -> Tensor:
-        """Gradient by the coordinates of a gradient by the inner waypoints."""
-        return self._smooth.mT @ gradient
+from warp_collision.kernels import descent as kernels
+from warp_collision.launching.launch import launch
 
 
 def straight_lines(start: Tensor, goal: Tensor, horizon: int) -> Tensor:
@@ -55,33 +18,31 @@ def straight_lines(start: Tensor, goal: Tensor, horizon: int) -> Tensor:
 
 
 class PathDescent:
-    """Adam in the coordinates of a `SmoothMetric`; each row is a path with fixed ends.
+    """Adam in coordinates of paths in which `SmoothnessTerm` is half the squared norm.
+
+    It descends on a cost whose gradient it is given, on `SmoothnessTerm`, and on `JointLimitsTerm`.
+    Each row is a path with fixed ends. A path of which a number is not finite stays where it is.
 
     Args:
         paths: (rows, horizon, n_joints), horizon at least 3.
-        metric: of the same horizon.
-        learning_rate: step size of each coordinate.
+        limits: (n_joints, 2) of the joints.
+
+    Attributes:
+        paths: the current paths, always the same tensor.
+        steps: (rows,) int32, how many steps each has made.
     """
 
-    def __init__(self, paths: Tensor, metric: SmoothMetric, learning_rate: float):
-        self.metric, self.learning_rate = metric, learning_rate
-        self._lines = straight_lines(paths[:, 0], paths[:, -1], paths.shape[1])
-        self._z = metric.whiten(paths[:, 1:-1] - self._lines[:, 1:-1])
-        self._mean, self._square = torch.zeros_like(self._z), torch.zeros_like(self._z)
-        self._steps = 0
+    def __init__(self, paths: Tensor, limits: Tensor):
+        self.paths, self._limits = paths.clone(memory_format=torch.contiguous_format), limits
+        self._steps = paths.new_zeros(paths[:, 0].shape, dtype=torch.int32)
+        self.steps = self._steps[:, 0]  # those of all joints are equal
+        self._moments = paths.new_zeros((*paths.shape, 2))
 
-    def paths(self) -> Tensor:
-        """The current paths (rows, horizon, n_joints)."""
-        paths = self._lines.clone()
-        paths[:, 1:-1] += self.metric.smooth(self._z)
-        return paths
-
-    def step(self, gradient: Tensor) -> None:
-        """One step of Adam, from the gradient by the paths (rows, horizon, n_joints)."""
-        self._steps += 1
-        gradient = self.metric.pull_back(gradient[:, 1:-1])
-        self._mean.lerp_(gradient, 1.0 - _MEAN)
-        self._square.mul_(_SQUARE).addcmul_(gradient, gradient, value=1.0 - _SQUARE)
-        rate = (1.0 - _SQUARE**self._steps) ** 0.5 / (1.0 - _MEAN**self._steps)
-        scale = self._square.sqrt().add_(_SMALL)
-        self._z.addcdiv_(self._mean, scale, value=-self.learning_rate * rate)
+    def step(self, gradient: Tensor, cost: Tensor | None = None) -> None:
+        """One step, from the gradient by the paths, and a cost (rows,) that has to be finite."""
+        launch(
+            kernels.descend,
+            self._steps.shape,
+            *(gradient, cost, self._limits, self._steps, self._moments, self.paths),
+            device=self.paths.device,
+        )

@@ -12,18 +12,12 @@ from warp_collision import validate
 from warp_collision.messages import short_repr
 from warp_collision.planning.best_paths import BestPaths, PlanningProgress
 from warp_collision.planning.endpoints import check_endpoints, endpoint_operand
+from warp_collision.planning.objective import Objective
 from warp_collision.planning.problems import Problems
 from warp_collision.planning.refinement import Refinement
 from warp_collision.planning.search import Budget, search_paths
 from warp_collision.planning.shortcuts import path_length
-from warp_collision.planning.terms import (
-    SELF_WEIGHT,
-    CollisionTerm,
-    JointLimitsTerm,
-    Objective,
-    SmoothnessTerm,
-    Term,
-)
+from warp_collision.planning.terms import SELF_WEIGHT, CollisionTerm, Term
 from warp_collision.poses import PoseLike
 from warp_collision.queries.dispatch import reads_values
 from warp_collision.robot import (
@@ -247,7 +241,7 @@ def _objective(problems: Problems, terms: Sequence[Term]) -> Objective:
         ignore=problems.ignore,
         base_pose=problems.base_pose,
     )
-    return Objective([collision, SmoothnessTerm(), JointLimitsTerm(problems.limits), *terms])
+    return Objective(terms, collision, problems.limits)
 
 
 def _first(problems: Problems, best: BestPaths) -> PlannedPaths:

@@ -8,15 +8,10 @@ import torch
 from torch import Tensor
 
 from warp_collision.planning.best_paths import BestPaths
-from warp_collision.planning.descent import (
-    CHECK_EVERY,
-    LEARNING_RATE,
-    PathDescent,
-    SmoothMetric,
-)
+from warp_collision.planning.descent import PathDescent
+from warp_collision.planning.objective import Objective
 from warp_collision.planning.problems import Problems
 from warp_collision.planning.shortcuts import path_length, shorten, shortest_of_each, stacked
-from warp_collision.planning.terms import Objective
 
 _NODES = 20  # per path and round of shortcuts
 # Rounds of shortcuts of paths of trees, and of how many of the shortest of a problem.
@@ -26,6 +21,7 @@ _PASSES = 4  # at most
 _GAIN = 0.03  # of the cost, without which there is no other pass
 _ITERATIONS = 20  # of a descent
 _ITERATIONS_BY_COST = 150  # if the caller has terms, which no shortcut sees
+_CHECK_EVERY = 10  # iterations between checks whether paths are free
 
 
 class Refinement:
@@ -106,14 +102,21 @@ def refine(
     is_late: Callable[[], bool],
 ) -> Tensor:
     """The cheapest proven free path on a descent from each free path."""
-    descent = PathDescent(paths, SmoothMetric(paths.shape[1], paths.device), LEARNING_RATE)
+    descent = PathDescent(paths, problems.limits)
+    derivative = objective.derivative(descent.paths, problem)
     best, lowest = paths, objective(paths, problem)
     for iteration in range(1, iterations + 1):
-        when = f"iteration {iteration} on free paths"
-        descent.step(objective.gradient(descent.paths(), problem, when))
-        if iteration % CHECK_EVERY == 0:
-            paths = problems.within_limits(descent.paths())
-            cost = objective(paths, problem)
+        descent.step(*derivative())
+        if iteration % _CHECK_EVERY == 0:
+            paths = problems.within_limits(descent.paths)
+            cost = objective(paths, problem, None)
+            is_finite = (descent.steps == iteration) & cost.isfinite()
+            if not bool(is_finite.all()):
+                last = int(descent.steps.amin()) + 1
+                stopped = descent.steps < last
+                when = f"iteration {last} on free paths"
+                objective.require_finite(descent.paths[stopped], problem[stopped], when)
+                objective(paths, problem)
             better = (cost < lowest) & problems.is_free(paths, problem)
             best = torch.where(better[:, None, None], paths, best)
             lowest = torch.where(better, cost, lowest)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -73,7 +72,7 @@ class CollisionTerm:
         # One pose for all has one axis, or two if it is a matrix.
         shape = () if base_pose is None else tuple(base_pose.shape)
         self._has_bases = len(shape) == 3 or (len(shape) == 2 and shape != (4, 4))
-        self._options: dict[str, Any] = {
+        self.options: dict[str, Any] = {
             "weight": weight,
             "activation_distance": activation_distance,
             "self_weight": self_weight,
@@ -94,14 +93,19 @@ class CollisionTerm:
             joints: the paths.
             problem: (batch,) int64, which problem each path is of; the paths themselves if None.
         """
+        index, base = self.operands(problem)
+        return joint_path_cost(
+            joints, self.robot, self.world, env_index=index, base_pose=base, **self.options
+        )
+
+    def operands(self, problem: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        """The envs and poses of the root for paths of problems (batch,)."""
         index, base = self.env_index, self.base_pose
         if index is not None and problem is not None:
             index = index[problem]
         if base is not None and problem is not None and self._has_bases:
             base = base[problem]
-        return joint_path_cost(
-            joints, self.robot, self.world, env_index=index, base_pose=base, **self._options
-        )
+        return index, base
 
 
 class SmoothnessTerm:
@@ -164,103 +168,3 @@ class JointLimitsTerm:
             self.lower, self.upper = self.lower.to(joints.device), self.upper.to(joints.device)
         beyond = joints - torch.clamp(joints, self.lower, self.upper)
         return 0.5 * self.weight * beyond.square().sum(-1)
-
-
-class Objective:
-    """The sum of terms, each a number for each path.
-
-    Args:
-        terms: callables of joints (batch, horizon, n_joints) that return (batch, horizon) or
-            (batch,). One with a parameter `problem` is given (batch,) int64 by that name: which
-            problem each path is of.
-    """
-
-    def __init__(self, terms: Sequence[Term]):
-        for term in terms:
-            if not callable(term):
-                raise TypeError(f"terms must be callables, got {type(term).__name__}")
-        self._terms = [(term, _takes_problem(term)) for term in terms]
-
-    def __call__(self, joints: Tensor, problem: Tensor, when: str | None = "") -> Tensor:
-        """The cost (batch,) of paths, each of a problem (batch,).
-
-        Args:
-            joints: (batch, horizon, n_joints).
-            problem: (batch,) int64.
-            when: what an error says of the moment; if None, what is not finite is no error.
-
-        Raises:
-            ValueError: a term is of another shape, NaN or infinite; the message names it.
-        """
-        costs = [_cost_of(term, joints, problem) for term in self._terms]
-        total = joints.new_zeros(len(joints))
-        for cost in costs:
-            total = total + (cost.sum(1) if cost.ndim == 2 else cost)
-        if when is not None and not bool(total.isfinite().all()):
-            for (term, _), cost in zip(self._terms, costs, strict=True):
-                _require_finite(cost, _name_of(term), problem, when)
-            _require_finite(total, "the sum of all terms", problem, when)
-        return total
-
-    def gradient(self, joints: Tensor, problem: Tensor, when: str = "") -> Tensor:
-        """Derivative of the cost by the joints, of their shape; arguments as for the cost.
-
-        Raises:
-            ValueError: as the cost, and where a derivative is NaN or infinite.
-        """
-        joints = joints.detach().requires_grad_()
-        with torch.enable_grad():
-            total = self(joints, problem, None)
-            (gradient,) = torch.autograd.grad(total.sum(), joints)
-        # The host waits once for both.
-        if not bool(total.isfinite().all() & gradient.isfinite().all()):
-            self(joints, problem, when)  # names a cost that is not finite
-            self._require_finite_gradients(joints, problem, when)
-            _require_finite(gradient, "the derivative of the sum of all terms", problem, when)
-        return gradient
-
-    def _require_finite_gradients(self, joints: Tensor, problem: Tensor, when: str) -> None:
-        for term in self._terms:
-            with torch.enable_grad():
-                cost = _cost_of(term, joints, problem)
-            if cost.requires_grad:
-                (gradient,) = torch.autograd.grad(cost.sum(), joints, allow_unused=True)
-                name = f"the derivative of {_name_of(term[0])}"
-                if gradient is not None:
-                    _require_finite(gradient, name, problem, when)
-
-
-def _cost_of(term: tuple[Term, bool], joints: Tensor, problem: Tensor) -> Tensor:
-    """The cost (batch,) or (batch, horizon) by a term, which may take the problem."""
-    call, takes_problem = term
-    cost = call(joints, problem=problem) if takes_problem else call(joints)
-    if not isinstance(cost, Tensor) or cost.shape not in (joints.shape[:1], joints.shape[:2]):
-        raise ValueError(
-            f"terms must return (batch, horizon) or (batch,) for joints {tuple(joints.shape)}, "
-            f"got {validate.shape_of(cost)} of {_name_of(call)}"
-        )
-    return cost
-
-
-def _require_finite(values: Tensor, name: str, problem: Tensor, when: str) -> None:
-    """Requires finite values (batch, ...), the second axis of which are waypoints."""
-    finite = values.isfinite()
-    if bool(finite.all()):
-        return
-    where = torch.nonzero(~finite)[0].tolist()
-    place = f"batch row {int(problem[where[0]])}"
-    if len(where) > 1:
-        place += f", waypoint {where[1]}"
-    value = values[tuple(where)].item()
-    raise ValueError(f"terms must be finite, got {value} of {name} in {place}{when and ', '}{when}")
-
-
-def _takes_problem(term: Term) -> bool:
-    try:
-        return "problem" in inspect.signature(term).parameters
-    except (TypeError, ValueError):  # of a builtin
-        return False
-
-
-def _name_of(term: Term) -> str:
-    return getattr(term, "__name__", type(term).__name__)

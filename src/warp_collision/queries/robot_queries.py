@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from warp_collision.kernels import kinematics, self_collision
+from warp_collision.kernels import descent, kinematics, self_collision
 from warp_collision.launching.launch import launch
 from warp_collision.queries.first_order import FirstOrderQuery
 from warp_collision.queries.operator import (
@@ -77,6 +77,31 @@ def _place_points_vjp(upstream: Tensor, joints: Tensor, frame_poses: Tensor, *ro
     return total
 
 
+def run_path_cost_vjp(
+    joints: Tensor,
+    by_spheres: Tensor,
+    neighbours: Tensor,
+    by_pairs: Tensor | None,
+    frame_poses: Tensor,
+    *tables: Tensor,
+) -> Tensor:
+    """Gradient of the sum of costs of paths by their joints (batch, horizon, n_joints).
+
+    Args:
+        joints: the paths.
+        by_spheres: the gradient as an output of `SWEPT_COST`, overwritten.
+        neighbours: the output after it.
+        by_pairs: gradient of a further cost by the spheres.
+        frame_poses: (batch, horizon, n_frames, 12).
+        tables: of the robot's points.
+    """
+    wrenches = joints.new_empty((*frame_poses.shape[:3], _WRENCH))
+    total, rows = torch.empty_like(joints), joints.shape[:2]
+    operands = neighbours, by_pairs, frame_poses, *tables, by_spheres, wrenches, total
+    launch(descent.path_cost_vjp, rows, *operands, device=joints.device, items=rows.numel())
+    return total
+
+
 def _place_points_jvp(rates: Tensor, joints: Tensor, frame_poses: Tensor, *robot: Any) -> Tensor:
     twists = joints.new_empty((*frame_poses.shape[:2], _TWIST))
     velocity = _allocate_points(joints, *robot)[0]
@@ -86,7 +111,8 @@ def _place_points_jvp(rates: Tensor, joints: Tensor, frame_poses: Tensor, *robot
 
 
 # Points (n, n_points, 4) of frames at joint values (n, n_joints), and poses of the frames. Roots
-# (..., 18), m of them, are for n / m rows each; without them the root is at the origin.
+# (..., 18), m of them, or poses (m, 7), are for n / m rows each; without them the root is at the
+# origin.
 _ROBOT = "Tensor frames, Tensor ranges, Tensor points, Tensor? roots"
 FORWARD_KINEMATICS = FirstOrderQuery(
     "forward_kinematics",

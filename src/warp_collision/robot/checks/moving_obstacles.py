@@ -16,7 +16,7 @@ from torch import Tensor
 
 from warp_collision.devices import CPU
 from warp_collision.kernels import robot_roots as kernels
-from warp_collision.kernels.near_movers import find_near_movers
+from warp_collision.kernels.near_movers import bound_movers
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.queries.waypoints import is_moving
@@ -42,38 +42,37 @@ class Movers(NamedTuple):
     tables: SceneTables
     moving: Tensor
 
-    def near(self, paths: PathOperands, tolerance: Tensor) -> tuple[Tensor, Tensor, PathOperands]:
-        """The segments on which an obstacle may come near: path, segment (k,), and their check.
+    def lower_bounds(self, paths: PathOperands) -> Tensor:
+        """Bounds (batch, n, horizon - 1) [m] of the clearances to the obstacles on the segments.
 
-        The others are far by balls around the obstacle and the bodies of the robot.
+        By balls around the obstacles and the bodies of the robot; +inf where an obstacle is not,
+        NaN where nothing is known.
 
         Args:
             paths: the check of obstacles at rest.
-            tolerance: (1,) [m].
         """
         joints, tables, robot = paths.joints, self.tables, paths.robot
         segments = segments_of(joints)
         states = joints.new_empty((*segments, robot.frames.shape[0], STATE))
         balls = joints.new_empty((*segments, robot.n_bodies, 4))
-        near = torch.empty((*segments, len(self.slots)), dtype=torch.bool)
+        least = joints.new_empty((segments[0], len(self.slots), segments[1]))
         launch(
-            find_near_movers,
+            bound_movers,
             segments,
             *(joints, paths.env_index, robot, paths.base, self.moving),
             *(tables.mesh_ids, tables.records, tables.padding, tables.mesh_from_world),
-            *(tolerance, states, balls, near),
+            *(states, balls, least),
             device=joints.device,
             items=64 * segments[0] * segments[1],
         )
-        row, segment, slot = near.nonzero().unbind(1)
-        return row, segment, self.chosen(row, slot, segment)
+        return least
 
-    def chosen(self, row: Tensor, slot: Tensor, segment: Tensor) -> PathOperands:
-        """The check of some segments: (k,) their paths, the obstacles, and which of a path."""
+    def chosen(self, which: Tensor) -> PathOperands:
+        """The check of k of the segments (batch, n, horizon - 1) bool, in their order."""
         joints, _, env_index, base, *_ = self.operands
         assert env_index is not None
         assert base is not None
-        index = row * len(self.slots) + slot
+        index, segment = which.flatten(0, 1).nonzero().unbind(1)
         return self.operands._replace(
             joints=torch.stack((joints[index, segment], joints[index, segment + 1]), dim=1),
             env_index=env_index[index],

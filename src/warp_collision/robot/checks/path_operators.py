@@ -26,7 +26,7 @@ from warp_collision.queries.operator import (
     one_by_one,
     over_envs,
 )
-from warp_collision.robot.checks.moving_obstacles import split
+from warp_collision.robot.checks.moving_obstacles import Movers, split
 from warp_collision.robot.checks.path_operands import (
     BASE,
     N_ENVS,
@@ -75,10 +75,9 @@ def run_paths(operands: PathOperands, tolerance: Tensor) -> Tensor:
     if hit.device != CPU:  # a choice of segments would be a wait
         hits = run_paths_at_rest(movers.operands, tolerance).unflatten(0, (-1, len(movers.slots)))
         return hit | hits.any(1)
-    row, segment, near = movers.near(rest, tolerance)
-    hits = run_paths_at_rest(near, tolerance)[:, 0]
-    hit[row[hits], segment[hits]] = True
-    return hit
+    near = ~(movers.lower_bounds(rest) >= tolerance)  # NaN is near
+    near[near.clone()] = run_paths_at_rest(movers.chosen(near), tolerance)[:, 0]
+    return hit | near.any(1)
 
 
 def run_paths_at_rest(
@@ -148,22 +147,51 @@ def run_clearance(operands: PathOperands, tolerance: Tensor) -> tuple[Tensor, Te
     found = _clearances(rest, tolerance)
     if movers is None:
         return found
-    is_cpu = found[0].device == CPU  # elsewhere a choice of segments would be a wait
-    width = tolerance.clamp(min=_COARSE) if is_cpu else tolerance
-    bounds, nearest = (
-        part[:, :, 0].unflatten(0, (-1, len(movers.slots)))
-        for part in _clearances(movers.operands, width)
-    )
-    if is_cpu:
-        least = torch.minimum(found[0][:, :, 0, 1], bounds[..., 1].amin(1))
-        # Not those that are proven no nearer than the nearest one; NaN is looked at.
-        which = (~(bounds[..., 0] >= least[:, None])).nonzero().unbind(1)
-        fine = _clearances(movers.chosen(*which), tolerance)
-        for part, of_chosen in zip((bounds, nearest), fine, strict=True):
-            part[which] = of_chosen[:, 0, 0]
+    if found[0].device == CPU:  # elsewhere a choice of segments would be a wait
+        bounds, nearest = _by_the_nearest(movers, movers.lower_bounds(rest), found[0], tolerance)
+    else:
+        bounds, nearest = (
+            part[:, :, 0].unflatten(0, (-1, len(movers.slots)))
+            for part in _clearances(movers.operands, tolerance)
+        )
     # An env of a mover has one obstacle.
     nearest[..., 1] = torch.where(nearest[..., 1] < 0, -1, movers.slots[:, None])
     return _with_smaller(found, _smallest(bounds, nearest))
+
+
+def _by_the_nearest(
+    movers: Movers, least: Tensor, resting: Tensor, tolerance: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Clearances (batch, n, horizon - 1, ...) to moving obstacles, up to the tolerance where least.
+
+    Args:
+        movers: the obstacles.
+        least: lower bounds (batch, n, horizon - 1) of these clearances [m].
+        resting: bounds of those to obstacles at rest.
+        tolerance: (1,) [m].
+    """
+    unknown = torch.full_like(least, torch.inf)
+    bounds = torch.stack((least, unknown, torch.zeros_like(least)), dim=-1)
+    nearest = torch.full((*least.shape, 2), -1, dtype=torch.int32, device=least.device)
+
+    def look(which: Tensor, width: Tensor) -> None:
+        for part, found in zip(
+            (bounds, nearest), _clearances(movers.chosen(which), width), strict=True
+        ):
+            part[which] = found[:, 0, 0]
+
+    def may_be_least() -> Tensor:
+        """Not those proven no nearer than the nearest one; NaN is looked at."""
+        upper = torch.minimum(resting[:, :, 0, 1], bounds[..., 1].amin(1))
+        return ~(bounds[..., 0] >= upper[:, None])
+
+    coarse = tolerance.clamp(min=_COARSE)
+    first = torch.zeros_like(least, dtype=torch.bool)
+    first.scatter_(1, least.argmin(1, keepdim=True), True)
+    look(first, coarse)
+    look(may_be_least() & ~first, coarse)
+    look(may_be_least(), tolerance)
+    return bounds, nearest
 
 
 def _clearances(operands: PathOperands, tolerance: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ import trimesh
 
 from warp_collision.obstacles.geometry import content_key
 from warp_collision.obstacles.shapes import Shape
-from warp_collision.robot.fitting.coverage import Coverage
+from warp_collision.robot.fitting.coverage import Coverage, coverage
 from warp_collision.robot.fitting.sphere_fit import Part, SphereFit, fit_parts, fit_spheres
 
 # Of the algorithm: another one for each change of what it returns.
@@ -37,6 +37,18 @@ def cached_fit(mesh: Shape | trimesh.Trimesh, max_overshoot: float | None, fill:
         1,
     )
     return fit
+
+
+def cached_coverage(
+    spheres: np.ndarray, mesh: Shape | trimesh.Trimesh, resolution: float | None
+) -> Coverage:
+    """`coverage` of spheres (n, 4), from the cache on disk if it was computed before."""
+    return cached_result(
+        "coverage",
+        _key([mesh], spheres.tolist(), resolution),
+        lambda: {"report": [*coverage(spheres, mesh, resolution=resolution)]},
+        lambda content: Coverage(*content["report"]),
+    )
 
 
 class CachedParts(NamedTuple):

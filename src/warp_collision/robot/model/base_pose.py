@@ -21,6 +21,8 @@ from warp_collision.queries.operator import define_operator, over_rows
 
 # Numbers of float32 in a `MovingFrame`.
 ROOT = 18
+# For so many configurations a launch that places the root once takes less than placing it in each.
+_MANY = 64
 # Poses of numbers that are kept on devices.
 _MAX_KEPT = 256
 
@@ -86,6 +88,26 @@ def root_frames(
     return place_roots_operator(pose.detach().reshape(-1, 7)).reshape(*leading, ROOT)
 
 
+def root_rows(base_pose: PoseLike | None, joints: Tensor) -> Tensor | None:
+    """Base poses for the kernel of kinematics, which places the root by itself.
+
+    Returns:
+        Poses (m, 7) float32, each for as many configurations; (m, 18) where they are numbers, of
+        another dtype, or each for many, see `root_frames`. None for the origin.
+    """
+    if (
+        not isinstance(base_pose, Tensor)
+        or base_pose.dtype != torch.float32
+        or joints.numel() > _MANY * base_pose.numel()
+    ):
+        roots = root_frames(base_pose, joints)
+        return None if roots is None else roots.reshape(-1, ROOT)
+    poses = checked_base(base_pose, joints, None)
+    if poses.requires_grad:
+        poses = poses.detach()
+    return (poses if poses.ndim == 2 else poses.reshape(-1, 7)).contiguous()
+
+
 def with_base_pose(points: Tensor, joints: Tensor, base_pose: PoseLike | None) -> Tensor:
     """Transforms points of a robot by the pose of its root link in the world.
 
@@ -109,10 +131,10 @@ def checked_base(base_pose: PoseLike, joints: Tensor, axes: int | None) -> Tenso
     most = joints.ndim - 1 if axes is None else axes
     if not isinstance(base_pose, Tensor):  # operands of a graph, whose values cannot be read
         base_pose = torch.as_tensor(base_pose, dtype=torch.float64, device=joints.device)
-    pose = validate.require_tensor("base_pose", base_pose, "(..., 7)")
-    is_matrix = pose.shape[-2:] == (4, 4)
-    leading = pose.shape[: -2 if is_matrix else -1]
-    fits = is_matrix or pose.shape[-1:] == (7,)
+    pose, shape = base_pose, base_pose.shape
+    is_matrix = shape[-2:] == (4, 4)
+    leading = shape[: -2 if is_matrix else -1]
+    fits = is_matrix or shape[-1:] == (7,)
     if not fits or len(leading) > most or leading != joints.shape[: len(leading)]:
         rule = ("(7,)", "(7,) or (batch, 7)", "(7,) or (batch, ..., 7)")[min(most, 2)]
         raise ValueError(

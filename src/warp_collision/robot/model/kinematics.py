@@ -27,7 +27,7 @@ from warp_collision.queries.robot_queries import (
     forward_kinematics_jacobian,
     run_jacobian,
 )
-from warp_collision.robot.model.base_pose import root_frames, with_base_pose
+from warp_collision.robot.model.base_pose import root_rows, with_base_pose
 from warp_collision.robot.model.kinematic_tree import KinematicTree, MovingJoint
 
 # Four points determine the transform of a link: its origin and the ends of its axes.
@@ -117,7 +117,7 @@ class Kinematics:
             return with_base_pose(self._forward_in_torch(joints), joints, base_pose)
         if not _is_in_kernel(base_pose):
             return with_base_pose(self.forward(joints), joints, base_pose)
-        operands = *self.tables(joints.device), root_frames(base_pose, joints)
+        operands = *self.tables(joints.device), root_rows(base_pose, joints)
         if joints.ndim == 2:
             return evaluate_first_order(FORWARD_KINEMATICS, joints.contiguous(), *operands)
         shape = joints.shape[:-1]
@@ -133,7 +133,7 @@ class Kinematics:
             base_pose: see `forward`.
         """
         joints = joints.float()
-        roots = root_frames(base_pose, joints)
+        roots = root_rows(base_pose, joints)
         flat = joints.reshape(-1, self.n_values)
         operands = flat, *self.tables(joints.device), roots
         if dispatch.is_plain(joints):

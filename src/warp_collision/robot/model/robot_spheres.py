@@ -15,7 +15,8 @@ from warp_collision.messages import MAX_REPR, escaped, short_repr
 from warp_collision.poses import PoseLike
 from warp_collision.queries import dispatch
 from warp_collision.queries.dispatch import outside_graphs, reads_values
-from warp_collision.robot.fitting.coverage import Coverage, coverage
+from warp_collision.robot.fitting.coverage import Coverage
+from warp_collision.robot.fitting.fit_cache import cached_coverage
 from warp_collision.robot.fitting.sphere_arrays import inflated, moved
 from warp_collision.robot.model.attachments import Attachment
 from warp_collision.robot.model.collision_report import CollisionReport, report_collisions
@@ -215,6 +216,11 @@ class RobotSpheres:
     def attached(self) -> tuple[str, ...]:
         """Names of attached objects."""
         return tuple(self._attached)
+
+    @property
+    def layout(self) -> SphereLayout:
+        """The spheres in the order in which kernels read them; another one after `attach`."""
+        return self._layout
 
     def spheres_of(self, name: str) -> np.ndarray:
         """Spheres (n, 4) float64 of a link or attached object, in the frame of the link [m]."""
@@ -578,8 +584,8 @@ class RobotSpheres:
         chosen = self.link_names if links is None else tuple(links)
         require_links("links", chosen, self.link_names)
         return {
-            link: coverage(
-                self.spheres_of(link), joined([*map(mesh_in_link, shapes)]), resolution=resolution
+            link: cached_coverage(
+                self.spheres_of(link), joined([*map(mesh_in_link, shapes)]), resolution
             )
             for link, shapes in self._description.shapes.items()
             if link in chosen
