@@ -22,10 +22,10 @@ from warp_collision.messages import short_repr
 from warp_collision.obstacles.geometry import content_key
 from warp_collision.robot.fitting.fit_cache import cached_result
 
-_VERSION = 2  # of the algorithm: another one for each change of what it returns
-_MOST_PIECES = 16  # of a link
+_VERSION = 3  # of the algorithm: another one for each change of what it returns
+_MOST_PIECES = 24  # of a link
 _SLABS = 6  # along each axis, between which it may be cut
-_LEAST_GAIN = 0.004  # of the volume of the link's hull: what a cut has to save
+_LEAST_GAIN = 0.002  # of the volume of the link's hull: what a cut has to save
 # How far a hull of few points may be inside of all of them: of the size of the shape, at least and
 # at most [m].
 _SHARE, _ACCURACY = 1.0e-3, (1.0e-4, 3.0e-4)
