@@ -80,11 +80,14 @@ def _show(options: argparse.Namespace) -> int:
     wanted = {name: getattr(options, name) for name in names}
     files = OutputFiles(**{name: path for name, path in wanted.items() if path is not None})
     start_warp(find_device("cpu"))
+    from warp_collision.cli.scene_text import coverage_of
+
     robot = load_robot(options)
     if options.save is not None:
         robot.save(options.save)
         files.add(options.save)
-    coverages, matrix = robot.coverage(resolution=_RESOLUTION), robot.self_collision_matrix()
+    coverages = coverage_of(robot, robot.link_names, _RESOLUTION)
+    matrix = robot.self_collision_matrix()
     if options.save_srdf is not None:
         matrix.save(options.save_srdf)
         files.add(options.save_srdf)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -131,14 +132,21 @@ def uncovered(robot: RobotSpheres) -> Uncovered:
     share, unknown = {}, {}
     for link in given:
         try:
-            found = robot.coverage(resolution=_RESOLUTION, links=[link])
-            if any(_is_in_doubt(cover) for cover in found.values()):
-                found = robot.coverage(links=[link])
+            found = coverage_of(robot, [link], _RESOLUTION)
         except (OSError, ValueError, ImportError) as error:
             unknown[link] = one_line(error)
         else:
             share |= {name: cover.uncovered for name, cover in found.items() if cover.uncovered}
     return Uncovered(share, bare, unknown)
+
+
+def coverage_of(
+    robot: RobotSpheres, links: Iterable[str], resolution: float
+) -> dict[str, Coverage]:
+    """`robot.coverage` of links, finer where that leaves in doubt that all is covered."""
+    found = robot.coverage(resolution=resolution, links=links)
+    in_doubt = [link for link, cover in found.items() if _is_in_doubt(cover)]
+    return found | robot.coverage(links=in_doubt)
 
 
 def _is_in_doubt(cover: Coverage) -> bool:

@@ -64,8 +64,8 @@ class SelfCollisionMatrix(NamedTuple):
         ]
         checked = sum(entry.checked for entry in self.entries)
         lines.append(
-            f"{checked} of {len(self.entries)} pairs of links are checked; contacts are those of "
-            f"spheres at {self.n_samples} random configurations"
+            f"{checked} of {len(self.entries)} pairs of links are checked; contacts are those at "
+            f"{self.n_samples} random configurations"
         )
         return "\n".join(lines)
 
