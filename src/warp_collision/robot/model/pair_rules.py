@@ -89,13 +89,6 @@ def have_few_joints(
     return np.array(counts, dtype=np.int64) <= _FEW_JOINTS
 
 
-def joints_between(tree: KinematicTree, one: str, other: str) -> frozenset[int]:
-    """The moving frames, from 1, whose joints are between two links."""
-    frames = (tree.link_frame[link] for link in (one, other))
-    above, beside = (joints_above(tree, frame) for frame in frames)
-    return above ^ beside
-
-
 def joints_above(tree: KinematicTree, frame: int) -> frozenset[int]:
     """A moving frame and its ancestors, without the root."""
     frames = []
