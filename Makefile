@@ -61,13 +61,13 @@ docs: $(VENV)/.installed-dev ## guides and reference as HTML, docs/_build/html/i
 
 check: lint docs test ## what has to pass before a change lands
 
-bench: $(VENV)/.installed-bench ## speed against a baseline and other libraries, on the CPU
+bench: $(VENV)/.installed-dev ## costs of spheres against a straightforward kernel, on the CPU
 	$(RUN) benchmarks $(ARGS)
 
 bench-plan: $(VENV)/.installed-bench ## planning problems, solved and judged: ARGS="--robots panda --every 10"
 	$(RUN) benchmarks plan $(ARGS)
 
-bench-label: $(VENV)/.installed-dev ## labels of many paths in many worlds: figures and a plot in benchmarks/results
+bench-label: $(VENV)/.installed-dev ## labels of many paths in many worlds: figures in benchmarks/results
 	$(RUN) benchmarks label --write $(ARGS)
 
 bench-gpu: | cuda-device $(VENV)/.installed-dev ## on a CUDA machine: tests and benchmarks, results into OUT

@@ -9,6 +9,7 @@ search radius + eta alone, by either sign, and read as free what is deeper than 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,12 +17,13 @@ import torch
 import warp as wp
 from torch import Tensor
 
-from benchmarks.scenes import Placed
+from benchmarks.harness import Call
+from benchmarks.scenes import ACTIVATION_DISTANCE, Placed
 from warp_collision import MeshWorld
 from warp_collision.poses import invert_pose, to_rows
 
 UNLIMITED = 1.0e6  # [m]
-SPACING = 1.0e-3  # [m] between the samples of a path
+SAMPLES = 2  # of each half segment, beside the waypoint itself
 
 
 @wp.func
@@ -128,53 +130,6 @@ summed_by_default = _summed(by_default, "summed_by_default")
 
 
 @wp.kernel(enable_backward=False, module="unique")
-def lowest_cost(
-    spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres) x, y, z, radius [m]
-    env_index: wp.array[wp.int32],  # (batch,)
-    mesh_ids: wp.array2d[wp.uint64],  # (n_envs, slots)
-    mesh_from_world: wp.array3d[wp.float32],  # (n_envs, slots, 8)
-    enabled: wp.array2d[wp.uint8],  # (n_envs, slots)
-    n_meshes: wp.array[wp.int32],  # (n_envs,)
-    eta: float,  # [m]
-    spacing: float,  # [m] between samples
-    cost: wp.array3d[wp.float32],  # (batch, horizon, n_spheres)
-    gradient: wp.array4d[wp.vec4],  # (batch, horizon, n_spheres, 3) by waypoint before, this, after
-):
-    """Cost of moving spheres: the lowest of the samples of both half segments."""
-    b, h, s = wp.tid()
-    sphere = spheres[b, h, s]
-    center = center_of(sphere)
-    env = env_index[b]
-    total = float(0.0)
-    for slot in range(n_meshes[env]):
-        if enabled[env, slot] == wp.uint8(1):
-            pose = pose_of(mesh_from_world, env, slot)
-            lowest = wp.vec4(0.0, 0.0, 0.0, UNLIMITED)
-            fraction = float(0.0)
-            side = int(1)
-            for end in range(0, 3, 2):
-                other = spheres[b, wp.clamp(h + end - 1, 0, spheres.shape[1] - 1), s]
-                way = 0.5 * (center_of(other) - center)
-                samples = int(wp.ceil(wp.length(way) / spacing))
-                for i in range(samples + 1):
-                    along = float(i) / float(wp.max(samples, 1))
-                    point = wp.transform_point(pose, center + along * way)
-                    found = by_winding(mesh_ids[env, slot], point, UNLIMITED)
-                    if found[3] < lowest[3]:
-                        lowest = found
-                        fraction = 0.5 * along
-                        side = end
-            term = smooth_hinge(sphere[3] + eta - lowest[3], eta)
-            total += term[0]
-            push = -term[1] * wp.transform_vector(wp.transform_inverse(pose), center_of(lowest))
-            own = (1.0 - fraction) * push
-            other_part = fraction * push
-            gradient[b, h, s, 1] += wp.vec4(own[0], own[1], own[2], term[1])
-            gradient[b, h, s, side] += wp.vec4(other_part[0], other_part[1], other_part[2], 0.0)
-    cost[b, h, s] = total
-
-
-@wp.kernel(enable_backward=False, module="unique")
 def any_hit(
     spheres: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres)
     mesh_ids: wp.array2d[wp.uint64],  # (1, slots)
@@ -198,21 +153,19 @@ def any_hit(
 
 
 class Tables(NamedTuple):
-    """Ids, poses, enabled slots and counts of meshes, as kernels and callers have them."""
+    """Ids, poses, enabled slots and counts of meshes, as callers have them, by a world's names."""
 
-    ids: Tensor  # (n_envs, slots) int64
-    rows: Tensor  # (n_envs, slots, 8) mesh_from_world
+    mesh_ids: Tensor  # (n_envs, slots) int64
+    mesh_from_world: Tensor  # (n_envs, slots, 8)
     enabled: Tensor  # (n_envs, slots) uint8
-    counts: Tensor  # (n_envs,) int32
+    n_meshes: Tensor  # (n_envs,) int32
 
 
-def tables_of(world: MeshWorld) -> Tables:
-    """Those of a world."""
-    return Tables(world.mesh_ids, world.mesh_from_world, world.enabled, world.n_meshes)
+_kept: list[wp.Mesh] = []  # what ids of tables stand for
 
 
-def callers_meshes(placed: Sequence[Placed], device: torch.device) -> tuple[list[wp.Mesh], Tables]:
-    """Meshes as a caller makes them, without trees of winding numbers, and tables of one env."""
+def callers_meshes(placed: Sequence[Placed], device: torch.device) -> Tables:
+    """Meshes as a caller makes them, without trees of winding numbers, kept until the end."""
     meshes = [
         wp.Mesh(
             wp.array(np.array(p.mesh.vertices), dtype=wp.vec3, device=str(device)),
@@ -220,8 +173,9 @@ def callers_meshes(placed: Sequence[Placed], device: torch.device) -> tuple[list
         )
         for p in placed
     ]
+    _kept.extend(meshes)
     rows = to_rows(invert_pose(torch.tensor(np.array([p.pose for p in placed]))))
-    return meshes, Tables(
+    return Tables(
         torch.tensor([[mesh.id for mesh in meshes]], dtype=torch.int64, device=device),
         rows.float()[None].contiguous().to(device),
         torch.ones((1, len(placed)), dtype=torch.uint8, device=device),
@@ -242,13 +196,11 @@ def launch(kernel: Any, dim: Sequence[int], arguments: Sequence[Any], device: to
 class _Cost(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, spheres: Tensor, kernel: Any, tables: Tables, env_index: Tensor | None, *more: Any
+        ctx: Any, spheres: Tensor, kernel: Any, tables: Any, env_index: Tensor | None, *more: Any
     ) -> Tensor:
         if env_index is None:
             env_index = torch.zeros(len(spheres), dtype=torch.int32, device=spheres.device)
-        cost = spheres.new_empty(spheres.shape[:3])
-        waypoints = (3,) if kernel is lowest_cost else ()
-        gradient = spheres.new_zeros((*cost.shape, *waypoints, 4))
+        cost, gradient = spheres.new_empty(spheres.shape[:3]), torch.empty_like(spheres)
         arguments = (spheres, env_index, *tables, *more, cost, gradient)
         launch(kernel, cost.shape, arguments, spheres.device)
         ctx.save_for_backward(gradient)
@@ -257,20 +209,14 @@ class _Cost(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         (gradient,) = ctx.saved_tensors
-        terms = upstream[(..., *(None,) * (gradient.ndim - 3))] * gradient
-        total = terms
-        if gradient.ndim == 5:
-            total = terms[..., 1, :].clone()
-            total[:, :-1] += terms[:, 1:, :, 0]
-            total[:, 1:] += terms[:, :-1, :, 2]
-        return total, *(None,) * (len(ctx.needs_input_grad) - 1)
+        return upstream[..., None] * gradient, *(None,) * (len(ctx.needs_input_grad) - 1)
 
 
 def sphere_cost(
     spheres: Tensor,
     world: MeshWorld | Tables,
     *,
-    activation_distance: float = 0.02,
+    activation_distance: float = ACTIVATION_DISTANCE,
     env_index: Tensor | None = None,
     limit: float = UNLIMITED,
     kernel: Any = summed_by_winding,
@@ -288,34 +234,31 @@ def sphere_cost(
         kernel: `summed_by_winding` or `summed_by_default`.
         samples: of each half segment of the paths; their costs are added.
     """
-    tables = tables_of(world) if isinstance(world, MeshWorld) else world
+    tables = [getattr(world, name) for name in Tables._fields]
     more = activation_distance, limit, samples
     return _Cost.apply(spheres, kernel, tables, env_index, *more)
 
 
-def swept_sphere_cost(
-    spheres: Tensor,
-    world: MeshWorld,
-    *,
-    activation_distance: float = 0.02,
-    env_index: Tensor | None = None,
-    spacing: float = SPACING,
-) -> Tensor:
-    """Cost (b, h, n) of moving spheres (b, h, n, 4), sampled; `spacing` [m] between samples."""
-    more = activation_distance, spacing
-    return _Cost.apply(spheres, lowest_cost, tables_of(world), env_index, *more)
+def short_search(spheres: Tensor, tables: Tables, *, swept: bool = False) -> Call:
+    """What users have: Warp's default sign within radius + eta, summed at samples of the way."""
+    options = {"limit": -1.0, "kernel": summed_by_default, "samples": SAMPLES if swept else 0}
+    return differentiated(partial(sphere_cost, world=tables, **options), spheres)
 
 
-def differentiated(
-    cost: Callable[..., Tensor], spheres: Tensor, *arguments: Any, **options: Any
-) -> Callable[[], Tensor]:
-    """A call that runs a cost forward and backward, and returns the cost."""
-    leaf = spheres.detach().requires_grad_(True)
+def differentiated(cost: Callable[[Tensor], Tensor], given: Tensor) -> Call:
+    """A cost, forward and backward, that returns cost and gradient; per row of the last axis."""
+    leaf = given.detach().requires_grad_(True)
 
-    def run() -> Tensor:
+    def run() -> tuple[Tensor, Tensor]:
         leaf.grad = None
-        value = cost(leaf, *arguments, **options)
-        value.sum().backward()
-        return value.detach()
+        value = cost(leaf)
+        value.backward(_ones(value.shape, value.device))
+        assert leaf.grad is not None
+        return value.detach(), leaf.grad
 
-    return run
+    return Call(run, given[..., 0].numel())
+
+
+@cache
+def _ones(shape: torch.Size, device: torch.device) -> Tensor:
+    return torch.ones(shape, device=device)

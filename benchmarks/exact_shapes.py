@@ -1,10 +1,11 @@
-"""What an exact cuboid gains over its twelve triangles, in every query of the library.
+"""What a cuboid by its formula, or a height field, gains over its triangles, in every query.
 
-The same cuboid stands in two worlds: by its formula, and as a mesh. Spheres are anywhere near it or
-have their centers inside; paths go 5 cm from waypoint to waypoint. Results are compared first.
+The same surface stands in two worlds: as it is, and as a mesh. Spheres are anywhere near a cuboid,
+have their centers inside, or are above and below the hills of 40,000 cells; every second one goes
+5 cm from waypoint to waypoint. Results are compared first.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -14,52 +15,60 @@ from torch import Tensor
 
 import warp_collision as wc
 from benchmarks import baseline, harness
-from benchmarks.harness import Call, WrongResultError
-from benchmarks.scenes import ACTIVATION_DISTANCE, RADIUS
-from benchmarks.truth import reference
+from benchmarks.harness import Call, Workload, require
+from benchmarks.scenes import ACTIVATION_DISTANCE, with_radius
+from reference import rotation_matrix
 
 CUBOID = wc.Cuboid((0.5, 0.4, 0.3))
 POSE = (0.1, -0.2, 0.3, 0.8, 0.0, 0.6, 0.0)
+PLACES = ("near a cuboid", "inside a cuboid", "near hills")
 SHAPE = (64, 16, 20)  # batch, horizon, spheres
 STEP = 0.05  # [m]
 
 
-def worlds() -> dict[str, wc.MeshWorld]:
+def hills() -> wc.HeightField:
+    """A field of 4 m by 4 m."""
+    x, y = np.linspace(-2, 2, 201)[:, None], np.linspace(-2, 2, 201)
+    heights = 0.2 * np.sin(3.0 * x) * np.cos(2.0 * y) + 0.02 * np.sin(40.0 * (x + y))
+    return wc.HeightField(heights, (4.0, 4.0), 0.5)
+
+
+def worlds(place: str) -> dict[str, wc.MeshWorld]:
     """Both; `repair=False` keeps a mesh from being recognised as a cuboid."""
-    exact, mesh = wc.MeshWorld(device="cpu"), wc.MeshWorld(device="cpu")
-    exact.add("cuboid", CUBOID, POSE)
-    mesh.add("cuboid", tuple(CUBOID.tessellate()), POSE, repair=False)
-    return {"exact": exact, "mesh": mesh}
+    shape = hills() if place == "near hills" else CUBOID
+    found = {"library": wc.MeshWorld(device="cpu"), "mesh": wc.MeshWorld(device="cpu")}
+    found["library"].add("it", shape, POSE)
+    found["mesh"].add("it", tuple(shape.tessellate()), POSE, repair=False)
+    return found
 
 
 def paths(place: str, batch: int) -> Tensor:
-    """Spheres (batch, horizon, n, 4) whose paths begin near the cuboid or inside, and go on."""
+    """Spheres (batch, horizon, n, 4) whose paths begin near the surface or inside, and go on."""
     rng, shape = np.random.default_rng(5), (batch, *SHAPE[1:])
-    # All of them are there: those far away cost the same in all worlds.
-    half = CUBOID.half_extents if place == "inside" else CUBOID.half_extents + RADIUS
-    local = rng.uniform(-1.0, 1.0, (*shape, 3)) * half
-    if place == "near":  # on a shell
+    if place == "near hills":
+        local = rng.uniform((-2.0, -2.0, -0.2), (2.0, 2.0, 0.6), (*shape, 3))
+    elif place == "inside a cuboid":
+        local = rng.uniform(-1.0, 1.0, (*shape, 3)) * CUBOID.half_extents
+    else:  # on a shell: those far away cost the same in both worlds
+        local = rng.uniform(-1.0, 1.0, (*shape, 3)) * (CUBOID.half_extents + 0.04)
         axis = rng.integers(0, 3, shape)[..., None]
         side = rng.choice((-1.0, 1.0), shape) * (1.0 + rng.uniform(-0.1, 0.3, shape))
         np.put_along_axis(local, axis, side[..., None] * CUBOID.half_extents[axis], axis=3)
     step = rng.normal(size=(*shape, 3))
     step *= STEP / np.linalg.norm(step, axis=-1, keepdims=True)
     local[:, 1::2] = local[:, ::2] + step[:, 1::2]
-    centers = local @ reference.rotation_matrix(POSE[3:]).T + POSE[:3]
-    spheres = np.concatenate((centers, np.full((*shape, 1), RADIUS)), axis=-1)
-    return torch.tensor(spheres, dtype=torch.float32)
+    return torch.from_numpy(with_radius(local @ rotation_matrix(POSE[3:]).T + POSE[:3]))
 
 
-def queries(spheres: Tensor, world: wc.MeshWorld) -> dict[str, Callable[[], Tensor]]:
+def queries(spheres: Tensor, world: wc.MeshWorld) -> dict[str, Any]:
     """All of them, by name."""
-    options = {"activation_distance": ACTIVATION_DISTANCE}
     points = spheres[..., :3].flatten(1, 2).contiguous()
-    found: dict[str, Callable[[], Tensor]] = {}
-    for cost in (wc.sphere_cost, wc.swept_sphere_cost):
-        found[cost.__name__] = partial(cost, spheres, world, **options)
-        found[f"{cost.__name__}, backward"] = baseline.differentiated(
-            cost, spheres, world, **options
-        )
+    found: dict[str, Any] = {}
+    for function in (wc.sphere_cost, wc.swept_sphere_cost):
+        cost = partial(function, world=world, activation_distance=ACTIVATION_DISTANCE)
+        both = baseline.differentiated(cost, spheres).run
+        found[function.__name__] = partial(cost, spheres)
+        found[f"{function.__name__}, backward"] = lambda run=both: run()[0]
     return found | {
         "signed_distance": lambda: wc.signed_distance(points, world).distance,
         "clearance": lambda: wc.clearance(spheres, world).clearance,
@@ -67,25 +76,27 @@ def queries(spheres: Tensor, world: wc.MeshWorld) -> dict[str, Callable[[], Tens
     }
 
 
-def add_options(parser: Any) -> None:
-    """How many trajectories."""
-    parser.add_argument("--batch", type=int, default=SHAPE[0], help="trajectories")
+def contenders(name: str, place: str, spheres: Tensor) -> dict[str, Call]:
+    """A query of both worlds."""
+    found = {which: queries(spheres, world)[name] for which, world in worlds(place).items()}
+    off = (found["mesh"]() - found["library"]()).abs()
+    # A sweep of a mesh is off by its tolerance where it ends beyond reach.
+    is_right = (off <= 2e-3).all() and (off > 1e-5).float().mean() <= 1e-3
+    require(is_right, f"the mesh is off by {off.max():g}")
+    return {which: Call(query, spheres[..., 0].numel()) for which, query in found.items()}
+
+
+def workloads(options: Any) -> Iterator[Workload]:
+    """All queries at all places."""
+    for place in PLACES:
+        spheres = paths(place, max(1, round(SHAPE[0] * options.scale)))
+        for name in queries(spheres, wc.MeshWorld(device="cpu")):
+            yield Workload(f"{place}, {name}", "sphere", partial(contenders, name, place, spheres))
+
+
+add_options = harness.timing_options
 
 
 def run(options: Any) -> str:
     """The table."""
-    rows = []
-    for place in ("near", "inside"):
-        spheres = paths(place, options.batch)
-        exact, mesh = (queries(spheres, world) for world in worlds().values())
-        for name, query in exact.items():
-            off = (mesh[name]() - query()).abs()
-            # A sweep of a mesh is off by its tolerance where it ends beyond reach.
-            if (off > 2e-3).any() or (off > 1e-5).float().mean() > 1e-3:
-                raise WrongResultError(f"{name}: the mesh is off by {off.max().item():g}")
-            items = spheres[..., 0].numel()
-            calls = {"exact": Call(query, items), "mesh": Call(mesh[name], items)}
-            times = harness.interleave(calls, options.rounds)
-            gain = f"{times.ratio('mesh', over='exact'):.1f} x"
-            rows.append([name, place, f"{1e9 * times.median('exact'):.0f} ns", gain])
-    return harness.table(["query", "where", "exact", "over a mesh"], rows, 2)
+    return harness.measure(workloads(options), options)

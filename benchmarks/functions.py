@@ -1,11 +1,10 @@
-"""Functions beside the costs of spheres: kinematics, self-collision, joint paths, planner, graphs.
+"""Functions beside the costs of spheres: kinematics, joint paths, planner, edits of worlds, graphs.
 
-The Panda on bent paths through a cage, `--batch` of them with 32 waypoints. Before a function is
+The Panda on 32 bent paths of 32 waypoints through a cage. Before a function is
 timed its results are compared with kinematics of pinocchio and exact shapes in float64, which share
-no code with the library (`benchmarks.plan.judge`).
+no code with the library (`path_judge`).
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,17 +12,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import reference
 import warp_collision as wc
-from benchmarks import baseline, harness, truth
-from benchmarks.harness import ROOT, Call, WrongResultError
-from benchmarks.scenes import ACTIVATION_DISTANCE, bent_paths
+from benchmarks import baseline, harness, scenes
+from benchmarks.harness import Call, Workload, require
+from benchmarks.scenes import (
+    ACTIVATION_DISTANCE,
+    PANDA,
+    bent_paths,
+    problems,
+    random_poses,
+    scattered,
+    shape,
+)
 from warp_collision.devices import GPUS, is_gpu
 from warp_collision.examples import world_of
 from warp_collision.planning import optimize_paths
+from warp_collision.poses import invert_pose, to_rows
 
-URDF = ROOT / "assets" / "panda" / "panda.urdf"
 TOLERANCE = 1e-3  # [m] of the library's proofs
 ROUNDING = 1e-5  # [m] of float32
+BATCH = 32  # paths of 32 waypoints
 
 
 class Setup(NamedTuple):
@@ -39,20 +48,13 @@ class Setup(NamedTuple):
 
 def set_up(batch: int, device: torch.device) -> Setup:
     """On a device."""
-    from benchmarks.plan.judge import Judge
-    from benchmarks.plan.scene import Scene
+    from path_judge import Judge, Scene
 
-    robot, problem, joints = bent_paths(batch, problem="cage_2")
+    robot, problem, joints = bent_paths(batch, "cage_2")
     ends = [torch.tensor([end], device=device) for end in (problem.start, problem.goal)]
-    scene = Scene.from_file(ROOT / "assets" / "problems" / "cage_2.yaml")
-    judge = Judge(URDF, None, robot.joint_names)
+    scene = Scene.from_mapping(problems()["cage_2"])
+    judge = Judge(PANDA, None, robot.joint_names)
     return Setup(robot, world_of(problem, device), joints.to(device), (*ends,), judge, scene)
-
-
-def require(is_right: bool, what: str) -> None:
-    """Raises where a result is wrong."""
-    if not is_right:
-        raise WrongResultError(what)
 
 
 def _configurations(given: Setup, count: int = 200) -> tuple[Tensor, np.ndarray]:
@@ -61,17 +63,12 @@ def _configurations(given: Setup, count: int = 200) -> tuple[Tensor, np.ndarray]
     return some, given.judge.centers(some.double().cpu().numpy())
 
 
-def _differentiated(function: Callable[[Tensor], Tensor], joints: Tensor) -> Call:
-    run = baseline.differentiated(function, joints)
-    return Call(run, joints[..., 0].numel())
-
-
 def kinematics(given: Setup) -> Call:
     """Spheres of all configurations, forward and backward."""
     some, centers = _configurations(given)
     off = np.abs(given.robot(some).cpu().numpy()[..., :3] - centers).max()
     require(off < ROUNDING, f"a sphere is off by {off:g} m")
-    return _differentiated(given.robot, given.joints)
+    return baseline.differentiated(given.robot, given.joints)
 
 
 def self_collision(given: Setup) -> Call:
@@ -80,7 +77,9 @@ def self_collision(given: Setup) -> Call:
     pairs, gaps = given.robot.self_collision_pairs(), given.judge.gaps(centers).min(axis=1)
     found = wc.self_clearance(given.robot(some)[None], pairs).clearance.cpu().numpy().ravel()
     require(np.abs(found - gaps).max() < ROUNDING, "another clearance of the robot of itself")
-    return _differentiated(lambda q: wc.self_collision_cost(given.robot(q), pairs), given.joints)
+    return baseline.differentiated(
+        lambda q: wc.self_collision_cost(given.robot(q), pairs), given.joints
+    )
 
 
 def configurations(given: Setup) -> Call:
@@ -126,7 +125,9 @@ def joint_path_bounds(given: Setup) -> Call:
 
 def resting_costs(given: Setup) -> Call:
     """Cost of the waypoints alone, forward and backward."""
-    return _differentiated(lambda q: wc.sphere_cost(given.robot(q), given.world), given.joints)
+    return baseline.differentiated(
+        lambda q: wc.sphere_cost(given.robot(q), given.world), given.joints
+    )
 
 
 def joint_path_costs(given: Setup, substeps: int | None = None) -> Call:
@@ -135,11 +136,11 @@ def joint_path_costs(given: Setup, substeps: int | None = None) -> Call:
     at_rest = wc.joint_path_cost(some[:, None], given.robot, given.world)
     d = given.judge.radii + ACTIVATION_DISTANCE
     d = np.stack([d - o.signed_distance(centers) for o in given.scene.obstacles])
-    cost = truth.reference.hinge(d, ACTIVATION_DISTANCE).sum(axis=(0, 2))
+    cost = reference.hinge(d, ACTIVATION_DISTANCE).sum(axis=(0, 2))
     found = at_rest.flatten(1).sum(dim=1).cpu().numpy()
     require(np.allclose(found, cost, rtol=1e-4, atol=1e-4), "another cost at rest")
     given_all = {"robot": given.robot, "world": given.world, "substeps": substeps}
-    return _differentiated(lambda q: wc.joint_path_cost(q, **given_all), given.joints)
+    return baseline.differentiated(lambda q: wc.joint_path_cost(q, **given_all), given.joints)
 
 
 def planner(given: Setup) -> Call:
@@ -156,31 +157,40 @@ def planner(given: Setup) -> Call:
     return Call(plan)
 
 
-def graphs(given: Setup) -> Call | None:
-    """A captured graph of the resting cost, forward and backward; on a GPU alone."""
-    device = given.joints.device
-    if not is_gpu(device):
-        return None
-    gpu: Any = GPUS[device.type]
-    spheres = given.robot(given.joints).detach().requires_grad_(True)
-
-    def run() -> Tensor:
-        spheres.grad = None
-        cost = wc.sphere_cost(spheres, given.world)
-        cost.sum().backward()
-        return cost
-
+def graphs(given: Setup) -> Call:
+    """A captured graph of the resting cost, forward and backward."""
+    gpu: Any = GPUS[given.joints.device.type]
+    call = resting_costs(given)
     side = gpu.Stream()
     with gpu.stream(side):
-        eager = run().detach().clone()
+        eager = [found.clone() for found in call.run()]
     gpu.current_stream().wait_stream(side)
     graph = gpu.CUDAGraph()
     with gpu.graph(graph):
-        captured = run()
+        captured = call.run()
     graph.replay()
     gpu.synchronize()
-    require(torch.equal(captured, eager), "a replay with other bits")
-    return Call(graph.replay, eager.numel())
+    require(all(map(torch.equal, captured, eager)), "a replay with other bits")
+    return call._replace(run=graph.replay)
+
+
+def adding(given: Setup) -> Call:
+    """A mesh of 80,000 triangles into a new world."""
+    mesh, device = shape("torus-80000"), given.joints.device
+    return Call(lambda: wc.MeshWorld(1, 1, device).add("mesh", mesh))
+
+
+def moving(given: Setup) -> Call:
+    """All of 1,000 meshes, from a tensor on the device; the tree over them included."""
+    device = given.joints.device
+    placed, edge = scattered(np.random.default_rng(4), 1_000)
+    world = scenes.world_of([placed], device)
+    poses = torch.from_numpy(random_poses(np.random.default_rng(8), 1_000, edge)).to(device)
+    wc.sphere_cost(torch.full((1, 1, 1, 4), 0.1, device=device), world)  # builds the tree
+    world.set_poses(poses)
+    off = (world.mesh_from_world[0] - to_rows(invert_pose(poses))).abs().max()
+    require(off < 1e-5, f"a pose is off by {off:g}")
+    return Call(lambda: world.set_poses(poses))
 
 
 FUNCTIONS = {
@@ -193,23 +203,19 @@ FUNCTIONS = {
     "joint_path_cost with substeps=1": (partial(joint_path_costs, substeps=1), "configuration"),
     "joint_path_cost, forward and backward": (joint_path_costs, "configuration"),
     "optimize_paths": (planner, "problem"),
-    "sphere_cost as a CUDA graph": (graphs, "sphere"),
+    "adding a mesh of 80,000 triangles": (adding, "mesh"),
+    "moving 1,000 meshes": (moving, "world"),
+    "waypoints' sphere_cost as a CUDA graph": (graphs, "configuration"),
 }
-
-
-def add_options(parser: Any) -> None:
-    """How many paths, and which functions."""
-    parser.add_argument("--batch", type=int, default=32, help="paths of 32 waypoints")
-    parser.add_argument("--seconds", type=float, default=4.0, help="for a function (default 4)")
-    parser.add_argument("--only", default="", help="functions whose names have this in them")
+add_options = harness.timing_options
 
 
 def run(options: Any) -> str:
     """The table."""
-    given, rows = set_up(options.batch, options.device), []
-    for name, (workload, unit) in FUNCTIONS.items():
-        if options.only in name and (call := workload(given)):
-            limits = {"seconds": options.seconds, "device": options.device}
-            taken = harness.interleave({name: call}, options.rounds, **limits).median(name)
-            rows.append([name, unit, str(call.items), harness.micro(taken)])
-    return harness.table(["function", "per", "in a call", "µs"], rows, 2)
+    given = set_up(max(1, round(BATCH * options.scale)), options.device)
+    workloads = [
+        Workload(name, unit, lambda make=make: {"library": make(given)})
+        for name, (make, unit) in FUNCTIONS.items()
+        if make is not graphs or is_gpu(options.device)
+    ]
+    return harness.measure(workloads, options)

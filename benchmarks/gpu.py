@@ -7,24 +7,24 @@ cuda; as a program of its own, which needs no package, it looks for a device.
 import argparse
 import ctypes
 import math
-import shutil
 import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
-KEEPS_TABLES = False
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "benchmarks" / "results" / "gpu"
 NO_DEVICE = "needs a CUDA device: NVIDIA's driver, libcuda, finds none"
 # Files that need a package that is missing must not keep the others from running.
 TESTS = ("pytest", "-p", "benchmarks.gpu", "-m", "not slow", "--durations=20")
 STAGES = {
+    "machine": ("torch.utils.collect_env",),
     "tests": (*TESTS, "--continue-on-collection-errors"),
-    "functions": ("benchmarks", "functions", "--device", "cuda"),
-    "external": ("benchmarks", "external", "--device", "cuda"),
-    "benchmarks": ("benchmarks", "costs", "--device", "cuda", "--out"),
+    **{
+        name: ("benchmarks", name, "--device", "cuda", "--write")
+        for name in ("functions", "users", "costs")
+    },
 }
 
 
@@ -66,16 +66,16 @@ def run(options: Any) -> str:
         raise Failed(NO_DEVICE, 2)
     folder = options.out.absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "machine.txt").write_text(describe())
     found = {}
     for stage in options.stages:
-        command = [*STAGES[stage], *([str(folder)] if stage == "benchmarks" else [])]
+        command = [*STAGES[stage], *([str(folder)] if STAGES[stage][-1] == "--write" else [])]
         file = folder / f"{stage}.txt"
         found[stage] = run_logged([sys.executable, "-m", *command], file, 60.0 * options.minutes)
     text = "; ".join(f"{stage}: exit status {status}" for stage, status in found.items())
+    text += f"; see {folder}"
     if any(found.values()):
-        raise Failed(f"{text}; see {folder}")
-    return f"{text}; see {folder}"
+        raise Failed(text)
+    return text
 
 
 def run_logged(command: list[str], log: Path, limit: float = math.inf) -> int:
@@ -90,17 +90,6 @@ def run_logged(command: list[str], log: Path, limit: float = math.inf) -> int:
             print(line, end="", file=file, flush=True)
         timer.cancel()
     return process.returncode
-
-
-def describe() -> str:
-    """The machine."""
-    import torch
-
-    lines = [f"torch {torch.__version__}, CUDA {torch.version.cuda}"]
-    lines += map(str, map(torch.cuda.get_device_properties, range(torch.cuda.device_count())))
-    if shutil.which("nvidia-smi"):
-        lines.append(subprocess.run(["nvidia-smi"], capture_output=True, text=True).stdout)
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

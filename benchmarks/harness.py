@@ -1,6 +1,9 @@
 """What every benchmark shares: its command line, timing in turns, tables, and where results go.
 
-All contenders of a comparison run in turns; figures are medians over the rounds, ratios medians of
+A benchmark is a module with `add_options(parser)` and `run(options)`, which returns Markdown. Most
+are a list of workloads, each with contenders that answer the same question: `measure` runs them.
+
+All contenders of a workload run in turns; figures are medians over the rounds, ratios medians of
 the ratio within a round. Where one CPU thread does all the work the time of this process's own work
 counts, so that others on the machine disturb little; with several threads or a GPU it is the clock.
 """
@@ -16,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +30,7 @@ from warp_collision.launching.warp_runtime import quiet_warp
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 CPU = torch.device("cpu")
-MODULES = {"plan": "plan.run"}  # of benchmarks that are not called like their module
+ALL_THREADS = torch.get_num_threads()
 # Seconds that one timing takes at least; quicker calls are repeated within it, in warm caches.
 SHORTEST = 1e-2
 
@@ -45,19 +47,40 @@ class Failed(Exception):
         self.status = status
 
 
+def require(is_right: object, what: str) -> None:
+    """Raises where a result is wrong."""
+    if not is_right:
+        raise WrongResultError(what)
+
+
 class Call(NamedTuple):
-    """A contender: what it runs, how many items one run answers, on how many CPU threads."""
+    """A contender.
+
+    Attributes:
+        run: what it runs.
+        items: how many one run answers.
+        threads: of the CPU that it runs on.
+        note: what else the tables should say of it.
+    """
 
     run: Callable[[], object]
     items: int = 1
     threads: int = 1
+    note: str = ""
 
 
-class Taken(NamedTuple):
-    """Seconds that a call took: on the clock, and of work of this process."""
+class Workload(NamedTuple):
+    """A line of a table.
 
-    clock: float
-    work: float
+    Attributes:
+        name: of which `--only` takes the beginning.
+        unit: what an item of its calls is.
+        make: its contenders by name, the library first; it raises where a result is wrong.
+    """
+
+    name: str
+    unit: str
+    make: Callable[[], dict[str, Call]]
 
 
 class Times(NamedTuple):
@@ -73,12 +96,8 @@ class Times(NamedTuple):
     def ratio(self, name: str, over: str) -> float:
         """Time of one over that of another; of single threads by their own time."""
         single = all(self.counted[n] is not self.clock[n] for n in (name, over))
-        return ratio(*((self.counted if single else self.clock)[n] for n in (name, over)))
-
-
-def ratio(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray) -> float:
-    """Median over the rounds of the ratio within a round."""
-    return float(np.median(np.asarray(first) / np.asarray(second)))
+        values = self.counted if single else self.clock
+        return float(np.median(values[name] / values[over]))
 
 
 @contextmanager
@@ -92,19 +111,15 @@ def cpu_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def seconds_of(run: Callable[[], object], device: torch.device = CPU, loops: int = 1) -> Taken:
-    """Seconds that a call takes, the mean of a few in a row."""
-    finish(device)
-    clock, work = time.perf_counter(), time.process_time()
-    for _ in range(loops):
-        run()
-    finish(device)
-    return Taken((time.perf_counter() - clock) / loops, (time.process_time() - work) / loops)
-
-
-def finish(device: torch.device) -> None:
-    """Waits for a GPU."""
-    synchronize_all(device)
+def seconds_of(call: Call, device: torch.device = CPU, loops: int = 1) -> np.ndarray:
+    """Seconds per run on the clock, and of work of this process; the mean of a few in a row."""
+    with cpu_threads(call.threads):
+        synchronize_all(device)
+        begin = np.array((time.perf_counter(), time.process_time()))
+        for _ in range(loops):
+            call.run()
+        synchronize_all(device)
+        return (np.array((time.perf_counter(), time.process_time())) - begin) / loops
 
 
 def interleave(
@@ -124,21 +139,17 @@ def interleave(
     """
     loops = {}
     for name, call in calls.items():
-        with cpu_threads(call.threads):
-            call.run()
-            loops[name] = 1
-            if rounds > 1:  # the first call of two may have waited for others on the machine
-                quick = min(seconds_of(call.run, device).clock for _ in range(2))
-                loops[name] = max(1, int(SHORTEST / quick))
-    taken: dict[str, list[list[float]]] = {name: [] for name in calls}
+        quick = seconds_of(call, device)[0]  # the first call may compile
+        if rounds > 1:  # the first call of two may have waited for others on the machine
+            quick = min(seconds_of(call, device)[0] for _ in range(2))
+        loops[name] = max(1, int(SHORTEST / quick)) if rounds > 1 else 1
+    taken: dict[str, list[np.ndarray]] = {name: [] for name in calls}
     begin = time.perf_counter()
     for index in range(rounds):
         if index >= min(3, rounds) and time.perf_counter() - begin > seconds:
             break
         for name, call in calls.items():
-            with cpu_threads(call.threads):
-                found = seconds_of(call.run, device, loops[name])
-            taken[name].append([part / call.items for part in found])
+            taken[name].append(seconds_of(call, device, loops[name]) / call.items)
     both = {name: np.array(values).T for name, values in taken.items()}
     clock = {name: values[0] for name, values in both.items()}
     single = {name for name, call in calls.items() if call.threads == 1 and device.type == "cpu"}
@@ -150,23 +161,86 @@ def within(make: Callable[[int], Call], rows: int, seconds: float, device: torch
     some = min(rows, 2)
     while True:
         call = make(some)
-        with cpu_threads(call.threads):
-            call.run()
-            taken = seconds_of(call.run, device).clock
+        call.run()
+        taken = seconds_of(call, device)[0]
         if some == rows or taken > 0.2 * seconds:
             return make(max(1, min(some, int(some * seconds / taken))))
         some = min(rows, int(some * min(10.0, max(2.0, 0.5 * seconds / taken))))
+
+
+def timing_options(parser: argparse.ArgumentParser) -> None:
+    """Adds what `measure` asks for, and a scale for how much each workload is."""
+    parser.add_argument("--device", type=torch.device, default=CPU, help="cpu (default) or cuda")
+    parser.add_argument("--rounds", type=int, default=15, help="of all contenders in turns")
+    parser.add_argument("--seconds", type=float, default=4.0, help="for a workload (default 4)")
+    parser.add_argument("--scale", type=float, default=1.0, help="how much of each workload")
+    parser.add_argument("--only", nargs="+", default=[""], help="beginnings of names of workloads")
+    parser.add_argument("--list", action="store_true", help="only name the workloads")
+
+
+class Row(NamedTuple):
+    """A workload that was measured."""
+
+    workload: Workload
+    calls: dict[str, Call]
+    times: Times
+
+    def cells(self) -> list[str]:
+        """µs per item; beside it others, and how many times the first one's time they take."""
+        first, *others = self.calls
+        beside = [
+            f"{name} {micro(self.times.median(name))} ({number(self.times.ratio(name, first))} x)"
+            for name in others
+        ]
+        items, taken = str(self.calls[first].items), micro(self.times.median(first))
+        notes = [f"{name}: {call.note}" for name, call in self.calls.items() if call.note]
+        cells = [self.workload.name, self.workload.unit, items, taken]
+        return [*cells, "; ".join([", ".join(beside), *notes])]
+
+
+def measure(
+    workloads: Iterable[Workload],
+    options: Any,
+    draw: Callable[[list[Row], Path], None] | None = None,
+) -> str:
+    """Checks and times workloads in turns; a table with a line for each.
+
+    Args:
+        workloads: what to measure.
+        options: of the command line, see `timing_options`.
+        draw: draws a picture into a file, where results are kept.
+
+    Raises:
+        Failed: with the table of all others, where a workload raised, as by a wrong result.
+    """
+    chosen = [w for w in workloads if w.name.startswith(tuple(options.only))]
+    if options.list:
+        return "\n".join(workload.name for workload in chosen)
+    if not chosen:
+        raise Failed(f"no workload is called {' or '.join(options.only)}; see --list", 2)
+    rows, failed = [], []
+    limits = {"seconds": options.seconds, "device": options.device}
+    for workload in chosen:
+        try:
+            calls = workload.make()
+            rows.append(Row(workload, calls, interleave(calls, options.rounds, **limits)))
+            print(*rows[-1].cells(), sep="  ", flush=True)
+        except Exception as error:
+            failed.append(f"- {workload.name}: {type(error).__name__}: {error}")
+            print(failed[-1], flush=True)
+    head = ["workload", "per", "in a call", "library [µs]", "beside it [µs]"]
+    text = f"{machine(options.device)}\n\n{table(head, [row.cells() for row in rows], 2)}"
+    if failed:
+        raise Failed("\n".join([text, "Failed:\n", *failed]))
+    if draw and options.write:
+        draw(rows, options.write.with_suffix(".png"))
+    return text
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
     """A Markdown table, its first columns aligned to the left, the others to the right."""
     rule = ["---" if i < left else "---:" for i in range(len(head))]
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, rule, *rows]) + "\n"
-
-
-def section(heading: str, text: str) -> str:
-    """Text under a heading; nothing without text."""
-    return f"\n## {heading}\n\n{text}" if text else ""
 
 
 def number(value: float) -> str:
@@ -176,67 +250,53 @@ def number(value: float) -> str:
 
 def micro(seconds: float) -> str:
     """Microseconds, three digits."""
-    return f"{1e6 * seconds:.3g}"
+    return number(1e6 * seconds)
 
 
-def versions(*packages: str) -> dict[str, str]:
-    """Versions of Python and of packages, those of this library among them."""
-    found = {"Python": platform.python_version()}
-    for name in ("torch", "warp-lang", "warp-collision", *packages):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"  # or a checkout on the path
-    return found
-
-
-def machine(device: torch.device) -> str:
+def machine(device: torch.device, *packages: str) -> str:
     """What ran, and on what, in a line."""
-    name = f"CPU, {platform.machine()}, {torch.get_num_threads()} threads"
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else name
+    name = f"CPU, {platform.machine()}, {ALL_THREADS} threads"
+    if device.type == "cuda":
+        name = f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}"
+    named = ("torch", "warp-lang", "warp-collision", *packages)
+    return f"{name}; Python {platform.python_version()}, {', '.join(map(_version, named))}"
 
 
-def announcer(total: int) -> Callable[[str], None]:
-    """A function that says which of so many steps begins, and when."""
-    begin, step = time.monotonic(), 0
-
-    def announce(text: str) -> None:
-        nonlocal step
-        step += 1
-        print(f"[{step}/{total}, {time.monotonic() - begin:.0f} s] {text}", flush=True)
-
-    return announce
+def _version(package: str) -> str:
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return f"{package} not installed"  # or a checkout on the path
 
 
 def run_command(name: str, arguments: Sequence[str] | None = None) -> int:
-    """Runs one benchmark as the command line asks, prints its tables, and returns the status.
-
-    Its module has `run(options)`, which returns Markdown, and may have `add_options(parser)`.
-    """
-    module: ModuleType = importlib.import_module(
-        f"benchmarks.{MODULES.get(name, name).replace('-', '_')}"
-    )
+    """Runs one benchmark as the command line asks, prints its tables, and returns the status."""
+    module: Any = importlib.import_module(f"benchmarks.{name.replace('-', '_')}")
     parser = argparse.ArgumentParser(
         prog=f"python -m benchmarks {name}",
         description=module.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--device", type=torch.device, default=CPU, help="cpu (default) or cuda")
-    parser.add_argument("--rounds", type=int, default=15, help="of all contenders in turns")
-    keeps_tables = getattr(module, "KEEPS_TABLES", True)
-    if keeps_tables:
-        parser.add_argument("--write", action="store_true", help="keep the tables in results/")
-    if hasattr(module, "add_options"):
-        module.add_options(parser)
-    options: Any = parser.parse_args(arguments)
-    threads = getattr(module, "THREADS", 1) or torch.get_num_threads()
+    parser.add_argument(
+        "--write",
+        type=Path,
+        nargs="?",
+        const=RESULTS,
+        metavar="FOLDER",
+        help="keep results, in benchmarks/results if no other folder is named",
+    )
+    module.add_options(parser)
+    options = parser.parse_args(arguments)
+    if options.write:
+        options.write.mkdir(parents=True, exist_ok=True)
+        options.write /= f"{name}-{options.device.type}" if "device" in options else name
     status = 0
-    with quiet_warp(), cpu_threads(threads):
+    with quiet_warp(), cpu_threads(1):
         try:
             text = module.run(options)
         except Failed as failed:
             text, status = str(failed), failed.status
     print(text, file=sys.stderr if status == 2 else sys.stdout)
-    if keeps_tables and options.write and not status:
-        (RESULTS / f"{name}-{options.device.type}.md").write_text(text.rstrip("\n") + "\n")
+    if options.write and not status:
+        options.write.with_suffix(".md").write_text(text.rstrip("\n") + "\n")
     return status

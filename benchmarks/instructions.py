@@ -1,15 +1,18 @@
 """What kernels execute per sphere on a GPU, counted without one, and the least time that takes.
 
 Runs the PTX that NVRTC writes for sm_90 on the simulated GPU of the tests, and counts instructions
-and loads of all threads. The estimates for an H200 are bounds of a model, not measurements:
+and loads of all threads. The estimates per thread, for an H200 that is full of them (132
+multiprocessors at 1.98 GHz, 67 TFLOP/s of float32, 4.8 TB/s), are bounds of a model; nothing here
+was measured on a GPU.
 
-- compute: all warps issue their instructions without a pause, four in a cycle and multiprocessor.
-  That is the roof of 67 TFLOP/s, which counts two operations for an instruction of 32 threads;
-- memory: spheres, costs and gradients pass once through 4.8 TB/s, all else stays in caches;
-- roofline: the larger of both, from below;
-- no cache: all that is loaded comes from memory;
-- waits: each load takes as long as from the L2 cache, and a warp waits for every one of them, while
-  the other warps that fit on the multiprocessor go on.
+- *of a warp's*: instructions of threads over those that their warps issue, 1 without divergence
+- *warps*: that fit on a multiprocessor, of 64
+- *compute*: all warps issue their instructions without a pause, four in a cycle and multiprocessor,
+  which is the roof of 67 TFLOP/s: that counts two operations for an instruction of 32 threads
+- *memory*: what a sphere has to read and write, 37 bytes, passes once; joint values are fewer
+- *roofline*: the larger of both, a bound from below
+- *no cache*: if all bytes that are loaded came from memory, a bound from above
+- *waits*: if a warp waited 260 cycles for each load, as from the L2 cache, while others went on
 
 A launch that fills the GPU should take between the roofline and the larger of the last two. It
 needs a C++ compiler and Warp with NVRTC; compiling takes minutes the first time.
@@ -17,26 +20,21 @@ needs a C++ compiler and Warp with NVRTC; compiling takes minutes the first time
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
+import simulated_cuda
 import warp_collision as wc
-from benchmarks import registers
+from benchmarks import costs, registers
 from benchmarks.functions import set_up
-from benchmarks.harness import RESULTS, ROOT, Failed, number, table
-from benchmarks.scenes import ACTIVATION_DISTANCE, WORKLOADS, build
+from benchmarks.harness import Failed, number, table
+from benchmarks.scenes import build
+from simulated_cuda import ptx_kernels, torch_module
 from warp_collision.kernels import joint_path, path_clearance, sphere_cost, swept_cost
 
-# The simulated GPU belongs to the tests, whose folder is no package.
-sys.path.append(str(ROOT / "tests" / "support"))
-
-KEEPS_TABLES = False
-KEPT = RESULTS / "instructions-sm90.md"
 # Of an H200 SXM: its data sheet; 4 warp instructions and 128 bytes of L1 in a cycle.
 MULTIPROCESSORS = 132
 CLOCK = 1.98e9  # [Hz], boost
@@ -61,39 +59,27 @@ class Run(NamedTuple):
     thread: str = "sphere"
 
 
-def workloads(device: torch.device, only: str) -> Iterator[Run]:
+def workloads(device: torch.device, only: tuple[str, ...]) -> Iterator[Run]:
     """Costs of spheres, and checks of robots' configurations and paths."""
     for name, scale in SCALES.items():
-        if only not in name:
-            continue
-        problem = build(WORKLOADS[name], device, scale)
-        spheres = problem.spheres.requires_grad_(True)
-        cost = wc.swept_sphere_cost if problem.workload.swept else wc.sphere_cost
-
-        def call(cost: Any = cost, spheres: Tensor = spheres, problem: Any = problem) -> object:
-            given = {"env_index": problem.env_index, "activation_distance": ACTIVATION_DISTANCE}
-            return cost(spheres, problem.world, **given)
-
-        swept = problem.workload.swept
-        kernel = swept_cost.swept_cost if swept else sphere_cost.sphere_cost
-        yield Run(name, kernel, call)
+        if name.startswith(only):
+            problem = build(name, device, scale)
+            kernel = swept_cost.swept_cost if problem.swept else sphere_cost.sphere_cost
+            yield Run(name, kernel, costs.library(problem).run)
     checks = {
         "configuration_in_collision": (joint_path.configuration_hit, "configuration"),
         "joint_path_in_collision": (joint_path.joint_path_hit, "segment"),
         "joint_path_clearance": (path_clearance.joint_path_clearance, "segment"),
     }
-    if any(only in name for name in checks):
-        given = set_up(1, device)
-        operands = given.joints, given.robot, given.world
-        for name, (kernel, thread) in checks.items():
-            if only in name:
-                yield Run(name, kernel, partial(getattr(wc, name), *operands), thread)
+    for name, (kernel, thread) in checks.items():
+        if name.startswith(only):
+            given = set_up(1, device)
+            call = partial(getattr(wc, name), given.joints, given.robot, given.world)
+            yield Run(name, kernel, call, thread)
 
 
 def counted(run: Run, device: torch.device) -> dict[str, int]:
     """What all threads of a call do."""
-    from simulated_cuda import ptx_kernels, torch_module
-
     run.call()  # what is made at a first query does not count
     torch_module.synchronize(device)
     before = ptx_kernels.use(ptx_kernels.COUNTED)
@@ -130,41 +116,19 @@ def row_of(run: Run, counts: dict[str, int]) -> list[str]:
 
 
 def add_options(parser: Any) -> None:
-    """Which workloads, and whether the table is kept."""
-    parser.add_argument("--only", default="", help="workloads whose names have this in them")
-    parser.add_argument("--write", action="store_true", help=f"keep the table in {KEPT.name}")
+    """Which workloads."""
+    parser.add_argument("--only", nargs="+", default=[""], help="beginnings of names of workloads")
 
 
 def run(options: Any) -> str:
-    """The table."""
-    import simulated_cuda
-    from simulated_cuda import ptx_kernels
-
+    """What the columns are, and the table."""
     for reason in (simulated_cuda.reason_against(), ptx_kernels.reason_against()):
         if reason:
             raise Failed(reason, 2)
     simulated_cuda.install()
     device = torch.device(simulated_cuda.NAME, 0)
-    rows = [row_of(run, counted(run, device)) for run in workloads(device, options.only)]
+    rows = [row_of(run, counted(run, device)) for run in workloads(device, tuple(options.only))]
     head = ["workload", "kernel, a thread for each", "instructions", "loads", "bytes loaded"]
     head += ["of a warp's", "warps", "compute [ns]", "memory [ns]", "roofline [ns]"]
     head += ["no cache [ns]", "waits [ns]"]
-    text = table(head, rows, 2)
-    if options.write:
-        KEPT.write_text(f"{NOTE}\n{text}")
-    return text
-
-
-NOTE = """What threads of kernels execute on average, counted by their PTX for sm_90 without a GPU,
-and estimates per thread for an H200 that is full of them: 132 multiprocessors at 1.98 GHz,
-67 TFLOP/s of float32, 4.8 TB/s. `python -m benchmarks instructions --write` renews the table.
-Nothing here was measured on a GPU.
-
-- *of a warp's*: instructions of threads over those that their warps issue, 1 without divergence
-- *warps*: that fit on a multiprocessor, of 64
-- *compute*: the instructions of all warps, four in a cycle, which is the roof of 67 TFLOP/s
-- *memory*: what a sphere has to read and write, 37 bytes; joint values are fewer
-- *roofline*: the larger of both, a bound from below
-- *no cache*: if all bytes that are loaded came from memory, a bound from above
-- *waits*: if a warp waited 260 cycles for each load, as from the L2 cache, while others went on
-"""
+    return f"{__doc__}\n{table(head, rows, 2)}"

@@ -1,23 +1,30 @@
-"""Labels of paths: rows a second, against the loop that a user would write; packed worlds; workers.
+"""Labels of paths, against the loop that a user would write; packed worlds; workers; training.
 
-Paths of 32 waypoints of the Panda, each in the world of a planning problem that stands a little
-elsewhere. Whatever is compared gives the same labels, to the bit.
+1,000 paths of 32 waypoints of the Panda, each in one of 200 worlds: planning problems that stand a
+little elsewhere. Labels of all contenders have to be the same bits.
+
+- **plain loop**: `joint_path_in_collision`, and `joint_path_clearance` for clearances, for one path
+  after the other, whose worlds are loaded before;
+- **world by world**: the labeler with the rows of one world after another, not all in one batch;
+- **worlds loaded anew**: the labeler with an empty cache of worlds;
+- **one worker**: two workers are timed by the clock, with half of the rows each.
 """
 
-import argparse
-import functools
-import multiprocessing
-import time
-from collections.abc import Callable, Sequence
-from multiprocessing.synchronize import Barrier
-from typing import Any
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.harness import RESULTS, Call, Failed, Times, interleave, section, table
-from benchmarks.plan import problems
+from benchmarks import harness
+from benchmarks.harness import Call, Workload, require
+from benchmarks.scenes import problems
 from warp_collision import (
     MeshWorld,
     RobotSpheres,
@@ -25,50 +32,45 @@ from warp_collision import (
     joint_path_cost,
     joint_path_in_collision,
 )
-from warp_collision.examples import load_panda, load_problem, problem_names
-from warp_collision.io import Obstacle, load_world_mapping
+from warp_collision.examples import load_panda, problem_names
+from warp_collision.io import load_world_mapping
 from warp_collision.labeling import PathLabeler, PathRow
 
-WAYPOINTS = 32
+ROWS, WORLDS, WAYPOINTS = 1000, 200, 32
 CLEARANCES = ("free", "clearance", "self_clearance")
 STEP_WORLDS, STEP_PATHS = 64, 4  # of a training step: worlds, and paths in each
 
 
-_problem = functools.cache(load_problem)
+class Setup(NamedTuple):
+    """A robot, worlds as mappings and loaded, and rows."""
+
+    robot: RobotSpheres
+    worlds: dict[str, dict[str, Any]]
+    loaded: dict[str, MeshWorld]
+    rows: list[PathRow]
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Sizes."""
-    parser.add_argument("--rows", type=int, default=1000, help="of the batch (default 1000)")
-    parser.add_argument("--worlds", type=int, default=200, help="in the batch (default 200)")
-    parser.add_argument(
-        "--panda-paths",
-        metavar="PARQUET",
-        help="write the paths of the 700 problems of the Panda for `warp-collision label`, "
-        "and measure nothing",
-    )
+def set_up(rows: int, worlds: int) -> Setup:
+    """The same each time."""
+    known = worlds_of(worlds)
+    loaded = {name: MeshWorld.from_mapping(world, "cpu") for name, world in known.items()}
+    return Setup(load_panda(), known, loaded, rows_of(rows, [*known]))
 
 
 def worlds_of(count: int) -> dict[str, dict[str, Any]]:
     """Worlds as mappings: those of the problems, shifted by up to 5 cm."""
     rng, names, found = np.random.default_rng(0), problem_names(), {}
     for index in range(count):
-        world: dict[str, Any] = {}
-        shift = rng.uniform(-0.05, 0.05, 3)
-        for name, item in _problem(names[index % len(names)]).obstacles.items():
-            kind, entry = _entry(item)
-            pose = np.array(item.pose, dtype=np.float64)
-            pose[:3] += shift
-            world.setdefault(kind, {})[name] = {**entry, "pose": pose.tolist()}
-        found[f"world {index}"] = world
+        problem = problems()[names[index % len(names)]]
+        shift = np.append(rng.uniform(-0.05, 0.05, 3), np.zeros(4))
+        found[f"world {index}"] = {
+            kind: {
+                name: item | {"pose": (np.array(item["pose"]) + shift).tolist()}
+                for name, item in problem[kind].items()
+            }
+            for kind in ("cuboid", "cylinder")
+        }
     return found
-
-
-def _entry(item: Obstacle) -> tuple[str, dict[str, Any]]:
-    shape: Any = item.geometry
-    if hasattr(shape, "dims"):
-        return "cuboid", {"dims": [*shape.dims]}
-    return "cylinder", {"radius": shape.radius, "height": shape.height}
 
 
 def rows_of(count: int, worlds: Sequence[str]) -> list[PathRow]:
@@ -76,212 +78,113 @@ def rows_of(count: int, worlds: Sequence[str]) -> list[PathRow]:
     rng, names, rows = np.random.default_rng(1), problem_names(), []
     for index in range(count):
         at = index % len(worlds)
-        problem = _problem(names[at % len(names)])
-        start, goal = (
-            np.array(end) + rng.normal(0, 0.1, 7) for end in (problem.start, problem.goal)
-        )
+        problem = problems()[names[at % len(names)]]
+        start, goal = rng.normal((problem["start"], problem["goal"]), 0.1)
         path = np.linspace(start, 0.5 * (start + goal), WAYPOINTS)
         rows.append(PathRow(path.astype(np.float32), worlds[at], index))
     return rows
 
 
-def plain_loop(
-    rows: Sequence[PathRow],
-    robot: RobotSpheres,
-    loaded: dict[str, MeshWorld],
-    *,
-    clearances: bool,
-) -> dict[str, np.ndarray]:
-    """What a user writes around the checks: the worlds are loaded before."""
-    found: dict[str, list[float]] = {name: [] for name in CLEARANCES[: 3 if clearances else 1]}
-    for row in rows:
-        world, path = loaded[row.world], torch.from_numpy(row.path)[None]
-        found["free"].append(not joint_path_in_collision(path, robot, world).any().item())
-        if clearances:
-            bounds = joint_path_clearance(path, robot, world)
+def plain_loop(given: Setup, outputs: Sequence[str]) -> dict[str, np.ndarray]:
+    """What a user writes around the checks."""
+    found: dict[str, list[float]] = {name: [] for name in outputs}
+    for row in given.rows:
+        asked = torch.from_numpy(row.path)[None], given.robot, given.loaded[row.world]
+        found["free"].append(not joint_path_in_collision(*asked).any().item())
+        if len(outputs) > 1:
+            bounds = joint_path_clearance(*asked)
             found["clearance"].append(bounds.lower.min().item())
             found["self_clearance"].append(bounds.self_lower.min().item())
     return {name: np.array(values) for name, values in found.items()}
 
 
-def run(options: argparse.Namespace) -> str:
-    """All of it, as Markdown."""
-    robot, worlds = load_panda(), worlds_of(options.worlds)
-    if options.panda_paths:
-        return write_panda_paths(options.panda_paths, robot.joint_names)
-    rows = rows_of(options.rows, [*worlds])
-    loaded = {name: MeshWorld.from_mapping(world, "cpu") for name, world in worlds.items()}
-    some = rows[: max(1, options.rows // 5)]
-    ratios: dict[str, float] = {}
-    texts = []
-    cells = []
-    for name, outputs, batch in (
-        ("yes or no", CLEARANCES[:1], rows),
-        ("and clearances", CLEARANCES, some),
-    ):
-        times = _against_loop(batch, robot, worlds, loaded, outputs, options.rounds)
-        ratios[f"{name}: over the plain loop"] = times.ratio("loop", "labeler")
-        ratios[f"{name}: packed over one after another"] = times.ratio("by world", "labeler")
-        rate = f"{1.0 / times.median('labeler'):,.0f}"
-        both = (
-            f"{times.ratio(other, 'labeler'):.1f} times" for other in ("loop", "by world", "cold")
-        )
-        cells.append((name, rate, *both))
-    head = (
-        *("labels", "rows a second", "plain loop takes", "world by world takes"),
-        "worlds loaded anew take",
-    )
-    texts.append(section("One process, one thread", table(head, cells)))
-    one, two = (_rate(robot, worlds, rows, workers) for workers in (1, 2))
-    ratios["two workers over one"] = two / one
-    text = f"Two processes label {two / one:.2f} times as many rows a second as one does.\n"
-    texts.append(section("Workers", text))
-    step = _training_step(robot, worlds, loaded, options.rounds)
-    n_worlds = min(STEP_WORLDS, len(worlds))
-    ratios["a step in 64 worlds: over one after another"] = step.ratio("one after another", "envs")
-    text = (
-        f"A step of {n_worlds * STEP_PATHS} paths in {n_worlds} worlds, cost and gradient: "
-        f"{1e3 * step.median('envs'):.0f} ms in one batch of envs, "
-        f"{1e3 * step.median('one after another'):.0f} ms one world after another, "
-        f"{step.ratio('one after another', 'envs'):.1f} times as long.\n"
-    )
-    texts.append(section("Training", text))
-    if options.write:
-        _draw(ratios)
-    return "\n".join(texts)
-
-
-def write_panda_paths(file: str, joint_names: Sequence[str]) -> str:
-    """Writes a Parquet file of paths; says how to label it."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    folder = problems.robot_folder("panda")
-    columns: dict[str, list[Any]] = {"id": [], "path": [], "world": []}
-    for scene_type, index in problems.list_problems(folder, "panda"):
-        problem = problems.read_problem(folder, "panda", scene_type, index, [*joint_names])
-        columns["id"].append(f"{scene_type}_{index}")
-        columns["path"].append(np.linspace(problem.start, problem.goal, WAYPOINTS).tolist())
-        columns["world"].append(str(problem.scene.relative_to(folder / "problems")))
-    pq.write_table(pa.table(columns), file)
-    return (
-        f"{len(columns['id'])} paths\nwarp-collision label {file} --out labels --robot "
-        f"{folder / 'panda_spherized.urdf'} --srdf {folder / 'panda_fitting.srdf'} "
-        f"--world {folder / 'problems'}\n"
-    )
-
-
-def _same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
-    for name, values in expected.items():
-        if not np.array_equal(found[name], values.astype(found[name].dtype)):
-            raise Failed(f"{name} of the labeler is not that of the plain loop")
-
-
-def _against_loop(
-    rows: Sequence[PathRow],
-    robot: RobotSpheres,
-    worlds: dict[str, Any],
-    loaded: dict[str, MeshWorld],
-    outputs: Sequence[str],
-    rounds: int,
-) -> Times:
-    labeler = PathLabeler(robot, worlds, outputs=outputs, device="cpu")
-    by_world: dict[str, list[PathRow]] = {}
-    for row in rows:
+def against_loop(given: Setup, outputs: Sequence[str]) -> dict[str, Call]:
+    """The labeler, and what stands beside it."""
+    make = partial(PathLabeler, given.robot, given.worlds, outputs=outputs, device="cpu")
+    labeler, by_world = make(), dict[str, list[PathRow]]()
+    for row in given.rows:
         by_world.setdefault(row.world, []).append(row)
-
-    def loop() -> dict[str, np.ndarray]:
-        return plain_loop(rows, robot, loaded, clearances=len(outputs) > 1)
-
-    def cold() -> None:
-        PathLabeler(robot, worlds, outputs=outputs, device="cpu").label(rows)
-
-    _same(labeler.label(rows), loop())
-    count = len(rows)
-    calls = {
-        "labeler": Call(lambda: labeler.label(rows), count),
-        "by world": Call(lambda: [labeler.label(part) for part in by_world.values()], count),
-        "loop": Call(loop, count),
-        "cold": Call(cold, count),
+    found, expected = labeler.label(given.rows), plain_loop(given, outputs)
+    for name, values in expected.items():
+        is_same = np.array_equal(found[name], values.astype(found[name].dtype))
+        require(is_same, f"{name} of the labeler is not that of the plain loop")
+    answers: dict[str, Callable[[], object]] = {
+        "library": lambda: labeler.label(given.rows),
+        "plain loop": lambda: plain_loop(given, outputs),
+        "world by world": lambda: [*map(labeler.label, by_world.values())],
+        "worlds loaded anew": lambda: make().label(given.rows),
     }
-    return interleave(calls, rounds, seconds=60.0)
+    return {name: Call(answer, len(given.rows)) for name, answer in answers.items()}
 
 
-def _work(
-    robot: RobotSpheres, worlds: Any, rows: list[PathRow], ready: Barrier, times: Any
-) -> None:
-    """A worker: labels its rows once to warm up, and once with the others."""
-    labeler = PathLabeler(robot, worlds, threads=1, device="cpu")
-    labeler.label(rows[:64])
-    ready.wait()
-    begin = time.time()
-    labeler.label(rows)
-    times.put((begin, time.time()))
+def workers(given: Setup) -> dict[str, Call]:
+    """Two processes with half of the rows each, and one with half of them."""
+    part = given.rows[: max(1, len(given.rows) // 2)]
+    one, two = (ProcessPoolExecutor(n, get_context("spawn"), _begin, given[:2]) for n in (1, 2))
+    calls = {
+        "library": Call(lambda: [*two.map(_label, [part] * 2)], 2 * len(part), threads=2),
+        "one worker": Call(lambda: [*one.map(_label, [part])], len(part), threads=2),
+    }
+    for call in calls.values():
+        call.run()
+    return calls
 
 
-def _rate(robot: RobotSpheres, worlds: Any, rows: Sequence[PathRow], workers: int) -> float:
-    """Rows a second of processes that label the same number of rows each."""
-    context = multiprocessing.get_context("spawn")
-    ready, times = context.Barrier(workers), context.Queue()
-    part = [*rows[: len(rows) // 2]]
-    pool = [
-        context.Process(target=_work, args=(robot, worlds, part, ready, times))
-        for _ in range(workers)
-    ]
-    for process in pool:
-        process.start()
-    found = [times.get(timeout=600) for _ in pool]
-    for process in pool:
-        process.join()
-    return workers * len(part) / (max(end for _, end in found) - min(begin for begin, _ in found))
+_labeler: PathLabeler
 
 
-def _training_step(
-    robot: RobotSpheres, worlds: dict[str, Any], loaded: dict[str, MeshWorld], rounds: int
-) -> Times:
-    """Cost and gradient of paths of a policy in 64 worlds."""
-    names = [*loaded][:STEP_WORLDS]
-    packed = MeshWorld(len(names), max(len(loaded[name]) for name in names), "cpu")
+def _begin(robot: RobotSpheres, worlds: Any) -> None:
+    global _labeler
+    _labeler = PathLabeler(robot, worlds, threads=1, device="cpu")
+
+
+def _label(rows: list[PathRow]) -> None:
+    _labeler.label(rows)
+
+
+def training_step(given: Setup) -> dict[str, Call]:
+    """Cost and gradient of paths in some worlds at once, and in one world after another."""
+    names = [*given.loaded][:STEP_WORLDS]
+    packed = MeshWorld(len(names), max(len(given.loaded[name]) for name in names), "cpu")
     for env, name in enumerate(names):
-        packed.load(load_world_mapping(worlds[name]), env)
+        packed.load(load_world_mapping(given.worlds[name]), env)
     rows = rows_of(len(names) * STEP_PATHS, names)
-    paths = torch.from_numpy(np.stack([row.path for row in rows]))
+    paths = torch.from_numpy(np.stack([row.path for row in rows])).requires_grad_(True)
     env_index = torch.arange(len(rows), dtype=torch.int32) % len(names)
+    cost = partial(joint_path_cost, robot=given.robot, substeps=3)
 
-    def step(cost: Callable[[Tensor], Tensor]) -> Tensor:
-        leaf = paths.clone().requires_grad_(True)
-        cost(leaf).backward()
-        assert leaf.grad is not None
-        return leaf.grad
+    def at_once() -> Tensor:
+        return cost(paths, world=packed, env_index=env_index).sum()
 
-    def at_once(leaf: Tensor) -> Tensor:
-        return joint_path_cost(leaf, robot, packed, substeps=3, env_index=env_index).sum()
-
-    def in_turns(leaf: Tensor) -> Tensor:
+    def in_turns() -> Tensor:
         parts = [
-            joint_path_cost(leaf[env :: len(names)], robot, loaded[name], substeps=3).sum()
+            cost(paths[env :: len(names)], world=given.loaded[name]).sum()
             for env, name in enumerate(names)
         ]
         return torch.stack(parts).sum()
 
-    calls = {"envs": at_once, "one after another": in_turns}
-    return interleave({name: Call(lambda c=cost: step(c)) for name, cost in calls.items()}, rounds)
+    gradients = [torch.autograd.grad(value(), paths)[0] for value in (at_once, in_turns)]
+    require(torch.allclose(*gradients, rtol=1e-3, atol=1e-4), "other gradients")
+    return {
+        "library": Call(lambda: at_once().backward(), len(rows)),
+        "one world after another": Call(lambda: in_turns().backward(), len(rows)),
+    }
 
 
-def _draw(ratios: dict[str, float]) -> None:
-    from matplotlib.figure import Figure
+def workloads(given: Setup) -> Iterator[Workload]:
+    """Labels, workers and a step of training."""
+    some = given._replace(rows=given.rows[: max(1, len(given.rows) // 5)])
+    yield Workload("yes or no", "path", partial(against_loop, given, CLEARANCES[:1]))
+    yield Workload("and clearances", "path", partial(against_loop, some, CLEARANCES))
+    yield Workload("two workers", "path", partial(workers, given))
+    name = f"a step of training in {min(STEP_WORLDS, len(given.worlds))} worlds"
+    yield Workload(name, "path", partial(training_step, given))
 
-    from benchmarks.plots import plain_frame
 
-    figure = Figure(figsize=(8.0, 2.8), layout="constrained")
-    axes = figure.add_subplot()
-    names = [*ratios][::-1]
-    axes.barh(names, [ratios[name] for name in names], color="#1f6feb", height=0.6)
-    for place, name in enumerate(names):
-        axes.annotate(
-            f"{ratios[name]:.1f}", (ratios[name], place), (4, -3), textcoords="offset points"
-        )
-    axes.axvline(1.0, color="#8a8f98", linewidth=1.0)
-    axes.set_xlabel("times as fast, one CPU thread a process")
-    plain_frame(axes)
-    figure.savefig(RESULTS / "label-cpu.png", dpi=110)
+add_options = harness.timing_options
+
+
+def run(options: Any) -> str:
+    """The table."""
+    sizes = (max(2, round(count * options.scale)) for count in (ROWS, WORLDS))
+    return harness.measure(workloads(set_up(*sizes)), options)

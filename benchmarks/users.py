@@ -1,76 +1,92 @@
 """What users ask most, of a Panda among few obstacles, next to what they have without this library.
 
 Boxes and cylinders of the problem `bookshelf`, those near the path first, then clutter of meshes;
-59 spheres of the Panda on paths bent at random, 32 waypoints. The library's world is as `add`
+59 spheres of the Panda on 32 paths bent at random, of 32 waypoints. The library's world is as `add`
 leaves it. It is compared with
 
+- **drop-in**: its drop-in Functions, on meshes that a caller made;
 - **short search**: a kernel with one query of the search distance for each mesh, by Warp's default
   sign. It reads as free what is deeper than that; a sweep samples four places of each waypoint;
 - **coal**, where it is installed: dynamic AABB trees over the same meshes and over the spheres,
-  called from Python, for yes or no. Its answers are compared, too.
+  called from Python, for yes or no.
 """
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import torch
+import trimesh
 from torch import Tensor
 
-from benchmarks import baseline, harness
-from benchmarks.external import differing, short_search
-from benchmarks.harness import CPU, Call
-from benchmarks.peers import coal_model
-from benchmarks.scenes import ACTIVATION_DISTANCE, Placed, panda, panda_among, world_of
-from benchmarks.truth import reference
+import primitives
+from benchmarks import baseline, harness, truth
+from benchmarks.harness import Call, Workload, require
+from benchmarks.scenes import (
+    ACTIVATION_DISTANCE,
+    Content,
+    Placed,
+    panda,
+    panda_among,
+    scattered,
+    with_radius,
+    world_of,
+)
 from warp_collision import any_in_collision, sphere_cost, swept_sphere_cost
 
+OBSTACLES, BATCH = (1, 5, 10, 20), 32
 
-def questions(
-    placed: Sequence[Placed], spheres: Tensor
-) -> dict[str, dict[str, Callable[[], Tensor]]]:
-    """Who answers what, the library first."""
-    world = world_of([placed])
-    kept, tables = baseline.callers_meshes(placed, CPU)
-    hit = torch.empty(spheres.shape[:2], dtype=torch.bool)
-    arguments = (spheres, tables.ids, tables.rows, tables.counts, hit)
 
-    def yes_or_no(_kept: Any = kept) -> Tensor:
-        baseline.launch(baseline.any_hit, hit.shape, arguments, CPU)
+def yes_or_no(content: Content, device: torch.device) -> dict[str, Call]:
+    """Calls that return (rows, horizon); all must say the same."""
+    (placed,), spheres = content.scenes, torch.from_numpy(content.spheres).to(device)
+    tables = baseline.callers_meshes(placed, device)
+    hit = torch.empty(spheres.shape[:2], dtype=torch.bool, device=device)
+    arguments = (spheres, tables.mesh_ids, tables.mesh_from_world, tables.n_meshes, hit)
+
+    def short_search() -> Tensor:
+        baseline.launch(baseline.any_hit, hit.shape, arguments, device)
         return hit
 
-    def cost(function: Any) -> Callable[[], Tensor]:
-        eta = ACTIVATION_DISTANCE
-        return baseline.differentiated(function, spheres, world, activation_distance=eta)
-
-    hits = {"library": lambda: any_in_collision(spheres, world), "short search": yes_or_no}
-    if find_spec("coal"):
-        hits["coal"] = coal_call(placed, spheres[:1])  # it takes some hundred times as long
-    return {
-        "yes or no": hits,
-        **{
-            f"{kind}cost and gradient": {
-                "library": cost(function),
-                "short search": short_search(tables, spheres, bool(kind)),
-            }
-            for kind, function in (("", sphere_cost), ("swept ", swept_sphere_cost))
-        },
+    answers: dict[str, Callable[[], Tensor]] = {
+        "library": partial(any_in_collision, spheres, world_of([placed], device)),
+        "short search": short_search,
     }
+    if find_spec("coal"):
+        answers["coal"] = by_coal(placed, spheres[:1].cpu())  # it takes some hundred times as long
+    right = answers["library"]().cpu()
+    for name, answer in answers.items():
+        found = answer().cpu()
+        require(torch.equal(found, right[: len(found)]), f"{name} has other answers")
+    return {name: Call(answer, answer().numel()) for name, answer in answers.items()}
 
 
-def coal_call(placed: Sequence[Placed], spheres: Tensor) -> Callable[[], Tensor]:
+def coal_mesh(mesh: trimesh.Trimesh) -> Any:
+    """A mesh as coal has it."""
+    coal = importlib.import_module("coal")
+    model = coal.BVHModelOBBRSS()
+    model.beginModel(len(mesh.faces), len(mesh.vertices))
+    vertices, faces = coal.StdVec_Vec3s(), coal.StdVec_Triangle()
+    vertices.extend([*np.asarray(mesh.vertices, dtype=float)])
+    faces.extend([coal.Triangle(*map(int, face)) for face in mesh.faces])
+    model.addSubModel(vertices, faces)
+    model.endModel()
+    return model
+
+
+def by_coal(placed: Sequence[Placed], spheres: Tensor) -> Callable[[], Tensor]:
     """Yes or no by coal: (rows, horizon)."""
     coal = importlib.import_module("coal")
-    obstacles, robot = (coal.DynamicAABBTreeCollisionManager() for _ in range(2))
-    rows = spheres.double().numpy()
+    rows, fixed = spheres.double().numpy(), []
     bodies = [coal.CollisionObject(coal.Sphere(float(r))) for r in rows[0, 0, :, 3]]
-    fixed = []
     for mesh, pose in placed:
         pose = np.asarray(pose, np.float64)
-        transform = coal.Transform3s(reference.rotation_matrix(pose[3:]), pose[:3])
-        fixed.append(coal.CollisionObject(coal_model(coal, mesh), transform))
+        transform = coal.Transform3s(truth.reference.rotation_matrix(pose[3:]), pose[:3])
+        fixed.append(coal.CollisionObject(coal_mesh(mesh), transform))
+    obstacles, robot = (coal.DynamicAABBTreeCollisionManager() for _ in range(2))
     for manager, objects in ((obstacles, fixed), (robot, bodies)):
         for body in objects:
             manager.registerObject(body)
@@ -91,26 +107,63 @@ def coal_call(placed: Sequence[Placed], spheres: Tensor) -> Callable[[], Tensor]
     return call
 
 
-def add_options(parser: Any) -> None:
-    """How many obstacles and trajectories."""
-    parser.add_argument("--obstacles", type=int, nargs="+", default=(5, 10, 20))
-    parser.add_argument("--batch", type=int, default=32, help="trajectories of 32 waypoints")
+def costs(content: Content, swept: bool, options: Any) -> dict[str, Call]:
+    """Cost and gradient, for each configuration; of fewer rows where that is slow."""
+    (placed,), spheres = content.scenes, torch.from_numpy(content.spheres).to(options.device)
+    tables = baseline.callers_meshes(placed, options.device)
+    known = {
+        "world": world_of([placed], options.device),
+        "activation_distance": ACTIVATION_DISTANCE,
+    }
+    cost = partial(swept_sphere_cost if swept else sphere_cost, **known)
+    ours = baseline.differentiated(cost, spheres)
+    truth.check(content, *ours.run(), swept)
+    function = primitives.Call("swept" if swept else "rest", spheres, tables)
+    other = baseline.differentiated(lambda rows: function(query_spheres=rows), spheres)
+    first, later = (harness.seconds_of(other, options.device)[0] for _ in range(2))
+    truth.check(content, *function.buffers[:2], swept)
+    other = other._replace(note=f"{1e3 * max(first - later, 0.0):.0f} ms more at first sight")
+
+    def short(rows: int) -> Call:
+        return baseline.short_search(spheres[:rows], tables, swept=swept)
+
+    limits = len(spheres), 0.1 * options.seconds, options.device
+    calls = {"library": ours, "drop-in": other, "short search": harness.within(short, *limits)}
+    return {n: call._replace(items=call.items // spheres.shape[2]) for n, call in calls.items()}
+
+
+def long_steps(batch: int, step: float = 0.9) -> Content:
+    """32 spheres that fly far [m] from waypoint to waypoint, among five small curved meshes."""
+    rng = np.random.default_rng(0)
+    kinds = trimesh.creation.icosphere(3, 0.1), trimesh.creation.torus(0.1, 0.03)
+    placed, edge = scattered(rng, 5, kinds)
+    moves = rng.normal(size=(batch, 31, 32, 3))
+    moves *= step / np.linalg.norm(moves, axis=-1, keepdims=True)
+    begin = rng.uniform(0.0, edge, (batch, 1, 32, 3))
+    centers = np.concatenate([begin, begin + moves.cumsum(axis=1)], axis=1)
+    return Content([placed], with_radius(np.abs((centers + edge) % (2.0 * edge) - edge)))
+
+
+def workloads(options: Any) -> Iterator[Workload]:
+    """Three questions among few and among more obstacles."""
+    batch = max(1, round(BATCH * options.scale))
+    spheres = panda(batch).spheres
+    for count in OBSTACLES:
+        content = Content([panda_among(count)], spheres)
+        questions = {
+            "yes or no": partial(yes_or_no, content, options.device),
+            "cost and gradient": partial(costs, content, False, options),
+            "swept cost and gradient": partial(costs, content, True, options),
+        }
+        for question, make in questions.items():
+            yield Workload(f"{count} obstacles, {question}", "configuration", make)
+    make = partial(costs, long_steps(batch), True, options)
+    yield Workload("5 balls and tori, swept, steps of 0.9 m", "waypoint of 32 spheres", make)
+
+
+add_options = harness.timing_options
 
 
 def run(options: Any) -> str:
     """The table."""
-    head = ["Panda among", "", "library, µs a configuration", "", "µs", "times the library's"]
-    spheres = torch.from_numpy(panda(options.batch).spheres)
-    rows = []
-    for count in options.obstacles:
-        for question, answers in questions(panda_among(count), spheres).items():
-            results = {name: call().clone() for name, call in answers.items()}
-            horizon = spheres.shape[1]
-            calls = {n: Call(call, len(results[n]) * horizon) for n, call in answers.items()}
-            times = harness.interleave(calls, options.rounds)
-            for name in [*answers][1:]:
-                wrong = differing(results[name], results["library"])
-                row = [str(count), question, f"{1e6 * times.median('library'):.2f}", name]
-                row += [harness.micro(times.median(name)), f"{times.ratio(name, 'library'):.2g}"]
-                rows.append([*row, "" if "swept" in question else wrong])
-    return harness.table([*head, "differs at"], rows)
+    return harness.measure(workloads(options), options)

@@ -10,31 +10,32 @@ import pytest
 import warp as wp
 from benchmarks import registers
 
+import cubin
 from warp_collision import kernels
 
 # Seconds of compiling, the more the longer the kernels are.
 SLOW = ("pose_gradient", "scene_distance", "swept_cost")
 
 needs_nvrtc = pytest.mark.skipif(
-    not registers.can_compile(), reason="this build of Warp has no NVRTC to compile for CUDA with"
+    not cubin.can_compile(), reason="this build of Warp has no NVRTC to compile for CUDA with"
 )
 
 
-def usage_of(module: str) -> dict[str, registers.Usage]:
+def usage_of(module: str) -> dict[str, cubin.Usage]:
     """What a module's kernels take; of sources that were compiled before it is in Warp's cache."""
     (folder,) = kernels.__path__
-    sources = [Path(registers.__file__), *sorted(Path(folder).glob("*.py"))]
+    sources = [Path(cubin.__file__), *sorted(Path(folder).glob("*.py"))]
     key = hashlib.sha256(wp.__version__.encode())
     for source in sources:
         key.update(source.read_bytes())
     known = Path(wp.config.kernel_cache_dir) / "sm_90_usage" / f"{module}_{key.hexdigest()}.json"
     if not known.exists():
-        usage = {name: found._asdict() for name, found in registers.usage_of(module).items()}
+        usage = {name: found._asdict() for name, found in cubin.usage_of(module).items()}
         known.parent.mkdir(exist_ok=True)
         written = known.with_suffix(f".{os.getpid()}")
         written.write_text(json.dumps(usage))
         written.replace(known)
-    return {name: registers.Usage(**found) for name, found in json.loads(known.read_text()).items()}
+    return {name: cubin.Usage(**found) for name, found in json.loads(known.read_text()).items()}
 
 
 @needs_nvrtc
@@ -50,7 +51,7 @@ def test_kernels_take_what_they_took(module: str) -> None:
     kept, found = file["kernels"][module], usage_of(module)
     renew = "python -m benchmarks registers --write keeps new figures"
     assert set(found) == set(kept), (
-        "python -m benchmarks registers --add keeps those of new kernels"
+        "python -m benchmarks registers --write --add keeps those of new kernels"
     )
     if wp.__version__ == file["warp"]:  # others write other code
         changed = {name: registers.changed(kept[name], usage) for name, usage in found.items()}
@@ -67,28 +68,28 @@ def test_every_module_with_kernels_is_compiled() -> None:
 
 def test_kept_figures_state_their_tolerance() -> None:
     kept = registers.read_kept()
-    assert kept["arch"] == registers.ARCH
+    assert kept["arch"] == cubin.ARCH
     assert kept["tolerance"] == registers.TOLERANCE
 
 
 def test_growth_beyond_the_tolerance_is_found() -> None:
-    kept = registers.Usage(100, 512, 10, 30, 0)._asdict()
-    assert registers.changed(kept, registers.Usage(108, 576, 42, 62, 0)) == []
-    grown = registers.Usage(109, 512, 10, 30, 0)
+    kept = cubin.Usage(100, 512, 10, 30, 0)._asdict()
+    assert registers.changed(kept, cubin.Usage(108, 576, 42, 62, 0)) == []
+    grown = cubin.Usage(109, 512, 10, 30, 0)
     assert registers.changed(kept, grown) == ["registers: 109, was 100"]
-    assert len(registers.changed(kept, registers.Usage(255, 1568, 448, 633, 4))) == 5
+    assert len(registers.changed(kept, cubin.Usage(255, 1568, 448, 633, 4))) == 5
 
 
 def test_stale_figures_are_found() -> None:
     """A bound far above what a kernel takes would let it grow again unnoticed."""
-    kept = registers.Usage(100, 784, 10, 30, 0)._asdict()
-    assert registers.changed(kept, registers.Usage(68, 528, 0, 0, 0)) == []
-    assert registers.changed(kept, registers.Usage(100, 144, 10, 30, 0)) == ["stack: 144, was 784"]
+    kept = cubin.Usage(100, 784, 10, 30, 0)._asdict()
+    assert registers.changed(kept, cubin.Usage(68, 528, 0, 0, 0)) == []
+    assert registers.changed(kept, cubin.Usage(100, 144, 10, 30, 0)) == ["stack: 144, was 784"]
 
 
 def test_warps_that_a_multiprocessor_holds() -> None:
     """By registers, which are given out by 256 to a warp, by shared memory and by blocks."""
-    kernel = registers.Usage(64, 0, 0, 0, 0)._asdict()
+    kernel = cubin.Usage(64, 0, 0, 0, 0)._asdict()
     assert registers.warps_of(kernel, 256) == 32
     assert registers.warps_of(kernel | {"registers": 65}, 256) == 24
     assert registers.warps_of(kernel | {"registers": 20}, 32) == 32
@@ -131,6 +132,6 @@ def test_cubin_is_read() -> None:
         body += content
     struct.pack_into("<Q", body, 40, len(body))
     struct.pack_into("<HHH", body, 58, 64, len(contents), 1)
-    assert registers.read_cubin(bytes(body) + headers) == {
-        "some_kernel": registers.Usage(96, 512, 1, 2, 4352)
+    assert cubin.read_cubin(bytes(body) + headers) == {
+        "some_kernel": cubin.Usage(96, 512, 1, 2, 4352)
     }

@@ -12,9 +12,7 @@ import torch
 pytest.importorskip("pinocchio", reason="the judge needs pin and coal, of the extra 'dev'")
 pytest.importorskip("coal", reason="the judge needs pin and coal, of the extra 'dev'")
 
-from benchmarks.plan.judge import STEPS, Judge, Judgement
-from benchmarks.plan.scene import Scene
-
+from path_judge import STEPS, Judge, Judgement, Scene
 from warp_collision import MeshWorld
 from warp_collision.examples import load_panda
 from warp_collision.io import load_world_mapping

@@ -1,6 +1,6 @@
 """The benchmarks: workloads build, and every contender is right. No time is looked at."""
 
-import json
+import argparse
 import re
 import subprocess
 import sys
@@ -8,37 +8,29 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from benchmarks import (
-    baseline,
-    costs,
-    exact_shapes,
-    free_spheres,
-    gpu,
-    harness,
-    once,
-    scenes,
-    truth,
-    users,
-)
+from benchmarks import baseline, costs, downloads, exact_shapes, first_call, gpu, harness, truth
 from benchmarks.__main__ import BENCHMARKS, main
-from benchmarks.scenes import ACTIVATION_DISTANCE, WORKLOADS, build
+from benchmarks.scenes import WORKLOADS, build
 
-from warp_collision import sphere_cost, swept_sphere_cost
+import reference
+from warp_collision import sphere_cost
 
 slow = pytest.mark.slow
 SMALL = 0.002  # of the spheres of a workload
 # The large ones build the same way, and take seconds.
 BUILT = [name for name in WORKLOADS if not name.endswith(("10000", "80000"))]
 CHECKED = ("near-torus-200", "near-kitchen", "deep-link", "scene-10", "envs", "panda-1", "tiny")
-TINY = ("--only", "tiny", "near-torus-200", "--scale", "0.01", "--seconds", "0.01")
+CHECKED += ("panda-swept-1", "tori-5")
+FEW = ("--rounds", "1", "--seconds", "0.01")
 
 
 @slow
 @pytest.mark.parametrize("name", BUILT)
 def test_workload_builds(name: str) -> None:
-    problem = build(WORKLOADS[name], scale=SMALL)
+    problem = build(name, scale=SMALL)
     assert problem.spheres.dtype == torch.float32
     assert problem.spheres.is_contiguous()
     assert problem.spheres.ndim == 4
@@ -50,108 +42,68 @@ def test_workload_builds(name: str) -> None:
 
 @slow
 def test_workload_is_the_same_every_time() -> None:
-    first, second = (build(WORKLOADS["envs"], scale=0.02) for _ in range(2))
+    first, second = (build("envs", scale=0.02) for _ in range(2))
     assert torch.equal(first.spheres, second.spheres)
     assert torch.equal(first.world.mesh_from_world, second.world.mesh_from_world)
 
 
 @slow
-def test_deep_spheres_are_inside() -> None:
-    problem = build(WORKLOADS["deep-link"], scale=SMALL)
-    (placed,) = problem.content.scenes[0]
-    points = problem.content.spheres[..., :3].reshape(-1, 3)
-    assert (truth.signed_distance(points, placed) < 0.0).all()
+@pytest.mark.parametrize("name", ["deep-link", "gaps-5"])
+def test_spheres_are_inside_or_free(name: str) -> None:
+    content = build(name, scale=SMALL).content
+    spheres = content.spheres.reshape(-1, 4).astype(np.float64)
+    for sphere in spheres:
+        near = truth.obstacles_near(content.scenes[0], sphere[None])
+        found = reference.scene_signed_distance(sphere[None, :3], near).distance
+        assert (found < 0.0 if name == "deep-link" else found > sphere[3] + 0.02).all()
+
+
+def options_of(device: torch.device, scale: float) -> argparse.Namespace:
+    return argparse.Namespace(device=device, scale=scale, seconds=0.01)
 
 
 @slow
 @pytest.mark.parametrize("name", CHECKED)
 def test_contenders_agree_with_the_reference(name: str, device: torch.device) -> None:
-    problem = build(WORKLOADS[name], device, 0.01)
-    contenders = costs.contenders_of(problem, seconds=0.01)
-    errors = costs.check_all(problem, contenders)
-    assert {"baseline", "library"} <= set(errors)
-    assert all(
-        error is not None for error in errors.values() if error != errors.get("short search")
-    )
-
-
-@slow
-@pytest.mark.parametrize("name", ["near-torus-200", "deep-link", "scene-10", "envs"])
-def test_baseline_equals_the_library(name: str, device: torch.device) -> None:
-    problem = build(WORKLOADS[name], device, 0.02)
-    results = []
-    for cost in (baseline.sphere_cost, sphere_cost):
-        leaf = problem.spheres.clone().requires_grad_(True)
-        value = cost(
-            leaf,
-            problem.world,
-            activation_distance=ACTIVATION_DISTANCE,
-            env_index=problem.env_index,
-        )
-        value.sum().backward()
-        assert leaf.grad is not None
-        results.append((value.detach(), leaf.grad))
-    (cost, gradient), (wanted, wanted_gradient) = results
-    assert (wanted > 0.0).any()
-    torch.testing.assert_close(cost, wanted, rtol=1e-5, atol=2e-6)
-    off = ((gradient - wanted_gradient).abs().amax(dim=-1) > 1e-2).float().mean()
-    assert off < 0.02  # at kinks either side is right
-
-
-@slow
-def test_sampled_sweep_is_near_the_certified_one() -> None:
-    problem = build(WORKLOADS["panda-swept-1"])
-    spheres = problem.spheres[:, :8].contiguous()
-    sampled = baseline.swept_sphere_cost(
-        spheres, problem.world, activation_distance=ACTIVATION_DISTANCE
-    )
-    certified = swept_sphere_cost(spheres, problem.world, activation_distance=ACTIVATION_DISTANCE)
-    resting = sphere_cost(spheres, problem.world, activation_distance=ACTIVATION_DISTANCE)
-    assert (certified > resting + 1e-4).any()
-    near = truth.SWEEP_TOLERANCE + baseline.SPACING
-    assert (sampled - certified).abs().max() < near
-
-
-@slow
-def test_sampled_sweep_pulls_back_to_the_neighbours() -> None:
-    problem = build(WORKLOADS["panda-swept-1"])
-    results = []
-    for cost in (baseline.swept_sphere_cost, swept_sphere_cost):
-        leaf = problem.spheres[:, :8].clone().requires_grad_(True)
-        cost(leaf, problem.world, activation_distance=ACTIVATION_DISTANCE).sum().backward()
-        assert leaf.grad is not None
-        results.append(leaf.grad)
-    # The places of the minima differ by up to a millimetre, and some paths run along faces.
-    off = ((results[0] - results[1]).abs().amax(dim=-1) > 0.1).float().mean()
-    assert (results[1] != 0.0).any()
-    assert off < 0.02
+    """Or it raises; the baseline is exact too, by another kernel."""
+    found = costs.contenders(name, options_of(device, 0.01))
+    assert ("baseline" in found) != ("swept" in name)
+    assert ("short search" in found) == name.startswith(("near", "tori"))
+    cost, gradient = found["library"].run()
+    assert (cost > 0.0).any()
+    if "baseline" in found:
+        other, slopes = found["baseline"].run()
+        torch.testing.assert_close(cost[: len(other)], other, rtol=1e-5, atol=2e-6)
+        off = ((gradient[: len(other)] - slopes).abs().amax(dim=-1) > 1e-2).float().mean()
+        assert off < 0.02  # at kinks either side is right
 
 
 @slow
 def test_short_search_reads_deep_as_free() -> None:
-    problem = build(WORKLOADS["middle-ball-20480"], scale=0.005)
+    problem = build("middle-ball-20480", scale=0.005)
     found = baseline.sphere_cost(problem.spheres, problem.world, limit=0.06)
     assert (found == 0.0).all()
     assert (baseline.sphere_cost(problem.spheres, problem.world) > 0.29).all()
 
 
-@slow
 def test_wrong_results_do_not_count() -> None:
-    problem = build(WORKLOADS["deep-link"], scale=SMALL)
-    library = costs.contenders_of(problem, 0.01)["library"]
-    cost, gradient = library.run()
+    problem = build("deep-link", scale=SMALL)
+    cost, gradient = costs.library(problem).run()
     truth.check(problem.content, cost, gradient)
     with pytest.raises(harness.WrongResultError, match="cost is off"):
         truth.check(problem.content, cost + 1e-4, gradient)
     with pytest.raises(harness.WrongResultError, match="gradients"):
         truth.check(problem.content, cost, -gradient)
-    wrong = library._replace(cost=lambda s: 2.0 * baseline.sphere_cost(s, problem.world))
-    with pytest.raises(harness.WrongResultError, match="deep-link, library"):
-        costs.check_all(problem, {"library": wrong})
 
 
-def test_speedup_is_the_median_of_ratios_within_rounds() -> None:
-    assert harness.ratio([4.0, 40.0, 8.0], [1.0, 10.0, 4.0]) == 4.0
+@slow
+def test_wrong_sweeps_do_not_count() -> None:
+    problem = build("panda-swept-1")
+    cost, gradient = costs.library(problem).run()
+    truth.check(problem.content, cost, gradient, swept=True)
+    resting = sphere_cost(problem.spheres, problem.world, activation_distance=0.02)
+    with pytest.raises(harness.WrongResultError, match="cost is off"):
+        truth.check(problem.content, resting * 0.5, swept=True)
 
 
 def test_contenders_run_in_turns_and_are_counted_by_their_own_time() -> None:
@@ -168,28 +120,29 @@ def test_contenders_run_in_turns_and_are_counted_by_their_own_time() -> None:
     assert len(harness.interleave(calls, 9, seconds=0.0).counted["one"]) == 3
 
 
+def test_ratios_are_medians_of_those_within_rounds() -> None:
+    taken = {"a": np.array([4.0, 40.0, 8.0]), "b": np.array([1.0, 10.0, 4.0])}
+    assert harness.Times(taken, taken).ratio("a", over="b") == 4.0
+
+
 def test_slow_contenders_get_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows: list[int] = []
-
     def make(count: int) -> harness.Call:
-        return harness.Call(lambda: rows.append(count), count)
+        return harness.Call(lambda: None, count)
 
-    monkeypatch.setattr(harness, "seconds_of", lambda *_: harness.Taken(0.1 * rows[-1], 0.0))
+    monkeypatch.setattr(harness, "seconds_of", lambda call, _: np.array((0.1 * call.items, 0.0)))
     assert harness.within(make, 100, 1.0, harness.CPU).items == 5
     assert harness.within(make, 4, 100.0, harness.CPU).items == 4
 
 
-def test_run_writes_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*TINY, "--out", str(tmp_path)]) == 0
+def test_costs_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--only", "tiny", "near-torus-200", "--scale", "0.01", *FEW]
+    assert main([*few, "--write", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
-    results = json.loads((tmp_path / "cpu.json").read_text())
-    assert [row["workload"] for row in results["workloads"]] == ["near-torus-200", "tiny"]
-    assert [row["target"] for row in results["targets"]] == [
-        "tiny, time over two replayed launches"
-    ]
-    assert "near-torus-200" in printed
-    assert "tiny" in (tmp_path / "cpu.md").read_text()
-    assert (tmp_path / "cpu-throughput.png").read_bytes().startswith(b"\x89PNG")
+    text = (tmp_path / "costs-cpu.md").read_text()
+    assert text in printed
+    rows = [line.split("|")[1].strip() for line in text.splitlines()[4:]]
+    assert rows == ["near-torus-200", "tiny"]
+    assert (tmp_path / "costs-cpu.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_commands_are_listed_and_unknown_ones_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -198,76 +151,35 @@ def test_commands_are_listed_and_unknown_ones_refused(capsys: pytest.CaptureFixt
     assert all(name in listed for name in BENCHMARKS)
     assert main(["nonsense"]) == 2
     assert main(["--list"]) == 0
-    assert set(WORKLOADS) <= set(capsys.readouterr().out.split())
-
-
-def test_unknown_workload_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert set(WORKLOADS) == set(capsys.readouterr().out.split())
     assert main(["--only", "nonsense"]) == 2
     assert "nonsense" in capsys.readouterr().err
 
 
-def test_targets_name_what_is_measured() -> None:
-    for target in costs.TARGETS:
-        if target.kind in ("speedup", "all threads", "floor"):
-            assert target.of in WORKLOADS
-        elif target.kind == "pair":
-            assert target.of in costs.PAIRS
-    assert all(name in WORKLOADS for pair in costs.PAIRS for name in pair)
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_benchmark_has_a_command_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([name, "--help"])
+    assert left.value.code == 0
+    assert "--write" in capsys.readouterr().out
 
 
-def test_targets_are_judged_by_their_direction() -> None:
-    row = {"workload": "scene-1000", "speedups": {"library": 40.0}}
-    results = {
-        "device_type": "cpu",
-        "workloads": [row],
-        "pairs": {"scene-1000 / scene-10": 3.0},
-        "once": {"adding 80000 triangles [s]": 0.1},
-    }
-    met = {found["target"]: found["met"] for found in costs.evaluate(results)}
-    assert met == {
-        "scene-1000, speed over the baseline": True,
-        "scene-1000, time over scene-10": False,
-        "adding 80000 triangles [s]": True,
-    }
+def test_what_fails_is_told_and_the_rest_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    def wrong() -> dict[str, harness.Call]:
+        raise harness.WrongResultError("a cost is off by 1")
 
-
-@slow
-def test_pairs_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--only", "deep-link", "near-link", "--scale", "0.01", "--seconds", "0.01"]
-    assert main([*arguments, "--out", str(tmp_path)]) == 0
-    results = json.loads((tmp_path / "cpu.json").read_text())
-    assert results["pairs"]["deep-link / near-link"] > 0.0
-    assert "deep-link / near-link" in capsys.readouterr().out
-
-
-@slow
-def test_peers_are_compared() -> None:
-    """Those that are installed: signs and distances of whoever knows them are right."""
-    rows = {row["peer"]: row for row in costs.compare_peers(rounds=1, scale=0.01)}
-    assert {"plain wp.mesh_query_point", "this library"} <= set(rows)
-    assert rows["this library"]["wrong_signs"] == 0
-    assert rows["this library"]["error"] < 1e-6
-    assert all(row["speed"] > 0.0 for row in rows.values())
-
-
-@slow
-def test_what_is_paid_once_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(once, "first_calls", lambda device: {})
-    monkeypatch.setattr(once, "memory", lambda device: {})
-    found = once.once(harness.CPU)
-    assert len(found) == 4
-    assert all(value > 0.0 for value in found.values())
-
-
-@slow
-def test_memory_of_a_sphere_and_a_triangle(real_device: torch.device) -> None:
-    device = real_device  # of the simulated GPU torch's profiler sees no memory
-    found = once.memory(device)
-    assert 0.0 <= found["bytes per resting sphere, beyond outputs"] <= 32.0
-    assert 24.0 <= found["bytes per moving sphere, beyond outputs"] <= 32.0
-    if device.type == "cpu" and once.resident() > 0:
-        # Vertices, indices and the tree at least; and no copy of everything for every thread.
-        assert 50.0 < found["bytes per triangle, mesh of 80000"] < 1000.0
+    calls = {"library": harness.Call(lambda: None, 2), "other": harness.Call(lambda: None)}
+    asked = [
+        harness.Workload("right", "sphere", lambda: calls),
+        harness.Workload("wrong", "sphere", wrong),
+    ]
+    known = {"only": [""], "list": False, "rounds": 1, "seconds": 0.0, "device": harness.CPU}
+    with pytest.raises(harness.Failed) as failed:
+        harness.measure(asked, argparse.Namespace(**known, write=None))
+    text = str(failed.value)
+    assert "| right | sphere | 2 | " in text
+    assert "- wrong: WrongResultError: a cost is off by 1" in text
+    assert failed.value.status == 1
 
 
 def test_gpu_run_needs_a_gpu(
@@ -303,14 +215,13 @@ def test_gpu_run_keeps_going_and_tells_failures(
 
     monkeypatch.setattr(gpu, "n_devices", lambda: 1)
     monkeypatch.setattr(gpu, "run_logged", run)
-    monkeypatch.setattr(gpu, "describe", lambda: "a GPU")
     assert main(["gpu", "--out", str(tmp_path)]) == (failing is not None)
-    assert [command[0] for command in commands] == ["pytest", *["benchmarks"] * 3]
-    assert commands[-1][-4:] == ["--device", "cuda", "--out", str(tmp_path)]
-    written = {"machine.txt", *(f"{stage}.txt" for stage in gpu.STAGES)}
-    assert {file.name for file in tmp_path.iterdir()} == written
+    started = [command[0] for command in commands]
+    assert started == ["torch.utils.collect_env", "pytest", *["benchmarks"] * 3]
+    assert commands[-1][-4:] == ["--device", "cuda", "--write", str(tmp_path)]
+    assert {file.name for file in tmp_path.iterdir()} == {f"{stage}.txt" for stage in gpu.STAGES}
     commands.clear()
-    main(["gpu", "--out", str(tmp_path), "--stages", "benchmarks"])
+    main(["gpu", "--out", str(tmp_path), "--stages", "costs"])
     assert [command[:2] for command in commands] == [["benchmarks", "costs"]]
 
 
@@ -347,100 +258,66 @@ def test_a_command_that_hangs_is_ended(tmp_path: Path) -> None:
     assert (tmp_path / "log.txt").read_text() in ("begun\n", "")  # on a slow machine nothing yet
 
 
-@slow
-def test_what_fails_is_told_and_the_rest_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    measure = costs.measure
-
-    def failing(problem: Any, **options: float) -> Any:
-        if problem.workload.name == "tiny":
-            raise harness.WrongResultError("tiny, library: cost is off by 1")
-        return measure(problem, **options)
-
-    monkeypatch.setattr(costs, "measure", failing)
-    assert main([*TINY, "--out", str(tmp_path)]) == 1
-    assert "WrongResultError: tiny, library: cost is off" in capsys.readouterr().out
-    results = json.loads((tmp_path / "cpu.json").read_text())
-    assert [row["workload"] for row in results["workloads"]] == ["near-torus-200"]
-    assert [what.split(":")[0] for what in results["failed"]] == ["tiny"]
-    assert "cost is off" in (tmp_path / "cpu.md").read_text()
-
-
-def test_programs_to_be_measured_find_what_this_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", "/somewhere")
-    code = "import os; print(os.environ['PYTHONPATH'].split(os.pathsep).index('/somewhere'))"
-    assert once.in_new_process(code) == 1.0
-    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
-        once.in_new_process("1 / 0")
+def test_downloads_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that is there is taken; without what pip has to bring there is none."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    known = tmp_path / "warp-collision" / "known"
+    known.mkdir(parents=True)
+    given: Any = ({"nothing==1": "0" * 64}, "--no-index", lambda files, folder: None)
+    assert downloads.downloaded("known", *given) == known
+    with pytest.raises(harness.Failed, match="could not download nothing==1"):
+        downloads.downloaded("unknown", *given)
+    assert [path.name for path in known.parent.iterdir()] == ["known"]
 
 
 @slow
-def test_free_spheres(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every figure follows a comparison: free spheres cost nothing, others what is right."""
-    monkeypatch.setattr(free_spheres, "FAR", (0, 5))
-    monkeypatch.setattr(free_spheres, "AMONG", {5: 1.5})
-    assert main(["free-spheres", "--count", "400", "--rounds", "1"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    names = ["far from 0", "far from 5", "in a gap of 5", "prepared, in a gap", "among 5 tori"]
-    assert [name for line in lines for name in names if line.startswith(f"| {name}")] == names
-    wrong = free_spheres.tori(5)[0]
-    wrong.set_enabled(torch.zeros(5, dtype=torch.bool))
-    monkeypatch.setattr(free_spheres, "tori", lambda count: (wrong, 0.8))
-    with pytest.raises(harness.WrongResultError, match="the library is wrong"):
-        free_spheres.among_rows(400, 1)
+def test_first_calls_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty, full = (first_call.first_call(str(tmp_path)) for _ in range(2))
+    assert 0.0 < full < empty
+    monkeypatch.setattr(first_call, "FIRST_CALL", "1 / 0")
+    with pytest.raises(harness.Failed, match="ZeroDivisionError"):
+        first_call.first_call(str(tmp_path))
 
 
 def test_users_questions_have_the_same_answers(capsys: pytest.CaptureFixture[str]) -> None:
-    """Yes or no, and costs, of all that answer them."""
-    assert main(["users", "--obstacles", "5", "--batch", "2", "--rounds", "1"]) == 0
-    cells = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
-    asked = {"yes or no", "cost and gradient", "swept cost and gradient"}
-    assert {row[1] for row in cells if len(row) > 1} == asked
-    compared = [row[-1].split()[0] for row in cells if row[1:] and not row[1].startswith("swept")]
-    assert len(compared) >= 2
-    assert set(compared) == {"0"}
-    spheres = torch.from_numpy(scenes.panda(4).spheres)
-    answers = users.questions(scenes.panda_among(5), spheres)["yes or no"]
-    hit = answers["library"]()
-    assert hit.any()
-    assert not hit.all()
+    """Or it would fail; here with a sixteenth of the paths."""
+    assert main(["users", "--scale", "0.06", "--only", "5 obstacles", *FEW]) == 0
+    text = capsys.readouterr().out
+    for question in ("yes or no", "cost and gradient", "swept cost and gradient"):
+        assert f"| 5 obstacles, {question} | configuration | 64 |" in text
+    assert "drop-in" in text
 
 
 @slow
 def test_exact_shapes_are_compared(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Both worlds have the same results, or it raises."""
-    assert main(["exact-shapes", "--rounds", "1", "--batch", "2"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    worlds = exact_shapes.worlds()
-    queries = exact_shapes.queries(exact_shapes.paths("near", 1), worlds["exact"])
-    assert len([line for line in lines if " ns | " in line]) == 2 * len(queries)
-    worlds["mesh"].set_pose("cuboid", (0, 0, 0.5, 1, 0, 0, 0))
-    monkeypatch.setattr(exact_shapes, "worlds", lambda: worlds)
-    with pytest.raises(harness.WrongResultError, match="sphere_cost"):
-        main(["exact-shapes", "--rounds", "1", "--batch", "2"])
+    """Both worlds have the same results, or it fails."""
+    assert main(["exact-shapes", "--scale", "0.03", *FEW]) == 0
+    worlds = exact_shapes.worlds("near a cuboid")
+    queries = exact_shapes.queries(exact_shapes.paths("near hills", 1), worlds["library"])
+    lines = [line for line in capsys.readouterr().out.splitlines() if "| mesh " in line]
+    assert len(lines) == 3 * len(queries)
+    worlds["mesh"].set_pose("it", (0, 0, 0.5, 1, 0, 0, 0))
+    monkeypatch.setattr(exact_shapes, "worlds", lambda place: worlds)
+    assert main(["exact-shapes", "--scale", "0.03", "--only", "inside", *FEW]) == 1
+    assert "WrongResultError: the mesh is off" in capsys.readouterr().out
 
 
 @slow
-def test_what_sensors_see_is_compared(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Clouds agree with a plain walk, and maps with the truth, or it raises."""
-    few = ["--rounds", "1", "--points", "500", "1000", "--frames", "20", "--cells", "20"]
-    assert main(["sensed", *few, "--plot", str(tmp_path / "growth.png")]) == 0
-    assert (tmp_path / "growth.png").stat().st_size > 10_000
+def test_what_sensors_see_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    """Clouds agree with a plain walk, and paths among maps hit nothing, or it fails."""
+    assert main(["sensed", "--scale", "0.005", *FEW]) == 0
     text = capsys.readouterr().out
-    assert "| 500 | yes or no |" in text
-    assert "loop, 10,000 points and 1,920 spheres" in text
-    assert "| distance | " in text
-    few = ["--problems", "cage_2", "--configurations", "40"]
-    assert main(["sensed-scenes", *few]) == 0
-    assert "| 6 | " in capsys.readouterr().out
-    assert main(["sensed-scenes", "--plan", "--problems", "table_pick_1"]) == 0
+    assert "| 500 points, yes or no | sphere |" in text
+    assert "| 10,000 points and 1,920 spheres | frame |" in text
+    assert main(["sensed-plan", "--problems", "table_pick_1"]) == 0
     assert "| in voxels never seen | 1 | " in capsys.readouterr().out
 
 
 @slow
-def test_parts_of_the_latency_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["floor", "--rounds", "1"]) == 0
-    assert "| the library |" in capsys.readouterr().out
+def test_labels_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["label", "--scale", "0.01", *FEW]) == 0
+    text = capsys.readouterr().out
+    assert "plain loop" in text
+    assert "| two workers | path |" in text

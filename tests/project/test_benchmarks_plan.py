@@ -15,26 +15,16 @@ import torch
 pytest.importorskip("pinocchio", reason="the judge needs pin and coal, of the extra 'dev'")
 pytest.importorskip("coal", reason="the judge needs pin and coal, of the extra 'dev'")
 
-from benchmarks import functions
+from benchmarks import functions, plan_report, problems
 from benchmarks.__main__ import main
 from benchmarks.harness import RESULTS, WrongResultError
-from benchmarks.plan import problems, report
-from benchmarks.plan.judge import Judge
-from benchmarks.plan.planners import (
-    LENGTHS,
-    MARGIN,
-    MotionChecker,
-    Planned,
-    ends_in_collision,
-    measure_motions,
-)
-from benchmarks.plan.problems import list_problems, load_robot, read_problem
-from benchmarks.plan.run import judged
-from benchmarks.plan.scene import Obstacle, Scene
+from benchmarks.plan import judged
+from benchmarks.planners import PLANNERS, Planned
+from benchmarks.problems import list_problems, load_robot, read_problem
 
+from path_judge import Judge, Obstacle, Scene
 from reference import rotation_matrix
-from warp_collision import MeshWorld, Sphere, joint_path_in_collision
-from warp_collision.examples import load_panda
+from warp_collision import MeshWorld
 from warp_collision.robot import RobotSpheres
 
 ASSETS = Path(str(files("warp_collision.assets")))
@@ -227,35 +217,6 @@ def test_scene_with_something_else_is_an_error(tmp_path: Path) -> None:
         Scene.from_file(tmp_path / "scene.yaml")
 
 
-@pytest.mark.slow
-def test_checker_of_single_motions() -> None:
-    """The same answers as all motions in one call, and NaN is never free."""
-    robot, world = load_panda(), MeshWorld.from_file(ASSETS / "problems" / "cage_2.yaml")
-    checker = MotionChecker(robot, world)
-    generator = torch.Generator().manual_seed(3)
-    low, high = robot.joint_limits.unbind(-1)
-    ends = low + torch.rand((60, 2, 7), generator=generator) * (high - low)
-    ends[:30, 1] = ends[:30, 0] + 0.1 * torch.randn((30, 7), generator=generator)
-    expected = ~joint_path_in_collision(ends, robot, world, tolerance=MARGIN)[:, 0]
-    assert 5 < expected.sum() < 55
-    found = [checker.motion_is_free(*pair.tolist()) for pair in ends]
-    assert found == expected.tolist()
-    assert not checker.motion_is_free([math.nan] * 7, [0.0] * 7)
-    assert checker.count == 61
-
-
-@pytest.mark.slow
-def test_ends_in_collision_are_named(tmp_path: Path) -> None:
-    entry = json.loads((ASSETS / "problems" / "cage.json").read_text())["cage_2"]
-    start, goal = np.array(entry["start"]), np.array(entry["goal"])
-    world = MeshWorld.from_file(ASSETS / "problems" / "cage_2.yaml")
-    assert ends_in_collision(start, goal, load_panda(), world) == ""
-    world = MeshWorld()
-    world.add("ball", Sphere(0.03))
-    text = ends_in_collision(start, goal, load_panda(), world)
-    assert text.startswith("start in collision: panda_link0 in ball")
-
-
 def test_rows_say_what_counts(arm: Judge) -> None:
     """Ends, limits, and what is called free but is not."""
     problem = SimpleNamespace(start=np.array([0.0, 0.0]), goal=np.array([1.0, 0.2]))
@@ -318,7 +279,7 @@ def test_problems_are_read(tmp_path: Path) -> None:
     entry = json.loads((ASSETS / "problems" / "cage.json").read_text())["cage_2"]
     assert problem.start.tolist() == entry["start"]
     assert problem.goal.tolist() == entry["goal"]
-    assert (problem.scene_type, problem.index) == ("cage", 2)
+    assert problem.scene.name == "scene0002.yaml"
     with pytest.raises(ValueError, match="panda_joint7"):
         read_problem(tmp_path, "panda", "cage", 2, names[:-1])
 
@@ -330,26 +291,16 @@ def one_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "panda"
 
 
-def test_single_motions_are_timed(one_problem: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.plan.planners.COUNT", 40)
-    motions = measure_motions(one_problem, "panda")
-    assert [motion["length"] for motion in motions] == list(LENGTHS)
-    assert all(0.0 < motion["free"] <= motion["free95"] for motion in motions)
-    assert "| 0.1 | " in report.motions_table(motions)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("planner", [report.OURS, report.THEIRS])
+@pytest.mark.parametrize("planner", PLANNERS)
 def test_a_planner_solves_a_problem(planner: str, one_problem: Path, tmp_path: Path) -> None:
     """The whole command with one planner: solved, written, and read again."""
-    if planner == report.THEIRS:
+    if planner == "RRT-Connect":
         pytest.importorskip("ompl", reason="the extra 'bench' brings OMPL")
     out = tmp_path / "results"
     arguments = ["--robots", "panda", "--planners", planner, "--out", str(out)]
     assert main(["plan", *arguments]) == 0
-    results = report.read(out)
-    (row,) = results["robots"]["panda"]["rows"]
-    assert [motion["length"] for motion in results["motions"]] == list(LENGTHS)
+    (row,) = plan_report.read(out)["panda"]["rows"]
     assert row["solved"]
     assert not row["refused"]
     assert row["clearance"] > 0.0
@@ -361,20 +312,20 @@ def test_a_planner_solves_a_problem(planner: str, one_problem: Path, tmp_path: P
 
 def test_kept_results_make_the_kept_tables() -> None:
     """The tables of results/ are those of its figures."""
-    assert report.markdown(report.read(RESULTS)) == (RESULTS / "plan-cpu.md").read_text()
+    assert plan_report.markdown(plan_report.read(RESULTS)) == (RESULTS / "plan-cpu.md").read_text()
 
 
 @pytest.mark.parametrize("name", ["kinematics", "joint_path_in_collision"])
 def test_functions_are_compared_with_the_judge(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["functions", "--batch", "1", "--rounds", "1", "--only", name]) == 0
+    assert main(["functions", "--scale", "0.03", "--rounds", "1", "--only", name]) == 0
     assert f"| {name}" in capsys.readouterr().out
 
 
 @pytest.mark.slow
 def test_all_functions_run(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["functions", "--batch", "2", "--rounds", "1"]) == 0
+    assert main(["functions", "--scale", "0.06", "--rounds", "1"]) == 0
     printed = capsys.readouterr().out
     on_cpu = [name for name in functions.FUNCTIONS if "graph" not in name]
     assert [name for name in on_cpu if f"| {name} |" in printed] == on_cpu
@@ -414,36 +365,21 @@ def row_of(planner: str, index: int, **what) -> dict:
     return row | {"clearance": 0.01} | what
 
 
-def test_report_of_targets(tmp_path: Path) -> None:
-    options = Namespace(every=1, limit=5.0, seed=0, planners=[report.OURS, report.THEIRS])
-    rows = [row_of(report.OURS, i, length=2.0 + 0.01 * i) for i in range(100)]
-    rows += [row_of(report.THEIRS, i, length=3.0) for i in range(100)]
+def test_reports(tmp_path: Path) -> None:
+    """Counts, quantiles, what was not solved, and rows of planners that are not run again."""
+    options = Namespace(every=1, limit=5.0, planners=["optimize_paths", "RRT-Connect"])
+    rows = [row_of("optimize_paths", i, length=2.0 + 0.01 * i) for i in range(100)]
+    rows += [row_of("RRT-Connect", i, length=3.0) for i in range(100)]
     rows[7] |= {"solved": False, "reason": "no path proven free"}
     rows[8] |= {"solved": False, "possible": False, "reason": "goal in collision"}
-    results = report.replaced({"robots": {}}, "panda", rows, options)
-    text = report.markdown(results)
-    assert "98.99%: 98 of 99 | **missed**" in text
-    assert "median | ≤ 3 | 2.5" in text
-    assert "no path proven free" in text
-    assert "goal in collision" in text
-    alone = Namespace(**{**vars(options), "planners": [report.THEIRS]})
-    again = report.replaced(results, "panda", rows[100:], alone)
-    assert again == results
-    rows[7] |= {"solved": True}
-    rows[9] |= {"refused": True}
-    text = report.markdown(report.replaced(results, "panda", rows, options))
-    assert "100.00%: 99 of 99 | met" in text
-    assert "deeper than 0.1 mm for the judge | ≤ 0 | 1 | **missed**" in text
-    report.write(results, tmp_path)
-    assert (
-        report.read(tmp_path)["robots"]["panda"]["rows"][7] == results["robots"]["panda"]["rows"][7]
-    )
-
-
-def test_download_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    archive = tmp_path / "wrong.tar.gz"
-    archive.write_bytes(b"something else")
-    with pytest.raises(ValueError, match="SHA-256"):
-        problems.robot_folder("panda", archive)
-    assert not (tmp_path / "warp-collision" / "vamp-planner-0.6.4" / "panda").exists()
+    results = plan_report.replaced({}, "panda", rows, options)
+    text = plan_report.markdown(results)
+    line = "| 98/99 | 99.0% | 0.500 | 0.500 | 10 | 10 | 2.50 | 2.94 | 10.0 | 0 |"
+    assert f"| panda | optimize_paths {line}" in text
+    assert f"| `cage` | optimize_paths {line}" in text
+    assert "- panda `cage/0007`, optimize_paths: no path proven free" in text
+    assert "- panda `cage/0008`: goal in collision" in text.partition("count nowhere")[2]
+    alone = Namespace(**{**vars(options), "planners": ["RRT-Connect"]})
+    assert plan_report.replaced(results, "panda", rows[100:], alone) == results
+    plan_report.write_figures(results, tmp_path)
+    assert plan_report.read(tmp_path) == results

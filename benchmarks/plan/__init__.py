@@ -1,1 +1,0 @@
-"""Whole planning problems, solved and judged: `make bench-plan`."""
