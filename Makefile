@@ -65,13 +65,13 @@ bench: $(VENV)/.installed-dev ## costs of spheres against a straightforward kern
 	$(RUN) benchmarks $(ARGS)
 
 bench-plan: $(VENV)/.installed-bench ## planning problems, solved and judged: ARGS="--robots panda --every 10"
-	$(RUN) benchmarks plan $(ARGS)
+	$(RUN) benchmarks plan --write $(ARGS)
 
 bench-label: $(VENV)/.installed-dev ## labels of many paths in many worlds: figures in benchmarks/results
 	$(RUN) benchmarks label --write $(ARGS)
 
 bench-gpu: | cuda-device $(VENV)/.installed-dev ## on a CUDA machine: tests and benchmarks, results into OUT
-	$(RUN) benchmarks gpu --out $(OUT) $(ARGS)
+	$(RUN) benchmarks gpu --write $(OUT) $(ARGS)
 
 cuda-device: # what needs one says so before gigabytes are installed
 	$(PYTHON) benchmarks/gpu.py

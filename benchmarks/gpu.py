@@ -52,8 +52,7 @@ def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Where to, which stages, and for how long."""
-    parser.add_argument("--out", type=Path, default=FOLDER, help="folder of all results")
+    """Which stages, and for how long."""
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES)
     parser.add_argument("--minutes", type=float, default=120.0, help="for a stage (default 120)")
 
@@ -64,7 +63,7 @@ def run(options: Any) -> str:
 
     if not n_devices():
         raise Failed(NO_DEVICE, 2)
-    folder = options.out.absolute()
+    folder = (options.write.parent if options.write else FOLDER).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     found = {}
     for stage in options.stages:

@@ -1,7 +1,7 @@
 """Solves problem sets of MotionBenchMaker, and lets an independent judge look at every path.
 
-In processes of one thread each. Results of robots, planners and options that are not run again are
-kept. The status is 1 if the judge refused a path that was called free.
+In processes of one thread each. `--write` keeps results as they come, and those of robots and
+planners that are not run again. The status is 1 if the judge refused a path that was called free.
 """
 
 import multiprocessing
@@ -103,13 +103,13 @@ def add_options(parser: Any) -> None:
     parser.add_argument("--planners", nargs="+", choices=PLANNERS, default=[*PLANNERS])
     parser.add_argument("--limit", type=float, default=30.0, help="seconds for a problem (30)")
     parser.add_argument("--jobs", type=int, default=1, help="processes of one thread (default 1)")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    parser.add_argument("--report", action="store_true", help="only writes tables and picture")
+    parser.add_argument("--report", action="store_true", help="only tables and picture")
 
 
 def run(options: Any) -> str:
     """Runs the problems; all tables."""
-    results, refused = plan_report.read(options.out), 0
+    file = (options.write or RESULTS / "plan").with_suffix(".json")
+    results, refused = plan_report.read(file), 0
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
     for robot in () if options.report else options.robots:
@@ -123,12 +123,13 @@ def run(options: Any) -> str:
                     if not row["solved"] or row["refused"]:
                         print(f"  {row['planner']}: {row['reason']}", flush=True)
                 rows += found
-                if done % 100 == 0:
+                if options.write and (done % 100 == 0 or done == len(asked)):
                     kept = plan_report.replaced(results, robot, rows, options)
-                    plan_report.write_figures(kept, options.out)
+                    plan_report.write(kept, file)
         results = plan_report.replaced(results, robot, rows, options)
         refused += sum(row["refused"] for row in rows)
-    plan_report.write(results, options.out)
+    if options.write:
+        plan_report.draw(results, file.with_suffix(".png"))
     if refused:
         raise Failed(plan_report.markdown(results))
     return plan_report.markdown(results)

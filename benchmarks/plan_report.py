@@ -17,16 +17,14 @@ from benchmarks.harness import CPU, machine, table
 from benchmarks.planners import PLANNERS
 from benchmarks.problems import ROBOTS
 
-NAME = "plan-cpu"
 COLOURS = dict(zip(PLANNERS, ("#1f6feb", "#2da44e", "#8a8f98"), strict=True))
 
 Results = dict[str, Any]
 Row = dict[str, Any]
 
 
-def read(folder: Path) -> Results:
+def read(file: Path) -> Results:
     """Results of earlier runs; empty ones if there are none."""
-    file = folder / f"{NAME}.json"
     return json.loads(file.read_text()) if file.exists() else {}
 
 
@@ -45,25 +43,14 @@ def replaced(results: Results, robot: str, rows: list[Row], options: Any) -> Res
     return {name: robots[name] for name in ROBOTS if name in robots}
 
 
-def write(results: Results, folder: Path) -> None:
-    """Writes JSON, Markdown and, with matplotlib, a picture."""
-    write_figures(results, folder)
-    (folder / f"{NAME}.md").write_text(markdown(results))
-    try:
-        draw(results, folder / f"{NAME}.png")
-    except ImportError:
-        print("matplotlib is not installed: no picture")
-
-
-def write_figures(results: Results, folder: Path) -> None:
-    """Writes the JSON alone, one problem in a line."""
-    folder.mkdir(parents=True, exist_ok=True)
+def write(results: Results, file: Path) -> None:
+    """Writes JSON, one problem in a line."""
     robots = []
     for name, run in results.items():
         rows = ",\n".join(json.dumps(row) for row in run["rows"])
         facts = json.dumps({key: value for key, value in run.items() if key != "rows"})
         robots.append(f'"{name}": {facts[:-1]}, "rows": [\n{rows}\n]}}')
-    (folder / f"{NAME}.json").write_text("{\n" + ",\n".join(robots) + "\n}\n")
+    file.write_text("{\n" + ",\n".join(robots) + "\n}\n")
 
 
 def markdown(results: Results) -> str:

@@ -24,7 +24,8 @@ SAMPLING = {"samples": 17, "split": 8, "levels": 4, "kept": 4}
 def obstacles_near(placed: Sequence[Placed], path: np.ndarray) -> list[reference.Obstacle]:
     """The meshes that can reach a path (horizon, 4)."""
     # Whatever the rotation, a mesh lies in a ball around its origin.
-    balls = {id(mesh): np.linalg.norm(mesh.vertices, axis=1).max() for mesh, _ in placed}
+    meshes = {id(mesh): mesh for mesh, _ in placed}
+    balls = {key: np.linalg.norm(m.vertices, axis=1).max() for key, m in meshes.items()}
     origins = np.array([pose[:3] for _, pose in placed], dtype=np.float64).reshape(-1, 3)
     middle = path[:, :3].mean(axis=0)
     reach = np.linalg.norm(path[:, :3] - middle, axis=1).max() + path[:, 3].max()

@@ -186,9 +186,9 @@ def test_gpu_run_needs_a_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(gpu, "n_devices", lambda: 0)
-    assert main(["gpu", "--out", str(tmp_path / "results")]) == 2
+    assert main(["gpu", "--write", str(tmp_path / "results")]) == 2
     assert "needs a CUDA device" in capsys.readouterr().err
-    assert not (tmp_path / "results").exists()
+    assert not [*(tmp_path / "results").iterdir()]
 
 
 def test_a_device_is_looked_for_before_anything_is_installed() -> None:
@@ -215,13 +215,14 @@ def test_gpu_run_keeps_going_and_tells_failures(
 
     monkeypatch.setattr(gpu, "n_devices", lambda: 1)
     monkeypatch.setattr(gpu, "run_logged", run)
-    assert main(["gpu", "--out", str(tmp_path)]) == (failing is not None)
+    assert main(["gpu", "--write", str(tmp_path)]) == (failing is not None)
     started = [command[0] for command in commands]
     assert started == ["torch.utils.collect_env", "pytest", *["benchmarks"] * 3]
     assert commands[-1][-4:] == ["--device", "cuda", "--write", str(tmp_path)]
-    assert {file.name for file in tmp_path.iterdir()} == {f"{stage}.txt" for stage in gpu.STAGES}
+    written = {f"{stage}.txt" for stage in gpu.STAGES} | ({"gpu.md"} if failing is None else set())
+    assert {file.name for file in tmp_path.iterdir()} == written
     commands.clear()
-    main(["gpu", "--out", str(tmp_path), "--stages", "costs"])
+    main(["gpu", "--write", str(tmp_path), "--stages", "costs"])
     assert [command[:2] for command in commands] == [["benchmarks", "costs"]]
 
 

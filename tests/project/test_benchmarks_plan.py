@@ -298,21 +298,24 @@ def test_a_planner_solves_a_problem(planner: str, one_problem: Path, tmp_path: P
     if planner == "RRT-Connect":
         pytest.importorskip("ompl", reason="the extra 'bench' brings OMPL")
     out = tmp_path / "results"
-    arguments = ["--robots", "panda", "--planners", planner, "--out", str(out)]
+    arguments = ["--robots", "panda", "--planners", planner, "--write", str(out)]
     assert main(["plan", *arguments]) == 0
-    (row,) = plan_report.read(out)["panda"]["rows"]
+    (row,) = plan_report.read(out / "plan.json")["panda"]["rows"]
     assert row["solved"]
     assert not row["refused"]
     assert row["clearance"] > 0.0
-    text = (out / "plan-cpu.md").read_text()
+    text = (out / "plan.md").read_text()
     assert f"| panda | {planner} | 1/1 | 100.0% |" in text
-    assert (out / "plan-cpu.png").stat().st_size > 5000
-    assert main(["plan", "--report", "--out", str(out)]) == 0
+    assert (out / "plan.png").stat().st_size > 5000
+    assert main(["plan", "--report", "--write", str(out)]) == 0
 
 
 def test_kept_results_make_the_kept_tables() -> None:
     """The tables of results/ are those of its figures."""
-    assert plan_report.markdown(plan_report.read(RESULTS)) == (RESULTS / "plan-cpu.md").read_text()
+    assert (
+        plan_report.markdown(plan_report.read(RESULTS / "plan.json"))
+        == (RESULTS / "plan.md").read_text()
+    )
 
 
 @pytest.mark.parametrize("name", ["kinematics", "joint_path_in_collision"])
@@ -381,5 +384,5 @@ def test_reports(tmp_path: Path) -> None:
     assert "- panda `cage/0008`: goal in collision" in text.partition("count nowhere")[2]
     alone = Namespace(**{**vars(options), "planners": ["RRT-Connect"]})
     assert plan_report.replaced(results, "panda", rows[100:], alone) == results
-    plan_report.write_figures(results, tmp_path)
-    assert plan_report.read(tmp_path) == results
+    plan_report.write(results, tmp_path / "plan.json")
+    assert plan_report.read(tmp_path / "plan.json") == results
