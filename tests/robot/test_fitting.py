@@ -171,7 +171,6 @@ def test_disabled_spheres_cover_nothing():
         ({"max_overshoot": 0.0}, ValueError, "max_overshoot must be positive, got 0.0"),
         ({"max_overshoot": np.nan}, ValueError, "max_overshoot must be finite, got nan"),
         ({"max_overshoot": "1 cm"}, TypeError, "max_overshoot must be a number, got str"),
-        ({"max_overshoot": 1e-5}, ValueError, "max_overshoot must be larger for a mesh"),
     ],
 )
 def test_wrong_options(options, error, message):
