@@ -13,10 +13,9 @@ from benchmarks import robots
 from cases import mostly_slow
 from warp_collision import Cuboid
 from warp_collision.examples import load_panda
-from warp_collision.robot import RobotSpheres, coverage, fit_spheres
+from warp_collision.robot import RobotSpheres, SphereFit, coverage, fit_spheres
 from warp_collision.robot.fitting import fit_cache
 from warp_collision.robot.fitting.fit_cache import cached_coverage, cached_fit
-from warp_collision.robot.fitting.sphere_fit import SphereFit
 
 URDF = """<robot name="two">
   <link name="torso"><collision><geometry><box size="0.5 0.3 0.6"/></geometry></collision></link>
