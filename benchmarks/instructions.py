@@ -28,10 +28,10 @@ import torch
 
 import simulated_cuda
 import warp_collision as wc
-from benchmarks import costs, registers
+from benchmarks import registers
 from benchmarks.functions import set_up
 from benchmarks.harness import Failed, number, table
-from benchmarks.scenes import build
+from benchmarks.scenes import ACTIVATION_DISTANCE, build
 from simulated_cuda import ptx_kernels, torch_module
 from warp_collision.kernels import joint_path, path_clearance, sphere_cost, swept_cost
 
@@ -65,7 +65,12 @@ def workloads(device: torch.device, only: tuple[str, ...]) -> Iterator[Run]:
         if name.startswith(only):
             problem = build(name, device, scale)
             kernel = swept_cost.swept_cost if problem.swept else sphere_cost.sphere_cost
-            yield Run(name, kernel, costs.library(problem).run)
+            cost = wc.swept_sphere_cost if problem.swept else wc.sphere_cost
+            operands = problem.spheres.requires_grad_(True), problem.world
+            index, eta = problem.env_index, ACTIVATION_DISTANCE
+            yield Run(
+                name, kernel, partial(cost, *operands, env_index=index, activation_distance=eta)
+            )
     checks = {
         "configuration_in_collision": (joint_path.configuration_hit, "configuration"),
         "joint_path_in_collision": (joint_path.joint_path_hit, "segment"),
