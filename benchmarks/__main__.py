@@ -22,7 +22,7 @@ BENCHMARKS = {
     "robots": "robots of other packages: their spheres against their meshes",
     "registers": "what kernels take of an sm_90 GPU, without one",
     "instructions": "what kernels execute per sphere on a GPU, counted without one",
-    "gpu": "on a CUDA machine: its tests, then all that have a --device",
+    "gpu": "on a CUDA machine: its tests, then functions, users and costs",
 }
 
 

@@ -23,7 +23,7 @@ from benchmarks.harness import ALL_THREADS, CPU, Call, Workload, require
 from benchmarks.scenes import ACTIVATION_DISTANCE, RADIUS, WORKLOADS, Problem, build
 from warp_collision import sphere_cost, swept_sphere_cost
 
-add_options = harness.timing_options
+add_options = partial(harness.timing_options, on_gpu=True)
 
 
 def call_of(function: Any, problem: Problem, count: int, **more: Any) -> Call:

@@ -203,7 +203,7 @@ CASES = (deep, in_cylinder, on_faces, through_plates, reversed_paths)
 def add_options(parser: Any) -> None:
     """Where the checkout is."""
     parser.add_argument("path", type=Path, nargs="?", default=Path("curobo"), help="a checkout")
-    harness.timing_options(parser)
+    harness.timing_options(parser, on_gpu=True)
 
 
 def run(options: Any) -> str:

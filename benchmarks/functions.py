@@ -207,7 +207,7 @@ FUNCTIONS = {
     "moving 1,000 meshes": (moving, "world"),
     "waypoints' sphere_cost as a CUDA graph": (graphs, "configuration"),
 }
-add_options = harness.timing_options
+add_options = partial(harness.timing_options, on_gpu=True)
 
 
 def run(options: Any) -> str:

@@ -168,9 +168,11 @@ def within(make: Callable[[int], Call], rows: int, seconds: float, device: torch
         some = min(rows, int(some * min(10.0, max(2.0, 0.5 * seconds / taken))))
 
 
-def timing_options(parser: argparse.ArgumentParser) -> None:
+def timing_options(parser: argparse.ArgumentParser, on_gpu: bool = False) -> None:
     """Adds what `measure` asks for, and a scale for how much each workload is."""
-    parser.add_argument("--device", type=torch.device, default=CPU, help="cpu (default) or cuda")
+    parser.set_defaults(device=CPU)
+    if on_gpu:
+        parser.add_argument("--device", type=torch.device, help="cpu (default) or cuda")
     parser.add_argument("--rounds", type=int, default=15, help="of all contenders in turns")
     parser.add_argument("--seconds", type=float, default=4.0, help="for a workload (default 4)")
     parser.add_argument("--scale", type=float, default=1.0, help="how much of each workload")

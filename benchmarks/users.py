@@ -161,7 +161,7 @@ def workloads(options: Any) -> Iterator[Workload]:
     yield Workload("5 balls and tori, swept, steps of 0.9 m", "waypoint of 32 spheres", make)
 
 
-add_options = harness.timing_options
+add_options = partial(harness.timing_options, on_gpu=True)
 
 
 def run(options: Any) -> str:
