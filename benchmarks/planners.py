@@ -68,17 +68,18 @@ def rrt_connect(problem: Problem, robot: RobotSpheres, limit: float) -> Planned:
         return Planned(None, False, 0.0, 0, "start or goal in collision")
     checker, n = RobotChecker(robot, world, tolerance=MARGIN), robot.n_joints
     motion, n_motions = torch.zeros((1, 2, n)), 0
+    both = motion.numpy()  # the same memory
 
     class Validator(base.MotionValidator):
         def checkMotion(self, begin: Any, end: Any) -> bool:
             nonlocal n_motions
             n_motions += 1
-            motion[0] = torch.tensor((begin[:n], end[:n]))
+            both[0, 0], both[0, 1] = begin[:n], end[:n]
             return not checker.path_in_collision(motion).item()
 
     def is_free(state: Any) -> bool:
-        joints = torch.tensor(state[:n]).reshape(1, 1, n)
-        return not checker.configuration_in_collision(joints).item()
+        both[0, 0] = state[:n]
+        return not checker.configuration_in_collision(motion[:, :1]).item()
 
     space, bounds = base.RealVectorStateSpace(n), base.RealVectorBounds(n)
     limits = robot.joint_limits.double().numpy()
