@@ -22,7 +22,7 @@ RECORDER = pytest.StashKey[gpu_lines.Recorder]()
 # What runs on the simulated GPU: these folders in the slow part, these files in every run.
 SIMULATED = ("costs", "kernels", "launching", "planning", "project", "queries", "robot", "world")
 SIMULATED_ALWAYS = (
-    *("costs/test_costs", "costs/test_swept_costs", "costs/test_warp_primitives_buffers"),
+    *("costs/test_costs", "costs/test_warp_primitives_buffers"),
     *("launching/", "queries/test_cuda_graphs"),
     *("project/test_benchmarks_gpu", "world/test_padding", "world/test_parts"),
 )
