@@ -101,7 +101,7 @@ def test_side_by_side(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "vamp", stand_in())
     assert main(["vamp", *FEW, "plates"]) == 0
     printed = capsys.readouterr().out
-    for question in ("many | conf", "of free motions | conf", "motions | motion"):
+    for question in ("many | conf", "of free motions | conf", "motions of 0.3 rad | motion"):
         assert f"| plates, {question}" in printed
     assert re.search(r"; library: \d called free, 0 of them wrongly", printed)
 
