@@ -16,12 +16,13 @@ from warp_collision.kernels.mesh_record import (
     load_exact,
     load_record,
 )
+from warp_collision.kernels.nearest_face import closest_of_mesh
 from warp_collision.kernels.precision import ROUND_OFF
 from warp_collision.kernels.sensed_distance import is_sensed_nearer, sensed_distance
 from warp_collision.kernels.shape_distance import ShapeSample, height_over_shape, shape_distance
 from warp_collision.kernels.winding import side_of_mesh
 
-# Warp's closest-point queries return hits strictly nearer than the limit they are given, so a limit
+# Closest-point queries return hits strictly nearer than the limit they are given, so a limit
 # is widened by far more than its rounding before it is used.
 WIDEN = wp.constant(1.0 + 1.0e-5)
 # Steps away from the surface, to where the side may be known, before a winding query.
@@ -150,11 +151,11 @@ def nearest_surface(
     """
     sample = SdfSample()
     search = search * WIDEN + ROUND_OFF * wp.length(point)
-    query = wp.mesh_query_point_no_sign(mesh_id, point, search)
-    if not query.result and without_limit:
-        query = wp.mesh_query_point_no_sign(mesh_id, point, FAR)
-    if query.result:
-        sample = sample_face(mesh_id, point, query.face, query.u, query.v)
+    closest = closest_of_mesh(mesh_id, point, search)
+    if closest.face < 0 and without_limit:
+        closest = closest_of_mesh(mesh_id, point, FAR)
+    if closest.face >= 0:
+        sample = sample_face(mesh_id, point, closest.face, closest.u, closest.v)
     return sample
 
 
