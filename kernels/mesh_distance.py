@@ -249,6 +249,15 @@ def found_sample(shape_sample: ShapeSample, point: wp.vec3, limit: float) -> Sdf
 
 
 @wp.func
+def nothing_nearer(limit: float) -> SdfSample:
+    """The sample where nothing is nearer than a limit; its closest point limits no other search."""
+    sample = SdfSample()
+    sample.distance = limit
+    sample.closest = wp.vec3(FAR)
+    return sample
+
+
+@wp.func
 def mesh_distance(
     mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, limit: float
 ) -> SdfSample:
