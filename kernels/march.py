@@ -6,17 +6,15 @@ factories take what differs between kinds of paths: samples, and lower bounds be
 
 import warp as wp
 
-# Iterations that refine the value and the gradient of a minimum that is already certified.
+from warp_collision.kernels.mesh_record import FAR
+
+# Iterations that refine the value and the gradient of a minimum.
 MAX_REFINEMENTS = wp.constant(16)
-# Samples farther apart than this, relative to the path, see a mesh as a ball rather than its faces.
-ROUND_WIDTH = wp.constant(0.1)
+# Samples that are farther apart, relative to the path, see a mesh as a ball rather than as faces.
+FAR_APART = wp.constant(0.1)
 # Step length, relative to sqrt((distance - floor) (distance + floor)): bounds hold up to 2 if the
 # distance is constant. With any slope such a step fails, which costs a query.
 STEP_FACTOR = wp.constant(1.5)
-# Samples that are kept of a path, whichever they are: what is forgotten may be asked again.
-N_SAMPLES = wp.constant(8)
-row_of_sample = wp.types.vector(length=10, dtype=wp.float32)
-rows_of_samples = wp.types.matrix(shape=(8, 10), dtype=wp.float32)
 # Distances that differ by less may differ by rounding only [m].
 DISTANCE_NOISE = wp.constant(1.0e-7)
 
@@ -62,6 +60,14 @@ def step_between(here: PathSample, there: PathSample, floor: float) -> float:
 
 
 @wp.func
+def open_beside(here: PathSample, there: PathSample, step: float, floor: float) -> float:
+    """How far what two samples leave open goes from a step between them, to the farther side."""
+    proven = here.distance - floor
+    open_to = there.position - wp.max(there.distance - floor, 0.0) - here.position
+    return wp.max(step - proven, open_to - step)
+
+
+@wp.func
 def lower_of(first: PathSample, second: PathSample) -> PathSample:
     """The sample with the smaller distance, the second one if they are equal."""
     if first.distance < second.distance:
@@ -70,52 +76,20 @@ def lower_of(first: PathSample, second: PathSample) -> PathSample:
 
 
 @wp.struct
-class Samples:
-    """The last samples of a path, in any order; rows of position 0 are empty."""
+class Minimum:
+    """A minimum, and the outermost samples on both sides of it that were taken to find it."""
 
-    rows: rows_of_samples
-    count: int  # of all that were taken
-
-
-@wp.struct
-class Search:
-    """A search for the smallest distance on a path."""
-
-    best: PathSample
-    left: PathSample  # the nearest samples on both sides of the minimum that is refined
+    lowest: PathSample
+    left: PathSample
     right: PathSample
-    samples: Samples
 
 
 @wp.func
-def with_sample(samples: Samples, sample: PathSample) -> Samples:
-    """The samples and one more, in place of the one that was taken first."""
-    g = sample.gradient
-    c = sample.closest
-    found = wp.where(sample.found, 1.0, 0.0)
-    rows = samples.rows
-    rows[samples.count % N_SAMPLES] = row_of_sample(
-        sample.position, sample.distance, sample.slope, g[0], g[1], g[2], c[0], c[1], c[2], found
-    )
-    return Samples(rows, samples.count + 1)
-
-
-@wp.func
-def next_sample(samples: Samples, position: float, end: PathSample) -> PathSample:
-    """The first sample beyond a position, of those that are kept and the one at the end."""
-    nearest = int(-1)
-    reach = end.position
-    for index in range(wp.min(samples.count, N_SAMPLES)):
-        there = samples.rows[index, 0]
-        if there > position and there < reach:
-            nearest = index
-            reach = there
-    if nearest < 0:
-        return end
-    row = samples.rows[nearest]
-    gradient = wp.vec3(row[3], row[4], row[5])
-    closest = wp.vec3(row[6], row[7], row[8])
-    return PathSample(row[0], row[1], row[2], gradient, closest, row[9] > 0.0)
+def next_of(position: float, sample: PathSample, other: PathSample) -> PathSample:
+    """The first of two samples that is beyond a position, where the other one is."""
+    if sample.position > position and sample.position < other.position:
+        return sample
+    return other
 
 
 def named(function, kind):
@@ -145,19 +119,22 @@ def make_refine(Track, kind, sample):
     Args:
         Track: type of the path, which has a `length`.
         kind: name of that kind of path.
-        sample: device function (path: Track, position: float, near: vec3) -> PathSample.
+        sample: device function (path: Track, position: float, near: vec3, limit: float) ->
+            PathSample, found where the distance is below the limit; of ``near``, a surface point,
+            the distance is not below it.
     """
 
-    def refine(path: Track, search: Search) -> Search:
-        """Goes on to a minimum between two samples; from the lower one the distance decreases.
+    def refine(path: Track, left: PathSample, right: PathSample, is_convex: bool) -> Minimum:
+        """A minimum between two samples; the distance decreases from the lower to the other one.
 
-        Cuts where a ball would be nearest; between close samples at the zero of the interpolated
-        slope, or at a kink where the two tangents intersect; in the middle unless both slopes point
-        inwards. If the slopes stay apart the minimum is
-        a kink: its gradient is the mean of the two gradients, weighted to have no slope.
+        Cuts where a ball would be nearest, between close samples at the zero of the interpolated
+        slope, or at a kink where the two tangents intersect, and in the middle unless both slopes
+        point inwards. If the slopes stay apart the minimum is a kink: its gradient is the mean of
+        the two gradients, weighted to have no slope.
         """
-        left = search.left
-        right = search.right
+        around = Minimum(left, left, right)
+        begin = left.position
+        end = right.position
         converged = bool(False)
         cut = float(0.0)
         # The position distributes the gradient to the two waypoints.
@@ -165,6 +142,7 @@ def make_refine(Track, kind, sample):
         for step in range(MAX_REFINEMENTS):
             width = right.position - left.position
             cut = 0.5 * width
+            is_far = width > FAR_APART * path.length and not is_convex
             is_noisy = bool(False)
             if left.slope < 0.0 and right.slope > 0.0:
                 rise = right.slope - left.slope
@@ -176,13 +154,14 @@ def make_refine(Track, kind, sample):
                     converged = width < 2.0 * precision or wp.min(-left.slope, right.slope) < 1.0e-5
                 else:
                     converged = gain < DISTANCE_NOISE and wp.min(meet, width - meet) < precision
-                    converged = converged and width < 0.05 * path.length
+                    # The gradient of a far sample may be another one where the tangents meet.
+                    converged = converged and not is_far
                 cubic_term = (
                     right.distance - left.distance - 0.5 * (left.slope + right.slope) * width
                 )
                 if is_noisy or wp.abs(cubic_term) < 0.01 * rise * width:
                     meet = -left.slope / rise * width
-                elif width > ROUND_WIDTH * path.length:
+                elif is_far:
                     meet = nearest_to_ball(left, right, meet)
                 if converged or width < 1.0e-6:
                     converged = True
@@ -190,8 +169,7 @@ def make_refine(Track, kind, sample):
                     break
                 if not is_noisy or step % 2 == 0:
                     cut = wp.clamp(meet, 0.05 * width, 0.95 * width)
-            middle = sample(path, left.position + cut, left.closest)
-            search.samples = with_sample(search.samples, middle)
+            middle = sample(path, left.position + cut, left.closest, FAR)
             lowest = wp.min(left.distance, right.distance)
             falls_right = left.distance <= right.distance
             if is_noisy or middle.distance < lowest:
@@ -200,15 +178,19 @@ def make_refine(Track, kind, sample):
                 falls_right = not falls_right
             if falls_right:
                 left = middle
+                if around.left.position == begin:
+                    around.left = middle
             else:
                 right = middle
+                if around.right.position == end:
+                    around.right = middle
         best = lower_of(left, right)
         if converged:
             weight = right.slope / (right.slope - left.slope)
             best.gradient = weight * left.gradient + (1.0 - weight) * right.gradient
             best.position = left.position + cut
-        search.best = lower_of(search.best, best)
-        return search
+        around.lowest = best
+        return around
 
     return named(refine, kind)
 
@@ -227,9 +209,9 @@ def make_lowest_on(Track, kind, sample, end_of, lower_bound, step_beyond):
     Args:
         Track: type of the path, which has a `length`.
         kind: name of that kind of path.
-        sample: device function (path: Track, position: float, near: vec3) -> PathSample.
-        end_of: device function (path: Track, start: PathSample, reach: float) -> PathSample, the
-            sample at the end.
+        sample: see `make_refine`.
+        end_of: device function (path: Track, start: PathSample, reach: float, limit: float) ->
+            PathSample, the sample at the end; the reach is that of `make_cost`.
         lower_bound: device function (path: Track, a: PathSample, b: PathSample) -> float, certified
             lower bound of the distance between two samples.
         step_beyond: device function (path: Track, distance: float, floor: float) -> float, step
@@ -237,50 +219,58 @@ def make_lowest_on(Track, kind, sample, end_of, lower_bound, step_beyond):
     """
     refine = make_refine(Track, kind, sample)
 
-    def lowest_on(path: Track, start: PathSample, reach: float, slack: float) -> PathSample:
+    def lowest_on(
+        path: Track, start: PathSample, reach: float, slack: float, is_convex: bool
+    ) -> PathSample:
         """The smallest distance; nowhere is it, or the reach, undercut by more than the slack.
 
         What is below all samples before is refined at once: the lower the minimum, the farther
-        reach the samples that certify the rest.
+        reach the samples that certify the rest. Of a convex distance there is one minimum.
         """
-        floor = wp.min(start.distance, reach) - slack
+        least = wp.min(start.distance, reach)
+        floor = least - slack
         falls = start.slope < 0.0 and start.distance < reach
         if not falls and not (start.distance - floor < path.length):
             return start
-        end = end_of(path, start, reach)
-        search = Search()
-        search.best = lower_of(start, end)
-        search.left = start
-        search.right = end
+        # Of a sample that certifies all that is open beside it no more is asked than that.
+        limit = wp.max(floor + (path.length - (start.distance - floor)), least)
+        end = end_of(path, start, reach, limit)
+        best = lower_of(end, start)
+        around = Minimum(best, start, end)
         falls = falls_inwards(start, end, reach)
         here = start
+        ahead = end
         step = float(path.length)
-        floor = wp.min(search.best.distance, reach) - slack
+        floor = wp.min(best.distance, reach) - slack
         while falls or here.distance - floor < path.length - here.position:
             if falls:
-                search = refine(path, search)
+                around = refine(path, around.left, around.right, is_convex)
+                best = lower_of(best, around.lowest)
+                if is_convex:
+                    return best
+                floor = wp.min(best.distance, reach) - slack
                 falls = False
-                floor = wp.min(search.best.distance, reach) - slack
-            ahead = next_sample(search.samples, here.position, end)
-            length = ahead.position - here.position
-            if length <= here.distance - floor or lower_bound(path, here, ahead) >= floor:
-                here = ahead
+            there = next_of(here.position, around.right, end)
+            there = next_of(here.position, around.left, there)
+            there = next_of(here.position, ahead, there)
+            length = there.position - here.position
+            if length <= here.distance - floor or lower_bound(path, here, there) >= floor:
+                here = there
                 step = step_beyond(path, here.distance, floor)
             else:
-                step = wp.min(step, step_between(here, ahead, floor))
-                there = sample(path, here.position + step, here.closest)
-                search.samples = with_sample(search.samples, there)
+                step = wp.min(step, step_between(here, there, floor))
+                least = wp.min(best.distance, reach)
+                limit = wp.max(floor + open_beside(here, there, step, floor), least)
+                ahead = sample(path, here.position + step, here.closest, limit)
                 step = path.length
-                falls = there.slope != 0.0 and there.distance < wp.min(search.best.distance, reach)
-                if falls:
-                    search.left = here
-                    search.right = there
-                    if there.slope < 0.0:
-                        search.left = there
-                        search.right = ahead
-                search.best = lower_of(search.best, there)
-                floor = wp.min(search.best.distance, reach) - slack
-        return search.best
+                falls = ahead.slope != 0.0 and ahead.distance < least
+                if falls and ahead.slope < 0.0:
+                    around = Minimum(ahead, ahead, there)
+                elif falls:
+                    around = Minimum(ahead, here, ahead)
+                best = lower_of(ahead, best)
+                floor = wp.min(best.distance, reach) - slack
+        return best
 
     return named(lowest_on, kind)
 
@@ -307,14 +297,18 @@ def make_is_free(Track, kind, sample, end_of, lower_bound, step_beyond, rounding
         reach = radius + wp.where(tolerance > 2.0 * rounding, tolerance, 2.0 * rounding)
         floor = radius + rounding
         here = start
+        there = start
         if not start.found:
             here.distance = reach  # nothing is within reach there
         step = float(path.length)
         while here.distance >= reach and here.distance - floor < path.length - here.position:
-            there = end_of(path, here, reach)
-            if here.position + step < path.length:
-                there = sample(path, here.position + step, here.closest)
             proven = here.distance - floor
+            if here.position + step < path.length:
+                limit = wp.max(floor + step - proven, reach)
+                there = sample(path, here.position + step, here.closest, limit)
+            else:
+                limit = wp.max(floor + path.length - here.position - proven, reach)
+                there = end_of(path, here, reach, limit)
             if there.distance < reach or step <= proven or lower_bound(path, here, there) >= floor:
                 here = there
                 step = step_beyond(path, here.distance, floor)

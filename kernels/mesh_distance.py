@@ -236,24 +236,23 @@ def is_inside(
 
 
 @wp.func
-def found_sample(shape_sample: ShapeSample, point: wp.vec3, limit: float) -> SdfSample:
-    """The sample of a shape, found where its signed distance is below the limit."""
-    sample = SdfSample()
-    sample.distance = limit
-    if shape_sample.distance < limit:
-        sample.found = True
-        sample.distance = shape_sample.distance
-        sample.gradient = shape_sample.gradient
-        sample.closest = point - shape_sample.distance * shape_sample.gradient
-    return sample
-
-
-@wp.func
 def nothing_nearer(limit: float) -> SdfSample:
     """The sample where nothing is nearer than a limit; its closest point limits no other search."""
     sample = SdfSample()
     sample.distance = limit
     sample.closest = wp.vec3(FAR)
+    return sample
+
+
+@wp.func
+def found_sample(shape_sample: ShapeSample, point: wp.vec3, limit: float) -> SdfSample:
+    """The sample of a shape, found where its signed distance is below the limit."""
+    sample = nothing_nearer(limit)
+    if shape_sample.distance < limit:
+        sample.found = True
+        sample.distance = shape_sample.distance
+        sample.gradient = shape_sample.gradient
+        sample.closest = point - shape_sample.distance * shape_sample.gradient
     return sample
 
 
@@ -268,8 +267,7 @@ def mesh_distance(
     bounds a point without a surface within the limit is either far outside or deep inside, and is
     searched without a limit.
     """
-    sample = SdfSample()
-    sample.distance = limit
+    sample = nothing_nearer(limit)
     bounds = bounds_of_distance(record, point)
     if bounds[0] >= limit:
         return sample

@@ -140,10 +140,11 @@ def curve_sample(curve: Curve, position: float, sample: SdfSample) -> PathSample
 
 
 @wp.func
-def sample_curve(curve: Curve, position: float, near: wp.vec3) -> PathSample:
-    """Signed distance at a position of the curve; ``near``, a surface point, limits the search."""
+def sample_curve(curve: Curve, position: float, near: wp.vec3, limit: float) -> PathSample:
+    """Signed distance below a limit at a position of the curve; see `distance_near`."""
     point = point_on_curve(curve, position)
-    return curve_sample(curve, position, distance_near(curve.mesh_id, curve.record, point, near))
+    sample = distance_near(curve.mesh_id, curve.record, point, near, limit)
+    return curve_sample(curve, position, sample)
 
 
 @wp.func
@@ -182,9 +183,9 @@ def step_on_curve(curve: Curve, distance: float, floor: float) -> float:
 
 
 @wp.func
-def end_of_curve(curve: Curve, start: PathSample, reach: float) -> PathSample:
+def end_of_curve(curve: Curve, start: PathSample, reach: float, limit: float) -> PathSample:
     """The sample at the end of the curve."""
-    return sample_curve(curve, curve.length, start.closest)
+    return sample_curve(curve, curve.length, start.closest, limit)
 
 
 lowest_on_curve = make_lowest_on(
@@ -207,4 +208,4 @@ def sweep_curve(curve: Curve, start: PathSample, reach: float, tolerance: float)
         return start
     finest = 2.0 * rounding_on_curve(curve)
     slack = wp.where(tolerance > finest, tolerance, finest)
-    return lowest_on_curve(curve, start, reach, slack)
+    return lowest_on_curve(curve, start, reach, slack, False)

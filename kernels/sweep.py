@@ -59,18 +59,19 @@ def path_sample(path: Path, position: float, sample: SdfSample) -> PathSample:
 
 @wp.func
 def distance_near(
-    mesh_id: wp.uint64, record: wp.uint64, point: wp.vec3, near: wp.vec3
+    mesh_id: wp.uint64, record: wp.uint64, point: wp.vec3, near: wp.vec3, limit: float
 ) -> SdfSample:
-    """Signed distance at a point; ``near``, a surface point, limits the search."""
-    limit = wp.length(near - point) * 1.001 + ROUNDING * (wp.length(near) + wp.length(point))
-    return distance_of_obstacle(mesh_id, record, point, limit)
+    """Signed distance at a point below a limit; ``near``, a surface point, is another limit."""
+    of_near = wp.length(near - point) * 1.001 + ROUNDING * (wp.length(near) + wp.length(point))
+    return distance_of_obstacle(mesh_id, record, point, wp.min(limit, of_near))
 
 
 @wp.func
-def sample_path(path: Path, position: float, near: wp.vec3) -> PathSample:
-    """Signed distance at a position of the path; ``near``, a surface point, limits the search."""
+def sample_path(path: Path, position: float, near: wp.vec3, limit: float) -> PathSample:
+    """Signed distance below a limit at a position of the path; see `distance_near`."""
     point = path.origin + position * path.direction
-    return path_sample(path, position, distance_near(path.mesh_id, path.record, point, near))
+    sample = distance_near(path.mesh_id, path.record, point, near, limit)
+    return path_sample(path, position, sample)
 
 
 @wp.func
@@ -167,11 +168,11 @@ def step_beyond(path: Path, distance: float, floor: float) -> float:
 
 
 @wp.func
-def end_of(path: Path, start: PathSample, reach: float) -> PathSample:
+def end_of(path: Path, start: PathSample, reach: float, limit: float) -> PathSample:
     """The sample at the end of the path, beyond which nothing is within reach or the path ends."""
     if path.after > 0.0:
         return path_sample(path, path.length, nothing_nearer(reach))
-    return sample_path(path, path.length, start.closest)
+    return sample_path(path, path.length, start.closest, limit)
 
 
 lowest_on = make_lowest_on(Path, "straight", sample_path, end_of, lower_bound, step_beyond)
@@ -195,4 +196,4 @@ def sweep(path: Path, start: PathSample, reach: float, tolerance: float) -> Path
         slope = start.slope - wp.where(loss > 0.0, tilt_of(path, start), 0.0)
         if slope >= 0.0 or start.distance + slope * path.length - loss >= reach:
             return start
-    return lowest_on(path, start, reach, slack)
+    return lowest_on(path, start, reach, slack, loss == 0.0)
