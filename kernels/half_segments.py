@@ -18,10 +18,13 @@ import warp as wp
 
 from warp_collision.kernels.hinge import hinge
 from warp_collision.kernels.march import PathSample, named
-from warp_collision.kernels.mesh_distance import SdfSample, distance_of_obstacle
+from warp_collision.kernels.mesh_distance import SdfSample, distance_of_obstacle, nothing_nearer
 from warp_collision.kernels.precision import is_in_range, is_length, uncertainty
 from warp_collision.kernels.scene import Obstacle
 from warp_collision.kernels.transforms import to_world
+
+# A distance is below another one that is larger by this, relative to it.
+SLIGHTLY = wp.constant(1.0e-6)
 
 
 @wp.struct
@@ -114,11 +117,22 @@ def not_a_number() -> SweptCost:
     return result
 
 
+@wp.func
+def is_before(first: wp.vec3, second: wp.vec3) -> bool:
+    """An order of points, by their coordinates."""
+    if first[0] != second[0]:
+        return first[0] < second[0]
+    if first[1] != second[1]:
+        return first[1] < second[1]
+    return first[2] < second[2]
+
+
 @wp.struct
 class Start:
     """The signed distance where a half segment, or its part, begins."""
 
     sample: SdfSample
+    is_near: bool  # whether anything of it may be within reach
     is_at_waypoint: bool  # where the other half may begin, too
 
 
@@ -133,14 +147,14 @@ def start_of(obstacle: Obstacle, known: Start, track: Any, longest: float, reach
         longest: length of the longer half [m].
         reach: how near to the obstacle matters [m].
     """
-    is_at_waypoint = track.before == 0.0
     if track.length < 0.0:
         return Start()
-    if is_at_waypoint and known.is_at_waypoint:
+    if track.before > 0.0:
+        return Start(nothing_nearer(reach), True, False)
+    if known.is_at_waypoint:
         return known
-    limit = reach + wp.where(is_at_waypoint, longest, track.length)
-    sample = distance_of_obstacle(obstacle.mesh_id, obstacle.record, track.origin, limit)
-    return Start(sample, is_at_waypoint)
+    sample = distance_of_obstacle(obstacle.mesh_id, obstacle.record, track.origin, reach + longest)
+    return Start(sample, sample.found, True)
 
 
 def make_cost(Halves, Track, kind, half_of, sample, sweep, fraction_at, rotate_to_begin):
@@ -174,17 +188,21 @@ def make_cost(Halves, Track, kind, half_of, sample, sweep, fraction_at, rotate_t
         start = Start()
         nearest = Track()
         neighbour = motion.center
-        # Each half is swept from the center, so that a reversed path has the same cost. The count
+        # Each half is swept from the center, in an order that is the same for a reversed path, so
+        # that its cost is, too: of the second half only what is below the first matters. The count
         # is not a constant, so that the sweep is not compiled twice.
-        for side in range(wp.where(halves.longest > 0.0, 2, 1)):
-            track = half_of(obstacle, halves, side, reach)
-            start = start_of(obstacle, start, track, halves.longest, reach)
-            if start.sample.found:
+        limit = float(reach)
+        for index in range(wp.where(halves.longest > 0.0, 2, 1)):
+            side = wp.where(is_before(motion.following, motion.previous), 1 - index, index)
+            track = half_of(obstacle, halves, side, limit)
+            start = start_of(obstacle, start, track, halves.longest, limit)
+            if start.is_near:
                 first = sample(track, 0.0, start.sample)
-                swept = sweep(track, first, reach, query.tolerance)
+                swept = sweep(track, first, limit, query.tolerance)
                 # A distance of NaN stays.
                 if not (swept.distance >= lowest.distance or wp.isnan(lowest.distance)):
                     lowest = swept
+                    limit = wp.min(reach, swept.distance + SLIGHTLY * wp.abs(swept.distance))
                     nearest = track
                     result.fraction = fraction_at(track, swept.position)
                     result.is_backward = side == 0
@@ -233,7 +251,7 @@ def make_touches(Halves, kind, half_of, sample, is_free):
         for side in range(wp.where(halves.longest > 0.0, 2, 1)):
             track = half_of(obstacle, halves, side, reach)
             start = start_of(obstacle, start, track, halves.longest, reach)
-            if start.sample.found:
+            if start.is_near:
                 first = sample(track, 0.0, start.sample)
                 if not is_free(track, first, radius, query.tolerance):
                     return True

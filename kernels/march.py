@@ -6,8 +6,12 @@ factories take what differs between kinds of paths: samples, and lower bounds be
 
 import warp as wp
 
-# Iterations that refine the value and the gradient of a minimum that is already certified.
+from warp_collision.kernels.mesh_record import FAR
+
+# Iterations that refine the value and the gradient of a minimum.
 MAX_REFINEMENTS = wp.constant(16)
+# Samples that are farther apart, relative to the path, see a mesh as a ball rather than as faces.
+FAR_APART = wp.constant(0.1)
 # Step length, relative to sqrt((distance - floor) (distance + floor)): bounds hold up to 2 if the
 # distance is constant. With any slope such a step fails, which costs a query.
 STEP_FACTOR = wp.constant(1.5)
@@ -56,6 +60,14 @@ def step_between(here: PathSample, there: PathSample, floor: float) -> float:
 
 
 @wp.func
+def open_beside(here: PathSample, there: PathSample, step: float, floor: float) -> float:
+    """How far what two samples leave open goes from a step between them, to the farther side."""
+    proven = here.distance - floor
+    open_to = there.position - wp.max(there.distance - floor, 0.0) - here.position
+    return wp.max(step - proven, open_to - step)
+
+
+@wp.func
 def lower_of(first: PathSample, second: PathSample) -> PathSample:
     """The sample with the smaller distance, the second one if they are equal."""
     if first.distance < second.distance:
@@ -64,31 +76,20 @@ def lower_of(first: PathSample, second: PathSample) -> PathSample:
 
 
 @wp.struct
-class March:
-    """State of the march: up to where the minimum is certified."""
+class Minimum:
+    """A minimum, and the outermost samples on both sides of it that were taken to find it."""
 
-    best: PathSample
-    left: PathSample  # nearest samples on both sides of the best
+    lowest: PathSample
+    left: PathSample
     right: PathSample
-    here: PathSample  # on meshes, the path is certified up to here
-    ahead: PathSample  # the last sample up to which the path was not certified
-    step: float  # from the left sample, or from here, to the next one [m]
-    needs_sample: bool  # whether a next sample is needed
-    tries_ahead: bool  # whether that is the one ahead, which is known
 
 
 @wp.func
-def begin_march(start: PathSample, length: float, reach: float, slack: float) -> March:
-    """The march at the start of a path; the first step is to its end."""
-    march = March()
-    march.best = start
-    march.left = start
-    march.right = start
-    march.here = start
-    march.ahead = start
-    march.step = length
-    march.needs_sample = start.distance - (wp.min(start.distance, reach) - slack) < length
-    return march
+def next_of(position: float, sample: PathSample, other: PathSample) -> PathSample:
+    """The first of two samples that is beyond a position, where the other one is."""
+    if sample.position > position and sample.position < other.position:
+        return sample
+    return other
 
 
 def named(function, kind):
@@ -97,22 +98,43 @@ def named(function, kind):
     return wp.func(function)
 
 
+@wp.func
+def nearest_to_ball(left: PathSample, right: PathSample, default: float) -> float:
+    """From the left sample to where a straight path is nearest to a ball, given by two samples.
+
+    At distance d from a ball of radius r the slope is x / (d + r), with x the position beyond the
+    nearest one: two samples give both unknowns. Returns the default where it is no ball.
+    """
+    width = right.position - left.position
+    at_left = left.distance * left.slope
+    radius = (width + at_left - right.distance * right.slope) / (right.slope - left.slope)
+    if radius + wp.min(left.distance, right.distance) > 0.0:
+        return -left.slope * radius - at_left
+    return default
+
+
 def make_refine(Track, kind, sample):
-    """Functions (refine, refine_around) that refine a minimum between samples.
+    """The function that refines a minimum between two samples.
 
     Args:
         Track: type of the path, which has a `length`.
         kind: name of that kind of path.
-        sample: device function (path: Track, position: float, near: vec3) -> PathSample.
+        sample: device function (path: Track, position: float, near: vec3, limit: float) ->
+            PathSample, found where the distance is below the limit; of ``near``, a surface point,
+            the distance is not below it.
     """
 
-    def refine(path: Track, left: PathSample, right: PathSample) -> PathSample:
+    def refine(path: Track, left: PathSample, right: PathSample, is_convex: bool) -> Minimum:
         """A minimum between two samples; the distance decreases from the lower to the other one.
 
-        Cuts at the zero of the interpolated slope, or at a kink where the two tangents intersect,
-        and in the middle unless both slopes point inwards. If the slopes stay apart the minimum is
-        a kink: its gradient is the mean of the two gradients, weighted to have no slope.
+        Cuts where a ball would be nearest, between close samples at the zero of the interpolated
+        slope, or at a kink where the two tangents intersect, and in the middle unless both slopes
+        point inwards. If the slopes stay apart the minimum is a kink: its gradient is the mean of
+        the two gradients, weighted to have no slope.
         """
+        around = Minimum(left, left, right)
+        begin = left.position
+        end = right.position
         converged = bool(False)
         cut = float(0.0)
         # The position distributes the gradient to the two waypoints.
@@ -120,6 +142,7 @@ def make_refine(Track, kind, sample):
         for step in range(MAX_REFINEMENTS):
             width = right.position - left.position
             cut = 0.5 * width
+            is_far = width > FAR_APART * path.length and not is_convex
             is_noisy = bool(False)
             if left.slope < 0.0 and right.slope > 0.0:
                 rise = right.slope - left.slope
@@ -131,18 +154,22 @@ def make_refine(Track, kind, sample):
                     converged = width < 2.0 * precision or wp.min(-left.slope, right.slope) < 1.0e-5
                 else:
                     converged = gain < DISTANCE_NOISE and wp.min(meet, width - meet) < precision
+                    # The gradient of a far sample may be another one where the tangents meet.
+                    converged = converged and not is_far
                 cubic_term = (
                     right.distance - left.distance - 0.5 * (left.slope + right.slope) * width
                 )
                 if is_noisy or wp.abs(cubic_term) < 0.01 * rise * width:
                     meet = -left.slope / rise * width
+                elif is_far:
+                    meet = nearest_to_ball(left, right, meet)
                 if converged or width < 1.0e-6:
                     converged = True
                     cut = meet
                     break
                 if not is_noisy or step % 2 == 0:
                     cut = wp.clamp(meet, 0.05 * width, 0.95 * width)
-            middle = sample(path, left.position + cut, left.closest)
+            middle = sample(path, left.position + cut, left.closest, FAR)
             lowest = wp.min(left.distance, right.distance)
             falls_right = left.distance <= right.distance
             if is_noisy or middle.distance < lowest:
@@ -151,82 +178,113 @@ def make_refine(Track, kind, sample):
                 falls_right = not falls_right
             if falls_right:
                 left = middle
+                if around.left.position == begin:
+                    around.left = middle
             else:
                 right = middle
+                if around.right.position == end:
+                    around.right = middle
         best = lower_of(left, right)
         if converged:
             weight = right.slope / (right.slope - left.slope)
             best.gradient = weight * left.gradient + (1.0 - weight) * right.gradient
             best.position = left.position + cut
-        return best
+        around.lowest = best
+        return around
 
-    refine = named(refine, kind)
-
-    def refine_around(
-        path: Track, left: PathSample, best: PathSample, right: PathSample
-    ) -> PathSample:
-        """Refines the best sample on the side to which the distance decreases."""
-        if best.slope < 0.0 and best.position < path.length:
-            other = right
-            if right.position <= best.position:
-                other = sample(path, path.length, best.closest)
-            return lower_of(best, refine(path, best, other))
-        if best.slope > 0.0 and best.position > left.position:
-            return lower_of(best, refine(path, left, best))
-        return best
-
-    return refine, named(refine_around, kind)
+    return named(refine, kind)
 
 
-def make_advance(Track, kind, lower_bound, step_beyond):
-    """The function that updates the march with one more sample.
-
-    Args:
-        Track: type of the path, which has a `length`.
-        kind: name of that kind of path.
-        lower_bound: device function (path: Track, a: PathSample, b: PathSample) -> float, certified
-            lower bound of the distance between two samples.
-        step_beyond: device function (path: Track, distance: float, floor: float) -> float, step
-            over which a bound likely holds.
-    """
-
-    def advance(march: March, there: PathSample, path: Track, reach: float, slack: float) -> March:
-        """Certifies the path up to the sample ``there``, or shortens the next step."""
-        here = march.here
-        if there.distance < march.best.distance:
-            # Steps only shrink towards `here`: no sample lies between.
-            march.left = here
-            march.right = wp.where(march.best.position > there.position, march.best, there)
-            march.best = there
-        elif there.position > march.best.position and (
-            march.right.position <= march.best.position or there.position < march.right.position
-        ):
-            march.right = there
-        floor = wp.min(march.best.distance, reach) - slack
-        length = wp.where(march.tries_ahead, there.position - here.position, march.step)
-        if length <= here.distance - floor or lower_bound(path, here, there) >= floor:
-            march.here = there
-            march.step = step_beyond(path, there.distance, floor)
-            march.tries_ahead = march.ahead.position > there.position
-        else:
-            march.ahead = there
-            march.tries_ahead = False
-            march.step = step_between(here, there, floor)
-        march.needs_sample = march.here.distance - floor < path.length - march.here.position
-        return march
-
-    return named(advance, kind)
+@wp.func
+def falls_inwards(start: PathSample, end: PathSample, reach: float) -> bool:
+    """Whether a minimum that matters lies between two samples, beside the lower one."""
+    if start.distance < end.distance:
+        return start.slope < 0.0 and start.distance < reach
+    return end.slope > 0.0 and end.distance < reach
 
 
-def make_is_free(Track, kind, sample, lower_bound, step_beyond, rounding_on):
-    """The function that decides whether a path is free; see `make_refine` and `make_advance`.
+def make_lowest_on(Track, kind, sample, end_of, lower_bound, step_beyond):
+    """The function that finds the smallest distance on a path, and certifies it.
 
     Args:
         Track: type of the path, which has a `length`.
         kind: name of that kind of path.
         sample: see `make_refine`.
-        lower_bound: see `make_advance`.
-        step_beyond: see `make_advance`.
+        end_of: device function (path: Track, start: PathSample, reach: float, limit: float) ->
+            PathSample, the sample at the end; the reach is that of `make_cost`.
+        lower_bound: device function (path: Track, a: PathSample, b: PathSample) -> float, certified
+            lower bound of the distance between two samples.
+        step_beyond: device function (path: Track, distance: float, floor: float) -> float, step
+            over which a bound likely holds.
+    """
+    refine = make_refine(Track, kind, sample)
+
+    def lowest_on(
+        path: Track, start: PathSample, reach: float, slack: float, is_convex: bool
+    ) -> PathSample:
+        """The smallest distance; nowhere is it, or the reach, undercut by more than the slack.
+
+        What is below all samples before is refined at once: the lower the minimum, the farther
+        reach the samples that certify the rest. Of a convex distance there is one minimum.
+        """
+        least = wp.min(start.distance, reach)
+        floor = least - slack
+        falls = start.slope < 0.0 and start.distance < reach
+        if not falls and not (start.distance - floor < path.length):
+            return start
+        # Of a sample that certifies all that is open beside it no more is asked than that.
+        limit = wp.max(floor + (path.length - (start.distance - floor)), least)
+        end = end_of(path, start, reach, limit)
+        best = lower_of(end, start)
+        around = Minimum(best, start, end)
+        falls = falls_inwards(start, end, reach)
+        here = start
+        ahead = end
+        step = float(path.length)
+        floor = wp.min(best.distance, reach) - slack
+        while falls or here.distance - floor < path.length - here.position:
+            if falls:
+                around = refine(path, around.left, around.right, is_convex)
+                best = lower_of(best, around.lowest)
+                if is_convex:
+                    return best
+                floor = wp.min(best.distance, reach) - slack
+                falls = False
+            there = next_of(here.position, around.right, end)
+            there = next_of(here.position, around.left, there)
+            there = next_of(here.position, ahead, there)
+            length = there.position - here.position
+            if length <= here.distance - floor or lower_bound(path, here, there) >= floor:
+                here = there
+                step = step_beyond(path, here.distance, floor)
+            else:
+                step = wp.min(step, step_between(here, there, floor))
+                least = wp.min(best.distance, reach)
+                limit = wp.max(floor + open_beside(here, there, step, floor), least)
+                ahead = sample(path, here.position + step, here.closest, limit)
+                step = path.length
+                falls = ahead.slope != 0.0 and ahead.distance < least
+                if falls and ahead.slope < 0.0:
+                    around = Minimum(ahead, ahead, there)
+                elif falls:
+                    around = Minimum(ahead, here, ahead)
+                best = lower_of(ahead, best)
+                floor = wp.min(best.distance, reach) - slack
+        return best
+
+    return named(lowest_on, kind)
+
+
+def make_is_free(Track, kind, sample, end_of, lower_bound, step_beyond, rounding_on):
+    """The function that decides whether a path is free.
+
+    Args:
+        Track: see `make_lowest_on`.
+        kind: see `make_lowest_on`.
+        sample: see `make_lowest_on`.
+        end_of: see `make_lowest_on`.
+        lower_bound: see `make_lowest_on`.
+        step_beyond: see `make_lowest_on`.
         rounding_on: device function (path: Track) -> float, rounding of distances [m].
     """
 
@@ -239,10 +297,18 @@ def make_is_free(Track, kind, sample, lower_bound, step_beyond, rounding_on):
         reach = radius + wp.where(tolerance > 2.0 * rounding, tolerance, 2.0 * rounding)
         floor = radius + rounding
         here = start
-        step = path.length
+        there = start
+        if not start.found:
+            here.distance = reach  # nothing is within reach there
+        step = float(path.length)
         while here.distance >= reach and here.distance - floor < path.length - here.position:
-            there = sample(path, wp.min(here.position + step, path.length), here.closest)
             proven = here.distance - floor
+            if here.position + step < path.length:
+                limit = wp.max(floor + step - proven, reach)
+                there = sample(path, here.position + step, here.closest, limit)
+            else:
+                limit = wp.max(floor + path.length - here.position - proven, reach)
+                there = end_of(path, here, reach, limit)
             if there.distance < reach or step <= proven or lower_bound(path, here, there) >= floor:
                 here = there
                 step = step_beyond(path, here.distance, floor)

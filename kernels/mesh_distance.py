@@ -16,12 +16,13 @@ from warp_collision.kernels.mesh_record import (
     load_exact,
     load_record,
 )
+from warp_collision.kernels.nearest_face import closest_of_mesh
 from warp_collision.kernels.precision import ROUND_OFF
 from warp_collision.kernels.sensed_distance import is_sensed_nearer, sensed_distance
 from warp_collision.kernels.shape_distance import ShapeSample, height_over_shape, shape_distance
 from warp_collision.kernels.winding import side_of_mesh
 
-# Warp's closest-point queries return hits strictly nearer than the limit they are given, so a limit
+# Closest-point queries return hits strictly nearer than the limit they are given, so a limit
 # is widened by far more than its rounding before it is used.
 WIDEN = wp.constant(1.0 + 1.0e-5)
 # Steps away from the surface, to where the side may be known, before a winding query.
@@ -150,11 +151,11 @@ def nearest_surface(
     """
     sample = SdfSample()
     search = search * WIDEN + ROUND_OFF * wp.length(point)
-    query = wp.mesh_query_point_no_sign(mesh_id, point, search)
-    if not query.result and without_limit:
-        query = wp.mesh_query_point_no_sign(mesh_id, point, FAR)
-    if query.result:
-        sample = sample_face(mesh_id, point, query.face, query.u, query.v)
+    closest = closest_of_mesh(mesh_id, point, search)
+    if closest.face < 0 and without_limit:
+        closest = closest_of_mesh(mesh_id, point, FAR)
+    if closest.face >= 0:
+        sample = sample_face(mesh_id, point, closest.face, closest.u, closest.v)
     return sample
 
 
@@ -235,10 +236,18 @@ def is_inside(
 
 
 @wp.func
-def found_sample(shape_sample: ShapeSample, point: wp.vec3, limit: float) -> SdfSample:
-    """The sample of a shape, found where its signed distance is below the limit."""
+def nothing_nearer(limit: float) -> SdfSample:
+    """The sample where nothing is nearer than a limit; its closest point limits no other search."""
     sample = SdfSample()
     sample.distance = limit
+    sample.closest = wp.vec3(FAR)
+    return sample
+
+
+@wp.func
+def found_sample(shape_sample: ShapeSample, point: wp.vec3, limit: float) -> SdfSample:
+    """The sample of a shape, found where its signed distance is below the limit."""
+    sample = nothing_nearer(limit)
     if shape_sample.distance < limit:
         sample.found = True
         sample.distance = shape_sample.distance
@@ -258,8 +267,7 @@ def mesh_distance(
     bounds a point without a surface within the limit is either far outside or deep inside, and is
     searched without a limit.
     """
-    sample = SdfSample()
-    sample.distance = limit
+    sample = nothing_nearer(limit)
     bounds = bounds_of_distance(record, point)
     if bounds[0] >= limit:
         return sample

@@ -9,6 +9,10 @@ FAR = wp.constant(1.0e15)
 # Rounding of a closest point, relative to the coordinates it was computed from.
 ROUNDING = wp.constant(4.0e-6)
 
+# How far vertices may lie before the faces of a convex mesh, relative to its size: more than
+# `topology.is_convex` allows.
+NOT_CONVEX = wp.constant(2.0e-6)
+
 # Sign methods: inside or outside.
 WINDING = wp.constant(0)  # winding number, approximated by a tree
 EXACT_WINDING = wp.constant(1)  # the same, summed over all triangles where the tree leaves a doubt
@@ -97,6 +101,25 @@ def is_exact(mesh_id: wp.uint64, pointer: wp.uint64) -> bool:
     record = wp.array(ptr=pointer, shape=(1,), dtype=MeshRecord)
     kind = record[0].exact.kind
     return kind != Shape.MESH and kind < Shape.POINT_CLOUD and record[0].mesh_id == mesh_id
+
+
+@wp.func
+def convexity(mesh_id: wp.uint64, pointer: wp.uint64) -> float:
+    """How far a shape may be from a convex one [m]; negative where that is not known.
+
+    0 for those with a formula; vertices of a mesh may lie before its faces by rounding.
+    """
+    if pointer == wp.uint64(0):
+        return -1.0
+    record = wp.array(ptr=pointer, shape=(1,), dtype=MeshRecord)
+    kind = record[0].exact.kind
+    if record[0].mesh_id != mesh_id or kind >= Shape.POINT_CLOUD:
+        return -1.0
+    if kind != Shape.MESH:
+        return 0.0
+    if record[0].sign_method != CONVEX:
+        return -1.0
+    return NOT_CONVEX * wp.max(record[0].upper - record[0].lower)
 
 
 @wp.func

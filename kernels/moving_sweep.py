@@ -18,14 +18,11 @@ import warp as wp
 
 from warp_collision.kernels.march import (
     PathSample,
-    begin_march,
-    make_advance,
     make_is_free,
-    make_refine,
+    make_lowest_on,
     next_step,
 )
 from warp_collision.kernels.mesh_distance import SdfSample
-from warp_collision.kernels.mesh_record import is_exact
 from warp_collision.kernels.precision import is_in_range
 from warp_collision.kernels.scene import Obstacle
 from warp_collision.kernels.sweep import (
@@ -143,29 +140,17 @@ def curve_sample(curve: Curve, position: float, sample: SdfSample) -> PathSample
 
 
 @wp.func
-def sample_curve(curve: Curve, position: float, near: wp.vec3) -> PathSample:
-    """Signed distance at a position of the curve; ``near``, a surface point, limits the search."""
+def sample_curve(curve: Curve, position: float, near: wp.vec3, limit: float) -> PathSample:
+    """Signed distance below a limit at a position of the curve; see `distance_near`."""
     point = point_on_curve(curve, position)
-    return curve_sample(curve, position, distance_near(curve.mesh_id, curve.record, point, near))
+    sample = distance_near(curve.mesh_id, curve.record, point, near, limit)
+    return curve_sample(curve, position, sample)
 
 
 @wp.func
 def rounding_on_curve(curve: Curve) -> float:
     """Bound of the rounding of distances on a curve [m]."""
     return CURVE_ROUNDING * (wp.length(curve.origin) + wp.length(curve.change) + curve.length)
-
-
-@wp.func
-def bound_by_tangents(direction: wp.vec3, length: float, a: PathSample, b: PathSample) -> float:
-    """Lower bound of a convex distance on a chord, by its tangents at both ends."""
-    falling = wp.dot(a.gradient, direction)
-    rising = wp.dot(b.gradient, direction)
-    if falling >= 0.0:
-        return a.distance
-    if rising <= 0.0:
-        return b.distance
-    meet = (a.distance - b.distance + rising * length) / (rising - falling)
-    return a.distance + falling * wp.clamp(meet, 0.0, length)
 
 
 @wp.func
@@ -187,10 +172,7 @@ def bound_on_curve(curve: Curve, a: PathSample, b: PathSample) -> float:
     first.position = 0.0
     second = b
     second.position = chord.length
-    bound = lower_bound(chord, first, second)
-    if is_exact(curve.mesh_id, curve.record) and a.found and b.found:
-        bound = wp.max(bound, bound_by_tangents(chord.direction, chord.length, a, b))
-    return wp.max(lipschitz, bound - sag)
+    return wp.max(lipschitz, lower_bound(chord, first, second) - sag)
 
 
 @wp.func
@@ -200,10 +182,17 @@ def step_on_curve(curve: Curve, distance: float, floor: float) -> float:
     return wp.max(distance - floor, step)
 
 
-refine_on_curve, refine_around_on_curve = make_refine(Curve, "curve", sample_curve)
-advance_on_curve = make_advance(Curve, "curve", bound_on_curve, step_on_curve)
+@wp.func
+def end_of_curve(curve: Curve, start: PathSample, reach: float, limit: float) -> PathSample:
+    """The sample at the end of the curve."""
+    return sample_curve(curve, curve.length, start.closest, limit)
+
+
+lowest_on_curve = make_lowest_on(
+    Curve, "curve", sample_curve, end_of_curve, bound_on_curve, step_on_curve
+)
 is_curve_free = make_is_free(
-    Curve, "curve", sample_curve, bound_on_curve, step_on_curve, rounding_on_curve
+    Curve, "curve", sample_curve, end_of_curve, bound_on_curve, step_on_curve, rounding_on_curve
 )
 
 
@@ -219,14 +208,4 @@ def sweep_curve(curve: Curve, start: PathSample, reach: float, tolerance: float)
         return start
     finest = 2.0 * rounding_on_curve(curve)
     slack = wp.where(tolerance > finest, tolerance, finest)
-    march = begin_march(start, curve.length, reach, slack)
-    while march.needs_sample:
-        here = march.here
-        there = march.ahead
-        if not march.tries_ahead:
-            position = wp.min(here.position + march.step, curve.length)
-            there = sample_curve(curve, position, here.closest)
-        march = advance_on_curve(march, there, curve, reach, slack)
-    if march.best.distance >= reach:
-        return march.best
-    return refine_around_on_curve(curve, march.left, march.best, march.right)
+    return lowest_on_curve(curve, start, reach, slack, False)

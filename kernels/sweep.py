@@ -10,24 +10,20 @@ and if two samples are outside, the surface is outside the union of their two em
 two bounds are of second order in the step, so few samples certify a path along a wall, where the
 Lipschitz bound alone needs one sample per tolerance.
 
-The signed distance of an exact shape is convex, as the shape is, and lies above its tangents. If it
-increases from the start, or its tangent stays beyond the reach, no further sample is needed.
+The signed distance of a convex shape is convex, and lies above its tangents. If it increases from
+the start, or its tangent stays beyond the reach, no further sample is needed.
 """
 
 import warp as wp
 
 from warp_collision.kernels.march import (
-    March,
     PathSample,
-    begin_march,
-    lower_of,
-    make_advance,
     make_is_free,
-    make_refine,
+    make_lowest_on,
     next_step,
 )
-from warp_collision.kernels.mesh_distance import SdfSample, distance_of_obstacle
-from warp_collision.kernels.mesh_record import ROUNDING, is_exact, knows_surface
+from warp_collision.kernels.mesh_distance import SdfSample, distance_of_obstacle, nothing_nearer
+from warp_collision.kernels.mesh_record import ROUNDING, convexity, knows_surface
 
 # Rounding of a distance on a path, relative to the coordinates there.
 PATH_ROUNDING = wp.constant(2.5e-7)
@@ -43,6 +39,7 @@ class Path:
     direction: wp.vec3  # unit
     length: float  # [m]
     before: float  # of a longer path, what lies before the origin [m]
+    after: float  # and behind the end [m]
     whole: float  # length of that longer path [m]
 
 
@@ -62,18 +59,19 @@ def path_sample(path: Path, position: float, sample: SdfSample) -> PathSample:
 
 @wp.func
 def distance_near(
-    mesh_id: wp.uint64, record: wp.uint64, point: wp.vec3, near: wp.vec3
+    mesh_id: wp.uint64, record: wp.uint64, point: wp.vec3, near: wp.vec3, limit: float
 ) -> SdfSample:
-    """Signed distance at a point; ``near``, a surface point, limits the search."""
-    limit = wp.length(near - point) * 1.001 + ROUNDING * (wp.length(near) + wp.length(point))
-    return distance_of_obstacle(mesh_id, record, point, limit)
+    """Signed distance at a point below a limit; ``near``, a surface point, is another limit."""
+    of_near = wp.length(near - point) * 1.001 + ROUNDING * (wp.length(near) + wp.length(point))
+    return distance_of_obstacle(mesh_id, record, point, wp.min(limit, of_near))
 
 
 @wp.func
-def sample_path(path: Path, position: float, near: wp.vec3) -> PathSample:
-    """Signed distance at a position of the path; ``near``, a surface point, limits the search."""
+def sample_path(path: Path, position: float, near: wp.vec3, limit: float) -> PathSample:
+    """Signed distance below a limit at a position of the path; see `distance_near`."""
     point = path.origin + position * path.direction
-    return path_sample(path, position, distance_near(path.mesh_id, path.record, point, near))
+    sample = distance_near(path.mesh_id, path.record, point, near, limit)
+    return path_sample(path, position, sample)
 
 
 @wp.func
@@ -118,10 +116,39 @@ def bound_by_closest_points(path: Path, a: PathSample, b: PathSample) -> float:
 
 
 @wp.func
+def tilt_of(path: Path, sample: PathSample) -> float:
+    """Bound of what rounding changes of a slope, beside a mesh; formulas are not that imprecise."""
+    return rounding_on(path) / wp.max(wp.abs(sample.distance), rounding_on(path))
+
+
+@wp.func
+def bound_by_tangents(path: Path, a: PathSample, b: PathSample, is_mesh: bool) -> float:
+    """Lower bound of a convex distance between two samples of the path, by its tangents there.
+
+    The slope that is steepest stands for one that is not known.
+    """
+    length = b.position - a.position
+    falling = wp.where(a.found, wp.dot(a.gradient, path.direction), -1.0)
+    rising = wp.where(b.found, wp.dot(b.gradient, path.direction), 1.0)
+    if is_mesh:
+        falling = wp.max(falling - tilt_of(path, a), -1.0)
+        rising = wp.min(rising + tilt_of(path, b), 1.0)
+    if falling >= 0.0:
+        return a.distance
+    if rising <= 0.0:
+        return b.distance
+    meet = (a.distance - b.distance + rising * length) / (rising - falling)
+    return a.distance + falling * wp.clamp(meet, 0.0, length)
+
+
+@wp.func
 def lower_bound(path: Path, a: PathSample, b: PathSample) -> float:
     """Certified lower bound of the signed distance between two samples of the path."""
     length = b.position - a.position
     bound = 0.5 * (a.distance + b.distance - length)
+    loss = convexity(path.mesh_id, path.record)
+    if loss >= 0.0:
+        bound = wp.max(bound, bound_by_tangents(path, a, b, loss > 0.0) - loss)
     if a.distance > 0.0 and b.distance > 0.0:
         rounding = rounding_on(path)
         ball_a = a.distance - rounding
@@ -140,37 +167,16 @@ def step_beyond(path: Path, distance: float, floor: float) -> float:
     return next_step(distance, floor)
 
 
-refine, refine_around = make_refine(Path, "straight", sample_path)
-advance = make_advance(Path, "straight", lower_bound, step_beyond)
-is_free = make_is_free(Path, "straight", sample_path, lower_bound, step_beyond, rounding_on)
-
-
 @wp.func
-def narrow(march: March, there: PathSample, path: Path, reach: float) -> March:
-    """Updates the bracket of the minimum of a convex distance by one more sample.
+def end_of(path: Path, start: PathSample, reach: float, limit: float) -> PathSample:
+    """The sample at the end of the path, beyond which nothing is within reach or the path ends."""
+    if path.after > 0.0:
+        return path_sample(path, path.length, nothing_nearer(reach))
+    return sample_path(path, path.length, start.closest, limit)
 
-    The distance lies above its tangents: the next sample is at their intersection. This converges
-    in so few samples that the tolerance is not needed.
-    """
-    march.best = lower_of(march.best, there)
-    march.needs_sample = False
-    if there.slope >= 0.0:
-        march.right = there
-    else:
-        march.left = there
-        march.here = there
-    if march.right.position > march.left.position:
-        width = march.right.position - march.left.position
-        fall = march.left.distance - march.right.distance + march.right.slope * width
-        meet = wp.clamp(fall / (march.right.slope - march.left.slope), 0.0, width)
-        march.step = wp.clamp(meet, 0.05 * width, 0.95 * width)
-        # A minimum within reach is refined later; beyond it the value does not matter.
-        bound = march.left.distance + march.left.slope * meet
-        finest = 2.0 * rounding_on(path)
-        march.needs_sample = bound < reach - finest and march.best.distance >= reach
-        # A twentieth of a smaller width is below rounding.
-        march.needs_sample = march.needs_sample and width > 5.0 * finest
-    return march
+
+lowest_on = make_lowest_on(Path, "straight", sample_path, end_of, lower_bound, step_beyond)
+is_free = make_is_free(Path, "straight", sample_path, end_of, lower_bound, step_beyond, rounding_on)
 
 
 @wp.func
@@ -182,24 +188,12 @@ def sweep(path: Path, start: PathSample, reach: float, tolerance: float) -> Path
     """
     if wp.isinf(tolerance):
         return start
-    is_convex = is_exact(path.mesh_id, path.record)
     # Steps below the rounding of positions would never end; NaN selects the finest.
     finest = 2.0 * rounding_on(path)
-    slack = wp.where(tolerance > finest and not is_convex, tolerance, finest)
-    end_of_tangent = start.distance + start.slope * path.length
-    if is_convex and (start.slope >= 0.0 or end_of_tangent >= reach):
-        return start
-    # The far end first: it certifies short paths, and lowers the floor of those that penetrate.
-    march = begin_march(start, path.length, reach, slack)
-    while march.needs_sample:
-        here = march.here
-        there = march.ahead
-        if not march.tries_ahead:
-            there = sample_path(path, wp.min(here.position + march.step, path.length), here.closest)
-        if is_convex:
-            march = narrow(march, there, path, reach)
-        else:
-            march = advance(march, there, path, reach, slack)
-    if march.best.distance >= reach:
-        return march.best
-    return refine_around(path, march.left, march.best, march.right)
+    slack = wp.where(tolerance > finest, tolerance, finest)
+    loss = convexity(path.mesh_id, path.record)
+    if start.found and loss >= 0.0 and slack > loss:
+        slope = start.slope - wp.where(loss > 0.0, tilt_of(path, start), 0.0)
+        if slope >= 0.0 or start.distance + slope * path.length - loss >= reach:
+            return start
+    return lowest_on(path, start, reach, slack, loss == 0.0)

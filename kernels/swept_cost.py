@@ -92,6 +92,7 @@ def straight_half(obstacle: Obstacle, halves: StraightHalves, side: int, reach: 
         part = part_in_box(halves.begin, path.direction, path.whole, lower, upper)
     path.before = part[0]
     path.length = part[1] - part[0]
+    path.after = path.whole - part[1]
     path.origin = halves.begin + path.before * path.direction
     return path
 

@@ -12,16 +12,18 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+import trimesh
 
 import compare
 import reference
 import shapes
 from cases import mostly_slow
 from reference import Array, Obstacle, hinge
-from truth_solids import box
+from truth_solids import box, convex
 from truth_sweep import (
     SCENES,
     as_paths,
+    convex_needle,
     count_queries,
     library_distance,
     lowest_of_halves,
@@ -212,6 +214,39 @@ def test_splitting_a_segment_changes_nothing(name: str, count: int, device: torc
             f"by at most {1e3 * change:.3f} mm"
         )
         assert change < TOLERANCE + ROUNDING
+
+
+@pytest.mark.parametrize("count", [400, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["ball", "needle", "plate"])
+def test_nothing_is_missed_from_the_surface_of_a_convex_mesh(
+    name: str, count: int, device: torch.device
+) -> None:
+    """Where tangents bound the distance, which rounding tilts beside edges and vertices."""
+    rng = np.random.default_rng(130)
+    ball = trimesh.creation.icosphere(2, 0.1)
+    solids = {"ball": convex(ball), "needle": convex_needle(), "plate": box((0.3, 0.2, 0.0005))}
+    mesh = obstacle(solids[name])
+    assert compare.build_world([[mesh]], device).report("mesh_0").sign_method == "convex"
+    corners = mesh.vertices[mesh.faces[rng.integers(len(mesh.faces), size=count)]]
+    weights = rng.dirichlet(np.ones(3), count)
+    weights[: count // 2, 2] = 0.0  # on edges
+    weights[: count // 8, 1:] = 0.0  # at vertices
+    weights /= weights.sum(axis=1, keepdims=True)
+    begin = (corners * weights[:, :, None]).sum(axis=1)
+    along = rng.normal(size=(2, count, 3))
+    along /= np.linalg.norm(along, axis=2, keepdims=True)
+    begin += along[0] * 10.0 ** rng.uniform(-9, -2, (count, 1))
+    end = begin + along[1] * np.exp(rng.uniform(*np.log([0.01, 1.0]), (count, 1)))
+    ends = shapes.rounded(np.stack([begin, end], axis=1))
+    world = compare.build_world([[mesh]], device)
+    paths = compare.to_device(as_paths(ends, 0.01), device)
+    actual = compare.to_array(swept_sphere_cost(paths, world, activation_distance=ETA))[..., 0]
+    distance = library_distance(mesh, device)
+    reach = 0.01 + ETA
+    expected = hinge(reach - lowest_of_halves(distance, ends, PRECISION, reach), ETA)
+    assert (expected > 0.0).mean() > 0.4
+    assert (expected - actual).max() < TOLERANCE + ROUNDING
+    assert (actual - expected).max() < PRECISION + ROUNDING
 
 
 # -- queries --------------------------------------------------------------------------------------
