@@ -52,9 +52,11 @@ from warp_collision.kernels.robot_motion import (
 )
 from warp_collision.kernels.robot_pairs import (
     BodyPair,
+    approach_of_spheres,
+    balls_of_pair,
     check_body_pair,
     gap_of_balls,
-    pair_acceleration_bound,
+    motion_of_pair,
 )
 from warp_collision.kernels.scene import Scene, env_of_row, is_env
 
@@ -132,11 +134,12 @@ def open_pairs(
                 gap = gap_of_balls(pair, robot, balls[pair.first], balls[pair.second], interval)
                 if gap[0] > wp.max(gap[1], interval.tolerance):
                     continue
-            interval.acceleration_bound = pair_acceleration_bound(segment, pair, interval.half)
-            first = segment.frames[body_of(robot, pair.first).frame]
-            second = segment.frames[body_of(robot, pair.second).frame]
-            ancestor = segment.frames[pair.ancestor]
-            verdict = check_body_pair(robot, pair, left_out, first, second, ancestor, interval)
+            motion = motion_of_pair(segment, pair, interval)
+            near = balls_of_pair(robot, motion)
+            margin = approach_of_spheres(robot, motion, near)[0]
+            if near.gap > wp.max(margin, interval.tolerance):
+                continue
+            verdict = check_body_pair(robot, motion, left_out, near)
             if verdict != CLEAR:
                 result.mask = result.mask | bit_of(k)
             result.is_hit = verdict == HIT

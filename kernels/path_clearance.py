@@ -51,14 +51,16 @@ from warp_collision.kernels.robot_motion import (
 )
 from warp_collision.kernels.robot_pairs import (
     BodyPair,
+    PairBalls,
     PairMotion,
     approach,
+    approach_of_pieces,
+    approach_of_spheres,
+    balls_of_pair,
     bounds_of_pieces,
-    farthest_approach,
     gap_of_balls,
     is_left_out,
-    pair_acceleration_bound,
-    piece_margin,
+    motion_of_pair,
 )
 from warp_collision.kernels.scene import (
     Obstacle,
@@ -268,7 +270,7 @@ def nearest_of_spheres(
     here: wp.vec3,
     there: wp.vec3,
     radii: float,
-    error: float,
+    moved: wp.vec2,
     best: Nearest,
 ) -> Nearest:
     """Updates the bounds by two spheres, one of each body.
@@ -280,18 +282,18 @@ def nearest_of_spheres(
         here: center of one, in the world.
         there: center of the other.
         radii: their sum, with the buffer of the pair [m].
-        error: rounding of their distance [m].
+        moved: how much any two spheres of the bodies approach, see `farthest_approach`.
         best: the bounds so far.
     """
     interval = motion.interval
     low = wp.length(here - there) - radii
-    low -= wp.where(best.is_open, interval.tolerance, motion.margin)
+    low -= wp.where(best.is_open, interval.tolerance, moved[0])
     is_near = not (low >= best.upper - interval.tolerance)
     if is_near and is_left_out(motion.pair, left_out, pair[0], pair[1]):
         is_near = False
         low = FAR
     if is_near:
-        gap = approach(interval, motion.first, motion.second, motion.ancestor, here, there)
+        gap = approach(motion, here, there)
         if not wp.isfinite(gap):
             return not_finite(best)
         low = gap[1] - radii
@@ -301,7 +303,7 @@ def nearest_of_spheres(
             best.other = pair[1]
     # Once the pair of bodies is halved anyway, only smaller clearances are looked for.
     if not best.is_open:
-        is_wide = motion.margin > SPLITTING_GAINS * error
+        is_wide = moved[0] > SPLITTING_GAINS * moved[1]
         if low < best.upper - interval.tolerance and is_wide:
             best.is_open = True
         else:
@@ -317,7 +319,7 @@ def nearest_of_groups(
     span: wp.vec2i,
     other_span: wp.vec2i,
     other_ball: wp.vec4,
-    error: float,
+    moved: wp.vec2,
     best: Nearest,
 ) -> Nearest:
     """Updates the bounds by a group of spheres of one body against one of the other.
@@ -329,7 +331,7 @@ def nearest_of_groups(
         span: begin and end of the spheres of the first group.
         other_span: of the other one.
         other_ball: around the spheres of the other one, in the world.
-        error: rounding of the distance of two spheres [m].
+        moved: how much any two spheres of the bodies approach, see `farthest_approach`.
         best: the bounds so far.
     """
     interval = motion.interval
@@ -339,7 +341,7 @@ def nearest_of_groups(
         own = a[3] + motion.pair.buffer
         # A sphere far from the ball of the other group is far from all of its spheres.
         low = wp.length(here - xyz(other_ball)) - own - other_ball[3]
-        low -= wp.where(best.is_open, interval.tolerance, motion.margin)
+        low -= wp.where(best.is_open, interval.tolerance, moved[0])
         if a[3] < 0.0 or low >= best.upper - interval.tolerance:
             if not (a[3] < 0.0 or best.is_open):
                 best = prune(best, low)
@@ -350,7 +352,7 @@ def nearest_of_groups(
                 there = point_in_world(motion.second.frame_pose, xyz(b))
                 pair = wp.vec2i(index, other)
                 best = nearest_of_spheres(
-                    motion, left_out, pair, here, there, own + b[3], error, best
+                    motion, left_out, pair, here, there, own + b[3], moved, best
                 )
     return best
 
@@ -358,24 +360,20 @@ def nearest_of_groups(
 @wp.func
 def nearest_of_pair(
     robot: Robot,
-    pair: BodyPair,
+    motion: PairMotion,
     left_out: wp.array[wp.vec2i],
-    first: MovingFrame,
-    second: MovingFrame,
-    ancestor: MovingFrame,
-    interval: Interval,
+    balls: PairBalls,
     best: Nearest,
 ) -> Nearest:
     """Updates the bounds by two bodies, whose clearance is the larger one of two.
 
     Of their spheres, and of their convex pieces where these are apart.
     """
-    found = nearest_by_spheres(robot, pair, left_out, first, second, ancestor, interval, best)
+    found = nearest_by_spheres(robot, motion, left_out, balls, best)
     is_nearer = found.upper < best.upper
     if wp.isnan(found.upper) or not (is_nearer or found.is_open):
         return found
-    motion = PairMotion(pair, first, second, ancestor, interval, 0.0)
-    bounds = bounds_of_pieces(robot, motion, wp.max(best.upper, 0.0), 0.0)
+    bounds = bounds_of_pieces(robot, motion, balls, wp.max(best.upper, 0.0), 0.0)
     if not (bounds[1] > 0.0) or (is_nearer and bounds[2] <= found.upper):
         return found
     result = best
@@ -386,13 +384,11 @@ def nearest_of_pair(
         result.upper = bounds[2]
         result.sphere = found.sphere
         result.other = found.other
-    margin = piece_margin(robot, motion)
-    interval.half = 0.0
-    error = piece_margin(robot, PairMotion(pair, first, second, ancestor, interval, 0.0))
     # Where the pieces may touch within the interval, the clearance is that of the spheres there.
-    if bounds[0] > 0.0 and bounds[0] >= result.upper - interval.tolerance:
+    if bounds[0] > 0.0 and bounds[0] >= result.upper - motion.interval.tolerance:
         return prune(result, bounds[0])
-    if found.is_open or margin > SPLITTING_GAINS * error:
+    moved = approach_of_pieces(robot, motion, balls)
+    if found.is_open or moved[0] > SPLITTING_GAINS * moved[1]:
         result.is_open = True
     else:
         result.lower = found.lower
@@ -402,44 +398,32 @@ def nearest_of_pair(
 @wp.func
 def nearest_by_spheres(
     robot: Robot,
-    pair: BodyPair,
+    motion: PairMotion,
     left_out: wp.array[wp.vec2i],
-    first: MovingFrame,
-    second: MovingFrame,
-    ancestor: MovingFrame,
-    interval: Interval,
+    balls: PairBalls,
     best: Nearest,
 ) -> Nearest:
-    """Updates the bounds by the spheres of two bodies against each other."""
+    """Updates the bounds by the spheres of two bodies against each other, whose balls are near."""
+    pair = motion.pair
+    interval = motion.interval
+    moved = approach_of_spheres(robot, motion, balls)
     one = body_of(robot, pair.first)
     other = body_of(robot, pair.second)
-    here = point_in_world(first.frame_pose, one.center)
-    there = point_in_world(second.frame_pose, other.center)
-    spread = one.spread + other.spread
-    size = wp.length(here) + wp.length(there) + spread
-    error = 2.0 * interval.slack + interval.rounding * size
-    decrease = farthest_approach(interval, first, second, ancestor, spread, here, there)
-    least = wp.length(here - there) - one.radius - other.radius - pair.buffer - decrease
-    threshold = best.upper - interval.tolerance
-    if least >= threshold:
-        return prune(best, least)
-    best.floor = wp.min(best.floor, least)
-    motion = PairMotion(pair, first, second, ancestor, interval, decrease)
     for g in range(n_groups_of(one)):
         ball = group_ball(robot, one, g)
-        here = point_in_world(first.frame_pose, xyz(ball))
+        here = point_in_world(motion.first.frame_pose, xyz(ball))
         for h in range(n_groups_of(other)):
             near = group_ball(robot, other, h)
             if not (ball[3] < 0.0 or near[3] < 0.0):
-                there = point_in_world(second.frame_pose, xyz(near))
+                there = point_in_world(motion.second.frame_pose, xyz(near))
                 least = wp.length(here - there) - ball[3] - near[3] - pair.buffer
-                least -= wp.where(best.is_open, interval.tolerance, decrease)
+                least -= wp.where(best.is_open, interval.tolerance, moved[0])
                 if not (least >= best.upper - interval.tolerance):
                     span = group_span(one, g)
                     other_span = group_span(other, h)
                     there_ball = wp.vec4(there[0], there[1], there[2], near[3])
                     best = nearest_of_groups(
-                        robot.spheres, motion, left_out, span, other_span, there_ball, error, best
+                        robot.spheres, motion, left_out, span, other_span, there_ball, moved, best
                     )
                 elif not best.is_open:
                     best = prune(best, least)
@@ -467,18 +451,21 @@ def nearest_to_itself(
             pair = body_pairs[k]
             both = bit_of(pair.first) | bit_of(pair.second)
             if bodies & both == both:
-                ball = balls[pair.first]
-                gap = gap_of_balls(pair, robot, ball, balls[pair.second], interval)
+                gap = gap_of_balls(pair, robot, balls[pair.first], balls[pair.second], interval)
                 least = gap[0] - gap[1]
                 if least >= best.upper - interval.tolerance:
                     best = prune(best, least)
                     continue
-            interval.acceleration_bound = pair_acceleration_bound(segment, pair, interval.half)
-            first = segment.frames[body_of(robot, pair.first).frame]
-            second = segment.frames[body_of(robot, pair.second).frame]
-            ancestor = segment.frames[pair.ancestor]
+            motion = motion_of_pair(segment, pair, interval)
+            near = balls_of_pair(robot, motion)
+            moved = approach_of_spheres(robot, motion, near)
+            least = near.gap - moved[0]
+            if least >= best.upper - interval.tolerance:
+                best = prune(best, least)
+                continue
+            best.floor = wp.min(best.floor, least)
             best.is_open = False
-            best = nearest_of_pair(robot, pair, left_out, first, second, ancestor, interval, best)
+            best = nearest_of_pair(robot, motion, left_out, near, best)
             if best.is_open:
                 best.open = best.open | bit_of(k)
     return after_evaluation(interval, before, best)
