@@ -317,11 +317,13 @@ def bounds_of_pieces(
             other_row = b.end
             there = ball_in_world(motion.second.frame_pose, b.ball)
             gap = wp.length(xyz(here) - xyz(there)) - here[3] - there[3] - pair.buffer
-            if gap - margin > needed:
+            # Pieces that are farther than the nearest so far do not matter either.
+            within = wp.min(needed, upper)
+            if gap - margin > within:
                 low = wp.min(low, gap - margin)
                 lower = wp.min(lower, gap)
             else:
-                enough = needed + margin + pair.buffer
+                enough = within + margin + pair.buffer
                 found = separation(robot.pieces, a, b, relative, enough, least + pair.buffer)
                 size = wp.length(xyz(here)) + wp.length(xyz(there)) + here[3] + there[3]
                 error = 2.0 * motion.interval.slack + PIECE_ROUNDING * size
