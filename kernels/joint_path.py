@@ -1,7 +1,9 @@
 """Collision checks of robots on joint paths, certified, and at single configurations.
 
 A segment is bisected. At the middle of an interval each body and each pair of bodies is certified
-free over the interval, or stays open and is checked again in both halves.
+free over the interval, or stays open and is checked again in both halves. The first intervals are
+those in the middle of the segment: motions that collide, such as a planner asks for, often begin
+and end where the robot is free.
 """
 
 import warp as wp
@@ -10,8 +12,8 @@ from warp_collision.kernels.bisection import (
     NONE,
     bit_of,
     half_of,
-    middle_of,
     next_interval,
+    outward_middle_of,
     parts_of_segment,
 )
 from warp_collision.kernels.body_check import (
@@ -205,7 +207,7 @@ def joint_path_hit(
     search = parts_of_segment(first_level(segment))
     segment_balls = balls[row, index]
     while not collides and not search.is_done:
-        middle = middle_of(search)
+        middle = outward_middle_of(search)
         write_root_at(segment, root_at(base, row, index), middle)
         write_frames(segment, middle)
         interval = Interval(half_of(search), 0.0, slack, DISTANCE_ROUNDING, tolerance[0], middle)
