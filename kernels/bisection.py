@@ -79,3 +79,16 @@ def next_interval(search: Bisection, bodies: wp.uint64, pairs: wp.uint64) -> Bis
     at_end = search.index == 1 << search.first_level
     search.is_done = at_end and search.level == search.first_level
     return search
+
+
+@wp.func
+def outward_middle_of(search: Bisection) -> float:
+    """The middle of the interval, where a search goes from the middle of the segment outwards.
+
+    The same intervals in another order: first the second half from its begin, then the first half
+    from its end.
+    """
+    middle = middle_of(search)
+    if search.level == 0:
+        return middle
+    return wp.where(middle < 0.5, 0.5 + middle, 1.0 - middle)

@@ -40,6 +40,31 @@ def near_boxes(blocks: wp.uint64, count: int, lower: wp.vec3, upper: wp.vec3) ->
 
 
 @wp.func_native("""
+    wp::float32 least = 1.0e30f;
+#if !defined(__CUDA_ARCH__)
+    typedef wp::float32 floats __attribute__((vector_size(32), aligned(4)));
+    const floats* corners = (const floats*)blocks;
+    for (wp::int32 first = 0; first < count; first += 8, corners += 6) {
+        floats squares = {};
+        for (wp::int32 axis = 0; axis < 3; ++axis) {
+            const floats below = corners[axis] - point[axis];
+            const floats above = point[axis] - corners[3 + axis];
+            floats outside = below > above ? below : above;
+            outside = outside > 0.0f ? outside : 0.0f;
+            squares += outside * outside;
+        }
+        for (wp::int32 i = 0; i < 8 && first + i < count; ++i)
+            least = squares[i] < least ? squares[i] : least;
+    }
+#endif
+    return wp::sqrt(least);
+""")
+def distance_to_boxes(blocks: wp.uint64, count: int, point: wp.vec3) -> float:
+    """Distance of a point to the nearest of the first boxes, ``FEW`` at most [m]."""
+    ...
+
+
+@wp.func_native("""
 #if defined(__CUDA_ARCH__)
     return 0;
 #else

@@ -24,8 +24,8 @@ from warp_collision.kernels.robot_motion import (
 )
 from warp_collision.kernels.robot_pairs import (
     BodyPair,
-    are_pieces_apart,
     is_left_out,
+    pieces_at_rest,
     relative_pose,
 )
 from warp_collision.kernels.scene import Obstacle, Scene, is_hit, make_walk
@@ -170,7 +170,7 @@ def bodies_touch(
     """Whether two bodies overlap by their spheres, and are not apart by their convex pieces."""
     if not spheres_touch(robot, pair, left_out, first, second):
         return False
-    return not are_pieces_apart(robot, pair, first, second)
+    return not (pieces_at_rest(robot, pair, first, second, 0.0)[1] > 0.0)
 
 
 @wp.func

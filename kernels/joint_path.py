@@ -1,7 +1,9 @@
 """Collision checks of robots on joint paths, certified, and at single configurations.
 
 A segment is bisected. At the middle of an interval each body and each pair of bodies is certified
-free over the interval, or stays open and is checked again in both halves.
+free over the interval, or stays open and is checked again in both halves. The first intervals are
+those in the middle of the segment: motions that collide, such as a planner asks for, often begin
+and end where the robot is free.
 """
 
 import warp as wp
@@ -10,8 +12,8 @@ from warp_collision.kernels.bisection import (
     NONE,
     bit_of,
     half_of,
-    middle_of,
     next_interval,
+    outward_middle_of,
     parts_of_segment,
 )
 from warp_collision.kernels.body_check import (
@@ -52,9 +54,11 @@ from warp_collision.kernels.robot_motion import (
 )
 from warp_collision.kernels.robot_pairs import (
     BodyPair,
+    approach_of_spheres,
+    balls_of_pair,
     check_body_pair,
     gap_of_balls,
-    pair_acceleration_bound,
+    motion_of_pair,
 )
 from warp_collision.kernels.scene import Scene, env_of_row, is_env
 
@@ -132,11 +136,12 @@ def open_pairs(
                 gap = gap_of_balls(pair, robot, balls[pair.first], balls[pair.second], interval)
                 if gap[0] > wp.max(gap[1], interval.tolerance):
                     continue
-            interval.acceleration_bound = pair_acceleration_bound(segment, pair, interval.half)
-            first = segment.frames[body_of(robot, pair.first).frame]
-            second = segment.frames[body_of(robot, pair.second).frame]
-            ancestor = segment.frames[pair.ancestor]
-            verdict = check_body_pair(robot, pair, left_out, first, second, ancestor, interval)
+            motion = motion_of_pair(segment, pair, interval)
+            near = balls_of_pair(robot, motion)
+            margin = approach_of_spheres(robot, motion, near)[0]
+            if near.gap > wp.max(margin, interval.tolerance):
+                continue
+            verdict = check_body_pair(robot, motion, left_out, near)
             if verdict != CLEAR:
                 result.mask = result.mask | bit_of(k)
             result.is_hit = verdict == HIT
@@ -202,7 +207,7 @@ def joint_path_hit(
     search = parts_of_segment(first_level(segment))
     segment_balls = balls[row, index]
     while not collides and not search.is_done:
-        middle = middle_of(search)
+        middle = outward_middle_of(search)
         write_root_at(segment, root_at(base, row, index), middle)
         write_frames(segment, middle)
         interval = Interval(half_of(search), 0.0, slack, DISTANCE_ROUNDING, tolerance[0], middle)

@@ -5,6 +5,12 @@ or pair of bodies, a lower bound over the interval around it. Those whose lower 
 upper bound minus the tolerance are pruned; the others are evaluated in both halves. Towards a
 convex shape only motion along the normal of a plane above it counts, so that at a smallest
 clearance within an interval the bounds differ by the second derivatives alone.
+
+Most is pruned where the upper bound is near the smallest clearance from the beginning. So the first
+that is evaluated are both ends of the segment, for the body and the pair of bodies that cheap
+bounds suggest.
+
+States that a visit returns are copied: within loops fields are updated.
 """
 
 import warp as wp
@@ -51,18 +57,21 @@ from warp_collision.kernels.robot_motion import (
 )
 from warp_collision.kernels.robot_pairs import (
     BodyPair,
+    PairBalls,
     PairMotion,
     approach,
+    approach_of_pieces,
+    approach_of_spheres,
+    balls_of_pair,
     bounds_of_pieces,
-    farthest_approach,
     gap_of_balls,
     is_left_out,
-    pair_acceleration_bound,
-    piece_margin,
+    motion_of_pair,
 )
 from warp_collision.kernels.scene import (
     Obstacle,
     Scene,
+    distance_of_few,
     env_of_row,
     is_env,
     make_walk,
@@ -74,6 +83,8 @@ wp.set_module_options(FEW_THREADS)
 
 # Intervals are narrower than the tolerance by more than the rounding of their bounds.
 WITHIN = wp.constant(0.999)
+# Farther than what is guessed to be nearest than its bound is the search for it does not look [m].
+NEAR = wp.constant(0.1)
 # A part is not halved where its bounds are this many times their rounding or less: the interval is
 # then at most 1 more of it wide.
 SPLITTING_GAINS = wp.constant(1.5)
@@ -184,7 +195,7 @@ def nearer_of_body(obstacle: Obstacle, check: BodyCheck, best: Nearest) -> Neare
                     # It is halved anyway: what is left is whether something is nearer.
                     is_coarse = True
                 else:
-                    best = prune(best, low)
+                    best.lower = wp.min(best.lower, low)
     return best
 
 
@@ -261,55 +272,6 @@ def nearest_to_bodies(
 
 
 @wp.func
-def nearest_of_spheres(
-    motion: PairMotion,
-    left_out: wp.array[wp.vec2i],
-    pair: wp.vec2i,
-    here: wp.vec3,
-    there: wp.vec3,
-    radii: float,
-    error: float,
-    best: Nearest,
-) -> Nearest:
-    """Updates the bounds by two spheres, one of each body.
-
-    Args:
-        motion: the bodies.
-        left_out: pairs of spheres that are not checked.
-        pair: numbers of the spheres.
-        here: center of one, in the world.
-        there: center of the other.
-        radii: their sum, with the buffer of the pair [m].
-        error: rounding of their distance [m].
-        best: the bounds so far.
-    """
-    interval = motion.interval
-    low = wp.length(here - there) - radii
-    low -= wp.where(best.is_open, interval.tolerance, motion.margin)
-    is_near = not (low >= best.upper - interval.tolerance)
-    if is_near and is_left_out(motion.pair, left_out, pair[0], pair[1]):
-        is_near = False
-        low = FAR
-    if is_near:
-        gap = approach(interval, motion.first, motion.second, motion.ancestor, here, there)
-        if not wp.isfinite(gap):
-            return not_finite(best)
-        low = gap[1] - radii
-        if gap[0] - radii < best.upper:
-            best.upper = gap[0] - radii
-            best.sphere = pair[0]
-            best.other = pair[1]
-    # Once the pair of bodies is halved anyway, only smaller clearances are looked for.
-    if not best.is_open:
-        is_wide = motion.margin > SPLITTING_GAINS * error
-        if low < best.upper - interval.tolerance and is_wide:
-            best.is_open = True
-        else:
-            best = prune(best, low)
-    return best
-
-
-@wp.func
 def nearest_of_groups(
     spheres: wp.uint64,
     motion: PairMotion,
@@ -317,7 +279,7 @@ def nearest_of_groups(
     span: wp.vec2i,
     other_span: wp.vec2i,
     other_ball: wp.vec4,
-    error: float,
+    moved: wp.vec2,
     best: Nearest,
 ) -> Nearest:
     """Updates the bounds by a group of spheres of one body against one of the other.
@@ -329,53 +291,67 @@ def nearest_of_groups(
         span: begin and end of the spheres of the first group.
         other_span: of the other one.
         other_ball: around the spheres of the other one, in the world.
-        error: rounding of the distance of two spheres [m].
+        moved: how much any two spheres of the bodies approach, see `farthest_approach`.
         best: the bounds so far.
     """
     interval = motion.interval
+    is_wide = moved[0] > SPLITTING_GAINS * moved[1]
     for index in range(span[0], span[1]):
         a = sphere_of(spheres, index)
         here = point_in_world(motion.first.frame_pose, xyz(a))
         own = a[3] + motion.pair.buffer
         # A sphere far from the ball of the other group is far from all of its spheres.
         low = wp.length(here - xyz(other_ball)) - own - other_ball[3]
-        low -= wp.where(best.is_open, interval.tolerance, motion.margin)
+        low -= wp.where(best.is_open, interval.tolerance, moved[0])
         if a[3] < 0.0 or low >= best.upper - interval.tolerance:
             if not (a[3] < 0.0 or best.is_open):
-                best = prune(best, low)
+                best.lower = wp.min(best.lower, low)
             continue
         for other in range(other_span[0], other_span[1]):
             b = sphere_of(spheres, other)
-            if not (b[3] < 0.0 or wp.isnan(best.upper)):
-                there = point_in_world(motion.second.frame_pose, xyz(b))
-                pair = wp.vec2i(index, other)
-                best = nearest_of_spheres(
-                    motion, left_out, pair, here, there, own + b[3], error, best
-                )
+            if b[3] < 0.0 or wp.isnan(best.upper):
+                continue
+            radii = own + b[3]
+            there = point_in_world(motion.second.frame_pose, xyz(b))
+            # Once the pair of bodies is halved anyway, only smaller clearances are looked for.
+            low = wp.length(here - there) - radii
+            low -= wp.where(best.is_open, interval.tolerance, moved[0])
+            if not (low >= best.upper - interval.tolerance):
+                if is_left_out(motion.pair, left_out, index, other):
+                    continue
+                gap = approach(motion, here, there)
+                low = gap[1] - radii
+                if not wp.isfinite(gap):
+                    best.upper = wp.nan
+                elif gap[0] - radii < best.upper:
+                    best.upper = gap[0] - radii
+                    best.sphere = index
+                    best.other = other
+            if not best.is_open:
+                if low < best.upper - interval.tolerance and is_wide:
+                    best.is_open = True
+                else:
+                    best.lower = wp.min(best.lower, low)
     return best
 
 
 @wp.func
 def nearest_of_pair(
     robot: Robot,
-    pair: BodyPair,
+    motion: PairMotion,
     left_out: wp.array[wp.vec2i],
-    first: MovingFrame,
-    second: MovingFrame,
-    ancestor: MovingFrame,
-    interval: Interval,
+    balls: PairBalls,
     best: Nearest,
 ) -> Nearest:
     """Updates the bounds by two bodies, whose clearance is the larger one of two.
 
     Of their spheres, and of their convex pieces where these are apart.
     """
-    found = nearest_by_spheres(robot, pair, left_out, first, second, ancestor, interval, best)
+    found = nearest_by_spheres(robot, motion, left_out, balls, best)
     is_nearer = found.upper < best.upper
     if wp.isnan(found.upper) or not (is_nearer or found.is_open):
         return found
-    motion = PairMotion(pair, first, second, ancestor, interval, 0.0)
-    bounds = bounds_of_pieces(robot, motion, wp.max(best.upper, 0.0), 0.0)
+    bounds = bounds_of_pieces(robot, motion, balls, wp.max(best.upper, 0.0), 0.0)
     if not (bounds[1] > 0.0) or (is_nearer and bounds[2] <= found.upper):
         return found
     result = best
@@ -386,13 +362,11 @@ def nearest_of_pair(
         result.upper = bounds[2]
         result.sphere = found.sphere
         result.other = found.other
-    margin = piece_margin(robot, motion)
-    interval.half = 0.0
-    error = piece_margin(robot, PairMotion(pair, first, second, ancestor, interval, 0.0))
     # Where the pieces may touch within the interval, the clearance is that of the spheres there.
-    if bounds[0] > 0.0 and bounds[0] >= result.upper - interval.tolerance:
+    if bounds[0] > 0.0 and bounds[0] >= result.upper - motion.interval.tolerance:
         return prune(result, bounds[0])
-    if found.is_open or margin > SPLITTING_GAINS * error:
+    moved = approach_of_pieces(robot, motion, balls)
+    if found.is_open or moved[0] > SPLITTING_GAINS * moved[1]:
         result.is_open = True
     else:
         result.lower = found.lower
@@ -402,47 +376,35 @@ def nearest_of_pair(
 @wp.func
 def nearest_by_spheres(
     robot: Robot,
-    pair: BodyPair,
+    motion: PairMotion,
     left_out: wp.array[wp.vec2i],
-    first: MovingFrame,
-    second: MovingFrame,
-    ancestor: MovingFrame,
-    interval: Interval,
+    balls: PairBalls,
     best: Nearest,
 ) -> Nearest:
-    """Updates the bounds by the spheres of two bodies against each other."""
+    """Updates the bounds by the spheres of two bodies against each other, whose balls are near."""
+    pair = motion.pair
+    interval = motion.interval
+    moved = approach_of_spheres(robot, motion, balls)
     one = body_of(robot, pair.first)
     other = body_of(robot, pair.second)
-    here = point_in_world(first.frame_pose, one.center)
-    there = point_in_world(second.frame_pose, other.center)
-    spread = one.spread + other.spread
-    size = wp.length(here) + wp.length(there) + spread
-    error = 2.0 * interval.slack + interval.rounding * size
-    decrease = farthest_approach(interval, first, second, ancestor, spread, here, there)
-    least = wp.length(here - there) - one.radius - other.radius - pair.buffer - decrease
-    threshold = best.upper - interval.tolerance
-    if least >= threshold:
-        return prune(best, least)
-    best.floor = wp.min(best.floor, least)
-    motion = PairMotion(pair, first, second, ancestor, interval, decrease)
     for g in range(n_groups_of(one)):
         ball = group_ball(robot, one, g)
-        here = point_in_world(first.frame_pose, xyz(ball))
+        here = point_in_world(motion.first.frame_pose, xyz(ball))
         for h in range(n_groups_of(other)):
             near = group_ball(robot, other, h)
             if not (ball[3] < 0.0 or near[3] < 0.0):
-                there = point_in_world(second.frame_pose, xyz(near))
+                there = point_in_world(motion.second.frame_pose, xyz(near))
                 least = wp.length(here - there) - ball[3] - near[3] - pair.buffer
-                least -= wp.where(best.is_open, interval.tolerance, decrease)
+                least -= wp.where(best.is_open, interval.tolerance, moved[0])
                 if not (least >= best.upper - interval.tolerance):
                     span = group_span(one, g)
                     other_span = group_span(other, h)
                     there_ball = wp.vec4(there[0], there[1], there[2], near[3])
                     best = nearest_of_groups(
-                        robot.spheres, motion, left_out, span, other_span, there_ball, error, best
+                        robot.spheres, motion, left_out, span, other_span, there_ball, moved, best
                     )
                 elif not best.is_open:
-                    best = prune(best, least)
+                    best.lower = wp.min(best.lower, least)
     return best
 
 
@@ -467,21 +429,84 @@ def nearest_to_itself(
             pair = body_pairs[k]
             both = bit_of(pair.first) | bit_of(pair.second)
             if bodies & both == both:
-                ball = balls[pair.first]
-                gap = gap_of_balls(pair, robot, ball, balls[pair.second], interval)
+                gap = gap_of_balls(pair, robot, balls[pair.first], balls[pair.second], interval)
                 least = gap[0] - gap[1]
                 if least >= best.upper - interval.tolerance:
-                    best = prune(best, least)
+                    best.lower = wp.min(best.lower, least)
                     continue
-            interval.acceleration_bound = pair_acceleration_bound(segment, pair, interval.half)
-            first = segment.frames[body_of(robot, pair.first).frame]
-            second = segment.frames[body_of(robot, pair.second).frame]
-            ancestor = segment.frames[pair.ancestor]
+            motion = motion_of_pair(segment, pair, interval)
+            near = balls_of_pair(robot, motion)
+            moved = approach_of_spheres(robot, motion, near)
+            least = near.gap - moved[0]
+            if least >= best.upper - interval.tolerance:
+                best.lower = wp.min(best.lower, least)
+                continue
+            best.floor = wp.min(best.floor, least)
             best.is_open = False
-            best = nearest_of_pair(robot, pair, left_out, first, second, ancestor, interval, best)
+            best = nearest_of_pair(robot, motion, left_out, near, best)
             if best.is_open:
                 best.open = best.open | bit_of(k)
     return after_evaluation(interval, before, best)
+
+
+@wp.struct
+class Guess:
+    """The body and the pair of bodies that are likely the nearest, and within which reach."""
+
+    bodies: wp.uint64  # its bit
+    pairs: wp.uint64
+    reach: float  # [m]
+    pair_reach: float
+
+
+@wp.func
+def guess_nearest(
+    segment: Segment,
+    interval: Interval,
+    scene: Scene,
+    env: int,
+    body_pairs: wp.array[BodyPair],
+    balls: wp.array[wp.vec4],
+) -> Guess:
+    """By the boxes of few obstacles and the balls of the bodies, which it writes."""
+    robot = segment.robot
+    guess = Guess(NONE, NONE, FAR, FAR)
+    for k in range(robot.n_bodies):
+        # Of those that are near a box that of the last link.
+        b = robot.n_bodies - 1 - k
+        body = body_of(robot, b)
+        if body.radius >= 0.0:
+            center = point_in_world(segment.frames[body.frame].frame_pose, body.center)
+            balls[b] = wp.vec4(center[0], center[1], center[2], 0.0)
+            gap = wp.max(distance_of_few(scene, env, center) - body.radius, 0.0)
+            if gap < guess.reach:
+                guess.reach = gap
+                guess.bodies = bit_of(b)
+    for k in range(body_pairs.shape[0]):
+        pair = body_pairs[k]
+        gap = gap_of_balls(pair, robot, balls[pair.first], balls[pair.second], interval)[0]
+        if gap < guess.pair_reach:
+            guess.pair_reach = gap
+            guess.pairs = bit_of(k)
+    guess.reach += NEAR
+    guess.pair_reach = wp.max(guess.pair_reach, 0.0) + NEAR
+    return guess
+
+
+@wp.func
+def requested(open: wp.uint64, guess: wp.uint64, span: wp.vec2, n_ends: int) -> wp.uint64:
+    """What is evaluated: at the ends first what is guessed, later what else is open."""
+    if span[1] > 0.0:
+        return open
+    return wp.where(n_ends < 2, guess, open & ~guess)
+
+
+@wp.func
+def without_guess(best: Nearest) -> Nearest:
+    """Bounds after an end: a reach within which nothing was found is no bound."""
+    if best.sphere < 0 and best.upper < FAR:
+        best.upper = FAR
+    return best
 
 
 @wp.func
@@ -505,12 +530,12 @@ def sphere_and_slot(best: Nearest, first: int) -> wp.vec2i:
 
 @wp.func
 def interval_of(search: Bisection, n_ends: int) -> wp.vec2:
-    """Returns (middle, half the length); after the whole both of its ends, without length.
+    """Returns (middle, half the length); before and after the whole its ends, without length.
 
-    These give upper bounds only, for what the whole has left open: that prunes most intervals.
+    These give upper bounds only, see `requested`: that prunes most bodies and intervals.
     """
-    if search.evaluations > 0 and n_ends < 2:
-        return wp.vec2(float(n_ends), 0.0)
+    if n_ends < 2 or (search.evaluations > 0 and n_ends < 4):
+        return wp.vec2(float(n_ends % 2), 0.0)
     return wp.vec2(middle_of(search), half_of(search))
 
 
@@ -555,6 +580,7 @@ def joint_path_clearance(
         itself = not_finite(itself)
         search.is_done = True
     whole = wp.vec2(FAR, FAR)
+    guess = Guess()
     n_ends = int(0)
     while not search.is_done:
         span = interval_of(search, n_ends)
@@ -562,10 +588,14 @@ def joint_path_clearance(
         write_frames(segment, span[0])
         within = tolerance_at(search, tolerance[0])
         interval = Interval(span[1], 0.0, slack, DISTANCE_ROUNDING, within, span[0])
-        bodies = search.bodies[search.level]
         segment_balls = balls[row, index]
+        if n_ends == 0:
+            guess = guess_nearest(segment, interval, scene, env, body_pairs, segment_balls)
+            world.upper = guess.reach
+            itself.upper = guess.pair_reach
+        bodies = requested(search.bodies[search.level], guess.bodies, span, n_ends)
         world = nearest_to_bodies(segment, interval, scene, env, bodies, segment_balls, world)
-        open_pairs = search.pairs[search.level]
+        open_pairs = requested(search.pairs[search.level], guess.pairs, span, n_ends)
         itself = nearest_to_itself(
             segment, interval, body_pairs, left_out, open_pairs, segment_balls, bodies, itself
         )
@@ -577,6 +607,8 @@ def joint_path_clearance(
             search = next_interval(search, world.open, itself.open)
         else:
             n_ends += 1
+            world = without_guess(world)
+            itself = without_guess(itself)
     bounds[row, index, 0] = certified(world, whole[0], search.is_exhausted)
     bounds[row, index, 1] = certified(itself, whole[1], search.is_exhausted)
     nearest[row, index, 0] = sphere_and_slot(world, env * scene.n_slots)

@@ -7,7 +7,7 @@ from warp_collision.kernels.configuration_check import frame_at_value
 from warp_collision.kernels.kinematics import FramePose, root_pose, vec1i
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.robot_motion import Robot, body_of, frame_of
-from warp_collision.kernels.robot_pairs import BodyPair, bounds_of_pieces, pair_at_rest
+from warp_collision.kernels.robot_pairs import BodyPair, pieces_at_rest
 
 wp.set_module_options(FEW_THREADS)
 
@@ -44,5 +44,5 @@ def piece_gaps(
         pair = body_pairs[m]
         one = frame_poses[row, body_of(robot, pair.first).frame]
         other = frame_poses[row, body_of(robot, pair.second).frame]
-        found = bounds_of_pieces(robot, pair_at_rest(pair, one, other), needed, 0.0)
+        found = pieces_at_rest(robot, pair, one, other, needed)
         gaps[row, m] = wp.where(found[1] > 0.0, found[1], -FAR)

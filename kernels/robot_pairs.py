@@ -63,21 +63,42 @@ def pair_acceleration_bound(segment: Segment, pair: BodyPair, half: float) -> fl
     return bound + acceleration_bound(segment, other, there, pair.ancestor, half)
 
 
+@wp.struct
+class PairMotion:
+    """Two bodies at a configuration, and the interval to check."""
+
+    pair: BodyPair
+    first: MovingFrame
+    second: MovingFrame
+    turning: wp.vec3  # angular velocity of the deepest common ancestor of both
+    interval: Interval
+
+
 @wp.func
-def approach(
-    interval: Interval,
-    first: MovingFrame,
-    second: MovingFrame,
-    ancestor: MovingFrame,
-    here: wp.vec3,
-    there: wp.vec3,
-) -> wp.vec2:
-    """Returns (distance, lower bound of it over the interval) of two points, one of each frame."""
+def motion_of_pair(segment: Segment, pair: BodyPair, interval: Interval) -> PairMotion:
+    """Two bodies at the configuration of a segment's frames, in the middle of an interval."""
+    interval.acceleration_bound = pair_acceleration_bound(segment, pair, interval.half)
+    first = segment.frames[body_of(segment.robot, pair.first).frame]
+    second = segment.frames[body_of(segment.robot, pair.second).frame]
+    turning = segment.frames[pair.ancestor].twist.angular
+    return PairMotion(pair, first, second, turning, interval)
+
+
+@wp.func
+def rate_of_offset(motion: PairMotion, here: wp.vec3, there: wp.vec3) -> wp.vec3:
+    """Rate of the offset of two points, one of each body, in the frame of their ancestor."""
+    rate = velocity_of(motion.first, here - motion.first.frame_pose.origin)
+    rate -= velocity_of(motion.second, there - motion.second.frame_pose.origin)
+    return rate - wp.cross(motion.turning, here - there)
+
+
+@wp.func
+def approach(motion: PairMotion, here: wp.vec3, there: wp.vec3) -> wp.vec2:
+    """Returns (distance, lower bound of it over the interval) of two points, one of each body."""
+    interval = motion.interval
     offset = here - there
     distance = wp.length(offset)
-    rate = velocity_of(first, here - first.frame_pose.origin)
-    rate -= velocity_of(second, there - second.frame_pose.origin)
-    rate -= wp.cross(ancestor.twist.angular, offset)
+    rate = rate_of_offset(motion, here, there)
     speed = wp.length(rate)
     if distance > 0.0:
         speed = wp.abs(wp.dot(rate, offset)) / distance
@@ -86,49 +107,62 @@ def approach(
     return wp.vec2(distance + error, least - error)
 
 
+@wp.struct
+class PairBalls:
+    """The balls of two bodies at a configuration."""
+
+    gap: float  # clearance of the balls [m]
+    speed: float  # of the offset of their centers, in the frame of the ancestor [m]
+    turn: float  # sum of the angular speeds of both bodies there [rad]
+    size: float  # sum of the distances of the centers from the origin [m]
+
+
 @wp.func
-def farthest_approach(
-    interval: Interval,
-    first: MovingFrame,
-    second: MovingFrame,
-    ancestor: MovingFrame,
-    spread: float,
-    here: wp.vec3,
-    there: wp.vec3,
-) -> float:
-    """Bound of how much any two spheres of two bodies approach over an interval, with rounding.
+def balls_of_pair(robot: Robot, motion: PairMotion) -> PairBalls:
+    """The balls of two bodies."""
+    one = body_of(robot, motion.pair.first)
+    other = body_of(robot, motion.pair.second)
+    here = point_in_world(motion.first.frame_pose, one.center)
+    there = point_in_world(motion.second.frame_pose, other.center)
+    turn = wp.length(motion.first.twist.angular - motion.turning)
+    turn += wp.length(motion.second.twist.angular - motion.turning)
+    return PairBalls(
+        wp.length(here - there) - one.radius - other.radius - motion.pair.buffer,
+        wp.length(rate_of_offset(motion, here, there)),
+        turn,
+        wp.length(here) + wp.length(there),
+    )
+
+
+@wp.func
+def farthest_approach(interval: Interval, balls: PairBalls, spread: float) -> wp.vec2:
+    """How much any two points of two bodies approach over an interval: a bound, and its rounding.
 
     Args:
         interval: the interval.
-        first: frame of one body.
-        second: frame of the other.
-        ancestor: deepest common ancestor of both frames.
-        spread: sum of the spreads of both bodies [m].
-        here: center of the ball of the first body.
-        there: center of the ball of the other.
+        balls: of the bodies.
+        spread: sum of the largest distances of the points from the centers of the balls [m].
     """
-    size = wp.length(here) + wp.length(there) + spread
-    error = 2.0 * interval.slack + interval.rounding * size
+    error = 2.0 * interval.slack + interval.rounding * (balls.size + spread)
     if interval.half == 0.0:
-        return error
-    rate = velocity_of(first, here - first.frame_pose.origin)
-    rate -= velocity_of(second, there - second.frame_pose.origin)
-    rate -= wp.cross(ancestor.twist.angular, here - there)
-    angular = wp.length(first.twist.angular - ancestor.twist.angular)
-    angular += wp.length(second.twist.angular - ancestor.twist.angular)
-    return travel(interval, wp.length(rate) + angular * spread) + error
+        return wp.vec2(error, error)
+    return wp.vec2(travel(interval, balls.speed + balls.turn * spread) + error, error)
 
 
-@wp.struct
-class PairMotion:
-    """Two bodies at a configuration, and the interval to check."""
+@wp.func
+def approach_of_spheres(robot: Robot, motion: PairMotion, balls: PairBalls) -> wp.vec2:
+    """How much any two spheres of two bodies approach; see `farthest_approach`."""
+    one = body_of(robot, motion.pair.first)
+    other = body_of(robot, motion.pair.second)
+    return farthest_approach(motion.interval, balls, one.spread + other.spread)
 
-    pair: BodyPair
-    first: MovingFrame
-    second: MovingFrame
-    ancestor: MovingFrame
-    interval: Interval
-    margin: float  # bound of how much any two of their spheres approach [m]
+
+@wp.func
+def approach_of_pieces(robot: Robot, motion: PairMotion, balls: PairBalls) -> wp.vec2:
+    """How much any two points of the convex pieces of two bodies approach."""
+    one = body_of(robot, motion.pair.first)
+    other = body_of(robot, motion.pair.second)
+    return farthest_approach(motion.interval, balls, one.far_piece + other.far_piece)
 
 
 @wp.func
@@ -140,6 +174,7 @@ def check_groups(
     other_span: wp.vec2i,
     there: wp.vec3,
     radius: float,
+    margin: float,
 ) -> int:
     """Checks the spheres of a group of the first body with those of one of the second.
 
@@ -151,32 +186,31 @@ def check_groups(
         other_span: of the other one.
         there: center of the ball of the other group, in the world.
         radius: of that ball.
+        margin: bound of how much any two spheres approach [m].
     """
     verdict = int(CLEAR)
-    interval = motion.interval
-    margin = float(motion.margin)
+    tolerance = motion.interval.tolerance
+    within = float(margin)
     for index in range(span[0], span[1]):
         a = sphere_of(spheres, index)
         here = point_in_world(motion.first.frame_pose, xyz(a))
         own = a[3] + motion.pair.buffer
         # A sphere far from the ball of the other group is far from all of its spheres.
-        if not (a[3] < 0.0 or wp.length(here - there) > own + radius + margin):
+        if not (a[3] < 0.0 or wp.length(here - there) > own + radius + within):
             for other in range(other_span[0], other_span[1]):
                 b = sphere_of(spheres, other)
                 center = point_in_world(motion.second.frame_pose, xyz(b))
                 offset = here - center
-                reach = own + b[3] + margin
+                reach = own + b[3] + within
                 is_far = b[3] < 0.0 or wp.dot(offset, offset) > reach * reach
                 if not (is_far or is_left_out(motion.pair, left_out, index, other)):
-                    gap = approach(
-                        interval, motion.first, motion.second, motion.ancestor, here, center
-                    )
-                    if not (gap[0] >= own + b[3] + interval.tolerance):
+                    gap = approach(motion, here, center)
+                    if not (gap[0] >= own + b[3] + tolerance):
                         return HIT
                     if not (gap[1] > own + b[3]):
                         # Now only spheres that touch at the configuration are looked for.
                         verdict = UNDECIDED
-                        margin = interval.tolerance
+                        within = tolerance
     return verdict
 
 
@@ -216,19 +250,6 @@ def relative_pose(first: FramePose, second: FramePose) -> FramePose:
 
 
 @wp.func
-def piece_margin(robot: Robot, motion: PairMotion) -> float:
-    """Bound of how much any two points of the pieces of two bodies approach, with rounding [m]."""
-    one = body_of(robot, motion.pair.first)
-    other = body_of(robot, motion.pair.second)
-    here = point_in_world(motion.first.frame_pose, one.center)
-    there = point_in_world(motion.second.frame_pose, other.center)
-    spread = one.far_piece + other.far_piece
-    return farthest_approach(
-        motion.interval, motion.first, motion.second, motion.ancestor, spread, here, there
-    )
-
-
-@wp.func
 def approach_along(
     motion: PairMotion, found: Separation, here: wp.vec4, there: wp.vec4, error: float
 ) -> float:
@@ -245,14 +266,10 @@ def approach_along(
     if interval.half == 0.0:
         return error
     normal = motion.second.frame_pose.rotation * found.normal
-    arm = xyz(here) - motion.first.frame_pose.origin
-    other_arm = xyz(there) - motion.second.frame_pose.origin
-    turning = motion.ancestor.twist.angular
-    rate = velocity_of(motion.first, arm) - velocity_of(motion.second, other_arm)
-    rate -= wp.cross(turning, xyz(here) - xyz(there))
+    rate = rate_of_offset(motion, xyz(here), xyz(there))
     speed = wp.abs(wp.dot(normal, rate))
-    speed += here[3] * wp.length(wp.cross(normal, motion.first.twist.angular - turning))
-    speed += there[3] * wp.length(wp.cross(normal, motion.second.twist.angular - turning))
+    speed += here[3] * wp.length(wp.cross(normal, motion.first.twist.angular - motion.turning))
+    speed += there[3] * wp.length(wp.cross(normal, motion.second.twist.angular - motion.turning))
     return travel(interval, speed) + error
 
 
@@ -264,7 +281,9 @@ def ball_in_world(frame_pose: FramePose, ball: wp.vec4) -> wp.vec4:
 
 
 @wp.func
-def bounds_of_pieces(robot: Robot, motion: PairMotion, needed: float, least: float) -> wp.vec3:
+def bounds_of_pieces(
+    robot: Robot, motion: PairMotion, balls: PairBalls, needed: float, least: float
+) -> wp.vec3:
     """Bounds of the distance of the convex pieces of two bodies, less the buffer [m].
 
     A lower one over the interval, and a lower and an upper one at the configuration. Without pieces
@@ -273,6 +292,7 @@ def bounds_of_pieces(robot: Robot, motion: PairMotion, needed: float, least: flo
     Args:
         robot: the robot.
         motion: the bodies.
+        balls: of the bodies.
         needed: pieces that are farther over the interval do not matter [m].
         least: pieces that are nearer at the configuration end the search; at most `needed` [m].
     """
@@ -281,7 +301,7 @@ def bounds_of_pieces(robot: Robot, motion: PairMotion, needed: float, least: flo
     other = body_of(robot, pair.second)
     if one.n_pieces == 0 or other.n_pieces == 0:
         return wp.vec3(-FAR, -FAR, -FAR)
-    margin = piece_margin(robot, motion)
+    margin = approach_of_pieces(robot, motion, balls)[0]
     relative = relative_pose(motion.first.frame_pose, motion.second.frame_pose)
     low = float(FAR)
     lower = float(FAR)
@@ -297,11 +317,13 @@ def bounds_of_pieces(robot: Robot, motion: PairMotion, needed: float, least: flo
             other_row = b.end
             there = ball_in_world(motion.second.frame_pose, b.ball)
             gap = wp.length(xyz(here) - xyz(there)) - here[3] - there[3] - pair.buffer
-            if gap - margin > needed:
+            # Pieces that are farther than the nearest so far do not matter either.
+            within = wp.min(needed, upper)
+            if gap - margin > within:
                 low = wp.min(low, gap - margin)
                 lower = wp.min(lower, gap)
             else:
-                enough = needed + margin + pair.buffer
+                enough = within + margin + pair.buffer
                 found = separation(robot.pieces, a, b, relative, enough, least + pair.buffer)
                 size = wp.length(xyz(here)) + wp.length(xyz(there)) + here[3] + there[3]
                 error = 2.0 * motion.interval.slack + PIECE_ROUNDING * size
@@ -317,85 +339,69 @@ def bounds_of_pieces(robot: Robot, motion: PairMotion, needed: float, least: flo
 
 
 @wp.func
-def check_pieces(robot: Robot, motion: PairMotion, verdict: int) -> int:
+def check_pieces(robot: Robot, motion: PairMotion, balls: PairBalls, verdict: int) -> int:
     """What is found by the convex pieces of two bodies, whose spheres are not proven free."""
     tolerance = motion.interval.tolerance
-    found = bounds_of_pieces(robot, motion, tolerance, tolerance)
+    found = bounds_of_pieces(robot, motion, balls, tolerance, tolerance)
     if found[1] > tolerance:
         return wp.where(found[0] > 0.0, CLEAR, UNDECIDED)
     return verdict
 
 
 @wp.func
-def pair_at_rest(pair: BodyPair, first: FramePose, second: FramePose) -> PairMotion:
-    """Two bodies that do not move."""
+def pieces_at_rest(
+    robot: Robot, pair: BodyPair, first: FramePose, second: FramePose, needed: float
+) -> wp.vec3:
+    """Bounds of the distance of the convex pieces of two bodies at rest; see `bounds_of_pieces`."""
     still = Twist(wp.vec3(0.0), wp.vec3(0.0))
-    one = MovingFrame(first, still)
     interval = Interval(0.0, 0.0, 0.0, PIECE_ROUNDING, 0.0, 0.0)
-    return PairMotion(pair, one, MovingFrame(second, still), one, interval, 0.0)
-
-
-@wp.func
-def are_pieces_apart(robot: Robot, pair: BodyPair, first: FramePose, second: FramePose) -> bool:
-    """Whether two bodies at rest are proven apart by their convex pieces."""
-    return check_pieces(robot, pair_at_rest(pair, first, second), HIT) == CLEAR
+    motion = PairMotion(
+        pair, MovingFrame(first, still), MovingFrame(second, still), wp.vec3(0.0), interval
+    )
+    here = point_in_world(first, body_of(robot, pair.first).center)
+    there = point_in_world(second, body_of(robot, pair.second).center)
+    balls = PairBalls(0.0, 0.0, 0.0, wp.length(here) + wp.length(there))
+    return bounds_of_pieces(robot, motion, balls, needed, 0.0)
 
 
 @wp.func
 def check_body_pair(
-    robot: Robot,
-    pair: BodyPair,
-    left_out: wp.array[wp.vec2i],
-    first: MovingFrame,
-    second: MovingFrame,
-    ancestor: MovingFrame,
-    interval: Interval,
+    robot: Robot, motion: PairMotion, left_out: wp.array[wp.vec2i], balls: PairBalls
 ) -> int:
     """Checks two bodies by their spheres, and where these are not proven free by their pieces."""
-    verdict = check_spheres(robot, pair, left_out, first, second, ancestor, interval)
+    verdict = check_spheres(robot, motion, left_out, balls)
     if verdict == CLEAR:
         return CLEAR
-    return check_pieces(robot, PairMotion(pair, first, second, ancestor, interval, 0.0), verdict)
+    return check_pieces(robot, motion, balls, verdict)
 
 
 @wp.func
 def check_spheres(
-    robot: Robot,
-    pair: BodyPair,
-    left_out: wp.array[wp.vec2i],
-    first: MovingFrame,
-    second: MovingFrame,
-    ancestor: MovingFrame,
-    interval: Interval,
+    robot: Robot, motion: PairMotion, left_out: wp.array[wp.vec2i], balls: PairBalls
 ) -> int:
-    """Checks two bodies: their balls first, then those of their groups, then the spheres."""
+    """Checks the spheres of two bodies whose balls are near: the balls of their groups first."""
+    pair = motion.pair
+    tolerance = motion.interval.tolerance
+    margin = wp.max(approach_of_spheres(robot, motion, balls)[0], tolerance)
     one = body_of(robot, pair.first)
     other = body_of(robot, pair.second)
-    here = point_in_world(first.frame_pose, one.center)
-    there = point_in_world(second.frame_pose, other.center)
-    spread = one.spread + other.spread
-    margin = farthest_approach(interval, first, second, ancestor, spread, here, there)
-    margin = wp.max(margin, interval.tolerance)
-    gap_of_balls = wp.length(here - there) - one.radius - other.radius - pair.buffer
-    if gap_of_balls > margin:
-        return CLEAR
-    motion = PairMotion(pair, first, second, ancestor, interval, margin)
+    other_center = point_in_world(motion.second.frame_pose, other.center)
     verdict = int(CLEAR)
     for g in range(n_groups_of(one)):
         ball = group_ball(robot, one, g)
-        here = point_in_world(first.frame_pose, xyz(ball))
+        here = point_in_world(motion.first.frame_pose, xyz(ball))
         reach = ball[3] + pair.buffer + margin
-        if not (ball[3] < 0.0 or wp.length(here - there) > reach + other.radius):
+        if not (ball[3] < 0.0 or wp.length(here - other_center) > reach + other.radius):
             for h in range(n_groups_of(other)):
                 near = group_ball(robot, other, h)
-                center = point_in_world(second.frame_pose, xyz(near))
+                center = point_in_world(motion.second.frame_pose, xyz(near))
                 if not (near[3] < 0.0 or wp.length(here - center) > reach + near[3]):
                     span = group_span(one, g)
                     other_span = group_span(other, h)
                     found = check_groups(
-                        robot.spheres, motion, left_out, span, other_span, center, near[3]
+                        robot.spheres, motion, left_out, span, other_span, center, near[3], margin
                     )
-                    if found == HIT or (found == UNDECIDED and gap_of_balls > interval.tolerance):
+                    if found == HIT or (found == UNDECIDED and balls.gap > tolerance):
                         return found
                     verdict = wp.max(verdict, found)
     return verdict

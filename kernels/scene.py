@@ -6,6 +6,7 @@ from warp_collision.kernels.box_blocks import (
     BLOCK_BYTES,
     FEW,
     count_blocks,
+    distance_to_boxes,
     lowest_bit,
     near_boxes,
 )
@@ -240,6 +241,17 @@ def tree_of(scene: Scene, env: int) -> EnvTree:
 def distance_to_root(tree: EnvTree, point: wp.vec3) -> float:
     """Distance to the box around all obstacles of an env: a lower bound of theirs."""
     ...
+
+
+@wp.func
+def distance_of_few(scene: Scene, env: int, point: wp.vec3) -> float:
+    """Lower bound of the distance to all obstacles of an env, by boxes; 0 if it takes a search."""
+    tree = tree_of(scene, env)
+    slots = filled_slots(scene, env)
+    count = slots[1] - slots[0]
+    if not runs_on_cpu() or tree.bvh == wp.uint64(0) or count > FEW:
+        return 0.0
+    return distance_to_boxes(tree.blocks, count, point)
 
 
 @wp.func

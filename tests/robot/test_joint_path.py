@@ -275,6 +275,24 @@ def test_clearance_of_what_is_not_finite(robots):
     assert found.upper[0, 0] > 3.0
 
 
+@pytest.mark.parametrize("distance", [0.5, 0.9])
+def test_an_obstacle_far_from_its_box(robots, distance):
+    """What is evaluated first is guessed by the boxes of obstacles, here by one all around."""
+    panda = robots["panda"]
+    half = torch.tensor([[1.8, 0.002, 0.002]], dtype=torch.float64)
+    # A bar from the x to the y axis: its box begins at the foot of the robot.
+    pose = torch.from_numpy(joint_paths.turn(np.array([0.0, 0.0, 1.0]), 0.75 * np.pi))
+    pose[:3, 3] = torch.tensor([distance, distance, 0.4])
+    bar = joint_paths.Boxes(half, pose[None])
+    world = joint_paths.world_of(bar, torch.device("cpu"))
+    path = torch.tensor([[[0.0, 0.0, 0.0, -2.6, 0.0, 2.6, 0.8]]]).repeat(1, 2, 1)
+    path[0, 1, 0] = 0.25
+    found = joint_path_clearance(path, panda, world, self_collision=False)
+    smallest = sampled_minimum(panda, *path[0].double(), lambda s: joint_paths.clearance(s, bar))
+    check_interval(found.lower.item(), found.upper.item(), smallest, BETWEEN_SAMPLES)
+    assert smallest > 0.1
+
+
 def test_a_tolerance_below_rounding_gives_a_wide_interval(robots):
     panda = robots["panda"]
     rng = np.random.default_rng(9)
