@@ -189,8 +189,9 @@ def make_cost(Halves, Track, kind, half_of, sample, sweep, fraction_at, rotate_t
         nearest = Track()
         neighbour = motion.center
         # Each half is swept from the center, in an order that is the same for a reversed path, so
-        # that its cost is, too: of the second half only what is below the first matters. The count
-        # is not a constant, so that the sweep is not compiled twice.
+        # that its cost is, too: of the second half only what is below the first matters, and what
+        # is above that by less than the tolerance, so that the lower one of two is always found.
+        # The count is not a constant, so that the sweep is not compiled twice.
         limit = float(reach)
         for index in range(wp.where(halves.longest > 0.0, 2, 1)):
             side = wp.where(is_before(motion.following, motion.previous), 1 - index, index)
@@ -202,7 +203,8 @@ def make_cost(Halves, Track, kind, half_of, sample, sweep, fraction_at, rotate_t
                 # A distance of NaN stays.
                 if not (swept.distance >= lowest.distance or wp.isnan(lowest.distance)):
                     lowest = swept
-                    limit = wp.min(reach, swept.distance + SLIGHTLY * wp.abs(swept.distance))
+                    above = swept.distance + SLIGHTLY * wp.abs(swept.distance) + query.tolerance
+                    limit = wp.where(above < reach, above, reach)
                     nearest = track
                     result.fraction = fraction_at(track, swept.position)
                     result.is_backward = side == 0

@@ -10,8 +10,10 @@ from warp_collision.kernels.mesh_record import FAR
 
 # Iterations that refine the value and the gradient of a minimum.
 MAX_REFINEMENTS = wp.constant(16)
-# Samples that are farther apart, relative to the path, see a mesh as a ball rather than as faces.
+# Samples that are farther apart, relative to the path, see a mesh as a ball rather than its faces.
 FAR_APART = wp.constant(0.1)
+# Iterations in which they do: beside an edge a ball may be nowhere near.
+MAX_BALLS = wp.constant(3)
 # Step length, relative to sqrt((distance - floor) (distance + floor)): bounds hold up to 2 if the
 # distance is constant. With any slope such a step fails, which costs a query.
 STEP_FACTOR = wp.constant(1.5)
@@ -161,7 +163,7 @@ def make_refine(Track, kind, sample):
                 )
                 if is_noisy or wp.abs(cubic_term) < 0.01 * rise * width:
                     meet = -left.slope / rise * width
-                elif is_far:
+                elif is_far and step < MAX_BALLS:
                     meet = nearest_to_ball(left, right, meet)
                 if converged or width < 1.0e-6:
                     converged = True

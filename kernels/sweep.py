@@ -190,8 +190,9 @@ def sweep(path: Path, start: PathSample, reach: float, tolerance: float) -> Path
         return start
     # Steps below the rounding of positions would never end; NaN selects the finest.
     finest = 2.0 * rounding_on(path)
-    slack = wp.where(tolerance > finest, tolerance, finest)
     loss = convexity(path.mesh_id, path.record)
+    # A distance with a formula is settled whatever the tolerance, in few samples.
+    slack = wp.where(tolerance > finest and loss != 0.0, tolerance, finest)
     if start.found and loss >= 0.0 and slack > loss:
         slope = start.slope - wp.where(loss > 0.0, tilt_of(path, start), 0.0)
         if slope >= 0.0 or start.distance + slope * path.length - loss >= reach:
