@@ -132,11 +132,11 @@ def costs(content: Content, swept: bool, options: Any) -> dict[str, Call]:
     return {n: call._replace(items=call.items // spheres.shape[2]) for n, call in calls.items()}
 
 
-def long_steps(batch: int, step: float = 0.9) -> Content:
-    """32 spheres that fly far [m] from waypoint to waypoint, among five small curved meshes."""
+def long_steps(count: int, batch: int, step: float = 0.9) -> Content:
+    """32 spheres that fly far [m] from waypoint to waypoint, among small curved meshes."""
     rng = np.random.default_rng(0)
     kinds = trimesh.creation.icosphere(3, 0.1), trimesh.creation.torus(0.1, 0.03)
-    placed, edge = scattered(rng, 5, kinds)
+    placed, edge = scattered(rng, count, kinds)
     moves = rng.normal(size=(batch, 31, 32, 3))
     moves *= step / np.linalg.norm(moves, axis=-1, keepdims=True)
     begin = rng.uniform(0.0, edge, (batch, 1, 32, 3))
@@ -157,8 +157,9 @@ def workloads(options: Any) -> Iterator[Workload]:
         }
         for question, make in questions.items():
             yield Workload(f"{count} obstacles, {question}", "configuration", make)
-    make = partial(costs, long_steps(batch), True, options)
-    yield Workload("5 balls and tori, swept, steps of 0.9 m", "waypoint of 32 spheres", make)
+    for count in (1, 5, 20, 100):
+        make = partial(costs, long_steps(count, batch), True, options)
+        yield Workload(f"{count} balls and tori, swept, steps of 0.9 m", "32 spheres", make)
 
 
 add_options = partial(harness.timing_options, on_gpu=True)
