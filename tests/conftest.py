@@ -22,7 +22,7 @@ RECORDER = pytest.StashKey[gpu_lines.Recorder]()
 # What runs on the simulated GPU: these folders in the slow part, these files in every run.
 SIMULATED = ("costs", "kernels", "launching", "planning", "project", "queries", "robot", "world")
 SIMULATED_ALWAYS = (
-    *("costs/test_costs", "costs/test_swept_costs", "costs/test_warp_primitives_buffers"),
+    *("costs/test_costs", "costs/test_warp_primitives_buffers"),
     *("launching/", "queries/test_cuda_graphs"),
     *("project/test_benchmarks_gpu", "world/test_padding", "world/test_parts"),
 )
@@ -146,6 +146,20 @@ def is_generated(item: pytest.Item) -> bool:
     return "inductor" in item.name
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves files unread that have no test on the simulated GPU in this run."""
+    if not config.getoption("--simulated") or collection_path.suffix != ".py":
+        return None
+    always = config.option.markexpr == "not slow"
+    return True if not runs_simulated(collection_path, always) else None
+
+
+def runs_simulated(path: Path, always: bool) -> bool:
+    """Whether tests of a file run on the simulated GPU: in every run, or in the slow part."""
+    name = path.relative_to(Path(__file__).parent).as_posix()
+    return name.startswith(SIMULATED_ALWAYS if always else tuple(f"{f}/" for f in SIMULATED))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves most tests on the simulated GPU to the slow part, and those elsewhere out.
@@ -154,7 +168,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     forked child takes none.
     """
     of_simulated = config.getoption("--simulated")
-    root = Path(__file__).parent
     kept = []
     for item in items:
         if is_simulated(item) != of_simulated:
@@ -162,10 +175,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if of_simulated:
             if is_generated(item):
                 continue
-            name = item.path.relative_to(root).as_posix()
-            if name.split("/")[0] not in SIMULATED:
-                continue
-            if not name.startswith(SIMULATED_ALWAYS):
+            if not runs_simulated(item.path, always=True):
                 item.add_marker(pytest.mark.slow)
         kept.append(item)
     items[:] = kept

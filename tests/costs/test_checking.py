@@ -11,6 +11,7 @@ import torch
 import trimesh
 import warp as wp
 
+from cases import mostly_slow
 from not_finite import BAD_NUMBERS, BAD_POSES, COSTS, INF, NAN, WAYS, Function, env, some_spheres
 from primitives import KINDS, Call
 from reference import IDENTITY
@@ -257,7 +258,7 @@ def output_of(script: str, device: torch.device, folder: Path, **variables: str)
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("value", ["1", "0"])
+@pytest.mark.parametrize("value", mostly_slow(("1", "0"), ("1",)))
 def test_the_environment_variable(value: str, real_device: torch.device, tmp_path: Path) -> None:
     lines = output_of(ENVIRONMENT, real_device, tmp_path, WARP_COLLISION_CHECK=value)
     found = "spheres must be finite, got nan at (0, 0, 0, 0)" if value == "1" else "nan"

@@ -16,6 +16,7 @@ import torch
 import compare
 import reference
 import shapes
+from cases import mostly_slow
 from reference import Array, Obstacle, hinge
 from truth_solids import box
 from truth_sweep import (
@@ -216,7 +217,7 @@ def test_splitting_a_segment_changes_nothing(name: str, count: int, device: torc
 # -- queries --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("name", mostly_slow(SCENES, [*SCENES][:1]))
 def test_a_far_segment_takes_one_query(name: str) -> None:
     rng = np.random.default_rng(128)
     ends = segments(rng, scene(name), 500) + np.array([0.0, 0.0, 6.0])

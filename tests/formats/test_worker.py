@@ -45,7 +45,7 @@ def run(function, *arguments):
 @pytest.mark.parametrize(
     ("function", "arguments", "ending"),
     [
-        (os.abort, (), "SIGABRT"),
+        pytest.param(os.abort, (), "SIGABRT", marks=pytest.mark.slow),
         (crash, (signal.SIGSEGV,), "SIGSEGV"),
         (os._exit, (3,), "status 3"),
         (loop, (), "SIGXCPU"),

@@ -23,6 +23,7 @@ import compare
 import reference
 import shapes
 import truth_solids
+from cases import mostly_slow
 from reference import Array, Indices, Obstacle
 from truth_open import NAMES as OPEN
 from truth_open import open_mesh
@@ -90,7 +91,7 @@ def test_no_wrong_sign_at_many_points(name: str, device: torch.device) -> None:
     assert wrong == 0
 
 
-@pytest.mark.parametrize("name", [*CLEAN, *FLAWED])
+@pytest.mark.parametrize("name", mostly_slow((*CLEAN, *FLAWED), (*[*CLEAN][::4], *[*FLAWED][::4])))
 def test_no_wrong_sign_at_a_pose(name: str, device: torch.device) -> None:
     body = solid(name)
     pose = shapes.random_pose(np.random.default_rng(103), spread=1.0)
@@ -248,7 +249,7 @@ def wrong_on_damaged(name: str, damage: str, points: Array, device: torch.device
     return wrong
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", mostly_slow(DAMAGES, ("flipped",)))
 def test_damaged_meshes(damage: str, device: torch.device) -> None:
     """With 10 % of the faces flipped or missing: no worse than the best method that Warp has.
 

@@ -8,6 +8,7 @@ import torch
 from torch import func
 from torch.autograd import forward_ad, functional
 
+from cases import mostly_slow
 from differentiable import (
     JIT_WARNING,
     LEAF_WARNING,
@@ -268,7 +269,7 @@ COMPILED: dict[str, Callable[[Loss], Loss]] = {
 }
 
 
-@pytest.mark.parametrize("route", COMPILED)
+@pytest.mark.parametrize("route", mostly_slow(COMPILED, ("func.hessian", "jvp of grad")))
 def test_routes_inside_a_graph(
     route: str, sum_of_terms: tuple[Loss, Tensor], whole: Callable[[Loss], Loss]
 ) -> None:

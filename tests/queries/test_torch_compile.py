@@ -11,6 +11,7 @@ import torch
 from torch import func
 
 import shapes
+from cases import mostly_slow
 from differentiable import (
     JIT_WARNING,
     NAMES,
@@ -48,6 +49,12 @@ def case(request: pytest.FixtureRequest, device: torch.device) -> Case:
     return case_of(request.param, device)
 
 
+@pytest.fixture(params=NAMES_TO_COMPILE)
+def dear_case(request: pytest.FixtureRequest, device: torch.device) -> Case:
+    """Each of the four functions, where each takes its time."""
+    return case_of(request.param, device)
+
+
 def whole(function: Callable[..., Any], backend: str = "aot_eager", **options: Any) -> Any:
     """The function as one graph."""
     return torch.compile(function, fullgraph=True, backend=backend, **options)
@@ -81,12 +88,12 @@ def check_dynamic(case: Case, backend: str) -> None:
             assert_same(backward(compiled, spheres), backward(loss, spheres))
 
 
-def test_aot_eager(case: Case) -> None:
-    check_forward_and_backward(case, "aot_eager")
+def test_aot_eager(dear_case: Case) -> None:
+    check_forward_and_backward(dear_case, "aot_eager")
 
 
-def test_aot_eager_dynamic(case: Case) -> None:
-    check_dynamic(case, "aot_eager")
+def test_aot_eager_dynamic(dear_case: Case) -> None:
+    check_dynamic(dear_case, "aot_eager")
 
 
 @needs_inductor
@@ -157,13 +164,10 @@ INSIDE: dict[str, Callable[[Case], tuple[Callable[..., Any], Tensor]]] = {
 }
 
 
-@pytest.fixture(params=NAMES_TO_COMPILE)
-def dear_case(request: pytest.FixtureRequest, device: torch.device) -> Case:
-    """Each of the four functions, where each takes its time."""
-    return case_of(request.param, device)
+OFTEN = ("grad of poses", "vmap over poses", "vmap of grad", "grad of vmap", "jacrev", "jvp")
 
 
-@pytest.mark.parametrize("transform", INSIDE)
+@pytest.mark.parametrize("transform", mostly_slow(INSIDE, OFTEN))
 def test_transforms_inside_a_graph(transform: str, dear_case: Case) -> None:
     function, x = INSIDE[transform](dear_case)
     assert_same(whole(function)(x), function(x))

@@ -85,7 +85,13 @@ def test_an_object_may_touch_what_carries_it(panda):
     assert not partners & {"panda_hand", "panda_leftfinger", "panda_link7", "panda_link6"}
 
 
-@pytest.mark.parametrize("shape", [Cuboid((0.1, 0.06, 0.2)), trimesh.creation.icosphere(2, 0.05)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Cuboid((0.1, 0.06, 0.2)),
+        pytest.param(trimesh.creation.icosphere(2, 0.05), marks=pytest.mark.slow),
+    ],
+)
 def test_an_attached_mesh_is_filled(panda, shape):
     panda.attach("thing", "panda_hand", shape, max_overshoot=0.015)
     report = coverage(panda.spheres_of("thing"), shape, fill=True)

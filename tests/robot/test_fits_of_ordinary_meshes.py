@@ -1,5 +1,6 @@
 """Fine, thin, open, flat and dirty meshes are covered; defaults by size; fits kept on disk."""
 
+import functools
 import json
 import os
 import threading
@@ -15,6 +16,7 @@ from warp_collision.examples import load_panda
 from warp_collision.robot import RobotSpheres, coverage, fit_spheres
 from warp_collision.robot.fitting import fit_cache
 from warp_collision.robot.fitting.fit_cache import cached_coverage, cached_fit
+from warp_collision.robot.fitting.sphere_fit import SphereFit
 from warp_collision.robot.model.urdf_model import read_urdf_model
 
 URDF = """<robot name="two">
@@ -247,13 +249,20 @@ def test_what_spheres_leave_out_is_computed_once(cache, monkeypatch):
             cached_coverage(*changed)
 
 
+@functools.cache
+def box_fit() -> SphereFit:
+    return fit_spheres(trimesh.creation.box((0.1, 0.2, 0.3)), max_overshoot=0.08)
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "{", "[]", "{}", '{"fits": []}', '{"fits": [{"spheres": [[0, 0]], "report": [1]}]}'],
 )
-def test_what_is_no_fit_is_fitted_again(cache, text):
+def test_what_is_no_fit_is_fitted_again(cache, text, monkeypatch):
     box = trimesh.creation.box((0.1, 0.2, 0.3))
-    fit = cached_fit(box, 0.08, fill=False)
+    fit = box_fit()
+    monkeypatch.setattr(fit_cache, "fit_spheres", lambda *_, **__: fit)
+    cached_fit(box, 0.08, fill=False)
     [file] = cache.iterdir()
     whole = file.read_text()
     file.write_text(text)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import trimesh
 
+from cases import mostly_slow
 from reference import mesh_signed_distance
 from robots import PANDA
 from warp_collision import Capsule, Cuboid, Cylinder, Sphere
@@ -53,7 +54,7 @@ SOLIDS = {
 
 
 @pytest.mark.parametrize("name", SOLIDS)
-@pytest.mark.parametrize("fill", [False, True])
+@pytest.mark.parametrize("fill", mostly_slow((False, True), (True,)))
 def test_fitted_spheres_cover_a_mesh(name, fill):
     mesh = SOLIDS[name]()
     fit = fit_spheres(mesh, max_overshoot=0.025, fill=fill)
@@ -103,12 +104,10 @@ def test_equal_input_has_equal_results():
 
 def test_a_number_of_spheres():
     mesh = SOLIDS["box"]()
-    reports = [fit_spheres(mesh, count=count).report for count in (1, 4, 12)]
-    for report, count in zip(reports, (1, 4, 12), strict=True):
-        assert report.uncovered == 0.0
-        assert report.count <= count
-    overshoots = [report.overshoot for report in reports]
-    assert overshoots[0] > 1.5 * overshoots[1] > 2.0 * overshoots[2]
+    one, few = (fit_spheres(mesh, count=count).report for count in (1, 12))
+    assert (one.count, one.uncovered, few.uncovered) == (1, 0.0, 0.0)
+    assert 1 < few.count <= 12
+    assert one.overshoot > 2.0 * few.overshoot
 
 
 def test_both_limits_leave_something_uncovered():
@@ -213,20 +212,20 @@ ORDINARY = """<robot name="ordinary" version="1.1">
 def test_shapes_of_a_urdf_are_covered(tmp_path):
     trimesh.creation.box((0.1, 0.2, 0.3)).export(tmp_path / "box.stl")
     (tmp_path / "ordinary.urdf").write_text(ORDINARY)
-    robot = RobotSpheres(tmp_path / "ordinary.urdf", max_overshoot=0.015)
+    robot = RobotSpheres(tmp_path / "ordinary.urdf", max_overshoot=0.03)
     assert {link: len(reports) for link, reports in robot.fits.items()} == {"a": 1, "b": 1, "c": 2}
     for reports in robot.fits.values():
         assert all(report.uncovered == 0.0 for report in reports)
-        assert all(report.overshoot <= 0.015 + 1e-6 for report in reports)
+        assert all(report.overshoot <= 0.03 + 1e-6 for report in reports)
     # The turned spheres round in float64.
     assert all(report.uncovered < 1e-3 for report in robot.coverage().values())
     assert [0.0, 0.0, 0.0, 0.06] in robot.spheres_of("a").tolist()
     boxed = trimesh.creation.box((0.1, 0.2, 0.15)).apply_translation((0, 0, 0.2))
     points, _ = trimesh.sample.sample_surface(boxed, 5000, seed=4)
     assert farthest(points, robot.spheres_of("c")) <= 1e-9
-    again = RobotSpheres(tmp_path / "ordinary.urdf", max_overshoot=0.015)
+    again = RobotSpheres(tmp_path / "ordinary.urdf", max_overshoot=0.03)
     np.testing.assert_array_equal(again.spheres_of("b"), robot.spheres_of("b"))
-    coarse = RobotSpheres(tmp_path / "ordinary.urdf", max_overshoot=0.05)
+    coarse = RobotSpheres(tmp_path / "ordinary.urdf", max_overshoot=0.08)
     assert coarse.n_spheres < robot.n_spheres
     given = RobotSpheres(tmp_path / "ordinary.urdf", spheres={"c": [[0, 0, 0, 0.1]]})
     assert given.fits == {}
@@ -249,6 +248,7 @@ def test_meshes_in_millimetres_are_refused_before_anything_is_fitted(tmp_path, m
     assert fits == []
 
 
+@pytest.mark.slow
 def test_a_shape_with_too_many_pieces_is_named(tmp_path):
     trimesh.creation.icosphere(1, 0.2).export(tmp_path / "box.stl")
     (tmp_path / "fine.urdf").write_text(ORDINARY)

@@ -71,7 +71,7 @@ def test_groups_hold_more_than_one_link_of_spheres(robot):
 
 
 def test_configurations(robot, pairs, device):
-    joints = random_joints(robot.joint_limits, 1500, None)
+    joints = random_joints(robot.joint_limits, 500, None)
     smallest, nearest = gaps(robot, joints, pairs).min(1)
     empty = MeshWorld(device=device)
     hit = configuration_in_collision(
@@ -79,7 +79,7 @@ def test_configurations(robot, pairs, device):
     ).cpu()[:, 0]
     known = smallest.abs() > 1e-6
     assert torch.equal(hit[known], smallest[known] < 0.0)
-    assert 100 < hit.sum() < 1400
+    assert 30 < hit.sum() < 470
     spheres = robot(joints[:, None].to(device))
     found = self_clearance(spheres, pairs)
     torch.testing.assert_close(found.clearance.cpu()[:, 0].double(), smallest, atol=1e-6, rtol=0)
@@ -150,6 +150,7 @@ def test_bounding_balls():
         assert spread >= distances.max(initial=0.0)
 
 
+@pytest.mark.slow
 def test_pairs_take_no_memory_and_time_by_the_pair_of_spheres(tmp_path):
     """A hand of 12 fingers of 4 links, 3,000 spheres: 4 million pairs of spheres."""
     rng, links, joints = np.random.default_rng(5), [], []

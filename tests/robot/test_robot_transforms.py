@@ -10,6 +10,7 @@ import torch
 from torch import func
 
 import joint_paths as jp
+from cases import mostly_slow
 from differentiable import JIT_WARNING, needs_graphs_of_checks
 from warp_collision import CollisionCost, Cuboid, MeshWorld
 from warp_collision.examples import load_panda
@@ -78,6 +79,12 @@ CHECKS = {
 
 @pytest.fixture(params=CHECKS)
 def check(request: pytest.FixtureRequest) -> Callable[..., Tensor]:
+    return CHECKS[request.param]
+
+
+@pytest.fixture(params=mostly_slow(CHECKS, ("paths",)))
+def dear_check(request: pytest.FixtureRequest) -> Callable[..., Tensor]:
+    """Each of the checks, where each takes its time; they are records of one kind."""
     return CHECKS[request.param]
 
 
@@ -218,9 +225,19 @@ def of_export(function: Callable[[Tensor], Tensor], joints: Tensor) -> Tensor:
 GRAPH = pytest.param(of_graph, marks=needs_graphs_of_checks)
 
 
-@pytest.mark.parametrize("way", [of_vmap, of_jvp, of_grad, GRAPH, of_export])
+@pytest.mark.parametrize("way", [of_vmap, of_jvp, of_grad])
 @pytest.mark.parametrize("name", FIRST_CALLS)
 def test_first_calls(name, way, world, paths) -> None:
+    assert_prepared(name, way, world, paths)
+
+
+@pytest.mark.parametrize("way", [GRAPH, of_export])
+@pytest.mark.parametrize("name", mostly_slow(FIRST_CALLS, ("paths", "constraint")))
+def test_first_calls_in_graphs(name, way, world, paths) -> None:
+    assert_prepared(name, way, world, paths)
+
+
+def assert_prepared(name: str, way: Callable[..., Tensor], world: MeshWorld, paths: Tensor) -> None:
     """What a first call prepares serves later calls, and is what eager calls prepare."""
     robot, joints = load_panda(), paths[0]
     expected = first_calls(load_panda(), world)[name](joints)
@@ -230,11 +247,11 @@ def test_first_calls(name, way, world, paths) -> None:
 
 
 @needs_graphs_of_checks
-def test_graphs_follow_the_robot(check, world, paths) -> None:
+def test_graphs_follow_the_robot(dear_check, world, paths) -> None:
     """A graph is not tied to the pairs and spheres of the robot that it first saw."""
     robot, joints = load_panda(), paths.flatten(0, 1)
     compiled = torch.compile(
-        lambda q, b: check(q, robot, world, base_pose=b), fullgraph=True, backend="aot_eager"
+        lambda q, b: dear_check(q, robot, world, base_pose=b), fullgraph=True, backend="aot_eager"
     )
     seen = []
     for base in ((0, 0, 0, 1, 0, 0, 0), (0.3, 0.0, 0.2, 0.9, 0.1, 0.3, 0.2)):
@@ -243,19 +260,19 @@ def test_graphs_follow_the_robot(check, world, paths) -> None:
                 ball = [[0.0, 0.0, 0.3, 0.3]]
                 robot.attach("rod", "panda_hand", ball, touch_links=robot.link_names[:-1])
             seen.append(compiled(joints, base))
-            assert torch.equal(seen[-1], check(joints, robot, world, base_pose=base))
+            assert torch.equal(seen[-1], dear_check(joints, robot, world, base_pose=base))
         robot.detach("rod")
     assert not torch.equal(seen[0], seen[1])
     assert not torch.equal(seen[0], seen[2])
 
 
 @needs_graphs_of_checks
-def test_graphs_of_changing_shapes(check, panda, world, paths) -> None:
+def test_graphs_of_changing_shapes(dear_check, panda, world, paths) -> None:
     """One graph for all numbers of paths and waypoints."""
 
     def run(q: Tensor, poses: Tensor) -> Tensor:
-        options = {} if check is configuration_in_collision else {"poses": poses}
-        return check(q, panda, world, **options)
+        options = {} if dear_check is configuration_in_collision else {"poses": poses}
+        return dear_check(q, panda, world, **options)
 
     compiled = torch.compile(run, fullgraph=True, backend="aot_eager", dynamic=True)
     joints, moving = paths.flatten(0, 1), poses_of(world, 6, 4)
@@ -377,7 +394,7 @@ def test_pairs_are_found_inside_of_transforms(panda, paths) -> None:
 # -- operators ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("based", [False, True])
+@pytest.mark.parametrize("based", mostly_slow((False, True), (True,)))
 def test_opcheck(based, panda, world, paths, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = {}
     for name in ("CONFIGURATION_IN_COLLISION", "JOINT_PATH_IN_COLLISION", "JOINT_PATH_CLEARANCE"):

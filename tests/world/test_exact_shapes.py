@@ -162,15 +162,12 @@ def test_gradients(swept: bool, device: torch.device) -> None:
             cost = sphere_cost(leaf, world, activation_distance=ETA)
         (cost * to_device(incoming[:1], device)).sum().backward()
         assert leaf.grad is not None
-        found, off = to_array(leaf.grad)[0].ravel(), 0
-        for place in range(0, row.size, 3):
-            step = np.zeros(row.size)
-            step[place] = 1e-6
-            here, plus, minus = (loss((row.ravel() + s)[None])[0] for s in (0.0, step, -step))
-            forward, backward = (plus - here) / 1e-6, (here - minus) / 1e-6
-            smooth = abs(forward - backward) < 2e-3
-            off += bool(smooth and abs(found[place] - 0.5 * (forward + backward)) > 2e-3)
-        assert off == 0
+        found, steps = to_array(leaf.grad)[0].ravel()[::3], 1e-6 * np.eye(row.size)[::3]
+        here, plus, minus = (loss(row.ravel() + s) for s in (0.0 * steps[:1], steps, -steps))
+        forward, backward = (plus - here) / 1e-6, (here - minus) / 1e-6
+        smooth = abs(forward - backward) < 2e-3
+        assert smooth.sum() > 0.5 * len(smooth)
+        assert (abs(found - 0.5 * (forward + backward))[smooth] <= 2e-3).all()
 
 
 def test_pose_gradients(device: torch.device) -> None:

@@ -44,16 +44,16 @@ def bounding_balls(spheres: np.ndarray, ranges: np.ndarray) -> Balls:
     centers = np.where(enabled[..., None], rows[..., :3], 0.0).sum(axis=1)
     centers /= np.maximum(counts, 1)[:, None]
     best, least = centers, np.full(len(ranges), np.inf)
+    radii = np.where(enabled, rows[..., 3], -np.inf)
+    index = np.arange(len(ranges))
     for step in range(1, _STEPS):
         offsets = rows[..., :3] - centers[:, None]
-        reach = np.where(enabled, np.linalg.norm(offsets, axis=2) + rows[..., 3], -np.inf)
-        far = reach.argmax(axis=1)[:, None]
-        farthest = np.take_along_axis(reach, far, axis=1)[:, 0]
-        is_better = farthest < least
+        reach = np.sqrt(np.einsum("ijk,ijk->ij", offsets, offsets)) + radii
+        far = reach.argmax(axis=1)
+        is_better = reach[index, far] < least
         best = np.where(is_better[:, None], centers, best)
-        least = np.where(is_better, farthest, least)
-        towards = np.take_along_axis(offsets, far[..., None], axis=1)[:, 0]
-        centers = centers + towards / (step + 1)
+        least = np.where(is_better, reach[index, far], least)
+        centers = centers + offsets[index, far] / (step + 1)
     centers = best.astype(np.float32).astype(np.float64)
     distances = np.linalg.norm(rows[..., :3] - centers[:, None], axis=2)
     radii = np.where(enabled, distances + rows[..., 3], 0.0).max(axis=1) * _SCALE + _MARGIN

@@ -23,7 +23,7 @@ CONSTANT = 1.0e-5
 # Of the overshoots: smaller spheres seldom touch where links do not, and where these touch they are
 # nearer to each other than the default activation distance of costs, 1 cm.
 _DRAWN_IN = 0.5
-_MAX_GAPS = 1 << 20  # clearances of pairs of spheres that are computed at once
+_MAX_GAPS = 10_000  # clearances of pairs of spheres at once: for more, torch wakes other threads
 
 
 class PairTables(NamedTuple):
@@ -234,11 +234,12 @@ class SelfCollisionPairs:
             rows = torch.nonzero(is_near)[:, 0]
             (begin, end), (first, last) = ranges[one].tolist(), ranges[other].tolist()
             size = max(1, _MAX_GAPS // ((end - begin) * (last - first)))
+            left_out = torch.zeros((end - begin, last - first), dtype=torch.bool)
+            for a, b in unchecked.get((one, other), ()):
+                left_out[a - begin, b - first] = True
             for part in rows.split(size) if len(rows) else ():
                 gaps = _gaps(spheres[part, begin:end], spheres[part, first:last])
-                for a, b in unchecked.get((one, other), ()):
-                    gaps[:, a - begin, b - first] = torch.inf
-                yield k, part, gaps
+                yield k, part, gaps.masked_fill_(left_out, torch.inf)
 
     def _unchecked(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
         """By two links, their pairs of spheres that are not checked, sorted."""

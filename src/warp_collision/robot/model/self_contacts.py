@@ -17,7 +17,7 @@ from warp_collision.robot.model.sphere_layout import SphereLayout
 from warp_collision.robot.model.sphere_model import SphereModel
 
 _SAMPLES = 400  # random configurations
-_AT_ONCE = 64
+_AT_ONCE = 32
 _ORDINARY_SHARE = 0.25  # of random configurations
 
 
