@@ -6,11 +6,11 @@ upper bound minus the tolerance are pruned; the others are evaluated in both hal
 convex shape only motion along the normal of a plane above it counts, so that at a smallest
 clearance within an interval the bounds differ by the second derivatives alone.
 
-Most is pruned where the upper bound is near the smallest clearance from the beginning. So the first
-that is evaluated are both ends of the segment, for the body and the pair of bodies that cheap
-bounds suggest.
+Most is pruned where the upper bound is near the smallest clearance from the beginning. So both ends
+of the segment are evaluated first, for the body and the pair of bodies that cheap bounds suggest.
 
-States that a visit returns are copied: within loops fields are updated.
+A struct that is assigned in a branch is copied, which takes longer than what is computed: loops
+update its fields.
 """
 
 import warp as wp
@@ -83,7 +83,7 @@ wp.set_module_options(FEW_THREADS)
 
 # Intervals are narrower than the tolerance by more than the rounding of their bounds.
 WITHIN = wp.constant(0.999)
-# Farther than what is guessed to be nearest than its bound is the search for it does not look [m].
+# The search for what is guessed to be the nearest goes so far beyond its lower bound [m].
 NEAR = wp.constant(0.1)
 # A part is not halved where its bounds are this many times their rounding or less: the interval is
 # then at most 1 more of it wide.
@@ -472,7 +472,7 @@ def guess_nearest(
     robot = segment.robot
     guess = Guess(NONE, NONE, FAR, FAR)
     for k in range(robot.n_bodies):
-        # Of those that are near a box that of the last link.
+        # Of several whose balls meet a box the one that is farthest from the root.
         b = robot.n_bodies - 1 - k
         body = body_of(robot, b)
         if body.radius >= 0.0:

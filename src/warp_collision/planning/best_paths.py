@@ -56,6 +56,7 @@ class BestPaths:
         horizon: waypoints of a path.
         joints: (batch, horizon, n_joints), straight lines where nothing is proven free.
         cost: (batch,) of the proven paths, else +inf.
+        far: (batch,) bool, which of these keep the preferred clearance.
         rounds: of trees so far.
         iterations: (batch,) int64, rounds of trees until the first path.
     """
@@ -71,6 +72,7 @@ class BestPaths:
         self.horizon = horizon
         self.joints = straight_lines(problems.start, problems.goal, horizon)
         self.cost = torch.full_like(problems.start[:, 0], torch.inf)
+        self.far = torch.zeros_like(self.cost, dtype=torch.bool)
         self.rounds, self.iterations = 0, torch.zeros_like(self.cost, dtype=torch.int64)
 
     @property
@@ -82,11 +84,12 @@ class BestPaths:
         """Keeps those of the paths (n, horizon, n_joints) of problems (n,) that are better."""
         if len(paths) == 0:
             return
-        proven = torch.nonzero(self._problems.is_free(paths, problem))[:, 0]
-        paths, problem = paths[proven], problem[proven]
+        near = self._problems.is_near(paths, problem)
+        proven = torch.nonzero(self._problems.is_free_where_near(paths, problem, near))[:, 0]
+        paths, problem, near = paths[proven], problem[proven], near[proven]
         if len(paths) == 0:
             return
-        cost = self._cost(paths, problem)
+        cost = self._cost(paths, problem, near)
         chosen = shortest_of_each(cost, problem, 1)
         chosen = chosen[cost[chosen] < self.cost[problem[chosen]]]
         if len(chosen) == 0:
@@ -94,6 +97,7 @@ class BestPaths:
         better = problem[chosen]
         self.iterations[better[~self.free[better]]] = self.rounds
         self.joints[better], self.cost[better] = paths[chosen], cost[chosen]
+        self.far[better] = ~near[chosen].any(1)
         self.report()
 
     def offer_polylines(self, paths: Tensor, problem: Tensor) -> None:
@@ -104,11 +108,11 @@ class BestPaths:
             fitting = paths[rows][:, -self.horizon :]
             self.offer(resample(fitting, self.horizon), problem[rows])
 
-    def _cost(self, paths: Tensor, problem: Tensor) -> Tensor:
+    def _cost(self, paths: Tensor, problem: Tensor, near: Tensor) -> Tensor:
         if self._objective is not None:
             return self._objective(paths, problem)
         steps = torch.linalg.vector_norm(paths[:, 1:] - paths[:, :-1], dim=-1)
-        return (steps * (1.0 + self._problems.is_near(paths, problem))).sum(1)
+        return (steps * (1.0 + near)).sum(1)
 
     def report(self) -> None:
         """Calls `progress`."""

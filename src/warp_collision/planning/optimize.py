@@ -220,7 +220,7 @@ def optimize_paths(
         if until == "converged":
             refinement = Refinement(problems, objective, best, generator, bool(terms))
         search_paths(problems, best, valid, n_seeds, budget, generator, refinement)
-        return _first(problems, best) if until == "first" else _result(problems, objective, best)
+        return _first(best) if until == "first" else _result(problems, objective, best)
 
 
 def _base_rows(base_pose: PoseLike | None, start: Tensor) -> Tensor | None:
@@ -244,16 +244,12 @@ def _objective(problems: Problems, terms: Sequence[Term]) -> Objective:
     return Objective(terms, collision, problems.limits)
 
 
-def _first(problems: Problems, best: BestPaths) -> PlannedPaths:
+def _first(best: BestPaths) -> PlannedPaths:
     """What is known of first paths."""
-    joints, free, lengths = best.joints, best.free, path_length(best.joints)
-    is_far = free.clone()
-    rows = torch.nonzero(free)[:, 0]
-    if len(rows):
-        is_far[rows] = ~problems.is_near(joints[rows], rows).any(1)
+    lengths = path_length(best.joints)
     unknown = torch.full_like(lengths, torch.nan)
     measured = (unknown, unknown.clone(), unknown.clone(), unknown.clone())
-    return PlannedPaths(joints, free, *measured, lengths, best.iterations, is_far)
+    return PlannedPaths(best.joints, best.free, *measured, lengths, best.iterations, best.far)
 
 
 def _result(problems: Problems, objective: Objective, best: BestPaths) -> PlannedPaths:

@@ -107,6 +107,17 @@ class Problems:
         """Which segments (n, horizon - 1) may be nearer than the preferred clearance."""
         return self._hits(paths, problem, self.preferred_clearance, self.changing_pairs)
 
+    def is_free_where_near(self, paths: Tensor, problem: Tensor, near: Tensor) -> Tensor:
+        """`is_free` of paths of which `is_near` (n, horizon - 1) is known.
+
+        Segments that keep the preferred clearance keep the margin: the others are checked.
+        """
+        row, segment = torch.nonzero(near, as_tuple=True)
+        motions = torch.stack((paths[row, segment], paths[row, segment + 1]), dim=1)
+        free = torch.ones_like(near[:, 0])
+        free[row[self.hits(motions, problem[row])[:, 0]]] = False
+        return free
+
     def certificate(self, problem: Tensor) -> Certificate:
         """`is_free` of motions by the rows of paths that they are from, of problems (n,)."""
         return lambda motions, rows: self.is_free(motions, problem[rows])
