@@ -109,9 +109,12 @@ class Nearest:
 
 
 @wp.func
-def no_bounds() -> Nearest:
-    """Bounds before the first evaluation."""
-    return Nearest(FAR, FAR, FAR, 0.0, -1, -1, False, NONE)
+def first_bounds(is_valid: bool) -> Nearest:
+    """Bounds before the first evaluation, or NaN."""
+    best = Nearest(FAR, FAR, FAR, 0.0, -1, -1, False, NONE)
+    if not is_valid:
+        best.upper = wp.nan
+    return best
 
 
 @wp.func
@@ -294,7 +297,7 @@ def nearest_of_groups(
         moved: how much any two spheres of the bodies approach, see `farthest_approach`.
         best: the bounds so far.
     """
-    interval = motion.interval
+    tolerance = motion.interval.tolerance
     is_wide = moved[0] > SPLITTING_GAINS * moved[1]
     for index in range(span[0], span[1]):
         a = sphere_of(spheres, index)
@@ -302,10 +305,9 @@ def nearest_of_groups(
         own = a[3] + motion.pair.buffer
         # A sphere far from the ball of the other group is far from all of its spheres.
         low = wp.length(here - xyz(other_ball)) - own - other_ball[3]
-        low -= wp.where(best.is_open, interval.tolerance, moved[0])
-        if a[3] < 0.0 or low >= best.upper - interval.tolerance:
-            if not (a[3] < 0.0 or best.is_open):
-                best.lower = wp.min(best.lower, low)
+        low -= wp.where(best.is_open, tolerance, moved[0])
+        if a[3] < 0.0 or low >= best.upper - tolerance:
+            best.lower = wp.where(a[3] < 0.0 or best.is_open, best.lower, wp.min(best.lower, low))
             continue
         for other in range(other_span[0], other_span[1]):
             b = sphere_of(spheres, other)
@@ -314,9 +316,8 @@ def nearest_of_groups(
             radii = own + b[3]
             there = point_in_world(motion.second.frame_pose, xyz(b))
             # Once the pair of bodies is halved anyway, only smaller clearances are looked for.
-            low = wp.length(here - there) - radii
-            low -= wp.where(best.is_open, interval.tolerance, moved[0])
-            if not (low >= best.upper - interval.tolerance):
+            low = wp.length(here - there) - radii - wp.where(best.is_open, tolerance, moved[0])
+            if not (low >= best.upper - tolerance):
                 if is_left_out(motion.pair, left_out, index, other):
                     continue
                 gap = approach(motion, here, there)
@@ -328,7 +329,7 @@ def nearest_of_groups(
                     best.sphere = index
                     best.other = other
             if not best.is_open:
-                if low < best.upper - interval.tolerance and is_wide:
+                if low < best.upper - tolerance and is_wide:
                     best.is_open = True
                 else:
                     best.lower = wp.min(best.lower, low)
@@ -546,6 +547,35 @@ def tolerance_at(search: Bisection, tolerance: float) -> float:
     return WITHIN * tolerance * float(1 << doublings)
 
 
+@wp.func
+def interval_at(search: Bisection, span: wp.vec2, slack: float, tolerance: float) -> Interval:
+    """The interval of a middle and half a length, with the tolerance that the search is at."""
+    within = tolerance_at(search, tolerance)
+    return Interval(span[1], 0.0, slack, DISTANCE_ROUNDING, within, span[0])
+
+
+@wp.func
+def lowest_of_whole(world: Nearest, itself: Nearest) -> wp.vec2:
+    """Lower bounds over the whole segment, after its first evaluation."""
+    return wp.vec2(wp.min(world.floor, world.lower), wp.min(itself.floor, itself.lower))
+
+
+@wp.func
+def write_bounds(
+    bounds: wp.array[wp.vec3], world: Nearest, itself: Nearest, whole: wp.vec2, is_exhausted: bool
+):
+    """Writes what is certified; `whole` are lower bounds of the whole segment."""
+    bounds[0] = certified(world, whole[0], is_exhausted)
+    bounds[1] = certified(itself, whole[1], is_exhausted)
+
+
+@wp.func
+def write_nearest(nearest: wp.array[wp.vec2i], world: Nearest, itself: Nearest, first_slot: int):
+    """Writes sphere and obstacle, and two spheres."""
+    nearest[0] = sphere_and_slot(world, first_slot)
+    nearest[1] = wp.vec2i(itself.sphere, itself.other)
+
+
 @wp.kernel(**resident_warps(16, block=32))
 def joint_path_clearance(
     # operands
@@ -572,13 +602,11 @@ def joint_path_clearance(
     env = env_of_row(env_index, row)
     segment = segment_of(robot_in_env(robot, env), joints, row, index, states)
     slack = write_root(segment, root_at(base, row, index))
-    world = no_bounds()
-    itself = no_bounds()
+    is_valid = is_env(scene, env) and wp.isfinite(slack)
+    world = first_bounds(is_valid)
+    itself = first_bounds(is_valid)
     search = parts_of_segment(0)
-    if not is_env(scene, env) or not wp.isfinite(slack):
-        world = not_finite(world)
-        itself = not_finite(itself)
-        search.is_done = True
+    search.is_done = not is_valid
     whole = wp.vec2(FAR, FAR)
     guess = Guess()
     n_ends = int(0)
@@ -586,8 +614,7 @@ def joint_path_clearance(
         span = interval_of(search, n_ends)
         write_root_at(segment, root_at(base, row, index), span[0])
         write_frames(segment, span[0])
-        within = tolerance_at(search, tolerance[0])
-        interval = Interval(span[1], 0.0, slack, DISTANCE_ROUNDING, within, span[0])
+        interval = interval_at(search, span, slack, tolerance[0])
         segment_balls = balls[row, index]
         if n_ends == 0:
             guess = guess_nearest(segment, interval, scene, env, body_pairs, segment_balls)
@@ -601,15 +628,11 @@ def joint_path_clearance(
         )
         if span[1] > 0.0:
             if search.evaluations == 0:
-                whole = wp.min(
-                    wp.vec2(world.floor, itself.floor), wp.vec2(world.lower, itself.lower)
-                )
+                whole = lowest_of_whole(world, itself)
             search = next_interval(search, world.open, itself.open)
         else:
             n_ends += 1
             world = without_guess(world)
             itself = without_guess(itself)
-    bounds[row, index, 0] = certified(world, whole[0], search.is_exhausted)
-    bounds[row, index, 1] = certified(itself, whole[1], search.is_exhausted)
-    nearest[row, index, 0] = sphere_and_slot(world, env * scene.n_slots)
-    nearest[row, index, 1] = wp.vec2i(itself.sphere, itself.other)
+    write_bounds(bounds[row, index], world, itself, whole, search.is_exhausted)
+    write_nearest(nearest[row, index], world, itself, env * scene.n_slots)
