@@ -258,6 +258,7 @@ def test_help_is_quick_and_loads_nothing_heavy():
         assert min(times) < 1.0
 
 
+@pytest.mark.slow
 def test_progress_on_a_terminal_alone(folder, capsys):
     np.save(folder / "paths.npy", BATCH[[0] * 300])
     arguments = ["check", "world.yaml", "paths.npy", f"--robot={PANDA}", "--device=cpu"]

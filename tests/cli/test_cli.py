@@ -286,6 +286,7 @@ def test_help_fits_a_terminal(capsys, monkeypatch, arguments):
     assert max(map(len, out.splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_the_example_of_the_help_runs(capsys, tmp_path):
     """Runs the lines of the example in a shell, with this environment's programs first."""
     with pytest.raises(SystemExit):

@@ -136,6 +136,7 @@ def test_the_first_path_is_written_without_a_clearance(capsys, world, tmp_path):
     assert json.loads(shortened)["length"] < written["length"]
 
 
+@pytest.mark.slow
 def test_contacts_that_are_wanted_and_a_base_elsewhere(capsys, world, tmp_path):
     """What stands around the post may touch it; and where the robot stands elsewhere, it is far.
 

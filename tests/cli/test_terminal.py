@@ -70,6 +70,7 @@ def test_terminals_that_cannot_encode_a_name(check, files, encoding):
     assert b"\x1b" not in out
 
 
+@pytest.mark.slow
 def test_a_locale_of_ascii_and_a_file_of_another_name(tmp_path, files):
     """In a process of its own, which decodes its arguments and chooses the encoding."""
     _, spheres = files

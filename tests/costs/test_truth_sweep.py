@@ -261,7 +261,7 @@ def test_a_far_segment_takes_one_query(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCENES)
-@pytest.mark.parametrize("tolerance", [TOLERANCE, 1e-4])
+@pytest.mark.parametrize("tolerance", mostly_slow((TOLERANCE, 1e-4), (1e-4,)))
 def test_few_queries_near_an_obstacle(name: str, tolerance: float) -> None:
     """Well under one per tolerance of the length, of the sweep's own code with counting queries.
 
@@ -296,7 +296,7 @@ def test_few_queries_near_an_obstacle(name: str, tolerance: float) -> None:
 # -- tolerances -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("tolerance", [1e-9, 1e-30])
+@pytest.mark.parametrize("tolerance", mostly_slow((1e-9, 1e-30), (1e-30,)))
 def test_a_tolerance_below_rounding_ends(tolerance: float, device: torch.device) -> None:
     """Along a surface every step is as short as the tolerance, which float32 must still add up."""
     world = compare.build_world([[shapes.box((0.01, 0.01, 1.0))]], device)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import compare
+from cases import mostly_slow
 from differentiable import JIT_WARNING, LEAF_WARNING, assert_same
 from primitives import KINDS, Call, paths, scenes
 
@@ -62,7 +63,7 @@ def test_a_full_graph_raises(call: Call) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("return_loss", [False, True])
+@pytest.mark.parametrize("return_loss", mostly_slow((False, True), (True,)))
 def test_a_broken_graph_is_right(backend: str, return_loss: bool, call: Call) -> None:
     """What stands before and behind the call is compiled, the call is as it ever was."""
 
@@ -96,7 +97,7 @@ def test_two_calls_with_their_own_buffers(backend: str, call: Call) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("return_loss", [False, True])
+@pytest.mark.parametrize("return_loss", mostly_slow((False, True), (True,)))
 def test_two_calls_that_share_buffers(backend: str, return_loss: bool, call: Call) -> None:
     """Their costs are right, and backward of the first one raises instead of taking the second."""
 

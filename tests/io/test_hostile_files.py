@@ -37,7 +37,7 @@ def refuses(load, folder: Path, case: Case) -> None:
     assert len(text) < len(str(path)) + 700
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", mostly_slow(WORLDS, WORLDS.keys() - {"mesh: a dae that doubles"}))
 def test_worlds(name, tmp_path):
     refuses(load_world_file, tmp_path, WORLDS[name])
 
@@ -71,6 +71,7 @@ def test_meshes_of_a_yaml_file_are_refused_by_their_own_name(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_without_the_c_parser_of_yaml(tmp_path, monkeypatch):
     import yaml
 

@@ -111,6 +111,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_fork_while_other_threads_query() -> None:
     """Data loaders fork: the child has the worlds, and none of the threads that were reading."""

@@ -106,7 +106,10 @@ def test_kitchen_pieces_reach_less_with_a_grid(device: torch.device) -> None:
     assert record["inside_reach"] < 0.9 * np.sqrt(geometry.area / (2.0 * np.pi))
 
 
-@pytest.mark.parametrize("name", [*CLOSED, *TOUCHING, *OPEN, "1 km away"])
+GRIDDED = [*CLOSED, *TOUCHING, *OPEN, "1 km away"]
+
+
+@pytest.mark.parametrize("name", mostly_slow(GRIDDED, GRIDDED[::2]))
 @pytest.mark.parametrize("cells", mostly_slow((27, 32_768), (32_768,)))
 def test_grids_change_no_bit(name: str, cells: int, device: torch.device) -> None:
     """Of costs and distances, at random points and in line with faces and edges."""

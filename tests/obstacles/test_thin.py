@@ -114,7 +114,7 @@ def outcome(body: Body, seed: int = 0, count: int = 0, points: Array | None = No
 WORST = dict.fromkeys(KINDS, 3e-7) | dict.fromkeys(["cone", "needle", "spike", "strip"], 5e-6)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_slow(KINDS, [*KINDS][::2]))
 def test_adversarial_meshes(kind: str) -> None:
     taken = 0
     for seed in range(5):
@@ -143,7 +143,7 @@ def test_many_adversarial_meshes(kind: str) -> None:
 
 
 @pytest.mark.parametrize("ends", ["closed", "open"])
-@pytest.mark.parametrize("sides", [8, 32])
+@pytest.mark.parametrize("sides", mostly_slow((8, 32), (8,)))
 @pytest.mark.parametrize(
     ("radius", "length"), [(0.001, 5.0), (0.001, 24.0), (0.002, 20.0), (0.005, 15.0), (0.005, 60.0)]
 )

@@ -7,6 +7,7 @@ import pytest
 
 import reference_sweep
 import shapes
+from cases import mostly_slow
 from reference import Array, closest_on_triangles, mesh_signed_distance, sphere_cost
 
 
@@ -39,7 +40,7 @@ def segment_distance(starts: Array, ends: Array, name: str) -> Array:
     return at(0.5 * (low + high)).reshape(len(starts), -1).min(axis=1)
 
 
-@pytest.mark.parametrize("name", shapes.CLOSED)
+@pytest.mark.parametrize("name", mostly_slow(shapes.CLOSED, ("torus",)))
 def test_minimum_outside_is_the_distance_of_segment_and_triangles(name: str) -> None:
     rng = np.random.default_rng(1)
     spheres = shapes.paths_outside(rng, shapes.mesh(name), (30, 2, 1), step=0.5)
@@ -52,7 +53,7 @@ def test_minimum_outside_is_the_distance_of_segment_and_triangles(name: str) -> 
     np.testing.assert_allclose(exact[~outside], 0.0, atol=1e-9)  # these cut the surface
 
 
-@pytest.mark.parametrize("name", shapes.CLOSED)
+@pytest.mark.parametrize("name", mostly_slow(shapes.CLOSED, ("torus",)))
 def test_minimum_inside_is_that_of_many_samples(name: str) -> None:
     rng = np.random.default_rng(2)
     points = shapes.box_points(rng, shapes.mesh(name), 12)

@@ -270,6 +270,7 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
     assert len(cached_fit(trimesh.creation.box((0.1, 0.2, 0.3)), 0.03, fill=False).spheres)
 
 
+@pytest.mark.slow
 def test_readers_see_no_part_of_a_fit(cache):
     """One thread writes a file many times, as other processes would; another one reads it."""
     path, fit = cache / "fit.json", fit_spheres(trimesh.creation.box((0.1, 0.2, 0.3)), count=4)

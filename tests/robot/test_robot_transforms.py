@@ -226,7 +226,7 @@ GRAPH = pytest.param(of_graph, marks=needs_graphs_of_checks)
 
 
 @pytest.mark.parametrize("way", [of_vmap, of_jvp, of_grad])
-@pytest.mark.parametrize("name", FIRST_CALLS)
+@pytest.mark.parametrize("name", mostly_slow(FIRST_CALLS, FIRST_CALLS[::2]))
 def test_first_calls(name, way, world, paths) -> None:
     assert_prepared(name, way, world, paths)
 

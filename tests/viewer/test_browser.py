@@ -544,6 +544,7 @@ def test_a_port_in_use_and_wrong_arguments(panda, monkeypatch):
         Viewer(port=0)
 
 
+@pytest.mark.slow
 def test_the_command_serves_and_ends(tmp_path):
     world, path = tmp_path / "w.yaml", tmp_path / "p.npy"
     world.write_text("cuboid: {top: {dims: [0.4, 0.4, 0.1], pose: [0.6, 0, 0.2, 1, 0, 0, 0]}}")

@@ -8,6 +8,7 @@ import pytest
 import torch
 import trimesh
 
+from cases import mostly_slow
 from compare import to_array, to_device
 from reference import Array, Body
 from reference_sweep import path_minimum
@@ -69,7 +70,7 @@ def test_resting_queries(kind: str, device: torch.device) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_slow(KINDS, [*KINDS][::2]))
 def test_sweeps(kind: str, device: torch.device) -> None:
     body, world = case(kind, device)
     spheres = spheres_around(body, 60, 2, 1)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import shapes
+from cases import mostly_slow
 from warp_collision import (
     Capsule,
     Cuboid,
@@ -179,7 +180,7 @@ CHANGES: dict[str, Callable[[MeshWorld], object]] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", mostly_slow(CHANGES, [*CHANGES][::2]))
 def test_any_change_makes_it_void_until_it_is_prepared_again(
     world: MeshWorld,
     without_field: Callable[[MeshWorld, Tensor], list[Tensor]],

@@ -282,6 +282,7 @@ def sizes_over(cycles: int, device: torch.device) -> list[float]:
     return [float(word) for word in done.stdout.split()[-6:]]
 
 
+@pytest.mark.slow
 def test_the_process_does_not_grow(real_device: torch.device) -> None:
     """The last 60 of 75 cycles add 120 meshes; leaked they would be 2 MB."""
     sizes = sizes_over(75, real_device)
