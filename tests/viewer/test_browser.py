@@ -239,6 +239,7 @@ def test_the_mouse_selects_an_obstacle_and_drags_it_by_its_gizmo(seen):
     assert seen.errors == []
 
 
+@pytest.mark.slow
 def test_a_second_client_and_one_that_leaves(chromium, seen):
     viewer = seen.viewer
     second = Page(chromium, viewer, (400, 300))

@@ -9,6 +9,7 @@ import torch
 import trimesh
 from torch.utils.data import DataLoader, Dataset
 
+from cases import mostly_slow
 from warp_collision import MeshWorld, signed_distance, sphere_cost, swept_sphere_cost
 
 Figures = tuple[float, float, float]
@@ -58,7 +59,7 @@ class Paths(Dataset[torch.Tensor]):
         return torch.tensor(figures(self.world, seed), dtype=torch.float64)
 
 
-@pytest.mark.parametrize("method", ["spawn", "fork"])
+@pytest.mark.parametrize("method", mostly_slow(("spawn", "fork"), ("spawn",)))
 def test_pools(method: str) -> None:
     expected = [figures_of_new_world(seed) for seed in range(4)]
     with multiprocessing.get_context(method).Pool(2) as pool:
