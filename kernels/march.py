@@ -9,7 +9,7 @@ import warp as wp
 from warp_collision.kernels.mesh_record import FAR
 
 # Iterations that refine the value and the gradient of a minimum.
-MAX_REFINEMENTS = wp.constant(16)
+MAX_REFINEMENTS = wp.constant(24)
 # Samples that are farther apart, relative to the path, see a mesh as a ball rather than its faces.
 FAR_APART = wp.constant(0.1)
 # Iterations in which they do: beside an edge a ball may be nowhere near.
