@@ -112,7 +112,7 @@ CASES = [
     *((change, 5) for change in CHANGES),
     *((change, 20) for change in ("remove and add", "move", "grow")),
 ]
-FEW, MANY = 2, 60
+FEW, MANY = 4, 60
 MORE = [*CASES, *((change, 20) for change in ("replace", "load"))]
 # The order of sums is not told with a tree over the meshes, nor with gradients by poses: rounding
 # of gradients that are as large as 60, the speed being a factor of theirs.

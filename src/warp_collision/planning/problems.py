@@ -110,7 +110,8 @@ class Problems:
     def is_free_where_near(self, paths: Tensor, problem: Tensor, near: Tensor) -> Tensor:
         """`is_free` of paths of which `is_near` (n, horizon - 1) is known.
 
-        Segments that keep the preferred clearance keep the margin: the others are checked.
+        Segments that keep the preferred clearance keep the margin, which pairs of spheres at a
+        constant clearance above it keep everywhere: the other segments are checked.
         """
         row, segment = torch.nonzero(near, as_tuple=True)
         motions = torch.stack((paths[row, segment], paths[row, segment + 1]), dim=1)

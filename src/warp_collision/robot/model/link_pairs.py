@@ -232,12 +232,15 @@ class SelfCollisionPairs:
             # Not finite counts as near.
             is_near = ~(distance - radii[:, one] - radii[:, other] >= margin)
             rows = torch.nonzero(is_near)[:, 0]
+            if len(rows) == 0:
+                continue
             (begin, end), (first, last) = ranges[one].tolist(), ranges[other].tolist()
             size = max(1, _MAX_GAPS // ((end - begin) * (last - first)))
-            left_out = torch.zeros((end - begin, last - first), dtype=torch.bool)
+            mask = np.zeros((end - begin, last - first), dtype=bool)
             for a, b in unchecked.get((one, other), ()):
-                left_out[a - begin, b - first] = True
-            for part in rows.split(size) if len(rows) else ():
+                mask[a - begin, b - first] = True
+            left_out = torch.from_numpy(mask).to(spheres.device)
+            for part in rows.split(size):
                 gaps = _gaps(spheres[part, begin:end], spheres[part, first:last])
                 yield k, part, gaps.masked_fill_(left_out, torch.inf)
 
