@@ -95,6 +95,21 @@ def test_threads_with_worlds_of_their_own(device: torch.device) -> None:
     in_threads(work)
 
 
+def test_python_parses_nothing_when_a_world_is_built(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its parser fails now and then in threads of Python 3.11; NumPy asks it for dtypes."""
+    spheres = paths(9, device, 2)
+    expected = everything(crowd(13, device, 2), spheres)
+
+    def parse(*args: object) -> None:
+        raise AssertionError("Python parses")
+
+    monkeypatch.setattr(ast, "literal_eval", parse)
+    for actual, truth in zip(everything(crowd(13, device, 2), spheres), expected, strict=True):
+        assert torch.equal(actual, truth)
+
+
 def test_threads_leave_the_log_level(device: torch.device) -> None:
     """Blocks that keep Warp quiet overlap, and the level is that of before all of them."""
     before = warp_runtime.log_level()
