@@ -11,7 +11,6 @@ import torch
 import trimesh
 import warp as wp
 
-from cases import mostly_slow
 from not_finite import BAD_NUMBERS, BAD_POSES, COSTS, INF, NAN, WAYS, Function, env, some_spheres
 from primitives import KINDS, Call
 from reference import IDENTITY
@@ -226,10 +225,8 @@ with checking(False):
     print(sphere_cost(spheres, world).item())
 """
 DEAD_IDS = """
-import sys
-import torch, trimesh
-from warp_collision import MeshWorld, checking, signed_distance, sphere_cost, swept_sphere_cost
-world = MeshWorld(device=sys.argv[1])
+import trimesh
+from warp_collision import signed_distance, swept_sphere_cost
 world.add("box", trimesh.creation.box((1.0, 1.0, 1.0)))
 world.mesh_ids[0, 0] = 4096
 spheres = torch.zeros((1, 2, 1, 4), device=sys.argv[1])
@@ -258,18 +255,20 @@ def output_of(script: str, device: torch.device, folder: Path, **variables: str)
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("value", mostly_slow(("1", "0"), ("1",)))
-def test_the_environment_variable(value: str, real_device: torch.device, tmp_path: Path) -> None:
-    lines = output_of(ENVIRONMENT, real_device, tmp_path, WARP_COLLISION_CHECK=value)
-    found = "spheres must be finite, got nan at (0, 0, 0, 0)" if value == "1" else "nan"
-    assert lines == [found, "nan"]
+def test_the_environment_variable_and_dead_ids_in_the_table_of_a_world(
+    real_device: torch.device, tmp_path: Path
+) -> None:
+    """In a process of its own: a kernel that reads a dead mesh is a crash, no exception."""
+    lines = output_of(ENVIRONMENT + DEAD_IDS, real_device, tmp_path, WARP_COLLISION_CHECK="1")
+    assert lines[:2] == ["spheres must be finite, got nan at (0, 0, 0, 0)", "nan"]
+    assert len(lines) == 5
+    assert all("mesh_ids must hold ids of living" in line and "4096" in line for line in lines[2:])
 
 
-def test_dead_ids_in_the_table_of_a_world(real_device: torch.device, tmp_path: Path) -> None:
-    """In a process of its own: a kernel that reads such a mesh is a crash, no exception."""
-    lines = output_of(DEAD_IDS, real_device, tmp_path)
-    assert len(lines) == 3
-    assert all("mesh_ids must hold ids of living" in line and "4096" in line for line in lines)
+@pytest.mark.slow
+def test_the_environment_variable_of_no_checks(real_device: torch.device, tmp_path: Path) -> None:
+    lines = output_of(ENVIRONMENT, real_device, tmp_path, WARP_COLLISION_CHECK="0")
+    assert lines == ["nan", "nan"]
 
 
 def test_a_file_with_nan_vertices(world: MeshWorld, tmp_path: Path) -> None:
