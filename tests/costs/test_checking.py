@@ -1,7 +1,5 @@
 """The checking mode finds what is wrong with the values of device tensors before a kernel runs."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -209,66 +207,6 @@ def test_the_mode_ends_with_its_block(world: MeshWorld) -> None:
     with pytest.raises(KeyError):
         interrupted()
     assert not fails()
-
-
-ENVIRONMENT = """
-import sys
-import torch
-from warp_collision import MeshWorld, checking, sphere_cost
-spheres = torch.full((1, 1, 1, 4), float("nan"), device=sys.argv[1])
-world = MeshWorld(device=sys.argv[1])
-try:
-    print(sphere_cost(spheres, world).item())
-except ValueError as error:
-    print(error)
-with checking(False):
-    print(sphere_cost(spheres, world).item())
-"""
-DEAD_IDS = """
-import trimesh
-from warp_collision import signed_distance, swept_sphere_cost
-world.add("box", trimesh.creation.box((1.0, 1.0, 1.0)))
-world.mesh_ids[0, 0] = 4096
-spheres = torch.zeros((1, 2, 1, 4), device=sys.argv[1])
-with checking():
-    for function, operand in (
-        (sphere_cost, spheres), (swept_sphere_cost, spheres), (signed_distance, spheres[..., :3])
-    ):
-        try:
-            function(operand, world)
-        except ValueError as error:
-            print(error)
-"""
-
-
-def output_of(script: str, device: torch.device, folder: Path, **variables: str) -> list[str]:
-    """Lines that a script prints in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(device)],
-        env={"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), **variables},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"exit status {done.returncode}: {done.stderr}"
-    return done.stdout.splitlines()
-
-
-def test_the_environment_variable_and_dead_ids_in_the_table_of_a_world(
-    real_device: torch.device, tmp_path: Path
-) -> None:
-    """In a process of its own: a kernel that reads a dead mesh is a crash, no exception."""
-    lines = output_of(ENVIRONMENT + DEAD_IDS, real_device, tmp_path, WARP_COLLISION_CHECK="1")
-    assert lines[:2] == ["spheres must be finite, got nan at (0, 0, 0, 0)", "nan"]
-    assert len(lines) == 5
-    assert all("mesh_ids must hold ids of living" in line and "4096" in line for line in lines[2:])
-
-
-@pytest.mark.slow
-def test_the_environment_variable_of_no_checks(real_device: torch.device, tmp_path: Path) -> None:
-    lines = output_of(ENVIRONMENT, real_device, tmp_path, WARP_COLLISION_CHECK="0")
-    assert lines == ["nan", "nan"]
 
 
 def test_a_file_with_nan_vertices(world: MeshWorld, tmp_path: Path) -> None:
