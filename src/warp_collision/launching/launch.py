@@ -20,7 +20,7 @@ import warp as wp
 
 from warp_collision.devices import CPU, as_current, is_capturing, is_current, stream_handle
 from warp_collision.launching.deferred_free import begin_reading, end_reading, keep_for_graphs
-from warp_collision.launching.recorded_launch import Argument, Command, SceneTables
+from warp_collision.launching.recorded_launch import Argument, Command
 from warp_collision.launching.warp_runtime import (
     objects_loaded_in_turn,
     quiet_warp,
@@ -306,12 +306,3 @@ def parallel_for(run: Callable[[T], object], items: Sequence[T], threads: int) -
     work()
     for helper in helpers:
         helper.result()
-
-
-__all__ = [
-    "SceneTables",
-    "launch",
-    "load_kernels",
-    "quiet_warp",
-    "warp_stream",
-]

@@ -12,11 +12,13 @@ import torch
 import warp as wp
 from torch import Tensor
 
+from warp_collision.devices import CPU
 from warp_collision.kernels import scene
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.scene_field import FIELD_REACH, fill_scene_field
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
+from warp_collision.launching.structs import upload_struct
 from warp_collision.obstacles.distance_grid import cubic_cells
 
 # Maximum number of cells of an env, and of all envs, which fit into the cache of a core together: a
@@ -105,7 +107,7 @@ class SceneField:
         for env, (grid, of_env) in enumerate(zip(grids, values, strict=True)):
             if len(of_env):
                 grid.values = of_env.data_ptr()
-                headers[env].copy_(_bytes_of(grid))
+                headers[env : env + 1].copy_(upload_struct(grid, scene.SceneField, CPU))
                 self._unfilled.append((env, grid, of_env.view(*reversed([*grid.shape])), 0))
 
     @property
@@ -199,12 +201,6 @@ def _create_grid(lower: np.ndarray, upper: np.ndarray, most: int) -> Any:
     return grid
 
 
-def _bytes_of(grid: Any) -> Tensor:
-    """A `SceneField` as the kernels read it."""
-    described = wp.array([grid], dtype=scene.SceneField, device="cpu").numpy().tobytes()
-    return torch.from_numpy(np.frombuffer(described, np.uint8).copy())
-
-
 def _fill(tables: SceneTables, env: int, grid: Any, cells: Tensor, begin: int, end: int) -> None:
     """Computes some layers of the cells (nz, ny, nx) of a grid."""
     layers: Any = scene.SceneField()
@@ -213,7 +209,8 @@ def _fill(tables: SceneTables, env: int, grid: Any, cells: Tensor, begin: int, e
     launch(
         fill_scene_field,
         (end - begin, cells.shape[1]),
-        *(tables, torch.tensor([env], dtype=torch.int32), _bytes_of(layers)[None]),
+        *(tables, torch.tensor([env], dtype=torch.int32)),
+        upload_struct(layers, scene.SceneField, CPU),
         cells[begin:end],
         device=cells.device,
         items=cells[begin:end].numel(),
