@@ -191,6 +191,12 @@ def cell_around(point: wp.vec3, origin: wp.vec3, edge: float, shape: wp.vec3i) -
 
 
 @wp.func
+def cell_along(place: float, count: int) -> int:
+    """Index of the cell along one axis that is closest to a place, in cells; 0 for NaN."""
+    return int(wp.where(place > 0.0, wp.min(place, float(count) - 0.5), 0.0))
+
+
+@wp.func
 def bounds_from_grid(grid: DistanceGrid, point: wp.vec3) -> wp.vec2:
     """Certified bounds of the signed distance, 1-Lipschitz, by the value at the cell's center."""
     cell = cell_around(point, grid.origin, grid.cell, grid.shape)

@@ -29,19 +29,18 @@ from warp_collision.kernels.body_check import (
     BodyCheck,
     Interval,
     ball_distance,
+    body_in_motion,
     padded_distance,
     travel,
 )
 from warp_collision.kernels.compiling import FEW_THREADS, resident_warps
-from warp_collision.kernels.finite import is_finite3
 from warp_collision.kernels.kinematics import point_in_world, xyz
 from warp_collision.kernels.mesh_record import FAR, is_exact, load_exact
-from warp_collision.kernels.precision import is_in_range
+from warp_collision.kernels.precision import is_finite3, is_in_range
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
     Robot,
     Segment,
-    acceleration_bound,
     body_of,
     group_ball,
     group_span,
@@ -248,19 +247,13 @@ def nearest_to_bodies(
         b = robot.n_bodies - 1 - k
         body = body_of(robot, b)
         if requested & bit_of(b) != NONE and body.radius >= 0.0:
-            state = segment.frames[body.frame]
-            center = point_in_world(state.frame_pose, body.center)
-            interval.acceleration_bound = acceleration_bound(
-                segment, body, center, 0, interval.half
-            )
-            speed = wp.length(velocity_of(state, center - state.frame_pose.origin))
-            displacement = travel(interval, speed)
-            balls[b] = wp.vec4(center[0], center[1], center[2], displacement)
+            check = body_in_motion(segment, body, interval)
+            center = check.center
+            balls[b] = wp.vec4(center[0], center[1], center[2], check.ball_travel)
             if wp.isnan(best.upper):
                 continue
-            check = BodyCheck(robot.spheres, body, state, center, displacement, interval)
             threshold = best.upper - interval.tolerance
-            reach = body.radius + displacement + threshold + interval.slack
+            reach = body.radius + check.ball_travel + threshold + interval.slack
             reach += DISTANCE_ROUNDING * (wp.length(center) + wp.abs(reach))
             best.is_open = False
             reach = wp.max(reach, 0.0)

@@ -15,8 +15,8 @@ from warp_collision.kernels.kinematics import (
     RobotFrame,
     Twist,
     axis_of,
-    child_pose,
     child_twist,
+    frame_at_value,
     root_pose,
 )
 from warp_collision.kernels.precision import FARTHEST
@@ -152,18 +152,6 @@ def segment_of(
 
 
 @wp.func
-def moving_child(
-    robot: Robot, k: int, parent: MovingFrame, value: float, rate: float
-) -> MovingFrame:
-    """Frame k from its parent, and the value and rate of its joint in `joints`."""
-    frame = frame_of(robot, k)
-    angle = frame.multiplier * value + frame.shift
-    frame_pose = child_pose(frame, parent.frame_pose, angle)
-    twist = child_twist(frame, parent.frame_pose, parent.twist, frame_pose, frame.multiplier * rate)
-    return MovingFrame(frame_pose, twist)
-
-
-@wp.func
 def resting_root() -> MovingFrame:
     """The root without a base pose, at rest."""
     return MovingFrame(root_pose(), Twist(wp.vec3(0.0), wp.vec3(0.0)))
@@ -223,7 +211,10 @@ def write_frames(segment: Segment, s: float):
             state = frames[frame.parent]
         begin = segment.begin[frame.value]
         rate = segment.end[frame.value] - begin
-        state = moving_child(robot, k, state, begin + s * rate, rate)
+        parent = state.frame_pose
+        frame_pose = frame_at_value(frame, parent, begin + s * rate)
+        twist = child_twist(frame, parent, state.twist, frame_pose, frame.multiplier * rate)
+        state = MovingFrame(frame_pose, twist)
         frames[k] = state
 
 

@@ -28,18 +28,6 @@ HALF_TURN = wp.constant(wp.float64(-1.0e-6))
 ZERO = wp.constant(wp.float64(0.0))
 
 
-@wp.func
-def frame_in(placed: Placed, axes: wp.mat33, twist: Twist) -> MovingFrame:
-    """A frame with these axes in a rigid transform."""
-    return MovingFrame(pose_in(placed, axes), twist)
-
-
-@wp.func
-def at_rest() -> Twist:
-    """No motion."""
-    return Twist(wp.vec3(0.0), wp.vec3(0.0))
-
-
 def _make_place_roots(name, Scalar):
     vec7 = wp.types.vector(length=7, dtype=Scalar)
 
@@ -54,7 +42,8 @@ def _make_place_roots(name, Scalar):
         """One thread per base pose."""
         row = wp.tid()
         row += launch_offset[0]
-        roots[row] = frame_in(placed_by(poses[row]), wp.identity(n=3, dtype=float), at_rest())
+        frame_pose = pose_in(placed_by(poses[row]), wp.identity(n=3, dtype=float))
+        roots[row] = MovingFrame(frame_pose, Twist(wp.vec3(0.0), wp.vec3(0.0)))
 
     # Warp knows kernels by their qualified names.
     place.__name__ = place.__qualname__ = name
@@ -91,14 +80,6 @@ def find_moving(
 
 
 @wp.func
-def obstacle_at(
-    mesh_from_world: wp.array4d[wp.float32], env: int, waypoint: int, slot: int
-) -> Placed:
-    """The world in the frame of an obstacle at a waypoint."""
-    return placed_by(mesh_from_world[env, waypoint, slot])
-
-
-@wp.func
 def seen_from(obstacle: Placed, origin: wp.vec3) -> wp.vec3d:
     """A point of the world in the frame of an obstacle."""
     return turned(obstacle.turn, widened(origin)) + obstacle.origin
@@ -119,7 +100,7 @@ def root_in_obstacle(first: Placed, second: Placed, root: MovingFrame) -> Moving
     end = seen_from(second, root.frame_pose.origin)
     shift = turned(inverse_turn(relative), end) - begin
     twist = Twist(rounded(omega), rounded(wp.cross(omega, begin) + shift))
-    return frame_in(Placed(first.turn, begin), root.frame_pose.rotation, twist)
+    return MovingFrame(pose_in(Placed(first.turn, begin), root.frame_pose.rotation), twist)
 
 
 @wp.kernel
@@ -147,7 +128,7 @@ def place_roots_in_obstacles(
         single_env[row, slot] = wp.where(is_valid, env * moving.shape[1] + slot, -1)
     if is_valid:
         if moving[env, slot] != wp.uint8(0):
-            first = obstacle_at(mesh_from_world, env, index, slot)
-            second = obstacle_at(mesh_from_world, env, index + 1, slot)
+            first = placed_by(mesh_from_world[env, index, slot])
+            second = placed_by(mesh_from_world[env, index + 1, slot])
             root = root_in_obstacle(first, second, root)
     roots[row, slot, index] = root

@@ -3,10 +3,9 @@
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.finite import is_finite4, is_nan
 from warp_collision.kernels.mesh_distance import obstacle_distance
 from warp_collision.kernels.mesh_record import FAR
-from warp_collision.kernels.precision import LARGEST, is_in_range
+from warp_collision.kernels.precision import LARGEST, is_finite4, is_in_range, is_nan
 from warp_collision.kernels.scene import (
     NOTHING_IGNORED,
     Obstacle,
@@ -65,7 +64,7 @@ def nearer(obstacle: Obstacle, point: wp.vec3, best: SceneSample) -> SceneSample
     return best
 
 
-has_clearance = make_is_clear("has_clearance")
+has_clearance = make_is_clear("spheres")
 nearest = make_walk(nearer, wp.vec3, SceneSample)
 
 
