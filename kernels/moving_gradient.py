@@ -33,7 +33,7 @@ from warp_collision.kernels.scene import (
     slot_of_thread,
     sorted_row,
 )
-from warp_collision.kernels.swept_cost import upstream_scale
+from warp_collision.kernels.swept_cost import checked_scale
 from warp_collision.kernels.transforms import to_world, vec8
 
 wp.set_module_options(OPTIONS)
@@ -131,15 +131,11 @@ def pose_gradients(
 
 
 @wp.func
-def neighbour_row(
-    poses: wp.array3d[vec8], env: int, waypoint: int, index: int, motion: Motion, is_backward: bool
-) -> vec8:
-    """The row of an obstacle at the neighbour of a waypoint, its own where there is none."""
-    if is_backward and motion.has_previous:
-        return poses[env, waypoint - 1, index]
-    if not is_backward and motion.has_following:
-        return poses[env, waypoint + 1, index]
-    return poses[env, waypoint, index]
+def neighbour_of(waypoint: int, motion: Motion, is_backward: bool) -> int:
+    """The neighbour of a waypoint, itself where there is none."""
+    before = wp.where(motion.has_previous, waypoint - 1, waypoint)
+    after = wp.where(motion.has_following, waypoint + 1, waypoint)
+    return wp.where(is_backward, before, after)
 
 
 @wp.kernel(**resident_warps(16))
@@ -178,15 +174,14 @@ def moving_cost_pose_vjp(
             if is_checked(scene, slot, at[2]) and not (motion.radius < 0.0):
                 query.motion = motion
                 obstacle = load_obstacle(scene, slot)
-                by_cost = upstream[at[0], waypoint, at[2]]
-                scale = upstream_scale(
-                    motion, dt, min_speed, weight[0], activation_distance[0], by_cost
-                )
+                scale = checked_scale(query, dt, min_speed, weight[0])
+                scale *= upstream[at[0], waypoint, at[2]]
                 if obstacle.is_present:
                     moved = load_obstacle_motion(poses, env, waypoint, index, motion)
                     term = moving_cost_against(obstacle, query, moved)
                     row = poses[env, waypoint, index]
-                    other = neighbour_row(poses, env, waypoint, index, motion, term.is_backward)
+                    neighbour = neighbour_of(waypoint, motion, term.is_backward)
+                    other = poses[env, neighbour, index]
                     terms = pose_gradients(obstacle, motion, moved, term, row, other, scale)
                     total.previous += terms.previous
                     total.here += terms.here

@@ -21,7 +21,7 @@ from warp_collision.kernels.scene import (
     sorted_row,
 )
 from warp_collision.kernels.sphere_cost import cost_against, is_valid, sphere_query
-from warp_collision.kernels.swept_cost import swept_cost_against, upstream_scale
+from warp_collision.kernels.swept_cost import checked_scale, swept_cost_against
 from warp_collision.kernels.transforms import vec8
 
 wp.set_module_options(OPTIONS)
@@ -128,10 +128,8 @@ def swept_cost_pose_vjp(
             if is_checked(scene, slot, at[2]) and not (motion.radius < 0.0):
                 query.motion = motion
                 obstacle = load_obstacle(scene, slot)
-                by_cost = upstream[at[0], at[1], at[2]]
-                scale = upstream_scale(
-                    motion, dt, min_speed, weight[0], activation_distance[0], by_cost
-                )
+                scale = checked_scale(query, dt, min_speed, weight[0])
+                scale *= upstream[at[0], at[1], at[2]]
                 if obstacle.is_present:
                     term = swept_cost_against(obstacle, query)
                     total += row_gradient(

@@ -52,11 +52,7 @@ def not_a_number() -> SphereCost:
 @wp.func
 def sphere_query(sphere: wp.vec4, activation_distance: float) -> SphereQuery:
     """The query of a sphere x, y, z, radius."""
-    query = SphereQuery()
-    query.center = wp.vec3(sphere[0], sphere[1], sphere[2])
-    query.radius = sphere[3]
-    query.activation_distance = activation_distance
-    return query
+    return SphereQuery(wp.vec3(sphere[0], sphere[1], sphere[2]), sphere[3], activation_distance)
 
 
 @wp.func
