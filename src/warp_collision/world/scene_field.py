@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.launching.structs import upload_struct
 from warp_collision.obstacles.distance_grid import cubic_cells
+from warp_collision.world.broad_phase import Snapshot
 
 # Maximum number of cells of an env, and of all envs, which fit into the cache of a core together: a
 # value from memory takes longer than a query. Minimum for an env to have a field.
@@ -37,33 +37,6 @@ _LONG = 4.0
 QUERIES_PER_CELL = 64
 _PATIENCE = 2**20
 _HEADER = int(scene.SceneField.numpy_dtype()["itemsize"])
-
-
-class Snapshot:
-    """The content of some tables on the CPU.
-
-    Versions tell of what torch writes, even if it is the same again, and bytes of what is written
-    past torch, as through NumPy or `.data`. Bytes are equal where numbers are NaN, and several
-    times faster to compare than arrays.
-    """
-
-    def __init__(self, tables: Iterable[Tensor]):
-        """Copies the content of the tables."""
-        self._known = []
-        for table in tables:
-            # Of a view that is kept, for making one takes longer than all else here.
-            view = table.numpy()
-            self._known.append((table, table._version, table.data_ptr(), view, view.tobytes()))
-
-    def is_current(self) -> bool:
-        """Whether the tables have not been written or moved since."""
-        for table, version, address, view, content in self._known:
-            # The place first: the view of a table that has moved must not be read.
-            if table._version != version or table.data_ptr() != address:
-                return False
-            if view.tobytes() != content:
-                return False
-        return True
 
 
 class SceneField:
@@ -88,7 +61,8 @@ class SceneField:
         self._fitted = fitted
         # Which obstacles count, and how much they are inflated by.
         masks = tables.mesh_ids, tables.enabled, tables.n_meshes, tables.padding
-        self._masks = Snapshot(table for table in masks if table is not None)
+        self._masks = [table for table in masks if table is not None]
+        self._counted = Snapshot(self._masks)
         self._tables = tables
         n_envs = tables.mesh_ids.shape[0]
         most = min(_MAX_CELLS, _MAX_ALL_CELLS // n_envs)
@@ -144,7 +118,7 @@ class SceneField:
         Args:
             fitted: token of the current poses.
         """
-        return fitted is self._fitted and self._masks.is_current()
+        return fitted is self._fitted and self._counted.is_of(self._masks)
 
 
 class Rest:
