@@ -31,7 +31,6 @@ from warp_collision.kernels.scene import (
     load_obstacle,
     rows_of_env,
     slot_of_thread,
-    sorted_row,
 )
 from warp_collision.kernels.swept_cost import checked_scale
 from warp_collision.kernels.transforms import to_world, vec8
@@ -163,16 +162,12 @@ def moving_cost_pose_vjp(
     total = PoseGradients()
     slot = slot_of_thread(scene, env, index)
     if slot >= 0 and is_enabled(scene, slot):
-        query = SweepQuery()
-        query.activation_distance = activation_distance[0]
-        query.tolerance = tolerance[0]
         rows = rows_of_env(first_rows, env, spheres.shape[0])
         for item in range(part, (rows[1] - rows[0]) * spheres.shape[2], here.shape[3]):
-            at = sphere_index(item, 1, spheres.shape[2])
-            at[0] = sorted_row(order, rows[0] + at[0])
+            at = sphere_index(order, rows[0], item, 1, spheres.shape[2])
             motion = load_motion(spheres, at[0], waypoint, at[2])
             if is_checked(scene, slot, at[2]) and not (motion.radius < 0.0):
-                query.motion = motion
+                query = SweepQuery(motion, activation_distance[0], tolerance[0])
                 obstacle = load_obstacle(scene, slot)
                 scale = checked_scale(query, dt, min_speed, weight[0])
                 scale *= upstream[at[0], waypoint, at[2]]

@@ -78,19 +78,8 @@ def body_of(robot: Robot, b: int) -> RobotBody:
 @wp.func
 def robot_in_env(robot: Robot, env: int) -> Robot:
     """Selects the bodies of an env; objects attached in other envs have no radius."""
-    return Robot(
-        robot.frames,
-        robot.bodies,
-        robot.ranges,
-        robot.spheres,
-        robot.groups,
-        robot.pieces,
-        robot.n_frames,
-        robot.n_bodies,
-        robot.n_envs,
-        wp.clamp(env, 0, robot.n_envs - 1) * robot.n_bodies,
-        robot.reach,
-    )
+    robot.first_body = wp.clamp(env, 0, robot.n_envs - 1) * robot.n_bodies
+    return robot
 
 
 @wp.func
@@ -143,12 +132,7 @@ def segment_of(
     states: wp.array3d[MovingFrame],
 ) -> Segment:
     """The segment from waypoint ``index`` on, of one of the paths (batch, horizon, n_joints)."""
-    segment = Segment()
-    segment.robot = robot
-    segment.begin = joints[row, index]
-    segment.end = joints[row, index + 1]
-    segment.frames = states[row, index]
-    return segment
+    return Segment(robot, joints[row, index], joints[row, index + 1], states[row, index])
 
 
 @wp.func

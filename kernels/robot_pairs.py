@@ -339,16 +339,6 @@ def bounds_of_pieces(
 
 
 @wp.func
-def check_pieces(robot: Robot, motion: PairMotion, balls: PairBalls, verdict: int) -> int:
-    """What is found by the convex pieces of two bodies, whose spheres are not proven free."""
-    tolerance = motion.interval.tolerance
-    found = bounds_of_pieces(robot, motion, balls, tolerance, tolerance)
-    if found[1] > tolerance:
-        return wp.where(found[0] > 0.0, CLEAR, UNDECIDED)
-    return verdict
-
-
-@wp.func
 def pieces_at_rest(
     robot: Robot, pair: BodyPair, first: FramePose, second: FramePose, needed: float
 ) -> wp.vec3:
@@ -372,7 +362,11 @@ def check_body_pair(
     verdict = check_spheres(robot, motion, left_out, balls)
     if verdict == CLEAR:
         return CLEAR
-    return check_pieces(robot, motion, balls, verdict)
+    tolerance = motion.interval.tolerance
+    found = bounds_of_pieces(robot, motion, balls, tolerance, tolerance)
+    if found[1] > tolerance:
+        return wp.where(found[0] > 0.0, CLEAR, UNDECIDED)
+    return verdict
 
 
 @wp.func
@@ -450,11 +444,7 @@ def groups_touch(
 
 @wp.func
 def spheres_touch(
-    robot: Robot,
-    pair: BodyPair,
-    left_out: wp.array[wp.vec2i],
-    first: FramePose,
-    second: FramePose,
+    robot: Robot, pair: BodyPair, left_out: wp.array[wp.vec2i], first: FramePose, second: FramePose
 ) -> bool:
     """Whether spheres of two bodies overlap: the balls of their groups first."""
     one = body_of(robot, pair.first)
@@ -479,11 +469,7 @@ def spheres_touch(
 
 @wp.func
 def bodies_touch(
-    robot: Robot,
-    pair: BodyPair,
-    left_out: wp.array[wp.vec2i],
-    first: FramePose,
-    second: FramePose,
+    robot: Robot, pair: BodyPair, left_out: wp.array[wp.vec2i], first: FramePose, second: FramePose
 ) -> bool:
     """Whether two bodies overlap by their spheres, and are not apart by their convex pieces."""
     if not spheres_touch(robot, pair, left_out, first, second):

@@ -59,16 +59,12 @@ def find_moving(
     # operands
     mesh_from_world: wp.array4d[wp.float32],  # (n_envs, horizon, slots, 8)
     is_on: wp.array2d[wp.uint8],  # (n_envs, slots), which slots queries check
-    # parameters
-    launch_offset: wp.vec2i,  # of this launch in the slots
     # outputs
     resting: wp.array2d[wp.uint8],  # (n_envs, slots), which are on and do not move
     moving: wp.array2d[wp.uint8],  # (n_envs, slots), which are on and move, or are NaN
 ):
     """One thread per env and slot."""
     env, slot = wp.tid()
-    env += launch_offset[0]
-    slot += launch_offset[1]
     moves = bool(False)
     for t in range(mesh_from_world.shape[1]):
         for k in range(mesh_from_world.shape[3]):

@@ -106,14 +106,6 @@ def rows_of_env(first_rows: wp.array[wp.int32], env: int, batch: int) -> wp.vec2
 
 
 @wp.func
-def sorted_row(order: wp.array[wp.int32], index: int) -> int:
-    """One of the batch rows, sorted by env; without an order they are."""
-    if order.shape[0] == 0:
-        return index
-    return order[index]
-
-
-@wp.func
 def env_of_sphere(env_index: wp.array[wp.int32], index: int, n_spheres: int) -> int:
     """The env that one of the spheres of all batch rows is checked against.
 

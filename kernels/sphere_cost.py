@@ -6,13 +6,7 @@ from warp_collision.kernels.compiling import OPTIONS, resident_warps
 from warp_collision.kernels.hinge import hinge
 from warp_collision.kernels.mesh_distance import obstacle_distance
 from warp_collision.kernels.precision import is_in_range, is_length, uncertainty
-from warp_collision.kernels.scene import (
-    Obstacle,
-    Scene,
-    env_of_sphere,
-    is_env,
-    make_walk,
-)
+from warp_collision.kernels.scene import Obstacle, Scene, env_of_sphere, is_env, make_walk
 from warp_collision.kernels.transforms import to_world
 
 wp.set_module_options(OPTIONS)
@@ -34,8 +28,7 @@ class SphereCost:
     cost: float
     center: wp.vec3  # d cost / d center
     radius: float  # d cost / d radius
-    contact: wp.vec3  # where the gradient acts: the center of the sphere, in the world
-    by_contact: wp.vec3  # d cost / d contact, in the frame of the mesh
+    by_contact: wp.vec3  # d cost / d center, in the frame of the mesh
 
 
 @wp.func
@@ -83,7 +76,6 @@ def cost_against(obstacle: Obstacle, query: SphereQuery) -> SphereCost:
         term = hinge(reach - sample.distance, query.activation_distance)
         result.cost = term[0]
         result.radius = term[1]
-        result.contact = query.center
         result.by_contact = sample.gradient * (-term[1])
         result.center = to_world(pose, result.by_contact)
     return result
