@@ -173,11 +173,7 @@ def warp_stream(device: torch.device) -> Iterator[None]:
 
 
 def launch(
-    kernel: Any,
-    dim: tuple[int, ...],
-    *arguments: Argument,
-    device: torch.device,
-    items: int = 0,
+    kernel: Any, dim: tuple[int, ...], *arguments: Argument, device: torch.device, items: int = 0
 ) -> None:
     """Runs a kernel over ``dim`` on torch's current stream, or on the CPU.
 

@@ -50,6 +50,7 @@ class HeightField(Sensed):
     """
 
     kind = ShapeKind.HEIGHT_FIELD
+    arguments = ("heights", "size", "base")
     is_its_mesh = True
 
     def __init__(self, heights: Any, size: Any, base: float):
@@ -136,14 +137,6 @@ class HeightField(Sensed):
         )
         triangles = np.concatenate([np.stack(corners, axis=-1).reshape(-1, 3) for corners in faces])
         return Triangles(vertices, triangles)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Its arguments."""
-        return {
-            "heights": self.heights,
-            "size": np.array(self.size),
-            "base": np.array(self.base),
-        }
 
     def successor(self, name: str, given: Any, at: Any) -> Sensed:
         """Another height field, or heights over the same rectangle."""

@@ -117,13 +117,7 @@ class PointCloud(Sensed):
 
     @classmethod
     def from_depth(
-        cls,
-        depth: Any,
-        intrinsics: Any,
-        camera_pose: PoseLike,
-        *,
-        stride: int = 1,
-        **options: Any,
+        cls, depth: Any, intrinsics: Any, camera_pose: PoseLike, *, stride: int = 1, **options: Any
     ) -> PointCloud:
         """The surface that a depth image saw, in the world.
 

@@ -44,6 +44,7 @@ class Sensed(ABC):
 
     Attributes:
         kind: its number for the kernels, and its name in files.
+        arguments: of its constructor, which it has as attributes.
         grid_kernel: fills a grid of its distances, None if it needs none.
         is_its_mesh: whether `tessellate` is exactly the shape, so that files of meshes have a place
             for it.
@@ -52,6 +53,7 @@ class Sensed(ABC):
     """
 
     kind: ClassVar[ShapeKind]
+    arguments: ClassVar[tuple[str, ...]]
     grid_kernel: ClassVar[Any] = None
     is_its_mesh: ClassVar[bool] = False
     capacity: int | None = None
@@ -98,9 +100,10 @@ class Sensed(ABC):
     def tessellate(self) -> Triangles:
         """A mesh that contains it, for pictures and for programs that know triangles only."""
 
-    @abstractmethod
     def arrays(self) -> dict[str, np.ndarray]:
-        """What a file has of it, as the arguments that make it again."""
+        """What a file has of it: the arguments that make it again, but for those that are None."""
+        given = {name: getattr(self, name) for name in self.arguments}
+        return {name: np.asarray(value) for name, value in given.items() if value is not None}
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:

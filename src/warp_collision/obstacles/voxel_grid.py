@@ -48,6 +48,7 @@ class EsdfGrid(Sensed):
     """
 
     kind = ShapeKind.ESDF_GRID
+    arguments = ("values", "voxel_size", "error", "origin")
 
     def __init__(self, values: Any, voxel_size: float, *, error: float, origin: Any = (0, 0, 0)):
         """See `VoxelGrid.from_esdf`."""
@@ -83,15 +84,6 @@ class EsdfGrid(Sensed):
     def tessellate(self) -> Triangles:
         """The box of the grid."""
         return box_around(self.bounds)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Its arguments."""
-        return {
-            "values": self.values,
-            "voxel_size": np.array(self.voxel_size),
-            "error": np.array(self.error),
-            "origin": self.origin,
-        }
 
     def upload(self, device: torch.device) -> Uploaded:
         """Copies the values."""
@@ -136,6 +128,7 @@ class VoxelGrid(Sensed):
     """
 
     kind = ShapeKind.VOXEL_GRID
+    arguments = ("occupied", "voxel_size", "origin", "unknown", "outside", "unknown_mask")
 
     def __init__(
         self,
@@ -331,19 +324,6 @@ class VoxelGrid(Sensed):
         halves = np.array([[0, 1, 2], [0, 2, 3]])
         triangles = (4 * rows[:, None, None] + halves).reshape(-1, 3)
         return Triangles(corners.reshape(-1, 3).astype(np.float64), triangles)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Its arguments."""
-        arrays = {
-            "occupied": self.occupied,
-            "voxel_size": np.array(self.voxel_size),
-            "origin": self.origin,
-            "unknown": np.array(self.unknown),
-            "outside": np.array(self.outside),
-        }
-        if self.unknown_mask is not None:
-            arrays["unknown_mask"] = self.unknown_mask
-        return arrays
 
     def faces(self) -> np.ndarray:
         """(n, 2, 4) float32 rectangles between occupied and free voxels, as `VoxelMap` has them.
