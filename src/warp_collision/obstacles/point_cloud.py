@@ -226,12 +226,9 @@ class PointCloud(Sensed):
         # By columns: NumPy takes ten times as long for the rows.
         balls = self._balls.astype(np.float64, order="F")
         radii = balls[:, 3]
-        return np.array(
-            [
-                [(balls[:, axis] - radii).min() for axis in range(3)],
-                [(balls[:, axis] + radii).max() for axis in range(3)],
-            ]
-        )
+        lower = [(balls[:, axis] - radii).min() for axis in range(3)]
+        upper = [(balls[:, axis] + radii).max() for axis in range(3)]
+        return np.array([lower, upper])
 
     @property
     def grid_cells(self) -> int:

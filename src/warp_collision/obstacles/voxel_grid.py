@@ -228,11 +228,9 @@ class VoxelGrid(Sensed):
         place = tuple(slice(a, b) for a, b in zip(begin, end, strict=True))
         occupied = self.occupied.copy()
         occupied[place] = block
-        mask = None
-        if self.unknown_mask is not None or unknown is not None:
-            mask = (
-                np.zeros_like(occupied) if self.unknown_mask is None else self.unknown_mask.copy()
-            )
+        mask, known = None, self.unknown_mask
+        if known is not None or unknown is not None:
+            mask = np.zeros_like(occupied) if known is None else known.copy()
             mask[place] = False if unknown is None else unknown
         return VoxelGrid(occupied, self.voxel_size, self.origin, mask, self.unknown, self.outside)
 
