@@ -150,13 +150,11 @@ def _n_cores() -> int:
 def _current_stream(device: torch.device) -> wp.Stream:
     # The default streams of all devices have the same handle.
     key = device, stream_handle(device)
-    stream = _streams.get(key)
-    if stream is None:
+    if key not in _streams:
         with _stream_lock:
-            stream = _streams.get(key)
-            if stream is None:
-                stream = _streams[key] = wp.Stream(str(device), cuda_stream=key[1])
-    return stream
+            if key not in _streams:
+                _streams[key] = wp.Stream(str(device), cuda_stream=key[1])
+    return _streams[key]
 
 
 @contextmanager

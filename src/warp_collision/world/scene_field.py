@@ -26,8 +26,6 @@ from warp_collision.world.broad_phase import Snapshot
 _MAX_CELLS = 65_536
 _MAX_ALL_CELLS = 2**18
 _MIN_CELLS = 4_096
-# Layers of cells around the obstacles.
-_AROUND = 1
 # Margin of a field around the obstacles, as a fraction of their extent: spheres are there.
 _MARGIN = 0.15
 # Obstacles this many times as long as the median, such as floors, do not enlarge the cells.
@@ -168,7 +166,7 @@ def _create_grid(lower: np.ndarray, upper: np.ndarray, most: int) -> Any:
     short = edges <= _LONG * np.median(edges)
     low, high = lower[short].min(axis=0), upper[short].max(axis=0)
     margin = _MARGIN * float((high - low).max())
-    edge, shape = cubic_cells(high - low + 2.0 * margin, most, around=_AROUND)
+    edge, shape = cubic_cells(high - low + 2.0 * margin, most)
     grid.origin = wp.vec3(*(0.5 * (low + high) - 0.5 * edge * np.array(shape)))
     grid.cell, grid.per_metre = edge, 1.0 / edge
     grid.shape = wp.vec3i(*shape)
