@@ -38,11 +38,7 @@ class SceneSample:
 @wp.func
 def no_sample() -> SceneSample:
     """NaN: a point or a pose is not finite."""
-    result = SceneSample()
-    result.slot = -1
-    result.distance = wp.nan
-    result.gradient = wp.vec3(wp.nan, wp.nan, wp.nan)
-    return result
+    return SceneSample(wp.nan, wp.vec3(wp.nan, wp.nan, wp.nan), -1)
 
 
 @wp.func
@@ -75,10 +71,7 @@ def scene_distance_at(
     """Exact below the limit, else the limit; NaN where the point or a pose is NaN."""
     if not is_in_range(point) or not is_env(scene, env):
         return no_sample()
-    best = SceneSample()
-    best.slot = -1
-    best.distance = limit
-    best.gradient = wp.vec3(0.0)
+    best = SceneSample(limit, wp.vec3(0.0), -1)
     # With a tree: boxes of growing size until the best obstacle lies within the last one.
     reach = float(limit)
     if limit > FIRST_STEP:
@@ -141,8 +134,7 @@ def sphere_clearance(
     index += launch_offset[1]
     sphere = spheres[index]
     env = env_of_sphere(env_index, index, spheres.shape[0])
-    sample = SceneSample()
-    sample.slot = -1
+    sample = SceneSample(0.0, wp.vec3(0.0), -1)
     if not (sphere[3] < 0.0):
         center = wp.vec3(sphere[0], sphere[1], sphere[2])
         limit = float(FAR)

@@ -34,12 +34,8 @@ class SphereCost:
 @wp.func
 def not_a_number() -> SphereCost:
     """NaN, the cost of a sphere that is not finite: never free."""
-    result = SphereCost()
-    result.cost = wp.nan
-    result.center = wp.vec3(wp.nan, wp.nan, wp.nan)
-    result.radius = wp.nan
-    result.by_contact = result.center
-    return result
+    unknown = wp.vec3(wp.nan, wp.nan, wp.nan)
+    return SphereCost(wp.nan, unknown, wp.nan, unknown)
 
 
 @wp.func

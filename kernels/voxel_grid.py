@@ -71,8 +71,7 @@ def voxel_distance(voxels: VoxelMap, point: wp.vec3, limit: float, lower: float)
         limit: [m].
         lower: a lower bound of it [m].
     """
-    sample = ShapeSample()
-    sample.distance = limit
+    sample = ShapeSample(limit, wp.vec3(0.0))
     side = side_at(voxels, point)
     search = wp.where(side > 0.0, limit, wp.min(1.0e-5 - 1.00001 * lower, FAR))
     index = nearest_part(voxels.faces, point, search, False)
