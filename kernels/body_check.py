@@ -2,19 +2,20 @@
 
 import warp as wp
 
-from warp_collision.kernels.finite import is_finite3
-from warp_collision.kernels.kinematics import point_in_world, xyz
-from warp_collision.kernels.mesh_distance import SdfSample, distance_of_obstacle
+from warp_collision.kernels.kinematics import FramePose, point_in_world, xyz
+from warp_collision.kernels.mesh_distance import SdfSample, distance_of_obstacle, is_nearer
 from warp_collision.kernels.mesh_record import FAR
-from warp_collision.kernels.precision import is_in_range
+from warp_collision.kernels.precision import is_finite3, is_in_range, uncertainty
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
     Robot,
     RobotBody,
+    Segment,
+    acceleration_bound,
     sphere_of,
     velocity_of,
 )
-from warp_collision.kernels.scene import Obstacle, Scene, make_walk, record_of
+from warp_collision.kernels.scene import Obstacle, Scene, is_hit, make_walk, record_of
 
 # Results of a check.
 CLEAR = wp.constant(0)  # proven free
@@ -53,6 +54,16 @@ class BodyCheck:
     center: wp.vec3  # of the body's ball, in the world
     ball_travel: float  # of that center over the interval [m]
     interval: Interval
+
+
+@wp.func
+def body_in_motion(segment: Segment, body: RobotBody, interval: Interval) -> BodyCheck:
+    """A body at the configuration of a segment's frames, in the middle of an interval."""
+    state = segment.frames[body.frame]
+    center = point_in_world(state.frame_pose, body.center)
+    interval.acceleration_bound = acceleration_bound(segment, body, center, 0, interval.half)
+    speed = wp.length(velocity_of(state, center - state.frame_pose.origin))
+    return BodyCheck(segment.robot.spheres, body, state, center, travel(interval, speed), interval)
 
 
 @wp.func
@@ -132,20 +143,64 @@ check_obstacles = make_walk(check_obstacle, BodyCheck, int)
 
 
 @wp.func
-def check_body(
-    robot: Robot,
-    body: RobotBody,
-    state: MovingFrame,
-    center: wp.vec3,
-    ball_travel: float,
-    interval: Interval,
-    scene: Scene,
-    env: int,
-) -> int:
-    """Checks a body against all enabled obstacles of an env; see `BodyCheck`."""
+def check_body(check: BodyCheck, scene: Scene, env: int) -> int:
+    """Checks a body against all enabled obstacles of an env."""
+    center = check.center
     if not is_finite3(center):
         return HIT
-    check = BodyCheck(robot.spheres, body, state, center, ball_travel, interval)
+    body = check.body
+    interval = check.interval
     reach = body.radius + wp.max(check.ball_travel, interval.tolerance)
     reach += DISTANCE_ROUNDING * wp.length(center) + interval.slack
     return check_obstacles(scene, env, body.begin, center, reach, check, CLEAR)
+
+
+@wp.struct
+class RestingBody:
+    """A body at a configuration."""
+
+    spheres: wp.uint64  # pointer, see `Robot`
+    body: RobotBody
+    frame_pose: FramePose
+    center: wp.vec3  # of the body's ball, in the world
+
+
+@wp.func
+def touches_body(obstacle: Obstacle, resting: RestingBody, hit: bool) -> bool:
+    """Whether an obstacle touches a sphere of a body, after a check of its ball."""
+    body = resting.body
+    pose = obstacle.mesh_from_world
+    point = wp.transform_point(pose, resting.center)
+    if not is_in_range(point):
+        return True
+    # As in `touches` of single spheres.
+    far = wp.length(resting.center) + body.radius + wp.length(wp.transform_get_translation(pose))
+    rounding = uncertainty(far, 0.0)
+    ball = ball_distance(obstacle, point, body.radius + rounding)
+    if ball >= body.radius + rounding:
+        return False
+    error = DISTANCE_ROUNDING * (wp.length(point) + wp.length(resting.center)) + rounding
+    for index in range(body.begin, body.end):
+        sphere = sphere_of(resting.spheres, index)
+        if not (sphere[3] < 0.0):
+            local = xyz(sphere)
+            if ball - wp.length(local - body.center) < sphere[3] + error:
+                center = wp.transform_point(pose, point_in_world(resting.frame_pose, local))
+                limit = sphere[3] + obstacle.padding + rounding
+                if is_nearer(obstacle.mesh_id, obstacle.record, center, limit):
+                    return True
+    return False
+
+
+touches_resting = make_walk(touches_body, RestingBody, bool, is_hit)
+
+
+@wp.func
+def body_collides(
+    robot: Robot, body: RobotBody, frame_pose: FramePose, center: wp.vec3, scene: Scene, env: int
+) -> bool:
+    """Whether a body touches an enabled obstacle of an env, or is not finite."""
+    if not is_finite3(center):
+        return True
+    resting = RestingBody(robot.spheres, body, frame_pose, center)
+    return touches_resting(scene, env, body.begin, center, body.radius, resting, False)

@@ -9,7 +9,7 @@ window: four of them cover it.
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.mesh_record import ROUNDING, distance_to_box
+from warp_collision.kernels.mesh_record import ROUNDING, cell_around, distance_to_box
 
 wp.set_module_options(OPTIONS)
 
@@ -160,13 +160,10 @@ def mark_hits(
 ):
     """One thread per point; what is hit is occupied, whatever was seen through it."""
     voxels = grid[0]
-    local = (points[wp.tid()] - voxels.origin) / voxels.cell
-    i = int(wp.floor(local[0]))
-    j = int(wp.floor(local[1]))
-    k = int(wp.floor(local[2]))
     shape = voxels.shape
-    if i >= 0 and j >= 0 and k >= 0 and i < shape[0] and j < shape[1] and k < shape[2]:
-        place = (k * shape[1] + j) * shape[0] + i
+    cell = cell_around(points[wp.tid()], voxels.origin, voxels.cell, shape)
+    if cell[0] >= 0:
+        place = (cell[2] * shape[1] + cell[1]) * shape[0] + cell[0]
         states[place] = wp.uint8(OCCUPIED)
         stamps[place] = now[0]
 

@@ -38,6 +38,12 @@ def compiled_once(function: Callable[..., Any]) -> Any:
     return wp.func(function, inline=False) if known else wp.func(function)
 
 
+def named(function: Callable[..., Any], kind: str) -> Any:
+    """A device function made by a factory; Warp identifies functions by their qualified names."""
+    function.__name__ = function.__qualname__ = f"{function.__name__}_{kind}"
+    return wp.func(function)
+
+
 @wp.func_native("""
 #if defined(__CUDA_ARCH__) || WP_TILE_BLOCK_DIM > 1
     return false;

@@ -101,6 +101,5 @@ def esdf_distance(pointer: wp.uint64, point: wp.vec3, limit: float) -> ShapeSamp
         if box.distance >= sample.distance:
             sample = box
     if not (sample.distance < limit):
-        sample.distance = limit
-        sample.gradient = wp.vec3(0.0)
+        return ShapeSample(limit, wp.vec3(0.0))
     return sample

@@ -2,6 +2,7 @@
 
 import warp as wp
 
+from warp_collision.kernels.compiling import named
 from warp_collision.kernels.mesh_record import FAR, MeshRecord, cell_center
 
 # Neighbouring centers differ by an edge at most; and what rounding adds to that.
@@ -31,5 +32,4 @@ def make_fill_row(distance_at):
             side = found[1]
             limit = (wp.abs(found[0]) + grid.cell) * ROOM + 1.0e-5 * wp.length(center)
 
-    fill_row.__name__ = fill_row.__qualname__ = f"fill_row_by_{distance_at.key}"
-    return wp.func(fill_row)
+    return named(fill_row, distance_at.key)

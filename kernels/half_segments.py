@@ -16,8 +16,9 @@ from typing import Any
 
 import warp as wp
 
+from warp_collision.kernels.compiling import named
 from warp_collision.kernels.hinge import hinge
-from warp_collision.kernels.march import PathSample, named
+from warp_collision.kernels.march import PathSample
 from warp_collision.kernels.mesh_distance import SdfSample, distance_of_obstacle, nothing_nearer
 from warp_collision.kernels.precision import is_in_range, is_length, uncertainty
 from warp_collision.kernels.scene import Obstacle

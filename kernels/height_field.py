@@ -250,8 +250,7 @@ def search_field(field: HeightMap, point: wp.vec3, limit: float, any: bool) -> S
 
     With `any` set it may be anything from the signed distance up to the limit.
     """
-    sample = ShapeSample()
-    sample.distance = limit
+    sample = ShapeSample(limit, wp.vec3(0.0))
     upper = node_at(field, field.shape[0], field.shape[1])
     flat = wp.vec2(point[0], point[1])
     inside = wp.min(wp.max(flat, field.lower), upper)

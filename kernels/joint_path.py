@@ -21,19 +21,13 @@ from warp_collision.kernels.body_check import (
     DISTANCE_ROUNDING,
     HIT,
     Interval,
+    body_collides,
+    body_in_motion,
     check_body,
-    travel,
 )
 from warp_collision.kernels.compiling import FEW_THREADS, resident_warps, runs_on_cpu
-from warp_collision.kernels.configuration_check import (
-    balls_meet,
-    bodies_touch,
-    body_collides,
-    frame_at_value,
-)
-from warp_collision.kernels.finite import is_finite3
-from warp_collision.kernels.kinematics import FramePose, point_in_world
-from warp_collision.kernels.precision import uncertainty
+from warp_collision.kernels.kinematics import FramePose, frame_at_value, point_in_world
+from warp_collision.kernels.precision import is_finite3, uncertainty
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
     Robot,
@@ -47,7 +41,6 @@ from warp_collision.kernels.robot_motion import (
     robot_in_env,
     root_at,
     segment_of,
-    velocity_of,
     write_frames,
     write_root,
     write_root_at,
@@ -55,7 +48,9 @@ from warp_collision.kernels.robot_motion import (
 from warp_collision.kernels.robot_pairs import (
     BodyPair,
     approach_of_spheres,
+    balls_meet,
     balls_of_pair,
+    bodies_touch,
     check_body_pair,
     gap_of_balls,
     motion_of_pair,
@@ -97,15 +92,10 @@ def open_bodies(
         if requested & bit_of(b) != NONE and not result.is_hit:
             body = body_of(robot, b)
             if body.radius >= 0.0:
-                state = segment.frames[body.frame]
-                center = point_in_world(state.frame_pose, body.center)
-                interval.acceleration_bound = acceleration_bound(
-                    segment, body, center, 0, interval.half
-                )
-                speed = wp.length(velocity_of(state, center - state.frame_pose.origin))
-                moved = travel(interval, speed)
-                balls[b] = wp.vec4(center[0], center[1], center[2], moved)
-                verdict = check_body(robot, body, state, center, moved, interval, scene, env)
+                check = body_in_motion(segment, body, interval)
+                center = check.center
+                balls[b] = wp.vec4(center[0], center[1], center[2], check.ball_travel)
+                verdict = check_body(check, scene, env)
                 if verdict != CLEAR:
                     result.mask = result.mask | bit_of(b)
                 result.is_hit = verdict == HIT
@@ -260,7 +250,7 @@ def configuration_hit(
                 # Also of joints that move no spheres: such a configuration is not valid.
                 value = joints[row, waypoint, frame.value]
                 collides = not is_finite3(wp.vec3(value))
-                frame_pose = frame_at_value(env_robot, k, frame_pose, value)
+                frame_pose = frame_at_value(frame, frame_pose, value)
             frame_poses[row, waypoint, k] = frame_pose
             span = bodies_of_frame(env_robot, k)
             for b in range(span[0], span[1]):

@@ -127,6 +127,12 @@ def child_pose(frame: RobotFrame, parent: FramePose, value: float) -> FramePose:
 
 
 @wp.func
+def frame_at_value(frame: RobotFrame, parent: FramePose, value: float) -> FramePose:
+    """Pose of a frame from the pose of its parent and the value in `joints`."""
+    return child_pose(frame, parent, frame.multiplier * value + frame.shift)
+
+
+@wp.func
 def child_twist(
     frame: RobotFrame, parent: FramePose, parent_twist: Twist, frame_pose: FramePose, rate: float
 ) -> Twist:
@@ -162,8 +168,7 @@ def place_points(
             frame = frames[k]
             if frame.parent != k - 1:
                 frame_pose = frame_poses[row, frame.parent]
-            value = frame.multiplier * joints[row, frame.value] + frame.shift
-            frame_pose = child_pose(frame, frame_pose, value)
+            frame_pose = frame_at_value(frame, frame_pose, joints[row, frame.value])
         frame_poses[row, k] = frame_pose
         span = ranges[k]
         for index in range(span[0], span[1]):
@@ -172,25 +177,6 @@ def place_points(
             placed[row, index] = wp.vec4(
                 placed_point[0], placed_point[1], placed_point[2], point[3]
             )
-
-
-@wp.func
-def wrench_of_points(
-    gradient: wp.array2d[wp.vec4],
-    points: wp.array[wp.vec4],
-    row: int,
-    span: wp.vec2i,
-    rotation: wp.mat33,
-) -> Wrench:
-    """Sum of the gradients by the points of one frame."""
-    force = wp.vec3(0.0)
-    moment = wp.vec3(0.0)
-    for index in range(span[0], span[1]):
-        row_gradient = gradient[row, index]
-        by_point = wp.vec3(row_gradient[0], row_gradient[1], row_gradient[2])
-        force += by_point
-        moment += wp.cross(rotation * xyz(points[index]), by_point)
-    return Wrench(force, moment)
 
 
 @wp.func
@@ -214,7 +200,12 @@ def write_gradient_by_joints(
         k = count - 1 - step
         frame = frames[k]
         frame_pose = frame_poses[row, k]
-        wrench = wrench_of_points(gradient, points, row, ranges[k], frame_pose.rotation)
+        wrench = Wrench(wp.vec3(0.0), wp.vec3(0.0))
+        span = ranges[k]
+        for index in range(span[0], span[1]):
+            by_point = xyz(gradient[row, index])
+            wrench.force += by_point
+            wrench.moment += wp.cross(frame_pose.rotation * xyz(points[index]), by_point)
         distal = wrenches[row, k]
         wrench.force += distal.force
         wrench.moment += distal.moment

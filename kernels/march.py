@@ -6,6 +6,7 @@ factories take what differs between kinds of paths: samples, and lower bounds be
 
 import warp as wp
 
+from warp_collision.kernels.compiling import named
 from warp_collision.kernels.mesh_record import FAR
 
 # Iterations that refine the value and the gradient of a minimum.
@@ -94,12 +95,6 @@ def next_of(position: float, sample: PathSample, other: PathSample) -> PathSampl
     return other
 
 
-def named(function, kind):
-    """A device function made by a factory; Warp identifies functions by their qualified names."""
-    function.__name__ = function.__qualname__ = f"{function.__name__}_{kind}"
-    return wp.func(function)
-
-
 @wp.func
 def nearest_to_ball(left: PathSample, right: PathSample, default: float) -> float:
     """From the left sample to where a straight path is nearest to a ball, given by two samples.
@@ -113,6 +108,67 @@ def nearest_to_ball(left: PathSample, right: PathSample, default: float) -> floa
     if radius + wp.min(left.distance, right.distance) > 0.0:
         return -left.slope * radius - at_left
     return default
+
+
+@wp.struct
+class Cut:
+    """Where the next sample of a refinement is."""
+
+    offset: float  # from the left sample [m]
+    is_noisy: bool  # where tangents meet is rounding: slopes decide
+    is_converged: bool  # the minimum is there
+
+
+@wp.func
+def cut_between(
+    left: PathSample, right: PathSample, precision: float, is_far: bool, step: int
+) -> Cut:
+    """Where a minimum between two samples is to be looked for.
+
+    Where a ball would be nearest, between close samples at the zero of the interpolated slope, or
+    at a kink where the two tangents intersect, and in the middle unless both slopes point inwards.
+
+    Args:
+        left: one sample.
+        right: the other one.
+        precision: of the position [m].
+        is_far: whether the samples see the mesh as a ball rather than its faces.
+        step: number of the cut, of those that refine a minimum.
+    """
+    width = right.position - left.position
+    cut = Cut(0.5 * width, False, False)
+    if left.slope < 0.0 and right.slope > 0.0:
+        rise = right.slope - left.slope
+        meet = (left.distance - right.distance + right.slope * width) / rise
+        gain = wp.min(left.distance, right.distance) - (left.distance + left.slope * meet)
+        # The intersection of nearly parallel tangents is lost in rounding; slopes are not.
+        cut.is_noisy = gain < DISTANCE_NOISE and DISTANCE_NOISE > precision * rise
+        if cut.is_noisy:
+            is_flat = wp.min(-left.slope, right.slope) < 1.0e-5
+            cut.is_converged = width < 2.0 * precision or is_flat
+        else:
+            is_beside = wp.min(meet, width - meet) < precision
+            # The gradient of a far sample may be another one where the tangents meet.
+            cut.is_converged = gain < DISTANCE_NOISE and is_beside and not is_far
+        cubic_term = right.distance - left.distance - 0.5 * (left.slope + right.slope) * width
+        if cut.is_noisy or wp.abs(cubic_term) < 0.01 * rise * width:
+            meet = -left.slope / rise * width
+        elif is_far and step < MAX_BALLS:
+            meet = nearest_to_ball(left, right, meet)
+        if cut.is_converged or width < 1.0e-6:
+            cut.is_converged = True
+            cut.offset = meet
+        elif not cut.is_noisy or step % 2 == 0:
+            cut.offset = wp.clamp(meet, 0.05 * width, 0.95 * width)
+    return cut
+
+
+@wp.func
+def falls_right_of(middle: PathSample, left: PathSample, right: PathSample, is_noisy: bool) -> bool:
+    """Whether the minimum is between the middle and the right one of three samples."""
+    if is_noisy or middle.distance < wp.min(left.distance, right.distance):
+        return middle.slope < 0.0
+    return not (left.distance <= right.distance)
 
 
 def make_refine(Track, kind, sample):
@@ -129,56 +185,23 @@ def make_refine(Track, kind, sample):
     def refine(path: Track, left: PathSample, right: PathSample, is_convex: bool) -> Minimum:
         """A minimum between two samples; the distance decreases from the lower to the other one.
 
-        Cuts where a ball would be nearest, between close samples at the zero of the interpolated
-        slope, or at a kink where the two tangents intersect, and in the middle unless both slopes
-        point inwards. If the slopes stay apart the minimum is a kink: its gradient is the mean of
-        the two gradients, weighted to have no slope.
+        If the slopes stay apart the minimum is a kink: its gradient is the mean of the two
+        gradients, weighted to have no slope.
         """
         around = Minimum(left, left, right)
         begin = left.position
         end = right.position
-        converged = bool(False)
-        cut = float(0.0)
+        cut = Cut()
         # The position distributes the gradient to the two waypoints.
         precision = 2.0e-4 * path.length
         for step in range(MAX_REFINEMENTS):
             width = right.position - left.position
-            cut = 0.5 * width
             is_far = width > FAR_APART * path.length and not is_convex
-            is_noisy = bool(False)
-            if left.slope < 0.0 and right.slope > 0.0:
-                rise = right.slope - left.slope
-                meet = (left.distance - right.distance + right.slope * width) / rise
-                gain = wp.min(left.distance, right.distance) - (left.distance + left.slope * meet)
-                # The intersection of nearly parallel tangents is lost in rounding; slopes are not.
-                is_noisy = gain < DISTANCE_NOISE and DISTANCE_NOISE > precision * rise
-                if is_noisy:
-                    converged = width < 2.0 * precision or wp.min(-left.slope, right.slope) < 1.0e-5
-                else:
-                    converged = gain < DISTANCE_NOISE and wp.min(meet, width - meet) < precision
-                    # The gradient of a far sample may be another one where the tangents meet.
-                    converged = converged and not is_far
-                cubic_term = (
-                    right.distance - left.distance - 0.5 * (left.slope + right.slope) * width
-                )
-                if is_noisy or wp.abs(cubic_term) < 0.01 * rise * width:
-                    meet = -left.slope / rise * width
-                elif is_far and step < MAX_BALLS:
-                    meet = nearest_to_ball(left, right, meet)
-                if converged or width < 1.0e-6:
-                    converged = True
-                    cut = meet
-                    break
-                if not is_noisy or step % 2 == 0:
-                    cut = wp.clamp(meet, 0.05 * width, 0.95 * width)
-            middle = sample(path, left.position + cut, left.closest, FAR)
-            lowest = wp.min(left.distance, right.distance)
-            falls_right = left.distance <= right.distance
-            if is_noisy or middle.distance < lowest:
-                falls_right = middle.slope < 0.0
-            else:
-                falls_right = not falls_right
-            if falls_right:
+            cut = cut_between(left, right, precision, is_far, step)
+            if cut.is_converged:
+                break
+            middle = sample(path, left.position + cut.offset, left.closest, FAR)
+            if falls_right_of(middle, left, right, cut.is_noisy):
                 left = middle
                 if around.left.position == begin:
                     around.left = middle
@@ -187,10 +210,10 @@ def make_refine(Track, kind, sample):
                 if around.right.position == end:
                     around.right = middle
         best = lower_of(left, right)
-        if converged:
+        if cut.is_converged:
             weight = right.slope / (right.slope - left.slope)
             best.gradient = weight * left.gradient + (1.0 - weight) * right.gradient
-            best.position = left.position + cut
+            best.position = left.position + cut.offset
         around.lowest = best
         return around
 

@@ -94,13 +94,19 @@ def load_record(mesh_id: wp.uint64, pointer: wp.uint64) -> MeshRecord:
 
 
 @wp.func
+def kind_of(mesh_id: wp.uint64, pointer: wp.uint64) -> int:
+    """The shape in the record at a pointer, -1 if the record does not belong to the mesh."""
+    if pointer == wp.uint64(0):
+        return -1
+    record = wp.array(ptr=pointer, shape=(1,), dtype=MeshRecord)
+    return wp.where(record[0].mesh_id == mesh_id, record[0].exact.kind, -1)
+
+
+@wp.func
 def is_exact(mesh_id: wp.uint64, pointer: wp.uint64) -> bool:
     """Whether the record at a pointer belongs to the mesh and has a shape with a formula."""
-    if pointer == wp.uint64(0):
-        return False
-    record = wp.array(ptr=pointer, shape=(1,), dtype=MeshRecord)
-    kind = record[0].exact.kind
-    return kind != Shape.MESH and kind < Shape.POINT_CLOUD and record[0].mesh_id == mesh_id
+    kind = kind_of(mesh_id, pointer)
+    return kind > Shape.MESH and kind < Shape.POINT_CLOUD
 
 
 @wp.func
@@ -109,14 +115,12 @@ def convexity(mesh_id: wp.uint64, pointer: wp.uint64) -> float:
 
     0 for those with a formula; vertices of a mesh may lie before its faces by rounding.
     """
-    if pointer == wp.uint64(0):
-        return -1.0
-    record = wp.array(ptr=pointer, shape=(1,), dtype=MeshRecord)
-    kind = record[0].exact.kind
-    if record[0].mesh_id != mesh_id or kind >= Shape.POINT_CLOUD:
+    kind = kind_of(mesh_id, pointer)
+    if kind < 0 or kind >= Shape.POINT_CLOUD:
         return -1.0
     if kind != Shape.MESH:
         return 0.0
+    record = wp.array(ptr=pointer, shape=(1,), dtype=MeshRecord)
     if record[0].sign_method != CONVEX:
         return -1.0
     return NOT_CONVEX * wp.max(record[0].upper - record[0].lower)
@@ -129,12 +133,7 @@ def knows_surface(mesh_id: wp.uint64, pointer: wp.uint64, is_outside: bool) -> b
     Inside a union of balls the closest point of one ball may be deep in another; a bound of a
     distance has none.
     """
-    if pointer == wp.uint64(0):
-        return True
-    record = wp.array(ptr=pointer, shape=(1,), dtype=MeshRecord)
-    kind = record[0].exact.kind
-    if record[0].mesh_id != mesh_id:
-        return True
+    kind = kind_of(mesh_id, pointer)
     if kind == Shape.POINT_CLOUD:
         return is_outside
     return kind != Shape.ESDF_GRID
@@ -188,6 +187,12 @@ def cell_around(point: wp.vec3, origin: wp.vec3, edge: float, shape: wp.vec3i) -
     if not inside or x >= shape[0] or y >= shape[1] or z >= shape[2]:
         return wp.vec3i(-1, -1, -1)
     return wp.vec3i(x, y, z)
+
+
+@wp.func
+def cell_along(place: float, count: int) -> int:
+    """Index of the cell along one axis that is closest to a place, in cells; 0 for NaN."""
+    return int(wp.where(place > 0.0, wp.min(place, float(count) - 0.5), 0.0))
 
 
 @wp.func

@@ -47,12 +47,7 @@ def touches_moving(obstacle: Obstacle, query: SweepQuery, moved: ObstacleMotion)
 
 @wp.func
 def collides_with_moving(
-    scene: Scene,
-    poses: wp.array3d[vec8],
-    env: int,
-    waypoint: int,
-    motion: Motion,
-    tolerance: float,
+    scene: Scene, poses: wp.array3d[vec8], env: int, waypoint: int, motion: Motion, tolerance: float
 ) -> bool:
     """Whether the half segments at a waypoint are not certified free, or not finite."""
     if motion.radius < 0.0:

@@ -12,7 +12,7 @@ from warp_collision.kernels.half_segments import (
     make_cost,
     not_a_number,
 )
-from warp_collision.kernels.mesh_record import MeshRecord
+from warp_collision.kernels.mesh_record import MeshRecord, kind_of
 from warp_collision.kernels.moving_sweep import (
     Curve,
     curve_between,
@@ -30,13 +30,7 @@ from warp_collision.kernels.scene import (
     is_env,
     load_obstacle,
 )
-from warp_collision.kernels.swept_cost import (
-    mat23,
-    scale_of,
-    scaled,
-    store_cost,
-    sum_of_two,
-)
+from warp_collision.kernels.swept_cost import mat23, scale_of, scaled, store_cost, sum_of_two
 from warp_collision.kernels.transforms import load_transform, to_world, vec8
 
 wp.set_module_options(OPTIONS)
@@ -142,11 +136,9 @@ def is_far(obstacle: Obstacle, motion: Motion, moved: ObstacleMotion, reach: flo
     Cheaper than the curves. The offset between the two is linear in time, up to the arc on which
     the middle of the obstacle rotates about its origin.
     """
-    if obstacle.record == wp.uint64(0):
+    if kind_of(obstacle.mesh_id, obstacle.record) < 0:
         return False
     record = wp.array(ptr=obstacle.record, shape=(1,), dtype=MeshRecord)
-    if record[0].mesh_id != obstacle.mesh_id:
-        return False
     lower = record[0].lower
     middle = 0.5 * (lower + record[0].upper)
     size = wp.length(middle - lower) + record[0].inside_reach + obstacle.padding

@@ -31,9 +31,8 @@ from warp_collision.kernels.scene import (
     load_obstacle,
     rows_of_env,
     slot_of_thread,
-    sorted_row,
 )
-from warp_collision.kernels.swept_cost import upstream_scale
+from warp_collision.kernels.swept_cost import checked_scale
 from warp_collision.kernels.transforms import to_world, vec8
 
 wp.set_module_options(OPTIONS)
@@ -131,15 +130,11 @@ def pose_gradients(
 
 
 @wp.func
-def neighbour_row(
-    poses: wp.array3d[vec8], env: int, waypoint: int, index: int, motion: Motion, is_backward: bool
-) -> vec8:
-    """The row of an obstacle at the neighbour of a waypoint, its own where there is none."""
-    if is_backward and motion.has_previous:
-        return poses[env, waypoint - 1, index]
-    if not is_backward and motion.has_following:
-        return poses[env, waypoint + 1, index]
-    return poses[env, waypoint, index]
+def neighbour_of(waypoint: int, motion: Motion, is_backward: bool) -> int:
+    """The neighbour of a waypoint, itself where there is none."""
+    before = wp.where(motion.has_previous, waypoint - 1, waypoint)
+    after = wp.where(motion.has_following, waypoint + 1, waypoint)
+    return wp.where(is_backward, before, after)
 
 
 @wp.kernel(**resident_warps(16))
@@ -167,26 +162,21 @@ def moving_cost_pose_vjp(
     total = PoseGradients()
     slot = slot_of_thread(scene, env, index)
     if slot >= 0 and is_enabled(scene, slot):
-        query = SweepQuery()
-        query.activation_distance = activation_distance[0]
-        query.tolerance = tolerance[0]
         rows = rows_of_env(first_rows, env, spheres.shape[0])
         for item in range(part, (rows[1] - rows[0]) * spheres.shape[2], here.shape[3]):
-            at = sphere_index(item, 1, spheres.shape[2])
-            at[0] = sorted_row(order, rows[0] + at[0])
+            at = sphere_index(order, rows[0], item, 1, spheres.shape[2])
             motion = load_motion(spheres, at[0], waypoint, at[2])
             if is_checked(scene, slot, at[2]) and not (motion.radius < 0.0):
-                query.motion = motion
+                query = SweepQuery(motion, activation_distance[0], tolerance[0])
                 obstacle = load_obstacle(scene, slot)
-                by_cost = upstream[at[0], waypoint, at[2]]
-                scale = upstream_scale(
-                    motion, dt, min_speed, weight[0], activation_distance[0], by_cost
-                )
+                scale = checked_scale(query, dt, min_speed, weight[0])
+                scale *= upstream[at[0], waypoint, at[2]]
                 if obstacle.is_present:
                     moved = load_obstacle_motion(poses, env, waypoint, index, motion)
                     term = moving_cost_against(obstacle, query, moved)
                     row = poses[env, waypoint, index]
-                    other = neighbour_row(poses, env, waypoint, index, motion, term.is_backward)
+                    neighbour = neighbour_of(waypoint, motion, term.is_backward)
+                    other = poses[env, neighbour, index]
                     terms = pose_gradients(obstacle, motion, moved, term, row, other, scale)
                     total.previous += terms.previous
                     total.here += terms.here

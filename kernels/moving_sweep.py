@@ -16,12 +16,7 @@ chords, lowered by that, are bounds along the curve.
 
 import warp as wp
 
-from warp_collision.kernels.march import (
-    PathSample,
-    make_is_free,
-    make_lowest_on,
-    next_step,
-)
+from warp_collision.kernels.march import PathSample, make_is_free, make_lowest_on, next_step
 from warp_collision.kernels.mesh_distance import SdfSample
 from warp_collision.kernels.precision import is_in_range
 from warp_collision.kernels.scene import Obstacle

@@ -2,19 +2,17 @@
 
 import warp as wp
 
-from warp_collision.kernels.body_check import Interval, travel
+from warp_collision.kernels.body_check import Interval, body_in_motion
 from warp_collision.kernels.compiling import FEW_THREADS
-from warp_collision.kernels.kinematics import point_in_world, xyz
+from warp_collision.kernels.kinematics import xyz
 from warp_collision.kernels.mesh_record import FAR, load_record
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
     Robot,
-    acceleration_bound,
     body_of,
     robot_in_env,
     root_at,
     segment_of,
-    velocity_of,
     write_frames,
     write_root,
 )
@@ -94,12 +92,9 @@ def bound_movers(
     write_frames(segment, 0.5)
     for b in range(segment.robot.n_bodies):
         body = body_of(segment.robot, b)
-        state = segment.frames[body.frame]
-        center = point_in_world(state.frame_pose, body.center)
-        speed = wp.length(velocity_of(state, center - state.frame_pose.origin))
-        bound = acceleration_bound(segment, body, center, 0, 0.5)
-        reach = body.radius + travel(Interval(0.5, bound, slack, 0.0, 0.0, 0.5), speed) + slack
-        balls[row, index, b] = enlarged(center, wp.where(body.radius < 0.0, -FAR, reach))
+        check = body_in_motion(segment, body, Interval(0.5, 0.0, slack, 0.0, 0.0, 0.5))
+        reach = body.radius + check.ball_travel + slack
+        balls[row, index, b] = enlarged(check.center, wp.where(body.radius < 0.0, -FAR, reach))
     for slot in range(mesh_ids.shape[1]):
         bound = wp.where(is_valid, wp.inf, wp.nan)
         if is_valid:

@@ -29,19 +29,18 @@ from warp_collision.kernels.body_check import (
     BodyCheck,
     Interval,
     ball_distance,
+    body_in_motion,
     padded_distance,
     travel,
 )
 from warp_collision.kernels.compiling import FEW_THREADS, resident_warps
-from warp_collision.kernels.finite import is_finite3
 from warp_collision.kernels.kinematics import point_in_world, xyz
 from warp_collision.kernels.mesh_record import FAR, is_exact, load_exact
-from warp_collision.kernels.precision import is_in_range
+from warp_collision.kernels.precision import is_finite3, is_in_range
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
     Robot,
     Segment,
-    acceleration_bound,
     body_of,
     group_ball,
     group_span,
@@ -111,24 +110,7 @@ class Nearest:
 @wp.func
 def first_bounds(is_valid: bool) -> Nearest:
     """Bounds before the first evaluation, or NaN."""
-    best = Nearest(FAR, FAR, FAR, 0.0, -1, -1, False, NONE)
-    if not is_valid:
-        best.upper = wp.nan
-    return best
-
-
-@wp.func
-def prune(best: Nearest, low: float) -> Nearest:
-    """Prunes a part with this lower bound."""
-    best.lower = wp.min(best.lower, low)
-    return best
-
-
-@wp.func
-def not_finite(best: Nearest) -> Nearest:
-    """NaN: a position is not finite."""
-    best.upper = wp.nan
-    return best
+    return Nearest(wp.where(is_valid, FAR, wp.nan), FAR, FAR, 0.0, -1, -1, False, NONE)
 
 
 @wp.func
@@ -150,7 +132,8 @@ def nearer_of_body(obstacle: Obstacle, check: BodyCheck, best: Nearest) -> Neare
     body = check.body
     point = wp.transform_point(obstacle.mesh_from_world, check.center)
     if not is_in_range(point):
-        return not_finite(best)
+        best.upper = wp.nan
+        return best
     size = wp.length(point) + wp.length(check.center)
     error = interval.rounding * size + interval.slack
     threshold = best.upper - interval.tolerance
@@ -158,7 +141,8 @@ def nearer_of_body(obstacle: Obstacle, check: BodyCheck, best: Nearest) -> Neare
     reach = body.radius + decrease + threshold
     ball = ball_distance(obstacle, point, reach)
     if ball >= reach:
-        return prune(best, threshold)
+        best.lower = wp.min(best.lower, threshold)
+        return best
     best.floor = wp.min(best.floor, ball - body.radius - decrease)
     smallest = wp.max(body.radius, wp.max(interval.tolerance, error))
     is_coarse = check.ball_travel > smallest and ball > -FAR
@@ -248,29 +232,23 @@ def nearest_to_bodies(
         b = robot.n_bodies - 1 - k
         body = body_of(robot, b)
         if requested & bit_of(b) != NONE and body.radius >= 0.0:
-            state = segment.frames[body.frame]
-            center = point_in_world(state.frame_pose, body.center)
-            interval.acceleration_bound = acceleration_bound(
-                segment, body, center, 0, interval.half
-            )
-            speed = wp.length(velocity_of(state, center - state.frame_pose.origin))
-            displacement = travel(interval, speed)
-            balls[b] = wp.vec4(center[0], center[1], center[2], displacement)
+            check = body_in_motion(segment, body, interval)
+            center = check.center
+            balls[b] = wp.vec4(center[0], center[1], center[2], check.ball_travel)
             if wp.isnan(best.upper):
                 continue
-            check = BodyCheck(robot.spheres, body, state, center, displacement, interval)
             threshold = best.upper - interval.tolerance
-            reach = body.radius + displacement + threshold + interval.slack
+            reach = body.radius + check.ball_travel + threshold + interval.slack
             reach += DISTANCE_ROUNDING * (wp.length(center) + wp.abs(reach))
             best.is_open = False
             reach = wp.max(reach, 0.0)
             best = nearest_obstacle(scene, env, body.begin, center, reach, check, best)
             # Obstacles that the walk skips are farther than the threshold.
-            best = prune(best, threshold)
+            best.lower = wp.min(best.lower, threshold)
             if best.is_open:
                 best.open = best.open | bit_of(b)
             if not is_finite3(center):
-                best = not_finite(best)
+                best.upper = wp.nan
     return after_evaluation(interval, before, best)
 
 
@@ -338,11 +316,7 @@ def nearest_of_groups(
 
 @wp.func
 def nearest_of_pair(
-    robot: Robot,
-    motion: PairMotion,
-    left_out: wp.array[wp.vec2i],
-    balls: PairBalls,
-    best: Nearest,
+    robot: Robot, motion: PairMotion, left_out: wp.array[wp.vec2i], balls: PairBalls, best: Nearest
 ) -> Nearest:
     """Updates the bounds by two bodies, whose clearance is the larger one of two.
 
@@ -365,7 +339,8 @@ def nearest_of_pair(
         result.other = found.other
     # Where the pieces may touch within the interval, the clearance is that of the spheres there.
     if bounds[0] > 0.0 and bounds[0] >= result.upper - motion.interval.tolerance:
-        return prune(result, bounds[0])
+        result.lower = wp.min(result.lower, bounds[0])
+        return result
     moved = approach_of_pieces(robot, motion, balls)
     if found.is_open or moved[0] > SPLITTING_GAINS * moved[1]:
         result.is_open = True
@@ -376,11 +351,7 @@ def nearest_of_pair(
 
 @wp.func
 def nearest_by_spheres(
-    robot: Robot,
-    motion: PairMotion,
-    left_out: wp.array[wp.vec2i],
-    balls: PairBalls,
-    best: Nearest,
+    robot: Robot, motion: PairMotion, left_out: wp.array[wp.vec2i], balls: PairBalls, best: Nearest
 ) -> Nearest:
     """Updates the bounds by the spheres of two bodies against each other, whose balls are near."""
     pair = motion.pair
@@ -524,12 +495,6 @@ def certified(best: Nearest, whole: float, is_exhausted: bool) -> wp.vec3:
 
 
 @wp.func
-def sphere_and_slot(best: Nearest, first: int) -> wp.vec2i:
-    """The nearest sphere, and the obstacle's slot in its env, whose first slot is `first`."""
-    return wp.vec2i(best.sphere, wp.where(best.other < 0, -1, best.other - first))
-
-
-@wp.func
 def interval_of(search: Bisection, n_ends: int) -> wp.vec2:
     """Returns (middle, half the length); before and after the whole its ends, without length.
 
@@ -541,16 +506,10 @@ def interval_of(search: Bisection, n_ends: int) -> wp.vec2:
 
 
 @wp.func
-def tolerance_at(search: Bisection, tolerance: float) -> float:
-    """The tolerance that still allows the search to end [m]."""
-    doublings = wp.max(search.evaluations - EVALUATIONS_WITHIN, 0) / EVALUATIONS_PER_DOUBLING
-    return WITHIN * tolerance * float(1 << doublings)
-
-
-@wp.func
 def interval_at(search: Bisection, span: wp.vec2, slack: float, tolerance: float) -> Interval:
-    """The interval of a middle and half a length, with the tolerance that the search is at."""
-    within = tolerance_at(search, tolerance)
+    """The interval of a middle and half a length, with a tolerance at which the search can end."""
+    doublings = wp.max(search.evaluations - EVALUATIONS_WITHIN, 0) / EVALUATIONS_PER_DOUBLING
+    within = WITHIN * tolerance * float(1 << doublings)
     return Interval(span[1], 0.0, slack, DISTANCE_ROUNDING, within, span[0])
 
 
@@ -571,8 +530,9 @@ def write_bounds(
 
 @wp.func
 def write_nearest(nearest: wp.array[wp.vec2i], world: Nearest, itself: Nearest, first_slot: int):
-    """Writes sphere and obstacle, and two spheres."""
-    nearest[0] = sphere_and_slot(world, first_slot)
+    """Writes sphere and obstacle, whose slots in its env begin at one, and two spheres."""
+    slot = wp.where(world.other < 0, -1, world.other - first_slot)
+    nearest[0] = wp.vec2i(world.sphere, slot)
     nearest[1] = wp.vec2i(itself.sphere, itself.other)
 
 

@@ -3,8 +3,7 @@
 import warp as wp
 
 from warp_collision.kernels.compiling import FEW_THREADS
-from warp_collision.kernels.configuration_check import frame_at_value
-from warp_collision.kernels.kinematics import FramePose, root_pose, vec1i
+from warp_collision.kernels.kinematics import FramePose, frame_at_value, root_pose, vec1i
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.robot_motion import Robot, body_of, frame_of
 from warp_collision.kernels.robot_pairs import BodyPair, pieces_at_rest
@@ -37,7 +36,7 @@ def piece_gaps(
             frame = frame_of(robot, k)
             if frame.parent != k - 1:
                 frame_pose = frame_poses[row, frame.parent]
-            frame_pose = frame_at_value(robot, k, frame_pose, joints[row, frame.value])
+            frame_pose = frame_at_value(frame, frame_pose, joints[row, frame.value])
         frame_poses[row, k] = frame_pose
     needed = wp.max(margin[0], 0.0)
     for m in range(body_pairs.shape[0]):

@@ -16,13 +16,11 @@ def load_tree(pointer: wp.uint64) -> PartTree:
 def cloud_distance(pointer: wp.uint64, point: wp.vec3, limit: float) -> ShapeSample:
     """Signed distance of a cloud where it is below a limit, else the limit without a gradient."""
     tree = load_tree(pointer)
-    sample = ShapeSample()
-    sample.distance = limit
     index = nearest_part(tree, point, limit, False)
-    if index >= 0:
-        ball = part_vector(tree, index, 0)
-        sample = sphere_distance(ball[3], point - wp.vec3(ball[0], ball[1], ball[2]))
-    return sample
+    if index < 0:
+        return ShapeSample(limit, wp.vec3(0.0))
+    ball = part_vector(tree, index, 0)
+    return sphere_distance(ball[3], point - wp.vec3(ball[0], ball[1], ball[2]))
 
 
 @wp.func

@@ -18,10 +18,9 @@ from warp_collision.kernels.scene import (
     pose_row,
     rows_of_env,
     slot_of_thread,
-    sorted_row,
 )
 from warp_collision.kernels.sphere_cost import cost_against, is_valid, sphere_query
-from warp_collision.kernels.swept_cost import swept_cost_against, upstream_scale
+from warp_collision.kernels.swept_cost import checked_scale, swept_cost_against
 from warp_collision.kernels.transforms import vec8
 
 wp.set_module_options(OPTIONS)
@@ -50,10 +49,23 @@ def row_gradient(row: vec8, contact: wp.vec3, by_contact: wp.vec3) -> vec8:
 
 
 @wp.func
-def sphere_index(item: int, horizon: int, n_spheres: int) -> wp.vec3i:
-    """Row, waypoint and index of a sphere from its flat index."""
+def sphere_index(
+    order: wp.array[wp.int32], first: int, item: int, horizon: int, n_spheres: int
+) -> wp.vec3i:
+    """Row, waypoint and index of a sphere.
+
+    Args:
+        order: (batch,) rows sorted by env; empty: they are.
+        first: where those of an env begin.
+        item: number of the sphere among those of these rows.
+        horizon: waypoints of a row.
+        n_spheres: spheres of a waypoint.
+    """
     rest = item // n_spheres
-    return wp.vec3i(rest // horizon, rest % horizon, item % n_spheres)
+    row = first + rest // horizon
+    if order.shape[0] > 0:
+        row = order[row]
+    return wp.vec3i(row, rest % horizon, item % n_spheres)
 
 
 @wp.kernel
@@ -78,8 +90,7 @@ def sphere_cost_pose_vjp(
         rows = rows_of_env(first_rows, env, spheres.shape[0])
         count = (rows[1] - rows[0]) * spheres.shape[1] * spheres.shape[2]
         for item in range(part, count, partial.shape[2]):
-            at = sphere_index(item, spheres.shape[1], spheres.shape[2])
-            at[0] = sorted_row(order, rows[0] + at[0])
+            at = sphere_index(order, rows[0], item, spheres.shape[1], spheres.shape[2])
             sphere = spheres[at[0], at[1], at[2]]
             if is_checked(scene, slot, at[2]) and not (sphere[3] < 0.0):
                 # Reloaded each time: a pose kept live takes ten registers of a GPU.
@@ -116,22 +127,16 @@ def swept_cost_pose_vjp(
     total = vec8()
     slot = slot_of_thread(scene, env, index)
     if slot >= 0 and is_enabled(scene, slot):
-        query = SweepQuery()
-        query.activation_distance = activation_distance[0]
-        query.tolerance = tolerance[0]
         rows = rows_of_env(first_rows, env, spheres.shape[0])
         count = (rows[1] - rows[0]) * spheres.shape[1] * spheres.shape[2]
         for item in range(part, count, partial.shape[2]):
-            at = sphere_index(item, spheres.shape[1], spheres.shape[2])
-            at[0] = sorted_row(order, rows[0] + at[0])
+            at = sphere_index(order, rows[0], item, spheres.shape[1], spheres.shape[2])
             motion = load_motion(spheres, at[0], at[1], at[2])
             if is_checked(scene, slot, at[2]) and not (motion.radius < 0.0):
-                query.motion = motion
+                query = SweepQuery(motion, activation_distance[0], tolerance[0])
                 obstacle = load_obstacle(scene, slot)
-                by_cost = upstream[at[0], at[1], at[2]]
-                scale = upstream_scale(
-                    motion, dt, min_speed, weight[0], activation_distance[0], by_cost
-                )
+                scale = checked_scale(query, dt, min_speed, weight[0])
+                scale *= upstream[at[0], at[1], at[2]]
                 if obstacle.is_present:
                     term = swept_cost_against(obstacle, query)
                     total += row_gradient(

@@ -15,8 +15,8 @@ from warp_collision.kernels.kinematics import (
     RobotFrame,
     Twist,
     axis_of,
-    child_pose,
     child_twist,
+    frame_at_value,
     root_pose,
 )
 from warp_collision.kernels.precision import FARTHEST
@@ -78,19 +78,8 @@ def body_of(robot: Robot, b: int) -> RobotBody:
 @wp.func
 def robot_in_env(robot: Robot, env: int) -> Robot:
     """Selects the bodies of an env; objects attached in other envs have no radius."""
-    return Robot(
-        robot.frames,
-        robot.bodies,
-        robot.ranges,
-        robot.spheres,
-        robot.groups,
-        robot.pieces,
-        robot.n_frames,
-        robot.n_bodies,
-        robot.n_envs,
-        wp.clamp(env, 0, robot.n_envs - 1) * robot.n_bodies,
-        robot.reach,
-    )
+    robot.first_body = wp.clamp(env, 0, robot.n_envs - 1) * robot.n_bodies
+    return robot
 
 
 @wp.func
@@ -143,24 +132,7 @@ def segment_of(
     states: wp.array3d[MovingFrame],
 ) -> Segment:
     """The segment from waypoint ``index`` on, of one of the paths (batch, horizon, n_joints)."""
-    segment = Segment()
-    segment.robot = robot
-    segment.begin = joints[row, index]
-    segment.end = joints[row, index + 1]
-    segment.frames = states[row, index]
-    return segment
-
-
-@wp.func
-def moving_child(
-    robot: Robot, k: int, parent: MovingFrame, value: float, rate: float
-) -> MovingFrame:
-    """Frame k from its parent, and the value and rate of its joint in `joints`."""
-    frame = frame_of(robot, k)
-    angle = frame.multiplier * value + frame.shift
-    frame_pose = child_pose(frame, parent.frame_pose, angle)
-    twist = child_twist(frame, parent.frame_pose, parent.twist, frame_pose, frame.multiplier * rate)
-    return MovingFrame(frame_pose, twist)
+    return Segment(robot, joints[row, index], joints[row, index + 1], states[row, index])
 
 
 @wp.func
@@ -223,7 +195,10 @@ def write_frames(segment: Segment, s: float):
             state = frames[frame.parent]
         begin = segment.begin[frame.value]
         rate = segment.end[frame.value] - begin
-        state = moving_child(robot, k, state, begin + s * rate, rate)
+        parent = state.frame_pose
+        frame_pose = frame_at_value(frame, parent, begin + s * rate)
+        twist = child_twist(frame, parent, state.twist, frame_pose, frame.multiplier * rate)
+        state = MovingFrame(frame_pose, twist)
         frames[k] = state
 
 

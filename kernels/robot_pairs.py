@@ -339,16 +339,6 @@ def bounds_of_pieces(
 
 
 @wp.func
-def check_pieces(robot: Robot, motion: PairMotion, balls: PairBalls, verdict: int) -> int:
-    """What is found by the convex pieces of two bodies, whose spheres are not proven free."""
-    tolerance = motion.interval.tolerance
-    found = bounds_of_pieces(robot, motion, balls, tolerance, tolerance)
-    if found[1] > tolerance:
-        return wp.where(found[0] > 0.0, CLEAR, UNDECIDED)
-    return verdict
-
-
-@wp.func
 def pieces_at_rest(
     robot: Robot, pair: BodyPair, first: FramePose, second: FramePose, needed: float
 ) -> wp.vec3:
@@ -372,7 +362,11 @@ def check_body_pair(
     verdict = check_spheres(robot, motion, left_out, balls)
     if verdict == CLEAR:
         return CLEAR
-    return check_pieces(robot, motion, balls, verdict)
+    tolerance = motion.interval.tolerance
+    found = bounds_of_pieces(robot, motion, balls, tolerance, tolerance)
+    if found[1] > tolerance:
+        return wp.where(found[0] > 0.0, CLEAR, UNDECIDED)
+    return verdict
 
 
 @wp.func
@@ -405,3 +399,86 @@ def check_spheres(
                         return found
                     verdict = wp.max(verdict, found)
     return verdict
+
+
+@wp.func
+def are_apart(offset: wp.vec3, reach: float) -> bool:
+    """Whether the distance of two centers is at least the sum of the radii."""
+    return reach <= 0.0 or wp.dot(offset, offset) >= reach * reach
+
+
+@wp.func
+def groups_touch(
+    spheres: wp.uint64,
+    pair: BodyPair,
+    left_out: wp.array[wp.vec2i],
+    span: wp.vec2i,
+    other_span: wp.vec2i,
+    second_from_first: FramePose,
+    ball: wp.vec4,
+) -> bool:
+    """Whether spheres of two groups overlap, computed in the frame of the second body.
+
+    Args:
+        spheres: pointer, see `Robot`.
+        pair: the bodies.
+        left_out: pairs of spheres that are not checked.
+        span: begin and end of the spheres of the first group.
+        other_span: of the other one.
+        second_from_first: relative pose of the bodies' frames.
+        ball: of the other group.
+    """
+    for index in range(span[0], span[1]):
+        a = sphere_of(spheres, index)
+        radius = a[3] + pair.buffer
+        center = point_in_world(second_from_first, xyz(a))
+        # A sphere far from the ball of the other group is far from all of its spheres.
+        if not (a[3] < 0.0 or are_apart(center - xyz(ball), radius + ball[3])):
+            for other in range(other_span[0], other_span[1]):
+                b = sphere_of(spheres, other)
+                if not (b[3] < 0.0 or are_apart(center - xyz(b), radius + b[3])):
+                    if not is_left_out(pair, left_out, index, other):
+                        return True
+    return False
+
+
+@wp.func
+def spheres_touch(
+    robot: Robot, pair: BodyPair, left_out: wp.array[wp.vec2i], first: FramePose, second: FramePose
+) -> bool:
+    """Whether spheres of two bodies overlap: the balls of their groups first."""
+    one = body_of(robot, pair.first)
+    other = body_of(robot, pair.second)
+    second_from_first = relative_pose(first, second)
+    for g in range(n_groups_of(one)):
+        ball = group_ball(robot, one, g)
+        center = point_in_world(second_from_first, xyz(ball))
+        reach = ball[3] + pair.buffer
+        if not (ball[3] < 0.0 or are_apart(center - other.center, reach + other.radius)):
+            for h in range(n_groups_of(other)):
+                near = group_ball(robot, other, h)
+                if not (near[3] < 0.0 or are_apart(center - xyz(near), reach + near[3])):
+                    span = group_span(one, g)
+                    other_span = group_span(other, h)
+                    if groups_touch(
+                        robot.spheres, pair, left_out, span, other_span, second_from_first, near
+                    ):
+                        return True
+    return False
+
+
+@wp.func
+def bodies_touch(
+    robot: Robot, pair: BodyPair, left_out: wp.array[wp.vec2i], first: FramePose, second: FramePose
+) -> bool:
+    """Whether two bodies overlap by their spheres, and are not apart by their convex pieces."""
+    if not spheres_touch(robot, pair, left_out, first, second):
+        return False
+    return not (pieces_at_rest(robot, pair, first, second, 0.0)[1] > 0.0)
+
+
+@wp.func
+def balls_meet(first: wp.vec4, second: wp.vec4, buffer: float) -> bool:
+    """Whether the balls of two bodies, in the world, overlap."""
+    offset = xyz(first) - xyz(second)
+    return not are_apart(offset, first[3] + second[3] + buffer)

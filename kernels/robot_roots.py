@@ -28,18 +28,6 @@ HALF_TURN = wp.constant(wp.float64(-1.0e-6))
 ZERO = wp.constant(wp.float64(0.0))
 
 
-@wp.func
-def frame_in(placed: Placed, axes: wp.mat33, twist: Twist) -> MovingFrame:
-    """A frame with these axes in a rigid transform."""
-    return MovingFrame(pose_in(placed, axes), twist)
-
-
-@wp.func
-def at_rest() -> Twist:
-    """No motion."""
-    return Twist(wp.vec3(0.0), wp.vec3(0.0))
-
-
 def _make_place_roots(name, Scalar):
     vec7 = wp.types.vector(length=7, dtype=Scalar)
 
@@ -54,7 +42,8 @@ def _make_place_roots(name, Scalar):
         """One thread per base pose."""
         row = wp.tid()
         row += launch_offset[0]
-        roots[row] = frame_in(placed_by(poses[row]), wp.identity(n=3, dtype=float), at_rest())
+        frame_pose = pose_in(placed_by(poses[row]), wp.identity(n=3, dtype=float))
+        roots[row] = MovingFrame(frame_pose, Twist(wp.vec3(0.0), wp.vec3(0.0)))
 
     # Warp knows kernels by their qualified names.
     place.__name__ = place.__qualname__ = name
@@ -70,16 +59,12 @@ def find_moving(
     # operands
     mesh_from_world: wp.array4d[wp.float32],  # (n_envs, horizon, slots, 8)
     is_on: wp.array2d[wp.uint8],  # (n_envs, slots), which slots queries check
-    # parameters
-    launch_offset: wp.vec2i,  # of this launch in the slots
     # outputs
     resting: wp.array2d[wp.uint8],  # (n_envs, slots), which are on and do not move
     moving: wp.array2d[wp.uint8],  # (n_envs, slots), which are on and move, or are NaN
 ):
     """One thread per env and slot."""
     env, slot = wp.tid()
-    env += launch_offset[0]
-    slot += launch_offset[1]
     moves = bool(False)
     for t in range(mesh_from_world.shape[1]):
         for k in range(mesh_from_world.shape[3]):
@@ -88,14 +73,6 @@ def find_moving(
     on = is_on[env, slot] != wp.uint8(0)
     resting[env, slot] = wp.uint8(wp.where(on and not moves, 1, 0))
     moving[env, slot] = wp.uint8(wp.where(on and moves, 1, 0))
-
-
-@wp.func
-def obstacle_at(
-    mesh_from_world: wp.array4d[wp.float32], env: int, waypoint: int, slot: int
-) -> Placed:
-    """The world in the frame of an obstacle at a waypoint."""
-    return placed_by(mesh_from_world[env, waypoint, slot])
 
 
 @wp.func
@@ -119,7 +96,7 @@ def root_in_obstacle(first: Placed, second: Placed, root: MovingFrame) -> Moving
     end = seen_from(second, root.frame_pose.origin)
     shift = turned(inverse_turn(relative), end) - begin
     twist = Twist(rounded(omega), rounded(wp.cross(omega, begin) + shift))
-    return frame_in(Placed(first.turn, begin), root.frame_pose.rotation, twist)
+    return MovingFrame(pose_in(Placed(first.turn, begin), root.frame_pose.rotation), twist)
 
 
 @wp.kernel
@@ -147,7 +124,7 @@ def place_roots_in_obstacles(
         single_env[row, slot] = wp.where(is_valid, env * moving.shape[1] + slot, -1)
     if is_valid:
         if moving[env, slot] != wp.uint8(0):
-            first = obstacle_at(mesh_from_world, env, index, slot)
-            second = obstacle_at(mesh_from_world, env, index + 1, slot)
+            first = placed_by(mesh_from_world[env, index, slot])
+            second = placed_by(mesh_from_world[env, index + 1, slot])
             root = root_in_obstacle(first, second, root)
     roots[row, slot, index] = root

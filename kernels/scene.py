@@ -1,5 +1,7 @@
 """Device tables of the obstacles of parallel envs, and the walk over them."""
 
+from typing import Any
+
 import warp as wp
 
 from warp_collision.kernels.box_blocks import (
@@ -10,11 +12,8 @@ from warp_collision.kernels.box_blocks import (
     lowest_bit,
     near_boxes,
 )
-from warp_collision.kernels.compiling import runs_on_cpu
-from warp_collision.kernels.mesh_record import (
-    MeshRecord,
-    load_record,
-)
+from warp_collision.kernels.compiling import named, runs_on_cpu
+from warp_collision.kernels.mesh_record import MeshRecord, cell_along, load_record
 from warp_collision.kernels.precision import LARGEST
 from warp_collision.kernels.transforms import load_transform, vec8
 
@@ -104,14 +103,6 @@ def rows_of_env(first_rows: wp.array[wp.int32], env: int, batch: int) -> wp.vec2
     if first_rows.shape[0] == 0:
         return wp.vec2i(0, wp.where(env == 0, batch, 0))
     return wp.vec2i(first_rows[env], first_rows[env + 1])
-
-
-@wp.func
-def sorted_row(order: wp.array[wp.int32], index: int) -> int:
-    """One of the batch rows, sorted by env; without an order they are."""
-    if order.shape[0] == 0:
-        return index
-    return order[index]
 
 
 @wp.func
@@ -255,12 +246,6 @@ def distance_of_few(scene: Scene, env: int, point: wp.vec3) -> float:
 
 
 @wp.func
-def cell_along(place: float, count: int) -> int:
-    """Index of the cell along one axis that is closest to a place, in cells; 0 for NaN."""
-    return int(wp.where(place > 0.0, wp.min(place, float(count) - 0.5), 0.0))
-
-
-@wp.func
 def is_clear_by_field(fields: wp.uint64, env: int, center: wp.vec3, reach: float) -> bool:
     """Whether the field proves that no enabled obstacle of an env is within ``reach``.
 
@@ -293,11 +278,11 @@ def is_hit(hit: bool) -> bool:
     return hit
 
 
-def make_is_clear(name):
+def make_is_clear(kind):
     """A device function that tells at once of most free spheres that they are free, on CPUs.
 
     Args:
-        name: of the function: each caller has its own, for what is called twice is not inlined.
+        kind: ends its name: each caller has its own, for what is called twice is not inlined.
     """
 
     def is_clear(scene: Scene, env: int, center: wp.vec3, reach: float) -> bool:
@@ -314,12 +299,16 @@ def make_is_clear(name):
                 return True
         return is_clear_by_field(scene.field, env, center, reach)
 
-    # Warp knows functions by their qualified names.
-    is_clear.__name__ = is_clear.__qualname__ = name
-    return wp.func(is_clear)
+    return named(is_clear, kind)
 
 
-def make_walk(visit, Query, State, is_over=None):
+@wp.func
+def is_never_over(state: Any) -> bool:
+    """All obstacles are visited."""
+    return False
+
+
+def make_walk(visit, Query, State, is_over=is_never_over):
     """A device function that walks over the enabled obstacles near a point.
 
     The state is passed from obstacle to obstacle, in an order that depends on the tree. No other
@@ -332,16 +321,7 @@ def make_walk(visit, Query, State, is_over=None):
         State: type of the state that it updates.
         is_over: device function (state: State) -> bool, whether the walk ends.
     """
-    if is_over is None:
-
-        def is_over(state: State) -> bool:
-            """All obstacles are visited."""
-            return False
-
-        is_over.__name__ = is_over.__qualname__ = f"{visit.key}_is_over"
-        is_over = wp.func(is_over)
-
-    is_clear = make_is_clear(f"skips_{visit.key}")
+    is_clear = make_is_clear(visit.key)
 
     def walk(
         scene: Scene,
@@ -390,6 +370,4 @@ def make_walk(visit, Query, State, is_over=None):
                     more = is_few or not is_over(state)
         return state
 
-    # Warp knows functions by their qualified names.
-    walk.__name__ = walk.__qualname__ = f"walk_{visit.key}"
-    return wp.func(walk)
+    return named(walk, visit.key)

@@ -3,10 +3,9 @@
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.finite import is_finite4, is_nan
 from warp_collision.kernels.mesh_distance import obstacle_distance
 from warp_collision.kernels.mesh_record import FAR
-from warp_collision.kernels.precision import LARGEST, is_in_range
+from warp_collision.kernels.precision import LARGEST, is_finite4, is_in_range, is_nan
 from warp_collision.kernels.scene import (
     NOTHING_IGNORED,
     Obstacle,
@@ -39,11 +38,7 @@ class SceneSample:
 @wp.func
 def no_sample() -> SceneSample:
     """NaN: a point or a pose is not finite."""
-    result = SceneSample()
-    result.slot = -1
-    result.distance = wp.nan
-    result.gradient = wp.vec3(wp.nan, wp.nan, wp.nan)
-    return result
+    return SceneSample(wp.nan, wp.vec3(wp.nan, wp.nan, wp.nan), -1)
 
 
 @wp.func
@@ -65,7 +60,7 @@ def nearer(obstacle: Obstacle, point: wp.vec3, best: SceneSample) -> SceneSample
     return best
 
 
-has_clearance = make_is_clear("has_clearance")
+has_clearance = make_is_clear("spheres")
 nearest = make_walk(nearer, wp.vec3, SceneSample)
 
 
@@ -76,10 +71,7 @@ def scene_distance_at(
     """Exact below the limit, else the limit; NaN where the point or a pose is NaN."""
     if not is_in_range(point) or not is_env(scene, env):
         return no_sample()
-    best = SceneSample()
-    best.slot = -1
-    best.distance = limit
-    best.gradient = wp.vec3(0.0)
+    best = SceneSample(limit, wp.vec3(0.0), -1)
     # With a tree: boxes of growing size until the best obstacle lies within the last one.
     reach = float(limit)
     if limit > FIRST_STEP:
@@ -142,8 +134,7 @@ def sphere_clearance(
     index += launch_offset[1]
     sphere = spheres[index]
     env = env_of_sphere(env_index, index, spheres.shape[0])
-    sample = SceneSample()
-    sample.slot = -1
+    sample = SceneSample(0.0, wp.vec3(0.0), -1)
     if not (sphere[3] < 0.0):
         center = wp.vec3(sphere[0], sphere[1], sphere[2])
         limit = float(FAR)

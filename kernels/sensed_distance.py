@@ -27,9 +27,7 @@ def sensed_distance(exact: ExactShape, point: wp.vec3, limit: float) -> ShapeSam
     voxels = load_map(exact.data)
     bounds = voxel_bounds(voxels, point)
     if bounds[0] >= limit:
-        sample = ShapeSample()
-        sample.distance = limit
-        return sample
+        return ShapeSample(limit, wp.vec3(0.0))
     return voxel_distance(voxels, point, limit, bounds[0])
 
 

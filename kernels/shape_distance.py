@@ -54,13 +54,11 @@ def cuboid_distance(half: wp.vec3, point: wp.vec3) -> ShapeSample:
 @wp.func
 def sphere_distance(radius: float, point: wp.vec3) -> ShapeSample:
     """A sphere; at its center the gradient is x."""
-    sample = ShapeSample()
     distance = wp.length(point)
-    sample.distance = distance - radius
-    sample.gradient = wp.vec3(1.0, 0.0, 0.0)
+    gradient = wp.vec3(1.0, 0.0, 0.0)
     if distance > POINT:
-        sample.gradient = point / distance
-    return sample
+        gradient = point / distance
+    return ShapeSample(distance - radius, gradient)
 
 
 @wp.func

@@ -6,13 +6,7 @@ from warp_collision.kernels.compiling import OPTIONS, resident_warps
 from warp_collision.kernels.hinge import hinge
 from warp_collision.kernels.mesh_distance import obstacle_distance
 from warp_collision.kernels.precision import is_in_range, is_length, uncertainty
-from warp_collision.kernels.scene import (
-    Obstacle,
-    Scene,
-    env_of_sphere,
-    is_env,
-    make_walk,
-)
+from warp_collision.kernels.scene import Obstacle, Scene, env_of_sphere, is_env, make_walk
 from warp_collision.kernels.transforms import to_world
 
 wp.set_module_options(OPTIONS)
@@ -34,29 +28,20 @@ class SphereCost:
     cost: float
     center: wp.vec3  # d cost / d center
     radius: float  # d cost / d radius
-    contact: wp.vec3  # where the gradient acts: the center of the sphere, in the world
-    by_contact: wp.vec3  # d cost / d contact, in the frame of the mesh
+    by_contact: wp.vec3  # d cost / d center, in the frame of the mesh
 
 
 @wp.func
 def not_a_number() -> SphereCost:
     """NaN, the cost of a sphere that is not finite: never free."""
-    result = SphereCost()
-    result.cost = wp.nan
-    result.center = wp.vec3(wp.nan, wp.nan, wp.nan)
-    result.radius = wp.nan
-    result.by_contact = result.center
-    return result
+    unknown = wp.vec3(wp.nan, wp.nan, wp.nan)
+    return SphereCost(wp.nan, unknown, wp.nan, unknown)
 
 
 @wp.func
 def sphere_query(sphere: wp.vec4, activation_distance: float) -> SphereQuery:
     """The query of a sphere x, y, z, radius."""
-    query = SphereQuery()
-    query.center = wp.vec3(sphere[0], sphere[1], sphere[2])
-    query.radius = sphere[3]
-    query.activation_distance = activation_distance
-    return query
+    return SphereQuery(wp.vec3(sphere[0], sphere[1], sphere[2]), sphere[3], activation_distance)
 
 
 @wp.func
@@ -87,7 +72,6 @@ def cost_against(obstacle: Obstacle, query: SphereQuery) -> SphereCost:
         term = hinge(reach - sample.distance, query.activation_distance)
         result.cost = term[0]
         result.radius = term[1]
-        result.contact = query.center
         result.by_contact = sample.gradient * (-term[1])
         result.center = to_world(pose, result.by_contact)
     return result

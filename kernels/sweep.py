@@ -16,12 +16,7 @@ the start, or its tangent stays beyond the reach, no further sample is needed.
 
 import warp as wp
 
-from warp_collision.kernels.march import (
-    PathSample,
-    make_is_free,
-    make_lowest_on,
-    next_step,
-)
+from warp_collision.kernels.march import PathSample, make_is_free, make_lowest_on, next_step
 from warp_collision.kernels.mesh_distance import SdfSample, distance_of_obstacle, nothing_nearer
 from warp_collision.kernels.mesh_record import ROUNDING, convexity, knows_surface
 

@@ -14,19 +14,13 @@ from warp_collision.kernels.half_segments import (
 )
 from warp_collision.kernels.mesh_record import part_in_box
 from warp_collision.kernels.precision import is_in_range
-from warp_collision.kernels.scene import (
-    Obstacle,
-    Scene,
-    env_of_row,
-    is_env,
-    make_walk,
-    record_of,
-)
-from warp_collision.kernels.speed import SpeedScale, speed_scale
+from warp_collision.kernels.scene import Obstacle, Scene, env_of_row, is_env, make_walk, record_of
 from warp_collision.kernels.sweep import Path, path_sample, sweep
 
 wp.set_module_options(OPTIONS)
 
+# Below this speed [m/s] a cost is not scaled, if no minimum speed is given.
+STILL = wp.constant(1.0e-3)
 # Rounding of the part of a path in a box, relative to the coordinates.
 PART_ROUNDING = wp.constant(1.0e-5)
 
@@ -110,14 +104,7 @@ def unrotated(path: Path, fraction: float, direction: wp.vec3) -> wp.vec3:
 
 
 cost_on_paths = make_cost(
-    StraightHalves,
-    Path,
-    "straight",
-    straight_half,
-    path_sample,
-    sweep,
-    fraction_on_path,
-    unrotated,
+    StraightHalves, Path, "straight", straight_half, path_sample, sweep, fraction_on_path, unrotated
 )
 
 
@@ -168,6 +155,49 @@ def swept_cost_of(
     return sum_of_swept_costs(scene, env, motion.sphere, motion.center, reach, query, SweptCost())
 
 
+@wp.struct
+class SpeedScale:
+    """The scale of a cost and its derivatives with respect to three consecutive centers."""
+
+    value: float
+    previous: wp.vec3
+    center: wp.vec3
+    following: wp.vec3
+
+
+@wp.func
+def speed_scale(motion: Motion, dt: float, min_speed: wp.array[wp.float32]) -> SpeedScale:
+    """Speed of a waypoint by central difference, one-sided where a neighbour is missing.
+
+    With ``min_speed`` (1,) the scale is at least that, and so continuous. Without, in an empty
+    array, it is 1 at both ends of the path and below `STILL`.
+    """
+    intervals = wp.where(motion.has_previous, 1.0, 0.0) + wp.where(motion.has_following, 1.0, 0.0)
+    scale = SpeedScale()
+    scale.value = 1.0
+    lowest = STILL
+    is_scaled = motion.has_previous and motion.has_following
+    if min_speed.shape[0] > 0:
+        lowest = min_speed[0]
+        scale.value = lowest
+        is_scaled = bool(True)
+    # A negative time would give a negative cost, a negative minimum speed none at all.
+    if not (dt >= 0.0 and lowest > 0.0):
+        scale.value = wp.nan
+        is_scaled = bool(False)
+    # Where a neighbour is missing its center is that of the waypoint.
+    change = motion.following - motion.previous
+    distance = wp.length(change)
+    if is_scaled and distance > lowest * intervals * dt:
+        duration = intervals * dt
+        scale.value = distance / duration
+        along = change / (distance * duration)
+        scale.previous = wp.where(motion.has_previous, -along, wp.vec3(0.0))
+        scale.following = wp.where(motion.has_following, along, wp.vec3(0.0))
+        scale.center = -(scale.previous + scale.following)
+    return scale
+
+
 @wp.func
 def scale_of(
     motion: Motion, dt: wp.array[wp.float32], min_speed: wp.array[wp.float32], weight: float
@@ -176,15 +206,7 @@ def scale_of(
     scale = SpeedScale()
     scale.value = 1.0
     if dt.shape[0] > 0:
-        scale = speed_scale(
-            motion.previous,
-            motion.center,
-            motion.following,
-            motion.has_previous,
-            motion.has_following,
-            dt[0],
-            min_speed,
-        )
+        scale = speed_scale(motion, dt[0], min_speed)
     scale.value = weight * scale.value
     scale.previous = weight * scale.previous
     scale.center = weight * scale.center
@@ -205,18 +227,13 @@ def scaled(swept: SweptCost, scale: SpeedScale) -> SweptCost:
 
 
 @wp.func
-def upstream_scale(
-    motion: Motion,
-    dt: wp.array[wp.float32],
-    min_speed: wp.array[wp.float32],
-    weight: float,
-    activation_distance: float,
-    upstream: float,
+def checked_scale(
+    query: SweepQuery, dt: wp.array[wp.float32], min_speed: wp.array[wp.float32], weight: float
 ) -> float:
-    """D loss / d unscaled cost, from d loss / d cost; NaN for a motion that is not valid."""
-    if not is_valid(motion, activation_distance):
+    """D cost / d unscaled cost; NaN for a motion that is not valid."""
+    if not is_valid(query.motion, query.activation_distance):
         return wp.nan
-    return scale_of(motion, dt, min_speed, weight).value * upstream
+    return scale_of(query.motion, dt, min_speed, weight).value
 
 
 @wp.func

@@ -6,7 +6,7 @@ between a solid cell and a free one does.
 
 import warp as wp
 
-from warp_collision.kernels.mesh_record import FAR, ROUNDING, cell_center
+from warp_collision.kernels.mesh_record import FAR, ROUNDING, cell_along, cell_around, cell_center
 from warp_collision.kernels.part_tree import PartTree, nearest_part, part_vector
 from warp_collision.kernels.shape_distance import POINT, ShapeSample
 from warp_collision.kernels.voxel_transform import BAND_SQUARE
@@ -31,19 +31,13 @@ def load_map(pointer: wp.uint64) -> VoxelMap:
 
 
 @wp.func
-def nearest_cell(place: float, count: int) -> int:
-    """Index of the cell along one axis that is closest to a place, in cells."""
-    return int(wp.clamp(place, 0.0, float(count) - 0.5))
-
-
-@wp.func
 def voxel_bounds(voxels: VoxelMap, point: wp.vec3) -> wp.vec2:
     """Certified bounds of the signed distance, by the cell that is closest to a point."""
     local = (point - voxels.origin) / voxels.cell
     shape = voxels.shape
-    x = nearest_cell(local[0], shape[0])
-    y = nearest_cell(local[1], shape[1])
-    z = nearest_cell(local[2], shape[2])
+    x = cell_along(local[0], shape[0])
+    y = cell_along(local[1], shape[1])
+    z = cell_along(local[2], shape[2])
     squares = wp.array(ptr=voxels.squares, shape=(shape[2], shape[1], shape[0]), dtype=wp.int16)
     square = int(squares[z, y, x])
     value = 0.5 * voxels.cell * wp.sqrt(float(wp.abs(square)))
@@ -59,16 +53,12 @@ def voxel_bounds(voxels: VoxelMap, point: wp.vec3) -> wp.vec2:
 @wp.func
 def side_at(voxels: VoxelMap, point: wp.vec3) -> float:
     """1 in a free cell, -1 in a solid one."""
-    local = (point - voxels.origin) / voxels.cell
-    x = int(wp.floor(local[0]))
-    y = int(wp.floor(local[1]))
-    z = int(wp.floor(local[2]))
     shape = voxels.shape
-    is_inside = x >= 0 and y >= 0 and z >= 0 and x < shape[0] and y < shape[1] and z < shape[2]
-    if not is_inside:
+    cell = cell_around(point, voxels.origin, voxels.cell, shape)
+    if cell[0] < 0:
         return voxels.outside
     squares = wp.array(ptr=voxels.squares, shape=(shape[2], shape[1], shape[0]), dtype=wp.int16)
-    return wp.where(squares[z, y, x] > wp.int16(0), 1.0, -1.0)
+    return wp.where(squares[cell[2], cell[1], cell[0]] > wp.int16(0), 1.0, -1.0)
 
 
 @wp.func
@@ -81,8 +71,7 @@ def voxel_distance(voxels: VoxelMap, point: wp.vec3, limit: float, lower: float)
         limit: [m].
         lower: a lower bound of it [m].
     """
-    sample = ShapeSample()
-    sample.distance = limit
+    sample = ShapeSample(limit, wp.vec3(0.0))
     side = side_at(voxels, point)
     search = wp.where(side > 0.0, limit, wp.min(1.0e-5 - 1.00001 * lower, FAR))
     index = nearest_part(voxels.faces, point, search, False)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from warp_collision import devices, validate
-from warp_collision.launching.launch import SceneTables
+from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.world.scene_storage import check_values
 
 

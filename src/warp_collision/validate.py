@@ -74,6 +74,11 @@ def shape_of(value: Any) -> str:
     return str(tuple(value.shape))
 
 
+def on_host(value: Any) -> Any:
+    """A tensor without its history on the host, where NumPy reads it; anything else as it is."""
+    return value.detach().cpu() if hasattr(value, "detach") else value
+
+
 def require_tensor(name: str, value: Any, shape: str) -> torch.Tensor:
     """Requires a tensor; ``shape`` is the expected one, for the message."""
     if not isinstance(value, torch.Tensor):

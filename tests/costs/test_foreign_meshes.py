@@ -16,7 +16,7 @@ from primitives import KINDS, Call, paths
 from reference import sphere_cost
 from warp_collision import MeshWorld
 from warp_collision.devices import is_gpu, synchronize_all
-from warp_collision.launching.launch import quiet_warp
+from warp_collision.launching.warp_runtime import quiet_warp
 
 Tensor = torch.Tensor
 

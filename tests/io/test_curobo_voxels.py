@@ -10,7 +10,7 @@ import torch
 
 from warp_collision import MeshWorld, signed_distance
 from warp_collision.io import LeftOutWarning
-from warp_collision.obstacles.esdf_grid import EsdfGrid
+from warp_collision.obstacles.voxel_grid import EsdfGrid
 
 REST = [0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
 EDGE = 0.05

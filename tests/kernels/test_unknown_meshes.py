@@ -10,8 +10,8 @@ import compare
 import shapes
 from reference import sphere_cost
 from warp_collision import MeshWorld
-from warp_collision.launching.launch import quiet_warp
 from warp_collision.launching.recorded_launch import SceneTables
+from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.queries.sphere_queries import SPHERE_COST
 
 

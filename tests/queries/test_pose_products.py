@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from warp_collision import Cuboid, Cylinder, MeshWorld, sphere_cost, swept_sphere_cost
-from warp_collision.queries import pose_products
+from warp_collision.queries import sphere_queries
 
 Tensor = torch.Tensor
 
@@ -52,7 +52,7 @@ def test_each_env_has_the_gradients_of_its_rows(
 @pytest.mark.parametrize("slots", [(1, 8), (1024, 32), (1024, 32, 32)])
 def test_scratch_is_bounded(slots: tuple[int, ...], gpu: torch.device) -> None:
     upstream = torch.empty((1, 1, 1), device=gpu).expand(1024, 32, 60)
-    parts = pose_products._parts(upstream, slots)
+    parts = sphere_queries._parts(upstream, slots)
     assert parts >= 1
     assert parts == 1 or 32 * parts * math.prod(slots) <= 64 << 20
     assert slots != (1, 8) or parts == 256

@@ -25,7 +25,7 @@ from differentiable import (
 from warp_collision import MeshWorld, clearance
 from warp_collision import signed_distance as signed_distance_of
 from warp_collision import sphere_cost as sphere_cost_of
-from warp_collision.queries import pose_products, second_derivatives, sphere_queries
+from warp_collision.queries import second_derivatives, sphere_queries
 
 Tensor = torch.Tensor
 Route = Callable[[Case, Callable[..., Any]], None]
@@ -325,11 +325,11 @@ def operands(device: torch.device, with_index: bool) -> dict[Any, tuple[Any, ...
         sphere_queries.IN_COLLISION.operator: (spheres, *tables, rows),
         sphere_queries.ANY_IN_COLLISION.operator: (spheres, *tables, rows),
         sphere_queries.SWEPT_IN_COLLISION.operator: (spheres, *tables, rows, 0.1 * eta),
-        pose_products.sphere_cost_pose_vjp: (spheres, *tables, rows, one, eta, upstream),
-        pose_products.swept_cost_pose_vjp: (
+        sphere_queries.sphere_cost_pose_vjp: (spheres, *tables, rows, one, eta, upstream),
+        sphere_queries.swept_cost_pose_vjp: (
             *(spheres, *tables, rows, one, eta, 0.1 * eta, dt, dt, upstream),
         ),
-        pose_products.scene_distance_pose_vjp: (
+        sphere_queries.scene_distance_pose_vjp: (
             *(points, tables[1], rows, gradient, slot, upstream.flatten(1)),
         ),
         second_derivatives.first_order_only: (gradient, points),

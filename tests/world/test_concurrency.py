@@ -18,7 +18,7 @@ import trimesh
 import concurrent_changes
 from concurrent_changes import CHANGES, HARMLESS, N_THREADS, Outcome, crowd, everything, paths
 from warp_collision import MeshWorld
-from warp_collision.launching import launch, warp_runtime
+from warp_collision.launching import warp_runtime
 
 pytestmark = pytest.mark.usefixtures("two_threads")
 
@@ -113,7 +113,7 @@ def test_python_parses_nothing_when_a_world_is_built(
 def test_threads_leave_the_log_level(device: torch.device) -> None:
     """Blocks that keep Warp quiet overlap, and the level is that of before all of them."""
     before = warp_runtime.log_level()
-    outer, inner = launch.quiet_warp(), launch.quiet_warp()
+    outer, inner = warp_runtime.quiet_warp(), warp_runtime.quiet_warp()
     with outer:
         inner.__enter__()
     assert warp_runtime.log_level() >= before

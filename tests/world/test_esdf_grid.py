@@ -19,7 +19,7 @@ from warp_collision import (
     sphere_cost,
     swept_in_collision,
 )
-from warp_collision.obstacles.esdf_grid import EsdfGrid
+from warp_collision.obstacles.voxel_grid import EsdfGrid
 from warp_collision.poses import quaternion_rotate
 
 

@@ -18,7 +18,7 @@ from warp_collision.formats.point_files import read_arrays
 from warp_collision.io.fields import Fields
 from warp_collision.io.shape_entries import expect_keys, file_of
 from warp_collision.messages import any_error_at, errors_at, short_repr
-from warp_collision.obstacles.esdf_grid import EsdfGrid
+from warp_collision.obstacles.voxel_grid import EsdfGrid
 
 Pose = tuple[float, ...]
 

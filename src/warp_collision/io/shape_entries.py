@@ -13,12 +13,11 @@ from warp_collision.formats.files import MAX_COORDINATE, is_file
 from warp_collision.io.fields import Fields, plain
 from warp_collision.io.placing import frame_along, matrix_from, place_shape
 from warp_collision.messages import errors_at, short_repr
-from warp_collision.obstacles.esdf_grid import EsdfGrid
 from warp_collision.obstacles.height_field import HeightField
 from warp_collision.obstacles.point_cloud import PointCloud
 from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Shape, Sphere
-from warp_collision.obstacles.voxel_grid import VoxelGrid
+from warp_collision.obstacles.voxel_grid import EsdfGrid, VoxelGrid
 
 Pose = tuple[float, ...]
 

@@ -121,21 +121,11 @@ def _free_abandoned() -> None:
 def _free_unread() -> None:
     """Frees retired objects that no launch in progress can read."""
     with _lock:
-        unread = _take_unread()
+        oldest = min(_readers.copy(), default=math.inf)  # other threads change it
+        waits = [begins >= oldest or is_capturing(device) for begins, _, device in _retired]
+        unread = [entry for entry, is_kept in zip(_retired, waits, strict=True) if not is_kept]
+        _retired[:] = [entry for entry, is_kept in zip(_retired, waits, strict=True) if is_kept]
     for device in {entry[2] for entry in unread if is_gpu(entry[2])}:
         synchronize_all(device)  # their launches may outlive the calls
     _free_abandoned()
     del unread  # not under the lock
-
-
-def _take_unread() -> list[tuple[int, Any, torch.device]]:
-    """Removes the retired objects that no launch in progress can read, and returns them."""
-    oldest = min(_readers.copy(), default=math.inf)  # other threads change it
-    unread: list[tuple[int, Any, torch.device]] = []
-    kept: list[tuple[int, Any, torch.device]] = []
-    for entry in _retired:
-        begins, _, device = entry
-        waits = is_capturing(device)
-        (unread if begins < oldest and not waits else kept).append(entry)
-    _retired[:] = kept
-    return unread

@@ -20,7 +20,7 @@ import warp as wp
 
 from warp_collision.devices import CPU, as_current, is_capturing, is_current, stream_handle
 from warp_collision.launching.deferred_free import begin_reading, end_reading, keep_for_graphs
-from warp_collision.launching.recorded_launch import Argument, Command, SceneTables
+from warp_collision.launching.recorded_launch import Argument, Command
 from warp_collision.launching.warp_runtime import (
     objects_loaded_in_turn,
     quiet_warp,
@@ -150,13 +150,11 @@ def _n_cores() -> int:
 def _current_stream(device: torch.device) -> wp.Stream:
     # The default streams of all devices have the same handle.
     key = device, stream_handle(device)
-    stream = _streams.get(key)
-    if stream is None:
+    if key not in _streams:
         with _stream_lock:
-            stream = _streams.get(key)
-            if stream is None:
-                stream = _streams[key] = wp.Stream(str(device), cuda_stream=key[1])
-    return stream
+            if key not in _streams:
+                _streams[key] = wp.Stream(str(device), cuda_stream=key[1])
+    return _streams[key]
 
 
 @contextmanager
@@ -173,11 +171,7 @@ def warp_stream(device: torch.device) -> Iterator[None]:
 
 
 def launch(
-    kernel: Any,
-    dim: tuple[int, ...],
-    *arguments: Argument,
-    device: torch.device,
-    items: int = 0,
+    kernel: Any, dim: tuple[int, ...], *arguments: Argument, device: torch.device, items: int = 0
 ) -> None:
     """Runs a kernel over ``dim`` on torch's current stream, or on the CPU.
 
@@ -306,12 +300,3 @@ def parallel_for(run: Callable[[T], object], items: Sequence[T], threads: int) -
     work()
     for helper in helpers:
         helper.result()
-
-
-__all__ = [
-    "SceneTables",
-    "launch",
-    "load_kernels",
-    "quiet_warp",
-    "warp_stream",
-]

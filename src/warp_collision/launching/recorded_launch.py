@@ -65,24 +65,17 @@ class SceneTables(NamedTuple):
             table = getattr(self, name)
             setattr(scene, name, 0 if table is None else table.data_ptr())
 
-    # These three are written out, since torch 2.6 traces neither slices nor `_replace` of a tuple.
-
     def operands(self) -> tuple[torch.Tensor | None, ...]:
         """The arguments of operators: all tables but tree and field."""
-        ids, enabled, n_meshes = self.mesh_ids, self.enabled, self.n_meshes
-        known = self.records, self.padding, self.ignored
-        return ids, self.mesh_from_world, enabled, n_meshes, *known
+        return self[:7]
 
     def at(self, mesh_from_world: torch.Tensor) -> SceneTables:
         """The same meshes at other poses, (n_envs, slots, 8)."""
-        ids, enabled, n_meshes = self.mesh_ids, self.enabled, self.n_meshes
-        known = self.records, self.padding, self.ignored, self.tree
-        return SceneTables(ids, mesh_from_world, enabled, n_meshes, *known)
+        return self._replace(mesh_from_world=mesh_from_world, field=None, token=0)
 
     def ignoring(self, ignored: torch.Tensor | None) -> SceneTables:
         """The same meshes, checked against other spheres; see the attribute."""
-        known = self.records, self.padding, ignored, self.tree, self.field, self.token
-        return SceneTables(self.mesh_ids, self.mesh_from_world, self.enabled, self.n_meshes, *known)
+        return self._replace(ignored=ignored)
 
     def addresses(self) -> list[int]:
         """Addresses of the public tables, and what belongs to a call: the ignored spheres."""

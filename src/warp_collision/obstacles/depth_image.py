@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from warp_collision.obstacles.shapes import rotation_matrix
 from warp_collision.obstacles.units import warn_of_units
 from warp_collision.poses import PoseLike
-from warp_collision.validate import check_pose, require_number
+from warp_collision.validate import check_pose, on_host, require_number
 
 # Depths in a camera's units are mostly millimetres: no sensor of a robot sees that far [m].
 _FARTHEST = 200.0
@@ -130,9 +131,7 @@ class DepthImage:
         self.depth = given.astype(np.float64)
         self.focal, self.middle = _intrinsics(intrinsics)
         self.pose = check_pose("camera_pose", camera_pose).numpy()
-        w, x, y, z = self.pose[3:]
-        skew = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
-        self.rotation = np.eye(3) + 2.0 * (w * skew + skew @ skew)
+        self.rotation = rotation_matrix(self.pose[3:])
         self.counts = DepthCounts()
         with np.errstate(invalid="ignore"):
             is_return = (self.depth > 0.0) & np.isfinite(self.depth)
@@ -276,10 +275,8 @@ def check_stride(stride: Any) -> int:
 
 
 def _array(name: str, value: Any) -> np.ndarray:
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
     try:
-        return np.asarray(value)
+        return np.asarray(on_host(value))
     except ValueError:
         raise TypeError(f"{name} must be an array, got rows of unequal length") from None
 

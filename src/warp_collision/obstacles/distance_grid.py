@@ -46,21 +46,19 @@ class DistanceGrid:
             cells: how many cells the grid may have.
             device: where to.
         """
-        lower, upper = (
-            np.array(corner, dtype=np.float64) for corner in (record.lower, record.upper)
-        )
-        self._border: Tensor | None = None
+        lower, upper = np.array([record.lower, record.upper], dtype=np.float64)
+        self._border: list[Tensor] = []  # of an open mesh
         self.kernel: Any = fill_distance_grid
         if geometry.sensed is not None:
             self.kernel = geometry.sensed.grid_kernel
         margin = 0.0
         if geometry.has_jumps:
-            self._border = torch.from_numpy(geometry.border).to(device).contiguous()
+            self._border = [torch.from_numpy(geometry.border).to(device).contiguous()]
             self.kernel = fill_open_mesh_grid
             margin = _MARGIN * float((upper - lower).max())
         extents = upper - lower + 2.0 * margin
         # A layer more keeps points of the surface, rounded, in the grid.
-        edge, shape = cubic_cells(extents, cells, around=1)
+        edge, shape = cubic_cells(extents, cells)
         self.values = torch.empty(shape[::-1], dtype=torch.float32, device=device)
         origin = 0.5 * (lower + upper) - 0.5 * edge * np.array(shape)
         record.grid.origin = wp.vec3(*origin)
@@ -71,11 +69,9 @@ class DistanceGrid:
     def fill(self, record: Tensor) -> None:
         """Computes the values, and makes the record (1, n bytes) on the device point to them."""
         dim, items = self.values.shape[:2], self.values.numel()
-        arguments: tuple[Tensor, ...] = (record, self.values)
-        if self._border is not None:
-            arguments = (record, self._border, self.values)
+        arguments = record, *self._border, self.values
         launch.launch(self.kernel, dim, *arguments, device=self.values.device, items=items)
-        if self._border is not None:
+        if self._border:
             self._narrow(record)
         # The kernels use the grid once they see its address: eight bytes, written at once.
         record.view(torch.int64)[0, offset_in(MeshRecord, "grid") // 8] = self.values.data_ptr()
@@ -130,19 +126,18 @@ def create_grid(
     return DistanceGrid(geometry, record, cells, device)
 
 
-def cubic_cells(
-    extents: np.ndarray, max_cells: int, around: int
-) -> tuple[float, tuple[int, int, int]]:
+def cubic_cells(extents: np.ndarray, max_cells: int) -> tuple[float, tuple[int, int, int]]:
     """Edge of cubic cells over a box and their counts nx, ny, nz, as fine as a number allows.
+
+    A layer of them is beyond the box, on each side.
 
     Args:
         extents: (3,) of the box [m].
         max_cells: how many cells there may be, unless even the fewest possible are more.
-        around: layers of cells beyond the box, on each side.
     """
     edge = max(float(extents.prod() / max_cells) ** (1.0 / 3.0), float(extents.max()) / max_cells)
     while True:
-        shape = np.ceil(extents / edge * 1.0001).astype(int) + 2 * around
-        if shape.prod() <= max(max_cells, (1 + 2 * around) ** 3):
+        shape = np.ceil(extents / edge * 1.0001).astype(int) + 2
+        if shape.prod() <= max(max_cells, 3**3):
             return edge, (int(shape[0]), int(shape[1]), int(shape[2]))
         edge *= 1.02

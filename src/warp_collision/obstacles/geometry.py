@@ -16,7 +16,7 @@ from warp_collision.obstacles import orientation, slivers, topology
 from warp_collision.obstacles.mesh_report import MeshReport
 from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import PlacedShape, Shape
-from warp_collision.validate import is_trimesh
+from warp_collision.validate import is_trimesh, on_host
 
 if TYPE_CHECKING:
     import trimesh
@@ -91,10 +91,8 @@ def _load_file(name: str, path: Path) -> trimesh.Trimesh:
 
 
 def _to_array(name: str, part: str, value: Any) -> np.ndarray:
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
     with errors_at(f"mesh {name!r}: {part} must be an array (n, 3)"):
-        return np.asarray(value)
+        return np.asarray(on_host(value))
 
 
 def _check_vertices(name: str, value: Any) -> np.ndarray:

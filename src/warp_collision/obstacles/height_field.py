@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from warp_collision.launching.structs import upload_struct
 from warp_collision.obstacles.sensed import Sensed, Uploaded, length_of
 from warp_collision.obstacles.shapes import Triangles
 from warp_collision.obstacles.units import warn_of_extent
+from warp_collision.validate import on_host
 
 # A cell thinner than this has faces whose normals are lost in float32 [m].
 _LARGE = 1_000.0  # terrain may be larger than what a robot sees [m]
@@ -50,6 +50,7 @@ class HeightField(Sensed):
     """
 
     kind = ShapeKind.HEIGHT_FIELD
+    arguments = ("heights", "size", "base")
     is_its_mesh = True
 
     def __init__(self, heights: Any, size: Any, base: float):
@@ -111,13 +112,6 @@ class HeightField(Sensed):
         x, y = 0.5 * np.array(self.size)
         return np.array([[-x, -y, -self.base], [x, y, float(self.heights.max())]])
 
-    @property
-    def key(self) -> str:
-        """Equal for equal fields."""
-        digest = hashlib.blake2b(self.heights.tobytes(), digest_size=16)
-        digest.update(repr((self.heights.shape, self.size, self.base)).encode())
-        return f"heights {digest.hexdigest()}"
-
     def tessellate(self) -> Triangles:
         """The solid, exactly."""
         x, y = (
@@ -143,14 +137,6 @@ class HeightField(Sensed):
         )
         triangles = np.concatenate([np.stack(corners, axis=-1).reshape(-1, 3) for corners in faces])
         return Triangles(vertices, triangles)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Its arguments."""
-        return {
-            "heights": self.heights,
-            "size": np.array(self.size),
-            "base": np.array(self.base),
-        }
 
     def successor(self, name: str, given: Any, at: Any) -> Sensed:
         """Another height field, or heights over the same rectangle."""
@@ -189,9 +175,7 @@ def _pyramid(heights: Tensor) -> tuple[Tensor, Tensor]:
 
 def _size_of(value: Any) -> tuple[float, float]:
     """Lengths along x and y."""
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
-    lengths = np.asarray(value)
+    lengths = np.asarray(on_host(value))
     if lengths.shape != (2,):
         raise ValueError(f"size must be two lengths along x and y, got {value!r}")
     return length_of("size", lengths[0]), length_of("size", lengths[1])

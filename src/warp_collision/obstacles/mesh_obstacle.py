@@ -21,7 +21,7 @@ from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.obstacles.distance_grid import GRID_CELLS, create_grid
 from warp_collision.obstacles.geometry import Geometry, MeshLike
 from warp_collision.obstacles.mesh_report import MeshReport
-from warp_collision.obstacles.part_tree import CloudBuffers
+from warp_collision.obstacles.part_tree import PartBuffers
 from warp_collision.obstacles.point_cloud import PointCloud
 from warp_collision.obstacles.sensed import Sensed, Uploaded
 from warp_collision.obstacles.shapes import PlacedShape, Shape
@@ -106,8 +106,8 @@ class MeshObstacle:
         if not self._is_captured:
             return self._sensed
         assert isinstance(self._sensed, PointCloud)
-        assert isinstance(self._uploaded, CloudBuffers)
-        return self._sensed.with_balls(self._uploaded.read())
+        assert isinstance(self._uploaded, PartBuffers)
+        return self._sensed.with_balls(self._uploaded.read()[:, 0])
 
     @property
     def report(self) -> MeshReport:
@@ -145,8 +145,8 @@ class MeshObstacle:
         if not isinstance(cloud, PointCloud):
             raise ValueError(f"{name!r} must be a PointCloud to be updated in a graph")
         balls = cloud.captured(name, points, device)
-        assert isinstance(self._uploaded, CloudBuffers)
-        self._uploaded.write(balls)
+        assert isinstance(self._uploaded, PartBuffers)
+        self._uploaded.write(balls[:, None])
         radii = balls[:, 3:]
         for corner, field in (
             ((balls[:, :3] - radii).amin(dim=0), "lower"),
@@ -159,9 +159,9 @@ class MeshObstacle:
 
     def _describe(self, record: Any, sensed: Sensed, device: torch.device) -> None:
         """Uploads a sensed shape, in place where it can be, and describes it in a `MeshRecord`."""
-        if isinstance(self._uploaded, CloudBuffers) and isinstance(sensed, PointCloud):
+        if isinstance(self._uploaded, PartBuffers) and isinstance(sensed, PointCloud):
             wait_for_launches(device)
-            self._uploaded.write(sensed.balls_on(device))
+            self._uploaded.write(sensed.balls_on(device)[:, None])
         else:
             require_memory(f"a {type(sensed).__name__}", sensed.n_bytes, device)
             self._uploaded = sensed.upload(device)

@@ -262,7 +262,6 @@ class OccupancyMap:
         """
         rows = torch.as_tensor(spheres).detach().double().cpu().reshape(-1, 4).numpy()
         states = self.states
-        counts = np.zeros(4, int)
         known = np.zeros(states.shape, bool)
         outer: set[tuple[int, int, int]] = set()
         for *center, radius in rows[rows[:, 3] >= 0.0]:
@@ -277,16 +276,11 @@ class OccupancyMap:
             inside = ((cells >= 0) & (cells < self.shape)).all(axis=1)
             known[tuple(cells[inside].T)] = True
             outer.update(map(tuple, cells[~inside].tolist()))
-        for state in (UNSEEN, FREE, OCCUPIED):
-            counts[int(state)] = np.count_nonzero(states[known] == int(state))
-        counts[3] = len(outer)
-        parts = counts / max(int(counts.sum()), 1)
-        return {
-            "free": float(parts[int(FREE)]),
-            "occupied": float(parts[int(OCCUPIED)]),
-            "unseen": float(parts[int(UNSEEN)]),
-            "beyond": float(parts[3]),
-        }
+        names = ("free", FREE), ("occupied", OCCUPIED), ("unseen", UNSEEN)
+        counts = {name: int((states[known] == int(state)).sum()) for name, state in names}
+        counts["beyond"] = len(outer)
+        total = max(sum(counts.values()), 1)
+        return {name: count / total for name, count in counts.items()}
 
     def _moment(self, time: float | None) -> torch.Tensor:
         """A time (1,) after the first one, so that float32 has its milliseconds."""

@@ -17,12 +17,11 @@ from warp_collision.obstacles.sensed import Uploaded
 _LEAF = 8  # parts of a leaf
 
 
-class PartBuffers:
+class PartBuffers(Uploaded):
     """A tree of parts on a device; what it holds is written in place, also by a captured graph.
 
     Attributes:
         tree: a `PartTree` for kernels, whose largest radius is 0.
-        struct: (1, n bytes) uint8, the same on the device, with that radius.
         parts: (capacity, stride, 4) float32, see `PartTree`.
     """
 
@@ -46,9 +45,10 @@ class PartBuffers:
         self.tree = PartTree()
         self.tree.bvh, self.tree.parts = self._bvh.id, self.parts.data_ptr()
         self.tree.stride = stride
-        self.struct = upload_struct(self.tree, device)
+        self._struct = upload_struct(self.tree, device)  # has that radius
         place = offset_in(PartTree, "largest") // 4
-        self._largest = self.struct.view(torch.float32)[0, place : place + 1]
+        self._largest = self._struct.view(torch.float32)[0, place : place + 1]
+        super().__init__(self._struct, [])
         self._order(given)
 
     def write(self, given: Tensor) -> None:
@@ -61,28 +61,15 @@ class PartBuffers:
             self._bvh.rebuild()
         self._order(given)
 
+    def read(self) -> np.ndarray:
+        """(n, stride, 4) the parts, each once; waits for the device."""
+        return np.unique(self.parts.cpu().numpy(), axis=0)
+
     def _spread(self, given: Tensor) -> None:
         dim = self._corners.shape[:2]
         launch.launch(spread_corners, dim, given, self._corners, device=given.device)
 
     def _order(self, given: Tensor) -> None:
         dim = self.parts.shape[:2]
-        launch.launch(order_parts, dim, self.struct, given, self.parts, device=given.device)
+        launch.launch(order_parts, dim, self._struct, given, self.parts, device=given.device)
         self._largest.copy_(given[:, 0, 3].amax())
-
-
-class CloudBuffers(Uploaded):
-    """The balls of a cloud on a device."""
-
-    def __init__(self, balls: Tensor, capacity: int):
-        """See `PartBuffers`; balls are (n, 4)."""
-        self._parts = PartBuffers(balls[:, None], capacity)
-        super().__init__(self._parts.struct, [])
-
-    def write(self, balls: Tensor) -> None:
-        """See `PartBuffers.write`."""
-        self._parts.write(balls[:, None])
-
-    def read(self) -> np.ndarray:
-        """(n, 4) the balls, each once; waits for the device."""
-        return np.unique(self._parts.parts[:, 0].cpu().numpy(), axis=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from typing import Any, cast
 
@@ -22,12 +21,19 @@ from warp_collision.obstacles.depth_image import (
     check_stride,
     footprint,
 )
-from warp_collision.obstacles.part_tree import CloudBuffers
+from warp_collision.obstacles.part_tree import PartBuffers
 from warp_collision.obstacles.sensed import Sensed, Uploaded
 from warp_collision.obstacles.shapes import Triangles
 from warp_collision.obstacles.units import warn_of_extent
 from warp_collision.poses import PoseLike
-from warp_collision.validate import flag, require_count, require_device, require_tensor, shape_of
+from warp_collision.validate import (
+    flag,
+    on_host,
+    require_count,
+    require_device,
+    require_tensor,
+    shape_of,
+)
 
 _CELLS_PER_POINT = 4
 _DRAWN = 20_000  # balls of a mesh around a cloud
@@ -111,13 +117,7 @@ class PointCloud(Sensed):
 
     @classmethod
     def from_depth(
-        cls,
-        depth: Any,
-        intrinsics: Any,
-        camera_pose: PoseLike,
-        *,
-        stride: int = 1,
-        **options: Any,
+        cls, depth: Any, intrinsics: Any, camera_pose: PoseLike, *, stride: int = 1, **options: Any
     ) -> PointCloud:
         """The surface that a depth image saw, in the world.
 
@@ -226,18 +226,9 @@ class PointCloud(Sensed):
         # By columns: NumPy takes ten times as long for the rows.
         balls = self._balls.astype(np.float64, order="F")
         radii = balls[:, 3]
-        return np.array(
-            [
-                [(balls[:, axis] - radii).min() for axis in range(3)],
-                [(balls[:, axis] + radii).max() for axis in range(3)],
-            ]
-        )
-
-    @property
-    def key(self) -> str:
-        """Equal for equal balls with the same room."""
-        digest = hashlib.blake2b(self._balls.tobytes(), digest_size=16).hexdigest()
-        return f"cloud {digest} of {self.capacity}"
+        lower = [(balls[:, axis] - radii).min() for axis in range(3)]
+        upper = [(balls[:, axis] + radii).max() for axis in range(3)]
+        return np.array([lower, upper])
 
     @property
     def grid_cells(self) -> int:
@@ -325,7 +316,7 @@ class PointCloud(Sensed):
 
     def upload(self, device: torch.device) -> Uploaded:
         """Builds the tree."""
-        return CloudBuffers(self.balls_on(device), self.capacity or len(self))
+        return PartBuffers(self.balls_on(device)[:, None], self.capacity or len(self))
 
 
 def thin(points: Any, spacing: float) -> Any:
@@ -385,9 +376,9 @@ def _require_room(count: int, capacity: int) -> None:
 
 def _floats(name: str, value: Any) -> np.ndarray:
     """Real numbers as float64, of any shape."""
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
-        value = value.float() if value.dtype == torch.bfloat16 else value
+    value = on_host(value)
+    if getattr(value, "dtype", None) == torch.bfloat16:
+        value = value.float()
     try:
         array = np.asarray(value)
     except ValueError:

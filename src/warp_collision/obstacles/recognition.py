@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
@@ -210,6 +211,19 @@ def _placed(shape: Shape, center: np.ndarray, axes: np.ndarray) -> PlacedShape:
 def _shape_geometry(placed: PlacedShape, reason: str) -> Geometry:
     """The mesh that contains a shape, for kernels that know triangles only."""
     mesh = _resolved(placed.tessellate(), placed.shape)
+    return replace(_exact_geometry(mesh, placed.shape, reason), shape=placed)
+
+
+def _sensed_geometry(sensed: Sensed) -> Geometry:
+    """The box around a sensed shape, for kernels that know triangles only."""
+    # What has no end has a box too large for the winding numbers of kernels that look at it.
+    box = box_around(np.clip(sensed.bounds, -MAX_COORDINATE, MAX_COORDINATE))
+    reason = f"given as {type(sensed).__name__}"
+    return replace(_exact_geometry(box, sensed, reason), sensed=sensed)
+
+
+def _exact_geometry(mesh: Triangles, shape: Shape | Sensed, reason: str) -> Geometry:
+    """A closed mesh in whose place queries see a shape."""
     report = MeshReport(
         n_faces=len(mesh.faces),
         n_components=1,
@@ -217,39 +231,11 @@ def _shape_geometry(placed: PlacedShape, reason: str) -> Geometry:
         consistent=True,
         sign_method="exact",
         reason=reason,
-        shape=placed.shape,
+        shape=shape,
     )
-    return Geometry(
-        mesh.vertices.astype(np.float32),
-        mesh.faces.astype(np.int32),
-        report,
-        topology.surface_area(mesh.vertices, mesh.faces),
-        np.empty((0, 2, 3), np.float32),
-        placed,
-    )
-
-
-def _sensed_geometry(sensed: Sensed) -> Geometry:
-    """The box around a sensed shape, for kernels that know triangles only."""
-    # What has no end has a box too large for the winding numbers of kernels that look at it.
-    box = box_around(np.clip(sensed.bounds, -MAX_COORDINATE, MAX_COORDINATE))
-    report = MeshReport(
-        n_faces=len(box.faces),
-        n_components=1,
-        closed=True,
-        consistent=True,
-        sign_method="exact",
-        reason=f"given as {type(sensed).__name__}",
-        shape=sensed,
-    )
-    return Geometry(
-        box.vertices.astype(np.float32),
-        box.faces.astype(np.int32),
-        report,
-        topology.surface_area(box.vertices, box.faces),
-        np.empty((0, 2, 3), np.float32),
-        sensed=sensed,
-    )
+    vertices, faces = mesh.vertices.astype(np.float32), mesh.faces.astype(np.int32)
+    area = topology.surface_area(mesh.vertices, mesh.faces)
+    return Geometry(vertices, faces, report, area, np.empty((0, 2, 3), np.float32))
 
 
 def _cuboid_geometry(cuboid: _Cuboid, n_faces: int) -> Geometry:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
@@ -43,6 +44,7 @@ class Sensed(ABC):
 
     Attributes:
         kind: its number for the kernels, and its name in files.
+        arguments: of its constructor, which it has as attributes.
         grid_kernel: fills a grid of its distances, None if it needs none.
         is_its_mesh: whether `tessellate` is exactly the shape, so that files of meshes have a place
             for it.
@@ -51,6 +53,7 @@ class Sensed(ABC):
     """
 
     kind: ClassVar[ShapeKind]
+    arguments: ClassVar[tuple[str, ...]]
     grid_kernel: ClassVar[Any] = None
     is_its_mesh: ClassVar[bool] = False
     capacity: int | None = None
@@ -61,9 +64,13 @@ class Sensed(ABC):
         """(2, 3) lower and upper corner of the box around it [m]."""
 
     @property
-    @abstractmethod
     def key(self) -> str:
-        """Equal for equal content."""
+        """Equal for equal content with the same room."""
+        digest = hashlib.blake2b(repr(self.capacity).encode(), digest_size=16)
+        for name, array in self.arrays().items():
+            digest.update(repr((name, array.shape, array.dtype.str)).encode())
+            digest.update((np.packbits(array) if array.dtype == bool else array).tobytes())
+        return f"{type(self).__name__} {digest.hexdigest()}"
 
     @property
     def grid_cells(self) -> int:
@@ -93,9 +100,10 @@ class Sensed(ABC):
     def tessellate(self) -> Triangles:
         """A mesh that contains it, for pictures and for programs that know triangles only."""
 
-    @abstractmethod
     def arrays(self) -> dict[str, np.ndarray]:
-        """What a file has of it, as the arguments that make it again."""
+        """What a file has of it: the arguments that make it again, but for those that are None."""
+        given = {name: getattr(self, name) for name in self.arguments}
+        return {name: np.asarray(value) for name, value in given.items() if value is not None}
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
@@ -128,14 +136,3 @@ def length_of(name: str, value: Any, *, may_be_zero: bool = False) -> float:
         also = " or 0" if may_be_zero else ""
         raise ValueError(f"{name} must be positive and below 1e9{also}, got {length}")
     return length
-
-
-def corner_of(value: Any) -> np.ndarray:
-    """The lower corner (3,) of a grid, float64 and read-only."""
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
-    corner = np.array(value, np.float64)
-    if corner.shape != (3,) or not np.isfinite(corner).all():
-        raise ValueError(f"origin must be three finite numbers, got {value!r}")
-    corner.flags.writeable = False
-    return corner

@@ -11,7 +11,7 @@ import numpy as np
 
 from warp_collision.formats.files import MAX_COORDINATE
 from warp_collision.kernels.mesh_record import Shape as ShapeKind
-from warp_collision.validate import is_trimesh
+from warp_collision.validate import is_trimesh, on_host
 
 if TYPE_CHECKING:
     import trimesh
@@ -273,7 +273,7 @@ class PlacedShape:
     def matrix(self) -> np.ndarray:
         """(4, 4) transform from the frame of the shape to that of the mesh."""
         matrix = np.eye(4)
-        matrix[:3, :3] = _rotation(self.rotation)
+        matrix[:3, :3] = rotation_matrix(self.rotation)
         matrix[:3, 3] = self.center
         return matrix
 
@@ -320,7 +320,7 @@ def mesh_of(body: trimesh.Trimesh | HasTriangles) -> trimesh.Trimesh:
     return trimesh.Trimesh(*body.tessellate(), process=False)
 
 
-def _rotation(quaternion: np.ndarray) -> np.ndarray:
+def rotation_matrix(quaternion: np.ndarray) -> np.ndarray:
     """The matrix (3, 3) of a unit quaternion w, x, y, z."""
     w, x, y, z = quaternion
     skew = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
@@ -414,10 +414,8 @@ def _even_scale(scale: np.ndarray, tolerance: float) -> tuple[float, bool]:
 
 def _numbers(value: Any) -> np.ndarray | None:
     """Real numbers as float64, None if something is none."""
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
     try:
-        array = np.asarray(value)
+        array = np.asarray(on_host(value))
     except ValueError:  # ragged
         return None
     return array.astype(np.float64) if array.dtype.kind in "fiu" else None

@@ -196,25 +196,32 @@ def closed_components(edges: Edges, component: np.ndarray) -> np.ndarray:
 
 def connected_components(n_faces: int, pairs: np.ndarray) -> np.ndarray:
     """Body of each face: 0, 1, ... for the components that the pairs of faces connect."""
-    label = np.arange(n_faces)
-    while len(pairs):
-        low = np.minimum(label[pairs[:, 0]], label[pairs[:, 1]])
-        updated = label.copy()
-        np.minimum.at(updated, label[pairs[:, 0]], low)
-        np.minimum.at(updated, label[pairs[:, 1]], low)
-        updated = updated[updated]
-        if np.array_equal(updated, label):
-            break
-        label = updated
-    return (np.cumsum(label == np.arange(n_faces)) - 1)[label]
+    root, _ = _roots(n_faces, pairs, np.zeros(len(pairs), dtype=bool))
+    return (np.cumsum(root == np.arange(n_faces)) - 1)[root]
 
 
 def consistent_flips(n_faces: int, pairs: np.ndarray, agree: np.ndarray) -> np.ndarray:
     """Which faces to flip so that neighbours agree; the fewer of the two choices in each component.
 
-    Groups of faces merge along the edges, each face knowing whether it is flipped against the root
-    of its group, until the groups are the components. A component that no choice makes consistent
-    (Möbius) is left as it is.
+    A component that no choice makes consistent (Möbius) is left as it is.
+    """
+    root, flip = _roots(n_faces, pairs, ~agree)
+    torn = flip[pairs[:, 0]] ^ flip[pairs[:, 1]] ^ ~agree
+    flip &= ~np.isin(root, root[pairs[torn, 0]])
+    flipped = np.bincount(root, weights=flip, minlength=n_faces)
+    return flip ^ (2 * flipped > np.bincount(root, minlength=n_faces))[root]
+
+
+def _roots(n_faces: int, pairs: np.ndarray, turned: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The first face of the component of each, and whether it is flipped against that one.
+
+    Groups of faces merge along the pairs, each face knowing whether it is flipped against the root
+    of its group, until the groups are the components.
+
+    Args:
+        n_faces: all faces.
+        pairs: (n, 2) faces that are connected.
+        turned: (n,) whether those of a pair are flipped against each other.
     """
     root = np.arange(n_faces)
     flip = np.zeros(n_faces, dtype=bool)
@@ -222,21 +229,15 @@ def consistent_flips(n_faces: int, pairs: np.ndarray, agree: np.ndarray) -> np.n
         begin, end = root[pairs[:, 0]], root[pairs[:, 1]]
         apart = begin != end
         if not apart.any():
-            break
+            return root, flip
         into = np.arange(n_faces)
         against = np.zeros(n_faces, dtype=bool)
         high = np.maximum(begin, end)[apart]
         into[high] = np.minimum(begin, end)[apart]
-        against[high] = (flip[pairs[:, 0]] ^ flip[pairs[:, 1]] ^ ~agree)[apart]
+        against[high] = (flip[pairs[:, 0]] ^ flip[pairs[:, 1]] ^ turned)[apart]
         while not np.array_equal(into, into[into]):
             against, into = against ^ against[into], into[into]
         flip, root = flip ^ against[root], into[root]
-    torn = flip[pairs[:, 0]] ^ flip[pairs[:, 1]] ^ ~agree
-    flip &= ~np.isin(root, root[pairs[torn, 0]])
-    most = 2 * np.bincount(root, weights=flip, minlength=n_faces) > np.bincount(
-        root, minlength=n_faces
-    )
-    return flip ^ most[root]
 
 
 def component_volumes(vertices: Vertices, faces: Faces, component: np.ndarray) -> np.ndarray:

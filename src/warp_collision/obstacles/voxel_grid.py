@@ -1,8 +1,7 @@
-"""Voxel grids: occupied, free and unseen cells of a map, as an obstacle."""
+"""Voxel grids as obstacles: occupied, free and unseen cells of a map, and distances of others."""
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -10,17 +9,18 @@ import torch
 import warp as wp
 
 from warp_collision.formats.files import MAX_COORDINATE
+from warp_collision.kernels.esdf_grid import EsdfMap
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.mesh_record import Shape as ShapeKind
 from warp_collision.kernels.voxel_grid import VoxelMap
 from warp_collision.kernels.voxel_transform import BAND_SQUARE, transform_along
 from warp_collision.launching import launch
 from warp_collision.launching.structs import upload_struct
-from warp_collision.obstacles.esdf_grid import EsdfGrid
 from warp_collision.obstacles.part_tree import PartBuffers
-from warp_collision.obstacles.sensed import Sensed, Uploaded, corner_of, length_of
+from warp_collision.obstacles.sensed import Sensed, Uploaded, length_of
 from warp_collision.obstacles.shapes import Triangles, box_around
 from warp_collision.obstacles.units import warn_of_extent
+from warp_collision.validate import on_host
 
 Unknown = Literal["occupied", "free"]
 Outside = Literal["free", "occupied", "unknown"]
@@ -28,6 +28,72 @@ Outside = Literal["free", "occupied", "unknown"]
 MAX_CELLS = 2_000_000_000
 # A face that nothing comes near, of a grid that has none [m].
 _NOWHERE = 1e8
+_HALF_DIAGONAL = 0.5 * 3.0**0.5
+
+
+class EsdfGrid(Sensed):
+    """A grid of signed distances of another system, made by `VoxelGrid.from_esdf`.
+
+    What queries take for the signed distance is a lower bound of the true one, which the error that
+    was stated proves: the trilinear interpolation less the error less half the diagonal of a voxel.
+    So what is certified free is free, and contacts may be reported that much too early. Costs and
+    gradients are those of the same value: smooth, but for kinks between voxels.
+
+    Attributes:
+        values: (nx, ny, nz) float32, or float16 if they were given as such [m], read-only, positive
+            outside.
+        voxel_size: edge of a voxel [m].
+        error: by how much a value may be too large [m], the rounding of float16 not counted.
+        origin: (3,) lower corner of the grid [m].
+    """
+
+    kind = ShapeKind.ESDF_GRID
+    arguments = ("values", "voxel_size", "error", "origin")
+
+    def __init__(self, values: Any, voxel_size: float, *, error: float, origin: Any = (0, 0, 0)):
+        """See `VoxelGrid.from_esdf`."""
+        self.voxel_size = length_of("voxel_size", voxel_size)
+        self.error = length_of("error", error, may_be_zero=True)
+        self.origin = _corner_of(origin)
+        array, rounding = _as_array(values)
+        if array.ndim != 3 or min(array.shape) < 2:
+            raise ValueError(f"values must have shape (nx, ny, nz), 2 at least, got {array.shape}")
+        bad = np.isnan(array) | np.isneginf(array)
+        if bad.any():
+            raise ValueError(f"values must be distances, got {int(bad.sum())} that are NaN or -inf")
+        # What is infinitely far was never reached: it says no more than the largest that was.
+        finite = array[np.isfinite(array)]
+        if not len(finite):
+            raise ValueError("values must be finite somewhere, got none")
+        kept = array if array.dtype == np.float16 else array.astype(np.float32)
+        self.values = np.clip(kept, finite.min(), finite.max())
+        _require_distances(self.values, self.voxel_size, self.error, rounding)
+        self.values.flags.writeable = False
+        _require_extent(self.origin, self.voxel_size, array.shape)
+
+    def __repr__(self) -> str:
+        shape = " x ".join(map(str, self.values.shape))
+        return f"EsdfGrid({shape} voxels of {self.voxel_size:.3g} m, error {self.error:.3g} m)"
+
+    @property
+    def bounds(self) -> np.ndarray:
+        """(2, 3) corners of the grid [m]."""
+        size = self.voxel_size * np.array(self.values.shape)
+        return np.stack((self.origin, self.origin + size))
+
+    def tessellate(self) -> Triangles:
+        """The box of the grid."""
+        return box_around(self.bounds)
+
+    def upload(self, device: torch.device) -> Uploaded:
+        """Copies the values."""
+        values = torch.from_numpy(np.ascontiguousarray(self.values.T)).to(device)
+        grid = EsdfMap()
+        grid.values, grid.is_half = values.data_ptr(), values.dtype == torch.float16
+        grid.origin, grid.cell = wp.vec3(*(self.origin + 0.5 * self.voxel_size)), self.voxel_size
+        grid.shape = wp.vec3i(*self.values.shape)
+        grid.slack = self.error + _HALF_DIAGONAL * self.voxel_size
+        return Uploaded(upload_struct(grid, device), [values])
 
 
 class VoxelGrid(Sensed):
@@ -62,6 +128,7 @@ class VoxelGrid(Sensed):
     """
 
     kind = ShapeKind.VOXEL_GRID
+    arguments = ("occupied", "voxel_size", "origin", "unknown", "outside", "unknown_mask")
 
     def __init__(
         self,
@@ -88,7 +155,7 @@ class VoxelGrid(Sensed):
             ValueError: another shape, an edge that is not positive, more than 2e9 voxels.
         """
         self.voxel_size = length_of("voxel_size", voxel_size)
-        self.origin = corner_of(origin)
+        self.origin = _corner_of(origin)
         for name, value, known in (("unknown", unknown, Unknown), ("outside", outside, Outside)):
             if value not in get_args(known):
                 raise ValueError(f"{name} must be one of {get_args(known)}, got {value!r}")
@@ -100,10 +167,7 @@ class VoxelGrid(Sensed):
             raise ValueError(
                 f"unknown_mask must have the shape {given.shape} of occupied, got {mask.shape}"
             )
-        reach = np.abs(self.origin) + self.voxel_size * np.array(given.shape)
-        if reach.max() >= MAX_COORDINATE:
-            raise ValueError(f"the grid must end below 1e9, got {reach.max():.3g}")
-        warn_of_extent("voxel_size", "a grid", [self.voxel_size * n for n in given.shape])
+        _require_extent(self.origin, self.voxel_size, given.shape)
         if mask is not None:
             given = given | mask if unknown == "occupied" else given & ~mask
             mask.flags.writeable = False
@@ -164,11 +228,9 @@ class VoxelGrid(Sensed):
         place = tuple(slice(a, b) for a, b in zip(begin, end, strict=True))
         occupied = self.occupied.copy()
         occupied[place] = block
-        mask = None
-        if self.unknown_mask is not None or unknown is not None:
-            mask = (
-                np.zeros_like(occupied) if self.unknown_mask is None else self.unknown_mask.copy()
-            )
+        mask, known = None, self.unknown_mask
+        if known is not None or unknown is not None:
+            mask = np.zeros_like(occupied) if known is None else known.copy()
             mask[place] = False if unknown is None else unknown
         return VoxelGrid(occupied, self.voxel_size, self.origin, mask, self.unknown, self.outside)
 
@@ -244,16 +306,6 @@ class VoxelGrid(Sensed):
             ends.append((filled[0], filled[-1] + 1))
         return self.origin + self.voxel_size * np.array(ends, np.float64).T
 
-    @property
-    def key(self) -> str:
-        """Equal for equal grids."""
-        digest = hashlib.blake2b(np.packbits(self.occupied).tobytes(), digest_size=16)
-        facts = (self.occupied.shape, self.voxel_size, self.origin.tolist())
-        digest.update(repr((*facts, self.outside, self.unknown)).encode())
-        if self.unknown_mask is not None:
-            digest.update(np.packbits(self.unknown_mask).tobytes())
-        return f"voxels {digest.hexdigest()}"
-
     def tessellate(self) -> Triangles:
         """The faces of the occupied voxels, exactly; where all outside is, of the box around."""
         faces = self.faces()
@@ -270,19 +322,6 @@ class VoxelGrid(Sensed):
         halves = np.array([[0, 1, 2], [0, 2, 3]])
         triangles = (4 * rows[:, None, None] + halves).reshape(-1, 3)
         return Triangles(corners.reshape(-1, 3).astype(np.float64), triangles)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Its arguments."""
-        arrays = {
-            "occupied": self.occupied,
-            "voxel_size": np.array(self.voxel_size),
-            "origin": self.origin,
-            "unknown": np.array(self.unknown),
-            "outside": np.array(self.outside),
-        }
-        if self.unknown_mask is not None:
-            arrays["unknown_mask"] = self.unknown_mask
-        return arrays
 
     def faces(self) -> np.ndarray:
         """(n, 2, 4) float32 rectangles between occupied and free voxels, as `VoxelMap` has them.
@@ -312,6 +351,23 @@ class VoxelGrid(Sensed):
         voxels.shape = wp.vec3i(*self.occupied.shape)
         voxels.outside = -1.0 if self._is_solid_outside else 1.0
         return Uploaded(upload_struct(voxels, device), [faces, squares])
+
+
+def _corner_of(value: Any) -> np.ndarray:
+    """The lower corner (3,) of a grid, float64 and read-only."""
+    corner = np.array(on_host(value), np.float64)
+    if corner.shape != (3,) or not np.isfinite(corner).all():
+        raise ValueError(f"origin must be three finite numbers, got {value!r}")
+    corner.flags.writeable = False
+    return corner
+
+
+def _require_extent(origin: np.ndarray, edge: float, shape: tuple[int, ...]) -> None:
+    """Requires a grid that ends in range, and warns of one that may be in millimetres."""
+    reach = np.abs(origin) + edge * np.array(shape)
+    if reach.max() >= MAX_COORDINATE:
+        raise ValueError(f"the grid must end below 1e9, got {reach.max():.3g}")
+    warn_of_extent("voxel_size", "a grid", [edge * n for n in shape])
 
 
 def _rectangles(solid: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -372,9 +428,7 @@ def _squares(occupied: np.ndarray, is_solid_outside: bool, device: torch.device)
 
 def _mask(name: str, value: Any) -> np.ndarray:
     """A copy as bools (nx, ny, nz)."""
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
-    array = np.asarray(value)
+    array = np.asarray(on_host(value))
     if array.dtype.kind not in "biu":
         raise TypeError(f"{name} must be bools or integers, got {array.dtype}")
     if array.ndim != 3 or 0 in array.shape:
@@ -382,3 +436,35 @@ def _mask(name: str, value: Any) -> np.ndarray:
     if array.size > MAX_CELLS:
         raise ValueError(f"{name} must have at most {MAX_CELLS:.0e} voxels, got {array.size}")
     return np.array(array != 0)
+
+
+def _as_array(values: Any) -> tuple[np.ndarray, float]:
+    """An array of NumPy, and how much of their sizes its values may be off from each other.
+
+    Values of bfloat16 become float32, lowered by what they may have been rounded up.
+    """
+    lowered = 0.0
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        if values.dtype == torch.bfloat16:
+            values, lowered = values.float(), 2.0**-8
+        elif values.dtype.itemsize < 2:
+            raise TypeError(f"values must have 16 bits at least, got {values.dtype}")
+    array = np.asarray(values)
+    if array.dtype.kind != "f":
+        raise TypeError(f"values must be floating point, got {array.dtype}")
+    if lowered:
+        return array - np.float32(lowered) * np.abs(array), 4.0 * lowered
+    return array, 2.0**-10 if array.dtype == np.float16 else 1e-5
+
+
+def _require_distances(values: np.ndarray, edge: float, error: float, rounding: float) -> None:
+    """Requires values of which none exceeds a neighbour by more than distances can."""
+    for axis in range(3):
+        steps = np.abs(np.diff(values.astype(np.float32), axis=axis))
+        limit = edge + 2.0 * error + rounding * (edge + float(np.abs(values).max()))
+        if steps.max() > limit:
+            raise ValueError(
+                f"values must be distances: neighbours {edge:.3g} m apart differ by at most that "
+                f"and twice the error of {error:.3g} m, got {steps.max():.4g} m along axis {axis}"
+            )

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from warp_collision.launching.launch import SceneTables, launch
+from warp_collision.launching.launch import launch
+from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.queries.operator import N_TABLES, SCENE, Outputs, define_operator, over_envs
 from warp_collision.queries.second_derivatives import refuse_tangents
 from warp_collision.queries.waypoints import at_waypoints, is_moving

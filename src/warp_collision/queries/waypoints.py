@@ -6,6 +6,8 @@ of more envs at rest: one for each env and waypoint.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -34,23 +36,12 @@ def tables_at_waypoints(tables: SceneTables) -> SceneTables:
     tables = with_acceleration(tables)
     horizon = tables.mesh_from_world.shape[1]
 
-    def repeated(table: Tensor) -> Tensor:
-        return table.repeat_interleave(horizon, dim=0)
+    def repeated(table: Tensor | None) -> Any:
+        return None if table is None else table.repeat_interleave(horizon, dim=0)
 
-    records, padding, ignored = (
-        None if table is None else repeated(table)
-        for table in (tables.records, tables.padding, tables.ignored)
-    )
-
-    return SceneTables(
-        repeated(tables.mesh_ids),
-        tables.mesh_from_world.detach().flatten(0, 1),
-        repeated(tables.enabled),
-        repeated(tables.n_meshes),
-        records,
-        padding,
-        ignored,
-    ).complete(None)
+    ids, _, *others = tables.operands()
+    rows = tables.mesh_from_world.detach().flatten(0, 1)
+    return SceneTables(repeated(ids), rows, *map(repeated, others)).complete(None)
 
 
 def at_waypoints(

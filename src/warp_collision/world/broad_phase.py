@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
+
 import torch
 import warp as wp
 from torch import Tensor
@@ -20,8 +21,39 @@ from warp_collision.kernels.box_blocks import BLOCK_BYTES, FEW
 from warp_collision.kernels.broad_phase import find_roots, world_boxes
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.launching.deferred_free import retire
-from warp_collision.launching.launch import SceneTables, launch, warp_stream
+from warp_collision.launching.launch import launch, warp_stream
+from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.launching.warp_runtime import quiet_warp
+
+
+class Snapshot:
+    """What some tables hold at a time.
+
+    Versions tell of what torch writes, even if it is the same again, and on the CPU bytes of what
+    is written past torch, as through NumPy or `.data`. Bytes are equal where numbers are NaN, and
+    several times faster to compare than arrays.
+    """
+
+    def __init__(self, tables: Sequence[Tensor]):
+        """Copies the content of tables on the CPU."""
+        self._known = []
+        for table in tables:
+            # A view is kept, for making one takes longer than all else here.
+            view = table.numpy() if table.device == CPU else None
+            content = None if view is None else view.tobytes()
+            self._known.append((table._version, table.data_ptr(), view, content))
+
+    def is_of(self, tables: Sequence[Tensor]) -> bool:
+        """Whether it is of these tables, and they have not been written or moved since."""
+        if len(tables) != len(self._known):
+            return False
+        for table, (version, address, view, content) in zip(tables, self._known, strict=True):
+            # The place first: the view of a table that has moved must not be read.
+            if table._version != version or table.data_ptr() != address:
+                return False
+            if view is not None and view.tobytes() != content:
+                return False
+        return True
 
 
 class BroadPhase:
@@ -40,9 +72,8 @@ class BroadPhase:
         self._boxes: tuple[Tensor, Tensor] | None = None
         # On the CPU: (n_envs, n_blocks, 6, 8) the boxes of the first slots once more.
         self._blocks: Tensor | None = None
-        self._versions: tuple[int, ...] = ()
-        # On the CPU: what the boxes were computed from, where it lies, and what it was then.
-        self._sources: tuple[tuple[np.ndarray, int, bytes], ...] | None = None
+        self._content: Snapshot | None = None  # of what the boxes were computed from
+        self._is_fit = False  # whether the tree is of these boxes
         self._written: Event | None = None  # the latest refit
         self.is_captured = False
         self.moved_by_graphs = moved_by_graphs
@@ -55,7 +86,7 @@ class BroadPhase:
     @property
     def fitted(self) -> object:
         """On the CPU another object whenever the boxes are computed anew; None without a tree."""
-        return None if self._tree is None else self._sources
+        return None if self._tree is None or self._device != CPU else self._content
 
     @property
     def boxes(self) -> tuple[Tensor, Tensor]:
@@ -100,31 +131,21 @@ class BroadPhase:
             self._fit(tables)
 
     def _is_outdated(self, tables: SceneTables) -> bool:
-        """Whether tables were written; on the CPU also past torch, as through NumPy or `.data`."""
-        # In this order: another thread that computes boxes drops the versions first.
-        previous = self._sources
-        if self._versions != _versions(tables):
-            return True
-        if previous is None:
-            return False
-        sources = _sources(tables)
-        if len(sources) != len(previous):
-            return True
-        # Bytes are equal where numbers are NaN, and several times faster to compare than arrays.
-        for table, (values, address, before) in zip(sources, previous, strict=True):
-            if table.data_ptr() != address or values.tobytes() != before:
-                return True
-        return False
+        """Whether tables were written."""
+        # In this order: another thread that computes boxes says first that they do not fit.
+        content = self._content
+        return not self._is_fit or content is None or not content.is_of(_sources(tables))
 
     def _fit(self, tables: SceneTables) -> None:
         assert self._tree is not None
-        versions = self._compute_boxes(tables)
+        self._compute_boxes(tables)
         with quiet_warp(), warp_stream(self._device):
             self._tree.refit()
-        self._versions = versions
         if is_capturing(self._device):
-            self.is_captured = True
-        elif is_gpu(self._device):
+            self.is_captured = True  # and nothing has run yet
+            return
+        self._is_fit = True
+        if is_gpu(self._device):
             self._written = record_event(self._device)
 
     def _build(self, tables: SceneTables) -> None:
@@ -132,7 +153,7 @@ class BroadPhase:
         empty = torch.empty((n_envs, slots, 3), dtype=torch.float32, device=self._device)
         self._boxes = (empty, torch.empty_like(empty))
         words = self._allocate_words(n_envs, slots)
-        versions = self._compute_boxes(tables)
+        self._compute_boxes(tables)
         groups = torch.arange(n_envs, dtype=torch.int32, device=self._device)
         groups = groups.repeat_interleave(slots)
         tree = _build_tree(*self._boxes, groups)
@@ -141,7 +162,7 @@ class BroadPhase:
         self._kept.append((tree, words))
         self.tree.fill_(words.data_ptr())
         synchronize(self._device)
-        self._versions = versions
+        self._is_fit = True
         self._tree = tree
 
     def _allocate_words(self, n_envs: int, slots: int) -> Tensor:
@@ -153,20 +174,13 @@ class BroadPhase:
             self._blocks = words[1 + n_envs :].view(torch.float32).view(n_envs, -1, 6, 8)
         return words
 
-    def _compute_boxes(self, tables: SceneTables) -> tuple[int, ...]:
-        """Computes the world boxes; returns which versions of the tables they are of."""
+    def _compute_boxes(self, tables: SceneTables) -> None:
         assert self._boxes is not None
-        # Outdated until the refit is launched.
-        self._versions = ()
-        # In a graph nothing has run yet.
-        versions = () if is_capturing(self._device) else _versions(tables)
-        if self._device.type == "cpu":
-            # Before the boxes: what another thread writes meanwhile is noticed next time.
-            views = ((table.numpy(), table.data_ptr()) for table in _sources(tables))
-            self._sources = tuple((view, place, view.tobytes()) for view, place in views)
+        self._is_fit = False  # until the refit is launched
+        # Before the boxes: what another thread writes meanwhile is noticed next time.
+        self._content = Snapshot(_sources(tables))
         corners = self._blocks, *self._boxes
         launch(world_boxes, tables.mesh_ids.shape, tables, *corners, device=self._device)
-        return versions
 
 
 def _build_tree(lower: Tensor, upper: Tensor, groups: Tensor) -> wp.Bvh:
@@ -192,17 +206,6 @@ def _build_tree(lower: Tensor, upper: Tensor, groups: Tensor) -> wp.Bvh:
             box.copy_(bound)
         tree.refit()
     return tree
-
-
-def _versions(tables: SceneTables) -> tuple[int, ...]:
-    """Changes whenever torch writes what the boxes depend on."""
-    padding = tables.padding
-    return (  # written out: every query asks
-        tables.mesh_from_world._version,
-        tables.mesh_ids._version,
-        tables.n_meshes._version,
-        -1 if padding is None else padding._version,
-    )
 
 
 def _sources(tables: SceneTables) -> tuple[Tensor, ...]:

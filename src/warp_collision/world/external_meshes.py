@@ -105,7 +105,8 @@ class ExternalScene:
             if self._copies is None:
                 return tables
             return keep_for_graphs(self._copies, self._device).substitute(tables)
-        if self._copies is None or self._has_received_changes():
+        is_told = self._flags_sent is not None and self._flags_sent.query()
+        if self._copies is None or (is_told and self._copies.meshes_changed()):
             self._read(tables)
         assert self._copies is not None
         if self._device == CPU:
@@ -122,14 +123,6 @@ class ExternalScene:
             completed = self._copies.substitute(tables)
             readings += 1
         return completed
-
-    def _has_received_changes(self) -> bool:
-        assert self._copies is not None
-        return (
-            self._flags_sent is not None
-            and self._flags_sent.query()
-            and self._copies.meshes_changed()
-        )
 
     def _read(self, tables: SceneTables) -> None:
         """Reads the meshes that are not known, or no longer; waits for the device."""

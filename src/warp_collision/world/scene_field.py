@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -12,21 +11,21 @@ import torch
 import warp as wp
 from torch import Tensor
 
+from warp_collision.devices import CPU
 from warp_collision.kernels import scene
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.scene_field import FIELD_REACH, fill_scene_field
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
-from warp_collision.launching.structs import dtype_of
+from warp_collision.launching.structs import dtype_of, upload_struct
 from warp_collision.obstacles.distance_grid import cubic_cells
+from warp_collision.world.broad_phase import Snapshot
 
 # Maximum number of cells of an env, and of all envs, which fit into the cache of a core together: a
 # value from memory takes longer than a query. Minimum for an env to have a field.
 _MAX_CELLS = 65_536
 _MAX_ALL_CELLS = 2**18
 _MIN_CELLS = 4_096
-# Layers of cells around the obstacles.
-_AROUND = 1
 # Margin of a field around the obstacles, as a fraction of their extent: spheres are there.
 _MARGIN = 0.15
 # Obstacles this many times as long as the median, such as floors, do not enlarge the cells.
@@ -36,33 +35,6 @@ _LONG = 4.0
 QUERIES_PER_CELL = 64
 _PATIENCE = 2**20
 _HEADER = dtype_of(scene.SceneField).itemsize
-
-
-class Snapshot:
-    """The content of some tables on the CPU.
-
-    Versions tell of what torch writes, even if it is the same again, and bytes of what is written
-    past torch, as through NumPy or `.data`. Bytes are equal where numbers are NaN, and several
-    times faster to compare than arrays.
-    """
-
-    def __init__(self, tables: Iterable[Tensor]):
-        """Copies the content of the tables."""
-        self._known = []
-        for table in tables:
-            # Of a view that is kept, for making one takes longer than all else here.
-            view = table.numpy()
-            self._known.append((table, table._version, table.data_ptr(), view, view.tobytes()))
-
-    def is_current(self) -> bool:
-        """Whether the tables have not been written or moved since."""
-        for table, version, address, view, content in self._known:
-            # The place first: the view of a table that has moved must not be read.
-            if table._version != version or table.data_ptr() != address:
-                return False
-            if view.tobytes() != content:
-                return False
-        return True
 
 
 class SceneField:
@@ -87,7 +59,8 @@ class SceneField:
         self._fitted = fitted
         # Which obstacles count, and how much they are inflated by.
         masks = tables.mesh_ids, tables.enabled, tables.n_meshes, tables.padding
-        self._masks = Snapshot(table for table in masks if table is not None)
+        self._masks = [table for table in masks if table is not None]
+        self._counted = Snapshot(self._masks)
         self._tables = tables
         n_envs = tables.mesh_ids.shape[0]
         most = min(_MAX_CELLS, _MAX_ALL_CELLS // n_envs)
@@ -106,7 +79,7 @@ class SceneField:
         for env, (grid, of_env) in enumerate(zip(grids, values, strict=True)):
             if len(of_env):
                 grid.values = of_env.data_ptr()
-                headers[env].copy_(_bytes_of(grid))
+                headers[env : env + 1].copy_(upload_struct(grid, CPU))
                 self._unfilled.append((env, grid, of_env.view(*reversed([*grid.shape])), 0))
 
     @property
@@ -143,7 +116,7 @@ class SceneField:
         Args:
             fitted: token of the current poses.
         """
-        return fitted is self._fitted and self._masks.is_current()
+        return fitted is self._fitted and self._counted.is_of(self._masks)
 
 
 class Rest:
@@ -193,17 +166,11 @@ def _create_grid(lower: np.ndarray, upper: np.ndarray, most: int) -> Any:
     short = edges <= _LONG * np.median(edges)
     low, high = lower[short].min(axis=0), upper[short].max(axis=0)
     margin = _MARGIN * float((high - low).max())
-    edge, shape = cubic_cells(high - low + 2.0 * margin, most, around=_AROUND)
+    edge, shape = cubic_cells(high - low + 2.0 * margin, most)
     grid.origin = wp.vec3(*(0.5 * (low + high) - 0.5 * edge * np.array(shape)))
     grid.cell, grid.per_metre = edge, 1.0 / edge
     grid.shape = wp.vec3i(*shape)
     return grid
-
-
-def _bytes_of(grid: Any) -> Tensor:
-    """A `SceneField` as the kernels read it."""
-    described = wp.array([grid], dtype=scene.SceneField, device="cpu").numpy().tobytes()
-    return torch.from_numpy(np.frombuffer(described, np.uint8).copy())
 
 
 def _fill(tables: SceneTables, env: int, grid: Any, cells: Tensor, begin: int, end: int) -> None:
@@ -214,7 +181,8 @@ def _fill(tables: SceneTables, env: int, grid: Any, cells: Tensor, begin: int, e
     launch(
         fill_scene_field,
         (end - begin, cells.shape[1]),
-        *(tables, torch.tensor([env], dtype=torch.int32), _bytes_of(layers)[None]),
+        *(tables, torch.tensor([env], dtype=torch.int32)),
+        upload_struct(layers, CPU),
         cells[begin:end],
         device=cells.device,
         items=cells[begin:end].numel(),

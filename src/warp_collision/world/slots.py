@@ -151,10 +151,7 @@ class Slots:
 
     def are_sharing(self, obstacle: MeshObstacle) -> bool:
         """Whether several slots have an obstacle with one mesh."""
-        held = [
-            slot for slots in self.envs for slot in slots if slot.obstacle.mesh is obstacle.mesh
-        ]
-        return len(held) > 1
+        return sum(s.obstacle.mesh is obstacle.mesh for slots in self.envs for s in slots) > 1
 
     def index_for_many(self, names: Iterable[str], env: int, max_obstacles: int) -> int:
         """The index of the first of consecutive free slots for new names."""

@@ -10,7 +10,6 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.kernels.self_collision import COINCIDENT
 from warp_collision.queries import robot_queries
-from warp_collision.queries.first_order import evaluate_first_order
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs
 from warp_collision.summaries import summary
 
@@ -85,7 +84,7 @@ def self_collision_cost(
     unit = validate.scalar_operand("weight", 1.0, device)
     tables = pairs.tables(device)
     flat = spheres.flatten(0, 1)
-    cost = evaluate_first_order(robot_queries.SELF_COLLISION, flat, *tables, unit, eta)
+    cost = robot_queries.SELF_COLLISION.evaluate(flat, *tables, unit, eta)
     return (cost if factor is unit else cost * factor).reshape(spheres.shape[:-1])
 
 

@@ -22,7 +22,6 @@ from warp_collision.launching.structs import dtype_of
 from warp_collision.poses import PoseLike
 from warp_collision.queries import dispatch
 from warp_collision.queries.constants import Constant
-from warp_collision.queries.first_order import evaluate_first_order
 from warp_collision.queries.robot_queries import (
     FORWARD_KINEMATICS,
     forward_kinematics_jacobian,
@@ -120,10 +119,10 @@ class Kinematics:
             return with_base_pose(self.forward(joints), joints, base_pose)
         operands = *self.tables(joints.device), root_rows(base_pose, joints)
         if joints.ndim == 2:
-            return evaluate_first_order(FORWARD_KINEMATICS, joints.contiguous(), *operands)
+            return FORWARD_KINEMATICS.evaluate(joints.contiguous(), *operands)
         shape = joints.shape[:-1]
         flat = joints.reshape(math.prod(shape), self.n_values)
-        points = evaluate_first_order(FORWARD_KINEMATICS, flat.contiguous(), *operands)
+        points = FORWARD_KINEMATICS.evaluate(flat.contiguous(), *operands)
         return points.reshape(*shape, len(self._points), 4)
 
     def jacobian(self, joints: Tensor, base_pose: PoseLike | None = None) -> Tensor:
