@@ -59,6 +59,7 @@ class BestPaths:
         far: (batch,) bool, which of these keep the preferred clearance.
         rounds: of trees so far.
         iterations: (batch,) int64, rounds of trees until the first path.
+        by_objective: whether there is one.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class BestPaths:
         progress: Callable[[PlanningProgress], object] | None,
     ):
         self._problems, self._objective, self._progress = problems, objective, progress
-        self.horizon = horizon
+        self.horizon, self.by_objective = horizon, objective is not None
         self.joints = straight_lines(problems.start, problems.goal, horizon)
         self.cost = torch.full_like(problems.start[:, 0], torch.inf)
         self.far = torch.zeros_like(self.cost, dtype=torch.bool)

@@ -14,8 +14,7 @@ from warp_collision.planning.best_paths import BestPaths, PlanningProgress
 from warp_collision.planning.endpoints import check_endpoints, endpoint_operand
 from warp_collision.planning.objective import Objective
 from warp_collision.planning.problems import Problems
-from warp_collision.planning.refinement import Refinement
-from warp_collision.planning.search import Budget, search_paths
+from warp_collision.planning.search import Budget, Search
 from warp_collision.planning.shortcuts import path_length
 from warp_collision.planning.terms import SELF_WEIGHT, CollisionTerm, Term
 from warp_collision.poses import PoseLike
@@ -196,8 +195,6 @@ def optimize_paths(
         )
     env_index = validate.env_operand(env_index, len(start), world.n_envs, world.device, check=True)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
-    limits = robot.joint_limits.to(start.device).clone()
-    pairs = robot.default_pairs if self_collision is True else self_collision
     problems = Problems(
         robot,
         world,
@@ -207,20 +204,16 @@ def optimize_paths(
         float(margin),
         max(float(margin), float(preferred_clearance)),
         self_collision,
-        pairs.changing(float(margin)) if isinstance(pairs, SelfCollisionPairs) else pairs,
         tuple(ignore),
         _base_rows(base_pose, start),
-        limits,
     )
     with torch.no_grad():
         valid = check_endpoints(problems, on_invalid_endpoints)
         objective = _objective(problems, terms)
         best = BestPaths(problems, objective if terms else None, horizon, progress)
-        refinement = None
-        if until == "converged":
-            refinement = Refinement(problems, objective, best, generator, bool(terms))
-        search_paths(problems, best, valid, n_seeds, budget, generator, refinement)
-        return _first(best) if until == "first" else _result(problems, objective, best)
+        first_only = until == "first"
+        Search(problems, objective, best, budget, generator, n_seeds, first_only).run(valid)
+        return _first(best) if first_only else _result(problems, objective, best)
 
 
 def _base_rows(base_pose: PoseLike | None, start: Tensor) -> Tensor | None:

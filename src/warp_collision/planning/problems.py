@@ -42,11 +42,19 @@ class Problems:
     margin: float
     preferred_clearance: float  # [m]
     self_collision: bool | SelfCollisionPairs
-    # Those of the pairs whose clearance a path can change, of which clearances are preferred.
-    changing_pairs: bool | SelfCollisionPairs
     ignore: tuple[tuple[str, str], ...]  # allowed contacts
     base_pose: Tensor | None  # (batch, 7) of the root link in the world
-    limits: Tensor  # (n_joints, 2) on the device
+
+    @cached_property
+    def limits(self) -> Tensor:
+        """Limits (n_joints, 2) of the joints, on the device."""
+        return self.robot.joint_limits.to(self.start.device).clone()
+
+    @cached_property
+    def changing_pairs(self) -> bool | SelfCollisionPairs:
+        """The pairs whose clearance a path can change, of which clearances are preferred."""
+        pairs = self.robot.default_pairs if self.self_collision is True else self.self_collision
+        return pairs.changing(self.margin) if isinstance(pairs, SelfCollisionPairs) else pairs
 
     @cached_property
     def _roots(self) -> Tensor | None:
