@@ -20,8 +20,8 @@ from warp_collision import (
 )
 from warp_collision.robot import RobotSpheres, self_clearance, self_collision_cost
 from warp_collision.robot.model.convex_pieces import ConvexPiece, convex_pieces
-from warp_collision.robot.model.link_pairs import random_joints
 from warp_collision.robot.model.link_shapes import mesh_in_link
+from warp_collision.robot.model.sampled_pairs import random_joints
 
 TOLERANCE, NEAR = 1e-3, 0.03
 ARM = """<robot name="arm">

@@ -213,7 +213,7 @@ class _JointPaths:
         The number of parts of a segment is that of the path alone, rounded up to one less than a
         power of 2, so that few launches have paths of all kinds.
         """
-        tables = self._robot.tables(self._world.device)
+        tables = self._robot.layout.tables(self._world.device)
         bounds = [
             run_acceleration_bound(self._segments[piece], tables)
             for piece in _pieces(len(self._segments), self._most)

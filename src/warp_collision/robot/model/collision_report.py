@@ -15,13 +15,14 @@ from warp_collision import validate
 from warp_collision.messages import escaped
 from warp_collision.poses import PoseLike
 from warp_collision.robot.model.allowed_pairs import as_pairs, check_names
-from warp_collision.robot.model.link_pairs import SelfCollisionPairs, random_joints
+from warp_collision.robot.model.link_pairs import SelfCollisionPairs
 from warp_collision.robot.model.robot_text import without_spheres
-from warp_collision.robot.model.shape_gaps import shape_gaps
+from warp_collision.robot.model.sampled_pairs import random_joints
 from warp_collision.robot.model.sphere_contacts import (
     Contact,
     contacts_with_itself,
     contacts_with_world,
+    shape_gaps,
 )
 from warp_collision.robot.model.sphere_layout import SphereLayout, only_where
 from warp_collision.world import MeshWorld

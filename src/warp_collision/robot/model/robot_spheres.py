@@ -18,23 +18,30 @@ from warp_collision.queries.dispatch import outside_graphs, reads_values
 from warp_collision.robot.fitting.coverage import Coverage
 from warp_collision.robot.fitting.fit_cache import cached_coverage
 from warp_collision.robot.fitting.sphere_arrays import inflated, moved
-from warp_collision.robot.model.attachments import Attachment
 from warp_collision.robot.model.collision_report import CollisionReport, report_collisions
 from warp_collision.robot.model.first_values import FirstValues
 from warp_collision.robot.model.interpolation import Interpolated, cut, parts_for
 from warp_collision.robot.model.kinematics import LinkFrames
-from warp_collision.robot.model.link_pairs import LeftOutPair, SelfCollisionPairs
+from warp_collision.robot.model.link_pairs import (
+    CARRIED,
+    IGNORED,
+    LeftOutPair,
+    SelfCollisionPairs,
+    checked_pairs,
+)
 from warp_collision.robot.model.link_shapes import mesh_in_link, spheres_of_object
-from warp_collision.robot.model.pair_rules import IGNORED, checked_pairs
-from warp_collision.robot.model.planning_groups import HeldJoints
-from warp_collision.robot.model.robot_description import RobotDescription, read_robot
-from warp_collision.robot.model.robot_file import read_robot_file, write_robot
-from warp_collision.robot.model.robot_tables import RobotTables
+from warp_collision.robot.model.robot_description import (
+    RobotDescription,
+    read_robot,
+    read_robot_file,
+    write_robot,
+)
 from warp_collision.robot.model.robot_text import robot_text
 from warp_collision.robot.model.sampled_pairs import contact_counts, sampled_pairs
 from warp_collision.robot.model.self_collision_matrix import SelfCollisionMatrix, matrix_of
 from warp_collision.robot.model.sphere_layout import SphereLayout
 from warp_collision.robot.model.sphere_model import Body, require_links, write_spheres
+from warp_collision.robot.model.srdf import Srdf
 from warp_collision.robot.model.urdf_model import PathLike
 from warp_collision.summaries import notebook_html
 from warp_collision.world import MeshWorld
@@ -127,11 +134,9 @@ class RobotSpheres:
         progress: Callable[[str, int, int], object] | None = None,
     ):
         locks = {} if lock_joints is None else lock_joints
-        held = HeldJoints(srdf, group, state)
+        file = Srdf(srdf, group, state)
         self._take(
-            read_robot(
-                urdf, spheres, srdf, package_dirs, max_overshoot, padding, locks, progress, held
-            )
+            read_robot(urdf, spheres, file, package_dirs, max_overshoot, padding, locks, progress)
         )
 
     @classmethod
@@ -164,7 +169,8 @@ class RobotSpheres:
         self.locked_joints = robot.locked
         self.named_states = robot.named_states
         self._link_frames = LinkFrames(robot.tree, self.link_names)
-        self._attached: dict[str, Attachment] = {}
+        self._attached: dict[str, Body] = {}
+        self._touching: dict[str, tuple[str, ...]] = {}  # what attached objects may touch
         self._allowed: list[LeftOutPair] = []
         self._update_layout()
 
@@ -336,7 +342,7 @@ class RobotSpheres:
             shape = f"(batch, horizon, {self.n_joints})"
             raise ValueError(f"joints must have shape {shape}, got {validate.shape_of(joints)}")
         validate.require_number("max_deviation", max_deviation, positive=True)
-        parts = parts_for(joints, self.tables(joints.device), max_deviation)
+        parts = parts_for(joints, self._layout.tables(joints.device), max_deviation)
         return cut(joints, parts + 1 if odd and parts % 2 == 0 else parts)
 
     @outside_graphs("self_collision_pairs must be called outside of compiled graphs")
@@ -367,9 +373,10 @@ class RobotSpheres:
         requested = checked_pairs("ignore", ignore, self._layout.names)
         left_out = [*self._description.left_out, *self._allowed]
         left_out += [LeftOutPair(*pair, IGNORED) for pair in requested]
-        for name, attachment in self._attached.items():
-            left_out += attachment.left_out(name)
-        return sampled_pairs(self._description, self._layout, self.joint_limits, left_out)
+        for name, links in self._touching.items():
+            left_out += [LeftOutPair(name, link, CARRIED) for link in links]
+        buffers, fits = self._description.spheres.buffers, self.fits
+        return sampled_pairs(self._layout, self.joint_limits, left_out, buffers, fits)
 
     @outside_graphs("find_pairs must be called outside of compiled graphs")
     def find_pairs(
@@ -510,7 +517,8 @@ class RobotSpheres:
         if pose is not None:
             rows = moved(rows, matrix_from(validate.check_pose("pose", pose).tolist()))
         only_in = None if envs is None else validate.env_set(envs, _MAX_ENVS)
-        self._attached[name] = Attachment(Body(link, rows), tuple(touch_links), only_in)
+        self._attached[name] = Body(link, rows, envs=only_in)
+        self._touching[name] = (link, *touch_links)
         self._update_layout()
 
     def detach(self, name: str) -> None:
@@ -523,7 +531,7 @@ class RobotSpheres:
             raise ValueError(
                 f"name must be one of {short_repr([*self._attached])}, got {short_repr(name)}"
             )
-        del self._attached[name]
+        del self._attached[name], self._touching[name]
         self._update_layout()
 
     def save(self, path: PathLike) -> None:
@@ -653,14 +661,8 @@ class RobotSpheres:
 
     def _update_layout(self) -> None:
         """Builds the layout of the spheres of links and attached objects."""
-        bodies = dict(self._description.spheres.bodies)
-        bodies |= {name: attachment.body for name, attachment in self._attached.items()}
-        only_in = {
-            name: attachment.envs
-            for name, attachment in self._attached.items()
-            if attachment.envs is not None
-        }
-        self._layout = SphereLayout(self._description.tree, bodies, only_in)
+        bodies = self._description.spheres.bodies | self._attached
+        self._layout = SphereLayout(self._description.tree, bodies)
         is_changed = self._attached or self._allowed
         self._default_pairs = None if is_changed else self._description.pairs
 
@@ -675,14 +677,6 @@ class RobotSpheres:
     def _prepare_default_pairs(self) -> None:
         if self._default_pairs is None:
             self._default_pairs = dispatch.run_outside(lambda: self._self_collision_pairs(()))
-
-    def tables(self, device: torch.device) -> RobotTables:
-        """Tables for the kernels of joint paths."""
-        return self._layout.tables(device)
-
-    def pair_tables(self, pairs: SelfCollisionPairs, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Tables of pairs of links for the same kernels."""
-        return self._layout.pair_tables(pairs, device)
 
     def check_joints(self, joints: Tensor) -> None:
         """Requires joint values (..., n_joints)."""

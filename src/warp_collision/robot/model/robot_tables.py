@@ -20,6 +20,7 @@ from warp_collision.robot.model.bounding_balls import (
     ranges_of_links,
 )
 from warp_collision.robot.model.convex_pieces import ConvexPiece
+from warp_collision.robot.model.kinematic_tree import ancestors
 from warp_collision.robot.model.kinematics import Kinematics, as_bytes, ranges_of_frames, zeros_of
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs
 
@@ -189,16 +190,9 @@ def pack_pairs(
     if pairs.buffers is not None:
         buffers = pairs.buffers[first_spheres]
         records["buffer"] = buffers[link_pairs[:, :2]].sum(axis=1)
-    of_links = [_ancestors(kinematics, frame) for frame in kinematics.point_frames[first_spheres]]
+    joints, frames = kinematics.joints, kinematics.point_frames[first_spheres]
+    of_links = [ancestors(joints, frame) for frame in frames]
     for record, (first, second) in zip(records, link_pairs[:, :2].tolist(), strict=True):
         record["ancestor"] = next(frame for frame in of_links[first] if frame in of_links[second])
     with torch.inference_mode(False):
         return torch.from_numpy(as_bytes(records)).to(device), tables.left_out.to(device)
-
-
-def _ancestors(kinematics: Kinematics, frame: int) -> list[int]:
-    """A frame and its ancestors, the root last."""
-    frames = [int(frame)]
-    while frames[-1] != 0:
-        frames.append(kinematics.joints[frames[-1] - 1].parent)
-    return frames

@@ -1,4 +1,4 @@
-"""Contacts of a robot's spheres, with obstacles and with each other."""
+"""Contacts of a robot with obstacles, by its spheres, and with itself, by its convex pieces too."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from warp_collision.kernels.piece_gaps import piece_gaps
 from warp_collision.kernels.precision import NEGLIGIBLE, ROUND_OFF
+from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.queries.sphere_queries import SCENE_DISTANCE
 from warp_collision.robot.model.bounding_balls import ranges_of_links
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs
+from warp_collision.robot.model.robot_tables import FRAME_POSE
+from warp_collision.robot.model.sphere_layout import SphereLayout
 from warp_collision.world import MeshWorld
 from warp_collision.world.scene_tables import scene_tables
 
@@ -134,3 +138,50 @@ def contacts_with_itself(
             obstacle = pairs.sphere_links[int(second[i])]
             contacts.append(Contact(index, obstacle, float(depth[i]), surface[i], True))
     return contacts
+
+
+def shape_gaps(
+    joints: Tensor, layout: SphereLayout, pairs: SelfCollisionPairs, margin: float
+) -> Tensor | None:
+    """Clearance (n, n_pairs) float32 [m] of pairs of links by their convex pieces.
+
+    A lower bound, found to rounding below the margin; far below 0 where they touch or one of them
+    has none. None if the robot has none.
+
+    Args:
+        joints: (n, n_joints).
+        layout: the bodies.
+        pairs: of links.
+        margin: [m].
+    """
+    device = joints.device
+    robot, (body_pairs, _) = layout.tables(device), layout.pair_tables(pairs, device)
+    if len(robot.pieces) == 0:
+        return None
+    values = joints.detach().float().contiguous()
+    gaps = values.new_empty((len(values), len(pairs)))
+    frame_poses = values.new_empty((len(values), len(robot.frames), FRAME_POSE))
+    limit = torch.full((1,), margin, device=device)
+    operands = values, robot, body_pairs, limit, frame_poses, gaps
+    launch(piece_gaps, values.shape[:1], *operands, device=device, items=64 * gaps.numel())
+    return gaps
+
+
+def touching_links(
+    joints: Tensor, layout: SphereLayout, pairs: SelfCollisionPairs, margin: float = 0.0
+) -> Tensor:
+    """Which pairs of links are nearer than a margin [m]: (n, n_pairs) bool.
+
+    Args:
+        joints: (n, n_joints).
+        layout: the bodies.
+        pairs: of links.
+        margin: [m].
+    """
+    with torch.no_grad():
+        spheres = pairs.inflate(layout.kinematics.forward(joints))
+    found = torch.zeros((len(joints), len(pairs)), dtype=torch.bool, device=joints.device)
+    for k, rows, gaps in pairs.near(spheres, margin):
+        found[rows, k] = (gaps < margin).flatten(1).any(1)
+    by_shapes = shape_gaps(joints, layout, pairs, margin)
+    return found if by_shapes is None else found & ~(by_shapes >= margin)

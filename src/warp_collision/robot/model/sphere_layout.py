@@ -41,19 +41,19 @@ class SphereLayout:
     Args:
         tree: the moving frames.
         bodies: by name; spheres of one frame keep this order.
-        only_in: envs of the bodies that are not in all envs.
 
     Attributes:
         bodies: as given.
+        frame_of: the moving frame of each body.
         names: of all links and bodies.
         sphere_links: for each sphere the name of its body. Those of one frame are consecutive.
         kinematics: of the spheres.
     """
 
-    def __init__(
-        self, tree: KinematicTree, bodies: Mapping[str, Body], only_in: Mapping[str, frozenset[int]]
-    ):
+    def __init__(self, tree: KinematicTree, bodies: Mapping[str, Body]):
         self.bodies = dict(bodies)
+        self.frame_of = {name: tree.link_frame[body.link] for name, body in bodies.items()}
+        only_in = {name: body.envs for name, body in bodies.items() if body.envs is not None}
         # By env, the bodies that are not in it; the last one is for all further envs.
         n_envs = 2 + max(itertools.chain(*only_in.values())) if only_in else 1
         self._absent = [
@@ -61,14 +61,14 @@ class SphereLayout:
             for env in range(n_envs)
         ]
         self.names = tuple(dict.fromkeys((*tree.link_frame, *bodies)))
-        names = sorted(bodies, key=lambda name: tree.link_frame[bodies[name].link])  # stable
+        names = sorted(bodies, key=lambda name: self.frame_of[name])  # stable
         counts = [len(bodies[name].spheres) for name in names]
         self.sphere_links = tuple(np.repeat(np.array(names, dtype=object), counts))
         points, frames = [np.empty((0, 4))], []
         for name in names:
-            link = bodies[name].link
-            points.append(moved(bodies[name].spheres, tree.frame_from_link[link]))
-            frames += [tree.link_frame[link]] * len(bodies[name].spheres)
+            body = bodies[name]
+            points.append(moved(body.spheres, tree.frame_from_link[body.link]))
+            frames += [self.frame_of[name]] * len(body.spheres)
         self.kinematics = Kinematics(
             tree.moving, len(tree.joint_names), np.array(frames), np.concatenate(points)
         )

@@ -35,11 +35,13 @@ class Body:
         spheres: (n, 4) float64 x, y, z in the frame of the link, radius [m]; below 0: disabled.
         pieces: convex pieces in the same frame that cover the shapes that the spheres cover; none
             if the spheres were given.
+        envs: in which they are; None for all.
     """
 
     link: str
     spheres: np.ndarray
     pieces: tuple[ConvexPiece, ...] = ()
+    envs: frozenset[int] | None = None
 
     def pieces_in(self, frame_from_link: np.ndarray) -> list[ConvexPiece]:
         """The pieces in another frame: the spheres where there are no others."""
