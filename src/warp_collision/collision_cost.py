@@ -12,7 +12,7 @@ from warp_collision import validate
 from warp_collision.costs import Scalar, clearance, sphere_cost, swept_sphere_cost
 from warp_collision.poses import PoseLike
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs
-from warp_collision.robot.checks.joint_path_cost import costs_of_spheres, waypoint_clearance
+from warp_collision.robot.checks.joint_path_cost import PathCost, waypoint_clearance
 from warp_collision.robot.model.allowed_pairs import Contacts
 from warp_collision.world import MeshWorld
 
@@ -249,8 +249,8 @@ class CollisionCost(nn.Module):
             self._refuse_base(base_pose)
             cost = self._of_spheres(spheres, env_index, poses)
         else:
-            cost = self._of_joints(
-                spheres, self.robot, env_index=env_index, base_pose=base_pose, poses=poses
+            cost = self._cost_of_paths().of_spheres(
+                spheres, self.robot, self.world, env_index, base_pose, poses
             )
         if self.reduction == "sum":
             return cost.sum((1, 2))
@@ -278,24 +278,20 @@ class CollisionCost(nn.Module):
             **options,
         )
 
-    def _of_joints(self, joints: Tensor, robot: RobotSpheres, **options: Any) -> Tensor:
+    def _cost_of_paths(self) -> PathCost:
         self_options: dict[str, Any] = {}
         if self.self_weight is not None:
             self_options = {
                 "self_weight": self.self_weight,
                 "self_activation_distance": self.self_activation_distance,
             }
-        return costs_of_spheres(
-            joints,
-            robot,
-            self.world,
+        return PathCost(
+            self.weight,
+            self.activation_distance,
+            self.tolerance,
             swept=self.swept,
-            weight=self.weight,
-            activation_distance=self.activation_distance,
-            tolerance=self.tolerance,
             **self_options,
             **self._paths,
-            **options,
         )
 
     def constraint(

@@ -23,7 +23,7 @@ from warp_collision.robot import (
     self_clearance,
     self_collision_cost,
 )
-from warp_collision.robot.model.bounding_balls import bounding_balls
+from warp_collision.robot.model.robot_tables import bounding_balls
 from warp_collision.robot.model.sampled_pairs import random_joints
 
 TOLERANCE = 1e-3

@@ -37,20 +37,18 @@ class CollisionGradient:
         robot, options, device = term.robot, term.options, paths.device
         self._paths, self._layout = paths, robot.layout
         self._env_index, base = term.operands(problem)
-        scene = scene_with_contacts(options["ignore"], robot, term.world)
-        eta, tolerance = options["activation_distance"], options["tolerance"]
-        query, parameters, weight = swept_options(device, options["weight"], eta, tolerance)
+        scene = scene_with_contacts(options.ignore, robot, term.world)
+        query, parameters, weight = swept_options(device, *options[:3])
         self._world = query, scene, (weight, *parameters)
         tables = robot.layout.kinematics.tables(device)
         self._kinematics = *tables, root_rows(base, paths)
         self._tables, self._pairs = tables, None
-        if options["self_weight"] != 0.0:
-            self._pairs = robot.default_pairs if options["pairs"] is None else options["pairs"]
-            scalars = (
-                validate.scalar_operand(name, options[f"self_{name}"], device)
-                for name in ("weight", "activation_distance")
-            )
-            self._self_cost = *self._pairs.tables(device), *scalars
+        if options.self_weight != 0.0:
+            self._pairs = robot.default_pairs if options.pairs is None else options.pairs
+            weight = validate.scalar_operand("weight", options.self_weight, device)
+            eta = options.self_activation_distance
+            eta = validate.scalar_operand("activation_distance", eta, device)
+            self._self_cost = *self._pairs.tables(device), weight, eta
             # Of the costs of all spheres.
             self._ones = paths.new_ones((paths[..., 0].numel(), robot.n_spheres))
 

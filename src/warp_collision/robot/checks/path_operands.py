@@ -8,14 +8,10 @@ from torch import Tensor
 
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.queries.operator import N_TABLES, SCENE
-from warp_collision.robot.model.robot_tables import RobotTables
+from warp_collision.robot.model.robot_tables import ROBOT, RobotTables
 
-_ROBOT = (
-    "Tensor frames, Tensor bodies, Tensor ranges, Tensor spheres, Tensor groups, Tensor pieces, "
-    "float reach, int n_envs"
-)
 # The schema of `PathOperands.flat`.
-OPERANDS = f"Tensor joints, {SCENE}, Tensor? base, {_ROBOT}, Tensor? body_pairs, Tensor? left_out"
+OPERANDS = f"Tensor joints, {SCENE}, Tensor? base, {ROBOT}, Tensor? body_pairs, Tensor? left_out"
 # Where it has what the batching rule asks for, and how many they are.
 BASE = N_TABLES + 2
 N_ENVS, PAIRS, N_OPERANDS = BASE + 8, BASE + 9, BASE + 11

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -11,10 +12,10 @@ import torch
 from torch import Tensor
 
 from warp_collision import torch_private
+from warp_collision.kernels.robot_motion import GROUP_SIZE
 from warp_collision.messages import known_names, short_repr
 from warp_collision.queries.constants import Constant
 from warp_collision.robot.fitting.coverage import Coverage
-from warp_collision.robot.model.bounding_balls import groups_of_links, ranges_of_links
 
 # Why pairs are not checked.
 ADJACENT = "adjacent"
@@ -288,6 +289,34 @@ class SelfCollisionPairs:
         pairs_left_out = np.array(left_out, dtype=np.int32).reshape(-1, 2)
         parts = groups, links, link_pairs, pairs_left_out
         return PairTables(*(torch.from_numpy(part).to(device) for part in parts))
+
+
+def ranges_of_links(sphere_links: Sequence[str]) -> np.ndarray:
+    """(n_links, 2) int32, begin and end of the spheres of each link, which are consecutive."""
+    counts = [len(list(spheres)) for _, spheres in itertools.groupby(sphere_links)]
+    ends = np.cumsum(counts, dtype=np.int32)
+    return np.stack((ends - np.array(counts, dtype=np.int32), ends), axis=1)
+
+
+def groups_of_links(links: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Groups of a few consecutive spheres of each link, the level below it.
+
+    Args:
+        links: (n_links, 2) begin and end of their spheres.
+
+    Returns:
+        (n_groups, 2) int32, begin and end of the spheres of each group; (n_links, 2) int32, begin
+        and end of the groups of each link.
+    """
+    groups = [
+        (begin, min(begin + GROUP_SIZE, end))
+        for first, end in links.tolist()
+        for begin in range(first, end, GROUP_SIZE)
+    ]
+    counts = -(-(links[:, 1] - links[:, 0]) // GROUP_SIZE)
+    ends = np.cumsum(counts, dtype=np.int32)
+    of_links = np.stack((ends - counts.astype(np.int32), ends), axis=1)
+    return np.array(groups, dtype=np.int32).reshape(-1, 2), of_links.astype(np.int32)
 
 
 def _with_radii(spheres: Tensor, lengths: Tensor) -> Tensor:

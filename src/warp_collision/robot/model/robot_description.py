@@ -163,12 +163,11 @@ def read_robot(
     disabled = srdf.left_out(links)  # before fits take their time
     if spheres_given is None:
         with errors_at(escaped(str(urdf))):
-            fitted = spheres_of_shapes(model, max_overshoot, progress)
-            sphere_model = fitted.model
+            sphere_model, fits = spheres_of_shapes(model, max_overshoot, progress)
             if not sphere_model.bodies:
                 raise ValueError("links must have collision shapes, got none")
     else:
-        sphere_model, fitted = spheres_given, None
+        sphere_model, fits = spheres_given, {}
     _check_base(sphere_model.base_link, tree)
     _check_joint_order(sphere_model.joint_names, tree)
     if not sphere_model.bodies:
@@ -187,7 +186,7 @@ def read_robot(
         padded(sphere_model, padding, links),
         tuple(left_out),
         model.visuals,
-        {} if fitted is None else fitted.fits,
+        fits,
         shapes_of_links(model),
         links_not_checked(model, sphere_model.bodies.values()),
         locked,

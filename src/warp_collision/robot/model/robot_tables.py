@@ -13,21 +13,29 @@ from torch import Tensor
 from warp_collision.kernels.robot_motion import RobotBody
 from warp_collision.kernels.robot_pairs import BodyPair
 from warp_collision.launching.recorded_launch import new_token
-from warp_collision.robot.model.bounding_balls import (
-    Balls,
-    bounding_balls,
-    groups_of_links,
-    ranges_of_links,
-)
 from warp_collision.robot.model.convex_pieces import ConvexPiece
 from warp_collision.robot.model.kinematic_tree import ancestors
 from warp_collision.robot.model.kinematics import Kinematics, as_bytes, ranges_of_frames, zeros_of
-from warp_collision.robot.model.link_pairs import SelfCollisionPairs
+from warp_collision.robot.model.link_pairs import (
+    SelfCollisionPairs,
+    groups_of_links,
+    ranges_of_links,
+)
 
 # Radius of the ball of a body that is absent [m].
 _ABSENT_RADIUS = -1.0e15
 # Numbers of float32 in the structs `FramePose` and `MovingFrame` that kernels keep for each frame.
 FRAME_POSE, STATE = 12, 18
+# The schema of `RobotTables.operands`.
+ROBOT = (
+    "Tensor frames, Tensor bodies, Tensor ranges, Tensor spheres, Tensor groups, Tensor pieces, "
+    "float reach, int n_envs"
+)
+
+
+# Balls are enlarged by more than the rounding of float32: a factor and a length [m].
+_SCALE, _MARGIN = 1.0 + 1.0e-6, 1.0e-7
+_STEPS = 300
 
 
 class RobotTables(NamedTuple):
@@ -196,3 +204,54 @@ def pack_pairs(
         record["ancestor"] = next(frame for frame in of_links[first] if frame in of_links[second])
     with torch.inference_mode(False):
         return torch.from_numpy(as_bytes(records)).to(device), tables.left_out.to(device)
+
+
+# -- bounding balls of consecutive spheres --------------------------------------------------------
+
+
+class Balls(NamedTuple):
+    """Bounding balls, float64.
+
+    Attributes:
+        centers: (n, 3) exact in float32 [m].
+        radii: (n,) [m]; -1 where no sphere is enabled.
+        spreads: (n,) largest distance of a sphere's center from that of the ball [m].
+    """
+
+    centers: np.ndarray
+    radii: np.ndarray
+    spreads: np.ndarray
+
+
+def bounding_balls(spheres: np.ndarray, ranges: np.ndarray) -> Balls:
+    """Balls around the enabled spheres of ranges (n, 2) of spheres (n_spheres, 4).
+
+    Shrinking steps towards the farthest sphere (Badoiu and Clarkson, 2003) approximate the smallest
+    ball; any bounding ball is valid.
+    """
+    if len(ranges) == 0:
+        return Balls(np.empty((0, 3)), np.empty(0), np.empty(0))
+    members = ranges[:, :1] + np.arange(int((ranges[:, 1] - ranges[:, 0]).max()))
+    rows = spheres[np.minimum(members, len(spheres) - 1)]
+    enabled = (members < ranges[:, 1:]) & ~(rows[..., 3] < 0.0)
+    counts = enabled.sum(axis=1)
+    centers = np.where(enabled[..., None], rows[..., :3], 0.0).sum(axis=1)
+    centers /= np.maximum(counts, 1)[:, None]
+    best, least = centers, np.full(len(ranges), np.inf)
+    radii = np.where(enabled, rows[..., 3], -np.inf)
+    index = np.arange(len(ranges))
+    for step in range(1, _STEPS):
+        offsets = rows[..., :3] - centers[:, None]
+        reach = np.sqrt(np.einsum("ijk,ijk->ij", offsets, offsets)) + radii
+        far = reach.argmax(axis=1)
+        is_better = reach[index, far] < least
+        best = np.where(is_better[:, None], centers, best)
+        least = np.where(is_better, reach[index, far], least)
+        centers = centers + offsets[index, far] / (step + 1)
+    centers = best.astype(np.float32).astype(np.float64)
+    distances = np.linalg.norm(rows[..., :3] - centers[:, None], axis=2)
+    radii = np.where(enabled, distances + rows[..., 3], 0.0).max(axis=1) * _SCALE + _MARGIN
+    spreads = np.where(enabled, distances, 0.0).max(axis=1) * _SCALE + _MARGIN
+    is_empty = counts == 0
+    centers[is_empty] = 0.0
+    return Balls(centers, np.where(is_empty, -1.0, radii), np.where(is_empty, 0.0, spreads))

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from warp_collision.robot.fitting.coverage import Coverage
-from warp_collision.robot.model.bounding_balls import ranges_of_links
 from warp_collision.robot.model.kinematic_tree import KinematicTree, ancestors, neutral_joints
 from warp_collision.robot.model.link_pairs import (
     CONSTANT,
@@ -22,6 +21,7 @@ from warp_collision.robot.model.link_pairs import (
     LeftOutPair,
     SelfCollisionPairs,
     balls_of_links,
+    ranges_of_links,
 )
 from warp_collision.robot.model.sphere_contacts import touching_links
 from warp_collision.robot.model.sphere_layout import SphereLayout

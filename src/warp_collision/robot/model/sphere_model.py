@@ -171,11 +171,10 @@ def _from_curobo(values: dict, folder: Path, links: Sequence[str]) -> SphereMode
         before = rows.get(name, np.empty((0, 4)))
         rows[name] = np.concatenate([before, np.tile(_UNUSED, (count, 1))])
     require_links("keys of collision_spheres", rows, [*links, *poses])
-    bodies = {
-        name: Body(*_in_urdf_link(name, spheres, poses))
-        for name, spheres in rows.items()
-        if len(spheres)
-    }
+    bodies = {name: Body(name, spheres) for name, spheres in rows.items() if len(spheres)}
+    for name, (parent, parent_from_link) in poses.items():
+        if name in bodies:
+            bodies[name] = Body(parent, moved(rows[name], parent_from_link))
     ignored = [
         (one, other)
         for one, others in _mapping_of(values, "self_collision_ignore").items()
@@ -239,16 +238,6 @@ def _extra_links(value: Any, links: Sequence[str]) -> dict[str, tuple[str, np.nd
         pose = validate.check_pose(f"{where}.fixed_transform", pose).tolist()
         poses[name] = parent, matrix_from(pose)
     return poses
-
-
-def _in_urdf_link(
-    name: str, spheres: np.ndarray, poses: dict[str, tuple[str, np.ndarray]]
-) -> tuple[str, np.ndarray]:
-    """A link of the URDF, and spheres transformed to its frame."""
-    if name not in poses:
-        return name, spheres
-    parent, parent_from_link = poses[name]
-    return parent, moved(spheres, parent_from_link)
 
 
 def _per_link(where: str, value: Any) -> Callable[[str], float]:
