@@ -151,7 +151,7 @@ def contacts(robot: RobotSpheres, count: int) -> Contacts:
     joints, pairs, meshes = random_configurations(robot, count), robot.default_pairs, Meshes(robot)
     transforms = robot.link_transforms(joints).numpy()
     touch = torch.cat(
-        [touching_links(part, robot._layout, pairs) for part in joints.split(_AT_ONCE)]
+        [touching_links(part, robot.layout, pairs) for part in joints.split(_AT_ONCE)]
     ).numpy()
     by_meshes = []
     for at, row in zip(transforms, touch, strict=True):

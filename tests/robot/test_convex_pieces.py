@@ -88,7 +88,7 @@ def clearances(robot: RobotSpheres, joints: torch.Tensor) -> torch.Tensor:
     found = torch.full((len(joints), len(pairs)), torch.inf, dtype=torch.float64)
     for k, rows, gaps in pairs.near(spheres, torch.inf):
         found[rows, k] = gaps.flatten(1).amin(1)
-    bodies = robot._layout.bodies
+    bodies = robot.layout.bodies
     for k, names in enumerate(pairs.link_pairs):
         for row in torch.nonzero(found[:, k] < NEAR)[:, 0].tolist():
             one, other = (

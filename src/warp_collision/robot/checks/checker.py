@@ -23,8 +23,7 @@ from warp_collision.robot.checks.path_operators import (
 from warp_collision.robot.model.allowed_pairs import Contacts, as_pairs
 from warp_collision.robot.model.base_pose import root_frames
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs
-from warp_collision.robot.model.robot_and_world import require_robot_and_world
-from warp_collision.robot.model.robot_spheres import RobotSpheres
+from warp_collision.robot.model.robot_spheres import RobotSpheres, require_robot_and_world
 from warp_collision.world import MeshWorld
 
 # Configurations that one thread checks sooner than several.

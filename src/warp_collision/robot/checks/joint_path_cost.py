@@ -23,8 +23,7 @@ from warp_collision.robot.model.allowed_pairs import Contacts
 from warp_collision.robot.model.base_pose import checked_base
 from warp_collision.robot.model.interpolation import Interpolated, cut, has_unknown_values
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs
-from warp_collision.robot.model.robot_and_world import require_robot_and_world
-from warp_collision.robot.model.robot_spheres import RobotSpheres
+from warp_collision.robot.model.robot_spheres import RobotSpheres, require_robot_and_world
 from warp_collision.world import MeshWorld
 
 

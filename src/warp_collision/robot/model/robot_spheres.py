@@ -45,6 +45,7 @@ from warp_collision.robot.model.srdf import Srdf
 from warp_collision.robot.model.urdf_model import PathLike
 from warp_collision.summaries import notebook_html
 from warp_collision.world import MeshWorld
+from warp_collision.world.mesh_world import require_world
 
 _MAX_ENVS = 1 << 20  # tables of a robot have a row for each
 
@@ -211,27 +212,22 @@ class RobotSpheres:
         Spheres are in the order of the file, except that those that move with the same joint are
         consecutive.
         """
-        return self._layout.sphere_links
+        return self.layout.sphere_links
 
     @property
     def body_names(self) -> tuple[str, ...]:
         """Names of all links and attached objects, with spheres or without."""
-        return self._layout.names
+        return self.layout.names
 
     @property
     def attached(self) -> tuple[str, ...]:
         """Names of attached objects."""
         return tuple(self._attached)
 
-    @property
-    def layout(self) -> SphereLayout:
-        """The spheres in the order in which kernels read them; another one after `attach`."""
-        return self._layout
-
     def spheres_of(self, name: str) -> np.ndarray:
         """Spheres (n, 4) float64 of a link or attached object, in the frame of the link [m]."""
-        if name in self._layout.bodies:
-            return self._layout.bodies[name].spheres.copy()
+        if name in self.layout.bodies:
+            return self.layout.bodies[name].spheres.copy()
         require_links("name", [name], self.link_names)
         return np.empty((0, 4))
 
@@ -279,8 +275,8 @@ class RobotSpheres:
                     f"env_index must have shape (batch,) for joints {validate.shape_of(joints)}, "
                     f"got {validate.shape_of(env_index)}"
                 )
-        spheres = self._layout.kinematics.forward(joints, base_pose)
-        return self._layout.in_env(spheres, env_index)
+        spheres = self.layout.kinematics.forward(joints, base_pose)
+        return self.layout.in_env(spheres, env_index)
 
     def __call__(
         self,
@@ -310,7 +306,7 @@ class RobotSpheres:
             torch.Size([4, 59, 3, 7])
         """
         self.check_joints(joints)
-        return self._layout.kinematics.jacobian(joints.detach(), base_pose)
+        return self.layout.kinematics.jacobian(joints.detach(), base_pose)
 
     def interpolate(
         self, joints: Tensor, max_deviation: float, *, odd: bool = False
@@ -342,7 +338,7 @@ class RobotSpheres:
             shape = f"(batch, horizon, {self.n_joints})"
             raise ValueError(f"joints must have shape {shape}, got {validate.shape_of(joints)}")
         validate.require_number("max_deviation", max_deviation, positive=True)
-        parts = parts_for(joints, self._layout.tables(joints.device), max_deviation)
+        parts = parts_for(joints, self.layout.tables(joints.device), max_deviation)
         return cut(joints, parts + 1 if odd and parts % 2 == 0 else parts)
 
     @outside_graphs("self_collision_pairs must be called outside of compiled graphs")
@@ -370,13 +366,13 @@ class RobotSpheres:
         return dispatch.run_outside(lambda: self._self_collision_pairs(requested))
 
     def _self_collision_pairs(self, ignore: Iterable[tuple[str, str]]) -> SelfCollisionPairs:
-        requested = checked_pairs("ignore", ignore, self._layout.names)
+        requested = checked_pairs("ignore", ignore, self.layout.names)
         left_out = [*self._description.left_out, *self._allowed]
         left_out += [LeftOutPair(*pair, IGNORED) for pair in requested]
         for name, links in self._touching.items():
             left_out += [LeftOutPair(name, link, CARRIED) for link in links]
         buffers, fits = self._description.spheres.buffers, self.fits
-        return sampled_pairs(self._layout, self.joint_limits, left_out, buffers, fits)
+        return sampled_pairs(self.layout, self.joint_limits, left_out, buffers, fits)
 
     @outside_graphs("find_pairs must be called outside of compiled graphs")
     def find_pairs(
@@ -403,7 +399,7 @@ class RobotSpheres:
 
         def find() -> SelfCollisionPairs:
             pairs, limits = self._self_collision_pairs(requested), self.joint_limits
-            counts = contact_counts(self._layout, pairs, limits, n_samples, margin, generator)
+            counts = contact_counts(self.layout, pairs, limits, n_samples, margin, generator)
             return pairs.without(counts == 0, f"not near in {n_samples} samples")
 
         return dispatch.run_outside(find)
@@ -435,7 +431,7 @@ class RobotSpheres:
 
         def find() -> SelfCollisionMatrix:
             pairs = self.default_pairs
-            counts = contact_counts(self._layout, pairs, self.joint_limits, n_samples)
+            counts = contact_counts(self.layout, pairs, self.joint_limits, n_samples)
             return matrix_of(pairs, counts, n_samples)
 
         return dispatch.run_outside(find)
@@ -461,7 +457,7 @@ class RobotSpheres:
             >>> len(panda.self_collision_pairs())
             41
         """
-        [pair] = checked_pairs("allowed contacts", [(link, other)], self._layout.names)
+        [pair] = checked_pairs("allowed contacts", [(link, other)], self.layout.names)
         self._allowed.append(LeftOutPair(*pair, f"allowed: {reason}" if reason else "allowed"))
         self._default_pairs = None
 
@@ -509,10 +505,10 @@ class RobotSpheres:
             >>> panda.detach("can")
         """
         validate.require_name("name", name)
-        if name in self._layout.names:
+        if name in self.layout.names:
             raise ValueError(f"name must be new to the robot, got {short_repr(name)}")
         require_links("link", [link], self.link_names)
-        require_links("touch_links", touch_links, self._layout.names)
+        require_links("touch_links", touch_links, self.layout.names)
         rows = inflated(spheres_of_object(name, spheres, max_overshoot), padding)
         if pose is not None:
             rows = moved(rows, matrix_from(validate.check_pose("pose", pose).tolist()))
@@ -652,7 +648,7 @@ class RobotSpheres:
         pairs = self.default_pairs if self_collision is True else self_collision or None
         rows = None if joints is None else (joints, self.joint_limits)
         report = report_collisions(
-            spheres, self._layout, world, pairs, margin, ignore, env_index, rows, base_pose
+            spheres, self.layout, world, pairs, margin, ignore, env_index, rows, base_pose
         )
         report = report._replace(links_without_spheres=self.links_without_spheres)
         if joints is None:
@@ -662,7 +658,8 @@ class RobotSpheres:
     def _update_layout(self) -> None:
         """Builds the layout of the spheres of links and attached objects."""
         bodies = self._description.spheres.bodies | self._attached
-        self._layout = SphereLayout(self._description.tree, bodies)
+        # The spheres in the order in which kernels read them.
+        self.layout = SphereLayout(self._description.tree, bodies)
         is_changed = self._attached or self._allowed
         self._default_pairs = None if is_changed else self._description.pairs
 
@@ -689,3 +686,15 @@ class RobotSpheres:
                 f"{', '.join(self.joint_names)}, got {tuple(joints.shape)}"
             )
         self._first_values.look_at(joints)
+
+
+def require_robot_and_world(robot: object, world: object) -> None:
+    """Requires a robot and a world as the arguments `robot` and `world`, which are easily swapped.
+
+    Raises:
+        TypeError: one of them is something else.
+    """
+    if not isinstance(robot, RobotSpheres):
+        hint = ": robot comes before world" if isinstance(world, RobotSpheres) else ""
+        raise TypeError(f"robot must be a RobotSpheres, got {type(robot).__name__}{hint}")
+    require_world(world)
