@@ -63,11 +63,8 @@ class PlannedPaths(NamedTuple):
     iterations: Tensor
     has_preferred_clearance: Tensor
 
-    def __repr__(self) -> str:
-        return summary(self)
-
-    def _repr_html_(self) -> str:
-        return notebook_html(self)
+    __repr__ = summary
+    _repr_html_ = notebook_html
 
 
 @reads_values

@@ -61,8 +61,7 @@ class PlanningProgress(NamedTuple):
     length: Tensor
     cost: Tensor
 
-    def __repr__(self) -> str:
-        return summary(self)
+    __repr__ = summary
 
 
 class BestPaths:

@@ -171,8 +171,7 @@ class JointPathClearance(NamedTuple):
     self_sphere: Tensor
     self_other: Tensor
 
-    def __repr__(self) -> str:
-        return summary(self)
+    __repr__ = summary
 
 
 def joint_path_clearance(

@@ -52,14 +52,14 @@ class ConvexPiece(NamedTuple):
     radius: float
 
 
-def convex_pieces(triangles: Array, most: int = _MOST_PIECES) -> list[ConvexPiece]:
-    """Pieces that cover triangles (n, 3, 3), at most so many."""
+def convex_pieces(triangles: Array) -> list[ConvexPiece]:
+    """Pieces that cover triangles (n, 3, 3), at most 24."""
     size = float(np.linalg.norm(np.ptp(triangles.reshape(-1, 3), axis=0)))
     accuracy = float(np.clip(_SHARE * size, *_ACCURACY))
     # Where to cut is found on a coarse mesh.
     parts, done = [_Part.of(triangles, _coarse(triangles))], []
     least = _LEAST_GAIN * parts[0].volume
-    while parts and len(parts) + len(done) < most:
+    while parts and len(parts) + len(done) < _MOST_PIECES:
         part = parts.pop(max(range(len(parts)), key=lambda i: parts[i].gain))
         if part.gain > least:
             both = zip(

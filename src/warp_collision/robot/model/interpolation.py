@@ -40,8 +40,7 @@ class Interpolated(NamedTuple):
     joints: Tensor
     parts: int
 
-    def __repr__(self) -> str:
-        return summary(self)
+    __repr__ = summary
 
 
 def cut(joints: Tensor, parts: int) -> Interpolated:

@@ -183,8 +183,7 @@ class RobotSpheres:
             + (f", carries {escaped(carried, MAX_REPR)})" if carried else ")")
         )
 
-    def _repr_html_(self) -> str:
-        return notebook_html(self)
+    _repr_html_ = notebook_html
 
     def __str__(self) -> str:
         return robot_text(

@@ -17,7 +17,7 @@ from warp_collision.robot.model.link_pairs import SelfCollisionPairs, ranges_of_
 from warp_collision.robot.model.robot_tables import FRAME_POSE
 from warp_collision.robot.model.sphere_layout import SphereLayout
 from warp_collision.world import MeshWorld
-from warp_collision.world.scene_tables import scene_tables
+from warp_collision.world.scene_tables import arranged, scene_tables
 
 
 class Contact(NamedTuple):
@@ -89,13 +89,12 @@ def _within_rounding(depth: Tensor, coordinates: Tensor, margin: float) -> Tenso
 
 def _one_by_one(tables: SceneTables, env: int, count: int) -> SceneTables:
     """Tables with each obstacle of an env in an env of its own."""
-    ids, poses, enabled = (table[env, :count].unsqueeze(1).contiguous() for table in tables[:3])
-    records, padding = (
-        None if table is None else table[env, :count].unsqueeze(1).contiguous()
-        for table in (tables.records, tables.padding)
-    )
-    counts = torch.ones(count, dtype=torch.int32, device=tables.n_meshes.device)
-    return SceneTables(ids, poses, enabled, counts, records, padding)
+
+    def alone(table: Tensor) -> Tensor:
+        return table[env, :count].unsqueeze(1).contiguous()
+
+    ones = torch.ones(count, dtype=torch.int32, device=tables.n_meshes.device)
+    return arranged(tables, alone, alone(tables.mesh_from_world), ones)
 
 
 def contacts_with_itself(
