@@ -54,8 +54,7 @@ class Movers(NamedTuple):
         """
         joints, tables, robot = paths.joints, self.tables, paths.robot
         segments = segments_of(joints)
-        states = joints.new_empty((*segments, robot.frames.shape[0], STATE))
-        balls = joints.new_empty((*segments, robot.n_bodies, 4))
+        states, balls = paths.scratch(segments, STATE)
         least = joints.new_empty((segments[0], len(self.slots), segments[1]))
         launch(
             bound_movers,

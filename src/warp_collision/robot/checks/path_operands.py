@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -36,6 +37,11 @@ class PathOperands(NamedTuple):
     base: Tensor | None
     robot: RobotTables
     pairs: tuple[Tensor | None, Tensor | None]
+
+    def scratch(self, rows: Sequence[int], size: int) -> tuple[Tensor, Tensor]:
+        """Frames (*rows, n_frames, size) and balls (*rows, n_bodies, 4) for a kernel to write."""
+        frames = self.joints.new_empty((*rows, len(self.robot.frames), size))
+        return frames, self.joints.new_empty((*rows, self.robot.n_bodies, 4))
 
     def flat(self) -> tuple[Any, ...]:
         """The arguments of operators."""

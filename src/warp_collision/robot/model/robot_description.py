@@ -246,20 +246,17 @@ def _check_joint_order(joint_names: Sequence[str], tree: KinematicTree) -> None:
 # -- robots in one file ---------------------------------------------------------------------------
 
 
-def write_robot(
-    path: PathLike, robot: RobotDescription, pairs: SelfCollisionPairs, names: Sequence[str]
-) -> None:
+def write_robot(path: PathLike, robot: RobotDescription, pairs: SelfCollisionPairs) -> None:
     """Writes a robot; see `RobotSpheres.save`.
 
     Args:
         path: of the file.
         robot: what is written.
         pairs: of links, that are checked by default.
-        names: of the bodies, in the order of the spheres of the pairs.
     """
     path, urdf = Path(path), robot.urdf.absolute()
     folder = path.absolute().parent
-    bodies = {name: robot.spheres.bodies[name] for name in names}
+    bodies = {name: robot.spheres.bodies[name] for name in dict.fromkeys(pairs.sphere_links)}
     content = {
         _KEY: _FORMAT,
         "urdf": str(urdf.relative_to(folder) if urdf.is_relative_to(folder) else urdf),

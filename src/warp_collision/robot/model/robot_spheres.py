@@ -549,8 +549,7 @@ class RobotSpheres:
         if self._attached:
             names = short_repr([*self._attached])
             raise ValueError(f"objects must be detached before a robot is saved, got {names}")
-        names = dict.fromkeys(self.sphere_links)
-        write_robot(path, self._description, self.default_pairs, [*names])
+        write_robot(path, self._description, self.default_pairs)
 
     def save_spheres(self, path: PathLike) -> None:
         """Writes the spheres of the links to a YAML file, which `spheres=` reads back as they are.
