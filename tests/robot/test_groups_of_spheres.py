@@ -23,8 +23,8 @@ from warp_collision.robot import (
     self_clearance,
     self_collision_cost,
 )
-from warp_collision.robot.model.robot_tables import bounding_balls
 from warp_collision.robot.model.sampled_pairs import random_joints
+from warp_collision.robot.model.sphere_layout import bounding_balls
 
 TOLERANCE = 1e-3
 

@@ -20,7 +20,7 @@ from warp_collision.robot.model.allowed_pairs import Contacts
 from warp_collision.robot.model.base_pose import root_frames
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs
 from warp_collision.robot.model.robot_spheres import RobotSpheres, require_robot_and_world
-from warp_collision.robot.model.robot_tables import RobotTables
+from warp_collision.robot.model.sphere_layout import RobotTables
 from warp_collision.summaries import summary
 from warp_collision.world import MeshWorld
 

@@ -23,7 +23,7 @@ from warp_collision.queries.waypoints import is_moving
 from warp_collision.robot.checks.path_operands import PathOperands
 from warp_collision.robot.model.base_pose import ROOT
 from warp_collision.robot.model.interpolation import segments_of
-from warp_collision.robot.model.robot_tables import STATE, RobotTables
+from warp_collision.robot.model.sphere_layout import STATE, RobotTables
 from warp_collision.world.acceleration import with_acceleration
 from warp_collision.world.scene_tables import arranged
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.queries.operator import N_TABLES, SCENE
-from warp_collision.robot.model.robot_tables import ROBOT, RobotTables
+from warp_collision.robot.model.sphere_layout import ROBOT, RobotTables
 
 # The schema of `PathOperands.flat`.
 OPERANDS = f"Tensor joints, {SCENE}, Tensor? base, {ROBOT}, Tensor? body_pairs, Tensor? left_out"

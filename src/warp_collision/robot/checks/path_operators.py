@@ -35,7 +35,7 @@ from warp_collision.robot.checks.path_operands import (
     PathOperands,
 )
 from warp_collision.robot.model.interpolation import segments_of
-from warp_collision.robot.model.robot_tables import FRAME_POSE, STATE
+from warp_collision.robot.model.sphere_layout import FRAME_POSE, STATE
 from warp_collision.world.acceleration import with_acceleration
 
 # Width of the intervals of clearances by which the nearest moving obstacles are found [m].

@@ -15,7 +15,7 @@ from warp_collision.kernels import joint_path as kernels
 from warp_collision.launching.launch import launch
 from warp_collision.queries import dispatch
 from warp_collision.queries.operator import define_operator, over_rows
-from warp_collision.robot.model.robot_tables import ROBOT, STATE, RobotTables
+from warp_collision.robot.model.sphere_layout import ROBOT, STATE, RobotTables
 from warp_collision.summaries import summary
 
 _MAX_PARTS = 100_000

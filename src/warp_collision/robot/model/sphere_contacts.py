@@ -14,8 +14,7 @@ from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.queries.sphere_queries import SCENE_DISTANCE
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs, ranges_of_links
-from warp_collision.robot.model.robot_tables import FRAME_POSE
-from warp_collision.robot.model.sphere_layout import SphereLayout
+from warp_collision.robot.model.sphere_layout import FRAME_POSE, SphereLayout
 from warp_collision.world import MeshWorld
 from warp_collision.world.scene_tables import arranged, scene_tables
 
