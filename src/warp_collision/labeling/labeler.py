@@ -12,7 +12,7 @@ import torch
 from warp_collision import validate
 from warp_collision.labeling.columns import arrow_table, is_arrow, rows_of
 from warp_collision.labeling.path_row import PathRow, checked_path, checked_pose
-from warp_collision.labeling.robot_paths import Labels, PathChecks, label_joint_paths
+from warp_collision.labeling.robot_paths import JointPaths, Labels, PathChecks
 from warp_collision.labeling.sphere_paths import label_sphere_paths
 from warp_collision.labeling.world_cache import Pack, WorldCache, WorldKey
 from warp_collision.messages import known_names, one_line
@@ -251,7 +251,8 @@ class PathLabeler:
             bases = None
             if any(row.base_pose is not None for row in rows):
                 bases = [_IDENTITY if row.base_pose is None else row.base_pose for row in rows]
-            labels = label_joint_paths(paths, robot, pack.world, self._checks, outputs, envs, bases)
+            joint_paths = JointPaths(paths, robot, pack.world, self._checks, envs, bases)
+            labels = joint_paths.labels(outputs)
         if self._min_clearance > 0.0:
             labels["free"] &= labels["clearance"] >= self._min_clearance
         return labels

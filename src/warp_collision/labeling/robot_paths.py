@@ -54,48 +54,19 @@ class PathChecks(NamedTuple):
     ignore: tuple[tuple[str, str], ...]
 
 
-def label_joint_paths(
-    paths: Sequence[np.ndarray],
-    robot: RobotSpheres,
-    world: MeshWorld,
-    checks: PathChecks,
-    outputs: Sequence[str],
-    envs: Sequence[int],
-    bases: Sequence[np.ndarray] | None = None,
-) -> Labels:
-    """Labels of joint paths, arrays (n_paths,) by name; see `PathLabeler`.
+class JointPaths:
+    """Paths of a robot to be labelled.
+
+    They are looked at as segments (n, 2, n_joints), path after path; a single waypoint is a segment
+    at rest.
 
     Args:
         paths: (horizon, n_joints) float32 each, finite.
         robot: the robot.
         world: the obstacles.
         checks: the options.
-        outputs: which labels.
         envs: the env of each path.
         bases: (7,) of the root link, one for each path; the origin if None.
-    """
-    given = _JointPaths(paths, robot, world, checks, envs, bases)
-    blocked = given.blocked()
-    labels: Labels = {"free": ~np.logical_or.reduceat(blocked, given.begins)}
-    if "first_contact" in outputs:
-        labels["first_contact"] = given.first_contact(blocked)
-    if any(name in outputs for name in _NEAREST):
-        labels |= given.nearest()
-    if "cost" in outputs:
-        labels["cost"] = given.cost()
-    if "waypoint_clearance" in outputs:
-        labels["waypoint_clearance"] = given.at_waypoints()
-    return labels
-
-
-class _JointPaths:
-    """Paths as segments (n, 2, n_joints), path after path; a single waypoint is a segment at rest.
-
-    Args:
-        paths: and all others, see `label_joint_paths`.
-
-    Attributes:
-        begins: (n_paths,) int64, where the segments of each path begin.
     """
 
     def __init__(
@@ -114,7 +85,8 @@ class _JointPaths:
             for path in paths
         ]
         counts = [*map(len, pairs)]
-        self.begins, self._ends = np.cumsum([0, *counts[:-1]]), np.cumsum(counts)
+        # Where the segments of each path begin and end.
+        self._begins, self._ends = np.cumsum([0, *counts[:-1]]), np.cumsum(counts)
         self._segments = torch.from_numpy(np.concatenate(pairs)).to(device)
         self._owner = torch.repeat_interleave(torch.tensor(counts)).to(device)
         self._envs = torch.tensor(envs, dtype=torch.int32, device=device)
@@ -126,6 +98,20 @@ class _JointPaths:
             "ignore": self._ignore,
         }
         self._most = MAX_GPU_SEGMENTS if is_gpu(device) else MAX_SEGMENTS
+
+    def labels(self, outputs: Sequence[str]) -> Labels:
+        """Labels, arrays (n_paths,) by name; see `PathLabeler`."""
+        blocked = torch.cat(self._of_segments(joint_path_in_collision))[:, 0].cpu().numpy()
+        labels: Labels = {"free": ~np.logical_or.reduceat(blocked, self._begins)}
+        if "first_contact" in outputs:
+            labels["first_contact"] = self._first_contact(blocked)
+        if any(name in outputs for name in _NEAREST):
+            labels |= self._nearest()
+        if "cost" in outputs:
+            labels["cost"] = self._cost()
+        if "waypoint_clearance" in outputs:
+            labels["waypoint_clearance"] = self._at_waypoints()
+        return labels
 
     def _placed(self, rows: Tensor) -> dict[str, Any]:
         """The arguments of a check that place its rows, which are of paths (n,)."""
@@ -145,16 +131,12 @@ class _JointPaths:
             for piece in _pieces(len(self._segments), self._most)
         ]
 
-    def blocked(self) -> np.ndarray:
-        """(n_segments,) bool, which are not proven free."""
-        return torch.cat(self._of_segments(joint_path_in_collision))[:, 0].cpu().numpy()
-
-    def first_contact(self, blocked: np.ndarray) -> np.ndarray:
+    def _first_contact(self, blocked: np.ndarray) -> np.ndarray:
         """Where each path is no longer proven free, in waypoints; NaN where all of it is."""
-        found = np.full(len(self.begins), np.nan, dtype=np.float32)
+        found = np.full(len(self._begins), np.nan, dtype=np.float32)
         hits = np.flatnonzero(blocked)
-        segment = np.append(hits, 0)[np.searchsorted(hits, self.begins)]
-        rows = np.flatnonzero(np.logical_or.reduceat(blocked, self.begins))
+        segment = np.append(hits, 0)[np.searchsorted(hits, self._begins)]
+        rows = np.flatnonzero(np.logical_or.reduceat(blocked, self._begins))
         for piece in _pieces(len(rows), self._most // _PARTS):
             row = rows[piece]
             fine = cut(self._segments[torch.from_numpy(segment[row])], _PARTS).joints
@@ -164,10 +146,10 @@ class _JointPaths:
             )
             # Parts may be proven where their whole was not: then it is the beginning of the whole.
             first = answer.cpu().numpy().argmax(1) / _PARTS
-            found[row] = segment[row] - self.begins[row] + first
+            found[row] = segment[row] - self._begins[row] + first
         return found
 
-    def nearest(self) -> Labels:
+    def _nearest(self) -> Labels:
         """Certified clearances, and the two bodies that come nearest to each other.
 
         These are a link and an obstacle, unless links touch each other and are deeper.
@@ -177,10 +159,10 @@ class _JointPaths:
         found: Any = JointPathClearance(*columns)  # of arrays
         links, world = self._robot.sphere_links, self._world
         names = [world.names(env) for env in range(world.n_envs)]
-        count = len(self.begins)
+        count = len(self._begins)
         labels: Labels = {
-            "clearance": np.minimum.reduceat(found.lower, self.begins),
-            "self_clearance": np.minimum.reduceat(found.self_lower, self.begins),
+            "clearance": np.minimum.reduceat(found.lower, self._begins),
+            "self_clearance": np.minimum.reduceat(found.self_lower, self._begins),
             "depth": np.zeros(count, dtype=np.float32),
             "position": np.full(count, np.nan, dtype=np.float32),
             "link": np.full(count, None, dtype=object),
@@ -188,7 +170,7 @@ class _JointPaths:
             "with_itself": np.zeros(count, dtype=bool),
         }
         envs = self._envs.tolist()
-        for row, (begin, end) in enumerate(zip(self.begins, self._ends, strict=True)):
+        for row, (begin, end) in enumerate(zip(self._begins, self._ends, strict=True)):
             place = begin + int(found.upper[begin:end].argmin())
             own = begin + int(found.self_upper[begin:end].argmin())
             itself = found.self_upper[own] < min(0.0, found.upper[place])
@@ -207,7 +189,7 @@ class _JointPaths:
             labels["obstacle"][row] = links[other] if itself else names[envs[row]][other]
         return labels
 
-    def cost(self) -> np.ndarray:
+    def _cost(self) -> np.ndarray:
         """`joint_path_cost` of each path, the sum over its waypoints.
 
         The number of parts of a segment is that of the path alone, rounded up to one less than a
@@ -219,7 +201,7 @@ class _JointPaths:
             for piece in _pieces(len(self._segments), self._most)
         ]
         bound = torch.cat(bounds)[:, 0].cpu().numpy()
-        parts = np.sqrt(np.maximum.reduceat(bound, self.begins) / (8.0 * _MAX_DEVIATION))
+        parts = np.sqrt(np.maximum.reduceat(bound, self._begins) / (8.0 * _MAX_DEVIATION))
         exponents = np.ceil(np.log2(np.clip(parts * (1.0 + 1e-5), 1.0, _MOST_PARTS) + 1.0))
         groups: dict[tuple[int, int], list[int]] = {}
         for row, (path, exponent) in enumerate(zip(self._paths, exponents, strict=True)):
@@ -242,7 +224,7 @@ class _JointPaths:
                 total[row] = [math.fsum(costs) for costs in cost.tolist()]
         return total
 
-    def at_waypoints(self) -> np.ndarray:
+    def _at_waypoints(self) -> np.ndarray:
         """Clearance of the robot to the obstacles at each waypoint, an array for each path."""
         counts = [*map(len, self._paths)]
         owner = torch.repeat_interleave(torch.tensor(counts))

@@ -8,6 +8,7 @@ the robot's own motion, which is above it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -240,34 +241,33 @@ def _with_smaller(
 # -- operators ----------------------------------------------------------------------------------
 
 
+@dataclass(eq=False)
 class RobotCheck:
-    """A check of configurations or paths, without derivatives."""
+    """A check of configurations or paths, without derivatives.
 
-    def __init__(
-        self,
-        name: str,
-        run: Callable[..., Outputs],
-        allocate: Callable[..., Outputs],
-        parameters: tuple[str, ...] = (),
-        n_outputs: int = 1,
-    ):
-        """Defines its operator.
+    Attributes:
+        name: of the operator.
+        run: takes `PathOperands` and parameters.
+        allocate: takes joints, returns outputs without values.
+        parameters: their schema.
+        n_outputs: number of outputs.
+    """
 
-        Args:
-            name: of the operator.
-            run: takes `PathOperands` and parameters.
-            allocate: takes joints, returns outputs without values.
-            parameters: their schema.
-            n_outputs: number of outputs.
-        """
-        self.run = run
+    name: str
+    run: Callable[..., Outputs]
+    allocate: Callable[..., Outputs]
+    parameters: tuple[str, ...] = ()
+    n_outputs: int = 1
+
+    def __post_init__(self) -> None:
+        """Defines the operator."""
         self.operator = define_operator(
-            name,
-            ", ".join((OPERANDS, *parameters)),
-            lambda *flat: run(PathOperands.of(*flat), *flat[N_OPERANDS:]),
-            lambda joints, *_: allocate(joints),
+            self.name,
+            ", ".join((OPERANDS, *self.parameters)),
+            lambda *flat: self.run(PathOperands.of(*flat), *flat[N_OPERANDS:]),
+            lambda joints, *_: self.allocate(joints),
             _over_rows_and_envs,
-            n_outputs,
+            self.n_outputs,
         )
 
     def evaluate(self, operands: PathOperands, *parameters: Tensor) -> Any:

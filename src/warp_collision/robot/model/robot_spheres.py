@@ -18,7 +18,7 @@ from warp_collision.queries.dispatch import outside_graphs, reads_values
 from warp_collision.robot.fitting.coverage import Coverage
 from warp_collision.robot.fitting.fit_cache import cached_coverage
 from warp_collision.robot.fitting.sphere_arrays import inflated, moved
-from warp_collision.robot.model.collision_report import CollisionReport, report_collisions
+from warp_collision.robot.model.collision_report import CollisionReport, ReportedScene
 from warp_collision.robot.model.first_values import FirstValues
 from warp_collision.robot.model.interpolation import Interpolated, cut, parts_for
 from warp_collision.robot.model.kinematics import LinkFrames
@@ -644,10 +644,9 @@ class RobotSpheres:
         elif base_pose is not None:
             raise ValueError("base_pose must be None for spheres, which are in the world")
         pairs = self.default_pairs if self_collision is True else self_collision or None
-        rows = None if joints is None else (joints, self.joint_limits)
-        report = report_collisions(
-            spheres, self.layout, world, pairs, margin, ignore, env_index, rows, base_pose
-        )
+        limits = None if joints is None else self.joint_limits
+        scene = ReportedScene(self.layout, world, pairs, ignore, limits, base_pose)
+        report = scene.report(spheres, joints, env_index, margin)
         report = report._replace(links_without_spheres=self.links_without_spheres)
         if joints is None:
             return report

@@ -100,7 +100,7 @@ def contacts_with_itself(
     spheres: Tensor,
     pairs: SelfCollisionPairs,
     margin: float,
-    shape_gaps: Tensor | None = None,
+    by_pieces: Tensor | None = None,
 ) -> list[Contact]:
     """The deepest contact of each pair of links nearer than a margin, by its first sphere.
 
@@ -108,7 +108,7 @@ def contacts_with_itself(
         spheres: (batch, horizon, n_spheres, 4).
         pairs: of links.
         margin: [m].
-        shape_gaps: (batch * horizon, n_pairs) [m], clearance of their shapes where it is known.
+        by_pieces: (batch * horizon, n_pairs) [m], clearance of their shapes where it is known.
     """
     flat = pairs.inflate(spheres).flatten(0, 1)
     ranges, indices = ranges_of_links(pairs.sphere_links), pairs.link_indices()
@@ -123,8 +123,8 @@ def contacts_with_itself(
         # NaN is deeper than any number.
         deepest = torch.where(depth.isnan(), torch.inf, depth).argmax(1)
         depth = depth.gather(1, deepest[:, None])[:, 0]
-        if shape_gaps is not None:
-            depth = torch.minimum(depth, -shape_gaps[rows, k].to(depth))
+        if by_pieces is not None:
+            depth = torch.minimum(depth, -by_pieces[rows, k].to(depth))
         first, second = deepest // gaps.shape[2], deepest % gaps.shape[2]
         first, second = first + one.start, second + other.start
         a, b = flat[rows, first, :3], flat[rows, second, :3]
