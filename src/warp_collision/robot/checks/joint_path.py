@@ -74,7 +74,7 @@ def configuration_in_collision(
     robot.check_joints(joints)
     shape = joints.shape[:-1]
     batch = shape[0] if shape else 1
-    flat = joints.reshape(batch, shape[1:].numel() if shape else 1, robot.n_joints)
+    flat = joints.reshape(batch, shape[1:].numel(), robot.n_joints)
     flat, env_index = checked_rows(flat, world, env_index)
     base = _roots(base_pose, joints, flat)
     operands = path_operands(flat, robot, world, self_collision, ignore, env_index, base)
@@ -134,9 +134,9 @@ def joint_path_in_collision(
         >>> joint_path_in_collision(path, load_panda(), world).tolist()
         [[True]]
     """
-    operands = _path_operands(
-        joints, robot, world, self_collision, ignore, env_index, base_pose, poses
-    )
+    joints, env_index = _checked_paths(joints, robot, world, env_index)
+    base = root_frames(base_pose, joints, 1)
+    operands = path_operands(joints, robot, world, self_collision, ignore, env_index, base, poses)
     limit = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
     return JOINT_PATH_IN_COLLISION.evaluate(operands, limit)
 
@@ -235,7 +235,9 @@ def joint_path_clearance(
     pairs = robot.default_pairs if self_collision is True else self_collision
     if isinstance(pairs, SelfCollisionPairs):
         pairs = pairs.changing(0.0 if isinstance(tolerance, Tensor) else tolerance)
-    operands = _path_operands(joints, robot, world, pairs, ignore, env_index, base_pose, poses)
+    joints, env_index = _checked_paths(joints, robot, world, env_index)
+    base = root_frames(base_pose, joints, 1)
+    operands = path_operands(joints, robot, world, pairs, ignore, env_index, base, poses)
     bounds, nearest = JOINT_PATH_CLEARANCE.evaluate(operands, width)
     of_both = zip(bounds.unbind(-2), nearest.unbind(-2), strict=True)
     return JointPathClearance(
@@ -243,23 +245,15 @@ def joint_path_clearance(
     )
 
 
-def _path_operands(
-    joints: Tensor,
-    robot: RobotSpheres,
-    world: MeshWorld,
-    self_collision: bool | SelfCollisionPairs,
-    ignore: Contacts,
-    env_index: Tensor | None,
-    base_pose: PoseLike | None,
-    poses: Tensor | None,
-) -> PathOperands:
-    """The validated operands of a check of paths."""
+def _checked_paths(
+    joints: Tensor, robot: RobotSpheres, world: MeshWorld, env_index: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """`checked_rows` of joint paths."""
     require_robot_and_world(robot, world)
     robot.check_joints(joints)
     joints, env_index = checked_rows(joints, world, env_index)
     require_motion(joints)
-    base = root_frames(base_pose, joints, 1)
-    return path_operands(joints, robot, world, self_collision, ignore, env_index, base, poses)
+    return joints, env_index
 
 
 def _roots(base_pose: PoseLike | None, joints: Tensor, flat: Tensor) -> Tensor | None:
