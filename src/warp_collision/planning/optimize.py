@@ -192,18 +192,11 @@ def optimize_paths(
         )
     env_index = validate.env_operand(env_index, len(start), world.n_envs, world.device, check=True)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
-    problems = Problems(
-        robot,
-        world,
-        start,
-        goal,
-        env_index,
-        float(margin),
-        max(float(margin), float(preferred_clearance)),
-        self_collision,
-        tuple(ignore),
-        _base_rows(base_pose, start),
-    )
+    if base_pose is not None:  # in each problem
+        base_pose = base_operand(base_pose, start).detach().expand(len(start), 7)
+    clearances = float(margin), max(float(margin), float(preferred_clearance))
+    contacts = self_collision, tuple(ignore)
+    problems = Problems(robot, world, start, goal, env_index, *clearances, *contacts, base_pose)
     with torch.no_grad():
         valid = _check_endpoints(problems, on_invalid_endpoints)
         objective = _objective(problems, terms)
@@ -211,13 +204,6 @@ def optimize_paths(
         first_only = until == "first"
         Search(problems, objective, best, budget, generator, n_seeds, first_only).run(valid)
         return _first(best) if first_only else _result(problems, objective, best)
-
-
-def _base_rows(base_pose: PoseLike | None, start: Tensor) -> Tensor | None:
-    """The pose (batch, 7) of the root link in each problem."""
-    if base_pose is None:
-        return None
-    return base_operand(base_pose, start).detach().expand(len(start), 7)
 
 
 def _objective(problems: Problems, terms: Sequence[Term]) -> Objective:

@@ -187,9 +187,7 @@ def _crossings(triangles: Array, axis: int, place: float) -> Array:
     begin, end = triangles.reshape(-1, 3), np.roll(triangles, -1, axis=1).reshape(-1, 3)
     crosses = (begin[:, axis] < place) & (end[:, axis] > place)
     crosses |= (begin[:, axis] > place) & (end[:, axis] < place)
-    begin, end = begin[crosses], end[crosses]
-    share = (place - begin[:, axis]) / (end[:, axis] - begin[:, axis])
-    return begin + share[:, None] * (end - begin)
+    return _between(begin[crosses], end[crosses], axis, place)
 
 
 def _sides(triangles: Array, axis: int, place: float) -> list[Array]:
@@ -215,7 +213,7 @@ def _sides(triangles: Array, axis: int, place: float) -> list[Array]:
 
 
 def _between(a: Array, b: Array, axis: int, place: float) -> Array:
-    """Where lines from a to b (n, 3) cross a plane; one of both is on it or below, one above."""
+    """Where lines from a to b (n, 3) cross a plane across an axis, between a and b."""
     share = (place - a[:, axis]) / (b[:, axis] - a[:, axis])
     return a + share[:, None] * (b - a)
 

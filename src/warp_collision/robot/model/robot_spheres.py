@@ -186,13 +186,8 @@ class RobotSpheres:
     _repr_html_ = notebook_html
 
     def __str__(self) -> str:
-        return robot_text(
-            type(self).__name__,
-            self._description,
-            self.sphere_links,
-            self._attached,
-            self._allowed,
-        )
+        spheres = self._description, self.sphere_links
+        return robot_text(type(self).__name__, *spheres, self._attached, self._allowed)
 
     @property
     def n_joints(self) -> int:
