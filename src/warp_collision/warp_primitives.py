@@ -56,7 +56,8 @@ from torch import Tensor
 
 from warp_collision import devices, validate
 from warp_collision.kernels.scene_distance import sphere_esdf
-from warp_collision.launching.launch import SceneTables, launch
+from warp_collision.launching.launch import launch
+from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.queries.dispatch import outside_graphs
 from warp_collision.queries.second_derivatives import FirstOrderOnly
 from warp_collision.queries.sphere_queries import (
