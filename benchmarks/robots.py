@@ -42,10 +42,10 @@ from benchmarks.downloads import downloaded
 from benchmarks.harness import table
 from benchmarks.users import coal_mesh
 from warp_collision.robot import RobotSpheres
-from warp_collision.robot.model.link_pairs import random_joints
+from warp_collision.robot.model.kinematic_tree import neutral_joints
 from warp_collision.robot.model.link_shapes import mesh_in_link
-from warp_collision.robot.model.neutral import neutral_joints
-from warp_collision.robot.model.shape_gaps import touching_links
+from warp_collision.robot.model.sampled_pairs import random_joints
+from warp_collision.robot.model.sphere_contacts import touching_links
 from warp_collision.robot.model.urdf_model import LinkSphere, UrdfModel, read_urdf_model
 
 KNOWN = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
@@ -151,7 +151,7 @@ def contacts(robot: RobotSpheres, count: int) -> Contacts:
     joints, pairs, meshes = random_configurations(robot, count), robot.default_pairs, Meshes(robot)
     transforms = robot.link_transforms(joints).numpy()
     touch = torch.cat(
-        [touching_links(part, robot._layout, pairs) for part in joints.split(_AT_ONCE)]
+        [touching_links(part, robot.layout, pairs) for part in joints.split(_AT_ONCE)]
     ).numpy()
     by_meshes = []
     for at, row in zip(transforms, touch, strict=True):

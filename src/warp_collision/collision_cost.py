@@ -12,7 +12,7 @@ from warp_collision import validate
 from warp_collision.costs import Scalar, clearance, sphere_cost, swept_sphere_cost
 from warp_collision.poses import PoseLike
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs
-from warp_collision.robot.checks.joint_path_cost import costs_of_spheres, waypoint_clearance
+from warp_collision.robot.checks.joint_path_cost import PathCost, waypoint_clearance
 from warp_collision.robot.model.allowed_pairs import Contacts
 from warp_collision.world import MeshWorld
 
@@ -164,12 +164,9 @@ class CollisionCost(nn.Module):
         if of_robot is not None and speed_metric:
             raise ValueError("speed_metric must be False with a robot, got True")
         self.world, self.robot = scene, of_robot  # pyright: ignore[reportAttributeAccessIssue]
-        self._paths: dict[str, Any] = {
-            "max_deviation": max_deviation,
-            "substeps": substeps,
-            "pairs": pairs,
-            "ignore": tuple(ignore),
-        }
+        self._paths = PathCost(
+            substeps=substeps, pairs=pairs, ignore=tuple(ignore), max_deviation=max_deviation
+        )
         self.swept, self.speed_metric, self.reduction = bool(swept), bool(speed_metric), reduction
         if isinstance(weight, nn.Parameter):
             validate.scalar_operand(
@@ -205,7 +202,7 @@ class CollisionCost(nn.Module):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CollisionCost:
         memo[id(self.world)] = self.world
-        for shared in (self.robot, self._paths["pairs"]):
+        for shared in (self.robot, self._paths.pairs):
             memo[id(shared)] = shared
         result = type(self).__new__(type(self))
         memo[id(self)] = result
@@ -249,8 +246,8 @@ class CollisionCost(nn.Module):
             self._refuse_base(base_pose)
             cost = self._of_spheres(spheres, env_index, poses)
         else:
-            cost = self._of_joints(
-                spheres, self.robot, env_index=env_index, base_pose=base_pose, poses=poses
+            cost = self._cost_of_paths().of_spheres(
+                spheres, self.robot, self.world, env_index, base_pose, poses
             )
         if self.reduction == "sum":
             return cost.sum((1, 2))
@@ -278,25 +275,17 @@ class CollisionCost(nn.Module):
             **options,
         )
 
-    def _of_joints(self, joints: Tensor, robot: RobotSpheres, **options: Any) -> Tensor:
-        self_options: dict[str, Any] = {}
-        if self.self_weight is not None:
-            self_options = {
-                "self_weight": self.self_weight,
-                "self_activation_distance": self.self_activation_distance,
-            }
-        return costs_of_spheres(
-            joints,
-            robot,
-            self.world,
-            swept=self.swept,
+    def _cost_of_paths(self) -> PathCost:
+        options = self._paths._replace(
             weight=self.weight,
             activation_distance=self.activation_distance,
             tolerance=self.tolerance,
-            **self_options,
-            **self._paths,
-            **options,
+            swept=self.swept,
         )
+        if self.self_weight is None:
+            return options
+        eta = self.self_activation_distance
+        return options._replace(self_weight=self.self_weight, self_activation_distance=eta)
 
     def constraint(
         self,
@@ -333,7 +322,7 @@ class CollisionCost(nn.Module):
         else:
             options = {"env_index": env_index, "base_pose": base_pose, "poses": poses}
             found = waypoint_clearance(
-                spheres, self.robot, self.world, ignore=self._paths["ignore"], **options
+                spheres, self.robot, self.world, ignore=self._paths.ignore, **options
             )
             by_joints = self.robot.sphere_jacobian(spheres, base_pose)
             jacobian = (found.gradient.detach().unsqueeze(-1) * by_joints).sum(-2)

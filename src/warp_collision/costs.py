@@ -40,8 +40,7 @@ class SignedDistance(NamedTuple):
     gradient: Tensor
     obstacle: Tensor
 
-    def __repr__(self) -> str:
-        return summary(self)
+    __repr__ = summary
 
 
 class Clearance(NamedTuple):
@@ -58,8 +57,7 @@ class Clearance(NamedTuple):
     gradient: Tensor
     obstacle: Tensor
 
-    def __repr__(self) -> str:
-        return summary(self)
+    __repr__ = summary
 
 
 def sphere_cost(

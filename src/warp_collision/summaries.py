@@ -11,8 +11,8 @@ from torch import Tensor
 from warp_collision import torch_private
 
 
-def summary(result: Any) -> str:
-    """A named tuple with the shapes of its tensors, and the ranges of numbers on the CPU.
+def summary(self: Any) -> str:
+    """`__repr__` of a named tuple: shapes of its tensors, and ranges of numbers on the CPU.
 
     Example:
         >>> import torch
@@ -21,8 +21,8 @@ def summary(result: Any) -> str:
         >>> SignedDistance(distance, torch.zeros(1, 2, 3), torch.zeros(1, 2, dtype=torch.int32))
         SignedDistance(distance=(1, 2) 0 to 1, gradient=(1, 2, 3) 0 to 0, obstacle=(1, 2) 0 to 0)
     """
-    parts = (f"{name}={_text(getattr(result, name))}" for name in result._fields)
-    return f"{type(result).__name__}({', '.join(parts)})"
+    parts = (f"{name}={_text(getattr(self, name))}" for name in self._fields)
+    return f"{type(self).__name__}({', '.join(parts)})"
 
 
 def notebook_html(value: Any) -> str:

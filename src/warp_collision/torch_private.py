@@ -100,10 +100,7 @@ def keep_compiler_out(function: Callable[..., Any], reason: str) -> Callable[...
     """
     if "torch._dynamo" not in sys.modules:
         return None
-    try:
-        return torch._dynamo.disable(function, reason=reason)
-    except TypeError:  # torch 2.6 takes no reason
-        return torch._dynamo.disable(function)
+    return torch._dynamo.disable(function, reason=reason)
 
 
 def is_double_backward_of_graph() -> bool:

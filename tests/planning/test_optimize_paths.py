@@ -21,7 +21,6 @@ from warp_collision.planning import (
     PlannedPaths,
     PlanningProgress,
     optimize_paths,
-    refinement,
     search,
 )
 
@@ -216,7 +215,7 @@ def test_the_first_path_is_proven_without_a_descent(panda, device, monkeypatch):
     ends = world, [LEFT, RIGHT, LEFT], [RIGHT, HIGH, RIGHT], [0, 1, 1]
     seen: list[PlanningProgress] = []
     converged = plan(panda, *ends, progress=seen.append)
-    monkeypatch.setattr(refinement, "PathDescent", None)
+    monkeypatch.setattr(search, "PathDescent", None)
     found = plan(panda, *ends, until="first")
     assert found.free.all()
     index = torch.tensor(ends[3], dtype=torch.int32, device=device)

@@ -9,9 +9,8 @@ import torch
 from warp_collision import Cuboid, Cylinder, MeshWorld
 from warp_collision.examples import load_panda
 from warp_collision.planning import CollisionTerm, JointLimitsTerm, SmoothnessTerm
-from warp_collision.planning.collision_gradient import CollisionGradient
 from warp_collision.planning.descent import PathDescent, straight_lines
-from warp_collision.planning.objective import Objective
+from warp_collision.planning.objective import CollisionGradient, Objective
 from warp_collision.planning.shortcuts import (
     pad_start,
     path_length,

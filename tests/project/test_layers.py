@@ -24,10 +24,7 @@ LAYERS = (
     ("io",),
     ("world",),
     ("queries",),
-    (
-        *("collisions", "costs", "least_squares", "sampling"),
-        *("primitive_arguments", "warp_primitives"),
-    ),
+    ("collisions", "costs", "least_squares", "sampling", "warp_primitives"),
     ("robot.fitting",),
     ("robot.model",),
     ("robot.checks",),

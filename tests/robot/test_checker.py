@@ -105,7 +105,7 @@ def test_few_joints_launch_a_record(panda, monkeypatch):
     checker = RobotChecker(panda, world, **OPTIONS["base"])
     paths = random_paths(panda, np.random.default_rng(3), 4, 2, 1.0)
     expected = checker.path_in_collision(paths)
-    for name in ("JOINT_PATH_IN_COLLISION", "root_frames", "pair_tables_of"):
+    for name in ("JOINT_PATH_IN_COLLISION", "root_frames", "robot_tables"):
         monkeypatch.setattr(module, name, None)
     assert torch.equal(checker.path_in_collision(paths), expected)
 

@@ -20,8 +20,8 @@ from warp_collision import (
 )
 from warp_collision.robot import RobotSpheres, self_clearance, self_collision_cost
 from warp_collision.robot.model.convex_pieces import ConvexPiece, convex_pieces
-from warp_collision.robot.model.link_pairs import random_joints
 from warp_collision.robot.model.link_shapes import mesh_in_link
+from warp_collision.robot.model.sampled_pairs import random_joints
 
 TOLERANCE, NEAR = 1e-3, 0.03
 ARM = """<robot name="arm">
@@ -88,7 +88,7 @@ def clearances(robot: RobotSpheres, joints: torch.Tensor) -> torch.Tensor:
     found = torch.full((len(joints), len(pairs)), torch.inf, dtype=torch.float64)
     for k, rows, gaps in pairs.near(spheres, torch.inf):
         found[rows, k] = gaps.flatten(1).amin(1)
-    bodies = robot._layout.bodies
+    bodies = robot.layout.bodies
     for k, names in enumerate(pairs.link_pairs):
         for row in torch.nonzero(found[:, k] < NEAR)[:, 0].tolist():
             one, other = (

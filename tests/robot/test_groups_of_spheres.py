@@ -23,8 +23,8 @@ from warp_collision.robot import (
     self_clearance,
     self_collision_cost,
 )
-from warp_collision.robot.model.bounding_balls import bounding_balls
-from warp_collision.robot.model.link_pairs import random_joints
+from warp_collision.robot.model.sampled_pairs import random_joints
+from warp_collision.robot.model.sphere_layout import bounding_balls
 
 TOLERANCE = 1e-3
 
@@ -173,7 +173,7 @@ def test_pairs_take_no_memory_and_time_by_the_pair_of_spheres(tmp_path):
     tracemalloc.start()
     begin = time.perf_counter()
     pairs = robot.self_collision_pairs()
-    robot.pair_tables(pairs, torch.device("cpu"))
+    robot.layout.pair_tables(pairs, torch.device("cpu"))
     seconds, (_, peak) = time.perf_counter() - begin, tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert pairs.n_sphere_pairs > 4e6

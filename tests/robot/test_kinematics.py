@@ -106,7 +106,7 @@ def test_operator_checks(n_roots, robot):
     joints = joints_of(robot, 3, seed=7)
     poses = torch.randn((n_roots, 7), dtype=torch.float64)
     roots = place_roots_operator(poses) if n_roots else None
-    tables = *robot._layout.kinematics.tables(joints.device), roots
+    tables = *robot.layout.kinematics.tables(joints.device), roots
     operators = torch.ops.warp_collision
     tests = ("test_schema", "test_faketensor")
     torch.library.opcheck(operators.forward_kinematics.default, (joints, *tables), test_utils=tests)

@@ -9,7 +9,7 @@ from urdf_reference import GRIPPER
 from warp_collision import MeshWorld, configuration_in_collision
 from warp_collision.examples import load_panda
 from warp_collision.robot import RobotSpheres
-from warp_collision.robot.model.neutral import neutral_joints
+from warp_collision.robot.model.kinematic_tree import neutral_joints
 
 FOLDED = torch.tensor([[[0.0, 0.0, 0.0, -1.57, 0.0, 0.0, 0.0]]])
 

@@ -100,7 +100,7 @@ def test_neither_fit_nor_samples(urdf, tmp_path, monkeypatch):
     from warp_collision.robot.model import link_shapes, sampled_pairs
 
     monkeypatch.setattr(link_shapes, "CachedParts", None)
-    monkeypatch.setattr(sampled_pairs, "random_spheres", None)
+    monkeypatch.setattr(sampled_pairs, "random_joints", None)
     assert len(RobotSpheres.from_file(tmp_path / "arm.yaml").default_pairs) == 1
 
 

@@ -409,9 +409,9 @@ def test_opcheck(based, panda, world, paths, monkeypatch: pytest.MonkeyPatch) ->
     with torch.autograd.forward_ad.dual_level():
         for check in CHECKS.values():
             check(paths[0], panda, world, base_pose=base)
-    tables = panda.tables(torch.device("cpu"))
+    tables = panda.layout.tables(torch.device("cpu"))
     calls[segment_acceleration_bound] = (paths[0], *tables.operands())
-    points = panda._layout.kinematics.tables(torch.device("cpu"))
+    points = panda.layout.kinematics.tables(torch.device("cpu"))
     calls[robot_queries.forward_kinematics_jacobian] = (paths[0, 0], *points, None)
     calls[place_roots_operator] = (bases(2).double(),)
     assert len(calls) == 6

@@ -26,7 +26,7 @@ from warp_collision.robot import (
     self_clearance,
     self_collision_cost,
 )
-from warp_collision.robot.model.link_pairs import random_joints
+from warp_collision.robot.model.sampled_pairs import random_joints
 
 pytestmark = pytest.mark.filterwarnings(JIT_WARNING)
 
@@ -316,7 +316,7 @@ def test_tables_of_pairs_are_dropped_with_them():
         for _ in range(8):
             own = robot.self_collision_pairs()
             joint_path_in_collision(path, robot, world, self_collision=own)
-            tables = robot.pair_tables(own, path.device)
+            tables = robot.layout.pair_tables(own, path.device)
             dropped += [weakref.ref(own), *map(weakref.ref, tables)]
             del own, tables
             gc.collect()
@@ -365,5 +365,5 @@ def test_pairs_may_be_checked_by_robots_of_other_frames(panda):
 
 def test_checked_pairs_can_be_pickled(panda):
     own = panda.self_collision_pairs()
-    panda.pair_tables(own, FOLDING.device)
+    panda.layout.pair_tables(own, FOLDING.device)
     assert pickle.loads(pickle.dumps(own)).link_pairs == own.link_pairs

@@ -237,7 +237,7 @@ def calls_of_worlds() -> dict[str, Maker]:
 
 
 def planner_iteration(o: Operands) -> Callable[[], list[Tensor]]:
-    """A step of `planning.refinement` on what `optimize_paths` minimises, from the same paths."""
+    """A step of `planning.search` on what `optimize_paths` minimises, from the same paths."""
     objective = Objective((), CollisionTerm(o.robot, o.world), o.limits)
     problem = torch.arange(len(o.joints), device=o.device)
     derivative = objective.derivative(o.joints, problem)

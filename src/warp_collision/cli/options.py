@@ -307,15 +307,15 @@ def require_not_read(options: argparse.Namespace, name: str) -> None:
 
 def load_joint_names(options: argparse.Namespace) -> tuple[str, ...]:
     """Names of the robot's joint values, in order, without fitting spheres."""
-    from warp_collision.robot.model.planning_groups import HeldJoints
     from warp_collision.robot.model.robot_description import read_robot_joints
+    from warp_collision.robot.model.srdf import Srdf
 
     if _is_saved(options):
         return load_robot(options).joint_names
-    held = HeldJoints(options.srdf, options.group, options.state)
+    srdf = Srdf(options.srdf, options.group, options.state)
     with _swapped_files_told(options):
         return read_robot_joints(
-            options.robot, options.robot_spheres, options.package_dir, _locks(options), held
+            options.robot, options.robot_spheres, options.package_dir, _locks(options), srdf
         ).tree.joint_names
 
 

@@ -244,7 +244,7 @@ def _report(
 def _advice(scene: RobotScene) -> list[str]:
     """What to do where the robot touches itself at nearly all random joint values."""
     from warp_collision.cli.scene_text import often_with_itself
-    from warp_collision.robot.model.link_pairs import random_joints
+    from warp_collision.robot.model.sampled_pairs import random_joints
 
     joints = random_joints(scene.robot.joint_limits, _SAMPLES, None)[None].to(scene.world.device)
     return often_with_itself(scene.robot.report(joints, scene.world, **scene.placed), _SAMPLES)

@@ -27,7 +27,7 @@ from warp_collision.robot import (
     joint_path_in_collision,
 )
 from warp_collision.robot.checks.robot_scene import RobotScene
-from warp_collision.robot.model.pair_rules import IN_CONTACT
+from warp_collision.robot.model.link_pairs import IN_CONTACT
 
 _HEAD = ("batch", "from", "to", "obstacles [mm]", "at", "link", "obstacle", "itself [mm]", "")
 _MOST_ROWS = 20  # of motions

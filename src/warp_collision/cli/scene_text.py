@@ -15,7 +15,7 @@ from warp_collision import RobotSpheres, joint_path_clearance
 from warp_collision.messages import escaped, one_line
 from warp_collision.robot import CollisionReport, Coverage
 from warp_collision.robot.checks.robot_scene import RobotScene
-from warp_collision.robot.model.neutral import neutral_joints
+from warp_collision.robot.model.kinematic_tree import neutral_joints
 
 _RESOLUTION = 5e-3  # m, by which a share that is covered may be too small
 _SMALL_SHARE, _SMALL_GAP = 0.05, 0.01  # [m], which may be nothing but that

@@ -10,11 +10,12 @@ import numpy as np
 
 from warp_collision.formats.files import require_extra
 from warp_collision.labeling.path_row import PathRow
-from warp_collision.messages import one_line, short_repr
+from warp_collision.messages import escaped, one_line, short_repr
 
 ROLES = ("id", "path", "world", "base_pose", "env", "robot")
 # What the column of paths is called where `columns` does not say it.
 PATH_NAMES = ("path", "joints", "spheres", "trajectory")
+_BUFFER = 1 << 20  # bytes, of a column that is read
 
 
 def column_names(present: Sequence[str], columns: Mapping[str, str]) -> dict[str, str]:
@@ -85,9 +86,9 @@ def rows_of(batch: Any, columns: Mapping[str, str]) -> list[PathRow]:
 
 
 def _numpy_values(column: Any, role: str) -> list[Any]:
-    if role in ("path", "base_pose"):
-        return [*column]
     values = [*column]
+    if role in ("path", "base_pose"):
+        return values
     return [value.item() if isinstance(value, np.generic) else value for value in values]
 
 
@@ -131,6 +132,14 @@ def _dense(values: Any) -> np.ndarray:
     if values.null_count:
         raise ValueError("must have no nulls")
     return values.to_numpy(zero_copy_only=False).reshape(shape)
+
+
+def open_parquet(file: str) -> Any:
+    """A Parquet file; buffered: not the whole of a row group is in memory."""
+    require_extra("pyarrow", f"{escaped(file)}: a Parquet file", "pyarrow", "label")
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(file, buffer_size=_BUFFER)
 
 
 def arrow_table(columns: Mapping[str, Any]) -> Any:

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from warp_collision.formats.files import require_extra
+from warp_collision.labeling.columns import PATH_NAMES
 from warp_collision.labeling.path_row import PathRow
 from warp_collision.messages import escaped, short_repr
 
 _SOLUTIONS = ("hybrid_solutions", "global_solutions")
-_PATHS = ("path", "joints", "spheres", "trajectory")
 _CHUNK = 64  # rows that are read at a time
 # Of each kind of obstacle: its sizes in a file, and its keys in a world.
 _KINDS = {
@@ -33,7 +33,7 @@ def _open(file: str) -> Any:
 
 
 def _path_name(archive: Any, name: str | None) -> str:
-    names = (*_SOLUTIONS, *_PATHS) if name is None else (name,)
+    names = (*_SOLUTIONS, *PATH_NAMES) if name is None else (name,)
     there = [name for name in names if name in archive]
     if not there:
         raise ValueError(

@@ -12,8 +12,8 @@ import torch
 from warp_collision import validate
 from warp_collision.labeling.columns import arrow_table, is_arrow, rows_of
 from warp_collision.labeling.path_row import PathRow, checked_path, checked_pose
-from warp_collision.labeling.robot_paths import Labels, RobotChecks, label_joint_paths
-from warp_collision.labeling.sphere_paths import SphereChecks, label_sphere_paths
+from warp_collision.labeling.robot_paths import JointPaths, Labels, PathChecks
+from warp_collision.labeling.sphere_paths import label_sphere_paths
 from warp_collision.labeling.world_cache import Pack, WorldCache, WorldKey
 from warp_collision.messages import known_names, one_line
 from warp_collision.robot import RobotSpheres
@@ -146,8 +146,7 @@ class PathLabeler:
             robot if isinstance(robot, Mapping) else {None: robot}
         )
         pairs = tuple((link, other) for link, other in ignore)
-        self._robot_checks = RobotChecks(tolerance, activation_distance, self_collision, pairs)
-        self._sphere_checks = SphereChecks(tolerance, activation_distance, swept)
+        self._checks = PathChecks(tolerance, activation_distance, swept, self_collision, pairs)
         self._base = None if base_pose is None else checked_pose(base_pose)
         self._worlds = worlds
         self._cache_options: dict[str, Any] = {
@@ -247,13 +246,13 @@ class PathLabeler:
         outputs = (*self.outputs, "clearance") if self._min_clearance > 0.0 else self.outputs
         paths, robot = [row.path for row in rows], self._robot(name)
         if robot is None:
-            labels = label_sphere_paths(paths, pack.world, self._sphere_checks, outputs, envs)
+            labels = label_sphere_paths(paths, pack.world, self._checks, outputs, envs)
         else:
             bases = None
             if any(row.base_pose is not None for row in rows):
                 bases = [_IDENTITY if row.base_pose is None else row.base_pose for row in rows]
-            checks = self._robot_checks
-            labels = label_joint_paths(paths, robot, pack.world, checks, outputs, envs, bases)
+            joint_paths = JointPaths(paths, robot, pack.world, self._checks, envs, bases)
+            labels = joint_paths.labels(outputs)
         if self._min_clearance > 0.0:
             labels["free"] &= labels["clearance"] >= self._min_clearance
         return labels

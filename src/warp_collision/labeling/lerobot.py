@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from warp_collision.formats.files import require_extra
+from warp_collision.labeling.columns import open_parquet
 from warp_collision.labeling.path_row import PathRow
 from warp_collision.messages import any_error_at, escaped, short_repr
 
 _STATE = "observation.state"
 _EPISODE, _FRAME = "episode_index", "frame_index"
 _BATCH = 4_096  # frames that are read at a time
-_BUFFER = 1 << 20  # bytes, of a column that is read
 
 
 def is_lerobot(folder: Path) -> bool:
@@ -49,10 +48,7 @@ def read_episodes(file: str, columns: Mapping[str, str]) -> Iterator[PathRow]:
         columns: the column of a path, by default `observation.state`, and of a world if there is
             one, of which the first frame of an episode has the value.
     """
-    require_extra("pyarrow", f"{escaped(file)}: a Parquet file", "pyarrow", "label")
-    import pyarrow.parquet as pq
-
-    frames = pq.ParquetFile(file, buffer_size=_BUFFER)
+    frames = open_parquet(file)
     state, world = columns.get("path", _STATE), columns.get("world", "world")
     present = frames.schema_arrow.names
     for name in (state, _EPISODE):

@@ -58,12 +58,8 @@ def label_dataset(
         0.0
     """
     require_extra("ray.data", "label_dataset", "Ray Data", "ray")
-    from ray.data import ActorPoolStrategy
-
     validate.require_number("gpus_per_worker", gpus_per_worker)
-    if workers is None:
-        workers = _n_workers(gpus_per_worker)
-    validate.require_count("workers", workers)
+    pool = _pool(workers, gpus_per_worker)
     options = {"since": time.time(), **options}
     if gpus_per_worker:
         options = {"device": next(iter(devices.GPUS)), **options}
@@ -75,19 +71,22 @@ def label_dataset(
         fn_constructor_kwargs=options,
         batch_format="pyarrow",
         batch_size=batch_size,
-        compute=ActorPoolStrategy(min_size=1, max_size=workers),
-        num_cpus=1,
-        num_gpus=gpus_per_worker or None,
+        **pool,
     )
 
 
-def _n_workers(gpus_per_worker: float) -> int:
-    """One for each CPU of a cluster, or for each share of a GPU."""
+def _pool(workers: int | None, gpus_per_worker: float) -> dict[str, Any]:
+    """A pool of actors; by default one for each CPU of a cluster, or for each share of a GPU."""
     import ray
+    from ray.data import ActorPoolStrategy
 
-    total = ray.cluster_resources()
-    units = total.get("GPU", 0.0) / gpus_per_worker if gpus_per_worker else total.get("CPU", 1.0)
-    return max(1, int(units))
+    if workers is None:
+        all_of = ray.cluster_resources()
+        cpus, gpus = all_of.get("CPU", 1.0), all_of.get("GPU", 0.0)
+        workers = max(1, int(gpus / gpus_per_worker if gpus_per_worker else cpus))
+    validate.require_count("workers", workers)
+    compute = ActorPoolStrategy(min_size=1, max_size=workers)
+    return {"compute": compute, "num_cpus": 1, "num_gpus": gpus_per_worker or None}
 
 
 class SliceLabeler:
@@ -142,7 +141,7 @@ def label_slices(
     """
     require_extra("ray.data", "--ray", "Ray Data", "ray")
     import ray
-    from ray.data import ActorPoolStrategy, DataContext
+    from ray.data import DataContext
 
     # Of a cluster with fewer than four CPUs Ray Data takes all for reading and stalls.
     local: dict[str, Any] = {"num_cpus": max(4, os.cpu_count() or 1), "include_dashboard": False}
@@ -155,16 +154,13 @@ def label_slices(
         context = DataContext.get_current()
         context.enable_progress_bars = False
         context.execution_options.preserve_order = True
-        most = workers if workers is not None else _n_workers(gpus_per_worker)
         items = [p._replace(end=-1 if p.end is None else p.end)._asdict() for p in slices]
         blocks = min(len(items), _MOST_BLOCKS)
         labels = ray.data.from_items(items, override_num_blocks=blocks).map_batches(
             SliceLabeler,
             fn_constructor_args=(files, labeler, written),
             batch_size=1,
-            compute=ActorPoolStrategy(min_size=1, max_size=most),
-            num_cpus=1,
-            num_gpus=gpus_per_worker or None,
+            **_pool(workers, gpus_per_worker),
         )
         yield from labels.iter_batches(batch_size=None, batch_format="pyarrow")
     finally:

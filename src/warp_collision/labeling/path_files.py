@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from warp_collision.formats.files import require_extra
-from warp_collision.labeling.columns import rows_of
+from warp_collision.labeling.columns import PATH_NAMES, ROLES, open_parquet, rows_of
 from warp_collision.labeling.hdf5_paths import count_hdf5, read_hdf5
 from warp_collision.labeling.lerobot import is_lerobot, lerobot_files, read_episodes
 from warp_collision.labeling.path_row import PathRow
@@ -20,7 +19,6 @@ ARRAYS, TABLES, HDF5 = (".npy", ".npz", ".csv"), (".parquet",), (".h5", ".hdf5")
 ENDINGS = (*ARRAYS, *TABLES, *HDF5)
 _BATCH = 256  # rows that are read at a time
 _MOST_PIECES = 16  # of a row group
-_BUFFER = 1 << 20  # bytes, of a column that is read
 
 
 class FileSlice(NamedTuple):
@@ -124,7 +122,7 @@ class PathFiles:
             return None
         try:
             if kind == "table":
-                groups = _parquet(file).metadata
+                groups = open_parquet(file).metadata
                 return [groups.row_group(index).num_rows for index in range(groups.num_row_groups)]
             if kind == "hdf5":
                 return [count_hdf5(file, self._columns.get("path"))]
@@ -173,9 +171,9 @@ class PathFiles:
         return (PathRow(path) for path in self._array(Path(part.file))[part.begin : part.end])
 
     def _read_table(self, part: FileSlice) -> Iterator[PathRow]:
-        file = _parquet(part.file)
+        file = open_parquet(part.file)
         end = file.metadata.num_rows if part.end is None else part.end
-        wanted = {*self._columns.values(), *_default_columns()}
+        wanted = {*self._columns.values(), *ROLES, *PATH_NAMES}
         names = [name for name in file.schema_arrow.names if name in wanted]
         row = 0
         for group in range(file.metadata.num_row_groups):
@@ -188,20 +186,6 @@ class PathFiles:
                 begin += len(batch)
                 if first < last:
                     yield from rows_of(batch.slice(first, last - first), self._columns)
-
-
-def _default_columns() -> list[str]:
-    from warp_collision.labeling.columns import PATH_NAMES, ROLES
-
-    return [*ROLES, *PATH_NAMES]
-
-
-def _parquet(file: str) -> pq.ParquetFile:  # noqa: F821  # pyright: ignore
-    require_extra("pyarrow", f"{escaped(file)}: a Parquet file", "pyarrow", "label")
-    import pyarrow.parquet as pq
-
-    # Buffered: not the whole of a row group is in memory.
-    return pq.ParquetFile(file, buffer_size=_BUFFER)
 
 
 def _files(path: Path) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ A segment is checked by itself, so that a path has the same bits whatever it is 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,263 +35,218 @@ _NEAREST = ("clearance", "self_clearance", "depth", "position", "link", "obstacl
 Labels = dict[str, np.ndarray]
 
 
-class RobotChecks(NamedTuple):
-    """What is asked of joint paths.
+class PathChecks(NamedTuple):
+    """What is asked of paths.
 
     Attributes:
-        tolerance: [m], see `joint_path_in_collision`.
+        tolerance: [m], see `joint_path_in_collision`; of spheres, of the position of the smallest
+            clearance.
         activation_distance: [m], of the cost.
-        self_collision: whether the robot is checked with itself, or the pairs to check.
+        swept: whether paths of spheres are checked between waypoints.
+        self_collision: whether a robot is checked with itself, or the pairs to check.
         ignore: pairs of a link and an obstacle that may touch, where there is such an obstacle.
     """
 
-    tolerance: float = 1e-3
-    activation_distance: float = 0.02
-    self_collision: bool | SelfCollisionPairs = True
-    ignore: tuple[tuple[str, str], ...] = ()
+    tolerance: float
+    activation_distance: float
+    swept: bool
+    self_collision: bool | SelfCollisionPairs
+    ignore: tuple[tuple[str, str], ...]
 
 
-class _Paths(NamedTuple):
-    """Paths as segments (n, 2, n_joints), path after path; a single waypoint is a segment at rest.
+class JointPaths:
+    """Paths of a robot to be labelled.
 
-    Attributes:
-        segments: on the device.
-        starts: (n_paths + 1,) int64, where the segments of each path begin.
-        env_index: (n_paths,) int32 on the device.
-        base_pose: (n_paths, 7) or None.
-    """
-
-    segments: Tensor
-    starts: np.ndarray
-    env_index: Tensor
-    base_pose: Tensor | None
-
-    @classmethod
-    def of(
-        cls, paths: Sequence[np.ndarray], envs: Sequence[int], bases: Any, device: torch.device
-    ) -> _Paths:
-        pairs = [
-            np.stack((path[:-1], path[1:]), 1) if len(path) > 1 else path[None].repeat(2, 1)
-            for path in paths
-        ]
-        starts = np.cumsum([0, *map(len, pairs)])
-        segments = torch.from_numpy(np.concatenate(pairs)).to(device)
-        base = None if bases is None else torch.from_numpy(np.stack(bases)).to(device)
-        return cls(segments, starts, torch.tensor(envs, dtype=torch.int32, device=device), base)
-
-    @property
-    def owner(self) -> Tensor:
-        """(n_segments,) the path of each segment."""
-        counts = torch.from_numpy(np.diff(self.starts)).to(self.env_index.device)
-        return torch.repeat_interleave(counts)
-
-    @property
-    def most(self) -> int:
-        """Most segments of a launch."""
-        return MAX_GPU_SEGMENTS if is_gpu(self.segments.device) else MAX_SEGMENTS
-
-    def placed(self, rows: Tensor) -> dict[str, Any]:
-        """The arguments of a check that place its rows, which are of paths (n,)."""
-        base = None if self.base_pose is None else self.base_pose[rows]
-        return {"env_index": self.env_index[rows], "base_pose": base}
-
-
-def label_joint_paths(
-    paths: Sequence[np.ndarray],
-    robot: RobotSpheres,
-    world: MeshWorld,
-    checks: RobotChecks,
-    outputs: Sequence[str],
-    envs: Sequence[int],
-    bases: Sequence[np.ndarray] | None = None,
-) -> Labels:
-    """Labels of joint paths, arrays (n_paths,) by name; see `PathLabeler`.
+    They are looked at as segments (n, 2, n_joints), path after path; a single waypoint is a segment
+    at rest.
 
     Args:
         paths: (horizon, n_joints) float32 each, finite.
         robot: the robot.
         world: the obstacles.
         checks: the options.
-        outputs: which labels.
         envs: the env of each path.
         bases: (7,) of the root link, one for each path; the origin if None.
     """
-    given = _Paths.of(paths, envs, bases, world.device)
-    options: dict[str, Any] = {
-        "tolerance": checks.tolerance,
-        "self_collision": checks.self_collision,
-        "ignore": [pair for pair in checks.ignore if pair[1] in world],
-    }
-    owner = given.owner
-    blocked = np.zeros(len(given.segments), dtype=bool)
-    for piece in _pieces(len(blocked), given.most):
-        motion = given.segments[piece]
-        answer = joint_path_in_collision(
-            motion, robot, world, **options, **given.placed(owner[piece])
-        )
-        blocked[piece] = answer[:, 0].cpu().numpy()
-    labels: Labels = {"free": ~np.logical_or.reduceat(blocked, given.starts[:-1])}
-    if "first_contact" in outputs:
-        labels["first_contact"] = _first_contact(given, blocked, robot, world, options)
-    if any(name in outputs for name in _NEAREST):
-        labels |= _nearest(given, owner, robot, world, options)
-    if "cost" in outputs:
-        labels["cost"] = _cost(paths, given, robot, world, checks, options["ignore"])
-    if "waypoint_clearance" in outputs:
-        labels["waypoint_clearance"] = _at_waypoints(paths, given, robot, world, options["ignore"])
-    return labels
+
+    def __init__(
+        self,
+        paths: Sequence[np.ndarray],
+        robot: RobotSpheres,
+        world: MeshWorld,
+        checks: PathChecks,
+        envs: Sequence[int],
+        bases: Sequence[np.ndarray] | None,
+    ):
+        self._paths, self._robot, self._world, self._checks = paths, robot, world, checks
+        device = world.device
+        pairs = [
+            np.stack((path[:-1], path[1:]), 1) if len(path) > 1 else path[None].repeat(2, 1)
+            for path in paths
+        ]
+        counts = [*map(len, pairs)]
+        # Where the segments of each path begin and end.
+        self._begins, self._ends = np.cumsum([0, *counts[:-1]]), np.cumsum(counts)
+        self._segments = torch.from_numpy(np.concatenate(pairs)).to(device)
+        self._owner = torch.repeat_interleave(torch.tensor(counts)).to(device)
+        self._envs = torch.tensor(envs, dtype=torch.int32, device=device)
+        self._bases = None if bases is None else torch.from_numpy(np.stack(bases)).to(device)
+        self._ignore = [pair for pair in checks.ignore if pair[1] in world]
+        self._options: dict[str, Any] = {
+            "tolerance": checks.tolerance,
+            "self_collision": checks.self_collision,
+            "ignore": self._ignore,
+        }
+        self._most = MAX_GPU_SEGMENTS if is_gpu(device) else MAX_SEGMENTS
+
+    def labels(self, outputs: Sequence[str]) -> Labels:
+        """Labels, arrays (n_paths,) by name; see `PathLabeler`."""
+        blocked = torch.cat(self._of_segments(joint_path_in_collision))[:, 0].cpu().numpy()
+        labels: Labels = {"free": ~np.logical_or.reduceat(blocked, self._begins)}
+        if "first_contact" in outputs:
+            labels["first_contact"] = self._first_contact(blocked)
+        if any(name in outputs for name in _NEAREST):
+            labels |= self._nearest()
+        if "cost" in outputs:
+            labels["cost"] = self._cost()
+        if "waypoint_clearance" in outputs:
+            labels["waypoint_clearance"] = self._at_waypoints()
+        return labels
+
+    def _placed(self, rows: Tensor) -> dict[str, Any]:
+        """The arguments of a check that place its rows, which are of paths (n,)."""
+        base = None if self._bases is None else self._bases[rows]
+        return {"env_index": self._envs[rows], "base_pose": base}
+
+    def _of_segments(self, ask: Callable[..., Any]) -> list[Any]:
+        """The answers of a check of paths, a bounded number of segments at a time."""
+        return [
+            ask(
+                self._segments[piece],
+                self._robot,
+                self._world,
+                **self._options,
+                **self._placed(self._owner[piece]),
+            )
+            for piece in _pieces(len(self._segments), self._most)
+        ]
+
+    def _first_contact(self, blocked: np.ndarray) -> np.ndarray:
+        """Where each path is no longer proven free, in waypoints; NaN where all of it is."""
+        found = np.full(len(self._begins), np.nan, dtype=np.float32)
+        hits = np.flatnonzero(blocked)
+        segment = np.append(hits, 0)[np.searchsorted(hits, self._begins)]
+        rows = np.flatnonzero(np.logical_or.reduceat(blocked, self._begins))
+        for piece in _pieces(len(rows), self._most // _PARTS):
+            row = rows[piece]
+            fine = cut(self._segments[torch.from_numpy(segment[row])], _PARTS).joints
+            placed = self._placed(torch.from_numpy(row))
+            answer = joint_path_in_collision(
+                fine, self._robot, self._world, **self._options, **placed
+            )
+            # Parts may be proven where their whole was not: then it is the beginning of the whole.
+            first = answer.cpu().numpy().argmax(1) / _PARTS
+            found[row] = segment[row] - self._begins[row] + first
+        return found
+
+    def _nearest(self) -> Labels:
+        """Certified clearances, and the two bodies that come nearest to each other.
+
+        These are a link and an obstacle, unless links touch each other and are deeper.
+        """
+        parts = zip(*self._of_segments(joint_path_clearance), strict=True)
+        columns: Any = (torch.cat(column)[:, 0].cpu().numpy() for column in parts)
+        found: Any = JointPathClearance(*columns)  # of arrays
+        links, world = self._robot.sphere_links, self._world
+        names = [world.names(env) for env in range(world.n_envs)]
+        count = len(self._begins)
+        labels: Labels = {
+            "clearance": np.minimum.reduceat(found.lower, self._begins),
+            "self_clearance": np.minimum.reduceat(found.self_lower, self._begins),
+            "depth": np.zeros(count, dtype=np.float32),
+            "position": np.full(count, np.nan, dtype=np.float32),
+            "link": np.full(count, None, dtype=object),
+            "obstacle": np.full(count, None, dtype=object),
+            "with_itself": np.zeros(count, dtype=bool),
+        }
+        envs = self._envs.tolist()
+        for row, (begin, end) in enumerate(zip(self._begins, self._ends, strict=True)):
+            place = begin + int(found.upper[begin:end].argmin())
+            own = begin + int(found.self_upper[begin:end].argmin())
+            itself = found.self_upper[own] < min(0.0, found.upper[place])
+            if itself:
+                place, upper, at = own, found.self_upper[own], found.self_position[own]
+                sphere, other = found.self_sphere[own], found.self_other[own]
+            else:
+                upper, at = found.upper[place], found.position[place]
+                sphere, other = found.sphere[place], found.obstacle[place]
+            if sphere < 0 or other < 0:
+                continue
+            labels["with_itself"][row] = itself
+            labels["depth"][row] = max(0.0, -float(upper))
+            labels["position"][row] = place - begin + float(at)
+            labels["link"][row] = links[sphere]
+            labels["obstacle"][row] = links[other] if itself else names[envs[row]][other]
+        return labels
+
+    def _cost(self) -> np.ndarray:
+        """`joint_path_cost` of each path, the sum over its waypoints.
+
+        The number of parts of a segment is that of the path alone, rounded up to one less than a
+        power of 2, so that few launches have paths of all kinds.
+        """
+        tables = self._robot.layout.tables(self._world.device)
+        bounds = [
+            run_acceleration_bound(self._segments[piece], tables)
+            for piece in _pieces(len(self._segments), self._most)
+        ]
+        bound = torch.cat(bounds)[:, 0].cpu().numpy()
+        parts = np.sqrt(np.maximum.reduceat(bound, self._begins) / (8.0 * _MAX_DEVIATION))
+        exponents = np.ceil(np.log2(np.clip(parts * (1.0 + 1e-5), 1.0, _MOST_PARTS) + 1.0))
+        groups: dict[tuple[int, int], list[int]] = {}
+        for row, (path, exponent) in enumerate(zip(self._paths, exponents, strict=True)):
+            groups.setdefault((len(path), 2 ** int(exponent) - 1), []).append(row)
+        total = np.zeros(len(self._paths), dtype=np.float32)
+        for (horizon, substeps), rows in groups.items():
+            most = max(1, self._most // (max(1, horizon - 1) * substeps))
+            for piece in _pieces(len(rows), most):
+                row = rows[piece]
+                joints = torch.from_numpy(np.stack([self._paths[index] for index in row]))
+                cost = joint_path_cost(
+                    joints.to(self._world.device),
+                    self._robot,
+                    self._world,
+                    activation_distance=self._checks.activation_distance,
+                    substeps=substeps,
+                    ignore=self._ignore,
+                    **self._placed(torch.tensor(row)),
+                )
+                total[row] = [math.fsum(costs) for costs in cost.tolist()]
+        return total
+
+    def _at_waypoints(self) -> np.ndarray:
+        """Clearance of the robot to the obstacles at each waypoint, an array for each path."""
+        counts = [*map(len, self._paths)]
+        owner = torch.repeat_interleave(torch.tensor(counts))
+        joints = torch.from_numpy(np.concatenate(self._paths)).to(self._world.device)[:, None]
+        parts = []
+        for piece in _pieces(len(joints), self._most):
+            placed = self._placed(owner[piece])
+            found = waypoint_clearance(
+                joints[piece], self._robot, self._world, ignore=self._ignore, **placed
+            )
+            parts.append(found.clearance.amin((1, 2)))
+        values = torch.cat(parts).cpu().numpy()
+        return array_of(np.split(values, np.cumsum(counts)[:-1]))
+
+
+def array_of(values: Sequence[np.ndarray]) -> np.ndarray:
+    """Arrays as the elements of one."""
+    found = np.empty(len(values), dtype=object)
+    for row, part in enumerate(values):
+        found[row] = part
+    return found
 
 
 def _pieces(count: int, most: int) -> Iterator[slice]:
     return (slice(begin, min(begin + most, count)) for begin in range(0, count, most))
-
-
-def _first_contact(
-    given: _Paths,
-    blocked: np.ndarray,
-    robot: RobotSpheres,
-    world: MeshWorld,
-    options: dict[str, Any],
-) -> np.ndarray:
-    """Where each path is no longer proven free, in waypoints; NaN where all of it is."""
-    found = np.full(len(given.starts) - 1, np.nan, dtype=np.float32)
-    hits = np.flatnonzero(blocked)
-    segment = np.append(hits, 0)[np.searchsorted(hits, given.starts[:-1])]
-    rows = np.flatnonzero(np.logical_or.reduceat(blocked, given.starts[:-1]))
-    for piece in _pieces(len(rows), given.most // _PARTS):
-        row = rows[piece]
-        fine = cut(given.segments[torch.from_numpy(segment[row])], _PARTS).joints
-        answer = joint_path_in_collision(
-            fine, robot, world, **options, **given.placed(torch.from_numpy(row))
-        )
-        # Parts may be proven where their whole was not: then it is the beginning of the whole.
-        first = answer.cpu().numpy().argmax(1) / _PARTS
-        found[row] = segment[row] - given.starts[row] + first
-    return found
-
-
-def _nearest(
-    given: _Paths,
-    owner: Tensor,
-    robot: RobotSpheres,
-    world: MeshWorld,
-    options: dict[str, Any],
-) -> Labels:
-    """Certified clearances, and the two bodies that come nearest to each other.
-
-    These are a link and an obstacle, unless links touch each other and are deeper.
-    """
-    parts = [
-        joint_path_clearance(
-            given.segments[piece], robot, world, **options, **given.placed(owner[piece])
-        )
-        for piece in _pieces(len(given.segments), given.most)
-    ]
-    columns: Any = (torch.cat(column)[:, 0].cpu().numpy() for column in zip(*parts, strict=True))
-    found: Any = JointPathClearance(*columns)  # of arrays
-    begins, links = given.starts[:-1], robot.sphere_links
-    names = [world.names(env) for env in range(world.n_envs)]
-    lower = np.minimum.reduceat(found.lower, begins)
-    self_lower = np.minimum.reduceat(found.self_lower, begins)
-    count = len(begins)
-    labels: Labels = {
-        "clearance": lower,
-        "self_clearance": self_lower,
-        "depth": np.zeros(count, dtype=np.float32),
-        "position": np.full(count, np.nan, dtype=np.float32),
-        "link": np.full(count, None, dtype=object),
-        "obstacle": np.full(count, None, dtype=object),
-        "with_itself": np.zeros(count, dtype=bool),
-    }
-    envs = given.env_index.tolist()
-    for row, (begin, end) in enumerate(zip(begins, given.starts[1:], strict=True)):
-        place = begin + int(found.upper[begin:end].argmin())
-        own = begin + int(found.self_upper[begin:end].argmin())
-        itself = found.self_upper[own] < min(0.0, found.upper[place])
-        if itself:
-            place, upper, at = own, found.self_upper[own], found.self_position[own]
-            sphere, other = found.self_sphere[own], found.self_other[own]
-        else:
-            upper, at = found.upper[place], found.position[place]
-            sphere, other = found.sphere[place], found.obstacle[place]
-        if sphere < 0 or other < 0:
-            continue
-        labels["with_itself"][row] = itself
-        labels["depth"][row] = max(0.0, -float(upper))
-        labels["position"][row] = place - begin + float(at)
-        labels["link"][row] = links[sphere]
-        labels["obstacle"][row] = links[other] if itself else names[envs[row]][other]
-    return labels
-
-
-def _cost(
-    paths: Sequence[np.ndarray],
-    given: _Paths,
-    robot: RobotSpheres,
-    world: MeshWorld,
-    checks: RobotChecks,
-    ignore: list[tuple[str, str]],
-) -> np.ndarray:
-    """`joint_path_cost` of each path, the sum over its waypoints.
-
-    The number of parts of a segment is that of the path alone, rounded up to one less than a power
-    of 2, so that few launches have paths of all kinds.
-    """
-    bound = np.concatenate(
-        [
-            run_acceleration_bound(given.segments[piece], robot.tables(world.device))[:, 0]
-            .cpu()
-            .numpy()
-            for piece in _pieces(len(given.segments), given.most)
-        ]
-    )
-    parts = np.sqrt(np.maximum.reduceat(bound, given.starts[:-1]) / (8.0 * _MAX_DEVIATION))
-    exponents = np.ceil(np.log2(np.clip(parts * (1.0 + 1e-5), 1.0, _MOST_PARTS) + 1.0))
-    groups: dict[tuple[int, int], list[int]] = {}
-    for row, (path, exponent) in enumerate(zip(paths, exponents, strict=True)):
-        groups.setdefault((len(path), 2 ** int(exponent) - 1), []).append(row)
-    total = np.zeros(len(paths), dtype=np.float32)
-    for (horizon, substeps), rows in groups.items():
-        most = max(1, given.most // (max(1, horizon - 1) * substeps))
-        for piece in _pieces(len(rows), most):
-            row = rows[piece]
-            joints = torch.from_numpy(np.stack([paths[index] for index in row])).to(world.device)
-            cost = joint_path_cost(
-                joints,
-                robot,
-                world,
-                activation_distance=checks.activation_distance,
-                substeps=substeps,
-                ignore=ignore,
-                **given.placed(torch.tensor(row)),
-            )
-            total[row] = [math.fsum(costs) for costs in cost.tolist()]
-    return total
-
-
-def _at_waypoints(
-    paths: Sequence[np.ndarray],
-    given: _Paths,
-    robot: RobotSpheres,
-    world: MeshWorld,
-    ignore: list[tuple[str, str]],
-) -> np.ndarray:
-    """Clearance of the robot to the obstacles at each waypoint, an array for each path."""
-    counts = [len(path) for path in paths]
-    owner = torch.repeat_interleave(torch.tensor(counts))
-    joints = torch.from_numpy(np.concatenate(paths)).to(world.device)[:, None]
-    values = np.concatenate(
-        [
-            waypoint_clearance(
-                joints[piece], robot, world, ignore=ignore, **given.placed(owner[piece])
-            )
-            .clearance.amin((1, 2))
-            .cpu()
-            .numpy()
-            for piece in _pieces(len(joints), given.most)
-        ]
-    )
-    found = np.empty(len(paths), dtype=object)
-    for row, part in enumerate(np.split(values, np.cumsum(counts)[:-1])):
-        found[row] = part
-    return found

@@ -6,6 +6,7 @@ import json
 import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,10 +54,11 @@ class Pack(NamedTuple):
     envs: dict[WorldKey, int]
 
 
+@dataclass(eq=False)
 class WorldCache:
     """Keeps worlds that were used last, as envs of one `MeshWorld`.
 
-    Args:
+    Attributes:
         worlds: by name: a world file, a mapping, or a sequence of these, one for each env; or one
             of them, or a `MeshWorld`, for all rows that name none.
         folder: what relative paths start from.
@@ -69,29 +71,23 @@ class WorldCache:
         package_dirs: where `package://` names are looked for.
     """
 
-    def __init__(
-        self,
-        worlds: Any,
-        *,
-        folder: str | os.PathLike[str],
-        max_bytes: int,
-        since: float | None,
-        device: Any,
-        strict: bool,
-        package_dirs: Sequence[str | os.PathLike[str]],
-    ):
-        self._worlds = worlds
-        self._folder = Path(folder)
-        self._max_bytes = max_bytes
-        self._since = since
-        self._device = canonical_device(device)
-        self._options = {"strict": strict, "package_dirs": package_dirs}
+    worlds: Any
+    folder: str | os.PathLike[str]
+    max_bytes: int
+    since: float | None
+    device: Any
+    strict: bool
+    package_dirs: Sequence[str | os.PathLike[str]]
+
+    def __post_init__(self) -> None:
+        """Begins without worlds."""
+        self.device = canonical_device(self.device)
         self._keys: dict[tuple[str | None, int | None], WorldKey] = {}
         self._versions: dict[str, tuple[int, ...]] = {}
         self._reset(_FEWEST_SLOTS)
 
     def _reset(self, slots: int) -> None:
-        self._world = MeshWorld(_FEWEST_ENVS, slots, self._device)
+        self._world = MeshWorld(_FEWEST_ENVS, slots, self.device)
         self._envs: OrderedDict[WorldKey, int] = OrderedDict()
         self._bytes: dict[WorldKey, int] = {}
         self._free = [*range(_FEWEST_ENVS)][::-1]
@@ -119,21 +115,21 @@ class WorldCache:
         return found
 
     def _find_key(self, world: Any, env: int | None) -> WorldKey:
-        if world is None and isinstance(self._worlds, MeshWorld):
+        if world is None and isinstance(self.worlds, MeshWorld):
             env = env or 0
-            if not 0 <= env < self._worlds.n_envs:
-                raise ValueError(f"env must be in [0, {self._worlds.n_envs}), got {env}")
+            if not 0 <= env < self.worlds.n_envs:
+                raise ValueError(f"env must be in [0, {self.worlds.n_envs}), got {env}")
             return WorldKey("given", str(env))
-        named = isinstance(self._worlds, Mapping) and not _is_document(self._worlds)
+        named = isinstance(self.worlds, Mapping) and not _is_document(self.worlds)
         if world is None:
-            if named and self._worlds:
-                names = known_names(None, [*self._worlds])
+            if named and self.worlds:
+                names = known_names(None, [*self.worlds])
                 raise ValueError(f"world must be given, one of {names}, or a file; got none")
-            if self._worlds is None or named:
+            if self.worlds is None or named:
                 raise ValueError("world must be given, got none")
-            world = self._worlds
-        elif isinstance(world, str) and named and world in self._worlds:
-            world = self._worlds[world]
+            world = self.worlds
+        elif isinstance(world, str) and named and world in self.worlds:
+            world = self.worlds[world]
         if isinstance(world, list | tuple | np.ndarray):
             if env is None or not 0 <= env < len(world):
                 raise ValueError(f"env must be in [0, {len(world)}), got {env}")
@@ -146,9 +142,9 @@ class WorldCache:
             return WorldKey("mapping", world)
         if not isinstance(world, str | os.PathLike):
             raise ValueError(f"world must be a name, a file or a mapping, got {short_repr(world)}")
-        path = self._folder / world
-        if not path.exists() and named and self._worlds and not path.suffix:
-            names = known_names(os.fspath(world), [*self._worlds])
+        path = Path(self.folder, world)
+        if not path.exists() and named and self.worlds and not path.suffix:
+            names = known_names(os.fspath(world), [*self.worlds])
             raise ValueError(f"world must be one of {names}, or a file; got {short_repr(world)}")
         return WorldKey("file", str(path))
 
@@ -163,7 +159,7 @@ class WorldCache:
         distinct = dict.fromkeys(keys)
         given = {key: int(key.content) for key in distinct if key.kind == "given"}
         if given:
-            yield Pack(self._worlds, given), {}
+            yield Pack(self.worlds, given), {}
         for key in distinct:
             if key in given:
                 continue
@@ -193,8 +189,8 @@ class WorldCache:
         except (OSError, ValueError):
             raise FileNotFoundError(f"{escaped(key.content)}: no such file") from None
         version = (found.st_mtime_ns, found.st_size, found.st_ino)
-        if self._since is not None:
-            is_changed = found.st_mtime_ns > self._since * 1e9
+        if self.since is not None:
+            is_changed = found.st_mtime_ns > self.since * 1e9
         else:
             is_changed = self._versions.setdefault(key.content, version) != version
         if is_changed:
@@ -205,7 +201,7 @@ class WorldCache:
 
     def _read(self, key: WorldKey) -> dict[str, Obstacle]:
         if key.kind == "file":
-            return load_world_file(key.content, **self._options)
+            return load_world_file(key.content, strict=self.strict, package_dirs=self.package_dirs)
         try:
             document = json.loads(key.content)
         except ValueError as error:
@@ -213,21 +209,21 @@ class WorldCache:
         # A scene without obstacles is valid in a data set, where each row has its own.
         if _is_document(document) and not any(document.values()):
             return {}
-        return load_world_mapping(document, folder=self._folder, strict=self._options["strict"])
+        return load_world_mapping(document, folder=self.folder, strict=self.strict)
 
     def _make_room(self, obstacles: dict[str, Obstacle], packed: dict[WorldKey, int]) -> bool:
         """Drops worlds that are not packed, the one used longest ago first; whether it suffices."""
         needed, slots = _n_bytes(obstacles), len(obstacles)
         others = [key for key in self._envs if key not in packed]
         tables = max(slots, self._world.max_obstacles) * (len(packed) + 1) * _SLOT_BYTES
-        while others and self.n_bytes + needed > self._max_bytes:
+        while others and self.n_bytes + needed > self.max_bytes:
             self._drop(others.pop(0))
-        fits = self.n_bytes + needed <= self._max_bytes and tables <= self._max_bytes
+        fits = self.n_bytes + needed <= self.max_bytes and tables <= self.max_bytes
         if packed and not fits:
             return False
         if slots > self._world.max_obstacles:
             rows = self._world.n_envs * slots * _SLOT_BYTES
-            if not packed and rows > self._max_bytes:
+            if not packed and rows > self.max_bytes:
                 self._reset(slots)
             else:
                 self._world.grow(max_obstacles=max(slots, 2 * self._world.max_obstacles))

@@ -1,7 +1,7 @@
 """Planning: joint paths that are proven free, the first ones soon and better ones after them."""
 
-from warp_collision.planning.best_paths import PlanningProgress
 from warp_collision.planning.optimize import PlannedPaths, optimize_paths
+from warp_collision.planning.search import PlanningProgress
 from warp_collision.planning.terms import CollisionTerm, JointLimitsTerm, SmoothnessTerm
 
 __all__ = [

@@ -9,13 +9,10 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
-from warp_collision.messages import short_repr
-from warp_collision.planning.best_paths import BestPaths, PlanningProgress
-from warp_collision.planning.endpoints import check_endpoints, endpoint_operand
+from warp_collision.messages import escaped, short_repr
 from warp_collision.planning.objective import Objective
 from warp_collision.planning.problems import Problems
-from warp_collision.planning.refinement import Refinement
-from warp_collision.planning.search import Budget, search_paths
+from warp_collision.planning.search import BestPaths, Budget, PlanningProgress, Search
 from warp_collision.planning.shortcuts import path_length
 from warp_collision.planning.terms import SELF_WEIGHT, CollisionTerm, Term
 from warp_collision.poses import PoseLike
@@ -26,9 +23,11 @@ from warp_collision.robot import (
     joint_path_clearance,
 )
 from warp_collision.robot.model.base_pose import base_operand
-from warp_collision.robot.model.robot_and_world import require_robot_and_world
+from warp_collision.robot.model.robot_spheres import require_robot_and_world
 from warp_collision.summaries import notebook_html, summary
 from warp_collision.world import MeshWorld
+
+_ROUNDING = 1.0e-5  # of limits [rad or m]
 
 
 class PlannedPaths(NamedTuple):
@@ -64,11 +63,8 @@ class PlannedPaths(NamedTuple):
     iterations: Tensor
     has_preferred_clearance: Tensor
 
-    def __repr__(self) -> str:
-        return summary(self)
-
-    def _repr_html_(self) -> str:
-        return notebook_html(self)
+    __repr__ = summary
+    _repr_html_ = notebook_html
 
 
 @reads_values
@@ -188,46 +184,26 @@ def optimize_paths(
     require_robot_and_world(robot, world)
     if isinstance(terms, str) or not isinstance(terms, Iterable):
         raise TypeError(f"terms must be a sequence of callables, got {short_repr(terms)}")
-    start = endpoint_operand("start", start, robot, world)
-    goal = endpoint_operand("goal", goal, robot, world)
+    start = _endpoint_operand("start", start, robot, world)
+    goal = _endpoint_operand("goal", goal, robot, world)
     if start.shape != goal.shape:
         raise ValueError(
             f"goal must have the shape of start {tuple(start.shape)}, got {tuple(goal.shape)}"
         )
     env_index = validate.env_operand(env_index, len(start), world.n_envs, world.device, check=True)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
-    limits = robot.joint_limits.to(start.device).clone()
-    pairs = robot.default_pairs if self_collision is True else self_collision
-    problems = Problems(
-        robot,
-        world,
-        start,
-        goal,
-        env_index,
-        float(margin),
-        max(float(margin), float(preferred_clearance)),
-        self_collision,
-        pairs.changing(float(margin)) if isinstance(pairs, SelfCollisionPairs) else pairs,
-        tuple(ignore),
-        _base_rows(base_pose, start),
-        limits,
-    )
+    if base_pose is not None:  # in each problem
+        base_pose = base_operand(base_pose, start).detach().expand(len(start), 7)
+    clearances = float(margin), max(float(margin), float(preferred_clearance))
+    contacts = self_collision, tuple(ignore)
+    problems = Problems(robot, world, start, goal, env_index, *clearances, *contacts, base_pose)
     with torch.no_grad():
-        valid = check_endpoints(problems, on_invalid_endpoints)
+        valid = _check_endpoints(problems, on_invalid_endpoints)
         objective = _objective(problems, terms)
         best = BestPaths(problems, objective if terms else None, horizon, progress)
-        refinement = None
-        if until == "converged":
-            refinement = Refinement(problems, objective, best, generator, bool(terms))
-        search_paths(problems, best, valid, n_seeds, budget, generator, refinement)
-        return _first(best) if until == "first" else _result(problems, objective, best)
-
-
-def _base_rows(base_pose: PoseLike | None, start: Tensor) -> Tensor | None:
-    """The pose (batch, 7) of the root link in each problem."""
-    if base_pose is None:
-        return None
-    return base_operand(base_pose, start).detach().expand(len(start), 7)
+        first_only = until == "first"
+        Search(problems, objective, best, budget, generator, n_seeds, first_only).run(valid)
+        return _first(best) if first_only else _result(problems, objective, best)
 
 
 def _objective(problems: Problems, terms: Sequence[Term]) -> Objective:
@@ -273,4 +249,97 @@ def _result(problems: Problems, objective: Objective, best: BestPaths) -> Planne
     lengths = path_length(joints)
     return PlannedPaths(
         joints, free, clearance, world, itself, cost, lengths, best.iterations, is_far
+    )
+
+
+# -- starts and goals -----------------------------------------------------------------------------
+
+
+def _endpoint_operand(name: str, value: Tensor, robot: RobotSpheres, world: MeshWorld) -> Tensor:
+    """Joint values (batch, n_joints) float32, finite, a copy without a gradient."""
+    robot.check_joints(value)
+    if value.ndim != 2:
+        raise ValueError(
+            f"{name} must have shape (batch, n_joints), got {validate.shape_of(value)}"
+        )
+    value = value.detach().float().contiguous().clone()
+    if value.device != world.device:
+        raise ValueError(f"{name} must be on device {world.device}, got {value.device}")
+    wrong = torch.nonzero(~value.isfinite())
+    if len(wrong):
+        row, joint = wrong[0].tolist()
+        raise ValueError(
+            f"{name} must be finite, got {value[row, joint].item()} in batch row {row} for "
+            f"{robot.joint_names[joint]}"
+        )
+    return value
+
+
+def _check_endpoints(problems: Problems, on_invalid: str) -> Tensor:
+    """Which problems (batch,) have valid ends."""
+    ends = torch.stack((problems.start, problems.goal))
+    low, high = problems.limits.unbind(-1)
+    beyond = ((ends < low - _ROUNDING) | (ends > high + _ROUNDING)).any(2)
+    every = torch.arange(ends.shape[1], device=ends.device)
+    at_rest = ends.flatten(0, 1)[:, None].repeat(1, 2, 1)
+    valid = ~beyond & problems.is_free(at_rest, every.repeat(2)).view(2, -1)
+    if on_invalid == "raise" and not bool(valid.all()):
+        end, row = (~valid).nonzero()[0].tolist()
+        raise ValueError(
+            f"{('start', 'goal')[end]} must be free and within joint limits, got batch row {row}: "
+            f"{_reason(problems, ends[end], row)}"
+        )
+    return valid.all(0)
+
+
+def _reason(problems: Problems, ends: Tensor, row: int) -> str:
+    """Why a row of ends (batch, n_joints) is not valid."""
+    robot, only = problems.robot, slice(row, row + 1)
+    for name, value, (low, high) in zip(
+        robot.joint_names, ends[row].tolist(), problems.limits.tolist(), strict=True
+    ):
+        if not low - _ROUNDING <= value <= high + _ROUNDING:
+            return f"{escaped(name)} = {value:.4f} is beyond its limits [{low:.4f}, {high:.4f}]"
+    report = robot.report(
+        ends[only, None],
+        problems.world,
+        margin=problems.margin,
+        self_collision=problems.self_collision,
+        **problems.world_of(only),
+    )
+    if len(report.link) == 0:
+        return _always_near(problems) or "it cannot be proven free"
+    link, other, depth = report.link[0], report.obstacle[0], 1e3 * float(report.depth[0])
+    what = f"link {escaped(other)}" if report.with_itself[0] else escaped(other)
+    if depth <= 0.0:
+        return (
+            f"{escaped(link)} is {-depth:.2f} mm from {what}, below the margin of "
+            f"{1e3 * problems.margin:.2f} mm"
+        )
+    hint = f"; {_too_large(link, other)}" if report.with_itself[0] else ""
+    if report.at_all_values[0] and not report.with_itself[0]:
+        pair = f"({escaped(link)!r}, {escaped(other)!r})"
+        hint = f", as at all joint values: ignore=[{pair}] allows it"
+    return f"{escaped(link)} is in collision with {what}, {depth:.1f} mm deep{hint}"
+
+
+def _always_near(problems: Problems) -> str | None:
+    """Two links whose clearance no joint value changes, and which is below the margin."""
+    pairs = problems.changing_pairs
+    if not isinstance(pairs, SelfCollisionPairs) or not pairs.constant:
+        return None
+    first, second, clearance = min(pairs.constant, key=lambda pair: pair.clearance)
+    link, other = pairs.sphere_links[first], pairs.sphere_links[second]
+    return (
+        f"{escaped(link)} is {1e3 * clearance:.2f} mm from link {escaped(other)} at all joint "
+        f"values, below the margin of {1e3 * problems.margin:.2f} mm; {_too_large(link, other)}"
+    )
+
+
+def _too_large(link: str, other: str) -> str:
+    """What to do about two links whose spheres touch."""
+    pair = f"({escaped(link)!r}, {escaped(other)!r})"
+    return (
+        "if they do not touch, their spheres may be too large: leave the pair out by "
+        f"self_collision=robot.self_collision_pairs(ignore=[{pair}])"
     )

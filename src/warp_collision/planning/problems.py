@@ -11,9 +11,7 @@ import torch
 from torch import Tensor
 
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs
-from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
-from warp_collision.robot.checks.joint_path import pair_tables_of
-from warp_collision.robot.checks.path_operands import PathOperands
+from warp_collision.robot.checks.joint_path import path_operands
 from warp_collision.robot.checks.path_operators import run_paths_at_rest
 from warp_collision.robot.model.base_pose import root_frames
 from warp_collision.world import MeshWorld
@@ -42,11 +40,19 @@ class Problems:
     margin: float
     preferred_clearance: float  # [m]
     self_collision: bool | SelfCollisionPairs
-    # Those of the pairs whose clearance a path can change, of which clearances are preferred.
-    changing_pairs: bool | SelfCollisionPairs
     ignore: tuple[tuple[str, str], ...]  # allowed contacts
     base_pose: Tensor | None  # (batch, 7) of the root link in the world
-    limits: Tensor  # (n_joints, 2) on the device
+
+    @cached_property
+    def limits(self) -> Tensor:
+        """Limits (n_joints, 2) of the joints, on the device."""
+        return self.robot.joint_limits.to(self.start.device).clone()
+
+    @cached_property
+    def changing_pairs(self) -> bool | SelfCollisionPairs:
+        """The pairs whose clearance a path can change, of which clearances are preferred."""
+        pairs = self.robot.default_pairs if self.self_collision is True else self.self_collision
+        return pairs.changing(self.margin) if isinstance(pairs, SelfCollisionPairs) else pairs
 
     @cached_property
     def _roots(self) -> Tensor | None:
@@ -71,15 +77,12 @@ class Problems:
 
         As `joint_path_in_collision`, with arguments that are valid.
         """
-        robot, world, device = self.robot, self.world, paths.device
-        operands = PathOperands(
-            paths.contiguous(),
-            with_acceleration(scene_with_contacts(self.ignore, robot, world)),
-            None if self.env_index is None else self.env_index[problem],
-            None if self._roots is None else self._roots[problem].contiguous(),
-            robot.tables(device),
-            pair_tables_of(robot, pairs, device),
+        env_index = None if self.env_index is None else self.env_index[problem]
+        base = None if self._roots is None else self._roots[problem].contiguous()
+        operands = path_operands(
+            paths.contiguous(), self.robot, self.world, pairs, self.ignore, env_index, base
         )
+        operands = operands._replace(scene=with_acceleration(operands.scene))
         return run_paths_at_rest(operands, self._limits_of_clearance[clearance], n_segments)
 
     def world_of(self, problem: Tensor | slice) -> dict[str, Any]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.poses import PoseLike
-from warp_collision.robot import RobotSpheres, SelfCollisionPairs, joint_path_cost
+from warp_collision.robot import RobotSpheres, SelfCollisionPairs
+from warp_collision.robot.checks.joint_path_cost import PathCost
 from warp_collision.world import MeshWorld
 
 Term = Callable[..., Tensor]
@@ -72,16 +72,10 @@ class CollisionTerm:
         # One pose for all has one axis, or two if it is a matrix.
         shape = () if base_pose is None else tuple(base_pose.shape)
         self._has_bases = len(shape) == 3 or (len(shape) == 2 and shape != (4, 4))
-        self.options: dict[str, Any] = {
-            "weight": weight,
-            "activation_distance": activation_distance,
-            "self_weight": self_weight,
-            "self_activation_distance": self_activation_distance,
-            "substeps": substeps,
-            "tolerance": tolerance,
-            "pairs": pairs,
-            "ignore": tuple(ignore),
-        }
+        self.options = PathCost(
+            *(weight, activation_distance, tolerance, substeps),
+            *(self_weight, self_activation_distance, pairs, tuple(ignore)),
+        )
 
     def __repr__(self) -> str:
         return f"CollisionTerm({self.robot!r}, {self.world!r})"
@@ -94,9 +88,8 @@ class CollisionTerm:
             problem: (batch,) int64, which problem each path is of; the paths themselves if None.
         """
         index, base = self.operands(problem)
-        return joint_path_cost(
-            joints, self.robot, self.world, env_index=index, base_pose=base, **self.options
-        )
+        costs = self.options.of_spheres(joints, self.robot, self.world, index, base, None)
+        return costs.sum(-1)
 
     def operands(self, problem: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         """The envs and poses of the root for paths of problems (batch,)."""

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from warp_collision import torch_private
+from warp_collision.devices import is_capturing
 from warp_collision.launching.deferred_free import keep_for_graphs
 from warp_collision.queries import dispatch
 
@@ -33,11 +34,12 @@ class Constant(Generic[T]):
         """The constant on a device; captured graphs keep it."""
         name = str(device)
         self._prepare(name, device)
-        return keep_for_graphs(getattr(self._made, name), device)
+        made = getattr(self._made, name, None)
+        return keep_for_graphs(self._made_for(device) if made is None else made, device)
 
     @torch_private.run_while_tracing
     def _prepare(self, name: str, device: torch.device) -> None:
-        if not hasattr(self._made, name):
+        if not hasattr(self._made, name) and not is_capturing(device):
             setattr(self._made, name, dispatch.run_outside(lambda: self._made_for(device), device))
 
     def _made_for(self, device: torch.device) -> Any:

@@ -23,7 +23,7 @@ from warp_collision.messages import escaped, known_names, one_line, short_repr
 from warp_collision.poses import PoseLike
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs
 from warp_collision.robot.checks.robot_scene import RobotScene
-from warp_collision.robot.model.robot_and_world import require_robot_and_world
+from warp_collision.robot.model.robot_spheres import require_robot_and_world
 from warp_collision.viewer import panel_text
 from warp_collision.viewer.colors import FREE, HIT, NEAR, THEMES, Color
 from warp_collision.viewer.host import line_rgb

@@ -18,7 +18,7 @@ from warp_collision.messages import escaped, known_names, short_repr
 from warp_collision.poses import PoseLike
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs
 from warp_collision.robot.checks.robot_scene import RobotScene
-from warp_collision.robot.model.robot_and_world import require_robot_and_world
+from warp_collision.robot.model.robot_spheres import require_robot_and_world
 from warp_collision.viewer.camera import Camera, parse_view
 from warp_collision.viewer.captions import curve_of, path_labels, world_labels
 from warp_collision.viewer.colors import Floats, Theme, theme_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -95,3 +96,24 @@ def _shapes_of_poses(n_envs: int, slots: int, count: int, horizon: int | None) -
         short = f" or {(horizon, count, 7)}" if n_envs == 1 else ""
         rule += f", or for each waypoint {(n_envs, horizon, slots, 7)}{short}"
     return rule
+
+
+def arranged(
+    tables: SceneTables,
+    arrange: Callable[[Tensor], Tensor],
+    mesh_from_world: Tensor,
+    n_meshes: Tensor,
+) -> SceneTables:
+    """Tables of other slots at other poses.
+
+    Args:
+        tables: of a world.
+        arrange: makes of a table (n_envs, slots, ...) that of the other slots.
+        mesh_from_world: of these.
+        n_meshes: of their envs.
+    """
+    by_slot = ("mesh_ids", "enabled", "records", "padding", "ignored")
+    known = {name: table for name in by_slot if (table := getattr(tables, name)) is not None}
+    others = {name: arrange(table) for name, table in known.items()}
+    others |= {"mesh_from_world": mesh_from_world, "n_meshes": n_meshes}
+    return tables._replace(tree=None, field=None, token=0, **others)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from torch import Tensor
 from torch.compiler import is_compiling
@@ -23,6 +21,9 @@ from warp_collision.robot.model.robot_spheres import RobotSpheres
 from warp_collision.world import MeshWorld
 from warp_collision.world.ignored_spheres import IgnoredSpheres
 from warp_collision.world.scene_tables import scene_tables
+
+# Allowed contacts, names of all links and attached objects, and of that of each sphere.
+_Asked = tuple[ContactPairs, tuple[str, ...], tuple[str, ...]]
 
 
 def scene_with_contacts(
@@ -57,30 +58,26 @@ def scene_with_contacts(
 
 def _ignored_spheres(pairs: ContactPairs, robot: RobotSpheres, world: MeshWorld) -> Tensor:
     """The table of a world for allowed contacts, see `SceneTables`; made at the first call."""
-    operands = pairs, robot.body_names, robot.sphere_links
+    asked = pairs, robot.body_names, robot.sphere_links
     if is_compiling():
-        name = _prepare_for_graphs(world, *operands)
+        name = _prepare_for_graphs(world, asked)
         return getattr(world._storage.ignored.of_graphs, name).table
-    ignored = world._storage.ignored.find(operands)
+    ignored = world._storage.ignored.find(asked)
     if ignored is not None:
         return ignored
-    return dispatch.run_outside(lambda: _prepare(world, *operands), world.device).table
+    return dispatch.run_outside(lambda: _prepare(world, asked), world.device).table
 
 
 @torch_private.run_while_tracing
-def _prepare_for_graphs(
-    world: MeshWorld, pairs: ContactPairs, bodies: Sequence[str], sphere_links: Sequence[str]
-) -> str:
+def _prepare_for_graphs(world: MeshWorld, asked: _Asked) -> str:
     """`_prepare` for a graph, which reads an attribute of this name."""
     with world._lock:
-        known = _prepare(world, pairs, bodies, sphere_links)
-        return world._storage.ignored.name_in_graphs(known)
+        return world._storage.ignored.name_in_graphs(_prepare(world, asked))
 
 
-def _prepare(
-    world: MeshWorld, pairs: ContactPairs, bodies: Sequence[str], sphere_links: Sequence[str]
-) -> IgnoredSpheres:
+def _prepare(world: MeshWorld, asked: _Asked) -> IgnoredSpheres:
     """Looks the names up, and makes the table if there is none yet."""
+    pairs, bodies, sphere_links = asked
     with world._lock:
         check_names(pairs, bodies, world)
         links_of: dict[str, set[str]] = {}
@@ -90,5 +87,5 @@ def _prepare(
             obstacle: np.array([link in links for link in sphere_links], dtype=bool)
             for obstacle, links in links_of.items()
         }
-        key, envs = (pairs, bodies, sphere_links), world._slots.envs
-        return world._storage.ignored.add(key, by_obstacle, len(sphere_links), envs)
+        envs = world._slots.envs
+        return world._storage.ignored.add(asked, by_obstacle, len(sphere_links), envs)

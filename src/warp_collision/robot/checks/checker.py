@@ -12,7 +12,7 @@ from warp_collision.devices import CPU
 from warp_collision.poses import PoseLike
 from warp_collision.queries.dispatch import is_plain
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
-from warp_collision.robot.checks.joint_path import pair_tables_of
+from warp_collision.robot.checks.joint_path import checked_rows, require_motion, robot_tables
 from warp_collision.robot.checks.path_operands import PathOperands
 from warp_collision.robot.checks.path_operators import (
     CONFIGURATION_IN_COLLISION,
@@ -23,8 +23,7 @@ from warp_collision.robot.checks.path_operators import (
 from warp_collision.robot.model.allowed_pairs import Contacts, as_pairs
 from warp_collision.robot.model.base_pose import root_frames
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs
-from warp_collision.robot.model.robot_and_world import require_robot_and_world
-from warp_collision.robot.model.robot_spheres import RobotSpheres
+from warp_collision.robot.model.robot_spheres import RobotSpheres, require_robot_and_world
 from warp_collision.world import MeshWorld
 
 # Configurations that one thread checks sooner than several.
@@ -131,11 +130,7 @@ class RobotChecker:
                 than two waypoints.
         """
         joints, env_index = self._checked(joints, env_index)
-        if joints.shape[1] < 2:
-            raise ValueError(
-                "joints must have at least 2 waypoints (batch, horizon, n_joints), got "
-                f"{validate.shape_of(joints)}; configuration_in_collision checks single ones"
-            )
+        require_motion(joints)
         hit = self._repeated("paths", joints, env_index)
         if hit is None:
             operands = self._operands(joints, env_index)
@@ -169,14 +164,7 @@ class RobotChecker:
         )
         if not is_usual or validate.is_checking():
             self._robot.check_joints(joints)
-            joints = validate.float_operand(
-                "joints",
-                joints.detach(),
-                self._n_joints,
-                "(batch, horizon, n_joints)",
-                self._device,
-                ndim=3,
-            )
+            return checked_rows(joints, self._world, env_index)
         if env_index is not None:
             n_envs = self._world.n_envs
             env_index = validate.env_operand(env_index, joints.shape[0], n_envs, self._device)
@@ -191,6 +179,6 @@ class RobotChecker:
     def _prepare(self) -> None:
         """Looks up what belongs to the robot with what is attached to it."""
         self._sphere_links = self._robot.sphere_links
-        self._tables = self._robot.tables(self._device)
-        self._pairs = pair_tables_of(self._robot, self._self_collision, self._device)
+        operands = self._robot, self._self_collision, self._device
+        self._tables, self._pairs = robot_tables(*operands)
         self._recorded = threading.local()  # by thread

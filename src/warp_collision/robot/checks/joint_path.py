@@ -19,13 +19,10 @@ from warp_collision.robot.checks.path_operators import (
 from warp_collision.robot.model.allowed_pairs import Contacts
 from warp_collision.robot.model.base_pose import root_frames
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs
-from warp_collision.robot.model.robot_and_world import require_robot_and_world
-from warp_collision.robot.model.robot_spheres import RobotSpheres
+from warp_collision.robot.model.robot_spheres import RobotSpheres, require_robot_and_world
+from warp_collision.robot.model.sphere_layout import RobotTables
 from warp_collision.summaries import summary
 from warp_collision.world import MeshWorld
-
-Pairs = tuple[Tensor | None, Tensor | None]
-_NO_PAIRS: Pairs = (None, None)
 
 
 def configuration_in_collision(
@@ -77,12 +74,10 @@ def configuration_in_collision(
     robot.check_joints(joints)
     shape = joints.shape[:-1]
     batch = shape[0] if shape else 1
-    flat = joints.reshape(batch, shape[1:].numel() if shape else 1, robot.n_joints)
-    flat, env_index = _operands(flat, world, env_index)
-    pairs = pair_tables_of(robot, self_collision, world.device)
+    flat = joints.reshape(batch, shape[1:].numel(), robot.n_joints)
+    flat, env_index = checked_rows(flat, world, env_index)
     base = _roots(base_pose, joints, flat)
-    scene = scene_with_contacts(ignore, robot, world)
-    operands = PathOperands(flat, scene, env_index, base, robot.tables(world.device), pairs)
+    operands = path_operands(flat, robot, world, self_collision, ignore, env_index, base)
     return CONFIGURATION_IN_COLLISION.evaluate(operands).reshape(shape)
 
 
@@ -139,9 +134,9 @@ def joint_path_in_collision(
         >>> joint_path_in_collision(path, load_panda(), world).tolist()
         [[True]]
     """
-    operands = _path_operands(
-        joints, robot, world, self_collision, ignore, env_index, base_pose, poses
-    )
+    joints, env_index = _checked_paths(joints, robot, world, env_index)
+    base = root_frames(base_pose, joints, 1)
+    operands = path_operands(joints, robot, world, self_collision, ignore, env_index, base, poses)
     limit = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
     return JOINT_PATH_IN_COLLISION.evaluate(operands, limit)
 
@@ -176,8 +171,7 @@ class JointPathClearance(NamedTuple):
     self_sphere: Tensor
     self_other: Tensor
 
-    def __repr__(self) -> str:
-        return summary(self)
+    __repr__ = summary
 
 
 def joint_path_clearance(
@@ -241,7 +235,9 @@ def joint_path_clearance(
     pairs = robot.default_pairs if self_collision is True else self_collision
     if isinstance(pairs, SelfCollisionPairs):
         pairs = pairs.changing(0.0 if isinstance(tolerance, Tensor) else tolerance)
-    operands = _path_operands(joints, robot, world, pairs, ignore, env_index, base_pose, poses)
+    joints, env_index = _checked_paths(joints, robot, world, env_index)
+    base = root_frames(base_pose, joints, 1)
+    operands = path_operands(joints, robot, world, pairs, ignore, env_index, base, poses)
     bounds, nearest = JOINT_PATH_CLEARANCE.evaluate(operands, width)
     of_both = zip(bounds.unbind(-2), nearest.unbind(-2), strict=True)
     return JointPathClearance(
@@ -249,7 +245,54 @@ def joint_path_clearance(
     )
 
 
-def _operands(
+def _checked_paths(
+    joints: Tensor, robot: RobotSpheres, world: MeshWorld, env_index: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """`checked_rows` of joint paths."""
+    require_robot_and_world(robot, world)
+    robot.check_joints(joints)
+    joints, env_index = checked_rows(joints, world, env_index)
+    require_motion(joints)
+    return joints, env_index
+
+
+def _roots(base_pose: PoseLike | None, joints: Tensor, flat: Tensor) -> Tensor | None:
+    """Root frames for joints (batch, n, n_joints), from poses for the first axes of joints."""
+    roots = root_frames(base_pose, joints)
+    if roots is None or roots.shape[1] == 1:
+        return roots
+    roots = roots.reshape(*roots.shape[:-1], *(1,) * (joints.ndim - roots.ndim), roots.shape[-1])
+    return roots.expand(*joints.shape[:-1], -1).reshape(*flat.shape[:2], roots.shape[-1])
+
+
+def path_operands(
+    joints: Tensor,
+    robot: RobotSpheres,
+    world: MeshWorld,
+    self_collision: bool | SelfCollisionPairs,
+    ignore: Contacts,
+    env_index: Tensor | None,
+    base: Tensor | None,
+    poses: Tensor | None = None,
+) -> PathOperands:
+    """The operands of a check of joints that are valid, with frames of the root link."""
+    tables, pairs = robot_tables(robot, self_collision, world.device)
+    scene = scene_with_contacts(ignore, robot, world, poses, joints.shape[1])
+    return PathOperands(joints, scene, env_index, base, tables, pairs)
+
+
+def robot_tables(
+    robot: RobotSpheres, self_collision: bool | SelfCollisionPairs, device: torch.device
+) -> tuple[RobotTables, tuple[Tensor | None, Tensor | None]]:
+    """Tables of a robot, and of the pairs that `self_collision` names; None, None for none."""
+    tables = robot.layout.tables(device)
+    if self_collision is False:
+        return tables, (None, None)
+    pairs = robot.default_pairs if self_collision is True else self_collision
+    return tables, robot.layout.pair_tables(pairs, device)
+
+
+def checked_rows(
     joints: Tensor, world: MeshWorld, env_index: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
     """Joints (batch, horizon, n_joints) float32 without a gradient, and the env index."""
@@ -262,51 +305,10 @@ def _operands(
     return joints, env_index
 
 
-def _path_operands(
-    joints: Tensor,
-    robot: RobotSpheres,
-    world: MeshWorld,
-    self_collision: bool | SelfCollisionPairs,
-    ignore: Contacts,
-    env_index: Tensor | None,
-    base_pose: PoseLike | None,
-    poses: Tensor | None,
-) -> PathOperands:
-    """The validated operands of a check of paths."""
-    require_robot_and_world(robot, world)
-    robot.check_joints(joints)
-    joints, env_index = _operands(joints, world, env_index)
-    if joints.shape[1] < 2:  # no answer at all would read like a free path
+def require_motion(joints: Tensor) -> None:
+    """Requires two waypoints: no answer at all would read like a free path."""
+    if joints.shape[1] < 2:
         raise ValueError(
             "joints must have at least 2 waypoints (batch, horizon, n_joints), got "
             f"{validate.shape_of(joints)}; configuration_in_collision checks single ones"
         )
-    pairs = pair_tables_of(robot, self_collision, world.device)
-    base = root_frames(base_pose, joints, 1)
-    scene = scene_with_contacts(ignore, robot, world, poses, joints.shape[1])
-    return PathOperands(joints, scene, env_index, base, robot.tables(world.device), pairs)
-
-
-def _roots(base_pose: PoseLike | None, joints: Tensor, flat: Tensor) -> Tensor | None:
-    """Root frames for joints (batch, n, n_joints), from poses for the first axes of joints."""
-    roots = root_frames(base_pose, joints)
-    if roots is None or roots.shape[1] == 1:
-        return roots
-    roots = roots.reshape(*roots.shape[:-1], *(1,) * (joints.ndim - roots.ndim), roots.shape[-1])
-    return roots.expand(*joints.shape[:-1], -1).reshape(*flat.shape[:2], roots.shape[-1])
-
-
-def pair_tables_of(
-    robot: RobotSpheres, self_collision: bool | SelfCollisionPairs, device: torch.device
-) -> Pairs:
-    """Tables of the pairs that `self_collision` names; None, None for none."""
-    if self_collision is False:
-        return _NO_PAIRS
-    if self_collision is True:
-        return robot.pair_tables(robot.default_pairs, device)
-    if not isinstance(self_collision, SelfCollisionPairs):
-        raise TypeError(
-            "self_collision must be a bool or SelfCollisionPairs, got "
-            f"{type(self_collision).__name__}"
-        )
-    return robot.pair_tables(self_collision, device)

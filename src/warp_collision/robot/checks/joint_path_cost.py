@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -21,8 +23,7 @@ from warp_collision.robot.model.allowed_pairs import Contacts
 from warp_collision.robot.model.base_pose import checked_base
 from warp_collision.robot.model.interpolation import Interpolated, cut, has_unknown_values
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs
-from warp_collision.robot.model.robot_and_world import require_robot_and_world
-from warp_collision.robot.model.robot_spheres import RobotSpheres
+from warp_collision.robot.model.robot_spheres import RobotSpheres, require_robot_and_world
 from warp_collision.world import MeshWorld
 
 
@@ -101,67 +102,55 @@ def joint_path_cost(
         >>> (cost > 0.0).tolist(), path.grad.isfinite().all().item()
         ([[True, True]], True)
     """
-    costs = costs_of_spheres(
-        joints,
-        robot,
-        world,
-        weight=weight,
-        activation_distance=activation_distance,
-        max_deviation=max_deviation,
-        substeps=substeps,
-        tolerance=tolerance,
-        self_weight=self_weight,
-        self_activation_distance=self_activation_distance,
-        pairs=pairs,
-        ignore=ignore,
-        env_index=env_index,
-        base_pose=base_pose,
-        poses=poses,
+    options = PathCost(
+        *(weight, activation_distance, tolerance, substeps),
+        *(self_weight, self_activation_distance, pairs, ignore, max_deviation),
     )
-    return costs.sum(-1)
+    return options.of_spheres(joints, robot, world, env_index, base_pose, poses).sum(-1)
 
 
-def costs_of_spheres(
-    joints: Tensor,
-    robot: RobotSpheres,
-    world: MeshWorld,
-    *,
-    swept: bool = True,
-    weight: Scalar = 1.0,
-    activation_distance: Scalar = 0.02,
-    max_deviation: float = 1e-3,
-    substeps: int | None = None,
-    tolerance: Scalar | None = None,
-    self_weight: Scalar = 0.0,
-    self_activation_distance: Scalar = 0.01,
-    pairs: SelfCollisionPairs | None = None,
-    ignore: Contacts = (),
-    env_index: Tensor | None = None,
-    base_pose: PoseLike | None = None,
-    poses: Tensor | None = None,
-) -> Tensor:
-    """`joint_path_cost` of each sphere, (batch, horizon, n_spheres).
+class PathCost(NamedTuple):
+    """Options of `joint_path_cost`; without a sweep it is the `sphere_cost` at the waypoints."""
 
-    Without a sweep the `sphere_cost` at the waypoints.
-    """
-    require_robot_and_world(robot, world)
-    fine = _cut(joints, robot, max_deviation, substeps) if swept else Interpolated(joints, 1)
-    spheres = world_spheres(fine.joints, robot, world, base_pose, env_index)
-    eta, device = activation_distance, world.device
-    options = (
-        swept_options(device, 1.0, eta, tolerance) if swept else resting_options(device, 1.0, eta)
-    )
-    scene = scene_with_contacts(ignore, robot, world, poses, joints.shape[1], fine.parts)
-    cost = options.cost(spheres, scene, env_index)
-    total = _weighted("weight", weight, _largest(cost, fine.parts))
-    if isinstance(self_weight, Tensor) or self_weight != 0.0:
-        self_cost = self_collision_cost(
-            spheres,
-            robot.default_pairs if pairs is None else pairs,
-            activation_distance=self_activation_distance,
-        )
-        total = total + _weighted("self_weight", self_weight, _largest(self_cost, fine.parts))
-    return total
+    weight: Scalar = 1.0
+    activation_distance: Scalar = 0.02
+    tolerance: Scalar | None = None
+    substeps: int | None = None
+    self_weight: Scalar = 0.0
+    self_activation_distance: Scalar = 0.01
+    pairs: SelfCollisionPairs | None = None
+    ignore: Contacts = ()
+    max_deviation: float = 1e-3
+    swept: bool = True
+
+    def of_spheres(
+        self,
+        joints: Tensor,
+        robot: RobotSpheres,
+        world: MeshWorld,
+        env_index: Tensor | None,
+        base_pose: PoseLike | None,
+        poses: Tensor | None,
+    ) -> Tensor:
+        """The cost of each sphere, (batch, horizon, n_spheres)."""
+        require_robot_and_world(robot, world)
+        device, eta = world.device, self.activation_distance
+        if self.swept:
+            fine = _cut(joints, robot, self.max_deviation, self.substeps)
+            options = swept_options(device, 1.0, eta, self.tolerance)
+        else:
+            fine = Interpolated(joints, 1)
+            options = resting_options(device, 1.0, eta)
+        spheres = world_spheres(fine.joints, robot, world, base_pose, env_index)
+        scene = scene_with_contacts(self.ignore, robot, world, poses, joints.shape[1], fine.parts)
+        cost = options.cost(spheres, scene, env_index)
+        total = _weighted("weight", self.weight, _largest(cost, fine.parts))
+        if isinstance(self.self_weight, Tensor) or self.self_weight != 0.0:
+            pairs = robot.default_pairs if self.pairs is None else self.pairs
+            eta = self.self_activation_distance
+            cost = self_collision_cost(spheres, pairs, activation_distance=eta)
+            total = total + _weighted("self_weight", self.self_weight, _largest(cost, fine.parts))
+        return total
 
 
 def waypoint_clearance(

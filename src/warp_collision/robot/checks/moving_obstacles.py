@@ -23,8 +23,9 @@ from warp_collision.queries.waypoints import is_moving
 from warp_collision.robot.checks.path_operands import PathOperands
 from warp_collision.robot.model.base_pose import ROOT
 from warp_collision.robot.model.interpolation import segments_of
-from warp_collision.robot.model.robot_tables import STATE, RobotTables
+from warp_collision.robot.model.sphere_layout import STATE, RobotTables
 from warp_collision.world.acceleration import with_acceleration
+from warp_collision.world.scene_tables import arranged
 
 
 class Movers(NamedTuple):
@@ -53,8 +54,7 @@ class Movers(NamedTuple):
         """
         joints, tables, robot = paths.joints, self.tables, paths.robot
         segments = segments_of(joints)
-        states = joints.new_empty((*segments, robot.frames.shape[0], STATE))
-        balls = joints.new_empty((*segments, robot.n_bodies, 4))
+        states, balls = paths.scratch(segments, STATE)
         least = joints.new_empty((segments[0], len(self.slots), segments[1]))
         launch(
             bound_movers,
@@ -97,7 +97,9 @@ def split(operands: PathOperands) -> tuple[PathOperands, Movers | None]:
     if len(slots) == 0:
         return operands, None
     if len(slots) < moving.shape[1]:
-        tables, moving = _of_slots(tables, slots), moving[:, slots].contiguous()
+        poses = tables.mesh_from_world[:, :, slots].contiguous()
+        counts, moving = tables.n_meshes, moving[:, slots].contiguous()
+        tables = arranged(tables, lambda table: table[:, slots].contiguous(), poses, counts)
     return operands, Movers(_alone(operands, tables, moving), slots, tables, moving)
 
 
@@ -120,21 +122,6 @@ def _candidates(moving: Tensor) -> Tensor:
     if moving.device == CPU:
         return moving.any(dim=0).nonzero().flatten().int()
     return torch.arange(moving.shape[1], dtype=torch.int32, device=moving.device)
-
-
-def _of_slots(tables: SceneTables, slots: Tensor) -> SceneTables:
-    """Tables of some slots, with poses for each waypoint."""
-    ids, enabled, records, padding, ignored = (
-        None if table is None else table[:, slots].contiguous()
-        for table in (
-            *(tables.mesh_ids, tables.enabled),
-            *(tables.records, tables.padding, tables.ignored),
-        )
-    )
-    assert ids is not None
-    assert enabled is not None
-    poses = tables.mesh_from_world[:, :, slots].contiguous()
-    return SceneTables(ids, poses, enabled, tables.n_meshes, records, padding, ignored)
 
 
 def _alone(operands: PathOperands, tables: SceneTables, moving: Tensor) -> PathOperands:
@@ -160,14 +147,9 @@ def _alone(operands: PathOperands, tables: SceneTables, moving: Tensor) -> PathO
     count = moving.numel()
     at_origin = torch.zeros((count, 1, 8), dtype=torch.float32, device=joints.device)
     at_origin[..., 3] = 1.0
-    ids, records, padding, ignored = (
-        None if table is None else table.reshape(count, 1, *table.shape[2:])
-        for table in (tables.mesh_ids, tables.records, tables.padding, tables.ignored)
-    )
-    assert ids is not None
     ones = torch.ones((count,), dtype=torch.int32, device=joints.device)
-    enabled = moving.reshape(count, 1)
-    scene = SceneTables(ids, at_origin, enabled, ones, records, padding, ignored)
+    scene = arranged(tables, lambda t: t.reshape(count, 1, *t.shape[2:]), at_origin, ones)
+    scene = scene._replace(enabled=moving.reshape(count, 1))
     return PathOperands(
         joints.repeat_interleave(n, 0),
         scene.complete(None),

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.queries.operator import N_TABLES, SCENE
-from warp_collision.robot.model.robot_tables import RobotTables
+from warp_collision.robot.model.sphere_layout import ROBOT, RobotTables
 
-_ROBOT = (
-    "Tensor frames, Tensor bodies, Tensor ranges, Tensor spheres, Tensor groups, Tensor pieces, "
-    "float reach, int n_envs"
-)
 # The schema of `PathOperands.flat`.
-OPERANDS = f"Tensor joints, {SCENE}, Tensor? base, {_ROBOT}, Tensor? body_pairs, Tensor? left_out"
+OPERANDS = f"Tensor joints, {SCENE}, Tensor? base, {ROBOT}, Tensor? body_pairs, Tensor? left_out"
 # Where it has what the batching rule asks for, and how many they are.
 BASE = N_TABLES + 2
 N_ENVS, PAIRS, N_OPERANDS = BASE + 8, BASE + 9, BASE + 11
@@ -40,6 +37,11 @@ class PathOperands(NamedTuple):
     base: Tensor | None
     robot: RobotTables
     pairs: tuple[Tensor | None, Tensor | None]
+
+    def scratch(self, rows: Sequence[int], size: int) -> tuple[Tensor, Tensor]:
+        """Frames (*rows, n_frames, size) and balls (*rows, n_bodies, 4) for a kernel to write."""
+        frames = self.joints.new_empty((*rows, len(self.robot.frames), size))
+        return frames, self.joints.new_empty((*rows, self.robot.n_bodies, 4))
 
     def flat(self) -> tuple[Any, ...]:
         """The arguments of operators."""

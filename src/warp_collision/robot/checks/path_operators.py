@@ -7,7 +7,8 @@ the robot's own motion, which is above it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -35,24 +36,18 @@ from warp_collision.robot.checks.path_operands import (
     PathOperands,
 )
 from warp_collision.robot.model.interpolation import segments_of
-from warp_collision.robot.model.robot_tables import FRAME_POSE, STATE, RobotTables
+from warp_collision.robot.model.sphere_layout import FRAME_POSE, STATE
 from warp_collision.world.acceleration import with_acceleration
 
 # Width of the intervals of clearances by which the nearest moving obstacles are found [m].
 _COARSE = 0.1
 
 
-def _scratch(like: Tensor, rows: Sequence[int], robot: RobotTables, size: int) -> Sequence[Tensor]:
-    """Frames (batch, horizon or less, n_frames, size) and balls (..., n_bodies, 4) of rows."""
-    frames = like.new_empty((*rows, robot.frames.shape[0], size))
-    return frames, like.new_empty((*rows, robot.n_bodies, 4))
-
-
 def run_configurations(operands: PathOperands) -> Tensor:
     """Which configurations collide: (batch, horizon) bool."""
     joints, scene, env_index, base, robot, pairs = operands
     rows = joints.shape[:2]
-    frame_poses, balls = _scratch(joints, rows, robot, FRAME_POSE)
+    frame_poses, balls = operands.scratch(rows, FRAME_POSE)
     hit = joints.new_empty(rows, dtype=torch.bool)
     kernel, n_queries = kernels.configuration_hit, rows[0] * rows[1] * balls.shape[2]
     launch(
@@ -93,7 +88,7 @@ def run_paths_at_rest(
     """
     joints, scene, env_index, base, robot, pairs = operands
     segments = segments_of(joints)
-    scratch = _scratch(joints, segments, robot, STATE)
+    scratch = operands.scratch(segments, STATE)
     if n_segments is None:
         hit = joints.new_empty(segments, dtype=torch.bool)
     else:  # threads read what others have not written yet
@@ -111,31 +106,33 @@ def run_paths_at_rest(
 
 def repeated_paths(operands: PathOperands, tolerance: Tensor) -> Callable[..., Tensor]:
     """`run_paths_at_rest` of one CPU thread, for many joints like these; takes joints and scene."""
-    joints, _, _, base, robot, pairs = operands
-    segments = segments_of(joints)
-    scratch = _scratch(joints, segments, robot, STATE)
-    fixed = None, None, None, robot, base, *pairs, tolerance, None, *scratch, None
-    repeated = RepeatedLaunch(kernels.joint_path_hit, segments, fixed, (0, 2, len(fixed) - 1))
-
-    def run(joints: Tensor, scene: SceneTables) -> Tensor:
-        hit = joints.new_empty(segments, dtype=torch.bool)
-        repeated(joints, with_acceleration(scene), hit)
-        return hit
-
-    return run
+    segments = segments_of(operands.joints)
+    return _repeated(kernels.joint_path_hit, operands, segments, STATE, (tolerance, None))
 
 
 def repeated_configurations(operands: PathOperands, _: Tensor) -> Callable[..., Tensor]:
     """`run_configurations` of one CPU thread, for many joints like these; see `repeated_paths`."""
-    joints, _scene, _env, base, robot, pairs = operands
-    kernel, rows = kernels.configuration_hit, joints.shape[:2]
-    n_queries = rows[0] * rows[1] * robot.n_bodies
-    fixed = None, None, None, robot, base, *pairs, *_scratch(joints, rows, robot, FRAME_POSE), None
+    kernel, rows = kernels.configuration_hit, operands.joints.shape[:2]
+    n_queries = rows[0] * rows[1] * operands.robot.n_bodies
+    return _repeated(kernel, operands, rows, FRAME_POSE, (), kernel, n_queries)
+
+
+def _repeated(
+    kernel: Any,
+    operands: PathOperands,
+    rows: tuple[int, int] | torch.Size,
+    size: int,
+    parameters: tuple[Tensor | None, ...],
+    *accelerated_for: Any,
+) -> Callable[..., Tensor]:
+    """A recorded launch of a kernel with a thread for each of the rows."""
+    given = operands.robot, operands.base, *operands.pairs, *parameters
+    fixed = None, None, None, *given, *operands.scratch(rows, size), None
     repeated = RepeatedLaunch(kernel, rows, fixed, (0, 2, len(fixed) - 1))
 
     def run(joints: Tensor, scene: SceneTables) -> Tensor:
         hit = joints.new_empty(rows, dtype=torch.bool)
-        repeated(joints, with_acceleration(scene, kernel, n_queries), hit)
+        repeated(joints, with_acceleration(scene, *accelerated_for), hit)
         return hit
 
     return run
@@ -197,7 +194,7 @@ def _by_the_nearest(
 def _clearances(operands: PathOperands, tolerance: Tensor) -> tuple[Tensor, Tensor]:
     """`run_clearance` among obstacles at rest."""
     joints, segments = operands.joints, segments_of(operands.joints)
-    scratch = _scratch(joints, segments, operands.robot, STATE)
+    scratch = operands.scratch(segments, STATE)
     outputs = _allocate_clearance(joints)
     launch(
         clearance_kernels.joint_path_clearance,
@@ -244,34 +241,33 @@ def _with_smaller(
 # -- operators ----------------------------------------------------------------------------------
 
 
+@dataclass(eq=False)
 class RobotCheck:
-    """A check of configurations or paths, without derivatives."""
+    """A check of configurations or paths, without derivatives.
 
-    def __init__(
-        self,
-        name: str,
-        run: Callable[..., Outputs],
-        allocate: Callable[..., Outputs],
-        parameters: tuple[str, ...] = (),
-        n_outputs: int = 1,
-    ):
-        """Defines its operator.
+    Attributes:
+        name: of the operator.
+        run: takes `PathOperands` and parameters.
+        allocate: takes joints, returns outputs without values.
+        parameters: their schema.
+        n_outputs: number of outputs.
+    """
 
-        Args:
-            name: of the operator.
-            run: takes `PathOperands` and parameters.
-            allocate: takes joints, returns outputs without values.
-            parameters: their schema.
-            n_outputs: number of outputs.
-        """
-        self.run = run
+    name: str
+    run: Callable[..., Outputs]
+    allocate: Callable[..., Outputs]
+    parameters: tuple[str, ...] = ()
+    n_outputs: int = 1
+
+    def __post_init__(self) -> None:
+        """Defines the operator."""
         self.operator = define_operator(
-            name,
-            ", ".join((OPERANDS, *parameters)),
-            lambda *flat: run(PathOperands.of(*flat), *flat[N_OPERANDS:]),
-            lambda joints, *_: allocate(joints),
+            self.name,
+            ", ".join((OPERANDS, *self.parameters)),
+            lambda *flat: self.run(PathOperands.of(*flat), *flat[N_OPERANDS:]),
+            lambda joints, *_: self.allocate(joints),
             _over_rows_and_envs,
-            n_outputs,
+            self.n_outputs,
         )
 
     def evaluate(self, operands: PathOperands, *parameters: Tensor) -> Any:

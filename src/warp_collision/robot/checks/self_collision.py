@@ -30,8 +30,7 @@ class SelfClearance(NamedTuple):
     first: Tensor
     second: Tensor
 
-    def __repr__(self) -> str:
-        return summary(self)
+    __repr__ = summary
 
 
 def self_collision_cost(

@@ -43,23 +43,16 @@ _NUMBERS = {int, float}
 _kept: dict[tuple[object, torch.device], _Kept] = {}
 
 
-def base_operand(
-    base_pose: PoseLike,
-    joints: Tensor,
-    axes: int | None = None,
-    dtype: torch.dtype | None = None,
-) -> Tensor:
+def base_operand(base_pose: PoseLike, joints: Tensor) -> Tensor:
     """Poses (..., 7) of a root link for the first axes of joints, with unit quaternions.
 
     Args:
         base_pose: (..., 7) or rigid matrices (..., 4, 4); or 7 or 4 x 4 numbers for all.
-        joints: (..., n_values).
-        axes: number of axes of the joints for which there may be poses; all but the last if None.
-        dtype: of the result; that of the joints if None.
+        joints: (..., n_values), whose dtype the poses get.
     """
     if not isinstance(base_pose, Tensor) and not is_compiling():
-        return _of_numbers(base_pose, joints.device).pose.to(dtype or joints.dtype)
-    pose = checked_base(base_pose, joints, axes).to(dtype or joints.dtype)
+        return _of_numbers(base_pose, joints.device).pose.to(joints.dtype)
+    pose = checked_base(base_pose, joints, None).to(joints.dtype)
     length = torch.linalg.vector_norm(pose[..., 3:], dim=-1, keepdim=True)
     return torch.cat((pose[..., :3], pose[..., 3:] / length), dim=-1)
 
@@ -72,7 +65,7 @@ def root_frames(
     Args:
         base_pose: see `base_operand`.
         joints: (..., n_values).
-        axes: see `base_operand`.
+        axes: number of axes of the joints for which there may be poses; all but the last if None.
 
     Returns:
         (..., 18) with the leading axes of the poses, but at least two; None for the origin.
@@ -127,7 +120,7 @@ def with_base_pose(points: Tensor, joints: Tensor, base_pose: PoseLike | None) -
 
 
 def checked_base(base_pose: PoseLike, joints: Tensor, axes: int | None) -> Tensor:
-    """Poses (..., 7) as given, which fit the joints; see `base_operand`."""
+    """Poses (..., 7) as given, which fit the joints; see `root_frames`."""
     most = joints.ndim - 1 if axes is None else axes
     if not isinstance(base_pose, Tensor):  # operands of a graph, whose values cannot be read
         base_pose = torch.as_tensor(base_pose, dtype=torch.float64, device=joints.device)

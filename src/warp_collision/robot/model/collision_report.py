@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -14,14 +14,15 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.messages import escaped
 from warp_collision.poses import PoseLike
-from warp_collision.robot.model.allowed_pairs import as_pairs, check_names
-from warp_collision.robot.model.link_pairs import SelfCollisionPairs, random_joints
+from warp_collision.robot.model.allowed_pairs import Contacts, as_pairs, check_names
+from warp_collision.robot.model.link_pairs import SelfCollisionPairs
 from warp_collision.robot.model.robot_text import without_spheres
-from warp_collision.robot.model.shape_gaps import shape_gaps
+from warp_collision.robot.model.sampled_pairs import random_joints
 from warp_collision.robot.model.sphere_contacts import (
     Contact,
     contacts_with_itself,
     contacts_with_world,
+    shape_gaps,
 )
 from warp_collision.robot.model.sphere_layout import SphereLayout, only_where
 from warp_collision.world import MeshWorld
@@ -133,86 +134,76 @@ class CollisionReport(NamedTuple):
         return textwrap.wrap(f"at all joint values: {text}", _WIDTH) if told else []
 
 
-def report_collisions(
-    spheres: Tensor,
-    layout: SphereLayout,
-    world: MeshWorld,
-    pairs: SelfCollisionPairs | None,
-    margin: float,
-    ignore: Iterable[tuple[str, str]],
-    env_index: Tensor | None,
-    joints: tuple[Tensor, Tensor] | None = None,
-    base_pose: PoseLike | None = None,
-) -> CollisionReport:
-    """See `RobotSpheres.report`.
-
-    Args:
-        spheres: of the configurations.
-        layout: whose spheres.
-        world: the obstacles.
-        pairs: of links to check, if any.
-        margin: [m].
-        ignore: allowed contacts.
-        env_index: of the rows.
-        joints: of the configurations, and their limits (n_joints, 2); None if spheres are given.
-        base_pose: of the root.
-    """
-    require_world(world)
-    validate.require_number("margin", margin)
-    bodies = layout.sphere_links
-    validate.require_tensor("spheres", spheres, _SPHERES_SHAPE)
-    spheres = validate.float_operand(
-        "spheres", spheres.detach(), 4, _SPHERES_SHAPE, world.device, ndim=4
-    )
-    if spheres.shape[2] != len(bodies):
-        raise ValueError(
-            f"spheres must have shape {_SPHERES_SHAPE} with n_spheres = {len(bodies)} as the "
-            f"robot, got {validate.shape_of(spheres)}"
-        )
-    batch = spheres.shape[0]
-    env_index = validate.env_operand(env_index, batch, world.n_envs, world.device, check=True)
-    allowed = as_pairs(ignore)
-    check_names(allowed, layout.names, world)
-    if pairs is not None:
-        layout.require_pairs(pairs)
-        pairs = pairs.changing(0.0)
-    scene = _Scene(layout, world, pairs, allowed)
-    values, limits = (None, None) if joints is None else joints
-    worst = scene.worst(spheres, env_index, margin, values)
-    rows = sorted(worst.items(), key=lambda row: row[1].order)
-    envs = [0] * batch if env_index is None else env_index.tolist()
-    always = scene.at_all_values(worst, envs, spheres.shape[1], limits, base_pose)
-    contacts = [contact for _, contact in rows]
-    indices = np.array([contact.index for contact in contacts], dtype=np.int64).reshape(-1, 3)
-    return CollisionReport(
-        indices[:, 0],
-        indices[:, 1],
-        tuple(bodies[i] for i in indices[:, 2]),
-        tuple(contact.obstacle for contact in contacts),
-        np.array([contact.depth for contact in contacts]),
-        np.array([contact.point for contact in contacts]).reshape(-1, 3),
-        indices[:, 2],
-        np.array([contact.with_itself for contact in contacts], dtype=bool),
-        np.array([(envs[key[0]], *key[2:]) in always for key, _ in rows], dtype=bool),
-        np.empty(0, dtype=np.int64),
-    )
-
-
 # Batch row, waypoint, link, obstacle, and whether that is a link.
 _Key = tuple[int, int, str, str, bool]
 # Env, link, obstacle, and whether that is a link.
 _Pair = tuple[int, str, str, bool]
 
 
-class _Scene(NamedTuple):
-    """What is reported on: a robot, obstacles, pairs of links, and contacts that are allowed."""
+class ReportedScene(NamedTuple):
+    """What is reported on.
+
+    Attributes:
+        layout: of the robot.
+        world: the obstacles.
+        pairs: of links to check, if any.
+        allowed: contacts.
+        limits: (n_joints, 2) of the joints; None if spheres are given.
+        base_pose: of the root.
+    """
 
     layout: SphereLayout
     world: MeshWorld
     pairs: SelfCollisionPairs | None
-    allowed: tuple[tuple[str, str], ...]
+    allowed: Contacts
+    limits: Tensor | None
+    base_pose: PoseLike | None
 
-    def worst(
+    def report(
+        self, spheres: Tensor, joints: Tensor | None, env_index: Tensor | None, margin: float
+    ) -> CollisionReport:
+        """See `RobotSpheres.report`; the joints are those of the spheres, if they are known."""
+        layout, world, pairs, allowed, _, _ = self
+        require_world(world)
+        validate.require_number("margin", margin)
+        bodies = layout.sphere_links
+        validate.require_tensor("spheres", spheres, _SPHERES_SHAPE)
+        spheres = validate.float_operand(
+            "spheres", spheres.detach(), 4, _SPHERES_SHAPE, world.device, ndim=4
+        )
+        if spheres.shape[2] != len(bodies):
+            raise ValueError(
+                f"spheres must have shape {_SPHERES_SHAPE} with n_spheres = {len(bodies)} as the "
+                f"robot, got {validate.shape_of(spheres)}"
+            )
+        batch = spheres.shape[0]
+        env_index = validate.env_operand(env_index, batch, world.n_envs, world.device, check=True)
+        allowed = as_pairs(allowed)
+        check_names(allowed, layout.names, world)
+        if pairs is not None:
+            layout.require_pairs(pairs)
+            pairs = pairs.changing(0.0)
+        scene = self._replace(pairs=pairs, allowed=allowed)
+        worst = scene._worst(spheres, env_index, margin, joints)
+        rows = sorted(worst.items(), key=lambda row: row[1].order)
+        envs = [0] * batch if env_index is None else env_index.tolist()
+        always = scene._at_all_values(worst, envs, spheres.shape[1])
+        contacts = [contact for _, contact in rows]
+        indices = np.array([contact.index for contact in contacts], dtype=np.int64).reshape(-1, 3)
+        return CollisionReport(
+            indices[:, 0],
+            indices[:, 1],
+            tuple(bodies[i] for i in indices[:, 2]),
+            tuple(contact.obstacle for contact in contacts),
+            np.array([contact.depth for contact in contacts]),
+            np.array([contact.point for contact in contacts]).reshape(-1, 3),
+            indices[:, 2],
+            np.array([contact.with_itself for contact in contacts], dtype=bool),
+            np.array([(envs[key[0]], *key[2:]) in always for key, _ in rows], dtype=bool),
+            np.empty(0, dtype=np.int64),
+        )
+
+    def _worst(
         self,
         spheres: Tensor,
         env_index: Tensor | None,
@@ -248,13 +239,8 @@ class _Scene(NamedTuple):
                 worst[key] = contact
         return worst
 
-    def at_all_values(
-        self,
-        worst: Mapping[_Key, Contact],
-        envs: list[int],
-        horizon: int,
-        limits: Tensor | None,
-        base_pose: PoseLike | None,
+    def _at_all_values(
+        self, worst: Mapping[_Key, Contact], envs: list[int], horizon: int
     ) -> set[_Pair]:
         """Which of the contacts there are at all joint values, see `CollisionReport`.
 
@@ -262,8 +248,6 @@ class _Scene(NamedTuple):
             worst: the contacts of the report.
             envs: of its batch rows.
             horizon: of the report.
-            limits: see `report_collisions`.
-            base_pose: see `report_collisions`.
         """
         touching = [key for key, contact in worst.items() if not contact.depth < 0.0]
         counts = Counter((envs[key[0]], *key[2:]) for key in touching)
@@ -276,6 +260,7 @@ class _Scene(NamedTuple):
             for pair, count in counts.items()
             if pair not in found and count == horizon * envs.count(pair[0])
         }
+        limits, base_pose = self.limits, self.base_pose
         is_one_pose = base_pose is None or tuple(np.shape(base_pose)) in ((7,), (4, 4))
         if limits is None or not left or not is_one_pose:
             return found
@@ -284,7 +269,7 @@ class _Scene(NamedTuple):
         only = torch.from_numpy(np.isin(links, [pair[1] for pair in left])).to(spheres.device)
         for env in {pair[0] for pair in left}:
             rows = torch.full((_RANDOM,), env, dtype=torch.int32, device=spheres.device)
-            there = self.worst(self.layout.in_env(spheres, rows), rows, 0.0, joints, only)
+            there = self._worst(self.layout.in_env(spheres, rows), rows, 0.0, joints, only)
             times = Counter(key[2:] for key in there)
             found |= {pair for pair in left if pair[0] == env and times[pair[1:]] == _RANDOM}
         return found

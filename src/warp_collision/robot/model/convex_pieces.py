@@ -52,14 +52,14 @@ class ConvexPiece(NamedTuple):
     radius: float
 
 
-def convex_pieces(triangles: Array, most: int = _MOST_PIECES) -> list[ConvexPiece]:
-    """Pieces that cover triangles (n, 3, 3), at most so many."""
+def convex_pieces(triangles: Array) -> list[ConvexPiece]:
+    """Pieces that cover triangles (n, 3, 3), at most 24."""
     size = float(np.linalg.norm(np.ptp(triangles.reshape(-1, 3), axis=0)))
     accuracy = float(np.clip(_SHARE * size, *_ACCURACY))
     # Where to cut is found on a coarse mesh.
     parts, done = [_Part.of(triangles, _coarse(triangles))], []
     least = _LEAST_GAIN * parts[0].volume
-    while parts and len(parts) + len(done) < most:
+    while parts and len(parts) + len(done) < _MOST_PIECES:
         part = parts.pop(max(range(len(parts)), key=lambda i: parts[i].gain))
         if part.gain > least:
             both = zip(
@@ -187,9 +187,7 @@ def _crossings(triangles: Array, axis: int, place: float) -> Array:
     begin, end = triangles.reshape(-1, 3), np.roll(triangles, -1, axis=1).reshape(-1, 3)
     crosses = (begin[:, axis] < place) & (end[:, axis] > place)
     crosses |= (begin[:, axis] > place) & (end[:, axis] < place)
-    begin, end = begin[crosses], end[crosses]
-    share = (place - begin[:, axis]) / (end[:, axis] - begin[:, axis])
-    return begin + share[:, None] * (end - begin)
+    return _between(begin[crosses], end[crosses], axis, place)
 
 
 def _sides(triangles: Array, axis: int, place: float) -> list[Array]:
@@ -215,7 +213,7 @@ def _sides(triangles: Array, axis: int, place: float) -> list[Array]:
 
 
 def _between(a: Array, b: Array, axis: int, place: float) -> Array:
-    """Where lines from a to b (n, 3) cross a plane; one of both is on it or below, one above."""
+    """Where lines from a to b (n, 3) cross a plane across an axis, between a and b."""
     share = (place - a[:, axis]) / (b[:, axis] - a[:, axis])
     return a + share[:, None] * (b - a)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +14,8 @@ from warp_collision import torch_private
 from warp_collision.kernels import joint_path as kernels
 from warp_collision.launching.launch import launch
 from warp_collision.queries import dispatch
-from warp_collision.robot.model.robot_tables import STATE, RobotTables
+from warp_collision.queries.operator import define_operator, over_rows
+from warp_collision.robot.model.sphere_layout import ROBOT, STATE, RobotTables
 from warp_collision.summaries import summary
 
 _MAX_PARTS = 100_000
@@ -39,8 +40,7 @@ class Interpolated(NamedTuple):
     joints: Tensor
     parts: int
 
-    def __repr__(self) -> str:
-        return summary(self)
+    __repr__ = summary
 
 
 def cut(joints: Tensor, parts: int) -> Interpolated:
@@ -105,20 +105,13 @@ def run_acceleration_bound(joints: Tensor, robot: RobotTables) -> Tensor:
     return bound
 
 
-@torch.library.custom_op(
-    "warp_collision::segment_acceleration_bound",
-    mutates_args=(),
-    schema="(Tensor joints, Tensor frames, Tensor bodies, Tensor ranges, Tensor spheres, "
-    "Tensor groups, Tensor pieces, float reach, int n_envs) -> Tensor",
+segment_acceleration_bound = define_operator(
+    "segment_acceleration_bound",
+    f"Tensor joints, {ROBOT}",
+    lambda joints, *robot: run_acceleration_bound(joints.contiguous(), RobotTables.of(*robot)),
+    lambda joints, *_: joints.new_empty(segments_of(joints)),
+    over_rows(1),
 )
-def segment_acceleration_bound(joints: Tensor, *robot: Any) -> Tensor:
-    """Bound of the second derivatives of the spheres; see `run_acceleration_bound`."""
-    return run_acceleration_bound(joints.contiguous(), RobotTables.of(*robot))
-
-
-@segment_acceleration_bound.register_fake
-def _(joints: Tensor, *_: Any) -> Tensor:
-    return joints.new_empty(segments_of(joints))
 
 
 def segments_of(joints: Tensor) -> tuple[int, int]:

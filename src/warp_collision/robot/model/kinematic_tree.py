@@ -176,3 +176,18 @@ def with_locked(joints: Sequence[Joint], locks: Mapping[str, float]) -> tuple[Jo
         else joint
         for joint in joints
     )
+
+
+def neutral_joints(limits: np.ndarray) -> np.ndarray:
+    """(n_joints,) 0 where limits (n_joints, 2) allow it, else their middle [rad or m]."""
+    low, high = limits.T
+    middle = 0.5 * (np.nan_to_num(low, neginf=0.0) + np.nan_to_num(high, posinf=0.0))
+    return np.where((low <= 0.0) & (high >= 0.0), 0.0, middle)
+
+
+def ancestors(joints: Sequence[MovingJoint], frame: int) -> list[int]:
+    """A moving frame and its ancestors, the root last."""
+    frames = [int(frame)]
+    while frames[-1] != 0:
+        frames.append(joints[frames[-1] - 1].parent)
+    return frames

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -11,12 +12,18 @@ import torch
 from torch import Tensor
 
 from warp_collision import torch_private
-from warp_collision.devices import is_capturing
-from warp_collision.launching.deferred_free import keep_for_graphs
-from warp_collision.queries import dispatch
+from warp_collision.kernels.robot_motion import GROUP_SIZE
+from warp_collision.messages import known_names, short_repr
 from warp_collision.queries.constants import Constant
 from warp_collision.robot.fitting.coverage import Coverage
-from warp_collision.robot.model.bounding_balls import groups_of_links, ranges_of_links
+
+# Why pairs are not checked.
+ADJACENT = "adjacent"
+ONE_BODY = "connected by fixed joints"
+IGNORED = "ignored"
+OF_ROBOT_FILE = "ignored by the robot's file"
+CARRIED = "carried"
+IN_CONTACT = "in contact at the neutral configuration"
 
 # Clearances whose samples differ by less are constant, up to rounding [m].
 CONSTANT = 1.0e-5
@@ -109,12 +116,13 @@ class SelfCollisionPairs:
     buffers: np.ndarray | None = None
     overshoots: np.ndarray | None = None
     tables_by_frames: TablesByName = field(default_factory=TablesByName, init=False)
-    _on_device: dict[torch.device, PairTables] = field(default_factory=dict, init=False)
+    _tables: Constant[PairTables] = field(init=False)
     _changing: TablesByName = field(default_factory=TablesByName, init=False)
     _device_lengths: Constant[Tensor] = field(init=False)
 
     def __post_init__(self) -> None:
         """Prepares what is copied to devices."""
+        object.__setattr__(self, "_tables", Constant(self._packed))
         object.__setattr__(self, "_device_lengths", Constant(self._length_rows))
 
     def _length_rows(self, device: torch.device) -> Tensor:
@@ -199,6 +207,18 @@ class SelfCollisionPairs:
             fixed=fixed,
         )
 
+    def with_lengths(
+        self, buffers: Mapping[str, float], fits: Mapping[str, Sequence[Coverage]]
+    ) -> SelfCollisionPairs:
+        """With buffers [m] of some links, and how far the fitted spheres of links stick out."""
+        overshoots = {link: max(report.overshoot for report in some) for link, some in fits.items()}
+        of_spheres = [
+            np.array([lengths.get(link, 0.0) for link in self.sphere_links], dtype=np.float32)
+            for lengths in (buffers, overshoots)
+        ]
+        added, out = (lengths if lengths.any() else None for lengths in of_spheres)
+        return replace(self, buffers=added, overshoots=out)
+
     def inflate(self, spheres: Tensor) -> Tensor:
         """Spheres (..., n_spheres, 4) inflated by the buffers; disabled ones stay disabled."""
         if self.buffers is None:
@@ -225,7 +245,7 @@ class SelfCollisionPairs:
             a pair of spheres is not checked or disabled.
         """
         ranges, indices = ranges_of_links(self.sphere_links), self.link_indices()
-        centers, radii = _balls(spheres, ranges)
+        centers, radii = balls_of_links(spheres, ranges)
         unchecked = self._unchecked()
         for k, (one, other) in enumerate(indices.tolist()):
             distance = torch.linalg.vector_norm(centers[:, one] - centers[:, other], dim=-1)
@@ -256,22 +276,9 @@ class SelfCollisionPairs:
 
     def tables(self, device: torch.device) -> PairTables:
         """The tables for the kernels, on a device."""
-        self._prepare(device)
-        tables = self._on_device.get(device)
-        return keep_for_graphs(self._packed(device) if tables is None else tables, device)
-
-    @torch_private.run_while_tracing
-    def _prepare(self, device: torch.device) -> None:
-        """Makes the tables for a device, unless a graph is being captured."""
-        if device not in self._on_device and not is_capturing(device):
-            tables = dispatch.run_outside(lambda: self._packed(device), device)
-            self._on_device[device] = tables
+        return self._tables.on(device)
 
     def _packed(self, device: torch.device) -> PairTables:
-        with torch.inference_mode(False):
-            return PairTables(*(torch.from_numpy(part).to(device) for part in self._pack()))
-
-    def _pack(self) -> tuple[np.ndarray, ...]:
         groups, links = groups_of_links(ranges_of_links(self.sphere_links))
         unchecked, left_out, records = self._unchecked(), [], []
         for one, other in self.link_indices().tolist():
@@ -279,7 +286,37 @@ class SelfCollisionPairs:
             left_out += unchecked.get((one, other), ())
             records.append((one, other, begin, len(left_out)))
         link_pairs = np.array(records, dtype=np.int32).reshape(-1, 4)
-        return groups, links, link_pairs, np.array(left_out, dtype=np.int32).reshape(-1, 2)
+        pairs_left_out = np.array(left_out, dtype=np.int32).reshape(-1, 2)
+        parts = groups, links, link_pairs, pairs_left_out
+        return PairTables(*(torch.from_numpy(part).to(device) for part in parts))
+
+
+def ranges_of_links(sphere_links: Sequence[str]) -> np.ndarray:
+    """(n_links, 2) int32, begin and end of the spheres of each link, which are consecutive."""
+    counts = [len(list(spheres)) for _, spheres in itertools.groupby(sphere_links)]
+    ends = np.cumsum(counts, dtype=np.int32)
+    return np.stack((ends - np.array(counts, dtype=np.int32), ends), axis=1)
+
+
+def groups_of_links(links: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Groups of a few consecutive spheres of each link, the level below it.
+
+    Args:
+        links: (n_links, 2) begin and end of their spheres.
+
+    Returns:
+        (n_groups, 2) int32, begin and end of the spheres of each group; (n_links, 2) int32, begin
+        and end of the groups of each link.
+    """
+    groups = [
+        (begin, min(begin + GROUP_SIZE, end))
+        for first, end in links.tolist()
+        for begin in range(first, end, GROUP_SIZE)
+    ]
+    counts = -(-(links[:, 1] - links[:, 0]) // GROUP_SIZE)
+    ends = np.cumsum(counts, dtype=np.int32)
+    of_links = np.stack((ends - counts.astype(np.int32), ends), axis=1)
+    return np.array(groups, dtype=np.int32).reshape(-1, 2), of_links.astype(np.int32)
 
 
 def _with_radii(spheres: Tensor, lengths: Tensor) -> Tensor:
@@ -289,7 +326,7 @@ def _with_radii(spheres: Tensor, lengths: Tensor) -> Tensor:
     return torch.cat((centers, changed), dim=-1)
 
 
-def _balls(spheres: Tensor, ranges: np.ndarray) -> tuple[Tensor, Tensor]:
+def balls_of_links(spheres: Tensor, ranges: np.ndarray) -> tuple[Tensor, Tensor]:
     """Centers (n, n_links, 3) and radii (n, n_links) of balls around the spheres of links.
 
     Of links without enabled spheres the radius is minus infinity.
@@ -315,124 +352,27 @@ def _gaps(first: Tensor, second: Tensor) -> Tensor:
     return torch.where((a[..., 3] < 0.0) | (b[..., 3] < 0.0), torch.inf, gap)
 
 
-def overshoots(fits: Mapping[str, Sequence[Coverage]]) -> dict[str, float]:
-    """How far the fitted spheres of links stick out at most [m]."""
-    return {link: max(report.overshoot for report in some) for link, some in fits.items()}
-
-
-def with_lengths(
-    pairs: SelfCollisionPairs, buffers: Mapping[str, float], overshoots: Mapping[str, float]
-) -> SelfCollisionPairs:
-    """The pairs with buffers and overshoots [m] of the spheres of some links."""
-    of_spheres = [
-        np.array([lengths.get(link, 0.0) for link in pairs.sphere_links], dtype=np.float32)
-        for lengths in (buffers, overshoots)
-    ]
-    added, out = (lengths if lengths.any() else None for lengths in of_spheres)
-    return replace(pairs, buffers=added, overshoots=out)
-
-
-def random_joints(limits: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
-    """(count, n_joints) values within limits (n_joints, 2); a fixed seed without a generator.
-
-    All of the range of a joint is drawn from: a pair that touches in a part of it only is checked.
-    Joints without limits have one revolution.
-    """
-    if generator is None:
-        generator = torch.Generator().manual_seed(0)
-    low, high = limits.unbind(-1)
-    low = torch.where(low.isinf(), high.clamp(max=torch.pi) - 2.0 * torch.pi, low)
-    high = torch.where(high.isinf(), low + 2.0 * torch.pi, high)
-    draw = torch.rand((count, len(low)), generator=generator, dtype=limits.dtype)
-    return low + draw * (high - low)
-
-
-class _Followed:
-    """Pairs of spheres of two links that touched in all samples so far, or kept their clearance.
-
-    Those touch that do so by more than their overshoots.
+def checked_pairs(
+    name: str, pairs: Iterable[tuple[str, str]], known: Sequence[str]
+) -> list[tuple[str, str]]:
+    """Pairs of links of the robot, or of attached objects.
 
     Args:
-        ranges: (2, 2), begin and end of the spheres of each link.
-        spheres: (n, n_spheres, 4), the first samples.
-        overshoots: (n_spheres,) [m].
+        name: of the argument.
+        pairs: of names.
+        known: names of links and objects.
+
+    Raises:
+        ValueError: no pair, or an unknown name.
     """
-
-    def __init__(self, ranges: np.ndarray, spheres: np.ndarray, overshoots: np.ndarray):
-        first, second = (slice(*span) for span in ranges.tolist())
-        one, other = spheres[:, first, None], spheres[:, None, second]
-        gap = _clearances(one, other)
-        disabled = (one[..., 3] < 0.0) | (other[..., 3] < 0.0)
-        lowest, highest = gap.min(axis=0), gap.max(axis=0)
-        least = -overshoots[first, None] - overshoots[None, second]
-        stay = _stay(lowest, highest, least) & ~disabled.any(axis=0)
-        self.pairs = np.argwhere(stay) + ranges[:, 0]
-        self.lowest, self.highest, self.least = lowest[stay], highest[stay], least[stay]
-
-    def follow(self, spheres: np.ndarray) -> None:
-        """Compares with further samples (n, n_spheres, 4)."""
-        gap = _clearances(*(spheres[:, column] for column in self.pairs.T))
-        lowest = np.minimum(self.lowest, gap.min(axis=0))
-        highest = np.maximum(self.highest, gap.max(axis=0))
-        stay = _stay(lowest, highest, self.least)
-        self.pairs, self.lowest, self.highest = self.pairs[stay], lowest[stay], highest[stay]
-        self.least = self.least[stay]
-
-
-def _clearances(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Clearances of spheres (..., 4), which broadcast."""
-    x, y, z = (one[..., axis] - other[..., axis] for axis in range(3))
-    return np.sqrt(x * x + y * y + z * z) - one[..., 3] - other[..., 3]
-
-
-def _stay(lowest: np.ndarray, highest: np.ndarray, least: np.ndarray) -> np.ndarray:
-    """Whether spheres of these clearances are always below the least, or keep their clearance."""
-    return (highest < least) | (highest - lowest < CONSTANT)
-
-
-def after_samples(
-    pairs: SelfCollisionPairs, samples: Iterator[Tensor], few_joints: np.ndarray
-) -> SelfCollisionPairs:
-    """Pairs of links sorted by how near they come, without spheres that touch in all samples.
-
-    Args:
-        pairs: of links.
-        samples: spheres (n, n_spheres, 4) float64; the first ones few.
-        few_joints: (n_pairs,) bool, whether a pair is connected by so few joints that spheres may
-            have the same clearance at all joint values.
-    """
-    if len(pairs) == 0:
-        return pairs
-    ranges, indices = ranges_of_links(pairs.sphere_links), pairs.link_indices()
-    followed: dict[int, _Followed] = {}
-    lowest = np.full(len(pairs), np.inf)
-    out = pairs.overshoots if pairs.overshoots is not None else np.zeros(pairs.n_spheres)
-    for number, part in enumerate(map(pairs.inflate, samples)):
-        centers, radii = (values.numpy() for values in _balls(part, ranges))
-        one, other = indices.T
-        distance = np.linalg.norm(centers[:, one] - centers[:, other], axis=-1)
-        gap = distance - radii[:, one] - radii[:, other]
-        lowest = np.minimum(lowest, gap.min(axis=0))
-        values = part.numpy()
-        if number == 0:
-            chosen = np.flatnonzero(few_joints | (gap < 0.0).all(axis=0)).tolist()
-            followed = {k: _Followed(ranges[indices[k]], values, out) for k in chosen}
-        else:
-            for spheres_of_pair in followed.values():
-                spheres_of_pair.follow(values)
-        followed = {k: some for k, some in followed.items() if len(some.pairs)}
-    rows = [
-        (*pair, low, high, least)
-        for some in followed.values()
-        for pair, low, high, least in zip(
-            some.pairs.tolist(), some.lowest, some.highest, some.least, strict=True
-        )
-    ]
-    return replace(
-        pairs,
-        link_pairs=tuple(pairs.link_pairs[k] for k in np.argsort(lowest, kind="stable")),
-        touching=np.array([row[:2] for row in rows if row[3] < row[4]]).astype(int).reshape(-1, 2),
-        constant=tuple(
-            ConstantPair(a, b, float(low)) for a, b, low, high, _ in rows if high >= 0.0
-        ),
-    )
+    result = []
+    for given in pairs:
+        pair = tuple(given)
+        unknown = [name for name in pair if name not in known]
+        if len(pair) != 2 or unknown:
+            choice = f"; there is {known_names(unknown[0], known)}" if unknown else ""
+            raise ValueError(
+                f"{name} must be pairs of links of the robot, got {short_repr(pair)}{choice}"
+            )
+        result.append((pair[0], pair[1]))
+    return result

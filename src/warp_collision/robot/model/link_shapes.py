@@ -34,31 +34,20 @@ _MOST_THREADS = 4  # that fit links: each may take some 500 MB
 _MAX_DEFAULT_LENGTH = 20.0  # [m], where no overshoot is given: longer ones are in millimetres
 
 
-class FittedModel(NamedTuple):
-    """Spheres of a URDF's collision shapes.
-
-    Attributes:
-        model: all of them.
-        fits: coverage of the fitted ones, by link.
-    """
-
-    model: SphereModel
-    fits: dict[str, tuple[Coverage, ...]]
-
-
 def spheres_of_shapes(
     model: UrdfModel, max_overshoot: Overshoot = None, progress: Progress | None = None
-) -> FittedModel:
-    """The `<sphere>` shapes of a robot, and fitted spheres for all other shapes."""
+) -> tuple[SphereModel, dict[str, tuple[Coverage, ...]]]:
+    """The `<sphere>` shapes of a robot, and fitted spheres for all others with their coverage."""
     overshoots = _by_link(max_overshoot, model.link_names)
     links: dict[str, list[LinkSphere | _Part]] = {}
     for shape in model.collisions:
         links.setdefault(shape.link, []).append(_part(shape, overshoots[shape.link]))
-    to_fit = [
-        link for link in model.link_names if any(isinstance(s, _Part) for s in links.get(link, ()))
-    ]
-    parts = {link: [s for s in links[link] if isinstance(s, _Part)] for link in to_fit}
-    fits = _fits(parts, overshoots, progress)
+    parts = {
+        link: [shape for shape in links.get(link, ()) if isinstance(shape, _Part)]
+        for link in model.link_names
+    }
+    to_fit = {link: some for link, some in parts.items() if some}
+    fits = _fits(to_fit, overshoots, progress)
     bodies = {}
     for link in model.link_names:
         fitted = iter(fits.get(link, ()))
@@ -71,7 +60,7 @@ def spheres_of_shapes(
         if rows:
             bodies[link] = Body(link, np.concatenate(rows), _pieces(links[link]))
     reports = {link: tuple(fit.report for fit in some) for link, some in fits.items()}
-    return FittedModel(SphereModel(bodies), reports)
+    return SphereModel(bodies), reports
 
 
 class _Part(NamedTuple):
@@ -161,7 +150,7 @@ def _wanted(parts: Sequence[_Part], overshoot: float | None) -> CachedParts:
 
 def _size(meshes: Sequence[Shape | trimesh.Trimesh]) -> float:
     """Diagonal of the box around meshes [m]."""
-    vertices = [mesh_of(m).vertices if isinstance(m, Shape) else m.vertices for m in meshes]
+    vertices = [mesh_of(mesh).vertices for mesh in meshes]
     return float(np.linalg.norm(np.ptp(np.concatenate(vertices), axis=0)))
 
 

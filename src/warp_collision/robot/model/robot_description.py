@@ -1,7 +1,14 @@
-"""Reads a robot from its files: links and joints, spheres, and pairs that are not checked."""
+"""Reads a robot from its files: links and joints, spheres, and pairs that are not checked.
+
+A robot may be in one file with its spheres and pairs, which is read within milliseconds. That is
+YAML, and JSON but for its first line, which is faster to read. Joints and shapes stay in the URDF,
+whose path and hash the file has.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,15 +17,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from warp_collision.messages import errors_at, escaped, short_repr
+from warp_collision.formats.files import existing_file, is_file
+from warp_collision.formats.yaml_values import read_yaml
+from warp_collision.messages import any_error_at, errors_at, escaped, short_repr
 from warp_collision.robot.fitting.coverage import Coverage
+from warp_collision.robot.fitting.sphere_arrays import sphere_array
+from warp_collision.robot.model.convex_pieces import piece_from, row_of
 from warp_collision.robot.model.kinematic_tree import (
     KinematicTree,
     check_locks,
     kinematic_tree,
     with_locked,
 )
-from warp_collision.robot.model.link_pairs import LeftOutPair, SelfCollisionPairs
+from warp_collision.robot.model.link_pairs import (
+    ADJACENT,
+    OF_ROBOT_FILE,
+    ConstantPair,
+    LeftOutPair,
+    SelfCollisionPairs,
+)
 from warp_collision.robot.model.link_shapes import (
     Overshoot,
     Progress,
@@ -26,11 +43,14 @@ from warp_collision.robot.model.link_shapes import (
     shapes_of_links,
     spheres_of_shapes,
 )
-from warp_collision.robot.model.pair_rules import ADJACENT, OF_ROBOT_FILE
-from warp_collision.robot.model.planning_groups import NONE_HELD, HeldJoints
-from warp_collision.robot.model.self_contacts import Contact, neutral_contacts
-from warp_collision.robot.model.sphere_model import Body, SphereModel, read_spheres
-from warp_collision.robot.model.srdf import read_srdf
+from warp_collision.robot.model.sampled_pairs import Contact, neutral_contacts
+from warp_collision.robot.model.sphere_model import (
+    Body,
+    SphereModel,
+    read_spheres,
+    require_links,
+)
+from warp_collision.robot.model.srdf import Srdf
 from warp_collision.robot.model.urdf_model import (
     LinkMesh,
     LinkShape,
@@ -40,6 +60,8 @@ from warp_collision.robot.model.urdf_model import (
 )
 
 _ROUNDING = 1e-9  # of the entries of transforms
+_FORMAT, _KEY = 2, "warp_collision_robot"
+_HEAD = "# Written by RobotSpheres.save: for RobotSpheres.from_file, and --robot in the shell.\n"
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,14 +130,15 @@ def read_robot_joints(
     spheres: PathLike | Mapping[str, Any] | None,
     package_dirs: Sequence[PathLike],
     lock_joints: Mapping[str, float | None],
-    held: HeldJoints = NONE_HELD,
+    srdf: Srdf,
 ) -> RobotJoints:
     """Reads links and joints, within milliseconds; see `RobotSpheres` for arguments and errors."""
     model = read_urdf_model(urdf, package_dirs)
     links, joints = model.link_names, model.joints
     given = None if spheres is None else read_spheres(spheres, links, joints)
     of_file = {} if given is None else given.locked
-    chosen = of_file | check_locks(held.values(joints), joints) | check_locks(lock_joints, joints)
+    held = check_locks(srdf.held_joints(joints), joints)
+    chosen = of_file | held | check_locks(lock_joints, joints)
     locked = {name: value for name, value in chosen.items() if value is not None}
     with errors_at(escaped(str(urdf))):
         tree = kinematic_tree(links, with_locked(joints, locked))
@@ -125,28 +148,26 @@ def read_robot_joints(
 def read_robot(
     urdf: PathLike,
     spheres: PathLike | Mapping[str, Any] | None,
-    srdf: PathLike | None,
+    srdf: Srdf,
     package_dirs: Sequence[PathLike],
     max_overshoot: Overshoot,
     padding: float | Mapping[str, float],
     lock_joints: Mapping[str, float | None],
     progress: Progress | None,
-    held: HeldJoints = NONE_HELD,
 ) -> RobotDescription:
     """Reads a robot; see `RobotSpheres` for arguments and errors."""
     model, spheres_given, locked, tree = read_robot_joints(
-        urdf, spheres, package_dirs, lock_joints, held
+        urdf, spheres, package_dirs, lock_joints, srdf
     )
     links = model.link_names
-    disabled = () if srdf is None else read_srdf(srdf, links)  # before fits take their time
+    disabled = srdf.left_out(links)  # before fits take their time
     if spheres_given is None:
         with errors_at(escaped(str(urdf))):
-            fitted = spheres_of_shapes(model, max_overshoot, progress)
-            sphere_model = fitted.model
+            sphere_model, fits = spheres_of_shapes(model, max_overshoot, progress)
             if not sphere_model.bodies:
                 raise ValueError("links must have collision shapes, got none")
     else:
-        sphere_model, fitted = spheres_given, None
+        sphere_model, fits = spheres_given, {}
     _check_base(sphere_model.base_link, tree)
     _check_joint_order(sphere_model.joint_names, tree)
     if not sphere_model.bodies:
@@ -155,7 +176,7 @@ def read_robot(
     left_out = [LeftOutPair(joint.parent, joint.child, ADJACENT) for joint in model.joints]
     left_out += [LeftOutPair(*pair, OF_ROBOT_FILE) for pair in sphere_model.ignored]
     left_out += disabled
-    is_automatic = srdf is None and not sphere_model.ignored
+    is_automatic = srdf.path is None and not sphere_model.ignored
     contacts = neutral_contacts(tree, sphere_model, left_out)
     if is_automatic:
         left_out += [contact.left_out() for contact in contacts if contact.is_ordinary]
@@ -165,12 +186,12 @@ def read_robot(
         padded(sphere_model, padding, links),
         tuple(left_out),
         model.visuals,
-        {} if fitted is None else fitted.fits,
+        fits,
         shapes_of_links(model),
         links_not_checked(model, sphere_model.bodies.values()),
         locked,
         contacts,
-        held.named_states(),
+        srdf.named_states(),
         Path(urdf),
         tuple(map(Path, package_dirs)),
     )
@@ -220,3 +241,174 @@ def _check_joint_order(joint_names: Sequence[str], tree: KinematicTree) -> None:
             UserWarning,
             stacklevel=4,  # where the robot is made
         )
+
+
+# -- robots in one file ---------------------------------------------------------------------------
+
+
+def write_robot(path: PathLike, robot: RobotDescription, pairs: SelfCollisionPairs) -> None:
+    """Writes a robot; see `RobotSpheres.save`.
+
+    Args:
+        path: of the file.
+        robot: what is written.
+        pairs: of links, that are checked by default.
+    """
+    path, urdf = Path(path), robot.urdf.absolute()
+    folder = path.absolute().parent
+    bodies = {name: robot.spheres.bodies[name] for name in dict.fromkeys(pairs.sphere_links)}
+    content = {
+        _KEY: _FORMAT,
+        "urdf": str(urdf.relative_to(folder) if urdf.is_relative_to(folder) else urdf),
+        "urdf_sha256": _digest(urdf),
+        "package_dirs": [str(Path(folder).absolute()) for folder in robot.package_dirs],
+        "joints": robot.tree.joint_names,
+        "locked_joints": robot.locked,
+        "named_states": robot.named_states,
+        "spheres": {name: body.spheres.tolist() for name, body in bodies.items()},
+        "links_of": {name: body.link for name, body in bodies.items() if body.link != name},
+        "pieces": {
+            name: [row_of(piece) for piece in body.pieces]
+            for name, body in bodies.items()
+            if body.pieces
+        },
+        "self_collision_buffer": robot.spheres.buffers,
+        "coverage": robot.fits,
+        "neutral_contacts": robot.neutral_contacts,
+        "not_checked": pairs.left_out,
+        "checked": pairs.link_pairs,
+        "touching_spheres": pairs.touching.tolist(),
+        "constant_spheres": pairs.constant,
+    }
+    path.write_text(f"{_HEAD}{_lines(content)}\n", encoding="utf-8")
+
+
+def read_robot_file(path: PathLike, package_dirs: Sequence[PathLike] = ()) -> RobotDescription:
+    """Reads what `write_robot` wrote; see `RobotSpheres.from_file` for arguments and errors."""
+    path = existing_file(path)
+    where = escaped(str(path))
+    content = _content(path)
+    if not isinstance(content, dict) or content.get(_KEY) != _FORMAT:
+        raise ValueError(
+            f"{where} must be a robot that RobotSpheres.save or `warp-collision robot --save` "
+            f"wrote, with {_KEY}: {_FORMAT}, got {short_repr(content)}"
+        )
+    with any_error_at(f"{where}: the path of the URDF"):
+        urdf = path.parent / content["urdf"]
+        digest = content["urdf_sha256"]
+        folders = [*package_dirs, *content["package_dirs"]]
+    if not is_file(urdf):
+        raise FileNotFoundError(f"{where}: its URDF must exist, got {short_repr(str(urdf))}")
+    if _digest(urdf) != digest:
+        raise ValueError(
+            f"{where} must be of the same URDF, but {escaped(str(urdf))} was changed since: save "
+            f"it again, with `warp-collision robot {escaped(str(urdf))} --save {where}` or "
+            "RobotSpheres(urdf).save(path)"
+        )
+    model = read_urdf_model(urdf, folders)
+    with any_error_at(where):
+        locked = content["locked_joints"]
+        check_locks(locked, model.joints)
+        tree = kinematic_tree(model.link_names, with_locked(model.joints, locked))
+        if list(tree.joint_names) != content["joints"]:
+            names = short_repr([*tree.joint_names])
+            raise ValueError(f"joints must be {names}, got {short_repr(content['joints'])}")
+        spheres = _spheres(content, model.link_names)
+        fits = _coverages(content, where)
+        pairs = _pairs(content, spheres, fits)
+    return RobotDescription(
+        link_names=model.link_names,
+        tree=tree,
+        spheres=spheres,
+        left_out=pairs.left_out,
+        link_meshes=model.visuals,
+        fits=fits,
+        shapes=shapes_of_links(model),
+        links_without_spheres=links_not_checked(model, spheres.bodies.values()),
+        locked=locked,
+        neutral_contacts=_contacts(content, where),
+        named_states=content.get("named_states", {}),
+        urdf=urdf,
+        package_dirs=tuple(map(Path, folders)),
+        pairs=pairs,
+    )
+
+
+def _content(path: Path) -> Any:
+    """Of the file: as it was written, or as somebody edited it."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8").removeprefix(_HEAD))
+    except (ValueError, RecursionError):
+        return read_yaml(path)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _spheres(content: Mapping[str, Any], links: Sequence[str]) -> SphereModel:
+    rows, link_of = content["spheres"], content["links_of"]
+    require_links("spheres", [link_of.get(name, name) for name in rows], links)
+    pieces = {name: tuple(map(piece_from, some)) for name, some in content["pieces"].items()}
+    bodies = {
+        name: Body(
+            link_of.get(name, name),
+            sphere_array(f"spheres[{name!r}]", some),
+            pieces.get(name, ()),
+        )
+        for name, some in rows.items()
+    }
+    require_links("pieces", pieces, [*rows])
+    buffers = {str(name): float(b) for name, b in content["self_collision_buffer"].items()}
+    return SphereModel(bodies, buffers=buffers)
+
+
+def _pairs(
+    content: Mapping[str, Any], spheres: SphereModel, fits: Mapping[str, Sequence[Coverage]]
+) -> SelfCollisionPairs:
+    names = [name for name, body in spheres.bodies.items() for _ in body.spheres]
+    left_out = tuple(LeftOutPair(*map(str, pair)) for pair in content["not_checked"])
+    checked = tuple((one, other) for one, other in content["checked"])
+    constant = tuple(
+        ConstantPair(int(one), int(other), float(gap))
+        for one, other, gap in content["constant_spheres"]
+    )
+    touching = np.array(content["touching_spheres"], dtype=np.int64).reshape(-1, 2)
+    indices = np.array([pair[:2] for pair in constant], dtype=np.int64).reshape(-1, 2)
+    indices = np.concatenate([touching, indices])
+    if not ((indices >= 0) & (indices < len(names))).all():
+        raise ValueError(f"pairs of spheres must be below {len(names)}, got {indices.max()}")
+    for one, other in checked:
+        require_links("checked", [one, other], [*spheres.bodies])
+    pairs = SelfCollisionPairs(tuple(names), checked, left_out, touching, constant)
+    return pairs.with_lengths(spheres.buffers, fits)
+
+
+def _coverages(content: Mapping[str, Any], where: str) -> dict[str, tuple[Coverage, ...]]:
+    with any_error_at(f"{where}: coverage"):
+        return {
+            link: tuple(Coverage(*values) for values in some)
+            for link, some in content["coverage"].items()
+        }
+
+
+def _contacts(content: Mapping[str, Any], where: str) -> tuple[Contact, ...]:
+    with any_error_at(f"{where}: neutral_contacts"):
+        return tuple(Contact(*values) for values in content["neutral_contacts"])
+
+
+def _lines(value: Any, indent: str = "") -> str:
+    """JSON with a line for each innermost list."""
+    deeper = f"{indent}  "
+    if isinstance(value, Mapping):
+        parts = [f"{_lines(str(key))}: {_lines(item, deeper)}" for key, item in value.items()]
+        is_nested = len(parts) > 0
+    elif isinstance(value, tuple | list):
+        parts = [_lines(item, deeper) for item in value]
+        is_nested = any(isinstance(item, tuple | list | Mapping) for item in value)
+    else:
+        return json.dumps(value, ensure_ascii=False)
+    begin, end = "{}" if isinstance(value, Mapping) else "[]"
+    if not is_nested:
+        return f"{begin}{', '.join(parts)}{end}"
+    return f"{begin}\n{deeper}" + f",\n{deeper}".join(parts) + f"\n{indent}{end}"

@@ -18,26 +18,34 @@ from warp_collision.queries.dispatch import outside_graphs, reads_values
 from warp_collision.robot.fitting.coverage import Coverage
 from warp_collision.robot.fitting.fit_cache import cached_coverage
 from warp_collision.robot.fitting.sphere_arrays import inflated, moved
-from warp_collision.robot.model.attachments import Attachment
-from warp_collision.robot.model.collision_report import CollisionReport, report_collisions
+from warp_collision.robot.model.collision_report import CollisionReport, ReportedScene
 from warp_collision.robot.model.first_values import FirstValues
 from warp_collision.robot.model.interpolation import Interpolated, cut, parts_for
 from warp_collision.robot.model.kinematics import LinkFrames
-from warp_collision.robot.model.link_pairs import LeftOutPair, SelfCollisionPairs
+from warp_collision.robot.model.link_pairs import (
+    CARRIED,
+    IGNORED,
+    LeftOutPair,
+    SelfCollisionPairs,
+    checked_pairs,
+)
 from warp_collision.robot.model.link_shapes import mesh_in_link, spheres_of_object
-from warp_collision.robot.model.pair_rules import IGNORED, checked_pairs
-from warp_collision.robot.model.planning_groups import HeldJoints
-from warp_collision.robot.model.robot_description import RobotDescription, read_robot
-from warp_collision.robot.model.robot_file import read_robot_file, write_robot
-from warp_collision.robot.model.robot_tables import RobotTables
+from warp_collision.robot.model.robot_description import (
+    RobotDescription,
+    read_robot,
+    read_robot_file,
+    write_robot,
+)
 from warp_collision.robot.model.robot_text import robot_text
 from warp_collision.robot.model.sampled_pairs import contact_counts, sampled_pairs
 from warp_collision.robot.model.self_collision_matrix import SelfCollisionMatrix, matrix_of
 from warp_collision.robot.model.sphere_layout import SphereLayout
 from warp_collision.robot.model.sphere_model import Body, require_links, write_spheres
+from warp_collision.robot.model.srdf import Srdf
 from warp_collision.robot.model.urdf_model import PathLike
 from warp_collision.summaries import notebook_html
 from warp_collision.world import MeshWorld
+from warp_collision.world.mesh_world import require_world
 
 _MAX_ENVS = 1 << 20  # tables of a robot have a row for each
 
@@ -127,11 +135,9 @@ class RobotSpheres:
         progress: Callable[[str, int, int], object] | None = None,
     ):
         locks = {} if lock_joints is None else lock_joints
-        held = HeldJoints(srdf, group, state)
+        file = Srdf(srdf, group, state)
         self._take(
-            read_robot(
-                urdf, spheres, srdf, package_dirs, max_overshoot, padding, locks, progress, held
-            )
+            read_robot(urdf, spheres, file, package_dirs, max_overshoot, padding, locks, progress)
         )
 
     @classmethod
@@ -164,7 +170,8 @@ class RobotSpheres:
         self.locked_joints = robot.locked
         self.named_states = robot.named_states
         self._link_frames = LinkFrames(robot.tree, self.link_names)
-        self._attached: dict[str, Attachment] = {}
+        self._attached: dict[str, Body] = {}
+        self._touching: dict[str, tuple[str, ...]] = {}  # what attached objects may touch
         self._allowed: list[LeftOutPair] = []
         self._update_layout()
 
@@ -176,17 +183,11 @@ class RobotSpheres:
             + (f", carries {escaped(carried, MAX_REPR)})" if carried else ")")
         )
 
-    def _repr_html_(self) -> str:
-        return notebook_html(self)
+    _repr_html_ = notebook_html
 
     def __str__(self) -> str:
-        return robot_text(
-            type(self).__name__,
-            self._description,
-            self.sphere_links,
-            self._attached,
-            self._allowed,
-        )
+        spheres = self._description, self.sphere_links
+        return robot_text(type(self).__name__, *spheres, self._attached, self._allowed)
 
     @property
     def n_joints(self) -> int:
@@ -205,27 +206,22 @@ class RobotSpheres:
         Spheres are in the order of the file, except that those that move with the same joint are
         consecutive.
         """
-        return self._layout.sphere_links
+        return self.layout.sphere_links
 
     @property
     def body_names(self) -> tuple[str, ...]:
         """Names of all links and attached objects, with spheres or without."""
-        return self._layout.names
+        return self.layout.names
 
     @property
     def attached(self) -> tuple[str, ...]:
         """Names of attached objects."""
         return tuple(self._attached)
 
-    @property
-    def layout(self) -> SphereLayout:
-        """The spheres in the order in which kernels read them; another one after `attach`."""
-        return self._layout
-
     def spheres_of(self, name: str) -> np.ndarray:
         """Spheres (n, 4) float64 of a link or attached object, in the frame of the link [m]."""
-        if name in self._layout.bodies:
-            return self._layout.bodies[name].spheres.copy()
+        if name in self.layout.bodies:
+            return self.layout.bodies[name].spheres.copy()
         require_links("name", [name], self.link_names)
         return np.empty((0, 4))
 
@@ -273,8 +269,8 @@ class RobotSpheres:
                     f"env_index must have shape (batch,) for joints {validate.shape_of(joints)}, "
                     f"got {validate.shape_of(env_index)}"
                 )
-        spheres = self._layout.kinematics.forward(joints, base_pose)
-        return self._layout.in_env(spheres, env_index)
+        spheres = self.layout.kinematics.forward(joints, base_pose)
+        return self.layout.in_env(spheres, env_index)
 
     def __call__(
         self,
@@ -304,7 +300,7 @@ class RobotSpheres:
             torch.Size([4, 59, 3, 7])
         """
         self.check_joints(joints)
-        return self._layout.kinematics.jacobian(joints.detach(), base_pose)
+        return self.layout.kinematics.jacobian(joints.detach(), base_pose)
 
     def interpolate(
         self, joints: Tensor, max_deviation: float, *, odd: bool = False
@@ -336,7 +332,7 @@ class RobotSpheres:
             shape = f"(batch, horizon, {self.n_joints})"
             raise ValueError(f"joints must have shape {shape}, got {validate.shape_of(joints)}")
         validate.require_number("max_deviation", max_deviation, positive=True)
-        parts = parts_for(joints, self.tables(joints.device), max_deviation)
+        parts = parts_for(joints, self.layout.tables(joints.device), max_deviation)
         return cut(joints, parts + 1 if odd and parts % 2 == 0 else parts)
 
     @outside_graphs("self_collision_pairs must be called outside of compiled graphs")
@@ -364,12 +360,13 @@ class RobotSpheres:
         return dispatch.run_outside(lambda: self._self_collision_pairs(requested))
 
     def _self_collision_pairs(self, ignore: Iterable[tuple[str, str]]) -> SelfCollisionPairs:
-        requested = checked_pairs("ignore", ignore, self._layout.names)
+        requested = checked_pairs("ignore", ignore, self.layout.names)
         left_out = [*self._description.left_out, *self._allowed]
         left_out += [LeftOutPair(*pair, IGNORED) for pair in requested]
-        for name, attachment in self._attached.items():
-            left_out += attachment.left_out(name)
-        return sampled_pairs(self._description, self._layout, self.joint_limits, left_out)
+        for name, links in self._touching.items():
+            left_out += [LeftOutPair(name, link, CARRIED) for link in links]
+        buffers, fits = self._description.spheres.buffers, self.fits
+        return sampled_pairs(self.layout, self.joint_limits, left_out, buffers, fits)
 
     @outside_graphs("find_pairs must be called outside of compiled graphs")
     def find_pairs(
@@ -396,7 +393,7 @@ class RobotSpheres:
 
         def find() -> SelfCollisionPairs:
             pairs, limits = self._self_collision_pairs(requested), self.joint_limits
-            counts = contact_counts(self._layout, pairs, limits, n_samples, margin, generator)
+            counts = contact_counts(self.layout, pairs, limits, n_samples, margin, generator)
             return pairs.without(counts == 0, f"not near in {n_samples} samples")
 
         return dispatch.run_outside(find)
@@ -428,7 +425,7 @@ class RobotSpheres:
 
         def find() -> SelfCollisionMatrix:
             pairs = self.default_pairs
-            counts = contact_counts(self._layout, pairs, self.joint_limits, n_samples)
+            counts = contact_counts(self.layout, pairs, self.joint_limits, n_samples)
             return matrix_of(pairs, counts, n_samples)
 
         return dispatch.run_outside(find)
@@ -454,7 +451,7 @@ class RobotSpheres:
             >>> len(panda.self_collision_pairs())
             41
         """
-        [pair] = checked_pairs("allowed contacts", [(link, other)], self._layout.names)
+        [pair] = checked_pairs("allowed contacts", [(link, other)], self.layout.names)
         self._allowed.append(LeftOutPair(*pair, f"allowed: {reason}" if reason else "allowed"))
         self._default_pairs = None
 
@@ -502,15 +499,16 @@ class RobotSpheres:
             >>> panda.detach("can")
         """
         validate.require_name("name", name)
-        if name in self._layout.names:
+        if name in self.layout.names:
             raise ValueError(f"name must be new to the robot, got {short_repr(name)}")
         require_links("link", [link], self.link_names)
-        require_links("touch_links", touch_links, self._layout.names)
+        require_links("touch_links", touch_links, self.layout.names)
         rows = inflated(spheres_of_object(name, spheres, max_overshoot), padding)
         if pose is not None:
             rows = moved(rows, matrix_from(validate.check_pose("pose", pose).tolist()))
         only_in = None if envs is None else validate.env_set(envs, _MAX_ENVS)
-        self._attached[name] = Attachment(Body(link, rows), tuple(touch_links), only_in)
+        self._attached[name] = Body(link, rows, envs=only_in)
+        self._touching[name] = (link, *touch_links)
         self._update_layout()
 
     def detach(self, name: str) -> None:
@@ -523,7 +521,7 @@ class RobotSpheres:
             raise ValueError(
                 f"name must be one of {short_repr([*self._attached])}, got {short_repr(name)}"
             )
-        del self._attached[name]
+        del self._attached[name], self._touching[name]
         self._update_layout()
 
     def save(self, path: PathLike) -> None:
@@ -546,8 +544,7 @@ class RobotSpheres:
         if self._attached:
             names = short_repr([*self._attached])
             raise ValueError(f"objects must be detached before a robot is saved, got {names}")
-        names = dict.fromkeys(self.sphere_links)
-        write_robot(path, self._description, self.default_pairs, [*names])
+        write_robot(path, self._description, self.default_pairs)
 
     def save_spheres(self, path: PathLike) -> None:
         """Writes the spheres of the links to a YAML file, which `spheres=` reads back as they are.
@@ -642,10 +639,9 @@ class RobotSpheres:
         elif base_pose is not None:
             raise ValueError("base_pose must be None for spheres, which are in the world")
         pairs = self.default_pairs if self_collision is True else self_collision or None
-        rows = None if joints is None else (joints, self.joint_limits)
-        report = report_collisions(
-            spheres, self._layout, world, pairs, margin, ignore, env_index, rows, base_pose
-        )
+        limits = None if joints is None else self.joint_limits
+        scene = ReportedScene(self.layout, world, pairs, ignore, limits, base_pose)
+        report = scene.report(spheres, joints, env_index, margin)
         report = report._replace(links_without_spheres=self.links_without_spheres)
         if joints is None:
             return report
@@ -653,14 +649,9 @@ class RobotSpheres:
 
     def _update_layout(self) -> None:
         """Builds the layout of the spheres of links and attached objects."""
-        bodies = dict(self._description.spheres.bodies)
-        bodies |= {name: attachment.body for name, attachment in self._attached.items()}
-        only_in = {
-            name: attachment.envs
-            for name, attachment in self._attached.items()
-            if attachment.envs is not None
-        }
-        self._layout = SphereLayout(self._description.tree, bodies, only_in)
+        bodies = self._description.spheres.bodies | self._attached
+        # The spheres in the order in which kernels read them.
+        self.layout = SphereLayout(self._description.tree, bodies)
         is_changed = self._attached or self._allowed
         self._default_pairs = None if is_changed else self._description.pairs
 
@@ -676,14 +667,6 @@ class RobotSpheres:
         if self._default_pairs is None:
             self._default_pairs = dispatch.run_outside(lambda: self._self_collision_pairs(()))
 
-    def tables(self, device: torch.device) -> RobotTables:
-        """Tables for the kernels of joint paths."""
-        return self._layout.tables(device)
-
-    def pair_tables(self, pairs: SelfCollisionPairs, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Tables of pairs of links for the same kernels."""
-        return self._layout.pair_tables(pairs, device)
-
     def check_joints(self, joints: Tensor) -> None:
         """Requires joint values (..., n_joints)."""
         if not isinstance(joints, Tensor) or joints.dtype not in (torch.float32, torch.float64):
@@ -695,3 +678,15 @@ class RobotSpheres:
                 f"{', '.join(self.joint_names)}, got {tuple(joints.shape)}"
             )
         self._first_values.look_at(joints)
+
+
+def require_robot_and_world(robot: object, world: object) -> None:
+    """Requires a robot and a world as the arguments `robot` and `world`, which are easily swapped.
+
+    Raises:
+        TypeError: one of them is something else.
+    """
+    if not isinstance(robot, RobotSpheres):
+        hint = ": robot comes before world" if isinstance(world, RobotSpheres) else ""
+        raise TypeError(f"robot must be a RobotSpheres, got {type(robot).__name__}{hint}")
+    require_world(world)

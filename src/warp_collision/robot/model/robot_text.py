@@ -10,8 +10,7 @@ import numpy as np
 
 from warp_collision.messages import escaped
 from warp_collision.robot.model.kinematic_tree import KinematicTree
-from warp_collision.robot.model.link_pairs import LeftOutPair
-from warp_collision.robot.model.pair_rules import IN_CONTACT
+from warp_collision.robot.model.link_pairs import IN_CONTACT, LeftOutPair
 from warp_collision.robot.model.robot_description import RobotDescription
 
 _WIDTH = 100

@@ -1,4 +1,4 @@
-"""Contacts of a robot's spheres, with obstacles and with each other."""
+"""Contacts of a robot with obstacles, by its spheres, and with itself, by its convex pieces too."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from warp_collision.kernels.piece_gaps import piece_gaps
 from warp_collision.kernels.precision import NEGLIGIBLE, ROUND_OFF
+from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.queries.sphere_queries import SCENE_DISTANCE
-from warp_collision.robot.model.bounding_balls import ranges_of_links
-from warp_collision.robot.model.link_pairs import SelfCollisionPairs
+from warp_collision.robot.model.link_pairs import SelfCollisionPairs, ranges_of_links
+from warp_collision.robot.model.sphere_layout import FRAME_POSE, SphereLayout
 from warp_collision.world import MeshWorld
-from warp_collision.world.scene_tables import scene_tables
+from warp_collision.world.scene_tables import arranged, scene_tables
 
 
 class Contact(NamedTuple):
@@ -86,20 +88,19 @@ def _within_rounding(depth: Tensor, coordinates: Tensor, margin: float) -> Tenso
 
 def _one_by_one(tables: SceneTables, env: int, count: int) -> SceneTables:
     """Tables with each obstacle of an env in an env of its own."""
-    ids, poses, enabled = (table[env, :count].unsqueeze(1).contiguous() for table in tables[:3])
-    records, padding = (
-        None if table is None else table[env, :count].unsqueeze(1).contiguous()
-        for table in (tables.records, tables.padding)
-    )
-    counts = torch.ones(count, dtype=torch.int32, device=tables.n_meshes.device)
-    return SceneTables(ids, poses, enabled, counts, records, padding)
+
+    def alone(table: Tensor) -> Tensor:
+        return table[env, :count].unsqueeze(1).contiguous()
+
+    ones = torch.ones(count, dtype=torch.int32, device=tables.n_meshes.device)
+    return arranged(tables, alone, alone(tables.mesh_from_world), ones)
 
 
 def contacts_with_itself(
     spheres: Tensor,
     pairs: SelfCollisionPairs,
     margin: float,
-    shape_gaps: Tensor | None = None,
+    by_pieces: Tensor | None = None,
 ) -> list[Contact]:
     """The deepest contact of each pair of links nearer than a margin, by its first sphere.
 
@@ -107,7 +108,7 @@ def contacts_with_itself(
         spheres: (batch, horizon, n_spheres, 4).
         pairs: of links.
         margin: [m].
-        shape_gaps: (batch * horizon, n_pairs) [m], clearance of their shapes where it is known.
+        by_pieces: (batch * horizon, n_pairs) [m], clearance of their shapes where it is known.
     """
     flat = pairs.inflate(spheres).flatten(0, 1)
     ranges, indices = ranges_of_links(pairs.sphere_links), pairs.link_indices()
@@ -122,8 +123,8 @@ def contacts_with_itself(
         # NaN is deeper than any number.
         deepest = torch.where(depth.isnan(), torch.inf, depth).argmax(1)
         depth = depth.gather(1, deepest[:, None])[:, 0]
-        if shape_gaps is not None:
-            depth = torch.minimum(depth, -shape_gaps[rows, k].to(depth))
+        if by_pieces is not None:
+            depth = torch.minimum(depth, -by_pieces[rows, k].to(depth))
         first, second = deepest // gaps.shape[2], deepest % gaps.shape[2]
         first, second = first + one.start, second + other.start
         a, b = flat[rows, first, :3], flat[rows, second, :3]
@@ -134,3 +135,50 @@ def contacts_with_itself(
             obstacle = pairs.sphere_links[int(second[i])]
             contacts.append(Contact(index, obstacle, float(depth[i]), surface[i], True))
     return contacts
+
+
+def shape_gaps(
+    joints: Tensor, layout: SphereLayout, pairs: SelfCollisionPairs, margin: float
+) -> Tensor | None:
+    """Clearance (n, n_pairs) float32 [m] of pairs of links by their convex pieces.
+
+    A lower bound, found to rounding below the margin; far below 0 where they touch or one of them
+    has none. None if the robot has none.
+
+    Args:
+        joints: (n, n_joints).
+        layout: the bodies.
+        pairs: of links.
+        margin: [m].
+    """
+    device = joints.device
+    robot, (body_pairs, _) = layout.tables(device), layout.pair_tables(pairs, device)
+    if len(robot.pieces) == 0:
+        return None
+    values = joints.detach().float().contiguous()
+    gaps = values.new_empty((len(values), len(pairs)))
+    frame_poses = values.new_empty((len(values), len(robot.frames), FRAME_POSE))
+    limit = torch.full((1,), margin, device=device)
+    operands = values, robot, body_pairs, limit, frame_poses, gaps
+    launch(piece_gaps, values.shape[:1], *operands, device=device, items=64 * gaps.numel())
+    return gaps
+
+
+def touching_links(
+    joints: Tensor, layout: SphereLayout, pairs: SelfCollisionPairs, margin: float = 0.0
+) -> Tensor:
+    """Which pairs of links are nearer than a margin [m]: (n, n_pairs) bool.
+
+    Args:
+        joints: (n, n_joints).
+        layout: the bodies.
+        pairs: of links.
+        margin: [m].
+    """
+    with torch.no_grad():
+        spheres = pairs.inflate(layout.kinematics.forward(joints))
+    found = torch.zeros((len(joints), len(pairs)), dtype=torch.bool, device=joints.device)
+    for k, rows, gaps in pairs.near(spheres, margin):
+        found[rows, k] = (gaps < margin).flatten(1).any(1)
+    by_shapes = shape_gaps(joints, layout, pairs, margin)
+    return found if by_shapes is None else found & ~(by_shapes >= margin)

@@ -35,11 +35,13 @@ class Body:
         spheres: (n, 4) float64 x, y, z in the frame of the link, radius [m]; below 0: disabled.
         pieces: convex pieces in the same frame that cover the shapes that the spheres cover; none
             if the spheres were given.
+        envs: in which they are; None for all.
     """
 
     link: str
     spheres: np.ndarray
     pieces: tuple[ConvexPiece, ...] = ()
+    envs: frozenset[int] | None = None
 
     def pieces_in(self, frame_from_link: np.ndarray) -> list[ConvexPiece]:
         """The pieces in another frame: the spheres where there are no others."""
@@ -169,11 +171,10 @@ def _from_curobo(values: dict, folder: Path, links: Sequence[str]) -> SphereMode
         before = rows.get(name, np.empty((0, 4)))
         rows[name] = np.concatenate([before, np.tile(_UNUSED, (count, 1))])
     require_links("keys of collision_spheres", rows, [*links, *poses])
-    bodies = {
-        name: Body(*_in_urdf_link(name, spheres, poses))
-        for name, spheres in rows.items()
-        if len(spheres)
-    }
+    bodies = {name: Body(name, spheres) for name, spheres in rows.items() if len(spheres)}
+    for name, (parent, parent_from_link) in poses.items():
+        if name in bodies:
+            bodies[name] = Body(parent, moved(rows[name], parent_from_link))
     ignored = [
         (one, other)
         for one, others in _mapping_of(values, "self_collision_ignore").items()
@@ -237,16 +238,6 @@ def _extra_links(value: Any, links: Sequence[str]) -> dict[str, tuple[str, np.nd
         pose = validate.check_pose(f"{where}.fixed_transform", pose).tolist()
         poses[name] = parent, matrix_from(pose)
     return poses
-
-
-def _in_urdf_link(
-    name: str, spheres: np.ndarray, poses: dict[str, tuple[str, np.ndarray]]
-) -> tuple[str, np.ndarray]:
-    """A link of the URDF, and spheres transformed to its frame."""
-    if name not in poses:
-        return name, spheres
-    parent, parent_from_link = poses[name]
-    return parent, moved(spheres, parent_from_link)
 
 
 def _per_link(where: str, value: Any) -> Callable[[str], float]:
