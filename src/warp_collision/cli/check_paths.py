@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from warp_collision.cli.common import BAD_INPUT, COLLISION, FREE
-from warp_collision.cli.options import load_scene, load_world
+from warp_collision.cli import common
 from warp_collision.cli.robot_check import beyond_turn
 from warp_collision.cli.scene_text import (
     always_in_contact,
@@ -24,9 +23,10 @@ from warp_collision.cli.scene_text import (
     contacts_for_json,
     uncovered,
     without_constant_contacts,
+    world_extents,
+    world_line,
 )
-from warp_collision.cli.terminal import Progress, align, print_text
-from warp_collision.cli.world_text import world_extents, world_line
+from warp_collision.cli.terminal import Progress, align, for_json, print_text
 from warp_collision.labeling import PathFiles, PathLabeler, PathRow
 from warp_collision.labeling.columns import arrow_table
 from warp_collision.labeling.parts import batches
@@ -100,7 +100,9 @@ class PathTable:
     @property
     def status(self) -> int:
         """The exit status."""
-        return BAD_INPUT if self.n_bad else COLLISION if self.collides else FREE
+        return (
+            common.BAD_INPUT if self.n_bad else common.COLLISION if self.collides else common.FREE
+        )
 
 
 def _order(row: dict[str, Any]) -> tuple[int, float]:
@@ -158,10 +160,10 @@ def check_paths(options: argparse.Namespace, files: PathFiles, device: torch.dev
     """Checks all paths of files, reports, and returns the exit status."""
     scene, world = None, None
     if options.robot is not None:
-        scene = load_scene(options, device)
+        scene = common.load_scene(options, device)
         world = scene.world
     elif not options.world.is_dir():
-        world = load_world(options, device)
+        world = common.load_world(options, device)
     # Yes or no takes a small part of the time; what is found first is labelled in full.
     quick = options.quiet or options.first
     given = None if options.world.is_dir() else world
@@ -206,7 +208,7 @@ def paths_of(
     for batch in batches(files.rows(), _BATCH):
         table.add(batch, labels.of(batch), keeps_free=True)
     table.sort()
-    return [{name: _finite(value) for name, value in row.items()} for row in table.rows]
+    return table.rows
 
 
 def _constant(scene: RobotScene | None, world: MeshWorld | None) -> CollisionReport | None:
@@ -235,10 +237,13 @@ class _Labels:
         constant: CollisionReport | None,
         outputs: Sequence[str],
     ):
-        self._of_own = self._of_common = _labeler(options, scene, world, outputs)
+        place = world if scene is None else scene.world
+        device = options.device if place is None else place.device
+        chosen: dict[str, Any] = {"outputs": outputs, "swept": options.swept}
+        self._of_own = self._of_common = labeler_of(options, scene, world, device, **chosen)
         if scene is not None and constant is not None and constant.link:
             others = without_constant_contacts(scene, constant)
-            self._of_common = _labeler(options, others, world, outputs)
+            self._of_common = labeler_of(options, others, world, device, **chosen)
 
     def of(self, rows: Sequence[PathRow]) -> dict[str, Any]:
         """Labels of rows, arrays (n_rows,) by name."""
@@ -257,37 +262,38 @@ def _has_own_place(row: PathRow) -> bool:
     return row.world is not None or row.base_pose is not None or bool(row.env)
 
 
-def _labeler(
-    options: argparse.Namespace,
-    scene: RobotScene | None,
-    world: MeshWorld | None,
-    outputs: Sequence[str],
+def labeler_of(
+    options: argparse.Namespace, scene: RobotScene | None, world: Any, device: Any, **more: Any
 ) -> PathLabeler:
+    """A `PathLabeler` by the options of a command.
+
+    Args:
+        options: of the command.
+        scene: the robot among the obstacles, if there is one.
+        world: what all rows without one of their own are in.
+        device: where paths are labelled.
+        **more: other options of the labeler.
+    """
     folder = options.world if options.world.is_dir() else options.world.absolute().parent
-    common: dict[str, Any] = {
-        "columns": dict(options.column),
-        "outputs": outputs,
-        "min_clearance": options.min_clearance,
-        "folder": folder,
-        "strict": options.strict,
-        "package_dirs": options.package_dir,
-    }
-    if scene is None:
-        device = None if world is None else world.device
-        return PathLabeler(None, world, swept=options.swept, device=device, **common)
-    return PathLabeler(scene.robot, world, **robot_options(options, scene), **common)
-
-
-def robot_options(options: argparse.Namespace, scene: RobotScene) -> dict[str, Any]:
-    """The options of a `PathLabeler` that are of the robot."""
-    base_pose = scene.base_pose
-    return {
-        "tolerance": 0.001 if options.tolerance is None else options.tolerance,
-        "self_collision": scene.self_collision,
-        "ignore": scene.ignore,
-        "base_pose": None if base_pose is None else torch.as_tensor(base_pose).cpu().numpy(),
-        "device": scene.world.device,
-    }
+    if scene is not None:
+        base_pose = scene.base_pose
+        more |= {
+            "tolerance": 0.001 if options.tolerance is None else options.tolerance,
+            "self_collision": scene.self_collision,
+            "ignore": scene.ignore,
+            "base_pose": None if base_pose is None else torch.as_tensor(base_pose).cpu().numpy(),
+        }
+    return PathLabeler(
+        None if scene is None else scene.robot,
+        world,
+        columns=dict(options.column),
+        min_clearance=options.min_clearance,
+        folder=folder,
+        strict=options.strict,
+        package_dirs=options.package_dir,
+        device=device,
+        **more,
+    )
 
 
 def _first_hit(found: dict[str, Any]) -> int | None:
@@ -332,13 +338,13 @@ def _report(
             "n_not_free": table.n_colliding,
             "n_bad": table.n_bad,
             "n_beyond_limits": limits.beyond,
-            "worst": _plain(table.worst),
+            "worst": table.worst,
         }
         told = {} if left_out is None else left_out.summary()
         if scene is not None:
             told["at_all_values"] = [] if constant is None else contacts_for_json(constant)
-        text = json.dumps({**head, **counts, **told}, indent=1, allow_nan=False)
-        rows = ",\n".join(f"  {json.dumps(_plain(row), allow_nan=False)}" for row in table.rows)
+        text = json.dumps(for_json({**head, **counts, **told}), indent=1, allow_nan=False)
+        rows = ",\n".join(f"  {json.dumps(for_json(row), allow_nan=False)}" for row in table.rows)
         print_text(f'{text[:-2]},\n "paths": [\n{rows}\n ]\n}}' if rows else text)
         return
     lines = [*_text(table), *always, ""]
@@ -348,17 +354,6 @@ def _report(
     if world is not None and not options.world.is_dir():
         lines.append(world_line(options.world.name, world, world_extents(world)))
     print_text("\n".join([*lines, _conclusion(table, first=options.first)]))
-
-
-def _plain(row: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A row for JSON, where what is not finite is null."""
-    if row is None:
-        return None
-    return {name: _finite(value) for name, value in row.items()}
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _csv_lines(table: PathTable) -> Iterator[str]:

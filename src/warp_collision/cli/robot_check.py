@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from warp_collision.cli.options import UNSEEN
+from warp_collision.cli import common
 from warp_collision.cli.scene_text import (
     Uncovered,
     always_in_contact,
@@ -113,9 +113,10 @@ class RobotCheck(NamedTuple):
             **self.left_out.summary(),
         }
 
-    def __str__(self) -> str:
+    def text(self, world: str) -> str:
+        """The report, below a line on the world."""
         contacts = self.contacts._replace(links_without_spheres=())  # a note tells them below
-        lines = ["at waypoints:", str(contacts), ""]
+        lines = [world, "", "at waypoints:", str(contacts), ""]
         motions = self.motions()
         shown = sorted(motions, key=_closeness)[:_MOST_ROWS]
         if motions:
@@ -211,7 +212,7 @@ def _without_unseen(motions: Tensor, scene: RobotScene, options: dict[str, Any])
     world = scene.world
     is_on = world.enabled[0].tolist()
     names = [name for name, on in zip(world.names(), is_on, strict=False) if on]
-    unseen = [name for name in names if name.endswith(UNSEEN)]
+    unseen = [name for name in names if name.endswith(common.UNSEEN)]
     if not unseen:
         return torch.zeros(motions.shape[0], motions.shape[1] - 1, dtype=torch.bool)
     for name in unseen:
