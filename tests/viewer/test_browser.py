@@ -23,12 +23,11 @@ from robots import PANDA
 from warp_collision import Cuboid, MeshWorld
 from warp_collision.examples import load_panda
 from warp_collision.planning import optimize_paths
-from warp_collision.viewer.name_tree import tree_of
-from warp_collision.viewer.worker import Worker
 
 pytest.importorskip("viser", reason="the extra `view` is not installed")
 from warp_collision.viewer import Viewer
-from warp_collision.viewer.browser import free_port, is_loopback
+from warp_collision.viewer.browser import Worker, free_port, is_loopback
+from warp_collision.viewer.world_panel import tree_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
 ARGUMENTS = [

@@ -23,12 +23,19 @@ from warp_collision.examples import load_panda
 from warp_collision.io import Obstacle
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer import render, sphere_sheet
-from warp_collision.viewer.captions import path_labels, world_labels
 from warp_collision.viewer.colors import FREE, HIT, OBSTACLE, THEMES, clearance_colors
 from warp_collision.viewer.contact_sheet import uncovered_faces
 from warp_collision.viewer.labels import Box, Label, place_labels
 from warp_collision.viewer.path_facts import path_facts
-from warp_collision.viewer.picture import Curve, Layout, Picture, Scene, compose
+from warp_collision.viewer.picture import (
+    Curve,
+    Layout,
+    Picture,
+    Scene,
+    compose,
+    path_labels,
+    world_labels,
+)
 from warp_collision.viewer.stage import Painter, choose_camera, scenery_of, stage_path
 from warp_collision.viewer.triangles import (
     Triangles,

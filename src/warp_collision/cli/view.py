@@ -53,9 +53,10 @@ def _port(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
-    from warp_collision.viewer.browser import Viewer, free_port, require_viser
+    from warp_collision.viewer.browser import Viewer, free_port
+    from warp_collision.viewer.picture import require_installed
 
-    require_viser()
+    require_installed("viser", "view")
     port = free_port(options.host, options.port)  # told before files are read
     device = common.start(options.device)
     seen = common.load_seen(options, device)

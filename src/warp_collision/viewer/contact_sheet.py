@@ -15,12 +15,12 @@ from warp_collision.robot import Coverage, RobotSpheres
 from warp_collision.robot.model.link_shapes import mesh_in_link
 from warp_collision.viewer import triangles as shapes
 from warp_collision.viewer.camera import VIEWS, look
-from warp_collision.viewer.colors import FREE, UNCOVERED, Floats, theme_of
+from warp_collision.viewer.colors import FREE, UNCOVERED, Floats, Theme, theme_of
 from warp_collision.viewer.picture import (
     fit_text,
     new_figure,
     pixels,
-    require_matplotlib,
+    require_installed,
     write_png,
 )
 from warp_collision.viewer.ray_tracer import SAMPLES, Body, RayTracer, over
@@ -59,7 +59,7 @@ def sphere_sheet(
         >>> sphere_sheet(load_panda()).shape[2]
         3
     """
-    require_matplotlib()
+    require_installed("matplotlib", "viz")
     theme = theme_of(background)
     links = [
         name
@@ -85,7 +85,7 @@ def sphere_sheet(
         axes = figure.add_axes(
             (x / width, 1 - (y + _TILE[1]) / height, _TILE[0] / width, _TILE[1] / height)
         )
-        axes.imshow(_tile(robot.spheres_of(link), surface, theme.name), aspect="auto")
+        axes.imshow(_tile(robot.spheres_of(link), surface, theme), aspect="auto")
         axes.set_axis_off()
         lines = [(escaped(link, 60), "bold"), *((line, "normal") for line in _figures(robot, link))]
         if why:
@@ -110,7 +110,7 @@ def _surface(robot: RobotSpheres, link: str) -> tuple[Triangles | None, str]:
         mesh = joined([mesh_in_link(shape) for shape in robot.link_shapes[link]])
     except (OSError, ValueError, ImportError) as error:
         return None, one_line(error)
-    thin = shapes.thinned(Triangles(np.asarray(mesh.vertices, float), np.asarray(mesh.faces)))
+    thin = shapes.thinned(shapes.of_mesh(mesh))
     size = float(np.linalg.norm(np.ptp(thin.vertices, axis=0)))
     vertices, faces = trimesh.remesh.subdivide_to_size(
         thin.vertices, thin.faces, size / _PARTS, max_iter=20
@@ -140,9 +140,8 @@ def uncovered_faces(surface: Triangles, spheres: Floats) -> np.ndarray:
     return bare
 
 
-def _tile(spheres: Floats, surface: Triangles | None, background: str) -> Floats:
+def _tile(spheres: Floats, surface: Triangles | None, theme: Theme) -> Floats:
     """Returns the picture of a link in its own frame."""
-    theme = theme_of(background)
     bodies, points = [], []
     rows = spheres[spheres[:, 3] > 0.0]
     if surface is not None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from warp_collision.messages import escaped
 from warp_collision.viewer.camera import Camera
-from warp_collision.viewer.captions import curve_of
 from warp_collision.viewer.colors import Theme
 from warp_collision.viewer.path_facts import PathFacts, evenly_along, path_facts
 from warp_collision.viewer.picture import Layout, Picture, Scene, compose, pixels
@@ -24,82 +22,58 @@ _HOLD = 8  # frames at the goal
 _MARKER = 2  # pixels
 
 
-def require_film_writer(path: Path) -> None:
-    """Requires PyAV for an .mp4.
-
-    Raises:
-        ModuleNotFoundError: it is not installed.
-    """
-    if path.suffix.lower() == ".mp4" and importlib.util.find_spec("av") is None:
-        raise ModuleNotFoundError(
-            "av is not installed, which writes .mp4; pip install 'warp-collision[viz]' brings it"
-        )
-
-
-class Film(NamedTuple):
-    """Frames (height, width, 3) uint8, made one by one, and how many there are."""
-
-    count: int
-    frames: Iterator[np.ndarray]
-
-
-def film_of(
-    facts: PathFacts,
-    meshes: LinkMeshes,
-    scenery: Scenery,
-    whole: Stage,
-    theme: Theme,
-    camera: Camera,
-    layout: Layout,
-    *,
-    title: str,
-    subtitle: str,
-    seconds: float,
-) -> Film:
-    """Returns the film of a path.
-
-    Args:
-        facts: the path.
-        meshes: of the robot's links.
-        scenery: the obstacles.
-        whole: the stage of the path.
-        theme: the colours.
-        camera: from where it is seen.
-        layout: of each frame.
-        title: a line above.
-        subtitle: a line below the title.
-        seconds: without what the goal is shown for.
+def frame_count(seconds: float) -> int:
+    """Returns how many frames a film has, without those that show the goal.
 
     Raises:
         ValueError: `seconds` is not from 0.2 to 120.
     """
     if not 0.2 <= seconds <= 120.0:
         raise ValueError(f"seconds must be from 0.2 to 120, got {seconds}")
-    count = max(2, round(FRAMES_PER_SECOND * seconds))
+    return max(2, round(FRAMES_PER_SECOND * seconds))
 
-    def frames() -> Iterator[np.ndarray]:
-        width, height = layout.scene
-        paper = np.ones((height, width, 3)) * theme.paper
-        scene = Scene(paper, "", [], theme.accent(facts.is_free))
-        curve = curve_of("", facts, theme)
-        still = Picture([scene], [curve], title, subtitle, theme, layout)
-        page = pixels(compose(still))
-        painter = Painter(whole, camera, theme, facts.scene.world.device)
-        image = page
-        for index, joints in enumerate(evenly_along(facts.joints, count)):
-            single = path_facts(facts.scene, joints[None])
+
+def frames_of(
+    facts: PathFacts,
+    meshes: LinkMeshes,
+    scenery: Scenery,
+    whole: Stage,
+    camera: Camera,
+    page: Picture,
+    count: int,
+    report: Callable[[float], object],
+) -> Iterator[np.ndarray]:
+    """Makes the frames (height, width, 3) uint8 of a path, one by one.
+
+    Args:
+        facts: the path.
+        meshes: of the robot's links.
+        scenery: the obstacles.
+        whole: the stage of the path.
+        camera: from where it is seen.
+        page: all of a frame but its scene.
+        count: of the frames, without those that show the goal.
+        report: called with the fraction that is done.
+    """
+    theme, layout = page.theme, page.layout
+    width, height = layout.scene
+    paper = np.ones((height, width, 3)) * theme.paper
+    scene = Scene(paper, "", [], theme.accent(facts.is_free))
+    still = pixels(compose(replace(page, scenes=[scene])))
+    painter = Painter(whole, camera, theme, facts.scene.world.device)
+    image, joints = still, evenly_along(facts.joints, count)
+    for index in range(count + _HOLD):
+        if index < count:
+            single = path_facts(facts.scene, joints[index][None])
             stage = stage_path(single, meshes, scenery, theme, film=whole)
             drawn = painter.draw(stage, in_film=True)
-            image = page.copy()
+            image = still.copy()
             rows = slice(layout.top, layout.top + height)
             image[rows, :width] = np.uint8(255 * drawn)
             _mark(image, layout, index / (count - 1), theme)
             _write(image, layout, escaped(single.verdict(), 100), theme)
-            yield image
-        for _ in range(_HOLD):
-            yield image
-
-    return Film(count + _HOLD, frames())
+        report(0.1 + 0.9 * (index + 1) / (count + _HOLD))
+        yield image
 
 
 def _mark(image: np.ndarray, layout: Layout, place: float, theme: Theme) -> None:
@@ -126,21 +100,9 @@ def _write(image: np.ndarray, layout: Layout, text: str, theme: Theme) -> None:
     image[:] = np.asarray(picture)
 
 
-def write_film(path: Path, film: Film, report: Callable[[float], object]) -> np.ndarray:
-    """Writes a film; returns its last frame.
-
-    Args:
-        path: .gif or .mp4.
-        film: the film.
-        report: called with the fraction that is done.
-    """
-
-    def told() -> Iterator[np.ndarray]:
-        for index, frame in enumerate(film.frames):
-            report(0.1 + 0.9 * (index + 1) / film.count)
-            yield frame
-
-    return (_write_gif if path.suffix.lower() == FILMS[0] else _write_mp4)(path, told())
+def write_film(path: Path, frames: Iterator[np.ndarray]) -> np.ndarray:
+    """Writes a film, .gif or .mp4; returns its last frame."""
+    return (_write_gif if path.suffix.lower() == FILMS[0] else _write_mp4)(path, frames)
 
 
 def _write_gif(path: Path, frames: Iterator[np.ndarray]) -> np.ndarray:

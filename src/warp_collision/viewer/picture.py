@@ -6,16 +6,22 @@ Text needs matplotlib (the extra `viz`); the scenes are drawn by `ray_tracer`.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
+from warp_collision.io import Obstacle
+from warp_collision.messages import escaped
 from warp_collision.viewer.camera import Camera
 from warp_collision.viewer.colors import FAR, HIT, Color, Floats, Theme, clearance_colors
 from warp_collision.viewer.labels import Box, Label, place_labels
+from warp_collision.viewer.path_facts import PathFacts
+from warp_collision.viewer.ray_tracer import SAMPLES
+from warp_collision.viewer.triangles import of_obstacle
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,17 +31,19 @@ _GAP = 6  # pixels between two scenes
 _BAR = (-0.06, FAR)  # m, ends of the colour bar
 _PADDING = 0.35  # of the frame of a label, in sizes of its letters
 _MOST_TEXT = 110  # characters of a line
+_LABELLED = 6  # obstacles of a world without a robot
+_LABEL = 40  # characters of a name in a label
 
 
-def require_matplotlib() -> None:
-    """Requires the extra `viz`.
+def require_installed(module: str, extra: str) -> None:
+    """Requires a module that an extra of this package installs.
 
     Raises:
-        ModuleNotFoundError: matplotlib is not installed.
+        ModuleNotFoundError: it is not installed.
     """
-    if importlib.util.find_spec("matplotlib") is None:
+    if importlib.util.find_spec(module) is None:
         raise ModuleNotFoundError(
-            "matplotlib is not installed; pip install 'warp-collision[viz]' brings what it needs"
+            f"{module} is not installed; pip install 'warp-collision[{extra}]' brings what it needs"
         )
 
 
@@ -366,12 +374,53 @@ def _draw_bar(figure: Figure, picture: Picture) -> None:
         spine.set_visible(False)
 
 
-def anchor_of(camera: Camera, point: Any, samples: int) -> tuple[float, float]:
-    """Returns the pixel (x, y) of a point (3,) in the picture of a camera."""
-    x, y = (camera.project(np.asarray(point, float)[None])[0] / samples).tolist()
-    return x, y
-
-
 def cut(text: str) -> str:
     """Returns a line that is not too long."""
     return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 1]}…"
+
+
+def curve_of(name: str, facts: PathFacts, theme: Theme) -> Curve:
+    """Returns the certified clearance of a path, to obstacles and to itself."""
+    steps = torch.linalg.vector_norm(facts.joints[1:] - facts.joints[:-1], dim=-1)
+    ends = np.concatenate([[0.0], steps.double().cumsum(0).cpu().numpy()])
+    ends = ends / ends[-1] if ends[-1] > 0.0 else np.linspace(0.0, 1.0, len(ends))
+    lower, upper, own = (
+        column.double().numpy()
+        for column in (facts.motion.lower, facts.motion.upper, facts.motion.self_lower)
+    )
+    return Curve(ends, lower, upper, own, name or "to obstacles", theme.accent(facts.is_free))
+
+
+def path_labels(facts: PathFacts, camera: Camera) -> list[Label]:
+    """Returns labels of the worst contacts, and of start and goal."""
+    labels = []
+    for contact in facts.worst(2):
+        if contact.is_blocked or not labels:
+            point = facts.closest_points(contact)[1]
+            text = escaped(str(contact), 2 * _LABEL)
+            labels.append(Label(text, _anchor_of(camera, point), contact.is_blocked))
+    if facts.n_segments:
+        for text, waypoint in (("start", 0), ("goal", -1)):
+            tip = facts.spheres[waypoint, -1, :3]
+            labels.append(Label(text, _anchor_of(camera, tip)))
+    return labels
+
+
+def world_labels(obstacles: Mapping[str, Obstacle], camera: Camera) -> list[Label]:
+    """Returns labels of the largest obstacles."""
+    boxes = {name: of_obstacle(obstacle).vertices for name, obstacle in obstacles.items()}
+    sizes = {name: float(np.ptp(v, axis=0).max()) for name, v in boxes.items()}
+    largest = sorted(boxes, key=lambda name: -sizes[name])[:_LABELLED]
+    return [
+        Label(
+            escaped(name, _LABEL),
+            _anchor_of(camera, 0.5 * (boxes[name].min(0) + boxes[name].max(0))),
+        )
+        for name in largest
+    ]
+
+
+def _anchor_of(camera: Camera, point: Any) -> tuple[float, float]:
+    """Returns the pixel (x, y) of a point (3,) in the picture of a camera."""
+    x, y = (camera.project(np.asarray(point, float)[None])[0] / SAMPLES).tolist()
+    return x, y

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,8 @@ from warp_collision.robot import RobotSpheres, SelfCollisionPairs
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.robot.model.robot_and_world import require_robot_and_world
 from warp_collision.viewer.camera import Camera, parse_view
-from warp_collision.viewer.captions import curve_of, path_labels, world_labels
 from warp_collision.viewer.colors import Floats, Theme, theme_of
-from warp_collision.viewer.film import FILMS, film_of, require_film_writer, write_film
+from warp_collision.viewer.film import FILMS, frame_count, frames_of, write_film
 from warp_collision.viewer.labels import Label
 from warp_collision.viewer.path_facts import PathFacts, path_facts
 from warp_collision.viewer.picture import (
@@ -30,9 +31,12 @@ from warp_collision.viewer.picture import (
     Picture,
     Scene,
     compose,
+    curve_of,
     cut,
+    path_labels,
     pixels,
-    require_matplotlib,
+    require_installed,
+    world_labels,
     write_png,
 )
 from warp_collision.viewer.stage import Painter, choose_camera, scenery_of, stage_path, stage_world
@@ -111,12 +115,10 @@ def render(
         >>> render(world, size=(160, 100), view="corner").shape
         (100, 160, 3)
     """
-    require_matplotlib()
+    require_installed("matplotlib", "viz")
     theme, direction = theme_of(background), parse_view(view)
     path = None if output is None else _checked_output(output)
     film = path if path is not None and path.suffix.lower() in FILMS else None
-    if film is not None:
-        require_film_writer(film)
     size = _checked_size(size or (_SIZE if film is None else _FILM_SIZE))
     report = progress or (lambda fraction: None)
     world, paths = _checked(world, robot, joints, env)
@@ -134,15 +136,16 @@ def render(
     lines = 0 if not title else 2 if facts else 1
     has_curves = any(one.n_segments for one in found)
     layout = Layout(size, len(stages), lines, has_curves, bool(found))
+    curves = [curve_of("" if film else name, one, theme)
+              for name, one in zip(paths, found, strict=True) if one.n_segments]  # fmt: skip
+    page = Picture([], curves, title, facts, theme, layout)
     camera = choose_camera(stages, layout.scene, direction, _target(look_at, obstacles, found))
     report(0.1)
     if film is not None:
         _require_one_path(found, film)
-        frames = film_of(
-            found[0], meshes, scenery, stages[0], theme, camera, layout, title=title,
-            subtitle=facts, seconds=seconds,
-        )  # fmt: skip
-        return write_film(film, frames, report)
+        count = frame_count(seconds)
+        seen = found[0], meshes, scenery, stages[0], camera
+        return write_film(film, frames_of(*seen, page, count, report))
     scenes, names = [], list(paths) or [""]
     for index, stage in enumerate(stages):
         image = Painter(stage, camera, theme, world.device).draw(stage)
@@ -150,9 +153,7 @@ def render(
         known = found[index] if found else None
         written = _labels(known, obstacles, camera) if labels else []
         scenes.append(_scene(image, names[index], known, written, theme))
-    curves = [curve_of(name, one, theme)
-              for name, one in zip(paths, found, strict=True) if one.n_segments]  # fmt: skip
-    drawn = pixels(compose(Picture(scenes, curves, title, facts, theme, layout)))
+    drawn = pixels(compose(replace(page, scenes=scenes)))
     if path is not None:
         write_png(drawn, path)
     report(1.0)
@@ -174,6 +175,10 @@ def _checked_output(output: str | os.PathLike[str]) -> Path:
     if not path.absolute().parent.is_dir():
         raise FileNotFoundError(
             f"output must be in an existing folder, got {short_repr(str(path))}"
+        )
+    if path.suffix.lower() == ".mp4" and importlib.util.find_spec("av") is None:
+        raise ModuleNotFoundError(
+            "av is not installed, which writes .mp4; pip install 'warp-collision[viz]' brings it"
         )
     return path
 

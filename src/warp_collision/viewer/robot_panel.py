@@ -11,9 +11,8 @@ from trimesh.transformations import quaternion_from_matrix
 
 from warp_collision.messages import escaped
 from warp_collision.robot.checks.robot_scene import RobotScene
-from warp_collision.viewer import panel_text
+from warp_collision.viewer import panels
 from warp_collision.viewer.colors import ATTACHED, BARE, THEMES, Floats, clearance_colors
-from warp_collision.viewer.host import Host, add_mesh
 from warp_collision.viewer.triangles import Triangles, ball, link_meshes, robot_bodies
 
 _TURN = 3.1416  # rad, on both sides of 0 of a joint without limits
@@ -29,7 +28,7 @@ class RobotPanel:
         meshes: of the links.
     """
 
-    def __init__(self, viewer: Host, scene: RobotScene, joints: Tensor):
+    def __init__(self, viewer: panels.Host, scene: RobotScene, joints: Tensor):
         self._viewer, self._server = viewer, viewer.server
         self.scene, self.joints = scene, joints
         self.meshes = link_meshes(scene.robot)
@@ -68,14 +67,14 @@ class RobotPanel:
     def _notes(self) -> str:
         robot, lines = self.scene.robot, []
         for link in robot.links_without_spheres:
-            words = f"{panel_text.text(link)} has no spheres: it is not checked"
-            lines.append(panel_text.line(words, BARE))
+            words = f"{panels.text(link)} has no spheres: it is not checked"
+            lines.append(panels.line(words, BARE))
         for name in robot.attached:
-            lines.append(panel_text.line(f"{panel_text.text(name)} is attached", ATTACHED))
+            lines.append(panels.line(f"{panels.text(name)} is attached", ATTACHED))
         if not self.meshes.links:
             why = next(iter(self.meshes.missing.values()), "the URDF names none")
-            words = f"no meshes, spheres alone: {panel_text.text(why, 120)}"
-            lines.append(panel_text.line(words))
+            words = f"no meshes, spheres alone: {panels.text(why, 120)}"
+            lines.append(panels.line(words))
         return "".join(lines)
 
     def _add_bodies(self) -> None:
@@ -83,7 +82,7 @@ class RobotPanel:
         for link, mesh in self.meshes.links.items():
             bare = link in robot.links_without_spheres
             color = BARE if bare else THEMES["light"].robot
-            self._links[link] = add_mesh(
+            self._links[link] = panels.add_mesh(
                 self._viewer, "link", mesh, color, _WITH_SPHERES, side="double"
             )
         self._add_spheres()

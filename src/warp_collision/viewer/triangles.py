@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from warp_collision.io import Obstacle
 from warp_collision.io.placing import joined, matrix_from
 from warp_collision.messages import escaped
 from warp_collision.obstacles.sensed import Sensed
-from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere, mesh_of
+from warp_collision.obstacles.shapes import Shape, mesh_of
 from warp_collision.obstacles.voxel_grid import VoxelGrid
 from warp_collision.robot import RobotSpheres
 from warp_collision.robot.model.link_shapes import mesh_in_link
@@ -37,23 +37,16 @@ class Triangles(NamedTuple):
         return Triangles(self.vertices @ transform[:3, :3].T + transform[:3, 3], self.faces)
 
 
-# How obstacles become triangles, by the type of their geometry. A kind of another type is one more
-# line here.
-MESH_OF: dict[type, Callable[[Any], trimesh.Trimesh]] = {
-    Cuboid: mesh_of,
-    Sphere: mesh_of,
-    Capsule: mesh_of,
-    Cylinder: mesh_of,
-    Sensed: mesh_of,
-    trimesh.Trimesh: lambda mesh: mesh,
-}
+def of_mesh(mesh: trimesh.Trimesh) -> Triangles:
+    """Returns the triangles of a mesh."""
+    return Triangles(np.asarray(mesh.vertices, float), np.asarray(mesh.faces))
 
 
 def of_geometry(geometry: Any) -> Triangles:
     """Returns the triangles of an obstacle in its own frame.
 
     Raises:
-        TypeError: `MESH_OF` has no line for it.
+        TypeError: it is of another kind.
 
     Example:
         >>> from warp_collision import Cuboid
@@ -61,11 +54,9 @@ def of_geometry(geometry: Any) -> Triangles:
         >>> of_geometry(Cuboid((1.0, 1.0, 1.0))).faces.shape
         (12, 3)
     """
-    for kind, make in MESH_OF.items():
-        if isinstance(geometry, kind):
-            mesh = make(geometry)
-            return Triangles(np.asarray(mesh.vertices, float), np.asarray(mesh.faces))
-    raise TypeError(f"geometry must be of a kind that is drawn, got {type(geometry).__name__}")
+    if not isinstance(geometry, trimesh.Trimesh | Shape | Sensed):
+        raise TypeError(f"geometry must be of a kind that is drawn, got {type(geometry).__name__}")
+    return of_mesh(mesh_of(geometry))
 
 
 def is_unseen(geometry: Any) -> bool:
@@ -153,8 +144,7 @@ def thinned(triangles: Triangles, most: int = MOST_FACES) -> Triangles:
 @functools.cache
 def ball(subdivisions: int = 2) -> Triangles:
     """Returns the unit sphere."""
-    mesh = trimesh.creation.icosphere(subdivisions=subdivisions)
-    return Triangles(np.asarray(mesh.vertices), np.asarray(mesh.faces))
+    return of_mesh(trimesh.creation.icosphere(subdivisions=subdivisions))
 
 
 def of_spheres(spheres: ArrayLike, subdivisions: int = 2) -> Triangles:
@@ -223,8 +213,7 @@ def link_meshes(robot: RobotSpheres) -> LinkMeshes:
             except (OSError, ValueError, ImportError) as error:
                 missing[link] = str(error)
                 continue
-            vertices = np.asarray(mesh.vertices, float)
-            links[link] = thinned(Triangles(vertices, np.asarray(mesh.faces)))
+            links[link] = thinned(of_mesh(mesh))
             missing.pop(link, None)
     if missing and not links:
         why = escaped(next(iter(missing.values())), 200)
