@@ -14,6 +14,8 @@ from warp_collision.messages import short_repr
 from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import Shape, mesh_of
 
+# Without rounding.
+Z_FROM_Y_UP = np.array([[1.0, 0, 0, 0], [0, 0, -1, 0], [0, 1, 0, 0], [0, 0, 0, 1]])
 _RIGID_TOLERANCE = 1e-6  # files store rotations in float32, whose rounding is below this
 
 

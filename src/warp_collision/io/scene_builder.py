@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from warp_collision.formats.files import MAX_COORDINATE, MAX_FACES
-from warp_collision.io.polygons import ClippingBudget
+from warp_collision.io.solids import ClippingBudget
 from warp_collision.messages import MAX_REPR, depth_of_caller, escaped, one_line, short_repr
 from warp_collision.obstacles.geometry import SignMethod
 from warp_collision.obstacles.sensed import Sensed

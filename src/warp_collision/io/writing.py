@@ -14,7 +14,7 @@ import trimesh
 from warp_collision.formats.files import require_extra
 from warp_collision.io.scene import obstacle_scene
 from warp_collision.io.scene_builder import Obstacle
-from warp_collision.io.shape_entries import ENTRIES
+from warp_collision.io.yaml_world import ENTRIES
 from warp_collision.messages import escaped, short_repr
 from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import mesh_of
