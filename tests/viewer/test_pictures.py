@@ -207,7 +207,10 @@ def test_texts_do_not_overlap_and_stay_inside(panda, size, background):
     width, height = layout.scene
     stage = stage_path(facts, link_meshes(panda), scenery_of(world.obstacles()), theme)
     camera = choose_camera([stage], (width, height), (40.0, 20.0))
-    labels = [*path_labels(facts, camera), *world_labels(world.obstacles(), camera)]
+    labels = [
+        *path_labels(facts, camera),
+        *world_labels(scenery_of(world.obstacles()).meshes, camera),
+    ]
     labels += [Label(f"contact {i} of two long names", labels[0].anchor, True) for i in range(3)]
     scene = Scene(np.ones((height, width, 3)), "heading " * 12, labels, theme.accent(False))
     picture = Picture([scene] * 2, [curve] * 2, "A title " * 9, "facts " * 20, theme, layout)

@@ -18,23 +18,20 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
-from warp_collision.devices import CPU
 from warp_collision.messages import escaped, known_names, one_line, short_repr
 from warp_collision.poses import PoseLike
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs
 from warp_collision.robot.checks.robot_scene import RobotScene
-from warp_collision.robot.model.robot_and_world import require_robot_and_world
 from warp_collision.viewer import panels
 from warp_collision.viewer.colors import FREE, HIT, NEAR, THEMES, Color
 from warp_collision.viewer.path_facts import path_facts
 from warp_collision.viewer.path_panel import PathPanel
 from warp_collision.viewer.picture import require_installed
-from warp_collision.viewer.rendering import middle_of_limits, paths_of
+from warp_collision.viewer.rendering import checked_world, middle_of_limits, paths_of
 from warp_collision.viewer.robot_panel import RobotPanel
 from warp_collision.viewer.stage import choose_camera, scenery_of, stage_path, stage_world
 from warp_collision.viewer.world_panel import WorldPanel
 from warp_collision.world import MeshWorld
-from warp_collision.world.mesh_world import require_world
 
 _UPDATE = 0.1  # s, between two drawings of `update`
 _NEAREST = 4  # pairs that are listed
@@ -93,12 +90,7 @@ class Viewer:
         ignore: Iterable[tuple[str, str]] = (),
         self_collision: bool | SelfCollisionPairs = True,
     ):
-        if world is None:
-            world = MeshWorld(device=CPU)
-        if robot is None:
-            require_world(world)
-        else:
-            require_robot_and_world(robot, world)
+        world = checked_world(world, robot)
         require_installed("viser", "view")
         import viser
 
@@ -338,11 +330,8 @@ class Viewer:
         clearance = scene.clearance(joints).clearance[0, 0].double().cpu().numpy()
         spheres = scene.spheres(joints)[0].double().cpu().numpy()
         self._robot.color(spheres, clearance)
-        found = scene.robot.report(
-            joints[None].to(scene.world.device), scene.world, margin=_LISTED,
-            self_collision=scene.self_collision, ignore=scene.ignore,
-            env_index=scene.env_index, base_pose=scene.base_pose,
-        )  # fmt: skip
+        path = joints[None].to(scene.world.device)
+        found = scene.robot.report(path, scene.world, margin=_LISTED, **scene.of_paths)
         nearest: dict[str, float] = {}
         for obstacle, depth, own in zip(
             found.obstacle, found.depth, found.with_itself, strict=True

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from warp_collision.robot import (
     JointPathClearance,
-    RobotSpheres,
     joint_path_clearance,
     joint_path_cost,
     joint_path_in_collision,
@@ -31,17 +30,14 @@ def _of_motion(scene: RobotScene) -> dict[str, Any]:
     A base that stands on a table is as near to it on any path.
     """
     robot = scene.robot
-    moves = robot.sphere_jacobian(_some_joints(robot)).abs().amax(dim=(0, 2, 3)) > 0.0
+    # Some joint values, by which spheres that move differ from those that do not.
+    joints = torch.rand((4, robot.n_joints), generator=torch.Generator().manual_seed(0))
+    moves = robot.sphere_jacobian(joints).abs().amax(dim=(0, 2, 3)) > 0.0
     links = {link for link, moves in zip(robot.sphere_links, moves.tolist(), strict=True)
              if moves}  # fmt: skip
     still = {*robot.sphere_links} - links
     fixed = {(link, name) for link in still for name in scene.world.names(scene.env)}
     return {**scene.of_paths, "ignore": (*scene.ignore, *fixed)}
-
-
-def _some_joints(robot: RobotSpheres) -> Tensor:
-    """(4, n_joints) joint values, by which spheres that move differ from those that do not."""
-    return torch.rand((4, robot.n_joints), generator=torch.Generator().manual_seed(0))
 
 
 class Contact(NamedTuple):

@@ -6,7 +6,7 @@ Text needs matplotlib (the extra `viz`); the scenes are drawn by `ray_tracer`.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from warp_collision.io import Obstacle
 from warp_collision.messages import escaped
 from warp_collision.viewer.camera import Camera
 from warp_collision.viewer.colors import FAR, HIT, Color, Floats, Theme, clearance_colors
 from warp_collision.viewer.labels import Box, Label, place_labels
 from warp_collision.viewer.path_facts import PathFacts
 from warp_collision.viewer.ray_tracer import SAMPLES
-from warp_collision.viewer.triangles import of_obstacle
+from warp_collision.viewer.triangles import Triangles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -217,14 +216,13 @@ def _text(figure: Figure, picture: Picture, y: float, line: str, size: float, **
         40 * scale / width, 1.0 - y / height, line, size=scale * size,
         color=picture.theme.ink, va="center", parse_math=False, **style,
     )  # fmt: skip
-    canvas: Any = figure.canvas
-    _shrink(text, lambda: text.get_window_extent(canvas.get_renderer()).width, width - 80 * scale)
+    _shrink(text, width - 80 * scale)
 
 
-def _shrink(text: Any, width_of: Callable[[], float], most: float) -> None:
+def _shrink(text: Any, most: float) -> None:
     """Makes letters smaller until a text is not wider than that."""
     for _ in range(4):  # letters have whole pixels: once is not always enough
-        width = width_of()
+        width = text.get_window_extent(text.figure.canvas.get_renderer()).width
         if width > most:
             text.set_size(0.98 * text.get_size() * most / width)
 
@@ -275,12 +273,7 @@ def _annotate(axes: Axes, scene: Scene, picture: Picture) -> None:
 
 def fit_text(text: Any, axes: Axes, width: float) -> Box:
     """Makes letters smaller until a text is as wide as that; returns its box."""
-
-    def width_of() -> float:
-        box = extent_of(text, axes)
-        return box.right - box.left
-
-    _shrink(text, width_of, width)
+    _shrink(text, width)
     return extent_of(text, axes)
 
 
@@ -406,17 +399,12 @@ def path_labels(facts: PathFacts, camera: Camera) -> list[Label]:
     return labels
 
 
-def world_labels(obstacles: Mapping[str, Obstacle], camera: Camera) -> list[Label]:
-    """Returns labels of the largest obstacles."""
-    boxes = {name: of_obstacle(obstacle).vertices for name, obstacle in obstacles.items()}
-    sizes = {name: float(np.ptp(v, axis=0).max()) for name, v in boxes.items()}
-    largest = sorted(boxes, key=lambda name: -sizes[name])[:_LABELLED]
+def world_labels(meshes: Mapping[str, Triangles], camera: Camera) -> list[Label]:
+    """Returns labels of the largest obstacles, by their triangles in the world."""
+    sizes = {name: float(np.ptp(mesh.vertices, axis=0).max()) for name, mesh in meshes.items()}
+    largest = sorted(meshes, key=lambda name: -sizes[name])[:_LABELLED]
     return [
-        Label(
-            escaped(name, _LABEL),
-            _anchor_of(camera, 0.5 * (boxes[name].min(0) + boxes[name].max(0))),
-        )
-        for name in largest
+        Label(escaped(name, _LABEL), _anchor_of(camera, meshes[name].middle)) for name in largest
     ]
 
 

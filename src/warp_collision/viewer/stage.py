@@ -10,6 +10,7 @@ import torch
 
 from warp_collision.devices import CPU
 from warp_collision.io import Obstacle
+from warp_collision.io.placing import matrix_from
 from warp_collision.viewer import triangles as shapes
 from warp_collision.viewer.camera import VIEWS, Camera, best_view, look
 from warp_collision.viewer.colors import (
@@ -75,7 +76,10 @@ class Stage(NamedTuple):
 
 def scenery_of(obstacles: Mapping[str, Obstacle]) -> Scenery:
     """Returns obstacles as they are drawn."""
-    meshes = {name: shapes.of_obstacle(obstacle) for name, obstacle in obstacles.items()}
+    meshes = {
+        name: shapes.of_geometry(obstacle.geometry).moved(matrix_from(obstacle.pose))
+        for name, obstacle in obstacles.items()
+    }
     bodies = []
     for name, obstacle in obstacles.items():
         color, opacity = (OBSTACLE, 0.22) if obstacle.enabled else (DISABLED, 0.08)

@@ -11,8 +11,7 @@ import numpy as np
 import trimesh
 from numpy.typing import ArrayLike, NDArray
 
-from warp_collision.io import Obstacle
-from warp_collision.io.placing import joined, matrix_from
+from warp_collision.io.placing import joined
 from warp_collision.messages import escaped
 from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import Shape, mesh_of
@@ -31,6 +30,11 @@ class Triangles(NamedTuple):
 
     vertices: Floats
     faces: NDArray[np.integer]
+
+    @property
+    def middle(self) -> Floats:
+        """(3,) middle of the box around it [m]."""
+        return 0.5 * (self.vertices.min(0) + self.vertices.max(0))
 
     def moved(self, transform: Floats) -> Triangles:
         """The same under a transform (4, 4)."""
@@ -62,11 +66,6 @@ def of_geometry(geometry: Any) -> Triangles:
 def is_unseen(geometry: Any) -> bool:
     """Returns whether an obstacle stands for space that no camera saw."""
     return isinstance(geometry, VoxelGrid) and geometry.is_unseen
-
-
-def of_obstacle(obstacle: Obstacle) -> Triangles:
-    """Returns the triangles of an obstacle in the world, without its padding."""
-    return of_geometry(obstacle.geometry).moved(matrix_from(obstacle.pose))
 
 
 def inflated(triangles: Triangles, padding: float) -> Triangles:
