@@ -3,8 +3,9 @@
 Names are imported when they are first used: readers of files import trimesh.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from warp_collision.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from warp_collision.io.arrays import load_joints, load_spheres
@@ -26,25 +27,13 @@ __all__ = [
     "scene_meshes",
 ]
 
-_MODULES = {
-    "scene_builder": ("LeftOut", "LeftOutWarning", "Obstacle"),
-    "arrays": ("load_joints", "load_spheres"),
-    "files": ("load_world_file", "load_world_mapping"),
-    "scene": ("obstacle_scene", "scene_meshes"),
-    "writing": ("save_world_file",),
-}
-_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    """Imports a public name when it is first used."""
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'warp_collision.io' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"warp_collision.io.{_MODULE_OF[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """Public names, imported or not."""
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "scene_builder": ("LeftOut", "LeftOutWarning", "Obstacle"),
+        "arrays": ("load_joints", "load_spheres"),
+        "files": ("load_world_file", "load_world_mapping"),
+        "scene": ("obstacle_scene", "scene_meshes"),
+        "writing": ("save_world_file",),
+    },
+)

@@ -5,32 +5,12 @@ from __future__ import annotations
 import numpy as np
 import trimesh
 
+from warp_collision.io.scene_builder import ClippingBudget
 from warp_collision.messages import short_repr
 from warp_collision.obstacles.shapes import CAPSULE_SIDES, SIDES, cap_outline, revolved
 
-MAX_CONCAVE = 4_000_000  # squared corners of concave polygons, each is clipped in quadratic time
 _FLAT = 1e-9  # of a cross product, in units of the polygon's squared size
 _ROWS = 256  # of edges that are compared with all others at once
-
-
-class ClippingBudget:
-    """Bounds the work that the concave polygons of a file make together."""
-
-    def __init__(self) -> None:
-        self._spent = 0
-
-    def spend(self, squared: int) -> None:
-        """Counts squared numbers of corners.
-
-        Raises:
-            ValueError: they add up to over 4,000,000.
-        """
-        self._spent += squared
-        if self._spent > MAX_CONCAVE:
-            raise ValueError(
-                f"squared corners of concave polygons must be at most {MAX_CONCAVE}, got "
-                f"{self._spent}"
-            )
 
 
 def triangulate(

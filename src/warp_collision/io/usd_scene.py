@@ -18,13 +18,13 @@ from warp_collision.io.placing import (
     place_shape,
     require_invertible,
 )
-from warp_collision.io.scene_builder import Obstacle, SceneBuilder, errors_begin_with
-from warp_collision.io.solids import (
+from warp_collision.io.scene_builder import (
     ClippingBudget,
-    frustum_around,
-    tapered_capsule_around,
-    triangulate,
+    Obstacle,
+    SceneBuilder,
+    errors_begin_with,
 )
+from warp_collision.io.solids import frustum_around, tapered_capsule_around, triangulate
 from warp_collision.messages import MAX_REPR, escaped, short_repr
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere
 
