@@ -8,7 +8,7 @@ import io
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -324,8 +324,12 @@ def _report(
     if options.csv:
         for line in always:
             print_text(f"warp-collision: {line}", sys.stderr)
-        for line in _csv_lines(table):
-            print_text(line)
+        text = io.StringIO()
+        names = ["path", *_LABELS, "error"]
+        rows = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
+        rows.writeheader()
+        rows.writerows(table.rows)
+        print_text(text.getvalue(), end="")
         return
     left_out = None if scene is None else uncovered(scene.robot)
     if options.json:
@@ -354,14 +358,6 @@ def _report(
     if world is not None and not options.world.is_dir():
         lines.append(world_line(options.world.name, world, world_extents(world)))
     print_text("\n".join([*lines, _conclusion(table, first=options.first)]))
-
-
-def _csv_lines(table: PathTable) -> Iterator[str]:
-    names = ["path", *_LABELS, "error"]
-    for values in (names, *([row.get(name) for name in names] for row in table.rows)):
-        line = io.StringIO()
-        csv.writer(line, lineterminator="").writerow(values)
-        yield line.getvalue()
 
 
 def _text(table: PathTable) -> list[str]:

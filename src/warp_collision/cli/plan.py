@@ -213,11 +213,12 @@ def _report(
             f"the wanted clearance of {1000 * options.clearance:.1f} mm was not reached: nearest "
             f"are {nearest_on(scene, found.joints, _MARGIN)}"
         )
+    straight = (found.joints[0, -1] - found.joints[0, 0]).norm().item()
     return [
         *lines,
         *(f"note: {line}" for line in left_out.lines()),
         f"{found.joints.shape[1]} waypoints, length {found.length.item():.3f} (straight "
-        f"{_straight(found):.3f})",
+        f"{straight:.3f})",
     ]
 
 
@@ -228,10 +229,6 @@ def _advice(scene: RobotScene) -> list[str]:
 
     joints = random_joints(scene.robot.joint_limits, _SAMPLES, None)[None].to(scene.world.device)
     return often_with_itself(scene.robot.report(joints, scene.world, **scene.placed), _SAMPLES)
-
-
-def _straight(found: PlannedPaths) -> float:
-    return (found.joints[0, -1] - found.joints[0, 0]).norm().item()
 
 
 def _draw(options: argparse.Namespace, scene: RobotScene, found: PlannedPaths) -> bool:

@@ -9,10 +9,9 @@ from warp_collision.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from warp_collision.io.arrays import load_joints, load_spheres
-    from warp_collision.io.files import load_world_file, load_world_mapping
+    from warp_collision.io.files import load_world_file, load_world_mapping, save_world_file
     from warp_collision.io.scene import obstacle_scene, scene_meshes
     from warp_collision.io.scene_builder import LeftOut, LeftOutWarning, Obstacle
-    from warp_collision.io.writing import save_world_file
 
 __all__ = [
     "LeftOut",
@@ -32,8 +31,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "scene_builder": ("LeftOut", "LeftOutWarning", "Obstacle"),
         "arrays": ("load_joints", "load_spheres"),
-        "files": ("load_world_file", "load_world_mapping"),
+        "files": ("load_world_file", "load_world_mapping", "save_world_file"),
         "scene": ("obstacle_scene", "scene_meshes"),
-        "writing": ("save_world_file",),
     },
 )

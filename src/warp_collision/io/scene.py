@@ -241,21 +241,14 @@ def obstacle_scene(obstacles: Mapping[str, Obstacle], *, up: str = "z") -> trime
         elif not isinstance(geometry, trimesh.Trimesh):
             values["shape"] = {"kind": geometry.kind.name.lower(), **asdict(geometry)}
         transform = scene_from_world @ matrix_from(obstacle.pose)
-        if id(geometry) in names:
-            scene.graph.update(
-                frame_to=name,
-                frame_from=base,
-                matrix=transform,
-                geometry=names[id(geometry)],
-                metadata={_KEY: values},
-            )
-            continue
-        scene.add_geometry(
-            mesh_of(geometry),
-            node_name=name,
-            geom_name=name,
-            transform=transform,
+        if id(geometry) not in names:
+            names[id(geometry)] = name
+            scene.geometry[name] = mesh_of(geometry)
+        scene.graph.update(
+            frame_to=name,
+            frame_from=base,
+            matrix=transform,
+            geometry=names[id(geometry)],
             metadata={_KEY: values},
         )
-        names[id(geometry)] = str(scene.graph[name][1])
     return scene

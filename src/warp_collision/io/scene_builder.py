@@ -186,17 +186,17 @@ def check_pose(entry: str, pose: Sequence[float]) -> None:
 
 
 @contextlib.contextmanager
-def errors_begin_with(entry: str, within: str = "") -> Iterator[None]:
+def errors_begin_with(entry: str) -> Iterator[None]:
     """Any error becomes a ValueError that begins with the entry; libraries raise many kinds.
 
-    One that begins so already, or with what the entry is `within`, stays as it is.
+    One that begins so already stays as it is.
     """
     try:
         yield
     except (ImportError, FileNotFoundError):
         raise
     except Exception as error:
-        if type(error) is ValueError and str(error).startswith(within or entry):
+        if type(error) is ValueError and str(error).startswith(entry):
             raise
         raise ValueError(f"{entry}: {one_line(error)}") from error
 

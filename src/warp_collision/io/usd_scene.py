@@ -18,12 +18,7 @@ from warp_collision.io.placing import (
     place_shape,
     require_invertible,
 )
-from warp_collision.io.scene_builder import (
-    ClippingBudget,
-    Obstacle,
-    SceneBuilder,
-    errors_begin_with,
-)
+from warp_collision.io.scene_builder import Obstacle, SceneBuilder, errors_begin_with
 from warp_collision.io.solids import frustum_around, tapered_capsule_around, triangulate
 from warp_collision.messages import MAX_REPR, escaped, short_repr
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere
@@ -65,7 +60,7 @@ def add_usd(builder: SceneBuilder, path: Path, package_dirs: Sequence[Path] = ()
             require_invertible(matrix, "the transform")
             if prim.kind == "Mesh":
                 if id(prim.values) not in meshes:
-                    meshes[id(prim.values)] = _triangles(prim.values, builder.clipping)
+                    meshes[id(prim.values)] = _triangles(prim.values, builder)
                 mesh = meshes[id(prim.values)]
                 obstacle = mesh if isinstance(mesh, str) else place_mesh(mesh, matrix)
             else:
@@ -110,7 +105,7 @@ def _obstacle(kind: str, values: dict[str, Any], matrix: np.ndarray) -> Obstacle
     return place_mesh(frustum_around(bottom, top, height), matrix)
 
 
-def _triangles(values: dict[str, Any], clipping: ClippingBudget) -> trimesh.Trimesh | str:
+def _triangles(values: dict[str, Any], builder: SceneBuilder) -> trimesh.Trimesh | str:
     points = values["points"].reshape(-1, 3)
     counts = values["faceVertexCounts"]
     indices = values["faceVertexIndices"]
@@ -136,7 +131,7 @@ def _triangles(values: dict[str, Any], clipping: ClippingBudget) -> trimesh.Trim
         counts, indices = counts[kept], indices[np.repeat(kept, counts)]
         if len(counts) == 0:
             return "a Mesh without faces"
-    faces = triangulate(points, counts, indices, clipping)
+    faces = triangulate(points, counts, indices, builder.clipping)
     if values["orientation"] == "leftHanded":
         faces = faces[:, ::-1]
     return trimesh.Trimesh(points, faces, process=False)

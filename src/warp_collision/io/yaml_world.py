@@ -187,10 +187,6 @@ def _base_and_tip(shape: Capsule) -> dict[str, Any]:
     return {"radius": shape.radius, "base": [0.0, 0.0, -end], "tip": [0.0, 0.0, end]}
 
 
-def _dims(shape: Cuboid) -> dict[str, Any]:
-    return {"dims": list(shape.dims)}
-
-
 def _point_cloud(fields: Fields) -> tuple[Sensed, Pose]:
     expect_keys(fields, "file_path", "pose", optional=("radius", "drop_invalid", "capacity"))
     radius = fields.length("radius") if "radius" in fields else None
@@ -231,7 +227,7 @@ def file_of(fields: Fields) -> Path:
 
 # By the names of their kinds, in the order in which files have them.
 ENTRIES = {
-    "cuboid": ShapeEntry(_cuboid, _dims),
+    "cuboid": ShapeEntry(_cuboid, asdict),
     "sphere": ShapeEntry(_sphere, asdict),
     "capsule": ShapeEntry(_capsule, _base_and_tip),
     "cylinder": ShapeEntry(_cylinder, asdict),

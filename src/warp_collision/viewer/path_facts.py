@@ -44,7 +44,6 @@ class Contact(NamedTuple):
     """Where two bodies come nearest to each other on a segment.
 
     Attributes:
-        segment: between waypoints `segment` and `segment + 1`.
         place: in segments from the start: 2.5 is half way from waypoint 2 to 3.
         link: of the robot.
         other: an obstacle, or another link.
@@ -54,7 +53,6 @@ class Contact(NamedTuple):
         is_blocked: whether the segment is not proven free by it.
     """
 
-    segment: int
     place: float
     link: str
     other: str
@@ -110,24 +108,22 @@ class PathFacts:
     def contacts(self) -> list[Contact]:
         """The nearest contact of each segment with obstacles and with itself, nearest first."""
         names, links = self.scene.world.names(self.scene.env), self.scene.robot.sphere_links
-        columns = [np.asarray(column.cpu()) for column in self.motion]
         lower, upper, position, sphere, obstacle, own_lower, own_upper, own_at, first, other = (
-            columns
+            np.asarray(column.cpu()) for column in self.motion
         )
         found = []
-        for i in range(len(self.blocked)):
-            blocked = bool(self.blocked[i])
+        for i, blocked in enumerate(self.blocked.tolist()):
             if sphere[i] >= 0:
                 found.append(
                     Contact(
-                        i, i + float(position[i]), links[sphere[i]], names[obstacle[i]], False,
+                        i + float(position[i]), links[sphere[i]], names[obstacle[i]], False,
                         float(lower[i]), float(upper[i]), blocked and not lower[i] > 0.0,
                     )
                 )  # fmt: skip
             if first[i] >= 0:
                 found.append(
                     Contact(
-                        i, i + float(own_at[i]), links[first[i]], links[other[i]], True,
+                        i + float(own_at[i]), links[first[i]], links[other[i]], True,
                         float(own_lower[i]), float(own_upper[i]),
                         blocked and not own_lower[i] > 0.0,
                     )
