@@ -86,68 +86,54 @@ class Scene:
 
 @dataclass(frozen=True)
 class Picture:
-    """All that a picture shows.
-
-    Attributes:
-        scenes: side by side, of one size.
-        curves: of paths; none, no panel of curves.
-        title: one line, "" for none.
-        facts: one line below it.
-        theme: the colours.
-        layout: where all this is.
-    """
-
-    scenes: Sequence[Scene]
-    curves: Sequence[Curve]
-    title: str
-    facts: str
-    theme: Theme
-    layout: Layout
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where the parts of a picture are; `scale` is that of all text.
+    """All that a picture shows, and where it is.
 
     Attributes:
         size: width and height [pixels].
         count: scenes side by side.
-        title_lines: 0, 1, or 2 with the facts.
-        has_curves: whether there are curves below.
+        title: one line, "" for none.
+        facts: one line below it.
+        curves: of paths; none, no panel of curves.
         has_bar: whether there is a colour bar below.
+        theme: the colours.
+        scenes: of one size, if they are drawn already.
     """
 
     size: tuple[int, int]
     count: int
-    title_lines: int
-    has_curves: bool
+    title: str
+    facts: str
+    curves: Sequence[Curve]
     has_bar: bool
+    theme: Theme
+    scenes: Sequence[Scene] = ()
 
     @property
     def scale(self) -> float:
-        """Of text, 1 in a picture of 1600 x 1000 pixels."""
+        """Of all text, 1 in a picture of 1600 x 1000 pixels."""
         return max(0.55, min(self.size[0] / 1600, self.size[1] / 1000))
 
     @property
     def top(self) -> int:
         """Pixels above the scenes."""
-        return round(self.scale * 112 * self.title_lines / 2)
+        lines = 0 if not self.title else 2 if self.facts else 1
+        return round(self.scale * 112 * lines / 2)
 
     @property
     def bottom(self) -> int:
         """Pixels below the scenes."""
-        height = 268 if self.has_curves else 104 if self.has_bar else 0
+        height = 268 if self.curves else 104 if self.has_bar else 0
         return round(self.scale * height)
 
     @property
-    def scene(self) -> tuple[int, int]:
+    def scene_size(self) -> tuple[int, int]:
         """Width and height of a scene [pixels]."""
         width = (self.size[0] - _GAP * (self.count - 1)) // self.count
         return max(width, 16), max(self.size[1] - self.top - self.bottom, 16)
 
     def left(self, index: int) -> int:
         """Pixels to the left of a scene."""
-        return index * (self.scene[0] + _GAP)
+        return index * (self.scene_size[0] + _GAP)
 
     @property
     def panel(self) -> tuple[float, float, float, float]:
@@ -159,18 +145,16 @@ class Layout:
 
 def compose(picture: Picture) -> Figure:
     """Returns a picture as a figure of matplotlib, of which one pixel is one dot."""
-    layout, theme = picture.layout, picture.theme
-    width, height = layout.size
-    figure = new_figure(layout.size, theme.paper)
-    scale = layout.scale
+    (width, height), scale = picture.size, picture.scale
+    figure = new_figure(picture.size, picture.theme.paper)
     if picture.title:
         y = 38 if picture.facts else 30
         _text(figure, picture, y * scale, picture.title, 25.0, weight="bold")
         _text(figure, picture, 82 * scale, picture.facts, 14.5)
-    scene_width, scene_height = layout.scene
+    scene_width, scene_height = picture.scene_size
     for index, scene in enumerate(picture.scenes):
         axes = figure.add_axes(
-            (layout.left(index) / width, layout.bottom / height,
+            (picture.left(index) / width, picture.bottom / height,
              scene_width / width, scene_height / height)
         )  # fmt: skip
         axes.imshow(scene.image, interpolation="nearest", aspect="auto")
@@ -180,7 +164,7 @@ def compose(picture: Picture) -> Figure:
         _annotate(axes, scene, picture)
     if picture.curves:
         _draw_curves(figure, picture)
-    if layout.has_bar:
+    if picture.has_bar:
         _draw_bar(figure, picture)
     return figure
 
@@ -211,7 +195,7 @@ def write_png(drawn: np.ndarray, path: Path) -> None:
 
 def _text(figure: Figure, picture: Picture, y: float, line: str, size: float, **style: Any) -> None:
     """Writes a line so many pixels from the top. Names in it are no formulas."""
-    (width, height), scale = picture.layout.size, picture.layout.scale
+    (width, height), scale = picture.size, picture.scale
     text: Any = figure.text(
         40 * scale / width, 1.0 - y / height, line, size=scale * size,
         color=picture.theme.ink, va="center", parse_math=False, **style,
@@ -229,7 +213,7 @@ def _shrink(text: Any, most: float) -> None:
 
 def _annotate(axes: Axes, scene: Scene, picture: Picture) -> None:
     """Writes the heading and the labels, none over another."""
-    scale, theme = picture.layout.scale, picture.theme
+    scale, theme = picture.scale, picture.theme
     taken = []
     height, width = scene.image.shape[:2]
     if scene.heading:
@@ -292,8 +276,8 @@ def _draw_curves(figure: Figure, picture: Picture) -> None:
     """Draws the certified intervals of clearance along the paths."""
     from matplotlib.ticker import MaxNLocator
 
-    scale, theme = picture.layout.scale, picture.theme
-    panel = figure.add_axes(picture.layout.panel)
+    scale, theme = picture.scale, picture.theme
+    panel = figure.add_axes(picture.panel)
     panel.patch.set_alpha(0.0)
     panel.axhline(0.0, color=theme.ink, lw=scale)
     lows, highs = [0.0], [0.01]
@@ -345,10 +329,9 @@ def _draw_curves(figure: Figure, picture: Picture) -> None:
 
 def _draw_bar(figure: Figure, picture: Picture) -> None:
     """Draws the colours of clearances."""
-    layout, theme = picture.layout, picture.theme
-    scale, (width, height) = layout.scale, layout.size
-    left, wide = (0.75, 0.21) if layout.has_curves else (40 * scale / width, 0.4)
-    y = (192 if layout.has_curves else 40) * scale
+    scale, (width, height), theme = picture.scale, picture.size, picture.theme
+    left, wide = (0.75, 0.21) if picture.curves else (40 * scale / width, 0.4)
+    y = (192 if picture.curves else 40) * scale
     bar = figure.add_axes((left, y / height, wide, 20 * scale / height))
     values = np.linspace(*_BAR, 321)
     bar.imshow(

@@ -25,7 +25,6 @@ from warp_collision.viewer.colors import Floats, Theme, theme_of
 from warp_collision.viewer.labels import Label
 from warp_collision.viewer.path_facts import PathFacts, evenly_along, path_facts
 from warp_collision.viewer.picture import (
-    Layout,
     Picture,
     Scene,
     compose,
@@ -143,13 +142,11 @@ def render(
         stages = [stage_path(one, meshes, scenery, theme, with_spheres=spheres) for one in found]
     title = cut(_title(world, found, env) if title is None else title)
     facts = cut(facts)
-    lines = 0 if not title else 2 if facts else 1
-    has_curves = any(one.n_segments for one in found)
-    layout = Layout(size, len(stages), lines, has_curves, bool(found))
     curves = [curve_of("" if film else name, one, theme)
               for name, one in zip(paths, found, strict=True) if one.n_segments]  # fmt: skip
-    page = Picture([], curves, title, facts, theme, layout)
-    camera = choose_camera(stages, layout.scene, direction, _target(look_at, scenery.meshes, found))
+    page = Picture(size, len(stages), title, facts, curves, bool(found), theme)
+    target = _target(look_at, scenery.meshes, found)
+    camera = choose_camera(stages, page.scene_size, direction, target)
     report(0.1)
     if film is not None:
         _require_one_path(found, film)
@@ -343,8 +340,7 @@ def _frames_of(
         count: of the frames, without those that show the goal.
         report: called with the fraction that is done.
     """
-    theme, layout = page.theme, page.layout
-    width, height = layout.scene
+    theme, (width, height) = page.theme, page.scene_size
     paper = np.ones((height, width, 3)) * theme.paper
     scene = Scene(paper, "", [], theme.accent(facts.is_free))
     still = pixels(compose(replace(page, scenes=[scene])))
@@ -356,34 +352,34 @@ def _frames_of(
             stage = stage_path(single, meshes, scenery, theme, film=whole)
             drawn = painter.draw(stage, in_film=True)
             image = still.copy()
-            rows = slice(layout.top, layout.top + height)
+            rows = slice(page.top, page.top + height)
             image[rows, :width] = np.uint8(255 * drawn)
-            _mark(image, layout, index / (count - 1), theme)
-            _write(image, layout, escaped(single.verdict(), 100), theme)
+            _mark(image, page, index / (count - 1))
+            _write(image, page, escaped(single.verdict(), 100))
         report(0.1 + 0.9 * (index + 1) / (count + _HOLD))
         yield image
 
 
-def _mark(image: np.ndarray, layout: Layout, place: float, theme: Theme) -> None:
+def _mark(image: np.ndarray, page: Picture, place: float) -> None:
     """Draws where on the curves the robot is."""
-    width, height = layout.size
-    left, bottom, wide, high = layout.panel
+    width, height = page.size
+    left, bottom, wide, high = page.panel
     x = round((left + place * wide) * (width - 1))
     top = round((1.0 - bottom - high) * height)
     image[top : round((1.0 - bottom) * height), max(0, x - _MARKER // 2) : x + _MARKER] = np.uint8(
-        255 * np.array(theme.ink)
+        255 * np.array(page.theme.ink)
     )
 
 
-def _write(image: np.ndarray, layout: Layout, text: str, theme: Theme) -> None:
+def _write(image: np.ndarray, page: Picture, text: str) -> None:
     """Writes a line over the scene."""
     from matplotlib import font_manager
     from PIL import Image, ImageDraw, ImageFont
 
-    font = ImageFont.truetype(font_manager.findfont("DejaVu Sans"), round(26 * layout.scale))
+    font = ImageFont.truetype(font_manager.findfont("DejaVu Sans"), round(26 * page.scale))
     picture = Image.fromarray(image)
-    ink = tuple(round(255 * value) for value in theme.ink)
-    place = (round(28 * layout.scale), layout.top + round(16 * layout.scale))
+    ink = tuple(round(255 * value) for value in page.theme.ink)
+    place = (round(28 * page.scale), page.top + round(16 * page.scale))
     ImageDraw.Draw(picture).text(place, text, fill=ink, font=font)
     image[:] = np.asarray(picture)
 
