@@ -26,14 +26,16 @@ from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer import render, sphere_sheet
 from warp_collision.viewer.colors import FREE, HIT, OBSTACLE, THEMES, clearance_colors
 from warp_collision.viewer.contact_sheet import uncovered_faces
-from warp_collision.viewer.labels import Box, Label, place_labels
 from warp_collision.viewer.path_facts import path_facts
 from warp_collision.viewer.picture import (
+    Box,
     Curve,
+    Label,
     Picture,
     Scene,
     compose,
     path_labels,
+    place_labels,
     world_labels,
 )
 from warp_collision.viewer.stage import Painter, choose_camera, scenery_of, stage_path

@@ -118,14 +118,7 @@ def _add_many(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--first", action="store_true", help="stop at the first path that is not free"
     )
-    group.add_argument(
-        "--column",
-        type=common.column,
-        action="append",
-        default=[],
-        metavar="ROLE=NAME",
-        help="the column of id, path, world, base_pose or env; may be repeated",
-    )
+    common.add_column(group)
     group.add_argument(
         "--detail",
         action="store_true",

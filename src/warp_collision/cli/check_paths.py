@@ -73,7 +73,7 @@ class PathTable:
             self.n_paths += 1
             self.n_free += found["free"]
             self.n_bad += found["error"] is not None
-            if self.constant is not None and self.constant.link and found["error"] is None:
+            if self.constant is not None and found["error"] is None:
                 self.n_constant += not _has_own_place(row)
             if keeps_free or not found["free"]:
                 self.rows.append({"path": str(row.id), **found})
@@ -213,7 +213,10 @@ def paths_of(
 
 def _constant(scene: RobotScene | None, world: MeshWorld | None) -> CollisionReport | None:
     """What touches at all joint values in the world of the command."""
-    return None if scene is None or world is None else constant_contacts(scene)
+    if scene is None or world is None:
+        return None
+    found = constant_contacts(scene)
+    return found if found.link else None
 
 
 class _Labels:
@@ -241,7 +244,7 @@ class _Labels:
         device = options.device if place is None else place.device
         chosen: dict[str, Any] = {"outputs": outputs, "swept": options.swept}
         self._of_own = self._of_common = labeler_of(options, scene, world, device, **chosen)
-        if scene is not None and constant is not None and constant.link:
+        if scene is not None and constant is not None:
             others = without_constant_contacts(scene, constant)
             self._of_common = labeler_of(options, others, world, device, **chosen)
 

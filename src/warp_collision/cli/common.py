@@ -54,14 +54,6 @@ def distance(text: str) -> float:
     return value
 
 
-def column(text: str) -> tuple[str, str]:
-    """An argument ROLE=NAME: what a column of a table holds."""
-    role, _, name = text.partition("=")
-    if not role or not name:
-        raise argparse.ArgumentTypeError(f"must be ROLE=NAME, got {text!r}")
-    return role, name
-
-
 def start(name: str | None) -> torch.device:
     """Starts Warp on the device of a name, by default a GPU if there is one, else the CPU.
 
@@ -109,6 +101,26 @@ def add_world_options(parser: argparse.ArgumentParser) -> None:
         "--scale", type=float, metavar="M", help="metres in a unit of a mesh file: 0.001 for mm"
     )
     add_package_dirs(parser)
+
+
+def _column(text: str) -> tuple[str, str]:
+    """An argument ROLE=NAME: what a column of a table holds."""
+    role, _, name = text.partition("=")
+    if not role or not name:
+        raise argparse.ArgumentTypeError(f"must be ROLE=NAME, got {text!r}")
+    return role, name
+
+
+def add_column(parser: Any) -> None:
+    """Adds what the columns of tables hold."""
+    parser.add_argument(
+        "--column",
+        type=_column,
+        action="append",
+        default=[],
+        metavar="ROLE=NAME",
+        help="the column of id, path, world, base_pose or env; may be repeated",
+    )
 
 
 def add_package_dirs(parser: Any) -> None:
@@ -351,11 +363,9 @@ def load_scene(options: argparse.Namespace, device: torch.device) -> RobotScene:
 def require_not_read(options: argparse.Namespace, name: str) -> None:
     """Requires a file to write, if there is one, in an existing folder, and no file to read."""
     wanted: Path | None = getattr(options, name)
-    if wanted is None:
-        return
     OutputFiles(**{name: wanted})
     read = options.robot, options.world, options.srdf, options.robot_spheres
-    if wanted.resolve() in [path.resolve() for path in read if path is not None]:
+    if wanted and wanted.resolve() in [path.resolve() for path in read if path is not None]:
         option, path = name.replace("_", "-"), escaped(str(wanted))
         raise ValueError(f"--{option} must not be a file that is read, got {path}")
 
@@ -448,16 +458,18 @@ class OutputFiles:
     """Files that a command writes, and the report on them.
 
     Args:
-        files: by option. Each must be in an existing folder; one that exists is overwritten.
+        files: by option, None for one that is not wanted. Each must be in an existing folder; one
+            that exists is overwritten.
     """
 
-    def __init__(self, **files: Path):
-        for name, path in files.items():
+    def __init__(self, **files: Path | None):
+        wanted = {name: path for name, path in files.items() if path is not None}
+        for name, path in wanted.items():
             if not path.absolute().parent.is_dir():
                 raise FileNotFoundError(
                     f"--{name.replace('_', '-')} must be in an existing folder, got {str(path)!r}"
                 )
-        self._existed = {path: path.exists() for path in files.values()}
+        self._existed = {path: path.exists() for path in wanted.values()}
         self._written: list[Path] = []
 
     def add(self, path: Path) -> None:

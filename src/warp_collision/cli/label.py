@@ -49,14 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the obstacles of rows that name no world: a file; or the folder of the worlds that "
         "rows name (default: the current one)",
     )
-    parser.add_argument(
-        "--column",
-        type=common.column,
-        action="append",
-        default=[],
-        metavar="ROLE=NAME",
-        help="the column of id, path, world, base_pose or env; may be repeated",
-    )
+    common.add_column(parser)
     parser.add_argument(
         "--outputs",
         nargs="+",

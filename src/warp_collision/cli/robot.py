@@ -68,11 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
-    names = "output", "save", "save_srdf"
-    for name in names:
+    wanted = {name: getattr(options, name) for name in ("output", "save", "save_srdf")}
+    for name in wanted:
         common.require_not_read(options, name)
-    wanted = {name: getattr(options, name) for name in names}
-    files = common.OutputFiles(**{name: path for name, path in wanted.items() if path is not None})
+    files = common.OutputFiles(**wanted)
     common.start("cpu")
     from warp_collision.cli.scene_text import coverage_of
 

@@ -36,10 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port", type=_port, default=8080, help="port to listen on, 0 for any (default 8080)"
     )
     parser.add_argument(
-        "--no-browser",
-        dest="opens",
-        action="store_false",
-        help="only print the address",
+        "--no-browser", dest="opens", action="store_false", help="only print the address"
     )
     common.add_world_options(parser)
 

@@ -45,10 +45,7 @@ _IGNORED = (
 _UNUSED = ("feature_dtype", "xyzr_tensor")
 _VOXEL = 0.02  # cuRobo's default [m]
 _HALF_DIAGONAL = 0.5 * 3.0**0.5
-_LEFT_OUT = {
-    "blox": "a map of nvblox",
-    "voxel": "a grid of voxels without values",
-}
+_LEFT_OUT = {"blox": "a map of nvblox", "voxel": "a grid of voxels without values"}
 
 
 def add_mapping(builder: SceneBuilder, document: object, folder: Path) -> None:

@@ -16,13 +16,7 @@ from warp_collision.robot.model.link_shapes import mesh_in_link
 from warp_collision.viewer import triangles as shapes
 from warp_collision.viewer.camera import VIEWS, look
 from warp_collision.viewer.colors import FREE, UNCOVERED, Floats, Theme, theme_of
-from warp_collision.viewer.picture import (
-    fit_text,
-    new_figure,
-    pixels,
-    require_installed,
-    write_png,
-)
+from warp_collision.viewer.picture import fit_text, new_figure, pixels, require_installed, write_png
 from warp_collision.viewer.ray_tracer import SAMPLES, Body, RayTracer, over
 from warp_collision.viewer.triangles import Triangles
 

@@ -6,10 +6,11 @@ Text needs matplotlib (the extra `viz`); the scenes are drawn by `ray_tracer`.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +18,6 @@ import torch
 from warp_collision.messages import escaped
 from warp_collision.viewer.camera import Camera
 from warp_collision.viewer.colors import FAR, HIT, Color, Floats, Theme, clearance_colors
-from warp_collision.viewer.labels import Box, Label, place_labels
 from warp_collision.viewer.path_facts import PathFacts
 from warp_collision.viewer.ray_tracer import SAMPLES
 from warp_collision.viewer.triangles import Triangles
@@ -29,9 +29,14 @@ if TYPE_CHECKING:
 _GAP = 6  # pixels between two scenes
 _BAR = (-0.06, FAR)  # m, ends of the colour bar
 _PADDING = 0.35  # of the frame of a label, in sizes of its letters
+_LABEL_GAP = 6.0  # pixels between two labels
+_TURNS = 16  # directions that are tried, upwards first
+_EDGE = 0.04  # step of a colour between two pixels, from 0 to 1, from which on something is there
+_FARTHEST = 500.0  # pixels from what is named that are as bad as a box full of edges
+_REACHES = (34.0, 60.0, 95.0, 140.0, 200.0, 270.0)  # pixels from what is named
 _MOST_TEXT = 110  # characters of a line
 _LABELLED = 6  # obstacles of a world without a robot
-_LABEL = 40  # characters of a name in a label
+_MOST_NAME = 40  # characters of a name in a label
 
 
 def require_installed(module: str, extra: str) -> None:
@@ -43,6 +48,38 @@ def require_installed(module: str, extra: str) -> None:
     if importlib.util.find_spec(module) is None:
         raise ModuleNotFoundError(
             f"{module} is not installed; pip install 'warp-collision[{extra}]' brings what it needs"
+        )
+
+
+class Label(NamedTuple):
+    """A text, and what it points to.
+
+    Attributes:
+        text: one line.
+        anchor: (x, y) of what it names, in pixels from the top left.
+        is_alarm: whether it tells of a collision.
+    """
+
+    text: str
+    anchor: tuple[float, float]
+    is_alarm: bool = False
+
+
+class Box(NamedTuple):
+    """A rectangle in pixels from the top left."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def overlaps(self, other: Box, gap: float = 0.0) -> bool:
+        """Whether two rectangles are nearer to each other than a gap in x and in y."""
+        return (
+            self.left < other.right + gap
+            and other.left < self.right + gap
+            and self.top < other.bottom + gap
+            and other.top < self.bottom + gap
         )
 
 
@@ -255,6 +292,91 @@ def _annotate(axes: Axes, scene: Scene, picture: Picture) -> None:
         )  # fmt: skip
 
 
+def place_labels(
+    anchors: Sequence[tuple[float, float]],
+    sizes: Sequence[tuple[float, float]],
+    bounds: Box,
+    taken: Sequence[Box] = (),
+    image: Floats | None = None,
+) -> list[Box | None]:
+    """Returns where labels stand; None for those that find no room, the first ones find it first.
+
+    They stand near to what they name, and where they hide little.
+
+    Args:
+        anchors: (x, y) of what each names.
+        sizes: (width, height) of each.
+        bounds: in which all stay.
+        taken: rectangles that are kept free.
+        image: (height, width, 3) from 0 to 1, what is below them.
+
+    Example:
+        >>> from warp_collision.viewer.picture import Box, place_labels
+        >>> boxes = place_labels([(100, 100)] * 2, [(40, 12)] * 2, Box(0, 0, 200, 200))
+        >>> boxes[0].overlaps(boxes[1])
+        False
+    """
+    placed: list[Box | None] = []
+    filled = list(taken)
+    points = [Box(x - 4, y - 4, x + 4, y + 4) for x, y in anchors]
+    edges = None if image is None else _edges(image)
+    for (x, y), (width, height) in zip(anchors, sizes, strict=True):
+        found, least = None, math.inf
+        if bounds.left <= x <= bounds.right and bounds.top <= y <= bounds.bottom:
+            others = [point for point in points if point.overlaps(Box(x, y, x, y)) is False]
+            for box, reach in _candidates(x, y, width, height, bounds):
+                cost = reach / _FARTHEST
+                if cost >= least:
+                    break
+                cost += 0.0 if edges is None else _share(edges, box)
+                if cost < least and not any(
+                    box.overlaps(o, _LABEL_GAP) for o in [*filled, *others]
+                ):
+                    found, least = box, cost
+        placed.append(found)
+        if found is not None:
+            filled.append(found)
+    return placed
+
+
+def _edges(image: Floats) -> Floats:
+    """(height + 1, width + 1) how many pixels above and to the left of each have an edge."""
+    is_edge = np.zeros(image.shape[:2], bool)
+    is_edge[1:] |= np.abs(np.diff(image, axis=0)).max(-1) > _EDGE
+    is_edge[:, 1:] |= np.abs(np.diff(image, axis=1)).max(-1) > _EDGE
+    return np.pad(is_edge.cumsum(0).cumsum(1), ((1, 0), (1, 0)))
+
+
+def _share(edges: Floats, box: Box) -> float:
+    """How much of a box has edges."""
+    left, top, right, bottom = (round(side) for side in box)
+    count = edges[bottom, right] - edges[top, right] - edges[bottom, left] + edges[top, left]
+    return float(count) / max(1, (right - left) * (bottom - top))
+
+
+def _candidates(
+    x: float, y: float, width: float, height: float, bounds: Box
+) -> Iterator[tuple[Box, float]]:
+    """Boxes inside bounds, and how far they are, the nearest first."""
+    for reach in _REACHES:
+        for turn in range(_TURNS):
+            # Up, then alternately to both sides.
+            angle = math.pi * (0.5 + (turn + 1) // 2 * (-1) ** turn * 2.0 / _TURNS)
+            dx, dy = math.cos(angle), -math.sin(angle)
+            middle = x + dx * (reach + 0.5 * width), y + dy * (reach + 0.5 * height)
+            box = Box(
+                middle[0] - 0.5 * width, middle[1] - 0.5 * height,
+                middle[0] + 0.5 * width, middle[1] + 0.5 * height,
+            )  # fmt: skip
+            if (
+                box.left >= bounds.left
+                and box.top >= bounds.top
+                and box.right <= bounds.right
+                and box.bottom <= bounds.bottom
+            ):
+                yield box, reach
+
+
 def fit_text(text: Any, axes: Axes, width: float) -> Box:
     """Makes letters smaller until a text is as wide as that; returns its box."""
     _shrink(text, width)
@@ -373,7 +495,7 @@ def path_labels(facts: PathFacts, camera: Camera) -> list[Label]:
     for contact in facts.worst(2):
         if contact.is_blocked or not labels:
             point = facts.closest_points(contact)[1]
-            text = escaped(str(contact), 2 * _LABEL)
+            text = escaped(str(contact), 2 * _MOST_NAME)
             labels.append(Label(text, _anchor_of(camera, point), contact.is_blocked))
     if facts.n_segments:
         for text, waypoint in (("start", 0), ("goal", -1)):
@@ -387,7 +509,8 @@ def world_labels(meshes: Mapping[str, Triangles], camera: Camera) -> list[Label]
     sizes = {name: float(np.ptp(mesh.vertices, axis=0).max()) for name, mesh in meshes.items()}
     largest = sorted(meshes, key=lambda name: -sizes[name])[:_LABELLED]
     return [
-        Label(escaped(name, _LABEL), _anchor_of(camera, meshes[name].middle)) for name in largest
+        Label(escaped(name, _MOST_NAME), _anchor_of(camera, meshes[name].middle))
+        for name in largest
     ]
 
 

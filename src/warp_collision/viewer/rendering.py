@@ -22,9 +22,9 @@ from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.robot.model.robot_and_world import require_robot_and_world
 from warp_collision.viewer.camera import Camera, parse_view
 from warp_collision.viewer.colors import Floats, Theme, theme_of
-from warp_collision.viewer.labels import Label
 from warp_collision.viewer.path_facts import PathFacts, evenly_along, path_facts
 from warp_collision.viewer.picture import (
+    Label,
     Picture,
     Scene,
     compose,
