@@ -57,12 +57,14 @@ class PathTable:
         n_free: how many are proven free.
         n_bad: how many could not be checked.
         n_constant: how many were checked without what touches at all joint values.
+        n_beyond: how many have joint values beyond the limits, and beyond a turn: in degrees?
         rows: what is kept of them.
     """
 
     def __init__(self, constant: CollisionReport | None) -> None:
         self.constant = constant
         self.n_paths = self.n_free = self.n_bad = self.n_constant = 0
+        self.n_beyond = np.zeros(2, dtype=int)
         self.rows: list[dict[str, Any]] = []
 
     def add(self, rows: Sequence[PathRow], labels: dict[str, Any], *, keeps_free: bool) -> None:
@@ -114,46 +116,17 @@ def _order(row: dict[str, Any]) -> tuple[int, float]:
     return int(row["free"]), -math.inf if math.isnan(clearance) else clearance
 
 
-class _Limits:
-    """What is counted of joint values beside collisions.
-
-    Attributes:
-        beyond: how many paths have values beyond the limits.
-        beyond_two_pi: how many have values larger than a turn, which may be degrees.
-    """
-
-    def __init__(self, scene: RobotScene | None):
-        self._scene = scene
-        self.beyond = self.beyond_two_pi = 0
-
-    def refused(self, rows: Sequence[PathRow], *, refuse: bool) -> np.ndarray:
-        """Whether each row counts as a collision for its joint values, if that is wanted."""
-        return np.array([self._is_beyond(row) and refuse for row in rows], dtype=bool)
-
-    def _is_beyond(self, row: PathRow) -> bool:
-        if self._scene is None or row.error is not None:
-            return False
-        robot = self._scene.robot
-        try:
-            joints = torch.from_numpy(checked_path(row.path, robot.n_joints))
-        except ValueError:  # which the labeler tells
-            return False
-        low, high = robot.joint_limits.unbind(-1)
-        is_beyond = bool(((joints < low) | (joints > high)).any())
-        self.beyond += is_beyond
-        self.beyond_two_pi += bool(beyond_turn(joints, robot).counts)
-        return is_beyond
-
-    def lines(self) -> list[str]:
-        """Notes for a report."""
-        found = []
-        if self.beyond:
-            found.append(f"joint values are beyond the limits in {self.beyond} paths")
-        if self.beyond_two_pi:
-            found.append(
-                f"joint values are beyond 2 pi rad in {self.beyond_two_pi} paths: in degrees?"
-            )
-        return found
+def _beyond(row: PathRow, scene: RobotScene | None) -> tuple[bool, bool]:
+    """Whether joint values of a path are beyond their limits, and beyond a turn."""
+    if scene is None or row.error is not None:
+        return False, False
+    try:
+        joints = torch.from_numpy(checked_path(row.path, scene.robot.n_joints))
+    except ValueError:  # which the labeler tells
+        return False, False
+    low, high = scene.robot.joint_limits.unbind(-1)
+    is_beyond = bool(((joints < low) | (joints > high)).any())
+    return is_beyond, bool(beyond_turn(joints, scene.robot).counts)
 
 
 def check_paths(options: argparse.Namespace, files: PathFiles, device: torch.device) -> int:
@@ -161,19 +134,21 @@ def check_paths(options: argparse.Namespace, files: PathFiles, device: torch.dev
     scene, world = None, None
     if options.robot is not None:
         scene = common.load_scene(options, device)
-        world = scene.world
+        world = None if options.world.is_dir() else scene.world
     elif not options.world.is_dir():
         world = common.load_world(options, device)
     # Yes or no takes a small part of the time; what is found first is labelled in full.
     quick = options.quiet or options.first
-    given = None if options.world.is_dir() else world
-    constant = _constant(scene, given)
-    labels = _Labels(options, scene, given, constant, ("free",) if quick else _LABELS)
-    table, limits = PathTable(constant), _Limits(scene)
+    constant = _constant(scene, world)
+    labels = _Labels(options, scene, world, constant, ("free",) if quick else _LABELS)
+    table = PathTable(constant)
     with Progress(files.count(), "paths", shown=not options.quiet) as progress:
         for batch in batches(files.rows(), _BATCH):
             found = labels.of(batch)
-            found["free"] &= ~limits.refused(batch, refuse=options.respect_limits)
+            beyond = np.array([_beyond(row, scene) for row in batch])
+            table.n_beyond += beyond.sum(axis=0)
+            if options.respect_limits:
+                found["free"] &= ~beyond[:, 0]
             index = _first_hit(found) if options.first else None
             if index is None:
                 table.add(batch, found, keeps_free=not quick)
@@ -181,7 +156,7 @@ def check_paths(options: argparse.Namespace, files: PathFiles, device: torch.dev
                 continue
             table.add(batch[:index], {k: v[:index] for k, v in found.items()}, keeps_free=False)
             last = batch[index : index + 1]
-            found = _Labels(options, scene, given, constant, _LABELS).of(last)
+            found = _Labels(options, scene, world, constant, _LABELS).of(last)
             table.add(last, {**found, "free": np.zeros(1, dtype=bool)}, keeps_free=False)
             break
     table.sort()
@@ -192,7 +167,7 @@ def check_paths(options: argparse.Namespace, files: PathFiles, device: torch.dev
             text = f"warp-collision: error: {escaped(row['path'])}: {row['error']}"
             print_text(text, sys.stderr)
     if not options.quiet:
-        _report(options, scene, world, table, limits)
+        _report(options, scene, world, table)
     return table.status
 
 
@@ -319,7 +294,6 @@ def _report(
     scene: RobotScene | None,
     world: MeshWorld | None,
     table: PathTable,
-    limits: _Limits,
 ) -> None:
     """Prints the table, as CSV, JSON or text."""
     constant = table.constant if table.n_constant else None
@@ -344,7 +318,7 @@ def _report(
             "n_paths": table.n_paths,
             "n_not_free": table.n_colliding,
             "n_bad": table.n_bad,
-            "n_beyond_limits": limits.beyond,
+            "n_beyond_limits": int(table.n_beyond[0]),
             "worst": table.worst,
         }
         told = {} if left_out is None else left_out.summary()
@@ -356,9 +330,14 @@ def _report(
         return
     lines = [*_text(table), *always, ""]
     notes = [] if left_out is None else left_out.lines()
+    beyond, turned = table.n_beyond.tolist()
+    if beyond:
+        notes.append(f"joint values are beyond the limits in {beyond} paths")
+    if turned:
+        notes.append(f"joint values are beyond 2 pi rad in {turned} paths: in degrees?")
     advice = [] if constant is None else always_in_contact(constant)
-    lines += [f"note: {line}" for line in (*notes, *limits.lines(), *advice)]
-    if world is not None and not options.world.is_dir():
+    lines += [f"note: {line}" for line in (*notes, *advice)]
+    if world is not None:
         lines.append(world_line(options.world.name, world, world_extents(world)))
     print_text("\n".join([*lines, _conclusion(table, first=options.first)]))
 

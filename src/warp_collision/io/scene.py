@@ -67,10 +67,10 @@ class _NodeMetadata:
             shape = SHAPES[values.pop("kind")](**values)
         except (TypeError, ValueError, KeyError):
             return None
-        expected = shape.tessellate()
-        if expected.vertices[expected.faces].shape != mesh.triangles.shape:
+        vertices, faces = shape.tessellate()
+        corners = vertices[faces]
+        if corners.shape != mesh.triangles.shape:
             return None
-        corners = expected.vertices[expected.faces]
         off = np.abs(corners - mesh.triangles).max()
         return shape if off <= _ROUNDING * np.abs(corners).max() else None
 
