@@ -13,7 +13,8 @@ from warp_collision.messages import escaped
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer import panels
 from warp_collision.viewer.colors import ATTACHED, BARE, THEMES, Floats, clearance_colors
-from warp_collision.viewer.triangles import Triangles, ball, link_meshes, robot_bodies
+from warp_collision.viewer.stage import robots_at
+from warp_collision.viewer.triangles import Triangles, ball, link_meshes
 
 _TURN = 3.1416  # rad, on both sides of 0 of a joint without limits
 _REACH = 1.0  # m, the same of one that slides
@@ -136,12 +137,12 @@ class RobotPanel:
 
     def body(self, joints: Tensor) -> list[Triangles]:
         """The whole robot at joint values (n, n_joints), one mesh for each."""
-        transforms, rows = self.scene.transforms(joints), self.scene.spheres(joints).cpu()
         found = []
-        for matrices, spheres in zip(transforms, rows.double().numpy(), strict=True):
-            parts = [*robot_bodies(self.meshes, self.scene.robot, matrices, spheres).values()]
-            starts = np.cumsum([0, *(len(part.vertices) for part in parts)])
-            faces = [part.faces + start for part, start in zip(parts, starts, strict=False)]
-            vertices = np.concatenate([part.vertices for part in parts])
+        for robot in robots_at(self.scene, self.meshes, joints):
+            starts = np.cumsum([0, *(len(part.vertices) for part in robot.values())])
+            faces = [
+                part.faces + start for part, start in zip(robot.values(), starts, strict=False)
+            ]
+            vertices = np.concatenate([part.vertices for part in robot.values()])
             found.append(Triangles(vertices, np.concatenate(faces)))
         return found

@@ -11,6 +11,7 @@ import torch
 from warp_collision.devices import CPU
 from warp_collision.io import Obstacle
 from warp_collision.io.placing import matrix_from
+from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer import triangles as shapes
 from warp_collision.viewer.camera import VIEWS, Camera, best_view, look
 from warp_collision.viewer.colors import (
@@ -123,7 +124,7 @@ def stage_path(
     bodies = [*scenery.bodies]
     ends = facts.joints[[0, -1]] if facts.n_segments else facts.joints
     between = evenly_along(facts.joints, _BETWEEN + 2)[1:-1] if facts.n_segments else ends[:0]
-    start, *others = _robots(facts, meshes, ends)
+    start, *others = robots_at(facts.scene, meshes, ends)
     links = [start, *others]
     opacity = 0.35 if with_spheres else 0.85
     for index, robot in enumerate(links):
@@ -135,7 +136,7 @@ def stage_path(
         if carried and index < 2:
             bodies.append(Body(carried, ATTACHED, opacity))
     tint = _mixed(theme.robot, theme.accent(facts.is_free), 0.25)
-    for robot in _robots(facts, meshes, between):
+    for robot in robots_at(facts.scene, meshes, between):
         moved = [part for name, part in robot.items() if not _is_same(part, start[name])]
         if moved:
             bodies.append(Body(moved, tint, 0.45))
@@ -161,16 +162,15 @@ def stage_path(
     )  # fmt: skip
 
 
-def _robots(
-    facts: PathFacts, meshes: LinkMeshes, joints: torch.Tensor
+def robots_at(
+    scene: RobotScene, meshes: LinkMeshes, joints: torch.Tensor
 ) -> list[dict[str, Triangles]]:
     """Returns the robot at joint values (n, n_joints), by name of links and what they carry."""
     if not len(joints):
         return []
-    transforms, spheres = facts.scene.transforms(joints), facts.scene.spheres(joints).cpu()
-    robot = facts.scene.robot
+    transforms, spheres = scene.transforms(joints), scene.spheres(joints).cpu()
     return [
-        shapes.robot_bodies(meshes, robot, transform, rows.double().numpy())
+        shapes.robot_bodies(meshes, scene.robot, transform, rows.double().numpy())
         for transform, rows in zip(transforms, spheres, strict=True)
     ]
 
