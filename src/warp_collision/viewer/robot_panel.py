@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 from trimesh.transformations import quaternion_from_matrix
 
+from warp_collision.io.placing import joined
 from warp_collision.messages import escaped
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer import panels
 from warp_collision.viewer.colors import ATTACHED, BARE, THEMES, Floats, clearance_colors
 from warp_collision.viewer.stage import robots_at
-from warp_collision.viewer.triangles import Triangles, ball, link_meshes
+from warp_collision.viewer.triangles import Triangles, ball, link_meshes, of_mesh
 
 _TURN = 3.1416  # rad, on both sides of 0 of a joint without limits
 _REACH = 1.0  # m, the same of one that slides
@@ -137,12 +138,5 @@ class RobotPanel:
 
     def body(self, joints: Tensor) -> list[Triangles]:
         """The whole robot at joint values (n, n_joints), one mesh for each."""
-        found = []
-        for robot in robots_at(self.scene, self.meshes, joints):
-            starts = np.cumsum([0, *(len(part.vertices) for part in robot.values())])
-            faces = [
-                part.faces + start for part, start in zip(robot.values(), starts, strict=False)
-            ]
-            vertices = np.concatenate([part.vertices for part in robot.values()])
-            found.append(Triangles(vertices, np.concatenate(faces)))
-        return found
+        robots = robots_at(self.scene, self.meshes, joints)
+        return [of_mesh(joined([*parts.values()])) for parts in robots]

@@ -165,14 +165,26 @@ def stage_path(
 def robots_at(
     scene: RobotScene, meshes: LinkMeshes, joints: torch.Tensor
 ) -> list[dict[str, Triangles]]:
-    """Returns the robot at joint values (n, n_joints), by name of links and what they carry."""
+    """Returns the robot at joint values (n, n_joints), by name of links and what they carry.
+
+    Links without a mesh, and what is attached, are drawn as their spheres.
+    """
     if not len(joints):
         return []
-    transforms, spheres = scene.transforms(joints), scene.spheres(joints).cpu()
-    return [
-        shapes.robot_bodies(meshes, scene.robot, transform, rows.double().numpy())
-        for transform, rows in zip(transforms, spheres, strict=True)
-    ]
+    robot, names = scene.robot, np.array(scene.robot.sphere_links)
+    spheres = scene.spheres(joints).double().cpu().numpy()
+    found = []
+    for transform, rows in zip(scene.transforms(joints), spheres, strict=True):
+        parts = {
+            link: meshes.links[link].moved(transform[index])
+            for index, link in enumerate(robot.link_names)
+            if link in meshes.links
+        }
+        for name in dict.fromkeys(robot.sphere_links):
+            if name not in parts:
+                parts[name] = shapes.of_spheres(rows[names == name])
+        found.append(parts)
+    return found
 
 
 def sphere_bodies(spheres: Floats, clearance: Floats, *, with_all: bool = False) -> list[Body]:

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import trimesh
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from warp_collision.io.placing import joined
 from warp_collision.messages import escaped
+from warp_collision.obstacles import shapes
 from warp_collision.obstacles.sensed import Sensed
-from warp_collision.obstacles.shapes import Shape, mesh_of
 from warp_collision.obstacles.voxel_grid import VoxelGrid
 from warp_collision.robot import RobotSpheres
 from warp_collision.robot.model.link_shapes import mesh_in_link
@@ -25,11 +25,8 @@ _CREASE = 40.0  # degrees
 _TUBE_SIDES = 8
 
 
-class Triangles(NamedTuple):
+class Triangles(shapes.Triangles):
     """A mesh, oriented outward: vertices (n, 3) [m], faces (m, 3)."""
-
-    vertices: Floats
-    faces: NDArray[np.integer]
 
     @property
     def middle(self) -> Floats:
@@ -58,9 +55,9 @@ def of_geometry(geometry: Any) -> Triangles:
         >>> of_geometry(Cuboid((1.0, 1.0, 1.0))).faces.shape
         (12, 3)
     """
-    if not isinstance(geometry, trimesh.Trimesh | Shape | Sensed):
+    if not isinstance(geometry, trimesh.Trimesh | shapes.Shape | Sensed):
         raise TypeError(f"geometry must be of a kind that is drawn, got {type(geometry).__name__}")
-    return of_mesh(mesh_of(geometry))
+    return of_mesh(shapes.mesh_of(geometry))
 
 
 def is_unseen(geometry: Any) -> bool:
@@ -204,11 +201,11 @@ def link_meshes(robot: RobotSpheres) -> LinkMeshes:
     for visual in robot.link_meshes:
         visuals.setdefault(visual.link, []).append(visual)
     for link in robot.link_names:
-        for shapes in (visuals.get(link, []), robot.link_shapes.get(link, [])):
-            if not shapes or link in links:
+        for parts in (visuals.get(link, []), robot.link_shapes.get(link, [])):
+            if not parts or link in links:
                 continue
             try:
-                mesh = joined([_read(shape) for shape in shapes])
+                mesh = joined([_read(part) for part in parts])
             except (OSError, ValueError, ImportError) as error:
                 missing[link] = str(error)
                 continue
@@ -232,31 +229,6 @@ def _read(shape: Any) -> trimesh.Trimesh:
     mesh: Any = trimesh.load_mesh(shape.path)
     mesh = trimesh.Trimesh(mesh.vertices, mesh.faces)  # corners at the same place become one
     return mesh.apply_transform(shape.link_from_mesh)
-
-
-def robot_bodies(
-    meshes: LinkMeshes, robot: RobotSpheres, transforms: Floats, spheres: Floats
-) -> dict[str, Triangles]:
-    """Returns the links of a robot in the world by name, as meshes where there are any.
-
-    Links without a mesh, and what is attached, are drawn as their spheres.
-
-    Args:
-        meshes: of the links.
-        robot: the robot.
-        transforms: (n_links, 4, 4) world_from_link.
-        spheres: (n_spheres, 4) in the world [m].
-    """
-    found = {
-        link: meshes.links[link].moved(transforms[index])
-        for index, link in enumerate(robot.link_names)
-        if link in meshes.links
-    }
-    names = np.array(robot.sphere_links)
-    for name in dict.fromkeys(robot.sphere_links):
-        if name not in found:
-            found[name] = of_spheres(spheres[names == name])
-    return found
 
 
 def bounds(parts: Sequence[Triangles]) -> tuple[Floats, Floats]:
