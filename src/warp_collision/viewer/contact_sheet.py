@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from pathlib import Path
@@ -11,7 +12,7 @@ import trimesh
 
 from warp_collision.io.placing import joined
 from warp_collision.messages import escaped, one_line
-from warp_collision.robot import Coverage, RobotSpheres
+from warp_collision.robot import RobotSpheres
 from warp_collision.robot.model.link_shapes import mesh_in_link
 from warp_collision.viewer import triangles as shapes
 from warp_collision.viewer.camera import VIEWS, look
@@ -162,16 +163,12 @@ def _figures(robot: RobotSpheres, link: str) -> list[str]:
         return ["no spheres: not checked"]
     count = int((robot.spheres_of(link)[:, 3] >= 0.0).sum())
     spheres = f"{count} sphere{'' if count == 1 else 's'}"
-    if link not in robot.link_shapes:
+    found = None
+    if link in robot.link_shapes:
+        with contextlib.suppress(OSError, ValueError, ImportError):
+            found = robot.coverage(resolution=_RESOLUTION, links=[link]).get(link)
+    if found is None:
         return [spheres]
-    try:
-        found = robot.coverage(resolution=_RESOLUTION, links=[link]).get(link)
-    except (OSError, ValueError, ImportError):
-        return [spheres]
-    return [spheres] if found is None else _lines(spheres, found)
-
-
-def _lines(spheres: str, found: Coverage) -> list[str]:
     beyond = f"{spheres}, {1000 * max(found.overshoot, 0.0):.0f} mm beyond the link at most"
     if found.uncovered == 0.0:
         return [beyond, "all of the surface is covered"]

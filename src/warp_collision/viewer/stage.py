@@ -96,7 +96,10 @@ def scenery_of(obstacles: Mapping[str, Obstacle]) -> Scenery:
 def stage_world(scenery: Scenery, theme: Theme) -> Stage:
     """Returns a stage of obstacles alone."""
     parts = [*scenery.meshes.values()]
-    framed = _corners(*shapes.bounds(parts)) if parts else np.eye(3)
+    framed = np.eye(3)
+    if parts:
+        vertices = np.concatenate([part.vertices for part in parts])
+        framed = _corners(vertices.min(0), vertices.max(0))
     floor = float(framed[:, 2].min())
     return Stage(scenery.bodies, (), {}, np.empty((0, 3)), theme.ink, framed, floor, parts)
 
@@ -124,20 +127,18 @@ def stage_path(
     bodies = [*scenery.bodies]
     ends = facts.joints[[0, -1]] if facts.n_segments else facts.joints
     between = evenly_along(facts.joints, _BETWEEN + 2)[1:-1] if facts.n_segments else ends[:0]
-    start, *others = robots_at(facts.scene, meshes, ends)
-    links = [start, *others]
-    opacity = 0.35 if with_spheres else 0.85
-    for index, robot in enumerate(links):
-        names = set(facts.scene.robot.attached)
-        own = [part for name, part in robot.items() if name not in names]
-        carried = [part for name, part in robot.items() if name in names]
+    at_ends = robots_at(facts.scene, meshes, ends)
+    opacity, attached = 0.35 if with_spheres else 0.85, facts.scene.robot.attached
+    for robot in at_ends:
+        own = [part for name, part in robot.items() if name not in attached]
+        carried = [part for name, part in robot.items() if name in attached]
         if own:
             bodies.append(Body(own, theme.robot, opacity))
-        if carried and index < 2:
+        if carried:
             bodies.append(Body(carried, ATTACHED, opacity))
-    tint = _mixed(theme.robot, theme.accent(facts.is_free), 0.25)
+    tint = 0.75 * np.array(theme.robot) + 0.25 * np.array(theme.accent(facts.is_free))
     for robot in robots_at(facts.scene, meshes, between):
-        moved = [part for name, part in robot.items() if not _is_same(part, start[name])]
+        moved = [part for name, part in robot.items() if not _is_same(part, at_ends[0][name])]
         if moved:
             bodies.append(Body(moved, tint, 0.45))
     near = sphere_bodies(facts.spheres, facts.clearance, with_all=with_spheres)
@@ -148,7 +149,7 @@ def stage_path(
     blocked = {contact.other for contact in facts.contacts()
                if contact.is_blocked and contact.lower < 0 and not contact.with_itself}  # fmt: skip
     hit = {name: mesh for name, mesh in scenery.meshes.items() if name in blocked}
-    of_ends = [part for robot in links for part in robot.values()]
+    of_ends = [part for robot in at_ends for part in robot.values()]
     obstacles = [*scenery.meshes.values()]
     if film is not None:
         casting = [*_ground(film.framed, obstacles)[1], *of_ends]
@@ -201,11 +202,6 @@ def sphere_bodies(spheres: Floats, clearance: Floats, *, with_all: bool = False)
     kinds = np.unique(bins)
     colors = clearance_colors([np.median(values[bins == kind]) for kind in kinds])
     return [Body([shapes.of_spheres(rows[bins == kind]) for kind in kinds], colors)]
-
-
-def _mixed(a: Color, b: Color, share: float) -> Color:
-    red, green, blue = ((1.0 - share) * np.array(a) + share * np.array(b)).tolist()
-    return red, green, blue
 
 
 def _is_same(part: Triangles, other: Triangles) -> bool:

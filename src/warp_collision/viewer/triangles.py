@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -229,12 +229,3 @@ def _read(shape: Any) -> trimesh.Trimesh:
     mesh: Any = trimesh.load_mesh(shape.path)
     mesh = trimesh.Trimesh(mesh.vertices, mesh.faces)  # corners at the same place become one
     return mesh.apply_transform(shape.link_from_mesh)
-
-
-def bounds(parts: Sequence[Triangles]) -> tuple[Floats, Floats]:
-    """Returns the lower and the upper corner of the box around meshes, at least one [m]."""
-    filled = [part.vertices for part in parts if len(part.vertices)]
-    return (
-        np.min([vertices.min(0) for vertices in filled], axis=0),
-        np.max([vertices.max(0) for vertices in filled], axis=0),
-    )
