@@ -487,8 +487,9 @@ def test_a_worker_does_the_newest_of_each_name():
     assert done == [99, "later"]
     worker.put("later", lambda: done.append(0), delay=60)
     assert not worker.wait(0.05)
-    worker.drop("later")
+    worker.put("later", lambda: done.append(1))  # in its place, and at once
     assert worker.wait(1)
+    assert done == [99, "later", 1]
     worker.close()
 
 

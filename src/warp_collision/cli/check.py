@@ -171,12 +171,11 @@ def _check_waypoints(options: argparse.Namespace, files: PathFiles, device: torc
         world = scene.world
         result = check_robot(scene, joints, tolerance)
         refused = options.respect_limits and result.is_beyond_limits
-    extents = world_extents(world)
     if options.json:
-        head |= {"device": str(device), "world_extents": extents, **result.summary()}
+        head |= {"device": str(device), "world_extents": world_extents(world), **result.summary()}
         print_json({**head, "paths": paths_of(options, files, scene, world)})
     else:
-        print_text(result.text(world_line(options.world.name, world, extents)))
+        print_text(result.text(world_line(options.world.name, world)))
     return common.COLLISION if result.collides or refused else common.FREE
 
 

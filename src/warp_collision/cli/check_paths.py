@@ -15,17 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from warp_collision.cli import common
+from warp_collision.cli import common, scene_text
 from warp_collision.cli.robot_check import beyond_turn
-from warp_collision.cli.scene_text import (
-    always_in_contact,
-    constant_contacts,
-    contacts_for_json,
-    uncovered,
-    without_constant_contacts,
-    world_extents,
-    world_line,
-)
 from warp_collision.cli.terminal import Progress, align, for_json, print_text
 from warp_collision.labeling import PathFiles, PathLabeler, PathRow
 from warp_collision.labeling.columns import arrow_table
@@ -190,7 +181,7 @@ def _constant(scene: RobotScene | None, world: MeshWorld | None) -> CollisionRep
     """What touches at all joint values in the world of the command."""
     if scene is None or world is None:
         return None
-    found = constant_contacts(scene)
+    found = scene_text.constant_contacts(scene)
     return found if found.link else None
 
 
@@ -220,7 +211,7 @@ class _Labels:
         chosen: dict[str, Any] = {"outputs": outputs, "swept": options.swept}
         self._of_own = self._of_common = labeler_of(options, scene, world, device, **chosen)
         if scene is not None and constant is not None:
-            others = without_constant_contacts(scene, constant)
+            others = scene_text.without_constant_contacts(scene, constant)
             self._of_common = labeler_of(options, others, world, device, **chosen)
 
     def of(self, rows: Sequence[PathRow]) -> dict[str, Any]:
@@ -308,7 +299,7 @@ def _report(
         rows.writerows(table.rows)
         print_text(text.getvalue(), end="")
         return
-    left_out = None if scene is None else uncovered(scene.robot)
+    left_out = None if scene is None else scene_text.uncovered(scene.robot)
     if options.json:
         head: dict[str, Any] = {"world": str(options.world)}
         if scene is not None:
@@ -323,7 +314,9 @@ def _report(
         }
         told = {} if left_out is None else left_out.summary()
         if scene is not None:
-            told["at_all_values"] = [] if constant is None else contacts_for_json(constant)
+            told["at_all_values"] = (
+                [] if constant is None else scene_text.contacts_for_json(constant)
+            )
         text = json.dumps(for_json({**head, **counts, **told}), indent=1, allow_nan=False)
         rows = ",\n".join(f"  {json.dumps(for_json(row), allow_nan=False)}" for row in table.rows)
         print_text(f'{text[:-2]},\n "paths": [\n{rows}\n ]\n}}' if rows else text)
@@ -335,10 +328,10 @@ def _report(
         notes.append(f"joint values are beyond the limits in {beyond} paths")
     if turned:
         notes.append(f"joint values are beyond 2 pi rad in {turned} paths: in degrees?")
-    advice = [] if constant is None else always_in_contact(constant)
+    advice = [] if constant is None else scene_text.always_in_contact(constant)
     lines += [f"note: {line}" for line in (*notes, *advice)]
     if world is not None:
-        lines.append(world_line(options.world.name, world, world_extents(world)))
+        lines.append(scene_text.world_line(options.world.name, world))
     print_text("\n".join([*lines, _conclusion(table, first=options.first)]))
 
 

@@ -8,15 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from warp_collision.cli import common
-from warp_collision.cli.scene_text import (
-    Uncovered,
-    always_in_contact,
-    contacts_for_json,
-    often_with_itself,
-    uncovered,
-    without_constant_contacts,
-)
+from warp_collision.cli import common, scene_text
 from warp_collision.cli.terminal import align
 from warp_collision.messages import escaped
 from warp_collision.robot import (
@@ -56,7 +48,7 @@ class RobotCheck(NamedTuple):
     blocked: Tensor
     only_unseen: Tensor
     clearance: JointPathClearance
-    left_out: Uncovered
+    left_out: scene_text.Uncovered
     beyond: BeyondTurn
 
     @property
@@ -103,7 +95,7 @@ class RobotCheck(NamedTuple):
         return {
             "tolerance": self.tolerance,
             "collision": self.collides,
-            "contacts": contacts_for_json(report),
+            "contacts": scene_text.contacts_for_json(report),
             "motions": self.motions(),
             "beyond_limits": {name: count for name, count in beyond.items() if count},
             "beyond_two_pi": self.beyond.counts,
@@ -126,8 +118,8 @@ class RobotCheck(NamedTuple):
                 lines.append(f"and {len(motions) - len(shown)} more")
             lines.append("")
         advice = [
-            *often_with_itself(contacts, self.joints.shape[0] * self.joints.shape[1]),
-            *always_in_contact(contacts),
+            *scene_text.often_with_itself(contacts, self.joints.shape[0] * self.joints.shape[1]),
+            *scene_text.always_in_contact(contacts),
         ]
         notes = *self.left_out.lines(), *self.beyond.lines(), *advice
         lines += [f"note: {line}" for line in notes]
@@ -195,7 +187,7 @@ def check_robot(scene: RobotScene, joints: Tensor, tolerance: float = 1e-3) -> R
     report = robot.report(path, world, **scene.placed)
     options: dict[str, Any] = {
         "tolerance": tolerance,
-        **without_constant_contacts(scene, report).placed,
+        **scene_text.without_constant_contacts(scene, report).placed,
     }
     # One configuration alone makes no motion, and is no path.
     motions, n_motions = path.expand(-1, max(2, path.shape[1]), -1), path.shape[1] - 1
@@ -203,7 +195,7 @@ def check_robot(scene: RobotScene, joints: Tensor, tolerance: float = 1e-3) -> R
     only_unseen = _without_unseen(motions, scene, options)[:, :n_motions] & blocked
     clearance = joint_path_clearance(motions, robot, world, **options)
     clearance = JointPathClearance(*(column[:, :n_motions] for column in clearance))
-    told = uncovered(robot), beyond_turn(path, robot)
+    told = scene_text.uncovered(robot), beyond_turn(path, robot)
     return RobotCheck(scene, path, tolerance, report, blocked, only_unseen, clearance, *told)
 
 

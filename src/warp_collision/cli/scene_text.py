@@ -32,9 +32,9 @@ def world_extents(world: MeshWorld) -> list[list[float]] | None:
     return None if bounds is None else bounds.tolist()
 
 
-def world_line(file: str, world: MeshWorld, extents: list[list[float]] | None) -> str:
+def world_line(file: str, world: MeshWorld) -> str:
     """One line: how many obstacles there are, and the box around them."""
-    count = len(world.names())
+    count, extents = len(world.names()), world_extents(world)
     line = f"{escaped(file)}: {count} obstacle{'s' if count != 1 else ''}"
     if extents is None:
         return line

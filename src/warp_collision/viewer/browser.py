@@ -454,11 +454,6 @@ class Worker:
             self._jobs[name] = (begin, job)
             self._changed.notify_all()
 
-    def drop(self, name: str) -> None:
-        """Removes a job that has not begun."""
-        with self._changed:
-            self._jobs.pop(name, None)
-
     def wait(self, seconds: float) -> bool:
         """Waits until all jobs are done; whether they are after so many seconds."""
         end = time.monotonic() + seconds

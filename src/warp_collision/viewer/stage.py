@@ -12,20 +12,10 @@ from warp_collision.devices import CPU
 from warp_collision.io import Obstacle
 from warp_collision.io.placing import matrix_from
 from warp_collision.robot.checks.robot_scene import RobotScene
+from warp_collision.viewer import colors
 from warp_collision.viewer import triangles as shapes
 from warp_collision.viewer.camera import VIEWS, Camera, best_view, look
-from warp_collision.viewer.colors import (
-    ATTACHED,
-    DISABLED,
-    HIT,
-    NEAR,
-    OBSTACLE,
-    UNSEEN,
-    Color,
-    Floats,
-    Theme,
-    clearance_colors,
-)
+from warp_collision.viewer.colors import Color, Floats, Theme, clearance_colors
 from warp_collision.viewer.path_facts import PathFacts, evenly_along
 from warp_collision.viewer.ray_tracer import SAMPLES, Body, RayTracer, Room, over
 from warp_collision.viewer.triangles import LinkMeshes, Triangles
@@ -83,9 +73,9 @@ def scenery_of(obstacles: Mapping[str, Obstacle]) -> Scenery:
     }
     bodies = []
     for name, obstacle in obstacles.items():
-        color, opacity = (OBSTACLE, 0.22) if obstacle.enabled else (DISABLED, 0.08)
+        color, opacity = (colors.OBSTACLE, 0.22) if obstacle.enabled else (colors.DISABLED, 0.08)
         if obstacle.enabled and shapes.is_unseen(obstacle.geometry):
-            color, opacity = UNSEEN, 0.08
+            color, opacity = colors.UNSEEN, 0.08
         bodies.append(Body([meshes[name]], color, opacity, is_glass=True))
         if obstacle.padding > 0.0:
             hull = shapes.inflated(meshes[name], obstacle.padding)
@@ -135,7 +125,7 @@ def stage_path(
         if own:
             bodies.append(Body(own, theme.robot, opacity))
         if carried:
-            bodies.append(Body(carried, ATTACHED, opacity))
+            bodies.append(Body(carried, colors.ATTACHED, opacity))
     tint = 0.75 * np.array(theme.robot) + 0.25 * np.array(theme.accent(facts.is_free))
     for robot in robots_at(facts.scene, meshes, between):
         moved = [part for name, part in robot.items() if not _is_same(part, at_ends[0][name])]
@@ -194,14 +184,14 @@ def sphere_bodies(spheres: Floats, clearance: Floats, *, with_all: bool = False)
     Without `with_all` only those that come nearer than 20 mm to something.
     """
     rows, values = spheres.reshape(-1, 4), clearance.reshape(-1)
-    drawn = (rows[:, 3] > 0.0) & (with_all | ~(values >= NEAR))
+    drawn = (rows[:, 3] > 0.0) & (with_all | ~(values >= colors.NEAR))
     rows, values = rows[drawn], np.nan_to_num(values[drawn], nan=-1.0)
     if not len(rows):
         return []
     bins = np.digitize(values, _STEPS)
     kinds = np.unique(bins)
-    colors = clearance_colors([np.median(values[bins == kind]) for kind in kinds])
-    return [Body([shapes.of_spheres(rows[bins == kind]) for kind in kinds], colors)]
+    shades = clearance_colors([np.median(values[bins == kind]) for kind in kinds])
+    return [Body([shapes.of_spheres(rows[bins == kind]) for kind in kinds], shades)]
 
 
 def _is_same(part: Triangles, other: Triangles) -> bool:
@@ -343,8 +333,8 @@ class Painter:
 
     def _hit(self, hit: Mapping[str, Triangles]) -> torch.Tensor:
         if (key := tuple(hit)) not in self._hits:
-            body = Body([*hit.values()], HIT, 0.1, is_glass=True)
-            self._hits[key] = self._image([body], HIT, strengths=(0.0, 0.7, 0.5))
+            body = Body([*hit.values()], colors.HIT, 0.1, is_glass=True)
+            self._hits[key] = self._image([body], colors.HIT, strengths=(0.0, 0.7, 0.5))
         return self._hits[key]
 
     def _moving(self, stage: Stage) -> torch.Tensor:
