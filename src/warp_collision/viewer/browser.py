@@ -290,7 +290,7 @@ class Viewer:
             self._robot.scene = self._robot.scene._replace(env=env)
             self._changed()
         else:
-            count = len(self._world._handles)
+            count = len(self._world.drawn)
             self._status.content = panels.line(f"{count} obstacles", is_bold=True)
 
     def _frame(self) -> None:

@@ -18,10 +18,28 @@ from warp_collision.world import MeshWorld
 
 _MOST_FACES = 50_000  # of an obstacle that are drawn
 _OPACITIES = (0.2, 0.08)  # of an obstacle and the hull of its padding
-
 MOST_ROWS = 100  # that are listed at once; a group of more is filled when it is asked for
 _ON, _OFF, _REPORT, _LIST = "☑ on", "☐ off", "report", "list them"
 _ALL_ON, _ALL_OFF = "all on", "all off"
+
+
+@dataclass
+class Drawn:
+    """An obstacle as it is drawn.
+
+    Attributes:
+        handles: viser's, of it and of the hull of its padding.
+        kind: what it is.
+        is_unseen: whether it is space that no camera saw.
+        enabled: whether queries check it.
+        color: its colour, if it has one yet.
+    """
+
+    handles: list[Any]
+    kind: str
+    is_unseen: bool
+    enabled: bool
+    color: Color | None = None
 
 
 class WorldPanel:
@@ -30,6 +48,7 @@ class WorldPanel:
     Attributes:
         env: the env that is shown.
         selected: the obstacle that the gizmo moves, if there is one.
+        drawn: the obstacles by name.
     """
 
     def __init__(self, viewer: panels.Host, world: MeshWorld):
@@ -37,11 +56,7 @@ class WorldPanel:
         self._server = viewer.server
         self.env = 0
         self.selected: str | None = None
-        self._handles: dict[str, list[Any]] = {}
-        self._kinds: dict[str, str] = {}
-        self._colors: dict[str, Color] = {}
-        self._unseen: set[str] = set()  # space that no camera saw
-        self._enabled: dict[str, bool] = {}
+        self.drawn: dict[str, Drawn] = {}
         self._gizmo: Any = None
 
     def build(self) -> None:
@@ -63,16 +78,12 @@ class WorldPanel:
     def show(self, env: int) -> None:
         """Draws the obstacles of an env anew."""
         self.env = env
-        for handle in (h for handles in self._handles.values() for h in handles):
+        for handle in (handle for drawn in self.drawn.values() for handle in drawn.handles):
             handle.remove()
-        self._handles.clear()
-        self._colors.clear()
-        self._unseen.clear()
-        self._ask_enabled()
-        obstacles = self.obstacles()
-        self._kinds = {name: type(found.geometry).__name__ for name, found in obstacles.items()}
-        for name, obstacle in obstacles.items():
-            mesh = thinned(of_geometry(obstacle.geometry), _MOST_FACES)
+        self.drawn.clear()
+        for name, obstacle in self.obstacles().items():
+            geometry = obstacle.geometry
+            mesh = thinned(of_geometry(geometry), _MOST_FACES)
             parts = [mesh]
             if obstacle.padding > 0.0:
                 parts.append(inflated(mesh, obstacle.padding))
@@ -84,9 +95,8 @@ class WorldPanel:
                 )  # fmt: skip
                 handle.on_click(lambda event, name=name: self._viewer.select(name))
                 handles.append(handle)
-            self._handles[name] = handles
-            if is_unseen(obstacle.geometry):
-                self._unseen.add(name)
+            kind = type(geometry).__name__
+            self.drawn[name] = Drawn(handles, kind, is_unseen(geometry), obstacle.enabled)
         self.color({})
         self.select(None)
         self._list_names()
@@ -95,24 +105,18 @@ class WorldPanel:
         """The obstacles of the env that is shown."""
         return self._world.obstacles(self.env)
 
-    def _ask_enabled(self) -> None:
-        names = self._world.names(self.env)
-        flags = self._world.enabled[self.env, : len(names)].tolist()
-        self._enabled = dict(zip(names, map(bool, flags), strict=True))
-
     def _list_names(self) -> None:
         """Lists the names that hold what is looked for."""
         wanted = self._filter.value.lower()
-        kinds = {name: kind for name, kind in self._kinds.items() if wanted in name.lower()}
-        self._tree.show(kinds, self._enabled)
-        slots = self._world.max_obstacles - len(self._handles)
+        self._tree.show({name: one for name, one in self.drawn.items() if wanted in name.lower()})
+        slots = self._world.max_obstacles - len(self.drawn)
         self._note.content = panels.hint(f"{slots} of {self._world.max_obstacles} slots are free")
 
     def enable(self, names: Sequence[str], on: bool) -> None:
         """Lets queries check obstacles or skip them, and draws them so."""
         for name in names:
             self._world.enable(name, on, env=self.env)
-            self._enabled[name] = on
+            self.drawn[name].enabled = on
         self._tree.enable(names)
         self.color({})
 
@@ -128,7 +132,7 @@ class WorldPanel:
                 "click an obstacle, here or in the scene: its report, and a gizmo that moves it"
             )
             return
-        mesh = self._handles[name][0]
+        mesh = self.drawn[name].handles[0]
         size = float(np.ptp(mesh.vertices, axis=0).max())
         self._gizmo = self._server.scene.add_transform_controls(
             self._viewer.new_node("gizmo"),
@@ -166,24 +170,25 @@ class WorldPanel:
     def move(self, name: str, pose: tuple[float, ...]) -> None:
         """Moves an obstacle, x, y, z, qw, qx, qy, qz."""
         self._world.set_pose(name, torch.tensor(pose), env=self.env)
-        for handle in self._handles[name]:
+        for handle in self.drawn[name].handles:
             handle.position, handle.wxyz = pose[:3], pose[3:]
         if name == self.selected:
             self._tell(name)
 
     def color(self, clearances: dict[str, float]) -> None:
         """Colours obstacles that are near by their clearance [m]; disabled ones are grey."""
-        for name, handles in self._handles.items():
-            is_clear = name in self._unseen or not self._enabled[name]
-            color: Color = UNSEEN if name in self._unseen else OBSTACLE
-            color = color if self._enabled[name] else DISABLED
-            if clearances.get(name, np.inf) < NEAR and self._enabled[name]:
+        for name, drawn in self.drawn.items():
+            color: Color = UNSEEN if drawn.is_unseen else OBSTACLE
+            if not drawn.enabled:
+                color = DISABLED
+            elif clearances.get(name, np.inf) < NEAR:
                 red, green, blue = clearance_colors(clearances[name]).tolist()
                 color = red, green, blue
-            if self._colors.get(name) == color:
+            if drawn.color == color:
                 continue
-            self._colors[name] = color
-            for handle, opacity in zip(handles, _OPACITIES, strict=False):
+            drawn.color = color
+            is_clear = drawn.is_unseen or not drawn.enabled
+            for handle, opacity in zip(drawn.handles, _OPACITIES, strict=False):
                 handle.color = panels.rgb(color)
                 handle.opacity = 0.4 * opacity if is_clear else opacity
 
@@ -257,24 +262,19 @@ class NameTree:
         self._viewer, self._gui = viewer, viewer.server.gui
         self._holder: Any = None
         self._rows: dict[str, Any] = {}
-        self._enabled: Mapping[str, bool] = {}
+        self._drawn: Mapping[str, Drawn] = {}
         self._folder = self._gui.add_folder("obstacles: those that are on are checked")
 
-    def show(self, kinds: Mapping[str, str], enabled: Mapping[str, bool]) -> None:
-        """Lists names anew.
-
-        Args:
-            kinds: by name, what it is.
-            enabled: by name, whether queries check it; read again when a group is filled.
-        """
+    def show(self, drawn: Mapping[str, Drawn]) -> None:
+        """Lists obstacles anew; whether they are on is read again when a group is filled."""
         if self._holder is not None:
             self._holder.remove()
         self._rows.clear()
-        self._enabled = enabled
+        self._drawn = drawn
         with self._folder:
             self._holder = self._gui.add_folder(None)
-        root = tree_of(kinds)
-        self._fill(self._holder, root, is_small=len(kinds) <= MOST_ROWS)
+        root = tree_of({name: one.kind for name, one in drawn.items()})
+        self._fill(self._holder, root, is_small=len(drawn) <= MOST_ROWS)
 
     def enable(self, names: Sequence[str]) -> None:
         """Shows whether obstacles are on."""
@@ -283,7 +283,7 @@ class NameTree:
                 self._rows[name].options = self._options(name)
 
     def _options(self, name: str) -> tuple[str, str]:
-        return _ON if self._enabled[name] else _OFF, _REPORT
+        return _ON if self._drawn[name].enabled else _OFF, _REPORT
 
     def _fill(self, folder: Any, group: Group, *, is_small: bool) -> None:
         with folder:
@@ -325,7 +325,7 @@ class NameTree:
             if event.target.value == _REPORT:
                 self._viewer.select(name)
             else:
-                self._viewer.enable(name, not self._enabled[name])
+                self._viewer.enable(name, not self._drawn[name].enabled)
 
         row.on_click(click)
         self._rows[name] = row
