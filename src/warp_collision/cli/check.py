@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from warp_collision.labeling.path_files import PathFiles
 
-_ARCS = "--swept must not be given with --robot: its motion is checked on arcs"
-
 SUMMARY = "check spheres in a file against the meshes in a file"
 DESCRIPTION = """\
 Prints for every path whether it is free, its certified clearance, which two
@@ -147,7 +145,6 @@ def _check_waypoints(options: argparse.Namespace, files: PathFiles, device: torc
     from warp_collision.cli.path_check import check_spheres
     from warp_collision.cli.robot_check import check_robot
     from warp_collision.cli.scene_text import world_extents, world_line
-    from warp_collision.io import load_joints
 
     path, scene, refused = options.paths[0], None, False
     head = {"world": str(options.world)}
@@ -159,14 +156,11 @@ def _check_waypoints(options: argparse.Namespace, files: PathFiles, device: torc
             _load_spheres(path).to(device), world, activation_distance=eta, swept=options.swept
         )
     else:
-        if options.swept:
-            raise ValueError(_ARCS)
         if options.activation_distance is not None:
             raise ValueError("--activation-distance must not be given with --robot: nothing costs")
         head |= {"joints": str(path), "robot": str(options.robot)}
         tolerance = 0.001 if options.tolerance is None else options.tolerance
-        names = common.load_joint_names(options)
-        joints = load_joints(path, len(names), joint_names=names)
+        joints = common.load_joints(options, path)
         scene = common.load_scene(options, device)
         world = scene.world
         result = check_robot(scene, joints, tolerance)
@@ -177,13 +171,6 @@ def _check_waypoints(options: argparse.Namespace, files: PathFiles, device: torc
     else:
         print_text(result.text(world_line(options.world.name, world)))
     return common.COLLISION if result.collides or refused else common.FREE
-
-
-def _files(options: argparse.Namespace) -> PathFiles:
-    from warp_collision.labeling.path_files import PathFiles
-
-    names = None if options.robot is None else common.load_joint_names(options)
-    return PathFiles(options.paths, columns=dict(options.column), joint_names=names)
 
 
 def _wants_table(options: argparse.Namespace) -> bool:
@@ -205,8 +192,6 @@ def _is_single(options: argparse.Namespace, files: PathFiles) -> bool:
 def _check_many(options: argparse.Namespace, files: PathFiles, device: torch.device) -> int:
     if options.activation_distance is not None:
         raise ValueError("--activation-distance must be given with one path, or --detail")
-    if options.swept and options.robot is not None:
-        raise ValueError(_ARCS)
     if options.parquet is not None:
         from warp_collision.formats.files import require_extra
 
@@ -234,7 +219,9 @@ def run(options: argparse.Namespace) -> int:
     common.require_order(options)
     device = common.start(options.device)
     common.require_robot_for_options(options, "tolerance", "respect_limits")
-    files = _files(options)
+    if options.swept and options.robot is not None:
+        raise ValueError("--swept must not be given with --robot: its motion is checked on arcs")
+    files = common.list_paths(options)
     if options.detail:
         if len(files.files) > 1 or _wants_table(options):
             raise ValueError(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import torch
 
     from warp_collision import MeshWorld, RobotSpheres
+    from warp_collision.labeling import PathFiles
     from warp_collision.robot import SelfCollisionPairs
     from warp_collision.robot.checks.robot_scene import RobotScene
 
@@ -324,14 +325,25 @@ def load_seen(options: argparse.Namespace, device: torch.device) -> Seen:
             raise ValueError("PATHS are joint values of a robot: they need --robot URDF")
         require_robot_for_options(options)
         return Seen(load_world(options, device), None, None, {})
-    joints = None
-    if options.paths is not None:
-        from warp_collision.io import load_joints
-
-        names = load_joint_names(options)
-        joints = load_joints(options.paths, len(names), joint_names=names)
+    joints = None if options.paths is None else load_joints(options, options.paths)
     scene = load_scene(options, device)
     return Seen(scene.world, scene.robot, joints, scene.placed)
+
+
+def load_joints(options: argparse.Namespace, path: Path) -> torch.Tensor:
+    """Joint values (batch, horizon, n_joints) of the robot from a file."""
+    from warp_collision import io
+
+    names = load_joint_names(options)
+    return io.load_joints(path, len(names), joint_names=names)
+
+
+def list_paths(options: argparse.Namespace) -> PathFiles:
+    """The paths of a command, of spheres or of a robot."""
+    from warp_collision.labeling import PathFiles
+
+    names = None if options.robot is None else load_joint_names(options)
+    return PathFiles(options.paths, columns=dict(options.column), joint_names=names)
 
 
 def load_scene(options: argparse.Namespace, device: torch.device) -> RobotScene:

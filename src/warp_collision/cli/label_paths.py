@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 def label_paths(options: argparse.Namespace, device: torch.device) -> None:
     """Labels all paths of files, and says what was written."""
     require_extra("pyarrow", "label", "pyarrow", "label")
-    names = None if options.robot is None else common.load_joint_names(options)
-    files = PathFiles(options.paths, columns=dict(options.column), joint_names=names)
+    files = common.list_paths(options)
     labeler = _labeler(options, device)
     writer = PartWriter(options.out, options.part_rows)
     before = len(writer.written)
