@@ -107,7 +107,7 @@ class EsdfGrid(Sensed):
         grid.origin, grid.cell = wp.vec3(*(self.origin + 0.5 * self.voxel_size)), self.voxel_size
         grid.shape = wp.vec3i(*self.values.shape)
         grid.slack = self.error + _HALF_DIAGONAL * self.voxel_size
-        return Uploaded(upload_struct(grid, EsdfMap, device), [values])
+        return Uploaded(upload_struct(grid, device), [values])
 
 
 def _as_array(values: Any) -> tuple[np.ndarray, float]:

@@ -46,7 +46,7 @@ class PartBuffers:
         self.tree = PartTree()
         self.tree.bvh, self.tree.parts = self._bvh.id, self.parts.data_ptr()
         self.tree.stride = stride
-        self.struct = upload_struct(self.tree, PartTree, device)
+        self.struct = upload_struct(self.tree, device)
         place = offset_in(PartTree, "largest") // 4
         self._largest = self.struct.view(torch.float32)[0, place : place + 1]
         self._order(given)

@@ -311,7 +311,7 @@ class VoxelGrid(Sensed):
         voxels.origin, voxels.cell = wp.vec3(*self.origin), self.voxel_size
         voxels.shape = wp.vec3i(*self.occupied.shape)
         voxels.outside = -1.0 if self._is_solid_outside else 1.0
-        return Uploaded(upload_struct(voxels, VoxelMap, device), [faces, squares])
+        return Uploaded(upload_struct(voxels, device), [faces, squares])
 
 
 def _rectangles(solid: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -17,6 +17,7 @@ from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.scene_field import FIELD_REACH, fill_scene_field
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
+from warp_collision.launching.structs import dtype_of
 from warp_collision.obstacles.distance_grid import cubic_cells
 
 # Maximum number of cells of an env, and of all envs, which fit into the cache of a core together: a
@@ -34,7 +35,7 @@ _LONG = 4.0
 # many a world is asked at rest before it begins a field.
 QUERIES_PER_CELL = 64
 _PATIENCE = 2**20
-_HEADER = int(scene.SceneField.numpy_dtype()["itemsize"])
+_HEADER = dtype_of(scene.SceneField).itemsize
 
 
 class Snapshot:
