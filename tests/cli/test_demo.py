@@ -10,7 +10,7 @@ from PIL import Image
 
 from reference import hinge, rotation_matrix
 from warp_collision import joint_path_in_collision
-from warp_collision.cli.demo import (
+from warp_collision.cli.demo_report import (
     ACTIVATION_DISTANCE,
     DEFAULT_PROBLEM,
     check_joints,

@@ -8,7 +8,6 @@ import pytest
 import trimesh
 
 from robots import PANDA
-from warp_collision.cli import options
 from warp_collision.cli.__main__ import main
 from warp_collision.robot import RobotSpheres
 from warp_collision.robot.model import link_shapes
@@ -176,11 +175,14 @@ def test_saved_spheres_of_a_curved_link_leave_out_nothing(check, tmp_path):
     assert "note:" not in check(path, "--robot-spheres", file, robot=tmp_path / "arm.urdf")[1]
 
 
-def test_a_terminal_shows_which_link_is_fitted(capsys, monkeypatch):
-    with options._progress() as show:
-        assert show is None
+def test_a_terminal_shows_which_link_is_fitted(check, tmp_path, monkeypatch):
+    trimesh.creation.box((0.1, 0.2, 0.3)).export(tmp_path / "box.stl")
+    (tmp_path / "arm.urdf").write_text(ARM)
+    path = saved(tmp_path / "q.npy", [[1.5]])
+    assert "fitting" not in check(path, robot=tmp_path / "arm.urdf")[2]
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with options._progress() as show:
-        show("arm", 1, 2)
-        assert capsys.readouterr().err.endswith("fitting spheres, link 1 of 2: arm")
-    assert capsys.readouterr().err == "\r\x1b[K"
+    shown = check(path, robot=tmp_path / "arm.urdf")[2]
+    first, second, last = shown.split("\r\x1b[K")[1:]
+    assert first == "warp-collision: fitting spheres, link 1 of 2: base"
+    assert second == "warp-collision: fitting spheres, link 2 of 2: arm"
+    assert last == ""

@@ -10,7 +10,7 @@ import trimesh
 
 from reference import Body
 from warp_collision import Cuboid, Cylinder, MeshWorld, Sphere
-from warp_collision.io import LeftOutWarning, load_world_file, load_world_mapping, polygons
+from warp_collision.io import LeftOutWarning, load_world_file, load_world_mapping, scene_builder
 from world_distances import assert_distances, exact, pose_of, random_frame, solid
 
 PROBLEMS = Path(str(files("warp_collision.assets"))) / "problems"
@@ -219,7 +219,7 @@ def test_wrong_polygons(polygon, message):
 
 
 def test_the_polygons_of_a_file_share_one_budget(monkeypatch):
-    monkeypatch.setattr(polygons, "MAX_CONCAVE", 50_000)
+    monkeypatch.setattr(scene_builder, "MAX_CONCAVE", 50_000)
     item = {"type": "prism", "dimensions": [1], "polygon": {"points": spiral(50)}}
     objects = [{"id": str(i), "primitives": [item]} for i in range(3)]
     assert set(load_world_mapping(scene(*objects[:2]))) == {"0", "1"}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import trimesh
 
-from warp_collision.io.polygons import triangulate
+from warp_collision.io.solids import triangulate
 
 
 def outline(rng: np.random.Generator, count: int, ragged: bool) -> np.ndarray:

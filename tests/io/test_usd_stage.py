@@ -9,7 +9,7 @@ import trimesh
 from reference import Body
 from warp_collision import Cuboid, MeshWorld
 from warp_collision.formats import usd_stage
-from warp_collision.io import LeftOutWarning, load_world_file, polygons
+from warp_collision.io import LeftOutWarning, load_world_file, scene_builder
 from world_distances import assert_distances, exact, random_frame, solid
 
 pytest.importorskip("pxr", reason="usd-core reads USD: pip install '.[usd]'")
@@ -139,7 +139,7 @@ def test_meshes_of_instances_are_read_once(tmp_path, monkeypatch):
     instancer.CreatePrototypesRel().AddTarget("/kept/star")
     add_instances(instancer, rng, [0] * 100, 9.0)
     stage.GetRootLayer().Save()
-    monkeypatch.setattr(polygons, "MAX_CONCAVE", 150)
+    monkeypatch.setattr(scene_builder, "MAX_CONCAVE", 150)
     found = load_world_file(tmp_path / "scene.usda")
     assert len(found) == 101
     volumes = [abs(obstacle.geometry.area) for obstacle in found.values()]

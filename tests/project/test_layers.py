@@ -17,7 +17,7 @@ PACKAGE = "warp_collision"
 # stands above them, and offers their names.
 LAYERS = (
     ("kernels",),
-    ("devices", "messages", "poses", "summaries", "torch_private", "validate"),
+    ("devices", "lazy_names", "messages", "poses", "summaries", "torch_private", "validate"),
     ("formats",),
     ("launching",),
     ("obstacles",),

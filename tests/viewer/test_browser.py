@@ -23,12 +23,11 @@ from robots import PANDA
 from warp_collision import Cuboid, MeshWorld
 from warp_collision.examples import load_panda
 from warp_collision.planning import optimize_paths
-from warp_collision.viewer.name_tree import tree_of
-from warp_collision.viewer.worker import Worker
 
 pytest.importorskip("viser", reason="the extra `view` is not installed")
 from warp_collision.viewer import Viewer
-from warp_collision.viewer.browser import free_port, is_loopback
+from warp_collision.viewer.browser import Worker, free_port, is_loopback
+from warp_collision.viewer.world_panel import tree_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
 ARGUMENTS = [
@@ -217,7 +216,7 @@ def test_the_mouse_selects_an_obstacle_and_drags_it_by_its_gizmo(seen):
     viewer.update([0.0, 0.0, 0.0, -1.6, 0.0, 1.6, 0.8])
     assert "collision" in status(viewer)
     until(lambda: seen.colored() > 100, 120)
-    colored, color = seen.colored(), world._handles["plate"][0].color
+    colored, color = seen.colored(), world.drawn["plate"].handles[0].color
     # A click on the shape itself.
     seen.page.mouse.click(*seen.pixel_of((0.7, 0.0, 0.7)))
     until(lambda: world.selected == "plate")
@@ -230,7 +229,7 @@ def test_the_mouse_selects_an_obstacle_and_drags_it_by_its_gizmo(seen):
     pose = world._world.pose("plate").tolist()
     np.testing.assert_allclose(pose, (0.5, pose[1], 0.5, 1, 0, 0, 0), atol=1e-4)
     until(lambda: "collision" not in status(viewer))
-    assert world._handles["plate"][0].color != color
+    assert world.drawn["plate"].handles[0].color != color
     until(lambda: seen.colored() < 0.3 * colored, 120)
     assert viewer._paths.facts.worst()[0].place != facts.worst()[0].place
     seen.press("done")
@@ -260,7 +259,7 @@ def test_distances_colours_and_the_certificate_follow_an_obstacle(viewer):
     viewer.add_path(path_of())
     viewer.update([0.0, 0.0, 0.0, -1.6, 0.0, 1.6, 0.8], delay=0.0)
     assert "collision" in status(viewer)
-    mesh = viewer._world._handles["plate"][0]
+    mesh = viewer._world.drawn["plate"].handles[0]
     color = mesh.color
     assert not viewer._paths.facts.is_free
     viewer.put("gizmo", lambda: viewer.move("plate", (0.5, 3.0, 0.5, 1.0, 0.0, 0.0, 0.0)))
@@ -295,7 +294,7 @@ def test_a_click_shows_the_report_and_a_gizmo(viewer):
 
 def test_paddings_and_disabled_obstacles_are_drawn(viewer):
     assert viewer.wait(60)
-    handles = viewer._world._handles
+    handles = {name: drawn.handles for name, drawn in viewer._world.drawn.items()}
     assert [len(handles[name]) for name in ("plate", *NAMES)] == [1, 2, 1]
     assert len({*handles[NAMES[1]][0].color}) == 1  # grey
     assert handles[NAMES[1]][0].opacity < handles["plate"][0].opacity
@@ -340,7 +339,7 @@ def test_envs_are_chosen(panda):
         assert "collision" not in status(viewer)
         viewer.choose_env(1)
         assert "near" in status(viewer)
-        assert [*viewer._world._handles] == ["near"]
+        assert [*viewer._world.drawn] == ["near"]
         with pytest.raises(IndexError):
             viewer.choose_env(2)
 
@@ -488,8 +487,9 @@ def test_a_worker_does_the_newest_of_each_name():
     assert done == [99, "later"]
     worker.put("later", lambda: done.append(0), delay=60)
     assert not worker.wait(0.05)
-    worker.drop("later")
+    worker.put("later", lambda: done.append(1))  # in its place, and at once
     assert worker.wait(1)
+    assert done == [99, "later", 1]
     worker.close()
 
 

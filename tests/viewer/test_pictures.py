@@ -1,6 +1,7 @@
 """Pictures as users ask for them: what is in them, what is in view, labels, films, errors."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,12 +24,20 @@ from warp_collision.examples import load_panda
 from warp_collision.io import Obstacle
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer import render, sphere_sheet
-from warp_collision.viewer.captions import path_labels, world_labels
 from warp_collision.viewer.colors import FREE, HIT, OBSTACLE, THEMES, clearance_colors
 from warp_collision.viewer.contact_sheet import uncovered_faces
-from warp_collision.viewer.labels import Box, Label, place_labels
 from warp_collision.viewer.path_facts import path_facts
-from warp_collision.viewer.picture import Curve, Layout, Picture, Scene, compose
+from warp_collision.viewer.picture import (
+    Box,
+    Curve,
+    Label,
+    Picture,
+    Scene,
+    compose,
+    path_labels,
+    place_labels,
+    world_labels,
+)
 from warp_collision.viewer.stage import Painter, choose_camera, scenery_of, stage_path
 from warp_collision.viewer.triangles import (
     Triangles,
@@ -196,15 +205,17 @@ def test_texts_do_not_overlap_and_stay_inside(panda, size, background):
     facts = path_facts(RobotScene(panda, world), sweep())
     ends, bounds = np.array([0.0, 0.4, 1.0]), np.array([-0.05, 0.01])
     curve = Curve(ends, bounds, bounds + 0.01, bounds + 0.05, "straight", HIT)
-    layout = Layout(size, 2, 2, True, True)
-    width, height = layout.scene
+    page = Picture(size, 2, "A title " * 9, "facts " * 20, [curve] * 2, True, theme)
+    width, height = page.scene_size
     stage = stage_path(facts, link_meshes(panda), scenery_of(world.obstacles()), theme)
     camera = choose_camera([stage], (width, height), (40.0, 20.0))
-    labels = [*path_labels(facts, camera), *world_labels(world.obstacles(), camera)]
+    labels = [
+        *path_labels(facts, camera),
+        *world_labels(scenery_of(world.obstacles()).meshes, camera),
+    ]
     labels += [Label(f"contact {i} of two long names", labels[0].anchor, True) for i in range(3)]
     scene = Scene(np.ones((height, width, 3)), "heading " * 12, labels, theme.accent(False))
-    picture = Picture([scene] * 2, [curve] * 2, "A title " * 9, "facts " * 20, theme, layout)
-    figure = compose(picture)
+    figure = compose(replace(page, scenes=[scene] * 2))
     figure.canvas.draw()
     renderer = figure.canvas.get_renderer()
     texts = [t for t in figure.findobj(lambda a: isinstance(a, Text) and a.get_visible())

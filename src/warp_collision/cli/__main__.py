@@ -11,26 +11,21 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
-from pathlib import Path
-from typing import Any
 
-from warp_collision.cli.check import add_check
-from warp_collision.cli.common import BAD_INPUT, INTERNAL_ERROR, find_device, start_warp
-from warp_collision.cli.compiling import add_compile
-from warp_collision.cli.label import add_label
-from warp_collision.cli.options import add_picture, add_waypoints
-from warp_collision.cli.plan import add_plan
-from warp_collision.cli.render import add_render
-from warp_collision.cli.robot import add_robot
+from warp_collision.cli import check, compiling, demo, label, plan, render, robot, view
+from warp_collision.cli.common import BAD_INPUT, INTERNAL_ERROR
 from warp_collision.cli.terminal import Parser, plain_numbers, print_text
-from warp_collision.cli.view import add_view
 
-_DEMO_DESCRIPTION = """\
-Moves a Franka Panda, modelled by spheres, through a motion-planning problem:
-along a straight path in joint space, of which it prints what each waypoint
-collides with, and along a path that it plans and proves free. Draws both.
-"""
-
+_COMMANDS = {
+    "demo": demo,
+    "check": check,
+    "plan": plan,
+    "robot": robot,
+    "label": label,
+    "render": render,
+    "view": view,
+    "compile": compiling,
+}
 _EPILOG = """\
 examples:
   warp-collision demo                            a robot, a problem, a picture
@@ -81,50 +76,17 @@ def _parser() -> argparse.ArgumentParser:
         "--version", action="version", version=f"warp-collision {version('warp-collision')}"
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _add_demo(commands)
-    add_check(commands)
-    add_plan(commands)
-    add_robot(commands)
-    add_label(commands)
-    add_render(commands)
-    add_view(commands)
-    add_compile(commands)
+    for name, command in _COMMANDS.items():
+        own = commands.add_parser(
+            name,
+            help=command.SUMMARY,
+            description=command.DESCRIPTION,
+            epilog=command.EPILOG,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_arguments(own)
+        own.set_defaults(run=command.run)
     return parser
-
-
-def _add_demo(commands: Any) -> None:
-    parser = commands.add_parser(
-        "demo",
-        help="plan a robot's path on a motion-planning problem and draw it",
-        description=_DEMO_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--problem", metavar="NAME", help="the problem (default: a cage); a wrong name lists all"
-    )
-    add_waypoints(parser)
-    add_picture(parser, "demo.png", "write the report only")
-    parser.add_argument(
-        "--report",
-        type=Path,
-        default=Path("demo-report.json"),
-        metavar="FILE",
-        help="the report to write, JSON or, by its ending, text (default demo-report.json)",
-    )
-    parser.set_defaults(run=_demo)
-
-
-def _demo(options: argparse.Namespace) -> int:
-    start_warp(find_device(None))
-    from warp_collision.cli.demo import run_demo
-
-    return run_demo(
-        problem=options.problem,
-        waypoints=options.waypoints,
-        picture=options.picture,
-        report=options.report,
-        draws=options.draws,
-    )
 
 
 if __name__ == "__main__":

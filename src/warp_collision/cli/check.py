@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from warp_collision.cli.common import COLLISION, FREE, column, distance, find_device, start_warp
-from warp_collision.cli.options import (
-    OutputFiles,
-    add_optional_robot,
-    add_world_options,
-    load_joint_names,
-    load_scene,
-    load_world,
-    require_no_robot_options,
-    require_order,
-)
-from warp_collision.cli.terminal import align, print_json, print_text
-from warp_collision.messages import escaped
+from warp_collision.cli import common
+from warp_collision.cli.terminal import print_json, print_text
 
 if TYPE_CHECKING:
     import torch
 
-    from warp_collision.cli.path_check import WaypointCheck
     from warp_collision.labeling.path_files import PathFiles
 
-_CHECK_DESCRIPTION = """\
+SUMMARY = "check spheres in a file against the meshes in a file"
+DESCRIPTION = """\
 Prints for every path whether it is free, its certified clearance, which two
 bodies come nearest to each other, and where, worst first. A clearance is the
 distance from a sphere's surface to the nearest obstacle, negative by the depth
@@ -40,7 +28,7 @@ What touches at all joint values, as a base in a floor, is a collision that is
 told once: paths are checked without it.
 """
 
-_CHECK_EPILOG = """\
+EPILOG = """\
 WORLD is a mesh or scene file (.glb, .obj, .stl, .ply, ...), a URDF, MJCF (.xml)
 or USD file, a planning scene of MoveIt (.yaml), or a YAML file in metres:
 
@@ -81,15 +69,8 @@ example, two spheres that move through a table top:
 """
 
 
-def add_check(commands: Any) -> None:
-    """Adds the command to a parser's commands."""
-    parser = commands.add_parser(
-        "check",
-        help="check spheres in a file against the meshes in a file",
-        description=_CHECK_DESCRIPTION,
-        epilog=_CHECK_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
     parser.add_argument(
         "world", type=Path, metavar="WORLD", help="the obstacles: a file, see below"
     )
@@ -98,7 +79,7 @@ def add_check(commands: Any) -> None:
     )
     parser.add_argument(
         "--activation-distance",
-        type=distance,
+        type=common.distance,
         metavar="M",
         help="a sphere costs from this clearance on, in metres (default 0.02)",
     )
@@ -114,10 +95,9 @@ def add_check(commands: Any) -> None:
         help="what voxels count as that no camera saw; with report they are obstacles of their "
         "own: what is hit and what is not known are told apart (default: as the file says)",
     )
-    add_world_options(parser)
+    common.add_world_options(parser)
     _add_many(parser.add_argument_group("many paths"))
     _add_robot(parser.add_argument_group("robots"))
-    parser.set_defaults(run=_check)
 
 
 def _add_many(group: argparse._ArgumentGroup) -> None:
@@ -128,7 +108,7 @@ def _add_many(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--quiet", action="store_true", help="print errors only")
     group.add_argument(
         "--min-clearance",
-        type=distance,
+        type=common.distance,
         default=0.0,
         metavar="M",
         help="a path that may be nearer to an obstacle counts as a collision",
@@ -136,14 +116,7 @@ def _add_many(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--first", action="store_true", help="stop at the first path that is not free"
     )
-    group.add_argument(
-        "--column",
-        type=column,
-        action="append",
-        default=[],
-        metavar="ROLE=NAME",
-        help="the column of id, path, world, base_pose or env; may be repeated",
-    )
+    common.add_column(group)
     group.add_argument(
         "--detail",
         action="store_true",
@@ -152,10 +125,10 @@ def _add_many(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_robot(group: argparse._ArgumentGroup) -> None:
-    add_optional_robot(group, "the robot whose joint values PATHS hold")
+    common.add_optional_robot(group, "the robot whose joint values PATHS hold")
     group.add_argument(
         "--tolerance",
-        type=distance,
+        type=common.distance,
         metavar="M",
         help="a clearance on the way below this may count as a collision (default 0.001)",
     )
@@ -166,38 +139,38 @@ def _add_robot(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _check_robot(options: argparse.Namespace, files: PathFiles, device: torch.device) -> int:
-    if options.swept:
-        raise ValueError("--swept must not be given with --robot: its motion is checked on arcs")
-    if options.activation_distance is not None:
-        raise ValueError("--activation-distance must not be given with --robot: nothing costs")
+def _check_waypoints(options: argparse.Namespace, files: PathFiles, device: torch.device) -> int:
+    """Checks a single file, and reports on its waypoints."""
     from warp_collision.cli.check_paths import paths_of
+    from warp_collision.cli.path_check import check_spheres
     from warp_collision.cli.robot_check import check_robot
-    from warp_collision.cli.world_text import world_extents, world_line
-    from warp_collision.io import load_joints
+    from warp_collision.cli.scene_text import world_extents, world_line
 
-    tolerance = 0.001 if options.tolerance is None else options.tolerance
-    names = load_joint_names(options)
-    joints = load_joints(options.paths[0], len(names), joint_names=names)
-    scene = load_scene(options, device)
-    result = check_robot(scene, joints, tolerance)
-    extents = world_extents(scene.world)
-    if options.json:
-        paths = {"world": str(options.world), "joints": str(options.paths[0])}
-        told = {"robot": str(options.robot), "device": str(device), "world_extents": extents}
-        rows = {"paths": paths_of(options, files, scene, scene.world)}
-        print_json({**paths, **told, **result.summary(), **rows})
+    path, scene, refused = options.paths[0], None, False
+    head = {"world": str(options.world)}
+    if options.robot is None:
+        head["spheres"] = str(path)
+        world = common.load_world(options, device)
+        eta = 0.02 if options.activation_distance is None else options.activation_distance
+        result = check_spheres(
+            _load_spheres(path).to(device), world, activation_distance=eta, swept=options.swept
+        )
     else:
-        print_text(f"{world_line(options.world.name, scene.world, extents)}\n\n{result}")
-    refused = options.respect_limits and result.is_beyond_limits
-    return COLLISION if result.collides or refused else FREE
-
-
-def _files(options: argparse.Namespace) -> PathFiles:
-    from warp_collision.labeling.path_files import PathFiles
-
-    names = None if options.robot is None else load_joint_names(options)
-    return PathFiles(options.paths, columns=dict(options.column), joint_names=names)
+        if options.activation_distance is not None:
+            raise ValueError("--activation-distance must not be given with --robot: nothing costs")
+        head |= {"joints": str(path), "robot": str(options.robot)}
+        tolerance = 0.001 if options.tolerance is None else options.tolerance
+        joints = common.load_joints(options, path)
+        scene = common.load_scene(options, device)
+        world = scene.world
+        result = check_robot(scene, joints, tolerance)
+        refused = options.respect_limits and result.is_beyond_limits
+    if options.json:
+        head |= {"device": str(device), "world_extents": world_extents(world), **result.summary()}
+        print_json({**head, "paths": paths_of(options, files, scene, world)})
+    else:
+        print_text(result.text(world_line(options.world.name, world)))
+    return common.COLLISION if result.collides or refused else common.FREE
 
 
 def _wants_table(options: argparse.Namespace) -> bool:
@@ -219,12 +192,10 @@ def _is_single(options: argparse.Namespace, files: PathFiles) -> bool:
 def _check_many(options: argparse.Namespace, files: PathFiles, device: torch.device) -> int:
     if options.activation_distance is not None:
         raise ValueError("--activation-distance must be given with one path, or --detail")
-    if options.swept and options.robot is not None:
-        raise ValueError("--swept must not be given with --robot: its motion is checked on arcs")
     if options.parquet is not None:
         from warp_collision.formats.files import require_extra
 
-        OutputFiles(parquet=options.parquet)
+        common.OutputFiles(parquet=options.parquet)
         require_extra("pyarrow", "--parquet", "pyarrow", "label")
     from warp_collision.cli.check_paths import check_paths
 
@@ -243,13 +214,14 @@ def _load_spheres(path: Path) -> torch.Tensor:
         raise
 
 
-def _check(options: argparse.Namespace) -> int:
-    require_order(options)
-    device = find_device(options.device)
-    start_warp(device)
-    if options.robot is None:
-        require_no_robot_options(options, "tolerance", "respect_limits")
-    files = _files(options)
+def run(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    common.require_order(options)
+    device = common.start(options.device)
+    common.require_robot_for_options(options, "tolerance", "respect_limits")
+    if options.swept and options.robot is not None:
+        raise ValueError("--swept must not be given with --robot: its motion is checked on arcs")
+    files = common.list_paths(options)
     if options.detail:
         if len(files.files) > 1 or _wants_table(options):
             raise ValueError(
@@ -258,114 +230,4 @@ def _check(options: argparse.Namespace) -> int:
             )
     elif not _is_single(options, files):
         return _check_many(options, files, device)
-    if options.robot is not None:
-        return _check_robot(options, files, device)
-    if options.activation_distance is None:
-        options.activation_distance = 0.02
-    from warp_collision.cli.check_paths import paths_of
-    from warp_collision.cli.path_check import check_spheres
-    from warp_collision.cli.world_text import world_extents, world_line
-
-    world = load_world(options, device)
-    spheres = _load_spheres(options.paths[0]).to(device)
-    checked = check_spheres(
-        spheres,
-        world,
-        activation_distance=options.activation_distance,
-        swept=options.swept,
-    )
-    rows = [_row(waypoint, swept=options.swept) for waypoint in checked.waypoints]
-    extents = world_extents(world)
-    if options.json:
-        told = _summary(rows, options, device, extents)
-        print_json({**told, "paths": paths_of(options, files, None, world)})
-    else:
-        line = world_line(options.world.name, world, extents)
-        *table, conclusion = _table(rows, swept=options.swept)
-        print_text("\n".join([*table, line, conclusion]))
-    return COLLISION if any(row["collision"] for row in rows) else FREE
-
-
-def _row(waypoint: WaypointCheck, *, swept: bool) -> dict[str, Any]:
-    """A waypoint as the report has it.
-
-    The cost is None where rounding leaves it open, which counts as a collision.
-    With `swept` also collision_on_the_way: nothing touches at the waypoint, but on a half-segment
-    beside it.
-    """
-    row = {
-        "batch": waypoint.batch,
-        "waypoint": waypoint.waypoint,
-        "clearance": waypoint.clearance,
-        "sphere": waypoint.sphere,
-        "obstacle": waypoint.obstacle,
-        "cost": waypoint.swept_cost if math.isfinite(waypoint.swept_cost) else None,
-        "collision": waypoint.collides or waypoint.collides_on_the_way,
-    }
-    if swept:
-        row["collision_on_the_way"] = waypoint.collides_on_the_way and not waypoint.collides
-    return row
-
-
-def _worst(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The row of the smallest clearance, None where all spheres are disabled."""
-    with_sphere = [row for row in rows if row["clearance"] is not None]
-    return min(with_sphere, key=lambda row: row["clearance"], default=None)
-
-
-def _summary(
-    rows: list[dict[str, Any]],
-    options: argparse.Namespace,
-    device: torch.device,
-    extents: list[list[float]] | None,
-) -> dict[str, Any]:
-    return {
-        "world": str(options.world),
-        "spheres": str(options.paths[0]),
-        "device": str(device),
-        "world_extents": extents,
-        "activation_distance": options.activation_distance,
-        "swept": options.swept,
-        "collision": any(row["collision"] for row in rows),
-        "worst": _worst(rows),
-        "rows": rows,
-    }
-
-
-def _table(rows: list[dict[str, Any]], *, swept: bool) -> list[str]:
-    head = ("batch", "waypoint", "clearance [m]", "sphere", "obstacle", "cost", "")
-    cells = [head] + [
-        (
-            str(row["batch"]),
-            str(row["waypoint"]),
-            "-" if row["clearance"] is None else f"{row['clearance']:.4f}",
-            "-" if row["sphere"] is None else str(row["sphere"]),
-            escaped(row["obstacle"] or "-"),
-            "nan" if row["cost"] is None else f"{row['cost']:.4g}",
-            _verdict(row),
-        )
-        for row in rows
-    ]
-    lines = align(cells, right=(0, 1, 2, 3, 5))
-    return [*lines, "", _conclusion(rows, swept=swept)]
-
-
-def _verdict(row: dict[str, Any]) -> str:
-    if not row["collision"]:
-        return ""
-    return "COLLISION on the way" if row.get("collision_on_the_way") else "COLLISION"
-
-
-def _conclusion(rows: list[dict[str, Any]], *, swept: bool) -> str:
-    hits = sum(row["collision"] for row in rows)
-    worst = _worst(rows)
-    state = f"collision at {hits} of {len(rows)} waypoints" if hits else "free"
-    if hits and swept:
-        state += " or on the way beside them"
-    if worst is None:
-        return f"{state}: all spheres are disabled"
-    return (
-        f"{state}; smallest clearance at a waypoint {worst['clearance']:.4f} m: batch "
-        f"{worst['batch']}, waypoint {worst['waypoint']}, sphere {worst['sphere']}, "
-        f"obstacle {escaped(worst['obstacle'])}"
-    )
+    return _check_waypoints(options, files, device)

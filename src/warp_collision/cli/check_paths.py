@@ -8,25 +8,16 @@ import io
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from warp_collision.cli.common import BAD_INPUT, COLLISION, FREE
-from warp_collision.cli.options import load_scene, load_world
+from warp_collision.cli import common, scene_text
 from warp_collision.cli.robot_check import beyond_turn
-from warp_collision.cli.scene_text import (
-    always_in_contact,
-    constant_contacts,
-    contacts_for_json,
-    uncovered,
-    without_constant_contacts,
-)
-from warp_collision.cli.terminal import Progress, align, print_text
-from warp_collision.cli.world_text import world_extents, world_line
+from warp_collision.cli.terminal import Progress, align, for_json, print_text
 from warp_collision.labeling import PathFiles, PathLabeler, PathRow
 from warp_collision.labeling.columns import arrow_table
 from warp_collision.labeling.parts import batches
@@ -57,12 +48,14 @@ class PathTable:
         n_free: how many are proven free.
         n_bad: how many could not be checked.
         n_constant: how many were checked without what touches at all joint values.
+        n_beyond: how many have joint values beyond the limits, and beyond a turn: in degrees?
         rows: what is kept of them.
     """
 
     def __init__(self, constant: CollisionReport | None) -> None:
         self.constant = constant
         self.n_paths = self.n_free = self.n_bad = self.n_constant = 0
+        self.n_beyond = np.zeros(2, dtype=int)
         self.rows: list[dict[str, Any]] = []
 
     def add(self, rows: Sequence[PathRow], labels: dict[str, Any], *, keeps_free: bool) -> None:
@@ -73,7 +66,7 @@ class PathTable:
             self.n_paths += 1
             self.n_free += found["free"]
             self.n_bad += found["error"] is not None
-            if self.constant is not None and self.constant.link and found["error"] is None:
+            if self.constant is not None and found["error"] is None:
                 self.n_constant += not _has_own_place(row)
             if keeps_free or not found["free"]:
                 self.rows.append({"path": str(row.id), **found})
@@ -100,7 +93,9 @@ class PathTable:
     @property
     def status(self) -> int:
         """The exit status."""
-        return BAD_INPUT if self.n_bad else COLLISION if self.collides else FREE
+        return (
+            common.BAD_INPUT if self.n_bad else common.COLLISION if self.collides else common.FREE
+        )
 
 
 def _order(row: dict[str, Any]) -> tuple[int, float]:
@@ -112,66 +107,39 @@ def _order(row: dict[str, Any]) -> tuple[int, float]:
     return int(row["free"]), -math.inf if math.isnan(clearance) else clearance
 
 
-class _Limits:
-    """What is counted of joint values beside collisions.
-
-    Attributes:
-        beyond: how many paths have values beyond the limits.
-        beyond_two_pi: how many have values larger than a turn, which may be degrees.
-    """
-
-    def __init__(self, scene: RobotScene | None):
-        self._scene = scene
-        self.beyond = self.beyond_two_pi = 0
-
-    def refused(self, rows: Sequence[PathRow], *, refuse: bool) -> np.ndarray:
-        """Whether each row counts as a collision for its joint values, if that is wanted."""
-        return np.array([self._is_beyond(row) and refuse for row in rows], dtype=bool)
-
-    def _is_beyond(self, row: PathRow) -> bool:
-        if self._scene is None or row.error is not None:
-            return False
-        robot = self._scene.robot
-        try:
-            joints = torch.from_numpy(checked_path(row.path, robot.n_joints))
-        except ValueError:  # which the labeler tells
-            return False
-        low, high = robot.joint_limits.unbind(-1)
-        is_beyond = bool(((joints < low) | (joints > high)).any())
-        self.beyond += is_beyond
-        self.beyond_two_pi += bool(beyond_turn(joints, robot).counts)
-        return is_beyond
-
-    def lines(self) -> list[str]:
-        """Notes for a report."""
-        found = []
-        if self.beyond:
-            found.append(f"joint values are beyond the limits in {self.beyond} paths")
-        if self.beyond_two_pi:
-            found.append(
-                f"joint values are beyond 2 pi rad in {self.beyond_two_pi} paths: in degrees?"
-            )
-        return found
+def _beyond(row: PathRow, scene: RobotScene | None) -> tuple[bool, bool]:
+    """Whether joint values of a path are beyond their limits, and beyond a turn."""
+    if scene is None or row.error is not None:
+        return False, False
+    try:
+        joints = torch.from_numpy(checked_path(row.path, scene.robot.n_joints))
+    except ValueError:  # which the labeler tells
+        return False, False
+    low, high = scene.robot.joint_limits.unbind(-1)
+    is_beyond = bool(((joints < low) | (joints > high)).any())
+    return is_beyond, bool(beyond_turn(joints, scene.robot).counts)
 
 
 def check_paths(options: argparse.Namespace, files: PathFiles, device: torch.device) -> int:
     """Checks all paths of files, reports, and returns the exit status."""
     scene, world = None, None
     if options.robot is not None:
-        scene = load_scene(options, device)
-        world = scene.world
+        scene = common.load_scene(options, device)
+        world = None if options.world.is_dir() else scene.world
     elif not options.world.is_dir():
-        world = load_world(options, device)
+        world = common.load_world(options, device)
     # Yes or no takes a small part of the time; what is found first is labelled in full.
     quick = options.quiet or options.first
-    given = None if options.world.is_dir() else world
-    constant = _constant(scene, given)
-    labels = _Labels(options, scene, given, constant, ("free",) if quick else _LABELS)
-    table, limits = PathTable(constant), _Limits(scene)
+    constant = _constant(scene, world)
+    labels = _Labels(options, scene, world, constant, ("free",) if quick else _LABELS)
+    table = PathTable(constant)
     with Progress(files.count(), "paths", shown=not options.quiet) as progress:
         for batch in batches(files.rows(), _BATCH):
             found = labels.of(batch)
-            found["free"] &= ~limits.refused(batch, refuse=options.respect_limits)
+            beyond = np.array([_beyond(row, scene) for row in batch])
+            table.n_beyond += beyond.sum(axis=0)
+            if options.respect_limits:
+                found["free"] &= ~beyond[:, 0]
             index = _first_hit(found) if options.first else None
             if index is None:
                 table.add(batch, found, keeps_free=not quick)
@@ -179,7 +147,7 @@ def check_paths(options: argparse.Namespace, files: PathFiles, device: torch.dev
                 continue
             table.add(batch[:index], {k: v[:index] for k, v in found.items()}, keeps_free=False)
             last = batch[index : index + 1]
-            found = _Labels(options, scene, given, constant, _LABELS).of(last)
+            found = _Labels(options, scene, world, constant, _LABELS).of(last)
             table.add(last, {**found, "free": np.zeros(1, dtype=bool)}, keeps_free=False)
             break
     table.sort()
@@ -190,7 +158,7 @@ def check_paths(options: argparse.Namespace, files: PathFiles, device: torch.dev
             text = f"warp-collision: error: {escaped(row['path'])}: {row['error']}"
             print_text(text, sys.stderr)
     if not options.quiet:
-        _report(options, scene, world, table, limits)
+        _report(options, scene, world, table)
     return table.status
 
 
@@ -206,12 +174,15 @@ def paths_of(
     for batch in batches(files.rows(), _BATCH):
         table.add(batch, labels.of(batch), keeps_free=True)
     table.sort()
-    return [{name: _finite(value) for name, value in row.items()} for row in table.rows]
+    return table.rows
 
 
 def _constant(scene: RobotScene | None, world: MeshWorld | None) -> CollisionReport | None:
     """What touches at all joint values in the world of the command."""
-    return None if scene is None or world is None else constant_contacts(scene)
+    if scene is None or world is None:
+        return None
+    found = scene_text.constant_contacts(scene)
+    return found if found.link else None
 
 
 class _Labels:
@@ -235,10 +206,13 @@ class _Labels:
         constant: CollisionReport | None,
         outputs: Sequence[str],
     ):
-        self._of_own = self._of_common = _labeler(options, scene, world, outputs)
-        if scene is not None and constant is not None and constant.link:
-            others = without_constant_contacts(scene, constant)
-            self._of_common = _labeler(options, others, world, outputs)
+        place = world if scene is None else scene.world
+        device = options.device if place is None else place.device
+        chosen: dict[str, Any] = {"outputs": outputs, "swept": options.swept}
+        self._of_own = self._of_common = labeler_of(options, scene, world, device, **chosen)
+        if scene is not None and constant is not None:
+            others = scene_text.without_constant_contacts(scene, constant)
+            self._of_common = labeler_of(options, others, world, device, **chosen)
 
     def of(self, rows: Sequence[PathRow]) -> dict[str, Any]:
         """Labels of rows, arrays (n_rows,) by name."""
@@ -257,37 +231,38 @@ def _has_own_place(row: PathRow) -> bool:
     return row.world is not None or row.base_pose is not None or bool(row.env)
 
 
-def _labeler(
-    options: argparse.Namespace,
-    scene: RobotScene | None,
-    world: MeshWorld | None,
-    outputs: Sequence[str],
+def labeler_of(
+    options: argparse.Namespace, scene: RobotScene | None, world: Any, device: Any, **more: Any
 ) -> PathLabeler:
+    """A `PathLabeler` by the options of a command.
+
+    Args:
+        options: of the command.
+        scene: the robot among the obstacles, if there is one.
+        world: what all rows without one of their own are in.
+        device: where paths are labelled.
+        **more: other options of the labeler.
+    """
     folder = options.world if options.world.is_dir() else options.world.absolute().parent
-    common: dict[str, Any] = {
-        "columns": dict(options.column),
-        "outputs": outputs,
-        "min_clearance": options.min_clearance,
-        "folder": folder,
-        "strict": options.strict,
-        "package_dirs": options.package_dir,
-    }
-    if scene is None:
-        device = None if world is None else world.device
-        return PathLabeler(None, world, swept=options.swept, device=device, **common)
-    return PathLabeler(scene.robot, world, **robot_options(options, scene), **common)
-
-
-def robot_options(options: argparse.Namespace, scene: RobotScene) -> dict[str, Any]:
-    """The options of a `PathLabeler` that are of the robot."""
-    base_pose = scene.base_pose
-    return {
-        "tolerance": 0.001 if options.tolerance is None else options.tolerance,
-        "self_collision": scene.self_collision,
-        "ignore": scene.ignore,
-        "base_pose": None if base_pose is None else torch.as_tensor(base_pose).cpu().numpy(),
-        "device": scene.world.device,
-    }
+    if scene is not None:
+        base_pose = scene.base_pose
+        more |= {
+            "tolerance": 0.001 if options.tolerance is None else options.tolerance,
+            "self_collision": scene.self_collision,
+            "ignore": scene.ignore,
+            "base_pose": None if base_pose is None else torch.as_tensor(base_pose).cpu().numpy(),
+        }
+    return PathLabeler(
+        None if scene is None else scene.robot,
+        world,
+        columns=dict(options.column),
+        min_clearance=options.min_clearance,
+        folder=folder,
+        strict=options.strict,
+        package_dirs=options.package_dir,
+        device=device,
+        **more,
+    )
 
 
 def _first_hit(found: dict[str, Any]) -> int | None:
@@ -310,7 +285,6 @@ def _report(
     scene: RobotScene | None,
     world: MeshWorld | None,
     table: PathTable,
-    limits: _Limits,
 ) -> None:
     """Prints the table, as CSV, JSON or text."""
     constant = table.constant if table.n_constant else None
@@ -318,10 +292,14 @@ def _report(
     if options.csv:
         for line in always:
             print_text(f"warp-collision: {line}", sys.stderr)
-        for line in _csv_lines(table):
-            print_text(line)
+        text = io.StringIO()
+        names = ["path", *_LABELS, "error"]
+        rows = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
+        rows.writeheader()
+        rows.writerows(table.rows)
+        print_text(text.getvalue(), end="")
         return
-    left_out = None if scene is None else uncovered(scene.robot)
+    left_out = None if scene is None else scene_text.uncovered(scene.robot)
     if options.json:
         head: dict[str, Any] = {"world": str(options.world)}
         if scene is not None:
@@ -331,42 +309,30 @@ def _report(
             "n_paths": table.n_paths,
             "n_not_free": table.n_colliding,
             "n_bad": table.n_bad,
-            "n_beyond_limits": limits.beyond,
-            "worst": _plain(table.worst),
+            "n_beyond_limits": int(table.n_beyond[0]),
+            "worst": table.worst,
         }
         told = {} if left_out is None else left_out.summary()
         if scene is not None:
-            told["at_all_values"] = [] if constant is None else contacts_for_json(constant)
-        text = json.dumps({**head, **counts, **told}, indent=1, allow_nan=False)
-        rows = ",\n".join(f"  {json.dumps(_plain(row), allow_nan=False)}" for row in table.rows)
+            told["at_all_values"] = (
+                [] if constant is None else scene_text.contacts_for_json(constant)
+            )
+        text = json.dumps(for_json({**head, **counts, **told}), indent=1, allow_nan=False)
+        rows = ",\n".join(f"  {json.dumps(for_json(row), allow_nan=False)}" for row in table.rows)
         print_text(f'{text[:-2]},\n "paths": [\n{rows}\n ]\n}}' if rows else text)
         return
     lines = [*_text(table), *always, ""]
     notes = [] if left_out is None else left_out.lines()
-    advice = [] if constant is None else always_in_contact(constant)
-    lines += [f"note: {line}" for line in (*notes, *limits.lines(), *advice)]
-    if world is not None and not options.world.is_dir():
-        lines.append(world_line(options.world.name, world, world_extents(world)))
+    beyond, turned = table.n_beyond.tolist()
+    if beyond:
+        notes.append(f"joint values are beyond the limits in {beyond} paths")
+    if turned:
+        notes.append(f"joint values are beyond 2 pi rad in {turned} paths: in degrees?")
+    advice = [] if constant is None else scene_text.always_in_contact(constant)
+    lines += [f"note: {line}" for line in (*notes, *advice)]
+    if world is not None:
+        lines.append(scene_text.world_line(options.world.name, world))
     print_text("\n".join([*lines, _conclusion(table, first=options.first)]))
-
-
-def _plain(row: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A row for JSON, where what is not finite is null."""
-    if row is None:
-        return None
-    return {name: _finite(value) for name, value in row.items()}
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _csv_lines(table: PathTable) -> Iterator[str]:
-    names = ["path", *_LABELS, "error"]
-    for values in (names, *([row.get(name) for name in names] for row in table.rows)):
-        line = io.StringIO()
-        csv.writer(line, lineterminator="").writerow(values)
-        yield line.getvalue()
 
 
 def _text(table: PathTable) -> list[str]:

@@ -1,4 +1,4 @@
-"""Shared by all commands: exit statuses, types of arguments, the device, the start of Warp.
+"""What commands share: statuses, options, and what these name: a device, obstacles, a robot, files.
 
 Heavy modules are imported by the functions that need them, so that help and usage errors are quick.
 """
@@ -6,14 +6,35 @@ Heavy modules are imported by the functions that need them, so that help and usa
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import os
-from typing import TYPE_CHECKING
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from warp_collision.cli.terminal import StatusLine, print_text
+from warp_collision.messages import escaped
 
 if TYPE_CHECKING:
     import torch
 
+    from warp_collision import MeshWorld, RobotSpheres
+    from warp_collision.labeling import PathFiles
+    from warp_collision.robot import SelfCollisionPairs
+    from warp_collision.robot.checks.robot_scene import RobotScene
+
 FREE, COLLISION, BAD_INPUT, INTERNAL_ERROR = 0, 1, 2, 3  # exit statuses
+
+_POSE = ("X", "Y", "Z", "QW", "QX", "QY", "QZ")
+_ARRAYS = (".npy", ".npz")
+UNSEEN = " (never seen)"  # ends the name of what of a map no camera saw
+_SAVED = (".yaml", ".yml")  # endings of robots that were saved
+# What a saved robot has already, and what else is of a robot alone.
+_OF_MODELS = ("srdf", "group", "state", "robot_spheres", "lock_joint", "save_spheres")
+_OF_ROBOTS = (*_OF_MODELS, "no_self_collision", "ignore", "base_pose")
 
 
 def count(text: str) -> int:
@@ -34,35 +55,25 @@ def distance(text: str) -> float:
     return value
 
 
-def column(text: str) -> tuple[str, str]:
-    """An argument ROLE=NAME: what a column of a table holds."""
-    role, _, name = text.partition("=")
-    if not role or not name:
-        raise argparse.ArgumentTypeError(f"must be ROLE=NAME, got {text!r}")
-    return role, name
+def start(name: str | None) -> torch.device:
+    """Starts Warp on the device of a name, by default a GPU if there is one, else the CPU.
 
+    Without Warp's greeting and, on the CPU, without its warning of a missing GPU.
+    """
+    import warp as wp
 
-def find_device(name: str | None) -> torch.device:
-    """The device of a name; by default a GPU if there is one, else the CPU."""
     from warp_collision import devices
+    from warp_collision.launching.warp_runtime import silence_warp
 
     try:
-        return devices.canonical_device(devices.preferred_device() if name is None else name)
+        device = devices.canonical_device(devices.preferred_device() if name is None else name)
     except (RuntimeError, ValueError):  # torch knows no such type of device, or there is none
         found = devices.describe_gpus()
         raise ValueError(f"--device must be cpu or cuda ({found}), got {name!r}") from None
-
-
-def start_warp(device: torch.device) -> None:
-    """Starts Warp without its greeting and, on the CPU, without its warning of a missing GPU."""
-    import warp as wp
-
-    from warp_collision.launching.warp_runtime import silence_warp
-
     silence_warp()
     if device.type != "cpu":
         wp.init()
-        return
+        return device
     # Warp's native library writes the warning, whatever the log level, so the file is set aside.
     stderr = os.dup(2)
     with open(os.devnull, "w") as nowhere:
@@ -72,3 +83,428 @@ def start_warp(device: torch.device) -> None:
     finally:
         os.dup2(stderr, 2)
         os.close(stderr)
+    return device
+
+
+def add_world_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of a command that reads a file of obstacles."""
+    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    parser.add_argument(
+        "--device", help="cpu, cuda or cuda:N (default: cuda where there is one, else cpu)"
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="fail if WORLD has what a check does not see"
+    )
+    parser.add_argument(
+        "--up", choices=("y", "z"), help="axis of a mesh file that points up (default z, glTF y)"
+    )
+    parser.add_argument(
+        "--scale", type=float, metavar="M", help="metres in a unit of a mesh file: 0.001 for mm"
+    )
+    add_package_dirs(parser)
+
+
+def _column(text: str) -> tuple[str, str]:
+    """An argument ROLE=NAME: what a column of a table holds."""
+    role, _, name = text.partition("=")
+    if not role or not name:
+        raise argparse.ArgumentTypeError(f"must be ROLE=NAME, got {text!r}")
+    return role, name
+
+
+def add_column(parser: Any) -> None:
+    """Adds what the columns of tables hold."""
+    parser.add_argument(
+        "--column",
+        type=_column,
+        action="append",
+        default=[],
+        metavar="ROLE=NAME",
+        help="the column of id, path, world, base_pose or env; may be repeated",
+    )
+
+
+def add_package_dirs(parser: Any) -> None:
+    """Adds the folders of packages."""
+    parser.add_argument(
+        "--package-dir",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="where package:// names in a URDF file are looked for; may be repeated",
+    )
+
+
+def add_robot_model(group: Any) -> None:
+    """Adds the options of what a robot is read from."""
+    group.add_argument("--srdf", type=Path, help="pairs of links that need no check")
+    group.add_argument(
+        "--group",
+        metavar="NAME",
+        help="the planning group of the SRDF whose joints have values; others are held",
+    )
+    group.add_argument(
+        "--state",
+        metavar="NAME",
+        help="the state of the SRDF at which joints outside the group are held (default: at 0, or "
+        "in the middle of limits without 0)",
+    )
+    group.add_argument(
+        "--robot-spheres",
+        type=Path,
+        metavar="YAML",
+        help="a robot file of cuRobo with the spheres (default: those of the URDF, or fitted ones)",
+    )
+    group.add_argument(
+        "--lock-joint",
+        type=_lock,
+        action="append",
+        metavar="NAME=VALUE",
+        help="a joint that stays at a value [rad, prismatic: m] and is left out of joint values; "
+        "may be repeated",
+    )
+    group.add_argument(
+        "--save-spheres",
+        type=Path,
+        metavar="YAML",
+        help="write the robot's spheres, which --robot-spheres reads instead of fitting them again",
+    )
+
+
+def add_optional_robot(group: argparse._ArgumentGroup, use: str) -> None:
+    """Adds a robot that may be given, and what it is for, with its options."""
+    group.add_argument(
+        "--robot",
+        type=Path,
+        metavar="FILE",
+        help=f"{use}: a URDF, or what `warp-collision robot URDF --save robot.yaml` wrote",
+    )
+    add_robot_options(group)
+
+
+def require_robot_for_options(options: argparse.Namespace, *more: str) -> None:
+    """Requires that no option of robots is given, where there is no robot."""
+    for name in (*_OF_ROBOTS, *more):
+        if options.robot is None and getattr(options, name) not in (None, False):
+            raise ValueError(f"--{name.replace('_', '-')} must be given with --robot alone")
+
+
+def add_robot_options(group: argparse._ArgumentGroup) -> None:
+    """Adds the options of a robot; each is None if it is not given."""
+    add_robot_model(group)
+    group.add_argument(
+        "--no-self-collision",
+        action="store_true",
+        default=None,
+        help="the robot is not checked with itself",
+    )
+    group.add_argument(
+        "--ignore",
+        nargs=2,
+        action="append",
+        metavar=("LINK", "OTHER"),
+        help="a contact that is wanted, of a link and an obstacle or another link; may be repeated",
+    )
+    group.add_argument(
+        "--base-pose",
+        nargs=7,
+        type=float,
+        metavar=_POSE,
+        help="where the root link stands in the world (default: in the origin)",
+    )
+
+
+def _lock(text: str) -> tuple[str, float]:
+    """An argument NAME=VALUE."""
+    name, _, value = text.rpartition("=")
+    try:
+        number = float(value)
+    except ValueError:
+        name, number = "", 0.0
+    if not name:
+        raise argparse.ArgumentTypeError(f"must be NAME=VALUE with a number, got {text!r}")
+    return name, number
+
+
+def add_waypoints(parser: argparse.ArgumentParser) -> None:
+    """Adds the number of waypoints of a path."""
+    parser.add_argument(
+        "--waypoints", type=count, default=32, metavar="N", help="of the path (default 32)"
+    )
+
+
+def add_picture(parser: argparse.ArgumentParser, default: str, otherwise: str) -> None:
+    """Adds the file of a picture, and the flag for no picture."""
+    parser.add_argument(
+        "--picture",
+        type=Path,
+        default=Path(default),
+        metavar="PNG",
+        help=f"the picture to write (default {default}); an existing file is overwritten",
+    )
+    parser.add_argument("--no-picture", dest="draws", action="store_false", help=otherwise)
+
+
+def load_world(options: argparse.Namespace, device: torch.device) -> MeshWorld:
+    """The obstacles; parts that a check does not see are printed as a warning."""
+    from warp_collision import MeshWorld
+
+    with warnings_printed():
+        world = MeshWorld.from_file(
+            options.world,
+            device,
+            strict=options.strict,
+            package_dirs=options.package_dir,
+            up=options.up,
+            scale=options.scale,
+        )
+    unknown = vars(options).get("unknown")
+    if unknown is not None:
+        _take_unknown(world, unknown)
+    return world
+
+
+@contextlib.contextmanager
+def warnings_printed() -> Iterator[None]:
+    """Prints warnings as lines, at the end."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for warning in caught:
+        print_text(f"warp-collision: warning: {warning.message}", sys.stderr)
+
+
+def _take_unknown(world: MeshWorld, unknown: Any) -> None:
+    """Makes the voxels of maps that no camera saw occupied, free, or obstacles of their own."""
+    from warp_collision import VoxelGrid
+
+    for name, obstacle in world.obstacles().items():
+        grid = obstacle.geometry
+        if not isinstance(grid, VoxelGrid) or grid.unknown_mask is None:
+            continue
+        world.update(name, grid.seen if unknown == "report" else grid.taken(unknown))
+        if unknown == "report":
+            state = {"enabled": obstacle.enabled, "padding": obstacle.padding}
+            world.add(f"{name}{UNSEEN}", grid.unseen, obstacle.pose, **state)
+
+
+class Seen(NamedTuple):
+    """What a command shows.
+
+    Attributes:
+        world: the obstacles.
+        robot: the robot, if there is one.
+        joints: (batch, horizon, n_joints) of its paths, if there are any.
+        placed: arguments of the checks of the robot, by name.
+    """
+
+    world: MeshWorld
+    robot: RobotSpheres | None
+    joints: torch.Tensor | None
+    placed: dict[str, Any]
+
+
+def add_seen(parser: argparse.ArgumentParser) -> None:
+    """Adds what a command shows: a world, paths, a robot and its options."""
+    parser.add_argument("world", type=Path, metavar="WORLD", help="the obstacles: a file")
+    parser.add_argument(
+        "paths",
+        type=Path,
+        nargs="?",
+        metavar="PATHS",
+        help="joint values of a robot: .npy, .npz or .csv",
+    )
+    add_optional_robot(parser.add_argument_group("robots"), "the robot")
+
+
+def load_seen(options: argparse.Namespace, device: torch.device) -> Seen:
+    """What a command shows, of the options of `add_seen`."""
+    if options.robot is None:
+        if options.paths is not None:
+            raise ValueError("PATHS are joint values of a robot: they need --robot URDF")
+        require_robot_for_options(options)
+        return Seen(load_world(options, device), None, None, {})
+    joints = None if options.paths is None else load_joints(options, options.paths)
+    scene = load_scene(options, device)
+    return Seen(scene.world, scene.robot, joints, scene.placed)
+
+
+def load_joints(options: argparse.Namespace, path: Path) -> torch.Tensor:
+    """Joint values (batch, horizon, n_joints) of the robot from a file."""
+    from warp_collision import io
+
+    names = load_joint_names(options)
+    return io.load_joints(path, len(names), joint_names=names)
+
+
+def list_paths(options: argparse.Namespace) -> PathFiles:
+    """The paths of a command, of spheres or of a robot."""
+    from warp_collision.labeling import PathFiles
+
+    names = None if options.robot is None else load_joint_names(options)
+    return PathFiles(options.paths, columns=dict(options.column), joint_names=names)
+
+
+def load_scene(options: argparse.Namespace, device: torch.device) -> RobotScene:
+    """The robot among the obstacles."""
+    import torch
+
+    from warp_collision import MeshWorld, validate
+    from warp_collision.robot.checks.robot_scene import RobotScene
+
+    pose = None
+    if options.base_pose is not None:
+        pose = validate.check_pose("--base-pose", options.base_pose).to(device, torch.float32)
+    # What is wrong with files and options is told before spheres are fitted.
+    load_joint_names(options)
+    require_not_read(options, "save_spheres")
+    if options.world.is_dir():  # each path names its own
+        world = MeshWorld(device=device)
+    else:
+        world = load_world(options, device)
+    robot = load_robot(options)
+    given = [(link, other) for link, other in options.ignore or ()]
+    own = [pair for pair in given if pair[1] in robot.link_names and pair[1] not in world.names()]
+    pairs: bool | SelfCollisionPairs = not options.no_self_collision
+    if own and pairs:
+        pairs = robot.self_collision_pairs(ignore=own)
+    return RobotScene(robot, world, pose, tuple(pair for pair in given if pair not in own), pairs)
+
+
+def require_not_read(options: argparse.Namespace, name: str) -> None:
+    """Requires a file to write, if there is one, in an existing folder, and no file to read."""
+    wanted: Path | None = getattr(options, name)
+    OutputFiles(**{name: wanted})
+    read = options.robot, options.world, options.srdf, options.robot_spheres
+    if wanted and wanted.resolve() in [path.resolve() for path in read if path is not None]:
+        option, path = name.replace("_", "-"), escaped(str(wanted))
+        raise ValueError(f"--{option} must not be a file that is read, got {path}")
+
+
+def load_joint_names(options: argparse.Namespace) -> tuple[str, ...]:
+    """Names of the robot's joint values, in order, without fitting spheres."""
+    from warp_collision.robot.model.robot_description import read_robot_joints
+    from warp_collision.robot.model.srdf import Srdf
+
+    if _is_saved(options):
+        return load_robot(options).joint_names
+    srdf = Srdf(options.srdf, options.group, options.state)
+    with _swapped_files_told(options):
+        return read_robot_joints(
+            options.robot, options.robot_spheres, options.package_dir, _locks(options), srdf
+        ).tree.joint_names
+
+
+def _is_saved(options: argparse.Namespace) -> bool:
+    """Whether the robot is one that was saved, by its ending; it comes without other files."""
+    if options.robot.suffix.lower() not in _SAVED:
+        return False
+    for name in _OF_MODELS:
+        if getattr(options, name) is not None:
+            option, path = name.replace("_", "-"), escaped(str(options.robot))
+            raise ValueError(f"--{option} must be given with a URDF, got the saved robot {path}")
+    return True
+
+
+def load_robot(options: argparse.Namespace) -> RobotSpheres:
+    """The robot; its spheres are written where that is wanted."""
+    from warp_collision import RobotSpheres
+
+    if _is_saved(options):
+        with _swapped_files_told(options):
+            return RobotSpheres.from_file(options.robot, package_dirs=options.package_dir)
+    with _swapped_files_told(options), StatusLine() as line:
+        robot = RobotSpheres(
+            options.robot,
+            spheres=options.robot_spheres,
+            srdf=options.srdf,
+            package_dirs=options.package_dir,
+            group=options.group,
+            state=options.state,
+            lock_joints=_locks(options),
+            progress=lambda link, number, count: line.write(
+                f"warp-collision: fitting spheres, link {number} of {count}: {escaped(link, 40)}"
+            ),
+        )
+    if options.save_spheres is not None:
+        robot.save_spheres(options.save_spheres)
+        path = escaped(str(options.save_spheres))
+        print_text(f"warp-collision: the robot's spheres were written to {path}", sys.stderr)
+    return robot
+
+
+def _locks(options: argparse.Namespace) -> dict[str, float]:
+    locks: dict[str, float] = {}
+    for name, value in options.lock_joint or ():
+        if name in locks:
+            raise ValueError(f"--lock-joint must name a joint once, got {escaped(name)!r} twice")
+        locks[name] = value
+    return locks
+
+
+@contextlib.contextmanager
+def _swapped_files_told(options: argparse.Namespace) -> Iterator[None]:
+    """An error says so where the files of the robot and the world look swapped."""
+    try:
+        yield
+    except ValueError as error:
+        is_robot = options.robot.suffix.lower() in (".urdf", ".xml")
+        world = options.world
+        if world is not None and world.suffix.lower() == ".urdf" and not is_robot:
+            raise ValueError(f"ROBOT and WORLD look swapped: {error}") from error
+        raise
+
+
+def require_order(options: argparse.Namespace) -> None:
+    """Requires that the files of `check` do not look swapped."""
+    first, second = (path.suffix.lower() in _ARRAYS for path in (options.world, options.paths[0]))
+    if first and not second:
+        raise ValueError(
+            f"WORLD must come before PATHS, which look swapped: got {str(options.world)!r} "
+            f"before {str(options.paths[0])!r}"
+        )
+
+
+class OutputFiles:
+    """Files that a command writes, and the report on them.
+
+    Args:
+        files: by option, None for one that is not wanted. Each must be in an existing folder; one
+            that exists is overwritten.
+    """
+
+    def __init__(self, **files: Path | None):
+        wanted = {name: path for name, path in files.items() if path is not None}
+        for name, path in wanted.items():
+            if not path.absolute().parent.is_dir():
+                raise FileNotFoundError(
+                    f"--{name.replace('_', '-')} must be in an existing folder, got {str(path)!r}"
+                )
+        self._existed = {path: path.exists() for path in wanted.values()}
+        self._written: list[Path] = []
+
+    def add(self, path: Path) -> None:
+        """Records a file as written."""
+        self._written.append(path)
+
+    def left(self) -> list[Path]:
+        """Files that existed before and have not been written."""
+        return [path for path, was in self._existed.items() if was and path not in self._written]
+
+    def lines(self) -> list[str]:
+        """A line for each file that was written, overwritten or left as it was."""
+        found = [
+            f"{'overwrote' if self._existed[path] else 'written'}: {escaped(str(path))}"
+            for path in self._written
+        ]
+        return [*found, *(f"of an earlier run: {escaped(str(path))}" for path in self.left())]
+
+    def summary(self) -> dict[str, Any]:
+        """The same for JSON."""
+        overwrote = [str(path) for path in self._written if self._existed[path]]
+        return {
+            "written": [str(path) for path in self._written],
+            "overwrote": overwrote,
+            "of_an_earlier_run": [str(path) for path in self.left()],
+        }

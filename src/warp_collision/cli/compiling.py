@@ -8,31 +8,26 @@ import pkgutil
 import time
 from typing import Any
 
-from warp_collision.cli.common import find_device, start_warp
+from warp_collision.cli import common
 from warp_collision.cli.terminal import print_text
 
-_DESCRIPTION = """\
+SUMMARY = "compile all kernels now instead of in first calls"
+DESCRIPTION = """\
 Compiles all kernels and keeps them in Warp's kernel cache, as when an image of a
 container is built. Otherwise each function compiles its own in its first call,
 which takes some seconds, once for each version of the library and of Warp.
 """
+EPILOG = None
 
 
-def add_compile(commands: Any) -> None:
-    """Adds the command."""
-    parser = commands.add_parser(
-        "compile",
-        help="compile all kernels now instead of in first calls",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
     parser.add_argument("--device", metavar="NAME", help="cpu or cuda (default: cuda if any)")
-    parser.set_defaults(run=_compile)
 
 
-def _compile(options: argparse.Namespace) -> int:
-    device = find_device(options.device)
-    start_warp(device)
+def run(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    device = common.start(options.device)
     import warp as wp
 
     from warp_collision.launching.launch import load_kernels

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
-from warp_collision.cli.common import FREE, column, count, distance, find_device, start_warp
-from warp_collision.cli.options import (
-    add_optional_robot,
-    add_package_dirs,
-    require_no_robot_options,
-)
+from warp_collision.cli import common
 
-_DESCRIPTION = """\
+SUMMARY = "label the paths of a data set: proven free, clearance, cost, contact"
+DESCRIPTION = """\
 Writes for every path of a data set whether it is proven free, its certified
 clearance, its cost, the first contact, and which two bodies are nearest, as
 Parquet files in a folder. A run that ended early goes on where it was: rows
 whose id is written are not computed again.
 """
 
-_EPILOG = """\
+EPILOG = """\
 PATHS are as for `warp-collision check`: .parquet files with a row for each
 path, HDF5 files in the layout of MPiNets or with an array of paths, a folder of
 a LeRobot data set of version 3, whose episodes are paths, .npy, .npz and .csv
@@ -40,15 +35,8 @@ example, on two processes of a local Ray:
 """
 
 
-def add_label(commands: Any) -> None:
-    """Adds the command to a parser's commands."""
-    parser = commands.add_parser(
-        "label",
-        help="label the paths of a data set: proven free, clearance, cost, contact",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
     parser.add_argument("paths", type=Path, nargs="+", metavar="PATHS", help="files and folders")
     parser.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="the folder of the parts"
@@ -61,14 +49,7 @@ def add_label(commands: Any) -> None:
         help="the obstacles of rows that name no world: a file; or the folder of the worlds that "
         "rows name (default: the current one)",
     )
-    parser.add_argument(
-        "--column",
-        type=column,
-        action="append",
-        default=[],
-        metavar="ROLE=NAME",
-        help="the column of id, path, world, base_pose or env; may be repeated",
-    )
+    common.add_column(parser)
     parser.add_argument(
         "--outputs",
         nargs="+",
@@ -78,35 +59,35 @@ def add_label(commands: Any) -> None:
     )
     parser.add_argument(
         "--min-clearance",
-        type=distance,
+        type=common.distance,
         default=0.0,
         metavar="M",
         help="a path that may be nearer to an obstacle is not free",
     )
     parser.add_argument(
         "--activation-distance",
-        type=distance,
+        type=common.distance,
         default=0.02,
         metavar="M",
         help="of the cost, in metres (default 0.02)",
     )
     parser.add_argument(
         "--batch-rows",
-        type=count,
+        type=common.count,
         default=512,
         metavar="N",
         help="rows that are labelled at a time (default 512)",
     )
     parser.add_argument(
         "--part-rows",
-        type=count,
+        type=common.count,
         default=10_000,
         metavar="N",
         help="rows of a file; what is not in one is lost if the run ends (default 10000)",
     )
     parser.add_argument(
         "--cache-mib",
-        type=count,
+        type=common.count,
         default=256,
         metavar="MIB",
         help="bound of the worlds that a process keeps (default 256)",
@@ -117,12 +98,12 @@ def add_label(commands: Any) -> None:
     parser.add_argument(
         "--strict", action="store_true", help="a world that has what a check does not see is wrong"
     )
-    add_package_dirs(parser)
+    common.add_package_dirs(parser)
     robots = parser.add_argument_group("robots")
-    add_optional_robot(robots, "the robot, without which paths are spheres")
+    common.add_optional_robot(robots, "the robot, without which paths are spheres")
     robots.add_argument(
         "--tolerance",
-        type=distance,
+        type=common.distance,
         metavar="M",
         help="a clearance below this may count as a collision (default 0.001)",
     )
@@ -139,13 +120,13 @@ def add_label(commands: Any) -> None:
     )
     cluster.add_argument(
         "--gpus-per-worker",
-        type=distance,
+        type=common.distance,
         default=0.0,
         metavar="SHARE",
         help="of a GPU, such as 0.5 (default 0: one CPU thread)",
     )
     # Worlds are read where their rows are labelled, each as it stands.
-    parser.set_defaults(run=_label, up=None, scale=None)
+    parser.set_defaults(up=None, scale=None)
 
 
 def positive(text: str) -> int:
@@ -155,14 +136,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def _label(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
     if options.ray is None and (options.workers is not None or options.gpus_per_worker):
         raise ValueError("--workers and --gpus-per-worker must be given with --ray")
-    if options.robot is None:
-        require_no_robot_options(options, "tolerance")
-    device = find_device(options.device)
-    start_warp(device)
+    common.require_robot_for_options(options, "tolerance")
+    device = common.start(options.device)
     from warp_collision.cli.label_paths import label_paths
 
     label_paths(options, device)
-    return FREE
+    return common.FREE

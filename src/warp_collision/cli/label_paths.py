@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from warp_collision.cli.check_paths import robot_options
-from warp_collision.cli.options import load_joint_names, load_scene
+from warp_collision.cli import common
+from warp_collision.cli.check_paths import labeler_of
 from warp_collision.cli.terminal import Progress, print_json, print_text
 from warp_collision.formats.files import require_extra
 from warp_collision.labeling import PathFiles, PathLabeler
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 def label_paths(options: argparse.Namespace, device: torch.device) -> None:
     """Labels all paths of files, and says what was written."""
     require_extra("pyarrow", "label", "pyarrow", "label")
-    names = None if options.robot is None else load_joint_names(options)
-    files = PathFiles(options.paths, columns=dict(options.column), joint_names=names)
+    files = common.list_paths(options)
     labeler = _labeler(options, device)
     writer = PartWriter(options.out, options.part_rows)
     before = len(writer.written)
@@ -61,24 +60,19 @@ def label_paths(options: argparse.Namespace, device: torch.device) -> None:
 
 
 def _labeler(options: argparse.Namespace, device: torch.device) -> PathLabeler:
-    is_folder = options.world.is_dir()
-    common: dict[str, Any] = {
-        "columns": dict(options.column),
-        "outputs": OUTPUTS if options.outputs is None else options.outputs,
-        "min_clearance": options.min_clearance,
-        "activation_distance": options.activation_distance,
-        "folder": options.world if is_folder else options.world.absolute().parent,
-        "cache_bytes": options.cache_mib << 20,
-        "since": time.time(),
-        "strict": options.strict,
-        "package_dirs": options.package_dir,
-        "threads": 1 if options.ray is not None and not options.gpus_per_worker else None,
-    }
-    world = None if is_folder else str(options.world.absolute())
-    if options.robot is None:
-        return PathLabeler(None, world, device=device, **common)
-    scene = load_scene(options, device)
-    return PathLabeler(scene.robot, world, **robot_options(options, scene), **common)
+    world = None if options.world.is_dir() else str(options.world.absolute())
+    scene = None if options.robot is None else common.load_scene(options, device)
+    return labeler_of(
+        options,
+        scene,
+        world,
+        device,
+        outputs=OUTPUTS if options.outputs is None else options.outputs,
+        activation_distance=options.activation_distance,
+        cache_bytes=options.cache_mib << 20,
+        since=time.time(),
+        threads=1 if options.ray is not None and not options.gpus_per_worker else None,
+    )
 
 
 def _tables(

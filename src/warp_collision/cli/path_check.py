@@ -12,6 +12,8 @@ from torch import Tensor
 
 import warp_collision
 from warp_collision import Clearance, MeshWorld
+from warp_collision.cli.terminal import align
+from warp_collision.messages import escaped
 
 
 class WaypointCheck(NamedTuple):
@@ -41,6 +43,12 @@ class WaypointCheck(NamedTuple):
     collides: bool
     collides_on_the_way: bool
 
+    @property
+    def verdict(self) -> str:
+        """Whether and where a sphere touches something, in words; empty where none does."""
+        on_the_way = "COLLISION on the way" if self.collides_on_the_way else ""
+        return "COLLISION" if self.collides else on_the_way
+
 
 @dataclass(frozen=True)
 class PathCheck:
@@ -52,6 +60,8 @@ class PathCheck:
         clearance: (batch, horizon, n_spheres) [m], +inf for disabled spheres.
         obstacle: (batch, horizon, n_spheres) index of the nearest obstacle, -1 for none.
         waypoints: a summary of each waypoint, batch row by batch row.
+        activation_distance: of the costs [m].
+        swept: whether the motion between waypoints was checked.
     """
 
     spheres: Tensor
@@ -59,12 +69,79 @@ class PathCheck:
     clearance: Tensor
     obstacle: Tensor
     waypoints: list[WaypointCheck]
+    activation_distance: float
+    swept: bool
 
     @property
     def deepest(self) -> WaypointCheck | None:
         """The waypoint with the smallest clearance, None where all spheres are disabled."""
         known = [row for row in self.waypoints if row.clearance is not None]
         return min(known, key=lambda row: row.clearance or 0.0, default=None)
+
+    @property
+    def collides(self) -> bool:
+        """Whether something touches, or rounding leaves it open."""
+        return any(row.verdict for row in self.waypoints)
+
+    def summary(self) -> dict[str, Any]:
+        """The report, for JSON; costs are null where rounding leaves them open."""
+        deepest = self.deepest
+        return {
+            "activation_distance": self.activation_distance,
+            "swept": self.swept,
+            "collision": self.collides,
+            "worst": None if deepest is None else self._row(deepest),
+            "rows": [self._row(row) for row in self.waypoints],
+        }
+
+    def _row(self, row: WaypointCheck) -> dict[str, Any]:
+        """A waypoint for JSON.
+
+        If swept also collision_on_the_way: nothing touches at the waypoint, but on a half-segment
+        beside it.
+        """
+        on_the_way = row.collides_on_the_way and not row.collides
+        return {
+            "batch": row.batch,
+            "waypoint": row.waypoint,
+            "clearance": row.clearance,
+            "sphere": row.sphere,
+            "obstacle": row.obstacle,
+            "cost": row.swept_cost,
+            "collision": bool(row.verdict),
+            **({"collision_on_the_way": on_the_way} if self.swept else {}),
+        }
+
+    def text(self, world: str) -> str:
+        """The report, with a line on the world."""
+        head = ("batch", "waypoint", "clearance [m]", "sphere", "obstacle", "cost", "")
+        cells = [head] + [
+            (
+                str(row.batch),
+                str(row.waypoint),
+                "-" if row.clearance is None else f"{row.clearance:.4f}",
+                "-" if row.sphere is None else str(row.sphere),
+                escaped(row.obstacle or "-"),
+                f"{row.swept_cost:.4g}" if math.isfinite(row.swept_cost) else "nan",
+                row.verdict,
+            )
+            for row in self.waypoints
+        ]
+        table = align(cells, right=(0, 1, 2, 3, 5))
+        return "\n".join([*table, "", world, self._conclusion()])
+
+    def _conclusion(self) -> str:
+        hits, worst = sum(bool(row.verdict) for row in self.waypoints), self.deepest
+        state = f"collision at {hits} of {len(self.waypoints)} waypoints" if hits else "free"
+        if hits and self.swept:
+            state += " or on the way beside them"
+        if worst is None:
+            return f"{state}: all spheres are disabled"
+        return (
+            f"{state}; smallest clearance at a waypoint {worst.clearance:.4f} m: batch "
+            f"{worst.batch}, waypoint {worst.waypoint}, sphere {worst.sphere}, "
+            f"obstacle {escaped(worst.obstacle or '-')}"
+        )
 
 
 def check_spheres(
@@ -107,7 +184,7 @@ def check_spheres(
     columns = (smallest, sphere, obstacle, cost.sum(-1), swept_cost.sum(-1), hit, way)
     values = [column.flatten().tolist() for column in columns]
     rows = _rows(values, spheres.shape[1], world.names(), links)
-    return PathCheck(spheres.cpu(), cost.cpu(), clearances.cpu(), obstacles.cpu(), rows)
+    return PathCheck(spheres.cpu(), cost.cpu(), clearances.cpu(), obstacles.cpu(), rows, eta, swept)
 
 
 def _rows(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from torch import Tensor
 from warp_collision.cli.terminal import print_text
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer import render
+from warp_collision.viewer.picture import require_installed
 
 
 def draw(
@@ -22,12 +22,10 @@ def draw(
 
     Without matplotlib it says so instead, and returns false.
     """
-    if importlib.util.find_spec("matplotlib") is None:
-        print_text(
-            "no picture: matplotlib is not installed; "
-            "pip install 'warp-collision[viz]' brings what it needs",
-            sys.stderr,
-        )
+    try:
+        require_installed("matplotlib", "viz")
+    except ModuleNotFoundError as error:
+        print_text(f"no picture: {error}", sys.stderr)
         return False
     with show_progress("drawing the picture") as progress:
         render(

@@ -7,16 +7,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warp_collision.cli.common import COLLISION, FREE, distance, find_device, start_warp
-from warp_collision.cli.options import (
-    OutputFiles,
-    add_picture,
-    add_robot_options,
-    add_waypoints,
-    add_world_options,
-    load_joint_names,
-    load_scene,
-)
+from warp_collision.cli import common
 from warp_collision.cli.terminal import print_json, print_text
 from warp_collision.messages import escaped
 
@@ -28,12 +19,13 @@ if TYPE_CHECKING:
 _MARGIN = 1e-3  # m, the tolerance of the certificate
 _SAMPLES = 100  # random configurations, where no path was found
 
-_DESCRIPTION = """\
+SUMMARY = "plan a robot's path among the obstacles in a file, certified free"
+DESCRIPTION = """\
 Plans a joint path for a robot from a start to a goal, proves the robot's
 spheres free of obstacles and of each other on all of the motion, and writes it.
 """
 
-_EPILOG = """\
+EPILOG = """\
 ROBOT is a URDF file. Its collision shapes are covered by spheres, if they are
 not spheres; --robot-spheres takes others. What `warp-collision robot --save
 robot.yaml` wrote is read at once. The proof is one of the spheres: if they
@@ -55,15 +47,8 @@ exit status:
 """
 
 
-def add_plan(commands: Any) -> None:
-    """Adds the command to a parser's commands."""
-    parser = commands.add_parser(
-        "plan",
-        help="plan a robot's path among the obstacles in a file, certified free",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
     parser.add_argument("robot", type=Path, metavar="ROBOT", help="the robot: a file, see below")
     parser.add_argument("world", type=Path, metavar="WORLD", help="the obstacles: a file")
     for name in ("start", "goal"):
@@ -77,11 +62,11 @@ def add_plan(commands: Any) -> None:
         metavar="NPZ",
         help="the path to write (default path.npz); an existing file is overwritten",
     )
-    add_picture(parser, "path.png", "write the path only")
-    add_waypoints(parser)
+    common.add_picture(parser, "path.png", "write the path only")
+    common.add_waypoints(parser)
     parser.add_argument(
         "--clearance",
-        type=distance,
+        type=common.distance,
         default=0.01,
         metavar="M",
         help="wanted clearance in metres (default 0.01): only what has to be nearer is, and the "
@@ -96,30 +81,29 @@ def add_plan(commands: Any) -> None:
     )
     parser.add_argument(
         "--max-seconds",
-        type=distance,
+        type=common.distance,
         metavar="S",
         help="time limit; without one a problem that has no solution takes minutes",
     )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of the random numbers (default 0)"
     )
-    add_world_options(parser)
-    add_robot_options(parser.add_argument_group("robots"))
-    parser.set_defaults(run=_plan)
+    common.add_world_options(parser)
+    common.add_robot_options(parser.add_argument_group("robots"))
 
 
-def _plan(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
     start, goal = (_values(name, getattr(options, name)) for name in ("start", "goal"))
-    files = OutputFiles(output=options.output, picture=options.picture)
-    device = find_device(options.device)
-    start_warp(device)
+    files = common.OutputFiles(output=options.output, picture=options.picture)
+    device = common.start(options.device)
     import torch
 
     from warp_collision.cli.path_drawing import show_progress
     from warp_collision.cli.scene_text import uncovered
     from warp_collision.planning import optimize_paths
 
-    joint_names = load_joint_names(options)
+    joint_names = common.load_joint_names(options)
     for name, values in (("start", start), ("goal", goal)):
         if len(values) != len(joint_names):
             names = escaped(", ".join(joint_names), 200)
@@ -127,7 +111,7 @@ def _plan(options: argparse.Namespace) -> int:
                 f"--{name} must have {len(joint_names)} values, one for each of {names}, "
                 f"got {len(values)}"
             )
-    scene = load_scene(options, device)
+    scene = common.load_scene(options, device)
     with show_progress("planning (compiles the kernels the first time)"):
         found = optimize_paths(
             torch.tensor([start], device=device),
@@ -153,7 +137,7 @@ def _plan(options: argparse.Namespace) -> int:
         print_json({**_summary(options, scene, found, left_out), **files.summary()})
     else:
         print_text("\n".join([*_report(options, scene, found, left_out), *files.lines()]))
-    return FREE if is_free else COLLISION
+    return common.FREE if is_free else common.COLLISION
 
 
 def _values(name: str, words: list[str]) -> list[float]:
@@ -190,17 +174,13 @@ def _summary(
     options: argparse.Namespace, scene: RobotScene, found: PlannedPaths, left_out: Uncovered
 ) -> dict[str, Any]:
     free = bool(found.free.item())
-    clearances = {
-        name: getattr(found, name).item()
-        for name in ("clearance", "world_clearance", "self_clearance")
-    }
     return {
         "robot": str(options.robot),
         "world": str(options.world),
         "free": free,
         **{
-            name: value if free and math.isfinite(value) else None
-            for name, value in clearances.items()
+            name: getattr(found, name).item() if free else None
+            for name in ("clearance", "world_clearance", "self_clearance")
         },
         "preferred_clearance": options.clearance,
         "has_preferred_clearance": bool(found.has_preferred_clearance.item()),
@@ -233,11 +213,12 @@ def _report(
             f"the wanted clearance of {1000 * options.clearance:.1f} mm was not reached: nearest "
             f"are {nearest_on(scene, found.joints, _MARGIN)}"
         )
+    straight = (found.joints[0, -1] - found.joints[0, 0]).norm().item()
     return [
         *lines,
         *(f"note: {line}" for line in left_out.lines()),
         f"{found.joints.shape[1]} waypoints, length {found.length.item():.3f} (straight "
-        f"{_straight(found):.3f})",
+        f"{straight:.3f})",
     ]
 
 
@@ -248,10 +229,6 @@ def _advice(scene: RobotScene) -> list[str]:
 
     joints = random_joints(scene.robot.joint_limits, _SAMPLES, None)[None].to(scene.world.device)
     return often_with_itself(scene.robot.report(joints, scene.world, **scene.placed), _SAMPLES)
-
-
-def _straight(found: PlannedPaths) -> float:
-    return (found.joints[0, -1] - found.joints[0, 0]).norm().item()
 
 
 def _draw(options: argparse.Namespace, scene: RobotScene, found: PlannedPaths) -> bool:

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
-from warp_collision.cli.common import FREE, distance, find_device, start_warp
-from warp_collision.cli.options import (
-    OutputFiles,
-    add_seen,
-    add_world_options,
-    load_seen,
-    warnings_printed,
-)
+from warp_collision.cli import common
 from warp_collision.cli.terminal import print_json, print_text
 
-_DESCRIPTION = """\
+SUMMARY = "draw a world, a robot and its paths into a picture or a film"
+DESCRIPTION = """\
 Draws a world, a robot in it, or the robot's paths, into a picture or a film. It
 needs no display and no OpenGL. The colours of spheres are their clearances;
 obstacles that a path collides with are orange, what is proven free is blue.
 """
 
-_EPILOG = """\
+EPILOG = """\
 WORLD and PATHS are files as for `warp-collision check`; PATHS are joint values
 and need --robot. Up to four paths are drawn side by side. Without PATHS the
 robot stands in the middle of its joint limits.
@@ -37,16 +30,9 @@ examples:
 """
 
 
-def add_render(commands: Any) -> None:
-    """Adds the command to a parser's commands."""
-    parser = commands.add_parser(
-        "render",
-        help="draw a world, a robot and its paths into a picture or a film",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_seen(parser)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    common.add_seen(parser)
     parser.add_argument(
         "-o",
         "--output",
@@ -79,10 +65,13 @@ def add_render(commands: Any) -> None:
     )
     parser.add_argument("--spheres", action="store_true", help="draw all spheres of the robot")
     parser.add_argument(
-        "--seconds", type=distance, default=4.0, metavar="S", help="length of a film (default 4)"
+        "--seconds",
+        type=common.distance,
+        default=4.0,
+        metavar="S",
+        help="length of a film (default 4)",
     )
-    add_world_options(parser)
-    parser.set_defaults(run=_render)
+    common.add_world_options(parser)
 
 
 def _size(text: str) -> tuple[int, int]:
@@ -101,17 +90,17 @@ def _look_at(text: str | None) -> str | list[float] | None:
         return text
 
 
-def _render(options: argparse.Namespace) -> int:
-    files = OutputFiles(output=options.output)
-    device = find_device(options.device)
-    start_warp(device)
+def run(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    files = common.OutputFiles(output=options.output)
+    device = common.start(options.device)
     from warp_collision.cli.path_drawing import show_progress
     from warp_collision.viewer import render
     from warp_collision.viewer.camera import parse_view
 
     parse_view(options.view)  # what is wrong with it is told before files are read
-    seen = load_seen(options, device)
-    with warnings_printed(), show_progress("drawing") as progress:
+    seen = common.load_seen(options, device)
+    with common.warnings_printed(), show_progress("drawing") as progress:
         render(
             seen.world,
             seen.robot,
@@ -133,4 +122,4 @@ def _render(options: argparse.Namespace) -> int:
         print_json({"world": str(options.world), **files.summary()})
     else:
         print_text("\n".join(files.lines()))
-    return FREE
+    return common.FREE

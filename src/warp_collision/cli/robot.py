@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warp_collision.cli.common import FREE, find_device, start_warp
-from warp_collision.cli.options import OutputFiles, add_robot_files, load_robot, require_not_read
+from warp_collision.cli import common
 from warp_collision.cli.terminal import align, print_json, print_text
 from warp_collision.messages import escaped
 
@@ -18,13 +16,14 @@ if TYPE_CHECKING:
 _RESOLUTION = 2e-3  # m, of coverages
 _MOST_TOUCHING = 10  # pairs in the table
 
-_DESCRIPTION = """\
+SUMMARY = "show a robot's joints, links, spheres and pairs"
+DESCRIPTION = """\
 Shows what became of a robot's URDF: joints and limits, links with their spheres
 and how well these cover them, and which links are checked with each other. What
 is fitted is kept in a cache; a second look is quick.
 """
 
-_EPILOG = """\
+EPILOG = """\
 exit status:
   0 shown, 2 wrong usage or input, 3 an error of the program
 
@@ -36,19 +35,13 @@ examples:
 """
 
 
-def add_robot(commands: Any) -> None:
-    """Adds the command to a parser's commands."""
-    parser = commands.add_parser(
-        "robot",
-        help="show a robot's joints, links, spheres and pairs",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
     parser.add_argument(
         "robot", type=Path, metavar="ROBOT", help="a URDF, or what --save wrote of one"
     )
-    add_robot_files(parser)
+    common.add_robot_model(parser)
+    common.add_package_dirs(parser)
     parser.add_argument(
         "-o",
         "--output",
@@ -70,19 +63,19 @@ def add_robot(commands: Any) -> None:
         help="write the pairs of links that are not checked, which --srdf reads",
     )
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
-    parser.set_defaults(run=_show, world=None)
+    parser.set_defaults(world=None)
 
 
-def _show(options: argparse.Namespace) -> int:
-    names = "output", "save", "save_srdf"
-    for name in names:
-        require_not_read(options, name)
-    wanted = {name: getattr(options, name) for name in names}
-    files = OutputFiles(**{name: path for name, path in wanted.items() if path is not None})
-    start_warp(find_device("cpu"))
+def run(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    wanted = {name: getattr(options, name) for name in ("output", "save", "save_srdf")}
+    for name in wanted:
+        common.require_not_read(options, name)
+    files = common.OutputFiles(**wanted)
+    common.start("cpu")
     from warp_collision.cli.scene_text import coverage_of
 
-    robot = load_robot(options)
+    robot = common.load_robot(options)
     if options.save is not None:
         robot.save(options.save)
         files.add(options.save)
@@ -101,7 +94,7 @@ def _show(options: argparse.Namespace) -> int:
     else:
         text = [str(robot), "", *_coverage_table(coverages), "", *_touching(matrix)]
         print_text("\n".join([*text, *files.lines()]))
-    return FREE
+    return common.FREE
 
 
 def _coverage_table(coverages: dict[str, Coverage]) -> list[str]:
@@ -141,21 +134,17 @@ def _touching(matrix: SelfCollisionMatrix) -> list[str]:
 def _summary(
     robot: RobotSpheres, coverages: dict[str, Coverage], matrix: SelfCollisionMatrix
 ) -> dict[str, Any]:
-    limits = robot.joint_limits.tolist()
-    joints = zip(robot.joint_names, robot.joint_units, limits, strict=True)
+    joints = zip(robot.joint_names, robot.joint_units, robot.joint_limits.tolist(), strict=True)
     return {
-        "joints": [
-            {"name": name, "unit": unit, "limits": [v if math.isfinite(v) else None for v in both]}
-            for name, unit, both in joints
-        ],
+        "joints": [{"name": name, "unit": unit, "limits": limits} for name, unit, limits in joints],
         "links": list(robot.link_names),
         "spheres": {link: len(robot.spheres_of(link)) for link in robot.link_names},
         "coverage": {
             link: {
                 "spheres": found.count,
-                "overshoot": found.overshoot if found.count else None,
+                "overshoot": found.overshoot,
                 "uncovered": found.uncovered,
-                "gap": found.gap if found.count else None,
+                "gap": found.gap,
             }
             for link, found in coverages.items()
         },

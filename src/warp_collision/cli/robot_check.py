@@ -8,15 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from warp_collision.cli.options import UNSEEN
-from warp_collision.cli.scene_text import (
-    Uncovered,
-    always_in_contact,
-    contacts_for_json,
-    often_with_itself,
-    uncovered,
-    without_constant_contacts,
-)
+from warp_collision.cli import common, scene_text
 from warp_collision.cli.terminal import align
 from warp_collision.messages import escaped
 from warp_collision.robot import (
@@ -56,7 +48,7 @@ class RobotCheck(NamedTuple):
     blocked: Tensor
     only_unseen: Tensor
     clearance: JointPathClearance
-    left_out: Uncovered
+    left_out: scene_text.Uncovered
     beyond: BeyondTurn
 
     @property
@@ -103,7 +95,7 @@ class RobotCheck(NamedTuple):
         return {
             "tolerance": self.tolerance,
             "collision": self.collides,
-            "contacts": contacts_for_json(report),
+            "contacts": scene_text.contacts_for_json(report),
             "motions": self.motions(),
             "beyond_limits": {name: count for name, count in beyond.items() if count},
             "beyond_two_pi": self.beyond.counts,
@@ -113,9 +105,10 @@ class RobotCheck(NamedTuple):
             **self.left_out.summary(),
         }
 
-    def __str__(self) -> str:
+    def text(self, world: str) -> str:
+        """The report, below a line on the world."""
         contacts = self.contacts._replace(links_without_spheres=())  # a note tells them below
-        lines = ["at waypoints:", str(contacts), ""]
+        lines = [world, "", "at waypoints:", str(contacts), ""]
         motions = self.motions()
         shown = sorted(motions, key=_closeness)[:_MOST_ROWS]
         if motions:
@@ -125,8 +118,8 @@ class RobotCheck(NamedTuple):
                 lines.append(f"and {len(motions) - len(shown)} more")
             lines.append("")
         advice = [
-            *often_with_itself(contacts, self.joints.shape[0] * self.joints.shape[1]),
-            *always_in_contact(contacts),
+            *scene_text.often_with_itself(contacts, self.joints.shape[0] * self.joints.shape[1]),
+            *scene_text.always_in_contact(contacts),
         ]
         notes = *self.left_out.lines(), *self.beyond.lines(), *advice
         lines += [f"note: {line}" for line in notes]
@@ -194,7 +187,7 @@ def check_robot(scene: RobotScene, joints: Tensor, tolerance: float = 1e-3) -> R
     report = robot.report(path, world, **scene.placed)
     options: dict[str, Any] = {
         "tolerance": tolerance,
-        **without_constant_contacts(scene, report).placed,
+        **scene_text.without_constant_contacts(scene, report).placed,
     }
     # One configuration alone makes no motion, and is no path.
     motions, n_motions = path.expand(-1, max(2, path.shape[1]), -1), path.shape[1] - 1
@@ -202,7 +195,7 @@ def check_robot(scene: RobotScene, joints: Tensor, tolerance: float = 1e-3) -> R
     only_unseen = _without_unseen(motions, scene, options)[:, :n_motions] & blocked
     clearance = joint_path_clearance(motions, robot, world, **options)
     clearance = JointPathClearance(*(column[:, :n_motions] for column in clearance))
-    told = uncovered(robot), beyond_turn(path, robot)
+    told = scene_text.uncovered(robot), beyond_turn(path, robot)
     return RobotCheck(scene, path, tolerance, report, blocked, only_unseen, clearance, *told)
 
 
@@ -211,7 +204,7 @@ def _without_unseen(motions: Tensor, scene: RobotScene, options: dict[str, Any])
     world = scene.world
     is_on = world.enabled[0].tolist()
     names = [name for name, on in zip(world.names(), is_on, strict=False) if on]
-    unseen = [name for name in names if name.endswith(UNSEEN)]
+    unseen = [name for name in names if name.endswith(common.UNSEEN)]
     if not unseen:
         return torch.zeros(motions.shape[0], motions.shape[1] - 1, dtype=torch.bool)
     for name in unseen:

@@ -1,8 +1,7 @@
-"""What the commands say of a robot among obstacles: contacts, and what no sphere covers."""
+"""What the commands say of obstacles and a robot: extents, contacts, and what no sphere covers."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from warp_collision import RobotSpheres, joint_path_clearance
+from warp_collision import MeshWorld, RobotSpheres, joint_path_clearance
 from warp_collision.messages import escaped, one_line
 from warp_collision.robot import CollisionReport, Coverage
 from warp_collision.robot.checks.robot_scene import RobotScene
@@ -27,6 +26,24 @@ _FEW_CONFIGURATIONS, _OFTEN = 5, 0.9
 _MOST_WAYS = 5  # of leaving out a contact, that are named
 
 
+def world_extents(world: MeshWorld) -> list[list[float]] | None:
+    """Lower and upper corner of the box around all obstacles [m]; None without obstacles."""
+    bounds = world.to_scene().bounds
+    return None if bounds is None else bounds.tolist()
+
+
+def world_line(file: str, world: MeshWorld) -> str:
+    """One line: how many obstacles there are, and the box around them."""
+    count, extents = len(world.names()), world_extents(world)
+    line = f"{escaped(file)}: {count} obstacle{'s' if count != 1 else ''}"
+    if extents is None:
+        return line
+    lower, upper = extents
+    sides = " x ".join(f"{high - low:.4g}" for low, high in zip(lower, upper, strict=True))
+    corners = (" ".join(f"{value:.4g}" for value in corner) for corner in extents)
+    return f"{line} in {sides} m, from {' to '.join(corners)}"
+
+
 def constant_contacts(scene: RobotScene) -> CollisionReport:
     """What touches at all joint values."""
     neutral = neutral_joints(scene.robot.joint_limits.numpy())
@@ -35,7 +52,7 @@ def constant_contacts(scene: RobotScene) -> CollisionReport:
 
 
 def contacts_for_json(report: CollisionReport) -> list[dict[str, Any]]:
-    """The rows of a report, for JSON; depths are null where rounding leaves open if they touch."""
+    """The rows of a report, for JSON; depths are NaN where rounding leaves open if they touch."""
     return [
         {
             "batch": int(report.batch[i]),
@@ -43,7 +60,7 @@ def contacts_for_json(report: CollisionReport) -> list[dict[str, Any]]:
             "link": report.link[i],
             "obstacle": report.obstacle[i],
             "with_itself": bool(report.with_itself[i]),
-            "depth": float(report.depth[i]) if math.isfinite(report.depth[i]) else None,
+            "depth": float(report.depth[i]),
             "point": report.point[i].tolist(),
             "at_all_values": bool(report.at_all_values[i]),
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import sys
@@ -14,7 +15,7 @@ from typing import Any, Self, TextIO
 
 from warp_collision.messages import escaped
 
-CLEAR_LINE = "\r\x1b[K"
+_CLEAR_LINE = "\r\x1b[K"
 _NUMBER = re.compile(r"[-+]?(\d{1,40}\.?\d{0,40}|\.\d{1,40})([eE][-+]?\d{1,2})?")
 
 
@@ -38,9 +39,18 @@ def print_text(text: str, stream: TextIO | None = None, *, end: str = "\n") -> N
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+def for_json(value: Any) -> Any:
+    """A value of a report as JSON has it: numbers that are not finite are null."""
+    if isinstance(value, dict):
+        return {name: for_json(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [for_json(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def print_json(summary: dict[str, Any]) -> None:
     """Prints a report as JSON."""
-    print_text(json.dumps(summary, indent=1, allow_nan=False))
+    print_text(json.dumps(for_json(summary), indent=1, allow_nan=False))
 
 
 def align(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> list[str]:
@@ -83,10 +93,31 @@ def plain_numbers(arguments: Sequence[str]) -> list[str]:
     return plain
 
 
-class Progress:
-    """One line on standard error: how much is done, and how long the rest may take.
+class StatusLine:
+    """One line on standard error, written again and again, where that is a terminal.
 
-    Nothing is written where that is no terminal.
+    Args:
+        shown: whether anything is written at all.
+    """
+
+    def __init__(self, shown: bool = True):
+        self._shown = shown and sys.stderr is not None and sys.stderr.isatty()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.write("")
+
+    def write(self, text: str) -> None:
+        """Writes a text in place of the one before."""
+        if self._shown:
+            sys.stderr.write(_CLEAR_LINE)
+            print_text(text, sys.stderr, end="")
+
+
+class Progress(StatusLine):
+    """How much is done, and how long the rest may take.
 
     Args:
         total: of what is counted, None where it is not known.
@@ -95,29 +126,18 @@ class Progress:
     """
 
     def __init__(self, total: int | None, what: str, *, shown: bool = True):
+        super().__init__(shown)
         self._total, self._what = total, what
-        self._shown = shown and sys.stderr is not None and sys.stderr.isatty()
         self._begin = time.monotonic()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._shown:
-            sys.stderr.write(CLEAR_LINE)
-            sys.stderr.flush()
 
     def show(self, done: int, told: str = "") -> None:
         """Writes how much is done."""
-        if not self._shown:
-            return
         count = f"{done:,}" if self._total is None else f"{done:,} of {self._total:,}"
         parts = [f"{count} {self._what}", told]
         if self._total is not None and 0 < done < self._total:
             left = (time.monotonic() - self._begin) * (self._total - done) / done
             parts.append(f"{left / 60:.0f} min left" if left > 90 else f"{left:.0f} s left")
-        sys.stderr.write(CLEAR_LINE)
-        print_text(", ".join(part for part in parts if part), sys.stderr, end="")
+        self.write(", ".join(part for part in parts if part))
 
 
 class Parser(argparse.ArgumentParser):

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import argparse
 import signal
-from typing import Any
 
-from warp_collision.cli.common import FREE, find_device, start_warp
-from warp_collision.cli.options import add_seen, add_world_options, load_seen, warnings_printed
+from warp_collision.cli import common
 from warp_collision.cli.terminal import print_json, print_text
 
-_DESCRIPTION = """\
+SUMMARY = "show a world, a robot and its paths in a browser"
+DESCRIPTION = """\
 Shows a world, a robot in it and the robot's paths in a browser: how near is
 what, which motions are proven free, and what changes when an obstacle is moved.
 """
 
-_EPILOG = """\
+EPILOG = """\
 WORLD and PATHS are files as for `warp-collision check`; PATHS are joint values
 and need --robot. Nothing but this machine reaches the page, unless --host says
 otherwise. Ctrl+C ends it.
@@ -25,16 +24,9 @@ example:
 """
 
 
-def add_view(commands: Any) -> None:
-    """Adds the command to a parser's commands."""
-    parser = commands.add_parser(
-        "view",
-        help="show a world, a robot and its paths in a browser",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_seen(parser)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    common.add_seen(parser)
     parser.add_argument(
         "--host",
         default="127.0.0.1",
@@ -44,13 +36,9 @@ def add_view(commands: Any) -> None:
         "--port", type=_port, default=8080, help="port to listen on, 0 for any (default 8080)"
     )
     parser.add_argument(
-        "--no-browser",
-        dest="opens",
-        action="store_false",
-        help="only print the address",
+        "--no-browser", dest="opens", action="store_false", help="only print the address"
     )
-    add_world_options(parser)
-    parser.set_defaults(run=_view)
+    common.add_world_options(parser)
 
 
 def _port(text: str) -> int:
@@ -60,15 +48,16 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def _view(options: argparse.Namespace) -> int:
-    from warp_collision.viewer.browser import Viewer, free_port, require_viser
+def run(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    from warp_collision.viewer.browser import Viewer, free_port
+    from warp_collision.viewer.picture import require_installed
 
-    require_viser()
+    require_installed("viser", "view")
     port = free_port(options.host, options.port)  # told before files are read
-    device = find_device(options.device)
-    start_warp(device)
-    seen = load_seen(options, device)
-    with warnings_printed():
+    device = common.start(options.device)
+    seen = common.load_seen(options, device)
+    with common.warnings_printed():
         viewer = Viewer(seen.world, seen.robot, host=options.host, port=port, **seen.placed)
     with viewer:
         if seen.joints is not None:
@@ -85,7 +74,7 @@ def _view(options: argparse.Namespace) -> int:
             viewer.wait_forever()
         except KeyboardInterrupt:
             print_text("")
-    return FREE
+    return common.FREE
 
 
 def _open(url: str) -> None:

@@ -73,11 +73,8 @@ def _read(path: str) -> MjcfModel:
     allow(os.path.getsize(path))
     spec: Any = mujoco.MjSpec.from_file(path)
     _drop_textures(spec)
-    for asset, folder in (
-        *((mesh, spec.meshdir) for mesh in spec.meshes),
-        *((field, spec.meshdir) for field in spec.hfields),
-    ):
-        file = Path(path).parent / folder / asset.file
+    for asset in (*spec.meshes, *spec.hfields):
+        file = Path(path).parent / spec.meshdir / asset.file
         if asset.file and file.is_file():
             allow(file.stat().st_size)
     model: Any = spec.compile()

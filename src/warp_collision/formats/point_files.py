@@ -90,16 +90,19 @@ def read_points(path: str | os.PathLike[str]) -> np.ndarray:
             return _read_ply(file) if suffix == ".ply" else _read_pcd(file)
 
 
+def open_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> IO[bytes]:
+    """Opens a member of an .npz file, which unpacks to at most 1 GiB if it is compressed."""
+    if member.file_size > max(MAX_UNPACKED, member.compress_size):
+        raise ValueError(f"must unpack to at most {MAX_UNPACKED} bytes, got {member.file_size}")
+    return archive.open(member)
+
+
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an .npz file by their names; the caller names the file."""
     with zipfile.ZipFile(path) as archive:
         arrays = {}
         for member in archive.infolist():
-            if member.file_size > max(MAX_UNPACKED, member.compress_size):
-                raise ValueError(
-                    f"must unpack to at most {MAX_UNPACKED} bytes, got {member.file_size}"
-                )
-            with archive.open(member) as file:
+            with open_member(archive, member) as file:
                 array = np.lib.format.read_array(file, allow_pickle=False)
             arrays[member.filename.removesuffix(".npy")] = array
     return arrays

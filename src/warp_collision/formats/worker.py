@@ -31,10 +31,8 @@ except ImportError:  # on Windows only the clock is a limit
 _SECONDS, _SECONDS_PER_BYTE = 3.0, 2e-6  # of one CPU thread
 _MEMORY, _MEMORY_PER_BYTE = 1 << 30, 64  # beyond the libraries themselves
 _SLOWER = 100.0  # times as long by the clock: other programs may keep it waiting
-_ENVIRONMENT = {
-    # Each thread reserves memory of its own.
-    **dict.fromkeys(("PXR_WORK_THREAD_LIMIT", "OPENBLAS_NUM_THREADS", "MALLOC_ARENA_MAX"), "1"),
-}
+# Each thread reserves memory of its own.
+_ONE_EACH = ("PXR_WORK_THREAD_LIMIT", "OPENBLAS_NUM_THREADS", "MALLOC_ARENA_MAX")
 _SERVE = "from warp_collision.formats.worker import serve; serve()"
 _VALUE, _ERROR, _OUT_OF_MEMORY = range(3)
 
@@ -133,7 +131,7 @@ class _Worker:
             cwd=self._folder.name,
             env={
                 **os.environ,
-                **_ENVIRONMENT,
+                **dict.fromkeys(_ONE_EACH, "1"),
                 "PYTHONPATH": os.pathsep.join(paths),
                 "TMPDIR": self._folder.name,
             },

@@ -9,15 +9,15 @@ import os
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from warp_collision.formats.files import existing_file
+from warp_collision.formats.point_files import open_member
 from warp_collision.messages import any_error_at, escaped, short_repr
 
-MAX_UNPACKED = 1 << 30  # bytes of a compressed array: a file of 1 MiB can unpack to 1 GiB
 _MAX_BYTES = 256 << 20  # of a .csv file
 
 
@@ -274,10 +274,12 @@ def _read_npz(path: Path, rule: _ArrayRule) -> np.ndarray:
 
 
 def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, rule: _ArrayRule) -> np.ndarray:
-    if member.file_size > max(MAX_UNPACKED, member.compress_size):
-        raise ValueError(f"must unpack to at most {MAX_UNPACKED} bytes, got {member.file_size}")
-    with archive.open(member) as file:
-        return _read_npy(file, rule)
+    with open_member(archive, member) as file:
+        array = np.lib.format.read_array(file, allow_pickle=False)
+        if file.read(1):  # at the end of a member its checksum is compared
+            raise ValueError("must end with its array")
+    rule.check(array.shape, array.dtype)
+    return array
 
 
 def _map_npy(path: Path, rule: _ArrayRule) -> np.ndarray:
@@ -296,11 +298,3 @@ def _map_npy(path: Path, rule: _ArrayRule) -> np.ndarray:
     if size != begin + math.prod(shape) * dtype.itemsize:
         raise ValueError(f"must end with its array, of shape {shape}; got {size} bytes")
     return np.load(path, mmap_mode="r", allow_pickle=False)
-
-
-def _read_npy(file: IO[bytes], rule: _ArrayRule) -> np.ndarray:
-    array = np.lib.format.read_array(file, allow_pickle=False)
-    if file.read(1):  # at the end of a member its checksum is compared
-        raise ValueError("must end with its array")
-    rule.check(array.shape, array.dtype)
-    return array

@@ -12,8 +12,7 @@ import trimesh
 from warp_collision.formats.files import MAX_COORDINATE
 from warp_collision.io.fields import Fields, check_keys, is_number, mapping, plain, sequence
 from warp_collision.io.placing import matrix_from, place_mesh, place_shape
-from warp_collision.io.polygons import ClippingBudget
-from warp_collision.io.scene_builder import PLANE, Obstacle, SceneBuilder
+from warp_collision.io.scene_builder import PLANE, ClippingBudget, Obstacle, SceneBuilder
 from warp_collision.io.solids import frustum_around, prism
 from warp_collision.messages import MAX_REPR, any_error_at, errors_at, escaped, short_repr
 from warp_collision.obstacles.geometry import read_mesh

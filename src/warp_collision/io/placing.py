@@ -12,8 +12,10 @@ from warp_collision.formats.files import MAX_COORDINATE
 from warp_collision.io.scene_builder import Obstacle
 from warp_collision.messages import short_repr
 from warp_collision.obstacles.sensed import Sensed
-from warp_collision.obstacles.shapes import Shape, mesh_of
+from warp_collision.obstacles.shapes import Shape, Triangles, mesh_of
 
+# Without rounding.
+Z_FROM_Y_UP = np.array([[1.0, 0, 0, 0], [0, 0, -1, 0], [0, 1, 0, 0], [0, 0, 0, 1]])
 _RIGID_TOLERANCE = 1e-6  # files store rotations in float32, whose rounding is below this
 
 
@@ -72,7 +74,7 @@ def transformed(
     )
 
 
-def joined(meshes: list[trimesh.Trimesh]) -> trimesh.Trimesh:
+def joined(meshes: Sequence[trimesh.Trimesh | Triangles]) -> trimesh.Trimesh:
     """One mesh of several: one name is one obstacle, enabled and moved as a whole."""
     starts = np.cumsum([0, *(len(mesh.vertices) for mesh in meshes)])
     return trimesh.Trimesh(

@@ -18,6 +18,7 @@ import trimesh
 from warp_collision.formats.files import metres_per_unit
 from warp_collision.formats.mesh_files import load_scene
 from warp_collision.io.placing import (
+    Z_FROM_Y_UP,
     joined,
     matrix_from,
     place_mesh,
@@ -34,8 +35,6 @@ from warp_collision.obstacles.shapes import SHAPES, Shape, mesh_of
 from warp_collision.validate import check_padding
 
 _KEY = "warp_collision"
-# From y up to z up, without rounding.
-_Y_UP = np.array([[1.0, 0, 0, 0], [0, 0, -1, 0], [0, 1, 0, 0], [0, 0, 0, 1]])
 _ROUNDING = 1e-6  # of vertices in float32, in units of the largest
 
 
@@ -68,10 +67,10 @@ class _NodeMetadata:
             shape = SHAPES[values.pop("kind")](**values)
         except (TypeError, ValueError, KeyError):
             return None
-        expected = shape.tessellate()
-        if expected.vertices[expected.faces].shape != mesh.triangles.shape:
+        vertices, faces = shape.tessellate()
+        corners = vertices[faces]
+        if corners.shape != mesh.triangles.shape:
             return None
-        corners = expected.vertices[expected.faces]
         off = np.abs(corners - mesh.triangles).max()
         return shape if off <= _ROUNDING * np.abs(corners).max() else None
 
@@ -177,7 +176,7 @@ def nodes_of(
 ) -> list[SceneNode]:
     """The nodes of a scene that have a mesh, as `read_nodes`; `where` begins errors."""
     nodes = []
-    world_from_file = _Y_UP.copy() if up == "y" else np.eye(4)
+    world_from_file = Z_FROM_Y_UP.copy() if up == "y" else np.eye(4)
     world_from_file[:3, :3] *= metres_per_unit(scene.units, where) if scale is None else scale
     for name in scene.graph.nodes_geometry:
         transform, key = scene.graph[name]
@@ -226,7 +225,7 @@ def obstacle_scene(obstacles: Mapping[str, Obstacle], *, up: str = "z") -> trime
     while base in obstacles:  # a name of its own for the root
         base += "_"
     scene = trimesh.Scene(base_frame=base)
-    scene_from_world = _Y_UP.T if up == "y" else np.eye(4)
+    scene_from_world = Z_FROM_Y_UP.T if up == "y" else np.eye(4)
     names: dict[int, str] = {}  # of geometry, by identity: shared meshes are stored once
     for slot, (name, obstacle) in enumerate(obstacles.items()):
         geometry = obstacle.geometry
@@ -242,21 +241,14 @@ def obstacle_scene(obstacles: Mapping[str, Obstacle], *, up: str = "z") -> trime
         elif not isinstance(geometry, trimesh.Trimesh):
             values["shape"] = {"kind": geometry.kind.name.lower(), **asdict(geometry)}
         transform = scene_from_world @ matrix_from(obstacle.pose)
-        if id(geometry) in names:
-            scene.graph.update(
-                frame_to=name,
-                frame_from=base,
-                matrix=transform,
-                geometry=names[id(geometry)],
-                metadata={_KEY: values},
-            )
-            continue
-        scene.add_geometry(
-            mesh_of(geometry),
-            node_name=name,
-            geom_name=name,
-            transform=transform,
+        if id(geometry) not in names:
+            names[id(geometry)] = name
+            scene.geometry[name] = mesh_of(geometry)
+        scene.graph.update(
+            frame_to=name,
+            frame_from=base,
+            matrix=transform,
+            geometry=names[id(geometry)],
             metadata={_KEY: values},
         )
-        names[id(geometry)] = str(scene.graph[name][1])
     return scene

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from warp_collision.formats.files import MAX_COORDINATE, MAX_FACES
-from warp_collision.io.polygons import ClippingBudget
 from warp_collision.messages import MAX_REPR, depth_of_caller, escaped, one_line, short_repr
 from warp_collision.obstacles.geometry import SignMethod
 from warp_collision.obstacles.sensed import Sensed
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     import trimesh
 
 MAX_OBSTACLES = 100_000
+MAX_CONCAVE = 4_000_000  # squared corners of concave polygons, each is clipped in quadratic time
 PLANE = "a plane has no end: add a Cuboid for it"  # why planes are left out
 _LONGEST = 100.0  # [m]; what is longer is warned of
 _LISTED = 5  # entries that the text of a warning lists
@@ -84,6 +84,26 @@ class LeftOutWarning(UserWarning):
         self.where = where
         self.entries = tuple(entries)
         super().__init__(_text(where, entries))
+
+
+class ClippingBudget:
+    """Bounds the work that the concave polygons of a file make together."""
+
+    def __init__(self) -> None:
+        self._spent = 0
+
+    def spend(self, squared: int) -> None:
+        """Counts squared numbers of corners.
+
+        Raises:
+            ValueError: they add up to over 4,000,000.
+        """
+        self._spent += squared
+        if self._spent > MAX_CONCAVE:
+            raise ValueError(
+                f"squared corners of concave polygons must be at most {MAX_CONCAVE}, got "
+                f"{self._spent}"
+            )
 
 
 @dataclass
@@ -166,17 +186,17 @@ def check_pose(entry: str, pose: Sequence[float]) -> None:
 
 
 @contextlib.contextmanager
-def errors_begin_with(entry: str, within: str = "") -> Iterator[None]:
+def errors_begin_with(entry: str) -> Iterator[None]:
     """Any error becomes a ValueError that begins with the entry; libraries raise many kinds.
 
-    One that begins so already, or with what the entry is `within`, stays as it is.
+    One that begins so already stays as it is.
     """
     try:
         yield
     except (ImportError, FileNotFoundError):
         raise
     except Exception as error:
-        if type(error) is ValueError and str(error).startswith(within or entry):
+        if type(error) is ValueError and str(error).startswith(entry):
             raise
         raise ValueError(f"{entry}: {one_line(error)}") from error
 

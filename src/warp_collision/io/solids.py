@@ -1,15 +1,122 @@
-"""Closed meshes of bodies of files that have no formula: cones, prisms."""
+"""Polygons to triangles, concave ones too, and closed meshes of bodies without a formula."""
 
 from __future__ import annotations
 
 import numpy as np
 import trimesh
 
-from warp_collision.io.polygons import ClippingBudget, triangulate
+from warp_collision.io.scene_builder import ClippingBudget
 from warp_collision.messages import short_repr
 from warp_collision.obstacles.shapes import CAPSULE_SIDES, SIDES, cap_outline, revolved
 
+_FLAT = 1e-9  # of a cross product, in units of the polygon's squared size
 _ROWS = 256  # of edges that are compared with all others at once
+
+
+def triangulate(
+    points: np.ndarray,
+    counts: np.ndarray,
+    indices: np.ndarray,
+    budget: ClippingBudget | None = None,
+) -> np.ndarray:
+    """Triangles (n, 3) of polygons with the same orientation.
+
+    Args:
+        points: (n_points, 3).
+        counts: (n_polygons,) corners of each polygon, at least 3.
+        indices: (sum of counts,) their points.
+        budget: of the file; by default one of this call.
+
+    Raises:
+        ValueError: concave polygons that exceed the budget.
+
+    Example:
+        >>> import numpy as np
+        >>> from warp_collision.io.solids import triangulate
+        >>> corners = np.array([[0.0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]])
+        >>> triangulate(corners, np.array([4]), np.arange(4)).tolist()
+        [[0, 1, 2], [0, 2, 3]]
+    """
+    budget = budget or ClippingBudget()
+    starts = np.cumsum(counts) - counts
+    pieces, order = [np.empty((0, 3), np.int64)], [np.empty(0, np.int64)]
+    for count in np.unique(counts):
+        rows = np.flatnonzero(counts == count)
+        polygons = indices[starts[rows][:, None] + np.arange(count)]
+        if count == 4:  # its fan starts at the corner that may be concave
+            first = _turns(points[polygons]).argmin(axis=1)
+            polygons = np.take_along_axis(polygons, (first[:, None] + np.arange(4)) % 4, axis=1)
+        faces = np.stack([polygons[:, [0, i, i + 1]] for i in range(1, count - 1)], axis=1)
+        concave = np.flatnonzero(~_are_convex(points[polygons])) if count > 4 else []
+        budget.spend(len(concave) * int(count) ** 2)
+        for row in concave:
+            faces[row] = polygons[row][_clip_ears(_flattened(points[polygons[row]]))]
+        pieces.append(faces.reshape(-1, 3))
+        order.append(np.repeat(rows, count - 2))
+    return np.concatenate(pieces)[np.argsort(np.concatenate(order), kind="stable")]
+
+
+def _normals(corners: np.ndarray) -> np.ndarray:
+    """Newell's normals (n, 3) of polygons (n, corners, 3), not normalised."""
+    local = corners - corners[:, :1]
+    return np.cross(local, np.roll(local, -1, axis=1)).sum(axis=1)
+
+
+def _turns(corners: np.ndarray) -> np.ndarray:
+    """How far polygons turn left at each corner (n, corners), about their normals."""
+    edges = np.roll(corners, -1, axis=1) - corners
+    turns = np.roll(np.cross(edges, np.roll(edges, -1, axis=1)), 1, axis=1)
+    normals = _normals(corners)
+    lengths = np.linalg.norm(normals, axis=1, keepdims=True)
+    return np.einsum("ncx,nx->nc", turns, normals / np.maximum(lengths, 1e-300))
+
+
+def _are_convex(corners: np.ndarray) -> np.ndarray:
+    size = np.ptp(corners, axis=1).max(axis=1)
+    left = _turns(corners) >= -_FLAT * (size * size)[:, None]
+    # A star turns left at every corner too, but more than once around.
+    edges = np.roll(corners, -1, axis=1) - corners
+    unit = edges / np.maximum(np.linalg.norm(edges, axis=2, keepdims=True), 1e-300)
+    cosines = np.einsum("ncx,ncx->nc", unit, np.roll(unit, -1, axis=1))
+    return left.all(axis=1) & (np.arccos(np.clip(cosines, -1.0, 1.0)).sum(axis=1) < 3.0 * np.pi)
+
+
+def _flattened(corners: np.ndarray) -> np.ndarray:
+    """The polygon (n, 2) in its plane, counter-clockwise."""
+    normal = _normals(corners[None])[0]
+    length = np.linalg.norm(normal)
+    normal = normal / length if length > 0.0 else np.array([0.0, 0.0, 1.0])
+    first = np.cross(normal, np.eye(3)[np.abs(normal).argmin()])
+    first /= np.linalg.norm(first)
+    return (corners - corners[0]) @ np.stack((first, np.cross(normal, first)), axis=1)
+
+
+def _clip_ears(polygon: np.ndarray) -> np.ndarray:
+    """Triangles (n - 2, 3) of a polygon (n, 2), by its corners."""
+    left = np.arange(len(polygon))
+    faces = []
+    while len(left) > 3:
+        at = next((i for i in range(len(left)) if _is_ear(polygon[left], i)), 1)
+        faces.append(left[[at - 1, at, (at + 1) % len(left)]])
+        left = np.delete(left, at)
+    return np.array([*faces, left])
+
+
+def _is_ear(polygon: np.ndarray, at: int) -> bool:
+    """Whether the triangle at a corner is in the polygon, without another corner in it."""
+    a, b, c = polygon[at - 1], polygon[at], polygon[(at + 1) % len(polygon)]
+    if _cross(b - a, c - b) <= 0.0:
+        return False
+    inside = np.ones(len(polygon), bool)
+    for begin, end in ((a, b), (b, c), (c, a)):
+        inside &= _cross(end - begin, polygon - begin) >= 0.0
+    for corner in (a, b, c):
+        inside &= (polygon != corner).any(axis=1)
+    return not inside.any()
+
+
+def _cross(u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    return u[..., 0] * v[..., 1] - u[..., 1] * v[..., 0]
 
 
 def frustum_around(bottom: float, top: float, height: float) -> trimesh.Trimesh:

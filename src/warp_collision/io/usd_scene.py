@@ -11,15 +11,19 @@ import trimesh
 
 from warp_collision.formats.files import require_extra
 from warp_collision.formats.usd_stage import read_stage
-from warp_collision.io.placing import frame_along, place_mesh, place_shape, require_invertible
-from warp_collision.io.polygons import ClippingBudget, triangulate
+from warp_collision.io.placing import (
+    Z_FROM_Y_UP,
+    frame_along,
+    place_mesh,
+    place_shape,
+    require_invertible,
+)
 from warp_collision.io.scene_builder import Obstacle, SceneBuilder, errors_begin_with
-from warp_collision.io.solids import frustum_around, tapered_capsule_around
+from warp_collision.io.solids import frustum_around, tapered_capsule_around, triangulate
 from warp_collision.messages import MAX_REPR, escaped, short_repr
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere
 
 _AXES = {"X": (1.0, 0.0, 0.0), "Y": (0.0, 1.0, 0.0), "Z": (0.0, 0.0, 1.0)}
-_Z_FROM_Y_UP = np.array([[1.0, 0, 0, 0], [0, 0, -1, 0], [0, 1, 0, 0], [0, 0, 0, 1]])
 
 
 def add_usd(builder: SceneBuilder, path: Path, package_dirs: Sequence[Path] = ()) -> None:
@@ -46,7 +50,7 @@ def add_usd(builder: SceneBuilder, path: Path, package_dirs: Sequence[Path] = ()
             raise ValueError(f"metersPerUnit must be positive, got {unit}")
         to_metres = np.diag([unit, unit, unit, 1.0])
         if stage.is_y_up:
-            to_metres = _Z_FROM_Y_UP @ to_metres
+            to_metres = Z_FROM_Y_UP @ to_metres
     for name, reason in stage.left_out:
         builder.leave_out(name, reason)
     meshes: dict[int, trimesh.Trimesh | str] = {}  # by the values, which instances share
@@ -56,67 +60,52 @@ def add_usd(builder: SceneBuilder, path: Path, package_dirs: Sequence[Path] = ()
             require_invertible(matrix, "the transform")
             if prim.kind == "Mesh":
                 if id(prim.values) not in meshes:
-                    meshes[id(prim.values)] = _triangles(prim.values, builder.clipping)
+                    meshes[id(prim.values)] = _triangles(prim.values, builder)
                 mesh = meshes[id(prim.values)]
                 obstacle = mesh if isinstance(mesh, str) else place_mesh(mesh, matrix)
             else:
-                obstacle = _READERS[prim.kind](prim.values, matrix)
+                obstacle = _obstacle(prim.kind, prim.values, matrix)
         if isinstance(obstacle, str):
             builder.leave_out(prim.name, obstacle)
         else:
             builder.add(prim.name, obstacle)
 
 
-def _along_axis(matrix: np.ndarray, values: dict[str, Any]) -> np.ndarray:
-    """The transform (4, 4) from the frame whose z axis is the one that `axis` names."""
-    return matrix @ frame_along(np.array(_AXES[values["axis"]]), np.zeros(3))
-
-
-def _cube(values: dict[str, Any], matrix: np.ndarray) -> Obstacle:
-    size = values["size"]
-    return place_shape(Cuboid((size, size, size)), matrix)
-
-
-def _sphere(values: dict[str, Any], matrix: np.ndarray) -> Obstacle:
-    return place_shape(Sphere(values["radius"]), matrix)
-
-
-def _cylinder(values: dict[str, Any], matrix: np.ndarray) -> Obstacle:
-    return place_shape(Cylinder(values["radius"], values["height"]), _along_axis(matrix, values))
-
-
-def _capsule(values: dict[str, Any], matrix: np.ndarray) -> Obstacle:
-    return place_shape(Capsule(values["radius"], values["height"]), _along_axis(matrix, values))
-
-
-def _cone(values: dict[str, Any], matrix: np.ndarray) -> Obstacle:
-    radius, height = values["radius"], values["height"]
-    if not (radius > 0.0 and height > 0.0):
-        raise ValueError(f"radius and height must be positive, got {radius} and {height}")
-    return place_mesh(frustum_around(radius, 0.0, height), _along_axis(matrix, values))
-
-
-def _cylinder_1(values: dict[str, Any], matrix: np.ndarray) -> Obstacle:
+def _obstacle(kind: str, values: dict[str, Any], matrix: np.ndarray) -> Obstacle:
+    """A prim that has a formula, or a mesh around it."""
+    if "axis" in values:
+        matrix = matrix @ frame_along(np.array(_AXES[values["axis"]]), np.zeros(3))
+    match kind:
+        case "Cube":
+            size = values["size"]
+            return place_shape(Cuboid((size, size, size)), matrix)
+        case "Sphere":
+            return place_shape(Sphere(values["radius"]), matrix)
+        case "Cone":
+            radius, height = values["radius"], values["height"]
+            if not (radius > 0.0 and height > 0.0):
+                raise ValueError(f"radius and height must be positive, got {radius} and {height}")
+            return place_mesh(frustum_around(radius, 0.0, height), matrix)
+        case "Cylinder":
+            return place_shape(Cylinder(values["radius"], values["height"]), matrix)
+        case "Capsule":
+            return place_shape(Capsule(values["radius"], values["height"]), matrix)
     top, bottom, height = values["radiusTop"], values["radiusBottom"], values["height"]
+    is_capsule = kind == "Capsule_1"
     if top == bottom:
-        return place_shape(Cylinder(top, height), _along_axis(matrix, values))
-    if not (min(top, bottom) >= 0.0 and 0.0 < max(top, bottom, height) < np.inf and height > 0.0):
-        raise ValueError(
-            f"radii must not be negative, height positive, got {bottom}, {top} and {height}"
-        )
-    return place_mesh(frustum_around(bottom, top, height), _along_axis(matrix, values))
+        return place_shape((Capsule if is_capsule else Cylinder)(top, height), matrix)
+    is_valid = min(top, bottom) >= 0.0 and max(top, bottom, height) < np.inf
+    sizes = f"got {bottom}, {top} and {height}"
+    if is_capsule:
+        if not (is_valid and height >= 0.0):
+            raise ValueError(f"radii and height must not be negative, {sizes}")
+        return place_mesh(tapered_capsule_around(bottom, top, height), matrix)
+    if not (is_valid and height > 0.0):
+        raise ValueError(f"radii must not be negative, height positive, {sizes}")
+    return place_mesh(frustum_around(bottom, top, height), matrix)
 
 
-def _capsule_1(values: dict[str, Any], matrix: np.ndarray) -> Obstacle:
-    top, bottom, length = values["radiusTop"], values["radiusBottom"], values["height"]
-    if top == bottom:
-        return place_shape(Capsule(top, length), _along_axis(matrix, values))
-    if not (min(top, bottom, length) >= 0.0 and max(top, bottom, length) < np.inf):
-        raise ValueError(f"radii and height must not be negative, got {bottom}, {top} and {length}")
-    return place_mesh(tapered_capsule_around(bottom, top, length), _along_axis(matrix, values))
-
-
-def _triangles(values: dict[str, Any], clipping: ClippingBudget) -> trimesh.Trimesh | str:
+def _triangles(values: dict[str, Any], builder: SceneBuilder) -> trimesh.Trimesh | str:
     points = values["points"].reshape(-1, 3)
     counts = values["faceVertexCounts"]
     indices = values["faceVertexIndices"]
@@ -142,18 +131,7 @@ def _triangles(values: dict[str, Any], clipping: ClippingBudget) -> trimesh.Trim
         counts, indices = counts[kept], indices[np.repeat(kept, counts)]
         if len(counts) == 0:
             return "a Mesh without faces"
-    faces = triangulate(points, counts, indices, clipping)
+    faces = triangulate(points, counts, indices, builder.clipping)
     if values["orientation"] == "leftHanded":
         faces = faces[:, ::-1]
     return trimesh.Trimesh(points, faces, process=False)
-
-
-_READERS = {
-    "Cube": _cube,
-    "Sphere": _sphere,
-    "Cylinder": _cylinder,
-    "Capsule": _capsule,
-    "Cone": _cone,
-    "Cylinder_1": _cylinder_1,
-    "Capsule_1": _capsule_1,
-}

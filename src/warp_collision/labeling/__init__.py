@@ -6,8 +6,9 @@ the commands `check` and `label`; they all give a path the same bits, however it
 Names are imported when they are first used: the engine imports torch.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from warp_collision.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from warp_collision.labeling.labeler import PathLabeler
@@ -17,23 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["PathFiles", "PathLabeler", "PathRow", "label_dataset"]
 
-_MODULE_OF = {
-    "PathFiles": "path_files",
-    "PathLabeler": "labeler",
-    "PathRow": "path_row",
-    "label_dataset": "on_ray",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Imports a public name when it is first used."""
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'warp_collision.labeling' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """Public names, imported or not."""
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "labeler": ("PathLabeler",),
+        "on_ray": ("label_dataset",),
+        "path_files": ("PathFiles",),
+        "path_row": ("PathRow",),
+    },
+)

@@ -14,7 +14,7 @@ import numpy as np
 
 from warp_collision.devices import canonical_device
 from warp_collision.io import Obstacle, load_world_file, load_world_mapping
-from warp_collision.io.shape_entries import ENTRIES
+from warp_collision.io.yaml_world import ENTRIES
 from warp_collision.messages import escaped, known_names, one_line, short_repr
 from warp_collision.obstacles.distance_grid import GRID_CELLS
 from warp_collision.obstacles.sensed import Sensed

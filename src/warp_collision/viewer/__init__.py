@@ -3,8 +3,9 @@
 Names are imported when they are first used: the browser needs the extra `view`, pictures `viz`.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from warp_collision.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from warp_collision.viewer.browser import Viewer
@@ -13,18 +14,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Viewer", "render", "sphere_sheet"]
 
-_MODULE_OF = {"Viewer": "browser", "render": "rendering", "sphere_sheet": "contact_sheet"}
-
-
-def __getattr__(name: str) -> Any:
-    """Imports a public name when it is first used."""
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'warp_collision.viewer' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"warp_collision.viewer.{_MODULE_OF[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """Public names, imported or not."""
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "browser": ("Viewer",),
+        "contact_sheet": ("sphere_sheet",),
+        "rendering": ("render",),
+    },
+)

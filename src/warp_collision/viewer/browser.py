@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import ipaddress
 import itertools
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -18,24 +18,20 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
-from warp_collision.devices import CPU
 from warp_collision.messages import escaped, known_names, one_line, short_repr
 from warp_collision.poses import PoseLike
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs
 from warp_collision.robot.checks.robot_scene import RobotScene
-from warp_collision.robot.model.robot_spheres import require_robot_and_world
-from warp_collision.viewer import panel_text
+from warp_collision.viewer import panels
 from warp_collision.viewer.colors import FREE, HIT, NEAR, THEMES, Color
-from warp_collision.viewer.host import line_rgb
 from warp_collision.viewer.path_facts import path_facts
 from warp_collision.viewer.path_panel import PathPanel
-from warp_collision.viewer.rendering import middle_of_limits, paths_of
+from warp_collision.viewer.picture import require_installed
+from warp_collision.viewer.rendering import checked_world, middle_of_limits, paths_of
 from warp_collision.viewer.robot_panel import RobotPanel
 from warp_collision.viewer.stage import choose_camera, scenery_of, stage_path, stage_world
-from warp_collision.viewer.worker import Worker
 from warp_collision.viewer.world_panel import WorldPanel
 from warp_collision.world import MeshWorld
-from warp_collision.world.mesh_world import require_world
 
 _UPDATE = 0.1  # s, between two drawings of `update`
 _NEAREST = 4  # pairs that are listed
@@ -94,13 +90,10 @@ class Viewer:
         ignore: Iterable[tuple[str, str]] = (),
         self_collision: bool | SelfCollisionPairs = True,
     ):
-        if world is None:
-            world = MeshWorld(device=CPU)
-        if robot is None:
-            require_world(world)
-        else:
-            require_robot_and_world(robot, world)
-        viser = require_viser()
+        world = checked_world(world, robot)
+        require_installed("viser", "view")
+        import viser
+
         port = free_port(host, port)
         with contextlib.redirect_stdout(io.StringIO()):  # of its banner
             self.server: Any = viser.ViserServer(
@@ -241,7 +234,7 @@ class Viewer:
 
     def put(self, name: str, job: Callable[[], object], delay: float = 0.0) -> None:
         """Lets the thread that draws do something; the newest of a name."""
-        self._worker.put(name, lambda: (job(), None)[1], delay)
+        self._worker.put(name, job, delay)
 
     def switch(self, names: Sequence[str], on: bool) -> None:
         """Lets queries check obstacles or skip them; in the thread that draws."""
@@ -272,9 +265,9 @@ class Viewer:
         server.scene.set_up_direction("+z")
         server.gui.configure_theme(control_width="large", show_logo=False, show_share_button=False)
         server.gui.main_panel.dock_right()
-        self._status = server.gui.add_html(panel_text.line("loading"))
+        self._status = server.gui.add_html(panels.line("loading"))
         if self._robot is not None:
-            server.gui.add_html(panel_text.legend())
+            server.gui.add_html(panels.legend())
         tabs = server.gui.add_tab_group()
         if self._robot is not None and self._paths is not None:
             with tabs.add_tab("path"):
@@ -287,8 +280,8 @@ class Viewer:
     def _failed(self, error: Exception) -> None:
         """Shows an error where the user looks."""
         if not self._closed.is_set():
-            words = panel_text.text(one_line(error), 300)
-            self._status.content = panel_text.line(words, HIT, is_bold=True)
+            words = panels.text(one_line(error), 300)
+            self._status.content = panels.line(words, HIT, is_bold=True)
 
     def _show_world(self, env: int) -> None:
         self._world.show(env)
@@ -297,8 +290,8 @@ class Viewer:
             self._robot.scene = self._robot.scene._replace(env=env)
             self._changed()
         else:
-            count = len(self._world._handles)
-            self._status.content = panel_text.line(f"{count} obstacles", is_bold=True)
+            count = len(self._world.drawn)
+            self._status.content = panels.line(f"{count} obstacles", is_bold=True)
 
     def _frame(self) -> None:
         """Lets new clients look at the open path, the robot or the world, as pictures do."""
@@ -337,11 +330,8 @@ class Viewer:
         clearance = scene.clearance(joints).clearance[0, 0].double().cpu().numpy()
         spheres = scene.spheres(joints)[0].double().cpu().numpy()
         self._robot.color(spheres, clearance)
-        found = scene.robot.report(
-            joints[None].to(scene.world.device), scene.world, margin=_LISTED,
-            self_collision=scene.self_collision, ignore=scene.ignore,
-            env_index=scene.env_index, base_pose=scene.base_pose,
-        )  # fmt: skip
+        path = joints[None].to(scene.world.device)
+        found = scene.robot.report(path, scene.world, margin=_LISTED, **scene.of_paths)
         nearest: dict[str, float] = {}
         for obstacle, depth, own in zip(
             found.obstacle, found.depth, found.with_itself, strict=True
@@ -351,9 +341,9 @@ class Viewer:
         self._world.color(nearest)
         rows = [
             (
-                panel_text.text(found.link[i]),
-                panel_text.text(found.obstacle[i]),
-                panel_text.millimetres(-float(found.depth[i])),
+                panels.text(found.link[i]),
+                panels.text(found.obstacle[i]),
+                panels.millimetres(-float(found.depth[i])),
             )
             for i in range(min(_NEAREST, len(found.link)))
         ]
@@ -363,9 +353,9 @@ class Viewer:
             least = -float(found.depth[0])
             state = "collision" if least < 0.0 else "nearest" if least < NEAR else "free, nearest"
             head = f"{state}: {rows[0][0]} and {rows[0][1]}, {rows[0][2]}"
-        self._status.content = panel_text.line(
+        self._status.content = panels.line(
             head, HIT if least < 0.0 else FREE, is_bold=True
-        ) + panel_text.table(rows)
+        ) + panels.table(rows)
         self._join(found, spheres)
 
     def _join(self, found: Any, spheres: np.ndarray) -> None:
@@ -380,7 +370,7 @@ class Viewer:
         sign = 1.0 if depth < radius[0] else -1.0
         length = max(float(np.linalg.norm(away)), 1e-9)
         ends = np.stack([center + sign * radius[0] * away / length, point])
-        self._draw_line(ends, panel_text.millimetres(-depth), HIT if depth > 0.0 else FREE)
+        self._draw_line(ends, panels.millimetres(-depth), HIT if depth > 0.0 else FREE)
 
     def _draw_line(self, ends: np.ndarray | None, words: str, color: Color) -> None:
         """Draws a line (2, 3) with a label at its end, or none."""
@@ -394,7 +384,7 @@ class Viewer:
         self._line.visible = self._label.visible = ends is not None
         if ends is not None:
             self._line.points = ends[None].astype(np.float32)
-            self._line.colors = np.tile(np.array(line_rgb(color), np.uint8), (1, 2, 1))
+            self._line.colors = np.tile(np.array(panels.line_rgb(color), np.uint8), (1, 2, 1))
             self._label.position, self._label.text = ends[1], words
 
     def _named(self, paths: Any) -> dict[str, Tensor]:
@@ -414,7 +404,7 @@ class Viewer:
             self._paths.clear()
             self._add(paths)
             if words:
-                self._status.content = panel_text.line(panel_text.text(words), is_bold=True)
+                self._status.content = panels.line(panels.text(words), is_bold=True)
 
     def _shown(self, contact: Any) -> None:
         """Joins the closest points of a contact that was chosen."""
@@ -436,19 +426,76 @@ class Viewer:
             )
 
 
-def require_viser() -> Any:
-    """Returns viser.
+class Worker:
+    """Runs jobs one after another in a thread of its own.
 
-    Raises:
-        ModuleNotFoundError: it is not installed.
+    A job of a name replaces one of the same name that has not begun, so that as many wait as there
+    are names: callers never wait, and never fill the memory.
+
+    Args:
+        failed: called with an error of a job.
     """
-    if importlib.util.find_spec("viser") is None:
-        raise ModuleNotFoundError(
-            "viser is not installed; pip install 'warp-collision[view]' brings what it needs"
-        )
-    import viser
 
-    return viser
+    def __init__(self, failed: Callable[[Exception], None]):
+        self._failed = failed
+        self._jobs: dict[str, tuple[float, Callable[[], object]]] = {}
+        self._changed = threading.Condition()
+        self._is_busy = False
+        self._is_open = True
+        self._thread = threading.Thread(target=self._run, name="warp-collision viewer", daemon=True)
+        self._thread.start()
+
+    def put(self, name: str, job: Callable[[], object], delay: float = 0.0) -> None:
+        """Adds a job, to begin no sooner than after a delay [s]; one that waits keeps its time."""
+        with self._changed:
+            begin = time.monotonic() + delay
+            if name in self._jobs:  # it moves behind what was asked for meanwhile
+                begin = min(begin, self._jobs.pop(name)[0])
+            self._jobs[name] = (begin, job)
+            self._changed.notify_all()
+
+    def wait(self, seconds: float) -> bool:
+        """Waits until all jobs are done; whether they are after so many seconds."""
+        end = time.monotonic() + seconds
+        with self._changed:
+            while self._jobs or self._is_busy:
+                left = end - time.monotonic()
+                if left <= 0.0 or not self._is_open:
+                    return False
+                self._changed.wait(left)
+        return True
+
+    def close(self) -> None:
+        """Ends the thread after the job that it does; others are dropped."""
+        with self._changed:
+            self._is_open = False
+            self._jobs.clear()
+            self._changed.notify_all()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(10.0)
+
+    def _next(self) -> Callable[[], object] | None:
+        """Waits for the next job; None when closed."""
+        with self._changed:
+            while self._is_open:
+                now = time.monotonic()
+                ready = next((n for n, (begin, _) in self._jobs.items() if begin <= now), None)
+                if ready is not None:
+                    self._is_busy = True
+                    return self._jobs.pop(ready)[1]
+                begins = [begin for begin, _ in self._jobs.values()]
+                self._changed.wait(min(begins) - now if begins else None)
+        return None
+
+    def _run(self) -> None:
+        while (job := self._next()) is not None:
+            try:
+                job()
+            except Exception as error:  # of any job: the thread goes on
+                self._failed(error)
+            with self._changed:
+                self._is_busy = False
+                self._changed.notify_all()
 
 
 def is_loopback(host: str) -> bool:

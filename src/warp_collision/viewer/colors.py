@@ -44,7 +44,6 @@ class Theme:
     """The colours that depend on the background.
 
     Attributes:
-        name: what it is called.
         paper: behind text.
         wall: the room at the top.
         floor: the room at the bottom.
@@ -56,7 +55,6 @@ class Theme:
         label: behind labels.
     """
 
-    name: str
     paper: Color
     wall: Color
     floor: Color
@@ -67,14 +65,13 @@ class Theme:
     proven: Color
     label: Color
 
-    def accent(self, is_free: bool | None) -> Color:
-        """The colour of a path by its result; None for one that was not checked."""
-        return self.ink if is_free is None else self.proven if is_free else self.plain
+    def accent(self, is_free: bool) -> Color:
+        """The colour of a path by its result."""
+        return self.proven if is_free else self.plain
 
 
 THEMES = {
     "light": Theme(
-        "light",
         paper=_rgb("#fbfcfd"),
         wall=(0.965, 0.973, 0.982),
         floor=(0.90, 0.92, 0.945),
@@ -86,7 +83,6 @@ THEMES = {
         label=(1.0, 1.0, 1.0),
     ),
     "dark": Theme(
-        "dark",
         paper=_rgb("#14191f"),
         wall=(0.11, 0.14, 0.17),
         floor=(0.18, 0.21, 0.25),

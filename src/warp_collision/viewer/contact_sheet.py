@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from pathlib import Path
@@ -11,18 +12,12 @@ import trimesh
 
 from warp_collision.io.placing import joined
 from warp_collision.messages import escaped, one_line
-from warp_collision.robot import Coverage, RobotSpheres
+from warp_collision.robot import RobotSpheres
 from warp_collision.robot.model.link_shapes import mesh_in_link
 from warp_collision.viewer import triangles as shapes
 from warp_collision.viewer.camera import VIEWS, look
-from warp_collision.viewer.colors import FREE, UNCOVERED, Floats, theme_of
-from warp_collision.viewer.picture import (
-    fit_text,
-    new_figure,
-    pixels,
-    require_matplotlib,
-    write_png,
-)
+from warp_collision.viewer.colors import FREE, UNCOVERED, Floats, Theme, theme_of
+from warp_collision.viewer.picture import fit_text, new_figure, pixels, require_installed, write_png
 from warp_collision.viewer.ray_tracer import SAMPLES, Body, RayTracer, over
 from warp_collision.viewer.triangles import Triangles
 
@@ -59,7 +54,7 @@ def sphere_sheet(
         >>> sphere_sheet(load_panda()).shape[2]
         3
     """
-    require_matplotlib()
+    require_installed("matplotlib", "viz")
     theme = theme_of(background)
     links = [
         name
@@ -85,7 +80,7 @@ def sphere_sheet(
         axes = figure.add_axes(
             (x / width, 1 - (y + _TILE[1]) / height, _TILE[0] / width, _TILE[1] / height)
         )
-        axes.imshow(_tile(robot.spheres_of(link), surface, theme.name), aspect="auto")
+        axes.imshow(_tile(robot.spheres_of(link), surface, theme), aspect="auto")
         axes.set_axis_off()
         lines = [(escaped(link, 60), "bold"), *((line, "normal") for line in _figures(robot, link))]
         if why:
@@ -110,7 +105,7 @@ def _surface(robot: RobotSpheres, link: str) -> tuple[Triangles | None, str]:
         mesh = joined([mesh_in_link(shape) for shape in robot.link_shapes[link]])
     except (OSError, ValueError, ImportError) as error:
         return None, one_line(error)
-    thin = shapes.thinned(Triangles(np.asarray(mesh.vertices, float), np.asarray(mesh.faces)))
+    thin = shapes.thinned(shapes.of_mesh(mesh))
     size = float(np.linalg.norm(np.ptp(thin.vertices, axis=0)))
     vertices, faces = trimesh.remesh.subdivide_to_size(
         thin.vertices, thin.faces, size / _PARTS, max_iter=20
@@ -140,9 +135,8 @@ def uncovered_faces(surface: Triangles, spheres: Floats) -> np.ndarray:
     return bare
 
 
-def _tile(spheres: Floats, surface: Triangles | None, background: str) -> Floats:
+def _tile(spheres: Floats, surface: Triangles | None, theme: Theme) -> Floats:
     """Returns the picture of a link in its own frame."""
-    theme = theme_of(background)
     bodies, points = [], []
     rows = spheres[spheres[:, 3] > 0.0]
     if surface is not None:
@@ -169,16 +163,12 @@ def _figures(robot: RobotSpheres, link: str) -> list[str]:
         return ["no spheres: not checked"]
     count = int((robot.spheres_of(link)[:, 3] >= 0.0).sum())
     spheres = f"{count} sphere{'' if count == 1 else 's'}"
-    if link not in robot.link_shapes:
+    found = None
+    if link in robot.link_shapes:
+        with contextlib.suppress(OSError, ValueError, ImportError):
+            found = robot.coverage(resolution=_RESOLUTION, links=[link]).get(link)
+    if found is None:
         return [spheres]
-    try:
-        found = robot.coverage(resolution=_RESOLUTION, links=[link]).get(link)
-    except (OSError, ValueError, ImportError):
-        return [spheres]
-    return [spheres] if found is None else _lines(spheres, found)
-
-
-def _lines(spheres: str, found: Coverage) -> list[str]:
     beyond = f"{spheres}, {1000 * max(found.overshoot, 0.0):.0f} mm beyond the link at most"
     if found.uncovered == 0.0:
         return [beyond, "all of the surface is covered"]

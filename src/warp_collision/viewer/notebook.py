@@ -13,7 +13,7 @@ import numpy as np
 from warp_collision.planning import PlannedPaths
 from warp_collision.robot import RobotSpheres
 from warp_collision.viewer.colors import THEMES
-from warp_collision.viewer.panel_text import millimetres, text
+from warp_collision.viewer.panels import millimetres, text
 from warp_collision.viewer.picture import new_figure, pixels
 from warp_collision.viewer.rendering import render
 from warp_collision.world import MeshWorld

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from warp_collision.robot import (
     JointPathClearance,
-    RobotSpheres,
     joint_path_clearance,
     joint_path_cost,
     joint_path_in_collision,
@@ -31,7 +30,9 @@ def _of_motion(scene: RobotScene) -> dict[str, Any]:
     A base that stands on a table is as near to it on any path.
     """
     robot = scene.robot
-    moves = robot.sphere_jacobian(_some_joints(robot)).abs().amax(dim=(0, 2, 3)) > 0.0
+    # Some joint values, by which spheres that move differ from those that do not.
+    joints = torch.rand((4, robot.n_joints), generator=torch.Generator().manual_seed(0))
+    moves = robot.sphere_jacobian(joints).abs().amax(dim=(0, 2, 3)) > 0.0
     links = {link for link, moves in zip(robot.sphere_links, moves.tolist(), strict=True)
              if moves}  # fmt: skip
     still = {*robot.sphere_links} - links
@@ -39,16 +40,10 @@ def _of_motion(scene: RobotScene) -> dict[str, Any]:
     return {**scene.of_paths, "ignore": (*scene.ignore, *fixed)}
 
 
-def _some_joints(robot: RobotSpheres) -> Tensor:
-    """(4, n_joints) joint values, by which spheres that move differ from those that do not."""
-    return torch.rand((4, robot.n_joints), generator=torch.Generator().manual_seed(0))
-
-
 class Contact(NamedTuple):
     """Where two bodies come nearest to each other on a segment.
 
     Attributes:
-        segment: between waypoints `segment` and `segment + 1`.
         place: in segments from the start: 2.5 is half way from waypoint 2 to 3.
         link: of the robot.
         other: an obstacle, or another link.
@@ -58,7 +53,6 @@ class Contact(NamedTuple):
         is_blocked: whether the segment is not proven free by it.
     """
 
-    segment: int
     place: float
     link: str
     other: str
@@ -114,24 +108,22 @@ class PathFacts:
     def contacts(self) -> list[Contact]:
         """The nearest contact of each segment with obstacles and with itself, nearest first."""
         names, links = self.scene.world.names(self.scene.env), self.scene.robot.sphere_links
-        columns = [np.asarray(column.cpu()) for column in self.motion]
         lower, upper, position, sphere, obstacle, own_lower, own_upper, own_at, first, other = (
-            columns
+            np.asarray(column.cpu()) for column in self.motion
         )
         found = []
-        for i in range(len(self.blocked)):
-            blocked = bool(self.blocked[i])
+        for i, blocked in enumerate(self.blocked.tolist()):
             if sphere[i] >= 0:
                 found.append(
                     Contact(
-                        i, i + float(position[i]), links[sphere[i]], names[obstacle[i]], False,
+                        i + float(position[i]), links[sphere[i]], names[obstacle[i]], False,
                         float(lower[i]), float(upper[i]), blocked and not lower[i] > 0.0,
                     )
                 )  # fmt: skip
             if first[i] >= 0:
                 found.append(
                     Contact(
-                        i, i + float(own_at[i]), links[first[i]], links[other[i]], True,
+                        i + float(own_at[i]), links[first[i]], links[other[i]], True,
                         float(own_lower[i]), float(own_upper[i]),
                         blocked and not own_lower[i] > 0.0,
                     )

@@ -14,9 +14,8 @@ from torch import Tensor
 from warp_collision.messages import escaped
 from warp_collision.robot import joint_path_in_collision
 from warp_collision.robot.checks.robot_scene import RobotScene
-from warp_collision.viewer import panel_text
+from warp_collision.viewer import panels
 from warp_collision.viewer.colors import FREE, HIT, THEMES
-from warp_collision.viewer.host import Host, add_mesh, line_rgb, rgb
 from warp_collision.viewer.path_facts import Contact, PathFacts, path_facts
 from warp_collision.viewer.robot_panel import RobotPanel
 
@@ -38,7 +37,7 @@ class PathPanel:
         is_playing: whether it moves.
     """
 
-    def __init__(self, viewer: Host, robot: RobotPanel):
+    def __init__(self, viewer: panels.Host, robot: RobotPanel):
         self._viewer, self._server, self._robot = viewer, viewer.server, robot
         self.facts: PathFacts | None = None
         self.place = 0.0
@@ -58,7 +57,7 @@ class PathPanel:
     def build(self) -> None:
         """Adds the panel, hidden until there is a path."""
         gui = self._server.gui
-        self._hint = gui.add_html(panel_text.line("no path: move the joints in the tab robot"))
+        self._hint = gui.add_html(panels.line("no path: move the joints in the tab robot"))
         self._folder = gui.add_folder(None, visible=False)
         with self._folder:
             self._choice = gui.add_dropdown("path", ["-"], initial_value="-")
@@ -117,7 +116,7 @@ class PathPanel:
         fine = torch.cat([between.flatten(0, 1), joints[-1:]])
         hand = self._scene.spheres(fine)[:, -1, :3].cpu().numpy()
         lines = np.stack([hand[:-1], hand[1:]], axis=1).astype(np.float32)
-        colors = np.array([line_rgb(FREE), line_rgb(HIT)], np.uint8)[
+        colors = np.array([panels.line_rgb(FREE), panels.line_rgb(HIT)], np.uint8)[
             np.repeat(blocked.astype(int), samples)
         ]
         ends = np.repeat(colors[: len(lines), None], 2, axis=1)
@@ -159,8 +158,8 @@ class PathPanel:
             self._choice.value = self._label(self._open)
         self._trace(self._open, facts.blocked)
         accent = FREE if facts.is_free else HIT
-        words = panel_text.text(facts.verdict(), 160)
-        self._verdict.content = panel_text.line(words, accent, is_bold=True)
+        words = panels.text(facts.verdict(), 160)
+        self._verdict.content = panels.line(words, accent, is_bold=True)
         self._list_contacts(facts.worst(_MOST_CONTACTS))
         self._draw_curves()
         self._draw_ghosts()
@@ -176,7 +175,7 @@ class PathPanel:
             button.visible = contact is not None
             if contact is not None:
                 button.label = escaped(f"{contact}, waypoint {contact.place:.1f}", 90)
-                button.color = rgb(HIT if contact.is_blocked else FREE)
+                button.color = panels.rgb(HIT if contact.is_blocked else FREE)
 
     def show_contact(self, index: int) -> Contact | None:
         """Moves the robot to one of the worst contacts."""
@@ -230,7 +229,7 @@ class PathPanel:
         joints = torch.cat([self.facts.at(float(place)) for place in places])
         color = THEMES["light"].accent(self.facts.is_free)
         for mesh in self._robot.body(joints):
-            self._ghosts.append(add_mesh(self._viewer, "sweep", mesh, color, 0.15))
+            self._ghosts.append(panels.add_mesh(self._viewer, "sweep", mesh, color, 0.15))
 
     def _curves_of(self, facts: PathFacts) -> list[_Curves]:
         motion, count = facts.motion, len(facts.blocked)
@@ -255,7 +254,7 @@ class PathPanel:
         if self.facts is None:
             return
         self._drawn = self._curves_of(self.facts)
-        colors = (panel_text.css(HIT), panel_text.css(FREE), "#009e73")
+        colors = (panels.css(HIT), panels.css(FREE), "#009e73")
         for index, curves in enumerate(self._drawn):
             scales = {"x": uplot.Scale(time=False), "y": uplot.Scale(range=curves.range)}
             if index < len(self._plots):

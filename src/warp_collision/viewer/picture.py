@@ -6,16 +6,21 @@ Text needs matplotlib (the extra `viz`); the scenes are drawn by `ray_tracer`.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 
+from warp_collision.messages import escaped
 from warp_collision.viewer.camera import Camera
 from warp_collision.viewer.colors import FAR, HIT, Color, Floats, Theme, clearance_colors
-from warp_collision.viewer.labels import Box, Label, place_labels
+from warp_collision.viewer.path_facts import PathFacts
+from warp_collision.viewer.ray_tracer import SAMPLES
+from warp_collision.viewer.triangles import Triangles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,18 +29,57 @@ if TYPE_CHECKING:
 _GAP = 6  # pixels between two scenes
 _BAR = (-0.06, FAR)  # m, ends of the colour bar
 _PADDING = 0.35  # of the frame of a label, in sizes of its letters
+_LABEL_GAP = 6.0  # pixels between two labels
+_TURNS = 16  # directions that are tried, upwards first
+_EDGE = 0.04  # step of a colour between two pixels, from 0 to 1, from which on something is there
+_FARTHEST = 500.0  # pixels from what is named that are as bad as a box full of edges
+_REACHES = (34.0, 60.0, 95.0, 140.0, 200.0, 270.0)  # pixels from what is named
 _MOST_TEXT = 110  # characters of a line
+_LABELLED = 6  # obstacles of a world without a robot
+_MOST_NAME = 40  # characters of a name in a label
 
 
-def require_matplotlib() -> None:
-    """Requires the extra `viz`.
+def require_installed(module: str, extra: str) -> None:
+    """Requires a module that an extra of this package installs.
 
     Raises:
-        ModuleNotFoundError: matplotlib is not installed.
+        ModuleNotFoundError: it is not installed.
     """
-    if importlib.util.find_spec("matplotlib") is None:
+    if importlib.util.find_spec(module) is None:
         raise ModuleNotFoundError(
-            "matplotlib is not installed; pip install 'warp-collision[viz]' brings what it needs"
+            f"{module} is not installed; pip install 'warp-collision[{extra}]' brings what it needs"
+        )
+
+
+class Label(NamedTuple):
+    """A text, and what it points to.
+
+    Attributes:
+        text: one line.
+        anchor: (x, y) of what it names, in pixels from the top left.
+        is_alarm: whether it tells of a collision.
+    """
+
+    text: str
+    anchor: tuple[float, float]
+    is_alarm: bool = False
+
+
+class Box(NamedTuple):
+    """A rectangle in pixels from the top left."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def overlaps(self, other: Box, gap: float = 0.0) -> bool:
+        """Whether two rectangles are nearer to each other than a gap in x and in y."""
+        return (
+            self.left < other.right + gap
+            and other.left < self.right + gap
+            and self.top < other.bottom + gap
+            and other.top < self.bottom + gap
         )
 
 
@@ -79,68 +123,54 @@ class Scene:
 
 @dataclass(frozen=True)
 class Picture:
-    """All that a picture shows.
-
-    Attributes:
-        scenes: side by side, of one size.
-        curves: of paths; none, no panel of curves.
-        title: one line, "" for none.
-        facts: one line below it.
-        theme: the colours.
-        layout: where all this is.
-    """
-
-    scenes: Sequence[Scene]
-    curves: Sequence[Curve]
-    title: str
-    facts: str
-    theme: Theme
-    layout: Layout
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where the parts of a picture are; `scale` is that of all text.
+    """All that a picture shows, and where it is.
 
     Attributes:
         size: width and height [pixels].
         count: scenes side by side.
-        title_lines: 0, 1, or 2 with the facts.
-        has_curves: whether there are curves below.
+        title: one line, "" for none.
+        facts: one line below it.
+        curves: of paths; none, no panel of curves.
         has_bar: whether there is a colour bar below.
+        theme: the colours.
+        scenes: of one size, if they are drawn already.
     """
 
     size: tuple[int, int]
     count: int
-    title_lines: int
-    has_curves: bool
+    title: str
+    facts: str
+    curves: Sequence[Curve]
     has_bar: bool
+    theme: Theme
+    scenes: Sequence[Scene] = ()
 
     @property
     def scale(self) -> float:
-        """Of text, 1 in a picture of 1600 x 1000 pixels."""
+        """Of all text, 1 in a picture of 1600 x 1000 pixels."""
         return max(0.55, min(self.size[0] / 1600, self.size[1] / 1000))
 
     @property
     def top(self) -> int:
         """Pixels above the scenes."""
-        return round(self.scale * 112 * self.title_lines / 2)
+        lines = 0 if not self.title else 2 if self.facts else 1
+        return round(self.scale * 112 * lines / 2)
 
     @property
     def bottom(self) -> int:
         """Pixels below the scenes."""
-        height = 268 if self.has_curves else 104 if self.has_bar else 0
+        height = 268 if self.curves else 104 if self.has_bar else 0
         return round(self.scale * height)
 
     @property
-    def scene(self) -> tuple[int, int]:
+    def scene_size(self) -> tuple[int, int]:
         """Width and height of a scene [pixels]."""
         width = (self.size[0] - _GAP * (self.count - 1)) // self.count
         return max(width, 16), max(self.size[1] - self.top - self.bottom, 16)
 
     def left(self, index: int) -> int:
         """Pixels to the left of a scene."""
-        return index * (self.scene[0] + _GAP)
+        return index * (self.scene_size[0] + _GAP)
 
     @property
     def panel(self) -> tuple[float, float, float, float]:
@@ -152,18 +182,16 @@ class Layout:
 
 def compose(picture: Picture) -> Figure:
     """Returns a picture as a figure of matplotlib, of which one pixel is one dot."""
-    layout, theme = picture.layout, picture.theme
-    width, height = layout.size
-    figure = new_figure(layout.size, theme.paper)
-    scale = layout.scale
+    (width, height), scale = picture.size, picture.scale
+    figure = new_figure(picture.size, picture.theme.paper)
     if picture.title:
         y = 38 if picture.facts else 30
         _text(figure, picture, y * scale, picture.title, 25.0, weight="bold")
         _text(figure, picture, 82 * scale, picture.facts, 14.5)
-    scene_width, scene_height = layout.scene
+    scene_width, scene_height = picture.scene_size
     for index, scene in enumerate(picture.scenes):
         axes = figure.add_axes(
-            (layout.left(index) / width, layout.bottom / height,
+            (picture.left(index) / width, picture.bottom / height,
              scene_width / width, scene_height / height)
         )  # fmt: skip
         axes.imshow(scene.image, interpolation="nearest", aspect="auto")
@@ -173,7 +201,7 @@ def compose(picture: Picture) -> Figure:
         _annotate(axes, scene, picture)
     if picture.curves:
         _draw_curves(figure, picture)
-    if layout.has_bar:
+    if picture.has_bar:
         _draw_bar(figure, picture)
     return figure
 
@@ -204,26 +232,25 @@ def write_png(drawn: np.ndarray, path: Path) -> None:
 
 def _text(figure: Figure, picture: Picture, y: float, line: str, size: float, **style: Any) -> None:
     """Writes a line so many pixels from the top. Names in it are no formulas."""
-    (width, height), scale = picture.layout.size, picture.layout.scale
+    (width, height), scale = picture.size, picture.scale
     text: Any = figure.text(
         40 * scale / width, 1.0 - y / height, line, size=scale * size,
         color=picture.theme.ink, va="center", parse_math=False, **style,
     )  # fmt: skip
-    canvas: Any = figure.canvas
-    _shrink(text, lambda: text.get_window_extent(canvas.get_renderer()).width, width - 80 * scale)
+    _shrink(text, width - 80 * scale)
 
 
-def _shrink(text: Any, width_of: Callable[[], float], most: float) -> None:
+def _shrink(text: Any, most: float) -> None:
     """Makes letters smaller until a text is not wider than that."""
     for _ in range(4):  # letters have whole pixels: once is not always enough
-        width = width_of()
+        width = text.get_window_extent(text.figure.canvas.get_renderer()).width
         if width > most:
             text.set_size(0.98 * text.get_size() * most / width)
 
 
 def _annotate(axes: Axes, scene: Scene, picture: Picture) -> None:
     """Writes the heading and the labels, none over another."""
-    scale, theme = picture.layout.scale, picture.theme
+    scale, theme = picture.scale, picture.theme
     taken = []
     height, width = scene.image.shape[:2]
     if scene.heading:
@@ -265,14 +292,94 @@ def _annotate(axes: Axes, scene: Scene, picture: Picture) -> None:
         )  # fmt: skip
 
 
+def place_labels(
+    anchors: Sequence[tuple[float, float]],
+    sizes: Sequence[tuple[float, float]],
+    bounds: Box,
+    taken: Sequence[Box] = (),
+    image: Floats | None = None,
+) -> list[Box | None]:
+    """Returns where labels stand; None for those that find no room, the first ones find it first.
+
+    They stand near to what they name, and where they hide little.
+
+    Args:
+        anchors: (x, y) of what each names.
+        sizes: (width, height) of each.
+        bounds: in which all stay.
+        taken: rectangles that are kept free.
+        image: (height, width, 3) from 0 to 1, what is below them.
+
+    Example:
+        >>> from warp_collision.viewer.picture import Box, place_labels
+        >>> boxes = place_labels([(100, 100)] * 2, [(40, 12)] * 2, Box(0, 0, 200, 200))
+        >>> boxes[0].overlaps(boxes[1])
+        False
+    """
+    placed: list[Box | None] = []
+    filled = list(taken)
+    points = [Box(x - 4, y - 4, x + 4, y + 4) for x, y in anchors]
+    edges = None if image is None else _edges(image)
+    for (x, y), (width, height) in zip(anchors, sizes, strict=True):
+        found, least = None, math.inf
+        if bounds.left <= x <= bounds.right and bounds.top <= y <= bounds.bottom:
+            others = [point for point in points if point.overlaps(Box(x, y, x, y)) is False]
+            for box, reach in _candidates(x, y, width, height, bounds):
+                cost = reach / _FARTHEST
+                if cost >= least:
+                    break
+                cost += 0.0 if edges is None else _share(edges, box)
+                if cost < least and not any(
+                    box.overlaps(o, _LABEL_GAP) for o in [*filled, *others]
+                ):
+                    found, least = box, cost
+        placed.append(found)
+        if found is not None:
+            filled.append(found)
+    return placed
+
+
+def _edges(image: Floats) -> Floats:
+    """(height + 1, width + 1) how many pixels above and to the left of each have an edge."""
+    is_edge = np.zeros(image.shape[:2], bool)
+    is_edge[1:] |= np.abs(np.diff(image, axis=0)).max(-1) > _EDGE
+    is_edge[:, 1:] |= np.abs(np.diff(image, axis=1)).max(-1) > _EDGE
+    return np.pad(is_edge.cumsum(0).cumsum(1), ((1, 0), (1, 0)))
+
+
+def _share(edges: Floats, box: Box) -> float:
+    """How much of a box has edges."""
+    left, top, right, bottom = (round(side) for side in box)
+    count = edges[bottom, right] - edges[top, right] - edges[bottom, left] + edges[top, left]
+    return float(count) / max(1, (right - left) * (bottom - top))
+
+
+def _candidates(
+    x: float, y: float, width: float, height: float, bounds: Box
+) -> Iterator[tuple[Box, float]]:
+    """Boxes inside bounds, and how far they are, the nearest first."""
+    for reach in _REACHES:
+        for turn in range(_TURNS):
+            # Up, then alternately to both sides.
+            angle = math.pi * (0.5 + (turn + 1) // 2 * (-1) ** turn * 2.0 / _TURNS)
+            dx, dy = math.cos(angle), -math.sin(angle)
+            middle = x + dx * (reach + 0.5 * width), y + dy * (reach + 0.5 * height)
+            box = Box(
+                middle[0] - 0.5 * width, middle[1] - 0.5 * height,
+                middle[0] + 0.5 * width, middle[1] + 0.5 * height,
+            )  # fmt: skip
+            if (
+                box.left >= bounds.left
+                and box.top >= bounds.top
+                and box.right <= bounds.right
+                and box.bottom <= bounds.bottom
+            ):
+                yield box, reach
+
+
 def fit_text(text: Any, axes: Axes, width: float) -> Box:
     """Makes letters smaller until a text is as wide as that; returns its box."""
-
-    def width_of() -> float:
-        box = extent_of(text, axes)
-        return box.right - box.left
-
-    _shrink(text, width_of, width)
+    _shrink(text, width)
     return extent_of(text, axes)
 
 
@@ -291,8 +398,8 @@ def _draw_curves(figure: Figure, picture: Picture) -> None:
     """Draws the certified intervals of clearance along the paths."""
     from matplotlib.ticker import MaxNLocator
 
-    scale, theme = picture.layout.scale, picture.theme
-    panel = figure.add_axes(picture.layout.panel)
+    scale, theme = picture.scale, picture.theme
+    panel = figure.add_axes(picture.panel)
     panel.patch.set_alpha(0.0)
     panel.axhline(0.0, color=theme.ink, lw=scale)
     lows, highs = [0.0], [0.01]
@@ -344,10 +451,9 @@ def _draw_curves(figure: Figure, picture: Picture) -> None:
 
 def _draw_bar(figure: Figure, picture: Picture) -> None:
     """Draws the colours of clearances."""
-    layout, theme = picture.layout, picture.theme
-    scale, (width, height) = layout.scale, layout.size
-    left, wide = (0.75, 0.21) if layout.has_curves else (40 * scale / width, 0.4)
-    y = (192 if layout.has_curves else 40) * scale
+    scale, (width, height), theme = picture.scale, picture.size, picture.theme
+    left, wide = (0.75, 0.21) if picture.curves else (40 * scale / width, 0.4)
+    y = (192 if picture.curves else 40) * scale
     bar = figure.add_axes((left, y / height, wide, 20 * scale / height))
     values = np.linspace(*_BAR, 321)
     bar.imshow(
@@ -366,12 +472,49 @@ def _draw_bar(figure: Figure, picture: Picture) -> None:
         spine.set_visible(False)
 
 
-def anchor_of(camera: Camera, point: Any, samples: int) -> tuple[float, float]:
-    """Returns the pixel (x, y) of a point (3,) in the picture of a camera."""
-    x, y = (camera.project(np.asarray(point, float)[None])[0] / samples).tolist()
-    return x, y
-
-
 def cut(text: str) -> str:
     """Returns a line that is not too long."""
     return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 1]}…"
+
+
+def curve_of(name: str, facts: PathFacts, theme: Theme) -> Curve:
+    """Returns the certified clearance of a path, to obstacles and to itself."""
+    steps = torch.linalg.vector_norm(facts.joints[1:] - facts.joints[:-1], dim=-1)
+    ends = np.concatenate([[0.0], steps.double().cumsum(0).cpu().numpy()])
+    ends = ends / ends[-1] if ends[-1] > 0.0 else np.linspace(0.0, 1.0, len(ends))
+    lower, upper, own = (
+        column.double().numpy()
+        for column in (facts.motion.lower, facts.motion.upper, facts.motion.self_lower)
+    )
+    return Curve(ends, lower, upper, own, name or "to obstacles", theme.accent(facts.is_free))
+
+
+def path_labels(facts: PathFacts, camera: Camera) -> list[Label]:
+    """Returns labels of the worst contacts, and of start and goal."""
+    labels = []
+    for contact in facts.worst(2):
+        if contact.is_blocked or not labels:
+            point = facts.closest_points(contact)[1]
+            text = escaped(str(contact), 2 * _MOST_NAME)
+            labels.append(Label(text, _anchor_of(camera, point), contact.is_blocked))
+    if facts.n_segments:
+        for text, waypoint in (("start", 0), ("goal", -1)):
+            tip = facts.spheres[waypoint, -1, :3]
+            labels.append(Label(text, _anchor_of(camera, tip)))
+    return labels
+
+
+def world_labels(meshes: Mapping[str, Triangles], camera: Camera) -> list[Label]:
+    """Returns labels of the largest obstacles, by their triangles in the world."""
+    sizes = {name: float(np.ptp(mesh.vertices, axis=0).max()) for name, mesh in meshes.items()}
+    largest = sorted(meshes, key=lambda name: -sizes[name])[:_LABELLED]
+    return [
+        Label(escaped(name, _MOST_NAME), _anchor_of(camera, meshes[name].middle))
+        for name in largest
+    ]
+
+
+def _anchor_of(camera: Camera, point: Any) -> tuple[float, float]:
+    """Returns the pixel (x, y) of a point (3,) in the picture of a camera."""
+    x, y = (camera.project(np.asarray(point, float)[None])[0] / SAMPLES).tolist()
+    return x, y

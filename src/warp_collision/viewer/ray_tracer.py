@@ -175,10 +175,8 @@ class _Tables(NamedTuple):
 
 def _tables(bodies: Sequence[Body]) -> _Tables:
     nothing = np.zeros((0, 3))
-    tables, count = (
-        [_Tables(nothing, nothing.astype(int), np.zeros((0, 3, 3)), np.zeros((0, 4)))],
-        0,
-    )
+    tables = [_Tables(nothing, nothing.astype(int), np.zeros((0, 3, 3)), np.zeros((0, 4)))]
+    count = 0
     for body in bodies:
         colors = np.broadcast_to(np.asarray(body.colors), (len(body.parts), 3))
         for part, color in zip(body.parts, colors, strict=True):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,34 +15,45 @@ from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.devices import CPU
-from warp_collision.io import Obstacle
 from warp_collision.messages import escaped, known_names, short_repr
 from warp_collision.poses import PoseLike
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.robot.model.robot_spheres import require_robot_and_world
 from warp_collision.viewer.camera import Camera, parse_view
-from warp_collision.viewer.captions import curve_of, path_labels, world_labels
 from warp_collision.viewer.colors import Floats, Theme, theme_of
-from warp_collision.viewer.film import FILMS, film_of, require_film_writer, write_film
-from warp_collision.viewer.labels import Label
-from warp_collision.viewer.path_facts import PathFacts, path_facts
+from warp_collision.viewer.path_facts import PathFacts, evenly_along, path_facts
 from warp_collision.viewer.picture import (
-    Layout,
+    Label,
     Picture,
     Scene,
     compose,
+    curve_of,
     cut,
+    path_labels,
     pixels,
-    require_matplotlib,
+    require_installed,
+    world_labels,
     write_png,
 )
-from warp_collision.viewer.stage import Painter, choose_camera, scenery_of, stage_path, stage_world
-from warp_collision.viewer.triangles import LinkMeshes, link_meshes, of_obstacle
+from warp_collision.viewer.stage import (
+    Painter,
+    Scenery,
+    Stage,
+    choose_camera,
+    scenery_of,
+    stage_path,
+    stage_world,
+)
+from warp_collision.viewer.triangles import LinkMeshes, Triangles, link_meshes
 from warp_collision.world import MeshWorld
 from warp_collision.world.mesh_world import require_world
 
 MOST_SCENES = 4  # side by side
+_FILMS = (".gif", ".mp4")
+_FRAMES_PER_SECOND = 15
+_HOLD = 8  # frames at the goal
+_MARKER = 2  # pixels
 _SIZE, _FILM_SIZE = (1600, 1000), (960, 640)
 
 
@@ -111,17 +124,15 @@ def render(
         >>> render(world, size=(160, 100), view="corner").shape
         (100, 160, 3)
     """
-    require_matplotlib()
+    require_installed("matplotlib", "viz")
     theme, direction = theme_of(background), parse_view(view)
     path = None if output is None else _checked_output(output)
-    film = path if path is not None and path.suffix.lower() in FILMS else None
-    if film is not None:
-        require_film_writer(film)
+    film = path if path is not None and path.suffix.lower() in _FILMS else None
     size = _checked_size(size or (_SIZE if film is None else _FILM_SIZE))
     report = progress or (lambda fraction: None)
-    world, paths = _checked(world, robot, joints, env)
-    obstacles = world.obstacles(env)
-    scenery = scenery_of(obstacles)
+    world = checked_world(world, robot)
+    scenery = scenery_of(world.obstacles(env))
+    paths = _checked_paths(robot, joints)
     found: list[PathFacts] = []
     meshes, stages = LinkMeshes({}, {}), [stage_world(scenery, theme)]
     if robot is not None:
@@ -131,28 +142,28 @@ def render(
         stages = [stage_path(one, meshes, scenery, theme, with_spheres=spheres) for one in found]
     title = cut(_title(world, found, env) if title is None else title)
     facts = cut(facts)
-    lines = 0 if not title else 2 if facts else 1
-    has_curves = any(one.n_segments for one in found)
-    layout = Layout(size, len(stages), lines, has_curves, bool(found))
-    camera = choose_camera(stages, layout.scene, direction, _target(look_at, obstacles, found))
+    curves = [curve_of("" if film else name, one, theme)
+              for name, one in zip(paths, found, strict=True) if one.n_segments]  # fmt: skip
+    page = Picture(size, len(stages), title, facts, curves, bool(found), theme)
+    target = _target(look_at, scenery.meshes, found)
+    camera = choose_camera(stages, page.scene_size, direction, target)
     report(0.1)
     if film is not None:
         _require_one_path(found, film)
-        frames = film_of(
-            found[0], meshes, scenery, stages[0], theme, camera, layout, title=title,
-            subtitle=facts, seconds=seconds,
-        )  # fmt: skip
-        return write_film(film, frames, report)
+        count = _frame_count(seconds)
+        seen = found[0], meshes, scenery, stages[0], camera
+        return _write_film(film, _frames_of(*seen, page, count, report))
     scenes, names = [], list(paths) or [""]
     for index, stage in enumerate(stages):
         image = Painter(stage, camera, theme, world.device).draw(stage)
         report(0.1 + 0.8 * (index + 1) / len(stages))
         known = found[index] if found else None
-        written = _labels(known, obstacles, camera) if labels else []
+        written: list[Label] = []
+        if labels:
+            meshes = scenery.meshes
+            written = path_labels(known, camera) if known else world_labels(meshes, camera)
         scenes.append(_scene(image, names[index], known, written, theme))
-    curves = [curve_of(name, one, theme)
-              for name, one in zip(paths, found, strict=True) if one.n_segments]  # fmt: skip
-    drawn = pixels(compose(Picture(scenes, curves, title, facts, theme, layout)))
+    drawn = pixels(compose(replace(page, scenes=scenes)))
     if path is not None:
         write_png(drawn, path)
     report(1.0)
@@ -169,11 +180,15 @@ def _require_one_path(found: Sequence[PathFacts], film: Path) -> None:
 
 def _checked_output(output: str | os.PathLike[str]) -> Path:
     path = Path(output)
-    if path.suffix.lower() not in (".png", *FILMS):
+    if path.suffix.lower() not in (".png", *_FILMS):
         raise ValueError(f"output must end in .png, .gif or .mp4, got {short_repr(str(path))}")
     if not path.absolute().parent.is_dir():
         raise FileNotFoundError(
             f"output must be in an existing folder, got {short_repr(str(path))}"
+        )
+    if path.suffix.lower() == ".mp4" and importlib.util.find_spec("av") is None:
+        raise ModuleNotFoundError(
+            "av is not installed, which writes .mp4; pip install 'warp-collision[viz]' brings it"
         )
     return path
 
@@ -188,24 +203,27 @@ def _checked_size(size: Any) -> tuple[int, int]:
     return width, height
 
 
-def _checked(
-    world: MeshWorld | None, robot: RobotSpheres | None, joints: Any, env: int
-) -> tuple[MeshWorld, dict[str, Tensor]]:
-    """Returns the world, and the paths by name."""
+def checked_world(world: MeshWorld | None, robot: RobotSpheres | None) -> MeshWorld:
+    """Requires a world, or makes an empty one, and a robot that can be checked against it."""
     if world is None:
         world = MeshWorld(device=CPU)
     if robot is None:
         require_world(world)
-        world.names(env)
+    else:
+        require_robot_and_world(robot, world)
+    return world
+
+
+def _checked_paths(robot: RobotSpheres | None, joints: Any) -> dict[str, Tensor]:
+    """Returns the paths by name."""
+    if robot is None:
         if joints is not None:
             raise ValueError("joints must be given with a robot, got no robot")
-        return world, {}
-    require_robot_and_world(robot, world)
-    world.names(env)
+        return {}
     paths = paths_of(joints, robot)
     if not 1 <= len(paths) <= MOST_SCENES:
         raise ValueError(f"joints must be one to {MOST_SCENES} paths, got {len(paths)}")
-    return world, paths
+    return paths
 
 
 def middle_of_limits(robot: RobotSpheres) -> Tensor:
@@ -253,15 +271,14 @@ def _checked_path(path: Any, robot: RobotSpheres) -> Tensor:
 
 
 def _target(
-    look_at: Any, obstacles: Mapping[str, Obstacle], found: Sequence[PathFacts]
+    look_at: Any, obstacles: Mapping[str, Triangles], found: Sequence[PathFacts]
 ) -> Floats | None:
     """Returns (3,) the point in the middle [m]; None for the camera to choose."""
     if look_at is None:
         return None
     if isinstance(look_at, str):
         if look_at in obstacles:
-            vertices = of_obstacle(obstacles[look_at]).vertices
-            return 0.5 * (vertices.min(0) + vertices.max(0))
+            return obstacles[look_at].middle
         links = found[0].scene.robot.sphere_links if found else ()
         if look_at in links:
             rows = found[0].spheres[:, [i for i, link in enumerate(links) if link == look_at], :3]
@@ -281,12 +298,6 @@ def _title(world: MeshWorld, found: Sequence[PathFacts], env: int) -> str:
     return f"{count} obstacle{'' if count == 1 else 's'}"
 
 
-def _labels(
-    facts: PathFacts | None, obstacles: Mapping[str, Obstacle], camera: Camera
-) -> list[Label]:
-    return world_labels(obstacles, camera) if facts is None else path_labels(facts, camera)
-
-
 def _scene(
     image: Floats, name: str, facts: PathFacts | None, labels: Sequence[Label], theme: Theme
 ) -> Scene:
@@ -294,3 +305,120 @@ def _scene(
         return Scene(image, "", labels, theme.ink)
     heading = escaped(f"{name}: {facts.verdict()}") if name else ""
     return Scene(image, cut(heading), labels, theme.accent(facts.is_free))
+
+
+def _frame_count(seconds: float) -> int:
+    """Returns how many frames a film has, without those that show the goal.
+
+    Raises:
+        ValueError: `seconds` is not from 0.2 to 120.
+    """
+    if not 0.2 <= seconds <= 120.0:
+        raise ValueError(f"seconds must be from 0.2 to 120, got {seconds}")
+    return max(2, round(_FRAMES_PER_SECOND * seconds))
+
+
+def _frames_of(
+    facts: PathFacts,
+    meshes: LinkMeshes,
+    scenery: Scenery,
+    whole: Stage,
+    camera: Camera,
+    page: Picture,
+    count: int,
+    report: Callable[[float], object],
+) -> Iterator[np.ndarray]:
+    """Makes the frames (height, width, 3) uint8 of a path, one by one.
+
+    Args:
+        facts: the path.
+        meshes: of the robot's links.
+        scenery: the obstacles.
+        whole: the stage of the path.
+        camera: from where it is seen.
+        page: all of a frame but its scene.
+        count: of the frames, without those that show the goal.
+        report: called with the fraction that is done.
+    """
+    theme, (width, height) = page.theme, page.scene_size
+    paper = np.ones((height, width, 3)) * theme.paper
+    scene = Scene(paper, "", [], theme.accent(facts.is_free))
+    still = pixels(compose(replace(page, scenes=[scene])))
+    painter = Painter(whole, camera, theme, facts.scene.world.device)
+    image, joints = still, evenly_along(facts.joints, count)
+    for index in range(count + _HOLD):
+        if index < count:
+            single = path_facts(facts.scene, joints[index][None])
+            stage = stage_path(single, meshes, scenery, theme, film=whole)
+            drawn = painter.draw(stage, in_film=True)
+            image = still.copy()
+            rows = slice(page.top, page.top + height)
+            image[rows, :width] = np.uint8(255 * drawn)
+            _mark(image, page, index / (count - 1))
+            _write(image, page, escaped(single.verdict(), 100))
+        report(0.1 + 0.9 * (index + 1) / (count + _HOLD))
+        yield image
+
+
+def _mark(image: np.ndarray, page: Picture, place: float) -> None:
+    """Draws where on the curves the robot is."""
+    width, height = page.size
+    left, bottom, wide, high = page.panel
+    x = round((left + place * wide) * (width - 1))
+    top = round((1.0 - bottom - high) * height)
+    image[top : round((1.0 - bottom) * height), max(0, x - _MARKER // 2) : x + _MARKER] = np.uint8(
+        255 * np.array(page.theme.ink)
+    )
+
+
+def _write(image: np.ndarray, page: Picture, text: str) -> None:
+    """Writes a line over the scene."""
+    from matplotlib import font_manager
+    from PIL import Image, ImageDraw, ImageFont
+
+    font = ImageFont.truetype(font_manager.findfont("DejaVu Sans"), round(26 * page.scale))
+    picture = Image.fromarray(image)
+    ink = tuple(round(255 * value) for value in page.theme.ink)
+    place = (round(28 * page.scale), page.top + round(16 * page.scale))
+    ImageDraw.Draw(picture).text(place, text, fill=ink, font=font)
+    image[:] = np.asarray(picture)
+
+
+def _write_film(path: Path, frames: Iterator[np.ndarray]) -> np.ndarray:
+    """Writes a film, .gif or .mp4; returns its last frame."""
+    return (_write_gif if path.suffix.lower() == _FILMS[0] else _write_mp4)(path, frames)
+
+
+def _write_gif(path: Path, frames: Iterator[np.ndarray]) -> np.ndarray:
+    from PIL import Image
+
+    images = []
+    last = None
+    for last in frames:
+        images.append(Image.fromarray(last).quantize(255, dither=Image.Dither.NONE))
+    assert last is not None
+    images[0].save(
+        path, "GIF", save_all=True, append_images=images[1:], loop=0,
+        duration=round(1000 / _FRAMES_PER_SECOND),
+    )  # fmt: skip
+    return last
+
+
+def _write_mp4(path: Path, frames: Iterator[np.ndarray]) -> np.ndarray:
+    import av
+
+    last = None
+    with av.open(str(path), "w") as container:
+        stream = None
+        for last in frames:
+            height, width = (side // 2 * 2 for side in last.shape[:2])
+            if stream is None:
+                stream = container.add_stream("libx264", rate=_FRAMES_PER_SECOND)
+                stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+                stream.options = {"crf": "20"}
+            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(last[:height, :width]))
+            container.mux(stream.encode(frame))
+        assert stream is not None
+        container.mux(stream.encode())
+    assert last is not None
+    return last

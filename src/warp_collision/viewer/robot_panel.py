@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 from trimesh.transformations import quaternion_from_matrix
 
+from warp_collision.io.placing import joined
 from warp_collision.messages import escaped
 from warp_collision.robot.checks.robot_scene import RobotScene
-from warp_collision.viewer import panel_text
+from warp_collision.viewer import panels
 from warp_collision.viewer.colors import ATTACHED, BARE, THEMES, Floats, clearance_colors
-from warp_collision.viewer.host import Host, add_mesh
-from warp_collision.viewer.triangles import Triangles, ball, link_meshes, robot_bodies
+from warp_collision.viewer.stage import robots_at
+from warp_collision.viewer.triangles import Triangles, ball, link_meshes, of_mesh
 
 _TURN = 3.1416  # rad, on both sides of 0 of a joint without limits
 _REACH = 1.0  # m, the same of one that slides
@@ -29,7 +30,7 @@ class RobotPanel:
         meshes: of the links.
     """
 
-    def __init__(self, viewer: Host, scene: RobotScene, joints: Tensor):
+    def __init__(self, viewer: panels.Host, scene: RobotScene, joints: Tensor):
         self._viewer, self._server = viewer, viewer.server
         self.scene, self.joints = scene, joints
         self.meshes = link_meshes(scene.robot)
@@ -68,14 +69,14 @@ class RobotPanel:
     def _notes(self) -> str:
         robot, lines = self.scene.robot, []
         for link in robot.links_without_spheres:
-            words = f"{panel_text.text(link)} has no spheres: it is not checked"
-            lines.append(panel_text.line(words, BARE))
+            words = f"{panels.text(link)} has no spheres: it is not checked"
+            lines.append(panels.line(words, BARE))
         for name in robot.attached:
-            lines.append(panel_text.line(f"{panel_text.text(name)} is attached", ATTACHED))
+            lines.append(panels.line(f"{panels.text(name)} is attached", ATTACHED))
         if not self.meshes.links:
             why = next(iter(self.meshes.missing.values()), "the URDF names none")
-            words = f"no meshes, spheres alone: {panel_text.text(why, 120)}"
-            lines.append(panel_text.line(words))
+            words = f"no meshes, spheres alone: {panels.text(why, 120)}"
+            lines.append(panels.line(words))
         return "".join(lines)
 
     def _add_bodies(self) -> None:
@@ -83,7 +84,7 @@ class RobotPanel:
         for link, mesh in self.meshes.links.items():
             bare = link in robot.links_without_spheres
             color = BARE if bare else THEMES["light"].robot
-            self._links[link] = add_mesh(
+            self._links[link] = panels.add_mesh(
                 self._viewer, "link", mesh, color, _WITH_SPHERES, side="double"
             )
         self._add_spheres()
@@ -137,12 +138,5 @@ class RobotPanel:
 
     def body(self, joints: Tensor) -> list[Triangles]:
         """The whole robot at joint values (n, n_joints), one mesh for each."""
-        transforms, rows = self.scene.transforms(joints), self.scene.spheres(joints).cpu()
-        found = []
-        for matrices, spheres in zip(transforms, rows.double().numpy(), strict=True):
-            parts = [*robot_bodies(self.meshes, self.scene.robot, matrices, spheres).values()]
-            starts = np.cumsum([0, *(len(part.vertices) for part in parts)])
-            faces = [part.faces + start for part, start in zip(parts, starts, strict=False)]
-            vertices = np.concatenate([part.vertices for part in parts])
-            found.append(Triangles(vertices, np.concatenate(faces)))
-        return found
+        robots = robots_at(self.scene, self.meshes, joints)
+        return [of_mesh(joined([*parts.values()])) for parts in robots]

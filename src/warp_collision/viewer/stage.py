@@ -10,20 +10,12 @@ import torch
 
 from warp_collision.devices import CPU
 from warp_collision.io import Obstacle
+from warp_collision.io.placing import matrix_from
+from warp_collision.robot.checks.robot_scene import RobotScene
+from warp_collision.viewer import colors
 from warp_collision.viewer import triangles as shapes
 from warp_collision.viewer.camera import VIEWS, Camera, best_view, look
-from warp_collision.viewer.colors import (
-    ATTACHED,
-    DISABLED,
-    HIT,
-    NEAR,
-    OBSTACLE,
-    UNSEEN,
-    Color,
-    Floats,
-    Theme,
-    clearance_colors,
-)
+from warp_collision.viewer.colors import Color, Floats, Theme, clearance_colors
 from warp_collision.viewer.path_facts import PathFacts, evenly_along
 from warp_collision.viewer.ray_tracer import SAMPLES, Body, RayTracer, Room, over
 from warp_collision.viewer.triangles import LinkMeshes, Triangles
@@ -75,12 +67,15 @@ class Stage(NamedTuple):
 
 def scenery_of(obstacles: Mapping[str, Obstacle]) -> Scenery:
     """Returns obstacles as they are drawn."""
-    meshes = {name: shapes.of_obstacle(obstacle) for name, obstacle in obstacles.items()}
+    meshes = {
+        name: shapes.of_geometry(obstacle.geometry).moved(matrix_from(obstacle.pose))
+        for name, obstacle in obstacles.items()
+    }
     bodies = []
     for name, obstacle in obstacles.items():
-        color, opacity = (OBSTACLE, 0.22) if obstacle.enabled else (DISABLED, 0.08)
+        color, opacity = (colors.OBSTACLE, 0.22) if obstacle.enabled else (colors.DISABLED, 0.08)
         if obstacle.enabled and shapes.is_unseen(obstacle.geometry):
-            color, opacity = UNSEEN, 0.08
+            color, opacity = colors.UNSEEN, 0.08
         bodies.append(Body([meshes[name]], color, opacity, is_glass=True))
         if obstacle.padding > 0.0:
             hull = shapes.inflated(meshes[name], obstacle.padding)
@@ -91,7 +86,10 @@ def scenery_of(obstacles: Mapping[str, Obstacle]) -> Scenery:
 def stage_world(scenery: Scenery, theme: Theme) -> Stage:
     """Returns a stage of obstacles alone."""
     parts = [*scenery.meshes.values()]
-    framed = _corners(*shapes.bounds(parts)) if parts else np.eye(3)
+    framed = np.eye(3)
+    if parts:
+        vertices = np.concatenate([part.vertices for part in parts])
+        framed = _corners(vertices.min(0), vertices.max(0))
     floor = float(framed[:, 2].min())
     return Stage(scenery.bodies, (), {}, np.empty((0, 3)), theme.ink, framed, floor, parts)
 
@@ -119,20 +117,18 @@ def stage_path(
     bodies = [*scenery.bodies]
     ends = facts.joints[[0, -1]] if facts.n_segments else facts.joints
     between = evenly_along(facts.joints, _BETWEEN + 2)[1:-1] if facts.n_segments else ends[:0]
-    start, *others = _robots(facts, meshes, ends)
-    links = [start, *others]
-    opacity = 0.35 if with_spheres else 0.85
-    for index, robot in enumerate(links):
-        names = set(facts.scene.robot.attached)
-        own = [part for name, part in robot.items() if name not in names]
-        carried = [part for name, part in robot.items() if name in names]
+    at_ends = robots_at(facts.scene, meshes, ends)
+    opacity, attached = 0.35 if with_spheres else 0.85, facts.scene.robot.attached
+    for robot in at_ends:
+        own = [part for name, part in robot.items() if name not in attached]
+        carried = [part for name, part in robot.items() if name in attached]
         if own:
             bodies.append(Body(own, theme.robot, opacity))
-        if carried and index < 2:
-            bodies.append(Body(carried, ATTACHED, opacity))
-    tint = _mixed(theme.robot, theme.accent(facts.is_free), 0.25)
-    for robot in _robots(facts, meshes, between):
-        moved = [part for name, part in robot.items() if not _is_same(part, start[name])]
+        if carried:
+            bodies.append(Body(carried, colors.ATTACHED, opacity))
+    tint = 0.75 * np.array(theme.robot) + 0.25 * np.array(theme.accent(facts.is_free))
+    for robot in robots_at(facts.scene, meshes, between):
+        moved = [part for name, part in robot.items() if not _is_same(part, at_ends[0][name])]
         if moved:
             bodies.append(Body(moved, tint, 0.45))
     near = sphere_bodies(facts.spheres, facts.clearance, with_all=with_spheres)
@@ -143,7 +139,7 @@ def stage_path(
     blocked = {contact.other for contact in facts.contacts()
                if contact.is_blocked and contact.lower < 0 and not contact.with_itself}  # fmt: skip
     hit = {name: mesh for name, mesh in scenery.meshes.items() if name in blocked}
-    of_ends = [part for robot in links for part in robot.values()]
+    of_ends = [part for robot in at_ends for part in robot.values()]
     obstacles = [*scenery.meshes.values()]
     if film is not None:
         casting = [*_ground(film.framed, obstacles)[1], *of_ends]
@@ -157,18 +153,29 @@ def stage_path(
     )  # fmt: skip
 
 
-def _robots(
-    facts: PathFacts, meshes: LinkMeshes, joints: torch.Tensor
+def robots_at(
+    scene: RobotScene, meshes: LinkMeshes, joints: torch.Tensor
 ) -> list[dict[str, Triangles]]:
-    """Returns the robot at joint values (n, n_joints), by name of links and what they carry."""
+    """Returns the robot at joint values (n, n_joints), by name of links and what they carry.
+
+    Links without a mesh, and what is attached, are drawn as their spheres.
+    """
     if not len(joints):
         return []
-    transforms, spheres = facts.scene.transforms(joints), facts.scene.spheres(joints).cpu()
-    robot = facts.scene.robot
-    return [
-        shapes.robot_bodies(meshes, robot, transform, rows.double().numpy())
-        for transform, rows in zip(transforms, spheres, strict=True)
-    ]
+    robot, names = scene.robot, np.array(scene.robot.sphere_links)
+    spheres = scene.spheres(joints).double().cpu().numpy()
+    found = []
+    for transform, rows in zip(scene.transforms(joints), spheres, strict=True):
+        parts = {
+            link: meshes.links[link].moved(transform[index])
+            for index, link in enumerate(robot.link_names)
+            if link in meshes.links
+        }
+        for name in dict.fromkeys(robot.sphere_links):
+            if name not in parts:
+                parts[name] = shapes.of_spheres(rows[names == name])
+        found.append(parts)
+    return found
 
 
 def sphere_bodies(spheres: Floats, clearance: Floats, *, with_all: bool = False) -> list[Body]:
@@ -177,19 +184,14 @@ def sphere_bodies(spheres: Floats, clearance: Floats, *, with_all: bool = False)
     Without `with_all` only those that come nearer than 20 mm to something.
     """
     rows, values = spheres.reshape(-1, 4), clearance.reshape(-1)
-    drawn = (rows[:, 3] > 0.0) & (with_all | ~(values >= NEAR))
+    drawn = (rows[:, 3] > 0.0) & (with_all | ~(values >= colors.NEAR))
     rows, values = rows[drawn], np.nan_to_num(values[drawn], nan=-1.0)
     if not len(rows):
         return []
     bins = np.digitize(values, _STEPS)
     kinds = np.unique(bins)
-    colors = clearance_colors([np.median(values[bins == kind]) for kind in kinds])
-    return [Body([shapes.of_spheres(rows[bins == kind]) for kind in kinds], colors)]
-
-
-def _mixed(a: Color, b: Color, share: float) -> Color:
-    red, green, blue = ((1.0 - share) * np.array(a) + share * np.array(b)).tolist()
-    return red, green, blue
+    shades = clearance_colors([np.median(values[bins == kind]) for kind in kinds])
+    return [Body([shapes.of_spheres(rows[bins == kind]) for kind in kinds], shades)]
 
 
 def _is_same(part: Triangles, other: Triangles) -> bool:
@@ -331,8 +333,8 @@ class Painter:
 
     def _hit(self, hit: Mapping[str, Triangles]) -> torch.Tensor:
         if (key := tuple(hit)) not in self._hits:
-            body = Body([*hit.values()], HIT, 0.1, is_glass=True)
-            self._hits[key] = self._image([body], HIT, strengths=(0.0, 0.7, 0.5))
+            body = Body([*hit.values()], colors.HIT, 0.1, is_glass=True)
+            self._hits[key] = self._image([body], colors.HIT, strengths=(0.0, 0.7, 0.5))
         return self._hits[key]
 
     def _moving(self, stage: Stage) -> torch.Tensor:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import trimesh
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from warp_collision.io import Obstacle
-from warp_collision.io.placing import joined, matrix_from
+from warp_collision.io.placing import joined
 from warp_collision.messages import escaped
+from warp_collision.obstacles import shapes
 from warp_collision.obstacles.sensed import Sensed
-from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere, mesh_of
 from warp_collision.obstacles.voxel_grid import VoxelGrid
 from warp_collision.robot import RobotSpheres
 from warp_collision.robot.model.link_shapes import mesh_in_link
@@ -26,34 +25,29 @@ _CREASE = 40.0  # degrees
 _TUBE_SIDES = 8
 
 
-class Triangles(NamedTuple):
+class Triangles(shapes.Triangles):
     """A mesh, oriented outward: vertices (n, 3) [m], faces (m, 3)."""
 
-    vertices: Floats
-    faces: NDArray[np.integer]
+    @property
+    def middle(self) -> Floats:
+        """(3,) middle of the box around it [m]."""
+        return 0.5 * (self.vertices.min(0) + self.vertices.max(0))
 
     def moved(self, transform: Floats) -> Triangles:
         """The same under a transform (4, 4)."""
         return Triangles(self.vertices @ transform[:3, :3].T + transform[:3, 3], self.faces)
 
 
-# How obstacles become triangles, by the type of their geometry. A kind of another type is one more
-# line here.
-MESH_OF: dict[type, Callable[[Any], trimesh.Trimesh]] = {
-    Cuboid: mesh_of,
-    Sphere: mesh_of,
-    Capsule: mesh_of,
-    Cylinder: mesh_of,
-    Sensed: mesh_of,
-    trimesh.Trimesh: lambda mesh: mesh,
-}
+def of_mesh(mesh: trimesh.Trimesh) -> Triangles:
+    """Returns the triangles of a mesh."""
+    return Triangles(np.asarray(mesh.vertices, float), np.asarray(mesh.faces))
 
 
 def of_geometry(geometry: Any) -> Triangles:
     """Returns the triangles of an obstacle in its own frame.
 
     Raises:
-        TypeError: `MESH_OF` has no line for it.
+        TypeError: it is of another kind.
 
     Example:
         >>> from warp_collision import Cuboid
@@ -61,21 +55,14 @@ def of_geometry(geometry: Any) -> Triangles:
         >>> of_geometry(Cuboid((1.0, 1.0, 1.0))).faces.shape
         (12, 3)
     """
-    for kind, make in MESH_OF.items():
-        if isinstance(geometry, kind):
-            mesh = make(geometry)
-            return Triangles(np.asarray(mesh.vertices, float), np.asarray(mesh.faces))
-    raise TypeError(f"geometry must be of a kind that is drawn, got {type(geometry).__name__}")
+    if not isinstance(geometry, trimesh.Trimesh | shapes.Shape | Sensed):
+        raise TypeError(f"geometry must be of a kind that is drawn, got {type(geometry).__name__}")
+    return of_mesh(shapes.mesh_of(geometry))
 
 
 def is_unseen(geometry: Any) -> bool:
     """Returns whether an obstacle stands for space that no camera saw."""
     return isinstance(geometry, VoxelGrid) and geometry.is_unseen
-
-
-def of_obstacle(obstacle: Obstacle) -> Triangles:
-    """Returns the triangles of an obstacle in the world, without its padding."""
-    return of_geometry(obstacle.geometry).moved(matrix_from(obstacle.pose))
 
 
 def inflated(triangles: Triangles, padding: float) -> Triangles:
@@ -153,8 +140,7 @@ def thinned(triangles: Triangles, most: int = MOST_FACES) -> Triangles:
 @functools.cache
 def ball(subdivisions: int = 2) -> Triangles:
     """Returns the unit sphere."""
-    mesh = trimesh.creation.icosphere(subdivisions=subdivisions)
-    return Triangles(np.asarray(mesh.vertices), np.asarray(mesh.faces))
+    return of_mesh(trimesh.creation.icosphere(subdivisions=subdivisions))
 
 
 def of_spheres(spheres: ArrayLike, subdivisions: int = 2) -> Triangles:
@@ -215,16 +201,15 @@ def link_meshes(robot: RobotSpheres) -> LinkMeshes:
     for visual in robot.link_meshes:
         visuals.setdefault(visual.link, []).append(visual)
     for link in robot.link_names:
-        for shapes in (visuals.get(link, []), robot.link_shapes.get(link, [])):
-            if not shapes or link in links:
+        for parts in (visuals.get(link, []), robot.link_shapes.get(link, [])):
+            if not parts or link in links:
                 continue
             try:
-                mesh = joined([_read(shape) for shape in shapes])
+                mesh = joined([_read(part) for part in parts])
             except (OSError, ValueError, ImportError) as error:
                 missing[link] = str(error)
                 continue
-            vertices = np.asarray(mesh.vertices, float)
-            links[link] = thinned(Triangles(vertices, np.asarray(mesh.faces)))
+            links[link] = thinned(of_mesh(mesh))
             missing.pop(link, None)
     if missing and not links:
         why = escaped(next(iter(missing.values())), 200)
@@ -244,37 +229,3 @@ def _read(shape: Any) -> trimesh.Trimesh:
     mesh: Any = trimesh.load_mesh(shape.path)
     mesh = trimesh.Trimesh(mesh.vertices, mesh.faces)  # corners at the same place become one
     return mesh.apply_transform(shape.link_from_mesh)
-
-
-def robot_bodies(
-    meshes: LinkMeshes, robot: RobotSpheres, transforms: Floats, spheres: Floats
-) -> dict[str, Triangles]:
-    """Returns the links of a robot in the world by name, as meshes where there are any.
-
-    Links without a mesh, and what is attached, are drawn as their spheres.
-
-    Args:
-        meshes: of the links.
-        robot: the robot.
-        transforms: (n_links, 4, 4) world_from_link.
-        spheres: (n_spheres, 4) in the world [m].
-    """
-    found = {
-        link: meshes.links[link].moved(transforms[index])
-        for index, link in enumerate(robot.link_names)
-        if link in meshes.links
-    }
-    names = np.array(robot.sphere_links)
-    for name in dict.fromkeys(robot.sphere_links):
-        if name not in found:
-            found[name] = of_spheres(spheres[names == name])
-    return found
-
-
-def bounds(parts: Sequence[Triangles]) -> tuple[Floats, Floats]:
-    """Returns the lower and the upper corner of the box around meshes, at least one [m]."""
-    filled = [part.vertices for part in parts if len(part.vertices)]
-    return (
-        np.min([vertices.min(0) for vertices in filled], axis=0),
-        np.max([vertices.max(0) for vertices in filled], axis=0),
-    )

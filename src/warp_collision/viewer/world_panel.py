@@ -1,23 +1,45 @@
-"""The obstacles in the browser: shapes, names to switch off, a gizmo that moves one."""
+"""The obstacles in the browser: shapes, a tree of names to switch off, a gizmo that moves one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
 from warp_collision.io import Obstacle
-from warp_collision.viewer import panel_text
+from warp_collision.messages import escaped
+from warp_collision.viewer import panels
 from warp_collision.viewer.colors import DISABLED, NEAR, OBSTACLE, UNSEEN, Color, clearance_colors
-from warp_collision.viewer.host import Host, add_mesh, rgb
-from warp_collision.viewer.name_tree import NameTree
 from warp_collision.viewer.triangles import inflated, is_unseen, of_geometry, thinned
 from warp_collision.world import MeshWorld
 
 _MOST_FACES = 50_000  # of an obstacle that are drawn
 _OPACITIES = (0.2, 0.08)  # of an obstacle and the hull of its padding
+MOST_ROWS = 100  # that are listed at once; a group of more is filled when it is asked for
+_ON, _OFF, _REPORT, _LIST = "☑ on", "☐ off", "report", "list them"
+_ALL_ON, _ALL_OFF = "all on", "all off"
+
+
+@dataclass
+class Drawn:
+    """An obstacle as it is drawn.
+
+    Attributes:
+        handles: viser's, of it and of the hull of its padding.
+        kind: what it is.
+        is_unseen: whether it is space that no camera saw.
+        enabled: whether queries check it.
+        color: its colour, if it has one yet.
+    """
+
+    handles: list[Any]
+    kind: str
+    is_unseen: bool
+    enabled: bool
+    color: Color | None = None
 
 
 class WorldPanel:
@@ -26,18 +48,15 @@ class WorldPanel:
     Attributes:
         env: the env that is shown.
         selected: the obstacle that the gizmo moves, if there is one.
+        drawn: the obstacles by name.
     """
 
-    def __init__(self, viewer: Host, world: MeshWorld):
+    def __init__(self, viewer: panels.Host, world: MeshWorld):
         self._viewer, self._world = viewer, world
         self._server = viewer.server
         self.env = 0
         self.selected: str | None = None
-        self._handles: dict[str, list[Any]] = {}
-        self._kinds: dict[str, str] = {}
-        self._colors: dict[str, Color] = {}
-        self._unseen: set[str] = set()  # space that no camera saw
-        self._enabled: dict[str, bool] = {}
+        self.drawn: dict[str, Drawn] = {}
         self._gizmo: Any = None
 
     def build(self) -> None:
@@ -59,30 +78,25 @@ class WorldPanel:
     def show(self, env: int) -> None:
         """Draws the obstacles of an env anew."""
         self.env = env
-        for handle in (h for handles in self._handles.values() for h in handles):
+        for handle in (handle for drawn in self.drawn.values() for handle in drawn.handles):
             handle.remove()
-        self._handles.clear()
-        self._colors.clear()
-        self._unseen.clear()
-        self._ask_enabled()
-        obstacles = self.obstacles()
-        self._kinds = {name: type(found.geometry).__name__ for name, found in obstacles.items()}
-        for name, obstacle in obstacles.items():
-            mesh = thinned(of_geometry(obstacle.geometry), _MOST_FACES)
+        self.drawn.clear()
+        for name, obstacle in self.obstacles().items():
+            geometry = obstacle.geometry
+            mesh = thinned(of_geometry(geometry), _MOST_FACES)
             parts = [mesh]
             if obstacle.padding > 0.0:
                 parts.append(inflated(mesh, obstacle.padding))
             handles = []
             for triangles, opacity in zip(parts, _OPACITIES, strict=False):
-                handle = add_mesh(
+                handle = panels.add_mesh(
                     self._viewer, "obstacle", triangles, OBSTACLE, opacity, flat_shading=True,
                     side="double", position=obstacle.pose[:3], wxyz=obstacle.pose[3:],
                 )  # fmt: skip
                 handle.on_click(lambda event, name=name: self._viewer.select(name))
                 handles.append(handle)
-            self._handles[name] = handles
-            if is_unseen(obstacle.geometry):
-                self._unseen.add(name)
+            kind = type(geometry).__name__
+            self.drawn[name] = Drawn(handles, kind, is_unseen(geometry), obstacle.enabled)
         self.color({})
         self.select(None)
         self._list_names()
@@ -91,26 +105,18 @@ class WorldPanel:
         """The obstacles of the env that is shown."""
         return self._world.obstacles(self.env)
 
-    def _ask_enabled(self) -> None:
-        names = self._world.names(self.env)
-        flags = self._world.enabled[self.env, : len(names)].tolist()
-        self._enabled = dict(zip(names, map(bool, flags), strict=True))
-
     def _list_names(self) -> None:
         """Lists the names that hold what is looked for."""
         wanted = self._filter.value.lower()
-        kinds = {name: kind for name, kind in self._kinds.items() if wanted in name.lower()}
-        self._tree.show(kinds, self._enabled)
-        slots = self._world.max_obstacles - len(self._handles)
-        self._note.content = panel_text.hint(
-            f"{slots} of {self._world.max_obstacles} slots are free"
-        )
+        self._tree.show({name: one for name, one in self.drawn.items() if wanted in name.lower()})
+        slots = self._world.max_obstacles - len(self.drawn)
+        self._note.content = panels.hint(f"{slots} of {self._world.max_obstacles} slots are free")
 
     def enable(self, names: Sequence[str], on: bool) -> None:
         """Lets queries check obstacles or skip them, and draws them so."""
         for name in names:
             self._world.enable(name, on, env=self.env)
-            self._enabled[name] = on
+            self.drawn[name].enabled = on
         self._tree.enable(names)
         self.color({})
 
@@ -122,11 +128,11 @@ class WorldPanel:
             self._gizmo = None
         self._done.visible = name is not None
         if name is None:
-            self._report.content = panel_text.hint(
+            self._report.content = panels.hint(
                 "click an obstacle, here or in the scene: its report, and a gizmo that moves it"
             )
             return
-        mesh = self._handles[name][0]
+        mesh = self.drawn[name].handles[0]
         size = float(np.ptp(mesh.vertices, axis=0).max())
         self._gizmo = self._server.scene.add_transform_controls(
             self._viewer.new_node("gizmo"),
@@ -143,13 +149,13 @@ class WorldPanel:
         pose = self._world.pose(name, self.env).tolist()
         found = [
             ("pose", " ".join(f"{value:.3f}" for value in pose)),
-            ("shape", panel_text.text(report.shape or f"mesh of {report.n_faces} faces", 90)),
-            ("inside", panel_text.text(f"{report.sign_method}: {report.reason}", 120)),
-            *(("repaired", panel_text.text(repair, 90)) for repair in report.repairs[:3]),
+            ("shape", panels.text(report.shape or f"mesh of {report.n_faces} faces", 90)),
+            ("inside", panels.text(f"{report.sign_method}: {report.reason}", 120)),
+            *(("repaired", panels.text(repair, 90)) for repair in report.repairs[:3]),
         ]
-        self._report.content = panel_text.line(
-            panel_text.text(name), OBSTACLE, is_bold=True
-        ) + panel_text.table(found)
+        self._report.content = panels.line(
+            panels.text(name), OBSTACLE, is_bold=True
+        ) + panels.table(found)
 
     def _dragged(self, gizmo: Any) -> None:
         if self.selected is not None:
@@ -164,23 +170,162 @@ class WorldPanel:
     def move(self, name: str, pose: tuple[float, ...]) -> None:
         """Moves an obstacle, x, y, z, qw, qx, qy, qz."""
         self._world.set_pose(name, torch.tensor(pose), env=self.env)
-        for handle in self._handles[name]:
+        for handle in self.drawn[name].handles:
             handle.position, handle.wxyz = pose[:3], pose[3:]
         if name == self.selected:
             self._tell(name)
 
     def color(self, clearances: dict[str, float]) -> None:
         """Colours obstacles that are near by their clearance [m]; disabled ones are grey."""
-        for name, handles in self._handles.items():
-            is_clear = name in self._unseen or not self._enabled[name]
-            color: Color = UNSEEN if name in self._unseen else OBSTACLE
-            color = color if self._enabled[name] else DISABLED
-            if clearances.get(name, np.inf) < NEAR and self._enabled[name]:
+        for name, drawn in self.drawn.items():
+            color: Color = UNSEEN if drawn.is_unseen else OBSTACLE
+            if not drawn.enabled:
+                color = DISABLED
+            elif clearances.get(name, np.inf) < NEAR:
                 red, green, blue = clearance_colors(clearances[name]).tolist()
                 color = red, green, blue
-            if self._colors.get(name) == color:
+            if drawn.color == color:
                 continue
-            self._colors[name] = color
-            for handle, opacity in zip(handles, _OPACITIES, strict=False):
-                handle.color = rgb(color)
+            drawn.color = color
+            is_clear = drawn.is_unseen or not drawn.enabled
+            for handle, opacity in zip(drawn.handles, _OPACITIES, strict=False):
+                handle.color = panels.rgb(color)
                 handle.opacity = 0.4 * opacity if is_clear else opacity
+
+
+@dataclass
+class Group:
+    """Names that stand together.
+
+    Attributes:
+        groups: in it, by label.
+        names: in it, by what is left of each.
+    """
+
+    groups: dict[str, Group] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+
+    def everything(self) -> list[str]:
+        """All names, those of groups in it too."""
+        inner = [name for group in self.groups.values() for name in group.everything()]
+        return [*inner, *self.names.values()]
+
+
+def tree_of(kinds: Mapping[str, str]) -> Group:
+    """Returns names as a tree.
+
+    Names are cut at `/`. Many names without one stand together by kind. A group that holds nothing
+    but one group or one name is none of its own.
+
+    Args:
+        kinds: by name, what it is.
+
+    Example:
+        >>> from warp_collision.viewer.world_panel import tree_of
+        >>> root = tree_of({"shelf/top": "Cuboid", "shelf/side": "Cuboid", "ball": "Sphere"})
+        >>> root.groups["shelf"].names, root.names
+        ({'top': 'shelf/top', 'side': 'shelf/side'}, {'ball': 'ball'})
+    """
+    root, by_kind = Group(), len(kinds) > MOST_ROWS
+    for name, kind in kinds.items():
+        *path, leaf = [part for part in name.split("/") if part] or [name]
+        group = root
+        for part in path or ([kind] if by_kind else []):
+            group = group.groups.setdefault(part, Group())
+        # Two names may differ in empty parts alone.
+        group.names[name if leaf in group.names else leaf] = name
+    return _merged(root)
+
+
+def _merged(group: Group) -> Group:
+    found = Group(names=group.names)
+    for label, inner in group.groups.items():
+        inner = _merged(inner)
+        if len(inner.groups) + len(inner.names) > 1:
+            found.groups[label] = inner
+            continue
+        for last, only in inner.groups.items():
+            found.groups[f"{label}/{last}"] = only
+        for last, name in inner.names.items():
+            found.names[f"{label}/{last}"] = name
+    return found
+
+
+class NameTree:
+    """The tree in a panel.
+
+    Args:
+        viewer: that holds the panel.
+    """
+
+    def __init__(self, viewer: panels.Host):
+        self._viewer, self._gui = viewer, viewer.server.gui
+        self._holder: Any = None
+        self._rows: dict[str, Any] = {}
+        self._drawn: Mapping[str, Drawn] = {}
+        self._folder = self._gui.add_folder("obstacles: those that are on are checked")
+
+    def show(self, drawn: Mapping[str, Drawn]) -> None:
+        """Lists obstacles anew; whether they are on is read again when a group is filled."""
+        if self._holder is not None:
+            self._holder.remove()
+        self._rows.clear()
+        self._drawn = drawn
+        with self._folder:
+            self._holder = self._gui.add_folder(None)
+        root = tree_of({name: one.kind for name, one in drawn.items()})
+        self._fill(self._holder, root, is_small=len(drawn) <= MOST_ROWS)
+
+    def enable(self, names: Sequence[str]) -> None:
+        """Shows whether obstacles are on."""
+        for name in names:
+            if name in self._rows:
+                self._rows[name].options = self._options(name)
+
+    def _options(self, name: str) -> tuple[str, str]:
+        return _ON if self._drawn[name].enabled else _OFF, _REPORT
+
+    def _fill(self, folder: Any, group: Group, *, is_small: bool) -> None:
+        with folder:
+            for label, inner in [*group.groups.items()][:MOST_ROWS]:
+                self._add_group(label, inner, is_small=is_small)
+            for label, name in [*group.names.items()][:MOST_ROWS]:
+                self._add_row(label, name)
+            more = sum(max(0, len(rows) - MOST_ROWS) for rows in (group.groups, group.names))
+            if more:
+                self._gui.add_html(panels.hint(f"{more} more: find them above"))
+
+    def _add_group(self, label: str, group: Group, *, is_small: bool) -> None:
+        names = group.everything()
+        folder = self._gui.add_folder(f"{escaped(label, 60)} ({len(names)})")
+        options = _ALL_ON, _ALL_OFF, _LIST
+        with folder:
+            row = self._gui.add_button_group("", options[:2] if is_small else options)
+        if is_small:
+            self._fill(folder, group, is_small=True)
+
+        def fill() -> None:
+            if len(row.options) == len(options):
+                row.options = options[:2]
+                self._fill(folder, group, is_small=len(names) <= MOST_ROWS)
+
+        def click(event: Any) -> None:
+            if event.target.value == _LIST:
+                self._viewer.put(f"list {id(row)}", fill)
+            else:
+                on = event.target.value == _ALL_ON
+                self._viewer.put(f"enable {id(row)}", lambda: self._viewer.switch(names, on))
+
+        row.on_click(click)
+
+    def _add_row(self, label: str, name: str) -> None:
+        row = self._gui.add_button_group(escaped(label, 60), self._options(name))
+
+        def click(event: Any) -> None:
+            if event.target.value == _REPORT:
+                self._viewer.select(name)
+            else:
+                self._viewer.enable(name, not self._drawn[name].enabled)
+
+        row.on_click(click)
+        self._rows[name] = row
