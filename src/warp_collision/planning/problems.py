@@ -11,14 +11,19 @@ import torch
 from torch import Tensor
 
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs
-from warp_collision.robot.checks.joint_path import path_operands
+from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
+from warp_collision.robot.checks.joint_path import robot_tables
+from warp_collision.robot.checks.path_operands import PathOperands
 from warp_collision.robot.checks.path_operators import run_paths_at_rest
 from warp_collision.robot.model.base_pose import root_frames
+from warp_collision.robot.model.sphere_layout import RobotTables
 from warp_collision.world import MeshWorld
 from warp_collision.world.acceleration import with_acceleration
 
 # Whether the straight joint motions (n, horizon, n_joints) of rows (n,) are proven free, (n,) bool.
 Certificate = Callable[[Tensor, Tensor], Tensor]
+# A clearance (1,) [m], and tables of the robot and of pairs of links that are to keep it.
+_Kept = tuple[Tensor, RobotTables, tuple[Tensor | None, Tensor | None]]
 
 
 def random_uniform(
@@ -60,30 +65,30 @@ class Problems:
         return root_frames(self.base_pose, self.start[:, None], 1)
 
     @cached_property
-    def _limits_of_clearance(self) -> dict[float, Tensor]:
-        """Tolerances of checks as tensors [m]."""
-        both = self.margin, self.preferred_clearance
-        return {value: torch.tensor([value], device=self.start.device) for value in both}
+    def _keeping_margin(self) -> _Kept:
+        return self._kept(self.margin, self.self_collision)
+
+    @cached_property
+    def _keeping_preferred_clearance(self) -> _Kept:
+        return self._kept(self.preferred_clearance, self.changing_pairs)
+
+    def _kept(self, clearance: float, pairs: bool | SelfCollisionPairs) -> _Kept:
+        tolerance = torch.tensor([clearance], device=self.start.device)
+        return tolerance, *robot_tables(self.robot, pairs, self.start.device)
 
     def _hits(
-        self,
-        paths: Tensor,
-        problem: Tensor,
-        clearance: float,
-        pairs: bool | SelfCollisionPairs,
-        n_segments: Tensor | None = None,
+        self, paths: Tensor, problem: Tensor, kept: _Kept, n_segments: Tensor | None = None
     ) -> Tensor:
-        """Segments (n, horizon - 1) of paths that are not proven to keep a clearance [m].
+        """Segments (n, horizon - 1) of paths that are not proven to keep a clearance.
 
         As `joint_path_in_collision`, with arguments that are valid.
         """
+        tolerance, robot, pairs = kept
+        scene = with_acceleration(scene_with_contacts(self.ignore, self.robot, self.world))
         env_index = None if self.env_index is None else self.env_index[problem]
         base = None if self._roots is None else self._roots[problem].contiguous()
-        operands = path_operands(
-            paths.contiguous(), self.robot, self.world, pairs, self.ignore, env_index, base
-        )
-        operands = operands._replace(scene=with_acceleration(operands.scene))
-        return run_paths_at_rest(operands, self._limits_of_clearance[clearance], n_segments)
+        operands = PathOperands(paths.contiguous(), scene, env_index, base, robot, pairs)
+        return run_paths_at_rest(operands, tolerance, n_segments)
 
     def world_of(self, problem: Tensor | slice) -> dict[str, Any]:
         """Arguments of checks that select the env and base of problems (n,), by name."""
@@ -100,7 +105,7 @@ class Problems:
         With numbers of segments (n,) int32 each path is followed to the first hit alone, see
         `run_paths_at_rest`.
         """
-        return self._hits(paths, problem, self.margin, self.self_collision, n_segments)
+        return self._hits(paths, problem, self._keeping_margin, n_segments)
 
     def is_free(self, paths: Tensor, problem: Tensor) -> Tensor:
         """Whether paths (n, horizon, n_joints) of problems (n,) are proven free, (n,) bool."""
@@ -108,7 +113,7 @@ class Problems:
 
     def is_near(self, paths: Tensor, problem: Tensor) -> Tensor:
         """Which segments (n, horizon - 1) may be nearer than the preferred clearance."""
-        return self._hits(paths, problem, self.preferred_clearance, self.changing_pairs)
+        return self._hits(paths, problem, self._keeping_preferred_clearance)
 
     def is_free_where_near(self, paths: Tensor, problem: Tensor, near: Tensor) -> Tensor:
         """`is_free` of paths of which `is_near` (n, horizon - 1) is known.
