@@ -94,13 +94,13 @@ def test_motions_are_checked_without_them(rover, world):
     checked = check_robot(scene, up)
     assert checked.collides
     assert not checked.blocked.any()
-    text = str(checked)
+    text = checked.text("floor.yaml")
     assert "--ignore base floor --ignore wheel floor" in text
     assert "all 1 motions of the robot's spheres are proven, contacts at all joint values" in text
     assert checked.clearance.lower.item() > 0.3
     down = check_robot(scene, torch.tensor([[HIGH, LOW]]))
     assert down.blocked.all()
-    assert "NOT PROVEN FREE: arm and floor" in str(down)
+    assert "NOT PROVEN FREE: arm and floor" in down.text("floor.yaml")
     assert {row["link"]: row["at_all_values"] for row in down.summary()["contacts"]} == {
         "arm": False, "base": True, "wheel": True
     }  # fmt: skip
