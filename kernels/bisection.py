@@ -34,12 +34,7 @@ def bit_of(number: int) -> wp.uint64:
 @wp.func
 def parts_of_segment(level: int) -> Bisection:
     """Everything is open in 2^level equal parts."""
-    search = Bisection()
-    search.first_level = level
-    search.level = level
-    search.bodies = masks(ALL)
-    search.pairs = masks(ALL)
-    return search
+    return Bisection(level, level, 0, 0, False, False, masks(ALL), masks(ALL))
 
 
 @wp.func

@@ -228,9 +228,7 @@ def nearer_on_top(field: HeightMap, point: wp.vec3, any: bool, best: Nearest) ->
 def nearest_of_sides(field: HeightMap, point: wp.vec3) -> Nearest:
     """The nearest one of the sides and the base, of a point in the column of a cell and above."""
     upper = node_at(field, field.shape[0], field.shape[1])
-    best = Nearest()
-    best.distance = point[2] - field.base
-    best.normal = wp.vec3(0.0, 0.0, -1.0)
+    best = Nearest(point[2] - field.base, wp.vec3(0.0), wp.vec3(0.0, 0.0, -1.0))
     for axis in range(2):
         if point[axis] - field.lower[axis] < best.distance:
             best.distance = point[axis] - field.lower[axis]

@@ -12,7 +12,6 @@ from warp_collision.kernels.half_segments import (
 )
 from warp_collision.kernels.moving_cost import (
     CurvedHalves,
-    ObstacleMotion,
     curved_half,
     curved_halves,
     is_far,
@@ -20,7 +19,6 @@ from warp_collision.kernels.moving_cost import (
 )
 from warp_collision.kernels.moving_sweep import curve_sample, is_curve_free
 from warp_collision.kernels.scene import (
-    Obstacle,
     Scene,
     env_of_row,
     filled_slots,
@@ -34,15 +32,6 @@ wp.set_module_options(OPTIONS)
 
 
 touches_curve = make_touches(CurvedHalves, "curve", curved_half, curve_sample, is_curve_free)
-
-
-@wp.func
-def touches_moving(obstacle: Obstacle, query: SweepQuery, moved: ObstacleMotion) -> bool:
-    """Whether the half segments at a waypoint are not certified free of a moving obstacle."""
-    motion = query.motion
-    if is_far(obstacle, motion, moved, motion.radius + query.tolerance):
-        return False
-    return touches_curve(obstacle, query, curved_halves(obstacle, moved, motion))
 
 
 @wp.func
@@ -61,8 +50,9 @@ def collides_with_moving(
             obstacle = load_obstacle(scene, slot)
             if obstacle.is_present:
                 moved = load_obstacle_motion(poses, env, waypoint, slot - slots[0], motion)
-                if touches_moving(obstacle, query, moved):
-                    return True
+                if not is_far(obstacle, motion, moved, motion.radius + tolerance):
+                    if touches_curve(obstacle, query, curved_halves(obstacle, moved, motion)):
+                        return True
     return False
 
 

@@ -66,10 +66,8 @@ def load_obstacle_motion(
     poses: wp.array3d[vec8], env: int, waypoint: int, index: int, motion: Motion
 ) -> ObstacleMotion:
     """Reads the poses of an obstacle at the waypoints of a motion."""
-    result = ObstacleMotion()
-    result.here = load_transform(poses[env, waypoint, index])
-    result.previous = result.here
-    result.following = result.here
+    here = load_transform(poses[env, waypoint, index])
+    result = ObstacleMotion(here, here, here)
     if motion.has_previous:
         result.previous = load_transform(poses[env, waypoint - 1, index])
     if motion.has_following:
