@@ -315,7 +315,7 @@ def test_the_example_of_the_help_runs(capsys, tmp_path):
 
 
 def test_a_reader_that_stops_early_is_no_error(world, spheres):
-    many = np.tile(np.array([0.0, 0.0, 1.0, 0.1], dtype=np.float32), (20000, 1, 1))
+    many = np.tile(np.array([0.0, 0.0, 1.0, 0.1], dtype=np.float32), (6000, 1, 1))
     process = subprocess.Popen(
         [sys.executable, "-m", "warp_collision.cli", "check", world, spheres(many)],
         stdout=subprocess.PIPE,

@@ -1,7 +1,5 @@
 """The checking mode finds what is wrong with the values of device tensors before a kernel runs."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,6 @@ import torch
 import trimesh
 import warp as wp
 
-from cases import mostly_slow
 from not_finite import BAD_NUMBERS, BAD_POSES, COSTS, INF, NAN, WAYS, Function, env, some_spheres
 from primitives import KINDS, Call
 from reference import IDENTITY
@@ -210,66 +207,6 @@ def test_the_mode_ends_with_its_block(world: MeshWorld) -> None:
     with pytest.raises(KeyError):
         interrupted()
     assert not fails()
-
-
-ENVIRONMENT = """
-import sys
-import torch
-from warp_collision import MeshWorld, checking, sphere_cost
-spheres = torch.full((1, 1, 1, 4), float("nan"), device=sys.argv[1])
-world = MeshWorld(device=sys.argv[1])
-try:
-    print(sphere_cost(spheres, world).item())
-except ValueError as error:
-    print(error)
-with checking(False):
-    print(sphere_cost(spheres, world).item())
-"""
-DEAD_IDS = """
-import sys
-import torch, trimesh
-from warp_collision import MeshWorld, checking, signed_distance, sphere_cost, swept_sphere_cost
-world = MeshWorld(device=sys.argv[1])
-world.add("box", trimesh.creation.box((1.0, 1.0, 1.0)))
-world.mesh_ids[0, 0] = 4096
-spheres = torch.zeros((1, 2, 1, 4), device=sys.argv[1])
-with checking():
-    for function, operand in (
-        (sphere_cost, spheres), (swept_sphere_cost, spheres), (signed_distance, spheres[..., :3])
-    ):
-        try:
-            function(operand, world)
-        except ValueError as error:
-            print(error)
-"""
-
-
-def output_of(script: str, device: torch.device, folder: Path, **variables: str) -> list[str]:
-    """Lines that a script prints in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(device)],
-        env={"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), **variables},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"exit status {done.returncode}: {done.stderr}"
-    return done.stdout.splitlines()
-
-
-@pytest.mark.parametrize("value", mostly_slow(("1", "0"), ("1",)))
-def test_the_environment_variable(value: str, real_device: torch.device, tmp_path: Path) -> None:
-    lines = output_of(ENVIRONMENT, real_device, tmp_path, WARP_COLLISION_CHECK=value)
-    found = "spheres must be finite, got nan at (0, 0, 0, 0)" if value == "1" else "nan"
-    assert lines == [found, "nan"]
-
-
-def test_dead_ids_in_the_table_of_a_world(real_device: torch.device, tmp_path: Path) -> None:
-    """In a process of its own: a kernel that reads such a mesh is a crash, no exception."""
-    lines = output_of(DEAD_IDS, real_device, tmp_path)
-    assert len(lines) == 3
-    assert all("mesh_ids must hold ids of living" in line and "4096" in line for line in lines)
 
 
 def test_a_file_with_nan_vertices(world: MeshWorld, tmp_path: Path) -> None:

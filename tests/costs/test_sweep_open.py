@@ -39,7 +39,7 @@ def test_no_surface_is_passed(name: str, device: torch.device) -> None:
         closest, _ = reference.closest_points(local, mesh.vertices, mesh.faces)
         return np.linalg.norm(local - closest, axis=1)
 
-    paths = moving(rng, mesh, 60)
+    paths = moving(rng, mesh, 40)
     given = compare.to_device(paths, device)
     options = {"activation_distance": ETA, "tolerance": TOLERANCE}
     cost = swept_sphere_cost(given, world, **options)

@@ -23,6 +23,8 @@ pytestmark = [
 
 # Torch says the first of a tensor that backward needs, the second of the cost itself.
 STALE = "modified by an inplace operation|base has been modified inplace"
+# Of the two Functions one, where a call is compiled and takes its time; the slow part has both.
+of_one_kind = pytest.mark.parametrize("call", mostly_slow(KINDS, ("swept",)), indirect=True)
 BACKENDS = ("aot_eager", pytest.param("inductor", marks=pytest.mark.slow))
 
 
@@ -64,6 +66,7 @@ def test_a_full_graph_raises(call: Call) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("return_loss", mostly_slow((False, True), (True,)))
+@of_one_kind
 def test_a_broken_graph_is_right(backend: str, return_loss: bool, call: Call) -> None:
     """What stands before and behind the call is compiled, the call is as it ever was."""
 
@@ -84,6 +87,7 @@ def test_a_broken_graph_is_right(backend: str, return_loss: bool, call: Call) ->
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@of_one_kind
 def test_two_calls_with_their_own_buffers(backend: str, call: Call) -> None:
     other = Call(call.kind, call.spheres, call.world)
 
@@ -98,6 +102,7 @@ def test_two_calls_with_their_own_buffers(backend: str, call: Call) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("return_loss", mostly_slow((False, True), (True,)))
+@of_one_kind
 def test_two_calls_that_share_buffers(backend: str, return_loss: bool, call: Call) -> None:
     """Their costs are right, and backward of the first one raises instead of taking the second."""
 
@@ -115,6 +120,7 @@ def test_two_calls_that_share_buffers(backend: str, return_loss: bool, call: Cal
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@of_one_kind
 def test_the_last_of_two_calls_has_its_gradient(backend: str, call: Call) -> None:
     """As a line search does it: a look at a cost, and then one with gradients."""
 
@@ -127,6 +133,7 @@ def test_the_last_of_two_calls_has_its_gradient(backend: str, call: Call) -> Non
     assert_same(value_and_gradient(torch.compile(loss, backend=backend), call.spheres), expected)
 
 
+@of_one_kind
 def test_an_overwritten_cost_is_not_read(call: Call) -> None:
     def loss(spheres: Tensor) -> Tensor:
         first = call(query_spheres=spheres)
@@ -139,6 +146,7 @@ def test_an_overwritten_cost_is_not_read(call: Call) -> None:
 
 
 @pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap, torch.func.jacfwd])
+@of_one_kind
 def test_transforms_raise(transform: Callable[..., Any], call: Call) -> None:
     """A buffer of the caller has no batched form, and no tangent."""
     spheres = call.spheres[None] if transform is torch.func.vmap else call.spheres

@@ -47,7 +47,7 @@ def run(function, *arguments):
     [
         pytest.param(os.abort, (), "SIGABRT", marks=pytest.mark.slow),
         (crash, (signal.SIGSEGV,), "SIGSEGV"),
-        (os._exit, (3,), "status 3"),
+        pytest.param(os._exit, (3,), "status 3", marks=pytest.mark.slow),
         (loop, (), "SIGXCPU"),
         (take, (2 << 30,), "MemoryError"),
     ],

@@ -259,7 +259,7 @@ def test_damaged_meshes(damage: str, device: torch.device) -> None:
     """
     total = dict.fromkeys(["library", *WARP_METHODS], 0)
     for name in ("icosphere", "torus", "20 bodies"):
-        points = both_kinds(*solid(name).mesh, FEW // 4)
+        points = both_kinds(*solid(name).mesh, FEW // 8)
         wrong = wrong_on_damaged(name, damage, points, device)
         total = {method: total[method] + wrong[method] for method in total}
         print(f"sign: {name}, 10 % of the faces {damage}, {3 * len(points)} points, wrong: {wrong}")

@@ -22,9 +22,13 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_a_world_of_exact_shapes_imports_no_trimesh() -> None:
+def test_neither_the_compiler_nor_trimesh_is_imported_in_vain() -> None:
+    """To keep the compiler out nobody loads it, and exact shapes need no trimesh."""
     code = (
         "import sys, torch\n"
+        "from warp_collision import torch_private\n"
+        "assert torch_private.keep_compiler_out(len, 'none') is None\n"
+        "assert 'torch._dynamo' not in sys.modules\n"
         "from warp_collision import Capsule, Cuboid, Cylinder, MeshWorld, Sphere, sphere_cost\n"
         "world = MeshWorld(device='cpu')\n"
         "shapes = Cuboid((1, 1, 1)), Sphere(0.1), Capsule(0.1, 0.2), Cylinder(0.1, 0.2)\n"
@@ -68,9 +72,10 @@ def test_names_of_robots_have_one_path() -> None:
     source = Path(warp_collision.__file__).parent
     for folder in (source, *(Path(__file__).parents[2] / name for name in ("tests", "benchmarks"))):
         for path in folder.rglob("*.py"):
-            if path.is_relative_to(source / "robot"):
+            text = path.read_text()
+            if path.is_relative_to(source / "robot") or "warp_collision.robot." not in text:
                 continue
-            for node in ast.walk(ast.parse(path.read_text())):
+            for node in ast.walk(ast.parse(text)):
                 if isinstance(node, ast.ImportFrom):
                     inner = (node.module or "").startswith("warp_collision.robot.")
                     names = {alias.name for alias in node.names} & set(robot.__all__)

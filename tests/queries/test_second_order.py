@@ -319,7 +319,13 @@ def test_a_graph_beside_other_terms(case: Case, whole: Callable[[Loss], Loss]) -
         twice(lambda y: compiled(y) + (y**2).sum(), case.spheres)
 
 
-@pytest.mark.parametrize("inside", [False, True], ids=["sum outside", "sum inside"])
+@pytest.mark.parametrize(
+    "inside",
+    [
+        pytest.param(False, marks=pytest.mark.slow, id="sum outside"),
+        pytest.param(True, id="sum inside"),
+    ],
+)
 def test_gradients_that_are_results_of_a_graph(
     inside: bool, of_gradient: Callable[..., Tensor], whole: Callable[[Loss], Loss]
 ) -> None:

@@ -112,7 +112,7 @@ def test_pieces_cover_shapes():
         torus,
         flat,
         trimesh.creation.icosphere(2, 0.2),
-        trimesh.creation.capsule(),
+        trimesh.creation.capsule(count=(16, 16)),
     )
     for mesh in shapes:
         pieces = convex_pieces(np.asarray(mesh.triangles))

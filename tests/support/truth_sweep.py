@@ -144,16 +144,18 @@ def lowest_of_halves(
 
 # -- counting queries -----------------------------------------------------------------------------
 
-_counter = np.zeros(1, dtype=np.int32)
-COUNTER = wp.constant(wp.uint64(_counter.ctypes.data))
+
+@wp.func_native("static int counter = 0; counter += more; return counter;")
+def count(more: int) -> int:  # kernels of a CPU run in one thread here
+    """Number of queries since the process began, with some more."""
+    ...
 
 
 @wp.func
 def counted_distance(
     mesh_id: wp.uint64, record: wp.uint64, point: wp.vec3, limit: float
 ) -> SdfSample:
-    counter = wp.array(ptr=COUNTER, shape=(1,), dtype=wp.int32)
-    counter[0] = counter[0] + 1
+    count(1)
     return obstacle_distance(mesh_id, record, point, limit)
 
 
@@ -189,8 +191,7 @@ def _count(
     lowest: wp.array[wp.float32],
 ):
     i = wp.tid()
-    counter = wp.array(ptr=COUNTER, shape=(1,), dtype=wp.int32)
-    before = counter[0]
+    before = count(0)
     path = CountedPath()
     path.mesh_id = mesh_id
     path.record = record
@@ -202,7 +203,7 @@ def _count(
     if start.found:
         found = counted_sweep(path, counted_path_sample(path, 0.0, start), reach, tolerance)
         lowest[i] = found.distance
-    counts[i] = counter[0] - before
+    counts[i] = count(0) - before
 
 
 def count_queries(

@@ -248,11 +248,11 @@ def test_among_other_obstacles() -> None:
 
 @pytest.mark.parametrize("count", [1_000, 100_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_no_sphere_of_many_is_wrong(count: int) -> None:
-    """400,000 spheres among points of surfaces, most of them near."""
+    """200,000 spheres among points of surfaces, most of them near."""
     rng = np.random.default_rng(count)
     points = random_points(rng, "surface", count)
     radius = rounded(0.05 / count**0.25)
-    spheres = np.empty((400_000, 4), np.float32)
+    spheres = np.empty((200_000, 4), np.float32)
     spheres[:, :3] = points[rng.integers(count, size=len(spheres))]
     spheres[:, :3] += rng.normal(0.0, 0.05, (len(spheres), 3))
     spheres[:, 3] = rng.uniform(0.0, 0.05, len(spheres))

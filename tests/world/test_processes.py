@@ -9,7 +9,6 @@ import torch
 import trimesh
 from torch.utils.data import DataLoader, Dataset
 
-from cases import mostly_slow
 from warp_collision import MeshWorld, signed_distance, sphere_cost, swept_sphere_cost
 
 Figures = tuple[float, float, float]
@@ -59,10 +58,13 @@ class Paths(Dataset[torch.Tensor]):
         return torch.tensor(figures(self.world, seed), dtype=torch.float64)
 
 
-@pytest.mark.parametrize("method", mostly_slow(("spawn", "fork"), ("spawn",)))
-def test_pools(method: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "size"),
+    [("spawn", 1), *(pytest.param(m, 2, marks=pytest.mark.slow) for m in ("spawn", "fork"))],
+)
+def test_pools(method: str, size: int) -> None:
     expected = [figures_of_new_world(seed) for seed in range(4)]
-    with multiprocessing.get_context(method).Pool(2) as pool:
+    with multiprocessing.get_context(method).Pool(size) as pool:
         assert pool.map(figures_of_new_world, range(4)) == expected
 
 

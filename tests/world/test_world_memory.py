@@ -11,7 +11,6 @@ import pytest
 import torch
 import warp as wp
 
-from cases import mostly_slow
 from warp_collision import MeshWorld, sphere_cost
 from warp_collision.devices import is_gpu
 from warp_collision.launching import deferred_free
@@ -174,52 +173,6 @@ def test_queries_while_another_thread_changes_the_world(world: MeshWorld) -> Non
         thread.join()
     assert rounds >= 20
     assert not wrong
-
-
-OUTLIVED = """
-import gc, sys, torch, trimesh
-from warp_collision import MeshWorld
-from warp_collision.warp_primitives import SdfMeshWarpPy
-
-def scene():
-    world = MeshWorld(device=sys.argv[1])
-    world.add("box", trimesh.creation.box((1.0, 1.0, 1.0)))
-    tables = world.mesh_ids, world.mesh_from_world, world.enabled, world.n_meshes
-    if sys.argv[2] == "grown":
-        world.grow(max_obstacles=40)
-        world.remove("box")
-        return world, tables
-    return None, tables
-
-world, tables = scene()
-gc.collect()
-litter = [torch.rand(50) for _ in range(1000)]
-spheres = torch.tensor([[[[0.0, 0.0, 0.0, 0.1]]]], device=sys.argv[1])
-one = torch.ones(1, device=sys.argv[1])
-cost = SdfMeshWarpPy.apply(
-    spheres, torch.empty_like(spheres[..., 0]), torch.empty_like(spheres),
-    torch.empty_like(spheres[..., 0], dtype=torch.uint8), one, one, *tables, one
-)
-print(cost.item())
-"""
-
-
-@pytest.mark.parametrize("how", mostly_slow(("dropped", "grown"), ("grown",)))
-def test_id_tensors_outlive_the_world(how: str, real_device: torch.device) -> None:
-    """A world owns its meshes as long as any of its id tensors may be used.
-
-    In a process of its own: reading a mesh that is gone is a crash, no exception.
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", OUTLIVED, str(real_device), how],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    cost = float(done.stdout.split()[-1])
-    # A table of before the growth may show the mesh that was removed after it, or not.
-    assert cost == pytest.approx(1.1) or (how == "grown" and cost == 0.0)
 
 
 # -- size of the process --------------------------------------------------------------------------

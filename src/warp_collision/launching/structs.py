@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 import torch
-import warp as wp
 from torch import Tensor
-
-from warp_collision.launching.warp_runtime import quiet_warp
 
 
 def offset_in(kind: Any, name: str) -> int:
     """Where a field stands in a struct, in bytes."""
-    layout: dict[str, Any] = kind.numpy_dtype()
-    return layout["offsets"][layout["names"].index(name)]
+    return getattr(kind.ctype, name).offset
 
 
-def upload_struct(value: Any, kind: Any, device: torch.device) -> Tensor:
-    """A struct as bytes (1, n) on a device.
+def upload_struct(value: Any, device: torch.device) -> Tensor:
+    """An instance of a Warp struct as bytes (1, n) on a device."""
+    # Not by a NumPy dtype: each time NumPy parses its fields with Python's own parser, which
+    # threads of Python 3.11 upset for each other (CPython issue 106905).
+    return torch.from_numpy(np.frombuffer(value.__ctype__(), np.uint8).copy()).to(device)[None]
 
-    Args:
-        value: an instance.
-        kind: its type, as `wp.struct` made it.
-        device: where to.
-    """
-    with quiet_warp():
-        host = wp.array([value], dtype=kind, device="cpu").numpy()
-    return torch.from_numpy(np.frombuffer(host.tobytes(), np.uint8).copy()).to(device)[None]
+
+@functools.cache
+def dtype_of(kind: Any) -> np.dtype[Any]:
+    """The NumPy dtype of a Warp struct, parsed once."""
+    return np.dtype(kind.numpy_dtype())

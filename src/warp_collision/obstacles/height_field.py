@@ -157,7 +157,7 @@ class HeightField(Sensed):
         field.lower = wp.vec2(*(-0.5 * np.array(self.size)))
         field.cell = wp.vec2(*(np.array(self.size) / shape))
         field.base = -self.base
-        return Uploaded(upload_struct(field, HeightMap, device), [heights, blocks, levels])
+        return Uploaded(upload_struct(field, device), [heights, blocks, levels])
 
 
 def _pyramid(heights: Tensor) -> tuple[Tensor, Tensor]:

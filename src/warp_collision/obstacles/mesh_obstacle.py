@@ -97,7 +97,7 @@ class MeshObstacle:
         record.inside_reach = reach if geometry.has_jumps else 0.0
         # A formula needs no grid.
         self._grid = create_grid(geometry, record, 0 if is_exact else grid_cells, device)
-        self.record = upload_struct(record, MeshRecord, device)
+        self.record = upload_struct(record, device)
         _living[device, self.mesh_id] = self
 
     @property
@@ -131,7 +131,7 @@ class MeshObstacle:
         record = MeshRecord()
         record.mesh_id = self.mesh_id
         new._describe(record, sensed, device)
-        written = upload_struct(record, MeshRecord, device)
+        written = upload_struct(record, device)
         if self._is_captured:
             self.record.copy_(written)
         else:

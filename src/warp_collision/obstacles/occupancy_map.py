@@ -106,7 +106,7 @@ class OccupancyMap:
         grid = VoxelBlock()
         grid.origin, grid.cell = wp.vec3(*self.lower), self.voxel_size
         grid.shape = wp.vec3i(*self.shape)
-        self._grid = upload_struct(grid, VoxelBlock, self._device)
+        self._grid = upload_struct(grid, self._device)
 
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.shape))
@@ -303,7 +303,7 @@ class OccupancyMap:
         camera.height, camera.width = image.depth.shape
         camera.levels = levels
         camera.noise, camera.per_metre = how.noise, how.noise_per_metre
-        return upload_struct(camera, Camera, self._device)
+        return upload_struct(camera, self._device)
 
 
 def _pyramid(image: np.ndarray, combine: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -45,7 +45,7 @@ class PartBuffers(Uploaded):
         self.tree = PartTree()
         self.tree.bvh, self.tree.parts = self._bvh.id, self.parts.data_ptr()
         self.tree.stride = stride
-        self._struct = upload_struct(self.tree, PartTree, device)  # has that radius
+        self._struct = upload_struct(self.tree, device)  # has that radius
         place = offset_in(PartTree, "largest") // 4
         self._largest = self._struct.view(torch.float32)[0, place : place + 1]
         super().__init__(self._struct, [])

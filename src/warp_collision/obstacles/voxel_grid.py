@@ -93,7 +93,7 @@ class EsdfGrid(Sensed):
         grid.origin, grid.cell = wp.vec3(*(self.origin + 0.5 * self.voxel_size)), self.voxel_size
         grid.shape = wp.vec3i(*self.values.shape)
         grid.slack = self.error + _HALF_DIAGONAL * self.voxel_size
-        return Uploaded(upload_struct(grid, EsdfMap, device), [values])
+        return Uploaded(upload_struct(grid, device), [values])
 
 
 class VoxelGrid(Sensed):
@@ -350,7 +350,7 @@ class VoxelGrid(Sensed):
         voxels.origin, voxels.cell = wp.vec3(*self.origin), self.voxel_size
         voxels.shape = wp.vec3i(*self.occupied.shape)
         voxels.outside = -1.0 if self._is_solid_outside else 1.0
-        return Uploaded(upload_struct(voxels, VoxelMap, device), [faces, squares])
+        return Uploaded(upload_struct(voxels, device), [faces, squares])
 
 
 def _corner_of(value: Any) -> np.ndarray:

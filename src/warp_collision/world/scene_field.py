@@ -17,7 +17,7 @@ from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.scene_field import FIELD_REACH, fill_scene_field
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
-from warp_collision.launching.structs import upload_struct
+from warp_collision.launching.structs import dtype_of, upload_struct
 from warp_collision.obstacles.distance_grid import cubic_cells
 from warp_collision.world.broad_phase import Snapshot
 
@@ -34,7 +34,7 @@ _LONG = 4.0
 # many a world is asked at rest before it begins a field.
 QUERIES_PER_CELL = 64
 _PATIENCE = 2**20
-_HEADER = int(scene.SceneField.numpy_dtype()["itemsize"])
+_HEADER = dtype_of(scene.SceneField).itemsize
 
 
 class SceneField:
@@ -79,7 +79,7 @@ class SceneField:
         for env, (grid, of_env) in enumerate(zip(grids, values, strict=True)):
             if len(of_env):
                 grid.values = of_env.data_ptr()
-                headers[env : env + 1].copy_(upload_struct(grid, scene.SceneField, CPU))
+                headers[env : env + 1].copy_(upload_struct(grid, CPU))
                 self._unfilled.append((env, grid, of_env.view(*reversed([*grid.shape])), 0))
 
     @property
@@ -182,7 +182,7 @@ def _fill(tables: SceneTables, env: int, grid: Any, cells: Tensor, begin: int, e
         fill_scene_field,
         (end - begin, cells.shape[1]),
         *(tables, torch.tensor([env], dtype=torch.int32)),
-        upload_struct(layers, scene.SceneField, CPU),
+        upload_struct(layers, CPU),
         cells[begin:end],
         device=cells.device,
         items=cells[begin:end].numel(),

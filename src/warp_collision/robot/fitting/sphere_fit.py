@@ -452,7 +452,7 @@ def _greedy(
     chosen: list[int] = []
     while queue and len(chosen) < count:
         before, best = queue[0]
-        gain = float(np.einsum("p,p->", left, holds[best]))
+        gain = float(left @ holds[best])
         if gain < -before:
             heapq.heapreplace(queue, (-gain, best))
         elif gain > 0.0:

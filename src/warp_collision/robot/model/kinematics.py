@@ -18,6 +18,7 @@ from torch.compiler import is_compiling
 
 from warp_collision import torch_private
 from warp_collision.kernels.kinematics import RobotFrame
+from warp_collision.launching.structs import dtype_of
 from warp_collision.poses import PoseLike
 from warp_collision.queries import dispatch
 from warp_collision.queries.constants import Constant
@@ -239,7 +240,7 @@ def ranges_of_frames(frames: np.ndarray, n_frames: int) -> np.ndarray:
 
 def zeros_of(struct: Any, count: int) -> np.ndarray:
     """An array of a Warp struct."""
-    return np.zeros(count, dtype=np.dtype(struct.numpy_dtype()))
+    return np.zeros(count, dtype=dtype_of(struct))
 
 
 def as_bytes(structs: np.ndarray) -> np.ndarray:
