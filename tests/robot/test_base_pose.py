@@ -149,6 +149,22 @@ def test_rounding_far_from_the_origin_hides_no_contact(robots, offset, device):
     assert 20 < folded.sum() < 380
 
 
+def test_a_link_whose_squared_distance_is_no_float32_is_not_proven_free(tmp_path):
+    """Nor is it warned of: NumPy's overflow would be, when the robot is loaded."""
+    far = (
+        "<collision><origin xyz='1 1e20 3'/><geometry><sphere radius='0.1'/></geometry></collision>"
+    )
+    near = "<collision><geometry><sphere radius='0.1'/></geometry></collision>"
+    (tmp_path / "far.urdf").write_text(
+        f"<robot name='far'><link name='a'>{far}</link><link name='b'>{near}</link>"
+        "<joint name='turn' type='revolute'><parent link='a'/><child link='b'/>"
+        "<axis xyz='0 0 1'/><limit lower='-1' upper='1'/></joint></robot>"
+    )
+    robot, world = RobotSpheres(tmp_path / "far.urdf"), MeshWorld(device="cpu")
+    world.add("box", Cuboid((0.1, 0.1, 0.1)), (5.0, 5.0, 5.0, 1.0, 0.0, 0.0, 0.0))
+    assert joint_path_in_collision(torch.tensor([[[0.0], [0.5]]]), robot, world).all()
+
+
 def test_matrices_are_poses(robots):
     panda, rng = robots["panda"], np.random.default_rng(5)
     bases = random_bases(rng, 3)

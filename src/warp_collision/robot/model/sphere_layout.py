@@ -211,7 +211,8 @@ class SphereLayout:
         for i, joint in enumerate(self.kinematics.joints, start=1):
             offset = np.linalg.norm(joint.parent_from_joint[:3, 3])
             offsets[i] = offsets[joint.parent] + offset
-        far = np.linalg.norm(bodies["center"], axis=1) + bodies["radius"]
+        with np.errstate(over="ignore"):  # beyond 1e19 m it is infinite, and nothing is free
+            far = np.linalg.norm(bodies["center"], axis=1) + bodies["radius"]
         base = self.kinematics.tables(device)
         return RobotTables(
             base.frames,
