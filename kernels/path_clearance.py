@@ -158,9 +158,8 @@ def nearer_of_body(obstacle: Obstacle, check: BodyCheck, best: Nearest) -> Neare
             if not is_coarse:
                 decrease = travel(interval, wp.length(velocity_of(check.state, arm))) + error
             threshold = best.upper - interval.tolerance
-            limit = sphere[3] + wp.where(
-                is_coarse, best.upper, wp.max(best.upper, threshold + decrease)
-            )
+            upper = wp.max(best.upper, threshold + decrease)
+            limit = sphere[3] + wp.where(is_coarse, best.upper, upper)
             low = threshold
             if ball - wp.length(local - body.center) < limit + DISTANCE_ROUNDING * size:
                 center = point_in_world(frame_pose, local)
