@@ -10,6 +10,7 @@ from PIL import Image
 
 from reference import hinge, rotation_matrix
 from warp_collision import joint_path_in_collision
+from warp_collision.cli import demo_report
 from warp_collision.cli.demo_report import (
     ACTIVATION_DISTANCE,
     DEFAULT_PROBLEM,
@@ -190,6 +191,15 @@ def test_demo_writes_the_table_as_text(tmp_path, capsys):
     assert run_demo(problem="bookshelf_thin_2", waypoints=5, report=report, draws=False) == 0
     assert report.read_text() in capsys.readouterr().out
     assert not (tmp_path / "demo.png").exists()
+
+
+def test_what_is_not_finite_is_null_in_the_report(tmp_path, monkeypatch):
+    report = tmp_path / "report.json"
+    monkeypatch.setattr(demo_report, "plan_problem", lambda *_: None)
+    monkeypatch.setattr(demo_report, "format_table", lambda _: "")
+    monkeypatch.setattr(demo_report, "summary", lambda _: {"planned": {"clearance": float("nan")}})
+    run_demo(report=report, draws=False)
+    assert json.loads(report.read_text()) == {"planned": {"clearance": None}}
 
 
 def test_demo_without_the_viz_extra(tmp_path, capsys, monkeypatch):

@@ -170,5 +170,6 @@ def test_what_is_wrong_is_named(urdf, tmp_path, damage, message):
     RobotSpheres(urdf).save(file)
     content = json.loads(file.read_text().split("\n", 1)[1])
     file.write_text(json.dumps(damage(content)))
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=message) as error:
         RobotSpheres.from_file(file)
+    assert str(error.value).count(str(file)) == 1

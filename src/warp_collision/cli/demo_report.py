@@ -17,7 +17,7 @@ from torch import Tensor
 from warp_collision.cli import common
 from warp_collision.cli.path_check import PathCheck, check_spheres
 from warp_collision.cli.path_drawing import draw, show_progress
-from warp_collision.cli.terminal import align, print_text
+from warp_collision.cli.terminal import align, for_json, print_text
 from warp_collision.devices import preferred_device
 from warp_collision.examples import Problem, load_panda, load_problem, straight_path, world_of
 from warp_collision.launching.warp_runtime import quiet_warp
@@ -87,7 +87,7 @@ def run_demo(
     table = format_table(demo)
     print_text(table)
     if report.suffix == ".json":
-        report.write_text(json.dumps(summary(demo), indent=1) + "\n")
+        report.write_text(json.dumps(for_json(summary(demo)), indent=1, allow_nan=False) + "\n")
     else:
         report.write_text(table + "\n", encoding="utf-8")
     files.add(report)

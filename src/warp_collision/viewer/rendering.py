@@ -159,9 +159,10 @@ def render(
         report(0.1 + 0.8 * (index + 1) / len(stages))
         known = found[index] if found else None
         written: list[Label] = []
-        if labels:
-            meshes = scenery.meshes
-            written = path_labels(known, camera) if known else world_labels(meshes, camera)
+        if labels and known is not None:
+            written = path_labels(known, camera)
+        elif labels:
+            written = world_labels(scenery.meshes, camera)
         scenes.append(_scene(image, names[index], known, written, theme))
     drawn = pixels(compose(replace(page, scenes=scenes)))
     if path is not None:

@@ -43,7 +43,7 @@ from warp_collision.robot.model.link_shapes import (
     shapes_of_links,
     spheres_of_shapes,
 )
-from warp_collision.robot.model.sampled_pairs import Contact, neutral_contacts
+from warp_collision.robot.model.sampled_pairs import NeutralContact, neutral_contacts
 from warp_collision.robot.model.sphere_model import (
     Body,
     SphereModel,
@@ -94,14 +94,14 @@ class RobotDescription:
     shapes: dict[str, list[LinkShape | LinkMesh]] = field(default_factory=dict)
     links_without_spheres: tuple[str, ...] = ()
     locked: dict[str, float] = field(default_factory=dict)
-    neutral_contacts: tuple[Contact, ...] = ()
+    neutral_contacts: tuple[NeutralContact, ...] = ()
     named_states: dict[str, dict[str, float]] = field(default_factory=dict)
     urdf: Path = Path()
     package_dirs: tuple[Path, ...] = ()
     pairs: SelfCollisionPairs | None = None
 
     @property
-    def real_contacts(self) -> list[Contact]:
+    def real_contacts(self) -> list[NeutralContact]:
         """Links in contact at the neutral configuration that are checked."""
         left_out = {frozenset(pair[:2]) for pair in self.left_out}
         return [
@@ -314,7 +314,7 @@ def read_robot_file(path: PathLike, package_dirs: Sequence[PathLike] = ()) -> Ro
             names = short_repr([*tree.joint_names])
             raise ValueError(f"joints must be {names}, got {short_repr(content['joints'])}")
         spheres = _spheres(content, model.link_names)
-        fits = _coverages(content, where)
+        fits = _coverages(content)
         pairs = _pairs(content, spheres, fits)
     return RobotDescription(
         link_names=model.link_names,
@@ -384,17 +384,17 @@ def _pairs(
     return pairs.with_lengths(spheres.buffers, fits)
 
 
-def _coverages(content: Mapping[str, Any], where: str) -> dict[str, tuple[Coverage, ...]]:
-    with any_error_at(f"{where}: coverage"):
+def _coverages(content: Mapping[str, Any]) -> dict[str, tuple[Coverage, ...]]:
+    with any_error_at("coverage"):
         return {
             link: tuple(Coverage(*values) for values in some)
             for link, some in content["coverage"].items()
         }
 
 
-def _contacts(content: Mapping[str, Any], where: str) -> tuple[Contact, ...]:
+def _contacts(content: Mapping[str, Any], where: str) -> tuple[NeutralContact, ...]:
     with any_error_at(f"{where}: neutral_contacts"):
-        return tuple(Contact(*values) for values in content["neutral_contacts"])
+        return tuple(NeutralContact(*values) for values in content["neutral_contacts"])
 
 
 def _lines(value: Any, indent: str = "") -> str:

@@ -74,7 +74,7 @@ def contact_counts(
 # -- contacts at the neutral configuration, found when a robot is read ---------------------------
 
 
-class Contact(NamedTuple):
+class NeutralContact(NamedTuple):
     """Two links in contact at the neutral configuration.
 
     Attributes:
@@ -103,7 +103,7 @@ class Contact(NamedTuple):
 
 def neutral_contacts(
     tree: KinematicTree, model: SphereModel, left_out: Iterable[LeftOutPair]
-) -> tuple[Contact, ...]:
+) -> tuple[NeutralContact, ...]:
     """Contacts at the neutral configuration of links that are checked.
 
     Args:
@@ -121,7 +121,8 @@ def neutral_contacts(
         return ()
     counts = contact_counts(layout, near, torch.from_numpy(limits), _SAMPLES_OF_CONTACTS)
     shares = (torch.from_numpy(counts) / _SAMPLES_OF_CONTACTS).tolist()
-    return tuple(Contact(*pair, share) for pair, share in zip(near.link_pairs, shares, strict=True))
+    touching = zip(near.link_pairs, shares, strict=True)
+    return tuple(NeutralContact(*pair, share) for pair, share in touching)
 
 
 # -- pairs to check -------------------------------------------------------------------------------
