@@ -80,8 +80,8 @@ def contenders(name: str, place: str, spheres: Tensor) -> dict[str, Call]:
     """A query of both worlds."""
     found = {which: queries(spheres, world)[name] for which, world in worlds(place).items()}
     off = (found["mesh"]() - found["library"]()).abs()
-    # A sweep of a mesh is off by its tolerance where it ends beyond reach.
-    is_right = (off <= 2e-3).all() and (off > 1e-5).float().mean() <= 1e-3
+    # A sweep is off by its tolerance where it ends beyond reach, or at another one of two minima.
+    is_right = (off <= 2e-3).all() and (off > 1e-5).float().mean() <= 1e-2
     require(is_right, f"the mesh is off by {off.max():g}")
     return {which: Call(query, spheres[..., 0].numel()) for which, query in found.items()}
 
