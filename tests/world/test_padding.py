@@ -267,8 +267,9 @@ def test_transforms_of_torch(device: torch.device) -> None:
         spheres
     )
     assert torch.equal(mapped, expected)
-    poses = torch.stack([world.pose(i) for i in range(3)])
-    # Poses that are given round otherwise, which may end at another minimum within the tolerance.
+    # Poses that are given round otherwise, and where the sign of an open mesh jumps costs do too.
+    world = inflated(device, PADDING, {name: BODIES[name] for name in ("cuboid", "ball")})
+    poses = torch.stack([world.pose(i) for i in range(2)])
     options = {"activation_distance": ETA, "tolerance": 1e-6}
     by_pose = torch.func.vmap(lambda p: swept_sphere_cost(spheres, world, poses=p, **options))(
         torch.stack((poses, poses))
