@@ -55,12 +55,27 @@ def test_one_command_and_pandas(tmp_path, capsys):
     assert len(labels) == summary["labelled"] == 40
     assert labels.free.sum() == summary["free"] > 3
     assert summary["with_errors"] == labels.error.notna().sum() == 0
+    assert summary["first_error"] is None
     assert labels.clearance.dtype == np.float32
     assert (labels.clearance[labels.free] > 0.0).all()
     assert labels.first_contact.isna().equals(labels.free)
     # Another batch size, another cache: the same bits.
     assert label(tmp_path, "again", "--batch-rows=64", "--cache-mib=2", "--quiet") == 0
     pd.testing.assert_frame_equal(read(tmp_path / "again"), labels, check_exact=True)
+
+
+def test_the_first_error_is_told(tmp_path, capsys):
+    """Else nobody knows why all rows of a wrong robot or of spheres have errors."""
+    write_paths(tmp_path, 2)
+    np.save(tmp_path / "spheres.npy", np.zeros((2, 3, 4)))
+    world = next((tmp_path / "worlds").iterdir())
+    robot = [f"--robot={PANDA}", f"--world={world}", "--device=cpu"]
+    wrong = str(tmp_path / "spheres.npy")
+    assert main(["label", wrong, *robot, f"--out={tmp_path / 'out'}"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("note: of path ")
+    assert "joints must have shape (7,)" in lines[0]
+    assert lines[1].startswith("1 paths labelled: 0 proven free, 1 with errors")
 
 
 def test_what_is_written_is_not_computed_again(tmp_path, capsys):

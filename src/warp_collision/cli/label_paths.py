@@ -30,15 +30,18 @@ def label_paths(options: argparse.Namespace, device: torch.device) -> None:
     labeler = _labeler(options, device)
     writer = PartWriter(options.out, options.part_rows)
     before = len(writer.written)
-    counts = {"labelled": 0, "free": 0, "with_errors": 0}
+    counts, first_error = {"labelled": 0, "free": 0, "with_errors": 0}, None
     begin = time.monotonic()
     tables = _tables(options, files, labeler, writer)
     with Progress(files.count(), "paths", shown=not options.quiet) as progress:
         for table in tables:
             writer.add(table)
-            errors = table["error"].null_count
+            wrong = table.filter(table["error"].is_valid())
             counts["labelled"] += table.num_rows
-            counts["with_errors"] += table.num_rows - errors
+            counts["with_errors"] += len(wrong)
+            if first_error is None and len(wrong):
+                row = wrong.slice(0, 1).to_pylist()[0]
+                first_error = f"{row['id']}: {row['error']}"
             if "free" in table.column_names:
                 counts["free"] += sum(table["free"].to_pylist())
             progress.show(before + counts["labelled"], f"{counts['with_errors']} with errors")
@@ -46,14 +49,15 @@ def label_paths(options: argparse.Namespace, device: torch.device) -> None:
     seconds = time.monotonic() - begin
     if options.quiet:
         return
-    summary = {"out": str(options.out), "written_before": before, **counts, "seconds": seconds}
     if options.json:
-        print_json(summary)
+        summary = {"out": str(options.out), "written_before": before, **counts}
+        print_json({**summary, "first_error": first_error, "seconds": seconds})
         return
     known = f", {before} were there before" if before else ""
     rate = counts["labelled"] / max(seconds, 1e-9)
+    note = "" if first_error is None else f"note: of path {escaped(first_error)}\n"
     print_text(
-        f"{counts['labelled']} paths labelled{known}: {counts['free']} proven free, "
+        f"{note}{counts['labelled']} paths labelled{known}: {counts['free']} proven free, "
         f"{counts['with_errors']} with errors; {rate:.0f} a second\n"
         f"written: {escaped(str(options.out))}"
     )
