@@ -155,7 +155,7 @@ def test_wheel_metadata(wheel):
         for line in metadata.splitlines()
         if line.startswith("Requires-Dist: ") and "extra ==" not in line
     }
-    assert required == {"numpy", "torch", "trimesh", "warp-lang"}
+    assert required == {"numpy", "scipy", "torch", "trimesh", "warp-lang"}
     assert "warp-collision = warp_collision.cli.__main__:main" in scripts
 
 
