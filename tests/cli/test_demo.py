@@ -209,7 +209,7 @@ def test_demo_without_the_viz_extra(tmp_path, capsys, monkeypatch):
     assert run_demo(waypoints=4, picture=output, report=tmp_path / "report.json") == 0
     printed, warned = capsys.readouterr()
     assert "side_frontB" in printed
-    assert "no picture: matplotlib is not installed; pip install 'warp-collision[viz]'" in warned
+    assert "no picture: drawing needs matplotlib: pip install 'warp-collision[viz]'" in warned
     assert not output.exists()
 
 

@@ -17,7 +17,16 @@ PACKAGE = "warp_collision"
 # stands above them, and offers their names.
 LAYERS = (
     ("kernels",),
-    ("devices", "lazy_names", "messages", "poses", "summaries", "torch_private", "validate"),
+    (
+        "devices",
+        "extras",
+        "lazy_names",
+        "messages",
+        "poses",
+        "summaries",
+        "torch_private",
+        "validate",
+    ),
     ("formats",),
     ("launching",),
     ("obstacles",),

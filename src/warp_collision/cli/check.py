@@ -193,10 +193,10 @@ def _check_many(options: argparse.Namespace, files: PathFiles, device: torch.dev
     if options.activation_distance is not None:
         raise ValueError("--activation-distance must be given with one path, or --detail")
     if options.parquet is not None:
-        from warp_collision.formats.files import require_extra
+        from warp_collision.extras import require_extra
 
         common.OutputFiles(parquet=options.parquet)
-        require_extra("pyarrow", "--parquet", "pyarrow", "label")
+        require_extra("pyarrow", "--parquet")
     from warp_collision.cli.check_paths import check_paths
 
     return check_paths(options, files, device)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from warp_collision.cli import common
 from warp_collision.cli.check_paths import labeler_of
 from warp_collision.cli.terminal import Progress, print_json, print_text
-from warp_collision.formats.files import require_extra
+from warp_collision.extras import require_extra
 from warp_collision.labeling import PathFiles, PathLabeler
 from warp_collision.labeling.labeler import OUTPUTS
 from warp_collision.labeling.on_ray import label_slices
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def label_paths(options: argparse.Namespace, device: torch.device) -> None:
     """Labels all paths of files, and says what was written."""
-    require_extra("pyarrow", "label", "pyarrow", "label")
+    require_extra("pyarrow", "label")
     files = common.list_paths(options)
     labeler = _labeler(options, device)
     writer = PartWriter(options.out, options.part_rows)

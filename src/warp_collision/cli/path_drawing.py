@@ -10,9 +10,9 @@ from pathlib import Path
 from torch import Tensor
 
 from warp_collision.cli.terminal import print_text
+from warp_collision.extras import require_extra
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer import render
-from warp_collision.viewer.picture import require_installed
 
 
 def draw(
@@ -23,7 +23,7 @@ def draw(
     Without matplotlib it says so instead, and returns false.
     """
     try:
-        require_installed("matplotlib", "viz")
+        require_extra("matplotlib", "drawing")
     except ModuleNotFoundError as error:
         print_text(f"no picture: {error}", sys.stderr)
         return False

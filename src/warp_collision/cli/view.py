@@ -50,10 +50,10 @@ def _port(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
+    from warp_collision.extras import require_extra
     from warp_collision.viewer.browser import Viewer, free_port
-    from warp_collision.viewer.picture import require_installed
 
-    require_installed("viser", "view")
+    require_extra("viser", "the viewer")
     port = free_port(options.host, options.port)  # told before files are read
     device = common.start(options.device)
     seen = common.load_seen(options, device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 from pathlib import Path
@@ -16,26 +15,6 @@ from warp_collision.messages import any_error_at, escaped, short_repr
 _COMMENT, _NOT_ASCII = re.compile(rb"<!--.*?-->", re.DOTALL), re.compile(rb"[\x80-\xff]")
 MAX_FACES = 50_000_000  # of a file, those of every instance counted
 MAX_COORDINATE = 1e9  # as in a world; trimesh merges vertices far beyond it, all into one
-
-
-def require_extra(module: str, purpose: str, package: str, extra: str) -> None:
-    """Requires a library that only some kinds of files need.
-
-    Args:
-        module: its module.
-        purpose: what needs it, with which the error begins.
-        package: what it is called.
-        extra: the extra of this package that installs it.
-
-    Raises:
-        ImportError: it is not installed.
-    """
-    try:
-        is_installed = importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # of a package that the module is in
-        is_installed = False
-    if not is_installed:
-        raise ImportError(f"{purpose} needs {package}: pip install 'warp-collision[{extra}]'")
 
 
 def is_file(path: Path) -> bool:

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from warp_collision.formats.files import require_extra
+from warp_collision.extras import require_extra
 from warp_collision.messages import any_error_at, escaped, short_repr
 
 MAX_BYTES = 8 << 20
@@ -40,7 +40,7 @@ def read_yaml(path: Path) -> object:
         ValueError: no valid YAML, beyond these bounds, another tag, or a key that stands twice; it
             names the file and the line.
     """
-    require_extra("yaml", f"{path}: reading YAML", "PyYAML", "io")
+    require_extra("yaml", f"{path}: reading YAML")
     yaml: Any = importlib.import_module("yaml")
     # PyYAML raises more than YAMLError at odd characters and numbers.
     with any_error_at(f"{escaped(str(path))}: no valid YAML"):

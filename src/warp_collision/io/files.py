@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import trimesh
 
-from warp_collision.formats.files import existing_file, require_extra
+from warp_collision.extras import require_extra
+from warp_collision.formats.files import existing_file
 from warp_collision.formats.mesh_files import mesh_endings
 from warp_collision.formats.yaml_values import read_yaml
 from warp_collision.io.mjcf_scene import add_mjcf
@@ -273,7 +274,7 @@ def save_world_file(path: str | os.PathLike[str], obstacles: Mapping[str, Obstac
 
 
 def _write_yaml(path: Path, obstacles: Mapping[str, Obstacle]) -> None:
-    require_extra("yaml", f"{path}: writing YAML", "PyYAML", "io")
+    require_extra("yaml", f"{path}: writing YAML")
     import yaml
 
     document: dict[str, dict[str, Any]] = {kind: {} for kind in (*ENTRIES, "mesh")}

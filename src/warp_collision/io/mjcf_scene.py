@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import trimesh
 
-from warp_collision.formats.files import require_extra
+from warp_collision.extras import require_extra
 from warp_collision.formats.mjcf_model import MjcfGeom, MjcfModel, read_model
 from warp_collision.io.placing import matrix_from, place_mesh, place_shape
 from warp_collision.io.scene_builder import PLANE, Obstacle, SceneBuilder, errors_begin_with
@@ -30,7 +30,7 @@ def add_mjcf(builder: SceneBuilder, path: Path) -> None:
         ImportError: mujoco is not installed.
         ValueError: MuJoCo cannot compile it; it names the file.
     """
-    require_extra("mujoco", f"{builder.where}: reading MJCF", "mujoco", "mujoco")
+    require_extra("mujoco", f"{builder.where}: reading MJCF")
     with errors_begin_with(builder.where):
         model = read_model(path)
         frames: list[np.ndarray] = []

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import trimesh
 
-from warp_collision.formats.files import require_extra
+from warp_collision.extras import require_extra
 from warp_collision.formats.usd_stage import read_stage
 from warp_collision.io.placing import (
     Z_FROM_Y_UP,
@@ -42,7 +42,7 @@ def add_usd(builder: SceneBuilder, path: Path, package_dirs: Sequence[Path] = ()
         ImportError: usd-core is not installed.
         ValueError: the stage or a layer of it cannot be opened, or a prim is wrong.
     """
-    require_extra("pxr.Usd", f"{builder.where}: reading USD", "usd-core", "usd")
+    require_extra("pxr.Usd", f"{builder.where}: reading USD")
     with errors_begin_with(builder.where):
         stage = read_stage(path, package_dirs)
         unit = stage.metres_per_unit

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from warp_collision.formats.files import require_extra
+from warp_collision.extras import require_extra
 from warp_collision.labeling.path_row import PathRow
 from warp_collision.messages import escaped, one_line, short_repr
 
@@ -136,7 +136,7 @@ def _dense(values: Any) -> np.ndarray:
 
 def open_parquet(file: str) -> Any:
     """A Parquet file; buffered: not the whole of a row group is in memory."""
-    require_extra("pyarrow", f"{escaped(file)}: a Parquet file", "pyarrow", "label")
+    require_extra("pyarrow", f"{escaped(file)}: a Parquet file")
     import pyarrow.parquet as pq
 
     return pq.ParquetFile(file, buffer_size=_BUFFER)
@@ -147,7 +147,7 @@ def arrow_table(columns: Mapping[str, Any]) -> Any:
 
     Its types are the same for every batch, also where all values of a column are missing.
     """
-    require_extra("pyarrow", "a table", "pyarrow", "label")
+    require_extra("pyarrow", "a table")
     import pyarrow as pa
 
     texts = ("link", "obstacle", "error")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from warp_collision.formats.files import require_extra
+from warp_collision.extras import require_extra
 from warp_collision.labeling.columns import PATH_NAMES
 from warp_collision.labeling.path_row import PathRow
 from warp_collision.messages import escaped, short_repr
@@ -26,7 +26,7 @@ _KINDS = {
 
 
 def _open(file: str) -> Any:
-    require_extra("h5py", f"{escaped(file)}: an HDF5 file", "h5py", "label")
+    require_extra("h5py", f"{escaped(file)}: an HDF5 file")
     import h5py
 
     return h5py.File(file, "r")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from warp_collision import devices, validate
-from warp_collision.formats.files import require_extra
+from warp_collision.extras import require_extra
 from warp_collision.labeling.labeler import PathLabeler
 from warp_collision.labeling.parts import WrittenIds, batches, labelled
 from warp_collision.labeling.path_files import FileSlice, PathFiles
@@ -57,7 +57,7 @@ def label_dataset(
         >>> label_dataset.__kwdefaults__["gpus_per_worker"]
         0.0
     """
-    require_extra("ray.data", "label_dataset", "Ray Data", "ray")
+    require_extra("ray.data", "label_dataset")
     validate.require_number("gpus_per_worker", gpus_per_worker)
     pool = _pool(workers, gpus_per_worker)
     options = {"since": time.time(), **options}
@@ -139,7 +139,7 @@ def label_slices(
     Yields:
         Arrow tables of labels.
     """
-    require_extra("ray.data", "--ray", "Ray Data", "ray")
+    require_extra("ray.data", "--ray")
     import ray
     from ray.data import DataContext
 

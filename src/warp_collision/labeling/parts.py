@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from warp_collision.extras import require_extra
 from warp_collision.labeling.columns import arrow_table
 from warp_collision.labeling.labeler import PathLabeler
 from warp_collision.labeling.path_row import PathRow
@@ -77,6 +78,7 @@ class PartWriter:
     """
 
     def __init__(self, folder: Path, rows: int):
+        require_extra("pyarrow", "a folder of labels")
         import pyarrow.parquet as pq
 
         folder.mkdir(parents=True, exist_ok=True)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
+from warp_collision.extras import require_extra
 from warp_collision.messages import escaped, known_names, one_line, short_repr
 from warp_collision.poses import PoseLike
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs
@@ -26,7 +27,6 @@ from warp_collision.viewer import panels
 from warp_collision.viewer.colors import FREE, HIT, NEAR, THEMES, Color
 from warp_collision.viewer.path_facts import path_facts
 from warp_collision.viewer.path_panel import PathPanel
-from warp_collision.viewer.picture import require_installed
 from warp_collision.viewer.rendering import checked_world, middle_of_limits, paths_of
 from warp_collision.viewer.robot_panel import RobotPanel
 from warp_collision.viewer.stage import choose_camera, scenery_of, stage_path, stage_world
@@ -91,7 +91,7 @@ class Viewer:
         self_collision: bool | SelfCollisionPairs = True,
     ):
         world = checked_world(world, robot)
-        require_installed("viser", "view")
+        require_extra("viser", "the viewer")
         import viser
 
         port = free_port(host, port)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import trimesh
 
+from warp_collision.extras import require_extra
 from warp_collision.io.placing import joined
 from warp_collision.messages import escaped, one_line
 from warp_collision.robot import RobotSpheres
@@ -17,7 +18,7 @@ from warp_collision.robot.model.link_shapes import mesh_in_link
 from warp_collision.viewer import triangles as shapes
 from warp_collision.viewer.camera import VIEWS, look
 from warp_collision.viewer.colors import FREE, UNCOVERED, Floats, Theme, theme_of
-from warp_collision.viewer.picture import fit_text, new_figure, pixels, require_installed, write_png
+from warp_collision.viewer.picture import fit_text, new_figure, pixels, write_png
 from warp_collision.viewer.ray_tracer import SAMPLES, Body, RayTracer, over
 from warp_collision.viewer.triangles import Triangles
 
@@ -54,7 +55,7 @@ def sphere_sheet(
         >>> sphere_sheet(load_panda()).shape[2]
         3
     """
-    require_installed("matplotlib", "viz")
+    require_extra("matplotlib", "a picture")
     theme = theme_of(background)
     links = [
         name

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import io
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from warp_collision.extras import is_installed
 from warp_collision.planning import PlannedPaths
 from warp_collision.robot import RobotSpheres
 from warp_collision.viewer.colors import THEMES
@@ -42,7 +42,7 @@ def html_of(value: Any) -> str:
     """
     draw, table = next(parts for kind, parts in _PARTS.items() if isinstance(value, kind))
     picture = ""
-    if importlib.util.find_spec("matplotlib") is not None:
+    if is_installed("matplotlib"):
         picture = f'<img alt="" src="data:image/png;base64,{_png(draw(value))}">'
     return f'<div style="display:flex;gap:1em;flex-wrap:wrap">{picture}{table(value)}</div>'
 

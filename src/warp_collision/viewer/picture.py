@@ -5,7 +5,6 @@ Text needs matplotlib (the extra `viz`); the scenes are drawn by `ray_tracer`.
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,18 +36,6 @@ _REACHES = (34.0, 60.0, 95.0, 140.0, 200.0, 270.0)  # pixels from what is named
 _MOST_TEXT = 110  # characters of a line
 _LABELLED = 6  # obstacles of a world without a robot
 _MOST_NAME = 40  # characters of a name in a label
-
-
-def require_installed(module: str, extra: str) -> None:
-    """Requires a module that an extra of this package installs.
-
-    Raises:
-        ModuleNotFoundError: it is not installed.
-    """
-    if importlib.util.find_spec(module) is None:
-        raise ModuleNotFoundError(
-            f"{module} is not installed; pip install 'warp-collision[{extra}]' brings what it needs"
-        )
 
 
 class Label(NamedTuple):

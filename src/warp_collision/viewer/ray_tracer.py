@@ -15,6 +15,7 @@ import warp as wp
 from torch import Tensor
 
 from warp_collision.devices import CPU
+from warp_collision.extras import require_extra
 from warp_collision.kernels import ray_image as kernels
 from warp_collision.launching.launch import launch, warp_stream
 from warp_collision.launching.warp_runtime import quiet_warp
@@ -215,6 +216,7 @@ class Room:
 
     def draw(self, tracer: RayTracer) -> Floats:
         """Returns (height, width, 3) the room with the shadows of bodies."""
+        require_extra("matplotlib", "a picture")
         from PIL import Image, ImageFilter
 
         image = self._empty.copy()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.devices import CPU
+from warp_collision.extras import require_extra
 from warp_collision.messages import escaped, known_names, short_repr
 from warp_collision.poses import PoseLike
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs
@@ -32,7 +32,6 @@ from warp_collision.viewer.picture import (
     cut,
     path_labels,
     pixels,
-    require_installed,
     world_labels,
     write_png,
 )
@@ -124,7 +123,7 @@ def render(
         >>> render(world, size=(160, 100), view="corner").shape
         (100, 160, 3)
     """
-    require_installed("matplotlib", "viz")
+    require_extra("matplotlib", "a picture")
     theme, direction = theme_of(background), parse_view(view)
     path = None if output is None else _checked_output(output)
     film = path if path is not None and path.suffix.lower() in _FILMS else None
@@ -187,10 +186,8 @@ def _checked_output(output: str | os.PathLike[str]) -> Path:
         raise FileNotFoundError(
             f"output must be in an existing folder, got {short_repr(str(path))}"
         )
-    if path.suffix.lower() == ".mp4" and importlib.util.find_spec("av") is None:
-        raise ModuleNotFoundError(
-            "av is not installed, which writes .mp4; pip install 'warp-collision[viz]' brings it"
-        )
+    if path.suffix.lower() == ".mp4":
+        require_extra("av", "an .mp4 film")
     return path
 
 
