@@ -21,7 +21,7 @@ comma  := ,
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all test-contracted test-oldest lint format docs check bench bench-plan bench-label bench-gpu cuda-device lock clean clean-venv
+.PHONY: help install demo test test-all test-contracted test-oldest stranger lint format docs check bench bench-plan bench-label bench-gpu cuda-device lock clean clean-venv
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ test-contracted: $(VENV)/.installed-dev ## each night: kernels by PTX that fuses
 test-oldest: $(VENV)-oldest/.installed ## the test suite on the oldest versions, in an environment of its own
 	$(VENV)-oldest/bin/python $(PYTEST) -m "not slow" $(ARGS)
 	$(VENV)-oldest/bin/python $(PYTEST) tests/launching/test_cold_start.py
+
+stranger: ## the README on a machine without the development tools: wheel, extras, demo
+	$(PYTHON) .ci/stranger.py $(ARGS)
 
 lint: $(VENV)/.installed-dev ## style and types, without changing a file
 	$(RUN) ruff check .

@@ -12,12 +12,13 @@ import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from warp_collision.cli import check, compiling, demo, label, plan, render, robot, view
+from warp_collision.cli import check, compiling, demo, example, label, plan, render, robot, view
 from warp_collision.cli.common import BAD_INPUT, INTERNAL_ERROR
 from warp_collision.cli.terminal import Parser, plain_numbers, print_text
 
 _COMMANDS = {
     "demo": demo,
+    "example": example,
     "check": check,
     "plan": plan,
     "robot": robot,
@@ -27,13 +28,13 @@ _COMMANDS = {
     "compile": compiling,
 }
 _EPILOG = """\
-examples:
-  warp-collision demo                            a robot, a problem, a picture
-  warp-collision check world.yaml spheres.npy    is anything in collision?
-  warp-collision check kitchen.glb path.npz --swept --json
-  warp-collision plan arm.urdf world.yaml --start 0 0.5 -1 --goal 1 0.5 -1
-  warp-collision view world.yaml path.npz --robot arm.urdf
-  warp-collision render world.yaml path.npz --robot arm.urdf -o path.gif
+examples, which run in an empty folder:
+  warp-collision example                   files to try the others with
+  warp-collision plan panda.urdf cage.glb \\
+      --start 0 -0.785 0 -2.356 0 1.571 0.785 --goal -0.03 0.53 0.02 -1.61 2.89 2.56 -2.16
+  warp-collision check cage.glb path.npz --robot panda.urdf
+  warp-collision view cage.glb path.npz --robot panda.urdf
+  warp-collision render cage.glb path.npz --robot panda.urdf -o path.gif
 
 `warp-collision check --help` describes the files.
 """
