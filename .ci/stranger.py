@@ -80,13 +80,17 @@ class Stranger:
         if base is not None:  # what the core brought is seen, and not installed again
             (self.site / "core.pth").write_text(f"{base.site}\n")
         wanted = f"warp-collision[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
-        self.python("-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", wanted)
+        pip = ("-m", "pip", "install", "--quiet")
+        self.python(*pip, "-c", ROOT / "constraints.txt", wanted)
+        if base is not None:  # its command has this environment's Python
+            self.python(*pip, "--ignore-installed", "--no-deps", wheel)
 
     def python(self, *arguments: object) -> str:
+        """Runs the Python of the environment and returns what it printed."""
         return call(self.bin / "python", *arguments, cwd=self.place, env=self.environ)
 
     def shell(self, line: str, status: int = 0) -> str:
-        """Runs a line of a shell as it is printed."""
+        """Runs a line of a shell and returns what it printed."""
         return call("bash", "-c", line, cwd=self.place, env=self.environ, status=status)
 
     def page(self, line: str) -> None:
@@ -182,7 +186,6 @@ def core(stranger: Stranger) -> None:
             print(stranger.shell(line, expected_status(line)))
     stranger.python("-c", MESH_ROBOT)
     print(stranger.python("-c", USE_MESH_ROBOT))
-    stranger.shell("warp-collision robot mesh_panda.urdf --save mesh_panda.npz", 2)
     print(stranger.shell("warp-collision check cage.glb path.npz --robot mesh_panda.urdf --quiet"))
     for extra, line in {
         "view": "view cage.glb path.npz --robot panda.urdf",

@@ -10,6 +10,7 @@ import pytest
 import torch
 import trimesh
 from scipy.optimize import nnls
+from scipy.spatial import ConvexHull
 
 from warp_collision import (
     Cuboid,
@@ -18,6 +19,8 @@ from warp_collision import (
     joint_path_clearance,
     joint_path_in_collision,
 )
+from warp_collision.obstacles.orientation import winding_number
+from warp_collision.planning import optimize_paths
 from warp_collision.robot import RobotSpheres, self_clearance, self_collision_cost
 from warp_collision.robot.model.convex_pieces import ConvexPiece, convex_pieces
 from warp_collision.robot.model.link_shapes import mesh_in_link
@@ -124,6 +127,101 @@ def test_pieces_cover_shapes():
         # Not much more than the shape: a sample of the pieces' points is on or near it.
         reach = np.linalg.norm(np.ptp(mesh.vertices, axis=0))
         assert max(piece.radius for piece in pieces) < 4e-3 * reach
+
+
+def spool() -> trimesh.Trimesh:
+    """Two thick disks on a thin shaft, one body: its convex hull is far from it."""
+    outline = [[0, 0], [0.4, 0], [0.4, 0.2], [0.1, 0.25], [0.1, 0.5], [0.5, 0.5], [0.5, 0.8]]
+    return trimesh.creation.revolve([*outline, [0, 0.8]])
+
+
+def blob() -> trimesh.Trimesh:
+    """A ball with bumps and dents."""
+    mesh = trimesh.creation.icosphere(3, 1.0)
+    x, y, z = mesh.vertices.T
+    radius = 0.2 + 0.1 * np.sin(4 * x + 1) * np.cos(5 * y) + 0.06 * np.sin(6 * z)
+    return trimesh.Trimesh(radius[:, None] * mesh.vertices, mesh.faces)
+
+
+def outside_of_pieces(mesh: trimesh.Trimesh, n: int, seed: int) -> np.ndarray:
+    """Of random points inside of a mesh, those that are in no piece."""
+    points = np.random.default_rng(seed).uniform(*mesh.bounds, (n, 3))
+    windings = [winding_number(point, mesh.vertices, mesh.faces) for point in points]
+    points = points[np.abs(windings) > 0.5]
+    assert len(points) > 10
+    is_in = np.zeros(len(points), dtype=bool)
+    for piece in convex_pieces(np.asarray(mesh.triangles)):
+        if np.ptp(piece.points, axis=0).min() > 1e-6:  # flat ones have no inside
+            planes = ConvexHull(piece.points).equations
+            is_in |= (points @ planes[:, :3].T + planes[:, 3]).max(axis=1) <= piece.radius
+    return points[~is_in]
+
+
+CONCAVE = {
+    "spool": spool,
+    "blob": blob,
+    "bracket": bracket,
+    "annulus": lambda: trimesh.creation.annulus(0.1, 0.2, 0.3),
+    "torus": lambda: trimesh.creation.torus(0.1, 0.03),
+}
+
+
+@pytest.mark.parametrize("name", CONCAVE)
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_pieces_cover_the_inside(name, is_turned):
+    """What is within a closed link is in a piece, and not only its surface."""
+    mesh = CONCAVE[name]()
+    if is_turned:
+        mesh.apply_transform(
+            trimesh.transformations.random_rotation_matrix(np.array([0.3, 0.5, 0.7]))
+        )
+    assert len(outside_of_pieces(mesh, 500, seed=3)) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONCAVE)
+def test_pieces_cover_the_inside_at_many_points(name):
+    rng = np.random.default_rng(8)
+    for seed in range(10):
+        mesh = CONCAVE[name]()
+        mesh.apply_transform(trimesh.transformations.random_rotation_matrix(rng.uniform(size=3)))
+        assert len(outside_of_pieces(mesh, 10_000, seed)) == 0
+
+
+def test_pieces_cover_a_mesh_that_is_inside_out():
+    mesh = spool()
+    mesh.invert()
+    assert len(outside_of_pieces(mesh, 500, seed=4)) == 0
+
+
+def test_a_link_inside_another_is_never_free(tmp_path):
+    """No surfaces meet there, so that judges of surfaces do not see it."""
+    spool().export(tmp_path / "spool.stl")
+    (tmp_path / "robot.urdf").write_text("""<robot name="inside">
+      <link name="base">
+        <collision><geometry><mesh filename="spool.stl"/></geometry></collision></link>
+      <link name="slide"/>
+      <link name="tool">
+        <collision><geometry><box size="0.04 0.04 0.04"/></geometry></collision></link>
+      <joint name="x" type="prismatic"><parent link="base"/><child link="slide"/>
+        <origin xyz="0.7 0 0.65"/><axis xyz="1 0 0"/>
+        <limit lower="-1.2" upper="0.3" effort="1" velocity="1"/></joint>
+      <joint name="z" type="prismatic"><parent link="slide"/><child link="tool"/>
+        <axis xyz="0 0 1"/><limit lower="-0.6" upper="0.5" effort="1" velocity="1"/></joint>
+    </robot>""")
+    robot = RobotSpheres(tmp_path / "robot.urdf")
+    world = MeshWorld()
+    across, up = torch.meshgrid(
+        torch.linspace(-1.13, -0.27, 23), torch.linspace(-0.12, 0.12, 7), indexing="ij"
+    )
+    inside = torch.stack((across, up), dim=-1)
+    assert configuration_in_collision(inside, robot, world).all()
+    assert joint_path_in_collision(inside, robot, world).all()
+    away = torch.tensor([[[0.0, 0.0], [0.0, 0.4], [-0.5, 0.25], [-0.4, -0.28]]])
+    assert not configuration_in_collision(away, robot, world).any()
+    start, goal = torch.tensor([[0.0, 0.0]]), torch.tensor([[-0.6, 0.0]])
+    with pytest.raises(ValueError, match="base"):
+        optimize_paths(start, goal, robot, world)
 
 
 def test_pieces_leave_out_what_is_hollow():

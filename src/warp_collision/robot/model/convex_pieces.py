@@ -4,6 +4,11 @@ A piece is the convex hull of some points, widened by a radius: a sphere is one 
 two, a box eight. A mesh is cut by planes where the hulls of both sides have less volume than that
 of the whole, so that what is hollow between its parts is left out. Of a hull with many corners some
 are kept, and the radius is the largest distance of the others from the hull of these.
+
+Pieces cover the inside of a closed mesh too. All cuts are across an axis, so that each part is the
+solid within a box, its cell. An extreme point of that part is on the surface, or it is a corner of
+the cell: around any other point of the inside a segment lies in both. So the hull of a part is that
+of its triangles and of those corners of its cell that are inside of the mesh.
 """
 
 from __future__ import annotations
@@ -20,9 +25,10 @@ from trimesh.triangles import closest_point
 from warp_collision.formats.files import MAX_COORDINATE
 from warp_collision.messages import short_repr
 from warp_collision.obstacles.geometry import content_key
+from warp_collision.obstacles.orientation import winding_number
 from warp_collision.robot.fitting.fit_cache import cached_result
 
-_VERSION = 3  # of the algorithm: another one for each change of what it returns
+_VERSION = 4  # of the algorithm: another one for each change of what it returns
 _MOST_PIECES = 24  # of a link
 _SLABS = 6  # along each axis, between which it may be cut
 _LEAST_GAIN = 0.002  # of the volume of the link's hull: what a cut has to save
@@ -35,6 +41,8 @@ _LEAST_CORNERS = 12  # of a hull, none of which is left out
 _DIRECTIONS = np.array([*itertools.product((-1.0, 0.0, 1.0), repeat=3)])
 _FEW, _CELLS = 1000, 48  # triangles that are cut as they are; cells of a grid for others
 _ROUNDING = 1.0e-6  # of coordinates: of float32, and of what a hull leaves out as flat
+_EVERYWHERE = np.array([3 * [-np.inf], 3 * [np.inf]])
+_INSIDE = 0.499  # winding number from which on a point is inside
 _DIGITS = 6  # of coordinates [m] that are kept
 
 Array = NDArray[np.float64]
@@ -53,22 +61,31 @@ class ConvexPiece(NamedTuple):
 
 
 def convex_pieces(triangles: Array) -> list[ConvexPiece]:
-    """Pieces that cover triangles (n, 3, 3), at most 24."""
+    """Pieces that cover triangles (n, 3, 3) and what they enclose, at most 24."""
     size = float(np.linalg.norm(np.ptp(triangles.reshape(-1, 3), axis=0)))
     accuracy = float(np.clip(_SHARE * size, *_ACCURACY))
     # Where to cut is found on a coarse mesh.
-    parts, done = [_Part.of(triangles, _coarse(triangles))], []
+    coarse = _coarse(triangles)
+    parts, done = [_Part.of(triangles, coarse, _EVERYWHERE, coarse)], []
     least = _LEAST_GAIN * parts[0].volume
     while parts and len(parts) + len(done) < _MOST_PIECES:
         part = parts.pop(max(range(len(parts)), key=lambda i: parts[i].gain))
         if part.gain > least:
             both = zip(
-                _sides(part.triangles, *part.cut), _sides(part.coarse, *part.cut), strict=True
+                _sides(part.triangles, *part.cut),
+                _sides(part.coarse, *part.cut),
+                _halves(part.cell, *part.cut),
+                strict=True,
             )
-            parts += [_Part.of(*side) for side in both]
+            parts += [_Part.of(*side, coarse) for side in both]
         else:
             done.append(part)
-    corners = (_hull(part.triangles.reshape(-1, 3)).points for part in (*done, *parts))
+    corners = (
+        _hull(
+            np.concatenate([p.triangles.reshape(-1, 3), _inside_corners(p.cell, triangles)])
+        ).points
+        for p in (*done, *parts)
+    )
     return [_piece(points, accuracy) for points in corners if len(points)]
 
 
@@ -123,21 +140,49 @@ class _Hull(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Triangles, those of a coarse mesh, the best cut and the volume that it saves."""
+    """What of a mesh is within a cell: triangles, those of a coarse mesh, and the best cut.
+
+    A cell is a box (2, 3), its lower and its upper bounds, infinite where nothing was cut.
+    """
 
     triangles: Array
     coarse: Array
-    volume: float
+    cell: Array
+    volume: float  # of the hull [m^3]
     cut: tuple[int, float]
-    gain: float
+    gain: float  # volume that the cut saves [m^3]
 
     @classmethod
-    def of(cls, triangles: Array, coarse: Array) -> _Part:
-        """Finds the best cut."""
-        whole = _hull(coarse.reshape(-1, 3)).volume
-        cuts = [(volume, axis, place) for axis in range(3) for place, volume in _cuts(coarse, axis)]
+    def of(cls, triangles: Array, coarse: Array, cell: Array, whole: Array) -> _Part:
+        """Finds the best cut; `whole` is all of the coarse mesh."""
+        corners = _inside_corners(cell, whole)
+        if len(coarse) == 0:
+            return cls(triangles, coarse, cell, 0.0, (0, 0.0), -np.inf)
+        volume = _hull(np.concatenate([coarse.reshape(-1, 3), corners])).volume
+        cuts = [
+            (saved, axis, place)
+            for axis in range(3)
+            for place, saved in _cuts(coarse, axis, cell, corners, whole)
+        ]
         least, axis, place = min(cuts)
-        return cls(triangles, coarse, whole, (axis, place), whole - least)
+        return cls(triangles, coarse, cell, volume, (axis, place), volume - least)
+
+
+def _halves(cell: Array, axis: int, place: float) -> tuple[Array, Array]:
+    """The parts of a cell below and above a plane across an axis."""
+    below, above = cell.copy(), cell.copy()
+    below[1, axis] = above[0, axis] = place
+    return below, above
+
+
+def _inside_corners(cell: Array, triangles: Array) -> Array:
+    """The corners (n, 3) of a cell that triangles (m, 3, 3) enclose."""
+    corners = np.array([*itertools.product(*cell.T)])
+    corners = np.unique(corners[np.isfinite(corners).all(axis=1)], axis=0)
+    vertices, faces = triangles.reshape(-1, 3), np.arange(3 * len(triangles)).reshape(-1, 3)
+    windings = [winding_number(corner, vertices, faces) for corner in corners]
+    # Meshes that are inside out count too; a point on the surface has 1/2.
+    return corners[np.abs(np.array(windings)) > _INSIDE]
 
 
 def _hull(points: Array) -> _Hull:
@@ -151,17 +196,37 @@ def _hull(points: Array) -> _Hull:
     return _Hull(np.unique(points, axis=0), 0.0)
 
 
-def _cuts(triangles: Array, axis: int) -> list[tuple[float, float]]:
-    """Places along an axis, and the volume of the hulls of both sides of a cut there."""
-    heights = triangles[..., axis]
-    if len(triangles) == 0:
-        return [(0.0, np.inf)]
-    places = np.linspace(heights.min(), heights.max(), _SLABS + 1).tolist()
-    slabs = [_hull(_within(triangles, axis, *ends)) for ends in itertools.pairwise(places)]
+def _cuts(
+    triangles: Array, axis: int, cell: Array, corners: Array, whole: Array
+) -> list[tuple[float, float]]:
+    """Places along an axis, and the volume of the hulls of both sides of a cut there.
+
+    Args:
+        triangles: (n, 3, 3), at least one, of the coarse mesh within the cell.
+        axis: 0, 1 or 2.
+        cell: (2, 3).
+        corners: (m, 3) of the cell that are inside.
+        whole: all triangles of the coarse mesh.
+    """
+    heights = np.concatenate([triangles[..., axis].ravel(), corners[:, axis]])
+    places = np.linspace(heights.min(), heights.max(), _SLABS + 1)
+    rings = []  # corners that a cut makes
+    for place in places[1:-1]:
+        _, above = _halves(cell, axis, place)
+        above[1, axis] = place
+        rings.append(_inside_corners(above, whole))
+    is_low = corners[:, axis] < places[1]
+    rings = [corners[is_low], *rings, corners[~is_low]]
+    slabs = [
+        _hull(np.concatenate([_within(triangles, axis, low, high), one, other]))
+        for (low, high), (one, other) in zip(
+            itertools.pairwise(places), itertools.pairwise(rings), strict=True
+        )
+    ]
     below = [*itertools.accumulate(slabs, _joined)]
     above = [*itertools.accumulate(reversed(slabs), _joined)][::-1]
     return [
-        (place, one.volume + other.volume)
+        (float(place), one.volume + other.volume)
         for place, one, other in zip(places[1:-1], below, above[1:], strict=False)
     ]
 

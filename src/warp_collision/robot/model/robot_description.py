@@ -60,7 +60,7 @@ from warp_collision.robot.model.urdf_model import (
 )
 
 _ROUNDING = 1e-9  # of the entries of transforms
-_FORMAT, _KEY = 2, "warp_collision_robot"
+_FORMAT, _KEY = 3, "warp_collision_robot"
 _HEAD = "# Written by RobotSpheres.save: for RobotSpheres.from_file, and --robot in the shell.\n"
 
 
