@@ -39,7 +39,6 @@ _RIGID = 1e-9
 # Largest faces of a mesh that tell most other meshes from cuboids.
 _LOOKED_AT = 32
 # Length over width of shapes whose meshes are sliced across.
-_MOST_SLENDER = 1e6
 
 
 class Source(NamedTuple):
@@ -209,9 +208,9 @@ def _placed(shape: Shape, center: np.ndarray, axes: np.ndarray) -> PlacedShape:
 
 
 def _shape_geometry(placed: PlacedShape, reason: str) -> Geometry:
-    """The mesh that contains a shape, for kernels that know triangles only."""
-    mesh = _resolved(placed.tessellate(), placed.shape)
-    return replace(_exact_geometry(mesh, placed.shape, reason), shape=placed)
+    """The box around a shape, for kernels that know triangles only."""
+    box = placed.box()
+    return replace(_exact_geometry(box, placed.shape, reason), shape=placed)
 
 
 def _sensed_geometry(sensed: Sensed) -> Geometry:
@@ -250,15 +249,3 @@ def _cuboid_geometry(cuboid: _Cuboid, n_faces: int) -> Geometry:
         report.consistent = False
         report.repairs.append("flipped faces to agree with their neighbours")
     return geometry
-
-
-def _resolved(mesh: Triangles, shape: Shape) -> Triangles:
-    """The mesh without needles that queries of triangles would not see, where that is possible."""
-    half = shape.half_extents
-    if half.max() > _MOST_SLENDER * half.min():
-        return mesh
-    try:
-        geometry = prepare("shape", mesh.vertices, mesh.faces, sign="winding")
-    except ValueError:  # too small for float32, say; the formula does not mind
-        return mesh
-    return Triangles(geometry.vertices, geometry.faces)

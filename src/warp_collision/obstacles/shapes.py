@@ -290,10 +290,16 @@ class PlacedShape:
         values = (factor * np.array(getattr(self.shape, part.name)) for part in fields(self.shape))
         return PlacedShape(make(*values), factor * self.center, self.rotation)
 
+    def box(self) -> Triangles:
+        """The box around the shape along its own axes, in the frame of the mesh."""
+        return self._moved(box_around(self.shape.half_extents * np.array([[-1.0], [1.0]])))
+
     def tessellate(self) -> Triangles:
         """The mesh that contains the shape, in the frame of the mesh."""
-        vertices, faces = self.shape.tessellate()
-        return Triangles(vertices @ self.matrix[:3, :3].T + self.center, faces)
+        return self._moved(self.shape.tessellate())
+
+    def _moved(self, mesh: Triangles) -> Triangles:
+        return Triangles(mesh.vertices @ self.matrix[:3, :3].T + self.center, mesh.faces)
 
     def axis_aligned(self) -> PlacedShape:
         """The same without a rotation, if axes lie along those of the mesh: queries are faster."""
