@@ -59,10 +59,16 @@ save_world_file("cage.yaml", load_world_file("cage.glb"))
 MJCF = """<mujoco><worldbody>
 <geom name="table" type="box" size="0.3 0.3 0.1" pos="2 0 0.1"/></worldbody></mujoco>"""
 USDA = """#usda 1.0
-(upAxis = "Z" metersPerUnit = 1)
-def Cube "table" { double size = 0.2
-double3 xformOp:translate = (2, 0, 0.1)
-uniform token[] xformOpOrder = ["xformOp:translate"] }
+(
+    upAxis = "Z"
+    metersPerUnit = 1
+)
+def Cube "table"
+{
+    double size = 0.2
+    double3 xformOp:translate = (2, 0, 0.1)
+    uniform token[] xformOpOrder = ["xformOp:translate"]
+}
 """
 
 
