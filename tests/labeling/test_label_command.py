@@ -41,6 +41,10 @@ def label(folder: Path, out: str, *arguments: object) -> int:
     return main(["label", paths, *options, "--device=cpu", *map(str, arguments)])
 
 
+def parts_of(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("part-*.parquet"))
+
+
 def read(folder: Path) -> "pd.DataFrame":
     return pd.read_parquet(folder).sort_values("id", ignore_index=True)
 
@@ -49,8 +53,8 @@ def test_one_command_and_pandas(tmp_path, capsys):
     write_paths(tmp_path, 40)
     assert label(tmp_path, "out", "--part-rows=16", "--batch-rows=8", "--json") == 0
     summary = json.loads(capsys.readouterr().out)
-    parts = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert parts == [f"part-{index:06d}.parquet" for index in range(3)]
+    parts = parts_of(tmp_path / "out")
+    assert [name[-14:] for name in parts] == [f"{index:06d}.parquet" for index in range(3)]
     labels = read(tmp_path / "out")
     assert len(labels) == summary["labelled"] == 40
     assert labels.free.sum() == summary["free"] > 3
@@ -71,7 +75,7 @@ def test_the_first_error_is_told(tmp_path, capsys):
     world = next((tmp_path / "worlds").iterdir())
     robot = [f"--robot={PANDA}", f"--world={world}", "--device=cpu"]
     wrong = str(tmp_path / "spheres.npy")
-    assert main(["label", wrong, *robot, f"--out={tmp_path / 'out'}"]) == 0
+    assert main(["label", wrong, *robot, f"--out={tmp_path / 'out'}"]) == 2
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("note: of path ")
     assert "joints must have shape (7,)" in lines[0]
@@ -84,9 +88,10 @@ def test_what_is_written_is_not_computed_again(tmp_path, capsys):
     assert label(tmp_path, "out", "--part-rows=8", "--batch-rows=8", "--quiet") == 0
     out = tmp_path / "out"
     # As a run leaves it that was killed while it wrote its third part.
-    for index in (2, 3, 4):
-        (out / f"part-{index:06d}.parquet").unlink()
-    (out / "part-000002.tmp").write_bytes(b"PAR1")
+    for name in parts_of(out)[2:]:
+        (out / name).unlink()
+    left = out / parts_of(out)[0].replace("part-", "_part-").replace("000000.parquet", "000002.tmp")
+    left.write_bytes(b"PAR1")
     before = {path: path.stat().st_mtime_ns for path in out.glob("*.parquet")}
     capsys.readouterr()
     assert label(tmp_path, "out", "--part-rows=8", "--batch-rows=8", "--json") == 0
@@ -94,6 +99,7 @@ def test_what_is_written_is_not_computed_again(tmp_path, capsys):
     assert (summary["written_before"], summary["labelled"]) == (16, 24)
     assert {path: path.stat().st_mtime_ns for path in before} == before
     pd.testing.assert_frame_equal(read(out), read(tmp_path / "whole"), check_exact=True)
+    assert not left.exists()
     assert label(tmp_path, "out", "--json") == 0
     assert json.loads(capsys.readouterr().out)["labelled"] == 0
 
@@ -105,8 +111,11 @@ def test_errors_are_rows(tmp_path, capsys):
     table[2]["world"] = "none.yaml"
     table[3]["path"] = [[0.0] * 6] * 2
     pq.write_table(pa.Table.from_pylist(table), file)
-    assert label(tmp_path, "out") == 0
-    assert "6 paths labelled: " in capsys.readouterr().out
+    assert label(tmp_path, "out") == 1
+    told = capsys.readouterr().out
+    assert "6 paths labelled: " in told
+    assert "3 rows of " in told
+    assert "  1 x path must be finite, got nan at waypoint 0" in told
     labels = read(tmp_path / "out")
     assert labels.error.notna().tolist() == [False, True, True, True, False, False]
     assert labels.error[2].endswith("none.yaml: no such file")
@@ -123,6 +132,187 @@ def test_wrong_usage(tmp_path, capsys):
     assert "full: must be empty or have parts of an earlier run" in capsys.readouterr().err
     assert label(tmp_path, "out", "--outputs", "freedom") == 2
     assert "outputs must be of free, clearance" in capsys.readouterr().err
+
+
+def with_ids(folder: Path, ids: list[object]) -> None:
+    """Gives the rows of the paths other ids."""
+    table = pq.read_table(folder / "paths.parquet")
+    column = table.column_names.index("id")
+    pq.write_table(table.set_column(column, "id", pa.array(ids)), folder / "paths.parquet")
+
+
+def test_ids_that_occur_twice_are_rows_of_their_own(tmp_path, capsys):
+    write_paths(tmp_path, 24)
+    with_ids(tmp_path, [f"row {index % 5}" for index in range(24)])
+    assert label(tmp_path, "out", "--part-rows=4", "--batch-rows=4", "--quiet") == 0
+    for name in parts_of(tmp_path / "out")[3:]:
+        (tmp_path / "out" / name).unlink()
+    assert label(tmp_path, "out", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["labelled"] == 12
+    assert sorted(read(tmp_path / "out")["row"]) == [*range(24)]
+
+
+def test_ids_keep_their_type(tmp_path):
+    write_paths(tmp_path, 8)
+    with_ids(tmp_path, [*range(100, 108)])
+    assert label(tmp_path, "out", "--quiet") == 0
+    labels = pd.read_parquet(tmp_path / "out")
+    assert labels["id"].dtype == np.int64
+    joined = pd.read_parquet(tmp_path / "paths.parquet").merge(labels, on="id")
+    assert len(joined) == 8
+
+
+def test_another_run_into_the_folder_is_refused(tmp_path, capsys):
+    """Else old and new answers would stand in one table."""
+    file = write_paths(tmp_path, 8)
+    assert label(tmp_path, "out", "--outputs", "free", "--quiet") == 0
+    before = read(tmp_path / "out")
+    assert label(tmp_path, "out", "--quiet") == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "has labels of another run, whose outputs was ['free'], got None" in told
+    world = next((tmp_path / "worlds").iterdir())
+    content = world.read_text()
+    world.write_text(content + " ")
+    assert label(tmp_path, "out", "--outputs", "free", "--quiet") == 2
+    assert "whose world was" in capsys.readouterr().err
+    file.write_bytes(file.read_bytes())  # at another time
+    assert label(tmp_path, "out", "--outputs", "free", "--quiet") == 2
+    assert "whose inputs was" in capsys.readouterr().err
+    pd.testing.assert_frame_equal(read(tmp_path / "out"), before, check_exact=True)
+    assert label(tmp_path, "out", "--overwrite", "--quiet") == 0
+    assert "clearance" in read(tmp_path / "out")
+    assert len(read(tmp_path / "out")) == 8
+
+
+def test_errors_are_labelled_again_when_that_is_wanted(tmp_path, capsys):
+    """A file that was not there for a while does not spoil the table for good."""
+    write_paths(tmp_path, 12)
+    common = ["label", str(tmp_path / "paths.parquet"), f"--robot={PANDA}", "--device=cpu"]
+    common += [f"--out={tmp_path / 'out'}", "--part-rows=4", "--batch-rows=4"]
+    (tmp_path / "worlds").rename(tmp_path / "gone")
+    (tmp_path / "worlds").mkdir()
+    command = [*common, f"--world={tmp_path / 'worlds'}"]
+    assert main(command) == 2
+    assert "12 rows of" in capsys.readouterr().out
+    (tmp_path / "worlds").rmdir()
+    (tmp_path / "gone").rename(tmp_path / "worlds")
+    assert main(command) == 2
+    assert "whose world was" in capsys.readouterr().err
+    # In the folder of the worlds itself these are no part of the manifest.
+    rows = pq.read_table(tmp_path / "paths.parquet").to_pylist()
+    rows[5]["path"][0][0] = float("nan")
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "paths.parquet")
+    assert main([*command, "--overwrite"]) == 1
+    assert main([*command, "--quiet"]) == 1
+    assert main([*command, "--retry-errors", "--json"]) == 1
+    out = capsys.readouterr().out
+    found = json.loads(out[out.rindex("\n{") :])
+    assert (found["written_before"], found["labelled"], found["errors_in_all"]) == (11, 1, 1)
+    assert sorted(read(tmp_path / "out")["row"]) == [*range(12)]
+
+
+def test_shards_write_into_one_folder_at_the_same_time(tmp_path):
+    write_paths(tmp_path, 60)
+    assert label(tmp_path, "whole", "--quiet") == 0
+    command = [sys.executable, "-m", "warp_collision.cli", "label", tmp_path / "paths.parquet"]
+    command += [f"--robot={PANDA}", f"--world={tmp_path / 'worlds'}", f"--out={tmp_path / 'out'}"]
+    command += ["--device=cpu", "--quiet", "--batch-rows=4", "--part-rows=4"]
+    runs = [
+        subprocess.Popen([*map(str, command), f"--shard={index}/2"], stderr=subprocess.PIPE)
+        for index in range(2)
+    ]
+    assert [(run.communicate()[1], run.returncode) for run in runs] == [(b"", 0), (b"", 0)]
+    found = read(tmp_path / "out")
+    pd.testing.assert_frame_equal(found, read(tmp_path / "whole"), check_exact=True)
+
+
+def test_two_runs_of_one_shard_are_refused(tmp_path, capsys):
+    from warp_collision.labeling.parts import PartWriter
+
+    write_paths(tmp_path, 4)
+    with PartWriter(tmp_path / "out", 10, {}):
+        assert label(tmp_path, "out") == 2
+        assert "another process is labelling into this folder" in capsys.readouterr().err
+        assert label(tmp_path, "out", "--shard=1/2", "--overwrite") == 2
+        assert "--overwrite must be given without --shard" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        label(tmp_path, "out", "--shard=2/2")
+    assert "must be I/N with I from 0 to N - 1, got '2/2'" in capsys.readouterr().err
+
+
+def test_a_row_names_no_file_outside_of_the_worlds(tmp_path):
+    write_paths(tmp_path, 3)
+    table = pq.read_table(tmp_path / "paths.parquet").to_pylist()
+    (tmp_path / "own.yaml").write_text(
+        json.dumps(world_of(table[1]["world"].removesuffix(".yaml")))
+    )
+    table[0]["world"] = "/etc/passwd"
+    table[1]["world"] = "../own.yaml"
+    pq.write_table(pa.Table.from_pylist(table), tmp_path / "paths.parquet")
+    assert label(tmp_path, "out", "--quiet") == 1
+    errors = read(tmp_path / "out").set_index("row").error
+    assert errors[0].startswith("world must be a file in ")
+    assert "'../own.yaml'" in errors[1]
+    assert pd.isna(errors[2])
+    assert label(tmp_path, "out", "--allow-world-outside", "--overwrite", "--quiet") == 1
+    errors = read(tmp_path / "out").set_index("row").error
+    assert "passwd" in errors[0]
+    assert pd.isna(errors[1])
+
+
+def test_values_beyond_float32_are_errors(tmp_path):
+    write_paths(tmp_path, 2)
+    table = pq.read_table(tmp_path / "paths.parquet").to_pylist()
+    table[1]["path"][0][0] = 1e30
+    pq.write_table(pa.Table.from_pylist(table), tmp_path / "paths.parquet")
+    assert label(tmp_path, "out", "--quiet") == 1
+    labels = read(tmp_path / "out").set_index("row")
+    assert labels.error[1] == "path must have values of at most 1e+06, got 1e+30 at waypoint 0"
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_loses_nothing(tmp_path, sent):
+    write_paths(tmp_path, 400)
+    command = [sys.executable, "-m", "warp_collision.cli", "label", tmp_path / "paths.parquet"]
+    command += [f"--robot={PANDA}", f"--world={tmp_path / 'worlds'}", f"--out={tmp_path / 'out'}"]
+    command += ["--device=cpu", "--batch-rows=2", "--part-rows=100"]
+    with subprocess.Popen(
+        [*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        deadline = time.monotonic() + 300.0
+        while not parts_of(tmp_path / "out"):
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.send_signal(sent)
+        told, errors = process.communicate(timeout=100)
+    assert process.returncode == 130
+    assert "interrupted: what was labelled is written" in errors
+    assert "Traceback" not in errors
+    written = read(tmp_path / "out")
+    assert 100 <= len(written) < 400
+    assert f"{len(written)} paths labelled" in told
+    assert label(tmp_path, "out", "--batch-rows=2", "--part-rows=100", "--quiet") == 0
+    assert sorted(read(tmp_path / "out")["row"]) == [*range(400)]
+
+
+@pytest.mark.slow
+def test_kills_at_random_moments_lose_nothing(tmp_path):
+    write_paths(tmp_path, 120)
+    assert label(tmp_path, "whole", "--quiet") == 0
+    command = [sys.executable, "-m", "warp_collision.cli", "label", tmp_path / "paths.parquet"]
+    command += [f"--robot={PANDA}", f"--world={tmp_path / 'worlds'}", f"--out={tmp_path / 'out'}"]
+    command += ["--device=cpu", "--quiet", "--batch-rows=1", "--part-rows=2"]
+    rng = np.random.default_rng(5)
+    for _ in range(100):
+        with subprocess.Popen([*map(str, command)]) as process:
+            time.sleep(rng.uniform(0.0, 8.0))
+            process.kill()
+        if len(parts_of(tmp_path / "out")) == 60:
+            break
+    assert label(tmp_path, "out", "--batch-rows=1", "--part-rows=2", "--quiet") == 0
+    found = read(tmp_path / "out")
+    pd.testing.assert_frame_equal(found, read(tmp_path / "whole"), check_exact=True)
 
 
 _PEAK = """

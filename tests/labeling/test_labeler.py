@@ -298,6 +298,7 @@ def test_the_cache_is_bounded(panda, tmp_path):
         trimesh.creation.icosphere(3, 0.1 + 0.01 * index).export(file)
         files.append(str(file))
     options = {"folder": ".", "since": None, "device": "cpu", "strict": False, "package_dirs": ()}
+    options["allow_outside"] = True
     probe = WorldCache(None, max_bytes=1 << 30, **options)
     [*probe.pack([probe.key(files[0])])]
     one = probe.n_bytes

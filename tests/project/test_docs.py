@@ -134,7 +134,8 @@ def _code(text: str) -> list[str]:
 
 def _commands(text: str) -> list[list[str]]:
     """Words of the shell commands of a page, in blocks and in sentences."""
-    lines = [line for _, block in blocks_of(text, "sh") for line in block.splitlines()]
+    lines = [block for _, block in blocks_of(text, "sh")]
+    lines = [line for block in lines for line in block.replace("\\\n", " ").splitlines()]
     lines += [code for code in _code(text) if re.match(r"(make|python -m|pytest|pip) ", code)]
     lines += [code for code in _code(text) if re.match(r"warp-collision [a-z]", code)]
     return [words for line in lines if (words := shlex.split(line, comments=True))]

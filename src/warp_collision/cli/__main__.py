@@ -31,7 +31,8 @@ _EPILOG = """\
 examples, which run in an empty folder:
   warp-collision example                   files to try the others with
   warp-collision plan panda.urdf cage.glb \\
-      --start 0 -0.785 0 -2.356 0 1.571 0.785 --goal -0.03 0.53 0.02 -1.61 2.89 2.56 -2.16
+      --start 0 -0.785 0 -2.356 0 1.571 0.785 \\
+      --goal -0.03 0.53 0.02 -1.61 2.89 2.56 -2.16
   warp-collision check cage.glb path.npz --robot panda.urdf
   warp-collision view cage.glb path.npz --robot panda.urdf
   warp-collision render cage.glb path.npz --robot panda.urdf -o path.gif

@@ -209,6 +209,7 @@ class _Labels:
         place = world if scene is None else scene.world
         device = options.device if place is None else place.device
         chosen: dict[str, Any] = {"outputs": outputs, "swept": options.swept}
+        chosen["allow_world_outside"] = True  # paths that are checked are one's own
         self._of_own = self._of_common = labeler_of(options, scene, world, device, **chosen)
         if scene is not None and constant is not None:
             others = scene_text.without_constant_contacts(scene, constant)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from warp_collision.robot.checks.robot_scene import RobotScene
 
 FREE, COLLISION, BAD_INPUT, INTERNAL_ERROR = 0, 1, 2, 3  # exit statuses
+INTERRUPTED = 130  # as shells have it for Ctrl+C
 
 _POSE = ("X", "Y", "Z", "QW", "QX", "QY", "QZ")
 _ARRAYS = (".npy", ".npz")

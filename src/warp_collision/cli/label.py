@@ -12,7 +12,7 @@ DESCRIPTION = """\
 Writes for every path of a data set whether it is proven free, its certified
 clearance, its cost, the first contact, and which two bodies are nearest, as
 Parquet files in a folder. A run that ended early goes on where it was: rows
-whose id is written are not computed again.
+that are written are not computed again.
 """
 
 EPILOG = """\
@@ -21,12 +21,18 @@ path, HDF5 files in the layout of MPiNets or with an array of paths, a folder of
 a LeRobot data set of version 3, whose episodes are paths, .npy, .npz and .csv
 files, and folders of these.
 
-The columns are id, free, clearance, self_clearance, cost, first_contact, depth,
-position, link, obstacle, with_itself and error [m; positions in waypoints]. A
-row that could not be labelled has its reason in error, and is not free.
+The columns are id, source and row (the file and its row), free, clearance,
+self_clearance, cost, first_contact, depth, position, link, obstacle,
+with_itself and error [m; positions in waypoints]. A row that could not be
+labelled has its reason in error, and is not free. Ids keep their type.
+
+DIR has a manifest of the inputs, the robot, the world and the options. A run
+with others is refused, unless --overwrite is given.
 
 exit status:
-  0 all rows are written, 2 wrong usage or input, 3 an error of the program
+  0 all rows are written, 1 some have errors, 2 all have errors, or wrong usage
+  or input, 3 an error of the program, 130 interrupted: what was labelled is
+  written
 
 example, on two processes of a local Ray:
   warp-collision label paths.parquet --robot panda.urdf --world worlds/ \\
@@ -92,6 +98,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MIB",
         help="bound of the worlds that a process keeps (default 256)",
     )
+    parser.add_argument(
+        "--shard",
+        type=shard,
+        default=(0, 1),
+        metavar="I/N",
+        help="label one of N shares of the rows, I from 0 to N - 1; runs of all shares may write "
+        "into one folder at the same time",
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="remove the labels of an earlier run first"
+    )
+    parser.add_argument(
+        "--retry-errors", action="store_true", help="label rows again that have an error"
+    )
+    parser.add_argument(
+        "--allow-world-outside",
+        action="store_true",
+        help="rows may name world files outside of the folder of worlds",
+    )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     parser.add_argument("--quiet", action="store_true", help="print errors only")
     parser.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda where there is one)")
@@ -136,13 +161,26 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def shard(text: str) -> tuple[int, int]:
+    """An argument that is the index of a share and how many there are, as 0/4."""
+    index, slash, count = text.partition("/")
+    is_share = slash and index.isdecimal() and count.isdecimal() and int(index) < int(count)
+    if not is_share:
+        raise argparse.ArgumentTypeError(f"must be I/N with I from 0 to N - 1, got {text!r}")
+    return int(index), int(count)
+
+
 def run(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
+    if options.overwrite and options.shard[1] > 1:
+        raise ValueError("--overwrite must be given without --shard: other shards may be running")
+    for path in (options.out, options.world, *options.paths):
+        if ":/" in str(path):
+            raise ValueError(f"files must be on a file system of this machine, got {str(path)!r}")
     if options.ray is None and (options.workers is not None or options.gpus_per_worker):
         raise ValueError("--workers and --gpus-per-worker must be given with --ray")
     common.require_robot_for_options(options, "tolerance")
     device = common.start(options.device)
     from warp_collision.cli.label_paths import label_paths
 
-    label_paths(options, device)
-    return common.FREE
+    return label_paths(options, device)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
+import signal
 import sys
 import time
 from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warp_collision.cli import common
@@ -22,45 +26,170 @@ from warp_collision.messages import escaped
 if TYPE_CHECKING:
     import torch
 
+_REASONS = 3  # that are reported
+# Options that decide the labels, beside the files.
+_DECIDING = (
+    "column",
+    "outputs",
+    "min_clearance",
+    "activation_distance",
+    "tolerance",
+    "strict",
+    "allow_world_outside",
+    "group",
+    "state",
+    "lock_joint",
+    "no_self_collision",
+    "ignore",
+    "base_pose",
+)
 
-def label_paths(options: argparse.Namespace, device: torch.device) -> None:
-    """Labels all paths of files, and says what was written."""
+
+def label_paths(options: argparse.Namespace, device: torch.device) -> int:
+    """Labels all paths of files, says what was written, and returns the exit status."""
     require_extra("pyarrow", "label")
     files = common.list_paths(options)
+    manifest = run_manifest(options, files)
     labeler = _labeler(options, device)
-    writer = PartWriter(options.out, options.part_rows)
-    before = len(writer.written)
-    counts, first_error = {"labelled": 0, "free": 0, "with_errors": 0}, None
-    begin = time.monotonic()
-    tables = _tables(options, files, labeler, writer)
-    with Progress(files.count(), "paths", shown=not options.quiet) as progress:
-        for table in tables:
-            writer.add(table)
-            wrong = table.filter(table["error"].is_valid())
-            counts["labelled"] += table.num_rows
-            counts["with_errors"] += len(wrong)
-            if first_error is None and len(wrong):
-                row = wrong.slice(0, 1).to_pylist()[0]
-                first_error = f"{row['id']}: {row['error']}"
-            if "free" in table.column_names:
-                counts["free"] += sum(table["free"].to_pylist())
-            progress.show(before + counts["labelled"], f"{counts['with_errors']} with errors")
-    writer.flush()
-    seconds = time.monotonic() - begin
-    if options.quiet:
-        return
-    if options.json:
-        summary = {"out": str(options.out), "written_before": before, **counts}
-        print_json({**summary, "first_error": first_error, "seconds": seconds})
-        return
-    known = f", {before} were there before" if before else ""
-    rate = counts["labelled"] / max(seconds, 1e-9)
-    note = "" if first_error is None else f"note: of path {escaped(first_error)}\n"
-    print_text(
-        f"{note}{counts['labelled']} paths labelled{known}: {counts['free']} proven free, "
-        f"{counts['with_errors']} with errors; {rate:.0f} a second\n"
-        f"written: {escaped(str(options.out))}"
+    writer = PartWriter(
+        options.out,
+        options.part_rows,
+        manifest,
+        shard=options.shard,
+        overwrite=options.overwrite,
+        retry_errors=options.retry_errors,
     )
+    run = _Run(len(writer.written))
+    is_whole = False
+    # As Ctrl+C: what is labelled is written before the process ends.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with writer, Progress(_count(files, options), "paths", shown=not options.quiet) as progress:
+            for table in _tables(options, files, labeler, writer, manifest["id_type"]):
+                writer.add(table)
+                run.add(table)
+                told = f"{run.with_errors} with errors"
+                progress.show(run.written_before + run.labelled, told)
+        is_whole = True
+    except KeyboardInterrupt:
+        print_text(
+            "interrupted: what was labelled is written, the same command goes on", sys.stderr
+        )
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    run.report(options, writer)
+    if not is_whole:
+        return common.INTERRUPTED
+    n_wrong = writer.errors.total()
+    if not n_wrong:
+        return common.FREE
+    return common.COLLISION if n_wrong < run.written_before + run.labelled else common.BAD_INPUT
+
+
+class _Run:
+    """What a run labelled."""
+
+    def __init__(self, written_before: int):
+        self.written_before = written_before
+        self.labelled = self.free = self.with_errors = 0
+        self.first_error: str | None = None
+        self._begin = time.monotonic()
+
+    def add(self, table: Any) -> None:
+        """Counts the rows of a table."""
+        wrong = table.filter(table["error"].is_valid())
+        self.labelled += table.num_rows
+        self.with_errors += len(wrong)
+        if self.first_error is None and len(wrong):
+            row = wrong.slice(0, 1).to_pylist()[0]
+            self.first_error = f"{row['id']}: {row['error']}"
+        if "free" in table.column_names:
+            self.free += sum(table["free"].to_pylist())
+
+    def report(self, options: argparse.Namespace, writer: PartWriter) -> None:
+        """Prints what was labelled, and the most frequent errors of all rows in the folder."""
+        seconds = time.monotonic() - self._begin
+        if options.quiet:
+            return
+        frequent = writer.errors.most_common(_REASONS)
+        if options.json:
+            summary = {
+                "out": str(options.out),
+                "written_before": self.written_before,
+                "labelled": self.labelled,
+                "free": self.free,
+                "with_errors": self.with_errors,
+                "first_error": self.first_error,
+                "errors": dict(frequent),
+                "errors_in_all": writer.errors.total(),
+                "seconds": seconds,
+            }
+            print_json(summary)
+            return
+        known = f", {self.written_before} were there before" if self.written_before else ""
+        rate = self.labelled / max(seconds, 1e-9)
+        lines = [] if self.first_error is None else [f"note: of path {escaped(self.first_error)}"]
+        lines.append(
+            f"{self.labelled} paths labelled{known}: {self.free} proven free, "
+            f"{self.with_errors} with errors; {rate:.0f} a second"
+        )
+        if frequent:
+            total = writer.errors.total()
+            lines.append(f"{total} rows of {escaped(str(options.out))} have errors, most often:")
+            lines += [f"  {count} x {escaped(text)}" for text, count in frequent]
+            lines.append("--retry-errors labels them again")
+        lines.append(f"written: {escaped(str(options.out))}")
+        print_text("\n".join(lines))
+
+
+def run_manifest(options: argparse.Namespace, files: PathFiles) -> dict[str, Any]:
+    """What decides the labels of a run: inputs, robot, world and options."""
+    robot_files = (options.robot, options.srdf, options.robot_spheres)
+    return {
+        "version": version("warp-collision"),
+        "inputs": files.listing(),
+        "robot": [None if path is None else _digest(path) for path in robot_files],
+        "world": _world_digest(options.world, options.out),
+        "shards": options.shard[1],
+        "rows of a slice": options.batch_rows if options.shard[1] > 1 else None,
+        "id_type": files.id_type(),
+        **{name: _plain(getattr(options, name)) for name in _DECIDING},
+    }
+
+
+def _plain(value: Any) -> Any:
+    """A value of an option as JSON has it."""
+    if isinstance(value, Path):
+        return str(value)
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _world_digest(world: Path, out: Path) -> str | None:
+    """Of a world file its content, of a folder of worlds the names, sizes and times of its files.
+
+    The current folder, which is meant where none is given, may have anything in it: None.
+    """
+    if world == Path():
+        return None
+    if world.is_file():
+        return _digest(world)
+    digest = hashlib.sha256()
+    for path in sorted(world.rglob("*")):
+        if path.is_file() and not path.is_relative_to(out):
+            about = path.stat()
+            listed = str(path.relative_to(world)), about.st_size, about.st_mtime_ns
+            digest.update(repr(listed).encode())
+    return digest.hexdigest()
+
+
+def _count(files: PathFiles, options: argparse.Namespace) -> int | None:
+    """About how many rows a run has, None where that is not known."""
+    count = files.count()
+    return None if count is None else -(-count // options.shard[1])
 
 
 def _labeler(options: argparse.Namespace, device: torch.device) -> PathLabeler:
@@ -75,27 +204,37 @@ def _labeler(options: argparse.Namespace, device: torch.device) -> PathLabeler:
         activation_distance=options.activation_distance,
         cache_bytes=options.cache_mib << 20,
         since=time.time(),
+        allow_world_outside=options.allow_world_outside,
         threads=1 if options.ray is not None and not options.gpus_per_worker else None,
     )
 
 
 def _tables(
-    options: argparse.Namespace, files: PathFiles, labeler: PathLabeler, writer: PartWriter
+    options: argparse.Namespace,
+    files: PathFiles,
+    labeler: PathLabeler,
+    writer: PartWriter,
+    id_type: str,
 ) -> Iterator[Any]:
     """Tables of labels of the rows that were not written."""
+    index, shards = options.shard
+    slices = [*files.slices(options.batch_rows)][index::shards]
     if options.ray is not None:
         # What Ray says of its workers belongs to standard error.
         with contextlib.redirect_stdout(sys.stderr):
             yield from label_slices(
-                [*files.slices(options.batch_rows)],
+                slices,
                 files,
                 labeler,
                 writer.written,
+                id_type,
                 address=options.ray or None,
                 workers=options.workers,
                 gpus_per_worker=options.gpus_per_worker,
             )
         return
-    for batch in batches(files.rows(), options.batch_rows):
-        if rows := writer.written.missing(batch):
-            yield labelled(labeler, rows)
+    # Without shards a file is read once, from its beginning to its end.
+    rows = files.rows() if shards == 1 else (row for some in slices for row in files.read(some))
+    for batch in batches(rows, options.batch_rows):
+        if missing := writer.written.missing(batch):
+            yield labelled(labeler, missing, id_type)

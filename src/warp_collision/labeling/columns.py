@@ -142,18 +142,27 @@ def open_parquet(file: str) -> Any:
     return pq.ParquetFile(file, buffer_size=_BUFFER)
 
 
-def arrow_table(columns: Mapping[str, Any]) -> Any:
+def arrow_table(columns: Mapping[str, Any], id_type: str | None = None) -> Any:
     """An Arrow table of labels.
 
     Its types are the same for every batch, also where all values of a column are missing.
+
+    Args:
+        columns: by name.
+        id_type: Arrow type of ids, None for that of the values. Values that are not of it, as of
+            rows that cannot be read, are missing where it is a number, else become text.
     """
     require_extra("pyarrow", "a table")
     import pyarrow as pa
 
-    texts = ("link", "obstacle", "error")
+    texts = ("source", "link", "obstacle", "error")
     arrays = {}
     for name, values in columns.items():
-        if name in texts:
+        if name == "id" and id_type is not None:
+            of_number = [value if isinstance(value, int) else None for value in values]
+            of_text = [None if value is None else str(value) for value in values]
+            arrays[name] = pa.array(of_text if id_type == "string" else of_number, id_type)
+        elif name in texts:
             arrays[name] = pa.array([*values], pa.string())
         elif name == "waypoint_clearance":
             arrays[name] = pa.array([*values], pa.list_(pa.float32()))

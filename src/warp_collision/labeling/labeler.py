@@ -85,6 +85,7 @@ class PathLabeler:
         since: seconds since the epoch: a world file that was written later is an error in its rows,
             in all processes alike. Without it a file must stay as it was when it was first read.
         strict: see `warp_collision.io.load_world_file`.
+        allow_world_outside: whether rows may name world files outside of `folder`.
         package_dirs: where `package://` names are looked for.
         device: by default torch's.
         threads: of the CPU, for torch in this process; as many as it has by default.
@@ -126,6 +127,7 @@ class PathLabeler:
         cache_bytes: int = 1 << 28,
         since: float | None = None,
         strict: bool = False,
+        allow_world_outside: bool = False,
         package_dirs: Sequence[str | os.PathLike[str]] = (),
         device: Any = None,
         threads: int | None = None,
@@ -155,6 +157,7 @@ class PathLabeler:
             "since": since,
             "device": device,
             "strict": strict,
+            "allow_outside": allow_world_outside,
             "package_dirs": package_dirs,
         }
         self._threads = threads

@@ -11,7 +11,7 @@ from typing import Any
 from warp_collision import devices, validate
 from warp_collision.extras import require_extra
 from warp_collision.labeling.labeler import PathLabeler
-from warp_collision.labeling.parts import WrittenIds, batches, labelled
+from warp_collision.labeling.parts import WrittenRows, batches, labelled
 from warp_collision.labeling.path_files import FileSlice, PathFiles
 
 BATCH_ROWS = 512
@@ -95,11 +95,13 @@ class SliceLabeler:
     Args:
         files: where the slices are read from, at the same paths on every machine.
         labeler: of the rows.
-        written: ids of rows that need no labels.
+        written: rows that need no labels.
+        id_type: see `arrow_table`.
     """
 
-    def __init__(self, files: PathFiles, labeler: PathLabeler, written: WrittenIds):
+    def __init__(self, files: PathFiles, labeler: PathLabeler, written: WrittenRows, id_type: str):
         self._files, self._labeler, self._written = files, labeler, written
+        self._id_type = id_type
 
     def __call__(self, batch: dict[str, Any]) -> Any:
         """The labels of the rows of some slices, an Arrow table."""
@@ -112,14 +114,15 @@ class SliceLabeler:
         ]
         rows = (row for part in slices for row in self._files.read(part))
         missing = (self._written.missing(some) for some in batches(rows, BATCH_ROWS))
-        return pa.concat_tables([labelled(self._labeler, some) for some in missing])
+        return pa.concat_tables([labelled(self._labeler, some, self._id_type) for some in missing])
 
 
 def label_slices(
     slices: Sequence[FileSlice],
     files: PathFiles,
     labeler: PathLabeler,
-    written: WrittenIds,
+    written: WrittenRows,
+    id_type: str,
     *,
     address: str | None,
     workers: int | None,
@@ -132,6 +135,7 @@ def label_slices(
         files: see `SliceLabeler`, as the next two.
         labeler: is sent to each worker.
         written: too.
+        id_type: too.
         address: of a running cluster, see `ray.init`; a local one is started if None.
         workers: most of them; by default one for each CPU, or for each share of a GPU.
         gpus_per_worker: how much of a GPU each has.
@@ -158,7 +162,7 @@ def label_slices(
         blocks = min(len(items), _MOST_BLOCKS)
         labels = ray.data.from_items(items, override_num_blocks=blocks).map_batches(
             SliceLabeler,
-            fn_constructor_args=(files, labeler, written),
+            fn_constructor_args=(files, labeler, written, id_type),
             batch_size=1,
             **_pool(workers, gpus_per_worker),
         )

@@ -1,10 +1,20 @@
-"""Labels as the parts of a Parquet data set: each is whole or not there, and runs resume."""
+"""Labels as the parts of a Parquet data set: each is whole or not there, and runs resume.
+
+A folder of labels holds parts, a manifest that says what they are labels of, and a lock for each
+shard that is being labelled. Names of the last two begin with an underscore, so that readers of
+data sets pass over them.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import secrets
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,14 +25,25 @@ from warp_collision.extras import require_extra
 from warp_collision.labeling.columns import arrow_table
 from warp_collision.labeling.labeler import PathLabeler
 from warp_collision.labeling.path_row import PathRow
-from warp_collision.messages import escaped
+from warp_collision.messages import escaped, short_repr
 
-_PART = "part-{:06d}.parquet"
+try:
+    import fcntl
+except ImportError:  # Windows: two runs of one shard are not told apart there
+    fcntl = None
+
+_MANIFEST = "_manifest.json"
 
 
-def labelled(labeler: PathLabeler, rows: Sequence[PathRow]) -> Any:
-    """The labels of rows as an Arrow table, with their ids as text."""
-    return arrow_table({"id": [str(row.id) for row in rows], **labeler.label(rows)})
+def labelled(labeler: PathLabeler, rows: Sequence[PathRow], id_type: str) -> Any:
+    """The labels of rows as an Arrow table, with their ids, and where in the inputs they were."""
+    sources = [("", -1) if row.source is None else row.source for row in rows]
+    first = {
+        "id": [row.id for row in rows],
+        "source": [source for source, _ in sources],
+        "row": [index for _, index in sources],
+    }
+    return arrow_table({**first, **labeler.label(rows)}, id_type)
 
 
 def batches(rows: Iterable[PathRow], size: int) -> Iterator[list[PathRow]]:
@@ -32,8 +53,8 @@ def batches(rows: Iterable[PathRow], size: int) -> Iterator[list[PathRow]]:
         yield batch
 
 
-class WrittenIds:
-    """Ids of rows that were written, 8 bytes each: two ids are taken for one in 1 of 1e19 pairs."""
+class WrittenRows:
+    """Rows that were written, 8 bytes each: two rows are taken for one in 1 of 1e19 pairs."""
 
     def __init__(self) -> None:
         self._sorted = np.zeros(0, dtype=np.uint64)
@@ -41,65 +62,132 @@ class WrittenIds:
     def __len__(self) -> int:
         return len(self._sorted)
 
-    def add(self, ids: Iterable[str]) -> None:
-        """Adds ids."""
-        self._sorted = np.union1d(self._sorted, _hashes(ids))
+    def add(self, sources: Iterable[tuple[str, int]]) -> None:
+        """Adds rows, each by its file and its number."""
+        self._sorted = np.union1d(self._sorted, _hashes(sources))
 
     def missing(self, rows: Sequence[PathRow]) -> list[PathRow]:
-        """The rows whose ids were not written."""
+        """The rows that were not written."""
         if not len(self):
             return [*rows]
-        hashes = _hashes(str(row.id) for row in rows)
+        hashes = _hashes(row.source or ("", -1) for row in rows)
         places = np.searchsorted(self._sorted, hashes).clip(max=len(self) - 1)
         written = self._sorted[places] == hashes
         return [row for row, was in zip(rows, written, strict=True) if not was]
 
 
-def _hashes(ids: Iterable[str]) -> np.ndarray:
-    digests = (hashlib.blake2b(text.encode(), digest_size=8).digest() for text in ids)
+def _hashes(sources: Iterable[tuple[str, int]]) -> np.ndarray:
+    digests = (hashlib.blake2b(repr(s).encode(), digest_size=8).digest() for s in sources)
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
 
 class PartWriter:
-    """Writes tables into a folder as parts of a number of rows.
+    """Writes tables into a folder as parts of a number of rows; a context manager.
 
     A part is written under another name and then renamed, so that one that is there is whole. What
-    was not yet in a part when a run ended is not there.
+    was not yet in a part when a run ended is not there. Names of parts begin with the time of the
+    run and a number drawn for it, so that runs side by side never write the same part.
 
     Args:
         folder: is made if it does not exist.
         rows: of a part.
+        manifest: what decides the labels, as JSON has it. The first run into a folder writes it,
+            and every other has to have the same.
+        shard: the index of this run, and of how many.
+        overwrite: whether labels of an earlier run are removed.
+        retry_errors: whether rows with an error are removed, so that they are labelled again.
 
     Attributes:
-        written: ids of the rows that are in the folder.
+        written: rows that are in the folder.
+        errors: how many rows in the folder have an error, by its text.
 
     Raises:
-        ValueError: the folder has other files than parts.
+        ValueError: the folder has other files, or labels of something else, or the shard is being
+            labelled by another process.
     """
 
-    def __init__(self, folder: Path, rows: int):
+    def __init__(
+        self,
+        folder: Path,
+        rows: int,
+        manifest: Mapping[str, Any],
+        *,
+        shard: tuple[int, int] = (0, 1),
+        overwrite: bool = False,
+        retry_errors: bool = False,
+    ):
         require_extra("pyarrow", "a folder of labels")
-        import pyarrow.parquet as pq
-
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self._rows = folder, rows
         self._tables: list[Any] = []
-        self._held = 0
-        self.written = WrittenIds()
-        parts = sorted(folder.glob("part-*.parquet"))
-        others = {path.name for path in folder.iterdir()} - {path.name for path in parts}
-        others = {name for name in others if not name.endswith(".tmp")}
-        if others:
-            raise ValueError(
-                f"{escaped(str(folder))}: must be empty or have parts of an earlier run, got "
-                f"{escaped(min(others), 80)!r}"
-            )
-        for part in parts:
-            self.written.add(pq.read_table(part, columns=["id"])["id"].to_pylist())
-        self._next = 1 + max((int(path.stem.split("-")[1]) for path in parts), default=-1)
+        self._held = self._next = 0
+        begun = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+        name = f"{shard[0]}of{shard[1]}"
+        self._run = f"{begun}-{secrets.token_hex(4)}-{name}"
+        self.written, self.errors = WrittenRows(), Counter[str]()
+        self._lock = contextlib.ExitStack()
+        try:
+            self._lock.enter_context(_locked(folder / f"_lock-{name}"))
+            for left in folder.glob(f"_part-*-{name}-*.tmp"):  # by a run that was killed
+                left.unlink(missing_ok=True)
+            self._require_labels()
+            if overwrite:
+                self._remove()
+            _agree(folder / _MANIFEST, manifest, has_parts=bool(self._parts()))
+            for part in self._parts():
+                self._read(part, retry_errors)
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def __enter__(self) -> PartWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Writes what was added, also where a run is interrupted."""
+        try:
+            self.flush()
+        finally:
+            self._lock.close()
+
+    def _parts(self) -> list[Path]:
+        return sorted(self._folder.glob("part-*.parquet"))
+
+    def _require_labels(self) -> None:
+        """Requires that nothing else is in the folder."""
+        for path in self._folder.iterdir():
+            if not path.name.startswith(("part-", "_part-", "_lock-", _MANIFEST)):
+                raise ValueError(
+                    f"{escaped(str(self._folder))}: must be empty or have parts of an earlier run, "
+                    f"got {escaped(path.name, 80)!r}"
+                )
+
+    def _remove(self) -> None:
+        """Removes the labels of an earlier run; the manifest last, as parts need one."""
+        for path in (*self._parts(), self._folder / _MANIFEST):
+            path.unlink(missing_ok=True)
+
+    def _read(self, part: Path, retry_errors: bool) -> None:
+        """Reads which rows a part has, and drops those to be labelled again from it."""
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(part, columns=["source", "row", "error"])
+        is_wrong = table["error"].is_valid()
+        if retry_errors and any(is_wrong.to_pylist()):
+            from pyarrow.compute import invert  # pyright: ignore[reportAttributeAccessIssue]
+
+            is_right = invert(is_wrong)
+            self._write(pq.read_table(part).filter(is_right), part)
+            table = table.filter(is_right)
+        self.written.add(zip(table["source"].to_pylist(), table["row"].to_pylist(), strict=True))
+        self._count_errors(table)
+
+    def _count_errors(self, table: Any) -> None:
+        self.errors.update(text for text in table["error"].to_pylist() if text is not None)
 
     def add(self, table: Any) -> None:
         """Adds a table, and writes a part if there are enough rows."""
+        self._count_errors(table)
         self._tables.append(table)
         self._held += table.num_rows
         if self._held >= self._rows:
@@ -108,16 +196,66 @@ class PartWriter:
     def flush(self) -> None:
         """Writes what was added."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         if not self._held:
             return
-        path = self._folder / _PART.format(self._next)
-        temporary = path.with_suffix(".tmp")
-        with temporary.open("wb") as file:
-            pq.write_table(pa.concat_tables(self._tables), file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        self._next += 1
-        self._tables, self._held = [], 0
+        path = self._folder / f"part-{self._run}-{self._next:06d}.parquet"
+        self._write(pa.concat_tables(self._tables), path)
+        # An interrupt before this line has the same part written again, under the same name.
+        self._tables, self._held, self._next = [], 0, self._next + 1
+
+    def _write(self, table: Any, path: Path) -> None:
+        import pyarrow.parquet as pq
+
+        temporary = path.with_name(f"_{path.stem}.tmp")
+        try:
+            with temporary.open("wb") as file:
+                pq.write_table(table, file)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except OSError as error:  # of a full disk, it names no file
+            raise OSError(f"{escaped(str(path))}: cannot be written: {error}") from error
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Holds a lock that ends with the process, however that ends."""
+    try:
+        file = path.open("w")
+    except OSError as error:
+        raise OSError(f"{escaped(str(path))}: cannot be written: {error}") from error
+    with file:
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ValueError(
+                    f"{escaped(str(path.parent))}: another process is labelling into this folder; "
+                    "give each its own --shard i/n"
+                ) from None
+        yield
+
+
+def _agree(path: Path, manifest: Mapping[str, Any], *, has_parts: bool) -> None:
+    """Writes the manifest if there is none, else requires that it is the same."""
+    wanted = json.loads(json.dumps(manifest))
+    if not path.exists():
+        if has_parts:
+            raise ValueError(
+                f"{escaped(str(path.parent))}: parts must have a manifest, got none; "
+                "--overwrite labels all rows anew"
+            )
+        temporary = path.with_name(f"{path.name}-{secrets.token_hex(4)}.tmp")
+        temporary.write_text(json.dumps(wanted, indent=1), encoding="utf-8")
+        with contextlib.suppress(FileExistsError):  # of another shard, which began first
+            os.link(temporary, path)
+        temporary.unlink()
+    found = json.loads(path.read_text(encoding="utf-8"))
+    for name in sorted({*found, *wanted}):
+        if found.get(name) != wanted.get(name):
+            raise ValueError(
+                f"{escaped(str(path.parent))}: has labels of another run, whose {name} was "
+                f"{short_repr(found.get(name))}, got {short_repr(wanted.get(name))}; "
+                "--overwrite labels all rows anew"
+            )

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from warp_collision.extras import require_extra
 from warp_collision.labeling.columns import PATH_NAMES, ROLES, open_parquet, rows_of
 from warp_collision.labeling.hdf5_paths import count_hdf5, read_hdf5
 from warp_collision.labeling.lerobot import is_lerobot, lerobot_files, read_episodes
@@ -142,7 +143,8 @@ class PathFiles:
         name = self._name_of[part.file]
         try:
             for row in readers[part.kind](part):
-                yield row if row.id is not None else row._replace(id=f"{name}:{index}")
+                at = f"{name}:{index}" if row.id is None else row.id
+                yield row._replace(id=at, source=(name, index))
                 index += 1
         except ImportError:
             raise
@@ -150,12 +152,42 @@ class PathFiles:
             text = one_line(error)
             where = escaped(part.file)
             text = text if text.startswith(where) else f"{where}: {text}"
-            yield PathRow(None, id=f"{name}:{index}", error=text)
+            yield PathRow(None, id=f"{name}:{index}", error=text, source=(name, index))
 
     def rows(self) -> Iterator[PathRow]:
         """The rows of all files."""
         whole = (FileSlice(file, 0, None, kind) for file, kind in self.files)
         return (row for part in whole for row in self.read(part))
+
+    def id_type(self) -> str:
+        """The Arrow type of the ids: that of their column, where all files agree on whole numbers.
+
+        Elsewhere ids are text. Episodes of LeRobot have whole numbers.
+        """
+        require_extra("pyarrow", "the type of ids")
+        import pyarrow as pa
+
+        name = self._columns.get("id", "id")
+        types = set()
+        for file, kind in self.files:
+            if kind == "lerobot":
+                types.add(pa.int64())
+                continue
+            try:
+                schema = open_parquet(file).schema_arrow if kind == "table" else pa.schema([])
+            except (OSError, ValueError):  # its row has the error
+                continue
+            types.add(schema.field(name).type if name in schema.names else pa.string())
+        (only,) = types if len(types) == 1 else (pa.string(),)
+        return str(only) if pa.types.is_integer(only) else str(pa.string())
+
+    def listing(self) -> list[tuple[str, int, int]]:
+        """Of each file its name, its size in bytes, and when it was written [ns]."""
+        found = []
+        for file, _ in self.files:
+            about = os.stat(file)
+            found.append((self._name_of[file], about.st_size, about.st_mtime_ns))
+        return found
 
     def _array(self, path: Path) -> np.ndarray:
         """The paths (n, horizon, ...) of a file of NumPy or CSV."""

@@ -8,6 +8,8 @@ import numpy as np
 
 from warp_collision.messages import short_repr
 
+_MOST = 1e6  # of a coordinate [m] or a joint value [rad, prismatic: m]
+
 
 class PathRow(NamedTuple):
     """A path to be labelled.
@@ -23,6 +25,7 @@ class PathRow(NamedTuple):
         env: which env of a world that has several.
         robot: a name among the robots of the labeler; None for its only robot.
         error: what was wrong with the row when it was read.
+        source: the name of the file that the row is from, and its number there.
 
     Example:
         >>> import numpy as np
@@ -38,6 +41,7 @@ class PathRow(NamedTuple):
     env: int | None = None
     robot: str | None = None
     error: str | None = None
+    source: tuple[str, int] | None = None
 
 
 def checked_path(path: Any, width: int | None) -> np.ndarray:
@@ -48,7 +52,8 @@ def checked_path(path: Any, width: int | None) -> np.ndarray:
         width: number of joint values, None for spheres.
 
     Raises:
-        ValueError: another shape, or values that are not finite.
+        ValueError: another shape, values that are not finite, or values beyond 1e6, of which
+            float32 says nothing.
     """
     if path is None:
         raise ValueError("path must be given, got none")
@@ -70,6 +75,12 @@ def checked_path(path: Any, width: int | None) -> np.ndarray:
     if len(bad):
         index = tuple(int(i) for i in bad[0])
         raise ValueError(f"path must be finite, got {array[index]} at waypoint {index[0]}")
+    far = np.argwhere(np.abs(values) > _MOST)
+    if len(far):
+        index = tuple(int(i) for i in far[0])
+        raise ValueError(
+            f"path must have values of at most {_MOST:g}, got {array[index]} at waypoint {index[0]}"
+        )
     return values
 
 

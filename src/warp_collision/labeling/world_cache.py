@@ -68,6 +68,7 @@ class WorldCache:
             may be as they are when they are first read.
         device: where the worlds live.
         strict: whether what a check does not see is an error.
+        allow_outside: whether a row may name a file outside of the folder.
         package_dirs: where `package://` names are looked for.
     """
 
@@ -77,6 +78,7 @@ class WorldCache:
     since: float | None
     device: Any
     strict: bool
+    allow_outside: bool
     package_dirs: Sequence[str | os.PathLike[str]]
 
     def __post_init__(self) -> None:
@@ -121,7 +123,9 @@ class WorldCache:
                 raise ValueError(f"env must be in [0, {self.worlds.n_envs}), got {env}")
             return WorldKey("given", str(env))
         named = isinstance(self.worlds, Mapping) and not _is_document(self.worlds)
+        is_trusted = self.allow_outside
         if world is None:
+            is_trusted = True
             if named and self.worlds:
                 names = known_names(None, [*self.worlds])
                 raise ValueError(f"world must be given, one of {names}, or a file; got none")
@@ -129,7 +133,7 @@ class WorldCache:
                 raise ValueError("world must be given, got none")
             world = self.worlds
         elif isinstance(world, str) and named and world in self.worlds:
-            world = self.worlds[world]
+            world, is_trusted = self.worlds[world], True
         if isinstance(world, list | tuple | np.ndarray):
             if env is None or not 0 <= env < len(world):
                 raise ValueError(f"env must be in [0, {len(world)}), got {env}")
@@ -146,6 +150,12 @@ class WorldCache:
         if not path.exists() and named and self.worlds and not path.suffix:
             names = known_names(os.fspath(world), [*self.worlds])
             raise ValueError(f"world must be one of {names}, or a file; got {short_repr(world)}")
+        if not is_trusted and not path.resolve().is_relative_to(Path(self.folder).resolve()):
+            place, given = escaped(str(self.folder)), short_repr(os.fspath(world))
+            raise ValueError(
+                f"world must be a file in {place}, got {given}; "
+                "allow_world_outside=True, or --allow-world-outside, takes others"
+            )
         return WorldKey("file", str(path))
 
     def pack(self, keys: Iterable[WorldKey]) -> Iterator[tuple[Pack, dict[WorldKey, str]]]:
