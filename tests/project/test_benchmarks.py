@@ -271,14 +271,20 @@ def test_downloads_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert [path.name for path in known.parent.iterdir()] == ["known"]
 
 
-def test_first_calls_are_of_new_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_calls_are_of_new_processes(tmp_path: Path) -> None:
     """With a cache of their own; those that fail are told."""
-    code = "import os; print(len(os.environ['WARP_CACHE_PATH']))"
-    monkeypatch.setattr(first_call, "FIRST_CALL", code)
-    assert first_call.first_call(str(tmp_path)) == len(str(tmp_path))
-    monkeypatch.setattr(first_call, "FIRST_CALL", "1 / 0")
+    folder = str(tmp_path)
+    call = f"import os; assert os.environ['WARP_CACHE_PATH'] == {folder!r}; sum(range(10**7))"
+    assert 0.0 < first_call.first_call("", call, folder) < 10.0
     with pytest.raises(harness.Failed, match="ZeroDivisionError"):
-        first_call.first_call(str(tmp_path))
+        first_call.first_call("", "1 / 0", folder)
+
+
+@slow
+def test_starts_of_commands_are_measured() -> None:
+    text = first_call.starts(1)
+    for command in ("check", "plan", "label"):
+        assert f"| `warp-collision {command}` |" in text
 
 
 def test_users_questions_have_the_same_answers(capsys: pytest.CaptureFixture[str]) -> None:
