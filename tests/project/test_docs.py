@@ -24,7 +24,12 @@ ROOT = Path(__file__).resolve().parents[2]
 README, DOCS = ROOT / "README.md", ROOT / "docs"
 PAGES = {
     str(page.relative_to(ROOT)): page.read_text()
-    for page in (README, *sorted(DOCS.glob("*.md")), DOCS / "api" / "index.md")
+    for page in (
+        README,
+        *sorted(DOCS.glob("*.md")),
+        DOCS / "api" / "index.md",
+        *sorted((ROOT / ".github").glob("*.md")),
+    )
 }
 PUBLIC_MODULES = ("io", "labeling", "planning", "poses", "robot", "viewer", "warp_primitives")
 
@@ -192,12 +197,13 @@ def test_the_reference_has_every_public_module() -> None:
     assert {*PUBLIC_MODULES, "sampling", "examples"} == set(listed)
 
 
-def test_paths_of_the_design_page() -> None:
+@pytest.mark.parametrize("page", ["docs/design.md", ".github/CONTRIBUTING.md"])
+def test_paths_of_the_design_page(page: str) -> None:
     """Every file and folder that it names is there, in the repository or in the package."""
-    text = PAGES["docs/design.md"]
-    paths = [code for code in _code(text) if "/" in code or code.endswith(".py")]
-    ((_, layers),) = blocks_of(text, "text")
-    paths += [line.split()[0] for line in layers.splitlines()]
+    text = PAGES[page]
+    paths = [code for code in _code(text) if re.fullmatch(r"\S*(/|\.py)\S*", code)]
+    for _, layers in blocks_of(text, "text"):
+        paths += [line.split()[0] for line in layers.splitlines()]
     assert "kernels/" in paths
     folders = ROOT, ROOT / "src" / "warp_collision"
     assert not [path for path in paths if not any((f / path).exists() for f in folders)]
