@@ -159,13 +159,18 @@ def test_wheel_metadata(wheel):
     assert "warp-collision = warp_collision.cli.__main__:main" in scripts
 
 
-def test_sdist_holds_what_a_build_needs(distributions):
+def test_sdist_holds_what_a_build_needs_and_nothing_else(distributions):
     (path,) = distributions.glob("*.tar.gz")
     with tarfile.open(path) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
-    for name in ("pyproject.toml", "README.md", "LICENSE", "kernels/__init__.py"):
-        assert name in names
-    assert "assets/panda/panda.urdf" in names
+        files = (member.name for member in archive.getmembers() if not member.isdir())
+        names = {name.partition("/")[2] for name in files}
+    sources = {f"src/{name}" for name in source_files()}
+    for folder in ("kernels", "assets"):  # which lie beside src/
+        sources = {name.replace(f"src/warp_collision/{folder}/", f"{folder}/") for name in sources}
+    assert {name for name in names if ".egg-info/" not in name} == {
+        *sources,
+        *("pyproject.toml", "README.md", "LICENSE", "PKG-INFO", "setup.cfg"),
+    }
 
 
 def test_installed_wheel_runs_from_anywhere(installed):
