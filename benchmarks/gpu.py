@@ -44,7 +44,9 @@ def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
     def has_device(item: Any) -> bool:
         parameters = getattr(getattr(item, "callspec", None), "params", {})
         reasons = [mark.kwargs.get("reason", "") for mark in item.iter_markers("skipif")]
-        return "cuda" in parameters.values() or any("CUDA GPU" in reason for reason in reasons)
+        # A parameter may be an array, which compares by element.
+        is_cuda = any(isinstance(value, str) and value == "cuda" for value in parameters.values())
+        return is_cuda or any("CUDA GPU" in reason for reason in reasons)
 
     others = [item for item in items if not has_device(item)]
     config.hook.pytest_deselected(items=others)

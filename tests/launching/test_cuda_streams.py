@@ -22,6 +22,7 @@ from warp_collision import (
     validate,
 )
 from warp_collision.launching import launch
+from warp_collision.robot.model import base_pose
 
 Tensor = torch.Tensor
 
@@ -267,3 +268,27 @@ def test_a_world_per_device_in_threads(gpu: torch.device, cuda: Any) -> None:
     with ThreadPoolExecutor(2) as pool:
         for found in pool.map(work, range(2)):
             assert_as_on_cpu(found, expected)
+
+
+def test_a_base_pose_of_numbers_is_ready_on_all_streams(
+    gpu: torch.device, cuda: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is copied to the device once, on the stream that meets it first."""
+    numbers = (0.3, -0.2, 0.5, 0.8, 0.0, 0.6, 0.0)
+    pose = torch.tensor(numbers, dtype=torch.float64, device=gpu)
+    expected = base_pose.run_roots(pose, (1, 1)).cpu()
+
+    def made(*_: object) -> Any:
+        """As it is made, without freed memory, for which the simulated GPU would wait."""
+        return base_pose._Kept(pose, base_pose.run_roots(pose, (1, 1)))
+
+    monkeypatch.setattr(base_pose, "_made", made)
+    monkeypatch.setattr(base_pose, "_kept", {})
+    joints = torch.zeros(1, 7, device=gpu)
+    cuda.synchronize()
+    with cuda.stream(cuda.Stream()):
+        base_pose.root_frames(numbers, joints)
+    with cuda.stream(cuda.Stream()):
+        found = base_pose.root_frames(numbers, joints)
+        assert found is not None
+        torch.testing.assert_close(found.cpu(), expected, rtol=0.0, atol=0.0)

@@ -1,8 +1,13 @@
 """Benchmarks of a GPU run, and say that they are right; at a tiny scale."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from benchmarks import functions, harness
+from benchmarks.gpu import STAGES
 
 import simulated_cuda
 
@@ -38,3 +43,12 @@ def test_instructions(gpu: torch.device, capsys: pytest.CaptureFixture[str]) -> 
     row = line.split("|")
     assert 100.0 < float(row[3]) < 1000.0
     assert float(row[6]) > 0.99  # threads of free spheres stay together
+
+
+def test_the_stage_of_tests_passes_over_arrays() -> None:
+    """Some tests have arrays as parameters, which compare with a name by element."""
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, "-m", *STAGES["tests"], "--collect-only", "-q", "-p", "no:xdist"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED), done.stdout
+    assert "deselected" in done.stdout

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from warp_collision import validate
-from warp_collision.devices import is_capturing
+from warp_collision.devices import is_capturing, synchronize
 from warp_collision.kernels.robot_roots import place_roots_float32, place_roots_float64
 from warp_collision.launching.deferred_free import keep_for_graphs
 from warp_collision.launching.launch import launch
@@ -152,6 +152,7 @@ def _of_numbers(base_pose: Sequence[object] | np.ndarray, device: torch.device) 
         checked = validate.check_pose("base_pose", base_pose)  # pyright: ignore[reportArgumentType]
         kept = dispatch.run_outside(lambda: _made(checked.tolist(), device), device)
         if key[0] is not None and len(_kept) < _MAX_KEPT and not is_capturing(device):
+            synchronize(device)  # what is kept is read on other streams and in other threads
             _kept[key] = kept
     return keep_for_graphs(kept, device)
 
