@@ -361,6 +361,46 @@ def test_many_paths_are_coloured_by_result(viewer):
     assert len(viewer._paths._ghosts) == 7
 
 
+def test_certificates_of_all_paths_follow_an_obstacle(viewer):
+    """What is said of a path that is not open is never what was true before the move."""
+    far = path_of().clone()
+    far[:, 0] = torch.linspace(1.5, 2.0, 9)
+    viewer.add_paths({"hits": path_of(), "free": far, "free too": far + 0.01})
+    assert viewer.wait(60)
+    shown = viewer._paths
+    before = shown._traces["free"].colors.copy()
+    seen = []
+    spoken = shown._tell_labels
+
+    def noted() -> None:
+        spoken()
+        seen.append(shown._choice.options)
+
+    shown._tell_labels = noted
+    # Into the two paths that are not open: where the hand is half way.
+    hand = viewer._robot.scene.spheres(far[4:5])[0, -1, :3].tolist()
+    viewer.put("gizmo", lambda: viewer.move("plate", (*hand, 1.0, 0.0, 0.0, 0.0)))
+    assert viewer.wait(60)
+    assert seen[0] == tuple(f"{name}: not proven yet" for name in ("hits", "free", "free too"))
+    assert shown._choice.options == ("hits: proven free", "free: not free", "free too: not free")
+    assert not np.array_equal(shown._traces["free"].colors, before)
+    assert shown._choice.value == "hits: proven free"
+    assert "proven free" in shown._verdict.content
+
+
+def test_links_that_collide_with_each_other_are_coloured(viewer, panda):
+    viewer.enable("plate", False)
+    folded = torch.tensor([0.0, 0.0, 0.0, -3.05, 0.0, 0.0, 0.0])
+    viewer.update(folded, delay=0.0)
+    words = status(viewer)
+    assert "collision" in words
+    found = panda.report(folded[None, None], viewer._world._world, self_collision=True)
+    assert all(name in words for name in (found.link[0], found.obstacle[0]))
+    hit = np.isin(panda.sphere_links, [*found.link, *found.obstacle])
+    dark = viewer._robot._spheres.batched_colors.astype(int).sum(-1)
+    assert dark[hit].max() < dark[~hit].min()
+
+
 def test_what_the_planner_finds_is_shown(viewer, panda):
     viewer.enable("plate", False)
     assert viewer.wait(60)

@@ -196,6 +196,19 @@ def test_contacts_with_itself_are_told(panda):
     assert {contact.link, contact.other} <= set(panda.sphere_links)
 
 
+def test_links_that_collide_with_each_other_have_the_colour_of_it(panda):
+    folded = torch.tensor([[0.0, 0.0, 0.0, -3.05, 0.0, 0.0, 0.0]])
+    scene = RobotScene(panda, MeshWorld(device="cpu"))
+    facts = path_facts(scene, folded)
+    found = panda.report(folded[None], scene.world, self_collision=True)
+    hit = np.isin(panda.sphere_links, [*found.link, *found.obstacle])
+    assert 0 < hit.sum() < len(hit)
+    assert (facts.clearance[0, hit] < 0.0).all()
+    assert (facts.clearance[0, ~hit] == np.inf).all()
+    without = path_facts(scene._replace(self_collision=False), folded)
+    assert (without.clearance == np.inf).all()
+
+
 @pytest.mark.parametrize("size", [(1600, 1000), (800, 600), (640, 900)])
 @pytest.mark.parametrize("background", ["light", "dark"])
 def test_texts_do_not_overlap_and_stay_inside(panda, size, background):

@@ -315,21 +315,30 @@ class Viewer:
         """Draws distances anew, and then the certificate, after something has moved."""
         if self._robot is None or self._paths is None:
             return
-        self._tell_distances()
         paths = self._paths
+        with self.server.atomic():
+            paths.expire()
+            self._tell_distances()
         self.put("certificate", lambda: self._certify(paths))
 
     def _certify(self, paths: PathPanel) -> None:
+        """Proves the open path again, and then the others, a few at a time."""
         with self.server.atomic():
             paths.refresh()
+        self.put("certificates", lambda: self._certify_others(paths))
+
+    def _certify_others(self, paths: PathPanel) -> None:
+        with self.server.atomic():
+            is_done = paths.prove_some()
+        if not is_done:
+            self.put("certificates", lambda: self._certify_others(paths))
 
     def _tell_distances(self) -> None:
         """Colours spheres and obstacles, lists what is nearest, and joins the closest points."""
         assert self._robot is not None
         scene, joints = self._robot.scene, self._robot.joints[None]
-        clearance = scene.clearance(joints).clearance[0, 0].double().cpu().numpy()
         spheres = scene.spheres(joints)[0].double().cpu().numpy()
-        self._robot.color(spheres, clearance)
+        self._robot.color(spheres, scene.nearness(joints)[0])
         path = joints[None].to(scene.world.device)
         found = scene.robot.report(path, scene.world, margin=_LISTED, **scene.of_paths)
         nearest: dict[str, float] = {}

@@ -22,6 +22,7 @@ OBSTACLE: Color = (0.42, 0.58, 0.76)
 UNSEEN: Color = (0.62, 0.55, 0.72)  # space that no camera saw
 DISABLED: Color = (0.62, 0.62, 0.62)
 UNCOVERED: Color = HIT
+UNPROVEN: Color = (0.55, 0.55, 0.55)  # a path of which nothing is known yet
 ATTACHED: Color = _rgb("#009e73")
 BARE: Color = _rgb("#cc79a7")  # links without spheres
 

@@ -74,7 +74,8 @@ class PathFacts:
         scene: the robot and the obstacles.
         joints: (horizon, n_joints), on the device of the world.
         spheres: (horizon, n_spheres, 4) x, y, z, radius in the world [m].
-        clearance: (horizon, n_spheres) to the obstacles [m], +inf without.
+        clearance: (horizon, n_spheres) to the obstacles, see `RobotScene.nearness` [m], +inf
+            without.
         cost: (horizon,) the cost of each waypoint, by `joint_path_cost` [m].
         motion: the certified intervals of the segments (horizon - 1,), of what moves; of one
             configuration, and where something that does not move collides, of everything.
@@ -197,7 +198,7 @@ def path_facts(scene: RobotScene, joints: Tensor, tolerance: float = TOLERANCE) 
         scene,
         joints,
         scene.spheres(joints).double().cpu().numpy(),
-        scene.clearance(joints).clearance[0].double().cpu().numpy(),
+        scene.nearness(joints),
         cost[: len(joints)].double().cpu().numpy(),
         JointPathClearance(*(column[0].cpu() for column in motion)),
         blocked[0].cpu().numpy(),

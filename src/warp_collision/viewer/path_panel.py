@@ -15,7 +15,7 @@ from warp_collision.messages import escaped
 from warp_collision.robot import joint_path_in_collision
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer import panels
-from warp_collision.viewer.colors import FREE, HIT, THEMES
+from warp_collision.viewer.colors import FREE, HIT, THEMES, UNPROVEN
 from warp_collision.viewer.path_facts import Contact, PathFacts, path_facts
 from warp_collision.viewer.robot_panel import RobotPanel
 
@@ -25,6 +25,7 @@ _MOST_SEGMENTS = 20_000  # of all traces that are drawn
 _MOST_CONTACTS = 10
 _MOST_MM = 250.0  # of the curves: what is farther needs no room
 _FRAME = 0.05  # s, between two frames that are played
+_PROVING = 0.1  # s of checking, between which the page does what it is asked for
 _SECONDS = 6.0  # a path takes at speed 1
 
 
@@ -43,7 +44,7 @@ class PathPanel:
         self.place = 0.0
         self.is_playing = False
         self._paths: dict[str, Tensor] = {}
-        self._free: dict[str, bool] = {}
+        self._free: dict[str, bool | None] = {}  # None since something has moved
         self._traces: dict[str, Any] = {}
         self._ghosts: list[Any] = []
         self._contacts: list[Any] = []
@@ -79,17 +80,50 @@ class PathPanel:
         """Adds paths (horizon, n_joints) by name; one of a name that is known replaces it."""
         device = self._scene.world.device
         for name, joints in paths.items():
-            path = joints.detach().to(device, torch.float32)
-            blocked = joint_path_in_collision(
-                (path if len(path) > 1 else path.expand(2, -1))[None].contiguous(),
-                self._scene.robot, self._scene.world, **self._scene.of_paths,
-            )[0].cpu().numpy()  # fmt: skip
-            self._paths[name], self._free[name] = path, not blocked.any()
+            self._paths[name] = joints.detach().to(device, torch.float32)
             if name in self._traces:
                 self._traces.pop(name).remove()
-            self._trace(name, blocked)
+            self._prove(name)
         self._hint.visible, self._folder.visible = False, True
         self._choice.options = [self._label(name) for name in self._paths]
+
+    def _prove(self, name: str) -> None:
+        """Checks a path, and draws it in the colours of the result."""
+        path = self._paths[name]
+        blocked = joint_path_in_collision(
+            (path if len(path) > 1 else path.expand(2, -1))[None].contiguous(),
+            self._scene.robot, self._scene.world, **self._scene.of_paths,
+        )[0].cpu().numpy()  # fmt: skip
+        self._free[name] = not blocked.any()
+        self._trace(name, blocked)
+
+    def expire(self) -> None:
+        """Takes back what was said of all paths, as something has moved."""
+        known = [name for name, is_free in self._free.items() if is_free is not None]
+        for name in known:
+            self._free[name] = None
+            self._trace(name, None)
+        if known:
+            self._tell_labels()
+            self._verdict.content = panels.line("something has moved: not proven yet", UNPROVEN)
+
+    def prove_some(self) -> bool:
+        """Checks paths of which nothing is known, for a short time; whether none is left."""
+        unknown = [name for name, is_free in self._free.items() if is_free is None]
+        end = time.monotonic() + _PROVING
+        for name in unknown:
+            self._prove(name)
+            if time.monotonic() > end:
+                break
+        if unknown:
+            self._tell_labels()
+        return None not in self._free.values()
+
+    def _tell_labels(self) -> None:
+        """Lists the paths with what is known of each."""
+        self._choice.options = [self._label(name) for name in self._paths]
+        if self._open is not None:
+            self._choice.value = self._label(self._open)
 
     def clear(self) -> None:
         """Removes all paths."""
@@ -104,10 +138,16 @@ class PathPanel:
         self._hint.visible, self._folder.visible = True, False
 
     def _label(self, name: str) -> str:
-        return f"{escaped(name, 40)}: {'proven free' if self._free[name] else 'not free'}"
+        state = {True: "proven free", False: "not free", None: "not proven yet"}[self._free[name]]
+        return f"{escaped(name, 40)}: {state}"
 
     def _trace(self, name: str, blocked: Any) -> None:
-        """Draws where the hand goes, blue where it is proven free, else orange."""
+        """Draws where the hand goes: blue where it is proven free, else orange, grey if unknown.
+
+        Args:
+            name: of the path.
+            blocked: (horizon - 1,) bool, which motions are not proven free; None if unknown.
+        """
         joints = self._paths[name]
         # As many as when it was added: the trace is changed in place.
         samples = max(1, min(_SAMPLES, _MOST_SEGMENTS // (len(self._paths) * len(joints))))
@@ -116,9 +156,9 @@ class PathPanel:
         fine = torch.cat([between.flatten(0, 1), joints[-1:]])
         hand = self._scene.spheres(fine)[:, -1, :3].cpu().numpy()
         lines = np.stack([hand[:-1], hand[1:]], axis=1).astype(np.float32)
-        colors = np.array([panels.line_rgb(FREE), panels.line_rgb(HIT)], np.uint8)[
-            np.repeat(blocked.astype(int), samples)
-        ]
+        choice = np.array([panels.line_rgb(c) for c in (FREE, HIT, UNPROVEN)], np.uint8)
+        states = np.full(max(len(joints) - 1, 1), 2) if blocked is None else blocked.astype(int)
+        colors = choice[np.repeat(states, samples)]
         ends = np.repeat(colors[: len(lines), None], 2, axis=1)
         if name in self._traces:
             self._traces[name].points, self._traces[name].colors = lines, ends
@@ -154,8 +194,7 @@ class PathPanel:
         self.facts = facts = path_facts(self._scene, self._paths[self._open])
         if self._free[self._open] != facts.is_free:
             self._free[self._open] = facts.is_free
-            self._choice.options = [self._label(name) for name in self._paths]
-            self._choice.value = self._label(self._open)
+            self._tell_labels()
         self._trace(self._open, facts.blocked)
         accent = FREE if facts.is_free else HIT
         words = panels.text(facts.verdict(), 160)

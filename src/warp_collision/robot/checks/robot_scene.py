@@ -75,6 +75,25 @@ class RobotScene(NamedTuple):
         path = joints.to(self.world.device)
         return self.robot.link_transforms(path, self.base_pose).double().cpu().numpy()
 
+    def nearness(self, joints: Tensor) -> NDArray[np.float64]:
+        """Clearance (horizon, n_spheres) of the spheres at joint values (horizon, n_joints) [m].
+
+        To the obstacles; of links that collide with each other, all spheres have the depth of that
+        contact if they are not deeper in something else.
+        """
+        clearance = self.clearance(joints).clearance[0].double().cpu().numpy()
+        if not self.self_collision:
+            return clearance
+        path = joints[None].to(self.world.device)
+        found = self.robot.report(path, self.world, **self.of_paths)
+        links = np.array(self.robot.sphere_links)
+        for row in np.flatnonzero(found.with_itself):
+            of_both = (links == found.link[row]) | (links == found.obstacle[row])
+            at = clearance[found.waypoint[row]]
+            # Where it is not known whether they touch, the depth is NaN, which counts as deepest.
+            at[of_both] = np.minimum(at[of_both], -found.depth[row])
+        return clearance
+
     def clearance(self, joints: Tensor) -> Clearance:
         """Clearance of the spheres at joint values (horizon, n_joints), as of a batch of one.
 
