@@ -10,6 +10,7 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
+from warp_collision.formats.lenient_xml import parse_lenient
 from warp_collision.messages import any_error_at, escaped, short_repr
 
 _COMMENT, _NOT_ASCII = re.compile(rb"<!--.*?-->", re.DOTALL), re.compile(rb"[\x80-\xff]")
@@ -46,6 +47,12 @@ def read_xml(path: Path) -> Element:
     """
     with any_error_at("must be well-formed XML"):
         return ElementTree.fromstring(_with_readable_comments(path.read_bytes()))
+
+
+def read_xml_leniently(path: Path) -> tuple[Element, list[str]]:
+    """As `read_xml`, of XML whose prefixes need not be declared; returns these names too."""
+    with any_error_at("must be well-formed XML"):
+        return parse_lenient(_with_readable_comments(path.read_bytes()))
 
 
 def _with_readable_comments(content: bytes) -> bytes:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
-from warp_collision.formats.files import read_xml
-from warp_collision.messages import errors_at, escaped, short_repr
+from warp_collision.formats.files import read_xml_leniently
+from warp_collision.messages import depth_of_caller, errors_at, escaped, short_repr
 
 # Extensions: links and joints in them belong to other programs.
 _EXTENSIONS = ("gazebo", "transmission", "ros2_control")
+_MOST_NAMED = 10  # in a warning
 _PARENTS = {"link": "robot", "joint": "robot", "collision": "link", "visual": "link"}
 _AT_MOST_ONE = {
     "collision": ("origin", "geometry"),
@@ -22,18 +24,50 @@ _AT_MOST_ONE = {
 def read_urdf(path: Path) -> Element:
     """Reads the <robot> of a URDF file.
 
+    Some files that other readers take are read with a warning, which names what is left out:
+    attributes with undeclared prefixes, <material> in <geometry>, all but the first <axis>, and
+    shapes that are a <plane>.
+
     Raises:
         ValueError: no well-formed XML (as in `read_xml`), another root, macros that are not
             expanded, a link, joint or shape inside another element than its own, or twice what
             stands once. It names the file and the link or joint.
     """
     with errors_at(escaped(str(path))):
-        robot = read_xml(path)
+        robot, prefixed = read_xml_leniently(path)
         if robot.tag != "robot":
             raise ValueError(f"must have the root element <robot>, got <{escaped(robot.tag, 100)}>")
+        left_out = [f"<{name}> or {name}=, of an undeclared prefix" for name in prefixed]
         for element, parent, named in _walk(robot):
+            left_out += [f"{named}: {what}" for what in _leave_out(element, parent)]
             _check(element, parent, named)
+    if left_out:
+        more = f" and {len(left_out) - _MOST_NAMED} more" if len(left_out) > _MOST_NAMED else ""
+        text = "; ".join(escaped(entry, 200) for entry in left_out[:_MOST_NAMED])
+        warnings.warn(
+            f"{escaped(str(path))} is read without {text}{more}", stacklevel=depth_of_caller()
+        )
     return robot
+
+
+def _leave_out(element: Element, parent: Element) -> list[str]:
+    """Removes what other readers leave out too, and says what it was."""
+    found = []
+    if element.tag == "joint" and parent.tag == "robot":
+        found = [(element, axis, "a second <axis>") for axis in element.findall("axis")[1:]]
+    elif element.tag == "geometry" and len(element) > 1:
+        inside = element.findall("material")
+        found = [(element, material, "<material> in <geometry>") for material in inside]
+    elif element.tag == "link":
+        found = [
+            (element, shape, f"a <{shape.tag}> that is a <plane>")
+            for kind in ("collision", "visual")
+            for shape in element.findall(kind)
+            if shape.find("geometry/plane") is not None
+        ]
+    for owner, child, _ in found:
+        owner.remove(child)
+    return [what for _, _, what in found]
 
 
 def _walk(robot: Element) -> Iterator[tuple[Element, Element, str]]:
