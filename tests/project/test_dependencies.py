@@ -18,7 +18,7 @@ from warp_collision.extras import EXTRAS, require_extra
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 FILES = {**MODULES, PACKAGE: SOURCE / "__init__.py"}
 # Modules that come with the library of an extra, and what only decorates a terminal.
-COMES_WITH = {"PIL": {"matplotlib"}, "pyarrow": {"pyarrow", "ray"}}
+COMES_WITH = {"PIL": {"matplotlib"}, "pyarrow": {"pyarrow", "ray"}, "websockets": {"viser"}}
 MAY_BE_MISSING = {"rich"}
 
 

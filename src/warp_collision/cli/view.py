@@ -16,8 +16,8 @@ what, which motions are proven free, and what changes when an obstacle is moved.
 
 EPILOG = """\
 WORLD and PATHS are files as for `warp-collision check`; PATHS are joint values
-and need --robot. Nothing but this machine reaches the page, unless --host says
-otherwise. Ctrl+C ends it.
+and need --robot. Other machines do not reach the page, unless --host says
+otherwise; pages of other sites in the same browser never do. Ctrl+C ends it.
 
 example:
   warp-collision view world.yaml path.npz --robot arm.urdf
@@ -34,6 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--port", type=_port, default=8080, help="port to listen on, 0 for any (default 8080)"
+    )
+    parser.add_argument(
+        "--origin",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="a web page that may connect beside the viewer's own, as of a proxy; may be repeated",
     )
     parser.add_argument(
         "--no-browser", dest="opens", action="store_false", help="only print the address"
@@ -58,7 +65,10 @@ def run(options: argparse.Namespace) -> int:
     device = common.start(options.device)
     seen = common.load_seen(options, device)
     with common.warnings_printed():
-        viewer = Viewer(seen.world, seen.robot, host=options.host, port=port, **seen.placed)
+        viewer = Viewer(
+            seen.world, seen.robot, host=options.host, port=port, origins=options.origin,
+            **seen.placed,
+        )  # fmt: skip
     with viewer:
         if seen.joints is not None:
             viewer.add_paths(seen.joints)

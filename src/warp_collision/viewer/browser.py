@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import io
-import ipaddress
 import itertools
 import socket
 import sys
@@ -25,6 +25,7 @@ from warp_collision.robot import RobotSpheres, SelfCollisionPairs
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer import panels
 from warp_collision.viewer.colors import FREE, HIT, NEAR, THEMES, Color
+from warp_collision.viewer.origin import is_loopback, own_pages_alone, require_foreign_refused
 from warp_collision.viewer.path_facts import path_facts
 from warp_collision.viewer.path_panel import PathPanel
 from warp_collision.viewer.rendering import checked_world, middle_of_limits, paths_of
@@ -56,6 +57,8 @@ class Viewer:
         base_pose: pose of the robot's root link.
         ignore: contacts that are wanted, see `configuration_in_collision`.
         self_collision: see `configuration_in_collision`.
+        origins: of web pages that may connect beside the viewer's own, such as a proxy's,
+            "https://hub.example". All others get status 403.
 
     Attributes:
         server: the `viser.ViserServer`, for drawings of your own.
@@ -64,6 +67,7 @@ class Viewer:
     Raises:
         ModuleNotFoundError: viser is not installed.
         OSError: the port is in use.
+        RuntimeError: viser is of a version that does not let the viewer refuse foreign pages.
         TypeError, ValueError: something else than a world or a robot, or no port.
 
     Example:
@@ -89,17 +93,24 @@ class Viewer:
         base_pose: PoseLike | None = None,
         ignore: Iterable[tuple[str, str]] = (),
         self_collision: bool | SelfCollisionPairs = True,
+        origins: Iterable[str] = (),
     ):
         world = checked_world(world, robot)
         require_extra("viser", "the viewer")
         import viser
 
         port = free_port(host, port)
-        with contextlib.redirect_stdout(io.StringIO()):  # of its banner
+        with contextlib.redirect_stdout(io.StringIO()), own_pages_alone(host, {*origins}):
             self.server: Any = viser.ViserServer(
                 host=host, port=port, label="warp-collision", verbose=False
             )
-        self.url = f"http://{'127.0.0.1' if host in ('0.0.0.0', '') else host}:{port}"
+        port, name = self.server.get_port(), "127.0.0.1" if host in ("0.0.0.0", "") else host
+        try:
+            require_foreign_refused(name, port)
+        except RuntimeError:
+            self.server.stop()
+            raise
+        self.url = f"http://{name}:{port}"
         if not is_loopback(host):
             print(
                 f"warp-collision: {escaped(host)}:{port} can be reached from other machines, which "
@@ -109,6 +120,8 @@ class Viewer:
         self._closed = threading.Event()
         self._numbers = itertools.count()
         self._worker = Worker(self._failed)
+        # A thread that draws while Python ends would end the process by SIGABRT.
+        atexit.register(self.close)
         self._world = WorldPanel(self, world)
         self._robot = self._paths = None
         if robot is not None:
@@ -133,6 +146,7 @@ class Viewer:
         """Stops the server."""
         if not self._closed.is_set():
             self._closed.set()
+            atexit.unregister(self.close)
             self._worker.close()
             with contextlib.redirect_stdout(io.StringIO()):
                 self.server.stop()
@@ -481,7 +495,7 @@ class Worker:
             self._jobs.clear()
             self._changed.notify_all()
         if threading.current_thread() is not self._thread:
-            self._thread.join(10.0)
+            self._thread.join()
 
     def _next(self) -> Callable[[], object] | None:
         """Waits for the next job; None when closed."""
@@ -505,14 +519,6 @@ class Worker:
             with self._changed:
                 self._is_busy = False
                 self._changed.notify_all()
-
-
-def is_loopback(host: str) -> bool:
-    """Whether nothing but this machine reaches an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def free_port(host: str, port: int) -> int:
