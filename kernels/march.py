@@ -78,6 +78,20 @@ def lower_of(first: PathSample, second: PathSample) -> PathSample:
     return second
 
 
+@wp.func
+def lower_by_more_than_noise(sample: PathSample, best: PathSample) -> PathSample:
+    """The sample if it is lower than the best one by more than rounding.
+
+    Else the best one, which has been refined: beside an edge, rounding of distances hides the last
+    micrometres to a minimum, on which the gradient turns. The smaller distance stays in any case.
+    """
+    if sample.distance < best.distance - DISTANCE_NOISE:
+        return sample
+    if sample.distance < best.distance:
+        best.distance = sample.distance
+    return best
+
+
 @wp.struct
 class Minimum:
     """A minimum, and the outermost samples on both sides of it that were taken to find it."""
@@ -270,7 +284,7 @@ def make_lowest_on(Track, kind, sample, end_of, lower_bound, step_beyond):
         while falls or here.distance - floor < path.length - here.position:
             if falls:
                 around = refine(path, around.left, around.right, is_convex)
-                best = lower_of(best, around.lowest)
+                best = lower_by_more_than_noise(best, around.lowest)
                 if is_convex:
                     return best
                 floor = wp.min(best.distance, reach) - slack
@@ -288,12 +302,12 @@ def make_lowest_on(Track, kind, sample, end_of, lower_bound, step_beyond):
                 limit = wp.max(floor + open_beside(here, there, step, floor), least)
                 ahead = sample(path, here.position + step, here.closest, limit)
                 step = path.length
-                falls = ahead.slope != 0.0 and ahead.distance < least
+                falls = ahead.slope != 0.0 and ahead.distance < least - DISTANCE_NOISE
                 if falls and ahead.slope < 0.0:
                     around = Minimum(ahead, ahead, there)
                 elif falls:
                     around = Minimum(ahead, here, ahead)
-                best = lower_of(ahead, best)
+                best = lower_by_more_than_noise(ahead, best)
                 floor = wp.min(best.distance, reach) - slack
         return best
 

@@ -118,6 +118,36 @@ def test_swept_cost_among_boxes(dt: float | None, device: torch.device) -> None:
     np.testing.assert_allclose(gradient, pulled, rtol=1e-4, atol=1e-5 * speed.max())
 
 
+def test_no_slope_along_the_path_at_its_minimum(device: torch.device) -> None:
+    """Beside an edge, where rounding of distances hides the last micrometres to the minimum.
+
+    Samples that certify a fine tolerance come that near, and may be lower than it by rounding.
+    """
+    rng = np.random.default_rng(139)
+    obstacle = shapes.box((0.6, 0.5, 0.4))._replace(pose=shapes.random_pose(rng, 0.3))
+    world = compare.build_world([[obstacle]], device)
+    count = 4000
+    # In the frame of the box: past an edge along x, at distances of 0.2 to 2 mm.
+    angle = rng.uniform(0.2, 0.5 * np.pi - 0.2, count)
+    away = np.stack([np.zeros(count), np.cos(angle), np.sin(angle)], axis=1)
+    along = np.stack([rng.normal(size=count), -np.sin(angle), np.cos(angle)], axis=1)
+    nearest = np.stack([rng.uniform(-0.2, 0.2, count), *np.full((2, count), 0.0)], axis=1)
+    nearest += [0.0, 0.25, 0.2] + away * rng.uniform(2e-4, 2e-3, (count, 1))
+    ends = [nearest + s * along * rng.uniform(0.01, 0.03, (count, 1)) for s in (-1.0, 3.0)]
+    centers = shapes.to_world(np.stack(ends, axis=1).reshape(-1, 3), obstacle)
+    spheres = shapes.rounded(
+        np.concatenate([centers.reshape(-1, 2, 3), np.full((count, 2, 1), 0.03)], axis=-1)
+    )
+    path = compare.to_device(spheres[:, :, None], device).requires_grad_(True)
+    swept_sphere_cost(path, world, tolerance=1e-7)[:, 0].sum().backward()
+    force = compare.to_array(path.grad)[:, :, 0]
+    move = spheres[:, 1, :3] - spheres[:, 0, :3]
+    slope = (force[..., :3].sum(axis=1) * move).sum(axis=1) / np.linalg.norm(move, axis=1)
+    share = np.linalg.norm(force[:, 1, :3], axis=1)
+    assert (share > 0.05).mean() > 0.9
+    assert np.abs(slope[share > 0.05]).max() < 1e-5
+
+
 def test_torch_agrees(device: torch.device) -> None:
     """`torch.autograd.gradcheck` with steps that float32 can take, away from kinks."""
     world = compare.build_world([[shapes.box((1.0, 0.8, 0.6))]], device)
