@@ -16,6 +16,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "benchmarks" / "results" / "gpu"
 NO_DEVICE = "needs a CUDA device: NVIDIA's driver, libcuda, finds none"
+# What the pinned wheel of Warp is built with, as `cuDriverGetVersion` counts.
+CUDA_OF_WARP = 13000
+OLD_DRIVER = (
+    "needs NVIDIA's driver R580 or newer, for CUDA 13: below that torch may find a CUDA device, "
+    "and Warp finds none; got one for CUDA {}.{}"
+)
 # Files that need a package that is missing must not keep the others from running.
 TESTS = ("pytest", "-p", "benchmarks.gpu", "-m", "not slow", "--durations=20")
 STAGES = {
@@ -30,12 +36,26 @@ STAGES = {
 
 def n_devices() -> int:
     """How many CUDA devices the driver has."""
-    count = ctypes.c_int(0)
+    return asked_of_driver("cuDeviceGetCount")
+
+
+def asked_of_driver(function: str) -> int:
+    """A number that NVIDIA's driver knows; 0 without a driver."""
+    number = ctypes.c_int(0)
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return 0
-    return 0 if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)) else count.value
+    return 0 if cuda.cuInit(0) or getattr(cuda, function)(ctypes.byref(number)) else number.value
+
+
+def reason_against() -> str | None:
+    """Why torch and Warp would not both run on a GPU here."""
+    if not n_devices():
+        return NO_DEVICE
+    if (known := asked_of_driver("cuDriverGetVersion")) < CUDA_OF_WARP:
+        return OLD_DRIVER.format(known // 1000, known % 1000 // 10)
+    return None
 
 
 def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
@@ -63,8 +83,8 @@ def run(options: Any) -> str:
     """What the stages ended with; each runs in any case, and results until its end are kept."""
     from benchmarks.harness import Failed
 
-    if not n_devices():
-        raise Failed(NO_DEVICE, 2)
+    if reason := reason_against():
+        raise Failed(reason, 2)
     folder = (options.write.parent if options.write else FOLDER).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     found = {}
@@ -94,4 +114,4 @@ def run_logged(command: list[str], log: Path, limit: float = math.inf) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(None if n_devices() else NO_DEVICE)
+    sys.exit(reason_against())

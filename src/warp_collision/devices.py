@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+import warp as wp
 
 # Comparing devices is faster than reading the type of one.
 CPU = torch.device("cpu")
@@ -23,6 +24,9 @@ Event = torch.cuda.Event
 
 # For messages.
 TYPES = "cpu or cuda"
+
+# NVIDIA's first driver for what a Warp is built with, by the major version of CUDA.
+_DRIVERS = {12: "R525", 13: "R580"}
 
 
 def is_gpu(device: torch.device) -> bool:
@@ -50,6 +54,36 @@ def canonical_device(device: torch.device | str | int | None) -> torch.device:
     if chosen.index >= gpu.device_count():
         raise ValueError(f"device must be below {gpu.device_count()}, got {chosen}")
     return chosen
+
+
+def require_warp(device: torch.device) -> None:
+    """Raises where torch finds a CUDA device and Warp does not: it may need a newer driver.
+
+    Raises:
+        ValueError: with the driver that Warp needs, and the one that is there.
+    """
+    if device.type == "cuda" and device not in _of_warp:
+        if wp.get_cuda_device_count() <= (device.index or 0):
+            raise ValueError(unknown_to_warp(device))
+        _of_warp.add(device)
+
+
+_of_warp: set[torch.device] = set()
+
+
+def unknown_to_warp(device: torch.device) -> str:
+    """Why Warp does not find a device that torch finds."""
+    found = f"{device} must be known to Warp, which finds no such device: Warp {wp.__version__}"
+    toolkit, driver = wp.get_cuda_toolkit_version(), wp.get_cuda_driver_version()
+    if toolkit is None:
+        return f"{found} is built without CUDA; install warp-lang from PyPI"
+    needed = _DRIVERS.get(toolkit[0], f"for CUDA {toolkit[0]}")
+    known = "none that it can load" if driver is None else f"one for CUDA {driver[0]}.{driver[1]}"
+    return (
+        f"{found} is built with CUDA {toolkit[0]} and needs NVIDIA's driver {needed} or newer, got "
+        f"{known}; update the driver, or install a +cu12 wheel of "
+        "https://github.com/NVIDIA/warp/releases"
+    )
 
 
 def preferred_device() -> torch.device:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import warp as wp
 from benchmarks import baseline, costs, downloads, exact_shapes, first_call, gpu, harness, truth
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.scenes import WORKLOADS, build
@@ -185,18 +186,34 @@ def test_what_fails_is_told_and_the_rest_is_kept(capsys: pytest.CaptureFixture[s
 def test_gpu_run_needs_a_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(gpu, "n_devices", lambda: 0)
+    known = {"cuDeviceGetCount": 0, "cuDriverGetVersion": 12040}
+    monkeypatch.setattr(gpu, "asked_of_driver", known.get)
     assert main(["gpu", "--write", str(tmp_path / "results")]) == 2
     assert "needs a CUDA device" in capsys.readouterr().err
+    known["cuDeviceGetCount"] = 1
+    assert main(["gpu", "--write", str(tmp_path / "results")]) == 2
+    assert "driver R580 or newer" in (said := capsys.readouterr().err)
+    assert said.endswith("got one for CUDA 12.4\n")
     assert not [*(tmp_path / "results").iterdir()]
+
+
+def test_the_driver_that_warp_needs_is_known() -> None:
+    """The wheel says what it is built with; `make cuda-device` asks before it is installed."""
+    pinned = re.findall(r"^warp-lang==(.*)", (harness.ROOT / "constraints.txt").read_text(), re.M)
+    if pinned != [wp.__version__]:
+        pytest.skip("another version of Warp than the one that is pinned")
+    toolkit = wp.get_cuda_toolkit_version()
+    assert toolkit is not None
+    assert 1000 * toolkit[0] == gpu.CUDA_OF_WARP
 
 
 def test_a_device_is_looked_for_before_anything_is_installed() -> None:
     """`make bench-gpu` asks a program that needs no package, and installs after it."""
     command = [sys.executable, "-S", "-E", str(harness.ROOT / "benchmarks" / "gpu.py")]
     done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == (0 if gpu.n_devices() else 1), done.stderr
-    assert gpu.n_devices() or gpu.NO_DEVICE in done.stderr
+    reason = gpu.reason_against()
+    assert done.returncode == (1 if reason else 0), done.stderr
+    assert (reason or "") in done.stderr
     text = (harness.ROOT / "Makefile").read_text()
     (needed,) = re.findall(r"^bench-gpu: \|? ?(.*?) ##", text, re.MULTILINE)
     assert needed.split()[0] == "cuda-device"
@@ -213,7 +230,7 @@ def test_gpu_run_keeps_going_and_tells_failures(
         log.write_text("done")
         return int(failing in command)
 
-    monkeypatch.setattr(gpu, "n_devices", lambda: 1)
+    monkeypatch.setattr(gpu, "reason_against", lambda: None)
     monkeypatch.setattr(gpu, "run_logged", run)
     assert main(["gpu", "--write", str(tmp_path)]) == (failing is not None)
     started = [command[0] for command in commands]

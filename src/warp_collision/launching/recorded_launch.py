@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 import warp as wp
 
+from warp_collision.devices import require_warp
 from warp_collision.launching.warp_runtime import is_array, is_struct, quiet_warp
 
 _tokens = itertools.count(1)
@@ -185,6 +186,7 @@ class Command:
     def __init__(self, kernel: Any, device: str):
         dim = (1,) * _launch_ndim(kernel)
         with quiet_warp():
+            require_warp(torch.device(device))
             arguments = [_placeholder(variable.type, device) for variable in kernel.adj.args]
             self._launch: Any = wp.launch(
                 kernel, dim, arguments, device=device, record_cmd=True, **_block(kernel, device)

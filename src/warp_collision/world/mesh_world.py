@@ -12,9 +12,16 @@ import torch
 from torch import Tensor
 
 from warp_collision import io, validate
-from warp_collision.devices import canonical_device, is_capturing, is_gpu, synchronize
+from warp_collision.devices import (
+    canonical_device,
+    is_capturing,
+    is_gpu,
+    require_warp,
+    synchronize,
+)
 from warp_collision.io.scene_builder import Obstacle, check_pose
 from warp_collision.launching.deferred_free import retire
+from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.messages import errors_at, escaped
 from warp_collision.obstacles.distance_grid import GRID_CELLS
 from warp_collision.obstacles.geometry import MeshLike, SignMethod
@@ -83,6 +90,8 @@ class MeshWorld:
         validate.require_count("n_envs", n_envs)
         validate.require_count("max_obstacles", max_obstacles)
         self.device = canonical_device(device)
+        with quiet_warp():
+            require_warp(self.device)
         self._lock = threading.RLock()
         self._slots = Slots(n_envs)
         self._obstacles = ObstacleCache(self.device, grid_cells)
