@@ -41,6 +41,46 @@ def test_a_world_a_robot_and_a_path(capsys, world, tmp_path):
         assert image.size == (320, 240)
 
 
+def test_one_row_of_a_data_set_in_its_own_world(capsys, world, tmp_path):
+    """The picture of a row is that of its path in its world, by hand."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rng = np.random.default_rng(3)
+    paths = np.array(START) + rng.uniform(-0.2, 0.2, (40, 3, 7))
+    worlds = [f"world {index}.yaml" for index in range(3)]
+    for name, side in zip(worlds, rng.uniform(0.1, 0.5, 3), strict=True):
+        cuboid = {"dims": [side] * 3, "pose": [0.7, 0.1, 0.2, 1, 0, 0, 0]}
+        (tmp_path / name).write_text(json.dumps({"cuboid": {"block": cuboid}}))
+    table = {
+        "id": [*range(1000, 1040)],
+        "joints": paths.tolist(),
+        "world": [worlds[index % 3] for index in range(40)],
+    }
+    pq.write_table(pa.table(table), tmp_path / "rows.parquet", row_group_size=7)
+    pa_row, picture = tmp_path / "row.npy", tmp_path / "out.png"
+    rest = ["--robot", PANDA, "-o", picture, "--size", "320x240", "--view", "corner"]
+    np.save(pa_row, paths[25].astype(np.float32))
+    assert run(capsys, "render", tmp_path / worlds[25 % 3], pa_row, *rest)[0] == 0
+    by_hand = picture.read_bytes()
+    for wanted in ("1025", "rows.parquet:25"):
+        picture.unlink()
+        status, _, err = run(
+            capsys, "render", tmp_path, tmp_path / "rows.parquet", *rest, "--row", wanted
+        )
+        assert status == 0, err
+        assert picture.read_bytes() == by_hand
+    for arguments, message in (
+        (["--row", "25"], "id must be that of one row, got '25' of no row"),
+        ([], "--row must name a row of data sets, got"),
+    ):
+        status, _, err = run(capsys, "render", tmp_path, tmp_path / "rows.parquet", *rest,
+                             *arguments)  # fmt: skip
+        assert status == 2
+        assert message in err
+    status, _, err = run(capsys, "render", world, "-o", picture, "--row", "1025")
+    assert status == 2
+    assert "--row must be given with --robot" in err
+
+
 @pytest.mark.parametrize("command", ["render", "view"])
 def test_wrong_input_is_one_line_and_status_2(capsys, world, tmp_path, command):
     joints, other = tmp_path / "six.npy", tmp_path / "names.csv"

@@ -151,3 +151,32 @@ def test_ids_are_unique_and_independent_of_the_place(tmp_path):
     assert [row.id for row in rows] == [f"{n}/paths.npy:{i}" for n in "ab" for i in (0, 1)]
     rows = all_rows([tmp_path / "a", tmp_path / "b"])
     assert len({row.id for row in rows}) == 4
+
+
+def test_a_row_is_found_by_its_id(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    rng = np.random.default_rng(5)
+    paths = rng.uniform(-1, 1, (90, 4, 7)).astype(np.float32)
+    with h5py.File(tmp_path / "b.h5", "w") as archive:
+        archive["hybrid_solutions"] = paths
+        archive["cuboid_dims"] = rng.uniform(0.1, 0.2, (90, 2, 3))
+        archive["cuboid_centers"] = rng.uniform(-1, 1, (90, 2, 3))
+        archive["cuboid_quaternions"] = np.tile([1.0, 0, 0, 0], (90, 2, 1))
+        sizes = archive["cuboid_dims"][77, 1].tolist()
+    alone = PathFiles([tmp_path / "b.h5"], joint_names=JOINTS)
+    for wanted in ("77", "b.h5:77"):
+        row = alone.find(wanted)
+        np.testing.assert_array_equal(row.path, paths[77])
+        assert row.world["cuboid"]["cuboid 1"]["dims"] == sizes
+    with pytest.raises(ValueError, match="got '90' of no row"):
+        alone.find("90")
+    columns = {"name": ["x", "y", "x", None], "path": paths[:4].tolist()}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=3)
+    both = PathFiles([tmp_path], columns={"id": "name"}, joint_names=JOINTS)
+    np.testing.assert_array_equal(both.find("y").path, paths[1])
+    np.testing.assert_array_equal(both.find("a.parquet:3").path, paths[3])
+    np.testing.assert_array_equal(both.find("b.h5:3").path, paths[3])
+    with pytest.raises(ValueError, match=r"'x' of the rows a.parquet:0, a.parquet:2"):
+        both.find("x")
+    with pytest.raises(ValueError, match="got '3' of no row"):
+        both.find("3")

@@ -13,7 +13,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from warp_collision.cli.terminal import StatusLine, print_text
 from warp_collision.messages import escaped
@@ -290,47 +290,6 @@ def _take_unknown(world: MeshWorld, unknown: Any) -> None:
             world.add(f"{name}{UNSEEN}", grid.unseen, obstacle.pose, **state)
 
 
-class Seen(NamedTuple):
-    """What a command shows.
-
-    Attributes:
-        world: the obstacles.
-        robot: the robot, if there is one.
-        joints: (batch, horizon, n_joints) of its paths, if there are any.
-        placed: arguments of the checks of the robot, by name.
-    """
-
-    world: MeshWorld
-    robot: RobotSpheres | None
-    joints: torch.Tensor | None
-    placed: dict[str, Any]
-
-
-def add_seen(parser: argparse.ArgumentParser) -> None:
-    """Adds what a command shows: a world, paths, a robot and its options."""
-    parser.add_argument("world", type=Path, metavar="WORLD", help="the obstacles: a file")
-    parser.add_argument(
-        "paths",
-        type=Path,
-        nargs="?",
-        metavar="PATHS",
-        help="joint values of a robot: .npy, .npz or .csv",
-    )
-    add_optional_robot(parser.add_argument_group("robots"), "the robot")
-
-
-def load_seen(options: argparse.Namespace, device: torch.device) -> Seen:
-    """What a command shows, of the options of `add_seen`."""
-    if options.robot is None:
-        if options.paths is not None:
-            raise ValueError("PATHS are joint values of a robot: they need --robot URDF")
-        require_robot_for_options(options)
-        return Seen(load_world(options, device), None, None, {})
-    joints = None if options.paths is None else load_joints(options, options.paths)
-    scene = load_scene(options, device)
-    return Seen(scene.world, scene.robot, joints, scene.placed)
-
-
 def load_joints(options: argparse.Namespace, path: Path) -> torch.Tensor:
     """Joint values (batch, horizon, n_joints) of the robot from a file."""
     from warp_collision import io
@@ -347,8 +306,10 @@ def list_paths(options: argparse.Namespace) -> PathFiles:
     return PathFiles(options.paths, columns=dict(options.column), joint_names=names)
 
 
-def load_scene(options: argparse.Namespace, device: torch.device) -> RobotScene:
-    """The robot among the obstacles."""
+def load_scene(
+    options: argparse.Namespace, device: torch.device, world: MeshWorld | None = None
+) -> RobotScene:
+    """The robot among the obstacles of a world, by default of the one that is named."""
     import torch
 
     from warp_collision import MeshWorld, validate
@@ -360,10 +321,9 @@ def load_scene(options: argparse.Namespace, device: torch.device) -> RobotScene:
     # What is wrong with files and options is told before spheres are fitted.
     load_joint_names(options)
     require_not_read(options, "save_spheres")
-    if options.world.is_dir():  # each path names its own
-        world = MeshWorld(device=device)
-    else:
-        world = load_world(options, device)
+    if world is None:
+        is_folder = options.world.is_dir()  # each path names its own
+        world = MeshWorld(device=device) if is_folder else load_world(options, device)
     robot = load_robot(options)
     given = [(link, other) for link, other in options.ignore or ()]
     own = [pair for pair in given if pair[1] in robot.link_names and pair[1] not in world.names()]

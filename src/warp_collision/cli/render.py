@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from warp_collision.cli import common
+from warp_collision.cli.seen import add_seen, load_seen
 from warp_collision.cli.terminal import print_json, print_text
 
 SUMMARY = "draw a world, a robot and its paths into a picture or a film"
@@ -18,7 +19,8 @@ obstacles that a path collides with are orange, what is proven free is blue.
 EPILOG = """\
 WORLD and PATHS are files as for `warp-collision check`; PATHS are joint values
 and need --robot. Up to four paths are drawn side by side. Without PATHS the
-robot stands in the middle of its joint limits.
+robot stands in the middle of its joint limits. --row takes one row of a data set
+in its world, of which WORLD is the folder.
 
 exit status:
   0 drawn, 2 wrong usage or input, 3 an error of the program
@@ -32,7 +34,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
-    common.add_seen(parser)
+    add_seen(parser)
     parser.add_argument(
         "-o",
         "--output",
@@ -99,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
     from warp_collision.viewer.camera import parse_view
 
     parse_view(options.view)  # what is wrong with it is told before files are read
-    seen = common.load_seen(options, device)
+    seen = load_seen(options, device)
     with common.warnings_printed(), show_progress("drawing") as progress:
         render(
             seen.world,

@@ -6,6 +6,7 @@ import argparse
 import signal
 
 from warp_collision.cli import common
+from warp_collision.cli.seen import add_seen, load_seen
 from warp_collision.cli.terminal import print_json, print_text
 
 SUMMARY = "show a world, a robot and its paths in a browser"
@@ -16,17 +17,19 @@ what, which motions are proven free, and what changes when an obstacle is moved.
 
 EPILOG = """\
 WORLD and PATHS are files as for `warp-collision check`; PATHS are joint values
-and need --robot. Other machines do not reach the page, unless --host says
-otherwise; pages of other sites in the same browser never do. Ctrl+C ends it.
+and need --robot; --row takes one of a data set. Other machines do not reach the
+page, unless --host says otherwise; pages of other sites in the same browser
+never do. Ctrl+C ends it.
 
-example:
+examples:
   warp-collision view world.yaml path.npz --robot arm.urdf
+  warp-collision view worlds rows.parquet --robot arm.urdf --row 4711
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
-    common.add_seen(parser)
+    add_seen(parser)
     parser.add_argument(
         "--host",
         default="127.0.0.1",
@@ -63,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     require_extra("viser", "the viewer")
     port = free_port(options.host, options.port)  # told before files are read
     device = common.start(options.device)
-    seen = common.load_seen(options, device)
+    seen = load_seen(options, device)
     with common.warnings_printed():
         viewer = Viewer(
             seen.world, seen.robot, host=options.host, port=port, origins=options.origin,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from warp_collision.labeling.columns import PATH_NAMES, ROLES, open_parquet, row
 from warp_collision.labeling.hdf5_paths import count_hdf5, read_hdf5
 from warp_collision.labeling.lerobot import is_lerobot, lerobot_files, read_episodes
 from warp_collision.labeling.path_row import PathRow
-from warp_collision.messages import escaped, one_line
+from warp_collision.messages import escaped, one_line, short_repr
 
 ARRAYS, TABLES, HDF5 = (".npy", ".npz", ".csv"), (".parquet",), (".h5", ".hdf5")
 ENDINGS = (*ARRAYS, *TABLES, *HDF5)
@@ -158,6 +159,50 @@ class PathFiles:
         """The rows of all files."""
         whole = (FileSlice(file, 0, None, kind) for file, kind in self.files)
         return (row for part in whole for row in self.read(part))
+
+    def find(self, wanted: str) -> PathRow:
+        """The row of an id; `name:number` is that row of a file, whatever its id.
+
+        Of a Parquet file only the ids are read, and the slice of the row. Of one file without ids
+        the number is enough.
+
+        Raises:
+            ValueError: no row has this id, or several have it.
+        """
+        found = [
+            (file, kind, index)
+            for file, kind in self.files
+            for index in self._indices(file, kind, wanted)
+        ]
+        if len(found) != 1:
+            names = [f"{self._name_of[file]}:{index}" for file, _, index in found]
+            given = f"the rows {', '.join(names[:3])}" if found else "no row"
+            raise ValueError(f"id must be that of one row, got {short_repr(wanted)} of {given}")
+        file, kind, index = found[0]
+        if kind == "lerobot":
+            return next(itertools.islice(self.read(FileSlice(file, 0, None, kind)), index, None))
+        return next(self.read(FileSlice(file, index, index + 1, kind)))
+
+    def _indices(self, file: str, kind: str, wanted: str) -> list[int]:
+        """Numbers of the rows of a file that an id is of."""
+        name, _, number = wanted.rpartition(":")
+        ids = self._ids(file, kind)
+        is_number = number.isdecimal() and (
+            name == self._name_of[file] or (ids is None and not name and len(self.files) == 1)
+        )
+        if is_number and kind != "lerobot":
+            return [int(number)] if int(number) < sum(self._counts(file, kind) or ()) else []
+        return [index for index, value in enumerate(ids or ()) if wanted == value]
+
+    def _ids(self, file: str, kind: str) -> Iterator[str] | None:
+        """The ids of a file as text, None where rows have none."""
+        if kind == "lerobot":
+            return (str(row.id) for row in self.read(FileSlice(file, 0, None, kind)))
+        column = self._columns.get("id", "id")
+        if kind != "table" or column not in (table := open_parquet(file)).schema_arrow.names:
+            return None
+        batches = table.iter_batches(columns=[column])
+        return (str(value) for batch in batches for value in batch[column].to_pylist())
 
     def id_type(self) -> str:
         """The Arrow type of the ids: that of their column, where all files agree on whole numbers.

@@ -158,6 +158,14 @@ class WorldCache:
             )
         return WorldKey("file", str(path))
 
+    def read(self, world: Any, env: int | None = None) -> dict[str, Obstacle]:
+        """The obstacles of what a row says of its world, which are not kept.
+
+        Raises:
+            OSError, ValueError: there is no such world or env, or it cannot be read.
+        """
+        return self._read(self.key(world, env))
+
     def pack(self, keys: Iterable[WorldKey]) -> Iterator[tuple[Pack, dict[WorldKey, str]]]:
         """Packs worlds, as many at a time as there is room for.
 

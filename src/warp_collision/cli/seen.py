@@ -1,0 +1,111 @@
+"""What `view` and `render` show: a world, a robot, its paths, or one row of a data set."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from warp_collision.cli import common
+from warp_collision.messages import escaped
+
+if TYPE_CHECKING:
+    import torch
+
+    from warp_collision import MeshWorld, RobotSpheres
+
+_DATA_SETS = (".parquet", ".h5", ".hdf5")
+_FEWEST_SLOTS = 32  # of the world of a row
+
+
+class Seen(NamedTuple):
+    """What a command shows.
+
+    Attributes:
+        world: the obstacles.
+        robot: the robot, if there is one.
+        joints: (batch, horizon, n_joints) of its paths, if there are any.
+        placed: arguments of the checks of the robot, by name.
+    """
+
+    world: MeshWorld
+    robot: RobotSpheres | None
+    joints: torch.Tensor | None
+    placed: dict[str, Any]
+
+
+def add_seen(parser: argparse.ArgumentParser) -> None:
+    """Adds what a command shows: a world, paths, a robot and its options."""
+    parser.add_argument(
+        "world", type=Path, metavar="WORLD",
+        help="the obstacles: a file; with --row also the folder that names of worlds start from",
+    )  # fmt: skip
+    parser.add_argument(
+        "paths",
+        type=Path,
+        nargs="?",
+        metavar="PATHS",
+        help="joint values of a robot: .npy, .npz or .csv; with --row a data set: .parquet, .h5",
+    )
+    group = parser.add_argument_group("data sets")
+    group.add_argument(
+        "--row",
+        metavar="ID",
+        help="the row of PATHS with this id, in its own world; or of this number, as FILE:7",
+    )
+    common.add_column(group)
+    common.add_optional_robot(parser.add_argument_group("robots"), "the robot")
+
+
+def load_seen(options: argparse.Namespace, device: torch.device) -> Seen:
+    """What a command shows, of the options of `add_seen`."""
+    if options.robot is None:
+        if options.paths is not None:
+            raise ValueError("PATHS are joint values of a robot: they need --robot URDF")
+        common.require_robot_for_options(options, "row")
+        return Seen(common.load_world(options, device), None, None, {})
+    if options.row is not None:
+        return _load_row(options, device)
+    for path in (options.world, options.paths):
+        if path is not None and (path.is_dir() or path.suffix.lower() in _DATA_SETS):
+            raise ValueError(f"--row must name a row of data sets, got {escaped(str(path))} alone")
+    joints = None if options.paths is None else common.load_joints(options, options.paths)
+    scene = common.load_scene(options, device)
+    return Seen(scene.world, scene.robot, joints, scene.placed)
+
+
+def _load_row(options: argparse.Namespace, device: torch.device) -> Seen:
+    """What a command shows of one row of a data set: its path, in its world."""
+    import torch
+
+    from warp_collision import MeshWorld
+    from warp_collision.labeling import PathFiles
+    from warp_collision.labeling.path_row import checked_path, checked_pose
+    from warp_collision.labeling.world_cache import WorldCache
+
+    if options.paths is None:
+        raise ValueError("--row must be given with PATHS, a data set")
+    names = common.load_joint_names(options)
+    files = PathFiles([options.paths], columns=dict(options.column), joint_names=names)
+    row = files.find(options.row)
+    if row.error is not None:
+        raise ValueError(f"{escaped(options.row)}: {row.error}")
+    joints = torch.from_numpy(checked_path(row.path, len(names)))[None]
+    if row.base_pose is not None:
+        options.base_pose = checked_pose(row.base_pose).tolist()
+    is_folder = options.world.is_dir()
+    worlds = WorldCache(
+        None if is_folder else str(options.world.absolute()),
+        options.world if is_folder else options.world.absolute().parent,
+        max_bytes=1 << 62,
+        since=None,
+        device=device,
+        strict=options.strict,
+        allow_outside=True,  # as the data set, they are one's own
+        package_dirs=options.package_dir,
+    )
+    obstacles = worlds.read(row.world, row.env)
+    world = MeshWorld(max_obstacles=max(_FEWEST_SLOTS, len(obstacles)), device=device)
+    world.load(obstacles)
+    scene = common.load_scene(options, device, world)
+    return Seen(scene.world, scene.robot, joints, scene.placed)
