@@ -33,8 +33,10 @@ from warp_collision.kernels.robot_motion import (
     Robot,
     Segment,
     acceleration_bound,
+    begin_of,
     bodies_of_frame,
     body_of,
+    end_of,
     frame_of,
     rate_of_frame,
     resting_root,
@@ -159,7 +161,7 @@ def first_level(segment: Segment) -> int:
 @wp.kernel(**resident_warps(16, block=32))
 def joint_path_hit(
     # operands
-    joints: wp.array3d[wp.float32],  # (batch, horizon, n_joints) [rad or m]
+    joints: wp.array3d[wp.float32],  # (batch, n, n_joints) [rad or m], see `segment_of`
     env_index: wp.array[wp.int32],  # (batch,) or empty
     scene: Scene,
     robot: Robot,
@@ -199,7 +201,7 @@ def joint_path_hit(
     while not collides and not search.is_done:
         middle = outward_middle_of(search)
         write_root_at(segment, root_at(base, row, index), middle)
-        write_frames(segment, middle)
+        write_frames(segment, middle, half_of(search))
         interval = Interval(half_of(search), 0.0, slack, DISTANCE_ROUNDING, tolerance[0], middle)
         bodies = search.bodies[search.level]
         world = open_bodies(segment, interval, scene, env, bodies, segment_balls)
@@ -292,7 +294,7 @@ def segment_acceleration_bound(
     is_known = bool(True)
     segment = segment_of(robot, joints, row, index, states)
     for joint in range(joints.shape[2]):
-        begin, end = segment.begin[joint], segment.end[joint]
+        begin, end = begin_of(segment, joint), end_of(segment, joint)
         is_known = is_known and is_finite3(wp.vec3(begin, end, 0.0))
         turn += wp.abs(end - begin)
     largest = float(0.0)
@@ -304,7 +306,7 @@ def segment_acceleration_bound(
     frames = segment.frames
     frames[0] = resting_root()
     for part in range(n_parts):
-        write_frames(segment, (2.0 * float(part) + 1.0) * half)
+        write_frames(segment, (2.0 * float(part) + 1.0) * half, half)
         for b in range(robot.n_bodies):
             body = body_of(robot, b)
             center = point_in_world(frames[body.frame].frame_pose, body.center)

@@ -65,7 +65,7 @@ def least_gap(balls: wp.array[wp.vec4], mover: wp.vec4) -> float:
 @wp.kernel
 def bound_movers(
     # operands
-    joints: wp.array3d[wp.float32],  # (batch, horizon, n_joints) [rad or m]
+    joints: wp.array3d[wp.float32],  # (batch, n, n_joints) [rad or m], see `segment_of`
     env_index: wp.array[wp.int32],  # (batch,) or empty
     robot: Robot,
     base: wp.array2d[MovingFrame],  # (batch or 1, 1) of the root, or empty
@@ -89,7 +89,7 @@ def bound_movers(
     is_valid = env >= 0 and env < mesh_ids.shape[0]
     segment = segment_of(robot_in_env(robot, env), joints, row, index, states)
     slack = write_root(segment, root_at(base, row, index))
-    write_frames(segment, 0.5)
+    write_frames(segment, 0.5, 0.5)
     for b in range(segment.robot.n_bodies):
         body = body_of(segment.robot, b)
         check = body_in_motion(segment, body, Interval(0.5, 0.0, slack, 0.0, 0.0, 0.5))

@@ -538,7 +538,7 @@ def write_nearest(nearest: wp.array[wp.vec2i], world: Nearest, itself: Nearest, 
 @wp.kernel(**resident_warps(16, block=32))
 def joint_path_clearance(
     # operands
-    joints: wp.array3d[wp.float32],  # (batch, horizon, n_joints) [rad or m]
+    joints: wp.array3d[wp.float32],  # (batch, n, n_joints) [rad or m], see `segment_of`
     env_index: wp.array[wp.int32],  # (batch,) or empty
     scene: Scene,
     robot: Robot,
@@ -572,7 +572,7 @@ def joint_path_clearance(
     while not search.is_done:
         span = interval_of(search, n_ends)
         write_root_at(segment, root_at(base, row, index), span[0])
-        write_frames(segment, span[0])
+        write_frames(segment, span[0], span[1])
         interval = interval_at(search, span, slack, tolerance[0])
         segment_balls = balls[row, index]
         if n_ends == 0:

@@ -4,11 +4,16 @@ For a point c moved by joints 1..m at the rates w the second derivative is the s
 joints of w_j w_k a_j x (a_k x (c - o_k)), k the more distal one (a_j x d_k where k is prismatic, 0
 where j is). So |c''| is at most the sum of |w_j w_k| rho_k, where rho_k is the largest distance of
 c from the axis of joint k, or 1. Over an interval around a configuration rho_k is the distance at
-the configuration, plus what the joints distal to k add to it.
+the configuration, plus what the joints distal to k add to it. Where rates change, by at most A_j,
+A_j rho_j (A_j where j is prismatic) is added for each joint.
+
+A segment is a piece of a curve. On one of degree 1 joints move at constant rates; on others the
+rates and their changes are bounded on each interval, see `curve_piece`.
 """
 
 import warp as wp
 
+from warp_collision.kernels.curve_piece import excursion_of, joint_motion, polygon_length
 from warp_collision.kernels.kinematics import (
     FramePose,
     MovingFrame,
@@ -118,9 +123,12 @@ class Segment:
     """One segment of a joint path, and the frames of a robot at a configuration on it."""
 
     robot: Robot
-    begin: wp.array[wp.float32]  # (n_joints,) joint values at both ends [rad or m]
-    end: wp.array[wp.float32]
-    frames: wp.array[MovingFrame]  # (n_frames,) scratch; twists by the position s in [0, 1]
+    points: wp.array2d[wp.float32]  # control points (n, n_joints) of its path [rad or m]
+    first: int  # of its degree + 1 control points, the joint values at its begin
+    degree: int  # of its polynomials; 1: straight
+    # (n_frames,) scratch; twists by the position s in [0, 1]. Of curves (2 n_frames,): the second
+    # half is for bounds of the joints' motion, see `write_joint_bounds`.
+    frames: wp.array[MovingFrame]
 
 
 @wp.func
@@ -131,8 +139,30 @@ def segment_of(
     index: int,
     states: wp.array3d[MovingFrame],
 ) -> Segment:
-    """The segment from waypoint ``index`` on, of one of the paths (batch, horizon, n_joints)."""
-    return Segment(robot, joints[row, index], joints[row, index + 1], states[row, index])
+    """A segment of one of the paths.
+
+    Args:
+        robot: the robot.
+        joints: (batch, degree * segments + 1, n_joints) control points; waypoints where the degree
+            is 1.
+        row: of the path.
+        index: of the segment.
+        states: (batch, segments, ...) scratch.
+    """
+    degree = (joints.shape[1] - 1) / states.shape[1]
+    return Segment(robot, joints[row], index * degree, degree, states[row, index])
+
+
+@wp.func
+def begin_of(segment: Segment, joint: int) -> float:
+    """The value of a joint at the begin of a segment."""
+    return segment.points[segment.first, joint]
+
+
+@wp.func
+def end_of(segment: Segment, joint: int) -> float:
+    """The value of a joint at the end of a segment."""
+    return segment.points[segment.first + segment.degree, joint]
 
 
 @wp.func
@@ -184,8 +214,29 @@ def write_root_at(segment: Segment, root: MovingFrame, s: float):
 
 
 @wp.func
-def write_frames(segment: Segment, s: float):
-    """Writes all frames but the root at s in [0, 1] of a segment, with twists by s."""
+def write_joint_bounds(segment: Segment, k: int, most_rate: float, most_change: float):
+    """Keeps the bounds of the motion of the joint of a frame over an interval of a curve."""
+    frames = segment.frames
+    size = wp.abs(frame_of(segment.robot, k).multiplier)
+    bounds = Twist(size * wp.vec3(most_rate, most_change, 0.0), wp.vec3(0.0))
+    frames[segment.robot.n_frames + k] = MovingFrame(root_pose(), bounds)
+
+
+@wp.func
+def joint_bounds(segment: Segment, k: int) -> wp.vec2:
+    """Bounds over an interval of the rate of a frame's joint, and of the change of this rate."""
+    if segment.degree == 1:
+        return wp.vec2(rate_of_frame(segment, k), 0.0)
+    kept = segment.frames[segment.robot.n_frames + k].twist.angular
+    return wp.vec2(kept[0], kept[1])
+
+
+@wp.func
+def write_frames(segment: Segment, s: float, half: float):
+    """Writes all frames but the root at s in [0, 1] of a segment, with twists by s.
+
+    On a curve also the bounds of its joints' motion up to half an interval's length from s.
+    """
     robot = segment.robot
     frames = segment.frames
     state = frames[0]
@@ -193,10 +244,17 @@ def write_frames(segment: Segment, s: float):
         frame = frame_of(robot, k)
         if frame.parent != k - 1:
             state = frames[frame.parent]
-        begin = segment.begin[frame.value]
-        rate = segment.end[frame.value] - begin
+        begin = begin_of(segment, frame.value)
+        rate = end_of(segment, frame.value) - begin
+        value = begin + s * rate
+        if segment.degree != 1:
+            points = segment.points
+            motion = joint_motion(points, segment.first, segment.degree, frame.value, s, half)
+            write_joint_bounds(segment, k, motion.most_rate, motion.most_change)
+            value = motion.value
+            rate = motion.rate
         parent = state.frame_pose
-        frame_pose = frame_at_value(frame, parent, begin + s * rate)
+        frame_pose = frame_at_value(frame, parent, value)
         twist = child_twist(frame, parent, state.twist, frame_pose, frame.multiplier * rate)
         state = MovingFrame(frame_pose, twist)
         frames[k] = state
@@ -210,9 +268,11 @@ def velocity_of(state: MovingFrame, arm: wp.vec3) -> wp.vec3:
 
 @wp.func
 def rate_of_frame(segment: Segment, k: int) -> float:
-    """Change of the joint of a frame along a segment."""
+    """Change of the joint of a frame along a segment; of a curve that of its control polygon."""
     frame = frame_of(segment.robot, k)
-    change = segment.end[frame.value] - segment.begin[frame.value]
+    change = end_of(segment, frame.value) - begin_of(segment, frame.value)
+    if segment.degree != 1:
+        change = polygon_length(segment.points, segment.first, segment.degree, frame.value)
     return wp.abs(frame.multiplier * change)
 
 
@@ -233,14 +293,16 @@ def acceleration_bound(
     drift = float(0.0)  # sum of w rho of the joints distal to k
     k = body.frame
     while k != ancestor:
-        w = rate_of_frame(segment, k)
+        limits = joint_bounds(segment, k)
+        w = limits[0]
         if frame_of(segment.robot, k).slides != 0:
             drift += w
+            bound += limits[1]
         else:
             frame_pose = segment.frames[k].frame_pose
             arm = wp.length(wp.cross(axis_of(frame_pose), center - frame_pose.origin))
             rho = arm + body.spread + half * drift
-            bound += w * (2.0 * drift + w * rho)
+            bound += w * (2.0 * drift + w * rho) + limits[1] * rho
             drift += w * rho
         k = frame_of(segment.robot, k).parent
     if ancestor == 0:
@@ -266,11 +328,15 @@ def path_rounding(segment: Segment) -> float:
     travel = float(0.0)
     for k in range(1, robot.n_frames):
         frame = frame_of(robot, k)
-        begin = frame.multiplier * segment.begin[frame.value]
-        end = frame.multiplier * segment.end[frame.value]
+        begin = frame.multiplier * begin_of(segment, frame.value)
+        end = frame.multiplier * end_of(segment, frame.value)
         size = wp.max(wp.abs(begin), wp.abs(end)) + wp.abs(frame.shift)
         # A sum keeps a NaN, which a maximum drops.
         size += 0.0 * (begin + end)
+        if segment.degree != 1:
+            # Also of the control points between the ends, and of changes, which may be larger.
+            far = excursion_of(segment.points, segment.first, segment.degree, frame.value)
+            size += 2.0 * wp.abs(frame.multiplier) * far
         if frame.slides != 0:
             travel += size
         else:

@@ -127,20 +127,23 @@ def sampled_minimum(
         value: of spheres (n, n_spheres, 4), something (n, m) that changes no faster than they move.
         speed: by which factor it may change faster.
     """
+    return sampled_on(robot, lambda s: begin + s[:, None] * (end - begin), value, speed=speed)
+
+
+def sampled_on(robot: RobotSpheres, at, value, *, speed: float = 1.0) -> float:
+    """`sampled_minimum` of a motion whose joints (n, n_joints) `at` gives for (n,) in [0, 1]."""
     # Chords of 200 parts are within a few percent of the arcs, and samples a tenth closer.
-    places = robot(begin + torch.linspace(0, 1, 201, dtype=torch.float64)[:, None] * (end - begin))
+    places = robot(at(torch.linspace(0, 1, 201, dtype=torch.float64)))
     longest = 220.0 * (places[1:, :, :3] - places[:-1, :, :3]).norm(dim=-1).max().item()
     parts = int(np.ceil(longest / (SPACING * _COARSE))) + 1
     s = torch.linspace(0, 1, parts + 1, dtype=torch.float64)
-    coarse = torch.cat(
-        [value(robot(begin + part[:, None] * (end - begin))).amin(-1) for part in s.split(512)]
-    )
+    coarse = torch.cat([value(robot(at(part))).amin(-1) for part in s.split(512)])
     reach = 2.0 * speed * SPACING * _COARSE
     low = torch.minimum(coarse[1:], coarse[:-1])
     chosen = torch.nonzero(low < coarse.min() + reach)[:, 0]
     inner = torch.linspace(0, 1, _COARSE + 1, dtype=torch.float64)[:-1]
     fine = (s[chosen][:, None] + inner / parts).reshape(-1)
-    values = [value(robot(begin + part[:, None] * (end - begin))).min() for part in fine.split(512)]
+    values = [value(robot(at(part))).min() for part in fine.split(512)]
     return min([coarse.min().item(), *(float(v) for v in values)])
 
 

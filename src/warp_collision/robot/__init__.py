@@ -17,6 +17,7 @@ from warp_collision.robot.fitting.coverage import Coverage, coverage
 from warp_collision.robot.fitting.sphere_fit import SphereFit, fit_spheres
 from warp_collision.robot.model.collision_report import CollisionReport
 from warp_collision.robot.model.interpolation import Interpolated
+from warp_collision.robot.model.joint_curve import JointCurve
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs
 from warp_collision.robot.model.robot_spheres import RobotSpheres
 from warp_collision.robot.model.self_collision_matrix import MatrixEntry, SelfCollisionMatrix
@@ -26,6 +27,7 @@ __all__ = [
     "CollisionReport",
     "Coverage",
     "Interpolated",
+    "JointCurve",
     "JointPathClearance",
     "LinkMesh",
     "MatrixEntry",

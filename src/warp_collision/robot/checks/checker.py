@@ -12,7 +12,12 @@ from warp_collision.devices import CPU
 from warp_collision.poses import PoseLike
 from warp_collision.queries.dispatch import is_plain
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
-from warp_collision.robot.checks.joint_path import checked_rows, require_motion, robot_tables
+from warp_collision.robot.checks.joint_path import (
+    checked_rows,
+    control_points,
+    require_motion,
+    robot_tables,
+)
 from warp_collision.robot.checks.path_operands import PathOperands
 from warp_collision.robot.checks.path_operators import (
     CONFIGURATION_IN_COLLISION,
@@ -22,6 +27,7 @@ from warp_collision.robot.checks.path_operators import (
 )
 from warp_collision.robot.model.allowed_pairs import Contacts, as_pairs
 from warp_collision.robot.model.base_pose import root_frames
+from warp_collision.robot.model.joint_curve import JointCurve
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs
 from warp_collision.robot.model.robot_spheres import RobotSpheres, require_robot_and_world
 from warp_collision.world import MeshWorld
@@ -115,11 +121,13 @@ class RobotChecker:
             hit = CONFIGURATION_IN_COLLISION.evaluate(operands)
         return hit if rows is joints else hit.reshape(joints.shape[:-1])
 
-    def path_in_collision(self, joints: Tensor, env_index: Tensor | None = None) -> Tensor:
+    def path_in_collision(
+        self, joints: Tensor | JointCurve, env_index: Tensor | None = None
+    ) -> Tensor:
         """Which segments of joint paths are not proven free; see `joint_path_in_collision`.
 
         Args:
-            joints: (batch, horizon, n_joints) [rad, prismatic: m].
+            joints: (batch, horizon, n_joints) [rad, prismatic: m], or a `JointCurve`.
             env_index: (batch,) int32, the env of each row; env 0 for all if None.
 
         Returns:
@@ -129,11 +137,14 @@ class RobotChecker:
             TypeError, ValueError: an argument of another type, shape, device or range, or fewer
                 than two waypoints.
         """
+        degree = 1
+        if isinstance(joints, JointCurve):
+            joints, degree = control_points(joints, self._robot, self._device)
         joints, env_index = self._checked(joints, env_index)
         require_motion(joints)
-        hit = self._repeated("paths", joints, env_index)
+        hit = self._repeated("paths", joints, env_index) if degree == 1 else None
         if hit is None:
-            operands = self._operands(joints, env_index)
+            operands = self._operands(joints, env_index)._replace(degree=degree)
             hit = JOINT_PATH_IN_COLLISION.evaluate(operands, self._tolerance)
         return hit
 

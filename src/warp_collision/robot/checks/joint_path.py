@@ -18,6 +18,8 @@ from warp_collision.robot.checks.path_operators import (
 )
 from warp_collision.robot.model.allowed_pairs import Contacts
 from warp_collision.robot.model.base_pose import root_frames
+from warp_collision.robot.model.interpolation import segments_of
+from warp_collision.robot.model.joint_curve import JointCurve
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs
 from warp_collision.robot.model.robot_spheres import RobotSpheres, require_robot_and_world
 from warp_collision.robot.model.sphere_layout import RobotTables
@@ -82,7 +84,7 @@ def configuration_in_collision(
 
 
 def joint_path_in_collision(
-    joints: Tensor,
+    joints: Tensor | JointCurve,
     robot: RobotSpheres,
     world: MeshWorld,
     *,
@@ -102,7 +104,8 @@ def joint_path_in_collision(
 
     Args:
         joints: (batch, horizon, n_joints) [rad, prismatic: m], on the device of the world.
-            Values of continuous joints do not wrap.
+            Values of continuous joints do not wrap. Or a `JointCurve` with as many joints: its
+            pieces, which need not be straight, are the segments.
         robot: the robot.
         world: the obstacles.
         tolerance: [m], a clearance below it may count as a collision. At a tolerance below some
@@ -112,7 +115,8 @@ def joint_path_in_collision(
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
         base_pose: pose of the root link in the world, constant along a path: (7,), (batch, 7), or
             4 x 4 matrices in place of the 7 numbers. The origin if None.
-        poses: see `sphere_cost`; those for each waypoint move obstacles as in `swept_sphere_cost`.
+        poses: see `sphere_cost`; those for each waypoint, of a curve for each end of a piece, move
+            obstacles as in `swept_sphere_cost`.
 
     Returns:
         (batch, horizon - 1) bool for each segment. False is a proof that the whole segment is free.
@@ -134,9 +138,11 @@ def joint_path_in_collision(
         >>> joint_path_in_collision(path, load_panda(), world).tolist()
         [[True]]
     """
-    joints, env_index = _checked_paths(joints, robot, world, env_index)
+    joints, env_index, degree = _checked_paths(joints, robot, world, env_index)
     base = root_frames(base_pose, joints, 1)
-    operands = path_operands(joints, robot, world, self_collision, ignore, env_index, base, poses)
+    operands = path_operands(
+        joints, robot, world, self_collision, ignore, env_index, base, poses, degree
+    )
     limit = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
     return JOINT_PATH_IN_COLLISION.evaluate(operands, limit)
 
@@ -175,7 +181,7 @@ class JointPathClearance(NamedTuple):
 
 
 def joint_path_clearance(
-    joints: Tensor,
+    joints: Tensor | JointCurve,
     robot: RobotSpheres,
     world: MeshWorld,
     *,
@@ -207,7 +213,8 @@ def joint_path_clearance(
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
         base_pose: pose of the root link in the world, constant along a path: (7,), (batch, 7), or
             4 x 4 matrices in place of the 7 numbers. The origin if None.
-        poses: see `sphere_cost`; those for each waypoint move obstacles as in `swept_sphere_cost`.
+        poses: see `sphere_cost`; those for each waypoint, of a curve for each end of a piece, move
+            obstacles as in `swept_sphere_cost`.
 
     Returns:
         Intervals, and the position of the smallest clearance; see `JointPathClearance`.
@@ -235,9 +242,9 @@ def joint_path_clearance(
     pairs = robot.default_pairs if self_collision is True else self_collision
     if isinstance(pairs, SelfCollisionPairs):
         pairs = pairs.changing(0.0 if isinstance(tolerance, Tensor) else tolerance)
-    joints, env_index = _checked_paths(joints, robot, world, env_index)
+    joints, env_index, degree = _checked_paths(joints, robot, world, env_index)
     base = root_frames(base_pose, joints, 1)
-    operands = path_operands(joints, robot, world, pairs, ignore, env_index, base, poses)
+    operands = path_operands(joints, robot, world, pairs, ignore, env_index, base, poses, degree)
     bounds, nearest = JOINT_PATH_CLEARANCE.evaluate(operands, width)
     of_both = zip(bounds.unbind(-2), nearest.unbind(-2), strict=True)
     return JointPathClearance(
@@ -246,14 +253,29 @@ def joint_path_clearance(
 
 
 def _checked_paths(
-    joints: Tensor, robot: RobotSpheres, world: MeshWorld, env_index: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
-    """`checked_rows` of joint paths."""
+    joints: Tensor | JointCurve, robot: RobotSpheres, world: MeshWorld, env_index: Tensor | None
+) -> tuple[Tensor, Tensor | None, int]:
+    """Waypoints or control points, the env index, and the degree of the segments."""
     require_robot_and_world(robot, world)
-    robot.check_joints(joints)
+    degree = 1
+    if isinstance(joints, JointCurve):
+        joints, degree = control_points(joints, robot, world.device)
+    robot.check_joints(joints[:, ::degree])
     joints, env_index = checked_rows(joints, world, env_index)
     require_motion(joints)
-    return joints, env_index
+    return joints, env_index, degree
+
+
+def control_points(
+    curve: JointCurve, robot: RobotSpheres, device: torch.device
+) -> tuple[Tensor, int]:
+    """Control points of a curve for a robot, and its degree."""
+    if curve.n_joints != robot.n_joints:
+        raise ValueError(
+            f"joints must be a curve of the robot's {robot.n_joints} joints, got one of "
+            f"{curve.n_joints}"
+        )
+    return curve.points(device), curve.degree
 
 
 def _roots(base_pose: PoseLike | None, joints: Tensor, flat: Tensor) -> Tensor | None:
@@ -274,11 +296,13 @@ def path_operands(
     env_index: Tensor | None,
     base: Tensor | None,
     poses: Tensor | None = None,
+    degree: int = 1,
 ) -> PathOperands:
     """The operands of a check of joints that are valid, with frames of the root link."""
     tables, pairs = robot_tables(robot, self_collision, world.device)
-    scene = scene_with_contacts(ignore, robot, world, poses, joints.shape[1])
-    return PathOperands(joints, scene, env_index, base, tables, pairs)
+    waypoints = segments_of(joints, degree)[1] + 1
+    scene = scene_with_contacts(ignore, robot, world, poses, waypoints)
+    return PathOperands(joints, scene, env_index, base, tables, pairs, degree)
 
 
 def robot_tables(

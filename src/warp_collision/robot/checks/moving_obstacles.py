@@ -22,7 +22,6 @@ from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.queries.waypoints import is_moving
 from warp_collision.robot.checks.path_operands import PathOperands
 from warp_collision.robot.model.base_pose import ROOT
-from warp_collision.robot.model.interpolation import segments_of
 from warp_collision.robot.model.sphere_layout import STATE, RobotTables
 from warp_collision.world.acceleration import with_acceleration
 from warp_collision.world.scene_tables import arranged
@@ -53,7 +52,7 @@ class Movers(NamedTuple):
             paths: the check of obstacles at rest.
         """
         joints, tables, robot = paths.joints, self.tables, paths.robot
-        segments = segments_of(joints)
+        segments = paths.segments
         states, balls = paths.scratch(segments, STATE)
         least = joints.new_empty((segments[0], len(self.slots), segments[1]))
         launch(
@@ -69,12 +68,14 @@ class Movers(NamedTuple):
 
     def chosen(self, which: Tensor) -> PathOperands:
         """The check of k of the segments (batch, n, horizon - 1) bool, in their order."""
-        joints, _, env_index, base, *_ = self.operands
+        joints, _, env_index, base, *_, degree = self.operands
         assert env_index is not None
         assert base is not None
         index, segment = which.flatten(0, 1).nonzero().unbind(1)
         return self.operands._replace(
-            joints=torch.stack((joints[index, segment], joints[index, segment + 1]), dim=1),
+            joints=torch.stack(
+                [joints[index, segment * degree + k] for k in range(degree + 1)], dim=1
+            ),
             env_index=env_index[index],
             base=base[index, segment, None],
         )
@@ -133,7 +134,7 @@ def _alone(operands: PathOperands, tables: SceneTables, moving: Tensor) -> PathO
         moving: (n_envs, n) uint8, which of them count.
     """
     joints, n = operands.joints, moving.shape[1]
-    batch, segments = segments_of(joints)
+    batch, segments = operands.segments
     env_index = torch.empty((batch, n), dtype=torch.int32, device=joints.device)
     roots = joints.new_empty((batch, n, segments, ROOT))
     launch(
@@ -157,6 +158,7 @@ def _alone(operands: PathOperands, tables: SceneTables, moving: Tensor) -> PathO
         roots.flatten(0, 1),
         _repeated(operands.robot, n),
         (None, None),
+        operands.degree,
     )
 
 

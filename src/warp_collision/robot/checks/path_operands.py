@@ -9,26 +9,32 @@ from torch import Tensor
 
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.queries.operator import N_TABLES, SCENE
+from warp_collision.robot.model.interpolation import segments_of
 from warp_collision.robot.model.sphere_layout import ROBOT, RobotTables
 
 # The schema of `PathOperands.flat`.
-OPERANDS = f"Tensor joints, {SCENE}, Tensor? base, {ROBOT}, Tensor? body_pairs, Tensor? left_out"
+OPERANDS = (
+    f"Tensor joints, {SCENE}, Tensor? base, {ROBOT}, Tensor? body_pairs, Tensor? left_out, "
+    "int degree"
+)
 # Where it has what the batching rule asks for, and how many they are.
 BASE = N_TABLES + 2
-N_ENVS, PAIRS, N_OPERANDS = BASE + 8, BASE + 9, BASE + 11
+N_ENVS, PAIRS, DEGREE, N_OPERANDS = BASE + 8, BASE + 9, BASE + 11, BASE + 12
 
 
 class PathOperands(NamedTuple):
     """The operands of one check.
 
     Attributes:
-        joints: (batch, horizon, n_joints) float32.
+        joints: (batch, horizon, n_joints) float32; control points (batch, pieces * degree + 1,
+            n_joints) of curves.
         scene: tables of the obstacles.
         env_index: (batch,) int32, or None.
         base: of the root link, `MovingFrame` (batch or 1, n or 1, 18) with a row for each
             configuration or segment; None for the origin.
         robot: tables of the robot.
         pairs: tables of the pairs for self-collision; or None, None.
+        degree: of the polynomials of a segment, 1 where it is straight.
     """
 
     joints: Tensor
@@ -37,21 +43,31 @@ class PathOperands(NamedTuple):
     base: Tensor | None
     robot: RobotTables
     pairs: tuple[Tensor | None, Tensor | None]
+    degree: int = 1
+
+    @property
+    def segments(self) -> tuple[int, int]:
+        """Number of paths, and of the segments of each."""
+        return segments_of(self.joints, self.degree)
 
     def scratch(self, rows: Sequence[int], size: int) -> tuple[Tensor, Tensor]:
-        """Frames (*rows, n_frames, size) and balls (*rows, n_bodies, 4) for a kernel to write."""
-        frames = self.joints.new_empty((*rows, len(self.robot.frames), size))
+        """Frames (*rows, n_frames, size) and balls (*rows, n_bodies, 4) for a kernel to write.
+
+        Twice as many frames for curves: the kernels keep bounds of their joints' motion there.
+        """
+        n_frames = len(self.robot.frames) * (1 if self.degree == 1 else 2)
+        frames = self.joints.new_empty((*rows, n_frames, size))
         return frames, self.joints.new_empty((*rows, self.robot.n_bodies, 4))
 
     def flat(self) -> tuple[Any, ...]:
         """The arguments of operators."""
         scene = self.scene.at(self.scene.mesh_from_world.detach()).operands()
         robot = self.robot.operands()
-        return self.joints, *scene, self.env_index, self.base, *robot, *self.pairs
+        return self.joints, *scene, self.env_index, self.base, *robot, *self.pairs, self.degree
 
     @classmethod
     def of(cls, *args: Any) -> PathOperands:
         """From the arguments of operators, and perhaps more."""
         scene, env_index = SceneTables(*args[1 : N_TABLES + 1]), args[N_TABLES + 1]
-        robot, pairs = RobotTables.of(*args[BASE + 1 : PAIRS]), args[PAIRS:N_OPERANDS]
-        return cls(args[0].contiguous(), scene, env_index, args[BASE], robot, pairs)
+        robot, pairs = RobotTables.of(*args[BASE + 1 : PAIRS]), args[PAIRS:DEGREE]
+        return cls(args[0].contiguous(), scene, env_index, args[BASE], robot, pairs, args[DEGREE])

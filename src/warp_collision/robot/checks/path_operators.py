@@ -30,6 +30,7 @@ from warp_collision.queries.operator import (
 from warp_collision.robot.checks.moving_obstacles import Movers, split
 from warp_collision.robot.checks.path_operands import (
     BASE,
+    DEGREE,
     N_ENVS,
     N_OPERANDS,
     OPERANDS,
@@ -45,7 +46,7 @@ _COARSE = 0.1
 
 def run_configurations(operands: PathOperands) -> Tensor:
     """Which configurations collide: (batch, horizon) bool."""
-    joints, scene, env_index, base, robot, pairs = operands
+    joints, scene, env_index, base, robot, pairs, _ = operands
     rows = joints.shape[:2]
     frame_poses, balls = operands.scratch(rows, FRAME_POSE)
     hit = joints.new_empty(rows, dtype=torch.bool)
@@ -86,8 +87,8 @@ def run_paths_at_rest(
         n_segments: (batch,) int32, so many of each path are checked, up to the first hit; the
             others count as hits. All segments of all paths if None.
     """
-    joints, scene, env_index, base, robot, pairs = operands
-    segments = segments_of(joints)
+    joints, scene, env_index, base, robot, pairs, _ = operands
+    segments = operands.segments
     scratch = operands.scratch(segments, STATE)
     if n_segments is None:
         hit = joints.new_empty(segments, dtype=torch.bool)
@@ -106,7 +107,7 @@ def run_paths_at_rest(
 
 def repeated_paths(operands: PathOperands, tolerance: Tensor) -> Callable[..., Tensor]:
     """`run_paths_at_rest` of one CPU thread, for many joints like these; takes joints and scene."""
-    segments = segments_of(operands.joints)
+    segments = operands.segments
     return _repeated(kernels.joint_path_hit, operands, segments, STATE, (tolerance, None))
 
 
@@ -193,9 +194,9 @@ def _by_the_nearest(
 
 def _clearances(operands: PathOperands, tolerance: Tensor) -> tuple[Tensor, Tensor]:
     """`run_clearance` among obstacles at rest."""
-    joints, segments = operands.joints, segments_of(operands.joints)
+    joints, segments = operands.joints, operands.segments
     scratch = operands.scratch(segments, STATE)
-    outputs = _allocate_clearance(joints)
+    outputs = _allocate_clearance(joints, operands.degree)
     launch(
         clearance_kernels.joint_path_clearance,
         segments,
@@ -207,12 +208,12 @@ def _clearances(operands: PathOperands, tolerance: Tensor) -> tuple[Tensor, Tens
     return outputs
 
 
-def _allocate_clearance(joints: Tensor) -> tuple[Tensor, Tensor]:
+def _allocate_clearance(joints: Tensor, degree: int) -> tuple[Tensor, Tensor]:
     """Of the world and of the robot with itself (batch, horizon - 1, 2, ...).
 
     The lower and upper bound and the position (3,), and what is nearest (2,) int32.
     """
-    rows = (*segments_of(joints), 2)
+    rows = (*segments_of(joints, degree), 2)
     return joints.new_empty((*rows, 3)), joints.new_empty((*rows, 2), dtype=torch.int32)
 
 
@@ -248,7 +249,7 @@ class RobotCheck:
     Attributes:
         name: of the operator.
         run: takes `PathOperands` and parameters.
-        allocate: takes joints, returns outputs without values.
+        allocate: takes joints and their degree, returns outputs without values.
         parameters: their schema.
         n_outputs: number of outputs.
     """
@@ -265,7 +266,7 @@ class RobotCheck:
             self.name,
             ", ".join((OPERANDS, *self.parameters)),
             lambda *flat: self.run(PathOperands.of(*flat), *flat[N_OPERANDS:]),
-            lambda joints, *_: self.allocate(joints),
+            lambda *flat: self.allocate(flat[0], flat[DEGREE]),
             _over_rows_and_envs,
             self.n_outputs,
         )
@@ -313,12 +314,12 @@ def _of_rows(base: Tensor, dim: int | None, size: int, rows: int) -> Tensor:
 CONFIGURATION_IN_COLLISION = RobotCheck(
     "configuration_in_collision",
     run_configurations,
-    lambda joints: joints.new_empty(joints.shape[:2], dtype=torch.bool),
+    lambda joints, _: joints.new_empty(joints.shape[:2], dtype=torch.bool),
 )
 JOINT_PATH_IN_COLLISION = RobotCheck(
     "joint_path_in_collision",
     run_paths,
-    lambda joints: joints.new_empty(segments_of(joints), dtype=torch.bool),
+    lambda joints, degree: joints.new_empty(segments_of(joints, degree), dtype=torch.bool),
     ("Tensor tolerance",),
 )
 JOINT_PATH_CLEARANCE = RobotCheck(

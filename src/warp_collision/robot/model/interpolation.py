@@ -114,6 +114,6 @@ segment_acceleration_bound = define_operator(
 )
 
 
-def segments_of(joints: Tensor) -> tuple[int, int]:
-    """Number of joint paths (batch, horizon, n_joints), and of segments of each."""
-    return joints.shape[0], max(joints.shape[1] - 1, 0)
+def segments_of(joints: Tensor, degree: int = 1) -> tuple[int, int]:
+    """Number of joint paths (batch, degree * segments + 1, n_joints), and of segments of each."""
+    return joints.shape[0], max(joints.shape[1] - 1, 0) // degree
