@@ -53,10 +53,15 @@ def random_curve(robot, rng, batch, shape, quintic) -> JointCurve:
     return JointCurve.from_hermite(np.arange(4.0), p, v, a)
 
 
+def random_boxes(robot, rng):
+    """Plates and posts where links may be, but not around the base."""
+    reach = robot(random_paths(robot, rng, 20, 1, 1.0)[:, 0].double())[..., :3].reshape(-1, 3)
+    return joint_paths.plates_and_posts(rng, 8, reach[reach.norm(dim=-1) > 0.65])
+
+
 def check_curve(robot, curve, rng, device):
     """Every piece: never free where a sample collides, and the interval holds the smallest."""
-    reach = robot(random_paths(robot, rng, 20, 1, 1.0)[:, 0].double())[..., :3].reshape(-1, 3)
-    boxes = joint_paths.plates_and_posts(rng, 8, reach[reach.norm(dim=-1) > 0.65])
+    boxes = random_boxes(robot, rng)
     world = joint_paths.world_of(boxes, device)
     options = {"tolerance": TOLERANCE, "self_collision": False}
     hits = joint_path_in_collision(curve, robot, world, **options).cpu()
@@ -107,18 +112,41 @@ def test_many_curves(robots, name, shape, device):
         check_curve(robots[name], random_curve(robots[name], rng, 6, shape, quintic), rng, device)
 
 
+@pytest.mark.parametrize("pieces", mostly_slow((900, 1_000_000), (900,)))
+def test_no_free_piece_has_a_sample_that_touches(robots, pieces, device):
+    """Few samples of many pieces, at random positions."""
+    rng, generator = np.random.default_rng(80), torch.Generator().manual_seed(80)
+    robot = robots["crane" if pieces < 1000 else "panda"]
+    n_free, batch = 0, min(pieces // 3, 1000)
+    for index in range(pieces // (3 * batch)):
+        shape = SHAPES[index % 7 if pieces > 1000 else 1]
+        curve = random_curve(robot, rng, batch, shape, True)
+        boxes = random_boxes(robot, rng)
+        world = joint_paths.world_of(boxes, device)
+        free = ~joint_path_in_collision(
+            curve, robot, world, tolerance=1e-5, self_collision=False
+        ).cpu()
+        s = torch.rand(batch, 3, 8, generator=generator, dtype=torch.float64)
+        at = curve.at((s + torch.arange(3)[:, None]).flatten(1)).view(batch, 3, 8, -1)
+        smallest = joint_paths.clearance(robot(at[free].flatten(0, 1)), boxes)
+        assert smallest.min().item() > 0.0
+        n_free += int(free.sum())
+    assert 0.1 * pieces < n_free < pieces
+
+
 @pytest.mark.parametrize("name", ["panda", "crane"])
 def test_the_robot_with_itself_on_curves(robots, name, device):
     robot, rng = robots[name], np.random.default_rng(3)
     pairs = robot.default_pairs.changing(TOLERANCE)
-    curve = random_curve(robot, rng, 4, "overshooting", True)
+    rows = 1 if name == "panda" else 4  # with many pairs
+    curve = random_curve(robot, rng, rows, "overshooting", True)
     empty = MeshWorld(device=device)
     hits = joint_path_in_collision(curve, robot, empty, tolerance=TOLERANCE).cpu()
     found = joint_path_clearance(curve, robot, empty, tolerance=TOLERANCE)
-    for row, piece in np.ndindex(4, 3):
+    for row, piece in np.ndindex(rows, 3):
         smallest = sampled_on(
             robot,
-            lambda s, row=row, piece=piece: curve.at((s + piece).expand(4, -1))[row],
+            lambda s, row=row, piece=piece: curve.at((s + piece).expand(rows, -1))[row],
             lambda x: joint_paths.gaps(x, pairs),
             speed=2.0,
         )
