@@ -42,7 +42,7 @@ from warp_collision import (
 from warp_collision.planning import CollisionTerm, JointLimitsTerm, SmoothnessTerm
 from warp_collision.planning.descent import PathDescent
 from warp_collision.planning.objective import Objective
-from warp_collision.robot import RobotChecker
+from warp_collision.robot import JointCurve, RobotChecker
 from warp_collision.warp_primitives import SdfMeshWarpPy, SweptSdfMeshWarpPy
 
 Tensor = torch.Tensor
@@ -87,6 +87,12 @@ class Operands:
     def robot_spheres(self) -> Tensor:
         """Spheres (2, 4, n_spheres, 4) of the robot that carries nothing."""
         return self.plain_robot.spheres(self.joints).detach()
+
+    @cached_property
+    def curve(self) -> JointCurve:
+        """Cubic curves through the joint values."""
+        rest = torch.zeros_like(self.joints)
+        return JointCurve.from_hermite(range(self.joints.shape[1]), self.joints, rest)
 
     @cached_property
     def checker(self) -> RobotChecker:
@@ -306,6 +312,7 @@ def calls_of_robots() -> dict[str, Maker]:
             lambda: configuration(o.joints, o.robot, o.world, base_pose=o.bases)
         ),
         "joint_path_in_collision": lambda o: lambda: path(o.joints, o.robot, o.world),
+        "joint_path_in_collision, JointCurve": lambda o: lambda: path(o.curve, o.robot, o.world),
         "RobotChecker.path_in_collision": lambda o: lambda: o.checker.path_in_collision(o.joints),
         "RobotChecker.configuration_in_collision": lambda o: (
             lambda: o.checker.configuration_in_collision(o.joints)
@@ -321,6 +328,9 @@ def calls_of_robots() -> dict[str, Maker]:
         ),
         "joint_path_clearance": lambda o: (
             lambda: [*joint_path_clearance(o.joints, o.robot, o.world)]
+        ),
+        "joint_path_clearance, JointCurve": lambda o: (
+            lambda: [*joint_path_clearance(o.curve, o.robot, o.world)]
         ),
         "joint_path_clearance, poses of waypoints": lambda o: (
             lambda: [*joint_path_clearance(o.joints, o.robot, o.world, poses=o.moving)]
