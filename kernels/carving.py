@@ -1,9 +1,11 @@
 """Carves what a depth image saw through out of a map of voxels, and marks what it hit.
 
-A voxel is seen through where the nearest depth of all pixels that its ball may cover is beyond the
-farthest point of the ball. Blocks of voxels are asked first: most are free, or hidden, as a whole.
-Nearest and farthest depths of windows come from pyramids, whose level has texels as large as the
-window: four of them cover it.
+A voxel is seen through where the nearest depth of a window of pixels is beyond its farthest point.
+The window has all pixels that the voxel covers, and those within `BESIDE` of it. Blocks of voxels
+are asked first: most are free, or hidden, as a whole.
+
+Nearest and farthest depths of windows come from tables: level k has at each pixel that of the 2^k x
+2^k pixels from there on. Four of them, which overlap, are exactly the window.
 """
 
 import warp as wp
@@ -18,20 +20,21 @@ FREE = wp.constant(1)
 OCCUPIED = wp.constant(2)
 BLOCK = wp.constant(8)  # voxels along an edge of a block
 HALF_DIAGONAL = wp.constant(0.8660255)  # of a unit cube, rounded up
+# A solid with a straight edge that reaches into a voxel fills the whole square of a pixel whose
+# center is at most this far from there, right and down: half a pixel more than its own ray needs.
+BESIDE = wp.constant(1.5)
 
 
 @wp.struct
 class Camera:
-    """A pinhole camera, z forward and y down, and the pyramids of its depths."""
+    """A pinhole camera, z forward and y down, and the tables of its depths."""
 
     camera_from_map: wp.transform
     focal: wp.vec2  # pixels
     middle: wp.vec2  # of the image, where the center of the first pixel is 0, 0
     width: int
     height: int
-    levels: int  # of the pyramids; the first is the image
-    noise: float  # a depth is right up to this [m]
-    per_metre: float  # and to this of itself
+    levels: int  # of the tables; the first is the image
 
 
 @wp.struct
@@ -51,12 +54,52 @@ class Seen:
     is_hidden: bool  # all of it is behind what was seen, or not in the image
 
 
+@wp.struct
+class Window:
+    """Pixels from the first to the last, in the image."""
+
+    x0: int
+    y0: int
+    x1: int
+    y1: int
+
+
 @wp.func
-def end_of_window(focal: float, middle: float, x: float, z: float, radius: float) -> float:
-    """Largest pixel that a ball at x and z before a camera may cover; x + radius is its end."""
+def end_of_window(focal: float, x: float, z: float, radius: float) -> float:
+    """Where the image of a ball at x and z before a camera ends at most, from its middle on."""
     end = x + radius
     depth = wp.where(end > 0.0, z - radius, z + radius)
-    return focal * end / depth + middle
+    return focal * end / depth
+
+
+@wp.func
+def depths_in(
+    camera: Camera,
+    nearest: wp.array[wp.float32],
+    farthest: wp.array[wp.float32],
+    window: Window,
+) -> wp.vec2:
+    """Nearest and farthest depth in a window."""
+    shorter = wp.min(window.x1 - window.x0, window.y1 - window.y0) + 1
+    level = int(0)
+    while level + 1 < camera.levels and (2 << level) <= shorter:
+        level += 1
+    size = 1 << level
+    offset = level * camera.width * camera.height
+    low = float(1.0e9)
+    high = float(0.0)
+    y = window.y0
+    while y <= window.y1:
+        # The last of a row or column ends with the window.
+        row = offset + wp.min(y, window.y1 + 1 - size) * camera.width
+        x = window.x0
+        while x <= window.x1:
+            index = row + wp.min(x, window.x1 + 1 - size)
+            low = wp.min(low, nearest[index])
+            high = wp.max(high, farthest[index])
+            x += size
+        y += size
+    return wp.vec2(low, high)
 
 
 @wp.func
@@ -64,7 +107,6 @@ def look_at(
     camera: Camera,
     nearest: wp.array[wp.float32],
     farthest: wp.array[wp.float32],
-    offsets: wp.array[wp.int32],
     center: wp.vec3,
     radius: float,
 ) -> Seen:
@@ -75,34 +117,29 @@ def look_at(
         # Beside the camera, where no window has an end; a ball behind it is hidden.
         seen.is_hidden = at[2] <= -radius
         return seen
-    left = -end_of_window(camera.focal[0], 0.0, -at[0], at[2], radius) + camera.middle[0]
-    right = end_of_window(camera.focal[0], camera.middle[0], at[0], at[2], radius)
-    top = -end_of_window(camera.focal[1], 0.0, -at[1], at[2], radius) + camera.middle[1]
-    bottom = end_of_window(camera.focal[1], camera.middle[1], at[1], at[2], radius)
-    width = float(camera.width) - 0.5
-    height = float(camera.height) - 0.5
-    if right <= -0.5 or bottom <= -0.5 or left >= width or top >= height:
+    left = camera.middle[0] - end_of_window(camera.focal[0], -at[0], at[2], radius)
+    right = camera.middle[0] + end_of_window(camera.focal[0], at[0], at[2], radius)
+    top = camera.middle[1] - end_of_window(camera.focal[1], -at[1], at[2], radius)
+    bottom = camera.middle[1] + end_of_window(camera.focal[1], at[1], at[2], radius)
+    width = float(camera.width)
+    height = float(camera.height)
+    # The first and the last pixel are there, and what they are the edges of.
+    left = wp.ceil(left - BESIDE)
+    right = wp.floor(right + BESIDE)
+    top = wp.ceil(top - BESIDE)
+    bottom = wp.floor(bottom + BESIDE)
+    if right < 0.0 or bottom < 0.0 or left >= width or top >= height:
         seen.is_hidden = True
         return seen
-    is_whole = left > -0.5 and top > -0.5 and right < width and bottom < height
-    x0 = int(wp.max(left + 0.5, 0.0))
-    y0 = int(wp.max(top + 0.5, 0.0))
-    x1 = wp.min(int(right + 0.5), camera.width - 1)
-    y1 = wp.min(int(bottom + 0.5), camera.height - 1)
-    level = int(0)
-    while level + 1 < camera.levels and wp.max(x1 - x0, y1 - y0) >= (1 << level):
-        level += 1
-    offset = offsets[2 * level]
-    stride = offsets[2 * level + 1]
-    low = float(1.0e9)
-    high = float(0.0)
-    for y in range(y0 >> level, (y1 >> level) + 1):
-        for x in range(x0 >> level, (x1 >> level) + 1):
-            low = wp.min(low, nearest[offset + y * stride + x])
-            high = wp.max(high, farthest[offset + y * stride + x])
-    far = at[2] + radius
-    seen.is_through = is_whole and far < low - camera.noise - camera.per_metre * low
-    seen.is_hidden = at[2] - radius > high
+    is_whole = left >= 0.0 and top >= 0.0 and right < width and bottom < height
+    window = Window()
+    window.x0 = int(wp.max(left, 0.0))
+    window.y0 = int(wp.max(top, 0.0))
+    window.x1 = int(wp.min(right, width - 1.0))
+    window.y1 = int(wp.min(bottom, height - 1.0))
+    depths = depths_in(camera, nearest, farthest, window)
+    seen.is_through = is_whole and at[2] + radius < depths[0]
+    seen.is_hidden = at[2] - radius > depths[1]
     return seen
 
 
@@ -111,9 +148,8 @@ def carve(
     # operands
     camera: wp.array[Camera],  # (1,)
     grid: wp.array[VoxelBlock],  # (1,)
-    nearest: wp.array[wp.float32],  # (pixels of all levels,) [m], 0: no return
-    farthest: wp.array[wp.float32],  # (pixels of all levels,) [m]
-    offsets: wp.array[wp.int32],  # (2 levels,) first pixel of each level, and its width
+    nearest: wp.array[wp.float32],  # (levels x pixels,) seen through up to there [m]; 0: unknown
+    farthest: wp.array[wp.float32],  # (levels x pixels,) hidden from there on [m]
     now: wp.array[wp.float32],  # (1,) [s]
     # outputs
     states: wp.array[wp.uint8],  # (voxels,) UNSEEN, FREE or OCCUPIED, x running fastest
@@ -125,7 +161,7 @@ def carve(
     size = float(BLOCK) * voxels.cell
     corner = voxels.origin + size * wp.vec3(float(x), float(y), float(z))
     middle = corner + wp.vec3(0.5 * size)
-    seen = look_at(camera[0], nearest, farthest, offsets, middle, HALF_DIAGONAL * size)
+    seen = look_at(camera[0], nearest, farthest, middle, HALF_DIAGONAL * size)
     if seen.is_hidden:
         return
     shape = voxels.shape
@@ -139,9 +175,7 @@ def carve(
             if not is_through and states[place] != wp.uint8(OCCUPIED):
                 offset = wp.vec3(float(i) + 0.5, float(j) + 0.5, float(k) + 0.5)
                 center = voxels.origin + voxels.cell * offset
-                one = look_at(
-                    camera[0], nearest, farthest, offsets, center, HALF_DIAGONAL * voxels.cell
-                )
+                one = look_at(camera[0], nearest, farthest, center, HALF_DIAGONAL * voxels.cell)
                 is_through = one.is_through
             if is_through and states[place] != wp.uint8(OCCUPIED):
                 states[place] = wp.uint8(FREE)

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         cost_residuals,
         gauss_newton,
     )
-    from warp_collision.obstacles.depth_image import DepthCounts, DepthOptions
+    from warp_collision.obstacles.depth_options import DepthCounts, DepthOptions
     from warp_collision.obstacles.height_field import HeightField
     from warp_collision.obstacles.mesh_report import MeshReport, OpenMeshWarning
     from warp_collision.obstacles.occupancy_map import OccupancyMap
@@ -131,7 +131,7 @@ _MODULES = {
         "swept_sphere_cost",
     ),
     "least_squares": ("GaussNewton", "clearance_residuals", "cost_residuals", "gauss_newton"),
-    "obstacles.depth_image": ("DepthCounts", "DepthOptions"),
+    "obstacles.depth_options": ("DepthCounts", "DepthOptions"),
     "obstacles.units": ("UnitsWarning",),
     "obstacles.height_field": ("HeightField",),
     "obstacles.mesh_report": ("MeshReport", "OpenMeshWarning"),

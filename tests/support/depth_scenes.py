@@ -58,19 +58,29 @@ def cameras(count: int) -> list[Array]:
     return [look(middle + offset, middle) for offset in offsets]
 
 
-def rays(pose: Array, finer: int = 1) -> Array:
+def rays(
+    pose: Array,
+    finer: int = 1,
+    lens: tuple[float, float, float, float] = LENS,
+    size: tuple[int, int] = SIZE,
+) -> Array:
     """Directions (height, width, 3) in the world, of depth 1; finer ones on a denser grid."""
-    fx, fy, cx, cy = LENS
-    height, width = SIZE
+    fx, fy, cx, cy = lens
+    height, width = size
     rows = (np.arange(height * finer) - 0.5 * (finer - 1)) / finer
     columns = (np.arange(width * finer) - 0.5 * (finer - 1)) / finer
     x, y = np.meshgrid((columns - cx) / fx, (rows - cy) / fy)
     return np.stack((x, y, np.ones_like(x)), axis=-1) @ pose[:3, :3].T
 
 
-def render(boxes: list[Box], pose: Array, finer: int = 1) -> tuple[Array, Array]:
-    """Depths (height, width), 0 without a return, and the cosine of the angle at the surface."""
-    way, eye = rays(pose, finer), pose[:3, 3]
+def render(
+    boxes: list[Box], pose: Array, finer: int = 1, way: Array | None = None
+) -> tuple[Array, Array]:
+    """Depths (height, width), 0 without a return, and the cosine of the angle at the surface.
+
+    Rays are those of `LENS`, finer ones on a denser grid, or are given with a depth of 1.
+    """
+    way, eye = rays(pose, finer) if way is None else way, pose[:3, 3]
     best, cosine = np.full(way.shape[:2], np.inf), np.zeros(way.shape[:2])
     length = np.linalg.norm(way, axis=-1)
     with np.errstate(divide="ignore", invalid="ignore"):

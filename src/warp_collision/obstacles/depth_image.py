@@ -3,100 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 import torch
 
+from warp_collision.kernels.depth_pixels import LONE, MIXED
+from warp_collision.obstacles.depth_evidence import bounds_of, kinds_of, pixel_rules
+from warp_collision.obstacles.depth_options import DepthCounts, DepthOptions
 from warp_collision.obstacles.shapes import rotation_matrix
 from warp_collision.obstacles.units import warn_of_units
 from warp_collision.poses import PoseLike
-from warp_collision.validate import check_pose, on_host, require_number
+from warp_collision.validate import check_pose, on_host
 
 # Depths in a camera's units are mostly millimetres: no sensor of a robot sees that far [m].
 _FARTHEST = 200.0
-# Neighbours, of eight, that a pixel of a surface has on it.
-_SUPPORT = 2
-
-
-@dataclass
-class DepthCounts:
-    """What became of the pixels of a depth image.
-
-    Attributes:
-        points: that are a surface.
-        no_return: 0, NaN, infinite or negative.
-        too_far: beyond the largest depth.
-        flying: at edges, between what is in front and what is behind.
-        robot: by link, those that see the robot itself.
-
-    Example:
-        >>> from warp_collision import DepthCounts
-        >>> print(DepthCounts(points=300, no_return=12, robot={"panda_hand": 40}))
-        300 points; no return 12, too far 0, flying 0, of the robot: panda_hand 40
-    """
-
-    points: int = 0
-    no_return: int = 0
-    too_far: int = 0
-    flying: int = 0
-    robot: dict[str, int] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        robot = ", ".join(f"{name} {count}" for name, count in self.robot.items()) or "none"
-        return (
-            f"{self.points} points; no return {self.no_return}, too far {self.too_far}, "
-            f"flying {self.flying}, of the robot: {robot}"
-        )
-
-
-@dataclass(frozen=True)
-class DepthOptions:
-    """How `PointCloud.from_depth` and `OccupancyMap.integrate` read a depth image.
-
-    Attributes:
-        max_depth: beyond it nothing is a point; a map is seen through up to it [m].
-        depth_scale: metres of a unit of integer depths, 0.001 for millimetres; only for these.
-        noise: a depth is right up to this [m], and
-        noise_per_metre: this of itself.
-        max_angle: largest angle between rays and normals [rad]. Pixels at edges that have no two
-            neighbours on such a surface are flying, and left out.
-        robot: a `RobotSpheres`, whose own points are left out,
-        joints: at these joint values (n_joints,),
-        robot_margin: and what is nearer to its spheres than this [m].
-
-    Example:
-        >>> from warp_collision import DepthOptions
-        >>> DepthOptions(max_depth=3.0, noise=0.005).max_depth
-        3.0
-    """
-
-    max_depth: float | None = None
-    depth_scale: float | None = None
-    noise: float = 0.002
-    noise_per_metre: float = 0.002
-    max_angle: float = 1.3
-    robot: Any = None
-    joints: Any = None
-    robot_margin: float = 0.02
-
-    def __post_init__(self) -> None:
-        for name in ("max_depth", "depth_scale"):
-            if getattr(self, name) is not None:
-                require_number(name, getattr(self, name), positive=True)
-        for name in ("noise", "noise_per_metre", "max_angle", "robot_margin"):
-            require_number(name, getattr(self, name))
-        for name in ("noise", "noise_per_metre"):
-            if getattr(self, name) >= 1.0:
-                raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
-        if self.max_angle >= 0.5 * math.pi:
-            raise ValueError(f"max_angle must be in [0, pi / 2) rad, got {self.max_angle}")
-        if self.robot is None and self.joints is not None:
-            raise ValueError("joints must be given with their robot, got no robot")
-        if self.robot is not None and self.joints is None:
-            raise ValueError("joints must be given with a robot, got None")
 
 
 class DepthImage:
@@ -148,7 +70,11 @@ class DepthImage:
             self.is_far = self.depth > options.max_depth
             self.is_surface = is_return & ~self.is_far
             self.counts.too_far = int(self.is_far.sum())
-        self._drop_flying(options.max_angle)
+        self._rules = pixel_rules(self.focal, self.middle, options)
+        self._kinds = kinds_of(self.depth, self._rules)
+        flying = self.is_surface & ((self._kinds == int(MIXED)) | (self._kinds == int(LONE)))
+        self.is_surface &= ~flying
+        self.counts.flying = int(flying.sum())
         if options.robot is not None:
             self._drop_robot(options)
 
@@ -159,27 +85,9 @@ class DepthImage:
         y = (np.arange(height) - self.middle[1]) / self.focal[1]
         return x, y
 
-    def _drop_flying(self, max_angle: float) -> None:
-        """Takes from the surface pixels with few neighbours at depths that a surface can have."""
-        x, y = self.slants()
-        depth = np.where(self.is_surface, self.depth, np.nan).astype(np.float32)
-        # A plane at that angle changes the depth along a pixel's width by its tangent, roughly.
-        length = np.sqrt(1.0 + y[:, None] ** 2 + x**2)
-        step = 1.5 * np.hypot(*(1.0 / self.focal)) * math.tan(max_angle) * length
-        allowed = (step * depth).astype(np.float32)
-        support = np.zeros(depth.shape, np.int8)
-        height, width = depth.shape
-        with np.errstate(invalid="ignore"):
-            for down, right in ((0, 1), (1, -1), (1, 0), (1, 1)):  # each pair of neighbours once
-                here = slice(0, height - down), slice(max(-right, 0), width - max(right, 0))
-                there = slice(down, height), slice(max(right, 0), width + min(right, 0))
-                near = np.minimum(allowed[here], allowed[there])
-                is_near = np.abs(depth[there] - depth[here]) <= near
-                support[here] += is_near
-                support[there] += is_near
-        flying = self.is_surface & (support < _SUPPORT)
-        self.is_surface &= ~flying
-        self.counts.flying = int(flying.sum())
+    def bounds(self) -> torch.Tensor:
+        """(height, width) float32 depths before which nothing is [m], 0 where unknown."""
+        return bounds_of(self.depth, self._kinds, self._rules)
 
     def _drop_robot(self, options: DepthOptions) -> None:
         """Takes the pixels from the surface that lie in spheres of the robot, or near them."""

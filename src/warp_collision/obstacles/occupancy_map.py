@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time as clock
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -24,33 +25,33 @@ from warp_collision.kernels.carving import (
 )
 from warp_collision.launching import launch
 from warp_collision.launching.structs import upload_struct
-from warp_collision.obstacles.depth_image import (
-    DepthCounts,
-    DepthImage,
-    DepthOptions,
-    robot_spheres,
-)
+from warp_collision.obstacles.depth_image import DepthImage, robot_spheres
+from warp_collision.obstacles.depth_options import DepthCounts, DepthOptions
 from warp_collision.obstacles.sensed import length_of
 from warp_collision.obstacles.units import warn_of_extent
 from warp_collision.obstacles.voxel_grid import MAX_CELLS, Outside, Unknown, VoxelGrid
 from warp_collision.poses import PoseLike
 from warp_collision.validate import require_number
 
+Evidence = Literal["images", "strict"]
+_LEVELS = 7  # of tables of windows: up to 64 pixels wide
 _FAR = 1e6  # depth of what is seen through without a return within the largest depth
 
 
 class OccupancyMap:
     """Voxels of a box, each of them unseen, free or occupied, from depth images.
 
-    A voxel becomes free only where all of it was seen through: where every pixel that it may cover
-    has a return beyond its farthest point, the noise that was stated taken off. Where a pixel
-    without a return, an edge of the image or anything nearer covers a part of it, it stays what it
-    was. A voxel with a point in it is occupied, until it is forgotten: hits win.
+    A voxel becomes free only where all of it was seen through: where every pixel that it may cover,
+    and those within 1.5 pixels of it, see nothing before its farthest point, the noise that was
+    stated taken off. Where an edge of the image, a hole of it or anything nearer covers a part of
+    it, it stays what it was. A voxel with a point in it is occupied, until it is forgotten: hits
+    win.
 
     Attributes:
         lower: (3,) corner of the box [m].
         voxel_size: edge of a voxel [m].
         shape: nx, ny, nz.
+        evidence: "images" or "strict".
 
     Example:
         >>> import numpy as np
@@ -66,13 +67,22 @@ class OccupancyMap:
         (0, 1)
     """
 
-    def __init__(self, bounds: Any, voxel_size: float, *, device: Any = "cpu"):
+    def __init__(
+        self,
+        bounds: Any,
+        voxel_size: float,
+        *,
+        evidence: Evidence = "images",
+        device: Any = "cpu",
+    ):
         """A map of which nothing was seen.
 
         Args:
             bounds: lower and upper corner of the box (2, 3) [m]; the upper one is moved out to
                 whole voxels.
             voxel_size: edge of a voxel [m].
+            evidence: "images" assumes that small holes of an image hide nothing, see `max_hole` of
+                `DepthOptions`; with "strict" each pixel without a return hides all along its ray.
             device: where the map lives.
 
         Raises:
@@ -87,6 +97,9 @@ class OccupancyMap:
             raise ValueError(f"bounds must be two corners of three finite numbers, got {bounds!r}")
         if not (corners[0] < corners[1]).all():
             raise ValueError(f"bounds must be a lower and an upper corner, got {corners.tolist()}")
+        if evidence not in ("images", "strict"):
+            raise ValueError(f"evidence must be 'images' or 'strict', got {evidence!r}")
+        self.evidence = evidence
         self.voxel_size = length_of("voxel_size", voxel_size)
         counts = np.ceil((corners[1] - corners[0]) / self.voxel_size - 1e-6)
         if counts.prod() > MAX_CELLS:
@@ -138,22 +151,24 @@ class OccupancyMap:
             What became of the pixels.
         """
         how = DepthOptions(**options)
+        if self.evidence == "strict":
+            how = replace(how, max_hole=0)
         image = DepthImage(depth, intrinsics, camera_pose, how)
         points = image.points()
         through = np.where(image.is_far, how.max_depth or 0.0, image.depth)
         now = self._moment(time)
-        nearest, offsets = _pyramid(through.astype(np.float32), np.minimum)
-        farthest, _ = _pyramid(
-            np.where(through > 0.0, through, _FAR).astype(np.float32), np.maximum
-        )
-        camera = self._camera(image, len(offsets), how)
+        levels = max(min(min(through.shape).bit_length(), _LEVELS), 1)
+        nearest = _table(image.bounds().numpy(), levels, np.minimum)
+        behind = np.where(through > 0.0, through, _FAR).astype(np.float32)
+        farthest = _table(behind, levels, np.maximum)
+        camera = self._camera(image, levels)
         blocks = tuple(-(-count // int(BLOCK)) for count in reversed(self.shape))
         launch.launch(
             carve,
             (blocks[0], blocks[1], blocks[2]),
             camera,
             self._grid,
-            *(self._tensor(part) for part in (nearest, farthest, offsets.ravel())),
+            *(self._tensor(part) for part in (nearest, farthest)),
             *(now, self._states, self._stamps),
             device=self._device,
         )
@@ -294,7 +309,7 @@ class OccupancyMap:
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
 
-    def _camera(self, image: DepthImage, levels: int, how: DepthOptions) -> torch.Tensor:
+    def _camera(self, image: DepthImage, levels: int) -> torch.Tensor:
         camera = Camera()
         w, x, y, z = image.pose[3:]
         place = -image.pose[:3] @ image.rotation
@@ -302,24 +317,17 @@ class OccupancyMap:
         camera.focal, camera.middle = wp.vec2(*image.focal), wp.vec2(*image.middle)
         camera.height, camera.width = image.depth.shape
         camera.levels = levels
-        camera.noise, camera.per_metre = how.noise, how.noise_per_metre
         return upload_struct(camera, self._device)
 
 
-def _pyramid(image: np.ndarray, combine: Any) -> tuple[np.ndarray, np.ndarray]:
-    """All levels in one row, and where each begins and how wide it is (levels, 2) int32.
-
-    A texel is the least or largest of four of the level before; an odd last one of two.
-    """
-    parts, offsets, begin = [], [], 0
-    while True:
-        parts.append(image.ravel())
-        offsets.append((begin, image.shape[1]))
-        begin += image.size
-        if max(image.shape) == 1:
-            break
-        if image.shape[0] % 2 or image.shape[1] % 2:
-            image = np.pad(image, [(0, size % 2) for size in image.shape], mode="edge")
-        rows = combine(image[0::2], image[1::2])
-        image = combine(rows[:, 0::2], rows[:, 1::2])
-    return np.concatenate(parts), np.array(offsets, np.int32)
+def _table(image: np.ndarray, levels: int, combine: Any) -> np.ndarray:
+    """(levels, height, width): of the 2^k x 2^k pixels from each one on, where these are there."""
+    table = np.empty((levels, *image.shape), image.dtype)
+    table[0] = image
+    for level in range(1, levels):
+        half = 1 << (level - 1)
+        before, here = table[level - 1], table[level]
+        here[:] = before
+        combine(before[:-half], before[half:], out=here[:-half])
+        combine(here[:, :-half], here[:, half:].copy(), out=here[:, :-half])
+    return table.ravel()

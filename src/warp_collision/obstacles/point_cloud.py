@@ -14,13 +14,8 @@ from warp_collision.formats.point_files import read_points
 from warp_collision.kernels.mesh_record import Shape as ShapeKind
 from warp_collision.kernels.part_order import fill_cloud_grid
 from warp_collision.messages import errors_at, escaped
-from warp_collision.obstacles.depth_image import (
-    DepthCounts,
-    DepthImage,
-    DepthOptions,
-    check_stride,
-    footprint,
-)
+from warp_collision.obstacles.depth_image import DepthImage, check_stride, footprint
+from warp_collision.obstacles.depth_options import DepthCounts, DepthOptions
 from warp_collision.obstacles.part_tree import PartBuffers
 from warp_collision.obstacles.sensed import Sensed, Uploaded
 from warp_collision.obstacles.shapes import Triangles
@@ -162,7 +157,9 @@ class PointCloud(Sensed):
         points = image.points()
         if not len(points):
             raise ValueError(f"depth must see a surface, got {image.counts}")
-        off = how.noise + how.noise_per_metre * image.depth[image.is_surface]
+        a, b, c = how.noise_terms(image.focal)
+        depths = image.depth[image.is_surface]
+        off = a + depths * (b + depths * c)
         cloud = cls(points, footprint(image, stride, how.max_angle) + off)
         cloud.counts = image.counts
         return cloud

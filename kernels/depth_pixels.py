@@ -1,0 +1,259 @@
+"""What each pixel of a depth image is of, and up to where it says that nothing is.
+
+A pixel is compared with its eight neighbours. Two depths are of one surface where they differ by no
+more than the steepest surface that is looked at, and the noise, make them differ. A pixel with one
+neighbour before it and the opposite one behind it, neither on its surface, is a mean of both. Where
+one or two pixels beside each other are before both sides, neither need see anything else: what they
+see may be thinner and nearer.
+"""
+
+import warp as wp
+
+from warp_collision.kernels.carving import BESIDE
+from warp_collision.kernels.compiling import OPTIONS
+
+wp.set_module_options(OPTIONS)
+
+NO_RETURN = wp.constant(0)
+SURFACE = wp.constant(1)
+MIXED = wp.constant(2)  # between what is before it and what is behind
+THIN = wp.constant(3)  # of at most two beside each other before both sides: means, like `MIXED`
+LONE = wp.constant(4)  # fewer than two neighbours are on its surface
+SUPPORT = wp.constant(2)
+NEAR_SIDE = wp.constant(2)  # pixels: of a chain of mixed ones as many are beside each other
+MAX_HOLE = 32
+HoleCells = wp.types.vector(length=MAX_HOLE, dtype=wp.int32)
+# What a neighbour on the same surface, before or behind it is, and where there is none.
+SAME, NEARER, FARTHER, NONE = wp.constant(0), wp.constant(1), wp.constant(2), wp.constant(3)
+
+
+@wp.struct
+class PixelRules:
+    """The camera, and what is assumed of what it sees."""
+
+    focal: wp.vec2  # pixels
+    middle: wp.vec2
+    steepness: float  # a depth of 1 m in the middle differs from the next one by at most this [m]
+    noise: wp.vec3  # a, b, c: a depth z is right up to a + b z + c z^2 [m]
+    max_depth: float  # nothing is said beyond it [m]
+    max_hole: int  # pixels: a hole of at most so many hides nothing
+
+
+@wp.func
+def noise_of(rules: PixelRules, depth: float) -> float:
+    """How wrong a depth may be [m]."""
+    return rules.noise[0] + depth * (rules.noise[1] + depth * rules.noise[2])
+
+
+@wp.func
+def step_at(rules: PixelRules, depth: float, row: int, column: int) -> float:
+    """By how much two neighbours of a surface may differ [m]."""
+    x = (float(column) - rules.middle[0]) / rules.focal[0]
+    y = (float(row) - rules.middle[1]) / rules.focal[1]
+    slant = rules.steepness * wp.sqrt(1.0 + x * x + y * y)
+    return slant * depth + 2.0 * noise_of(rules, depth)
+
+
+@wp.func
+def depth_at(depth: wp.array2d[wp.float32], row: int, column: int) -> float:
+    """A depth, 0 without a return and beyond the image."""
+    found = float(0.0)
+    if row >= 0 and row < depth.shape[0] and column >= 0 and column < depth.shape[1]:
+        found = depth[row, column]
+    return found
+
+
+@wp.func
+def relation(
+    rules: PixelRules,
+    depth: wp.array2d[wp.float32],
+    row: int,
+    column: int,
+    down: int,
+    right: int,
+) -> int:
+    """What a neighbour is to a pixel."""
+    here = depth[row, column]
+    there = depth_at(depth, row + down, column + right)
+    kind = int(NONE)
+    if there > 0.0:
+        allowed = step_at(rules, wp.min(here, there), row, column)
+        kind = wp.where(here < there, FARTHER, NEARER)
+        if wp.abs(there - here) <= allowed:
+            kind = SAME
+    return kind
+
+
+@wp.func
+def is_strip(next: int, one_on: int, opposite: int) -> bool:
+    """Whether a pixel and at most the next one are before what is on both sides."""
+    ends = next == FARTHER or (next == SAME and one_on == FARTHER)
+    return ends and opposite == FARTHER
+
+
+@wp.kernel
+def sort_pixels(
+    # operands
+    depth: wp.array2d[wp.float32],  # (height, width) [m], 0 without a return
+    rules: wp.array[PixelRules],  # (1,)
+    # outputs
+    kinds: wp.array2d[wp.uint8],  # (height, width) NO_RETURN, SURFACE, MIXED, THIN or LONE
+):
+    """One thread per pixel."""
+    row, column = wp.tid()
+    here = depth[row, column]
+    if here <= 0.0:
+        kinds[row, column] = wp.uint8(NO_RETURN)
+        return
+    support = int(0)
+    is_mixed = bool(False)
+    is_thin = bool(False)
+    for axis in range(4):  # right, down, and both diagonals
+        down = wp.where(axis == 0, 0, 1)
+        right = wp.where(axis == 1, 0, wp.where(axis == 3, -1, 1))
+        first = relation(rules[0], depth, row, column, down, right)
+        second = relation(rules[0], depth, row, column, -down, -right)
+        support += wp.where(first == SAME, 1, 0) + wp.where(second == SAME, 1, 0)
+        is_mixed = is_mixed or (first == NEARER and second == FARTHER)
+        is_mixed = is_mixed or (first == FARTHER and second == NEARER)
+        if axis < 2:  # a corner is before both sides of a diagonal
+            third = relation(rules[0], depth, row, column, 2 * down, 2 * right)
+            fourth = relation(rules[0], depth, row, column, -2 * down, -2 * right)
+            is_thin = is_thin or is_strip(first, third, second)
+            is_thin = is_thin or is_strip(second, fourth, first)
+    kind = int(SURFACE)
+    if is_mixed:
+        kind = MIXED
+    elif support < SUPPORT:
+        kind = LONE
+    elif is_thin:
+        kind = THIN
+    kinds[row, column] = wp.uint8(kind)
+
+
+@wp.func
+def side_slope(here: float, there: float, kind: int, other: float, other_kind: int) -> float:
+    """How much nearer a surface is one pixel on, if it ends there or has a ridge [m]."""
+    is_end = other_kind != SAME or other > here
+    return wp.where(kind == SAME and is_end, wp.max(there - here, 0.0), 0.0)
+
+
+@wp.func
+def ridge_before(depth: wp.array2d[wp.float32], rules: PixelRules, row: int, column: int) -> float:
+    """Nearest depth of the surface of a pixel up to where the pixels beside it see others [m].
+
+    Between them may be its ridge or edge: it is not nearer than the surface goes on to be.
+    """
+    here = depth[row, column]
+    slope = float(0.0)
+    for axis in range(4):
+        down = wp.where(axis == 0, 0, 1)
+        right = wp.where(axis == 1, 0, wp.where(axis == 3, -1, 1))
+        after = depth_at(depth, row + down, column + right)
+        before = depth_at(depth, row - down, column - right)
+        first = relation(rules, depth, row, column, down, right)
+        second = relation(rules, depth, row, column, -down, -right)
+        slope = wp.max(slope, side_slope(here, after, first, before, second))
+        slope = wp.max(slope, side_slope(here, before, second, after, first))
+    return here - BESIDE * slope
+
+
+@wp.func
+def nearer_side(
+    depth: wp.array2d[wp.float32], kinds: wp.array2d[wp.uint8], row: int, column: int
+) -> float:
+    """Depth of the surface before a mixed pixel, 0 where there is none [m]."""
+    here = depth[row, column]
+    near = float(here)
+    for i in range(wp.max(row - NEAR_SIDE, 0), wp.min(row + NEAR_SIDE + 1, depth.shape[0])):
+        for j in range(
+            wp.max(column - NEAR_SIDE, 0), wp.min(column + NEAR_SIDE + 1, depth.shape[1])
+        ):
+            if kinds[i, j] == wp.uint8(SURFACE):
+                near = wp.min(near, depth[i, j])
+    return wp.where(near < here, near, 0.0)
+
+
+@wp.kernel
+def find_bounds(
+    # operands
+    depth: wp.array2d[wp.float32],  # see `sort_pixels`
+    kinds: wp.array2d[wp.uint8],
+    rules: wp.array[PixelRules],  # (1,)
+    # outputs
+    bounds: wp.array2d[wp.float32],  # (height, width) nothing is nearer [m], 0 where unknown
+):
+    """One thread per pixel."""
+    row, column = wp.tid()
+    kind = kinds[row, column]
+    near = depth[row, column]
+    if kind == wp.uint8(SURFACE):
+        near = ridge_before(depth, rules[0], row, column)
+    elif kind == wp.uint8(MIXED):
+        near = nearer_side(depth, kinds, row, column)
+    elif kind == wp.uint8(THIN):
+        near = 0.0
+    near = wp.min(near - noise_of(rules[0], near), rules[0].max_depth)
+    bounds[row, column] = wp.max(near, 0.0)
+
+
+@wp.func
+def is_hole(kinds: wp.array2d[wp.uint8], row: int, column: int) -> bool:
+    """Whether a pixel says nothing of itself."""
+    return kinds[row, column] == wp.uint8(NO_RETURN) or kinds[row, column] == wp.uint8(LONE)
+
+
+@wp.func
+def bound_around(
+    kinds: wp.array2d[wp.uint8],
+    bounds: wp.array2d[wp.float32],
+    most: int,
+    row: int,
+    column: int,
+) -> float:
+    """Least bound of the pixels around a hole; 0 where it is larger, or ends with the image."""
+    height = kinds.shape[0]
+    width = kinds.shape[1]
+    cells = HoleCells()
+    cells[0] = row * width + column
+    count = int(1)
+    next = int(0)
+    near = float(1.0e9)
+    while next < count and near > 0.0:
+        y = cells[next] / width
+        x = cells[next] % width
+        next += 1
+        if y == 0 or x == 0 or y == height - 1 or x == width - 1:
+            near = 0.0
+        for side in range(9):
+            i = y + side / 3 - 1
+            j = x + side % 3 - 1
+            if near > 0.0:
+                if not is_hole(kinds, i, j):
+                    near = wp.min(near, bounds[i, j])
+                else:
+                    is_new = bool(True)
+                    for known in range(count):
+                        is_new = is_new and cells[known] != i * width + j
+                    if is_new and count == most:
+                        near = 0.0
+                    elif is_new:
+                        cells[count] = i * width + j
+                        count += 1
+    return near
+
+
+@wp.kernel
+def fill_holes(
+    # operands
+    kinds: wp.array2d[wp.uint8],  # see `sort_pixels`
+    rules: wp.array[PixelRules],  # (1,)
+    # outputs
+    bounds: wp.array2d[wp.float32],  # see `find_bounds`; only those of holes are written
+):
+    """One thread per pixel; what small holes do not say, the pixels around them do."""
+    row, column = wp.tid()
+    if is_hole(kinds, row, column) and rules[0].max_hole > 0:
+        near = bound_around(kinds, bounds, rules[0].max_hole, row, column)
+        if near > 0.0:
+            bounds[row, column] = near

@@ -1,0 +1,56 @@
+"""What the pixels of a depth image are of, and what they say of the space before them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+import warp as wp
+from torch import Tensor
+
+from warp_collision.devices import CPU
+from warp_collision.kernels.depth_pixels import (
+    PixelRules,
+    fill_holes,
+    find_bounds,
+    sort_pixels,
+)
+from warp_collision.launching import launch
+from warp_collision.launching.structs import upload_struct
+from warp_collision.obstacles.depth_options import DepthOptions
+
+_FAR = 1e6  # what is seen through without a largest depth [m]
+
+
+def pixel_rules(focal: np.ndarray, middle: np.ndarray, options: DepthOptions) -> Tensor:
+    """A camera and what is assumed of its images, for the kernels."""
+    rules = PixelRules()
+    rules.focal, rules.middle = wp.vec2(*focal), wp.vec2(*middle)
+    # A plane at that angle changes the depth along a pixel's width by its tangent, roughly.
+    rules.steepness = 1.5 * float(np.hypot(*(1.0 / focal))) * math.tan(options.max_angle)
+    rules.noise = wp.vec3(*options.noise_terms(focal))
+    rules.max_depth = _FAR if options.max_depth is None else options.max_depth
+    rules.max_hole = options.max_hole
+    return upload_struct(rules, CPU)
+
+
+def kinds_of(depth: np.ndarray, rules: Tensor) -> np.ndarray:
+    """(height, width) uint8 what pixels are of, as kernels/depth_pixels.py numbers it."""
+    kinds = torch.empty(depth.shape, dtype=torch.uint8)
+    launch.launch(sort_pixels, depth.shape, _float32(depth), rules, kinds, device=CPU)
+    return kinds.numpy()
+
+
+def bounds_of(depth: np.ndarray, kinds: np.ndarray, rules: Tensor) -> Tensor:
+    """(height, width) float32 depths before which nothing is [m], 0 where that is not known."""
+    sorted_kinds, bounds = torch.from_numpy(kinds), torch.empty(depth.shape)
+    launch.launch(
+        find_bounds, depth.shape, _float32(depth), sorted_kinds, rules, bounds, device=CPU
+    )
+    launch.launch(fill_holes, depth.shape, sorted_kinds, rules, bounds, device=CPU)
+    return bounds
+
+
+def _float32(depth: np.ndarray) -> Tensor:
+    return torch.from_numpy(depth.astype(np.float32))
