@@ -2,7 +2,8 @@
 
 A voxel is seen through where the nearest depth of a window of pixels is beyond its farthest point.
 The window has all pixels that the voxel covers, and those within `BESIDE` of it. Blocks of voxels
-are asked first: most are free, or hidden, as a whole.
+are asked first: most are free, or hidden, as a whole. Of a voxel that is neither its eight parts
+are asked, and kept as the bits of a byte: other images may see through the others.
 
 Nearest and farthest depths of windows come from tables: level k has at each pixel that of the 2^k x
 2^k pixels from there on. Four of them, which overlap, are exactly the window.
@@ -19,7 +20,7 @@ UNSEEN = wp.constant(0)
 FREE = wp.constant(1)
 OCCUPIED = wp.constant(2)
 BLOCK = wp.constant(8)  # voxels along an edge of a block
-HALF_DIAGONAL = wp.constant(0.8660255)  # of a unit cube, rounded up
+ALL_PARTS = wp.constant(255)  # eight bits
 # A solid with a straight edge that reaches into a voxel fills the whole square of a pixel whose
 # center is at most this far from there, right and down: half a pixel more than its own ray needs.
 BESIDE = wp.constant(1.5)
@@ -34,7 +35,9 @@ class Camera:
     middle: wp.vec2  # of the image, where the center of the first pixel is 0, 0
     width: int
     height: int
+    extent: wp.vec3  # half edges of the box in the camera's axes around a cube of edge 1
     levels: int  # of the tables; the first is the image
+    is_strict: int  # 1: one image sees through a whole voxel, and hits stay
 
 
 @wp.struct
@@ -48,7 +51,7 @@ class VoxelBlock:
 
 @wp.struct
 class Seen:
-    """What an image says of a ball."""
+    """What an image says of a cube."""
 
     is_through: bool  # all of it was seen through
     is_hidden: bool  # all of it is behind what was seen, or not in the image
@@ -65,10 +68,10 @@ class Window:
 
 
 @wp.func
-def end_of_window(focal: float, x: float, z: float, radius: float) -> float:
-    """Where the image of a ball at x and z before a camera ends at most, from its middle on."""
-    end = x + radius
-    depth = wp.where(end > 0.0, z - radius, z + radius)
+def end_of_window(focal: float, x: float, z: float, half_x: float, half_z: float) -> float:
+    """Where the image of a box at x and z before a camera ends at most, from its middle on."""
+    end = x + half_x
+    depth = wp.where(end > 0.0, z - half_z, z + half_z)
     return focal * end / depth
 
 
@@ -108,19 +111,20 @@ def look_at(
     nearest: wp.array[wp.float32],
     farthest: wp.array[wp.float32],
     center: wp.vec3,
-    radius: float,
+    edge: float,
 ) -> Seen:
-    """What an image says of a ball in the frame of the map."""
+    """What an image says of a cube in the frame of the map."""
     seen = Seen()
     at = wp.transform_point(camera.camera_from_map, center)
-    if at[2] <= 1.01 * radius:
-        # Beside the camera, where no window has an end; a ball behind it is hidden.
-        seen.is_hidden = at[2] <= -radius
+    half = edge * camera.extent
+    if at[2] <= 1.01 * half[2]:
+        # Beside the camera, where no window has an end; a cube behind it is hidden.
+        seen.is_hidden = at[2] <= -half[2]
         return seen
-    left = camera.middle[0] - end_of_window(camera.focal[0], -at[0], at[2], radius)
-    right = camera.middle[0] + end_of_window(camera.focal[0], at[0], at[2], radius)
-    top = camera.middle[1] - end_of_window(camera.focal[1], -at[1], at[2], radius)
-    bottom = camera.middle[1] + end_of_window(camera.focal[1], at[1], at[2], radius)
+    left = camera.middle[0] - end_of_window(camera.focal[0], -at[0], at[2], half[0], half[2])
+    right = camera.middle[0] + end_of_window(camera.focal[0], at[0], at[2], half[0], half[2])
+    top = camera.middle[1] - end_of_window(camera.focal[1], -at[1], at[2], half[1], half[2])
+    bottom = camera.middle[1] + end_of_window(camera.focal[1], at[1], at[2], half[1], half[2])
     width = float(camera.width)
     height = float(camera.height)
     # The first and the last pixel are there, and what they are the edges of.
@@ -138,9 +142,31 @@ def look_at(
     window.x1 = int(wp.min(right, width - 1.0))
     window.y1 = int(wp.min(bottom, height - 1.0))
     depths = depths_in(camera, nearest, farthest, window)
-    seen.is_through = is_whole and at[2] + radius < depths[0]
-    seen.is_hidden = at[2] - radius > depths[1]
+    seen.is_through = is_whole and at[2] + half[2] < depths[0]
+    seen.is_hidden = at[2] - half[2] > depths[1]
     return seen
+
+
+@wp.func
+def parts_through(
+    camera: Camera,
+    nearest: wp.array[wp.float32],
+    farthest: wp.array[wp.float32],
+    corner: wp.vec3,
+    cell: float,
+    known: int,
+) -> int:
+    """Which eighths of a voxel an image sees through, as bits; those known are not asked."""
+    whole = look_at(camera, nearest, farthest, corner + wp.vec3(0.5 * cell), cell)
+    found = wp.where(whole.is_through, ALL_PARTS, 0)
+    if not whole.is_through and not whole.is_hidden and camera.is_strict == 0:
+        for part in range(8):
+            if (known & (1 << part)) == 0:
+                side = wp.vec3(float(part & 1), float((part >> 1) & 1), float(part >> 2))
+                center = corner + 0.25 * cell * wp.vec3(1.0) + 0.5 * cell * side
+                eighth = look_at(camera, nearest, farthest, center, 0.5 * cell)
+                found |= wp.where(eighth.is_through, 1 << part, 0)
+    return found
 
 
 @wp.kernel
@@ -153,15 +179,19 @@ def carve(
     now: wp.array[wp.float32],  # (1,) [s]
     # outputs
     states: wp.array[wp.uint8],  # (voxels,) UNSEEN, FREE or OCCUPIED, x running fastest
+    parts: wp.array[wp.uint8],  # (voxels,) eighths that were seen through since the last hit
     stamps: wp.array[wp.float32],  # (voxels,) when a voxel was last seen to be that [s]
 ):
-    """One thread per block of voxels, in rows along x."""
+    """One thread per block of voxels, in rows along x.
+
+    A voxel that became free by parts has the stamp of its first one, or of the hit before.
+    """
     z, y, x = wp.tid()
     voxels = grid[0]
     size = float(BLOCK) * voxels.cell
     corner = voxels.origin + size * wp.vec3(float(x), float(y), float(z))
     middle = corner + wp.vec3(0.5 * size)
-    seen = look_at(camera[0], nearest, farthest, middle, HALF_DIAGONAL * size)
+    seen = look_at(camera[0], nearest, farthest, middle, size)
     if seen.is_hidden:
         return
     shape = voxels.shape
@@ -171,15 +201,22 @@ def carve(
         k = index / (BLOCK * BLOCK) + BLOCK * z
         if i < shape[0] and j < shape[1] and k < shape[2]:
             place = (k * shape[1] + j) * shape[0] + i
-            is_through = seen.is_through
-            if not is_through and states[place] != wp.uint8(OCCUPIED):
-                offset = wp.vec3(float(i) + 0.5, float(j) + 0.5, float(k) + 0.5)
-                center = voxels.origin + voxels.cell * offset
-                one = look_at(camera[0], nearest, farthest, center, HALF_DIAGONAL * voxels.cell)
-                is_through = one.is_through
-            if is_through and states[place] != wp.uint8(OCCUPIED):
-                states[place] = wp.uint8(FREE)
+            before = int(parts[place])
+            here = wp.where(seen.is_through, ALL_PARTS, 0)
+            may_be = camera[0].is_strict == 0 or states[place] != wp.uint8(OCCUPIED)
+            if not seen.is_through and may_be:
+                corner = voxels.cell * wp.vec3(float(i), float(j), float(k))
+                here = parts_through(
+                    camera[0], nearest, farthest, voxels.origin + corner, voxels.cell, before
+                )
+            if here == ALL_PARTS and may_be:
                 stamps[place] = now[0]
+            if here != 0 and before != ALL_PARTS and may_be:
+                parts[place] = wp.uint8(before | here)
+                if (before | here) == ALL_PARTS:
+                    states[place] = wp.uint8(FREE)
+                elif before == 0 and states[place] == wp.uint8(UNSEEN):
+                    stamps[place] = now[0]
 
 
 @wp.kernel
@@ -190,15 +227,17 @@ def mark_hits(
     now: wp.array[wp.float32],  # (1,) [s]
     # outputs
     states: wp.array[wp.uint8],  # see `carve`
+    parts: wp.array[wp.uint8],
     stamps: wp.array[wp.float32],
 ):
-    """One thread per point; what is hit is occupied, whatever was seen through it."""
+    """One thread per point; what is hit is occupied, whatever was seen through it before."""
     voxels = grid[0]
     shape = voxels.shape
     cell = cell_around(points[wp.tid()], voxels.origin, voxels.cell, shape)
     if cell[0] >= 0:
         place = (cell[2] * shape[1] + cell[1]) * shape[0] + cell[0]
         states[place] = wp.uint8(OCCUPIED)
+        parts[place] = wp.uint8(0)
         stamps[place] = now[0]
 
 
@@ -222,6 +261,7 @@ def clear_spheres(
     now: wp.array[wp.float32],  # (1,) [s]
     # outputs
     states: wp.array[wp.uint8],  # see `carve`
+    parts: wp.array[wp.uint8],
     stamps: wp.array[wp.float32],
 ):
     """One thread per sphere; voxels that it reaches into and nobody has seen become free."""
@@ -241,4 +281,5 @@ def clear_spheres(
                 is_near = distance_to_box(center, corner, corner + wp.vec3(cell)) <= reach
                 if is_near and states[place] != wp.uint8(OCCUPIED):
                     states[place] = wp.uint8(FREE)
+                    parts[place] = wp.uint8(ALL_PARTS)
                     stamps[place] = now[0]

@@ -168,7 +168,8 @@ def test_nothing_unseen_is_free(count: int) -> None:
 
 def test_states_of_a_wall(device: torch.device) -> None:
     """Free before it, occupied in it, unseen behind it and beside the image."""
-    seen = OccupancyMap(((0.2, -0.3, -0.3), (1.4, 0.3, 0.3)), 0.02, device=device)
+    box = ((0.2, -0.3, -0.3), (1.4, 0.3, 0.3))
+    seen = OccupancyMap(box, 0.02, evidence="strict", device=device)
     assert seen.unknown_fraction == 1.0
     wall = np.full((120, 160), 1.01)
     camera = (0, 0, 0, 0.5, -0.5, 0.5, -0.5)
@@ -178,7 +179,7 @@ def test_states_of_a_wall(device: torch.device) -> None:
     assert row[40] == 2
     np.testing.assert_array_equal(row[41:], 0)
     assert seen.states[-1].max() == 0
-    # Hits win, until they are forgotten.
+    # Strictly hits win, until they are forgotten.
     seen.integrate(np.full((120, 160), 1.3), LENS, camera, time=20.0)
     assert seen.states[40, 15, 15] == 2
     assert seen.states[50, 15, 15] == 1

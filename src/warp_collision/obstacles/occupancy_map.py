@@ -44,8 +44,9 @@ class OccupancyMap:
     A voxel becomes free only where all of it was seen through: where every pixel that it may cover,
     and those within 1.5 pixels of it, see nothing before its farthest point, the noise that was
     stated taken off. Where an edge of the image, a hole of it or anything nearer covers a part of
-    it, it stays what it was. A voxel with a point in it is occupied, until it is forgotten: hits
-    win.
+    it, it stays what it was. The eighths of a voxel may be seen through by different images. A
+    voxel with a point in it is occupied, until later images have seen through all of it, or it is
+    forgotten.
 
     Attributes:
         lower: (3,) corner of the box [m].
@@ -82,12 +83,14 @@ class OccupancyMap:
                 whole voxels.
             voxel_size: edge of a voxel [m].
             evidence: "images" assumes that small holes of an image hide nothing, see `max_hole` of
-                `DepthOptions`; with "strict" each pixel without a return hides all along its ray.
+                `DepthOptions`, puts together what several images saw of a voxel, and takes hits
+                back that later images see through. With "strict" each pixel without a return hides
+                all along its ray, one image has to see through a whole voxel, and hits stay.
             device: where the map lives.
 
         Raises:
             ValueError: bounds or edges that make no map, more than 2e9 voxels, or more than the
-                memory of the device holds, at 5 bytes each.
+                memory of the device holds, at 6 bytes each.
         """
         try:
             corners = np.array(bounds, np.float64)
@@ -112,8 +115,9 @@ class OccupancyMap:
         self.shape = tuple(int(count) for count in counts)
         self._device = canonical_device(device)
         cells = math.prod(self.shape)
-        require_memory("the map", 5 * cells, self._device)
+        require_memory("the map", 6 * cells, self._device)
         self._states = torch.zeros(cells, dtype=torch.uint8, device=self._device)
+        self._parts = torch.zeros_like(self._states)
         self._stamps = torch.full((cells,), -math.inf, device=self._device)
         self._began: float | None = None
         grid = VoxelBlock()
@@ -169,14 +173,14 @@ class OccupancyMap:
             camera,
             self._grid,
             *(self._tensor(part) for part in (nearest, farthest)),
-            *(now, self._states, self._stamps),
+            *(now, self._states, self._parts, self._stamps),
             device=self._device,
         )
         launch.launch(
             mark_hits,
             (len(points),),
             *(self._tensor(points.astype(np.float32)), self._grid, now),
-            *(self._states, self._stamps),
+            *(self._states, self._parts, self._stamps),
             device=self._device,
         )
         return image.counts
@@ -215,7 +219,7 @@ class OccupancyMap:
         launch.launch(
             clear_spheres,
             (len(spheres),),
-            *(spheres, self._grid, now, self._states, self._stamps),
+            *(spheres, self._grid, now, self._states, self._parts, self._stamps),
             device=self._device,
         )
         return before - self._count_unseen()
@@ -231,6 +235,7 @@ class OccupancyMap:
             raise ValueError(f"seconds must not be negative, got {seconds}")
         old = self._stamps < self._moment(time) - seconds
         self._states[old] = int(UNSEEN)
+        self._parts[old] = 0
 
     @property
     def states(self) -> np.ndarray:
@@ -316,7 +321,9 @@ class OccupancyMap:
         camera.camera_from_map = wp.transform(wp.vec3(*place), wp.quat(-x, -y, -z, w))
         camera.focal, camera.middle = wp.vec2(*image.focal), wp.vec2(*image.middle)
         camera.height, camera.width = image.depth.shape
+        camera.extent = wp.vec3(*(0.5 * (1.0 + 1e-6) * np.abs(image.rotation).sum(axis=0)))
         camera.levels = levels
+        camera.is_strict = int(self.evidence == "strict")
         return upload_struct(camera, self._device)
 
 
