@@ -169,7 +169,7 @@ def joint_path_hit(
     body_pairs: wp.array[BodyPair],
     left_out: wp.array[wp.vec2i],  # pairs of spheres that are not checked
     # parameters
-    tolerance: wp.array[wp.float32],  # (1,) [m]
+    tolerance: wp.array[wp.float32],  # (1,) for all paths, or (batch,) [m]
     n_segments: wp.array[wp.int32],  # (batch,) of each path up to its first hit; empty: all of all
     launch_offset: wp.vec2i,  # of this launch in the segments
     # outputs
@@ -198,11 +198,12 @@ def joint_path_hit(
     collides = not is_env(scene, env) or not wp.isfinite(slack)
     search = parts_of_segment(first_level(segment))
     segment_balls = balls[row, index]
+    kept = tolerance[wp.min(row, tolerance.shape[0] - 1)]
     while not collides and not search.is_done:
         middle = outward_middle_of(search)
         write_root_at(segment, root_at(base, row, index), middle)
         write_frames(segment, middle, half_of(search))
-        interval = Interval(half_of(search), 0.0, slack, DISTANCE_ROUNDING, tolerance[0], middle)
+        interval = Interval(half_of(search), 0.0, slack, DISTANCE_ROUNDING, kept, middle)
         bodies = search.bodies[search.level]
         world = open_bodies(segment, interval, scene, env, bodies, segment_balls)
         itself = Open(NONE, False)

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from warp_collision import torch_private
 
+_MOST_ENTRIES = 4  # of a tuple that is shown
+
 
 def summary(self: Any) -> str:
     """`__repr__` of a named tuple: shapes of its tensors, and ranges of numbers on the CPU.
@@ -34,6 +36,8 @@ def notebook_html(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, tuple) and len(value) > _MOST_ENTRIES:
+        return f"{len(value)} entries"
     if not isinstance(value, Tensor):
         return repr(value)
     shape = str(tuple(value.shape))

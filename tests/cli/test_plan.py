@@ -228,3 +228,25 @@ def test_a_robot_that_touches_itself_nearly_always_is_named(capsys, world, tmp_p
     assert "no free path was found" in out
     assert "note: the robot touches itself in 9" in out
     assert "--ignore base ball leaves them out" in out
+
+
+def test_a_near_start_is_planned_from_and_named(capsys, tmp_path):
+    robot = RobotSpheres(PANDA)
+    spheres = robot(torch.tensor([float(value) for value in LEFT]))[37:]  # of the hand
+    floor = (spheres[:, 2] - spheres[:, 3]).min().item() - 0.4e-3
+    x, y = spheres[:, :2].mean(0).tolist()
+    world = tmp_path / "floor.yaml"
+    pose = [x, y, floor - 0.1, 1, 0, 0, 0]
+    world.write_text(json.dumps({"cuboid": {"floor": {"dims": [0.4, 0.4, 0.2], "pose": pose}}}))
+    ends = ["--start", *LEFT, f"--goal={RIGHT}", "-o", tmp_path / "p.npz", "--no-picture"]
+    status, out, err = plan(capsys, PANDA, world, *ends)
+    assert (status, err) == (0, "")
+    assert "nearer than the margin of 1 mm, so that the path is proven with one of 0.125" in out
+    assert "mm from floor (start)" in out
+    assert np.load(tmp_path / "p.npz")["margin"] == pytest.approx(1.25e-4)
+    status, out, _ = plan(capsys, PANDA, world, *ends, "--margin", 1e-4, "--json")
+    printed = json.loads(out)
+    assert (status, printed["near_ends"], printed["margin"]) == (0, [], pytest.approx(1e-4))
+    with pytest.raises(SystemExit):
+        plan(capsys, PANDA, world, *ends, "--margin", 0)
+    assert "--margin: must be a number above 0" in capsys.readouterr().err

@@ -29,7 +29,7 @@ WITHOUT_DEVICE = {
     *("SphereFit", "coverage", "fit_spheres", "checking", "sampling"),
     *("DepthCounts", "DepthOptions", "OccupancyMap", "UnitsWarning", "thin"),
     *("MatrixEntry", "SelfCollisionMatrix"),
-    *("PlannedPaths", "PlanningProgress"),
+    *("NearEnd", "PlannedPaths", "PlanningProgress"),
 }
 
 

@@ -13,7 +13,7 @@ def planned() -> PlannedPaths:
     free = torch.tensor([True, False])
     return PlannedPaths(
         torch.rand(2, 8, 7), free, one, one, one, one, torch.tensor([2.0, 3.0]),
-        torch.tensor([0, 3]), free,
+        torch.tensor([0, 3]), free, one, (),
     )  # fmt: skip
 
 

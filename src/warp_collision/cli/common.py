@@ -56,6 +56,14 @@ def distance(text: str) -> float:
     return value
 
 
+def positive(text: str) -> float:
+    """An argument that is a number above 0."""
+    value = distance(text)
+    if value == 0.0:
+        raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
+    return value
+
+
 def start(name: str | None) -> torch.device:
     """Starts Warp on the device of a name, by default a GPU if there is one, else the CPU.
 

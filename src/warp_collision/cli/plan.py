@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from warp_collision.planning import PlannedPaths
     from warp_collision.robot.checks.robot_scene import RobotScene
 
-_MARGIN = 1e-3  # m, the tolerance of the certificate
+_MOST_NEAR = 5  # pairs that are named
 _SAMPLES = 100  # random configurations, where no path was found
 
 SUMMARY = "plan a robot's path among the obstacles in a file, certified free"
@@ -37,7 +37,7 @@ The path is written as .npz: joints (waypoints, joints), joint_names, free,
 clearance (certified: nowhere is the robot nearer to anything, in metres),
 world_clearance and self_clearance (to obstacles, and of links that move
 relative to each other), has_preferred_clearance (whether that is what
---clearance wanted), margin, length, iterations. With --until first the
+--clearance wanted), margin (of the proof), length, iterations. With --until first the
 clearances are NaN: `warp-collision check` computes them. Files that exist are
 overwritten, and the report says so.
 
@@ -56,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             f"--{name}", nargs="+", required=True, metavar="Q", help=f"joint values of the {name}"
         )
     parser.add_argument(
+        "-o",
         "--output",
         type=Path,
         default=Path("path.npz"),
@@ -71,6 +72,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="M",
         help="wanted clearance in metres (default 0.01): only what has to be nearer is, and the "
         "report says so",
+    )
+    parser.add_argument(
+        "--margin",
+        type=common.positive,
+        default=1e-3,
+        metavar="M",
+        help="tolerance of the proof in metres (default 0.001): a path that comes nearer may be "
+        "rejected; where start or goal are nearer it is less, and the report says so",
     )
     parser.add_argument(
         "--until",
@@ -120,7 +129,7 @@ def run(options: argparse.Namespace) -> int:
             scene.world,
             until=options.until,
             horizon=options.waypoints,
-            margin=_MARGIN,
+            margin=options.margin,
             preferred_clearance=options.clearance,
             max_seconds=options.max_seconds,
             generator=torch.Generator().manual_seed(options.seed),
@@ -164,7 +173,7 @@ def _save(path: Path, scene: RobotScene, found: PlannedPaths) -> None:
             world_clearance=np.float32(found.world_clearance.item()),
             self_clearance=np.float32(found.self_clearance.item()),
             has_preferred_clearance=np.array(found.has_preferred_clearance.item()),
-            margin=np.float32(_MARGIN),
+            margin=np.float32(found.margin.item()),
             length=np.float32(found.length.item()),
             iterations=np.int64(found.iterations.item()),
         )
@@ -182,6 +191,8 @@ def _summary(
             name: getattr(found, name).item() if free else None
             for name in ("clearance", "world_clearance", "self_clearance")
         },
+        "margin": found.margin.item(),
+        "near_ends": [near._asdict() for near in found.near_ends],
         "preferred_clearance": options.clearance,
         "has_preferred_clearance": bool(found.has_preferred_clearance.item()),
         "length": found.length.item() if free else None,
@@ -197,7 +208,8 @@ def _report(
 ) -> list[str]:
     if not found.free.item():
         failed = f"no free path was found in {found.iterations.item()} iterations"
-        return [failed, *(f"note: {line}" for line in _advice(scene))]
+        advice = (f"note: {line}" for line in _advice(scene))
+        return [failed, *_near_ends(options, found), *advice]
     contacts = ", contacts of --ignore aside" if options.ignore else ""
     touches = "touch no obstacle and, where they move, not each other"
     if options.until == "converged":
@@ -211,14 +223,31 @@ def _report(
 
         lines.append(
             f"the wanted clearance of {1000 * options.clearance:.1f} mm was not reached: nearest "
-            f"are {nearest_on(scene, found.joints, _MARGIN)}"
+            f"are {nearest_on(scene, found.joints, found.margin.item())}"
         )
+    lines += _near_ends(options, found)
     straight = (found.joints[0, -1] - found.joints[0, 0]).norm().item()
     return [
         *lines,
         *(f"note: {line}" for line in left_out.lines()),
         f"{found.joints.shape[1]} waypoints, length {found.length.item():.3f} (straight "
         f"{straight:.3f})",
+    ]
+
+
+def _near_ends(options: argparse.Namespace, found: PlannedPaths) -> list[str]:
+    """What is nearer than the margin at start and goal."""
+    ends: dict[str, list[str]] = {}
+    for near in found.near_ends:
+        ends.setdefault(str(near), []).append(near.end)
+    if not ends:
+        return []
+    named = [f"{near} ({' and '.join(where)})" for near, where in ends.items()]
+    more = f"; and {len(named) - _MOST_NEAR} more" if len(named) > _MOST_NEAR else ""
+    return [
+        f"note: nearer than the margin of {1000 * options.margin:.3g} mm, so that the path is "
+        f"proven with one of {1000 * found.margin.item():.3g} mm: "
+        f"{'; '.join(named[:_MOST_NEAR])}{more}"
     ]
 
 

@@ -1,5 +1,6 @@
 """Planning: joint paths that are proven free, the first ones soon and better ones after them."""
 
+from warp_collision.planning.endpoints import NearEnd
 from warp_collision.planning.optimize import PlannedPaths, optimize_paths
 from warp_collision.planning.search import PlanningProgress
 from warp_collision.planning.terms import CollisionTerm, JointLimitsTerm, SmoothnessTerm
@@ -7,6 +8,7 @@ from warp_collision.planning.terms import CollisionTerm, JointLimitsTerm, Smooth
 __all__ = [
     "CollisionTerm",
     "JointLimitsTerm",
+    "NearEnd",
     "PlannedPaths",
     "PlanningProgress",
     "SmoothnessTerm",

@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
-from warp_collision.messages import escaped, short_repr
+from warp_collision.messages import short_repr
+from warp_collision.planning.endpoints import (
+    NearEnd,
+    endpoint_operand,
+    near_ends,
+    require_valid,
+    with_margins,
+)
 from warp_collision.planning.objective import Objective
 from warp_collision.planning.problems import Problems
 from warp_collision.planning.search import BestPaths, Budget, PlanningProgress, Search
@@ -26,8 +33,6 @@ from warp_collision.robot.model.base_pose import base_operand
 from warp_collision.robot.model.robot_spheres import require_robot_and_world
 from warp_collision.summaries import notebook_html, summary
 from warp_collision.world import MeshWorld
-
-_ROUNDING = 1.0e-5  # of limits [rad or m]
 
 
 class PlannedPaths(NamedTuple):
@@ -51,6 +56,9 @@ class PlannedPaths(NamedTuple):
             minus `margin`, the uncertainty of `clearance`; of `until="first"`, whether it is proven
             to be kept. False if start or goal have a smaller clearance, if all paths found have,
             and where `free` is false.
+        margin: (batch,) [m], the tolerance of the proof: the argument `margin`, and less where a
+            start or goal that is proven free is nearer to something.
+        near_ends: what is nearer than the argument `margin` at starts and goals, see `NearEnd`.
     """
 
     joints: Tensor
@@ -62,6 +70,8 @@ class PlannedPaths(NamedTuple):
     length: Tensor
     iterations: Tensor
     has_preferred_clearance: Tensor
+    margin: Tensor
+    near_ends: tuple[NearEnd, ...]
 
     __repr__ = summary
     _repr_html_ = notebook_html
@@ -110,8 +120,10 @@ def optimize_paths(
             no clearances and costs; "converged" improves paths until nothing is gained.
         n_seeds: paths of trees for each problem, the best of which are improved.
         horizon: waypoints of a path, including the ends.
-        margin: [m], the `tolerance` of `joint_path_in_collision`: paths, starts and goals with a
-            clearance below it may be rejected.
+        margin: [m], the `tolerance` of `joint_path_in_collision`: paths with a clearance below it
+            may be rejected. Starts and goals that are nearer are planned from and to where they
+            are proven free, with a margin that is at most half of their clearance. The result
+            names them, see `PlannedPaths.near_ends`.
         preferred_clearance: [m], of shortcuts: smaller clearances remain only where necessary, such
             as near a goal in a narrow space. Not a constraint: `has_preferred_clearance` of the
             result says whether it is kept.
@@ -131,8 +143,8 @@ def optimize_paths(
         max_iterations: rounds of the trees, after which a problem without a path is not pursued.
         max_seconds: of the search, looked at between its steps; no limit if None. With a limit
             results may differ from run to run.
-        on_invalid_endpoints: "raise" an error if a start or goal is in collision, has a clearance
-            below the margin or is beyond joint limits, or "mark" its row as not free.
+        on_invalid_endpoints: "raise" an error if a start or goal is not proven free, is beyond
+            joint limits or is not finite, or "mark" its row as not free.
         generator: of the random numbers; a fixed seed in every call if None.
         progress: called regularly with a `PlanningProgress`, and at once with better paths.
 
@@ -184,8 +196,9 @@ def optimize_paths(
     require_robot_and_world(robot, world)
     if isinstance(terms, str) or not isinstance(terms, Iterable):
         raise TypeError(f"terms must be a sequence of callables, got {short_repr(terms)}")
-    start = _endpoint_operand("start", start, robot, world)
-    goal = _endpoint_operand("goal", goal, robot, world)
+    must_be_valid = on_invalid_endpoints == "raise"
+    start = endpoint_operand("start", start, robot, world, must_be_valid)
+    goal = endpoint_operand("goal", goal, robot, world, must_be_valid)
     if start.shape != goal.shape:
         raise ValueError(
             f"goal must have the shape of start {tuple(start.shape)}, got {tuple(goal.shape)}"
@@ -194,16 +207,33 @@ def optimize_paths(
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     if base_pose is not None:  # in each problem
         base_pose = base_operand(base_pose, start).detach().expand(len(start), 7)
-    clearances = float(margin), max(float(margin), float(preferred_clearance))
-    contacts = self_collision, tuple(ignore)
+    margin, contacts = float(margin), (self_collision, tuple(ignore))
+    clearances = margin, start.new_full((1,), margin), max(margin, float(preferred_clearance))
     problems = Problems(robot, world, start, goal, env_index, *clearances, *contacts, base_pose)
     with torch.no_grad():
-        valid = _check_endpoints(problems, on_invalid_endpoints)
+        problems, valid = with_margins(problems)
+        if must_be_valid:
+            require_valid(problems, valid)
+        near = near_ends(problems, valid)
         objective = _objective(problems, terms)
         best = BestPaths(problems, objective if terms else None, horizon, progress)
         first_only = until == "first"
-        Search(problems, objective, best, budget, generator, n_seeds, first_only).run(valid)
-        return _first(best) if first_only else _result(problems, objective, best)
+        Search(problems, objective, best, budget, generator, n_seeds, first_only).run(valid.all(0))
+        measured = _measured(problems, objective, best, first_only)
+    clearance, world_clearance, self_clearance, cost, is_far = measured
+    return PlannedPaths(
+        best.joints,
+        best.free,
+        clearance,
+        world_clearance,
+        self_clearance,
+        cost,
+        path_length(best.joints),
+        best.iterations,
+        is_far,
+        problems.margins.expand(len(start)).clone(),
+        near,
+    )
 
 
 def _objective(problems: Problems, terms: Sequence[Term]) -> Objective:
@@ -220,126 +250,29 @@ def _objective(problems: Problems, terms: Sequence[Term]) -> Objective:
     return Objective(terms, collision, problems.limits)
 
 
-def _first(best: BestPaths) -> PlannedPaths:
-    """What is known of first paths."""
-    lengths = path_length(best.joints)
-    unknown = torch.full_like(lengths, torch.nan)
-    measured = (unknown, unknown.clone(), unknown.clone(), unknown.clone())
-    return PlannedPaths(best.joints, best.free, *measured, lengths, best.iterations, best.far)
-
-
-def _result(problems: Problems, objective: Objective, best: BestPaths) -> PlannedPaths:
+def _measured(
+    problems: Problems, objective: Objective, best: BestPaths, first_only: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The clearances and costs of `PlannedPaths`, and what has the preferred clearance."""
     joints, free = best.joints, best.free
-    every = torch.arange(len(joints), device=joints.device)
-    found = joint_path_clearance(
-        joints,
-        problems.robot,
-        problems.world,
-        tolerance=problems.margin,
-        self_collision=problems.changing_pairs,
-        **problems.world_of(every),
-    )
-    world, itself = (
-        torch.where(free, lower.clamp(min=0.0), lower)
-        for lower in (found.lower.amin(1), found.self_lower.amin(1))
-    )
+    if first_only:
+        unknown = torch.full_like(best.cost, torch.nan)
+        return unknown, unknown.clone(), unknown.clone(), unknown.clone(), best.far
+    world, itself = torch.empty((2, len(joints)), device=joints.device)
+    for margin in problems.margins.unique().tolist():  # one, or some halves of it
+        rows = torch.nonzero(problems.margins.expand(len(joints)) == margin)[:, 0]
+        found = joint_path_clearance(
+            joints[rows],
+            problems.robot,
+            problems.world,
+            tolerance=margin,
+            self_collision=problems.changing_pairs,
+            **problems.world_of(rows),
+        )
+        world[rows], itself[rows] = found.lower.amin(1), found.self_lower.amin(1)
+    world, itself = (torch.where(free, lower.clamp(min=0.0), lower) for lower in (world, itself))
     clearance = torch.minimum(world, itself)
+    every = torch.arange(len(joints), device=joints.device)
     cost = objective(joints, every, None)  # of a bad end it may be NaN
-    is_far = free & (clearance >= problems.preferred_clearance - problems.margin)
-    lengths = path_length(joints)
-    return PlannedPaths(
-        joints, free, clearance, world, itself, cost, lengths, best.iterations, is_far
-    )
-
-
-# -- starts and goals -----------------------------------------------------------------------------
-
-
-def _endpoint_operand(name: str, value: Tensor, robot: RobotSpheres, world: MeshWorld) -> Tensor:
-    """Joint values (batch, n_joints) float32, finite, a copy without a gradient."""
-    robot.check_joints(value)
-    if value.ndim != 2:
-        raise ValueError(
-            f"{name} must have shape (batch, n_joints), got {validate.shape_of(value)}"
-        )
-    value = value.detach().float().contiguous().clone()
-    if value.device != world.device:
-        raise ValueError(f"{name} must be on device {world.device}, got {value.device}")
-    wrong = torch.nonzero(~value.isfinite())
-    if len(wrong):
-        row, joint = wrong[0].tolist()
-        raise ValueError(
-            f"{name} must be finite, got {value[row, joint].item()} in batch row {row} for "
-            f"{robot.joint_names[joint]}"
-        )
-    return value
-
-
-def _check_endpoints(problems: Problems, on_invalid: str) -> Tensor:
-    """Which problems (batch,) have valid ends."""
-    ends = torch.stack((problems.start, problems.goal))
-    low, high = problems.limits.unbind(-1)
-    beyond = ((ends < low - _ROUNDING) | (ends > high + _ROUNDING)).any(2)
-    every = torch.arange(ends.shape[1], device=ends.device)
-    at_rest = ends.flatten(0, 1)[:, None].repeat(1, 2, 1)
-    valid = ~beyond & problems.is_free(at_rest, every.repeat(2)).view(2, -1)
-    if on_invalid == "raise" and not bool(valid.all()):
-        end, row = (~valid).nonzero()[0].tolist()
-        raise ValueError(
-            f"{('start', 'goal')[end]} must be free and within joint limits, got batch row {row}: "
-            f"{_reason(problems, ends[end], row)}"
-        )
-    return valid.all(0)
-
-
-def _reason(problems: Problems, ends: Tensor, row: int) -> str:
-    """Why a row of ends (batch, n_joints) is not valid."""
-    robot, only = problems.robot, slice(row, row + 1)
-    for name, value, (low, high) in zip(
-        robot.joint_names, ends[row].tolist(), problems.limits.tolist(), strict=True
-    ):
-        if not low - _ROUNDING <= value <= high + _ROUNDING:
-            return f"{escaped(name)} = {value:.4f} is beyond its limits [{low:.4f}, {high:.4f}]"
-    report = robot.report(
-        ends[only, None],
-        problems.world,
-        margin=problems.margin,
-        self_collision=problems.self_collision,
-        **problems.world_of(only),
-    )
-    if len(report.link) == 0:
-        return _always_near(problems) or "it cannot be proven free"
-    link, other, depth = report.link[0], report.obstacle[0], 1e3 * float(report.depth[0])
-    what = f"link {escaped(other)}" if report.with_itself[0] else escaped(other)
-    if depth <= 0.0:
-        return (
-            f"{escaped(link)} is {-depth:.2f} mm from {what}, below the margin of "
-            f"{1e3 * problems.margin:.2f} mm"
-        )
-    hint = f"; {_too_large(link, other)}" if report.with_itself[0] else ""
-    if report.at_all_values[0] and not report.with_itself[0]:
-        pair = f"({escaped(link)!r}, {escaped(other)!r})"
-        hint = f", as at all joint values: ignore=[{pair}] allows it"
-    return f"{escaped(link)} is in collision with {what}, {depth:.1f} mm deep{hint}"
-
-
-def _always_near(problems: Problems) -> str | None:
-    """Two links whose clearance no joint value changes, and which is below the margin."""
-    pairs = problems.changing_pairs
-    if not isinstance(pairs, SelfCollisionPairs) or not pairs.constant:
-        return None
-    first, second, clearance = min(pairs.constant, key=lambda pair: pair.clearance)
-    link, other = pairs.sphere_links[first], pairs.sphere_links[second]
-    return (
-        f"{escaped(link)} is {1e3 * clearance:.2f} mm from link {escaped(other)} at all joint "
-        f"values, below the margin of {1e3 * problems.margin:.2f} mm; {_too_large(link, other)}"
-    )
-
-
-def _too_large(link: str, other: str) -> str:
-    """What to do about two links whose spheres touch."""
-    pair = f"({escaped(link)!r}, {escaped(other)!r})"
-    return (
-        "if they do not touch, their spheres may be too large: leave the pair out by "
-        f"self_collision=robot.self_collision_pairs(ignore=[{pair}])"
-    )
+    is_far = free & (clearance >= problems.preferred_clearance - problems.margins)
+    return clearance, world, itself, cost, is_far

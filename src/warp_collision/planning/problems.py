@@ -22,7 +22,7 @@ from warp_collision.world.acceleration import with_acceleration
 
 # Whether the straight joint motions (n, horizon, n_joints) of rows (n,) are proven free, (n,) bool.
 Certificate = Callable[[Tensor, Tensor], Tensor]
-# A clearance (1,) [m], and tables of the robot and of pairs of links that are to keep it.
+# A clearance (1,) or (batch,) [m], and tables of the robot and of pairs that are to keep it.
 _Kept = tuple[Tensor, RobotTables, tuple[Tensor | None, Tensor | None]]
 
 
@@ -42,7 +42,8 @@ class Problems:
     start: Tensor  # (batch, n_joints)
     goal: Tensor
     env_index: Tensor | None  # (batch,) int32
-    margin: float
+    margin: float  # [m], which paths are to keep
+    margins: Tensor  # (1,) for all, or (batch,) [m], which they keep: less where an end is nearer
     preferred_clearance: float  # [m]
     self_collision: bool | SelfCollisionPairs
     ignore: tuple[tuple[str, str], ...]  # allowed contacts
@@ -53,11 +54,18 @@ class Problems:
         """Limits (n_joints, 2) of the joints, on the device."""
         return self.robot.joint_limits.to(self.start.device).clone()
 
+    @property
+    def checked_pairs(self) -> bool | SelfCollisionPairs:
+        """The pairs that are checked; False for none."""
+        return self.robot.default_pairs if self.self_collision is True else self.self_collision
+
     @cached_property
     def changing_pairs(self) -> bool | SelfCollisionPairs:
         """The pairs whose clearance a path can change, of which clearances are preferred."""
-        pairs = self.robot.default_pairs if self.self_collision is True else self.self_collision
-        return pairs.changing(self.margin) if isinstance(pairs, SelfCollisionPairs) else pairs
+        pairs = self.checked_pairs
+        if not isinstance(pairs, SelfCollisionPairs):
+            return pairs
+        return pairs.changing(float(self.margins.min()) if len(self.margins) else self.margin)
 
     @cached_property
     def _roots(self) -> Tensor | None:
@@ -66,15 +74,12 @@ class Problems:
 
     @cached_property
     def _keeping_margin(self) -> _Kept:
-        return self._kept(self.margin, self.self_collision)
+        return self.margins, *robot_tables(self.robot, self.self_collision, self.start.device)
 
     @cached_property
     def _keeping_preferred_clearance(self) -> _Kept:
-        return self._kept(self.preferred_clearance, self.changing_pairs)
-
-    def _kept(self, clearance: float, pairs: bool | SelfCollisionPairs) -> _Kept:
-        tolerance = torch.tensor([clearance], device=self.start.device)
-        return tolerance, *robot_tables(self.robot, pairs, self.start.device)
+        clearance = torch.tensor([self.preferred_clearance], device=self.start.device)
+        return clearance, *robot_tables(self.robot, self.changing_pairs, self.start.device)
 
     def _hits(
         self, paths: Tensor, problem: Tensor, kept: _Kept, n_segments: Tensor | None = None
@@ -84,6 +89,7 @@ class Problems:
         As `joint_path_in_collision`, with arguments that are valid.
         """
         tolerance, robot, pairs = kept
+        tolerance = tolerance if len(tolerance) == 1 else tolerance[problem]
         scene = with_acceleration(scene_with_contacts(self.ignore, self.robot, self.world))
         env_index = None if self.env_index is None else self.env_index[problem]
         base = None if self._roots is None else self._roots[problem].contiguous()

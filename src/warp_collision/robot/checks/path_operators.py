@@ -83,7 +83,7 @@ def run_paths_at_rest(
 
     Args:
         operands: with root frames as for configurations, and a scene with acceleration.
-        tolerance: (1,) [m].
+        tolerance: (1,) for all, or (batch,) [m].
         n_segments: (batch,) int32, so many of each path are checked, up to the first hit; the
             others count as hits. All segments of all paths if None.
     """
