@@ -16,6 +16,7 @@ from warp_collision.devices import require_memory
 from warp_collision.kernels.mesh_record import CONVEX, EXACT_WINDING, SHEET, WINDING, MeshRecord
 from warp_collision.launching import launch
 from warp_collision.launching.deferred_free import keep_for_graphs, wait_for_launches
+from warp_collision.launching.edit import Edit
 from warp_collision.launching.structs import offset_in, upload_struct
 from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.obstacles.distance_grid import GRID_CELLS, create_grid
@@ -114,29 +115,40 @@ class MeshObstacle:
         """What was found in the mesh."""
         return replace(self._report, shape=self.sensed) if self._is_captured else self._report
 
-    def updated(self, sensed: Sensed) -> MeshObstacle:
-        """The same mesh with another sensed shape of the kind: queries see it by its new record.
+    def updated(self, edit: Edit, sensed: Sensed) -> MeshObstacle:
+        """Stages the same mesh with another sensed shape of the kind, by a new record.
 
         Once graphs write the shape, all that is new is written where they read it.
+
+        Args:
+            edit: what stages the writes.
+            sensed: the shape.
+
+        Returns:
+            What slots hold from then on.
         """
         device = self.record.device
-        new = self if self._is_captured else copy.copy(self)
+        new = copy.copy(self)
         new._sensed = sensed
         new._report = replace(self._report, shape=sensed)
         new._grid = None
-        if not self._is_captured:
-            new._uploaded, new._spare = self._spare, None
-            if sensed.capacity is not None:
-                new._spare = self._uploaded
         record = MeshRecord()
         record.mesh_id = self.mesh_id
-        new._describe(record, sensed, device)
-        written = upload_struct(record, device)
         if self._is_captured:
-            self.record.copy_(written)
-        else:
-            new.record = written
-        _living[device, self.mesh_id] = new
+            assert isinstance(sensed, PointCloud)
+            assert isinstance(self._uploaded, PartBuffers)
+            describe_sensed(record, sensed, self._uploaded)
+            edit.then(wait_for_launches, device)
+            self._uploaded.write(edit, sensed.balls_on(device)[:, None])
+            edit.then(self.record.copy_, upload_struct(record, device))
+            edit.then(vars(self).update, vars(new))
+            return self
+        new._uploaded, new._spare = self._spare, None
+        if sensed.capacity is not None:
+            new._spare = self._uploaded
+        new._describe(record, sensed, device)
+        new.record = upload_struct(record, device)
+        edit.then(_living.__setitem__, (device, self.mesh_id), new)
         return new
 
     def capture_update(self, name: str, points: Any) -> None:
@@ -146,7 +158,9 @@ class MeshObstacle:
             raise ValueError(f"{name!r} must be a PointCloud to be updated in a graph")
         balls = cloud.captured(name, points, device)
         assert isinstance(self._uploaded, PartBuffers)
-        self._uploaded.write(balls[:, None])
+        edit = Edit()
+        self._uploaded.write(edit, balls[:, None])
+        edit.run()
         radii = balls[:, 3:]
         for corner, field in (
             ((balls[:, :3] - radii).amin(dim=0), "lower"),
@@ -158,17 +172,16 @@ class MeshObstacle:
         keep_for_graphs(self, device)
 
     def _describe(self, record: Any, sensed: Sensed, device: torch.device) -> None:
-        """Uploads a sensed shape, in place where it can be, and describes it in a `MeshRecord`."""
+        """Uploads a sensed shape, into what nobody reads if that is there, and describes it."""
         if isinstance(self._uploaded, PartBuffers) and isinstance(sensed, PointCloud):
+            edit = Edit()
+            self._uploaded.write(edit, sensed.balls_on(device)[:, None])
             wait_for_launches(device)
-            self._uploaded.write(sensed.balls_on(device)[:, None])
+            edit.run()
         else:
             require_memory(f"a {type(sensed).__name__}", sensed.n_bytes, device)
             self._uploaded = sensed.upload(device)
-        lower, upper = sensed.bounds
-        record.lower, record.upper = wp.vec3(*lower), wp.vec3(*upper)
-        record.exact.kind = int(sensed.kind)
-        record.exact.data = self._uploaded.pointer
+        describe_sensed(record, sensed, self._uploaded)
 
     def fill_grid(self) -> None:
         """Computes the distance grid; queries are right without it, and faster with it.
@@ -218,6 +231,14 @@ def _has_rows(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         return len(value) > 0 and isinstance(value[0], (tuple, list, np.ndarray))
     return getattr(value, "ndim", 0) > 1
+
+
+def describe_sensed(record: Any, sensed: Sensed, uploaded: Uploaded) -> None:
+    """Describes a sensed shape in the `MeshRecord` of its mesh."""
+    lower, upper = sensed.bounds
+    record.lower, record.upper = wp.vec3(*lower), wp.vec3(*upper)
+    record.exact.kind = int(sensed.kind)
+    record.exact.data = uploaded.pointer
 
 
 def describe_shape(record: Any, placed: PlacedShape) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 from warp_collision.kernels.part_order import order_parts, spread_corners
 from warp_collision.kernels.part_tree import PartTree
 from warp_collision.launching import launch
+from warp_collision.launching.edit import Edit
 from warp_collision.launching.structs import offset_in, upload_struct
 from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.obstacles.sensed import Uploaded
@@ -49,17 +50,20 @@ class PartBuffers(Uploaded):
         place = offset_in(PartTree, "largest") // 4
         self._largest = self._struct.view(torch.float32)[0, place : place + 1]
         super().__init__(self._struct, [])
-        self._order(given)
+        self._order(given, _largest(given))
 
-    def write(self, given: Tensor) -> None:
-        """Replaces the parts by others (n, stride, 4), at most as many as there is room for.
+    def write(self, edit: Edit, given: Tensor) -> None:
+        """Stages other parts (n, stride, 4), at most as many as there is room for.
 
-        Nobody may read them meanwhile; it does not wait for the device.
+        Nobody may read them while they are written, which does not wait for the device.
         """
-        self._spread(given)
-        with quiet_warp(), launch.warp_stream(given.device):
+        edit.then(self._spread, given)
+        edit.then(self._rebuild)
+        edit.then(self._order, given, _largest(given))
+
+    def _rebuild(self) -> None:
+        with quiet_warp(), launch.warp_stream(self.parts.device):
             self._bvh.rebuild()
-        self._order(given)
 
     def read(self) -> np.ndarray:
         """(n, stride, 4) the parts, each once; waits for the device."""
@@ -69,7 +73,12 @@ class PartBuffers(Uploaded):
         dim = self._corners.shape[:2]
         launch.launch(spread_corners, dim, given, self._corners, device=given.device)
 
-    def _order(self, given: Tensor) -> None:
+    def _order(self, given: Tensor, largest: Tensor) -> None:
         dim = self.parts.shape[:2]
         launch.launch(order_parts, dim, self._struct, given, self.parts, device=given.device)
-        self._largest.copy_(given[:, 0, 3].amax())
+        self._largest.copy_(largest)
+
+
+def _largest(given: Tensor) -> Tensor:
+    """The largest radius of parts (n, stride, 4)."""
+    return given[:, 0, 3].amax()

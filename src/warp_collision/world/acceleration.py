@@ -11,6 +11,7 @@ from warp_collision.devices import CPU, is_capturing, synchronize
 from warp_collision.kernels.box_blocks import FEW
 from warp_collision.kernels.broad_phase import world_boxes
 from warp_collision.launching.deferred_free import free_with, keep_for_graphs, retire
+from warp_collision.launching.edit import Edit
 from warp_collision.launching.launch import load_kernels
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle
@@ -129,35 +130,42 @@ class Acceleration:
         """Registers obstacles; grids of new ones are built at the next query."""
         for obstacle in obstacles:
             if obstacle not in self._known:
+                self._without_grids.add(obstacle)  # first: what is known gets a grid
                 self._known.add(obstacle)
-                self._without_grids.add(obstacle)
 
     def meshes_changed(self, most_meshes: int) -> None:
         """To be called when slots were filled or emptied; the fullest env has that many."""
         self._most_meshes = most_meshes
         self._is_complete = False
 
-    def drop_tree(self) -> None:
-        """Drops the tree before the meshes change: it has their old boxes."""
+    def drop_tree(self, edit: Edit) -> None:
+        """Stages that the tree goes before the meshes change: it has their old boxes."""
         old = self._state.broad_phase
-        old.forget()
-        self._publish(self._state._replace(field=None, with_field=None))
+        new = None
         if old.is_captured:
             # Graphs keep its tensor, which from now on says that there is no tree: a new tree
             # would be one that they do not refit.
-            self._of_graphs.append(old)
             new = BroadPhase(self._device, moved_by_graphs=old.moved_by_graphs)
-            self._publish(_State.of(self._state.tables, new))
+        edit.then(self._drop_tree, old, new)
 
-    def use(self, tables: SceneTables) -> None:
-        """Switches to larger tables, all at once: other threads may be reading them."""
+    def _drop_tree(self, old: BroadPhase, new: BroadPhase | None) -> None:
+        old.forget()
+        if new is None:
+            return self._publish(self._state._replace(field=None, with_field=None))
+        if old not in self._of_graphs:
+            self._of_graphs.append(old)
+        return self._publish(_State.of(self._state.tables, new))
+
+    def use(self, edit: Edit, tables: SceneTables) -> None:
+        """Stages larger tables, all at once: other threads may be reading the old ones."""
         # A tree belongs to tables of one shape; readers of the old ones do without.
         previous = self._state
         moved = previous.broad_phase.moved_by_graphs
-        self._publish(_State.of(tables, BroadPhase(self._device, moved_by_graphs=moved)))
-        previous.broad_phase.forget()
+        broad_phase = BroadPhase(self._device, moved_by_graphs=moved)
+        edit.then(self._publish, _State.of(tables, broad_phase))
+        edit.then(previous.broad_phase.forget)
         # Launches of other streams may still read the old tensors.
-        retire([previous], self._device)
+        edit.then(retire, [previous], self._device)
 
     def refit(self) -> None:
         """Refits the tree, if there is one, to poses that were written, on the device."""

@@ -96,12 +96,14 @@ class BroadPhase:
 
     def forget(self) -> None:
         """Drops the tree, as the meshes have changed; the next query builds another one."""
-        if self._tree is None:
+        if self._tree is None and (self.is_captured or not self._kept):
             return
+        # In this order: it may be interrupted anywhere, and is then called again.
         self.tree.zero_()
-        dropped = [self._boxes] if self.is_captured else [self._kept.pop(), self._boxes]
+        retire([self._boxes, *([] if self.is_captured else self._kept)], self._device)
+        if not self.is_captured:
+            self._kept.clear()
         self._tree = self._boxes = None
-        retire(dropped, self._device)
 
     def is_fresh(self, tables: SceneTables) -> bool:
         """Whether the tree fits the present poses, on a CPU; on a GPU streams have to wait."""

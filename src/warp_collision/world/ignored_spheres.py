@@ -11,6 +11,7 @@ from torch import Tensor
 
 from warp_collision.devices import is_capturing
 from warp_collision.launching.deferred_free import retire
+from warp_collision.launching.edit import Edit
 from warp_collision.world.slots import Slot
 
 # So many tables are kept for further calls, besides those that graphs read.
@@ -33,12 +34,12 @@ class IgnoredSpheres:
         self.is_checked = True
         self.is_in_graph = False
 
-    def write(self, env: int, slots: Sequence[Slot]) -> None:
-        """Writes the rows of an env that holds these obstacles."""
+    def rows(self, slots: Sequence[Slot]) -> Tensor:
+        """The rows of an env that holds these obstacles."""
         rows = np.zeros(self.table.shape[1:], dtype=np.uint8)
         for index, slot in enumerate(slots):
             rows[index] = self._by_obstacle.get(slot.name, 0)
-        self.table[env].copy_(torch.from_numpy(rows))
+        return torch.from_numpy(rows).to(self.table.device)
 
 
 class _OfGraphs:
@@ -87,7 +88,7 @@ class IgnoredTables:
                 zeros = torch.zeros(shape, dtype=torch.uint8, device=self._device)
             known = IgnoredSpheres(by_obstacle, zeros)
             for env, slots in enumerate(envs):
-                known.write(env, slots)
+                known.table[env].copy_(known.rows(slots))
             self._drop_oldest()
             self._tables[key] = known
         known.is_checked = True
@@ -105,8 +106,8 @@ class IgnoredTables:
         setattr(self.of_graphs, name, known)
         return name
 
-    def slots_changed(self, env: int, slots: Sequence[Slot]) -> None:
-        """Writes the rows of an env anew."""
+    def stage(self, edit: Edit, env: int, slots: Sequence[Slot]) -> None:
+        """Stages the rows of an env with other slots."""
         for known in self._tables.values():
-            known.is_checked = False
-            known.write(env, slots)
+            edit.then(setattr, known, "is_checked", False)
+            edit.then(known.table[env].copy_, known.rows(slots))

@@ -21,6 +21,7 @@ from warp_collision.devices import (
 )
 from warp_collision.io.scene_builder import Obstacle, check_pose
 from warp_collision.launching.deferred_free import retire
+from warp_collision.launching.edit import Edit
 from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.messages import errors_at, escaped
 from warp_collision.obstacles.distance_grid import GRID_CELLS
@@ -32,7 +33,7 @@ from warp_collision.summaries import notebook_html
 from warp_collision.world.acceleration import Acceleration
 from warp_collision.world.obstacle_cache import Entry, ObstacleCache
 from warp_collision.world.scene_storage import SceneStorage
-from warp_collision.world.slots import Slot, Slots
+from warp_collision.world.slots import Change, Slot, Slots
 
 if TYPE_CHECKING:
     import trimesh
@@ -54,6 +55,9 @@ class MeshWorld:
     Any number of threads may query a world, and get what one thread would. They may do so while
     another thread changes it: envs that are not being changed cost what they did, and a query of
     one that is may see parts of it before the change and others after it.
+
+    An edit is all or nothing: where memory runs out, the world is as it was before, and an
+    interrupted edit leaves it as before or as the whole edit makes it.
 
     `len(world)` counts the obstacles of all envs, `name in world` says whether an env has one of
     this name, and iterating gives the names.
@@ -393,9 +397,7 @@ class MeshWorld:
         with self._lock:
             self._slots.require_room(env, len(given), self.max_obstacles)
             entries = [self._obstacles.entry_of(name, v, padding) for name, v in given.items()]
-            # In this order, so that queries of other threads never find the env empty.
-            self._fill(env, 0, entries)
-            self._truncate(env, len(entries))
+            self._fill(env, 0, entries, is_all=True)
 
     def update(self, name: str | int, seen: Any, env: int = 0, *, at: Any = None) -> None:
         """Gives an obstacle that a sensor sees new content, in its slot, pose and state.
@@ -440,31 +442,38 @@ class MeshWorld:
                 slot.obstacle.capture_update(slot.name, seen)
                 return self._acceleration.refit()
             sensed = slot.obstacle.sensed.successor(slot.name, seen, at)
+            edit = Edit()
+            self._acceleration.drop_tree(edit)
             if self._slots.are_sharing(slot.obstacle):
                 obstacle = self._obstacles.obstacle(slot.name, sensed)
             else:
-                self._obstacles.forget(slot.obstacle)
-                obstacle = slot.obstacle.updated(sensed)
-            self._acceleration.drop_tree()
-            self._slots.envs[env][index] = replace(slot, obstacle=obstacle)
-            self._acceleration.add([obstacle])
-            self._storage.write_geometry(env, index, obstacle)
-            self._release(env, [slot])
+                obstacle = slot.obstacle.updated(edit, sensed)
+                edit.then(self._obstacles.forget, slot.obstacle)
+            change = self._slots.fill(edit, env, index, [replace(slot, obstacle=obstacle)])
+            edit.then(self._acceleration.add, [obstacle])
+            self._storage.replace_geometry(edit, env, index, obstacle)
+            self._finish(edit, [change])
 
     def remove(self, name: str | int, env: int = 0) -> None:
         """Removes an obstacle; the slots behind it move up by one."""
         with self._lock:
             index = self._slots.index(name, env)
-            self._acceleration.drop_tree()
-            self._storage.remove(env, index, len(self._slots.envs[env]))
-            self._release(env, [self._slots.pop(env, index)])
+            edit = Edit()
+            self._acceleration.drop_tree(edit)
+            change = self._slots.remove(edit, env, index)
+            self._storage.remove(edit, env, index, len(self._slots.envs[env]))
+            self._finish(edit, [change])
 
     def clear(self, env: int | None = None) -> None:
         """Removes all obstacles of an env, or of all envs."""
         with self._lock:
+            edit, changes = Edit(), []
+            self._acceleration.drop_tree(edit)
             for index in range(self.n_envs) if env is None else [env]:
                 self._slots.of(index)
-                self._truncate(index, 0)
+                changes.append(self._slots.fill_all(edit, index, []))
+                self._storage.truncate(edit, index, 0)
+            self._finish(edit, changes)
 
     def grow(self, n_envs: int | None = None, max_obstacles: int | None = None) -> None:
         """Adds envs or slots; what the world holds stays.
@@ -485,49 +494,42 @@ class MeshWorld:
             self._storage.keep_alive([list(slots) for slots in self._slots.envs])
             larger = self._storage.enlarged(n_envs, max_obstacles)
             larger.keep_alive(self._slots.envs)
-            self._slots.add_envs(n_envs - len(self._slots.envs))
+            edit = Edit()
+            edit.then(self._slots.extend, n_envs)
             # In this order: records of larger tables fit smaller ones, but not the reverse.
-            self._acceleration.use(larger.tables)
-            self._storage = larger
+            self._acceleration.use(edit, larger.tables)
+            edit.then(setattr, self, "_storage", larger)
+            edit.run()
 
-    def _fill(self, env: int, first: int, entries: list[Entry]) -> None:
-        """Writes consecutive slots from `first`, then frees what they held."""
-        last = first + len(entries)
-        self._acceleration.drop_tree()
-        new = [Slot(entry.name, entry.obstacle) for entry in entries]
-        dropped = self._slots.write(env, first, new)
+    def _fill(self, env: int, first: int, entries: list[Entry], *, is_all: bool = False) -> None:
+        """Fills consecutive slots from `first`, or all of an env, and frees what they held."""
+        edit, slots = Edit(), [Slot(entry.name, entry.obstacle) for entry in entries]
+        self._acceleration.drop_tree(edit)
+        if is_all:
+            change = self._slots.fill_all(edit, env, slots)
+        else:
+            change = self._slots.fill(edit, env, first, slots)
+        edit.then(self._acceleration.add, [entry.obstacle for entry in entries])
         if entries:
-            obstacles = [entry.obstacle for entry in entries]
-            for entry in entries:
-                entry.obstacle.is_padded |= entry.padding > 0.0
-            self._acceleration.add(obstacles)
-            self._storage.write_obstacles(
-                env, first, obstacles, [e.enabled for e in entries], [e.padding for e in entries]
-            )
-            self._write_poses(env, slice(first, last), torch.stack([e.pose for e in entries]))
-            for index, entry in enumerate(entries, first):
-                self._slots.track(env, slice(index, index + 1), entry.given, self.mesh_from_world)
-        self._storage.set_count(env, len(self._slots.envs[env]))
-        self._release(env, dropped)
+            rows = self._storage.fill(edit, env, first, entries)
+            for slot, row, entry in zip(slots, rows.split(1), entries, strict=True):
+                self._slots.track([slot], entry.given, row)
+                if entry.padding > 0.0:
+                    edit.then(setattr, entry.obstacle, "is_padded", True)
+        # Last, so that queries of other threads never find the env empty.
+        set_count = self._storage.truncate if is_all else self._storage.set_count
+        set_count(edit, env, len(change.slots))
+        self._finish(edit, [change])
 
-    def _truncate(self, env: int, count: int) -> None:
-        """Empties the slots from `count` on."""
-        self._acceleration.drop_tree()
-        dropped = self._slots.truncate(env, count)
-        self._storage.truncate(env, count)
-        self._release(env, dropped)
-
-    def _release(self, env: int, dropped: list[Slot]) -> None:
-        """Frees what slots of an env held, once no launch can read it."""
-        self._storage.ignored.slots_changed(env, self._slots.envs[env])
-        self._acceleration.meshes_changed(self._slots.most)
-        retire(dropped, self.device)
+    def _finish(self, edit: Edit, changes: list[Change]) -> None:
+        """Runs an edit of some envs, and frees what they held once no launch can read it."""
+        for change in changes:
+            self._storage.ignored.stage(edit, change.env, change.slots)
+        edit.then(lambda: self._acceleration.meshes_changed(self._slots.most))
+        for change in changes:
+            edit.then(retire, change.dropped, self.device)
+        edit.run()
         synchronize(self.device)
-
-    def _write_poses(self, env: int, slots: slice, poses: Tensor) -> None:
-        """Writes poses (n, 7) of consecutive slots."""
-        self._storage.write_poses(env, slots, poses)
-        self._acceleration.refit()
 
     # -- moving and enabling --------------------------------------------------------------------
 
@@ -550,10 +552,8 @@ class MeshWorld:
             checked = validate.check_pose("pose", pose)
         with self._lock:
             index = self._slots.index(name, env)
-            slot = slice(index, index + 1)
-            self._write_poses(env, slot, checked)
             given = pose if isinstance(pose, Tensor) else checked
-            self._slots.track(env, slot, given, self.mesh_from_world)
+            self._move(env, slice(index, index + 1), checked, given)
 
     def set_poses(self, poses: Tensor, env: int = 0) -> None:
         """Moves all meshes of an env from a tensor on the world's device, without waiting for it.
@@ -566,8 +566,15 @@ class MeshWorld:
         with self._lock:
             count = len(self._slots.of(env))
             rows = validate.device_poses("poses", poses, (count, 7), self.device)
-            self._write_poses(env, slice(0, count), rows)
-            self._slots.track(env, slice(0, count), poses, self.mesh_from_world)
+            self._move(env, slice(0, count), rows, poses)
+
+    def _move(self, env: int, slots: slice, poses: Tensor, given: Tensor) -> None:
+        """Writes poses (n, 7) of consecutive slots, which are these given ones."""
+        edit = Edit()
+        rows = self._storage.move(edit, env, slots, poses)
+        edit.then(self._slots.track, self._slots.envs[env][slots], given, rows)
+        edit.run()
+        self._acceleration.refit()
 
     def enable(self, name: str | int, on: bool | Tensor = True, env: int = 0) -> None:
         """Lets queries check a mesh, or skip it.

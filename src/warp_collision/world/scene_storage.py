@@ -11,10 +11,12 @@ import torch
 import warp as wp
 from torch import Tensor
 
+from warp_collision.launching.edit import Edit
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle
 from warp_collision.poses import invert_pose, to_rows
 from warp_collision.world.ignored_spheres import IgnoredTables
+from warp_collision.world.obstacle_cache import Entry
 
 _IDENTITY = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0)
 
@@ -49,7 +51,8 @@ def has_padding(mesh_ids: Tensor) -> bool:
 class SceneStorage:
     """Tables of one size on one device, written in place; growing makes a larger copy.
 
-    Any thread may read the tables while one writes them.
+    Any thread may read the tables while one writes them. Methods that take an `Edit` stage what it
+    writes: they allocate, and change nothing.
 
     Attributes:
         tables: the tensors that kernels read, without a tree.
@@ -94,56 +97,57 @@ class SceneStorage:
             target.copy_(previous)
         return larger
 
-    def write_obstacles(
-        self,
-        env: int,
-        first: int,
-        obstacles: Sequence[MeshObstacle],
-        enabled: Sequence[bool],
-        padding: Sequence[float],
-    ) -> None:
-        """Writes ids, records, masks and paddings of consecutive slots from `first`."""
-        slots = slice(first, first + len(obstacles))
+    def fill(self, edit: Edit, env: int, first: int, entries: Sequence[Entry]) -> Tensor:
+        """Stages all of consecutive slots from `first`; returns their rows of mesh_from_world."""
+        slots = slice(first, first + len(entries))
         for table, values in (
-            (self.tables.mesh_ids, [obstacle.mesh_id for obstacle in obstacles]),
-            (self.records, [obstacle.record.data_ptr() for obstacle in obstacles]),
-            (self.tables.enabled, [int(on) for on in enabled]),
-            (self.padding, padding),
+            (self.tables.mesh_ids, [entry.obstacle.mesh_id for entry in entries]),
+            (self.records, [entry.obstacle.record.data_ptr() for entry in entries]),
+            (self.tables.enabled, [int(entry.enabled) for entry in entries]),
+            (self.padding, [entry.padding for entry in entries]),
         ):
-            table[env, slots] = torch.tensor(values, dtype=table.dtype).to(table.device)
+            content = torch.tensor(values, dtype=table.dtype).to(table.device)
+            edit.then(table[env, slots].copy_, content)
+        return self.move(edit, env, slots, torch.stack([entry.pose for entry in entries]))
 
-    def write_geometry(self, env: int, index: int, obstacle: MeshObstacle) -> None:
-        """Writes id and record of one slot, which keeps its mask and padding."""
-        self.records[env, index] = obstacle.record.data_ptr()
-        self.tables.mesh_ids[env, index] = obstacle.mesh_id
+    def replace_geometry(self, edit: Edit, env: int, index: int, obstacle: MeshObstacle) -> None:
+        """Stages id and record of one slot, which keeps its mask and padding."""
+        edit.then(self.records[env, index].fill_, obstacle.record.data_ptr())
+        edit.then(self.tables.mesh_ids[env, index].fill_, obstacle.mesh_id)
 
-    def write_poses(self, env: int, slots: slice, poses: Tensor) -> None:
-        """Writes poses (n, 7), inverted: float64 on the host, float32 on the device."""
+    def move(self, edit: Edit, env: int, slots: slice, poses: Tensor) -> Tensor:
+        """Stages poses (n, 7), inverted: float64 on the host, float32 on the device.
+
+        Returns:
+            (n, 8) the rows of mesh_from_world that will be written.
+        """
         rows = self.tables.mesh_from_world
         with torch.no_grad():
-            inverse = to_rows(invert_pose(poses.detach()))
-            rows[env, slots] = inverse.to(rows.device, torch.float32)
+            inverse = to_rows(invert_pose(poses.detach())).to(rows.device, torch.float32)
+        edit.then(rows[env, slots].copy_, inverse)
+        return inverse
+
+    def set_count(self, edit: Edit, env: int, count: int) -> None:
+        """Stages the number of filled slots."""
+        edit.then(self.tables.n_meshes[env].fill_, count)
+
+    def truncate(self, edit: Edit, env: int, count: int) -> None:
+        """Stages empty slots from `count` on."""
+        self.set_count(edit, env, count)
+        for table in (self.tables.mesh_ids, self.tables.enabled, self.records, self.padding):
+            edit.then(table[env, count:].zero_)
+
+    def remove(self, edit: Edit, env: int, index: int, count: int) -> None:
+        """Stages that one of `count` filled slots goes; those behind it move up by one."""
+        if index + 1 < count:
+            for table in (*self.tables[:3], self.records, self.padding):
+                moved = table[env, index + 1 : count].clone()
+                edit.then(table[env, index : count - 1].copy_, moved)
+        self.truncate(edit, env, count - 1)
 
     def write_enabled(self, env: int, slots: slice, mask: Tensor) -> None:
         """Writes masks (n,) of any dtype: what is not 0 is enabled."""
         self.tables.enabled[env, slots].copy_(mask != 0)
-
-    def set_count(self, env: int, count: int) -> None:
-        """Sets the number of filled slots."""
-        self.tables.n_meshes[env].fill_(count)
-
-    def truncate(self, env: int, count: int) -> None:
-        """Empties the slots from `count` on."""
-        self.set_count(env, count)
-        for table in (self.tables.mesh_ids, self.tables.enabled, self.records, self.padding):
-            table[env, count:] = 0
-
-    def remove(self, env: int, index: int, count: int) -> None:
-        """Removes one of `count` filled slots; those behind it move up by one."""
-        if index + 1 < count:
-            for table in (*self.tables[:3], self.records, self.padding):
-                table[env, index : count - 1] = table[env, index + 1 : count].clone()
-        self.truncate(env, count - 1)
 
 
 def check_values(tables: SceneTables, *, poses: str, ids: str, counts: str) -> None:

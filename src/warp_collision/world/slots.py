@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
+from warp_collision.launching.edit import Edit
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle
 from warp_collision.poses import invert_pose, pose_rows, to_rows
 
@@ -56,17 +57,31 @@ class Slot:
     tracked: TrackedPose | None = None
 
 
+class Change(NamedTuple):
+    """What an edit makes of an env.
+
+    Attributes:
+        env: which env.
+        slots: all that it has afterwards.
+        dropped: those that it has no more.
+    """
+
+    env: int
+    slots: list[Slot]
+    dropped: list[Slot]
+
+
 class Slots:
     """The filled slots of all envs, in slot order.
 
     Attributes:
-        envs: the slots of each env; written by `write`, `pop`, `truncate` and `add_envs`.
+        envs: the slots of each env; replaced as a whole.
     """
 
     def __init__(self, n_envs: int):
         self.envs: list[list[Slot]] = []
         self._index_of: list[dict[str, int]] = []  # slots of each env by name
-        self.add_envs(n_envs)
+        self.extend(n_envs)
         self._tracks_poses = False  # whether a pose has required a gradient
 
     @property
@@ -74,38 +89,40 @@ class Slots:
         """Number of slots of the fullest env."""
         return max(len(slots) for slots in self.envs)
 
-    def add_envs(self, count: int) -> None:
-        """Adds empty envs."""
-        self.envs += [[] for _ in range(count)]
-        self._index_of += [{} for _ in range(count)]
+    def extend(self, n_envs: int) -> None:
+        """Adds empty envs until there are so many."""
+        while len(self.envs) < n_envs:
+            self.envs.append([])
+        while len(self._index_of) < n_envs:
+            self._index_of.append({})
 
-    def write(self, env: int, first: int, new: Sequence[Slot]) -> list[Slot]:
-        """Fills consecutive slots from `first`; returns what they held."""
-        slots, last = self.envs[env], first + len(new)
+    def fill(self, edit: Edit, env: int, first: int, new: Sequence[Slot]) -> Change:
+        """Stages consecutive slots from `first`."""
+        slots, index_of = self.envs[env].copy(), self._index_of[env].copy()
+        last = first + len(new)
         dropped = slots[first:last]
-        self._forget(env, first, dropped)
         slots[first:last] = new
-        self._index_of[env].update((slot.name, i) for i, slot in enumerate(new, first))
-        return dropped
+        for slot in dropped:
+            del index_of[slot.name]
+        index_of.update((slot.name, index) for index, slot in enumerate(new, first))
+        self._publish(edit, env, slots, index_of)
+        return Change(env, slots, dropped)
 
-    def truncate(self, env: int, count: int) -> list[Slot]:
-        """Empties the slots from `count` on; returns what they held."""
-        dropped = self.envs[env][count:]
-        self._forget(env, count, dropped)
-        del self.envs[env][count:]
-        return dropped
+    def fill_all(self, edit: Edit, env: int, slots: list[Slot]) -> Change:
+        """Stages all slots of an env."""
+        self._publish(edit, env, slots, _index_of(slots))
+        return Change(env, slots, self.envs[env].copy())
 
-    def pop(self, env: int, index: int) -> Slot:
-        """Empties a slot, and moves those behind it up by one; returns what it held."""
-        dropped = self.envs[env].pop(index)
-        self._index_of[env] = {slot.name: i for i, slot in enumerate(self.envs[env])}
-        return dropped
+    def remove(self, edit: Edit, env: int, index: int) -> Change:
+        """Stages that a slot goes, and those behind it move up by one."""
+        slots = self.envs[env].copy()
+        dropped = slots.pop(index)
+        self._publish(edit, env, slots, _index_of(slots))
+        return Change(env, slots, [dropped])
 
-    def _forget(self, env: int, first: int, dropped: Sequence[Slot]) -> None:
-        names = self._index_of[env]
-        for index, slot in enumerate(dropped, first):
-            if names.get(slot.name) == index:  # else another slot has taken the name
-                del names[slot.name]
+    def _publish(self, edit: Edit, env: int, slots: list[Slot], index_of: dict[str, int]) -> None:
+        edit.then(self.envs.__setitem__, env, slots)
+        edit.then(self._index_of.__setitem__, env, index_of)
 
     def of(self, env: int) -> list[Slot]:
         """The slots of an env."""
@@ -171,21 +188,19 @@ class Slots:
                 f"slots; {_HOW_TO_GROW}"
             )
 
-    def track(self, env: int, slots: slice, poses: Tensor, rows: Tensor) -> None:
+    def track(self, slots: Sequence[Slot], poses: Tensor, written: Tensor) -> None:
         """Remembers poses that require a gradient, a row each, and forgets those before.
 
         Args:
-            env: which env.
-            slots: which slots of it.
+            slots: which ones.
             poses: a row for each slot.
-            rows: (n_envs, slots, 8) mesh_from_world, with what was written for them.
+            written: (n, 8) the rows of mesh_from_world that are written for them.
         """
         is_tracked = poses.requires_grad and torch.is_grad_enabled()
         if not is_tracked and not self._tracks_poses:
             return
         self._tracks_poses = True
-        written = rows[env, slots].clone()
-        for row, slot in enumerate(self.envs[env][slots]):
+        for row, slot in enumerate(slots):
             slot.tracked = TrackedPose(poses, row, written) if is_tracked else None
 
     def differentiable_rows(self, rows: Tensor) -> Tensor:
@@ -206,6 +221,10 @@ class Slots:
             end = begin + len(inverse)
             pieces.append(_unless_written(flat[begin:end], written, inverse))
         return torch.cat([*pieces, flat[end:]]).view_as(rows)
+
+
+def _index_of(slots: Sequence[Slot]) -> dict[str, int]:
+    return {slot.name: index for index, slot in enumerate(slots)}
 
 
 def _unless_written(rows: Tensor, written: Tensor, inverses: Tensor) -> Tensor:

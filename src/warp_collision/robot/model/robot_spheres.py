@@ -120,6 +120,12 @@ class RobotSpheres:
         'panda_link0'
     """
 
+    # Replaced as a whole by `_carry`, with what attached objects may touch.
+    layout: SphereLayout
+    _attached: dict[str, Body]
+    _touching: dict[str, tuple[str, ...]]
+    _default_pairs: SelfCollisionPairs | None
+
     def __init__(
         self,
         urdf: PathLike,
@@ -170,10 +176,8 @@ class RobotSpheres:
         self.locked_joints = robot.locked
         self.named_states = robot.named_states
         self._link_frames = LinkFrames(robot.tree, self.link_names)
-        self._attached: dict[str, Body] = {}
-        self._touching: dict[str, tuple[str, ...]] = {}  # what attached objects may touch
-        self._allowed: list[LeftOutPair] = []
-        self._update_layout()
+        self._allowed: tuple[LeftOutPair, ...] = ()
+        self._carry({}, {})
 
     def __repr__(self) -> str:
         carried = ", ".join(map(repr, self._attached))
@@ -452,8 +456,8 @@ class RobotSpheres:
             41
         """
         [pair] = checked_pairs("allowed contacts", [(link, other)], self.layout.names)
-        self._allowed.append(LeftOutPair(*pair, f"allowed: {reason}" if reason else "allowed"))
-        self._default_pairs = None
+        allowed = LeftOutPair(*pair, f"allowed: {reason}" if reason else "allowed")
+        vars(self).update(_allowed=(*self._allowed, allowed), _default_pairs=None)
 
     def attach(
         self,
@@ -507,9 +511,8 @@ class RobotSpheres:
         if pose is not None:
             rows = moved(rows, matrix_from(validate.check_pose("pose", pose).tolist()))
         only_in = None if envs is None else validate.env_set(envs, _MAX_ENVS)
-        self._attached[name] = Body(link, rows, envs=only_in)
-        self._touching[name] = (link, *touch_links)
-        self._update_layout()
+        body = Body(link, rows, envs=only_in)
+        self._carry(self._attached | {name: body}, self._touching | {name: (link, *touch_links)})
 
     def detach(self, name: str) -> None:
         """Detaches an object.
@@ -521,8 +524,10 @@ class RobotSpheres:
             raise ValueError(
                 f"name must be one of {short_repr([*self._attached])}, got {short_repr(name)}"
             )
-        del self._attached[name], self._touching[name]
-        self._update_layout()
+        self._carry(
+            {other: body for other, body in self._attached.items() if other != name},
+            {other: links for other, links in self._touching.items() if other != name},
+        )
 
     def save(self, path: PathLike) -> None:
         """Writes spheres, convex pieces, pairs, coverage and the URDF's hash for `from_file`.
@@ -647,13 +652,18 @@ class RobotSpheres:
             return report
         return report.with_limits(joints, self.joint_limits, self.joint_names)
 
-    def _update_layout(self) -> None:
-        """Builds the layout of the spheres of links and attached objects."""
-        bodies = self._description.spheres.bodies | self._attached
-        # The spheres in the order in which kernels read them.
-        self.layout = SphereLayout(self._description.tree, bodies)
-        is_changed = self._attached or self._allowed
-        self._default_pairs = None if is_changed else self._description.pairs
+    def _carry(self, attached: dict[str, Body], touching: dict[str, tuple[str, ...]]) -> None:
+        """Takes attached objects, and the links that they may touch, in place of those before."""
+        bodies = self._description.spheres.bodies | attached
+        is_changed = attached or self._allowed
+        # All at once: an interrupt comes before or after it. The layout has the spheres of links
+        # and objects in the order in which kernels read them.
+        vars(self).update(
+            _attached=attached,
+            _touching=touching,
+            layout=SphereLayout(self._description.tree, bodies),
+            _default_pairs=None if is_changed else self._description.pairs,
+        )
 
     @property
     def default_pairs(self) -> SelfCollisionPairs:

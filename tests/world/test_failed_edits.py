@@ -1,0 +1,141 @@
+"""An edit that fails, or is interrupted, leaves what was there before or what it makes, whole."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import trimesh
+
+from injected import interrupt_at, memory_for, some
+from warp_collision import (
+    Cuboid,
+    HeightField,
+    MeshWorld,
+    PointCloud,
+    Sphere,
+    VoxelGrid,
+    sphere_cost,
+)
+from warp_collision.obstacles.mesh_obstacle import obstacle_of
+
+# What only reads its arguments and returns something new cannot leave anything halfway.
+WRITERS = "world", "launching", "obstacles/mesh_obstacle.py", "obstacles/part_tree.py"
+RNG = np.random.default_rng(7)
+POINTS = RNG.uniform(-0.5, 0.5, (40, 3))
+OTHER_POINTS = RNG.uniform(-0.4, 0.6, (30, 3))
+HEIGHTS = RNG.uniform(-0.3, 0.1, (6, 7))
+VOXELS = RNG.uniform(size=(5, 6, 4)) > 0.6
+POSE = torch.tensor([0.3, -0.2, 0.25, 0.6, 0.0, 0.8, 0.0])
+SPHERES = torch.tensor(np.c_[RNG.uniform(-1.0, 1.0, (60, 3)), RNG.uniform(0.02, 0.1, 60)]).float()
+KNOT = trimesh.creation.torus(0.3, 0.1, major_sections=9, minor_sections=7)
+
+
+def make() -> MeshWorld:
+    """Two envs with some of everything, after a query that has built all there is to build."""
+    world = MeshWorld(n_envs=2, max_obstacles=12, device="cpu", grid_cells=0)
+    world.add("box", Cuboid((0.3, 0.2, 0.4)), (0.4, 0.1, 0.0, 0.9, 0.1, 0.2, 0.0))
+    world.add("knot", KNOT, (-0.5, 0.2, 0.1, 1, 0, 0.3, 0), padding=0.02)
+    world.add("cloud", PointCloud(POINTS, radius=0.03, capacity=64), enabled=False)
+    world.add("shared", PointCloud(POINTS, radius=0.05), (0, 0, 0.4, 1, 0, 0, 0))
+    world.add("shared", PointCloud(POINTS, radius=0.05), (0, 0, 0.1, 1, 0, 0, 0), env=1)
+    world.add("ground", HeightField(HEIGHTS, (1.8, 1.5), 0.4), (0, 0, -0.5, 1, 0, 0, 0), env=1)
+    world.add("voxels", VoxelGrid(VOXELS, 0.1), (0.2, 0.2, 0.2, 1, 0, 0, 0), env=1)
+    answers(world)
+    world.update("cloud", POINTS + 0.01)  # both buffers of a cloud with a capacity are there
+    answers(world)
+    return world
+
+
+def answers(world: MeshWorld) -> list[Any]:
+    """Costs of spheres in each env, by tables, trees and records."""
+    spheres = SPHERES.expand(world.n_envs, 1, -1, 4)
+    env_index = torch.arange(world.n_envs, dtype=torch.int32)
+    cost = sphere_cost(spheres, world, activation_distance=0.3, env_index=env_index)
+    return cost.detach().tolist()
+
+
+def content(world: MeshWorld) -> list[Any]:
+    """What the world lists and what queries answer; ids of meshes that are no more raise."""
+    ids = set(world.mesh_ids.flatten().tolist()) - {0}
+    assert all(obstacle_of(mesh_id, world.device) for mesh_id in ids), "a mesh is no more"
+    listed = [
+        [
+            (name, repr(it.geometry), it.pose, it.padding, it.enabled)
+            for name, it in world.obstacles(env).items()
+        ]
+        for env in range(world.n_envs)
+    ]
+    tables = world.enabled.tolist(), world.n_meshes.tolist(), world.padding.tolist()
+    return [listed, *tables, world.mesh_ids.ne(0).tolist(), answers(world)]
+
+
+EDITS: dict[str, Callable[[MeshWorld], object]] = {
+    "add a box": lambda w: w.add("new", Cuboid((0.2, 0.3, 0.1)), (0, -0.4, 0, 1, 0, 0.1, 0)),
+    "add a mesh": lambda w: w.add("new", trimesh.creation.icosphere(1, 0.2), POSE, padding=0.01),
+    "add what is there": lambda w: w.add("new", KNOT, POSE, env=1, enabled=False),
+    "replace": lambda w: w.add("knot", Sphere(0.3), POSE, replace=True),
+    "add a cloud": lambda w: w.add("new", PointCloud(OTHER_POINTS, radius=0.02), POSE),
+    "add many": lambda w: w.add_many({"s": Sphere(0.1), "c": (Cuboid((0.1, 0.2, 0.3)), POSE)}),
+    "load": lambda w: w.load({"s": Sphere(0.2), "box": (KNOT, POSE)}, padding=0.01),
+    "load nothing": lambda w: w.load({}),
+    "update a cloud with a capacity": lambda w: w.update("cloud", OTHER_POINTS),
+    "update a shared cloud": lambda w: w.update("shared", OTHER_POINTS),
+    "update heights": lambda w: w.update("ground", HEIGHTS + 0.1, env=1),
+    "update voxels": lambda w: w.update("voxels", ~VOXELS, env=1),
+    "remove the first": lambda w: w.remove("box"),
+    "remove the last": lambda w: w.remove("voxels", env=1),
+    "clear": lambda w: w.clear(1),
+    "clear all": lambda w: w.clear(),
+    "grow": lambda w: w.grow(3, 14),
+    "move": lambda w: w.set_pose("knot", POSE),
+    "move all": lambda w: w.set_poses(POSE.expand(4, 7)),
+    "disable": lambda w: w.enable("box", False),
+    "enable all": lambda w: w.set_enabled(torch.tensor([1, 0, 1, 0])),
+}
+
+
+few_or_all = pytest.mark.parametrize(
+    "most", [6, pytest.param(10**6, marks=pytest.mark.slow)], ids=["few", "all"]
+)
+
+
+class Trial:
+    """An edit that fails is as none, or as a whole one; done again it is a whole one."""
+
+    def __init__(self, name: str, counter: Any):
+        self.edit = EDITS[name]
+        self.edit(make())  # the first launches of kernels are recorded: more lines, once
+        world = make()
+        self.was = content(world)
+        with counter:
+            self.edit(world)
+        self.becomes = content(world)
+        self.count = counter.count  # places at which it may fail
+
+    def fails(self, error: type[BaseException], failure: Any) -> None:
+        world = make()
+        with pytest.raises(error) as raised, failure:
+            self.edit(world)
+        found = content(world)
+        assert found in (self.was, self.becomes), raised.value
+        if found == self.was:
+            self.edit(world)
+            assert content(world) == self.becomes, f"again, after: {raised.value}"
+
+
+@few_or_all
+@pytest.mark.parametrize("name", EDITS)
+def test_memory_that_runs_out_at_any_allocation(name: str, most: int) -> None:
+    trial = Trial(name, memory_for(np.inf))
+    for allowed in some(trial.count, most):  # none at all where an edit needs no memory
+        trial.fails(MemoryError, memory_for(allowed))
+
+
+@few_or_all
+@pytest.mark.parametrize("name", EDITS)
+def test_an_interrupt_at_any_line(name: str, most: int) -> None:
+    trial = Trial(name, interrupt_at(np.inf, *WRITERS))
+    for before in some(trial.count, most):
+        trial.fails(KeyboardInterrupt, interrupt_at(before + 1, *WRITERS))
