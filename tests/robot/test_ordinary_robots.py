@@ -1,12 +1,17 @@
 """Robots of other people's packages, as they come, against coal on their own meshes."""
 
+import numpy as np
 import pytest
 import torch
 from benchmarks import robots
 from benchmarks.harness import Failed
 
-from warp_collision import MeshWorld, joint_path_in_collision
+from pieces import outside_of
+from warp_collision import MeshWorld, joint_path_in_collision, signed_distance
 from warp_collision.planning import optimize_paths
+from warp_collision.robot.model.convex_pieces import cached_pieces
+from warp_collision.robot.model.link_shapes import mesh_in_link
+from warp_collision.robot.model.urdf_model import LinkSphere
 
 pytestmark = pytest.mark.slow
 # In how many of the configurations the library and meshes say the same, at least.
@@ -48,3 +53,24 @@ def test_a_path_is_proven_and_planned(name):
     found = optimize_paths(start, goal, robot, world, until="first", max_seconds=120.0)
     assert found.free.all()
     assert not joint_path_in_collision(found.joints, robot, world).any()
+
+
+@pytest.mark.parametrize("name", AGREE)
+def test_pieces_cover_the_inside_of_links(name):
+    """Of all closed links of all robots, at more than a million points inside together."""
+    rng = np.random.default_rng(6)
+    n_inside = 0
+    for shape in robots.urdf_of(robots.load(name)).collisions:
+        if isinstance(shape, LinkSphere):
+            continue
+        mesh = mesh_in_link(shape)
+        if not mesh.is_watertight:
+            continue
+        world = MeshWorld(device="cpu", grid_cells=0)
+        world.add("link", (mesh.vertices, mesh.faces))
+        points = rng.uniform(*mesh.bounds, (15_000, 3))
+        distance = signed_distance(torch.from_numpy(points).float(), world).distance
+        inside = points[distance.numpy() < -1e-5]  # further than coordinates are rounded
+        n_inside += len(inside)
+        assert len(outside_of(cached_pieces(np.asarray(mesh.triangles)), inside)) == 0, shape.link
+    assert n_inside > 10_000

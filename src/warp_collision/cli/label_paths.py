@@ -61,13 +61,16 @@ def label_paths(options: argparse.Namespace, device: torch.device) -> int:
     )
     run = _Run(len(writer.written))
     is_whole = False
-    # As Ctrl+C: what is labelled is written before the process ends.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with writer, Progress(_count(files, options), "paths", shown=not options.quiet) as progress:
+        with (
+            _Interrupts() as interrupts,
+            writer,
+            Progress(_count(files, options), "paths", shown=not options.quiet) as progress,
+        ):
             for table in _tables(options, files, labeler, writer, manifest["id_type"]):
-                writer.add(table)
-                run.add(table)
+                with interrupts.held():
+                    writer.add(table)
+                    run.add(table)
                 told = f"{run.with_errors} with errors"
                 progress.show(run.written_before + run.labelled, told)
         is_whole = True
@@ -75,8 +78,6 @@ def label_paths(options: argparse.Namespace, device: torch.device) -> int:
         print_text(
             "interrupted: what was labelled is written, the same command goes on", sys.stderr
         )
-    finally:
-        signal.signal(signal.SIGTERM, before)
     run.report(options, writer)
     if not is_whole:
         return common.INTERRUPTED
@@ -84,6 +85,40 @@ def label_paths(options: argparse.Namespace, device: torch.device) -> int:
     if not n_wrong:
         return common.FREE
     return common.COLLISION if n_wrong < run.written_before + run.labelled else common.BAD_INPUT
+
+
+class _Interrupts:
+    """SIGTERM interrupts as Ctrl+C does. Both wait while rows are added: all are counted."""
+
+    _SIGNALS = signal.SIGINT, signal.SIGTERM
+
+    def __init__(self) -> None:
+        self._is_held = self._is_waiting = False
+
+    def __enter__(self) -> _Interrupts:
+        self._before = [signal.signal(number, self._receive) for number in self._SIGNALS]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in zip(self._SIGNALS, self._before, strict=True):
+            signal.signal(number, handler)
+
+    def _receive(self, *_: object) -> None:
+        if not self._is_held:
+            raise KeyboardInterrupt
+        self._is_waiting = True
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Lets interrupts wait until its end."""
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
+        if self._is_waiting:
+            self._is_waiting = False
+            raise KeyboardInterrupt
 
 
 class _Run:

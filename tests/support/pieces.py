@@ -1,0 +1,21 @@
+"""Which points convex pieces leave out."""
+
+from collections.abc import Iterable
+
+import numpy as np
+from scipy.spatial import ConvexHull
+
+from warp_collision.robot.model.convex_pieces import ConvexPiece
+
+
+def outside_of(pieces: Iterable[ConvexPiece], points: np.ndarray) -> np.ndarray:
+    """Of points (n, 3) those that are in no piece. Flat pieces have no inside."""
+    is_in = np.zeros(len(points), dtype=bool)
+    for piece in pieces:
+        if len(piece.points) < 4 or np.ptp(piece.points, axis=0).min() < 1e-6:
+            if len(piece.points) == 1:
+                is_in |= np.linalg.norm(points - piece.points[0], axis=1) <= piece.radius
+            continue
+        planes = ConvexHull(piece.points).equations
+        is_in |= (points @ planes[:, :3].T + planes[:, 3]).max(axis=1) <= piece.radius
+    return points[~is_in]
