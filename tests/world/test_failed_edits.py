@@ -115,14 +115,19 @@ class Trial:
         self.count = counter.count  # places at which it may fail
 
     def fails(self, error: type[BaseException], failure: Any) -> None:
-        world = make()
-        with pytest.raises(error) as raised, failure:
-            self.edit(world)
+        world, where = make(), "the whole edit"
+        try:
+            with failure:
+                self.edit(world)
+        except error as raised:
+            where = str(raised)
+        else:  # an edit has a few lines less where nothing waits to be freed
+            assert failure.count > 0.9 * self.count
         found = content(world)
-        assert found in (self.was, self.becomes), raised.value
+        assert found in (self.was, self.becomes), where
         if found == self.was:
             self.edit(world)
-            assert content(world) == self.becomes, f"again, after: {raised.value}"
+            assert content(world) == self.becomes, f"again, after: {where}"
 
 
 @few_or_all

@@ -7,9 +7,11 @@ import torch
 import trimesh
 import warp as wp
 
+from warp_collision.launching.edit import Edit
 from warp_collision.obstacles.geometry import prepare, read_mesh
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle
 from warp_collision.world.acceleration import Acceleration, with_acceleration
+from warp_collision.world.obstacle_cache import Entry
 from warp_collision.world.scene_storage import SceneStorage
 from warp_collision.world.slots import Slot, Slots
 
@@ -32,7 +34,10 @@ def obstacle(device: torch.device) -> MeshObstacle:
 def slots_with(obstacle: MeshObstacle, *names: str) -> Slots:
     """Two envs, the second with slots of these names."""
     slots = Slots(2)
-    slots.write(1, 0, [Slot(name, obstacle) for name in names])
+    edit = Edit()
+    slots.fill(edit, 1, 0, [Slot(name, obstacle) for name in names])
+    assert slots.most == 0
+    edit.run()
     return slots
 
 
@@ -60,10 +65,10 @@ def test_a_new_name_gets_the_first_free_slot(obstacle: MeshObstacle) -> None:
 def test_only_tracked_poses_make_rows_differentiable(obstacle: MeshObstacle) -> None:
     slots = slots_with(obstacle, "a", "b")
     rows = SceneStorage(2, 3, CPU).tables.mesh_from_world
-    slots.track(1, slice(0, 2), POSES, rows)
+    slots.track(slots.of(1), POSES, rows[1, :2])
     assert slots.differentiable_rows(rows) is rows
     poses = POSES.clone().requires_grad_()
-    slots.track(1, slice(1, 2), poses[1], rows)
+    slots.track(slots.of(1)[1:], poses[1], rows[1, 1:2])
     tracked = slots.differentiable_rows(rows)
     assert torch.equal(tracked[0], rows[0])
     assert torch.equal(tracked[1, 0], rows[1, 0])
@@ -75,11 +80,25 @@ def test_only_tracked_poses_make_rows_differentiable(obstacle: MeshObstacle) -> 
 # -- storage --------------------------------------------------------------------------------------
 
 
+def fill(storage: SceneStorage, env: int, *entries: Entry) -> None:
+    """Fills the first slots of an env."""
+    edit = Edit()
+    storage.fill(edit, env, 0, entries)
+    storage.set_count(edit, env, len(entries))
+    assert not storage.tables.n_meshes.any()
+    edit.run()
+
+
+def entry(
+    obstacle: MeshObstacle, row: int = 0, *, enabled: bool = True, padding: float = 0.0
+) -> Entry:
+    """An obstacle at one of the poses."""
+    return Entry("box", obstacle, POSES[row], POSES[row], enabled, padding)
+
+
 def test_storage_holds_inverse_poses(device: torch.device, obstacle: MeshObstacle) -> None:
     storage = SceneStorage(2, 3, device)
-    storage.write_obstacles(1, 0, [obstacle, obstacle], [True, False], [0.0, 0.1])
-    storage.write_poses(1, slice(0, 2), POSES)
-    storage.set_count(1, 2)
+    fill(storage, 1, entry(obstacle), entry(obstacle, 1, enabled=False, padding=0.1))
     tables = storage.tables
     assert tables.mesh_ids.tolist() == [[0, 0, 0], [obstacle.mesh_id, obstacle.mesh_id, 0]]
     assert tables.enabled[1].tolist() == [1, 0, 0]
@@ -91,11 +110,12 @@ def test_storage_holds_inverse_poses(device: torch.device, obstacle: MeshObstacl
 
 def test_storage_moves_up_and_grows(device: torch.device, obstacle: MeshObstacle) -> None:
     storage = SceneStorage(1, 3, device)
-    storage.write_obstacles(0, 0, [obstacle] * 3, [True, False, True], [0.0, 0.2, 0.3])
-    storage.write_poses(0, slice(0, 2), POSES)
-    storage.set_count(0, 3)
+    off = entry(obstacle, 1, enabled=False, padding=0.2)
+    fill(storage, 0, entry(obstacle), off, entry(obstacle, padding=0.3))
     kept = storage.tables.mesh_from_world[0, 1].clone()
-    storage.remove(0, 0, 3)
+    edit = Edit()
+    storage.remove(edit, 0, 0, 3)
+    edit.run()
     assert storage.tables.enabled.tolist() == [[0, 1, 0]]
     assert torch.equal(storage.tables.mesh_from_world[0, 0], kept)
     larger = storage.enlarged(2, 5).tables
@@ -110,8 +130,7 @@ def test_storage_moves_up_and_grows(device: torch.device, obstacle: MeshObstacle
 def test_grids_are_built_at_the_first_query(device: torch.device, obstacle: MeshObstacle) -> None:
     storage = SceneStorage(1, 2, device)
     acceleration = Acceleration(storage.tables, threading.RLock())
-    storage.write_obstacles(0, 0, [obstacle], [True], [0.0])
-    storage.set_count(0, 1)
+    fill(storage, 0, entry(obstacle))
     before = obstacle.record.clone()
     acceleration.add([obstacle])
     acceleration.meshes_changed(1)
@@ -138,7 +157,10 @@ def test_larger_tables_replace_smaller_ones(device: torch.device) -> None:
     storage = SceneStorage(1, 2, device)
     acceleration = Acceleration(storage.tables, threading.RLock())
     larger = storage.enlarged(2, 4)
-    acceleration.use(larger.tables)
+    edit = Edit()
+    acceleration.use(edit, larger.tables)
+    assert acceleration.owns(storage.tables)
+    edit.run()
     assert acceleration.owns(larger.tables)
     assert not acceleration.owns(storage.tables)
     # Who still has the old ones gets records that have at least their extents.

@@ -123,7 +123,8 @@ class SceneStorage:
         """
         rows = self.tables.mesh_from_world
         with torch.no_grad():
-            inverse = to_rows(invert_pose(poses.detach())).to(rows.device, torch.float32)
+            inverse = to_rows(invert_pose(poses.detach().view(-1, 7)))
+            inverse = inverse.to(rows.device, torch.float32)
         edit.then(rows[env, slots].copy_, inverse)
         return inverse
 

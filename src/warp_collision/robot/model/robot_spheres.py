@@ -120,7 +120,6 @@ class RobotSpheres:
         'panda_link0'
     """
 
-    # Replaced as a whole by `_carry`, with what attached objects may touch.
     layout: SphereLayout
     _attached: dict[str, Body]
     _touching: dict[str, tuple[str, ...]]
@@ -511,8 +510,8 @@ class RobotSpheres:
         if pose is not None:
             rows = moved(rows, matrix_from(validate.check_pose("pose", pose).tolist()))
         only_in = None if envs is None else validate.env_set(envs, _MAX_ENVS)
-        body = Body(link, rows, envs=only_in)
-        self._carry(self._attached | {name: body}, self._touching | {name: (link, *touch_links)})
+        attached = self._attached | {name: Body(link, rows, envs=only_in)}
+        self._carry(attached, self._touching | {name: (link, *touch_links)})
 
     def detach(self, name: str) -> None:
         """Detaches an object.
@@ -524,10 +523,9 @@ class RobotSpheres:
             raise ValueError(
                 f"name must be one of {short_repr([*self._attached])}, got {short_repr(name)}"
             )
-        self._carry(
-            {other: body for other, body in self._attached.items() if other != name},
-            {other: links for other, links in self._touching.items() if other != name},
-        )
+        attached, touching = self._attached.copy(), self._touching.copy()
+        del attached[name], touching[name]
+        self._carry(attached, touching)
 
     def save(self, path: PathLike) -> None:
         """Writes spheres, convex pieces, pairs, coverage and the URDF's hash for `from_file`.
@@ -656,8 +654,7 @@ class RobotSpheres:
         """Takes attached objects, and the links that they may touch, in place of those before."""
         bodies = self._description.spheres.bodies | attached
         is_changed = attached or self._allowed
-        # All at once: an interrupt comes before or after it. The layout has the spheres of links
-        # and objects in the order in which kernels read them.
+        # All at once: an interrupt comes before or after it.
         vars(self).update(
             _attached=attached,
             _touching=touching,
