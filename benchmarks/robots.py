@@ -124,6 +124,8 @@ class _Solid:
     """A closed mesh as what it encloses: coal compares surfaces, which do not meet there."""
 
     def __init__(self, mesh: trimesh.Trimesh):
+        mesh = mesh.copy()
+        mesh.merge_vertices()
         self._mesh = mesh if mesh.is_watertight else None
         labels = trimesh.graph.connected_component_labels(mesh.edges, len(mesh.vertices))
         _, first = np.unique(labels[np.unique(mesh.faces)], return_index=True)
