@@ -50,6 +50,22 @@ def parts(robot: RobotSpheres) -> tuple:
     )
 
 
+def test_a_saved_robot_is_read_where_a_urdf_is(urdf, tmp_path):
+    file = tmp_path / "arm.yaml"
+    robot = RobotSpheres(urdf, padding={"tip": 0.01})
+    robot.save(file)
+    assert parts(RobotSpheres(file)) == parts(robot)
+    assert parts(RobotSpheres(str(file), package_dirs=[tmp_path])) == parts(robot)
+    for name, value in (("padding", 0.01), ("spheres", {"tip": [[0, 0, 0, 1]]}), ("group", "arm"),
+                        ("lock_joints", {"turn": 0.0})):  # fmt: skip
+        rule = f"{name} must be given with a URDF, got the saved robot .*arm.yaml"
+        with pytest.raises(ValueError, match=rule):
+            RobotSpheres(file, **{name: value})
+    file.write_text("robot_cfg: {}")
+    with pytest.raises(ValueError, match=r"must be a robot that RobotSpheres\.save"):
+        RobotSpheres(file)
+
+
 def test_all_is_read_back(urdf, tmp_path):
     robot = RobotSpheres(urdf, lock_joints={"bend": 0.3}, padding={"tip": 0.01})
     robot.allow("base", "tip", reason="they cannot meet")

@@ -10,13 +10,14 @@ import pytest
 import torch
 
 from robots import PANDA
-from warp_collision import Cuboid, MeshWorld
+from warp_collision import Cuboid, MeshWorld, PointCloud
 from warp_collision.planning import optimize_paths
 
 pytest.importorskip("viser", reason="the extra `view` is not installed")
 from viewer_pages import GOAL, NAMES, START, buffered, draw_each, path_of, status, world_of
 from warp_collision.viewer import Viewer
 from warp_collision.viewer.browser import Worker
+from warp_collision.viewer.camera import Camera
 from warp_collision.viewer.world_panel import tree_of
 
 
@@ -84,6 +85,14 @@ def test_many_names_are_listed_when_they_are_asked_for():
         assert {row.options[0] for row in tree._rows.values()} == {"☐ off"}
 
 
+def test_names_with_a_scheme_keep_its_slashes():
+    names = "http://lab.example/table", "http://lab.example/shelf", "file:///home/x.stl"
+    root = tree_of(dict.fromkeys(names, "Cuboid"))
+    assert [*root.groups] == ["http://lab.example"]
+    assert root.groups["http://lab.example"].names == {"table": names[0], "shelf": names[1]}
+    assert root.names == {"file:///home/x.stl": names[2]}
+
+
 def test_names_make_a_tree():
     root = tree_of({name: "Cuboid" for name in ("a/b/c", "a/b/d", "e", "f/g", "/a//b/c", "/")})
     assert [*root.groups] == ["a/b"]
@@ -105,8 +114,53 @@ def test_envs_are_chosen(panda):
         viewer.choose_env(1)
         assert "near" in status(viewer)
         assert [*viewer._world.drawn] == ["near"]
+        assert viewer._world._envs.value == "1"
         with pytest.raises(IndexError):
             viewer.choose_env(2)
+
+
+def test_a_large_cloud_is_points_and_quick(panda):
+    """An env with 100,000 points is shown within 2 s."""
+    rng = np.random.default_rng(1)
+    ball = rng.normal(size=(100_000, 3))
+    ball *= [[0.3, 0.4, 0.2]] / np.linalg.norm(ball, axis=1, keepdims=True)
+    world = MeshWorld(2, device="cpu")
+    cloud = PointCloud(ball.astype(np.float32), radius=0.004)
+    world.add("cloud", cloud, (0.9, 0.2, 0.3, 1, 0, 0, 0), env=1, padding=0.01)
+    with Viewer(world, panda, port=0) as viewer:
+        assert viewer.wait(60)
+        begin = time.process_time()
+        viewer.choose_env(1)
+        assert viewer.wait(60)
+        assert time.process_time() - begin < 2.0
+        drawn = viewer._world.drawn["cloud"]
+        np.testing.assert_array_equal(drawn.points.points, cloud.points)
+        assert drawn.points.point_size == pytest.approx(2 * 0.014)
+        np.testing.assert_allclose(drawn.points.position, (0.9, 0.2, 0.3), atol=1e-6)
+        low, high = drawn.handles[0].vertices.min(0), drawn.handles[0].vertices.max(0)
+        np.testing.assert_allclose([low, high], cloud.bounds, atol=1e-6)
+        # It is grey when it is off, and goes where it is moved.
+        viewer.enable("cloud", False)
+        assert viewer.wait(60)
+        assert np.ptp(drawn.points.colors.astype(int), axis=1).max() == 0
+        viewer.put("gizmo", lambda: viewer.move("cloud", (1.0, 0, 0, 1, 0, 0, 0)))
+        assert viewer.wait(60)
+        np.testing.assert_allclose(drawn.points.position, (1.0, 0, 0), atol=1e-6)
+
+
+def test_the_camera_sees_the_whole_robot_without_a_path(viewer):
+    """Also where it was moved to before anyone looked."""
+    for joints in ([0.0, 0, 0, -0.1, 0, 0.1, 0], [1.5, 1.6, 0, -0.1, 0, 1.6, 0]):
+        viewer.update(joints, delay=0.0)
+        assert viewer.wait(60)
+        camera = viewer.server.initial_camera
+        seen = Camera(tuple(camera.position), tuple(camera.look_at), 160, 140, 75.0)
+        rows = viewer._robot.scene.spheres(torch.tensor([joints]))[0].numpy()
+        low, high = (seen.project(rows[:, :3]).reshape(-1, 2).min(0),
+                     seen.project(rows[:, :3]).reshape(-1, 2).max(0))  # fmt: skip
+        assert (low > 0).all()
+        assert (high < [160, 140]).all()
+        assert np.max((high - low) / [160, 140]) > 0.25  # and not from far away
 
 
 def test_many_paths_are_coloured_by_result(viewer):

@@ -31,10 +31,12 @@ from warp_collision.viewer.path_panel import PathPanel
 from warp_collision.viewer.rendering import checked_world, middle_of_limits, paths_of
 from warp_collision.viewer.robot_panel import RobotPanel
 from warp_collision.viewer.stage import choose_camera, scenery_of, stage_path, stage_world
+from warp_collision.viewer.triangles import outline_of
 from warp_collision.viewer.world_panel import WorldPanel
 from warp_collision.world import MeshWorld
 
 _UPDATE = 0.1  # s, between two drawings of `update`
+_STILL = 1.0  # s, after which a client that comes will see the robot where it is
 _NEAREST = 4  # pairs that are listed
 _LISTED = 0.1  # m, clearance below which pairs are listed
 _SHAPE = (160, 140)  # of a window, without the panel
@@ -183,6 +185,8 @@ class Viewer:
         if not bool(torch.isfinite(values).all()):
             raise ValueError("joints must be finite, got NaN or infinity")
         self.put("joints", lambda: self.draw(values), delay)
+        if not self.server.get_clients():
+            self.put("frame", self._frame, delay + _STILL)
 
     def add_path(self, joints: Any, name: str = "path") -> None:
         """Shows a path (horizon, n_joints) and opens it."""
@@ -309,7 +313,8 @@ class Viewer:
 
     def _frame(self) -> None:
         """Lets new clients look at the open path, the robot or the world, as pictures do."""
-        theme, scenery = THEMES["light"], scenery_of(self._world.obstacles())
+        theme = THEMES["light"]
+        scenery = scenery_of(self._world.obstacles(), outline_of)  # many triangles take seconds
         if self._robot is None:
             stage = stage_world(scenery, theme)
         else:

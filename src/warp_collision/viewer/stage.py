@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,10 +65,13 @@ class Stage(NamedTuple):
     casting: Sequence[Triangles]
 
 
-def scenery_of(obstacles: Mapping[str, Obstacle]) -> Scenery:
-    """Returns obstacles as they are drawn."""
+def scenery_of(
+    obstacles: Mapping[str, Obstacle],
+    triangles_of: Callable[[Any], Triangles] = shapes.of_geometry,
+) -> Scenery:
+    """Returns obstacles as they are drawn, or by other triangles of their geometries."""
     meshes = {
-        name: shapes.of_geometry(obstacle.geometry).moved(matrix_from(obstacle.pose))
+        name: triangles_of(obstacle.geometry).moved(matrix_from(obstacle.pose))
         for name, obstacle in obstacles.items()
     }
     bodies = []

@@ -21,6 +21,7 @@ from warp_collision.robot.model.link_shapes import mesh_in_link
 from warp_collision.viewer.colors import Floats
 
 MOST_FACES = 4000  # of a link that are drawn; of more of them neighbours are merged
+_MOST_OUTLINED = 500  # faces of an obstacle that a camera is chosen by
 _CREASE = 40.0  # degrees
 _TUBE_SIDES = 8
 
@@ -58,6 +59,25 @@ def of_geometry(geometry: Any) -> Triangles:
     if not isinstance(geometry, trimesh.Trimesh | shapes.Shape | Sensed):
         raise TypeError(f"geometry must be of a kind that is drawn, got {type(geometry).__name__}")
     return of_mesh(shapes.mesh_of(geometry))
+
+
+def outline_of(geometry: Any) -> Triangles:
+    """Returns the triangles of an obstacle, of one with many of them the box around it.
+
+    Example:
+        >>> import numpy as np
+        >>> from warp_collision import PointCloud
+        >>> from warp_collision.viewer.triangles import outline_of
+        >>> outline_of(PointCloud(np.random.rand(1000, 3), radius=0.01)).faces.shape
+        (12, 3)
+    """
+    if isinstance(geometry, Sensed):
+        return Triangles(*shapes.box_around(geometry.bounds))
+    mesh = of_geometry(geometry)
+    if len(mesh.faces) <= _MOST_OUTLINED:
+        return mesh
+    bounds = np.stack([mesh.vertices.min(0), mesh.vertices.max(0)])
+    return Triangles(*shapes.box_around(bounds))
 
 
 def is_unseen(geometry: Any) -> bool:

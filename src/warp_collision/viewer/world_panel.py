@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,33 +14,12 @@ from warp_collision.io import Obstacle
 from warp_collision.messages import escaped
 from warp_collision.viewer import panels
 from warp_collision.viewer.colors import DISABLED, NEAR, OBSTACLE, UNSEEN, Color, clearance_colors
-from warp_collision.viewer.triangles import inflated, is_unseen, of_geometry, thinned
+from warp_collision.viewer.drawn_obstacle import DrawnObstacle
 from warp_collision.world import MeshWorld
 
-_MOST_FACES = 50_000  # of an obstacle that are drawn
-_OPACITIES = (0.2, 0.08)  # of an obstacle and the hull of its padding
 MOST_ROWS = 100  # that are listed at once; a group of more is filled when it is asked for
 _ON, _OFF, _REPORT, _LIST = "☑ on", "☐ off", "report", "list them"
 _ALL_ON, _ALL_OFF = "all on", "all off"
-
-
-@dataclass
-class Drawn:
-    """An obstacle as it is drawn.
-
-    Attributes:
-        handles: viser's, of it and of the hull of its padding.
-        kind: what it is.
-        is_unseen: whether it is space that no camera saw.
-        enabled: whether queries check it.
-        color: its colour, if it has one yet.
-    """
-
-    handles: list[Any]
-    kind: str
-    is_unseen: bool
-    enabled: bool
-    color: Color | None = None
 
 
 class WorldPanel:
@@ -56,8 +36,9 @@ class WorldPanel:
         self._server = viewer.server
         self.env = 0
         self.selected: str | None = None
-        self.drawn: dict[str, Drawn] = {}
+        self.drawn: dict[str, DrawnObstacle] = {}
         self._gizmo: Any = None
+        self._envs: Any = None
 
     def build(self) -> None:
         """Adds the panel."""
@@ -66,7 +47,8 @@ class WorldPanel:
             envs = gui.add_dropdown(
                 "env", [str(index) for index in range(self._world.n_envs)], initial_value="0"
             )
-            envs.on_update(lambda event: self._viewer.choose_env(int(event.target.value)))
+            envs.on_update(self._chosen)
+            self._envs = envs
         self._report = gui.add_html("")
         self._done = gui.add_button("done", visible=False)
         self._done.on_click(lambda event: self._viewer.select(None))
@@ -75,28 +57,20 @@ class WorldPanel:
         self._tree = NameTree(self._viewer)
         self._note = gui.add_html("")
 
+    def _chosen(self, event: Any) -> None:
+        if event.client is not None:
+            self._viewer.choose_env(int(event.target.value))
+
     def show(self, env: int) -> None:
         """Draws the obstacles of an env anew."""
         self.env = env
-        for handle in (handle for drawn in self.drawn.values() for handle in drawn.handles):
-            handle.remove()
+        if self._envs is not None and self._envs.value != str(env):
+            self._envs.value = str(env)
+        for drawn in self.drawn.values():
+            drawn.remove()
         self.drawn.clear()
         for name, obstacle in self.obstacles().items():
-            geometry = obstacle.geometry
-            mesh = thinned(of_geometry(geometry), _MOST_FACES)
-            parts = [mesh]
-            if obstacle.padding > 0.0:
-                parts.append(inflated(mesh, obstacle.padding))
-            handles = []
-            for triangles, opacity in zip(parts, _OPACITIES, strict=False):
-                handle = panels.add_mesh(
-                    self._viewer, "obstacle", triangles, OBSTACLE, opacity, flat_shading=True,
-                    side="double", position=obstacle.pose[:3], wxyz=obstacle.pose[3:],
-                )  # fmt: skip
-                handle.on_click(lambda event, name=name: self._viewer.select(name))
-                handles.append(handle)
-            kind = type(geometry).__name__
-            self.drawn[name] = Drawn(handles, kind, is_unseen(geometry), obstacle.enabled)
+            self.drawn[name] = DrawnObstacle(self._viewer, name, obstacle)
         self.color({})
         self.select(None)
         self._list_names()
@@ -132,13 +106,12 @@ class WorldPanel:
                 "click an obstacle, here or in the scene: its report, and a gizmo that moves it"
             )
             return
-        mesh = self.drawn[name].handles[0]
-        size = float(np.ptp(mesh.vertices, axis=0).max())
+        drawn = self.drawn[name]
         self._gizmo = self._server.scene.add_transform_controls(
             self._viewer.new_node("gizmo"),
-            scale=float(np.clip(0.6 * size, 0.1, 1.0)),
-            position=mesh.position,
-            wxyz=mesh.wxyz,
+            scale=float(np.clip(0.6 * drawn.size, 0.1, 1.0)),
+            position=drawn.handles[0].position,
+            wxyz=drawn.handles[0].wxyz,
             depth_test=False,
         )
         self._gizmo.on_update(lambda event: self._dragged(event.target))
@@ -170,8 +143,7 @@ class WorldPanel:
     def move(self, name: str, pose: tuple[float, ...]) -> None:
         """Moves an obstacle, x, y, z, qw, qx, qy, qz."""
         self._world.set_pose(name, torch.tensor(pose), env=self.env)
-        for handle in self.drawn[name].handles:
-            handle.position, handle.wxyz = pose[:3], pose[3:]
+        self.drawn[name].move(pose)
         if name == self.selected:
             self._tell(name)
 
@@ -184,13 +156,7 @@ class WorldPanel:
             elif clearances.get(name, np.inf) < NEAR:
                 red, green, blue = clearance_colors(clearances[name]).tolist()
                 color = red, green, blue
-            if drawn.color == color:
-                continue
-            drawn.color = color
-            is_clear = drawn.is_unseen or not drawn.enabled
-            for handle, opacity in zip(drawn.handles, _OPACITIES, strict=False):
-                handle.color = panels.rgb(color)
-                handle.opacity = 0.4 * opacity if is_clear else opacity
+            drawn.paint(color)
 
 
 @dataclass
@@ -214,8 +180,8 @@ class Group:
 def tree_of(kinds: Mapping[str, str]) -> Group:
     """Returns names as a tree.
 
-    Names are cut at `/`. Many names without one stand together by kind. A group that holds nothing
-    but one group or one name is none of its own.
+    Names are cut at `/`, but not at those of `http://`. Many names without one stand together by
+    kind. A group that holds nothing but one group or one name is none of its own.
 
     Args:
         kinds: by name, what it is.
@@ -228,7 +194,8 @@ def tree_of(kinds: Mapping[str, str]) -> Group:
     """
     root, by_kind = Group(), len(kinds) > MOST_ROWS
     for name, kind in kinds.items():
-        *path, leaf = [part for part in name.split("/") if part] or [name]
+        # A scheme, as of http://, is not cut off.
+        *path, leaf = [part for part in re.split(r"(?<![:/])/+", name) if part] or [name]
         group = root
         for part in path or ([kind] if by_kind else []):
             group = group.groups.setdefault(part, Group())
@@ -262,10 +229,10 @@ class NameTree:
         self._viewer, self._gui = viewer, viewer.server.gui
         self._holder: Any = None
         self._rows: dict[str, Any] = {}
-        self._drawn: Mapping[str, Drawn] = {}
+        self._drawn: Mapping[str, DrawnObstacle] = {}
         self._folder = self._gui.add_folder("obstacles: those that are on are checked")
 
-    def show(self, drawn: Mapping[str, Drawn]) -> None:
+    def show(self, drawn: Mapping[str, DrawnObstacle]) -> None:
         """Lists obstacles anew; whether they are on is read again when a group is filled."""
         if self._holder is not None:
             self._holder.remove()

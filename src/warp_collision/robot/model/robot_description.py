@@ -61,6 +61,7 @@ from warp_collision.robot.model.urdf_model import (
 
 _ROUNDING = 1e-9  # of the entries of transforms
 _FORMAT, _KEY = 3, "warp_collision_robot"
+_SAVED = (".yaml", ".yml")  # endings of such files
 _HEAD = "# Written by RobotSpheres.save: for RobotSpheres.from_file, and --robot in the shell.\n"
 
 
@@ -156,6 +157,18 @@ def read_robot(
     progress: Progress | None,
 ) -> RobotDescription:
     """Reads a robot; see `RobotSpheres` for arguments and errors."""
+    if Path(urdf).suffix.lower() in _SAVED:
+        _require_nothing_else(
+            urdf,
+            spheres=spheres,
+            srdf=srdf.path,
+            group=srdf.group,
+            state=srdf.state,
+            max_overshoot=max_overshoot,
+            padding=padding or None,
+            lock_joints=lock_joints or None,
+        )
+        return read_robot_file(urdf, package_dirs)
     model, spheres_given, locked, tree = read_robot_joints(
         urdf, spheres, package_dirs, lock_joints, srdf
     )
@@ -195,6 +208,15 @@ def read_robot(
         Path(urdf),
         tuple(map(Path, package_dirs)),
     )
+
+
+def _require_nothing_else(path: PathLike, **given: object) -> None:
+    """Requires that no argument is given that a saved robot has already."""
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(
+                f"{name} must be given with a URDF, got the saved robot {escaped(str(path))}"
+            )
 
 
 def links_not_checked(model: UrdfModel, bodies: Iterable[Body]) -> tuple[str, ...]:

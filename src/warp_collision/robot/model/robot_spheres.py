@@ -65,7 +65,8 @@ class RobotSpheres:
 
     Args:
         urdf: Path of the URDF file. Mesh file names in it are relative to its folder, ``file://``
-            or ``package://``.
+            or ``package://``. Or of a robot that `save` wrote, a .yaml, without other options than
+            `package_dirs`: see `from_file`.
         spheres: Instead of the collision shapes of the URDF: a mapping of links to rows x, y, z,
             radius in the frame of the link [m], or the path of a robot YAML of cuRobo: its
             `collision_spheres`, inline or a path, of its `collision_link_names`, inflated by
