@@ -60,7 +60,7 @@ class CollisionCost(nn.Module):
     one. The world is not part of the state, as it owns meshes on its device: ``.to`` does not move
     it, and a call with buffers on another device raises; assign a world of that device to
     ``world``. `copy.deepcopy` copies the buffers and shares the world and the robot; pickling
-    raises, as for the world itself.
+    copies all of them.
 
     Attributes:
         world: the `MeshWorld` that spheres are checked against.

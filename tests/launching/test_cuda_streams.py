@@ -1,8 +1,6 @@
 """Streams and devices: what one stream made, another may read; each tensor is used where it is."""
 
-import copy
-import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -107,16 +105,6 @@ def test_a_kept_number_has_its_device_and_purpose(monkeypatch: pytest.MonkeyPatc
         swept_sphere_cost(spheres_on(CPU), world_of(1, CPU), tolerance=0.0, activation_distance=0.0)
     meta = validate.scalar_operand("weight", -2.0, torch.device("meta"), any_sign=True)
     assert meta.device.type == "meta"
-
-
-@pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_a_world_says_that_it_stays_where_it_is(make: Callable[[Any], Any]) -> None:
-    world = world_of(1, CPU)
-    with pytest.raises(TypeError, match="owns device memory: it cannot be"):
-        make(world)
-    if make is pickle.dumps:
-        with pytest.raises(TypeError, match=r"owns device memory: it cannot be .* pickled"):
-            make(CollisionCost(world))
 
 
 def test_a_module_per_thread_and_world() -> None:

@@ -1,7 +1,9 @@
 """Failures at each place of a call: memory that runs out, and Ctrl-C at each line."""
 
+import ast
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -72,12 +74,27 @@ class memory_for:
             each.stop()
 
 
+@cache
+def _lines_of_with(path: str) -> frozenset[int]:
+    """Lines on which blocks of `with` begin, to which Python goes back as they end."""
+    return frozenset(
+        line
+        for node in ast.walk(ast.parse(Path(path).read_text()))
+        if isinstance(node, ast.With)
+        for line in range(node.lineno, node.body[0].lineno)
+    )
+
+
 class interrupt_at:
-    """Ctrl-C as the n-th line of the package begins, of those in files that match; counts them."""
+    """Ctrl-C as the n-th line of the package begins, of those in files that match; counts them.
+
+    Not between the end of a block of `with` and its exit: Python looks for signals in other places.
+    """
 
     def __init__(self, line: float, *folders: str):
-        self.line, self.count, self.where = line, 0, ""
+        self.line, self.count = line, 0
         self._roots = tuple(f"{PACKAGE}/{folder}" for folder in folders)
+        self._entered: set[tuple[FrameType, int]] = set()
 
     def __enter__(self) -> "interrupt_at":
         self._before = sys.gettrace()
@@ -86,14 +103,19 @@ class interrupt_at:
 
     def __exit__(self, *_: object) -> None:
         sys.settrace(self._before)
+        self._entered.clear()
 
     def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
         return self._line if frame.f_code.co_filename.startswith(self._roots) else None
 
     def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if event == "line":
-            self.count += 1
-            if self.count == self.line:
-                self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-                raise KeyboardInterrupt(self.where)
+        if event != "line":
+            return self._line
+        if frame.f_lineno in _lines_of_with(frame.f_code.co_filename):
+            if (frame, frame.f_lineno) in self._entered:
+                return self._line
+            self._entered.add((frame, frame.f_lineno))
+        self.count += 1
+        if self.count == self.line:
+            raise KeyboardInterrupt(f"{frame.f_code.co_filename}:{frame.f_lineno}")
         return self._line

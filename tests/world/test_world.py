@@ -355,10 +355,17 @@ def test_unknown_names(world: MeshWorld) -> None:
     assert_holds(world, *SCENES)
 
 
-@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_a_world_is_not_copied(duplicate: Callable[[Any], Any], world: MeshWorld) -> None:
-    with pytest.raises(TypeError, match="MeshWorld owns device memory"):
-        duplicate(world)
+def unpickled(value: Any) -> Any:
+    return pickle.loads(pickle.dumps(value))
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, unpickled])
+def test_a_copy_is_a_world_of_its_own(duplicate: Callable[[Any], Any], world: MeshWorld) -> None:
+    twin = duplicate(world)
+    assert type(twin) is MeshWorld
+    assert_holds(twin, *SCENES)
+    assert torch.equal(twin.mesh_from_world, world.mesh_from_world)
+    twin.clear()
     assert_holds(world, *SCENES)
 
 

@@ -69,6 +69,7 @@ class MeshObstacle:
         self._report = geometry.report
         self.placed = geometry.shape
         self._sensed = geometry.sensed
+        self._area, self._border = geometry.area, geometry.border
         self._uploaded: Uploaded | None = None
         self._spare: Uploaded | None = None  # of a cloud with a capacity: what was read before
         self._is_captured = False  # whether graphs write the sensed shape
@@ -200,6 +201,13 @@ class MeshObstacle:
     def mesh_id(self) -> int:
         """Warp's id of the mesh."""
         return int(self.mesh.id)
+
+    @property
+    def geometry(self) -> Geometry:
+        """What makes it again; waits for the device."""
+        vertices, faces = self.mesh.points.numpy(), self.mesh.indices.numpy().reshape(-1, 3)
+        measures = self.report, self._area, self._border
+        return Geometry(vertices, faces, *measures, self.placed, self.sensed)
 
     def to_trimesh(self) -> trimesh.Trimesh:
         """The triangles."""

@@ -34,6 +34,7 @@ from warp_collision.world.acceleration import Acceleration
 from warp_collision.world.obstacle_cache import Entry, ObstacleCache
 from warp_collision.world.scene_storage import SceneStorage
 from warp_collision.world.slots import Change, Slot, Slots
+from warp_collision.world.world_copy import WorldContent
 
 if TYPE_CHECKING:
     import trimesh
@@ -61,6 +62,9 @@ class MeshWorld:
 
     `len(world)` counts the obstacles of all envs, `name in world` says whether an env has one of
     this name, and iterating gives the names.
+
+    A world can be pickled and copied: its content is sent, and the copy makes tables of its own, on
+    a device of the same name. Gradients by poses stay with the original.
 
     On CUDA keep a world as long as graphs that query it. After its meshes have moved, queries and
     replays on several streams must wait for each other, as the tree over the meshes is fit anew.
@@ -124,10 +128,19 @@ class MeshWorld:
         return iter(dict.fromkeys(slot.name for slots in self._slots.envs for slot in slots))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError(
-            "a MeshWorld owns device memory: it cannot be copied and cannot be pickled; write it "
-            "with `save`, and make a second one with `MeshWorld.from_file`"
-        )
+        with self._lock:
+            content = WorldContent.of(self._slots, self._obstacles, self._storage)
+        return type(self)._from_content, (content,)
+
+    @classmethod
+    def _from_content(cls, content: WorldContent) -> Self:
+        n_envs, slots = content.enabled.shape
+        world = cls(n_envs, slots, content.device, grid_cells=content.grid_cells)
+        for env, entries in enumerate(content.entries(world._obstacles)):
+            world._fill(env, 0, entries)
+        # To the bit: poses that are inverted twice are rounded.
+        world.mesh_from_world.copy_(torch.from_numpy(content.rows))
+        return world
 
     # -- files ----------------------------------------------------------------------------------
 

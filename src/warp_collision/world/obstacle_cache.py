@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
@@ -14,7 +15,7 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.io.scene_builder import Obstacle
 from warp_collision.messages import depth_of_caller
-from warp_collision.obstacles.geometry import MeshLike, SignMethod
+from warp_collision.obstacles.geometry import Geometry, MeshLike, SignMethod
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle, split_pose
 from warp_collision.obstacles.mesh_report import OpenMeshWarning
 from warp_collision.obstacles.recognition import read_obstacle
@@ -45,11 +46,15 @@ class Entry:
 
 
 class ObstacleCache:
-    """Makes obstacles; equal geometry is stored once, as long as a slot holds it."""
+    """Makes obstacles; equal geometry is stored once, as long as a slot holds it.
+
+    Attributes:
+        grid_cells: most cells of the distance grid of a mesh.
+    """
 
     def __init__(self, device: torch.device, grid_cells: int):
         self._device = device
-        self._grid_cells = grid_cells
+        self.grid_cells = grid_cells
         self._obstacles: WeakValueDictionary[str, MeshObstacle] = WeakValueDictionary()
 
     def entry(
@@ -80,6 +85,18 @@ class ObstacleCache:
             return self.entry(name, value.geometry, pose, enabled, sign=value.sign, padding=padding)
         return self.entry(name, *split_pose(value), padding=padding)
 
+    def make(self, geometry: Geometry) -> MeshObstacle:
+        """A new obstacle on the device."""
+        return MeshObstacle(geometry, self._device, self.grid_cells)
+
+    def shared(self) -> list[tuple[str, MeshObstacle]]:
+        """Obstacles by the key of their content."""
+        return list(self._obstacles.items())
+
+    def share(self, obstacles: Mapping[str, MeshObstacle]) -> None:
+        """Has these for content of these keys."""
+        self._obstacles.update(obstacles)
+
     def forget(self, obstacle: MeshObstacle) -> None:
         """Shares an obstacle no more, as its mesh is about to stand for something else."""
         for key, known in list(self._obstacles.items()):
@@ -98,7 +115,7 @@ class ObstacleCache:
                 border = geometry.border.astype(np.float64)
                 length = float(np.linalg.norm(border[:, 1] - border[:, 0], axis=1).sum())
                 warnings.warn(OpenMeshWarning(name, length), stacklevel=depth_of_caller())
-            obstacle = MeshObstacle(geometry, self._device, self._grid_cells)
+            obstacle = self.make(geometry)
             if geometry.sensed is None or geometry.sensed.capacity is None:
                 self._obstacles[source.key] = obstacle
         return obstacle
