@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
@@ -296,7 +296,16 @@ def parallel_for(run: Callable[[T], object], items: Sequence[T], threads: int) -
             run(item)
 
     count = min(threads, len(items)) - 1
-    helpers = [_workers(count).submit(work) for _ in range(count)]
-    work()
+    helpers: list[Future[None]] = []
+    try:
+        for _ in range(count):
+            helpers.append(_workers(count).submit(work))
+        work()
+    except BaseException:  # of an interrupt too: what the others read may be freed after this call
+        with lock:
+            remaining = iter(())
+        raise
+    finally:
+        wait(helpers)
     for helper in helpers:
         helper.result()

@@ -19,6 +19,7 @@ from warp_collision.devices import require_warp
 from warp_collision.launching.warp_runtime import is_array, is_struct, quiet_warp
 
 _tokens = itertools.count(1)
+_UNKNOWN = object()
 _MAX_INT32 = 2**31 - 1  # extents and strides are numbers of 32 bits
 
 
@@ -118,6 +119,10 @@ class StructTables(Protocol):
 Argument = torch.Tensor | StructTables | None
 
 
+# What a launch is recorded with is unknown while it is written: an interrupt may leave it half
+# written, and then all of it is written by the next launch.
+
+
 class _ArraySlot:
     """One array argument of a recorded launch."""
 
@@ -138,6 +143,7 @@ class _ArraySlot:
             if tensor.shape == self._shape:
                 return
             shape = self._in_warp(tensor)
+        self._shape = None
         stride = self._itemsize
         for axis in reversed(range(len(self._nothing))):
             if shape[axis] > _MAX_INT32 or (stride > _MAX_INT32 and shape[axis] > 1):
@@ -173,6 +179,7 @@ class _StructSlot:
         # another process.
         addresses = tables.addresses()
         if tables.token == 0 or tables.token != self._token or addresses != self._addresses:
+            self._addresses = []
             tables.write(self._descriptor)
             self._token, self._addresses = tables.token, addresses
 
@@ -193,7 +200,7 @@ class Command:
             )
         self._dim: tuple[int, ...] = dim
         self._first: Any = None
-        self._begin: tuple[int, ...] | None = None
+        self._begin: Any = None
         self._patches: list[Callable[[Any], None]] = []
         self._call = _DirectCall(self._launch) if _knows_calls(self._launch) else None
         parameters = self._call.parameters() if self._call else self._launch.params[1:]
@@ -224,14 +231,16 @@ class Command:
         for patch, argument in zip(self._patches, arguments, strict=True):
             patch(argument)
         if first != self._begin and self._first is not None:
+            self._begin = _UNKNOWN
             for axis in range(len(dim)):
                 self._first[axis] = first[axis] if first else 0
             self._begin = first
         if dim != self._dim:
+            self._dim = ()
             self._launch.set_dim(dim)
-            self._dim = dim
             if self._call is not None:
                 self._call.refresh()
+            self._dim = dim
         self._run(stream)
 
     def rerun(self, changed: Iterable[tuple[int, Argument]]) -> None:
