@@ -27,7 +27,7 @@ BESIDE = wp.constant(1.5)
 
 
 @wp.struct
-class Camera:
+class View:
     """A pinhole camera, z forward and y down, and the tables of its depths."""
 
     camera_from_map: wp.transform
@@ -77,7 +77,7 @@ def end_of_window(focal: float, x: float, z: float, half_x: float, half_z: float
 
 @wp.func
 def depths_in(
-    camera: Camera,
+    camera: View,
     nearest: wp.array[wp.float32],
     farthest: wp.array[wp.float32],
     window: Window,
@@ -107,7 +107,7 @@ def depths_in(
 
 @wp.func
 def look_at(
-    camera: Camera,
+    camera: View,
     nearest: wp.array[wp.float32],
     farthest: wp.array[wp.float32],
     center: wp.vec3,
@@ -149,7 +149,7 @@ def look_at(
 
 @wp.func
 def parts_through(
-    camera: Camera,
+    camera: View,
     nearest: wp.array[wp.float32],
     farthest: wp.array[wp.float32],
     corner: wp.vec3,
@@ -172,7 +172,7 @@ def parts_through(
 @wp.kernel
 def carve(
     # operands
-    camera: wp.array[Camera],  # (1,)
+    camera: wp.array[View],  # (1,)
     grid: wp.array[VoxelBlock],  # (1,)
     nearest: wp.array[wp.float32],  # (levels x pixels,) seen through up to there [m]; 0: unknown
     farthest: wp.array[wp.float32],  # (levels x pixels,) hidden from there on [m]

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         cost_residuals,
         gauss_newton,
     )
+    from warp_collision.obstacles.camera import Camera, CameraWarning
     from warp_collision.obstacles.depth_options import DepthCounts, DepthOptions
     from warp_collision.obstacles.height_field import HeightField
     from warp_collision.obstacles.mesh_report import MeshReport, OpenMeshWarning
@@ -75,6 +76,8 @@ if TYPE_CHECKING:
     from warp_collision.world import MeshWorld
 
 __all__ = [
+    "Camera",
+    "CameraWarning",
     "Capsule",
     "Clearance",
     "CollisionCost",
@@ -131,6 +134,7 @@ _MODULES = {
         "swept_sphere_cost",
     ),
     "least_squares": ("GaussNewton", "clearance_residuals", "cost_residuals", "gauss_newton"),
+    "obstacles.camera": ("Camera", "CameraWarning"),
     "obstacles.depth_options": ("DepthCounts", "DepthOptions"),
     "obstacles.units": ("UnitsWarning",),
     "obstacles.height_field": ("HeightField",),

@@ -27,6 +27,7 @@ WITHOUT_DEVICE = {
     *("Clearance", "SignedDistance", "JointPathClearance", "SelfClearance", "GaussNewton"),
     *("SelfCollisionPairs", "CollisionReport", "Coverage", "Interpolated", "LinkMesh"),
     *("SphereFit", "coverage", "fit_spheres", "checking", "sampling"),
+    *("Camera", "CameraWarning"),
     *("DepthCounts", "DepthOptions", "OccupancyMap", "UnitsWarning", "thin"),
     *("MatrixEntry", "SelfCollisionMatrix"),
     *("NearEnd", "PlannedPaths", "PlanningProgress"),

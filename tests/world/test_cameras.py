@@ -90,7 +90,7 @@ def test_flying_pixels_are_dropped() -> None:
     depth = np.full((40, 60), 2.0)
     depth[:, :30] = 1.0
     depth[:, 30] = np.random.default_rng(1).uniform(1.15, 1.85, 40)
-    cloud = PointCloud.from_depth(depth, LENS, np.eye(4), max_angle=1.2)
+    cloud = PointCloud.from_depth(depth, (130.0, 130.0, 29.5, 19.5), np.eye(4), max_angle=1.2)
     assert cloud.counts is not None
     assert 35 <= cloud.counts.flying <= 40
     assert not ((cloud.points[:, 2] > 1.1) & (cloud.points[:, 2] < 1.9)).any()
@@ -276,13 +276,13 @@ def test_where_a_robot_is_nobody_needs_to_look(margin: float) -> None:
 
 
 class TestBadInput:
-    GOOD = np.full((6, 8), 1.0)
+    GOOD = np.full(SIZE, 1.0)
 
     @pytest.mark.parametrize(
         ("depth", "intrinsics", "pose", "options", "error", "message"),
         [
-            (GOOD[0], LENS, np.eye(4), {}, ValueError, r"shape \(height, width\), got \(8,\)"),
-            (GOOD[:0], LENS, np.eye(4), {}, ValueError, r"got \(0, 8\)"),
+            (GOOD[0], LENS, np.eye(4), {}, ValueError, r"shape \(height, width\), got \(160,\)"),
+            (GOOD[:0], LENS, np.eye(4), {}, ValueError, r"got \(0, 160\)"),
             (GOOD > 2, LENS, np.eye(4), {}, TypeError, "depth must be real numbers, got bool"),
             (GOOD.astype(int), LENS, np.eye(4), {}, ValueError, "depth_scale must be given"),
             (GOOD, LENS, np.eye(4), {"depth_scale": 0.1}, ValueError, "depth_scale must not be"),
@@ -317,8 +317,8 @@ class TestBadInput:
             PointCloud.from_depth(depth, intrinsics, pose, **options)
 
     def test_millimetres_are_suspected(self) -> None:
-        with pytest.warns(UnitsWarning, match="got 1000 m in the middle"):
-            PointCloud.from_depth(1000.0 * self.GOOD, LENS, np.eye(4))
+        with pytest.warns(UnitsWarning, match="got 300 m in the middle"):
+            PointCloud.from_depth(300.0 * self.GOOD[56:62, 76:84], (40, 40, 3.5, 2.5), np.eye(4))
 
     def test_what_memory_does_not_hold_is_said_before(
         self, monkeypatch: pytest.MonkeyPatch

@@ -10,15 +10,16 @@ import numpy as np
 import torch
 
 from warp_collision.kernels.depth_pixels import LONE, MIXED
+from warp_collision.obstacles.camera import Camera
 from warp_collision.obstacles.depth_evidence import bounds_of, kinds_of, pixel_rules
 from warp_collision.obstacles.depth_options import DepthCounts, DepthOptions
-from warp_collision.obstacles.shapes import rotation_matrix
+from warp_collision.obstacles.robot_pixels import drop_robot
 from warp_collision.obstacles.units import warn_of_units
-from warp_collision.poses import PoseLike
-from warp_collision.validate import check_pose, on_host
+from warp_collision.validate import on_host
 
 # Depths in a camera's units are mostly millimetres: no sensor of a robot sees that far [m].
 _FARTHEST = 200.0
+_LOOKS = 24  # rows and columns of pixels that are asked whether they see a map
 
 
 class DepthImage:
@@ -35,7 +36,7 @@ class DepthImage:
         counts: of pixels.
     """
 
-    def __init__(self, depth: Any, intrinsics: Any, camera_pose: PoseLike, options: DepthOptions):
+    def __init__(self, depth: Any, camera: Camera, options: DepthOptions):
         """Reads an image; see `PointCloud.from_depth`."""
         given = _array("depth", depth)
         if given.ndim != 2 or 0 in given.shape:
@@ -50,10 +51,9 @@ class DepthImage:
             raise TypeError(f"depth must be real numbers, got {given.dtype}")
         elif options.depth_scale is not None:
             raise ValueError("depth_scale must not be given for floating point depths in metres")
-        self.depth = given.astype(np.float64)
-        self.focal, self.middle = _intrinsics(intrinsics)
-        self.pose = check_pose("camera_pose", camera_pose).numpy()
-        self.rotation = rotation_matrix(self.pose[3:])
+        self.depth = camera.straight(given).astype(np.float64)
+        self.focal, self.middle = camera.focal, camera.middle
+        self.pose, self.rotation = camera.pose, camera.rotation
         self.counts = DepthCounts()
         with np.errstate(invalid="ignore"):
             is_return = (self.depth > 0.0) & np.isfinite(self.depth)
@@ -76,7 +76,7 @@ class DepthImage:
         self.is_surface &= ~flying
         self.counts.flying = int(flying.sum())
         if options.robot is not None:
-            self._drop_robot(options)
+            drop_robot(self, options)
 
     def slants(self) -> tuple[np.ndarray, np.ndarray]:
         """X and y, by column and row, of the points at a depth of 1 m that pixels see."""
@@ -89,46 +89,19 @@ class DepthImage:
         """(height, width) float32 depths before which nothing is [m], 0 where unknown."""
         return bounds_of(self.depth, self._kinds, self._rules)
 
-    def _drop_robot(self, options: DepthOptions) -> None:
-        """Takes the pixels from the surface that lie in spheres of the robot, or near them."""
-        robot = options.robot
-        placed = robot_spheres(robot, options.joints)
-        if placed.ndim != 2:
-            raise ValueError(
-                f"joints must be of one configuration, got {tuple(options.joints.shape)}"
-            )
-        spheres = placed.cpu().numpy()
+    def looks_through(self, lower: np.ndarray, upper: np.ndarray) -> bool:
+        """Whether one of some hundred pixels sees through a part of a box before its surface."""
+        row, column = (
+            np.unique(np.linspace(0, count - 1, _LOOKS).astype(int)) for count in self.depth.shape
+        )
         x, y = self.slants()
-        height, width = self.depth.shape
-        for (*center, radius), link in zip(spheres, robot.sphere_links, strict=True):
-            reach = radius + options.robot_margin
-            at = (np.array(center) - self.pose[:3]) @ self.rotation
-            if radius < 0.0 or at[2] <= -reach:
-                continue
-            # Its window, with all pixels where it is beside the camera.
-            rows, columns = slice(0, height), slice(0, width)
-            if at[2] > 1.5 * reach:
-                span = (
-                    self.focal
-                    * reach
-                    / (at[2] - reach)
-                    * np.sqrt(1.0 + ((np.abs(at[:2]) + reach) / (at[2] - reach)) ** 2)
-                )
-                low = np.floor(self.focal * at[:2] / at[2] + self.middle - 1.5 * span - 1)
-                high = np.ceil(self.focal * at[:2] / at[2] + self.middle + 1.5 * span + 2)
-                low = np.clip(low, 0, (width, height)).astype(int)
-                high = np.clip(high, 0, (width, height)).astype(int)
-                columns, rows = slice(low[0], high[0]), slice(low[1], high[1])
-            depth = self.depth[rows, columns]
-            square = (
-                (x[columns] * depth - at[0]) ** 2
-                + (y[rows, None] * depth - at[1]) ** 2
-                + (depth - at[2]) ** 2
-            )
-            found = self.is_surface[rows, columns] & (square <= reach**2)
-            if found.any():
-                self.counts.robot[link] = self.counts.robot.get(link, 0) + int(found.sum())
-                self.is_surface[rows, columns] &= ~found
+        depth = self.depth[np.ix_(row, column)].ravel()
+        slant = np.stack(np.meshgrid(x[column], y[row]), axis=-1).reshape(-1, 2)
+        way = np.column_stack((slant, np.ones(len(slant)))) @ self.rotation.T
+        way = np.where(np.abs(way) < 1e-12, 1e-12, way)
+        ends = np.stack(((lower - self.pose[:3]) / way, (upper - self.pose[:3]) / way))
+        enter, leave = ends.min(axis=0).max(axis=1), ends.max(axis=0).min(axis=1)
+        return bool(((enter < leave) & (leave > 0.0) & (enter < depth)).any())
 
     def points(self) -> np.ndarray:
         """(n, 3) of the surface in the world [m], and counts them."""
@@ -165,16 +138,6 @@ def footprint(image: DepthImage, stride: int, max_angle: float) -> np.ndarray:
     return image.depth[row, column] * half / np.cos(angle)
 
 
-def robot_spheres(robot: Any, joints: Any) -> torch.Tensor:
-    """(..., n_spheres, 4) float64 where a `RobotSpheres` is; waits for the device."""
-    if not hasattr(robot, "sphere_links"):
-        raise TypeError(f"robot must be a RobotSpheres, got {type(robot).__name__}")
-    spheres = robot.spheres(joints).detach().double()
-    if not spheres.isfinite().all():
-        raise ValueError("joints must be finite, got some that are not")
-    return spheres
-
-
 def check_stride(stride: Any) -> int:
     """A number of pixels, at least 1."""
     if not isinstance(stride, Integral) or isinstance(stride, bool) or stride < 1:
@@ -187,27 +150,3 @@ def _array(name: str, value: Any) -> np.ndarray:
         return np.asarray(on_host(value))
     except ValueError:
         raise TypeError(f"{name} must be an array, got rows of unequal length") from None
-
-
-def _intrinsics(value: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Focal lengths (2,) and principal point (2,), in pixels."""
-    given = _array("intrinsics", value)
-    if given.dtype.kind not in "fiu" or given.shape not in ((4,), (3, 3)):
-        raise ValueError(
-            f"intrinsics must be 4 numbers fx, fy, cx, cy or a 3 x 3 matrix, got {given.dtype} "
-            f"{given.shape}"
-        )
-    given = given.astype(np.float64)
-    if given.shape == (3, 3):
-        plain = np.array(
-            [[given[0, 0], 0.0, given[0, 2]], [0.0, given[1, 1], given[1, 2]], [0.0, 0.0, 1.0]]
-        )
-        if not np.array_equal(given, plain):
-            raise ValueError(
-                "intrinsics must be fx, 0, cx; 0, fy, cy; 0, 0, 1, without skew, got "
-                f"{given.tolist()}"
-            )
-        given = given[[0, 1, 0, 1], [0, 1, 2, 2]]
-    if not np.isfinite(given).all() or (given[:2] <= 0.0).any():
-        raise ValueError(f"intrinsics must be finite with fx, fy > 0, got {given.tolist()}")
-    return given[:2], given[2:]

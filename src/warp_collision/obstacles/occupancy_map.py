@@ -17,7 +17,7 @@ from warp_collision.kernels.carving import (
     FREE,
     OCCUPIED,
     UNSEEN,
-    Camera,
+    View,
     VoxelBlock,
     carve,
     clear_spheres,
@@ -25,8 +25,10 @@ from warp_collision.kernels.carving import (
 )
 from warp_collision.launching import launch
 from warp_collision.launching.structs import upload_struct
-from warp_collision.obstacles.depth_image import DepthImage, robot_spheres
+from warp_collision.obstacles.camera import camera_of, warn_of_camera
+from warp_collision.obstacles.depth_image import DepthImage
 from warp_collision.obstacles.depth_options import DepthCounts, DepthOptions
+from warp_collision.obstacles.robot_pixels import robot_spheres
 from warp_collision.obstacles.sensed import length_of
 from warp_collision.obstacles.units import warn_of_extent
 from warp_collision.obstacles.voxel_grid import MAX_CELLS, Outside, Unknown, VoxelGrid
@@ -136,7 +138,7 @@ class OccupancyMap:
         self,
         depth: Any,
         intrinsics: Any,
-        camera_pose: PoseLike,
+        camera_pose: PoseLike | None = None,
         *,
         time: float | None = None,
         **options: Any,
@@ -157,20 +159,21 @@ class OccupancyMap:
         how = DepthOptions(**options)
         if self.evidence == "strict":
             how = replace(how, max_hole=0)
-        image = DepthImage(depth, intrinsics, camera_pose, how)
+        image = DepthImage(depth, camera_of(intrinsics, camera_pose), how)
         points = image.points()
+        self._suspect(image, points)
         through = np.where(image.is_far, how.max_depth or 0.0, image.depth)
         now = self._moment(time)
         levels = max(min(min(through.shape).bit_length(), _LEVELS), 1)
         nearest = _table(image.bounds().numpy(), levels, np.minimum)
         behind = np.where(through > 0.0, through, _FAR).astype(np.float32)
         farthest = _table(behind, levels, np.maximum)
-        camera = self._camera(image, levels)
+        view = self._view(image, levels)
         blocks = tuple(-(-count // int(BLOCK)) for count in reversed(self.shape))
         launch.launch(
             carve,
             (blocks[0], blocks[1], blocks[2]),
-            camera,
+            view,
             self._grid,
             *(self._tensor(part) for part in (nearest, farthest)),
             *(now, self._states, self._parts, self._stamps),
@@ -314,17 +317,29 @@ class OccupancyMap:
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
 
-    def _camera(self, image: DepthImage, levels: int) -> torch.Tensor:
-        camera = Camera()
+    def _suspect(self, image: DepthImage, points: np.ndarray) -> None:
+        """Warns where an image shows nothing of the map."""
+        upper = self.lower + self.voxel_size * np.array(self.shape)
+        if len(points) and not ((points >= self.lower) & (points < upper)).all(axis=1).any():
+            if not image.looks_through(self.lower, upper):
+                low, high = (np.round(part, 2).tolist() for part in (points.min(0), points.max(0)))
+                warn_of_camera(
+                    f"the camera must look at the map, and of {len(points)} points, from {low} to "
+                    f"{high}, none is in it or behind it: is the pose that of the optical frame in "
+                    "the world?"
+                )
+
+    def _view(self, image: DepthImage, levels: int) -> torch.Tensor:
+        view = View()
         w, x, y, z = image.pose[3:]
         place = -image.pose[:3] @ image.rotation
-        camera.camera_from_map = wp.transform(wp.vec3(*place), wp.quat(-x, -y, -z, w))
-        camera.focal, camera.middle = wp.vec2(*image.focal), wp.vec2(*image.middle)
-        camera.height, camera.width = image.depth.shape
-        camera.extent = wp.vec3(*(0.5 * (1.0 + 1e-6) * np.abs(image.rotation).sum(axis=0)))
-        camera.levels = levels
-        camera.is_strict = int(self.evidence == "strict")
-        return upload_struct(camera, self._device)
+        view.camera_from_map = wp.transform(wp.vec3(*place), wp.quat(-x, -y, -z, w))
+        view.focal, view.middle = wp.vec2(*image.focal), wp.vec2(*image.middle)
+        view.height, view.width = image.depth.shape
+        view.extent = wp.vec3(*(0.5 * (1.0 + 1e-6) * np.abs(image.rotation).sum(axis=0)))
+        view.levels = levels
+        view.is_strict = int(self.evidence == "strict")
+        return upload_struct(view, self._device)
 
 
 def _table(image: np.ndarray, levels: int, combine: Any) -> np.ndarray:

@@ -14,6 +14,7 @@ from warp_collision.formats.point_files import read_points
 from warp_collision.kernels.mesh_record import Shape as ShapeKind
 from warp_collision.kernels.part_order import fill_cloud_grid
 from warp_collision.messages import errors_at, escaped
+from warp_collision.obstacles.camera import camera_of
 from warp_collision.obstacles.depth_image import DepthImage, check_stride, footprint
 from warp_collision.obstacles.depth_options import DepthCounts, DepthOptions
 from warp_collision.obstacles.part_tree import PartBuffers
@@ -112,7 +113,13 @@ class PointCloud(Sensed):
 
     @classmethod
     def from_depth(
-        cls, depth: Any, intrinsics: Any, camera_pose: PoseLike, *, stride: int = 1, **options: Any
+        cls,
+        depth: Any,
+        intrinsics: Any,
+        camera_pose: PoseLike | None = None,
+        *,
+        stride: int = 1,
+        **options: Any,
     ) -> PointCloud:
         """The surface that a depth image saw, in the world.
 
@@ -124,9 +131,10 @@ class PointCloud(Sensed):
             depth: (height, width) along the optical axis: floating point in metres, or integers
                 with a `depth_scale`. 0, NaN, infinite and negative values are no return.
             intrinsics: fx, fy, cx, cy in pixels, or the matrix (3, 3); the center of the first
-                pixel is 0, 0.
+                pixel is 0, 0. Or a `Camera`, which has a pose.
             camera_pose: of the camera's optical frame in the world, z forward, x right, y down:
-                x, y, z, qw, qx, qy, qz or a 4 x 4 matrix.
+                x, y, z, qw, qx, qy, qz or a 4 x 4 matrix. Of a `Camera` another pose, in its
+                convention.
             stride: of this many rows and columns one is taken; radii grow with it.
             options: see `DepthOptions`: the noise, which radii grow by; the largest depth and
                 angle; the unit of integers; a robot whose own points are left out.
@@ -150,7 +158,7 @@ class PointCloud(Sensed):
             (1200, 1200)
         """
         stride, how = check_stride(stride), DepthOptions(**options)
-        image = DepthImage(depth, intrinsics, camera_pose, how)
+        image = DepthImage(depth, camera_of(intrinsics, camera_pose), how)
         chosen = np.zeros_like(image.is_surface)
         chosen[stride // 2 :: stride, stride // 2 :: stride] = True
         image.is_surface &= chosen

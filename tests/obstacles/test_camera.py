@@ -1,0 +1,219 @@
+"""Cameras of drivers and other libraries, and mistakes that are told."""
+
+import warnings
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import trimesh
+from scipy.spatial.transform import Rotation
+
+from depth_scenes import LENS, SIZE, Box, cameras, look, rays, render, scene
+from warp_collision import Camera, CameraWarning, OccupancyMap, PointCloud
+from warp_collision.examples import load_panda
+
+EYE = np.array([1.7, 0.4, 0.9])
+POSE = look(EYE, np.array([0.3, 0.0, 0.2]))
+DEPTH = render([*scene(), Box(np.full(3, -4.0), np.array([4.0, 4.0, -0.1]))], POSE)[0]
+MATRIX = np.array([[LENS[0], 0, LENS[2]], [0, LENS[1], LENS[3]], [0, 0, 1]])
+
+
+def random_rotation(seed: int) -> np.ndarray:
+    """(3, 3)."""
+    return Rotation.random(rng=seed).as_matrix()
+
+
+@pytest.mark.parametrize("convention", ["opencv", "opengl", "ros"])
+def test_conventions(convention: Any) -> None:
+    """Forward and right of each, by what a pixel right of the middle sees."""
+    forward = {"opencv": (0, 0, 1), "opengl": (0, 0, -1), "ros": (1, 0, 0)}[convention]
+    right = {"opencv": (1, 0, 0), "opengl": (1, 0, 0), "ros": (0, -1, 0)}[convention]
+    up = {"opencv": (0, -1, 0), "opengl": (0, 1, 0), "ros": (0, 0, 1)}[convention]
+    pose = np.eye(4)
+    pose[:3, :3], pose[:3, 3] = random_rotation(3), (0.3, -1.0, 0.7)
+    camera = Camera(LENS, pose, convention, size=SIZE)
+    depth = np.full(SIZE, 2.0)
+    cloud = PointCloud.from_depth(depth, camera)
+    row, column = 10, 140
+    x, y = (column - LENS[2]) / LENS[0], (row - LENS[3]) / LENS[1]
+    local = 2.0 * (np.array(forward) + x * np.array(right) - y * np.array(up))
+    expected = pose[:3, :3] @ local + pose[:3, 3]
+    np.testing.assert_allclose(cloud.points[row * SIZE[1] + column], expected, atol=1e-5)
+    again = Camera(LENS, np.eye(4), convention, size=SIZE).at(pose)
+    np.testing.assert_allclose(again.pose, camera.pose, atol=1e-12)
+    assert "optical frame at (0.3, -1, 0.7" in repr(again)
+
+
+def test_cameras_of_other_libraries() -> None:
+    """Each has the same lens; messages of ROS 1 and 2, as objects and dicts."""
+    info = {
+        "width": 160,
+        "height": 120,
+        "K": MATRIX.ravel().tolist(),
+        "D": [],
+        "P": np.hstack((MATRIX, np.zeros((3, 1)))).ravel().tolist(),
+        "distortion_model": "",
+    }
+    ros2 = SimpleNamespace(width=160, height=120, k=np.array(info["K"]), d=np.zeros(5))
+    realsense = SimpleNamespace(fx=130.0, fy=130.0, ppx=79.5, ppy=59.5, width=160, height=120)
+    open3d = SimpleNamespace(intrinsic_matrix=MATRIX, width=160, height=120)
+    of_trimesh = trimesh.scene.Camera(resolution=(160, 120), focal=(130.0, 130.0))
+    found = [
+        Camera.from_camera_info(info, POSE),
+        Camera.from_camera_info(info, POSE, rectified=True),
+        Camera.from_camera_info(ros2, POSE),
+        *(Camera(given, POSE) for given in (realsense, open3d)),
+        Camera(torch.tensor(MATRIX), POSE, size=SIZE),
+    ]
+    plain = PointCloud.from_depth(DEPTH, LENS, POSE)
+    for camera in found:
+        assert camera.size == SIZE
+        np.testing.assert_allclose(PointCloud.from_depth(DEPTH, camera).points, plain.points)
+    own = Camera(of_trimesh, POSE, "opengl")
+    assert (*own.focal, *own.middle, *own.size) == (130, 130, 80, 60, 120, 160)  # pyright: ignore
+    for bad, message in (
+        (info | {"K": [0.0] * 9}, "K of a camera info must be calibrated"),
+        (info | {"D": [0.1] * 4, "distortion_model": "equidistant"}, "got 'equidistant'"),
+        ({"K": info["K"]}, "a camera info must have height, got dict without"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Camera.from_camera_info(bad, POSE)
+
+
+@pytest.mark.parametrize("count", [5, 8])
+def test_bent_images_are_made_straight(count: int) -> None:
+    """A wall that is seen by a lens with distortion, ray by ray, by inversion of its formula."""
+    distortion = np.array([-0.2, 0.05, 0.002, -0.001, 0.01, 0.02, -0.01, 0.003])[:count]
+    camera = Camera(LENS, np.eye(4), size=SIZE, distortion=distortion)
+    way = rays(np.eye(4))[..., :2]
+    k = np.concatenate((distortion, np.zeros(8 - count)))
+
+    def bend(point: np.ndarray) -> np.ndarray:
+        x, y = point[..., 0], point[..., 1]
+        r = x**2 + y**2
+        radial = (1 + k[0] * r + k[1] * r**2 + k[4] * r**3) / (
+            1 + k[5] * r + k[6] * r**2 + k[7] * r**3
+        )
+        tangential = np.stack(
+            (2 * k[2] * x * y + k[3] * (r + 2 * x**2), k[2] * (r + 2 * y**2) + 2 * k[3] * x * y), -1
+        )
+        return point * radial[..., None] + tangential
+
+    straight = way.copy()
+    for _ in range(60):
+        straight += way - bend(straight)
+    assert np.abs(bend(straight) - way).max() < 1e-9
+    slope = np.array([0.3, -0.2])
+    depth = 1.0 / (1.0 - straight @ slope)  # the plane z = 1 + 0.3 x - 0.2 y
+    assert np.abs(straight - way).max() * LENS[0] > 3.0  # pixels
+    cloud = PointCloud.from_depth(depth, camera)
+    off = cloud.points[:, 2] - 1.0 - cloud.points[:, :2] @ slope
+    assert len(cloud) > 0.8 * depth.size
+    # Half a pixel in both directions, of a bent image that is up to 1.7 times as dense.
+    assert (np.abs(off) < 1.7 * 0.5 * (0.3 + 0.2) * cloud.points[:, 2] / LENS[0]).all()
+    assert np.abs(off).mean() > 1e-4
+
+
+def seen_of(pose: Any, depth: np.ndarray = DEPTH, lens: Any = LENS, **options: Any) -> list[str]:
+    """What is said of an image of the scene, in words."""
+    box = OccupancyMap(((0.1, -0.8, -0.1), (1.5, 0.8, 0.8)), 0.05)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CameraWarning)
+        box.integrate(depth, lens, pose, **options)
+    assert all(found.filename == __file__ for found in caught)
+    return [str(found.message) for found in caught]
+
+
+def with_xyzw(pose: np.ndarray) -> np.ndarray:
+    """Its quaternion in the other order."""
+    quaternion = Rotation.from_matrix(pose[:3, :3]).as_quat()
+    return np.concatenate((pose[:3, 3], quaternion))
+
+
+MISTAKES = {
+    "nothing": ({}, None),
+    "axes of OpenGL": ({"pose": POSE @ np.diag([1.0, -1, -1, 1])}, "must look at the map"),
+    "another side": ({"pose": look(EYE, 2.0 * EYE)}, "must look at the map"),
+    "fx, cx, fy, cy": ({"lens": (130.0, 79.5, 130.0, 59.5)}, "look like fx, cx, fy, cy"),
+    "transposed": ({"depth": DEPTH.T}, "looks transposed"),
+    "twice the resolution": ({"lens": [2.0 * x for x in LENS]}, "one 2 times as large"),
+    "half the resolution": ({"lens": [0.5 * x for x in LENS]}, "one 0.5 times as large"),
+    "focal length in mm": ({"lens": (3.0, 3.0, 79.5, 59.5)}, "field of view must be 10 to 150"),
+    "narrow": ({"lens": (4000.0, 4000.0, 79.5, 59.5)}, "field of view must be 10 to 150"),
+    "flat": ({"lens": (130.0, 260.0, 79.5, 59.5)}, "fx and fy must be about equal"),
+    "off": ({"lens": (130.0, 130.0, 79.5, 9.5)}, "principal point must be near the middle"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_told(name: str) -> None:
+    given, message = MISTAKES[name]
+    said = seen_of(**({"pose": POSE} | given))
+    if message is None:
+        assert said == []
+    else:
+        assert any(message in text for text in said), said
+
+
+def test_cameras_that_look_through_the_map_are_right() -> None:
+    """No point is in it, and it is free: a wall behind it, or poses around the scene."""
+    for pose in cameras(6):
+        assert seen_of(pose, render(scene(), pose)[0]) == []
+        assert seen_of(pose, np.full(SIZE, 8.0)) == []
+
+
+def test_a_robot_that_should_be_in_view() -> None:
+    """Where pixels see through many of its spheres, pose or joints are wrong."""
+    robot, joints = load_panda(), torch.tensor([0.0, -0.8, 0.0, -2.2, 0.0, 1.5, 0.8])
+    spheres = robot.spheres(joints).numpy()
+    way, depth = rays(POSE), DEPTH.copy()
+    square = (way**2).sum(axis=-1)
+    for *center, radius in spheres[spheres[:, 3] > 0.0]:
+        to = np.array(center) - EYE
+        middle = way @ to / square
+        inside = radius**2 - ((to**2).sum() - middle**2 * square)
+        front = middle - np.sqrt(np.maximum(inside, 0.0) / square)
+        depth = np.where((inside > 0.0) & (front < depth), front, depth)
+    known = {"robot": robot, "joints": joints}
+    assert seen_of(POSE, depth, **known) == []
+    # The robot is hidden by something, or not in view: nothing is wrong.
+    assert seen_of(POSE, np.full(SIZE, 0.6), **known) == []
+    away = look(EYE + np.array([0.0, 0.6, 0.0]), np.array([1.2, 0.0, 0.0]))
+    assert seen_of(away, np.full(SIZE, 0.8), **known) == []
+    turn = np.eye(4)
+    turn[:3, :3] = [[0, -1, 0], [0, 0, -1], [1, 0, 0]]
+    for wrong, text in (
+        (np.linalg.inv(POSE), "that of the world in the camera"),
+        (with_xyzw(POSE), "of a quaternion x, y, z, w"),
+        (POSE @ np.diag([1.0, -1, -1, 1]), "in OpenGL's axes"),
+        (POSE @ turn, "that of a body of ROS"),
+    ):
+        said = seen_of(wrong, depth, **known)
+        assert any(text in each for each in said), (text, said)
+    said = seen_of(POSE, DEPTH, **known)  # an image without the robot
+    assert any("must be where it is seen" in text for text in said), said
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"convention": "usd"}, ValueError, "convention must be one of opencv, opengl, ros"),
+        ({"size": (120, 0)}, ValueError, "size must be"),
+        ({"distortion": [1.0]}, ValueError, "distortion must be 4 to 8 finite numbers"),
+        ({"pose": np.eye(3)}, ValueError, "camera_pose must have shape"),
+        ({"intrinsics": (1, 2, 3)}, ValueError, "intrinsics must be 4 numbers"),
+    ],
+)
+def test_what_is_no_camera(given: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        Camera(**({"intrinsics": LENS, "pose": POSE} | given))
+
+
+def test_images_of_another_size_are_refused() -> None:
+    camera = Camera(LENS, POSE, size=SIZE)
+    with pytest.raises(ValueError, match=r"shape \(120, 160\), got \(160, 120\) \(is it transp"):
+        PointCloud.from_depth(DEPTH.T, camera)
+    with pytest.raises(TypeError, match="camera_pose must be given with intrinsics"):
+        PointCloud.from_depth(DEPTH, LENS)
