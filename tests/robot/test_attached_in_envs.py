@@ -109,7 +109,7 @@ def test_checks(case, with_itself):
             motions[rows], joint_path_in_collision(part, own, world, env_index=index, **options)
         )
         expected = joint_path_clearance(part, own, world, env_index=index, **options)
-        for name in ("lower", "upper", "self_lower", "self_upper"):
+        for name in ("lower", "upper", "world_lower", "world_upper", "self_lower", "self_upper"):
             torch.testing.assert_close(getattr(found, name)[rows], getattr(expected, name))
         names = [own.sphere_links[i] for i in expected.sphere.flatten()]
         assert [robots[0].sphere_links[i] for i in found.sphere[rows].flatten()] == names

@@ -68,7 +68,7 @@ def test_paths_are_certified_where_the_robot_stands(robots, name, seed, device):
     for row, segment in np.ndindex(6, 2):
         ends = paths[row, segment : segment + 2].double()
         smallest = sampled_minimum(robot, *ends, lambda s: joint_paths.clearance(s, seen))
-        low, high = found.lower[row, segment].item(), found.upper[row, segment].item()
+        low, high = found.world_lower[row, segment].item(), found.world_upper[row, segment].item()
         assert low <= smallest
         assert smallest - BETWEEN_SAMPLES <= high
         assert high - low <= TOLERANCE
@@ -96,7 +96,7 @@ def test_a_base_for_each_row(robots, device):
         alone = joint_path_in_collision(one, panda, world, base_pose=base)
         assert torch.equal(alone, hits[row : row + 1])
         alone = joint_path_clearance(one, panda, world, base_pose=base)
-        assert torch.equal(alone.upper, found.upper[row : row + 1])
+        assert torch.equal(alone.world_upper, found.world_upper[row : row + 1])
         alone = joint_path_cost(one, panda, world, base_pose=base, **options)
         torch.testing.assert_close(alone, cost[row : row + 1])
     somewhere = joint_path_clearance(paths, panda, MeshWorld(device=device), base_pose=bases)
@@ -175,7 +175,7 @@ def test_matrices_are_poses(robots):
     options = {"self_collision": False}
     by_poses = joint_path_clearance(paths, panda, world, base_pose=bases, **options)
     by_matrices = joint_path_clearance(paths, panda, world, base_pose=matrices, **options)
-    torch.testing.assert_close(by_poses.upper, by_matrices.upper, rtol=0, atol=1e-3)
+    torch.testing.assert_close(by_poses.world_upper, by_matrices.world_upper, rtol=0, atol=1e-3)
 
 
 def test_gradient_of_the_cost_by_the_base(robots):
@@ -209,7 +209,7 @@ def test_what_is_nowhere_is_not_free(robots):
     hits = configuration_in_collision(paths, panda, world, **options)
     assert hits.all(-1).tolist() == [True, True, True, False]
     found = joint_path_clearance(paths, panda, world, **options)
-    assert found.lower[:, 0].isnan().tolist() == [True, True, True, False]
+    assert found.world_lower[:, 0].isnan().tolist() == [True, True, True, False]
     sheared = torch.eye(4)
     sheared[0, 1] = 0.1
     assert configuration_in_collision(paths, panda, world, base_pose=sheared).all()

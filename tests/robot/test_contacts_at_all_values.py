@@ -97,7 +97,7 @@ def test_motions_are_checked_without_them(rover, world):
     text = checked.text("floor.yaml")
     assert "--ignore base floor --ignore wheel floor" in text
     assert "all 1 motions of the robot's spheres are proven, contacts at all joint values" in text
-    assert checked.clearance.lower.item() > 0.3
+    assert checked.clearance.world_lower.item() > 0.3
     down = check_robot(scene, torch.tensor([[HIGH, LOW]]))
     assert down.blocked.all()
     assert "NOT PROVEN FREE: arm and floor" in down.text("floor.yaml")

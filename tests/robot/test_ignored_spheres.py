@@ -91,7 +91,7 @@ def test_any_contacts(panda, device, count):
     # The ends of segments bound their clearance.
     found = joint_path_clearance(paths, panda, world, self_collision=False, **options)
     ends = np.minimum(least[:, :-1], least[:, 1:])
-    assert (found.lower.cpu().numpy() <= ends + 1e-5).all()
+    assert (found.world_lower.cpu().numpy() <= ends + 1e-5).all()
     segments = joint_path_in_collision(paths, panda, world, self_collision=False, **options)
     assert segments.cpu().numpy()[ends < -1e-5].all()
     # Costs and constraints at waypoints.
@@ -158,16 +158,16 @@ def test_obstacles_that_move_may_touch_too(panda, device):
     hits = joint_path_in_collision(paths, panda, world, poses=fast, **options)
     found = joint_path_clearance(paths, panda, world, poses=fast, **options)
     expected = torch.zeros_like(hits)
-    lower, upper = (torch.full_like(found.lower, torch.inf) for _ in range(2))
+    lower, upper = (torch.full_like(found.world_lower, torch.inf) for _ in range(2))
     for name in ENVS[0]:
         for other in world.names(0):
             world.enable(other, other == name)
         one = joint_path_clearance(paths, panda, world, poses=fast, **options)
-        lower, upper = torch.minimum(lower, one.lower), torch.minimum(upper, one.upper)
+        lower, upper = torch.minimum(lower, one.world_lower), torch.minimum(upper, one.world_upper)
         expected |= joint_path_in_collision(paths, panda, world, poses=fast, **options)
     assert torch.equal(hits, expected)
-    assert torch.equal(found.lower, lower)
-    assert torch.equal(found.upper, upper)
+    assert torch.equal(found.world_lower, lower)
+    assert torch.equal(found.world_upper, upper)
     every = [(link, name) for link in set(panda.sphere_links) for name in ENVS[0]]
     options["ignore"] = every
     assert not joint_path_in_collision(paths, panda, world, poses=fast, **options).any()
@@ -247,7 +247,7 @@ def test_further_calls_copy_nothing_from_the_host(panda, device, monkeypatch):
     calls = [
         lambda: configuration_in_collision(paths, panda, world, ignore=ignore),
         lambda: joint_path_in_collision(paths, panda, world, ignore=ignore),
-        lambda: joint_path_clearance(paths, panda, world, ignore=ignore).upper,
+        lambda: joint_path_clearance(paths, panda, world, ignore=ignore).world_upper,
         lambda: joint_path_cost(paths, panda, world, ignore=ignore, substeps=3),
     ]
     first = [call() for call in calls]

@@ -66,11 +66,11 @@ def check_segments(robot, seed, batch, device):
         else:
             assert smallest > 0.0
         one = JointPathClearance(*(part[row, segment].item() for part in found))
-        check_interval(one.lower, one.upper, smallest, BETWEEN_SAMPLES)
-        there = robot(begin + one.position * (end - begin))[None]
+        check_interval(one.world_lower, one.world_upper, smallest, BETWEEN_SAMPLES)
+        there = robot(begin + one.world_position * (end - begin))[None]
         one_box = joint_paths.Boxes(*(part[one.obstacle : one.obstacle + 1] for part in boxes))
         gap = joint_paths.clearance(there, one_box)[0, one.sphere].item()
-        assert gap == pytest.approx(one.upper, abs=4e-5)
+        assert gap == pytest.approx(one.world_upper, abs=4e-5)
     return hits.float().mean().item()
 
 
@@ -94,7 +94,7 @@ def check_pairs(robot, seed, batch, device):
     empty = MeshWorld(device=device)
     hits = joint_path_in_collision(paths.to(device), robot, empty, tolerance=TOLERANCE).cpu()
     found = joint_path_clearance(paths.to(device), robot, empty, tolerance=TOLERANCE)
-    assert (found.lower == torch.inf).all()
+    assert (found.world_lower == torch.inf).all()
     assert (found.obstacle == -1).all()
     for row, segment in np.ndindex(batch, 2):
         begin, end = paths[row, segment : segment + 2].double()
@@ -262,7 +262,7 @@ def test_bounds_that_overflow_are_not_free(length):
     paths = torch.stack((begin.expand(2, 7), begin + length * moves), dim=1)
     assert joint_path_in_collision(paths, robot, world).all()
     found = joint_path_clearance(paths, robot, world)
-    assert not (found.lower > 0.0).any()
+    assert not (found.world_lower > 0.0).any()
 
 
 def test_clearance_of_what_is_not_finite(robots):
@@ -271,9 +271,9 @@ def test_clearance_of_what_is_not_finite(robots):
     paths = random_paths(panda, np.random.default_rng(7), 1, 3, 0.2)
     paths[0, 2, 4] = torch.nan
     found = joint_path_clearance(paths, panda, world)
-    assert found.lower.isnan().tolist() == [[False, True]]
+    assert found.world_lower.isnan().tolist() == [[False, True]]
     assert found.self_upper.isnan().tolist() == [[False, True]]
-    assert found.upper[0, 0] > 3.0
+    assert found.world_upper[0, 0] > 3.0
 
 
 @pytest.mark.parametrize("distance", [0.5, 0.9])
@@ -290,7 +290,7 @@ def test_an_obstacle_far_from_its_box(robots, distance):
     path[0, 1, 0] = 0.25
     found = joint_path_clearance(path, panda, world, self_collision=False)
     smallest = sampled_minimum(panda, *path[0].double(), lambda s: joint_paths.clearance(s, bar))
-    check_interval(found.lower.item(), found.upper.item(), smallest, BETWEEN_SAMPLES)
+    check_interval(found.world_lower.item(), found.world_upper.item(), smallest, BETWEEN_SAMPLES)
     assert smallest > 0.1
 
 
@@ -303,11 +303,11 @@ def test_a_tolerance_below_rounding_gives_a_wide_interval(robots):
     options = {"self_collision": False}
     found = joint_path_clearance(paths, panda, world, tolerance=1e-7, **options)
     usual = joint_path_clearance(paths, panda, world, tolerance=1e-4, **options)
-    assert found.upper - found.lower > 1e-6
-    assert found.lower <= usual.upper
-    assert usual.lower <= found.upper
+    assert found.world_upper - found.world_lower > 1e-6
+    assert found.world_lower <= usual.world_upper
+    assert usual.world_lower <= found.world_upper
     smallest = sampled_minimum(panda, *paths[0].double(), lambda s: joint_paths.clearance(s, boxes))
-    assert found.lower.item() <= smallest <= found.upper.item() + BETWEEN_SAMPLES
+    assert found.world_lower.item() <= smallest <= found.world_upper.item() + BETWEEN_SAMPLES
 
 
 @pytest.mark.parametrize(("distance", "tolerance"), [(10.0, 1e-4), (100.0, 1e-3), (100.0, 1e-6)])
@@ -325,7 +325,7 @@ def test_a_tolerance_below_rounding_ends_with_the_best_bound(robots, distance, t
         found.append(joint_path_clearance(paths, panda, world, tolerance=width, base_pose=base))
     near, far = found
     rounding = 1.2e-5 * (distance + 2.0)
-    for names in (("lower", "upper"), ("self_lower", "self_upper")):
+    for names in (("world_lower", "world_upper"), ("self_lower", "self_upper")):
         lower, upper = (getattr(far, name) for name in names)
         assert (upper - lower).max() <= max(tolerance, rounding)
         assert (lower <= getattr(near, names[1])).all()
@@ -341,9 +341,9 @@ def test_more_evaluations_than_allowed_give_a_bound_of_the_whole_segment(robots)
     options = {"self_collision": False}
     fine = joint_path_clearance(joints[None], panda, world, tolerance=1e-6, **options)
     usual = joint_path_clearance(joints[None], panda, world, **options)
-    assert usual.lower <= fine.upper
-    assert fine.lower <= usual.upper
-    assert fine.upper - fine.lower < 2e-3
+    assert usual.world_lower <= fine.world_upper
+    assert fine.world_lower <= usual.world_upper
+    assert fine.world_upper - fine.world_lower < 2e-3
 
 
 def test_a_contact_at_rest_is_a_hit_and_rest_is_decided_at_once(robots):

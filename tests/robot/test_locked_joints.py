@@ -99,7 +99,7 @@ def test_checks_of_joint_paths_are_those_of_the_whole_robot():
     assert torch.equal(joint_path_in_collision(free, locked, world, **options), hits)
     found = joint_path_clearance(free, locked, world, **options)
     expected = joint_path_clearance(whole, panda, world, **options)
-    torch.testing.assert_close(found.upper, expected.upper, atol=1.1e-3, rtol=0)
+    torch.testing.assert_close(found.world_upper, expected.world_upper, atol=1.1e-3, rtol=0)
 
 
 def test_what_a_locked_joint_connects_is_one_body(tmp_path):

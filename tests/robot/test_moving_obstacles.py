@@ -155,7 +155,10 @@ def test_movers_that_stay_far_are_not_looked_at(panda, monkeypatch):
     expected = joint_path_clearance(joints, panda, world, **options)
     assert torch.equal(few, every)
     assert 0.1 < few.float().mean() < 0.9
-    for found, bound in ((near.lower, expected.lower), (near.upper, expected.upper)):
+    for found, bound in (
+        (near.world_lower, expected.world_lower),
+        (near.world_upper, expected.world_upper),
+    ):
         torch.testing.assert_close(found, bound, rtol=0, atol=TOLERANCE)
     assert torch.equal(near.obstacle, expected.obstacle)
     # What rests, and what moves: by hits, then the nearest by balls, those that may be as near,
@@ -200,7 +203,10 @@ def test_certified_paths(panda, seed, with_base, device):
         values = sampled_clearance(panda, ends, moved, bases[row])
         smallest = values.min()
         between = np.abs(np.diff(values)).max()  # what samples may miss
-        lower, upper = found.lower[row, segment].item(), found.upper[row, segment].item()
+        lower, upper = (
+            found.world_lower[row, segment].item(),
+            found.world_upper[row, segment].item(),
+        )
         assert lower <= smallest
         assert smallest - between <= upper
         assert upper - lower <= TOLERANCE
@@ -233,7 +239,7 @@ def test_a_plate_that_passes_by_is_a_certified_hit(panda, device):
     assert hits.tolist() == [[True, False]]
     found = joint_path_clearance(joints, panda, world, poses=poses)
     assert found.obstacle.tolist() == [[1, 1]]
-    assert found.upper[0, 0] < 0.0 < found.lower[0, 1]
+    assert found.world_upper[0, 0] < 0.0 < found.world_lower[0, 1]
     still = joint_path_clearance(joints, panda, world)
     assert torch.equal(found.self_upper, still.self_upper)
 
@@ -243,8 +249,8 @@ def test_obstacles_that_stay_are_those_of_a_still_scene(panda, device):
     still = poses[0]
     moving = joint_path_clearance(joints, panda, world, poses=still.expand(3, 2, 7))
     expected = joint_path_clearance(joints, panda, world, poses=still)
-    torch.testing.assert_close(moving.upper, expected.upper, rtol=0, atol=TOLERANCE)
-    torch.testing.assert_close(moving.lower, expected.lower, rtol=0, atol=TOLERANCE)
+    torch.testing.assert_close(moving.world_upper, expected.world_upper, rtol=0, atol=TOLERANCE)
+    torch.testing.assert_close(moving.world_lower, expected.world_lower, rtol=0, atol=TOLERANCE)
     assert torch.equal(moving.self_upper, expected.self_upper)
 
 
@@ -265,10 +271,10 @@ def test_what_rests_beside_what_moves(panda, device, monkeypatch):
         moving_obstacles, "_resting_and_moving", lambda tables: (torch.zeros_like(on), on)
     )
     expected = joint_path_clearance(joints, panda, world, poses=both)
-    torch.testing.assert_close(found.upper, expected.upper, rtol=0, atol=TOLERANCE)
-    torch.testing.assert_close(found.lower, expected.lower, rtol=0, atol=TOLERANCE)
+    torch.testing.assert_close(found.world_upper, expected.world_upper, rtol=0, atol=TOLERANCE)
+    torch.testing.assert_close(found.world_lower, expected.world_lower, rtol=0, atol=TOLERANCE)
     assert (found.obstacle > 1).any()
-    decided = (expected.upper < 0.0) | (expected.lower > 2.0 * TOLERANCE)
+    decided = (expected.world_upper < 0.0) | (expected.world_lower > 2.0 * TOLERANCE)
     free = joint_path_in_collision(joints, panda, world, poses=both)
     assert torch.equal(hits[decided], free[decided])
 
@@ -283,10 +289,10 @@ def test_each_row_in_its_env_and_wanted_contacts(panda, device):
     index = torch.tensor([1, 0, 7], dtype=torch.int32, device=device)
     found = joint_path_clearance(joints, panda, two, env_index=index, poses=full)
     alone = joint_path_clearance(joints, panda, world, poses=poses)
-    torch.testing.assert_close(found.upper[0], alone.upper[0])
+    torch.testing.assert_close(found.world_upper[0], alone.world_upper[0])
     assert torch.equal(found.obstacle[0], alone.obstacle[0])
-    assert (found.upper[1] == torch.inf).all()
-    assert found.upper[2].isnan().all()
+    assert (found.world_upper[1] == torch.inf).all()
+    assert found.world_upper[2].isnan().all()
     every = [(link, str(SIZES[0])) for link in panda.body_names]
     without = joint_path_clearance(joints, panda, world, poses=poses, ignore=every)
     assert (without.obstacle == 1).all()
@@ -304,7 +310,7 @@ def test_what_is_nowhere_is_not_free(panda, device):
         hits = joint_path_in_collision(joints, panda, world, poses=broken, self_collision=False)
         assert hits.tolist() == [[False, True]] * 3
         found = joint_path_clearance(joints, panda, world, poses=broken)
-        assert found.lower.isnan().tolist() == [[False, True]] * 3
+        assert found.world_lower.isnan().tolist() == [[False, True]] * 3
     world.enable(str(SIZES[0]), False)
     hits = joint_path_in_collision(joints, panda, world, poses=broken, self_collision=False)
     assert not hits.any()
@@ -339,8 +345,8 @@ def test_all_agree_which_way_round_a_half_turn_goes(panda, device):
     assert 0.2 < hit.float().mean() < 0.8
     assert not (swept & ~hit).any()
     nearest = joint_path_clearance(joints, panda, world, self_collision=False, **options)
-    assert not ((nearest.lower[:, 0] > 2e-3) & swept).any()
-    assert not ((nearest.upper[:, 0] < -2e-3) & ~swept).any()
+    assert not ((nearest.world_lower[:, 0] > 2e-3) & swept).any()
+    assert not ((nearest.world_upper[:, 0] < -2e-3) & ~swept).any()
     tolerance = 1e-4
     whole, parts = (
         joint_path_cost(joints, panda, world, substeps=n, tolerance=tolerance, **options)

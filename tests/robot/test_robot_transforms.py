@@ -67,7 +67,9 @@ def paths(panda) -> Tensor:
 
 def lower_bounds(joints: Tensor, *args: Any, **options: Any) -> Tensor:
     found = joint_path_clearance(joints, *args, **options)
-    return torch.stack((found.lower, found.self_lower, found.obstacle, found.self_sphere), dim=-1)
+    return torch.stack(
+        (found.world_lower, found.self_lower, found.obstacle, found.self_sphere), dim=-1
+    )
 
 
 CHECKS = {

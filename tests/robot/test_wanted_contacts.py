@@ -136,23 +136,23 @@ def test_paths(case):
     assert hits.any()
     # The other way round: all but one pair ignored, for every pair that is not.
     every = [(link, obstacle) for link in alone.links for obstacle in alone.obstacles]
-    lower = torch.full_like(found.lower, torch.inf)
+    lower = torch.full_like(found.world_lower, torch.inf)
     upper, expected = lower.clone(), torch.zeros_like(hits)
     for pair in alone.contacts(ignored):
         others = [other for other in every if other != pair]
         one = joint_path_clearance(paths, robot, world, ignore=others, **options)
-        lower, upper = torch.minimum(lower, one.lower), torch.minimum(upper, one.upper)
+        lower, upper = torch.minimum(lower, one.world_lower), torch.minimum(upper, one.world_upper)
         expected |= joint_path_in_collision(paths, robot, world, ignore=others, **options)
     # Intervals of the same minimum overlap, and are no wider than the tolerance.
-    assert (found.lower <= upper + 1e-6).all()
-    assert (lower <= found.upper + 1e-6).all()
-    assert (found.upper - found.lower <= 1e-3).all()
+    assert (found.world_lower <= upper + 1e-6).all()
+    assert (lower <= found.world_upper + 1e-6).all()
+    assert (found.world_upper - found.world_lower <= 1e-3).all()
     # Answers may differ where the clearance is between nothing and the tolerance.
-    sure = (found.lower > 1.1e-3) | (found.upper < -1e-4)
+    sure = (found.world_lower > 1.1e-3) | (found.world_upper < -1e-4)
     assert sure.double().mean() > 0.9
     assert torch.equal(hits[sure], expected[sure])
-    for row, segment in np.ndindex(*found.upper.shape):
-        s, sphere = found.position[row, segment], int(found.sphere[row, segment])
+    for row, segment in np.ndindex(*found.world_upper.shape):
+        s, sphere = found.world_position[row, segment], int(found.sphere[row, segment])
         mesh = int(found.obstacle[row, segment])
         obstacle = world.names(int(envs[row]))[mesh]
         assert (robot.sphere_links[sphere], obstacle) not in ignored
@@ -160,7 +160,7 @@ def test_paths(case):
         alone.enable(obstacle)
         gap = clearance(robot(q)[None, None], world, env_index=envs[row : row + 1])
         assert gap.clearance[0, 0, sphere].item() == pytest.approx(
-            found.upper[row, segment].item(), abs=2e-5
+            found.world_upper[row, segment].item(), abs=2e-5
         )
     alone.enable(None)
 
@@ -277,8 +277,8 @@ def test_what_is_not_finite_is_not_free(robots):
     hits = joint_path_in_collision(paths, panda, world, ignore=every, self_collision=False)
     assert hits.tolist() == [[True, True], [False, False]]
     found = joint_path_clearance(paths, panda, world, ignore=every)
-    assert found.upper.isnan().tolist() == [[True, True], [False, False]]
-    assert found.lower.isnan().tolist() == [[True, True], [False, False]]
+    assert found.world_upper.isnan().tolist() == [[True, True], [False, False]]
+    assert found.world_lower.isnan().tolist() == [[True, True], [False, False]]
 
 
 @pytest.mark.parametrize(

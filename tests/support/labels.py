@@ -69,7 +69,7 @@ def plain_loop(
         exact = torch.from_numpy(row.path)[None]
         values = {
             "free": not joint_path_in_collision(path, robot, world).any().item(),
-            "clearance": found.lower.min().item(),
+            "clearance": found.world_lower.min().item(),
             "self_clearance": found.self_lower.min().item(),
             "cost": joint_path_cost(exact, robot, world, substeps=substeps).double().sum().item(),
             "waypoint_clearance": clearance(spheres, world).clearance[0].amin(-1).numpy(),

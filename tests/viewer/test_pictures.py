@@ -183,6 +183,27 @@ def test_what_does_not_move_makes_no_flat_line(panda):
     )  # fmt: skip
 
 
+def test_title_and_label_name_one_clearance(panda):
+    middle = panda(torch.tensor([[0.0, *START[1:]]]))[0]  # the farthest from the root
+    far = (middle[:, 0] + middle[:, 3]).max().item()
+    world = MeshWorld(device="cpu")
+    world.add("wall", Cuboid((0.2, 0.6, 1.5)), (far + 0.1018, 0.01, 0.4, 1, 0, 0, 0))
+    facts = path_facts(RobotScene(panda, world), sweep())
+    assert facts.is_free
+    worst = facts.worst(1)[0]
+    assert worst.clearance - worst.lower > 2e-4  # a bound, and what it bounds
+    number = f"at least {1000 * worst.lower:.1f} mm"
+    assert number in facts.verdict()
+    theme = THEMES["light"]
+    stage = stage_path(facts, link_meshes(panda), scenery_of(world.obstacles()), theme)
+    labels = path_labels(facts, choose_camera([stage], SIZE, (40.0, 20.0)))
+    assert number in labels[0].text
+    still = path_facts(RobotScene(panda, world), sweep()[:1])
+    contact = still.worst(1)[0]
+    assert f" {1000 * contact.clearance:.1f} mm from" in still.verdict()
+    assert "at least" not in still.verdict()
+
+
 def test_contacts_that_are_wanted_are_none(panda):
     links = dict.fromkeys(panda.sphere_links)
     scene = RobotScene(panda, plate(), ignore=tuple((link, "plate") for link in links))

@@ -68,7 +68,7 @@ class RobotCheck(NamedTuple):
         for batch in range(self.blocked.shape[0]):
             for segment in range(self.blocked.shape[1]):
                 values: list[Any] = [column[batch, segment].item() for column in found]
-                lower, upper, position, sphere, obstacle, *itself = values
+                lower, upper, position, sphere, obstacle, *itself = values[3:]
                 rows.append(
                     {
                         "batch": batch,

@@ -88,8 +88,8 @@ def nearest_on(scene: RobotScene, joints: Tensor, tolerance: float) -> str:
     robot, world = scene.robot, scene.world
     found = joint_path_clearance(joints, robot, world, tolerance=tolerance, **scene.placed)
     links = robot.sphere_links
-    segment, own = int(found.upper.argmin()), int(found.self_upper.argmin())
-    if found.self_upper[0, own] < found.upper[0, segment]:
+    segment, own = int(found.world_upper.argmin()), int(found.self_upper.argmin())
+    if found.self_upper[0, own] < found.world_upper[0, segment]:
         segment = own
         two = found.self_sphere, found.self_other
         first, second = (links[int(sphere[0, own])] for sphere in two)

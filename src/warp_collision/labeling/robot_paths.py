@@ -161,7 +161,7 @@ class JointPaths:
         names = [world.names(env) for env in range(world.n_envs)]
         count = len(self._begins)
         labels: Labels = {
-            "clearance": np.minimum.reduceat(found.lower, self._begins),
+            "clearance": np.minimum.reduceat(found.world_lower, self._begins),
             "self_clearance": np.minimum.reduceat(found.self_lower, self._begins),
             "depth": np.zeros(count, dtype=np.float32),
             "position": np.full(count, np.nan, dtype=np.float32),
@@ -171,14 +171,14 @@ class JointPaths:
         }
         envs = self._envs.tolist()
         for row, (begin, end) in enumerate(zip(self._begins, self._ends, strict=True)):
-            place = begin + int(found.upper[begin:end].argmin())
+            place = begin + int(found.world_upper[begin:end].argmin())
             own = begin + int(found.self_upper[begin:end].argmin())
-            itself = found.self_upper[own] < min(0.0, found.upper[place])
+            itself = found.self_upper[own] < min(0.0, found.world_upper[place])
             if itself:
                 place, upper, at = own, found.self_upper[own], found.self_position[own]
                 sphere, other = found.self_sphere[own], found.self_other[own]
             else:
-                upper, at = found.upper[place], found.position[place]
+                upper, at = found.world_upper[place], found.world_position[place]
                 sphere, other = found.sphere[place], found.obstacle[place]
             if sphere < 0 or other < 0:
                 continue

@@ -26,8 +26,9 @@ Unknown = Literal["occupied", "free"]
 Outside = Literal["free", "occupied", "unknown"]
 
 MAX_CELLS = 2_000_000_000
-# A face that nothing comes near, of a grid that has none [m].
+# A face that nothing comes near, of a grid that has none [m]; of a free one no search reaches it.
 _NOWHERE = 1e8
+_UNREACHED = 16.0 * float(FAR)
 _HALF_DIAGONAL = 0.5 * 3.0**0.5
 
 
@@ -337,7 +338,8 @@ class VoxelGrid(Sensed):
             faces[:, 1, :3] = self.origin + self.voxel_size * high
             faces[:, 1, 3] = sign
         else:
-            faces[0] = (_NOWHERE, _NOWHERE, _NOWHERE, 0.0)
+            nowhere = _NOWHERE if self._is_solid_outside else _UNREACHED
+            faces[0] = (nowhere, nowhere, nowhere, 0.0)
         return faces
 
     def upload(self, device: torch.device) -> Uploaded:

@@ -44,7 +44,7 @@ class PlannedPaths(NamedTuple):
         clearance: (batch,) [m], the smaller one of the two following. NaN, as these two and the
             cost, of `until="first"`, which does not compute them.
         world_clearance: (batch,) [m], lower bound of the clearance to the world on the path: the
-            `lower` of `joint_path_clearance`, at least 0 where `free`; +inf without obstacles.
+            `world_lower` of `joint_path_clearance`, at least 0 where `free`; +inf without any.
         self_clearance: (batch,) [m], the same between spheres of the robot, +inf if no pairs are
             checked. Pairs above the margin whose clearance is the same at all joint values
             (`SelfCollisionPairs.constant`) are left out: no path could change it.
@@ -269,7 +269,7 @@ def _measured(
             self_collision=problems.changing_pairs,
             **problems.world_of(rows),
         )
-        world[rows], itself[rows] = found.lower.amin(1), found.self_lower.amin(1)
+        world[rows], itself[rows] = found.world_lower.amin(1), found.self_lower.amin(1)
     world, itself = (torch.where(free, lower.clamp(min=0.0), lower) for lower in (world, itself))
     clearance = torch.minimum(world, itself)
     every = torch.arange(len(joints), device=joints.device)

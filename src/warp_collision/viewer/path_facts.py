@@ -22,6 +22,7 @@ from warp_collision.viewer.colors import Floats
 
 TOLERANCE = 1e-3  # m, of the certificate
 _MOST_CONTACTS = 12
+_SAME = 1e-4  # m, by which a clearance and its bound may differ by rounding alone
 
 
 def _of_motion(scene: RobotScene) -> dict[str, Any]:
@@ -61,9 +62,17 @@ class Contact(NamedTuple):
     clearance: float
     is_blocked: bool
 
+    @property
+    def distance(self) -> str:
+        """How near the two are: what is proven, which may be less than at the place, or a depth."""
+        is_bound = not self.is_blocked and self.clearance - self.lower > _SAME
+        if is_bound:
+            return f"at least {1000 * max(self.lower, 0.0):.1f} mm"
+        return f"{1000 * abs(self.clearance):.1f} mm"
+
     def __str__(self) -> str:
-        state = "into" if self.clearance < 0 else "from"
-        return f"{self.link} {1000 * abs(self.clearance):.1f} mm {state} {self.other}"
+        state = "into" if self.clearance < 0.0 else "from"
+        return f"{self.link} {self.distance} {state} {self.other}"
 
 
 @dataclass(frozen=True)
@@ -109,9 +118,9 @@ class PathFacts:
     def contacts(self) -> list[Contact]:
         """The nearest contact of each segment with obstacles and with itself, nearest first."""
         names, links = self.scene.world.names(self.scene.env), self.scene.robot.sphere_links
-        lower, upper, position, sphere, obstacle, own_lower, own_upper, own_at, first, other = (
-            np.asarray(column.cpu()) for column in self.motion
-        )
+        columns = [np.asarray(column.cpu()) for column in self.motion]
+        _, _, _, lower, upper, position, sphere, obstacle, *itself = columns
+        own_lower, own_upper, own_at, first, other = itself
         found = []
         for i, blocked in enumerate(self.blocked.tolist()):
             if sphere[i] >= 0:
@@ -175,7 +184,7 @@ class PathFacts:
         if not worst or not math.isfinite(worst[0].lower):
             return "proven free on all of the motion"
         near = f"{worst[0].link} and {worst[0].other}"
-        return f"proven free: what moves keeps {1000 * worst[0].lower:.1f} mm ({near})"
+        return f"proven free: what moves keeps {worst[0].distance} ({near})"
 
 
 def path_facts(scene: RobotScene, joints: Tensor, tolerance: float = TOLERANCE) -> PathFacts:

@@ -277,7 +277,8 @@ class PathPanel:
         bounds = {
             name: 1000 * np.repeat(column.double().numpy(), 2)
             for name, column in (
-                ("lower", motion.lower), ("upper", motion.upper), ("itself", motion.self_lower),
+                ("lower", motion.world_lower), ("upper", motion.world_upper),
+                ("itself", motion.self_lower),
             )
         }  # fmt: skip
         waypoints = np.arange(len(facts.cost), dtype=float)

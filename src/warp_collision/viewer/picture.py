@@ -471,7 +471,7 @@ def curve_of(name: str, facts: PathFacts, theme: Theme) -> Curve:
     ends = ends / ends[-1] if ends[-1] > 0.0 else np.linspace(0.0, 1.0, len(ends))
     lower, upper, own = (
         column.double().numpy()
-        for column in (facts.motion.lower, facts.motion.upper, facts.motion.self_lower)
+        for column in (facts.motion.world_lower, facts.motion.world_upper, facts.motion.self_lower)
     )
     return Curve(ends, lower, upper, own, name or "to obstacles", theme.accent(facts.is_free))
 

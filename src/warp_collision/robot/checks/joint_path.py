@@ -151,11 +151,15 @@ class JointPathClearance(NamedTuple):
     """Result of `joint_path_clearance`; all (batch, horizon - 1).
 
     Attributes:
-        lower: [m], lower bound of the clearance to the world on the segment; NaN if joints or poses
-            are not finite, +inf without obstacles.
+        lower: [m], lower bound of the clearance on the segment, to obstacles and of the robot with
+            itself: the smaller one of `world_lower` and `self_lower`. NaN if joints or poses are
+            not finite, +inf without obstacles and pairs.
         upper: [m], clearance at `position`, at most the tolerance above `lower`.
         position: on the segment, from 0 to 1.
-        sphere: int32, the sphere with the smallest clearance there, -1 for none.
+        world_lower: [m], lower bound of the clearance to obstacles, +inf without any.
+        world_upper: [m], clearance to obstacles at `world_position`.
+        world_position: on the segment, from 0 to 1.
+        sphere: int32, the sphere with the smallest clearance to obstacles there, -1 for none.
         obstacle: int32, the obstacle nearest to it, -1 for none.
         self_lower: [m], the same between links of the robot, by the pairs checked, without spheres
             whose clearance is constant; +inf if there are none. Of two links it is the distance of
@@ -169,6 +173,9 @@ class JointPathClearance(NamedTuple):
     lower: Tensor
     upper: Tensor
     position: Tensor
+    world_lower: Tensor
+    world_upper: Tensor
+    world_position: Tensor
     sphere: Tensor
     obstacle: Tensor
     self_lower: Tensor
@@ -247,9 +254,13 @@ def joint_path_clearance(
     operands = path_operands(joints, robot, world, pairs, ignore, env_index, base, poses, degree)
     bounds, nearest = JOINT_PATH_CLEARANCE.evaluate(operands, width)
     of_both = zip(bounds.unbind(-2), nearest.unbind(-2), strict=True)
-    return JointPathClearance(
-        *(column for parts in of_both for part in parts for column in part.unbind(-1))
+    world_columns, own_columns = (
+        tuple(column for part in parts for column in part.unbind(-1)) for parts in of_both
     )
+    lower, upper = torch.minimum(bounds[..., 0, :2], bounds[..., 1, :2]).unbind(-1)
+    is_own = own_columns[1] < world_columns[1]
+    position = torch.where(is_own, own_columns[2], world_columns[2])
+    return JointPathClearance(lower, upper, position, *world_columns, *own_columns)
 
 
 def _checked_paths(
