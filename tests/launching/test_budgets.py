@@ -30,7 +30,8 @@ WITHOUT_DEVICE = {
     *("Camera", "CameraWarning"),
     *("DepthCounts", "DepthOptions", "OccupancyMap", "UnitsWarning", "thin"),
     *("MatrixEntry", "SelfCollisionMatrix"),
-    *("NearEnd", "PlannedPaths", "PlanningProgress"),
+    *("NearEnd", "PlannedPaths", "PlanningProgress", "TimedPaths"),
+    "timed",  # its search is on the host
 }
 
 

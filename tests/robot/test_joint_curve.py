@@ -178,7 +178,7 @@ def test_a_straight_curve_of_higher_degree_is_its_chord(robots, degree, device):
     }
     straight = joint_path_clearance(paths.to(device), robot, world, **options)
     curved = joint_path_clearance(curve, robot, world, **options)
-    for one, other in (("lower", "upper"), ("self_lower", "self_upper")):
+    for one, other in (("world_lower", "world_upper"), ("self_lower", "self_upper")):
         assert (getattr(straight, one) <= getattr(curved, other) + 1e-5).all()
         assert (getattr(curved, one) <= getattr(straight, other) + 1e-5).all()
     moving = torch.stack([world.poses(env) for env in range(2)])[:, None].repeat(1, 3, 1, 1)

@@ -38,6 +38,7 @@ class Joint:
         axis: (3,), unit, in the frame of the joint.
         mimic: the joint that it follows, if any.
         limits: lower and upper [rad or m], infinite without.
+        velocity: the largest absolute value [rad/s or m/s], infinite without.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Joint:
     axis: np.ndarray
     mimic: Mimic | None = None
     limits: tuple[float, float] = (-np.inf, np.inf)
+    velocity: float = np.inf
 
     @property
     def moves(self) -> bool:

@@ -4,6 +4,7 @@ from warp_collision.planning.endpoints import NearEnd
 from warp_collision.planning.optimize import PlannedPaths, optimize_paths
 from warp_collision.planning.search import PlanningProgress
 from warp_collision.planning.terms import CollisionTerm, JointLimitsTerm, SmoothnessTerm
+from warp_collision.planning.timing import TimedPaths, timed
 
 __all__ = [
     "CollisionTerm",
@@ -12,5 +13,7 @@ __all__ = [
     "PlannedPaths",
     "PlanningProgress",
     "SmoothnessTerm",
+    "TimedPaths",
     "optimize_paths",
+    "timed",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from warp_collision.planning.problems import Problems
 from warp_collision.planning.search import BestPaths, Budget, PlanningProgress, Search
 from warp_collision.planning.shortcuts import path_length
 from warp_collision.planning.terms import SELF_WEIGHT, CollisionTerm, Term
+from warp_collision.planning.timing import TimedPaths, timed
 from warp_collision.poses import PoseLike
 from warp_collision.queries.dispatch import reads_values
 from warp_collision.robot import (
@@ -75,6 +76,29 @@ class PlannedPaths(NamedTuple):
 
     __repr__ = summary
     _repr_html_ = notebook_html
+
+    def timed(self, robot: RobotSpheres, world: MeshWorld, **options: Any) -> TimedPaths:
+        """The paths as curves in time within limits of the motors, proven free; see `timed`.
+
+        Args:
+            robot: the robot.
+            world: the obstacles.
+            **options: of `timed`: the limits, and the options of the scene as they were planned
+                with, such as `env_index` and `ignore`.
+
+        Example:
+            >>> import torch
+            >>> from warp_collision import MeshWorld
+            >>> from warp_collision.examples import load_panda
+            >>> from warp_collision.planning import optimize_paths
+            >>> robot, world = load_panda(), MeshWorld()
+            >>> ready = torch.tensor([[0.0, -0.8, 0.0, -2.4, 0.0, 1.6, 0.8]])
+            >>> found = optimize_paths(ready, ready + 0.3, robot, world)
+            >>> motion = found.timed(robot, world, acceleration=10.0, jerk=200.0)
+            >>> motion.free.item(), round(motion.duration.item(), 1)
+            (True, 0.4)
+        """
+        return timed(self.joints, robot, world, **options)
 
 
 @reads_values

@@ -82,18 +82,24 @@ class Problems:
         return clearance, *robot_tables(self.robot, self.changing_pairs, self.start.device)
 
     def _hits(
-        self, paths: Tensor, problem: Tensor, kept: _Kept, n_segments: Tensor | None = None
+        self,
+        paths: Tensor,
+        problem: Tensor,
+        kept: _Kept,
+        n_segments: Tensor | None = None,
+        degree: int = 1,
     ) -> Tensor:
         """Segments (n, horizon - 1) of paths that are not proven to keep a clearance.
 
-        As `joint_path_in_collision`, with arguments that are valid.
+        As `joint_path_in_collision`, with arguments that are valid; of curves of a higher degree
+        the paths are control points.
         """
         tolerance, robot, pairs = kept
         tolerance = tolerance if len(tolerance) == 1 else tolerance[problem]
         scene = with_acceleration(scene_with_contacts(self.ignore, self.robot, self.world))
         env_index = None if self.env_index is None else self.env_index[problem]
         base = None if self._roots is None else self._roots[problem].contiguous()
-        operands = PathOperands(paths.contiguous(), scene, env_index, base, robot, pairs)
+        operands = PathOperands(paths.contiguous(), scene, env_index, base, robot, pairs, degree)
         return run_paths_at_rest(operands, tolerance, n_segments)
 
     def world_of(self, problem: Tensor | slice) -> dict[str, Any]:
@@ -116,6 +122,10 @@ class Problems:
     def is_free(self, paths: Tensor, problem: Tensor) -> Tensor:
         """Whether paths (n, horizon, n_joints) of problems (n,) are proven free, (n,) bool."""
         return ~self.hits(paths, problem).any(1)
+
+    def curve_hits(self, points: Tensor, problem: Tensor, degree: int) -> Tensor:
+        """Pieces (n, pieces) of curves that are not proven free, see `JointCurve.points`."""
+        return self._hits(points, problem, self._keeping_margin, degree=degree)
 
     def is_near(self, paths: Tensor, problem: Tensor) -> Tensor:
         """Which segments (n, horizon - 1) may be nearer than the preferred clearance."""

@@ -142,16 +142,14 @@ class JointCurve:
         if not spline:
             raise ValueError("spline must be a spline or a list of at least one, got an empty list")
         parts = [_of_spline(each) for each in spline]
-        joints, most = parts[0][1].shape[2], max(len(c) for _, c in parts)
+        joints = parts[0][1].shape[2]
         for index, (_, c) in enumerate(parts):
             if c.shape[2] != joints:
                 raise ValueError(
                     f"splines must have the same joints, got {joints} in the first one and "
                     f"{c.shape[2]} in number {index}"
                 )
-        degree = max(c.shape[1] for _, c in parts) - 1
-        rows = [_with_pieces(knots, _elevated(c, degree), most) for knots, c in parts]
-        return cls._of(*(np.stack(column) for column in zip(*rows, strict=True)))
+        return cls.from_pieces(parts)
 
     @classmethod
     def from_samples(cls, times: Any, joints: Any) -> JointCurve:
@@ -180,6 +178,27 @@ class JointCurve:
         return cls.from_spline(
             [CubicSpline(t, q, bc_type="natural") for t, q in zip(knots, values, strict=True)]
         )
+
+    @classmethod
+    def from_pieces(cls, curves: Sequence[tuple[_Array, _Array]]) -> JointCurve:
+        """A batch of curves by their times and Bernstein coefficients.
+
+        Args:
+            curves: of each curve the times (pieces + 1,) and coefficients (pieces, degree + 1,
+                n_joints) float64. Where one has fewer pieces, its last piece is cut into equal
+                parts.
+
+        Example:
+            >>> import numpy as np
+            >>> from warp_collision.robot import JointCurve
+            >>> bend = np.array([[[0.0], [0.0], [1.0], [1.0]]])
+            >>> JointCurve.from_pieces([(np.array([0.0, 2.0]), bend)]).at([1.0]).item()
+            0.5
+        """
+        most = max(len(c) for _, c in curves)
+        degree = max(c.shape[1] for _, c in curves) - 1
+        rows = [_with_pieces(knots, _elevated(c, degree), most) for knots, c in curves]
+        return cls._of(*(np.stack(column) for column in zip(*rows, strict=True)))
 
     @classmethod
     def _of(cls, times: _Array, coefficients: _Array) -> JointCurve:

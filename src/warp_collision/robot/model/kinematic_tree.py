@@ -49,6 +49,7 @@ class KinematicTree:
     Attributes:
         joint_names: joints with a value of their own, in the order of the file.
         joint_limits: lower and upper limit of each of them.
+        velocity_limits: of each of them, infinite without one; also that of joints that mimic it.
         moving: joints that move, including mimic joints, parents before children.
         link_frame: the frame of each link.
         frame_from_link: (4, 4) for each link [m].
@@ -58,6 +59,7 @@ class KinematicTree:
 
     joint_names: tuple[str, ...]
     joint_limits: np.ndarray
+    velocity_limits: np.ndarray
     moving: list[MovingJoint] = field(default_factory=list)
     link_frame: dict[str, int] = field(default_factory=dict)
     frame_from_link: dict[str, np.ndarray] = field(default_factory=dict)
@@ -90,7 +92,14 @@ def kinematic_tree(links: Sequence[str], joints: Sequence[Joint]) -> KinematicTr
     free = [joint for joint in joints if joint.moves and joint.mimic is None]
     index = {joint.name: i for i, joint in enumerate(free)}
     limits = np.array([joint.limits for joint in free]).reshape(-1, 2)
-    tree = KinematicTree(tuple(index), limits, [], {root: 0}, {root: np.eye(4)})
+    velocities = np.array([joint.velocity for joint in free])
+    for joint in joints:
+        if joint.moves and gears[joint.name].multiplier != 0.0:
+            gear = gears[joint.name]
+            followed = index[gear.joint]
+            own = joint.velocity / abs(gear.multiplier)
+            velocities[followed] = min(velocities[followed], own)
+    tree = KinematicTree(tuple(index), limits, velocities, [], {root: 0}, {root: np.eye(4)})
     tree.sliding = frozenset(joint.name for joint in free if joint.kind == "prismatic")
     for joint in ordered:
         frame = tree.link_frame[joint.parent]

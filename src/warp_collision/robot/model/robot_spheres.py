@@ -95,6 +95,8 @@ class RobotSpheres:
         joint_names: Names of the joints with a value, in the order of the joint values.
         joint_units: For each of them "rad", or "m" if it slides.
         joint_limits: (n_joints, 2) float32, lower and upper limit [rad or m], infinite without one.
+        velocity_limits: (n_joints,) float64, largest absolute value [rad/s or m/s] by the URDF,
+            also by that of joints that follow; infinite without one.
         link_names: Names of all links, in the order of the file.
         link_meshes: The visual meshes of the links (not loaded).
         link_shapes: For each link the shapes that its spheres approximate (not loaded): its
@@ -170,6 +172,7 @@ class RobotSpheres:
         self.joint_units = robot.tree.joint_units
         self._first_values = FirstValues(robot.tree)
         self.joint_limits = torch.tensor(robot.tree.joint_limits, dtype=torch.float32)
+        self.velocity_limits = torch.tensor(robot.tree.velocity_limits, dtype=torch.float64)
         self.link_meshes = list(robot.link_meshes)
         self.link_shapes = robot.shapes
         self.links_without_spheres, self.fits = robot.links_without_spheres, robot.fits

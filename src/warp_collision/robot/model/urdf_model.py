@@ -132,11 +132,23 @@ class _Source(NamedTuple):
 def _read_joint(element: Element) -> Joint:
     joint = read_joint(element, _KINDS)
     limit = element.find("limit")
-    if limit is None or joint.kind not in ("revolute", "prismatic"):
+    if limit is None or not joint.moves:
+        return joint
+    joint = replace(joint, velocity=_read_velocity(limit))
+    if joint.kind == "continuous":
         return joint
     text = f"{limit.get('lower', '0')} {limit.get('upper', '0')}"
     low, high = read_numbers(text, 2, f"the limits of joint {short_repr(joint.name)}")
     return replace(joint, limits=(low, high))
+
+
+def _read_velocity(limit: Element) -> float:
+    """The velocity of a <limit>; without a number it has none, and nothing but timing needs it."""
+    try:
+        velocity = float(limit.get("velocity", "inf"))
+    except ValueError:
+        return np.inf
+    return np.inf if np.isnan(velocity) else velocity
 
 
 def _read_shape(

@@ -1,0 +1,101 @@
+"""Limits of velocities, accelerations and jerks of joints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from warp_collision.messages import escaped, short_repr
+from warp_collision.robot import JointCurve, RobotSpheres
+
+_Array = NDArray[np.float64]
+_UNITS = ("rad/s", "rad/s^2", "rad/s^3")
+_EXAMPLES = ("velocity=2.0", "acceleration=10.0", "jerk=500.0")
+
+
+class MotionLimits(NamedTuple):
+    """Largest absolute values of the derivatives of each joint, (n_joints,) float64 each."""
+
+    velocity: _Array
+    acceleration: _Array
+    jerk: _Array
+
+    @classmethod
+    def of(
+        cls, robot: RobotSpheres, velocity: Any = None, acceleration: Any = None, jerk: Any = None
+    ) -> MotionLimits:
+        """Reads the limits that a caller gave.
+
+        Args:
+            robot: whose joints; its `velocity_limits` are the default.
+            velocity: a number for all joints, one for each, or a mapping from joint names.
+            acceleration: likewise, finite.
+            jerk: likewise.
+
+        Raises:
+            TypeError, ValueError: a limit that is missing, of another shape or not positive.
+        """
+        if velocity is None and len(robot.joint_names):
+            velocity = robot.velocity_limits
+            unlimited = np.flatnonzero(np.isinf(velocity.numpy()))
+            if len(unlimited):
+                raise ValueError(
+                    "velocity must be given, such as velocity=2.0 or one for each joint [rad/s], "
+                    f"as the URDF has none for joint {escaped(robot.joint_names[unlimited[0]])}"
+                )
+        given = velocity, acceleration, jerk
+        limits = cls(*(_limit(order, value, robot) for order, value in enumerate(given)))
+        endless = np.flatnonzero(np.isinf(limits.acceleration))
+        if len(endless):
+            raise ValueError(
+                "acceleration must be finite, got inf for joint "
+                f"{escaped(robot.joint_names[endless[0]])}"
+            )
+        return limits
+
+    def shares(self, curve: JointCurve) -> list[_Array]:
+        """The largest share of each limit that a curve uses, (batch,) each, from hulls."""
+        found = []
+        for limit in self:
+            curve = curve.derivative()
+            found.append((curve.largest().numpy() / limit).max(axis=(1, 2)))
+        return found
+
+
+def _limit(order: int, value: Any, robot: RobotSpheres) -> _Array:
+    """One limit of each joint."""
+    name, names = MotionLimits._fields[order], robot.joint_names
+    if value is None:
+        raise ValueError(
+            f"{name} must be given, for all joints such as {_EXAMPLES[order]}, or for each of "
+            f"{escaped(', '.join(names), 100)} [{_UNITS[order]}], got None; data sheets and "
+            "joint_limits.yaml of MoveIt have it, and inf is no limit of velocity or jerk"
+        )
+    if isinstance(value, Mapping):
+        missing = [joint for joint in names if joint not in value]
+        unknown = [joint for joint in value if joint not in names]
+        if missing or unknown:
+            what = f"no {escaped(missing[0])}" if missing else short_repr(unknown[0])
+            raise ValueError(f"{name} must have a value for each joint of the robot, got {what}")
+        value = [value[joint] for joint in names]
+    if isinstance(value, Tensor):
+        value = value.detach().cpu().numpy()
+    try:
+        array = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be numbers, got {short_repr(value)}") from None
+    if array.shape not in ((), (len(names),)):
+        raise ValueError(
+            f"{name} must be a number or have shape ({len(names)},), got {array.shape}"
+        )
+    array = np.array(np.broadcast_to(array, len(names)))
+    wrong = np.flatnonzero(~(array > 0.0))
+    if len(wrong):
+        raise ValueError(
+            f"{name} must be positive, got {array[wrong[0]]:g} for joint {escaped(names[wrong[0]])}"
+        )
+    return array

@@ -1,0 +1,97 @@
+"""Motion from rest to rest along straight lines, as fast as limits allow: it stops at corners."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warp_collision.planning.motion_limits import MotionLimits
+
+_Array = NDArray[np.float64]
+# How far a waypoint may be from the line through its neighbours, which is then one line.
+_STRAIGHT = 1.0e-6
+# Durations below this share of the whole are left out.
+_SHORT = 1.0e-9
+_REST = 1.0e-2  # s, of a path without motion
+
+
+def corners_of(path: _Array) -> _Array:
+    """The corners (m, n_joints) of a path (horizon, n_joints), m at least 2."""
+    kept, last = [0], 0
+    for index in range(1, len(path) - 1):
+        if not _is_straight(path[last : index + 2]):
+            kept.append(index)
+            last = index
+    corners = path[[*kept, len(path) - 1]]
+    moves = np.abs(np.diff(corners, axis=0)).max(axis=1) > 0.0
+    moves[-1] |= not moves.any()
+    return corners[np.concatenate(([True], moves))]
+
+
+def _is_straight(points: _Array) -> bool:
+    """Whether all points are near the line from the first to the last one, and in order."""
+    begin, along = points[0], points[-1] - points[0]
+    square = along @ along
+    if square == 0.0:
+        return bool(np.abs(points - begin).max() <= _STRAIGHT)
+    shares = (points - begin) @ along / square
+    off = np.abs(points - begin - shares[:, None] * along).max()
+    return bool(off <= _STRAIGHT and (np.diff(shares) >= -_STRAIGHT).all())
+
+
+def stopping_curve(corners: _Array, limits: MotionLimits) -> tuple[_Array, _Array]:
+    """Times (pieces + 1,) and Bernstein coefficients (pieces, 4, n_joints) with a stop at corners.
+
+    Args:
+        corners: (m, n_joints).
+        limits: of the joints. Each line is as fast as the joint that limits it allows.
+    """
+    spans, pieces = [], []
+    for begin, end in pairwise(corners):
+        change = end - begin
+        with np.errstate(divide="ignore"):
+            most = [float((limit / np.abs(change)).min()) for limit in limits]
+        if not np.abs(change).max() > 0.0:
+            spans.append(_REST)
+            pieces.append(np.repeat(begin[None, None], 4, axis=1))
+            continue
+        durations, positions = unit_motion(*most)
+        spans += durations
+        part = begin + positions[..., None] * change
+        part[-1, -1] = end
+        pieces.append(part)
+    return np.concatenate(([0.0], np.cumsum(spans))), np.concatenate(pieces)
+
+
+def unit_motion(velocity: float, acceleration: float, jerk: float) -> tuple[list[float], _Array]:
+    """The fastest motion from 0 to 1, from rest to rest, with a jerk of one size.
+
+    Seven phases: the acceleration rises, stays and falls, the speed stays, and the same backwards.
+    Those without duration are left out.
+
+    Returns:
+        Durations of the pieces, and their Bernstein coefficients (pieces, 4).
+    """
+    rise = min(acceleration / jerk, math.sqrt(velocity / jerk), (0.5 / jerk) ** (1.0 / 3.0))
+    peak = acceleration if rise == acceleration / jerk else jerk * rise
+    # From 0 to 1 without constant speed: peak (rise + stay) (2 rise + stay) = 1.
+    root = 9.0 * rise * rise - 4.0 * (2.0 * rise * rise - 1.0 / peak)
+    stay = max(min(0.5 * (math.sqrt(max(root, 0.0)) - 3.0 * rise), velocity / peak - rise), 0.0)
+    speed = peak * (rise + stay)
+    cruise = max((1.0 - speed * (2.0 * rise + stay)) / speed, 0.0)
+    whole = 4.0 * rise + 2.0 * stay + cruise
+    ramps = [(rise, 0.0, peak), (stay, peak, peak), (rise, peak, 0.0)]
+    back = [(duration, -last, -first) for duration, first, last in reversed(ramps)]
+    durations, rows, s, v = [], [], 0.0, 0.0
+    for duration, first, last in [*ramps, (cruise, 0.0, 0.0), *back]:
+        if duration <= _SHORT * whole:
+            continue
+        d, square = duration, duration * duration
+        end = s + v * d + first * square / 3.0 + last * square / 6.0
+        rows.append([s, s + v * d / 3.0, s + 2.0 * v * d / 3.0 + first * square / 6.0, end])
+        durations.append(duration)
+        s, v = end, v + 0.5 * (first + last) * d
+    return durations, np.array(rows) / s

@@ -1,0 +1,257 @@
+"""Joint paths with time: curves within limits of motors, proven free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from warp_collision import validate
+from warp_collision.planning.motion_limits import MotionLimits
+from warp_collision.planning.problems import Problems
+from warp_collision.planning.rest_to_rest import corners_of, stopping_curve
+from warp_collision.planning.timed_splines import DEGREE, SplineDescent, bernstein
+from warp_collision.poses import PoseLike
+from warp_collision.queries.dispatch import reads_values
+from warp_collision.robot import (
+    JointCurve,
+    RobotSpheres,
+    SelfCollisionPairs,
+    joint_path_clearance,
+    joint_path_in_collision,
+)
+from warp_collision.robot.model.base_pose import base_operand
+from warp_collision.robot.model.robot_spheres import require_robot_and_world
+from warp_collision.summaries import summary
+from warp_collision.world import MeshWorld
+
+_Array = NDArray[np.float64]
+_Piecewise = tuple[_Array, _Array]
+# Spans of a spline: at least, for each corner, and at most; and how often they are doubled where
+# the first spline is not free.
+_SPANS, _PER_CORNER, _MOST_SPANS, _DOUBLED = 40, 4, 128, 2
+_FINER = (1.0, 0.1, 0.01)  # tolerances of the last proof, relative to the margin
+_STILL = 1.0e-12  # rad or m, of a path without motion
+_ABOVE = 1.0 + 1.0e-12  # of times, so that rounding exceeds no limit
+
+
+class TimedPaths(NamedTuple):
+    """Result of `timed`.
+
+    Attributes:
+        curve: `JointCurve` in seconds, cubic pieces, at rest at both ends.
+        free: (batch,) bool, whether `joint_path_in_collision` proves these curves free.
+        clearance: (batch,) [m], the smaller one of the two following.
+        world_clearance: (batch,) [m], lower bound of the clearance to the world on the curve.
+        self_clearance: (batch,) [m], the same between spheres of the robot; see `PlannedPaths`.
+        duration: (batch,) float64 [s].
+        velocity_share: (batch,) float64, the largest share of a velocity limit that is used, at
+            most 1: a bound by Bernstein coefficients, not by samples.
+        acceleration_share: (batch,) float64, likewise.
+        jerk_share: (batch,) float64, likewise.
+        stops: (batch,) bool, whether the curve stops at corners of the path, as no faster one was
+            proven free.
+    """
+
+    curve: JointCurve
+    free: Tensor
+    clearance: Tensor
+    world_clearance: Tensor
+    self_clearance: Tensor
+    duration: Tensor
+    velocity_share: Tensor
+    acceleration_share: Tensor
+    jerk_share: Tensor
+    stops: Tensor
+
+    __repr__ = summary
+
+
+@reads_values
+def timed(
+    path: Tensor,
+    robot: RobotSpheres,
+    world: MeshWorld,
+    *,
+    velocity: Any = None,
+    acceleration: Any = None,
+    jerk: Any = None,
+    margin: float = 1e-3,
+    env_index: Tensor | None = None,
+    self_collision: bool | SelfCollisionPairs = True,
+    ignore: Iterable[tuple[str, str]] = (),
+    base_pose: PoseLike | None = None,
+    max_iterations: int = 60,
+) -> TimedPaths:
+    """Joint paths as curves in time within the limits of the motors, proven free.
+
+    First a curve follows the path and stops at its corners: as free as the path. From it a spline
+    is made and its time shortened, iteration by iteration; each one that is kept is proven free. So
+    corners become as wide as obstacles allow. The largest velocity, acceleration and jerk of the
+    result are bounded by the coefficients of its derivatives.
+
+    Args:
+        path: (batch, horizon, n_joints) [rad, prismatic: m], straight between waypoints, as of
+            `optimize_paths`, on the device of the world.
+        robot: the robot, with what is attached to it.
+        world: the obstacles, at rest.
+        velocity: limit of the absolute value [rad/s, prismatic: m/s]: a number for all joints,
+            (n_joints,) numbers, or a mapping from the names of all joints. That of the URDF if
+            None. inf is no limit.
+        acceleration: likewise [rad/s^2, prismatic: m/s^2], finite. Required.
+        jerk: likewise [rad/s^3, prismatic: m/s^3]. Required; inf is no limit.
+        margin: [m], the `tolerance` of `joint_path_in_collision`: no curve with a clearance below
+            it is chosen, where the path itself has it.
+        env_index: (batch,) int32, the env of each path; env 0 for all if None.
+        self_collision: see `optimize_paths`.
+        ignore: allowed contacts, see `joint_path_in_collision`.
+        base_pose: (7,) for all or (batch, 7), pose of the root link in the world, or 4 x 4
+            matrices; the origin if None.
+        max_iterations: of making curves faster. 0 stops at all corners.
+
+    Returns:
+        Curves, certificates and shares of the limits, see `TimedPaths`. Where nothing is proven
+        free, the curve stops at the corners, and `free` is false. A path without motion takes
+        10 ms.
+
+    Raises:
+        TypeError, ValueError: an argument of another type, shape, device or range, such as a limit
+            that is missing or not positive; the message names the joint.
+
+    Example:
+        >>> import torch
+        >>> from warp_collision import Cylinder, MeshWorld
+        >>> from warp_collision.examples import load_panda
+        >>> from warp_collision.planning import timed
+        >>> world = MeshWorld()
+        >>> world.add("post", Cylinder(0.05, 1.0), (0.5, 0.0, 0.5, 1, 0, 0, 0))
+        0
+        >>> ready = [0.0, -0.8, 0.0, -2.4, 0.0, 1.6, 0.8]
+        >>> path = torch.tensor([[[-0.9, *ready[1:]], [0.0, -1.0, *ready[2:]], [0.9, *ready[1:]]]])
+        >>> found = timed(path, load_panda(), world, velocity=2.0, acceleration=10.0, jerk=200.0)
+        >>> found.free.item(), bool(found.duration < 1.9), bool(found.jerk_share <= 1.0)
+        (True, True, True)
+        >>> times, joints = found.curve.sample(1e-3)  # for a controller of 1 kHz
+    """
+    require_robot_and_world(robot, world)
+    validate.require_number("margin", margin, positive=True)
+    validate.require_int("max_iterations", max_iterations)
+    if max_iterations < 0:
+        raise ValueError(f"max_iterations must be at least 0, got {max_iterations}")
+    limits = MotionLimits.of(robot, velocity, acceleration, jerk)
+    joints = _paths(path, robot, world)
+    env_index = validate.env_operand(env_index, len(joints), world.n_envs, world.device, check=True)
+    start, goal = joints[:, 0], joints[:, -1]
+    if base_pose is not None:
+        base_pose = base_operand(base_pose, start).detach().expand(len(start), 7)
+    contacts = self_collision, tuple(ignore)
+    clearances = float(margin), float(margin)
+    problems = Problems(robot, world, start, goal, env_index, *clearances, *contacts, base_pose)
+    with torch.no_grad():
+        corners = [corners_of(row) for row in joints.cpu().double().numpy()]
+        parts, stops = _fastest(corners, problems, limits, max_iterations)
+        return _certified(_within_limits(parts, limits), problems, limits, stops)
+
+
+def _paths(path: Tensor, robot: RobotSpheres, world: MeshWorld) -> Tensor:
+    """Joint paths, valid."""
+    robot.check_joints(path)
+    if path.ndim != 3 or path.shape[0] == 0 or path.shape[1] < 2:
+        raise ValueError(
+            "path must have shape (batch, horizon, n_joints) with at least 2 waypoints, got "
+            f"{validate.shape_of(path)}"
+        )
+    validate.require_device("path", path, world.device)
+    validate.require_finite("path", path)
+    return path.detach()
+
+
+def _fastest(
+    corners: list[_Array], problems: Problems, limits: MotionLimits, max_iterations: int
+) -> tuple[list[_Piecewise], NDArray[np.bool_]]:
+    """The fastest curve that was found for each path, and which of them stop at the corners."""
+    parts = [stopping_curve(each, limits) for each in corners]
+    stops = np.array([len(each) > 2 for each in corners])
+    if max_iterations == 0:
+        return parts, stops
+    descent = SplineDescent(problems, limits)
+    most = max(len(each) for each in corners)
+    spans = min(_SPANS + _PER_CORNER * most, _MOST_SPANS)
+    left = np.array([row for row, each in enumerate(corners) if (each[0] != each[1]).any()])
+    for _ in range(_DOUBLED + 1):
+        if len(left) == 0:
+            break
+        points = descent.start(np.stack([_samples(parts[row], spans) for row in left]))
+        rows = torch.as_tensor(left, device=problems.start.device)
+        free = ~descent.hits(points, rows).any(axis=1)
+        chosen = torch.from_numpy(np.flatnonzero(free)).to(rows.device)
+        if free.any():
+            found = descent.run(points[free], rows[chosen], max_iterations)
+            pieces = bernstein(found.points)
+            for index, row in enumerate(left[free]):
+                if found.duration[index] < parts[row][0][-1]:
+                    times = found.span[index] * np.arange(pieces.shape[1] + 1)
+                    parts[row], stops[row] = (times, pieces[index]), False
+        left, spans = left[~free], 2 * spans
+    return parts, stops
+
+
+def _samples(part: _Piecewise, spans: int) -> _Array:
+    """Control points (spans + 3, n_joints) along a curve, those at each end equal."""
+    times = np.linspace(0.0, part[0][-1], spans + 1)
+    inner = JointCurve.from_pieces([part]).at(times)[0].numpy()
+    points = np.concatenate((inner[:1], inner, inner[-1:]))
+    points[:DEGREE], points[-DEGREE:] = points[0], points[-1]
+    return points
+
+
+def _within_limits(parts: list[_Piecewise], limits: MotionLimits) -> JointCurve:
+    """The curves, stretched until no limit is exceeded by rounding, or shortened to the limits."""
+    curve = JointCurve.from_pieces(parts)
+    shares = limits.shares(curve)
+    stretch = np.max([share ** (1.0 / (k + 1)) for k, share in enumerate(shares)], axis=0)
+    moves = curve.coefficients.flatten(1, 2).numpy()
+    moves = (moves.max(axis=1) - moves.min(axis=1)).max(axis=1) > _STILL
+    stretch = torch.from_numpy(np.where(moves, stretch * _ABOVE, 1.0))
+    return JointCurve(curve.times * stretch[:, None], curve.coefficients)
+
+
+def _certified(
+    curve: JointCurve, problems: Problems, limits: MotionLimits, stops: NDArray[np.bool_]
+) -> TimedPaths:
+    """Curves with what is proven of them."""
+    scene = problems.world_of(slice(None))
+    place = problems.robot, problems.world
+    free = torch.zeros(len(stops), dtype=torch.bool, device=problems.world.device)
+    for finer in _FINER:
+        if bool(free.all()):
+            break
+        hits = joint_path_in_collision(
+            curve,
+            *place,
+            tolerance=finer * problems.margin,
+            self_collision=problems.self_collision,
+            **scene,
+        )
+        free |= ~hits.any(1)
+    found = joint_path_clearance(
+        curve, *place, tolerance=problems.margin, self_collision=problems.changing_pairs, **scene
+    )
+    world, itself = (
+        torch.where(free, lower.clamp(min=0.0), lower)
+        for lower in (found.world_lower.amin(1), found.self_lower.amin(1))
+    )
+    velocity, acceleration, jerk = map(torch.from_numpy, limits.shares(curve))
+    return TimedPaths(
+        curve,
+        free,
+        torch.minimum(world, itself),
+        *(world, itself),
+        curve.duration,
+        *(velocity, acceleration, jerk),
+        torch.from_numpy(stops).to(free.device),
+    )
