@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.linalg import solveh_banded
-from torch import Tensor
 
 from warp_collision.planning.motion_limits import MotionLimits
 from warp_collision.planning.objective import CollisionGradient
@@ -26,6 +25,7 @@ from warp_collision.planning.terms import CollisionTerm
 from warp_collision.robot import SelfCollisionPairs
 
 _Array = NDArray[np.float64]
+_Rows = NDArray[np.int64]
 DEGREE = 3
 # Control points at each end, which are equal: the curve begins and ends at rest.
 _FIXED = 3
@@ -111,17 +111,19 @@ class SplineDescent:
             base_pose=problems.base_pose,
         )
 
-    def hits(self, points: _Array, rows: Tensor) -> NDArray[np.bool_]:
+    def hits(self, points: _Array, rows: _Rows) -> NDArray[np.bool_]:
         """Pieces (m, pieces) of the splines of rows (m,) that are not proven free."""
         pieces = bernstein(points)
         shared = np.concatenate(
             (pieces[:, :, :-1].reshape(len(points), -1, points.shape[2]), pieces[:, -1, -1:]),
             axis=1,
         )
-        on_device = torch.from_numpy(shared).float().to(rows.device)
-        return self._problems.curve_hits(on_device, rows, DEGREE).cpu().numpy()
+        device = self._problems.world.device
+        on_device = torch.from_numpy(shared).float().to(device)
+        index = torch.from_numpy(rows).to(device)
+        return self._problems.curve_hits(on_device, index, DEGREE).cpu().numpy()
 
-    def run(self, points: _Array, rows: Tensor, max_iterations: int) -> Splines:
+    def run(self, points: _Array, rows: _Rows, max_iterations: int) -> Splines:
         """Makes free splines (batch, n, n_joints) of rows (batch,) faster."""
         best = Splines(points.copy(), shortest_span(points, self._limits))
         state = _State(points, np.arange(len(points)), self._joint_limits(points))
@@ -137,7 +139,7 @@ class SplineDescent:
                 state = state.of_going()
                 if len(state.index) == 0:
                     break
-                push = _Push(self._term, state.points, rows[torch.from_numpy(state.index)])
+                push = _Push(self._term, state.points, rows[state.index])
         return best
 
     def start(self, points: _Array) -> _Array:
@@ -157,7 +159,7 @@ class SplineDescent:
         high = np.maximum(limits[:, 1], inner.max(axis=1) + _NO_ROOM)
         return np.stack((low, high), axis=1)
 
-    def _step(self, state: _State, push: _Array, rows: Tensor) -> None:
+    def _step(self, state: _State, push: _Array, rows: _Rows) -> None:
         """One Newton step of each row, as far as it is proven free."""
         span = shortest_span(state.points, self._limits) * (1.0 + state.slack)
         scale = [limit * (span ** (k + 1))[:, None, None] for k, limit in enumerate(self._limits)]
@@ -165,7 +167,7 @@ class SplineDescent:
         open_rows = np.arange(len(step))
         for attempt in range(_TRIES):
             moved = state.points[open_rows] + size[open_rows, None, None] * step[open_rows]
-            hits = self.hits(moved, rows[torch.from_numpy(open_rows)])
+            hits = self.hits(moved, rows[open_rows])
             free = ~hits.any(axis=1)
             state.points[open_rows[free]] = moved[free]
             state.hold(open_rows, hits)
@@ -243,7 +245,7 @@ def _room(value: _Array, move: _Array) -> _Array:
 class _State:
     """Rows that are being made faster."""
 
-    def __init__(self, points: _Array, index: NDArray[np.int64], limits: _Array):
+    def __init__(self, points: _Array, index: _Rows, limits: _Array):
         self.points, self.index, self.limits = points, index, limits
         self.weight = np.full(points.shape[:2], _FREE)
         self.slack = np.full(len(points), _SLACK)
@@ -260,7 +262,7 @@ class _State:
         self.slack[self.idle > _PATIENCE] *= _LESS
         self.idle[self.idle > _PATIENCE] = 0
 
-    def hold(self, rows: NDArray[np.int64], hits: NDArray[np.bool_]) -> None:
+    def hold(self, rows: _Rows, hits: NDArray[np.bool_]) -> None:
         """Raises the weights of the control points of pieces (m, pieces) that hit."""
         held = np.zeros((len(rows), self.points.shape[1]), dtype=bool)
         for k in range(DEGREE + 1):
@@ -268,7 +270,7 @@ class _State:
         heavier = np.minimum(self.weight[rows] * _HELD, _FIRMEST)
         self.weight[rows] = np.where(held, heavier, self.weight[rows])
 
-    def at(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> _State:
+    def at(self, rows: _Rows | NDArray[np.bool_]) -> _State:
         """Copies of some rows."""
         part = _State(self.points[rows], self.index[rows], self.limits[rows])
         part.weight, part.slack, part.idle = self.weight[rows], self.slack[rows], self.idle[rows]
@@ -282,12 +284,13 @@ class _State:
 class _Push:
     """Derivative of the collision cost of splines of rows (batch,) by their control points."""
 
-    def __init__(self, term: CollisionTerm, points: _Array, rows: Tensor):
+    def __init__(self, term: CollisionTerm, points: _Array, rows: _Rows):
         self.rows = rows
+        index = torch.from_numpy(rows).to(term.world.device)
         self._knots = torch.empty(
-            (len(points), points.shape[1] - 2, points.shape[2]), device=rows.device
+            (len(points), points.shape[1] - 2, points.shape[2]), device=term.world.device
         )
-        self._gradient = CollisionGradient(term, self._knots, rows)
+        self._gradient = CollisionGradient(term, self._knots, index)
 
     def __call__(self, points: _Array) -> _Array:
         knots = (points[:, :-2] + 4.0 * points[:, 1:-1] + points[:, 2:]) / 6.0

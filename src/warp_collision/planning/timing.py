@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,9 +32,9 @@ from warp_collision.world import MeshWorld
 
 _Array = NDArray[np.float64]
 _Piecewise = tuple[_Array, _Array]
-# Spans of a spline: at least, for each corner, and at most; and how often they are doubled where
-# the first spline is not free.
-_SPANS, _PER_CORNER, _MOST_SPANS, _DOUBLED = 40, 4, 128, 2
+# Spans of a spline beside the pieces that stop at corners, and at most; and how often they are
+# doubled where the first spline is not free.
+_SPANS, _MOST_SPANS, _DOUBLED = 32, 128, 2
 _FINER = (1.0, 0.1, 0.01)  # tolerances of the last proof, relative to the margin
 _STILL = 1.0e-12  # rad or m, of a path without motion
 _ABOVE = 1.0 + 1.0e-12  # of times, so that rounding exceeds no limit
@@ -145,15 +146,21 @@ def timed(
     limits = MotionLimits.of(robot, velocity, acceleration, jerk)
     joints = _paths(path, robot, world)
     env_index = validate.env_operand(env_index, len(joints), world.n_envs, world.device, check=True)
-    start, goal = joints[:, 0], joints[:, -1]
+    start = joints[:, 0]
     if base_pose is not None:
         base_pose = base_operand(base_pose, start).detach().expand(len(start), 7)
-    contacts = self_collision, tuple(ignore)
-    clearances = float(margin), float(margin)
-    problems = Problems(robot, world, start, goal, env_index, *clearances, *contacts, base_pose)
+    tolerances = float(margin), joints.new_full((1,), margin), float(margin)
+    ends, contacts = (start, joints[:, -1]), (self_collision, tuple(ignore))
+    problems = Problems(robot, world, *ends, env_index, *tolerances, *contacts, base_pose)
     with torch.no_grad():
         corners = [corners_of(row) for row in joints.cpu().double().numpy()]
-        parts, stops = _fastest(corners, problems, limits, max_iterations)
+        parts = [stopping_curve(each, limits) for each in corners]
+        stops = np.array([len(each) > 2 for each in corners])
+        if max_iterations > 0:
+            _, margins = _proven(JointCurve.from_pieces(parts), problems)
+            problems = replace(problems, margins=margins)
+            moves = np.array([bool((each[0] != each[1]).any()) for each in corners])
+            stops &= ~_make_faster(parts, moves, SplineDescent(problems, limits), max_iterations)
         return _certified(_within_limits(parts, limits), problems, limits, stops)
 
 
@@ -170,34 +177,51 @@ def _paths(path: Tensor, robot: RobotSpheres, world: MeshWorld) -> Tensor:
     return path.detach()
 
 
-def _fastest(
-    corners: list[_Array], problems: Problems, limits: MotionLimits, max_iterations: int
-) -> tuple[list[_Piecewise], NDArray[np.bool_]]:
-    """The fastest curve that was found for each path, and which of them stop at the corners."""
-    parts = [stopping_curve(each, limits) for each in corners]
-    stops = np.array([len(each) > 2 for each in corners])
-    if max_iterations == 0:
-        return parts, stops
-    descent = SplineDescent(problems, limits)
-    most = max(len(each) for each in corners)
-    spans = min(_SPANS + _PER_CORNER * most, _MOST_SPANS)
-    left = np.array([row for row, each in enumerate(corners) if (each[0] != each[1]).any()])
+def _proven(curve: JointCurve, problems: Problems) -> tuple[Tensor, Tensor]:
+    """Which curves (batch,) are proven free, and with which tolerances (batch,) [m].
+
+    A smaller one where the curve is nearer than the margin.
+    """
+    free = torch.zeros(len(curve.times), dtype=torch.bool, device=problems.world.device)
+    margins = torch.full(free.shape, problems.margin, device=free.device)
+    for finer in _FINER:
+        if bool(free.all()):
+            break
+        margins[~free] = finer * problems.margin
+        hits = joint_path_in_collision(
+            curve,
+            problems.robot,
+            problems.world,
+            tolerance=finer * problems.margin,
+            self_collision=problems.self_collision,
+            **problems.world_of(slice(None)),
+        )
+        free |= ~hits.any(1)
+    return free, margins
+
+
+def _make_faster(
+    parts: list[_Piecewise], moves: NDArray[np.bool_], descent: SplineDescent, max_iterations: int
+) -> NDArray[np.bool_]:
+    """Replaces curves that stop at corners by faster ones, and returns which (batch,)."""
+    faster = np.zeros_like(moves)
+    most = max(len(times) for times, _ in parts)
+    spans = min(_SPANS + most, _MOST_SPANS)
+    left = np.flatnonzero(moves)
     for _ in range(_DOUBLED + 1):
         if len(left) == 0:
             break
         points = descent.start(np.stack([_samples(parts[row], spans) for row in left]))
-        rows = torch.as_tensor(left, device=problems.start.device)
-        free = ~descent.hits(points, rows).any(axis=1)
-        chosen = torch.from_numpy(np.flatnonzero(free)).to(rows.device)
+        free = ~descent.hits(points, left).any(axis=1)
         if free.any():
-            found = descent.run(points[free], rows[chosen], max_iterations)
+            found = descent.run(points[free], left[free], max_iterations)
             pieces = bernstein(found.points)
             for index, row in enumerate(left[free]):
                 if found.duration[index] < parts[row][0][-1]:
                     times = found.span[index] * np.arange(pieces.shape[1] + 1)
-                    parts[row], stops[row] = (times, pieces[index]), False
+                    parts[row], faster[row] = (times, pieces[index]), True
         left, spans = left[~free], 2 * spans
-    return parts, stops
+    return faster
 
 
 def _samples(part: _Piecewise, spans: int) -> _Array:
@@ -224,22 +248,14 @@ def _certified(
     curve: JointCurve, problems: Problems, limits: MotionLimits, stops: NDArray[np.bool_]
 ) -> TimedPaths:
     """Curves with what is proven of them."""
-    scene = problems.world_of(slice(None))
-    place = problems.robot, problems.world
-    free = torch.zeros(len(stops), dtype=torch.bool, device=problems.world.device)
-    for finer in _FINER:
-        if bool(free.all()):
-            break
-        hits = joint_path_in_collision(
-            curve,
-            *place,
-            tolerance=finer * problems.margin,
-            self_collision=problems.self_collision,
-            **scene,
-        )
-        free |= ~hits.any(1)
+    free, _ = _proven(curve, problems)
     found = joint_path_clearance(
-        curve, *place, tolerance=problems.margin, self_collision=problems.changing_pairs, **scene
+        curve,
+        problems.robot,
+        problems.world,
+        tolerance=problems.margin,
+        self_collision=problems.changing_pairs,
+        **problems.world_of(slice(None)),
     )
     world, itself = (
         torch.where(free, lower.clamp(min=0.0), lower)

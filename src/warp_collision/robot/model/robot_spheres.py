@@ -95,8 +95,7 @@ class RobotSpheres:
         joint_names: Names of the joints with a value, in the order of the joint values.
         joint_units: For each of them "rad", or "m" if it slides.
         joint_limits: (n_joints, 2) float32, lower and upper limit [rad or m], infinite without one.
-        velocity_limits: (n_joints,) float64, largest absolute value [rad/s or m/s] by the URDF,
-            also by that of joints that follow; infinite without one.
+        velocity_limits: (n_joints,) float64, of the URDF [rad/s or m/s], infinite without one.
         link_names: Names of all links, in the order of the file.
         link_meshes: The visual meshes of the links (not loaded).
         link_shapes: For each link the shapes that its spheres approximate (not loaded): its
@@ -168,16 +167,14 @@ class RobotSpheres:
     def _take(self, robot: RobotDescription) -> None:
         self._description = robot
         self.link_names = robot.link_names
-        self.joint_names = robot.tree.joint_names
-        self.joint_units = robot.tree.joint_units
+        self.joint_names, self.joint_units = robot.tree.joint_names, robot.tree.joint_units
         self._first_values = FirstValues(robot.tree)
         self.joint_limits = torch.tensor(robot.tree.joint_limits, dtype=torch.float32)
         self.velocity_limits = torch.tensor(robot.tree.velocity_limits, dtype=torch.float64)
         self.link_meshes = list(robot.link_meshes)
         self.link_shapes = robot.shapes
         self.links_without_spheres, self.fits = robot.links_without_spheres, robot.fits
-        self.locked_joints = robot.locked
-        self.named_states = robot.named_states
+        self.locked_joints, self.named_states = robot.locked, robot.named_states
         self._link_frames = LinkFrames(robot.tree, self.link_names)
         self._allowed: tuple[LeftOutPair, ...] = ()
         self._carry({}, {})
