@@ -54,7 +54,7 @@ class Seen:
     """What an image says of a cube."""
 
     is_through: bool  # all of it was seen through
-    is_hidden: bool  # all of it is behind what was seen, or not in the image
+    is_hidden: bool  # no part of it was seen through
 
 
 @wp.struct
@@ -148,6 +148,12 @@ def look_at(
 
 
 @wp.func
+def corner_of(part: int) -> wp.vec3i:
+    """Which of the eight halves of a cube, along each axis, a part is."""
+    return wp.vec3i(part & 1, (part >> 1) & 1, part >> 2)
+
+
+@wp.func
 def parts_through(
     camera: View,
     nearest: wp.array[wp.float32],
@@ -169,60 +175,100 @@ def parts_through(
     return found
 
 
+@wp.func
+def see_voxel(
+    here: int,
+    now: float,
+    place: int,
+    states: wp.array[wp.uint8],
+    parts: wp.array[wp.uint8],
+    stamps: wp.array[wp.float32],
+):
+    """Keeps which eighths of a voxel an image saw through."""
+    before = int(parts[place])
+    if here == ALL_PARTS:
+        stamps[place] = now
+    if here != 0 and before != ALL_PARTS:
+        parts[place] = wp.uint8(before | here)
+        if (before | here) == ALL_PARTS:
+            states[place] = wp.uint8(FREE)
+        elif before == 0 and states[place] == wp.uint8(UNSEEN):
+            stamps[place] = now
+
+
 @wp.kernel
 def carve(
     # operands
     camera: wp.array[View],  # (1,)
     grid: wp.array[VoxelBlock],  # (1,)
     nearest: wp.array[wp.float32],  # (levels x pixels,) seen through up to there [m]; 0: unknown
-    farthest: wp.array[wp.float32],  # (levels x pixels,) hidden from there on [m]
+    farthest: wp.array[wp.float32],  # (levels x pixels,) nothing is seen through from there on [m]
     now: wp.array[wp.float32],  # (1,) [s]
     # outputs
     states: wp.array[wp.uint8],  # (voxels,) UNSEEN, FREE or OCCUPIED, x running fastest
     parts: wp.array[wp.uint8],  # (voxels,) eighths that were seen through since the last hit
     stamps: wp.array[wp.float32],  # (voxels,) when a voxel was last seen to be that [s]
 ):
-    """One thread per block of voxels, in rows along x.
+    """One thread per block of voxels, in rows along x: first the whole, then pairs along each axis.
 
     A voxel that became free by parts has the stamp of its first one, or of the hit before.
     """
     z, y, x = wp.tid()
     voxels = grid[0]
-    size = float(BLOCK) * voxels.cell
+    cell = voxels.cell
+    size = float(BLOCK) * cell
     corner = voxels.origin + size * wp.vec3(float(x), float(y), float(z))
-    middle = corner + wp.vec3(0.5 * size)
-    seen = look_at(camera[0], nearest, farthest, middle, size)
-    if seen.is_hidden:
+    block = look_at(camera[0], nearest, farthest, corner + wp.vec3(0.5 * size), size)
+    if block.is_hidden:
         return
     shape = voxels.shape
-    for index in range(BLOCK * BLOCK * BLOCK):
-        i = index % BLOCK + BLOCK * x
-        j = index / BLOCK % BLOCK + BLOCK * y
-        k = index / (BLOCK * BLOCK) + BLOCK * z
-        if i < shape[0] and j < shape[1] and k < shape[2]:
-            place = (k * shape[1] + j) * shape[0] + i
-            before = int(parts[place])
-            here = wp.where(seen.is_through, ALL_PARTS, 0)
-            may_be = camera[0].is_strict == 0 or states[place] != wp.uint8(OCCUPIED)
-            if not seen.is_through and may_be:
-                corner = voxels.cell * wp.vec3(float(i), float(j), float(k))
-                here = parts_through(
-                    camera[0], nearest, farthest, voxels.origin + corner, voxels.cell, before
-                )
-            if here == ALL_PARTS and may_be:
-                stamps[place] = now[0]
-            if here != 0 and before != ALL_PARTS and may_be:
-                parts[place] = wp.uint8(before | here)
-                if (before | here) == ALL_PARTS:
-                    states[place] = wp.uint8(FREE)
-                elif before == 0 and states[place] == wp.uint8(UNSEEN):
-                    stamps[place] = now[0]
+    pairs = BLOCK / 2
+    for index in range(pairs * pairs * pairs):
+        first = 2 * wp.vec3i(index % pairs, index / pairs % pairs, index / (pairs * pairs))
+        low = corner + cell * wp.vec3(float(first[0]), float(first[1]), float(first[2]))
+        pair = block
+        if not block.is_through:
+            pair = look_at(camera[0], nearest, farthest, low + wp.vec3(cell), 2.0 * cell)
+        for part in range(8):
+            side = corner_of(part)
+            i = BLOCK * x + first[0] + side[0]
+            j = BLOCK * y + first[1] + side[1]
+            k = BLOCK * z + first[2] + side[2]
+            is_there = i < shape[0] and j < shape[1] and k < shape[2]
+            if not pair.is_hidden and is_there:
+                place = (k * shape[1] + j) * shape[0] + i
+                if camera[0].is_strict == 0 or states[place] != wp.uint8(OCCUPIED):
+                    here = int(ALL_PARTS)
+                    if not pair.is_through:
+                        at = low + cell * wp.vec3(float(side[0]), float(side[1]), float(side[2]))
+                        known = int(parts[place])
+                        here = parts_through(camera[0], nearest, farthest, at, cell, known)
+                    see_voxel(here, now[0], place, states, parts, stamps)
+
+
+@wp.func
+def hit(
+    point: wp.vec3,
+    voxels: VoxelBlock,
+    now: float,
+    states: wp.array[wp.uint8],
+    parts: wp.array[wp.uint8],
+    stamps: wp.array[wp.float32],
+):
+    """What a point is in is occupied, whatever was seen through it before."""
+    cell = cell_around(point, voxels.origin, voxels.cell, voxels.shape)
+    if cell[0] >= 0:
+        place = (cell[2] * voxels.shape[1] + cell[1]) * voxels.shape[0] + cell[0]
+        states[place] = wp.uint8(OCCUPIED)
+        parts[place] = wp.uint8(0)
+        stamps[place] = now
 
 
 @wp.kernel
 def mark_hits(
     # operands
-    points: wp.array[wp.vec3],  # (n,) in the frame of the map [m]
+    camera: wp.array[View],  # (1,)
+    depth: wp.array2d[wp.float32],  # (height, width) of surfaces [m], else 0
     grid: wp.array[VoxelBlock],  # (1,)
     now: wp.array[wp.float32],  # (1,) [s]
     # outputs
@@ -230,15 +276,16 @@ def mark_hits(
     parts: wp.array[wp.uint8],
     stamps: wp.array[wp.float32],
 ):
-    """One thread per point; what is hit is occupied, whatever was seen through it before."""
-    voxels = grid[0]
-    shape = voxels.shape
-    cell = cell_around(points[wp.tid()], voxels.origin, voxels.cell, shape)
-    if cell[0] >= 0:
-        place = (cell[2] * shape[1] + cell[1]) * shape[0] + cell[0]
-        states[place] = wp.uint8(OCCUPIED)
-        parts[place] = wp.uint8(0)
-        stamps[place] = now[0]
+    """One thread per pixel."""
+    row, column = wp.tid()
+    z = depth[row, column]
+    if z > 0.0:
+        view = camera[0]
+        x = (float(column) - view.middle[0]) / view.focal[0]
+        y = (float(row) - view.middle[1]) / view.focal[1]
+        back = wp.transform_inverse(view.camera_from_map)
+        point = wp.transform_point(back, z * wp.vec3(x, y, 1.0))
+        hit(point, grid[0], now[0], states, parts, stamps)
 
 
 @wp.func

@@ -46,12 +46,11 @@ def noise_of(rules: PixelRules, depth: float) -> float:
 
 
 @wp.func
-def step_at(rules: PixelRules, depth: float, row: int, column: int) -> float:
-    """By how much two neighbours of a surface may differ [m]."""
+def steepness_at(rules: PixelRules, row: int, column: int) -> float:
+    """By how much two neighbours of a surface at a depth of 1 m may differ [m]."""
     x = (float(column) - rules.middle[0]) / rules.focal[0]
     y = (float(row) - rules.middle[1]) / rules.focal[1]
-    slant = rules.steepness * wp.sqrt(1.0 + x * x + y * y)
-    return slant * depth + 2.0 * noise_of(rules, depth)
+    return rules.steepness * wp.sqrt(1.0 + x * x + y * y)
 
 
 @wp.func
@@ -64,22 +63,13 @@ def depth_at(depth: wp.array2d[wp.float32], row: int, column: int) -> float:
 
 
 @wp.func
-def relation(
-    rules: PixelRules,
-    depth: wp.array2d[wp.float32],
-    row: int,
-    column: int,
-    down: int,
-    right: int,
-) -> int:
-    """What a neighbour is to a pixel."""
-    here = depth[row, column]
-    there = depth_at(depth, row + down, column + right)
+def relation(rules: PixelRules, steepness: float, here: float, there: float) -> int:
+    """What a neighbour at a depth is to a pixel."""
     kind = int(NONE)
     if there > 0.0:
-        allowed = step_at(rules, wp.min(here, there), row, column)
+        near = wp.min(here, there)
         kind = wp.where(here < there, FARTHER, NEARER)
-        if wp.abs(there - here) <= allowed:
+        if wp.abs(there - here) <= steepness * near + 2.0 * noise_of(rules, near):
             kind = SAME
     return kind
 
@@ -91,36 +81,9 @@ def is_strip(next: int, one_on: int, opposite: int) -> bool:
     return ends and opposite == FARTHER
 
 
-@wp.kernel
-def sort_pixels(
-    # operands
-    depth: wp.array2d[wp.float32],  # (height, width) [m], 0 without a return
-    rules: wp.array[PixelRules],  # (1,)
-    # outputs
-    kinds: wp.array2d[wp.uint8],  # (height, width) NO_RETURN, SURFACE, MIXED, THIN or LONE
-):
-    """One thread per pixel."""
-    row, column = wp.tid()
-    here = depth[row, column]
-    if here <= 0.0:
-        kinds[row, column] = wp.uint8(NO_RETURN)
-        return
-    support = int(0)
-    is_mixed = bool(False)
-    is_thin = bool(False)
-    for axis in range(4):  # right, down, and both diagonals
-        down = wp.where(axis == 0, 0, 1)
-        right = wp.where(axis == 1, 0, wp.where(axis == 3, -1, 1))
-        first = relation(rules[0], depth, row, column, down, right)
-        second = relation(rules[0], depth, row, column, -down, -right)
-        support += wp.where(first == SAME, 1, 0) + wp.where(second == SAME, 1, 0)
-        is_mixed = is_mixed or (first == NEARER and second == FARTHER)
-        is_mixed = is_mixed or (first == FARTHER and second == NEARER)
-        if axis < 2:  # a corner is before both sides of a diagonal
-            third = relation(rules[0], depth, row, column, 2 * down, 2 * right)
-            fourth = relation(rules[0], depth, row, column, -2 * down, -2 * right)
-            is_thin = is_thin or is_strip(first, third, second)
-            is_thin = is_thin or is_strip(second, fourth, first)
+@wp.func
+def kind_of(is_mixed: bool, support: int, is_thin: bool) -> int:
+    """What a pixel with a return is of."""
     kind = int(SURFACE)
     if is_mixed:
         kind = MIXED
@@ -128,7 +91,13 @@ def sort_pixels(
         kind = LONE
     elif is_thin:
         kind = THIN
-    kinds[row, column] = wp.uint8(kind)
+    return kind
+
+
+@wp.func
+def surely(rules: PixelRules, depth: float) -> float:
+    """Where something that seems to be at a depth is at least [m]."""
+    return wp.max(wp.min(depth - noise_of(rules, depth), rules.max_depth), 0.0)
 
 
 @wp.func
@@ -138,24 +107,55 @@ def side_slope(here: float, there: float, kind: int, other: float, other_kind: i
     return wp.where(kind == SAME and is_end, wp.max(there - here, 0.0), 0.0)
 
 
-@wp.func
-def ridge_before(depth: wp.array2d[wp.float32], rules: PixelRules, row: int, column: int) -> float:
-    """Nearest depth of the surface of a pixel up to where the pixels beside it see others [m].
+@wp.kernel
+def sort_pixels(
+    # operands
+    depth: wp.array2d[wp.float32],  # (height, width) [m], 0 without a return
+    rules: wp.array[PixelRules],  # (1,)
+    # outputs
+    kinds: wp.array2d[wp.uint8],  # (height, width) NO_RETURN, SURFACE, MIXED, THIN or LONE
+    bounds: wp.array2d[wp.float32],  # (height, width) nothing is nearer [m], 0 where unknown
+):
+    """One thread per pixel; bounds of mixed ones and holes are those of their own depth.
 
-    Between them may be its ridge or edge: it is not nearer than the surface goes on to be.
+    Between the last ray on a surface and the first one beside it may be a ridge or an edge: it is
+    not nearer than the surface goes on to be up to there.
     """
+    row, column = wp.tid()
     here = depth[row, column]
+    if here <= 0.0:
+        kinds[row, column] = wp.uint8(NO_RETURN)
+        bounds[row, column] = 0.0
+        return
+    steepness = steepness_at(rules[0], row, column)
+    support = int(0)
     slope = float(0.0)
-    for axis in range(4):
+    is_mixed = bool(False)
+    is_thin = bool(False)
+    for axis in range(4):  # right, down, and both diagonals
         down = wp.where(axis == 0, 0, 1)
         right = wp.where(axis == 1, 0, wp.where(axis == 3, -1, 1))
         after = depth_at(depth, row + down, column + right)
         before = depth_at(depth, row - down, column - right)
-        first = relation(rules, depth, row, column, down, right)
-        second = relation(rules, depth, row, column, -down, -right)
+        first = relation(rules[0], steepness, here, after)
+        second = relation(rules[0], steepness, here, before)
+        support += wp.where(first == SAME, 1, 0) + wp.where(second == SAME, 1, 0)
+        is_mixed = is_mixed or (first == NEARER and second == FARTHER)
+        is_mixed = is_mixed or (first == FARTHER and second == NEARER)
         slope = wp.max(slope, side_slope(here, after, first, before, second))
         slope = wp.max(slope, side_slope(here, before, second, after, first))
-    return here - BESIDE * slope
+        # A corner is before both sides of a diagonal.
+        if axis < 2 and (first == FARTHER or second == FARTHER):
+            two_on = depth_at(depth, row + 2 * down, column + 2 * right)
+            two_back = depth_at(depth, row - 2 * down, column - 2 * right)
+            third = relation(rules[0], steepness, here, two_on)
+            fourth = relation(rules[0], steepness, here, two_back)
+            is_thin = is_thin or is_strip(first, third, second)
+            is_thin = is_thin or is_strip(second, fourth, first)
+    kind = kind_of(is_mixed, support, is_thin)
+    near = wp.where(kind == SURFACE, here - BESIDE * slope, here)
+    kinds[row, column] = wp.uint8(kind)
+    bounds[row, column] = wp.where(kind == THIN, 0.0, surely(rules[0], near))
 
 
 @wp.func
@@ -175,26 +175,18 @@ def nearer_side(
 
 
 @wp.kernel
-def find_bounds(
+def bound_mixed(
     # operands
     depth: wp.array2d[wp.float32],  # see `sort_pixels`
     kinds: wp.array2d[wp.uint8],
     rules: wp.array[PixelRules],  # (1,)
     # outputs
-    bounds: wp.array2d[wp.float32],  # (height, width) nothing is nearer [m], 0 where unknown
+    bounds: wp.array2d[wp.float32],  # only those of mixed pixels are written
 ):
-    """One thread per pixel."""
+    """One thread per pixel; a mixed one counts as the surface before it."""
     row, column = wp.tid()
-    kind = kinds[row, column]
-    near = depth[row, column]
-    if kind == wp.uint8(SURFACE):
-        near = ridge_before(depth, rules[0], row, column)
-    elif kind == wp.uint8(MIXED):
-        near = nearer_side(depth, kinds, row, column)
-    elif kind == wp.uint8(THIN):
-        near = 0.0
-    near = wp.min(near - noise_of(rules[0], near), rules[0].max_depth)
-    bounds[row, column] = wp.max(near, 0.0)
+    if kinds[row, column] == wp.uint8(MIXED):
+        bounds[row, column] = surely(rules[0], nearer_side(depth, kinds, row, column))
 
 
 @wp.func
@@ -249,7 +241,7 @@ def fill_holes(
     kinds: wp.array2d[wp.uint8],  # see `sort_pixels`
     rules: wp.array[PixelRules],  # (1,)
     # outputs
-    bounds: wp.array2d[wp.float32],  # see `find_bounds`; only those of holes are written
+    bounds: wp.array2d[wp.float32],  # only those of holes are written
 ):
     """One thread per pixel; what small holes do not say, the pixels around them do."""
     row, column = wp.tid()

@@ -12,8 +12,8 @@ from torch import Tensor
 from warp_collision.devices import CPU
 from warp_collision.kernels.depth_pixels import (
     PixelRules,
+    bound_mixed,
     fill_holes,
-    find_bounds,
     sort_pixels,
 )
 from warp_collision.launching import launch
@@ -35,20 +35,24 @@ def pixel_rules(focal: np.ndarray, middle: np.ndarray, options: DepthOptions) ->
     return upload_struct(rules, CPU)
 
 
-def kinds_of(depth: np.ndarray, rules: Tensor) -> np.ndarray:
-    """(height, width) uint8 what pixels are of, as kernels/depth_pixels.py numbers it."""
-    kinds = torch.empty(depth.shape, dtype=torch.uint8)
-    launch.launch(sort_pixels, depth.shape, _float32(depth), rules, kinds, device=CPU)
-    return kinds.numpy()
+def sort(depth: np.ndarray, rules: Tensor) -> tuple[np.ndarray, Tensor]:
+    """What pixels (height, width) are of, and up to where they see nothing.
+
+    Returns:
+        kinds: (height, width) uint8, as kernels/depth_pixels.py numbers them.
+        bounds: (height, width) float32 depths before which nothing is [m], 0 where that is not
+            known; of mixed pixels and holes not yet, see `complete`.
+    """
+    kinds, bounds = torch.empty(depth.shape, dtype=torch.uint8), torch.empty(depth.shape)
+    launch.launch(sort_pixels, depth.shape, _float32(depth), rules, kinds, bounds, device=CPU)
+    return kinds.numpy(), bounds
 
 
-def bounds_of(depth: np.ndarray, kinds: np.ndarray, rules: Tensor) -> Tensor:
-    """(height, width) float32 depths before which nothing is [m], 0 where that is not known."""
-    sorted_kinds, bounds = torch.from_numpy(kinds), torch.empty(depth.shape)
-    launch.launch(
-        find_bounds, depth.shape, _float32(depth), sorted_kinds, rules, bounds, device=CPU
-    )
-    launch.launch(fill_holes, depth.shape, sorted_kinds, rules, bounds, device=CPU)
+def complete(depth: np.ndarray, kinds: np.ndarray, bounds: Tensor, rules: Tensor) -> Tensor:
+    """The bounds with those of mixed pixels and holes."""
+    of = torch.from_numpy(kinds)
+    launch.launch(bound_mixed, depth.shape, _float32(depth), of, rules, bounds, device=CPU)
+    launch.launch(fill_holes, depth.shape, of, rules, bounds, device=CPU)
     return bounds
 
 

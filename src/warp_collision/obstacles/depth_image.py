@@ -11,7 +11,7 @@ import torch
 
 from warp_collision.kernels.depth_pixels import LONE, MIXED
 from warp_collision.obstacles.camera import Camera
-from warp_collision.obstacles.depth_evidence import bounds_of, kinds_of, pixel_rules
+from warp_collision.obstacles.depth_evidence import complete, pixel_rules, sort
 from warp_collision.obstacles.depth_options import DepthCounts, DepthOptions
 from warp_collision.obstacles.robot_pixels import drop_robot
 from warp_collision.obstacles.units import warn_of_units
@@ -19,7 +19,7 @@ from warp_collision.validate import on_host
 
 # Depths in a camera's units are mostly millimetres: no sensor of a robot sees that far [m].
 _FARTHEST = 200.0
-_LOOKS = 24  # rows and columns of pixels that are asked whether they see a map
+_LOOKS = 24  # rows and columns of pixels that tell of mistakes
 
 
 class DepthImage:
@@ -59,10 +59,12 @@ class DepthImage:
             is_return = (self.depth > 0.0) & np.isfinite(self.depth)
         self.depth[~is_return] = 0.0
         self.counts.no_return = int((~is_return).sum())
-        if is_return.any() and np.median(self.depth[is_return]) > _FARTHEST:
+        some = self.depth[is_return]
+        some = some[:: 1 + len(some) // _LOOKS**2]
+        if len(some) and np.median(some) > _FARTHEST:
             warn_of_units(
-                f"depth must be in metres, got {np.median(self.depth[is_return]):.4g} m in the "
-                "middle; multiply millimetres by 0.001"
+                f"depth must be in metres, got {np.median(some):.4g} m in the middle; multiply "
+                "millimetres by 0.001"
             )
         self.is_surface = is_return
         self.is_far = np.zeros_like(is_return)
@@ -71,7 +73,7 @@ class DepthImage:
             self.is_surface = is_return & ~self.is_far
             self.counts.too_far = int(self.is_far.sum())
         self._rules = pixel_rules(self.focal, self.middle, options)
-        self._kinds = kinds_of(self.depth, self._rules)
+        self._kinds, self._bounds = sort(self.depth, self._rules)
         flying = self.is_surface & ((self._kinds == int(MIXED)) | (self._kinds == int(LONE)))
         self.is_surface &= ~flying
         self.counts.flying = int(flying.sum())
@@ -87,7 +89,7 @@ class DepthImage:
 
     def bounds(self) -> torch.Tensor:
         """(height, width) float32 depths before which nothing is [m], 0 where unknown."""
-        return bounds_of(self.depth, self._kinds, self._rules)
+        return complete(self.depth, self._kinds, self._bounds, self._rules)
 
     def looks_through(self, lower: np.ndarray, upper: np.ndarray) -> bool:
         """Whether one of some hundred pixels sees through a part of a box before its surface."""

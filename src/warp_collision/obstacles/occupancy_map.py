@@ -37,7 +37,6 @@ from warp_collision.validate import require_number
 
 Evidence = Literal["images", "strict"]
 _LEVELS = 7  # of tables of windows: up to 64 pixels wide
-_FAR = 1e6  # depth of what is seen through without a return within the largest depth
 
 
 class OccupancyMap:
@@ -160,14 +159,12 @@ class OccupancyMap:
         if self.evidence == "strict":
             how = replace(how, max_hole=0)
         image = DepthImage(depth, camera_of(intrinsics, camera_pose), how)
-        points = image.points()
-        self._suspect(image, points)
-        through = np.where(image.is_far, how.max_depth or 0.0, image.depth)
-        now = self._moment(time)
-        levels = max(min(min(through.shape).bit_length(), _LEVELS), 1)
-        nearest = _table(image.bounds().numpy(), levels, np.minimum)
-        behind = np.where(through > 0.0, through, _FAR).astype(np.float32)
-        farthest = _table(behind, levels, np.maximum)
+        image.counts.points = int(image.is_surface.sum())
+        self._suspect(image)
+        now, bounds = self._moment(time), image.bounds().numpy()
+        levels = max(min(min(bounds.shape).bit_length(), _LEVELS), 1)
+        nearest = _table(bounds, levels, np.minimum)
+        farthest = _table(bounds, levels, np.maximum)
         view = self._view(image, levels)
         blocks = tuple(-(-count // int(BLOCK)) for count in reversed(self.shape))
         launch.launch(
@@ -179,10 +176,11 @@ class OccupancyMap:
             *(now, self._states, self._parts, self._stamps),
             device=self._device,
         )
+        surface = np.where(image.is_surface, image.depth, 0.0).astype(np.float32)
         launch.launch(
             mark_hits,
-            (len(points),),
-            *(self._tensor(points.astype(np.float32)), self._grid, now),
+            surface.shape,
+            *(view, self._tensor(surface), self._grid, now),
             *(self._states, self._parts, self._stamps),
             device=self._device,
         )
@@ -317,11 +315,12 @@ class OccupancyMap:
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
 
-    def _suspect(self, image: DepthImage, points: np.ndarray) -> None:
+    def _suspect(self, image: DepthImage) -> None:
         """Warns where an image shows nothing of the map."""
         upper = self.lower + self.voxel_size * np.array(self.shape)
-        if len(points) and not ((points >= self.lower) & (points < upper)).all(axis=1).any():
-            if not image.looks_through(self.lower, upper):
+        if not image.looks_through(self.lower, upper):
+            points = image.points()
+            if len(points) and not ((points >= self.lower) & (points < upper)).all(axis=1).any():
                 low, high = (np.round(part, 2).tolist() for part in (points.min(0), points.max(0)))
                 warn_of_camera(
                     f"the camera must look at the map, and of {len(points)} points, from {low} to "
