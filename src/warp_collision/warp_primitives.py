@@ -40,7 +40,9 @@ see `world.external_meshes`. In filled and enabled slots an id that is neither 0
 crashes the process; the mode `warp_collision.checking` raises before.
 
 A buffer that is overwritten between forward and backward raises in backward. A call with spheres
-that require no gradient, as in a line search, leaves `out_grad` alone. Second derivatives,
+that require no gradient, or under `torch.no_grad`, as in a line search, leaves `out_grad` alone, so
+that backward of the call before is right; the cost of that call is overwritten, and using it raises
+from then on. Second derivatives,
 `torch.func` transforms and `torch.jit.trace` raise: a buffer of the caller has no batched or
 differentiable form.
 """
@@ -50,6 +52,7 @@ from __future__ import annotations
 import itertools
 import math
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -76,8 +79,55 @@ _NO_GRAPH = (
     "sphere_cost, swept_sphere_cost or signed_distance, or let the graph break here"
 )
 
+# The cost that the last call with a gradient returned, by the address of its buffer.
+_COSTS: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
+_IS_STALE = "has been modified inplace"  # in what torch says
+_OVERWRITTEN = (
+    "this cost is a view of out_cost, and a later call of a drop-in Function has written another "
+    "cost there: use it, as by cost.sum(), before that call, clone it, or give each call buffers "
+    "of its own"
+)
 
-class SdfMeshWarpPy(torch.autograd.Function):
+
+class _OverwrittenCost(Tensor):
+    """A cost whose buffer a later call has written; what torch refuses to do with it says so."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        try:
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **(kwargs or {}))
+        except RuntimeError as error:
+            if _IS_STALE not in str(error):
+                raise
+            raise RuntimeError(_OVERWRITTEN) from error
+
+
+class _WritesBuffers(torch.autograd.Function):
+    """A Function that writes buffers of its caller, the second to fourth argument."""
+
+    @classmethod
+    @outside_graphs(_NO_GRAPH)
+    def apply(cls, *args: Any) -> Any:
+        """Calls the Function.
+
+        Under `torch.no_grad` without a gradient: torch tells a Function only what its arguments
+        require.
+        """
+        if args and isinstance(args[0], Tensor) and not torch.is_grad_enabled():
+            args = (args[0].detach(), *args[1:])
+        cost = super().apply(*args)
+        if cost.numel() and type(cost) is Tensor:
+            place = cost.data_ptr()
+            earlier = _COSTS.pop(place, None)
+            if earlier is not None and type(earlier) is Tensor:
+                earlier.__class__ = _OverwrittenCost
+            if cost.requires_grad:
+                _COSTS[place] = cost
+        return cost
+
+
+class SdfMeshWarpPy(_WritesBuffers):
     """Collision cost of resting spheres, or their ESDF; see the module for the arguments.
 
     Example:
@@ -158,7 +208,7 @@ class SdfMeshWarpPy(torch.autograd.Function):
         return _returned(gradient, ctx), *(None,) * 13
 
 
-class SweptSdfMeshWarpPy(torch.autograd.Function):
+class SweptSdfMeshWarpPy(_WritesBuffers):
     """Collision cost of moving spheres; see the module for the arguments.
 
     Example:

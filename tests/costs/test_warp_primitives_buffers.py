@@ -46,6 +46,12 @@ def call_again_without_gradients(call: Call) -> None:
         call(query_spheres=call.spheres * 0.5)
 
 
+def call_a_leaf_again_without_gradients(call: Call) -> None:
+    """The same at spheres that require gradients themselves."""
+    with torch.no_grad():
+        call(query_spheres=(call.spheres.detach() * 0.5).requires_grad_(True))
+
+
 def edit_by_hand(call: Call) -> None:
     """One element of the gradient buffer changes."""
     call["out_grad"][0, 0, 0, 0] += 1.0
@@ -72,17 +78,20 @@ def test_an_overwritten_buffer_raises_in_backward(
     assert call.spheres.grad is None
 
 
+@pytest.mark.parametrize("leaf", [False, True])
 @pytest.mark.parametrize("compute_esdf", [False, True])
 @pytest.mark.parametrize("return_loss", [False, True])
 def test_a_call_without_gradients_leaves_those_of_another_alone(
-    return_loss: bool, compute_esdf: bool, call: Call
+    return_loss: bool, compute_esdf: bool, leaf: bool, call: Call
 ) -> None:
     """As between forward and backward of an optimizer with a line search."""
     options = {"compute_esdf": True} if compute_esdf and call.kind == "rest" else {}
     loss = call(return_loss=return_loss, **options).sum()
     gradient, version = call["out_grad"].clone(), call["out_grad"]._version
+    spheres = call.spheres.detach() * 0.5
     with torch.no_grad():
-        call(query_spheres=call.spheres * 0.5, return_loss=return_loss, **options)
+        again = call(query_spheres=spheres.requires_grad_(leaf), return_loss=return_loss, **options)
+    assert not again.requires_grad
     assert torch.equal(call["out_grad"], gradient)
     assert call["out_grad"]._version == version
     loss.backward()
@@ -99,10 +108,28 @@ def test_a_trace_is_refused(call: Call) -> None:
         torch.jit.trace(cost, call.spheres.detach())
 
 
-@pytest.mark.parametrize("overwrite", [call_again, call_again_without_gradients, clear_by_hand])
-def test_an_overwritten_cost_is_not_read(overwrite: Callable[[Call], None], call: Call) -> None:
+@pytest.mark.parametrize(
+    "overwrite", [call_again, call_again_without_gradients, call_a_leaf_again_without_gradients]
+)
+def test_an_overwritten_cost_says_what_happened(
+    overwrite: Callable[[Call], None], call: Call
+) -> None:
     cost = call()
     overwrite(call)
+    for use in (torch.sum, torch.square, lambda value: 2.0 * value):
+        with pytest.raises(RuntimeError, match="a later call of a drop-in Function has written"):
+            use(cost)
+    assert cost.shape == call["out_cost"].shape
+    assert torch.equal(cost.detach(), call["out_cost"])
+    assert type(cost.detach()) is Tensor
+    again = call(query_spheres=call.spheres)
+    again.sum().backward()
+    torch.testing.assert_close(call.spheres.grad, call["out_grad"])
+
+
+def test_a_cost_that_was_cleared_by_hand_is_not_read(call: Call) -> None:
+    cost = call()
+    clear_by_hand(call)
     with pytest.raises(RuntimeError, match=STALE):
         cost.sum()
 

@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 # Torch says the first of a tensor that backward needs, the second of the cost itself.
-STALE = "modified by an inplace operation|base has been modified inplace"
+STALE = "modified by an inplace operation|base has been modified inplace|has written another cost"
 # Of the two Functions one, where a call is compiled and takes its time; the slow part has both.
 of_one_kind = pytest.mark.parametrize("call", mostly_slow(KINDS, ("swept",)), indirect=True)
 BACKENDS = ("aot_eager", pytest.param("inductor", marks=pytest.mark.slow))
