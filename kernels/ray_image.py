@@ -10,12 +10,14 @@ wp.set_module_options(OPTIONS)
 # before it.
 SOLID, NEAR_WALL, FAR_WALL = wp.constant(0), wp.constant(1), wp.constant(2)
 N_LAYERS = 3
+SAMPLES = wp.constant(2)  # of a pixel with edges, in each direction
 MOST_SOLIDS = wp.constant(16)  # bodies that are not glass
 
 _MOST_WALLS = wp.constant(32)  # on one ray
 _OPAQUE = wp.constant(0.97)
 _FAR = wp.constant(1.0e6)  # m
 _GLOSS = wp.constant(0.22)
+_STEP = wp.constant(0.02)  # of a color between two pixels, from which on there is an edge
 _CREASE = wp.constant(0.5)  # of normals, as the sum of the differences of their coordinates
 
 floats = wp.types.vector(length=MOST_SOLIDS, dtype=wp.float32)
@@ -126,32 +128,34 @@ def next_surface(
 
 @wp.kernel
 def cast_rays(
-    offset: wp.vec2i,  # of this launch in the image
+    offset: wp.vec2i,  # of this launch in the rays
+    pixels: wp.array2d[wp.vec2i],  # (n, k) row and column in the image of the camera, of each ray
     mesh_ids: wp.array[wp.int64],  # (1 + n_solids,) all glass, and each solid body
     first_faces: wp.array[wp.int32],  # (1 + n_solids,) where the faces of each begin in the tables
     opacities: wp.array[wp.float32],  # (1 + n_solids,) of solid bodies
     normals: wp.array2d[wp.vec3],  # (n_faces, 3) of the corners
     colors: wp.array[wp.vec4],  # (n_faces,) r, g, b, opacity
     view: wp.array[wp.vec3],  # (5,) eye, ray of the corner, steps right and down, toward the light
-    image: wp.array2d[wp.vec4],  # (height, width) r, g, b times opacity, and opacity
-    layers: wp.array3d[wp.vec4],  # (height, width, N_LAYERS) normal, depth [m], inf for none
-    first: wp.array2d[wp.int32],  # (height, width) the first body that is not glass, -1 for none
+    image: wp.array2d[wp.vec4],  # (n, k) r, g, b times opacity, and opacity
+    layers: wp.array3d[wp.vec4],  # (n, k, N_LAYERS) normal, depth [m], inf for none
+    first: wp.array2d[wp.int32],  # (n, k) the first body that is not glass, -1 for none
 ):
-    """The surfaces that each pixel shows, from front to back.
+    """The surfaces that each ray meets, from front to back.
 
     A solid body is seen as one surface, its first one on the ray; of glass every wall is seen.
     """
-    row, column = wp.tid()
-    row += offset[0]
-    column += offset[1]
-    ray = view[1] + (float(column) + 0.5) * view[2] + (float(row) + 0.5) * view[3]
+    i, j = wp.tid()
+    i += offset[0]
+    j += offset[1]
+    place = pixels[i, j]
+    ray = view[1] + (float(place[1]) + 0.5) * view[2] + (float(place[0]) + 0.5) * view[3]
     per_depth = wp.length(ray)
     ray = ray / per_depth
     for layer in range(3):
-        layers[row, column, layer] = wp.vec4(0.0, 0.0, 0.0, wp.inf)
+        layers[i, j, layer] = wp.vec4(0.0, 0.0, 0.0, wp.inf)
     hits = meet_solids(mesh_ids, opacities, view[0], ray)
     solid = nearest_of(hits, mesh_ids.shape[0] - 1)
-    first[row, column] = solid
+    first[i, j] = solid
     start = float(0.0)
     result = wp.vec4(0.0, 0.0, 0.0, 0.0)
     for _ in range(_MOST_WALLS):
@@ -164,58 +168,109 @@ def cast_rays(
         result += (1.0 - result[3]) * opacity * wp.vec4(lit[0], lit[1], lit[2], 1.0)
         normal = found.normal
         mark = wp.vec4(normal[0], normal[1], normal[2], found.distance / per_depth)
-        if layers[row, column, SOLID][3] == wp.inf:
+        if layers[i, j, SOLID][3] == wp.inf:
             if not found.is_glass:
-                layers[row, column, SOLID] = mark
+                layers[i, j, SOLID] = mark
             else:
-                layers[row, column, FAR_WALL] = mark
-                if layers[row, column, NEAR_WALL][3] == wp.inf:
-                    layers[row, column, NEAR_WALL] = mark
+                layers[i, j, FAR_WALL] = mark
+                if layers[i, j, NEAR_WALL][3] == wp.inf:
+                    layers[i, j, NEAR_WALL] = mark
         start = found.distance
         if found.is_glass:
             start += 1.0e-5 + 2.0e-6 * start  # behind the wall, despite rounding
         else:
             hits.distance[solid] = wp.inf
             solid = nearest_of(hits, mesh_ids.shape[0] - 1)
-    image[row, column] = result
+    image[i, j] = result
+
+
+@wp.func
+def bend(a: wp.vec4, b: wp.vec4) -> float:
+    """How much the normals of a layer differ between two pixels."""
+    return wp.abs(a[0] - b[0]) + wp.abs(a[1] - b[1]) + wp.abs(a[2] - b[2])
 
 
 @wp.func
 def differs(a: wp.vec4, b: wp.vec4) -> bool:
     """Whether there is an outline between two pixels of a layer."""
-    step = wp.abs(a[0] - b[0]) + wp.abs(a[1] - b[1]) + wp.abs(a[2] - b[2])
-    return step > _CREASE
+    return bend(a, b) > _CREASE
+
+
+@wp.kernel
+def find_edges(
+    offset: wp.vec2i,  # of this launch in the image
+    color: wp.array2d[wp.vec4],  # (height, width) of `cast_rays`
+    layers: wp.array3d[wp.vec4],  # (height, width, N_LAYERS) of `cast_rays`
+    is_edge: wp.array2d[wp.int32],  # (height, width)
+):
+    """Which pixels differ from one of the eight around them, in color or in a normal."""
+    row, column = wp.tid()
+    row += offset[0]
+    column += offset[1]
+    found = int(0)
+    for k in range(9):
+        other_row = wp.clamp(row + k // 3 - 1, 0, color.shape[0] - 1)
+        other_column = wp.clamp(column + k % 3 - 1, 0, color.shape[1] - 1)
+        step = wp.abs(color[row, column] - color[other_row, other_column])
+        if wp.max(step) > _STEP:
+            found = 1
+        for layer in range(3):
+            if (
+                found == 0
+                and bend(layers[row, column, layer], layers[other_row, other_column, layer])
+                > 0.5 * _CREASE
+            ):
+                found = 1
+    is_edge[row, column] = found
+
+
+@wp.func
+def layer_at(
+    index: wp.array2d[wp.int32],
+    coarse: wp.array3d[wp.vec4],
+    fine: wp.array3d[wp.vec4],
+    row: int,
+    column: int,
+    layer: int,
+) -> wp.vec4:
+    """A layer at a sample: its own where its pixel has several, else that of the pixel."""
+    top = wp.clamp(row, 0, SAMPLES * index.shape[0] - 1)
+    left = wp.clamp(column, 0, SAMPLES * index.shape[1] - 1)
+    refined = index[top // SAMPLES, left // SAMPLES]
+    if refined >= 0:
+        return fine[refined, top % SAMPLES * SAMPLES + left % SAMPLES, layer]
+    return coarse[top // SAMPLES, left // SAMPLES, layer]
 
 
 @wp.kernel
 def draw_outlines(
-    offset: wp.vec2i,  # of this launch in the image
-    layers: wp.array3d[wp.vec4],  # (height, width, N_LAYERS) of `cast_rays`
+    offset: wp.vec2i,  # of this launch in the samples
+    samples: wp.array2d[wp.vec2i],  # (n, SAMPLES**2) row and column of each, by refined pixels
+    index: wp.array2d[wp.int32],  # (height, width) number of each refined pixel, -1 for others
+    coarse: wp.array3d[wp.vec4],  # (height, width, N_LAYERS) of `cast_rays`, a ray for each pixel
+    fine: wp.array3d[wp.vec4],  # (n, SAMPLES**2, N_LAYERS) of `cast_rays`, of the samples
     strengths: wp.array[wp.float32],  # (N_LAYERS,) opacity of their outlines
     ink: wp.array[wp.vec3],  # (1,) r, g, b
-    color: wp.array2d[wp.vec4],  # (height, width) changed in place
+    color: wp.array2d[wp.vec4],  # (n, SAMPLES**2) changed in place
 ):
-    """Draws silhouettes and creases, two pixels wide."""
-    row, column = wp.tid()
-    row += offset[0]
-    column += offset[1]
-    right = wp.min(column + 1, layers.shape[1] - 1)
-    below = wp.min(row + 1, layers.shape[0] - 1)
-    left = wp.max(column - 1, 0)
-    above = wp.max(row - 1, 0)
+    """Draws silhouettes and creases, two samples wide."""
+    i, j = wp.tid()
+    i += offset[0]
+    j += offset[1]
+    row, column = samples[i, j][0], samples[i, j][1]
     strength = float(0.0)
     for layer in range(3):
-        own = layers[row, column, layer]
+        own = fine[i, j, layer]
         if (
-            differs(own, layers[row, right, layer])
-            or differs(own, layers[below, column, layer])
-            or differs(own, layers[row, left, layer])
-            or differs(own, layers[above, column, layer])
+            differs(own, layer_at(index, coarse, fine, row, column + 1, layer))
+            or differs(own, layer_at(index, coarse, fine, row + 1, column, layer))
+            or differs(own, layer_at(index, coarse, fine, row, column - 1, layer))
+            or differs(own, layer_at(index, coarse, fine, row - 1, column, layer))
         ):
             strength = wp.max(strength, strengths[layer])
-    drawn = color[row, column]
+    drawn = color[i, j]
     line = wp.vec4(ink[0][0], ink[0][1], ink[0][2], 1.0)
-    color[row, column] = drawn + strength * (line - drawn)
+    color[i, j] = drawn + strength * (line - drawn)
 
 
 @wp.kernel

@@ -171,7 +171,7 @@ def test_demo_writes_picture_report_and_table(tmp_path, capsys):
 
     assert output.stat().st_size < 700_000
     picture = np.asarray(Image.open(output).convert("HSV")).astype(int)
-    assert picture.shape == (1000, 1600, 3)
+    assert picture.shape == (800, 1280, 3)
     for scene, is_planned in ((picture[112:732, :797], False), (picture[112:732, 803:], True)):
         hue, saturation, value = scene[..., 0], scene[..., 1], scene[..., 2]
         hot = (saturation > 130) & (value > 60) & ((hue < 35) | (hue > 225))

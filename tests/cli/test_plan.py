@@ -153,7 +153,7 @@ def test_contacts_that_are_wanted_and_a_base_elsewhere(capsys, world, tmp_path):
     assert (status, err) == (0, "")
     assert "length 1.800 (straight 1.800)" in out  # through the post
     assert "where they move, to each other, contacts of --ignore aside" in out
-    assert size_of(tmp_path / "p.png") == (1600, 1000)
+    assert size_of(tmp_path / "p.png") == (1280, 800)
     base[-4:] = "0 0 0 -3".split()  # turned away from the post
     status, out, _ = plan(capsys, PANDA, world, *ends, *files, *base, "--no-picture")
     assert status == 0

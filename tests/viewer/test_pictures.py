@@ -24,6 +24,7 @@ from warp_collision.examples import load_panda
 from warp_collision.io import Obstacle
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer import render, sphere_sheet
+from warp_collision.viewer.camera import look
 from warp_collision.viewer.colors import FREE, HIT, OBSTACLE, THEMES, clearance_colors
 from warp_collision.viewer.contact_sheet import uncovered_faces
 from warp_collision.viewer.path_facts import path_facts
@@ -44,6 +45,7 @@ from warp_collision.viewer.triangles import (
     inflated,
     link_meshes,
     of_geometry,
+    of_spheres,
     thinned,
     tube,
 )
@@ -394,3 +396,69 @@ def test_wrong_paths(panda):
             render(plate(), panda, joints)
     with pytest.raises(TypeError, match="robot comes before world"):
         render(panda, plate())  # type: ignore[arg-type]
+
+
+def test_each_motion_of_the_trail_has_its_own_colour(panda):
+    """Blue where it is proven free, though others of the path collide."""
+    theme = THEMES["light"]
+    scene = RobotScene(panda, plate(), None, (), True)
+    facts = path_facts(scene, torch.lerp(*map(torch.tensor, (START, GOAL)),
+                                         torch.linspace(0, 1, 16)[:, None]))  # fmt: skip
+    blocked = facts.blocked
+    assert 2 <= blocked.sum() <= 12
+    stage = stage_path(facts, link_meshes(panda), scenery_of(scene.world.obstacles()), theme)
+    begin = 0
+    for points, color in stage.trail:
+        first = scene.spheres(facts.at(begin))[0, -1, :3].numpy()
+        np.testing.assert_allclose(points[0], first, atol=1e-5)
+        end = begin + (len(points) - 1) // 20
+        assert (blocked[begin:end] == (color == theme.plain)).all()
+        begin = end
+    assert begin == len(blocked)
+    # In the picture, too: hues of both colours along the trail.
+    camera = choose_camera([stage], (400, 300), (90.0, 20.0))
+    image = Painter(stage, camera, theme).draw(stage)
+    seen = {}
+    for points, color in stage.trail:
+        middle = points[len(points) // 2]
+        x, y = (camera.project(middle[None])[0] / 2).astype(int)
+        around = image[y - 3 : y + 4, x - 3 : x + 4].reshape(-1, 3)
+        seen[color] = min(np.abs(around - np.array(color)).max(-1).min(), seen.get(color, 1.0))
+    assert {*seen} == {theme.proven, theme.plain}
+    assert max(seen.values()) < 0.25
+
+
+@pytest.mark.parametrize("with_itself", [False, True])
+def test_the_curve_that_collides_is_the_bold_one(with_itself):
+    theme, ends = THEMES["light"], np.linspace(0.0, 1.0, 6)
+    far = np.full(5, 0.05)
+    hits = np.array([0.04, 0.01, -0.02, 0.01, 0.03])
+    lower, own = (far, hits) if with_itself else (hits, far)
+    curve = Curve(ends, lower, lower + 0.005, own, "to obstacles", theme.plain)
+    picture = Picture((800, 600), 1, "title", "", [curve], True, theme)
+    panel = compose(picture).axes[0]
+    widths = {patch.get_label(): patch.get_linewidth() for patch in panel.patches}
+    bold, thin = ("to itself", "to obstacles")[:: 1 if with_itself else -1]
+    assert widths[bold] > 2 * widths[thin]
+
+
+def test_a_picture_has_the_rays_that_its_edges_need():
+    """One ray for a pixel without edges gives what four rays give."""
+    from warp_collision.viewer import ray_tracer
+
+    rng = np.random.default_rng(4)
+    balls = np.concatenate([rng.uniform(-0.5, 0.5, (40, 3)), rng.uniform(0.05, 0.2, (40, 1))], 1)
+    world = MeshWorld(device="cpu")
+    world.add("box", Cuboid((0.8, 0.9, 0.7)), (0.1, 0.2, 0.0, 0.9, 0.1, 0.4, 0.0))
+    bodies = [
+        *scenery_of(world.obstacles()).bodies,
+        ray_tracer.Body([of_spheres(row) for row in balls], rng.uniform(0, 1, (40, 3))),
+    ]
+    camera = look(1.3 * balls[:, :3], 30.0, 20.0, (480, 360))
+    tracer = ray_tracer.RayTracer(bodies)
+    image = tracer.image(camera, (0.0, 0.0, 0.0), (0.0, 0.0, 0.0)).numpy()
+    rays = tracer.cast(camera).color.view(180, 2, 240, 2, 4).mean(dim=(1, 3)).numpy()
+    off = np.abs(image - rays).max(-1)
+    assert (off[image[..., 3] > 0.0] > 0.0).mean() > 0.2  # many have one ray
+    assert np.quantile(off, 0.999) < 0.02
+    assert off.max() < 0.2

@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what is in the middle: an obstacle, a link or a point in metres",
     )
     parser.add_argument(
-        "--size", type=_size, metavar="WxH", help="in pixels (default 1600x1000; films 960x640)"
+        "--size", type=_size, metavar="WxH", help="in pixels (default 1280x800; films 960x640)"
     )
     parser.add_argument(
         "--background", choices=("light", "dark"), default="light", help="(default light)"

@@ -6,6 +6,7 @@ hardly with the triangles.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -23,7 +24,8 @@ from warp_collision.viewer.camera import Camera
 from warp_collision.viewer.colors import Color, Floats, Theme
 from warp_collision.viewer.triangles import Triangles, corner_normals
 
-SAMPLES = 2  # rendered pixels for each pixel of the picture and axis: smooth edges
+# Rays for each pixel of the picture that has an edge, in each direction; one ray for others.
+SAMPLES = kernels.SAMPLES
 
 # Toward the key light, in the camera frame: over the left shoulder of the viewer.
 _KEY_LIGHT = np.array([-0.45, -0.72, -0.53]) / np.linalg.norm([-0.45, -0.72, -0.53])
@@ -111,15 +113,21 @@ class RayTracer:
         """Returns what each pixel of a camera, or of a window of rows and columns, shows."""
         rows, columns = window or (slice(0, camera.height), slice(0, camera.width))
         size, device = (rows.stop - rows.start, columns.stop - columns.start), self._device
+        places = torch.empty((*size, 2), dtype=torch.int32, device=device)
+        places[..., 0] = torch.arange(rows.start, rows.stop, device=device)[:, None]
+        places[..., 1] = torch.arange(columns.start, columns.stop, device=device)
+        return self._cast(camera, places)
+
+    def _cast(self, camera: Camera, places: Tensor) -> Rays:
+        """What pixels (n, k, 2), row and column, show."""
+        size, device = (places.shape[0], places.shape[1]), self._device
         color = torch.empty((*size, 4), device=device)
         first = torch.empty(size, dtype=torch.int32, device=device)
         layers = torch.empty((*size, kernels.N_LAYERS, 4), device=device)
         light = _KEY_LIGHT @ camera.camera_from_world
-        corner, right, down = camera.rays()
-        corner = corner + columns.start * right + rows.start * down
-        view = self._on_device(np.stack([camera.eye, corner, right, down, light]), torch.float32)
+        view = self._on_device(np.stack([camera.eye, *camera.rays(), light]), torch.float32)
         launch(
-            kernels.cast_rays, size,
+            kernels.cast_rays, size, places,
             self._ids, self._first_faces, self._opacities, self._normals, self._colors, view,
             color, layers, first,
             device=device, items=size[0] * size[1],
@@ -135,18 +143,35 @@ class RayTracer:
     ) -> Tensor:
         """Returns (height, width, 4) r, g, b times opacity, and opacity, with outlines.
 
-        The camera has `SAMPLES` times as many pixels as the image in each direction.
+        The camera has `SAMPLES` times as many pixels as the image in each direction. Only pixels
+        that differ from one beside them are made of so many rays.
         """
-        rays = self.cast(camera, window)
+        size = camera.height // SAMPLES, camera.width // SAMPLES
+        pixels = dataclasses.replace(camera, height=size[0], width=size[1])
+        window = window or (slice(0, camera.height), slice(0, camera.width))
+        rows, columns = (slice(s.start // SAMPLES, s.stop // SAMPLES) for s in window)
+        coarse = self.cast(pixels, (rows, columns))
+        is_edge = torch.empty_like(coarse.first)
         launch(
-            kernels.draw_outlines, tuple(rays.first.shape),
-            rays.layers,
-            *(self._on_device(values, torch.float32) for values in (strengths, [outline])),
-            rays.color, device=self._device, items=rays.first.numel(),
+            kernels.find_edges, tuple(is_edge.shape), coarse.color, coarse.layers, is_edge,
+            device=self._device, items=is_edge.numel(),
         )  # fmt: skip
-        height, width = rays.first.shape
-        shape = (height // SAMPLES, SAMPLES, width // SAMPLES, SAMPLES, 4)
-        return rays.color.view(shape).mean(dim=(1, 3))
+        edges = is_edge.bool()
+        chosen = edges.nonzero().to(torch.int32)
+        index = torch.full_like(coarse.first, -1)
+        index[edges] = torch.arange(len(chosen), dtype=torch.int32, device=self._device)
+        steps = torch.arange(SAMPLES, dtype=torch.int32, device=self._device)
+        samples = (SAMPLES * chosen[:, None] + torch.cartesian_prod(steps, steps)).contiguous()
+        first = self._on_device([window[0].start, window[1].start], torch.int32)
+        fine = self._cast(camera, (samples + first).contiguous())
+        launch(
+            kernels.draw_outlines, tuple(fine.first.shape),
+            samples, index, coarse.layers, fine.layers,
+            *(self._on_device(values, torch.float32) for values in (strengths, [outline])),
+            fine.color, device=self._device, items=fine.first.numel(),
+        )  # fmt: skip
+        coarse.color[edges] = fine.color.mean(dim=1)
+        return coarse.color
 
     def shadows(self, low: Floats, high: Floats, floor: float) -> Floats:
         """Returns the shadow (rows y, columns x) from 0 to 1 on a part of a floor [m]."""

@@ -53,7 +53,7 @@ _FILMS = (".gif", ".mp4")
 _FRAMES_PER_SECOND = 15
 _HOLD = 8  # frames at the goal
 _MARKER = 2  # pixels
-_SIZE, _FILM_SIZE = (1600, 1000), (960, 640)
+_SIZE, _FILM_SIZE = (1280, 800), (960, 640)
 
 
 def render(
@@ -80,8 +80,9 @@ def render(
     """Draws a world, a robot in it, or paths of the robot; needs no display and no OpenGL.
 
     Spheres that come nearer than 20 mm to something have the colours of their clearance; obstacles
-    that a path collides with are orange. Proven free is blue. What is drawn of a path is in view,
-    and the obstacles around it, not all of a large world.
+    that a path collides with are orange. The trail of the tip is blue where a motion is proven
+    free, else orange. What is drawn of a path is in view, and the obstacles around it, not all of a
+    large world.
 
     Args:
         world: the obstacles; None for none.
@@ -94,7 +95,7 @@ def render(
         view: "front", "back", "left", "right", "top", "corner", or azimuth and elevation of the eye
             [degrees]; by default a view that shows most of what collides, or of the robot.
         look_at: what is in the middle: a point (3,) [m], or the name of an obstacle or a link.
-        size: width and height [pixels]; by default 1600 x 1000, and 960 x 640 of films.
+        size: width and height [pixels]; by default 1280 x 800, and 960 x 640 of films.
         background: "light" or "dark".
         title: a line above; by default what is known of the first path. "" for none.
         facts: a line below the title.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -48,8 +49,8 @@ class Stage(NamedTuple):
         bodies: all of them.
         marked: indices of the solid bodies that the picture is about.
         hit: obstacles that collide, by name; they are seen through everything.
-        trail: where the tip of the robot goes, (n, 3), and is seen through everything.
-        accent: its colour.
+        trail: where the tip of the robot goes, which is seen through everything: pieces (n, 3) with
+            their colours, blue where the motion is proven free.
         framed: (n, 3) points that are in view [m].
         floor: height of the floor [m].
         casting: what casts shadows on it.
@@ -58,8 +59,7 @@ class Stage(NamedTuple):
     bodies: Sequence[Body]
     marked: Sequence[int]
     hit: Mapping[str, Triangles]
-    trail: Floats
-    accent: Color
+    trail: Sequence[tuple[Floats, Color]]
     framed: Floats
     floor: float
     casting: Sequence[Triangles]
@@ -94,7 +94,7 @@ def stage_world(scenery: Scenery, theme: Theme) -> Stage:
         vertices = np.concatenate([part.vertices for part in parts])
         framed = _corners(vertices.min(0), vertices.max(0))
     floor = float(framed[:, 2].min())
-    return Stage(scenery.bodies, (), {}, np.empty((0, 3)), theme.ink, framed, floor, parts)
+    return Stage(scenery.bodies, (), {}, (), framed, floor, parts)
 
 
 def stage_path(
@@ -147,13 +147,27 @@ def stage_path(
     if film is not None:
         casting = [*_ground(film.framed, obstacles)[1], *of_ends]
         return film._replace(bodies=bodies, marked=marked, hit=hit, casting=casting)
-    trail = facts.scene.spheres(evenly_along(facts.joints, _TRAIL_POINTS))[:, -1, :3]
     framed = _framed(facts, of_ends, obstacles)
     floor, casting = _ground(framed, obstacles)
     return Stage(
-        bodies, marked, hit, trail.double().cpu().numpy(), theme.accent(facts.is_free), framed,
-        floor, [*casting, *of_ends],
+        bodies, marked, hit, trail_of(facts, theme), framed, floor, [*casting, *of_ends],
     )  # fmt: skip
+
+
+def trail_of(facts: PathFacts, theme: Theme) -> list[tuple[Floats, Color]]:
+    """Returns where the tip goes, as pieces (n, 3) of neighbouring motions of one result."""
+    if not facts.n_segments:
+        return []
+    samples = max(2, round(_TRAIL_POINTS / facts.n_segments))
+    places = np.linspace(0.0, facts.n_segments, samples * facts.n_segments + 1)
+    joints = torch.cat([facts.at(float(place)) for place in places])
+    tips = facts.scene.spheres(joints)[:, -1, :3].double().cpu().numpy()
+    changes = np.flatnonzero(np.diff(facts.blocked)) + 1
+    ends = [0, *changes.tolist(), facts.n_segments]
+    return [
+        (tips[samples * begin : samples * end + 1], theme.accent(not facts.blocked[begin]))
+        for begin, end in itertools.pairwise(ends)
+    ]
 
 
 def robots_at(
@@ -305,10 +319,11 @@ class Painter:
         size = float(np.linalg.norm(high - low))
         corners = low[:2] - 0.3 * size, high[:2] + 0.3 * size
         self._room = Room(camera, theme, *corners, first.floor)
-        tube = shapes.tube(first.trail, 0.0025 * size)
+        tubes = [shapes.tube(points, 0.0025 * size) for points, _ in first.trail]
         self._trail = self._glass = None
-        if len(tube.faces):
-            self._trail = self._image([Body([tube], first.accent)], strengths=(0, 0, 0))
+        if any(len(tube.faces) for tube in tubes):
+            body = Body(tubes, np.array([color for _, color in first.trail]))
+            self._trail = self._image([body], strengths=(0, 0, 0))
         self._hits: dict[tuple[str, ...], torch.Tensor] = {}
 
     def draw(self, stage: Stage, *, in_film: bool = False) -> Floats:
@@ -329,10 +344,25 @@ class Painter:
         return np.clip(image, 0.0, 1.0)
 
     def _image(
-        self, bodies: Sequence[Body], outline: Color | None = None, **options: Any
+        self,
+        bodies: Sequence[Body],
+        outline: Color | None = None,
+        window: tuple[slice, slice] | None = None,
+        **options: Any,
     ) -> torch.Tensor:
-        tracer = RayTracer(bodies, self._device)
-        return tracer.image(self._camera, outline or self._theme.outline, **options)
+        """The image (height, width, 4) of bodies, by rays around them alone, or of a window."""
+        tracer, ink = RayTracer(bodies, self._device), outline or self._theme.outline
+        if window is not None:
+            return tracer.image(self._camera, ink, window=window, **options)
+        height, width = self._camera.height // SAMPLES, self._camera.width // SAMPLES
+        image = torch.zeros((height, width, 4), device=self._device)
+        parts = [part.vertices for body in bodies for part in body.parts if len(part.faces)]
+        if parts:
+            around = self._camera.window(np.concatenate(parts), SAMPLES)
+            rows, columns = (slice(s.start // SAMPLES, s.stop // SAMPLES) for s in around)
+            drawn = tracer.image(self._camera, ink, window=around, **options)
+            image[rows, columns] = drawn
+        return image
 
     def _hit(self, hit: Mapping[str, Triangles]) -> torch.Tensor:
         if (key := tuple(hit)) not in self._hits:
