@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from warp_collision.formats.joint_values import joint_value, require_joint_names
 from warp_collision.formats.worker import allow, run_limited
 from warp_collision.messages import escaped
 
@@ -39,10 +41,10 @@ class MjcfGeom(NamedTuple):
 
 
 class MjcfModel(NamedTuple):
-    """What a model has of geometry, where joints are at their start (`qpos0`).
+    """What a model has of geometry, where joints are at their start (`qpos0`) or at given values.
 
     Attributes:
-        bodies: of each body its parent and its pose in the frame of that, the world first.
+        bodies: of each body the one in whose frame its pose is, and that pose; the world first.
         geoms: in the order of the model.
         meshes: vertices (n, 3) and faces (n, 3) of each.
         height_fields: heights (n_rows, n_columns) from 0 to 1, and half x, half y, top and base.
@@ -56,16 +58,18 @@ class MjcfModel(NamedTuple):
     flexes: list[str]
 
 
-def read_model(path: Path) -> MjcfModel:
-    """Compiles an MJCF file.
+def read_model(path: Path, values: Mapping[str, float]) -> MjcfModel:
+    """Compiles an MJCF file, with its hinges and slides at values [rad, m].
 
     Raises:
-        ValueError: MuJoCo cannot compile it, or not within the limits of the worker.
+        ValueError: MuJoCo cannot compile it, or not within the limits of the worker; an unknown
+            joint, or a value beyond its range.
     """
-    return run_limited(_read, os.path.abspath(path), library="MuJoCo", imports=("mujoco",))
+    path_and_values = os.path.abspath(path), dict(values)
+    return run_limited(_read, *path_and_values, library="MuJoCo", imports=("mujoco",))
 
 
-def _read(path: str) -> MjcfModel:
+def _read(path: str, values: dict[str, float]) -> MjcfModel:
     mujoco: Any = importlib.import_module("mujoco")
     warnings: list[str] = []
     mujoco.set_mju_user_warning(warnings.append)
@@ -83,9 +87,12 @@ def _read(path: str) -> MjcfModel:
             raise ValueError(f"numbers must be finite: {escaped(warning.strip(), 100)}")
     pairs = {*np.ravel(model.pair_geom1).tolist(), *np.ravel(model.pair_geom2).tolist()}
     body_poses = np.concatenate((model.body_pos, model.body_quat), axis=1)
+    parents = model.body_parentid.tolist()
+    if values:  # then poses are in the world
+        body_poses, parents = _moved(mujoco, model, values), [0] * model.nbody
     poses = np.concatenate((model.geom_pos, model.geom_quat), axis=1)
     return MjcfModel(
-        list(zip(model.body_parentid.tolist(), body_poses, strict=True)),
+        list(zip(parents, body_poses, strict=True)),
         [
             MjcfGeom(
                 name=_name(model, geom),
@@ -106,6 +113,25 @@ def _read(path: str) -> MjcfModel:
         [_height_field(model, index) for index in range(model.nhfield)],
         [model.flex(index).name for index in range(model.nflex)],
     )
+
+
+def _moved(mujoco: Any, model: Any, values: Mapping[str, float]) -> np.ndarray:
+    """Poses (n_bodies, 7) in the world with joints at values."""
+    kinds = {int(mujoco.mjtJoint.mjJNT_HINGE): False, int(mujoco.mjtJoint.mjJNT_SLIDE): True}
+    slides = {
+        model.joint(index).name: kinds[int(kind)]
+        for index, kind in enumerate(model.jnt_type)
+        if int(kind) in kinds and model.joint(index).name
+    }
+    data = mujoco.MjData(model)
+    for name, value in require_joint_names("joints", values, slides).items():
+        joint = model.joint(name)
+        low, high = joint.range.tolist() if joint.limited else (-np.inf, np.inf)
+        where = f"joints[{name!r}]"
+        number = joint_value(where, value, (low, high), slides=slides[name])
+        data.qpos[joint.qposadr] = number
+    mujoco.mj_kinematics(model, data)
+    return np.concatenate((data.xpos, data.xquat), axis=1)
 
 
 def _drop_textures(spec: Any) -> None:

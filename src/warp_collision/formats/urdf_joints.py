@@ -83,6 +83,28 @@ def read_joint(element: Element, kinds: Sequence[str]) -> Joint:
     return replace(joint, axis=_read_axis(element, where), mimic=_read_mimic(element, where))
 
 
+def with_limits(joint: Joint, element: Element) -> Joint:
+    """The joint with the limits of its <joint>."""
+    limit = element.find("limit")
+    if limit is None or not joint.moves:
+        return joint
+    joint = replace(joint, velocity=_read_velocity(limit))
+    if joint.kind == "continuous":
+        return joint
+    text = f"{limit.get('lower', '0')} {limit.get('upper', '0')}"
+    low, high = read_numbers(text, 2, f"the limits of joint {short_repr(joint.name)}")
+    return replace(joint, limits=(low, high))
+
+
+def _read_velocity(limit: Element) -> float:
+    """The velocity of a <limit>; without a number it has none, and nothing but timing needs it."""
+    try:
+        velocity = float(limit.get("velocity", "inf"))
+    except ValueError:
+        return np.inf
+    return np.inf if np.isnan(velocity) else velocity
+
+
 def _read_axis(element: Element, where: str) -> np.ndarray:
     found = element.find("axis")
     text = "1 0 0" if found is None else found.get("xyz", "1 0 0")

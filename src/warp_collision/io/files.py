@@ -13,6 +13,7 @@ import trimesh
 
 from warp_collision.extras import require_extra
 from warp_collision.formats.files import existing_file
+from warp_collision.formats.joint_values import finite_values
 from warp_collision.formats.mesh_files import mesh_endings
 from warp_collision.formats.yaml_values import read_yaml
 from warp_collision.io.mjcf_scene import add_mjcf
@@ -43,6 +44,7 @@ def load_world_file(
     package_dirs: Sequence[str | os.PathLike[str]] = (),
     up: str | None = None,
     scale: float | None = None,
+    joints: Mapping[str, float] | None = None,
 ) -> dict[str, Obstacle]:
     """Reads the obstacles of a world file, ready for `MeshWorld.load`.
 
@@ -81,12 +83,12 @@ def load_world_file(
     several parts become `id/0`, `id/1` and so on. The polygon of a prism may be concave, its edges
     must not cross.
 
-    **URDF** (.urdf): the collision shapes of all links, at joint values 0.
+    **URDF** (.urdf): the collision shapes of all links, at joint values 0 or at `joints`.
 
     **MJCF** (.xml; needs the extra `mujoco`): the geoms as MuJoCo compiles them, where the
-    model starts. Geoms whose contype and conaffinity are 0 collide with nothing and are left out,
-    with a warning. Meshes are as they are, not their convex hulls. Height fields are MuJoCo's own
-    triangles, closed by sides and a bottom.
+    model starts, or with hinges and slides at `joints`. Geoms whose contype and conaffinity are 0
+    collide with nothing and are left out, with a warning. Meshes are as they are, not their convex
+    hulls. Height fields are MuJoCo's own triangles, closed by sides and a bottom.
 
     **USD** (.usd, .usda, .usdc, .usdz; needs the extra `usd`): shapes and meshes of the stage, with
     z up. If anything has a collision API, only what has one is an obstacle; else all that is
@@ -124,13 +126,15 @@ def load_world_file(
             in which layers of USD files may be, too.
         up: "y" or "z", the axis of a mesh file that points up; None for y in glTF, z in others.
         scale: metres in a unit of a mesh file, 0.001 for millimetres; None for what it declares.
+        joints: values [rad, m] of joints of a URDF or MJCF file, as of a door that is open. Other
+            joints have their start values, and joints that mimic one of a URDF follow it.
 
     Returns:
         Name to `Obstacle` (geometry, pose, padding, enabled), in the order of the file; at least
         one.
 
     Raises:
-        TypeError: a scale that is no number.
+        TypeError: a scale, or a joint value, that is no number.
         FileNotFoundError: the file, or a mesh file that it names, does not exist.
         ImportError: the library that the kind of file needs is not installed.
         ValueError: anything else that is wrong with the file: unreadable, an unknown or missing
@@ -156,12 +160,15 @@ def load_world_file(
         require_number("scale", scale, positive=True)
     if not is_mesh and not (up is None and scale is None):
         raise ValueError(f"{builder.where}: up and scale must be None, as it is no mesh file")
+    if joints is not None and suffix not in (*_URDF, *_XML):
+        raise ValueError(f"{builder.where}: joints must be None, as it is no URDF or MJCF file")
+    values = {} if joints is None else finite_values("joints", joints)
     if suffix in _YAML:
         _add_document(builder, read_yaml(path), path.parent)
     elif suffix in _URDF:
-        add_urdf(builder, path, [Path(folder) for folder in package_dirs])
+        add_urdf(builder, path, [Path(folder) for folder in package_dirs], values)
     elif suffix in _XML:
-        add_mjcf(builder, path)
+        add_mjcf(builder, path, values)
     elif suffix in _USD:
         add_usd(builder, path, [Path(folder) for folder in package_dirs])
     elif not is_mesh:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,10 @@ _VISUAL = "it collides with nothing: contype and conaffinity are 0, and no conta
 _PLUGIN = "a signed distance of a plugin"
 
 
-def add_mjcf(builder: SceneBuilder, path: Path) -> None:
+def add_mjcf(builder: SceneBuilder, path: Path, values: Mapping[str, float] | None = None) -> None:
     """Adds the geoms of an MJCF file, where bodies stand at the model's start (`qpos0`).
+
+    Hinges and slides have the given values instead, in the units of `qpos`.
 
     A geom has its name; without one that of its body, if it is the only one there, else `body/0`,
     `body/1` and so on. Meshes are as they are, where MuJoCo collides with their convex hulls.
@@ -28,11 +31,11 @@ def add_mjcf(builder: SceneBuilder, path: Path) -> None:
 
     Raises:
         ImportError: mujoco is not installed.
-        ValueError: MuJoCo cannot compile it; it names the file.
+        ValueError: MuJoCo cannot compile it, or a joint value is wrong; it names the file.
     """
     require_extra("mujoco", f"{builder.where}: reading MJCF")
     with errors_begin_with(builder.where):
-        model = read_model(path)
+        model = read_model(path, values or {})
         frames: list[np.ndarray] = []
         for parent, pose in model.bodies:
             frames.append(frames[parent] @ _matrix(pose) if frames else _matrix(pose))

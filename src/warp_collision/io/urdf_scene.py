@@ -1,15 +1,21 @@
-"""URDF files as scenes: the collision shapes of all links, at joint values 0."""
+"""URDF files as scenes: the collision shapes of all links, at given joint values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
 import numpy as np
 
+from warp_collision.formats.joint_values import joint_value, require_joint_names
 from warp_collision.formats.urdf_document import read_urdf
-from warp_collision.formats.urdf_joints import followed_joints, joints_from_root, read_joint
+from warp_collision.formats.urdf_joints import (
+    followed_joints,
+    joints_from_root,
+    read_joint,
+    with_limits,
+)
 from warp_collision.formats.urdf_shapes import UrdfShape, read_shape, required
 from warp_collision.io.placing import place_mesh, place_shape, transformed
 from warp_collision.io.scene import MeshFiles
@@ -20,11 +26,18 @@ from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Shape, Sp
 _JOINTS = ("fixed", "revolute", "continuous", "prismatic", "floating", "planar")
 
 
-def add_urdf(builder: SceneBuilder, path: Path, package_dirs: Sequence[Path] = ()) -> None:
+def add_urdf(
+    builder: SceneBuilder,
+    path: Path,
+    package_dirs: Sequence[Path] = (),
+    values: Mapping[str, float] | None = None,
+) -> None:
     """Adds the collision shapes of a URDF file; the root link stands in the world's origin.
 
     A link of one shape gives its name to it; shapes of others are `link/name` or, without a name,
     `link/0`, `link/1` and so on.
+
+    Joints have the given values, or 0; those that mimic others follow them.
 
     Raises:
         ValueError: anything that is wrong; it names the file, the link or joint, and the value.
@@ -32,7 +45,7 @@ def add_urdf(builder: SceneBuilder, path: Path, package_dirs: Sequence[Path] = (
     robot = read_urdf(path)
     version = robot.get("version", "1.0")
     with errors_begin_with(builder.where):
-        frames, files = _link_frames(robot), MeshFiles()
+        frames, files = _link_frames(robot, values or {}), MeshFiles()
         for link in robot.findall("link"):
             name = required(link, "name")
             collisions = link.findall("collision")
@@ -82,19 +95,24 @@ def _placed(
     return place_mesh(transformed(mesh, np.diag(record.sizes)), world_from_shape)
 
 
-def _link_frames(robot: Element) -> dict[str, np.ndarray]:
-    """The frame (4, 4) of each link in that of the root, at joint values 0.
-
-    Joints that mimic others have their offsets then.
-    """
+def _link_frames(robot: Element, values: Mapping[str, float]) -> dict[str, np.ndarray]:
+    """The frame (4, 4) of each link in that of the root, at joint values."""
     names = [required(link, "name") for link in robot.findall("link")]
+    elements = {required(element, "name"): element for element in robot.findall("joint")}
     joints = [read_joint(element, _JOINTS) for element in robot.findall("joint")]
     root, ordered = joints_from_root(names, joints)
     gears = followed_joints(joints)
+    free = {joint.name: joint for joint in joints if joint.moves and joint.mimic is None}
+    at = dict.fromkeys(free, 0.0)
+    for name, value in require_joint_names("joints", values, free).items():
+        joint = with_limits(free[name], elements[name])
+        slides = joint.kind == "prismatic"
+        at[name] = joint_value(f"joints[{name!r}]", value, joint.limits, slides=slides)
     frames = {root: np.eye(4)}
     for joint in ordered:
         motion = joint.parent_from_joint
         if joint.moves:
-            motion = joint.parent_from_child(gears[joint.name].offset)
+            gear = gears[joint.name]
+            motion = joint.parent_from_child(gear.multiplier * at[gear.joint] + gear.offset)
         frames[joint.child] = frames[joint.parent] @ motion
     return frames

@@ -165,6 +165,7 @@ class MeshWorld:
         package_dirs: Sequence[PathLike] = (),
         up: str | None = None,
         scale: float | None = None,
+        joints: Mapping[str, float] | None = None,
         **options: Any,
     ) -> Self:
         """A world with an env for each file, and 32 slots more than the fullest fills."""
@@ -173,7 +174,7 @@ class MeshWorld:
         if not paths:
             raise ValueError("paths must be at least one, got none")
         reading: dict[str, Any] = {"strict": strict, "package_dirs": package_dirs}
-        reading |= {"up": up, "scale": scale}
+        reading |= {"up": up, "scale": scale, "joints": joints}
         files = [io.load_world_file(path, **reading) for path in paths]
         return cls._of_envs(files, [escaped(str(path)) for path in paths], device, options)
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from warp_collision import validate
+from warp_collision.formats.joint_values import joint_value, require_joint_names
 from warp_collision.formats.urdf_joints import Joint, followed_joints, joints_from_root
-from warp_collision.messages import known_names, short_repr
-
-_ROUNDING = 1e-6  # of a value at a limit [rad or m]
+from warp_collision.messages import short_repr
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,36 +125,15 @@ def check_locks(locks: Any, joints: Sequence[Joint]) -> dict[str, float | None]:
         TypeError, ValueError: another type, a joint that is unknown or that does not move,
             or a value that is not finite or beyond the limits of its joint.
     """
-    validate.require_mapping("lock_joints", locks, "a mapping of joints to values")
     moving = {joint.name: joint for joint in joints if joint.moves}
-    unknown = [name for name in locks if name not in moving]
-    if unknown:
-        choice = known_names(unknown[0], [*moving])
-        raise ValueError(
-            f"lock_joints must be joints that move, got {short_repr(unknown)}; there is {choice}"
-        )
     values: dict[str, float | None] = {}
-    for name, value in locks.items():
+    for name, value in require_joint_names("lock_joints", locks, moving).items():
+        joint = moving[name]
         if value is not None:
-            where = f"lock_joints[{name!r}]"
-            if not isinstance(value, Real) or isinstance(value, bool):
-                raise TypeError(f"{where} must be a number, got {type(value).__name__}")
-            if not math.isfinite(value):
-                raise ValueError(f"{where} must be finite, got {value}")
-            value = float(value)
-            _require_limits(where, value, moving[name])
+            where, slides = f"lock_joints[{name!r}]", joint.kind == "prismatic"
+            value = joint_value(where, value, joint.limits, slides=slides)
         values[name] = value
     return values
-
-
-def _require_limits(where: str, value: float, joint: Joint) -> None:
-    low, high = joint.limits
-    if not low - _ROUNDING <= value <= high + _ROUNDING:
-        unit = "m" if joint.kind == "prismatic" else "rad"
-        degrees = "; in degrees?" if unit == "rad" and abs(value) > 2.0 * math.pi else ""
-        raise ValueError(
-            f"{where} must be within the limits {low:g} to {high:g} {unit}, got {value:g}{degrees}"
-        )
 
 
 def with_locked(joints: Sequence[Joint], locks: Mapping[str, float]) -> tuple[Joint, ...]:

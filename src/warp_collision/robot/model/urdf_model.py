@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
@@ -13,7 +13,7 @@ import numpy as np
 
 from warp_collision.formats.files import is_file
 from warp_collision.formats.urdf_document import read_urdf
-from warp_collision.formats.urdf_joints import Joint, read_joint
+from warp_collision.formats.urdf_joints import Joint, read_joint, with_limits
 from warp_collision.formats.urdf_shapes import (
     find_mesh,
     read_numbers,
@@ -93,7 +93,7 @@ def read_urdf_model(urdf: PathLike, package_dirs: Sequence[PathLike] = ()) -> Ur
     with errors_at(escaped(str(path))):
         return UrdfModel(
             tuple(required(link, "name") for link in links),
-            tuple(_read_joint(element) for element in robot.findall("joint")),
+            tuple(with_limits(read_joint(e, _KINDS), e) for e in robot.findall("joint")),
             tuple(
                 _read_shape(required(link, "name"), collision, source)
                 for link in links
@@ -127,28 +127,6 @@ class _Source(NamedTuple):
         except ValueError as error:
             is_uri = "://" in name
             return (Path(name), str(error)) if is_uri else (self.folder / name, "")
-
-
-def _read_joint(element: Element) -> Joint:
-    joint = read_joint(element, _KINDS)
-    limit = element.find("limit")
-    if limit is None or not joint.moves:
-        return joint
-    joint = replace(joint, velocity=_read_velocity(limit))
-    if joint.kind == "continuous":
-        return joint
-    text = f"{limit.get('lower', '0')} {limit.get('upper', '0')}"
-    low, high = read_numbers(text, 2, f"the limits of joint {short_repr(joint.name)}")
-    return replace(joint, limits=(low, high))
-
-
-def _read_velocity(limit: Element) -> float:
-    """The velocity of a <limit>; without a number it has none, and nothing but timing needs it."""
-    try:
-        velocity = float(limit.get("velocity", "inf"))
-    except ValueError:
-        return np.inf
-    return np.inf if np.isnan(velocity) else velocity
 
 
 def _read_shape(
