@@ -163,10 +163,10 @@ class MeshObstacle:
         self._uploaded.write(edit, balls[:, None])
         edit.run()
         radii = balls[:, 3:]
-        for corner, field in (
-            ((balls[:, :3] - radii).amin(dim=0), "lower"),
-            ((balls[:, :3] + radii).amax(dim=0), "upper"),
-        ):
+        has_place = radii >= 0.0
+        lower = torch.where(has_place, balls[:, :3] - radii, torch.inf).amin(dim=0)
+        upper = torch.where(has_place, balls[:, :3] + radii, -torch.inf).amax(dim=0)
+        for corner, field in ((lower, "lower"), (upper, "upper")):
             place = offset_in(MeshRecord, field) // 4
             self.record.view(torch.float32)[0, place : place + 3].copy_(corner)
         self._is_captured = True

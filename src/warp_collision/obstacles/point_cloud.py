@@ -11,8 +11,8 @@ from torch import Tensor
 
 from warp_collision.formats.files import MAX_COORDINATE
 from warp_collision.formats.point_files import read_points
+from warp_collision.kernels.cloud_grid import fill_cloud_grid
 from warp_collision.kernels.mesh_record import Shape as ShapeKind
-from warp_collision.kernels.part_order import fill_cloud_grid
 from warp_collision.messages import errors_at, escaped
 from warp_collision.obstacles.camera import camera_of
 from warp_collision.obstacles.depth_image import DepthImage, check_stride, footprint
@@ -281,8 +281,8 @@ class PointCloud(Sensed):
     def captured(self, name: str, points: Any, device: torch.device) -> Tensor:
         """(n, 4) balls on a GPU of an update that a graph captures, without waiting for them.
 
-        Their values are not known: points that are not finite have the place of another one where
-        they are to be left out. Else, and where there is no other, all of space is hit.
+        Their values are not known: points that are not finite have no place, and a radius of -1,
+        where they are to be left out. Else, and where there is no other, all of space is hit.
         """
         if self.capacity is None:
             raise ValueError(
@@ -303,8 +303,7 @@ class PointCloud(Sensed):
         everywhere[:, 3] = 0.999 * MAX_COORDINATE
         other = everywhere
         if self.drop_invalid:
-            first = balls.index_select(0, is_valid.to(torch.uint8).argmax()[None])
-            other = torch.where(is_valid.any(), first, everywhere)
+            other = torch.where(is_valid.any(), -torch.eye(4, device=device)[3:], everywhere)
         return torch.where(is_valid[:, None], balls, other)
 
     def _common_radius(self, name: str, shape: tuple[int, ...]) -> float:
