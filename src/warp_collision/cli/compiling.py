@@ -16,27 +16,49 @@ DESCRIPTION = """\
 Compiles all kernels and keeps them in Warp's kernel cache, as when an image of a
 container is built. Otherwise each function compiles its own in its first call,
 which takes some seconds, once for each version of the library and of Warp.
+With --arch no GPU is needed: the kernels are those that one of that
+architecture takes from the cache.
 """
-EPILOG = None
+EPILOG = """\
+examples:
+  warp-collision compile
+  warp-collision compile --device cuda --arch 90    for an H100, on any machine
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument("--device", metavar="NAME", help="cpu or cuda (default: cuda if any)")
+    parser.add_argument(
+        "--arch", type=int, metavar="N", help="architecture of a GPU that is not here: 90 for sm_90"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
-    device = common.start(options.device)
-    import warp as wp
-
-    from warp_collision.launching.launch import load_kernels
+    from warp_collision.devices import GPUS
 
     begin = time.monotonic()
+    if options.arch is None:
+        target = str(common.start(options.device))
+    elif options.device is None or options.device in GPUS:
+        common.start("cpu")
+        target = f"sm_{options.arch}"
+    else:
+        raise ValueError(f"--arch is for --device cuda, got {options.device!r}")
+    import torch
+    import warp as wp
+
+    from warp_collision.launching.ahead_of_time import compile_ahead
+    from warp_collision.launching.launch import load_kernels
+
     chosen = kernels()
-    load_kernels(chosen, device)
+    if options.arch is None:
+        load_kernels(chosen, torch.device(target))
+    else:
+        compile_ahead(chosen, options.arch)
     print_text(
-        f"{len(chosen)} modules for {device} are in {wp.config.kernel_cache_dir}, "
+        f"{len(chosen)} modules for {target} are in {wp.config.kernel_cache_dir}, "
         f"after {time.monotonic() - begin:.0f} s"
     )
     return 0

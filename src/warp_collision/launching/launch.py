@@ -127,7 +127,7 @@ def load_kernels(kernels: Sequence[Any], device: torch.device) -> None:
 
     first, *others = new.values()
     remaining = iter(others)  # of a list, so that threads may share it
-    helpers = min(_MAX_COMPILERS, _n_cores(), len(new)) - 1
+    helpers = min(n_compilers(), len(new)) - 1
     current = nullcontext() if device == CPU else as_current(device)
     with _record_lock, slow_loads_announced(place), quiet_warp(), current:
         with objects_loaded_in_turn() as may_use_threads:
@@ -139,6 +139,11 @@ def load_kernels(kernels: Sequence[Any], device: torch.device) -> None:
                 load(remaining)
                 for each in helped:
                     each.result()
+
+
+def n_compilers() -> int:
+    """How many threads compile modules at once."""
+    return min(_MAX_COMPILERS, _n_cores())
 
 
 def _n_cores() -> int:
