@@ -214,6 +214,9 @@ def measure(
 
     Raises:
         Failed: with the table of all others, where a workload raised, as by a wrong result.
+
+    Where results are kept, those so far are in a file `NAME.partial.md`, which stays if the run is
+    cut off or fails.
     """
     chosen = [w for w in workloads if w.name.startswith(tuple(options.only))]
     if options.list:
@@ -221,6 +224,9 @@ def measure(
     if not chosen:
         raise Failed(f"no workload is called {' or '.join(options.only)}; see --list", 2)
     rows, failed = [], []
+    head = ["workload", "per", "in a call", "library [µs]", "beside it [µs]"]
+    folder = getattr(options, "write", None)
+    partial = folder and folder.with_name(f"{folder.name}.partial.md")
     limits = {"seconds": options.seconds, "device": options.device}
     for workload in chosen:
         try:
@@ -230,10 +236,15 @@ def measure(
         except Exception as error:
             failed.append(f"- {workload.name}: {type(error).__name__}: {error}")
             print(failed[-1], flush=True)
-    head = ["workload", "per", "in a call", "library [µs]", "beside it [µs]"]
-    text = f"{machine(options.device)}\n\n{table(head, [row.cells() for row in rows], 2)}"
+        text = f"{machine(options.device)}\n\n{table(head, [row.cells() for row in rows], 2)}"
+        if failed:
+            text = "\n".join([text, "Failed:\n", *failed])
+        if partial:
+            partial.write_text(text)
     if failed:
-        raise Failed("\n".join([text, "Failed:\n", *failed]))
+        raise Failed(text)
+    if partial:
+        partial.unlink()
     if draw and options.write:
         draw(rows, options.write.with_suffix(".png"))
     return text

@@ -183,6 +183,30 @@ def test_what_fails_is_told_and_the_rest_is_kept(capsys: pytest.CaptureFixture[s
     assert failed.value.status == 1
 
 
+def test_results_so_far_can_be_read_when_a_run_is_cut_off(tmp_path: Path) -> None:
+    kept = tmp_path / "costs-cpu.partial.md"
+    seen = []
+
+    def second() -> dict[str, harness.Call]:
+        seen.append(kept.read_text())
+        if len(seen) == 1:
+            raise KeyboardInterrupt
+        return {"library": harness.Call(lambda: None)}
+
+    works = [
+        harness.Workload("first", "sphere", lambda: {"library": harness.Call(lambda: None)}),
+        harness.Workload("second", "sphere", second),
+    ]
+    options = argparse.Namespace(device=harness.CPU, rounds=1, seconds=0.01, only=[""], list=False)
+    options.write = tmp_path / "costs-cpu"
+    with pytest.raises(KeyboardInterrupt):
+        harness.measure(works, options)
+    assert "| first | sphere | 1 |" in kept.read_text()
+    assert "| second |" in harness.measure(works, options)
+    assert "| first | sphere | 1 |" in seen[1]
+    assert not kept.exists()
+
+
 def test_gpu_run_needs_a_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
