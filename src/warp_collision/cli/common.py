@@ -34,7 +34,7 @@ _ARRAYS = (".npy", ".npz")
 UNSEEN = " (never seen)"  # ends the name of what of a map no camera saw
 _SAVED = (".yaml", ".yml")  # endings of robots that were saved
 # What a saved robot has already, and what else is of a robot alone.
-_OF_MODELS = ("srdf", "group", "state", "robot_spheres", "lock_joint", "save_spheres")
+_OF_MODELS = ("srdf", "group", "state", "robot_spheres", "lock_joint", "shapes", "save_spheres")
 _OF_ROBOTS = (*_OF_MODELS, "no_self_collision", "ignore", "base_pose")
 
 
@@ -172,6 +172,11 @@ def add_robot_model(group: Any) -> None:
         metavar="NAME=VALUE",
         help="a joint that stays at a value [rad, prismatic: m] and is left out of joint values; "
         "may be repeated",
+    )
+    group.add_argument(
+        "--shapes",
+        choices=("collision", "visual"),
+        help="with visual, links without collision shapes are covered by their visual ones",
     )
     group.add_argument(
         "--save-spheres",
@@ -361,7 +366,8 @@ def load_joint_names(options: argparse.Namespace) -> tuple[str, ...]:
     srdf = Srdf(options.srdf, options.group, options.state)
     with _swapped_files_told(options):
         return read_robot_joints(
-            options.robot, options.robot_spheres, options.package_dir, _locks(options), srdf
+            *(options.robot, options.robot_spheres, options.package_dir, _locks(options), srdf),
+            options.shapes or "collision",
         ).tree.joint_names
 
 
@@ -392,6 +398,7 @@ def load_robot(options: argparse.Namespace) -> RobotSpheres:
             group=options.group,
             state=options.state,
             lock_joints=_locks(options),
+            shapes=options.shapes or "collision",
             progress=lambda link, number, count: line.write(
                 f"warp-collision: fitting spheres, link {number} of {count}: {escaped(link, 40)}"
             ),

@@ -39,6 +39,7 @@ _DECIDING = (
     "group",
     "state",
     "lock_joint",
+    "shapes",
     "no_self_collision",
     "ignore",
     "base_pose",

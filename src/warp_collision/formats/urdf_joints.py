@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,9 +13,12 @@ import numpy as np
 from trimesh.transformations import rotation_matrix, translation_matrix
 
 from warp_collision.formats.urdf_shapes import read_numbers, read_origin, required
-from warp_collision.messages import short_repr
+from warp_collision.messages import depth_of_caller, short_repr
 
 _MOVING = ("revolute", "continuous", "prismatic")
+# Limits beyond these are likely in degrees [rad] and in millimetres [m].
+_MOST_TURNED, _MOST_SLID = 4.0 * np.pi, 20.0
+_NO_LIMIT = 1.0e5  # what stands for none
 
 
 class Mimic(NamedTuple):
@@ -94,6 +98,22 @@ def with_limits(joint: Joint, element: Element) -> Joint:
     text = f"{limit.get('lower', '0')} {limit.get('upper', '0')}"
     low, high = read_numbers(text, 2, f"the limits of joint {short_repr(joint.name)}")
     return replace(joint, limits=(low, high))
+
+
+def warn_of_limits(joint: Joint) -> None:
+    """Warns of limits that are likely a mistake: swapped, in degrees, or in millimetres."""
+    low, high = joint.limits
+    where = f"the limits of joint {short_repr(joint.name)}, {low:g} to {high:g}"
+    largest = max(abs(low), abs(high))
+    slides = joint.kind == "prismatic"
+    if low > high:
+        said = f"{where}, have the lower above the upper: no value is within them"
+    elif (_MOST_SLID if slides else _MOST_TURNED) < largest < _NO_LIMIT:
+        read, likely = ("m", "millimetres") if slides else ("rad", "degrees")
+        said = f"{where}, are read in {read}: are they in {likely}?"
+    else:
+        return
+    warnings.warn(said, stacklevel=depth_of_caller())
 
 
 def _read_velocity(limit: Element) -> float:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import os
+import sys
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,7 +18,7 @@ import trimesh
 
 from warp_collision import validate
 from warp_collision.io.placing import transformed
-from warp_collision.messages import short_repr
+from warp_collision.messages import escaped, short_repr
 from warp_collision.obstacles.geometry import read_mesh
 from warp_collision.obstacles.mesh_report import OpenMeshWarning
 from warp_collision.obstacles.shapes import Shape, mesh_of
@@ -31,6 +35,7 @@ Progress = Callable[[str, int, int], object]
 Overshoot = float | Mapping[str, float] | None
 _MAX_LENGTH = 1000  # times max_overshoot: of longer meshes nearly none is covered, after minutes
 _MOST_THREADS = 4  # that fit links: each may take some 500 MB
+_PATIENCE = 3.0  # [s], after which, and as often, it is told which link is fitted
 _MAX_DEFAULT_LENGTH = 20.0  # [m], where no overshoot is given: longer ones are in millimetres
 
 
@@ -47,7 +52,7 @@ def spheres_of_shapes(
         for link in model.link_names
     }
     to_fit = {link: some for link, some in parts.items() if some}
-    fits = _fits(to_fit, overshoots, progress)
+    fits, pieces = _fits(to_fit, overshoots, progress)
     bodies = {}
     for link in model.link_names:
         fitted = iter(fits.get(link, ()))
@@ -58,7 +63,11 @@ def spheres_of_shapes(
             for shape in links.get(link, ())
         ]
         if rows:
-            bodies[link] = Body(link, np.concatenate(rows), _pieces(links[link]))
+            balls = [shape for shape in links[link] if isinstance(shape, LinkSphere)]
+            exact = [ConvexPiece(ball.center[None], ball.radius) for ball in balls]
+            # None of spheres alone, which are exact.
+            covers = (*exact, *pieces[link]) if link in pieces else ()
+            bodies[link] = Body(link, np.concatenate(rows), covers)
     reports = {link: tuple(fit.report for fit in some) for link, some in fits.items()}
     return SphereModel(bodies), reports
 
@@ -112,31 +121,63 @@ def _fits(
     parts: Mapping[str, Sequence[_Part]],
     overshoots: Mapping[str, float | None],
     progress: Progress | None,
-) -> dict[str, list[SphereFit]]:
-    """Fitted spheres of the shapes of links, in the frames of the links; equal ones once."""
+) -> tuple[dict[str, list[SphereFit]], dict[str, list[ConvexPiece]]]:
+    """Fitted spheres and convex pieces of the shapes of links, in their frames; equal ones once."""
     wanted = {link: _wanted(some, overshoots[link]) for link, some in parts.items()}
-    fits = {}
+    fits, pieces = {}, {}
+    told = _Told() if progress is None else None
     with (
         warnings.catch_warnings(),
         ThreadPoolExecutor(min(_MOST_THREADS, torch.get_num_threads())) as pool,
     ):
         # Of open meshes the surface is covered, whatever is inside.
         warnings.simplefilter("ignore", OpenMeshWarning)
-        futures: dict[str, Future[list[SphereFit]]] = {}
-        for what in wanted.values():
-            if what.key not in futures:
-                futures[what.key] = pool.submit(what.fits)
+        spheres_of: dict[str, Future[list[SphereFit]]] = {}
+        pieces_of: dict[str, Future[list[ConvexPiece]]] = {}
+        for link, what in wanted.items():
+            if what.key not in spheres_of:
+                spheres_of[what.key] = pool.submit(what.fits)
+            pieces_of[link] = pool.submit(_pieces, parts[link])
         try:
             for number, (link, what) in enumerate(wanted.items(), start=1):
                 if progress is not None:
                     progress(link, number, len(wanted))
+                if told is not None:
+                    told.wait((spheres_of[what.key], pieces_of[link]), link, number, len(wanted))
                 fits[link] = [
                     fit._replace(spheres=moved(fit.spheres, part.link_from_body))
-                    for fit, part in zip(futures[what.key].result(), parts[link], strict=True)
+                    for fit, part in zip(spheres_of[what.key].result(), parts[link], strict=True)
                 ]
+                pieces[link] = pieces_of[link].result()
         finally:
             pool.shutdown(cancel_futures=True)
-    return fits
+    return fits, pieces
+
+
+class _Told:
+    """Says on standard error which link is fitted, where all of them take seconds.
+
+    `WARP_COLLISION_QUIET=1` in the environment turns this off.
+    """
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + _PATIENCE
+        self._is_quiet = os.environ.get("WARP_COLLISION_QUIET", "0") not in ("", "0")
+
+    def wait(self, fits: Sequence[Future[Any]], link: str, number: int, count: int) -> None:
+        """Waits for the fits of a link until it is time to say something."""
+        for fit in fits:
+            if not self._is_quiet:
+                concurrent.futures.wait([fit], max(0.0, self._next - time.monotonic()))
+            if self._is_quiet or fit.done():
+                continue
+            print(
+                f"warp-collision: fitting spheres to link {number} of {count}, "
+                f"{escaped(link, 40)}; fits are kept for the next time",
+                file=sys.stderr,
+                flush=True,
+            )
+            self._next = time.monotonic() + _PATIENCE
 
 
 def _wanted(parts: Sequence[_Part], overshoot: float | None) -> CachedParts:
@@ -154,16 +195,9 @@ def _size(meshes: Sequence[Shape | trimesh.Trimesh]) -> float:
     return float(np.linalg.norm(np.ptp(np.concatenate(vertices), axis=0)))
 
 
-def _pieces(shapes: Sequence[LinkSphere | _Part]) -> tuple[ConvexPiece, ...]:
-    """Convex pieces that cover the shapes of a link; none of spheres alone, which are exact."""
-    parts = [shape for shape in shapes if isinstance(shape, _Part)]
-    if not parts:
-        return ()
-    balls = [shape for shape in shapes if isinstance(shape, LinkSphere)]
-    pieces = [ConvexPiece(ball.center[None], ball.radius) for ball in balls]
-    for part in parts:
-        pieces += cached_pieces(np.asarray(part.mesh.triangles))
-    return tuple(pieces)
+def _pieces(parts: Sequence[_Part]) -> list[ConvexPiece]:
+    """Convex pieces that cover the shapes of a link."""
+    return [piece for part in parts for piece in cached_pieces(np.asarray(part.mesh.triangles))]
 
 
 def _described(part: _Part) -> str:

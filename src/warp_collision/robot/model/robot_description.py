@@ -84,6 +84,8 @@ class RobotDescription:
         urdf: path of the URDF.
         package_dirs: where its packages were looked for.
         pairs: of links, that are checked by default; None if they are not known yet.
+        links_without_shapes: links that have no shape of any kind.
+        shapes_of: "collision", or "visual" where these stand in; see `RobotSpheres`.
     """
 
     link_names: tuple[str, ...]
@@ -100,6 +102,8 @@ class RobotDescription:
     urdf: Path = Path()
     package_dirs: tuple[Path, ...] = ()
     pairs: SelfCollisionPairs | None = None
+    links_without_shapes: tuple[str, ...] = ()
+    shapes_of: str = "collision"
 
     @property
     def real_contacts(self) -> list[NeutralContact]:
@@ -132,9 +136,10 @@ def read_robot_joints(
     package_dirs: Sequence[PathLike],
     lock_joints: Mapping[str, float | None],
     srdf: Srdf,
+    shapes: str = "collision",
 ) -> RobotJoints:
     """Reads links and joints, within milliseconds; see `RobotSpheres` for arguments and errors."""
-    model = read_urdf_model(urdf, package_dirs)
+    model = read_urdf_model(urdf, package_dirs, shapes)
     links, joints = model.link_names, model.joints
     given = None if spheres is None else read_spheres(spheres, links, joints)
     of_file = {} if given is None else given.locked
@@ -155,6 +160,7 @@ def read_robot(
     padding: float | Mapping[str, float],
     lock_joints: Mapping[str, float | None],
     progress: Progress | None,
+    shapes: str = "collision",
 ) -> RobotDescription:
     """Reads a robot; see `RobotSpheres` for arguments and errors."""
     if Path(urdf).suffix.lower() in _SAVED:
@@ -167,10 +173,11 @@ def read_robot(
             max_overshoot=max_overshoot,
             padding=padding or None,
             lock_joints=lock_joints or None,
+            shapes=None if shapes == "collision" else shapes,
         )
         return read_robot_file(urdf, package_dirs)
     model, spheres_given, locked, tree = read_robot_joints(
-        urdf, spheres, package_dirs, lock_joints, srdf
+        urdf, spheres, package_dirs, lock_joints, srdf, shapes
     )
     links = model.link_names
     disabled = srdf.left_out(links)  # before fits take their time
@@ -178,7 +185,7 @@ def read_robot(
         with errors_at(escaped(str(urdf))):
             sphere_model, fits = spheres_of_shapes(model, max_overshoot, progress)
             if not sphere_model.bodies:
-                raise ValueError("links must have collision shapes, got none")
+                raise ValueError(_no_shapes(model))
     else:
         sphere_model, fits = spheres_given, {}
     _check_base(sphere_model.base_link, tree)
@@ -207,7 +214,24 @@ def read_robot(
         srdf.named_states(),
         Path(urdf),
         tuple(map(Path, package_dirs)),
+        links_without_shapes=_without_shapes(model),
+        shapes_of=shapes,
     )
+
+
+def _no_shapes(model: UrdfModel) -> str:
+    """The error for a robot that no check would see, and what to give."""
+    rule = "links must have collision shapes, got none"
+    if model.shapes == "visual" or not model.shaped_links:
+        return f"{rule}: give spheres="
+    return (
+        f'{rule}, but visuals: give shapes="visual", --shapes visual in the shell, which takes '
+        "these, or spheres="
+    )
+
+
+def _without_shapes(model: UrdfModel) -> tuple[str, ...]:
+    return tuple(link for link in model.link_names if link not in model.shaped_links)
 
 
 def _require_nothing_else(path: PathLike, **given: object) -> None:
@@ -287,6 +311,7 @@ def write_robot(path: PathLike, robot: RobotDescription, pairs: SelfCollisionPai
         "joints": robot.tree.joint_names,
         "locked_joints": robot.locked,
         "named_states": robot.named_states,
+        "shapes": robot.shapes_of,
         "spheres": {name: body.spheres.tolist() for name, body in bodies.items()},
         "links_of": {name: body.link for name, body in bodies.items() if body.link != name},
         "pieces": {
@@ -317,7 +342,7 @@ def read_robot_file(path: PathLike, package_dirs: Sequence[PathLike] = ()) -> Ro
         )
     with any_error_at(f"{where}: the path of the URDF"):
         urdf = path.parent / content["urdf"]
-        digest = content["urdf_sha256"]
+        digest, shapes = content["urdf_sha256"], content.get("shapes", "collision")
         folders = [*package_dirs, *content["package_dirs"]]
     if not is_file(urdf):
         raise FileNotFoundError(f"{where}: its URDF must exist, got {short_repr(str(urdf))}")
@@ -327,7 +352,7 @@ def read_robot_file(path: PathLike, package_dirs: Sequence[PathLike] = ()) -> Ro
             f"it again, with `warp-collision robot {escaped(str(urdf))} --save {where}` or "
             "RobotSpheres(urdf).save(path)"
         )
-    model = read_urdf_model(urdf, folders)
+    model = read_urdf_model(urdf, folders, shapes)
     with any_error_at(where):
         locked = content["locked_joints"]
         check_locks(locked, model.joints)
@@ -353,6 +378,8 @@ def read_robot_file(path: PathLike, package_dirs: Sequence[PathLike] = ()) -> Ro
         urdf=urdf,
         package_dirs=tuple(map(Path, folders)),
         pairs=pairs,
+        links_without_shapes=_without_shapes(model),
+        shapes_of=shapes,
     )
 
 

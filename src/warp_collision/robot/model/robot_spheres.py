@@ -59,20 +59,19 @@ class RobotSpheres:
     allowed between the root link and all others, and is part of that pose.
 
     Collision shapes other than spheres are covered by spheres, see `fit_spheres`, unless `spheres`
-    are given. Whatever would be missing from collision checks raises: links, joints and shapes
-    inside other elements than their own (except `<gazebo>`, `<transmission>` and `<ros2_control>`),
-    a second shape in one `<collision>`, xacro macros, planar joints.
+    are given. Whatever checks would miss raises: links, joints and shapes inside other elements
+    than their own (but for extensions as `<gazebo>`), a second shape in one `<collision>`, xacro
+    macros, planar joints. Limits that look like degrees or millimetres are a warning.
 
     Args:
         urdf: Path of the URDF file. Mesh file names in it are relative to its folder, ``file://``
             or ``package://``. Or of a robot that `save` wrote, a .yaml, without other options than
             `package_dirs`: see `from_file`.
         spheres: Instead of the collision shapes of the URDF: a mapping of links to rows x, y, z,
-            radius in the frame of the link [m], or the path of a robot YAML of cuRobo: its
-            `collision_spheres`, inline or a path, of its `collision_link_names`, inflated by
+            radius in the frame of the link [m], below 0 to disable one, or a robot YAML of cuRobo:
+            its `collision_spheres`, inline or a path, of its `collision_link_names`, inflated by
             `collision_sphere_buffer`; `extra_collision_spheres`, disabled; `extra_links` that are
-            fixed; `self_collision_ignore` and `self_collision_buffer`; `lock_joints`. A radius
-            below 0 disables a sphere.
+            fixed; `self_collision_ignore` and `self_collision_buffer`; `lock_joints`.
         srdf: Path of an SRDF; the pairs of links that it disables are not checked against each
             other.
         package_dirs: Folders of packages, or packages, for ``package://``; the folders above the
@@ -88,8 +87,10 @@ class RobotSpheres:
         lock_joints: Values of locked joints [rad, prismatic: m], within their limits, which become
             fixed joints, as do the mimic joints that follow them. None frees a joint that a robot
             YAML locks.
+        shapes: "collision", or "visual": links without collision shapes are covered by their
+            visual ones.
         progress: Called before the shapes of a link are fitted, with its name, its number from 1,
-            and the number of links to fit.
+            and the number of links to fit; by default each 3 s one is told on standard error.
 
     Attributes:
         joint_names: Names of the joints with a value, in the order of the joint values.
@@ -100,8 +101,8 @@ class RobotSpheres:
         link_meshes: The visual meshes of the links (not loaded).
         link_shapes: For each link the shapes that its spheres approximate (not loaded): its
             collision shapes other than spheres, or its visual meshes.
-        links_without_spheres: Links that have a `<collision>` or `<visual>` of any kind, but no
-            spheres, or disabled ones alone: they are not checked.
+        links_without_spheres: Links with a `<collision>` or `<visual>` of any kind, but no enabled
+            spheres: they are not checked.
         fits: For each link with fitted shapes a `Coverage` of each.
         locked_joints: Values of the locked joints, and of those that are held.
         named_states: Of the SRDF, values of joints by the names of the states.
@@ -109,8 +110,7 @@ class RobotSpheres:
     Raises:
         FileNotFoundError: A file does not exist.
         ValueError: It is not a URDF, not a tree, has no spheres, or has parts not supported here;
-            spheres, pairs or locks name unknown links or joints; a lock is beyond its limits. The
-            message names the file and the link or joint.
+            spheres, pairs or locks name unknown links or joints; a lock is beyond its limits.
 
     Example:
         >>> from importlib.resources import files
@@ -139,13 +139,13 @@ class RobotSpheres:
         group: str | None = None,
         state: str | None = None,
         lock_joints: Mapping[str, float | None] | None = None,
+        shapes: str = "collision",
         progress: Callable[[str, int, int], object] | None = None,
     ):
         locks = {} if lock_joints is None else lock_joints
         file = Srdf(srdf, group, state)
-        self._take(
-            read_robot(urdf, spheres, file, package_dirs, max_overshoot, padding, locks, progress)
-        )
+        sizes = max_overshoot, padding, locks
+        self._take(read_robot(urdf, spheres, file, package_dirs, *sizes, progress, shapes))
 
     @classmethod
     def from_file(cls, path: PathLike, *, package_dirs: Sequence[PathLike] = ()) -> Self:

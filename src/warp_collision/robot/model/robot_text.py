@@ -43,6 +43,7 @@ def robot_text(
         for contact in description.real_contacts
     ]
     counts = Counter(sphere_links)
+    bare = [link for link in description.links_without_shapes if link not in counts]
     others = {*attached, *description.links_without_spheres}  # these may have disabled ones
     links = {name: count for name, count in counts.items() if name not in others}
     lines = [
@@ -53,6 +54,7 @@ def robot_text(
         *_listed("spheres", _counted(links)),
         *_listed("carries", _counted({name: counts[name] for name in attached})),
         *without_spheres(description.links_without_spheres),
+        *_listed("without any shape", [_name(link) for link in bare]),
         *_listed("not checked with each other", not_checked),
         *_listed(f"{IN_CONTACT}, and checked, as they seldom are elsewhere", touching),
     ]

@@ -13,7 +13,7 @@ import numpy as np
 
 from warp_collision.formats.files import is_file
 from warp_collision.formats.urdf_document import read_urdf
-from warp_collision.formats.urdf_joints import Joint, read_joint, with_limits
+from warp_collision.formats.urdf_joints import Joint, read_joint, warn_of_limits, with_limits
 from warp_collision.formats.urdf_shapes import (
     find_mesh,
     read_numbers,
@@ -26,6 +26,7 @@ from warp_collision.messages import errors_at, escaped, short_repr
 from warp_collision.obstacles.shapes import Shape
 
 _KINDS = ("revolute", "continuous", "prismatic", "fixed", "floating")
+SHAPES_OF = ("collision", "visual")
 PathLike = str | os.PathLike[str]
 
 
@@ -61,7 +62,8 @@ class UrdfModel:
     Attributes:
         link_names: in the order of the file.
         joints: in the order of the file.
-        collisions: collision shapes, in the order of the file.
+        collisions: collision shapes, in the order of the file; with `shapes` "visual", of links
+            that have none, the visual ones.
         visuals: visual meshes; other visual shapes are not read.
         shaped_links: links with a <collision> or <visual> of any kind.
     """
@@ -71,16 +73,26 @@ class UrdfModel:
     collisions: tuple[LinkSphere | LinkShape | LinkMesh, ...]
     visuals: tuple[LinkMesh, ...]
     shaped_links: frozenset[str]
+    shapes: str = "collision"
 
 
-def read_urdf_model(urdf: PathLike, package_dirs: Sequence[PathLike] = ()) -> UrdfModel:
+def read_urdf_model(
+    urdf: PathLike, package_dirs: Sequence[PathLike] = (), shapes: str = "collision"
+) -> UrdfModel:
     """Reads a URDF file; mesh files are not loaded.
+
+    Args:
+        urdf: path of the file.
+        package_dirs: where packages are looked for.
+        shapes: "collision", or "visual" for the visual shapes of links without others.
 
     Raises:
         FileNotFoundError: it does not exist.
         ValueError: it is no URDF, or a value in it breaks a rule. The message names the file and
             the link or joint.
     """
+    if shapes not in SHAPES_OF:
+        raise ValueError(f"shapes must be one of {', '.join(SHAPES_OF)}, got {short_repr(shapes)}")
     path = Path(urdf)
     if not is_file(path):
         raise FileNotFoundError(f"urdf must be an existing file, got {short_repr(str(path))}")
@@ -91,13 +103,16 @@ def read_urdf_model(urdf: PathLike, package_dirs: Sequence[PathLike] = ()) -> Ur
     source = _Source(path.parent, folders, robot.get("version", "1.0"), {})
     links = robot.findall("link")
     with errors_at(escaped(str(path))):
+        joints = tuple(with_limits(read_joint(e, _KINDS), e) for e in robot.findall("joint"))
+        for joint in joints:
+            warn_of_limits(joint)
         return UrdfModel(
             tuple(required(link, "name") for link in links),
-            tuple(with_limits(read_joint(e, _KINDS), e) for e in robot.findall("joint")),
+            joints,
             tuple(
-                _read_shape(required(link, "name"), collision, source)
+                _read_shape(required(link, "name"), shape, source)
                 for link in links
-                for collision in link.findall("collision")
+                for shape in _shape_elements(link, shapes)
             ),
             tuple(mesh for link in links for mesh in _read_visuals(link, source)),
             frozenset(
@@ -105,7 +120,14 @@ def read_urdf_model(urdf: PathLike, package_dirs: Sequence[PathLike] = ()) -> Ur
                 for link in links
                 if any(link.find(kind) is not None for kind in ("collision", "visual"))
             ),
+            shapes,
         )
+
+
+def _shape_elements(link: Element, shapes: str) -> list[Element]:
+    """The <collision> elements of a link, or its <visual> ones where these are to stand in."""
+    found = link.findall("collision")
+    return link.findall("visual") if shapes == "visual" and not found else found
 
 
 class _Source(NamedTuple):
