@@ -78,6 +78,11 @@ def has_forward_tangents() -> bool:
     return forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled()
 
 
+def as_plain_tensors() -> Any:
+    """A context in which subclasses of tensors are tensors: their `__torch_function__` is off."""
+    return torch._C.DisableTorchFunctionSubclass()
+
+
 def break_graph(reason: str) -> None:
     """Breaks the graph that is being compiled; a full graph raises with the reason."""
     torch._dynamo.graph_break(msg=reason)

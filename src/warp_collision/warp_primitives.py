@@ -57,7 +57,7 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
-from warp_collision import devices, validate
+from warp_collision import devices, torch_private, validate
 from warp_collision.kernels.scene_distance import sphere_esdf
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
@@ -95,7 +95,7 @@ class _OverwrittenCost(Tensor):
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         try:
-            with torch._C.DisableTorchFunctionSubclass():
+            with torch_private.as_plain_tensors():
                 return func(*args, **(kwargs or {}))
         except RuntimeError as error:
             if _IS_STALE not in str(error):
