@@ -147,7 +147,7 @@ def optimize_paths(
         margin: [m], the `tolerance` of `joint_path_in_collision`: paths with a clearance below it
             may be rejected. Starts and goals that are nearer are planned from and to where they
             are proven free, with a margin that is at most half of their clearance. The result
-            names them, see `PlannedPaths.near_ends`.
+            names each, a `NearEnd` in `PlannedPaths.near_ends`.
         preferred_clearance: [m], of shortcuts: smaller clearances remain only where necessary, such
             as near a goal in a narrow space. Not a constraint: `has_preferred_clearance` of the
             result says whether it is kept.

@@ -240,8 +240,8 @@ def joint_path_clearance(
         >>> path = torch.tensor([[[-0.9, 0, 0, -1.6, 0, 2, 0.8], [-0.5, 0, 0, -1.6, 0, 2, 0.8]]])
         >>> found = joint_path_clearance(path, panda, world)
         >>> round(found.upper.item(), 2), 0.0 <= (found.upper - found.lower).item() <= 1e-3
-        (0.04, True)
-        >>> panda.sphere_links[found.sphere.item()], found.position.item()
+        (0.03, True)
+        >>> panda.sphere_links[found.sphere.item()], found.world_position.item()
         ('panda_link5', 1.0)
     """
     require_robot_and_world(robot, world)
