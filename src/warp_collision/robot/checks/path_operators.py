@@ -17,6 +17,11 @@ from torch import Tensor
 from warp_collision.devices import CPU
 from warp_collision.kernels import joint_path as kernels
 from warp_collision.kernels import path_clearance as clearance_kernels
+from warp_collision.kernels.lanes.configurations import (
+    CONFIGURATIONS,
+    configurations_hit,
+    scratch_bytes,
+)
 from warp_collision.launching.launch import RepeatedLaunch, launch
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.queries.dispatch import is_plain
@@ -48,18 +53,32 @@ def run_configurations(operands: PathOperands) -> Tensor:
     """Which configurations collide: (batch, horizon) bool."""
     joints, scene, env_index, base, robot, pairs, _ = operands
     rows = joints.shape[:2]
-    frame_poses, balls = operands.scratch(rows, FRAME_POSE)
+    kernel, dim, scratch = _of_configurations(operands)
     hit = joints.new_empty(rows, dtype=torch.bool)
-    kernel, n_queries = kernels.configuration_hit, rows[0] * rows[1] * balls.shape[2]
+    scene = with_acceleration(scene, kernel, rows[0] * rows[1] * robot.n_bodies)
     launch(
         kernel,
-        rows,
-        *(joints, env_index, with_acceleration(scene, kernel, n_queries), robot, base),
-        *(*pairs, frame_poses, balls, hit),
+        dim,
+        *(joints, env_index, scene, robot, base, *pairs, *scratch, hit),
         device=joints.device,
         items=16 * rows[0] * rows[1],
     )
     return hit
+
+
+def _of_configurations(operands: PathOperands) -> tuple[Any, tuple[int, int], tuple[Tensor, ...]]:
+    """The kernel of configurations, its threads and their scratch memory.
+
+    On the CPU eight are checked in the lanes of vector instructions.
+    """
+    joints, robot = operands.joints, operands.robot
+    batch, horizon, _ = joints.shape
+    if joints.device != CPU:
+        return kernels.configuration_hit, (batch, horizon), operands.scratch((batch, horizon), FRAME_POSE)
+    threads = -(-batch * horizon // CONFIGURATIONS)
+    size = scratch_bytes(len(robot.frames), robot.n_bodies, len(robot.spheres))
+    scratch = joints.new_empty((threads, size), dtype=torch.uint8)
+    return configurations_hit, (1, threads), (scratch,)
 
 
 def run_paths(operands: PathOperands, tolerance: Tensor) -> Tensor:
@@ -108,28 +127,29 @@ def run_paths_at_rest(
 def repeated_paths(operands: PathOperands, tolerance: Tensor) -> Callable[..., Tensor]:
     """`run_paths_at_rest` of one CPU thread, for many joints like these; takes joints and scene."""
     segments = operands.segments
-    return _repeated(kernels.joint_path_hit, operands, segments, STATE, (tolerance, None))
+    parameters = tolerance, None, *operands.scratch(segments, STATE)
+    return _repeated(kernels.joint_path_hit, operands, segments, segments, parameters)
 
 
 def repeated_configurations(operands: PathOperands, _: Tensor) -> Callable[..., Tensor]:
     """`run_configurations` of one CPU thread, for many joints like these; see `repeated_paths`."""
-    kernel, rows = kernels.configuration_hit, operands.joints.shape[:2]
+    kernel, dim, scratch = _of_configurations(operands)
+    rows = operands.joints.shape[:2]
     n_queries = rows[0] * rows[1] * operands.robot.n_bodies
-    return _repeated(kernel, operands, rows, FRAME_POSE, (), kernel, n_queries)
+    return _repeated(kernel, operands, dim, rows, scratch, kernel, n_queries)
 
 
 def _repeated(
     kernel: Any,
     operands: PathOperands,
+    dim: tuple[int, int],
     rows: tuple[int, int] | torch.Size,
-    size: int,
     parameters: tuple[Tensor | None, ...],
     *accelerated_for: Any,
 ) -> Callable[..., Tensor]:
-    """A recorded launch of a kernel with a thread for each of the rows."""
-    given = operands.robot, operands.base, *operands.pairs, *parameters
-    fixed = None, None, None, *given, *operands.scratch(rows, size), None
-    repeated = RepeatedLaunch(kernel, rows, fixed, (0, 2, len(fixed) - 1))
+    """A recorded launch of a kernel that answers for each of the rows."""
+    fixed = None, None, None, operands.robot, operands.base, *operands.pairs, *parameters, None
+    repeated = RepeatedLaunch(kernel, dim, fixed, (0, 2, len(fixed) - 1))
 
     def run(joints: Tensor, scene: SceneTables) -> Tensor:
         hit = joints.new_empty(rows, dtype=torch.bool)

@@ -1,0 +1,187 @@
+"""Forward kinematics in lanes: the frames of eight configurations, and the balls of their bodies.
+
+**Rounding.** Let u be half a unit of float32 rounding, 6e-8. From frame to frame a rotation gains
+at most 9 u by the product of two rotations, 4 u by two sums of two products, 5 u by sine and
+cosine, which lanes have to 3 u for angles up to `LARGEST_VALUE` and the C library to 1 u, and 2 u
+times the angle by the joint's value. An origin gains 4 u times its distance from the root and u
+times the root's from the world's origin, and a sliding joint 3 u times its travel. So the positions
+that lanes and the scalar functions compute differ by at most twice the sum of these over a robot's
+frames; with EPSILON = 4 u that is `slack` below.
+"""
+
+import warp as wp
+
+from warp_collision.kernels.kinematics import FramePose, RobotFrame, frame_at_value
+from warp_collision.kernels.lanes.vectors import EPSILON, LARGEST_VALUE, PREAMBLE
+from warp_collision.kernels.robot_motion import Robot, RobotBody, frame_of
+
+# Robots and roots that are larger or farther than this are left to the scalar functions [m].
+FARTHEST_ROBOT = wp.constant(1.0e6)
+
+
+@wp.struct
+class Lanes:
+    """A block of up to eight configurations, and scratch memory for it by pointers.
+
+    Lanes without a configuration have the joint values of the first one.
+    """
+
+    joints: wp.uint64  # to (count, n_joints) float32 [rad or m]
+    n_joints: int
+    count: int  # of configurations
+    frames: wp.uint64  # to (n_frames, 12) vectors: rotation, by rows, and origin
+    balls: wp.uint64  # to (n_bodies, 4) vectors: center; the last one tells of placed spheres
+    spheres: wp.uint64  # to (n_spheres, 3) vectors, written where they are asked for
+    poses: wp.uint64  # to (8, n_frames) FramePose by the scalar functions; roots are always there
+    facts: wp.uint64  # to 8 words: slack, far, finite, known; lanes whose other poses are there
+    finite: wp.uint32  # lanes with finite joint values
+    known: wp.uint32  # lanes whose frames are within the slack
+    slack: float  # bound of what positions differ by from those of the scalar functions [m]
+    far: float  # bound of the coordinates of spheres in the world [m]
+
+
+@wp.func_native(
+    PREAMBLE
+    + f"""
+    const wp::float32 largest = {float(LARGEST_VALUE)}f, farthest = {float(FARTHEST_ROBOT)}f;
+    const wp::float32 epsilon = {float(EPSILON)}f;
+"""
+    + """
+    F* rows = (F*)lanes.frames;
+    const wp::float32* roots = (const wp::float32*)lanes.poses;
+    const wp::float32* joints = (const wp::float32*)lanes.joints;
+    const int n_frames = robot.n_frames;
+    int offset[8];
+    for (int i = 0; i < 8; ++i) offset[i] = i < lanes.count ? i : 0;
+    for (int k = 0; k < 12; ++k)
+        for (int i = 0; i < 8; ++i) rows[k][i] = roots[12 * n_frames * offset[i] + k];
+    F angles = {}, travel = {};
+    I is_small = ~(I){}, is_finite = ~(I){};
+    for (int k = 1; k < n_frames; ++k) {
+        const auto& frame = frames.data[k];
+        const F* parent = rows + 12 * frame.parent;
+        F* row = rows + 12 * k;
+        F value;
+        for (int i = 0; i < 8; ++i) value[i] = joints[offset[i] * lanes.n_joints + frame.value];
+        is_finite &= value * 0.0f == 0.0f;
+        value *= frame.multiplier;
+        const F size = size_of(value) + wp::abs(frame.shift);
+        is_small &= size < largest;
+        value += frame.shift;
+        F turned[9];
+        for (int i = 0; i < 3; ++i) for (int j = 0; j < 3; ++j)
+            turned[3 * i + j] = parent[3 * i] * frame.rotation.data[0][j]
+                + parent[3 * i + 1] * frame.rotation.data[1][j]
+                + parent[3 * i + 2] * frame.rotation.data[2][j];
+        const wp::float32 at[3] = {frame.offset[0], frame.offset[1], frame.offset[2]};
+        place(parent, at, row + 9);
+        if (frame.slides) {
+            travel += size;
+            for (int i = 0; i < 3; ++i) row[9 + i] += value * turned[3 * i + 2];
+            for (int i = 0; i < 9; ++i) row[i] = turned[i];
+            continue;
+        }
+        angles += size;
+        // The angle beyond the nearest multiple of a quarter turn, which is taken off in three
+        // parts: the first two products are exact. Series for sine and cosine up to an eighth turn
+        // (S. Moshier's Cephes).
+        const F quarters = __builtin_elementwise_roundeven(value * 0.636619772f);
+        F r = value - quarters * 1.5703125f;
+        r -= quarters * 4.837512969970703125e-4f;
+        r -= quarters * 7.54978995489188e-8f;
+        const F z = r * r;
+        const F odd = r + r * z
+            * (-1.6666654611e-1f + z * (8.3321608736e-3f - z * 1.9515295891e-4f));
+        const F even = 1.0f - 0.5f * z + z * z
+            * (4.166664568298827e-2f + z * (-1.388731625493765e-3f + z * 2.443315711809948e-5f));
+        const I turn = __builtin_convertvector(is_small ? quarters : F{}, I);
+        const I is_odd = (turn & 1) != 0;
+        F sine = is_odd ? even : odd, cosine = is_odd ? odd : even;
+        sine = (turn & 2) != 0 ? -sine : sine;
+        cosine = ((turn + 1) & 2) != 0 ? -cosine : cosine;
+        for (int i = 0; i < 9; i += 3) {
+            row[i] = cosine * turned[i] + sine * turned[i + 1];
+            row[i + 1] = cosine * turned[i + 1] - sine * turned[i];
+            row[i + 2] = turned[i + 2];
+        }
+    }
+    const F root = root_of(rows[9] * rows[9] + rows[10] * rows[10] + rows[11] * rows[11]);
+    is_small &= root < farthest;  // NaN is not
+    if (!(robot.reach < farthest)) is_small = I{};
+    const F reach = robot.reach + travel, n = F{} + (wp::float32)n_frames;
+    F slack = epsilon * (reach * (12.0f * n + angles) + n * root + 2.0f * travel);
+    F far = root + reach;
+    slack = is_small ? slack : F{};
+    far = is_small ? far : F{};
+    wp::float32* lengths = (wp::float32*)lanes.facts;
+    wp::uint32* masks = (wp::uint32*)lanes.facts;
+    lengths[0] = __builtin_reduce_max(slack);
+    lengths[1] = __builtin_reduce_max(far);
+    masks[2] = bits_of(is_finite);
+    masks[3] = bits_of(is_small & is_finite);
+    masks[4] = 0;
+"""
+)
+def write_frames(robot: Robot, frames: wp.array[RobotFrame], lanes: Lanes):
+    """Writes the frames of all lanes, by the roots in `poses`, and the facts about them."""
+    ...
+
+
+@wp.func_native(
+    PREAMBLE
+    + """
+    for (int b = 0; b < robot.n_bodies; ++b) {
+        const auto& body = bodies.data[robot.first_body + b];
+        const wp::float32 center[3] = {body.center[0], body.center[1], body.center[2]};
+        F* ball = (F*)lanes.balls + 4 * b;
+        place((const F*)lanes.frames + 12 * body.frame, center, ball);
+        ball[3] = F{};
+    }
+"""
+)
+def write_balls(robot: Robot, bodies: wp.array[RobotBody], lanes: Lanes):
+    """Writes the centers of the balls of all bodies; no spheres are placed yet."""
+    ...
+
+
+@wp.func
+def place_lanes(robot: Robot, lanes: Lanes) -> Lanes:
+    """Frames and balls of a block, whose roots are there."""
+    frames = wp.array(ptr=robot.frames, shape=(robot.n_frames,), dtype=RobotFrame)
+    n_rows = robot.first_body + robot.n_bodies
+    bodies = wp.array(ptr=robot.bodies, shape=(n_rows,), dtype=RobotBody)
+    write_frames(robot, frames, lanes)
+    write_balls(robot, bodies, lanes)
+    lengths = wp.array(ptr=lanes.facts, shape=(8,), dtype=wp.float32)
+    masks = wp.array(ptr=lanes.facts, shape=(8,), dtype=wp.uint32)
+    lanes.slack = lengths[0]
+    lanes.far = lengths[1]
+    lanes.finite = masks[2]
+    lanes.known = masks[3]
+    return lanes
+
+
+@wp.func
+def write_pose(lanes: Lanes, lane: int, n_frames: int, frame_pose: FramePose):
+    """Writes the root of a lane."""
+    poses = wp.array(ptr=lanes.poses, shape=(8, n_frames), dtype=FramePose)
+    poses[lane, 0] = frame_pose
+
+
+@wp.func
+def pose_of_lane(robot: Robot, lanes: Lanes, lane: int, k: int) -> FramePose:
+    """The pose of a frame in one lane, by the scalar functions, to the last bit.
+
+    All are written when the first one is asked for.
+    """
+    poses = wp.array(ptr=lanes.poses, shape=(8, robot.n_frames), dtype=FramePose)
+    masks = wp.array(ptr=lanes.facts, shape=(8,), dtype=wp.uint32)
+    bit = wp.uint32(1) << wp.uint32(lane)
+    if masks[4] & bit == wp.uint32(0):
+        masks[4] = masks[4] | bit
+        joints = wp.array(ptr=lanes.joints, shape=(8, lanes.n_joints), dtype=wp.float32)
+        for i in range(1, robot.n_frames):
+            frame = frame_of(robot, i)
+            value = joints[lane, frame.value]
+            poses[lane, i] = frame_at_value(frame, poses[lane, frame.parent], value)
+    return poses[lane, k]
