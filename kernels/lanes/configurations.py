@@ -37,7 +37,11 @@ POSE_BYTES = wp.constant(48)
 
 def scratch_bytes(n_frames: int, n_bodies: int, n_spheres: int) -> int:
     """Scratch memory of a thread, see `lanes_of`."""
-    return VECTOR_BYTES * (12 * n_frames + 4 * n_bodies + 3 * n_spheres) + 8 * POSE_BYTES * n_frames + VECTOR_BYTES
+    return (
+        VECTOR_BYTES * (12 * n_frames + 4 * n_bodies + 3 * n_spheres)
+        + 8 * POSE_BYTES * n_frames
+        + VECTOR_BYTES
+    )
 
 
 @wp.func_native("return (wp::uint64)(joints.data + first * joints.shape[2]);")

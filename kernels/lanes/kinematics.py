@@ -40,21 +40,56 @@ class Lanes:
     far: float  # bound of the coordinates of spheres in the world [m]
 
 
+# Sine and cosine of `value`, below `LARGEST_VALUE`. Multiples of a quarter turn are taken off in
+# three parts, the products with the first two of which are exact. Then there are series for up to
+# an eighth turn (S. Moshier's Cephes).
+_SINES = """
+    const F quarters = __builtin_elementwise_roundeven(value * 0.636619772f);
+    F r = value - quarters * 1.5703125f;
+    r -= quarters * 4.837512969970703125e-4f;
+    r -= quarters * 7.54978995489188e-8f;
+    const F z = r * r;
+    const F odd = r + r * z
+        * (-1.6666654611e-1f + z * (8.3321608736e-3f - z * 1.9515295891e-4f));
+    const F even = 1.0f - 0.5f * z + z * z
+        * (4.166664568298827e-2f + z * (-1.388731625493765e-3f + z * 2.443315711809948e-5f));
+    const I turn = __builtin_convertvector(is_small ? quarters : F{}, I);
+    const I is_odd = (turn & 1) != 0;
+    F sine = is_odd ? even : odd, cosine = is_odd ? odd : even;
+    sine = (turn & 2) != 0 ? -sine : sine;
+    cosine = ((turn + 1) & 2) != 0 ? -cosine : cosine;
+"""
+
+# Bounds of the rounding and of the coordinates of all lanes, and which of them are known.
+_FACTS = f"""
+    const F root = root_of(rows[9] * rows[9] + rows[10] * rows[10] + rows[11] * rows[11]);
+    is_small &= root < {float(FARTHEST_ROBOT)}f;  // NaN is not
+    if (!(robot.reach < {float(FARTHEST_ROBOT)}f)) is_small = I{{}};
+    const F reach = robot.reach + travel, n = F{{}} + (wp::float32)n_frames;
+    const F slack = {float(EPSILON)}f
+        * (reach * (12.0f * n + angles) + n * root + 2.0f * travel);
+    wp::float32* lengths = (wp::float32*)lanes.facts;
+    wp::uint32* masks = (wp::uint32*)lanes.facts;
+    lengths[0] = __builtin_reduce_max(is_small ? slack : F{{}});
+    lengths[1] = __builtin_reduce_max(is_small ? root + reach : F{{}});
+    masks[2] = bits_of(is_finite);
+    masks[3] = bits_of(is_small & is_finite);
+    masks[4] = 0;
+"""
+
+
 @wp.func_native(
     PREAMBLE
-    + f"""
-    const wp::float32 largest = {float(LARGEST_VALUE)}f, farthest = {float(FARTHEST_ROBOT)}f;
-    const wp::float32 epsilon = {float(EPSILON)}f;
-"""
+    + f"    const wp::float32 largest = {float(LARGEST_VALUE)}f;"
     + """
     F* rows = (F*)lanes.frames;
     const wp::float32* roots = (const wp::float32*)lanes.poses;
     const wp::float32* joints = (const wp::float32*)lanes.joints;
     const int n_frames = robot.n_frames;
-    int offset[8];
-    for (int i = 0; i < 8; ++i) offset[i] = i < lanes.count ? i : 0;
+    int lane[8];
+    for (int i = 0; i < 8; ++i) lane[i] = i < lanes.count ? i : 0;
     for (int k = 0; k < 12; ++k)
-        for (int i = 0; i < 8; ++i) rows[k][i] = roots[12 * n_frames * offset[i] + k];
+        for (int i = 0; i < 8; ++i) rows[k][i] = roots[12 * n_frames * lane[i] + k];
     F angles = {}, travel = {};
     I is_small = ~(I){}, is_finite = ~(I){};
     for (int k = 1; k < n_frames; ++k) {
@@ -62,7 +97,7 @@ class Lanes:
         const F* parent = rows + 12 * frame.parent;
         F* row = rows + 12 * k;
         F value;
-        for (int i = 0; i < 8; ++i) value[i] = joints[offset[i] * lanes.n_joints + frame.value];
+        for (int i = 0; i < 8; ++i) value[i] = joints[lane[i] * lanes.n_joints + frame.value];
         is_finite &= value * 0.0f == 0.0f;
         value *= frame.multiplier;
         const F size = size_of(value) + wp::abs(frame.shift);
@@ -73,8 +108,8 @@ class Lanes:
             turned[3 * i + j] = parent[3 * i] * frame.rotation.data[0][j]
                 + parent[3 * i + 1] * frame.rotation.data[1][j]
                 + parent[3 * i + 2] * frame.rotation.data[2][j];
-        const wp::float32 at[3] = {frame.offset[0], frame.offset[1], frame.offset[2]};
-        place(parent, at, row + 9);
+        const wp::float32 offset[3] = {frame.offset[0], frame.offset[1], frame.offset[2]};
+        place(parent, offset, row + 9);
         if (frame.slides) {
             travel += size;
             for (int i = 0; i < 3; ++i) row[9 + i] += value * turned[3 * i + 2];
@@ -82,45 +117,17 @@ class Lanes:
             continue;
         }
         angles += size;
-        // The angle beyond the nearest multiple of a quarter turn, which is taken off in three
-        // parts: the first two products are exact. Series for sine and cosine up to an eighth turn
-        // (S. Moshier's Cephes).
-        const F quarters = __builtin_elementwise_roundeven(value * 0.636619772f);
-        F r = value - quarters * 1.5703125f;
-        r -= quarters * 4.837512969970703125e-4f;
-        r -= quarters * 7.54978995489188e-8f;
-        const F z = r * r;
-        const F odd = r + r * z
-            * (-1.6666654611e-1f + z * (8.3321608736e-3f - z * 1.9515295891e-4f));
-        const F even = 1.0f - 0.5f * z + z * z
-            * (4.166664568298827e-2f + z * (-1.388731625493765e-3f + z * 2.443315711809948e-5f));
-        const I turn = __builtin_convertvector(is_small ? quarters : F{}, I);
-        const I is_odd = (turn & 1) != 0;
-        F sine = is_odd ? even : odd, cosine = is_odd ? odd : even;
-        sine = (turn & 2) != 0 ? -sine : sine;
-        cosine = ((turn + 1) & 2) != 0 ? -cosine : cosine;
+"""
+    + _SINES
+    + """
         for (int i = 0; i < 9; i += 3) {
             row[i] = cosine * turned[i] + sine * turned[i + 1];
             row[i + 1] = cosine * turned[i + 1] - sine * turned[i];
             row[i + 2] = turned[i + 2];
         }
     }
-    const F root = root_of(rows[9] * rows[9] + rows[10] * rows[10] + rows[11] * rows[11]);
-    is_small &= root < farthest;  // NaN is not
-    if (!(robot.reach < farthest)) is_small = I{};
-    const F reach = robot.reach + travel, n = F{} + (wp::float32)n_frames;
-    F slack = epsilon * (reach * (12.0f * n + angles) + n * root + 2.0f * travel);
-    F far = root + reach;
-    slack = is_small ? slack : F{};
-    far = is_small ? far : F{};
-    wp::float32* lengths = (wp::float32*)lanes.facts;
-    wp::uint32* masks = (wp::uint32*)lanes.facts;
-    lengths[0] = __builtin_reduce_max(slack);
-    lengths[1] = __builtin_reduce_max(far);
-    masks[2] = bits_of(is_finite);
-    masks[3] = bits_of(is_small & is_finite);
-    masks[4] = 0;
 """
+    + _FACTS
 )
 def write_frames(robot: Robot, frames: wp.array[RobotFrame], lanes: Lanes):
     """Writes the frames of all lanes, by the roots in `poses`, and the facts about them."""

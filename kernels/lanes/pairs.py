@@ -8,7 +8,7 @@ coordinates, with EPSILON = 4 u less than 8 EPSILON, and `uncertainty` 9 EPSILON
 import warp as wp
 
 from warp_collision.kernels.box_blocks import lowest_bit
-from warp_collision.kernels.kinematics import FramePose, point_in_world
+from warp_collision.kernels.kinematics import point_in_world
 from warp_collision.kernels.lanes.kinematics import Lanes, pose_of_lane
 from warp_collision.kernels.lanes.vectors import EPSILON, PLACE_SPHERES, PREAMBLE
 from warp_collision.kernels.precision import uncertainty
@@ -62,16 +62,8 @@ def next_near_pair(
     ...
 
 
-@wp.func_native(
-    PREAMBLE
-    + PLACE_SPHERES
-    + f"    const int group_size = {int(GROUP_SIZE)};"
-    + """
-    const auto& one = bodies.data[robot.first_body + pair.first];
-    const auto& other = bodies.data[robot.first_body + pair.second];
-    const wp::float32* radii = (const wp::float32*)robot.spheres + 3;
-    const F* spheres = (const F*)lanes.spheres;
-    const I asked = mask_of(bits);
+# Whether centers are within a reach, and whether a pair of spheres is left out.
+_TOUCH = """
     const auto within = [&](const F* a, const F* b, wp::float32 reach)
             __attribute__((always_inline)) -> I {
         const F x = a[0] - b[0], y = a[1] - b[1], z = a[2] - b[2];
@@ -88,42 +80,51 @@ def next_near_pair(
         }
         return low < pair.end && left_out.data[low][0] == a && left_out.data[low][1] == b;
     };
+"""
+
+
+@wp.func_native(
+    PREAMBLE
+    + PLACE_SPHERES
+    + _TOUCH
+    + f"    const int group_size = {int(GROUP_SIZE)};"
+    + """
+    const auto& one = bodies.data[robot.first_body + pair.first];
+    const auto& other = bodies.data[robot.first_body + pair.second];
     place_spheres(one, pair.first);
     place_spheres(other, pair.second);
+    const wp::float32* radii = (const wp::float32*)robot.spheres + 3;
+    const F* spheres = (const F*)lanes.spheres;
     const F* frame = (const F*)lanes.frames + 12 * other.frame;
     const F* there = (const F*)lanes.balls + 4 * pair.second;
+    const bool has_groups = other.end - other.begin > group_size;
+    const I asked = mask_of(bits);
     I hit = {}, open = {};
-    const auto check_group = [&](int s, wp::float32 radius, int begin, int end) {
-        for (int t = begin; t < end; ++t) {
-            if (radii[4 * t] < 0.0f) continue;
-            const wp::float32 reach = radius + radii[4 * t];
-            const I touch = within(spheres + 3 * s, spheres + 3 * t, reach + margin) & asked & ~hit;
-            if (!bits_of(touch) || is_left_out(s, t)) continue;
-            hit |= touch & within(spheres + 3 * s, spheres + 3 * t, reach - margin);
-            open |= touch;
-        }
-    };
     for (int s = one.begin; s < one.end && bits_of(asked & ~hit); ++s) {
-        const wp::float32 radius = radii[4 * s] + pair.buffer;
-        if (radii[4 * s] < 0.0f) continue;
-        if (!bits_of(within(spheres + 3 * s, there, radius + other.radius + margin) & asked))
+        const F* here = spheres + 3 * s;
+        const wp::float32 radius = radii[4 * s] + pair.buffer, wide = radius + margin;
+        if (radii[4 * s] < 0.0f || !bits_of(within(here, there, wide + other.radius) & asked))
             continue;
-        const int last = other.end - other.begin <= group_size ? 0 : 1;
-        for (int begin = other.begin, g = other.first_group; begin < other.end;
-                begin += group_size, ++g) {
-            const wp::float32* group = (const wp::float32*)robot.groups + 4 * g;
-            if (last) {
-                if (group[3] < 0.0f) continue;
+        const wp::float32* group = (const wp::float32*)robot.groups + 4 * other.first_group;
+        for (int t = other.begin; t < other.end; ++t) {
+            if (has_groups && (t - other.begin) % group_size == 0) {
                 F ball[3];
                 place(frame, group, ball);
-                if (!bits_of(within(spheres + 3 * s, ball, radius + group[3] + margin) & asked))
+                const wp::float32 reach = group[3];
+                group += 4;
+                if (reach < 0.0f || !bits_of(within(here, ball, wide + reach) & asked)) {
+                    t += group_size - 1;
                     continue;
+                }
             }
-            check_group(s, radius, begin, wp::min(begin + group_size, other.end));
+            if (radii[4 * t] < 0.0f) continue;
+            const I touch = within(here, spheres + 3 * t, wide + radii[4 * t]) & asked & ~hit;
+            if (!bits_of(touch) || is_left_out(s, t)) continue;
+            hit |= touch & within(here, spheres + 3 * t, radius - margin + radii[4 * t]);
+            open |= touch;
         }
     }
-    wp::uint32 certain = bits_of(hit) & bits;
-    wp::uint32 rest = bits_of(open) & bits & ~certain;
+    wp::uint32 certain = bits_of(hit) & bits, rest = bits_of(open) & bits & ~certain;
     // Where links have convex pieces these may prove that they are apart.
     if (one.n_pieces && other.n_pieces) { rest |= certain; certain = 0; }
     return certain | rest << 8;

@@ -25,9 +25,15 @@ world.prepare()
 
 def test_every_module_with_kernels_is_compiled():
     (folder,) = kernels.__path__
-    files = {file.stem for file in Path(folder).glob("*.py") if "@wp.kernel" in file.read_text()}
+    files = [file for file in Path(folder).rglob("*.py") if "@wp.kernel" in file.read_text()]
     found = [kernel.module.name.rpartition(".")[2] for kernel in compiling.kernels()]
-    assert sorted(found) == sorted(files)
+    assert sorted(found) == sorted(file.stem for file in files)
+    of_cpus = [file.stem for file in files if file.parent.name == "lanes"]
+    found = [
+        k.module.name.rpartition(".")[2] for k in filter(compiling.is_for_cpus, compiling.kernels())
+    ]
+    assert found
+    assert sorted(found) == sorted(of_cpus)
 
 
 def test_what_is_compiled_is_said(capsys, monkeypatch):

@@ -53,6 +53,8 @@ def run(options: argparse.Namespace) -> int:
     from warp_collision.launching.launch import load_kernels
 
     chosen = kernels()
+    if options.arch is not None or target != "cpu":
+        chosen = [kernel for kernel in chosen if not is_for_cpus(kernel)]
     if options.arch is None:
         load_kernels(chosen, torch.device(target))
     else:
@@ -71,8 +73,15 @@ def kernels() -> list[Any]:
     from warp_collision import kernels as package
 
     found = []
-    for info in pkgutil.iter_modules(package.__path__):
-        module = importlib.import_module(f"{package.__name__}.{info.name}")
+    for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        module = importlib.import_module(info.name)
         own = (v for v in vars(module).values() if isinstance(v, wp.Kernel))
         found += [kernel for kernel in own if kernel.module.name == module.__name__][:1]
     return found
+
+
+def is_for_cpus(kernel: Any) -> bool:
+    """Whether a kernel is never launched on a GPU."""
+    from warp_collision.kernels import lanes
+
+    return kernel.module.name.startswith(f"{lanes.__name__}.")

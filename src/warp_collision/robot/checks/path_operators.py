@@ -74,7 +74,11 @@ def _of_configurations(operands: PathOperands) -> tuple[Any, tuple[int, int], tu
     joints, robot = operands.joints, operands.robot
     batch, horizon, _ = joints.shape
     if joints.device != CPU:
-        return kernels.configuration_hit, (batch, horizon), operands.scratch((batch, horizon), FRAME_POSE)
+        return (
+            kernels.configuration_hit,
+            (batch, horizon),
+            operands.scratch((batch, horizon), FRAME_POSE),
+        )
     threads = -(-batch * horizon // CONFIGURATIONS)
     size = scratch_bytes(len(robot.frames), robot.n_bodies, len(robot.spheres))
     scratch = joints.new_empty((threads, size), dtype=torch.uint8)
