@@ -173,6 +173,17 @@ def test_sdist_holds_what_a_build_needs_and_nothing_else(distributions):
     }
 
 
+def test_the_repository_has_few_top_level_names():
+    """What commands write into the folder they run in is not committed by accident."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a checkout")
+    names = {name.partition("/")[0] for name in run("git", "ls-files", cwd=ROOT).splitlines()}
+    assert {name for name in names if not name.startswith(".")} == {
+        *("pyproject.toml", "src", "kernels", "tests", "assets", "benchmarks", "docs"),
+        *("README.md", "Makefile", "LICENSE", "constraints.txt"),
+    }
+
+
 def test_installed_wheel_runs_from_anywhere(installed):
     printed = json.loads(run(installed, "-c", USE_INSTALLED_WHEEL, cwd="/").splitlines()[-1])
     environment = installed.parents[1].resolve()
