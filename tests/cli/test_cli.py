@@ -273,8 +273,9 @@ def test_an_error_of_the_program_is_no_collision(capsys, monkeypatch, world, sph
         ["--help"],
         *(
             [command, "--help"]
-            for command in ("check", "demo", "label", "plan", "render", "robot", "view")
+            for command in ("check", "compile", "demo", "example", "label", "plan")
         ),
+        *([command, "--help"] for command in ("render", "robot", "view")),
     ],
 )
 def test_help_fits_a_terminal(capsys, monkeypatch, arguments):

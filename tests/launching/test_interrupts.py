@@ -1,5 +1,6 @@
 """Ctrl-C in the middle of a launch: later launches are right, and nothing is still running."""
 
+import signal
 import threading
 import time
 
@@ -8,7 +9,8 @@ import pytest
 import torch
 
 from injected import interrupt_at
-from warp_collision import Cuboid, MeshWorld, Sphere, sphere_cost
+from warp_collision import Cuboid, MeshWorld, PointCloud, Sphere, sphere_cost
+from warp_collision.launching.deferred_free import readers
 from warp_collision.launching.launch import parallel_for
 
 SPHERES = torch.from_numpy(np.random.default_rng(2).uniform(-0.6, 0.6, (4, 3, 7, 4))).float()
@@ -36,6 +38,36 @@ def test_launches_after_one_that_was_interrupted() -> None:
             many()
         assert torch.equal(few(), expected[0]), f"line {line}"
         assert torch.equal(many(), expected[1]), f"line {line}"
+        assert not readers, f"line {line}: whoever changes a world would wait for this launch"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_signals_at_any_moment_leave_no_launch_that_others_wait_for() -> None:
+    """Python itself chooses where a signal comes through, as it does with Ctrl-C."""
+    world = MeshWorld(device="cpu")
+    world.add(
+        "cloud", PointCloud(np.random.default_rng(3).uniform(-0.3, 0.3, (50, 3)), radius=0.01)
+    )
+    spheres = SPHERES[:1, :1, :2].contiguous()
+    expected = sphere_cost(spheres, world)
+    interrupted = 0
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        for delay in np.random.default_rng(4).uniform(1e-5, 1e-3, 500):
+            deadline = time.monotonic() + 1.0
+            try:
+                signal.setitimer(signal.ITIMER_REAL, delay)
+                while time.monotonic() < deadline:
+                    sphere_cost(spheres, world)
+            except KeyboardInterrupt:
+                interrupted += 1
+            assert not readers
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+    assert interrupted > 450
+    assert torch.equal(sphere_cost(spheres, world), expected)
+    world.update("cloud", torch.rand(50, 3))  # which waits for launches in progress
 
 
 def test_threads_have_ended_when_an_interrupt_goes_on() -> None:

@@ -85,10 +85,21 @@ def _lines_of_with(path: str) -> frozenset[int]:
     )
 
 
+@cache
+def _first_lines_of_try(path: str) -> frozenset[int]:
+    """Lines of `try`, and the first ones of their blocks and of their `finally`."""
+    blocks = [
+        node for node in ast.walk(ast.parse(Path(path).read_text())) if isinstance(node, ast.Try)
+    ]
+    first = [block[0].lineno for node in blocks for block in (node.body, node.finalbody) if block]
+    return frozenset([*first, *(node.lineno for node in blocks)])
+
+
 class interrupt_at:
     """Ctrl-C as the n-th line of the package begins, of those in files that match; counts them.
 
-    Not between the end of a block of `with` and its exit: Python looks for signals in other places.
+    Not between the end of a block of `with` and its exit, or between an assignment and the `try` or
+    `finally` that follows it: Python looks for signals after calls and where functions begin.
     """
 
     def __init__(self, line: float, *folders: str):
@@ -115,6 +126,8 @@ class interrupt_at:
             if (frame, frame.f_lineno) in self._entered:
                 return self._line
             self._entered.add((frame, frame.f_lineno))
+        if frame.f_lineno in _first_lines_of_try(frame.f_code.co_filename):
+            return self._line
         self.count += 1
         if self.count == self.line:
             raise KeyboardInterrupt(f"{frame.f_code.co_filename}:{frame.f_lineno}")

@@ -14,7 +14,7 @@ import warp as wp
 from warp_collision import MeshWorld, sphere_cost
 from warp_collision.devices import is_gpu
 from warp_collision.launching import deferred_free
-from warp_collision.launching.deferred_free import begin_reading, end_reading
+from warp_collision.launching.deferred_free import free_unread, launch_times, readers
 from worlds import BALL, BOX, CUBE, Held, build
 
 pytestmark = pytest.mark.usefixtures("quick_collections")
@@ -29,6 +29,19 @@ def living() -> set[int]:
 def no_garbage() -> None:
     """Other tests' garbage shall not be freed in the middle of one."""
     gc.collect()
+
+
+def begin_reading() -> int:
+    """What a launch begins with."""
+    began = next(launch_times)
+    readers.add(began)
+    return began
+
+
+def end_reading(began: int) -> None:
+    """What a launch ends with."""
+    readers.discard(began)
+    free_unread()
 
 
 @pytest.fixture
@@ -294,15 +307,15 @@ def test_nothing_waits_while_a_graph_is_captured(gpu: FakeGpu) -> None:
     owner, held, read = Thing(), [Thing()], Thing()
     alive = weakref.ref(held[0]), weakref.ref(read)
     deferred_free.free_with(owner, held, gpu.device)
-    token = deferred_free.begin_reading()
+    token = begin_reading()
     deferred_free.retire([read], gpu.device)
     del held, read
     gpu.captures = True
-    deferred_free.end_reading(token)
+    end_reading(token)
     del owner
     assert all(thing() is not None for thing in alive)
     gpu.captures = False
     waits = gpu.waits
-    deferred_free.end_reading(deferred_free.begin_reading())
+    end_reading(begin_reading())
     assert gpu.waits > waits
     assert all(thing() is None for thing in alive)

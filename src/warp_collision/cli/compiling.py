@@ -13,9 +13,9 @@ from warp_collision.cli.terminal import print_text
 
 SUMMARY = "compile all kernels now instead of in first calls"
 DESCRIPTION = """\
-Compiles all kernels and keeps them in Warp's kernel cache, as when an image of a
-container is built. Otherwise each function compiles its own in its first call,
-which takes some seconds, once for each version of the library and of Warp.
+Compiles all kernels into Warp's kernel cache, as for a container's image.
+Without it, each function compiles its own kernels in its first call. That takes
+some seconds, once for each version of the library and of Warp.
 With --arch no GPU is needed: the kernels are those that one of that
 architecture takes from the cache.
 """

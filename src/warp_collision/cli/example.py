@@ -17,7 +17,7 @@ from start to goal (straight.npz), which collides.
 EPILOG = """\
 example:
   warp-collision example
-  warp-collision check cage.glb straight.npz --robot panda.urdf --srdf panda.srdf
+  warp-collision check cage.glb straight.npz --robot panda.urdf
 """
 _PROBLEM = "cage_2"
 _WAYPOINTS = 32

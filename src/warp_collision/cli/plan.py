@@ -37,9 +37,9 @@ The path is written as .npz: joints (waypoints, joints), joint_names, free,
 clearance (certified: nowhere is the robot nearer to anything, in metres),
 world_clearance and self_clearance (to obstacles, and of links that move
 relative to each other), has_preferred_clearance (whether that is what
---clearance wanted), margin (of the proof), length, iterations. With --until first the
-clearances are NaN: `warp-collision check` computes them. Files that exist are
-overwritten, and the report says so.
+--clearance wanted), margin (of the proof), length, iterations. With
+--until first the clearances are NaN: `warp-collision check` computes them.
+Files that exist are overwritten, and the report says so.
 
 exit status:
   0 free, 1 no free path was found, 2 wrong usage or input, such as a start in

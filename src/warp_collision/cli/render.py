@@ -19,8 +19,8 @@ obstacles that a path collides with are orange, what is proven free is blue.
 EPILOG = """\
 WORLD and PATHS are files as for `warp-collision check`; PATHS are joint values
 and need --robot. Up to four paths are drawn side by side. Without PATHS the
-robot stands in the middle of its joint limits. --row takes one row of a data set
-in its world, of which WORLD is the folder.
+robot stands in the middle of its joint limits. --row takes one row of a data
+set in its world, of which WORLD is the folder.
 
 exit status:
   0 drawn, 2 wrong usage or input, 3 an error of the program

@@ -22,8 +22,12 @@ from warp_collision.devices import is_capturing, is_gpu, synchronize_all
 T = TypeVar("T")
 
 _lock = threading.Lock()
-_clock = itertools.count()
-_readers: set[int] = set()  # times at which the launches in progress began
+launch_times = itertools.count()
+# Times at which the launches in progress began. A launch adds its time first in a `try`, and
+# discards it first in the `finally`. Python looks for Ctrl-C after calls and where functions
+# begin: an interrupt leaves no time behind, for which others would wait forever. No lock is needed:
+# what is retired between a time and its entry has left the tables, which the launch reads later.
+readers: set[int] = set()
 _abandoned: list[tuple[Any, torch.device]] = []  # of owners that were collected
 _of_graphs: dict[int, Any] = {}  # by identity: what captured graphs read, never freed
 _retired: list[tuple[int, Any, torch.device]] = []
@@ -33,26 +37,10 @@ def _forget_threads() -> None:
     """A forked child has none of its parent's threads: no launches, no holder of the lock."""
     global _lock
     _lock = threading.Lock()
-    _readers.clear()
+    readers.clear()
 
 
 os.register_at_fork(after_in_child=_forget_threads)
-
-
-def begin_reading() -> int:
-    """Starts a launch: nothing retired from now on is freed before `end_reading` of its token."""
-    # Without the lock, as every launch calls this. What is retired between these two lines has
-    # left the tables before, and this launch reads them after.
-    token = next(_clock)
-    _readers.add(token)
-    return token
-
-
-def end_reading(token: int) -> None:
-    """Ends a launch, and frees what only it could still read."""
-    _readers.discard(token)
-    if _retired:
-        _free_unread()
 
 
 def retire(objects: list[Any], device: torch.device) -> None:
@@ -65,9 +53,9 @@ def retire(objects: list[Any], device: torch.device) -> None:
         return
     synchronize_all(device)
     with _lock:
-        _retired.append((next(_clock), list(objects), device))
+        _retired.append((next(launch_times), list(objects), device))
     objects.clear()
-    _free_unread()
+    free_unread()
 
 
 def wait_for_launches(device: torch.device) -> None:
@@ -76,8 +64,8 @@ def wait_for_launches(device: torch.device) -> None:
     What had left the tables before is read by nobody then, and may be written to.
     """
     synchronize_all(device)
-    begun = _readers.copy()
-    while not begun.isdisjoint(_readers.copy()):
+    begun = readers.copy()
+    while not begun.isdisjoint(readers.copy()):
         time.sleep(1e-5)
     synchronize_all(device)
 
@@ -118,10 +106,12 @@ def _free_abandoned() -> None:
     del _abandoned[: len(abandoned)]  # more may have come since
 
 
-def _free_unread() -> None:
-    """Frees retired objects that no launch in progress can read."""
+def free_unread() -> None:
+    """Frees retired objects that no launch in progress can read. Each launch ends with it."""
+    if not _retired:
+        return
     with _lock:
-        oldest = min(_readers.copy(), default=math.inf)  # other threads change it
+        oldest = min(readers.copy(), default=math.inf)  # other threads change it
         waits = [begins >= oldest or is_capturing(device) for begins, _, device in _retired]
         unread = [entry for entry, is_kept in zip(_retired, waits, strict=True) if not is_kept]
         _retired[:] = [entry for entry, is_kept in zip(_retired, waits, strict=True) if is_kept]

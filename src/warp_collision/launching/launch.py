@@ -19,7 +19,12 @@ import torch
 import warp as wp
 
 from warp_collision.devices import CPU, as_current, is_capturing, is_current, stream_handle
-from warp_collision.launching.deferred_free import begin_reading, end_reading, keep_for_graphs
+from warp_collision.launching.deferred_free import (
+    free_unread,
+    keep_for_graphs,
+    launch_times,
+    readers,
+)
 from warp_collision.launching.recorded_launch import Argument, Command
 from warp_collision.launching.warp_runtime import (
     objects_loaded_in_turn,
@@ -191,8 +196,9 @@ def launch(
     """
     if 0 in dim:
         return
-    token = begin_reading()
+    began = next(launch_times)
     try:
+        readers.add(began)  # see there for the order
         if device != CPU:
             if is_capturing(device):
                 _keep_tables(arguments, device)
@@ -211,7 +217,8 @@ def launch(
             chunks = min(chunks, max(2, items // _MIN_ITEMS_PER_CHUNK))
             _launch_chunks(kernel, dim, arguments, threads, chunks)
     finally:
-        end_reading(token)
+        readers.discard(began)
+        free_unread()
 
 
 class RepeatedLaunch:
@@ -238,8 +245,9 @@ class RepeatedLaunch:
 
     def __call__(self, *changed: Argument) -> None:
         """Runs it with these arguments."""
-        token = begin_reading()
+        began = next(launch_times)
         try:
+            readers.add(began)  # see there for the order
             if self._is_recorded:
                 self._command.rerun(zip(self._changing, changed, strict=True))
                 return
@@ -249,7 +257,8 @@ class RepeatedLaunch:
             self._command.run(self._dim, tuple(arguments))
             self._is_recorded = True
         finally:
-            end_reading(token)
+            readers.discard(began)
+            free_unread()
 
 
 def _keep_tables(arguments: tuple[Argument, ...], device: torch.device) -> None:
