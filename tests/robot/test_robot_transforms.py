@@ -412,7 +412,7 @@ def test_opcheck(based, panda, world, paths, monkeypatch: pytest.MonkeyPatch) ->
         for check in CHECKS.values():
             check(paths[0], panda, world, base_pose=base)
     tables = panda.layout.tables(torch.device("cpu"))
-    calls[segment_acceleration_bound] = (paths[0], *tables.operands())
+    calls[segment_acceleration_bound] = (paths[0], *tables.operands(), 1)
     points = panda.layout.kinematics.tables(torch.device("cpu"))
     calls[robot_queries.forward_kinematics_jacobian] = (paths[0, 0], *points, None)
     calls[place_roots_operator] = (bases(2).double(),)

@@ -14,11 +14,10 @@ from warp_collision.queries.dispatch import is_plain
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
 from warp_collision.robot.checks.joint_path import (
     checked_rows,
-    control_points,
     require_motion,
     robot_tables,
 )
-from warp_collision.robot.checks.path_operands import PathOperands
+from warp_collision.robot.checks.path_operands import PathOperands, control_points
 from warp_collision.robot.checks.path_operators import (
     CONFIGURATION_IN_COLLISION,
     JOINT_PATH_IN_COLLISION,

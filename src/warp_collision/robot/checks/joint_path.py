@@ -10,7 +10,7 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.poses import PoseLike
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
-from warp_collision.robot.checks.path_operands import PathOperands
+from warp_collision.robot.checks.path_operands import PathOperands, control_points
 from warp_collision.robot.checks.path_operators import (
     CONFIGURATION_IN_COLLISION,
     JOINT_PATH_CLEARANCE,
@@ -18,7 +18,7 @@ from warp_collision.robot.checks.path_operators import (
 )
 from warp_collision.robot.model.allowed_pairs import Contacts
 from warp_collision.robot.model.base_pose import root_frames
-from warp_collision.robot.model.interpolation import segments_of
+from warp_collision.robot.model.interpolation import segments_of, waypoints_of
 from warp_collision.robot.model.joint_curve import JointCurve
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs
 from warp_collision.robot.model.robot_spheres import RobotSpheres, require_robot_and_world
@@ -271,22 +271,10 @@ def _checked_paths(
     degree = 1
     if isinstance(joints, JointCurve):
         joints, degree = control_points(joints, robot, world.device)
-    robot.check_joints(joints[:, ::degree])
+    robot.check_joints(waypoints_of(joints, degree))
     joints, env_index = checked_rows(joints, world, env_index)
     require_motion(joints)
     return joints, env_index, degree
-
-
-def control_points(
-    curve: JointCurve, robot: RobotSpheres, device: torch.device
-) -> tuple[Tensor, int]:
-    """Control points of a curve for a robot, and its degree."""
-    if curve.n_joints != robot.n_joints:
-        raise ValueError(
-            f"joints must be a curve of the robot's {robot.n_joints} joints, got one of "
-            f"{curve.n_joints}"
-        )
-    return curve.points(device), curve.degree
 
 
 def _roots(base_pose: PoseLike | None, joints: Tensor, flat: Tensor) -> Tensor | None:

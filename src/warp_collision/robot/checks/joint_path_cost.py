@@ -18,17 +18,26 @@ from warp_collision.costs import (
 )
 from warp_collision.poses import PoseLike
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
+from warp_collision.robot.checks.path_operands import control_points
 from warp_collision.robot.checks.self_collision import self_collision_cost
 from warp_collision.robot.model.allowed_pairs import Contacts
 from warp_collision.robot.model.base_pose import checked_base
-from warp_collision.robot.model.interpolation import Interpolated, cut, has_unknown_values
+from warp_collision.robot.model.interpolation import (
+    Interpolated,
+    cut,
+    has_unknown_values,
+    parts_for,
+    segments_of,
+    waypoints_of,
+)
+from warp_collision.robot.model.joint_curve import JointCurve
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs
 from warp_collision.robot.model.robot_spheres import RobotSpheres, require_robot_and_world
 from warp_collision.world import MeshWorld
 
 
 def joint_path_cost(
-    joints: Tensor,
+    joints: Tensor | JointCurve,
     robot: RobotSpheres,
     world: MeshWorld,
     *,
@@ -45,7 +54,7 @@ def joint_path_cost(
     base_pose: PoseLike | None = None,
     poses: Tensor | None = None,
 ) -> Tensor:
-    """Collision cost of a robot whose joint values are interpolated linearly between waypoints.
+    """Collision cost of a robot between waypoints, on straight lines of its joints or on curves.
 
     A waypoint owns the half segment before it and the half segment after it. They are cut into
     parts whose chords deviate from the spheres' arcs by at most `max_deviation`. The cost of a
@@ -57,7 +66,9 @@ def joint_path_cost(
     including the gradients by neighbouring waypoints.
 
     Args:
-        joints: (batch, horizon, n_joints) [rad, prismatic: m], on the device of the world.
+        joints: (batch, horizon, n_joints) [rad, prismatic: m], on the device of the world. Or a
+            `JointCurve`, whose ends of pieces are the waypoints; the cost is differentiable in its
+            coefficients.
         robot: the robot.
         world: the obstacles.
         weight: factor of the cost against the world.
@@ -65,7 +76,7 @@ def joint_path_cost(
         max_deviation: [m], of chords from arcs; it determines the number of parts, the same for the
             whole batch, which waits for the device.
         substeps: the number of parts of each segment instead, odd; required in CUDA graphs, in
-            `torch.compile`, and where `vmap` batches joints.
+            `torch.compile`, and where `vmap` batches joints. Curves can be in none of these.
         tolerance: of the sweep, see `swept_sphere_cost`.
         self_weight: factor of the cost of self-collisions; 0.0 for none, as by default: checks
             include them, as a proof without them is none, but their weight in a sum is a choice.
@@ -125,7 +136,7 @@ class PathCost(NamedTuple):
 
     def of_spheres(
         self,
-        joints: Tensor,
+        joints: Tensor | JointCurve,
         robot: RobotSpheres,
         world: MeshWorld,
         env_index: Tensor | None,
@@ -134,15 +145,18 @@ class PathCost(NamedTuple):
     ) -> Tensor:
         """The cost of each sphere, (batch, horizon, n_spheres)."""
         require_robot_and_world(robot, world)
-        device, eta = world.device, self.activation_distance
+        device, eta, degree = world.device, self.activation_distance, 1
+        if isinstance(joints, JointCurve):
+            joints, degree = control_points(joints, robot, device)
         if self.swept:
-            fine = _cut(joints, robot, self.max_deviation, self.substeps)
+            fine = _cut(joints, robot, self.max_deviation, self.substeps, degree)
             options = swept_options(device, 1.0, eta, self.tolerance)
         else:
-            fine = Interpolated(joints, 1)
+            fine = Interpolated(waypoints_of(joints, degree), 1)
             options = resting_options(device, 1.0, eta)
         spheres = world_spheres(fine.joints, robot, world, base_pose, env_index)
-        scene = scene_with_contacts(self.ignore, robot, world, poses, joints.shape[1], fine.parts)
+        waypoints = segments_of(joints, degree)[1] + 1
+        scene = scene_with_contacts(self.ignore, robot, world, poses, waypoints, fine.parts)
         cost = options.cost(spheres, scene, env_index)
         total = _weighted("weight", self.weight, _largest(cost, fine.parts))
         if isinstance(self.self_weight, Tensor) or self.self_weight != 0.0:
@@ -189,7 +203,7 @@ def world_spheres(
 
 
 def _cut(
-    joints: Tensor, robot: RobotSpheres, max_deviation: float, substeps: int | None
+    joints: Tensor, robot: RobotSpheres, max_deviation: float, substeps: int | None, degree: int
 ) -> Interpolated:
     """Cuts paths into an odd number of parts, so that middles of segments are inside of one."""
     _check_paths(joints, robot)
@@ -199,11 +213,15 @@ def _cut(
                 "substeps must be given where vmap batches joints, got None: the number of parts "
                 "depends on their values"
             )
-        return robot.interpolate(joints, max_deviation, odd=True)
+        if degree == 1:
+            return robot.interpolate(joints, max_deviation, odd=True)
+        validate.require_number("max_deviation", max_deviation, positive=True)
+        parts = parts_for(joints, robot.layout.tables(joints.device), max_deviation, degree)
+        return cut(joints, parts + 1 - parts % 2, degree)
     validate.require_count("substeps", substeps)
     if substeps % 2 == 0:
         raise ValueError(f"substeps must be odd, got {substeps}")
-    return cut(joints, substeps)
+    return cut(joints, substeps, degree)
 
 
 def _check_paths(joints: Tensor, robot: RobotSpheres) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.queries.operator import N_TABLES, SCENE
 from warp_collision.robot.model.interpolation import segments_of
+from warp_collision.robot.model.joint_curve import JointCurve
+from warp_collision.robot.model.robot_spheres import RobotSpheres
 from warp_collision.robot.model.sphere_layout import ROBOT, RobotTables
 
 # The schema of `PathOperands.flat`.
@@ -71,3 +74,15 @@ class PathOperands(NamedTuple):
         scene, env_index = SceneTables(*args[1 : N_TABLES + 1]), args[N_TABLES + 1]
         robot, pairs = RobotTables.of(*args[BASE + 1 : PAIRS]), args[PAIRS:DEGREE]
         return cls(args[0].contiguous(), scene, env_index, args[BASE], robot, pairs, args[DEGREE])
+
+
+def control_points(
+    curve: JointCurve, robot: RobotSpheres, device: torch.device
+) -> tuple[Tensor, int]:
+    """Control points of a curve for a robot, and its degree."""
+    if curve.n_joints != robot.n_joints:
+        raise ValueError(
+            f"joints must be a curve of the robot's {robot.n_joints} joints, got one of "
+            f"{curve.n_joints}"
+        )
+    return curve.points(device), curve.degree

@@ -72,9 +72,11 @@ class CollisionReport(NamedTuple):
     links_without_spheres: tuple[str, ...] = ()
 
     def with_limits(
-        self, joints: Tensor, limits: Tensor, names: tuple[str, ...]
+        self, joints: Tensor | None, limits: Tensor, names: tuple[str, ...]
     ) -> CollisionReport:
-        """Adds the counts of joint values (..., n_joints) beyond limits (n_joints, 2)."""
+        """Adds the counts of joint values (..., n_joints) beyond limits (n_joints, 2), if known."""
+        if joints is None:
+            return self
         low, high = limits.to(joints).unbind(-1)
         within = (joints >= low) & (joints <= high)  # false for NaN
         beyond = (~within).flatten(0, -2).sum(0).cpu().numpy()

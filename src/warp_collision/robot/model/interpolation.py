@@ -15,6 +15,7 @@ from warp_collision.kernels import joint_path as kernels
 from warp_collision.launching.launch import launch
 from warp_collision.queries import dispatch
 from warp_collision.queries.operator import define_operator, over_rows
+from warp_collision.robot.model.joint_curve import bernstein
 from warp_collision.robot.model.sphere_layout import ROBOT, STATE, RobotTables
 from warp_collision.summaries import summary
 
@@ -43,10 +44,22 @@ class Interpolated(NamedTuple):
     __repr__ = summary
 
 
-def cut(joints: Tensor, parts: int) -> Interpolated:
-    """Cuts each segment of joint paths (batch, horizon, n_joints) into equal parts."""
+def cut(joints: Tensor, parts: int, degree: int = 1) -> Interpolated:
+    """Cuts each segment of joint paths into equal parts.
+
+    Args:
+        joints: (batch, horizon, n_joints); control points (batch, segments * degree + 1, n_joints)
+            of curves.
+        parts: of each segment.
+        degree: of the segments.
+    """
     if parts == 1:
-        return Interpolated(joints, 1)
+        return Interpolated(waypoints_of(joints, degree), 1)
+    if degree > 1:
+        shares = bernstein(torch.arange(parts, dtype=torch.float64) / parts, degree).to(joints)
+        inner = joints.unfold(1, degree + 1, degree) @ shares.T  # (..., n_joints, parts)
+        inner = inner.transpose(2, 3).flatten(1, 2)
+        return Interpolated(torch.cat((inner, joints[:, -1:]), dim=1), parts)
     s = torch.arange(parts, dtype=joints.dtype, device=joints.device) / parts
     steps = joints[:, 1:] - joints[:, :-1]
     inner = joints[:, :-1, None] + s[:, None] * steps[:, :, None]
@@ -62,13 +75,19 @@ def has_unknown_values(joints: Tensor) -> bool:
     "substeps must be given in a compiled graph, and interpolate called outside of it: the number "
     "of parts depends on the values of joints"
 )
-def parts_for(joints: Tensor, tables: RobotTables, max_deviation: float) -> int:
+def parts_for(joints: Tensor, tables: RobotTables, max_deviation: float, degree: int = 1) -> int:
     """Number of parts per segment for which chords are close to the arcs.
 
     Segments with joints that are not finite need none: what is computed from them is NaN.
 
     With n parts an arc deviates from its chord by at most the largest second derivative, by the
     position in [0, 1] on the segment, divided by 8 n^2.
+
+    Args:
+        joints: as of `cut`.
+        tables: of the robot.
+        max_deviation: [m].
+        degree: of the segments.
     """
     if has_unknown_values(joints):
         raise ValueError(
@@ -77,9 +96,9 @@ def parts_for(joints: Tensor, tables: RobotTables, max_deviation: float) -> int:
         )
     joints = joints.detach().float().contiguous()
     if dispatch.is_plain(joints):
-        bound = run_acceleration_bound(joints, tables)
+        bound = run_acceleration_bound(joints, tables, degree)
     else:
-        bound = segment_acceleration_bound(joints, *tables.operands())
+        bound = segment_acceleration_bound(joints, *tables.operands(), degree)
     if bound.numel() == 0:
         return 1
     largest = np.float32(bound.amax().item())  # the host waits: shapes depend on it
@@ -90,10 +109,11 @@ def parts_for(joints: Tensor, tables: RobotTables, max_deviation: float) -> int:
     return max(1, math.ceil(parts * (1.0 + 1.0e-5)))
 
 
-def run_acceleration_bound(joints: Tensor, robot: RobotTables) -> Tensor:
-    """Bounds (batch, horizon - 1) [m] of the second derivatives, by the position on a segment."""
-    segments = segments_of(joints)
-    states = joints.new_empty((*segments, robot.frames.shape[0], STATE))
+def run_acceleration_bound(joints: Tensor, robot: RobotTables, degree: int = 1) -> Tensor:
+    """Bounds (batch, segments) [m] of the second derivatives, by the position on a segment."""
+    segments = segments_of(joints, degree)
+    n_frames = robot.frames.shape[0] * (1 if degree == 1 else 2)
+    states = joints.new_empty((*segments, n_frames, STATE))
     bound = joints.new_empty(segments)
     launch(
         kernels.segment_acceleration_bound,
@@ -107,11 +127,18 @@ def run_acceleration_bound(joints: Tensor, robot: RobotTables) -> Tensor:
 
 segment_acceleration_bound = define_operator(
     "segment_acceleration_bound",
-    f"Tensor joints, {ROBOT}",
-    lambda joints, *robot: run_acceleration_bound(joints.contiguous(), RobotTables.of(*robot)),
-    lambda joints, *_: joints.new_empty(segments_of(joints)),
+    f"Tensor joints, {ROBOT}, int degree",
+    lambda joints, *rest: run_acceleration_bound(
+        joints.contiguous(), RobotTables.of(*rest[:-1]), rest[-1]
+    ),
+    lambda joints, *rest: joints.new_empty(segments_of(joints, rest[-1])),
     over_rows(1),
 )
+
+
+def waypoints_of(joints: Tensor, degree: int) -> Tensor:
+    """The ends of segments (batch, segments + 1, n_joints) of paths as of `cut`."""
+    return joints if degree == 1 else joints[:, ::degree]
 
 
 def segments_of(joints: Tensor, degree: int = 1) -> tuple[int, int]:

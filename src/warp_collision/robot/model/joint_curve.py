@@ -27,7 +27,9 @@ class JointCurve:
 
     Made by `from_waypoints`, `from_hermite`, `from_spline` or `from_samples`. All is kept in
     float64. The checks, such as `joint_path_in_collision`, take a curve in place of joint values,
-    and prove the curve itself: their bounds include its rounding to float32.
+    and prove the curve itself: their bounds include its rounding to float32. To optimize a curve,
+    make it of a tensor of coefficients that requires a gradient, `JointCurve(times, coefficients)`:
+    `joint_path_cost` is differentiable in them.
 
     Attributes:
         times: (batch, pieces + 1) float64, ends of the pieces [s].
@@ -52,7 +54,7 @@ class JointCurve:
     def __init__(self, times: Tensor, coefficients: Tensor):
         self.times = times
         self.coefficients = coefficients
-        self._points: dict[torch.device, Tensor] = {}
+        self._points: dict[torch.device, tuple[int, Tensor]] = {}
 
     @classmethod
     def from_waypoints(cls, joints: Any, times: Any = None) -> JointCurve:
@@ -229,7 +231,7 @@ class JointCurve:
         nodes, weights = np.polynomial.legendre.leggauss(_QUADRATURE)
         s = torch.from_numpy(0.5 * (nodes + 1.0))
         steps = self.degree * self.coefficients.diff(dim=2)
-        rates = torch.einsum("si,bpij->bpsj", _bernstein(s, self.degree - 1), steps)
+        rates = torch.einsum("si,bpij->bpsj", bernstein(s, self.degree - 1), steps)
         return (rates.norm(dim=-1) @ torch.from_numpy(0.5 * weights)).sum(1)
 
     def at(self, times: Any) -> Tensor:
@@ -258,7 +260,7 @@ class JointCurve:
         piece = torch.searchsorted(self.times.contiguous(), at, right=True) - 1
         piece = piece.clamp(0, self.coefficients.shape[1] - 1)
         begin, end = self.times.gather(1, piece), self.times.gather(1, piece + 1)
-        weights = _bernstein((at - begin) / (end - begin), self.degree)
+        weights = bernstein((at - begin) / (end - begin), self.degree)
         rows = torch.arange(batch)[:, None]
         return (weights[..., None] * self.coefficients[rows, piece]).sum(2)
 
@@ -314,13 +316,22 @@ class JointCurve:
     def points(self, device: torch.device) -> Tensor:
         """Control points (batch, pieces * degree + 1, n_joints) float32, pieces sharing their ends.
 
+        Differentiable in the coefficients.
+
         Raises:
             ValueError: the curve jumps.
         """
-        found = self._points.get(device)
-        if found is None:
-            found = self._points[device] = self._shared().float().to(device)
-        return found
+        if self.coefficients.requires_grad:
+            return self._shared().float().to(device)
+        version, points = self._points.get(device, (None, None))
+        if points is None or version != self.coefficients._version:
+            points = self._shared().float().to(device)
+            self._points[device] = self.coefficients._version, points
+        return points
+
+    def knots(self, device: torch.device) -> Tensor:
+        """Joint values (batch, pieces + 1, n_joints) float32 at the ends of the pieces."""
+        return self.points(device)[:, :: self.degree]
 
     @property
     def _spans(self) -> Tensor:
@@ -329,7 +340,7 @@ class JointCurve:
 
     def _shared(self) -> Tensor:
         c = self.coefficients
-        gap = (c[:, 1:, 0] - c[:, :-1, -1]).abs()
+        gap = (c[:, 1:, 0] - c[:, :-1, -1]).detach().abs()
         wrong = torch.nonzero(gap > _JUMP * (1.0 + c[:, 1:, 0].abs()))
         if len(wrong):
             row, piece, joint = wrong[0].tolist()
@@ -460,8 +471,8 @@ def _cut(coefficients: _Array, s: float) -> tuple[_Array, _Array]:
     return np.stack(first), np.stack(second[::-1])
 
 
-def _bernstein(s: Tensor, degree: int) -> Tensor:
-    """(..., degree + 1) Bernstein polynomials at s (...)."""
+def bernstein(s: Tensor, degree: int) -> Tensor:
+    """(..., degree + 1) Bernstein polynomials at s (...), float64."""
     orders = torch.arange(degree + 1, dtype=torch.float64)
     counts = torch.tensor([math.comb(degree, k) for k in range(degree + 1)], dtype=torch.float64)
     s = s[..., None]

@@ -21,6 +21,7 @@ from warp_collision.robot.fitting.sphere_arrays import inflated, moved
 from warp_collision.robot.model.collision_report import CollisionReport, ReportedScene
 from warp_collision.robot.model.first_values import FirstValues
 from warp_collision.robot.model.interpolation import Interpolated, cut, parts_for
+from warp_collision.robot.model.joint_curve import JointCurve
 from warp_collision.robot.model.kinematics import LinkFrames
 from warp_collision.robot.model.link_pairs import (
     CARRIED,
@@ -101,8 +102,7 @@ class RobotSpheres:
         link_meshes: The visual meshes of the links (not loaded).
         link_shapes: For each link the shapes that its spheres approximate (not loaded): its
             collision shapes other than spheres, or its visual meshes.
-        links_without_spheres: Links with a `<collision>` or `<visual>` of any kind, but no enabled
-            spheres: they are not checked.
+        links_without_spheres: Links with a `<collision>` or `<visual>`, but no enabled sphere.
         fits: For each link with fitted shapes a `Coverage` of each.
         locked_joints: Values of the locked joints, and of those that are held.
         named_states: Of the SRDF, values of joints by the names of the states.
@@ -595,7 +595,7 @@ class RobotSpheres:
     @reads_values
     def report(
         self,
-        configurations: Tensor,
+        configurations: Tensor | JointCurve,
         world: MeshWorld,
         *,
         margin: float = 0.0,
@@ -608,22 +608,20 @@ class RobotSpheres:
 
         Args:
             configurations: joints (batch, horizon, n_joints), or spheres (batch, horizon,
-                n_spheres, 4) of this robot, on the device of the world.
+                n_spheres, 4) of this robot, on the device of the world; or a `JointCurve`, at the
+                ends of its pieces.
             world: the obstacles.
             margin: clearance [m] below which a pair is listed; not links that are always as near.
-            self_collision: whether self-collisions are reported, by the pairs of
-                `self_collision_pairs`; or the pairs to check.
+            self_collision: see `configuration_in_collision`.
             ignore: allowed contacts, pairs of a link, or attached object, and an obstacle.
             env_index: (batch,) int32, the env of each row; env 0 for all if None.
-            base_pose: see `spheres`; for joints.
+            base_pose: see `spheres`; for joints alone.
 
         Returns:
-            See `CollisionReport`; its `str` is a table, which tells apart, and once, what touches
-            at all joint values, as the base of a robot does that stands in a floor.
+            See `CollisionReport`; its `str` is a table, with contacts at all joint values once.
 
         Raises:
-            TypeError, ValueError: an argument of another type, shape, device or range, or unknown
-                names in `ignore`.
+            TypeError, ValueError: another type, shape, device or range, or names that are unknown.
             RuntimeError: inside of a transform of `torch.func`.
 
         Example:
@@ -637,9 +635,12 @@ class RobotSpheres:
             >>> load_panda().report(joints, world).link[0]
             'panda_link6'
         """
+        require_world(world)
+        if isinstance(configurations, JointCurve):
+            configurations = configurations.knots(world.device)
         spheres, joints = configurations, None
-        if isinstance(configurations, Tensor) and configurations.ndim == 3:
-            spheres, joints = self(configurations, base_pose, env_index), configurations
+        if isinstance(spheres, Tensor) and spheres.ndim == 3:
+            spheres, joints = self(spheres, base_pose, env_index), spheres
         elif base_pose is not None:
             raise ValueError("base_pose must be None for spheres, which are in the world")
         pairs = self.default_pairs if self_collision is True else self_collision or None
@@ -647,8 +648,6 @@ class RobotSpheres:
         scene = ReportedScene(self.layout, world, pairs, ignore, limits, base_pose)
         report = scene.report(spheres, joints, env_index, margin)
         report = report._replace(links_without_spheres=self.links_without_spheres)
-        if joints is None:
-            return report
         return report.with_limits(joints, self.joint_limits, self.joint_names)
 
     def _carry(self, attached: dict[str, Body], touching: dict[str, tuple[str, ...]]) -> None:
