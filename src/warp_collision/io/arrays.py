@@ -21,7 +21,7 @@ from warp_collision.messages import any_error_at, escaped, short_repr
 _MAX_BYTES = 256 << 20  # of a .csv file
 
 
-class _ArrayRule(NamedTuple):
+class ArrayRule(NamedTuple):
     """Requirements on an array in a file.
 
     Attributes:
@@ -54,13 +54,13 @@ class _ArrayRule(NamedTuple):
             raise ValueError(f"holds no {self.name}, got shape {short_repr(shape)}")
 
 
-_SPHERES = _ArrayRule(
+_SPHERES = ArrayRule(
     "spheres",
     "(n_spheres, 4), (horizon, n_spheres, 4) or (batch, horizon, n_spheres, 4)",
     (2, 4),
     4,
 )
-_NAMES = _ArrayRule("joint_names", "(n_joints,)", (1, 1), None, kinds="US")
+_NAMES = ArrayRule("joint_names", "(n_joints,)", (1, 1), None, kinds="US")
 
 
 def load_spheres(path: str | os.PathLike[str]) -> torch.Tensor:
@@ -161,25 +161,25 @@ def read_joints(path: Path, n_joints: int, names: tuple[str, ...] | None) -> np.
         ValueError: damaged, another shape, no numbers, or other joints than `names`.
     """
     if path.suffix.lower() == ".csv":
-        columns, values = _read_csv(path)
+        columns, values = read_csv(path)
         if names is None and len(columns) != n_joints:
             raise ValueError(
                 f"{escaped(str(path))}: joints must be {n_joints} columns, got {len(columns)}"
             )
-        return values if names is None else values[:, _order(path, columns, names)]
+        return values if names is None else values[:, order_of(path, columns, names)]
     hint = ""
     if names is not None:
         listed = escaped(", ".join(names), 250)
         hint = f"; one for each of {listed}, mimic joints have none"
     shapes = f"({n_joints},), (horizon, {n_joints}) or (batch, horizon, {n_joints})"
-    values = _read(path, _ArrayRule("joints", shapes, (1, 3), n_joints, hint))
-    columns = None if names is None else _read_names(path)
+    values = _read(path, ArrayRule("joints", shapes, (1, 3), n_joints, hint))
+    columns = None if names is None else read_names(path)
     if names is None or columns is None:
         return values
-    return values[..., _order(path, columns, names)]
+    return values[..., order_of(path, columns, names)]
 
 
-def _order(path: Path, columns: tuple[str, ...], names: tuple[str, ...]) -> list[int]:
+def order_of(path: Path, columns: tuple[str, ...], names: tuple[str, ...]) -> list[int]:
     """The column of each joint."""
     if sorted(columns) != sorted(names):
         unknown = [name for name in columns if name not in names]
@@ -193,7 +193,7 @@ def _order(path: Path, columns: tuple[str, ...], names: tuple[str, ...]) -> list
     return [columns.index(name) for name in names]
 
 
-def _read_csv(path: Path) -> tuple[tuple[str, ...], np.ndarray]:
+def read_csv(path: Path) -> tuple[tuple[str, ...], np.ndarray]:
     """The names of the first line, and the values (n_lines, n_names) below it."""
     where = escaped(str(path))
     size = path.stat().st_size
@@ -232,7 +232,7 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _read_names(path: Path) -> tuple[str, ...] | None:
+def read_names(path: Path) -> tuple[str, ...] | None:
     """The names in an array `joint_names` of an .npz file; None if there is none.
 
     Raises:
@@ -242,11 +242,11 @@ def _read_names(path: Path) -> tuple[str, ...] | None:
         return None
     with any_error_at(f"{escaped(str(path))}: {_NAMES.name}"), zipfile.ZipFile(path) as archive:
         members = [m for m in archive.infolist() if m.filename == f"{_NAMES.name}.npy"]
-        names = _read_member(archive, members[-1], _NAMES) if members else None
+        names = read_member(archive, members[-1], _NAMES) if members else None
     return None if names is None else tuple(map(str, names.astype(np.str_)))
 
 
-def _read(path: Path, rule: _ArrayRule) -> np.ndarray:
+def _read(path: Path, rule: ArrayRule) -> np.ndarray:
     where = escaped(str(path))
     suffix = path.suffix.lower()
     if suffix not in (".npy", ".npz"):
@@ -259,7 +259,7 @@ def _read(path: Path, rule: _ArrayRule) -> np.ndarray:
         return _map_npy(path, rule)
 
 
-def _read_npz(path: Path, rule: _ArrayRule) -> np.ndarray:
+def _read_npz(path: Path, rule: ArrayRule) -> np.ndarray:
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         names = [member.filename.removesuffix(".npy") for member in members]
@@ -270,10 +270,11 @@ def _read_npz(path: Path, rule: _ArrayRule) -> np.ndarray:
         name = rule.name if rule.name in names else names[0]
         member = members[names.index(name)]
         with any_error_at(f"member {short_repr(member.filename)}"):
-            return _read_member(archive, member, rule)
+            return read_member(archive, member, rule)
 
 
-def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, rule: _ArrayRule) -> np.ndarray:
+def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, rule: ArrayRule) -> np.ndarray:
+    """An array of an .npz file, as a rule asks for."""
     with open_member(archive, member) as file:
         array = np.lib.format.read_array(file, allow_pickle=False)
         if file.read(1):  # at the end of a member its checksum is compared
@@ -282,7 +283,7 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, rule: _Array
     return array
 
 
-def _map_npy(path: Path, rule: _ArrayRule) -> np.ndarray:
+def _map_npy(path: Path, rule: ArrayRule) -> np.ndarray:
     """The array of a .npy file, of which parts are read where they are used."""
     with path.open("rb") as file:
         version = np.lib.format.read_magic(file)

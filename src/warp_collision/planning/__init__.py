@@ -1,6 +1,7 @@
 """Planning: joint paths that are proven free, the first ones soon and better ones after them."""
 
 from warp_collision.planning.endpoints import NearEnd
+from warp_collision.planning.limit_files import load_motion_limits
 from warp_collision.planning.optimize import PlannedPaths, optimize_paths
 from warp_collision.planning.search import PlanningProgress
 from warp_collision.planning.terms import CollisionTerm, JointLimitsTerm, SmoothnessTerm
@@ -14,6 +15,7 @@ __all__ = [
     "PlanningProgress",
     "SmoothnessTerm",
     "TimedPaths",
+    "load_motion_limits",
     "optimize_paths",
     "timed",
 ]

@@ -21,6 +21,7 @@ from warp_collision.robot.model.joint_curve import JointCurve
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs
 from warp_collision.robot.model.robot_spheres import RobotSpheres
 from warp_collision.robot.model.self_collision_matrix import MatrixEntry, SelfCollisionMatrix
+from warp_collision.robot.model.trajectory import load_trajectory, save_trajectory
 from warp_collision.robot.model.urdf_model import LinkMesh
 
 __all__ = [
@@ -43,6 +44,8 @@ __all__ = [
     "joint_path_clearance",
     "joint_path_cost",
     "joint_path_in_collision",
+    "load_trajectory",
+    "save_trajectory",
     "self_clearance",
     "self_collision_cost",
 ]

@@ -206,6 +206,23 @@ class JointCurve:
     def _of(cls, times: _Array, coefficients: _Array) -> JointCurve:
         return cls(torch.from_numpy(times), torch.from_numpy(np.ascontiguousarray(coefficients)))
 
+    def __getitem__(self, rows: int | slice) -> JointCurve:
+        """Some of the batch; of a number a batch of one.
+
+        Example:
+            >>> from warp_collision.robot import JointCurve
+            >>> JointCurve.from_waypoints([[[0.0], [1.0]], [[0.0], [2.0]]])[1].at([1.0]).item()
+            2.0
+        """
+        if isinstance(rows, int):
+            rows = range(len(self.times))[rows]  # an IndexError beyond them
+            rows = slice(rows, rows + 1)
+        return JointCurve(self.times[rows], self.coefficients[rows])
+
+    def __len__(self) -> int:
+        """Number of curves."""
+        return len(self.times)
+
     def __repr__(self) -> str:
         batch, pieces, count, joints = self.coefficients.shape
         return f"JointCurve(batch={batch}, pieces={pieces}, degree={count - 1}, n_joints={joints})"
@@ -338,7 +355,8 @@ class JointCurve:
         """Durations of the pieces, for coefficients."""
         return self.times.diff(dim=1)[..., None, None]
 
-    def _shared(self) -> Tensor:
+    def require_no_jumps(self) -> None:
+        """Raises a ValueError where a piece does not begin at the end of the one before it."""
         c = self.coefficients
         gap = (c[:, 1:, 0] - c[:, :-1, -1]).detach().abs()
         wrong = torch.nonzero(gap > _JUMP * (1.0 + c[:, 1:, 0].abs()))
@@ -348,6 +366,10 @@ class JointCurve:
                 f"curves must not jump, got a step of {gap[row, piece, joint].item():.3g} of joint "
                 f"{joint} at {self.times[row, piece + 1].item():.6g} s in batch row {row}"
             )
+
+    def _shared(self) -> Tensor:
+        self.require_no_jumps()
+        c = self.coefficients
         if self.degree == 0:
             raise ValueError("curves must have a degree of at least 1, got 0")
         return torch.cat((c[:, :, :-1].flatten(1, 2), c[:, -1, -1:]), dim=1)
