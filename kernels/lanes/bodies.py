@@ -13,7 +13,7 @@ from warp_collision.kernels.body_check import RestingBody, ball_distance, touche
 from warp_collision.kernels.box_blocks import FEW, lowest_bit
 from warp_collision.kernels.kinematics import point_in_world
 from warp_collision.kernels.lanes.kinematics import Lanes, pose_of_lane
-from warp_collision.kernels.lanes.vectors import EPSILON, PLACE_SPHERES, PREAMBLE
+from warp_collision.kernels.lanes.vectors import PLACE_SPHERES, PREAMBLE, SHAPE_ROUNDING
 from warp_collision.kernels.mesh_distance import WIDEN
 from warp_collision.kernels.mesh_record import ExactShape, Shape, is_exact, load_exact
 from warp_collision.kernels.robot_motion import Robot, RobotBody
@@ -28,8 +28,6 @@ from warp_collision.kernels.scene import (
     tree_of,
 )
 
-# Rounding of a distance, relative to coordinates.
-SHAPE_ROUNDING = wp.constant(20.0 * EPSILON)
 # An obstacle with more padding is left to the scalar functions [m].
 MOST_PADDING = wp.constant(1.0e6)
 
@@ -48,13 +46,14 @@ class BodyInLanes:
     PREAMBLE
     + """
     wp::uint32 near = 0;
-    const F* ball = (const F*)lanes.balls + 4 * index;
+    const F* ball = (const F*)lanes.balls + 5 * index;
     const I asked = mask_of(bits);
     const F far = F{} + 3.0e38f;
+    const F reach = ball[3], square_of_reach = reach * reach;
     wp::float32 lower[3], upper[3];
     for (int k = 0; k < 3; ++k) {
-        lower[k] = __builtin_reduce_min(asked ? ball[k] : far) - reach;
-        upper[k] = __builtin_reduce_max(asked ? ball[k] : -far) + reach;
+        lower[k] = __builtin_reduce_min(asked ? ball[k] - reach : far);
+        upper[k] = __builtin_reduce_max(asked ? ball[k] + reach : -far);
     }
     const F* corners = (const F*)blocks;
     for (int first = 0; first < count; first += 8, corners += 6) {
@@ -71,14 +70,14 @@ class BodyInLanes:
                     ball[k] - corners[3 + k][i]), F{});
                 square += outside * outside;
             }
-            if (bits_of((square < reach * reach) & asked)) near |= 1u << (first + i);
+            if (bits_of((square < square_of_reach) & asked)) near |= 1u << (first + i);
         }
     }
     return near;
 """
 )
 def boxes_near_lanes(
-    blocks: wp.uint64, count: int, lanes: Lanes, index: int, reach: float, bits: wp.uint32
+    blocks: wp.uint64, count: int, lanes: Lanes, index: int, bits: wp.uint32
 ) -> wp.uint32:
     """Which of the first boxes, `FEW` at most, are within reach of a ball in some of the lanes."""
     ...
@@ -123,7 +122,7 @@ _SHAPE = """
     PREAMBLE
     + _SHAPE
     + """
-    const F height = height_over((const F*)lanes.balls + 4 * index);
+    const F height = height_over((const F*)lanes.balls + 5 * index);
     return bits_of(~(height >= reach)) & bits;
 """
 )
@@ -201,7 +200,7 @@ def touches_in_lane(obstacle: Obstacle, query: BodyInLanes, lane: int) -> bool:
 
 @wp.func_native("""
     typedef wp::float32 F __attribute__((vector_size(32), aligned(4)));
-    const F* ball = (const F*)lanes.balls + 4 * index;
+    const F* ball = (const F*)lanes.balls + 5 * index;
     return wp::vec3(ball[0][lane], ball[1][lane], ball[2][lane]);
 """)
 def ball_of_lane(lanes: Lanes, index: int, lane: int) -> wp.vec3:
@@ -267,7 +266,7 @@ lanes_free_of_some = make_walk(lanes_free_of, BodyInLanes, wp.uint32, none_is_fr
 @wp.func_native(
     PREAMBLE
     + """
-    const F* ball = (const F*)lanes.balls + 4 * index;
+    const F* ball = (const F*)lanes.balls + 5 * index;
     const I asked = mask_of(bits);
     const F far = F{} + 3.0e38f;
     wp::vec3 middle;
@@ -278,12 +277,12 @@ lanes_free_of_some = make_walk(lanes_free_of, BodyInLanes, wp.uint32, none_is_fr
         middle[k] = 0.5f * (lower + upper);
         square += (ball[k] - middle[k]) * (ball[k] - middle[k]);
     }
-    const wp::float32 radius = wp::sqrt(__builtin_reduce_max(asked ? square : F{}));
+    const wp::float32 radius = __builtin_reduce_max(asked ? root_of(square) + ball[3] : F{});
     return wp::vec4(middle[0], middle[1], middle[2], radius);
 """
 )
 def ball_around_lanes(lanes: Lanes, index: int, bits: wp.uint32) -> wp.vec4:
-    """A ball around the centers of a body in some lanes."""
+    """A ball around those of a body in some lanes, with their reach."""
     ...
 
 
@@ -292,16 +291,14 @@ def free_lanes(query: BodyInLanes, scene: Scene, env: int, free: wp.uint32) -> w
     """Those of some known lanes in which no enabled obstacle of an env touches a body."""
     lanes = query.lanes
     body = query.body
-    reach = body.radius + lanes.slack + SHAPE_ROUNDING * lanes.far
     slots = filled_slots(scene, env)
     tree = tree_of(scene, env)
     count = slots[1] - slots[0]
     if tree.bvh == wp.uint64(0) or count > FEW:
         ball = ball_around_lanes(lanes, query.index, free)
         middle = wp.vec3(ball[0], ball[1], ball[2])
-        reach = (reach + ball[3]) * WIDEN
-        return lanes_free_of_some(scene, env, body.begin, middle, reach, query, free)
-    few = boxes_near_lanes(tree.blocks, count, lanes, query.index, reach, free)
+        return lanes_free_of_some(scene, env, body.begin, middle, WIDEN * ball[3], query, free)
+    few = boxes_near_lanes(tree.blocks, count, lanes, query.index, free)
     while few != wp.uint32(0) and free != wp.uint32(0):
         slot = slots[0] + lowest_bit(few)
         few &= few - wp.uint32(1)

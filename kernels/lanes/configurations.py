@@ -38,7 +38,7 @@ POSE_BYTES = wp.constant(48)
 def scratch_bytes(n_frames: int, n_bodies: int, n_spheres: int) -> int:
     """Scratch memory of a thread, see `lanes_of`."""
     return (
-        VECTOR_BYTES * (12 * n_frames + 4 * n_bodies + 3 * n_spheres)
+        VECTOR_BYTES * (12 * n_frames + 5 * n_bodies + 3 * n_spheres)
         + 8 * POSE_BYTES * n_frames
         + VECTOR_BYTES
     )
@@ -66,9 +66,10 @@ def behind(pointer: wp.uint64, n_bytes: int) -> wp.uint64:
 def lanes_of(robot: Robot, scratch: wp.uint64) -> Lanes:
     """Lanes with scratch memory."""
     lanes = Lanes()
+    lanes.pose_size = 12
     lanes.frames = scratch
     lanes.balls = behind(lanes.frames, 12 * VECTOR_BYTES * robot.n_frames)
-    lanes.facts = behind(lanes.balls, 4 * VECTOR_BYTES * robot.n_bodies)
+    lanes.facts = behind(lanes.balls, 5 * VECTOR_BYTES * robot.n_bodies)
     lanes.poses = behind(lanes.facts, VECTOR_BYTES)
     lanes.spheres = behind(lanes.poses, 8 * POSE_BYTES * robot.n_frames)
     return lanes

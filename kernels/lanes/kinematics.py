@@ -12,7 +12,12 @@ frames; with EPSILON = 4 u that is `slack` below.
 import warp as wp
 
 from warp_collision.kernels.kinematics import FramePose, RobotFrame, frame_at_value
-from warp_collision.kernels.lanes.vectors import EPSILON, LARGEST_VALUE, PREAMBLE
+from warp_collision.kernels.lanes.vectors import (
+    EPSILON,
+    LARGEST_VALUE,
+    PREAMBLE,
+    SHAPE_ROUNDING,
+)
 from warp_collision.kernels.robot_motion import Robot, RobotBody, frame_of
 
 # Robots and roots that are larger or farther than this are left to the scalar functions [m].
@@ -30,9 +35,13 @@ class Lanes:
     n_joints: int
     count: int  # of configurations
     frames: wp.uint64  # to (n_frames, 12) vectors: rotation, by rows, and origin
-    balls: wp.uint64  # to (n_bodies, 4) vectors: center; the last one tells of placed spheres
+    balls: wp.uint64  # to (n_bodies, 5) vectors: center, reach; the last tells of placed spheres
     spheres: wp.uint64  # to (n_spheres, 3) vectors, written where they are asked for
     poses: wp.uint64  # to (8, n_frames) FramePose by the scalar functions; roots are always there
+    pose_size: int  # numbers of a pose, where they are of `MovingFrame`
+    twists: wp.uint64  # in motion: to (n_frames, 7) vectors: angular and linear rates, joint's rate
+    motions: wp.uint64  # in motion: to (n_bodies, 5) vectors: velocity, acceleration, travel
+    window: wp.uint64  # in motion: to 5 vectors, see `lanes.motions`
     facts: wp.uint64  # to 8 words: slack, far, finite, known; lanes whose other poses are there
     finite: wp.uint32  # lanes with finite joint values
     known: wp.uint32  # lanes whose frames are within the slack
@@ -89,7 +98,7 @@ _FACTS = f"""
     int lane[8];
     for (int i = 0; i < 8; ++i) lane[i] = i < lanes.count ? i : 0;
     for (int k = 0; k < 12; ++k)
-        for (int i = 0; i < 8; ++i) rows[k][i] = roots[12 * n_frames * lane[i] + k];
+        for (int i = 0; i < 8; ++i) rows[k][i] = roots[lanes.pose_size * n_frames * lane[i] + k];
     F angles = {}, travel = {};
     I is_small = ~(I){}, is_finite = ~(I){};
     for (int k = 1; k < n_frames; ++k) {
@@ -140,15 +149,28 @@ def write_frames(robot: Robot, frames: wp.array[RobotFrame], lanes: Lanes):
     for (int b = 0; b < robot.n_bodies; ++b) {
         const auto& body = bodies.data[robot.first_body + b];
         const wp::float32 center[3] = {body.center[0], body.center[1], body.center[2]};
-        F* ball = (F*)lanes.balls + 4 * b;
+        F* ball = (F*)lanes.balls + 5 * b;
         place((const F*)lanes.frames + 12 * body.frame, center, ball);
-        ball[3] = F{};
+        ball[3] = F{} + (body.radius + margin);
+        ball[4] = F{};
     }
 """
 )
-def write_balls(robot: Robot, bodies: wp.array[RobotBody], lanes: Lanes):
-    """Writes the centers of the balls of all bodies; no spheres are placed yet."""
+def write_balls(robot: Robot, bodies: wp.array[RobotBody], lanes: Lanes, margin: float):
+    """Writes the balls of all bodies, with a margin; no spheres are placed yet."""
     ...
+
+
+@wp.func
+def with_facts(lanes: Lanes) -> Lanes:
+    """Lanes whose frames were written, with what is known of them."""
+    lengths = wp.array(ptr=lanes.facts, shape=(8,), dtype=wp.float32)
+    masks = wp.array(ptr=lanes.facts, shape=(8,), dtype=wp.uint32)
+    lanes.slack = lengths[0]
+    lanes.far = lengths[1]
+    lanes.finite = masks[2]
+    lanes.known = masks[3]
+    return lanes
 
 
 @wp.func
@@ -158,13 +180,8 @@ def place_lanes(robot: Robot, lanes: Lanes) -> Lanes:
     n_rows = robot.first_body + robot.n_bodies
     bodies = wp.array(ptr=robot.bodies, shape=(n_rows,), dtype=RobotBody)
     write_frames(robot, frames, lanes)
-    write_balls(robot, bodies, lanes)
-    lengths = wp.array(ptr=lanes.facts, shape=(8,), dtype=wp.float32)
-    masks = wp.array(ptr=lanes.facts, shape=(8,), dtype=wp.uint32)
-    lanes.slack = lengths[0]
-    lanes.far = lengths[1]
-    lanes.finite = masks[2]
-    lanes.known = masks[3]
+    lanes = with_facts(lanes)
+    write_balls(robot, bodies, lanes, lanes.slack + SHAPE_ROUNDING * lanes.far)
     return lanes
 
 

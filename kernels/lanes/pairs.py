@@ -29,8 +29,8 @@ PAIR_ROUNDING = wp.constant(20.0 * EPSILON)
         const auto& one = bodies.data[robot.first_body + pair.first];
         const auto& other = bodies.data[robot.first_body + pair.second];
         if (one.radius < 0.0f || other.radius < 0.0f) continue;
-        const F* here = balls + 4 * pair.first;
-        const F* there = balls + 4 * pair.second;
+        const F* here = balls + 5 * pair.first;
+        const F* there = balls + 5 * pair.second;
         const wp::float32 reach = one.radius + other.radius + pair.buffer + margin;
         F square = {};
         for (int k = 0; k < 3; ++k) square += (here[k] - there[k]) * (here[k] - there[k]);
@@ -96,7 +96,7 @@ _TOUCH = """
     const wp::float32* radii = (const wp::float32*)robot.spheres + 3;
     const F* spheres = (const F*)lanes.spheres;
     const F* frame = (const F*)lanes.frames + 12 * other.frame;
-    const F* there = (const F*)lanes.balls + 4 * pair.second;
+    const F* there = (const F*)lanes.balls + 5 * pair.second;
     const bool has_groups = other.end - other.begin > group_size;
     const I asked = mask_of(bits);
     I hit = {}, open = {};

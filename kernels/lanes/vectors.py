@@ -12,6 +12,9 @@ LARGEST_VALUE = wp.constant(4096.0)
 # Two units of float32 rounding, relative, as in `robot_motion`.
 EPSILON = wp.constant(2.4e-7)
 
+# Rounding of a distance, relative to coordinates, see `lanes.bodies`.
+SHAPE_ROUNDING = wp.constant(20.0 * EPSILON)
+
 # What the native functions begin with. Bits of masks are lanes.
 PREAMBLE = """
     typedef wp::float32 F __attribute__((vector_size(32), aligned(4)));
@@ -46,7 +49,7 @@ PREAMBLE = """
 # Places the spheres of a body, if that was not done for this block.
 PLACE_SPHERES = """
     const auto place_spheres = [&](const auto& body, int index) {
-        wp::int32* is_placed = (wp::int32*)((F*)lanes.balls + 4 * index + 3);
+        wp::int32* is_placed = (wp::int32*)((F*)lanes.balls + 5 * index + 4);
         if (*is_placed) return;
         *is_placed = 1;
         const F* frame = (const F*)lanes.frames + 12 * body.frame;

@@ -100,7 +100,7 @@ def near_shapes_and_boxes(
     scene: Scene,
     reach: wp.array[wp.float32],  # (n,)
     corners: wp.array3d[wp.float32],  # (2, 6, 8) boxes, as in `box_blocks`
-    points: wp.array3d[wp.float32],  # (n, 4, 8)
+    points: wp.array3d[wp.float32],  # (n, 5, 8) x, y, z, reach
     near: wp.array2d[wp.uint32],  # (n, slots)
     heights: wp.array3d[wp.float32],  # (n, slots, 8)
     boxes: wp.array[wp.uint32],  # (n,)
@@ -118,7 +118,7 @@ def near_shapes_and_boxes(
             p = wp.vec3(points[block, 0, lane], points[block, 1, lane], points[block, 2, lane])
             heights[block, slot, lane] = height_over_shape(exact, wp.transform_point(pose, p))
     asked = wp.uint32(119)
-    boxes[block] = boxes_near_lanes(wp.uint64(corners.ptr), 13, lanes, 0, reach[block], asked)
+    boxes[block] = boxes_near_lanes(wp.uint64(corners.ptr), 13, lanes, 0, asked)
     for k in range(13):
         c = corners[k / 8]
         i = k % 8
@@ -162,8 +162,9 @@ def test_shapes_and_boxes() -> None:
         world.add(f"c{i}", Cylinder(0.2, 0.3), rng.normal(size=7))
     low = rng.uniform(-1.0, 1.0, (2, 3, 8))
     corners = np.concatenate((low, low + rng.uniform(0.0, 0.4, (2, 3, 8))), axis=1)
-    points = torch.from_numpy(0.6 * rng.normal(size=(n, 4, 8))).float()
+    points = torch.from_numpy(0.6 * rng.normal(size=(n, 5, 8))).float()
     reach = torch.from_numpy(rng.uniform(0.01, 0.5, n)).float()
+    points[:, 3] = reach[:, None]
     tables = with_acceleration(scene_tables(world))
     near, heights = torch.zeros((n, 6), dtype=torch.uint32), torch.empty((n, 6, 8))
     boxes, distances = torch.zeros(n, dtype=torch.uint32), torch.full((n, 16), 1e9)
