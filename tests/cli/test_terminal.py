@@ -14,8 +14,9 @@ import trimesh
 from hostile_files import REST
 from hostile_meshes import MESHES, STL
 from hostile_yaml import YAML
+from warp_collision.cli import terminal
 from warp_collision.cli.__main__ import main
-from warp_collision.cli.terminal import print_text
+from warp_collision.cli.terminal import Progress, print_text
 from warp_collision.messages import MAX_REPR, escaped, one_line, short_repr
 
 # An erased screen, a title, the other direction of writing, a line break, letters beyond ASCII.
@@ -208,3 +209,22 @@ def test_errors_are_one_line():
     assert len(one_line(ValueError("x" * 10**6))) == 400
     assert escaped("plain ü 机") == "plain ü 机"
     assert escaped("x" * 50, 10) == "xxxxxxx..."
+
+
+def test_progress_off_a_terminal_is_a_line_a_minute(monkeypatch, capsys):
+    """In the log of a job; what was done by an earlier run does not shorten the estimate."""
+    clock = [0.0]
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: clock[0])
+    with Progress(1000, "paths", done=400) as progress:
+        for second in range(0, 200, 10):
+            clock[0] = float(second)
+            progress.show(400 + second, "3 with errors")
+    assert capsys.readouterr().err.splitlines() == [
+        "460 of 1,000 paths, 3 with errors, 9 min left",
+        "520 of 1,000 paths, 3 with errors, 8 min left",
+        "580 of 1,000 paths, 3 with errors, 7 min left",
+    ]
+    with Progress(1000, "paths", shown=False) as progress:
+        clock[0] += 100.0
+        progress.show(10)
+    assert capsys.readouterr().err == ""

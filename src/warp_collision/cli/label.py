@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from warp_collision.cli import common
+from warp_collision.messages import escaped
 
 SUMMARY = "label the paths of a data set: proven free, clearance, cost, contact"
 DESCRIPTION = """\
@@ -19,7 +20,8 @@ EPILOG = """\
 PATHS are as for `warp-collision check`: .parquet files with a row for each
 path, HDF5 files in the layout of MPiNets or with an array of paths, a folder of
 a LeRobot data set of version 3, whose episodes are paths, .npy, .npz and .csv
-files, and folders of these.
+files, folders of these, and patterns such as 'run-*/**/*.parquet'. PATHS (but
+.npy, .npz and .csv) and DIR may be on an object store: s3://bucket/paths, gs://.
 
 The columns are id, source and row (the file and its row), free, clearance,
 self_clearance, cost, first_contact, depth, position, link, obstacle,
@@ -43,13 +45,15 @@ example, on two processes of a local Ray:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
-    parser.add_argument("paths", type=Path, nargs="+", metavar="PATHS", help="files and folders")
     parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="the folder of the parts"
+        "paths", type=place, nargs="+", metavar="PATHS", help="files, folders and quoted patterns"
+    )
+    parser.add_argument(
+        "--out", type=place, required=True, metavar="DIR", help="the folder of the parts"
     )
     parser.add_argument(
         "--world",
-        type=Path,
+        type=place,
         default=Path(),
         metavar="WORLD",
         help="the obstacles of rows that name no world: a file; or the folder of the worlds that "
@@ -154,6 +158,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(up=None, scale=None)
 
 
+def place(text: str) -> Path | str:
+    """An argument that is a path, or the URI of an object store."""
+    from warp_collision.labeling.places import place_of
+
+    return place_of(text)
+
+
 def positive(text: str) -> int:
     """An argument that is a whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
@@ -174,9 +185,10 @@ def run(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
     if options.overwrite and options.shard[1] > 1:
         raise ValueError("--overwrite must be given without --shard: other shards may be running")
-    for path in (options.out, options.world, *options.paths):
-        if ":/" in str(path):
-            raise ValueError(f"files must be on a file system of this machine, got {str(path)!r}")
+    if isinstance(options.world, str):
+        raise ValueError(
+            f"--world must be on a file system of this machine, got {escaped(options.world)!r}"
+        )
     if options.ray is None and (options.workers is not None or options.gpus_per_worker):
         raise ValueError("--workers and --gpus-per-worker must be given with --ray")
     common.require_robot_for_options(options, "tolerance")

@@ -66,7 +66,9 @@ def label_paths(options: argparse.Namespace, device: torch.device) -> int:
         with (
             _Interrupts() as interrupts,
             writer,
-            Progress(_count(files, options), "paths", shown=not options.quiet) as progress,
+            Progress(
+                _count(files, options), "paths", shown=not options.quiet, done=run.written_before
+            ) as progress,
         ):
             for table in _tables(options, files, labeler, writer, manifest["id_type"]):
                 with interrupts.held():
@@ -204,7 +206,7 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _world_digest(world: Path, out: Path) -> str | None:
+def _world_digest(world: Path, out: Path | str) -> str | None:
     """Of a world file its content, of a folder of worlds the names, sizes and times of its files.
 
     The current folder, which is meant where none is given, may have anything in it: None.
@@ -215,7 +217,7 @@ def _world_digest(world: Path, out: Path) -> str | None:
         return _digest(world)
     digest = hashlib.sha256()
     for path in sorted(world.rglob("*")):
-        if path.is_file() and not path.is_relative_to(out):
+        if path.is_file() and not path.is_relative_to(str(out)):
             about = path.stat()
             listed = str(path.relative_to(world)), about.st_size, about.st_mtime_ns
             digest.update(repr(listed).encode())

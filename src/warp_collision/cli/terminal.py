@@ -16,6 +16,7 @@ from typing import Any, Self, TextIO
 from warp_collision.messages import escaped
 
 _CLEAR_LINE = "\r\x1b[K"
+_LOG_SECONDS = 60.0  # between two lines of progress where standard error is no terminal
 _NUMBER = re.compile(r"[-+]?(\d{1,40}\.?\d{0,40}|\.\d{1,40})([eE][-+]?\d{1,2})?")
 
 
@@ -117,27 +118,34 @@ class StatusLine:
 
 
 class Progress(StatusLine):
-    """How much is done, and how long the rest may take.
+    """How much is done, and how long the rest may take; a line a minute off a terminal.
 
     Args:
         total: of what is counted, None where it is not known.
         what: the plural of what is counted.
         shown: whether anything is written at all.
+        done: how much was done before.
     """
 
-    def __init__(self, total: int | None, what: str, *, shown: bool = True):
+    def __init__(self, total: int | None, what: str, *, shown: bool = True, done: int = 0):
         super().__init__(shown)
-        self._total, self._what = total, what
-        self._begin = time.monotonic()
+        self._logs = shown and not self._shown and sys.stderr is not None
+        self._total, self._what, self._done = total, what, done
+        self._begin = self._logged = time.monotonic()
 
     def show(self, done: int, told: str = "") -> None:
         """Writes how much is done."""
         count = f"{done:,}" if self._total is None else f"{done:,} of {self._total:,}"
         parts = [f"{count} {self._what}", told]
-        if self._total is not None and 0 < done < self._total:
-            left = (time.monotonic() - self._begin) * (self._total - done) / done
+        now, new = time.monotonic(), done - self._done
+        if self._total is not None and new > 0 and done < self._total:
+            left = (now - self._begin) * (self._total - done) / new
             parts.append(f"{left / 60:.0f} min left" if left > 90 else f"{left:.0f} s left")
-        self.write(", ".join(part for part in parts if part))
+        text = ", ".join(part for part in parts if part)
+        self.write(text)
+        if self._logs and now - self._logged >= _LOG_SECONDS:
+            self._logged = now
+            print_text(text, sys.stderr)
 
 
 class Parser(argparse.ArgumentParser):

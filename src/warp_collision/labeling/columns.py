@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from warp_collision.extras import require_extra
 from warp_collision.labeling.path_row import PathRow
+from warp_collision.labeling.places import open_file, place_of
 from warp_collision.messages import escaped, one_line, short_repr
 
 ROLES = ("id", "path", "world", "base_pose", "env", "robot")
@@ -139,7 +141,9 @@ def open_parquet(file: str) -> Any:
     require_extra("pyarrow", f"{escaped(file)}: a Parquet file")
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(file, buffer_size=_BUFFER)
+    where = place_of(file)
+    source = where if isinstance(where, Path) else open_file(where)
+    return pq.ParquetFile(source, buffer_size=_BUFFER)
 
 
 def arrow_table(columns: Mapping[str, Any], id_type: str | None = None) -> Any:

@@ -6,7 +6,9 @@ each of them cuboids and cylinders in slots, of which some are empty.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import numpy as np
 from warp_collision.extras import require_extra
 from warp_collision.labeling.columns import PATH_NAMES
 from warp_collision.labeling.path_row import PathRow
+from warp_collision.labeling.places import open_file, place_of
 from warp_collision.messages import escaped, short_repr
 
 _SOLUTIONS = ("hybrid_solutions", "global_solutions")
@@ -25,11 +28,18 @@ _KINDS = {
 }
 
 
-def _open(file: str) -> Any:
+@contextlib.contextmanager
+def _open(file: str) -> Iterator[Any]:
     require_extra("h5py", f"{escaped(file)}: an HDF5 file")
     import h5py
 
-    return h5py.File(file, "r")
+    where = place_of(file)
+    if isinstance(where, Path):
+        with h5py.File(where, "r") as archive:
+            yield archive
+        return
+    with open_file(where) as content, h5py.File(content, "r") as archive:
+        yield archive
 
 
 def _path_name(archive: Any, name: str | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,33 +11,36 @@ import numpy as np
 
 from warp_collision.labeling.columns import open_parquet
 from warp_collision.labeling.path_row import PathRow
+from warp_collision.labeling.places import joined, open_file
 from warp_collision.messages import any_error_at, escaped, short_repr
 
+_INFO = "meta/info.json"
 _STATE = "observation.state"
 _EPISODE, _FRAME = "episode_index", "frame_index"
 _BATCH = 4_096  # frames that are read at a time
 
 
-def is_lerobot(folder: Path) -> bool:
-    """Whether a folder is a LeRobot data set of any version."""
-    return (folder / "meta" / "info.json").is_file() and (folder / "data").is_dir()
+def is_lerobot(names: Sequence[str]) -> bool:
+    """Whether a folder with files of these names is a LeRobot data set of any version."""
+    return _INFO in names and any(name.startswith("data/") for name in names)
 
 
-def lerobot_files(folder: Path) -> list[Path]:
-    """The files of frames of a data set.
+def lerobot_names(folder: Path | str, names: Sequence[str]) -> list[str]:
+    """The names of the files of frames of a data set, of those of all of its files.
 
     Raises:
-        ValueError: it has another version, or no files.
+        ValueError: it has another version.
+        FileNotFoundError: it has no files of frames.
     """
-    where = folder / "meta" / "info.json"
-    with any_error_at(escaped(str(where))):
-        version = json.loads(where.read_text()).get("codebase_version")
+    where = joined(folder, _INFO)
+    with any_error_at(escaped(str(where))), open_file(where) as file:
+        version = json.loads(file.read()).get("codebase_version")
         if not str(version).startswith("v3."):
             raise ValueError(f"codebase_version must be v3, got {short_repr(version)}")
-    files = sorted((folder / "data").rglob("*.parquet"))
-    if not files:
+    frames = [name for name in names if name.startswith("data/") and name.endswith(".parquet")]
+    if not frames:
         raise FileNotFoundError(f"{escaped(str(folder))}: must have data/**/*.parquet, has none")
-    return files
+    return frames
 
 
 def read_episodes(file: str, columns: Mapping[str, str]) -> Iterator[PathRow]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from warp_collision import devices, validate
@@ -50,7 +50,7 @@ def label_dataset(
 
     Raises:
         ImportError: Ray Data is not installed.
-        ValueError: an option of another range.
+        ValueError: an option of another range, or no machine of the cluster has so much of a GPU.
 
     Example:
         >>> from warp_collision.labeling import label_dataset
@@ -80,6 +80,8 @@ def _pool(workers: int | None, gpus_per_worker: float) -> dict[str, Any]:
     import ray
     from ray.data import ActorPoolStrategy
 
+    if gpus_per_worker:
+        require_gpus([node for node in ray.nodes() if node["Alive"]], gpus_per_worker)
     if workers is None:
         all_of = ray.cluster_resources()
         cpus, gpus = all_of.get("CPU", 1.0), all_of.get("GPU", 0.0)
@@ -87,6 +89,21 @@ def _pool(workers: int | None, gpus_per_worker: float) -> dict[str, Any]:
     validate.require_count("workers", workers)
     compute = ActorPoolStrategy(min_size=1, max_size=workers)
     return {"compute": compute, "num_cpus": 1, "num_gpus": gpus_per_worker or None}
+
+
+def require_gpus(nodes: Sequence[Mapping[str, Any]], share: float) -> None:
+    """Requires a machine with so much of a GPU: without one, Ray waits for it for ever.
+
+    Args:
+        nodes: of the cluster, as `ray.nodes` has them.
+        share: how much of a GPU an actor needs.
+    """
+    most = max((node["Resources"].get("GPU", 0.0) for node in nodes), default=0.0)
+    if share > most:
+        raise ValueError(
+            f"gpus_per_worker must be at most {most:g}, as many GPUs as a machine of the cluster "
+            f"has, got {share:g}"
+        )
 
 
 class SliceLabeler:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
+import re
 import secrets
 import time
 from collections import Counter
@@ -23,16 +23,13 @@ import numpy as np
 
 from warp_collision.extras import require_extra
 from warp_collision.labeling.columns import arrow_table
+from warp_collision.labeling.label_folder import label_folder
 from warp_collision.labeling.labeler import PathLabeler
 from warp_collision.labeling.path_row import PathRow
 from warp_collision.messages import escaped, short_repr
 
-try:
-    import fcntl
-except ImportError:  # Windows: two runs of one shard are not told apart there
-    fcntl = None
-
 _MANIFEST = "_manifest.json"
+_PART = re.compile(r"part-[0-9T]+-[0-9a-f]+-(?P<shard>\d+of\d+)-\d+\.parquet")
 
 
 def labelled(labeler: PathLabeler, rows: Sequence[PathRow], id_type: str) -> Any:
@@ -84,12 +81,12 @@ def _hashes(sources: Iterable[tuple[str, int]]) -> np.ndarray:
 class PartWriter:
     """Writes tables into a folder as parts of a number of rows; a context manager.
 
-    A part is written under another name and then renamed, so that one that is there is whole. What
-    was not yet in a part when a run ended is not there. Names of parts begin with the time of the
-    run and a number drawn for it, so that runs side by side never write the same part.
+    A part is whole or not there. What was not yet in a part when a run ended is not there. Names of
+    parts begin with the time of the run and a number drawn for it, so that runs side by side never
+    write the same part. A shard reads and changes its own parts alone.
 
     Args:
-        folder: is made if it does not exist.
+        folder: a path, or the URI of an object store; is made if it does not exist.
         rows: of a part.
         manifest: what decides the labels, as JSON has it. The first run into a folder writes it,
             and every other has to have the same.
@@ -98,17 +95,18 @@ class PartWriter:
         retry_errors: whether rows with an error are removed, so that they are labelled again.
 
     Attributes:
-        written: rows that are in the folder.
-        errors: how many rows in the folder have an error, by its text.
+        written: rows of the shard that are in the folder.
+        errors: how many of them have an error, by its text.
 
     Raises:
+        OSError: the folder cannot be read or written; the error names the file.
         ValueError: the folder has other files, or labels of something else, or the shard is being
             labelled by another process.
     """
 
     def __init__(
         self,
-        folder: Path,
+        folder: Path | str,
         rows: int,
         manifest: Mapping[str, Any],
         *,
@@ -117,24 +115,28 @@ class PartWriter:
         retry_errors: bool = False,
     ):
         require_extra("pyarrow", "a folder of labels")
-        folder.mkdir(parents=True, exist_ok=True)
-        self._folder, self._rows = folder, rows
+        self._place, self._rows = folder, rows
+        self._folder = label_folder(folder)
         self._tables: list[Any] = []
         self._held = self._next = 0
         begun = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-        name = f"{shard[0]}of{shard[1]}"
-        self._run = f"{begun}-{secrets.token_hex(4)}-{name}"
+        self._shard = f"{shard[0]}of{shard[1]}"
+        self._run = f"{begun}-{secrets.token_hex(4)}-{self._shard}"
         self.written, self.errors = WrittenRows(), Counter[str]()
         self._lock = contextlib.ExitStack()
         try:
-            self._lock.enter_context(_locked(folder / f"_lock-{name}"))
-            for left in folder.glob(f"_part-*-{name}-*.tmp"):  # by a run that was killed
-                left.unlink(missing_ok=True)
+            self._lock.enter_context(self._folder.locked(f"_lock-{self._shard}"))
             self._require_labels()
-            if overwrite:
-                self._remove()
-            _agree(folder / _MANIFEST, manifest, has_parts=bool(self._parts()))
-            for part in self._parts():
+            for name in self._folder.names():
+                is_part = name.startswith("part-")
+                of_shard = f"-{self._shard}-" in name and name.endswith(".tmp")
+                if (overwrite and is_part) or of_shard:  # the latter of a run that was killed
+                    self._folder.remove(name)
+            if overwrite:  # the manifest last, as parts need one
+                self._folder.remove(_MANIFEST)
+            self._agree(manifest)
+            self._known = self._own_parts()
+            for part in sorted(self._known):
                 self._read(part, retry_errors)
         except BaseException:
             self._lock.close()
@@ -150,34 +152,57 @@ class PartWriter:
         finally:
             self._lock.close()
 
-    def _parts(self) -> list[Path]:
-        return sorted(self._folder.glob("part-*.parquet"))
+    def _own_parts(self) -> set[str]:
+        """The names of the parts of the shard."""
+        return {
+            name
+            for name in self._folder.names()
+            if (found := _PART.match(name)) and found["shard"] == self._shard
+        }
 
     def _require_labels(self) -> None:
         """Requires that nothing else is in the folder."""
-        for path in self._folder.iterdir():
-            if not path.name.startswith(("part-", "_part-", "_lock-", _MANIFEST)):
+        for name in self._folder.names():
+            if not name.startswith(("part-", "_part-", "_lock-", "_manifest")):
                 raise ValueError(
-                    f"{escaped(str(self._folder))}: must be empty or have parts of an earlier run, "
-                    f"got {escaped(path.name, 80)!r}"
+                    f"{escaped(str(self._place))}: must be empty or have parts of an earlier run, "
+                    f"got {escaped(name, 80)!r}"
                 )
 
-    def _remove(self) -> None:
-        """Removes the labels of an earlier run; the manifest last, as parts need one."""
-        for path in (*self._parts(), self._folder / _MANIFEST):
-            path.unlink(missing_ok=True)
+    def _agree(self, manifest: Mapping[str, Any]) -> None:
+        """Writes the manifest if there is none, else requires that it is the same."""
+        where, wanted = escaped(str(self._place)), json.loads(json.dumps(manifest))
+        names = self._folder.names()
+        if _MANIFEST not in names:
+            if any(name.startswith("part-") for name in names):
+                raise ValueError(
+                    f"{where}: parts must have a manifest, got none; --overwrite labels all rows "
+                    "anew"
+                )
+            self._folder.create(_MANIFEST, json.dumps(wanted, indent=1).encode())
+        found = json.loads(self._folder.read(_MANIFEST))
+        for name in sorted({*found, *wanted}):
+            if found.get(name) != wanted.get(name):
+                raise ValueError(
+                    f"{where}: has labels of another run, whose {name} was "
+                    f"{short_repr(found.get(name))}, got {short_repr(wanted.get(name))}; "
+                    "--overwrite labels all rows anew"
+                )
 
-    def _read(self, part: Path, retry_errors: bool) -> None:
+    def _read(self, part: str, retry_errors: bool) -> None:
         """Reads which rows a part has, and drops those to be labelled again from it."""
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        table = pq.read_table(part, columns=["source", "row", "error"])
+        content = pa.BufferReader(self._folder.read(part))
+        table = pq.read_table(content, columns=["source", "row", "error"])
         is_wrong = table["error"].is_valid()
         if retry_errors and any(is_wrong.to_pylist()):
             from pyarrow.compute import invert  # pyright: ignore[reportAttributeAccessIssue]
 
             is_right = invert(is_wrong)
-            self._write(pq.read_table(part).filter(is_right), part)
+            content.seek(0)
+            self._write(pq.read_table(content).filter(is_right), part)
             table = table.filter(is_right)
         self.written.add(zip(table["source"].to_pylist(), table["row"].to_pylist(), strict=True))
         self._count_errors(table)
@@ -194,68 +219,32 @@ class PartWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what was added."""
+        """Writes what was added.
+
+        Raises:
+            ValueError: another run of the shard has written a part meanwhile, as it can where
+                there are no locks.
+        """
         import pyarrow as pa
 
         if not self._held:
             return
-        path = self._folder / f"part-{self._run}-{self._next:06d}.parquet"
-        self._write(pa.concat_tables(self._tables), path)
+        if foreign := self._own_parts() - self._known:
+            self._tables, self._held = [], 0
+            raise ValueError(
+                f"{escaped(str(self._place))}: another process is labelling shard {self._shard}, "
+                f"and has written {min(foreign)!r}; give each its own --shard i/n"
+            )
+        part = f"part-{self._run}-{self._next:06d}.parquet"
+        self._known.add(part)
+        self._write(pa.concat_tables(self._tables), part)
         # An interrupt before this line has the same part written again, under the same name.
         self._tables, self._held, self._next = [], 0, self._next + 1
 
-    def _write(self, table: Any, path: Path) -> None:
+    def _write(self, table: Any, part: str) -> None:
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        temporary = path.with_name(f"_{path.stem}.tmp")
-        try:
-            with temporary.open("wb") as file:
-                pq.write_table(table, file)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        except OSError as error:  # of a full disk, it names no file
-            raise OSError(f"{escaped(str(path))}: cannot be written: {error}") from error
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Holds a lock that ends with the process, however that ends."""
-    try:
-        file = path.open("w")
-    except OSError as error:
-        raise OSError(f"{escaped(str(path))}: cannot be written: {error}") from error
-    with file:
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ValueError(
-                    f"{escaped(str(path.parent))}: another process is labelling into this folder; "
-                    "give each its own --shard i/n"
-                ) from None
-        yield
-
-
-def _agree(path: Path, manifest: Mapping[str, Any], *, has_parts: bool) -> None:
-    """Writes the manifest if there is none, else requires that it is the same."""
-    wanted = json.loads(json.dumps(manifest))
-    if not path.exists():
-        if has_parts:
-            raise ValueError(
-                f"{escaped(str(path.parent))}: parts must have a manifest, got none; "
-                "--overwrite labels all rows anew"
-            )
-        temporary = path.with_name(f"{path.name}-{secrets.token_hex(4)}.tmp")
-        temporary.write_text(json.dumps(wanted, indent=1), encoding="utf-8")
-        with contextlib.suppress(FileExistsError):  # of another shard, which began first
-            os.link(temporary, path)
-        temporary.unlink()
-    found = json.loads(path.read_text(encoding="utf-8"))
-    for name in sorted({*found, *wanted}):
-        if found.get(name) != wanted.get(name):
-            raise ValueError(
-                f"{escaped(str(path.parent))}: has labels of another run, whose {name} was "
-                f"{short_repr(found.get(name))}, got {short_repr(wanted.get(name))}; "
-                "--overwrite labels all rows anew"
-            )
+        content = pa.BufferOutputStream()
+        pq.write_table(table, content)
+        self._folder.write(part, content.getvalue())

@@ -13,8 +13,17 @@ import numpy as np
 from warp_collision.extras import require_extra
 from warp_collision.labeling.columns import PATH_NAMES, ROLES, open_parquet, rows_of
 from warp_collision.labeling.hdf5_paths import count_hdf5, read_hdf5
-from warp_collision.labeling.lerobot import is_lerobot, lerobot_files, read_episodes
+from warp_collision.labeling.lerobot import is_lerobot, lerobot_names, read_episodes
 from warp_collision.labeling.path_row import PathRow
+from warp_collision.labeling.places import (
+    about,
+    base_name,
+    joined,
+    matches,
+    names_below,
+    place_of,
+    split_pattern,
+)
 from warp_collision.messages import escaped, one_line, short_repr
 
 ARRAYS, TABLES, HDF5 = (".npy", ".npz", ".csv"), (".parquet",), (".h5", ".hdf5")
@@ -49,20 +58,24 @@ class PathFiles:
       MPiNets: `hybrid_solutions` or `global_solutions` with a world of cuboids and cylinders for
       each. Slots with a quaternion or a size of 0 are empty.
     - a folder of a LeRobot data set of version 3: an episode is a path, of its `observation.state`.
-    - any other folder: all such files in it and below, by name.
+    - any other folder: all such files in it and below, by name;
+    - a pattern such as `run-*/**/*.parquet`: all such files that match it, or in folders that do.
+
+    Folders, Parquet and HDF5 files may be on an object store: `s3://bucket/paths`, `gs://...`, and
+    what else `pyarrow.fs.FileSystem.from_uri` reads.
 
     The id of a row that has none is that of its file and its number, as `paths.npz:7`; that of an
     episode is its index.
 
     Args:
-        paths: files and folders.
+        paths: files, folders and patterns.
         columns: as of `PathLabeler`; those of a path in HDF5 and LeRobot data sets, too.
         joint_names: of the robot, whose order the columns of files that name them are put in; None
             for spheres.
 
     Raises:
-        FileNotFoundError: a file does not exist, or a folder has none.
-        ValueError: a file of another kind.
+        FileNotFoundError: a file does not exist, a folder has none, or nothing matches a pattern.
+        ValueError: a file of another kind, or an object store that cannot be read.
 
     Example:
         >>> import tempfile
@@ -85,14 +98,10 @@ class PathFiles:
     ):
         self._columns = dict(columns or {})
         self._names = None if joint_names is None else tuple(joint_names)
-        self.files = [found for path in paths for found in _files(Path(path))]
-        bases = [Path(path) for path in paths]
+        found = [(where, _files(where)) for where in map(place_of, paths)]
+        self.files = [(file, kind) for _, files in found for file, kind, _ in files]
         # Names in ids: short, and the same wherever the data set lies.
-        self._name_of = {
-            file: str(Path(file).relative_to(base)) if base.is_dir() else base.name
-            for base in bases
-            for file, _ in _files(base)
-        }
+        self._name_of = {file: name for _, files in found for file, _, name in files}
         if len({*self._name_of.values()}) < len(self._name_of):
             self._name_of = {file: file for file in self._name_of}
 
@@ -230,8 +239,10 @@ class PathFiles:
         """Of each file its name, its size in bytes, and when it was written [ns]."""
         found = []
         for file, _ in self.files:
-            about = os.stat(file)
-            found.append((self._name_of[file], about.st_size, about.st_mtime_ns))
+            known = about(place_of(file))
+            if known is None:
+                raise FileNotFoundError(f"{escaped(file)}: no such file")
+            found.append((self._name_of[file], *known))
         return found
 
     def _array(self, path: Path) -> np.ndarray:
@@ -265,27 +276,42 @@ class PathFiles:
                     yield from rows_of(batch.slice(first, last - first), self._columns)
 
 
-def _files(path: Path) -> list[tuple[str, str]]:
-    """The files of a path, and the kind of each."""
-    if path.is_dir():
-        if is_lerobot(path):
-            return [(str(file), "lerobot") for file in lerobot_files(path)]
-        files = sorted(file for file in path.rglob("*") if file.suffix.lower() in ENDINGS)
-        if not files:
-            raise FileNotFoundError(
-                f"{escaped(str(path))}: must have files that end in {', '.join(ENDINGS)}, has none"
-            )
-        return [(str(file), _kind(file)) for file in files]
-    if not path.is_file():
-        raise FileNotFoundError(f"{escaped(str(path))}: no such file")
-    return [(str(path), _kind(path))]
+def _files(where: Path | str) -> list[tuple[str, str, str]]:
+    """The files of a place: of each its place, its kind, and its name in ids."""
+    split = split_pattern(where)
+    if split is None and about(where) is not None:
+        return [(str(where), _kind(where), base_name(where))]
+    folder, pattern = (where, "**") if split is None else split
+    names = names_below(folder)
+    if split is None and is_lerobot(names):
+        return [
+            (str(joined(folder, name)), "lerobot", name) for name in lerobot_names(where, names)
+        ]
+    found = [
+        (str(joined(folder, name)), _kind(joined(folder, name)), name)
+        for name in names
+        if name.lower().endswith(ENDINGS) and matches(name, pattern)
+    ]
+    if not found:
+        rule = f"files that end in {', '.join(ENDINGS)}"
+        if split is not None:
+            raise FileNotFoundError(f"{escaped(str(where))}: must match {rule}, matches none")
+        if names or (isinstance(where, Path) and where.is_dir()):
+            raise FileNotFoundError(f"{escaped(str(where))}: must have {rule}, has none")
+        raise FileNotFoundError(f"{escaped(str(where))}: no such file")
+    return found
 
 
-def _kind(path: Path) -> str:
-    ending = path.suffix.lower()
+def _kind(where: Path | str) -> str:
+    ending = Path(base_name(where)).suffix.lower()
     if ending not in ENDINGS:
         raise ValueError(
-            f"{escaped(str(path))}: paths must be files that end in {', '.join(ENDINGS)}, got "
+            f"{escaped(str(where))}: paths must be files that end in {', '.join(ENDINGS)}, got "
             f"{escaped(ending, 40)!r}"
+        )
+    if ending in ARRAYS and isinstance(where, str):
+        raise ValueError(
+            f"{escaped(where)}: {', '.join(ARRAYS)} must be on a file system of this machine, not "
+            "on an object store"
         )
     return "table" if ending in TABLES else "hdf5" if ending in HDF5 else "array"
