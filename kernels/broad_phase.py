@@ -3,11 +3,68 @@
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.mesh_record import FAR
+from warp_collision.kernels.mesh_record import FAR, MeshRecord, Shape
 from warp_collision.kernels.precision import is_in_range
 from warp_collision.kernels.scene import Obstacle, Scene, load_obstacle, record_of, slot_of_thread
+from warp_collision.kernels.transforms import to_world
 
 wp.set_module_options(OPTIONS)
+
+
+@wp.struct
+class WorldBox:
+    """An axis-aligned box."""
+
+    lower: wp.vec3  # [m]
+    upper: wp.vec3
+
+
+@wp.func
+def box_of_record(record: MeshRecord, pose: wp.transform, padding: float) -> WorldBox:
+    """The box around what has ends; all of space where the pose is not valid."""
+    center = 0.5 * (record.lower + record.upper)
+    half = 0.5 * (record.upper - record.lower) + wp.vec3(record.inside_reach)
+    middle = wp.transform_point(wp.transform_inverse(pose), center)
+    rotation = wp.quat_to_matrix(wp.transform_get_rotation(pose))
+    # Rows of the inverse rotation are columns of the rotation.
+    reach = wp.vec3(
+        wp.dot(wp.abs(wp.vec3(rotation[0, 0], rotation[1, 0], rotation[2, 0])), half),
+        wp.dot(wp.abs(wp.vec3(rotation[0, 1], rotation[1, 1], rotation[2, 1])), half),
+        wp.dot(wp.abs(wp.vec3(rotation[0, 2], rotation[1, 2], rotation[2, 2])), half),
+    )
+    # Rounding of the pose must not make a box too small.
+    reach += wp.vec3(padding + 1.0e-5 * (wp.length(middle) + wp.length(center) + wp.length(half)))
+    if is_in_range(middle) and is_in_range(reach):
+        return WorldBox(middle - reach, middle + reach)
+    return WorldBox(wp.vec3(-FAR), wp.vec3(FAR))
+
+
+@wp.func
+def box_of_half_space(record: MeshRecord, pose: wp.transform, padding: float) -> WorldBox:
+    """All that is below a plane across an axis of the world; of other planes all of space."""
+    box = WorldBox(wp.vec3(-FAR), wp.vec3(FAR))
+    normal = to_world(pose, record.exact.size)
+    foot = wp.transform_point(wp.transform_inverse(pose), record.exact.center)
+    # Rounding of the pose must not make a box too small.
+    reach = padding + 1.0e-5 * (wp.length(foot) + wp.length(record.exact.center))
+    if is_in_range(foot) and reach < FAR:
+        if normal[1] == 0.0 and normal[2] == 0.0:
+            box = cut_box(box, 0, normal[0], foot[0], reach)
+        elif normal[2] == 0.0 and normal[0] == 0.0:
+            box = cut_box(box, 1, normal[1], foot[1], reach)
+        elif normal[0] == 0.0 and normal[1] == 0.0:
+            box = cut_box(box, 2, normal[2], foot[2], reach)
+    return box
+
+
+@wp.func
+def cut_box(box: WorldBox, axis: int, normal: float, foot: float, reach: float) -> WorldBox:
+    """The part of a box that is below a plane across an axis, or within reach of it."""
+    if normal > 0.0:
+        box.upper[axis] = foot + reach
+    else:
+        box.lower[axis] = foot - reach
+    return box
 
 
 @wp.kernel
@@ -19,7 +76,7 @@ def world_boxes(
     lower: wp.array2d[wp.vec3],  # (n_envs, slots) corners of the boxes [m]
     upper: wp.array2d[wp.vec3],
 ):
-    """One thread per slot. Without a valid pose the box is all of space; of an empty slot none."""
+    """One thread per slot; an empty slot has no box."""
     env, index = wp.tid()
     low = wp.vec3(FAR, FAR, FAR)
     high = wp.vec3(-FAR, -FAR, -FAR)
@@ -30,26 +87,11 @@ def world_boxes(
         obstacle = load_obstacle(scene, slot)
     if obstacle.is_present:
         record = record_of(obstacle)
-        pose = obstacle.mesh_from_world
-        center = 0.5 * (record.lower + record.upper)
-        half = 0.5 * (record.upper - record.lower) + wp.vec3(record.inside_reach)
-        middle = wp.transform_point(wp.transform_inverse(pose), center)
-        rotation = wp.quat_to_matrix(wp.transform_get_rotation(pose))
-        # Rows of the inverse rotation are columns of the rotation.
-        reach = wp.vec3(
-            wp.dot(wp.abs(wp.vec3(rotation[0, 0], rotation[1, 0], rotation[2, 0])), half),
-            wp.dot(wp.abs(wp.vec3(rotation[0, 1], rotation[1, 1], rotation[2, 1])), half),
-            wp.dot(wp.abs(wp.vec3(rotation[0, 2], rotation[1, 2], rotation[2, 2])), half),
-        )
-        # Rounding of the pose must not make a box too small.
-        reach += wp.vec3(
-            obstacle.padding + 1.0e-5 * (wp.length(middle) + wp.length(center) + wp.length(half))
-        )
-        low = wp.vec3(-FAR, -FAR, -FAR)
-        high = wp.vec3(FAR, FAR, FAR)
-        if is_in_range(middle) and is_in_range(reach):
-            low = middle - reach
-            high = middle + reach
+        box = box_of_record(record, obstacle.mesh_from_world, obstacle.padding)
+        if record.exact.kind == Shape.HALF_SPACE:
+            box = box_of_half_space(record, obstacle.mesh_from_world, obstacle.padding)
+        low = box.lower
+        high = box.upper
     lower[env, index] = low
     upper[env, index] = high
     if index < 8 * blocks.shape[1]:

@@ -107,6 +107,8 @@ def height_over_shape(exact: ExactShape, point: wp.vec3) -> float:
     size = exact.size
     if exact.kind == Shape.CUBOID:
         return height_over_cuboid(size, local)
+    if exact.kind == Shape.HALF_SPACE:
+        return wp.dot(size, local)
     if exact.kind == Shape.CYLINDER:
         across = wp.length(wp.vec2(local[0], local[1]))
         return height_over_cuboid(wp.vec3(size[0], FAR, size[2]), wp.vec3(across, 0.0, local[2]))
@@ -126,6 +128,9 @@ def height_over_support(exact: ExactShape, point: wp.vec3, normal: wp.vec3) -> f
         normal: in the same frame, of about length 1.
     """
     local = in_frame_of(exact, point)
+    if exact.kind == Shape.HALF_SPACE:
+        # It is below planes of its own normal alone.
+        return wp.where(normal == exact.size, wp.dot(normal, local), -FAR)
     up = wp.vec3(normal)
     if exact.is_rotated:
         up = wp.quat_rotate(exact.rotation, up)
@@ -149,6 +154,8 @@ def shape_distance(exact: ExactShape, point: wp.vec3) -> ShapeSample:
         sample = cuboid_distance(size, local)
     elif exact.kind == Shape.CYLINDER:
         sample = cylinder_distance(size[0], size[2], local)
+    elif exact.kind == Shape.HALF_SPACE:
+        sample = ShapeSample(wp.dot(size, local), size)
     else:
         # A sphere is a capsule without length.
         sample = capsule_distance(size[0], size[2], local)

@@ -10,7 +10,7 @@ import trimesh
 
 from hostile_files import LAUGHS
 from hostile_images import png
-from warp_collision import Capsule, Cuboid, Cylinder, MeshWorld, Sphere, signed_distance
+from warp_collision import Capsule, Cuboid, Cylinder, HalfSpace, MeshWorld, Sphere, signed_distance
 from warp_collision.io import LeftOutWarning, load_world_file
 from warp_collision.io.placing import matrix_from
 from warp_collision.obstacles.shapes import mesh_of
@@ -133,18 +133,47 @@ def test_what_a_world_has_not_is_named(tmp_path):
     <mujoco><worldbody>
       <geom name="floor" type="plane" size="0 0 1"/>
       <geom name="look" type="sphere" size="1" contype="0" conaffinity="0"/>
+      <geom name="drawn" type="plane" size="1 1 1" contype="0" conaffinity="0"/>
       <geom name="half" type="sphere" size="1" contype="0"/>
       <body name="b"><freejoint/>
         <geom name="paired" type="sphere" size="1" contype="0" conaffinity="0"/></body>
     </worldbody><contact><pair geom1="paired" geom2="floor"/></contact></mujoco>
     """
     path, _ = write(tmp_path, text)
-    with pytest.warns(LeftOutWarning, match="geom 'floor' .a plane has no end") as caught:
-        assert list(load_world_file(path)) == ["half", "paired"]
+    with pytest.warns(LeftOutWarning, match="geom 'look' .it collides with nothing") as caught:
+        assert list(load_world_file(path)) == ["floor", "half", "paired"]
     entries = [entry for entry, _ in caught[0].message.entries]  # pyright: ignore
-    assert entries == ["geom 'floor'", "geom 'look'"]
+    assert entries == ["geom 'look'", "geom 'drawn'"]
     with pytest.raises(ValueError, match=r"geom 'look' .it collides with nothing"):
         load_world_file(path, strict=True)
+
+
+def test_planes_have_no_end(tmp_path):
+    """Solid below, wherever the model's frames turn and move them."""
+    text = """
+    <mujoco><worldbody>
+      <geom name="floor" type="plane" size="0 0 1" pos="0.5 0 -0.2"/>
+      <geom name="wall" type="plane" size="3 2 1" zaxis="-1 0 0" pos="2 0 0"/>
+      <body pos="0 0 -1" euler="0 30 10">
+        <geom name="ramp" type="plane" size="0 0 1" euler="5 0 0" pos="0.3 0 0.1"/>
+      </body>
+    </worldbody></mujoco>
+    """
+    path, _ = write(tmp_path, text)
+    model = mujoco.MjModel.from_xml_path(str(path))
+    obstacles = load_world_file(path)
+    assert obstacles["floor"].geometry == HalfSpace((0.0, 0.0, 1.0))
+    assert obstacles["wall"].geometry == HalfSpace((-1.0, 0.0, 0.0))
+    world = MeshWorld.from_file(path)
+    data = mujoco.MjData(model)
+    mujoco.mj_kinematics(model, data)
+    points = np.random.default_rng(5).uniform(-3.0, 3.0, (500, 3)).astype(np.float32)
+    heights = [
+        (points - data.geom(name).xpos) @ data.geom(name).xmat.reshape(3, 3)[:, 2]
+        for name in obstacles
+    ]
+    found = signed_distance(torch.from_numpy(points)[None], world).distance[0].numpy()
+    np.testing.assert_allclose(found, np.min(heights, axis=0), rtol=0, atol=3e-6)
 
 
 def height_fields(folder, source: str, n_rows: int = 7, n_columns: int = 10):

@@ -8,7 +8,7 @@ import torch
 import trimesh
 
 from reference import Body, Obstacle
-from warp_collision import Capsule, Cuboid, Cylinder, MeshWorld, Sphere, signed_distance
+from warp_collision import Capsule, Cuboid, Cylinder, HalfSpace, MeshWorld, Sphere, signed_distance
 from warp_collision.io import LeftOutWarning, load_world_file
 from world_distances import assert_distances, exact, random_frame, solid
 
@@ -216,13 +216,38 @@ def test_what_a_world_has_not_is_named(tmp_path):
     UsdGeom.Camera.Define(stage, "/camera")
     stage.GetRootLayer().Save()
     with pytest.warns(LeftOutWarning) as caught:
-        assert set(load_world_file(tmp_path / "scene.usda")) == {"cube", "even", "guide/drawn"}
+        loaded = load_world_file(tmp_path / "scene.usda")
+    assert set(loaded) == {"cube", "floor", "even", "guide/drawn"}
     reasons = dict(caught[0].message.entries)  # pyright: ignore
     below = ("guide", "guide/below")
-    assert set(reasons) == {"floor", "cloud", "hidden", *below, "odd", "empty"}
+    assert set(reasons) == {"cloud", "hidden", *below, "odd", "empty"}
     assert reasons["guide/below"] == "a Sphere: its purpose is guide"
-    with pytest.raises(ValueError, match="floor"):
+    with pytest.raises(ValueError, match="cloud"):
         load_world_file(tmp_path / "scene.usda", strict=True)
+
+
+def test_planes_have_no_end(tmp_path):
+    """In the stage's unit with y up: a floor, a wall along x, one that is turned and scaled."""
+    stage = stage_at(tmp_path / "scene.usda", 0.01, "Y")
+    UsdGeom.Plane.Define(stage, "/floor").CreateAxisAttr("Y")
+    wall = UsdGeom.Plane.Define(stage, "/wall")
+    wall.CreateAxisAttr("X")
+    UsdGeom.XformCommonAPI(wall).SetTranslate((-150.0, 0.0, 0.0))
+    ramp = UsdGeom.XformCommonAPI(UsdGeom.Plane.Define(stage, "/ramp"))
+    ramp.SetTranslate((0.0, -40.0, 0.0))
+    ramp.SetRotate((-70.0, 0.0, 0.0))
+    ramp.SetScale((1.0, 2.0, 3.0))
+    stage.GetRootLayer().Save()
+    world = MeshWorld.from_file(tmp_path / "scene.usda", strict=True)
+    shapes = {name: obstacle.geometry for name, obstacle in world.obstacles().items()}
+    assert shapes["floor"] == HalfSpace((0.0, 0.0, 1.0))
+    assert shapes["wall"] == HalfSpace((1.0, 0.0, 0.0))
+    points = np.random.default_rng(5).uniform(-3.0, 3.0, (500, 3)).astype(np.float32)
+    x, y, z = points.T
+    angle = np.radians(20.0)  # the normal of the ramp is z of the stage, turned by -70 degrees
+    ramps = np.cos(angle) * (z + 0.4) - np.sin(angle) * y
+    found = signed_distance(torch.from_numpy(points)[None], world).distance[0].numpy()
+    np.testing.assert_allclose(found, np.minimum(np.minimum(z, x + 1.5), ramps), atol=3e-6)
 
 
 def test_instances_references_and_the_earliest_time(tmp_path):

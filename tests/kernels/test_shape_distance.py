@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 import warp as wp
 
-from exact_shapes import ExactShape, capsule, cuboid, cylinder, scattered, slopes, sphere
+from exact_scenes import library_shape
+from exact_shapes import (
+    ExactShape,
+    capsule,
+    cuboid,
+    cylinder,
+    half_space,
+    scattered,
+    slopes,
+    sphere,
+)
 from warp_collision import Capsule, Cuboid, Cylinder, Sphere
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.mesh_distance import exact_distance
@@ -14,14 +24,13 @@ from warp_collision.kernels.mesh_record import MeshRecord
 from warp_collision.kernels.shape_distance import height_over_shape
 from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.obstacles.mesh_obstacle import describe_shape
-from warp_collision.obstacles.shapes import PlacedShape, Shape
+from warp_collision.obstacles.shapes import PlacedShape
 
 wp.set_module_options(OPTIONS)
 
 N_POINTS = 20_000
 FAR = 1e15
 
-CLASSES = {"cuboid": Cuboid, "sphere": Sphere, "capsule": Capsule, "cylinder": Cylinder}
 SHAPES = (
     cuboid(0.4, 0.3, 0.2),
     cuboid(2.0, 0.001, 1.0),
@@ -39,6 +48,10 @@ SHAPES = (
     cylinder(0.002, 8.0),
     cylinder(1e-5, 2e-5),
     cylinder(4e5, 1e6),
+    half_space(0.0, 0.0, 1.0, 0.0),
+    half_space(-0.3, 0.5, 0.8, -0.4),
+    half_space(0.0, -2.0, 0.0, 300.0),
+    half_space(1.0, 1e-3, 0.2, 2e5),
 )
 TURNS = {
     "straight": (1.0, 0.0, 0.0, 0.0),
@@ -104,11 +117,6 @@ def sampled(placed: PlacedShape, points: np.ndarray, limit: float = FAR) -> Samp
     return Sampled(*(np.asarray(output.numpy(), np.float64) for output in outputs))
 
 
-def make(exact: ExactShape) -> Shape:
-    kind: Any = CLASSES[exact.kind]
-    return kind(exact.parameters) if kind is Cuboid else kind(*exact.parameters)
-
-
 def name_of(exact: ExactShape) -> str:
     return f"{exact.kind}{exact.parameters}"
 
@@ -117,7 +125,7 @@ def name_of(exact: ExactShape) -> str:
 def test_distance_and_gradient(exact: ExactShape) -> None:
     rng = np.random.default_rng(len(name_of(exact)))
     points = scattered(exact, N_POINTS, rng).astype(np.float32)
-    found = sampled(PlacedShape(make(exact)), points)
+    found = sampled(PlacedShape(library_shape(exact)), points)
     assert np.array_equal(found.height, found.distance)
     points = points.astype(np.float64)
     truth = exact.distance(points)
@@ -152,7 +160,7 @@ def test_turned_and_shifted_in_its_frame(exact: ExactShape, turn: str) -> None:
     local = scattered(exact, N_POINTS, rng)
     cross = 2.0 * np.cross(u, local)
     points = (local + w * cross + np.cross(u, cross) + center).astype(np.float32)
-    found = sampled(PlacedShape(make(exact), center, quaternion), points)
+    found = sampled(PlacedShape(library_shape(exact), center, quaternion), points)
     scale = np.linalg.norm(points, axis=1) + exact.size
     assert (np.abs(found.distance - exact.distance(local)) / scale).max() < 1e-6
     way = points - found.distance[:, None] * found.gradient
@@ -168,7 +176,7 @@ def test_turned_and_shifted_in_its_frame(exact: ExactShape, turn: str) -> None:
 def test_what_is_beyond_the_limit_is_not_found(exact: ExactShape) -> None:
     points = scattered(exact, 1000, np.random.default_rng(7)).astype(np.float32)
     limit = 0.1 * exact.size
-    placed = PlacedShape(make(exact))
+    placed = PlacedShape(library_shape(exact))
     everywhere, near = sampled(placed, points), sampled(placed, points, limit)
     found = everywhere.distance < np.float32(limit)
     assert 100 < found.sum() < 900

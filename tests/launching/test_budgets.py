@@ -23,7 +23,8 @@ NAMES = [*public_calls.CALLS]
 READING = ("joint_path_cost + gradient", "RobotSpheres.interpolate")
 # What runs on no device, or is an answer of what does.
 WITHOUT_DEVICE = {
-    *("Capsule", "Cuboid", "Cylinder", "Sphere", "Constraint", "MeshReport", "OpenMeshWarning"),
+    *("Capsule", "Cuboid", "Cylinder", "HalfSpace", "Sphere"),
+    *("Constraint", "MeshReport", "OpenMeshWarning"),
     *("Clearance", "SignedDistance", "JointPathClearance", "SelfClearance", "GaussNewton"),
     *("SelfCollisionPairs", "CollisionReport", "Coverage", "Interpolated", "LinkMesh"),
     *("SphereFit", "coverage", "fit_spheres", "checking", "sampling"),

@@ -7,7 +7,7 @@ import torch
 
 from exact_shapes import ExactShape, capsule, cuboid, cylinder, sphere
 from reference import Body
-from warp_collision import Capsule, Cuboid, Cylinder, MeshWorld, Sphere
+from warp_collision import Capsule, Cuboid, Cylinder, HalfSpace, MeshWorld, Sphere
 from warp_collision.obstacles.shapes import Shape
 
 
@@ -16,6 +16,9 @@ def library_shape(exact: ExactShape) -> Shape:
     if exact.kind == "cuboid":
         x, y, z = exact.parameters
         return Cuboid((x, y, z))
+    if exact.kind == "half_space":
+        x, y, z, offset = exact.parameters
+        return HalfSpace((x, y, z), offset)
     kinds = {"sphere": Sphere, "capsule": Capsule, "cylinder": Cylinder}
     return kinds[exact.kind](*exact.parameters)
 

@@ -1,4 +1,4 @@
-"""Signed distances of cuboids, spheres, capsules and cylinders in float64, piece by piece.
+"""Signed distances of cuboids, spheres, capsules, cylinders and half spaces in float64, by pieces.
 
 Every shape is here a list of surface pieces: the distance is the least to any piece, the sign that
 of containment. Nothing is clamped to an octant or to a profile, as the kernels do it.
@@ -27,11 +27,15 @@ class ExactShape(NamedTuple):
     @property
     def size(self) -> float:
         """The largest length in it [m]."""
+        if self.kind == "half_space":
+            return 1.0 + abs(self.parameters[3])
         return max(self.parameters)
 
     @property
     def half_extents(self) -> Array:
-        """(3,) half edges of the bounding box [m]."""
+        """(3,) half edges of the bounding box, or of one that a plane goes through [m]."""
+        if self.kind == "half_space":
+            return np.full(3, self.size)
         if self.kind == "cuboid":
             return 0.5 * np.array(self.parameters)
         half = np.full(3, self.parameters[0])
@@ -95,6 +99,16 @@ def cylinder(radius: float, height: float) -> ExactShape:
         return np.where(inside, -nearest, nearest)
 
     return ExactShape("cylinder", (radius, height), distance)
+
+
+def half_space(x: float, y: float, z: float, offset: float) -> ExactShape:
+    """All below a plane that is given by its normal and its distance from the origin."""
+    normal = np.array([x, y, z]) / np.linalg.norm([x, y, z])
+
+    def distance(points: Array) -> Array:
+        return points @ normal - offset
+
+    return ExactShape("half_space", (x, y, z, offset), distance)
 
 
 def slopes(shape: ExactShape, points: Array, step: Array) -> tuple[Array, Array]:

@@ -14,6 +14,7 @@ from warp_collision import (
     Capsule,
     Cuboid,
     Cylinder,
+    HalfSpace,
     HeightField,
     MeshWorld,
     PointCloud,
@@ -39,7 +40,7 @@ from warp_collision.viewer.picture import (
     place_labels,
     world_labels,
 )
-from warp_collision.viewer.stage import Painter, choose_camera, scenery_of, stage_path
+from warp_collision.viewer.stage import Painter, choose_camera, scenery_of, stage_path, stage_world
 from warp_collision.viewer.triangles import (
     Triangles,
     inflated,
@@ -79,12 +80,23 @@ def test_every_kind_of_obstacle_is_drawn():
     cloud, grid = PointCloud(0.3 * np.eye(3), radius=0.1), VoxelGrid(np.ones((3, 3, 3)) > 0, 0.1)
     hill = HeightField(0.2 * np.eye(4), (0.6, 0.6), 0.1)
     for geometry in (Cuboid((0.3, 0.3, 0.3)), Sphere(0.2), Capsule(0.1, 0.2), Cylinder(0.1, 0.3),
-                     ball, cloud, grid, hill):  # fmt: skip
+                     HalfSpace((0, 0.1, 1)), ball, cloud, grid, hill):  # fmt: skip
         world = MeshWorld(device="cpu")
         world.add("it", geometry)
         image = render(world, size=SIZE, view="front", labels=False, title="").astype(int)
         bluish = image[..., 2] - image[..., 0] > 25
         assert bluish.sum() > 2000, geometry
+
+
+def test_a_floor_without_end_does_not_shrink_what_stands_on_it():
+    box = Obstacle(Cuboid((0.4, 0.4, 0.4)), (1.0, 0.0, 0.2, 1, 0, 0, 0))
+    floor = Obstacle(HalfSpace((0, 0, 1)), (0, 0, 0, 1, 0, 0, 0))
+    alone = stage_world(scenery_of({"box": box}), THEMES["light"])
+    both = stage_world(scenery_of({"floor": floor, "box": box}), THEMES["light"])
+    sizes = [np.ptp(stage.framed, axis=0) for stage in (alone, both)]
+    assert (sizes[1] >= sizes[0]).all()
+    assert (sizes[1] < 1.25 * sizes[0]).all()
+    assert both.floor == 0.0
 
 
 def test_space_that_was_never_seen_is_translucent():

@@ -7,12 +7,13 @@ import pytest
 import torch
 import trimesh
 
-from warp_collision import Capsule, Cuboid, Cylinder, MeshWorld, Sphere, signed_distance
+from warp_collision import Capsule, Cuboid, Cylinder, HalfSpace, MeshWorld, Sphere, signed_distance
 from warp_collision.io import LeftOutWarning, Obstacle, load_world_file, save_world_file
 from world_distances import assert_distances, exact, random_frame
 
 REST = [0, 0, 0, 1, 0, 0, 0]
-ODD_NAMES = ["world", "a/b", "Möbel ☃", "<<", "2001-02-03", "1e3", "null", "a: [b", "x" * 300, "#1"]
+ODD_NAMES = ["world", "a/b", "Möbel ☃", "<<", "2001-02-03", "1e3", "null", "a: [b", "x" * 300]
+ODD_NAMES += ["#1", "y"]
 
 
 def filled(device: torch.device) -> MeshWorld:
@@ -35,6 +36,7 @@ def filled(device: torch.device) -> MeshWorld:
         turned,  # recognised as a cuboid that is turned in its frame
         trimesh.primitives.Cylinder(radius=0.1, height=0.9, transform=random_frame(rng, 0.3)),
         cone,
+        HalfSpace((0.2, -0.3, 0.9), -1.5),
     ]
     for index, (name, shape) in enumerate(zip(ODD_NAMES, shapes, strict=True)):
         padding = 0.05 * (index % 3 == 1)
@@ -118,7 +120,7 @@ def test_a_scene_goes_back_into_a_world(device):
     scene = world.to_scene(env=1)
     assert isinstance(scene, trimesh.Scene)
     assert set(scene.graph.nodes_geometry) == set(ODD_NAMES)
-    assert len(scene.geometry) == 9  # the cone is shared
+    assert len(scene.geometry) == 10  # the cone is shared
     copy = MeshWorld(device=device)
     copy.load(scene)
     assert copy.names() == world.names(1)

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from warp_collision import MeshWorld, RobotSpheres, joint_path_clearance
+from warp_collision import HalfSpace, MeshWorld, RobotSpheres, joint_path_clearance
+from warp_collision.io import obstacle_scene
 from warp_collision.messages import escaped, one_line
 from warp_collision.robot import CollisionReport, Coverage
 from warp_collision.robot.checks.robot_scene import RobotScene
@@ -27,8 +28,13 @@ _MOST_WAYS = 5  # of leaving out a contact, that are named
 
 
 def world_extents(world: MeshWorld) -> list[list[float]] | None:
-    """Lower and upper corner of the box around all obstacles [m]; None without obstacles."""
-    bounds = world.to_scene().bounds
+    """Lower and upper corner of the box around what has ends [m]; None without any of it."""
+    bounded = {
+        name: obstacle
+        for name, obstacle in world.obstacles().items()
+        if not isinstance(obstacle.geometry, HalfSpace)
+    }
+    bounds = obstacle_scene(bounded).bounds
     return None if bounds is None else bounds.tolist()
 
 

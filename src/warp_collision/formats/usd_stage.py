@@ -41,6 +41,7 @@ _ATTRIBUTES = {
     "Cylinder": _ROUND,
     "Capsule": _ROUND,
     "Cone": _ROUND,
+    "Plane": ("axis",),
     "Cylinder_1": _TAPERED,
     "Capsule_1": _TAPERED,
     "Mesh": (*_ARRAYS, "orientation"),

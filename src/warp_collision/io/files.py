@@ -61,14 +61,17 @@ def load_world_file(
         sphere:   {ball: {radius: 0.05, position: [0.5, 0.2, 0.47]}}
         capsule:
           arm: {radius: 0.05, base: [0, 0, 0], tip: [0, 0, 0.3], pose: [0.5, 0, 0, 1, 0, 0, 0]}
+        half_space: {floor: {normal: [0, 0, 1], offset: -0.01}}
 
     `pose` is x, y, z, qw, qx, qy, qz of the obstacle in the world; the quaternion may have any
     length but 0. `file_path` is relative to the YAML file; a file of several parts becomes one
     mesh; `vertices` and `faces` may stand in its place. `scale` (optional) is one positive number
     or three; `sign` (optional) is that of `MeshWorld.add`, as "sheet" for a surface without an
     inside. A cuboid is centered on its pose, and so is a cylinder, whose axis is z; base and tip
-    of a capsule are points in the frame of its pose. A sphere takes `position` or `pose`. Any
-    obstacle may have `padding` [m] and `enabled`. Colours, textures and materials are ignored.
+    of a capsule are points in the frame of its pose. A sphere takes `position` or `pose`. A
+    half space, which cuRobo does not have, is all below a plane; its `pose` and `offset` may be
+    left out. Any obstacle may have `padding` [m] and `enabled`. Colours, textures and materials are
+    ignored.
 
     `voxel: {map: {dims: [2, 2, 1], voxel_size: 0.02, pose: [...], feature_tensor: [...]}}`, a grid
     of distances of cuRobo, is an `EsdfGrid`; `file_path`, an .npz file of one array, may have the
@@ -106,7 +109,7 @@ def load_world_file(
     z up, in the unit that the file declares or in metres; a `UnitsWarning` names a mesh that is
     longer than 100 m, as in millimetres. What `MeshWorld.save` wrote is read as it was.
 
-    **Limits.** What a world cannot hold (planes, voxels without values, octomaps, curves,
+    **Limits.** What a world cannot hold (MoveIt's planes, voxels without values, octomaps, curves,
     deformable bodies, links without a collision shape) is named in a `LeftOutWarning`. Whatever
     else a file holds and this function would have to leave out is an error: a truncated list of
     faces, a part that is no triangle mesh, sparse or compressed glTF accessors, a skinned mesh, an

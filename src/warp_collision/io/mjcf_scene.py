@@ -10,8 +10,8 @@ import trimesh
 
 from warp_collision.extras import require_extra
 from warp_collision.formats.mjcf_model import MjcfGeom, MjcfModel, read_model
-from warp_collision.io.placing import matrix_from, place_mesh, place_shape
-from warp_collision.io.scene_builder import PLANE, Obstacle, SceneBuilder, errors_begin_with
+from warp_collision.io.placing import matrix_from, place_mesh, place_plane, place_shape
+from warp_collision.io.scene_builder import Obstacle, SceneBuilder, errors_begin_with
 from warp_collision.messages import escaped
 from warp_collision.obstacles.height_field import HeightField
 from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere
@@ -27,7 +27,8 @@ def add_mjcf(builder: SceneBuilder, path: Path, values: Mapping[str, float] | No
 
     A geom has its name; without one that of its body, if it is the only one there, else `body/0`,
     `body/1` and so on. Meshes are as they are, where MuJoCo collides with their convex hulls.
-    Height fields have MuJoCo's own triangles, down to their bases.
+    Height fields have MuJoCo's own triangles, down to their bases. Planes are solid below and have
+    no end, whatever size they are drawn with, as in MuJoCo.
 
     Raises:
         ImportError: mujoco is not installed.
@@ -43,8 +44,6 @@ def add_mjcf(builder: SceneBuilder, path: Path, values: Mapping[str, float] | No
         entry = f"geom {escaped(geom.name)!r}"
         if not geom.collides:
             builder.leave_out(entry, _VISUAL)
-        elif geom.kind == "plane":
-            builder.leave_out(entry, PLANE)
         elif geom.kind == "sdf" and geom.is_plugin:
             builder.leave_out(entry, _PLUGIN)
         else:
@@ -58,6 +57,8 @@ def add_mjcf(builder: SceneBuilder, path: Path, values: Mapping[str, float] | No
 def _obstacle(model: MjcfModel, geom: MjcfGeom, matrix: np.ndarray) -> Obstacle:
     x, y, z = (float(size) for size in geom.sizes)
     match geom.kind:
+        case "plane":
+            return place_plane(matrix)
         case "box":
             return place_shape(Cuboid((2.0 * x, 2.0 * y, 2.0 * z)), matrix)
         case "sphere":

@@ -12,7 +12,7 @@ import trimesh
 from warp_collision.formats.files import MAX_COORDINATE
 from warp_collision.io.fields import Fields, check_keys, is_number, mapping, plain, sequence
 from warp_collision.io.placing import matrix_from, place_mesh, place_shape
-from warp_collision.io.scene_builder import PLANE, ClippingBudget, Obstacle, SceneBuilder
+from warp_collision.io.scene_builder import ClippingBudget, Obstacle, SceneBuilder
 from warp_collision.io.solids import frustum_around, prism
 from warp_collision.messages import MAX_REPR, any_error_at, errors_at, escaped, short_repr
 from warp_collision.obstacles.geometry import read_mesh
@@ -26,6 +26,8 @@ _SCENE = (
     *("name", "is_diff", "robot_model_name", "robot_state", "fixed_frame_transforms"),
     *("allowed_collision_matrix", "link_padding", "link_scale", "object_colors", "world"),
 )
+# In MoveIt both sides of it are free, and it is touched where a shape crosses it.
+_PLANE = "a plane without a solid side: add a HalfSpace for it"
 _WORLD = ("collision_objects", "octomap", "fixed_frame_transforms")
 _OBJECT = (
     *("header", "pose", "id", "type", "operation", "primitives", "primitive_poses"),
@@ -154,7 +156,7 @@ def _add_object(builder: SceneBuilder, name: str, fields: Fields, frames: _Frame
             parts.append(read(part, entry, matrix, builder.clipping))
     planes = sequence(item.get("planes"), f"{entry}: planes", "planes")
     for index in range(len(planes)):
-        builder.leave_out(f"{name}: planes[{index}]", PLANE)
+        builder.leave_out(f"{name}: planes[{index}]", _PLANE)
     if not parts and not planes:
         raise ValueError(f"{entry}: must have primitives or meshes, got {short_repr(list(item))}")
     for index, part in enumerate(parts):

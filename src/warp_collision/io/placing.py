@@ -12,7 +12,7 @@ from warp_collision.formats.files import MAX_COORDINATE
 from warp_collision.io.scene_builder import Obstacle
 from warp_collision.messages import short_repr
 from warp_collision.obstacles.sensed import Sensed
-from warp_collision.obstacles.shapes import Shape, Triangles, mesh_of
+from warp_collision.obstacles.shapes import HalfSpace, Shape, Triangles, mesh_of
 
 # Without rounding.
 Z_FROM_Y_UP = np.array([[1.0, 0, 0, 0], [0, 0, -1, 0], [0, 1, 0, 0], [0, 0, 0, 1]])
@@ -44,10 +44,15 @@ def place_shape(shape: Shape | Sensed, world_from_shape: np.ndarray) -> Obstacle
     """An exact shape under a transform (4, 4), as an exact shape wherever it stays one.
 
     It does where the transform scales along the axes of the shape alone, and a round shape equally
-    across them; what a sensor saw is neither scaled nor mirrored. Anything else, as an ellipsoid,
-    becomes a mesh that contains it.
+    across them; a half space always does; what a sensor saw is neither scaled nor mirrored.
+    Anything else, as an ellipsoid, becomes a mesh that contains it.
     """
     linear = world_from_shape[:3, :3]
+    if isinstance(shape, HalfSpace):
+        is_rigid = np.abs(linear.T @ linear - np.eye(3)).max() < _RIGID_TOLERANCE
+        if not is_rigid or np.linalg.det(linear) < 0.0:
+            shape, linear = shape.transformed(linear), np.eye(3)
+        return Obstacle(shape, pose_from(linear, world_from_shape[:3, 3]))
     scale = np.linalg.norm(linear, axis=0)
     axes = linear / scale
     if np.abs(axes.T @ axes - np.eye(3)).max() < _RIGID_TOLERANCE:
@@ -60,6 +65,15 @@ def place_shape(shape: Shape | Sensed, world_from_shape: np.ndarray) -> Obstacle
             axes = axes * (np.sign(np.linalg.det(axes)), 1.0, 1.0)  # the shapes are symmetric
             return Obstacle(resized, pose_from(axes, world_from_shape[:3, 3]))
     return place_mesh(mesh_of(shape), world_from_shape)
+
+
+def place_plane(world_from_plane: np.ndarray) -> Obstacle:
+    """All below the plane of x and y of a frame (4, 4), which may be scaled.
+
+    Its normal is turned, not its pose: a plane across an axis of the world stays exactly so.
+    """
+    below = HalfSpace((0.0, 0.0, 1.0)).transformed(world_from_plane[:3, :3])
+    return Obstacle(below, pose_from(np.eye(3), world_from_plane[:3, 3]))
 
 
 def transformed(

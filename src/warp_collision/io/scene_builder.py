@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 MAX_OBSTACLES = 100_000
 MAX_CONCAVE = 4_000_000  # squared corners of concave polygons, each is clipped in quadratic time
-PLANE = "a plane has no end: add a Cuboid for it"  # why planes are left out
 _LONGEST = 100.0  # [m]; what is longer is warned of
 _LISTED = 5  # entries that the text of a warning lists
 

@@ -15,6 +15,7 @@ from warp_collision.io.placing import (
     Z_FROM_Y_UP,
     frame_along,
     place_mesh,
+    place_plane,
     place_shape,
     require_invertible,
 )
@@ -34,7 +35,8 @@ def add_usd(builder: SceneBuilder, path: Path, package_dirs: Sequence[Path] = ()
     one, those of a PointInstancer as `instancer/0`, `instancer/1` and so on, with the paths below
     their prototypes. Lengths are scaled to metres (`metersPerUnit`, 0.01 if not written), and a
     stage with y up (also if not written) is turned so that z is up. Values are those at the
-    earliest time. Subdivision surfaces are their cages.
+    earliest time. Subdivision surfaces are their cages. A Plane is solid below and has no end,
+    whatever size it is drawn with, as in physics engines.
 
     Layers lie in the folder of the file or below, or in `package_dirs` or below.
 
@@ -76,6 +78,8 @@ def _obstacle(kind: str, values: dict[str, Any], matrix: np.ndarray) -> Obstacle
     if "axis" in values:
         matrix = matrix @ frame_along(np.array(_AXES[values["axis"]]), np.zeros(3))
     match kind:
+        case "Plane":
+            return place_plane(matrix)
         case "Cube":
             size = values["size"]
             return place_shape(Cuboid((size, size, size)), matrix)

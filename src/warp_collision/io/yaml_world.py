@@ -29,7 +29,7 @@ from warp_collision.obstacles.geometry import SignMethod, read_mesh
 from warp_collision.obstacles.height_field import HeightField
 from warp_collision.obstacles.point_cloud import PointCloud
 from warp_collision.obstacles.sensed import Sensed
-from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Shape, Sphere
+from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, HalfSpace, Shape, Sphere
 from warp_collision.obstacles.voxel_grid import EsdfGrid, VoxelGrid
 from warp_collision.validate import check_padding
 
@@ -183,6 +183,16 @@ def _base_and_tip(shape: Capsule) -> dict[str, Any]:
     return {"radius": shape.radius, "base": [0.0, 0.0, -end], "tip": [0.0, 0.0, end]}
 
 
+def _half_space(fields: Fields) -> tuple[Shape, Pose]:
+    """Of this library; its pose may be left out."""
+    expect_keys(fields, "normal", optional=("offset", "pose"))
+    normal = tuple(fields.lengths("normal", "3 finite numbers, not all 0", 3))
+    offset = fields.lengths("offset", "a number", 1)[0] if "offset" in fields else 0.0
+    with errors_at(fields.where, (ValueError,)):
+        shape = HalfSpace(normal, offset)  # pyright: ignore[reportArgumentType]
+    return shape, fields.pose() if "pose" in fields else (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
+
+
 def _point_cloud(fields: Fields) -> tuple[Sensed, Pose]:
     expect_keys(fields, "file_path", "pose", optional=("radius", "drop_invalid", "capacity"))
     radius = fields.length("radius") if "radius" in fields else None
@@ -227,6 +237,7 @@ ENTRIES = {
     "sphere": ShapeEntry(_sphere, asdict),
     "capsule": ShapeEntry(_capsule, _base_and_tip),
     "cylinder": ShapeEntry(_cylinder, asdict),
+    "half_space": ShapeEntry(_half_space, asdict),
     "point_cloud": ShapeEntry(_point_cloud, _updates),
     "voxel_grid": ShapeEntry(_from_arrays(VoxelGrid), lambda grid: {}),
     "esdf_grid": ShapeEntry(_from_arrays(EsdfGrid), lambda grid: {}),

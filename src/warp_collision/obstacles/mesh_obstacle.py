@@ -255,7 +255,7 @@ def describe_shape(record: Any, placed: PlacedShape) -> None:
     half = np.abs(placed.matrix[:3, :3]) @ placed.shape.half_extents
     record.lower, record.upper = wp.vec3(*(placed.center - half)), wp.vec3(*(placed.center + half))
     record.exact.kind = int(placed.shape.kind)
-    record.exact.center = wp.vec3(*placed.center)
+    record.exact.center = wp.vec3(*(placed.matrix @ [*placed.shape.kernel_center, 1.0])[:3])
     record.exact.size = wp.vec3(*placed.shape.kernel_size)
     record.exact.is_rotated = not placed.is_axis_aligned
     w, x, y, z = placed.rotation

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, get_args
 import numpy as np
 
 from warp_collision.formats.files import MAX_COORDINATE
+from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.mesh_record import Shape as ShapeKind
 from warp_collision.validate import is_trimesh, on_host
 
@@ -22,6 +23,10 @@ _RINGS = 16  # of each cap of a capsule
 _SUBDIVISIONS = 4  # of an icosahedron: 5,120 triangles
 _NO_ROTATION = np.array([1.0, 0.0, 0.0, 0.0])
 _ROUNDING = 1e-14  # of a cosine: an angle of 1e-7
+_UNIT = 1e-12  # of the length of a unit vector
+_SHORTEST = 1e-30  # of a normal
+# Of the parts of a half space that meshes have [m].
+_DRAWN_SIDE, _DRAWN_DEPTH, _MESH_SIDE = 20.0, 1.0, 2000.0
 # The cube between -1 and 1: corner 4 x + 2 y + z is on the upper sides of the axes that count.
 _CORNERS = 2.0 * np.indices((2, 2, 2)).reshape(3, 8).T - 1.0
 _SIDES_OF_CUBE = np.array(
@@ -55,6 +60,15 @@ class _Symmetric:
     def half_extents(self) -> np.ndarray:
         """(3,) half edges of the bounding box [m]."""
         raise NotImplementedError
+
+    def box(self) -> Triangles:
+        """The bounding box."""
+        return box_around(self.half_extents * np.array([[-1.0], [1.0]]))
+
+    @property
+    def kernel_center(self) -> np.ndarray:
+        """(3,) point that the formula of the kernels is about [m]."""
+        return np.zeros(3)
 
     @property
     def kernel_size(self) -> np.ndarray:
@@ -252,7 +266,100 @@ class Cylinder(_Symmetric):
         return revolved(outline, SIDES)
 
 
-Shape = Cuboid | Sphere | Capsule | Cylinder
+@dataclass(frozen=True)
+class HalfSpace(_Symmetric):
+    """All points below a plane: a floor or a wall without end.
+
+    Solid are the points p with ``normal @ p <= offset``. As a mesh, for pictures and for programs
+    that know triangles only, it is a slab of 20 x 20 x 1 m below the plane.
+
+    Attributes:
+        normal: of the plane, out of the solid; it may have any length but 0, and is made a unit
+            vector.
+        offset: of the plane from the origin, along the normal [m].
+
+    Example:
+        >>> from warp_collision import HalfSpace, MeshWorld
+        >>> world = MeshWorld()
+        >>> world.add("floor", HalfSpace((0.0, 0.0, 1.0)))
+        0
+        >>> world.add("wall", HalfSpace((-1.0, 0.0, 0.0), offset=-2.0))  # all beyond x = 2 m
+        1
+    """
+
+    kind: ClassVar[ShapeKind] = ShapeKind.HALF_SPACE
+    normal: tuple[float, float, float]
+    offset: float = 0.0
+
+    def __post_init__(self) -> None:
+        normal, offset = _numbers(self.normal), _numbers(self.offset)
+        if normal is None or normal.shape != (3,):
+            raise TypeError(f"normal must be three numbers, got {self.normal!r}")
+        if offset is None or offset.size != 1:
+            raise TypeError(f"offset must be a number, got {self.offset!r}")
+        length = float(np.linalg.norm(normal))
+        if not _SHORTEST < length < MAX_COORDINATE:
+            raise ValueError(f"normal must be finite and not 0, got {tuple(normal.tolist())}")
+        if abs(length - 1.0) > _UNIT:  # else it stays what it was, as files have it
+            normal /= length
+        number = float(offset.reshape(()))
+        if not abs(number) < MAX_COORDINATE:
+            raise ValueError(f"offset must be finite and below {MAX_COORDINATE:g}, got {number}")
+        object.__setattr__(self, "normal", tuple(normal.tolist()))
+        object.__setattr__(self, "offset", number)
+
+    @property
+    def half_extents(self) -> np.ndarray:
+        """(3,) as for the others: it has no end [m]."""
+        return np.full(3, float(FAR))
+
+    @property
+    def kernel_center(self) -> np.ndarray:
+        """(3,) the point of the plane that is nearest to the origin [m]."""
+        return self.offset * np.array(self.normal)
+
+    @property
+    def kernel_size(self) -> np.ndarray:
+        """(3,) as for the others: the normal."""
+        return np.array(self.normal)
+
+    def without(self, rotation: np.ndarray) -> HalfSpace:
+        """As for the others: its normal is rotated."""
+        return self.transformed(rotation)
+
+    def stretched(self, scale: np.ndarray, tolerance: float) -> HalfSpace:
+        """As `Cuboid.stretched`."""
+        return self.transformed(np.diag(scale))
+
+    def transformed(self, linear: np.ndarray) -> HalfSpace:
+        """The half space that an invertible map (3, 3) makes of it, which may mirror and shear."""
+        normal = np.linalg.solve(linear.T, np.array(self.normal))
+        length = float(np.linalg.norm(normal))
+        normal /= length
+        normal[np.abs(normal) < _ROUNDING] = 0.0  # planes across an axis stay so
+        return HalfSpace(tuple(normal.tolist()), self.offset / length)
+
+    def box(self) -> Triangles:
+        """A cube below the plane, for kernels that know triangles only."""
+        return self._slab(_MESH_SIDE, _MESH_SIDE)
+
+    def tessellate(self) -> Triangles:
+        """A slab of 20 x 20 x 1 m below the plane, as an example of it."""
+        return self._slab(_DRAWN_SIDE, _DRAWN_DEPTH)
+
+    def _slab(self, side: float, depth: float) -> Triangles:
+        """A part of it around the point of its plane that is nearest to the origin."""
+        normal = np.array(self.normal)
+        first = np.cross(np.eye(3)[np.abs(normal).argmin()], normal)
+        first /= np.linalg.norm(first)
+        axes = np.stack((first, np.cross(normal, first), normal))
+        slab = box_around(
+            np.array([[-0.5 * side, -0.5 * side, -depth], [0.5 * side, 0.5 * side, 0.0]])
+        )
+        return Triangles(slab.vertices @ axes + self.kernel_center, slab.faces)
+
+
+Shape = Cuboid | Sphere | Capsule | Cylinder | HalfSpace
 
 
 @dataclass(frozen=True)
@@ -292,7 +399,7 @@ class PlacedShape:
 
     def box(self) -> Triangles:
         """The box around the shape along its own axes, in the frame of the mesh."""
-        return self._moved(box_around(self.shape.half_extents * np.array([[-1.0], [1.0]])))
+        return self._moved(self.shape.box())
 
     def tessellate(self) -> Triangles:
         """The mesh that contains the shape, in the frame of the mesh."""
@@ -307,7 +414,7 @@ class PlacedShape:
         return self if shape is None else PlacedShape(shape, self.center)
 
 
-# By the names of their kinds, as in files: "cuboid", "sphere", "capsule", "cylinder".
+# By the names of their kinds, as in files: "cuboid", "sphere", "half_space" and so on.
 SHAPES: dict[str, Any] = {shape.kind.name.lower(): shape for shape in get_args(Shape)}
 
 

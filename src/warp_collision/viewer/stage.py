@@ -12,6 +12,7 @@ import torch
 from warp_collision.devices import CPU
 from warp_collision.io import Obstacle
 from warp_collision.io.placing import matrix_from
+from warp_collision.obstacles.shapes import HalfSpace
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer import colors
 from warp_collision.viewer import triangles as shapes
@@ -36,10 +37,12 @@ class Scenery(NamedTuple):
     Attributes:
         bodies: of glass.
         meshes: by name, their triangles in the world, without paddings.
+        endless: names of those of which only a part is drawn.
     """
 
     bodies: Sequence[Body]
     meshes: Mapping[str, Triangles]
+    endless: frozenset[str] = frozenset()
 
 
 class Stage(NamedTuple):
@@ -83,17 +86,23 @@ def scenery_of(
         if obstacle.padding > 0.0:
             hull = shapes.inflated(meshes[name], obstacle.padding)
             bodies.append(Body([hull], color, 0.3 * opacity, is_glass=True))
-    return Scenery(bodies, meshes)
+    endless = {name for name in meshes if isinstance(obstacles[name].geometry, HalfSpace)}
+    return Scenery(bodies, meshes, frozenset(endless))
 
 
 def stage_world(scenery: Scenery, theme: Theme) -> Stage:
-    """Returns a stage of obstacles alone."""
-    parts = [*scenery.meshes.values()]
+    """Returns a stage of obstacles alone, around those that have ends."""
+    bounded = [mesh for name, mesh in scenery.meshes.items() if name not in scenery.endless]
+    parts = bounded or [*scenery.meshes.values()]
     framed = np.eye(3)
     if parts:
         vertices = np.concatenate([part.vertices for part in parts])
         framed = _corners(vertices.min(0), vertices.max(0))
     floor = float(framed[:, 2].min())
+    if bounded and scenery.endless:
+        endless = [scenery.meshes[name] for name in scenery.endless]
+        framed = np.concatenate([framed, *_around(framed, endless)])
+        floor, _ = _ground(framed, endless)
     return Stage(scenery.bodies, (), {}, (), framed, floor, parts)
 
 
@@ -234,7 +243,12 @@ def _framed(
     points = [rows[:, :3] - rows[:, 3:], rows[:, :3] + rows[:, 3:]]
     points += [part.vertices for part in robots if len(part.vertices)]
     joined = np.concatenate(points)
-    low, high = joined.min(0), joined.max(0)
+    return np.concatenate([_corners(joined.min(0), joined.max(0)), *_around(joined, obstacles)])
+
+
+def _around(framed: Floats, obstacles: Sequence[Triangles]) -> list[Floats]:
+    """Corners (8, 3) of what of the obstacles is near to points (n, 3)."""
+    low, high = framed.min(0), framed.max(0)
     size = float(np.linalg.norm(high - low))
     around = []
     for part in obstacles:
@@ -245,7 +259,7 @@ def _framed(
         inner_low, inner_high = np.maximum(part_low, near_low), np.minimum(part_high, near_high)
         if (inner_low <= inner_high).all():
             around.append(_corners(inner_low, inner_high))
-    return np.concatenate([_corners(low, high), *around])
+    return around
 
 
 def _ground(framed: Floats, obstacles: Sequence[Triangles]) -> tuple[float, list[Triangles]]:

@@ -186,21 +186,23 @@ class BroadPhase:
 
 
 def _build_tree(lower: Tensor, upper: Tensor, groups: Tensor) -> wp.Bvh:
-    """A tree over boxes (n_envs, slots, 3), of which some are all of space.
+    """A tree over boxes (n_envs, slots, 3), of which some have no end.
 
     Warp's builder for GPUs takes boxes together whose centers are in one of 1024 cells along each
     axis of the box around all. One box without bounds leaves all others in a single cell, and so
-    in one leaf. Those are built at a corner, where no empty slot is, and get their bounds after it.
+    in one leaf. Those are built beside all others, as far off as these reach, and get their bounds
+    after it: the first split takes them apart, and the others have the tree that they have alone.
     """
     boxes = lower, upper
     bounds = lower.clone(), upper.clone()
-    is_bounded = lower.abs() < float(FAR)
+    is_endless = ((lower <= -float(FAR)) | (upper >= float(FAR))).any(-1, keepdim=True)
+    is_bounded = ~is_endless & (lower <= upper)  # empty slots are built at the origin
     low = torch.where(is_bounded, lower, torch.inf).amin((0, 1))
     high = torch.where(is_bounded, upper, -torch.inf).amax((0, 1))
-    corner = torch.where(low.abs() > high.abs(), low, high).nan_to_num(neginf=0.0)
-    is_everywhere = lower <= -float(FAR)
+    beside = torch.where(low.abs() > high.abs(), 2.0 * low - high, 2.0 * high - low)
+    beside = beside.nan_to_num(posinf=0.0, neginf=0.0)  # if all are endless
     for box in boxes:
-        box.copy_(torch.where(is_everywhere, corner, box))
+        box.copy_(torch.where(is_endless, beside, box))
     with quiet_warp(), warp_stream(lower.device):
         rows = [wp.from_torch(box.view(-1, 3), dtype=wp.vec3) for box in boxes]
         tree = wp.Bvh(rows[0], rows[1], groups=wp.from_torch(groups))

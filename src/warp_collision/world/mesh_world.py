@@ -346,9 +346,10 @@ class MeshWorld:
             name: unique in the env.
             obstacle: a `trimesh.Trimesh` in metres or the units that it declares, a pair
                 (vertices (n, 3) [m], faces (n, 3)), the path of a mesh file, a `Cuboid`,
-                `Sphere`, `Capsule` or `Cylinder`, or a sensed one as `PointCloud`. Trimesh's
-                primitives and meshes that are cuboids to rounding become exact shapes too, unless
-                `repair` or `sign` is given. Equal geometry is stored once, whatever its names.
+                `Sphere`, `Capsule`, `Cylinder` or `HalfSpace`, or a sensed one as `PointCloud`.
+                Trimesh's primitives and meshes that are cuboids to rounding become exact shapes
+                too, unless `repair` or `sign` is given. Equal geometry is stored once, whatever
+                its names.
             pose: x, y, z, qw, qx, qy, qz of it in the world, a quaternion of any length but
                 0, or a rigid 4 x 4 matrix; identity if None. Gradients as in `set_pose`.
             env: which env.

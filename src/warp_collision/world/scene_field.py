@@ -157,8 +157,10 @@ def _enabled_boxes(
 
 
 def _create_grid(lower: np.ndarray, upper: np.ndarray, most: int) -> Any:
-    """The grid of a `SceneField` over obstacles; without cells if there are none."""
+    """The grid of a `SceneField` over obstacles that have ends; without cells if there are none."""
     grid: Any = scene.SceneField()
+    has_ends = (np.maximum(-lower, upper) < 0.5 * float(FAR)).all(axis=1)
+    lower, upper = lower[has_ends], upper[has_ends]
     far = float(FIELD_REACH) / 3.0**0.5
     if most < _MIN_CELLS or not len(lower) or np.abs((lower, upper)).max() > far:
         return grid

@@ -7,7 +7,7 @@ import torch
 
 from warp_collision.obstacles import topology
 from warp_collision.obstacles.geometry import MeshLike, read_mesh
-from warp_collision.obstacles.shapes import Shape
+from warp_collision.obstacles.shapes import HalfSpace, Shape
 from warp_collision.queries.sphere_queries import SCENE_DISTANCE
 from warp_collision.robot.fitting.pieces import areas, centers, chunks, radii
 from warp_collision.world import MeshWorld
@@ -35,6 +35,8 @@ class Solid:
     def __init__(self, name: str, mesh: MeshLike | Shape):
         self._world: MeshWorld | None = MeshWorld(max_obstacles=1, device="cpu")
         if isinstance(mesh, Shape):
+            if isinstance(mesh, HalfSpace):
+                raise ValueError(f"{name!r} must have an end on all sides, got {mesh}")
             vertices, faces = mesh.tessellate()
             self._world.add(name, mesh)
             self.slivers = np.zeros(len(faces), dtype=bool)
