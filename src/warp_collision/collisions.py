@@ -151,6 +151,6 @@ def _check(
 ) -> Tensor:
     """Validates the operands and evaluates a query, which has no derivative."""
     with torch.no_grad():
-        spheres, tables = sphere_operands(spheres, world, poses)
+        spheres, scene = sphere_operands(spheres, world, poses)
     env_index = validate.env_operand(env_index, spheres.shape[0], world.n_envs, world.device)
-    return evaluate(query, spheres.detach(), tables, env_index, parameters)
+    return evaluate(query, spheres.detach(), scene, env_index, parameters)

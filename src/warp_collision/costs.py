@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
-from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.queries.evaluate import evaluate, sphere_operands
 from warp_collision.queries.query import Query
 from warp_collision.queries.sphere_queries import (
@@ -22,7 +21,8 @@ from warp_collision.queries.sphere_queries import (
 from warp_collision.summaries import summary
 from warp_collision.world import MeshWorld
 from warp_collision.world.mesh_world import require_world
-from warp_collision.world.scene_tables import scene_tables
+from warp_collision.world.scene import Scene
+from warp_collision.world.scene_tables import scene_of
 
 Scalar = float | Tensor
 
@@ -111,9 +111,9 @@ def sphere_cost(
         >>> round(cost.item(), 4), spheres.grad.flatten().tolist()
         (0.61, [-1.0, 0.0, 0.0, 1.0])
     """
-    spheres, tables = sphere_operands(spheres, world, poses)
+    spheres, scene = sphere_operands(spheres, world, poses)
     options = resting_options(world.device, weight, activation_distance)
-    return options.cost(spheres, tables, env_index)
+    return options.cost(spheres, scene, env_index)
 
 
 def swept_sphere_cost(
@@ -178,14 +178,14 @@ def swept_sphere_cost(
         >>> sphere_cost(path, world).sum().item(), swept_sphere_cost(path, world).sum().item() > 0
         (0.0, True)
     """
-    spheres, tables = sphere_operands(spheres, world, poses)
+    spheres, scene = sphere_operands(spheres, world, poses)
     speed = None
     if speed_metric:
         if dt is None:
             raise ValueError("dt must be given for the speed metric, got None")
         speed = dt, min_speed
     options = swept_options(world.device, weight, activation_distance, tolerance, speed)
-    return options.cost(spheres, tables, env_index)
+    return options.cost(spheres, scene, env_index)
 
 
 def signed_distance(
@@ -223,11 +223,11 @@ def signed_distance(
     """
     require_world(world)
     points = validate.float_operand("points", points, 3, "(batch, ..., 3)", world.device)
-    tables = scene_tables(world, poses, points.shape[1] if points.ndim > 2 else None)
+    scene = scene_of(world, poses, points.shape[1] if points.ndim > 2 else None)
     batch = points.shape[0]
     env_index = validate.env_operand(env_index, batch, world.n_envs, world.device)
     flat = points.reshape(batch, math.prod(points.shape[1:-1]), 3)
-    distance, gradient, obstacle = evaluate(SCENE_DISTANCE, flat, tables, env_index)
+    distance, gradient, obstacle = evaluate(SCENE_DISTANCE, flat, scene, env_index)
     shape = points.shape[:-1]
     return SignedDistance(
         distance.reshape(shape), gradient.reshape(points.shape), obstacle.reshape(shape)
@@ -270,19 +270,19 @@ def clearance(
         >>> clearance(spheres, world, max_distance=0.1).clearance.item()
         inf
     """
-    spheres, tables = sphere_operands(spheres, world, poses)
+    spheres, scene = sphere_operands(spheres, world, poses)
     limit = None
     if max_distance is not None:
         limit = validate.scalar_operand("max_distance", max_distance, world.device)
-    return clearance_to(tables, spheres, env_index, limit)
+    return clearance_to(scene, spheres, env_index, limit)
 
 
 def clearance_to(
-    tables: SceneTables, spheres: Tensor, env_index: Tensor | None, limit: Tensor | None = None
+    scene: Scene, spheres: Tensor, env_index: Tensor | None, limit: Tensor | None = None
 ) -> Clearance:
-    """`clearance` of float32 spheres to the tables of a world, up to a limit (1,)."""
-    env_index = _env_operand(env_index, tables, spheres)
-    value, gradient, obstacle = evaluate(CLEARANCE, spheres, tables, env_index, (limit,))
+    """`clearance` of float32 spheres to the obstacles of a scene, up to a limit (1,)."""
+    env_index = _env_operand(env_index, scene, spheres)
+    value, gradient, obstacle = evaluate(CLEARANCE, spheres, scene, env_index, (limit,))
     return Clearance(value, gradient[..., :3], obstacle)
 
 
@@ -299,10 +299,10 @@ class CostOptions(NamedTuple):
     parameters: tuple[Tensor | None, ...]
     weight: Tensor
 
-    def cost(self, spheres: Tensor, tables: SceneTables, env_index: Tensor | None) -> Tensor:
-        """The cost (batch, horizon, n_spheres) of float32 spheres among the tables of a world."""
-        env_index = _env_operand(env_index, tables, spheres)
-        return evaluate(self.query, spheres, tables, env_index, self.parameters, self.weight)
+    def cost(self, spheres: Tensor, scene: Scene, env_index: Tensor | None) -> Tensor:
+        """The cost (batch, horizon, n_spheres) of float32 spheres among obstacles."""
+        env_index = _env_operand(env_index, scene, spheres)
+        return evaluate(self.query, spheres, scene, env_index, self.parameters, self.weight)
 
 
 def resting_options(
@@ -339,11 +339,10 @@ def weight_operand(name: str, weight: Scalar, device: torch.device) -> Tensor:
     return validate.scalar_operand(name, weight, device, any_sign=True, differentiable=True)
 
 
-def _env_operand(env_index: Tensor | None, tables: SceneTables, spheres: Tensor) -> Tensor | None:
+def _env_operand(env_index: Tensor | None, scene: Scene, spheres: Tensor) -> Tensor | None:
     if env_index is None:
         return None
-    n_envs = tables.mesh_ids.shape[0]
-    return validate.env_operand(env_index, spheres.shape[0], n_envs, spheres.device)
+    return validate.env_operand(env_index, spheres.shape[0], scene.n_envs, spheres.device)
 
 
 def _default_tolerance(activation_distance: Scalar, eta: Tensor) -> Tensor:

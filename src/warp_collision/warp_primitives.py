@@ -60,7 +60,6 @@ from torch import Tensor
 from warp_collision import devices, torch_private, validate
 from warp_collision.kernels.scene_distance import sphere_esdf
 from warp_collision.launching.launch import launch
-from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.queries.dispatch import outside_graphs
 from warp_collision.queries.second_derivatives import FirstOrderOnly
 from warp_collision.queries.sphere_queries import (
@@ -69,7 +68,8 @@ from warp_collision.queries.sphere_queries import (
     default_tolerance,
     launched_swept_vjp,
 )
-from warp_collision.world.acceleration import with_acceleration
+from warp_collision.world.external_meshes import scene_of_tables
+from warp_collision.world.scene import Scene
 from warp_collision.world.scene_storage import check_values
 
 __all__ = ["SdfMeshWarpPy", "SweptSdfMeshWarpPy"]
@@ -174,13 +174,13 @@ class SdfMeshWarpPy(_WritesBuffers):
             spheres, weight=weight, activation_distance=activation_distance, max_dist=max_dist
         )
         cost, gradient, active = _check_buffers(spheres, out_cost, out_grad, sparsity_idx)
-        tables = _check_tables(spheres, mesh_idx, mesh_pose_inverse, mesh_enable, n_env_mesh)
-        env_index = _check_env_index(env_query_idx, spheres, tables)
+        scene = _check_tables(spheres, mesh_idx, mesh_pose_inverse, mesh_enable, n_env_mesh)
+        env_index = _check_env_index(env_query_idx, spheres, scene)
         if compute_esdf:
             launch(
                 sphere_esdf,
                 spheres.shape[:-1],
-                *(spheres, env_index, with_acceleration(tables), weight, max_dist),
+                *(spheres, env_index, scene.completed(), weight, max_dist),
                 *(cost, gradient if needs_gradient else None, active),
                 device=spheres.device,
                 items=cost.numel(),
@@ -188,7 +188,7 @@ class SdfMeshWarpPy(_WritesBuffers):
         else:
             parameters = weight, activation_distance
             outputs = cost, gradient if needs_gradient else None
-            SPHERE_COST.run(spheres, tables, env_index, parameters, needs_gradient, outputs, active)
+            SPHERE_COST.run(spheres, scene, env_index, parameters, needs_gradient, outputs, active)
         _mark_written(needs_gradient, out_cost, sparsity_idx, out_grad)
         ctx.return_loss = return_loss
         ctx.query_spheres = query_spheres
@@ -260,8 +260,8 @@ class SweptSdfMeshWarpPy(_WritesBuffers):
             max_dist=max_dist,
         )
         cost, gradient, active = _check_buffers(spheres, out_cost, out_grad, sparsity_idx)
-        tables = _check_tables(spheres, mesh_idx, mesh_pose_inverse, mesh_enable, n_env_mesh)
-        env_index = _check_env_index(env_query_idx, spheres, tables)
+        scene = _check_tables(spheres, mesh_idx, mesh_pose_inverse, mesh_enable, n_env_mesh)
+        env_index = _check_env_index(env_query_idx, spheres, scene)
         if not isinstance(sweep_steps, int) or sweep_steps < 0:
             raise ValueError(f"sweep_steps must be an int, 0 or more, got {sweep_steps!r}")
         if sweep_steps == 0:
@@ -278,7 +278,7 @@ class SweptSdfMeshWarpPy(_WritesBuffers):
         dt = speed_dt if enable_speed_metric else None
         parameters = weight, activation_distance, tolerance, dt, None
         outputs = cost, own, neighbours
-        SWEPT_COST.run(spheres, tables, env_index, parameters, needs_gradient, outputs, active)
+        SWEPT_COST.run(spheres, scene, env_index, parameters, needs_gradient, outputs, active)
         _mark_written(needs_gradient, out_cost, sparsity_idx, out_grad)
         ctx.return_loss = return_loss
         ctx.query_spheres = query_spheres
@@ -425,8 +425,8 @@ def _check_buffers(
 
 def _check_tables(
     spheres: Tensor, mesh_ids: Tensor, poses: Tensor, enabled: Tensor, n_meshes: Tensor
-) -> SceneTables:
-    """The tables of the meshes; the shape of the ids is (n_envs, max_meshes)."""
+) -> Scene:
+    """The scene of the meshes; the shape of the ids is (n_envs, max_meshes)."""
     validate.require_tensor("mesh_idx", mesh_ids, "(n_envs, max_meshes)")
     if mesh_ids.ndim != 2 or 0 in mesh_ids.shape:
         raise ValueError(
@@ -436,19 +436,18 @@ def _check_tables(
     if mesh_ids.dtype is torch.uint64:
         mesh_ids = mesh_ids.view(torch.int64)
     shape = tuple(mesh_ids.shape)
-    tables = SceneTables(
+    scene = scene_of_tables(
         _require("mesh_idx", mesh_ids, shape, torch.int64, spheres),
         _require("mesh_pose_inverse", poses, (*shape, 8), torch.float32, spheres),
         _require("mesh_enable", enabled, shape, torch.uint8, spheres),
         _require("n_env_mesh", n_meshes, shape[:1], torch.int32, spheres),
-        None,
     )
     if validate.is_checking():
-        check_values(tables, poses="mesh_pose_inverse", ids="mesh_idx", counts="n_env_mesh")
-    return tables
+        check_values(scene.tables, poses="mesh_pose_inverse", ids="mesh_idx", counts="n_env_mesh")
+    return scene
 
 
-def _check_env_index(value: Tensor | None, spheres: Tensor, tables: SceneTables) -> Tensor | None:
+def _check_env_index(value: Tensor | None, spheres: Tensor, scene: Scene) -> Tensor | None:
     """The env of each row as int32 (b,), from b integers of any type."""
     name, batch = "env_query_idx", spheres.shape[0]
     if value is not None:
@@ -466,4 +465,4 @@ def _check_env_index(value: Tensor | None, spheres: Tensor, tables: SceneTables)
         value = value.reshape(batch)
         if value.dtype is not torch.int32:
             value = value.to(torch.int64)
-    return validate.env_operand(value, batch, tables.mesh_ids.shape[0], spheres.device, name=name)
+    return validate.env_operand(value, batch, scene.n_envs, spheres.device, name=name)

@@ -30,8 +30,7 @@ from warp_collision.kernels.robot_pairs import BodyPair
 from warp_collision.kernels.scene import Scene, load_obstacle
 from warp_collision.kernels.shape_distance import height_over_shape
 from warp_collision.launching.launch import launch
-from warp_collision.world.acceleration import with_acceleration
-from warp_collision.world.scene_tables import scene_tables
+from warp_collision.world.scene_tables import scene_of
 
 wp.set_module_options(OPTIONS)
 
@@ -165,7 +164,7 @@ def test_shapes_and_boxes() -> None:
     points = torch.from_numpy(0.6 * rng.normal(size=(n, 5, 8))).float()
     reach = torch.from_numpy(rng.uniform(0.01, 0.5, n)).float()
     points[:, 3] = reach[:, None]
-    tables = with_acceleration(scene_tables(world))
+    tables = scene_of(world).completed()
     near, heights = torch.zeros((n, 6), dtype=torch.uint32), torch.empty((n, 6, 8))
     boxes, distances = torch.zeros(n, dtype=torch.uint32), torch.full((n, 16), 1e9)
     outputs = near, heights, boxes, distances

@@ -10,8 +10,7 @@ from warp_collision import MeshWorld
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.scene import NOTHING_IGNORED, Obstacle, Scene, make_walk
 from warp_collision.launching.launch import launch
-from warp_collision.world.acceleration import with_acceleration
-from warp_collision.world.scene_tables import scene_tables
+from warp_collision.world.scene_tables import scene_of
 
 wp.set_module_options(OPTIONS)
 
@@ -54,7 +53,7 @@ def visited(world: MeshWorld, boxes: torch.Tensor) -> tuple[torch.Tensor, torch.
     shape = (N_ENVS, len(boxes))
     bits = torch.empty(shape, dtype=torch.int32, device=world.device)
     counts = torch.empty_like(bits)
-    tables = with_acceleration(scene_tables(world))
+    tables = scene_of(world).completed()
     launch(visit_all, shape, tables, boxes, bits, counts, device=world.device)
     return bits.cpu(), counts.cpu()
 

@@ -13,6 +13,7 @@ from warp_collision import MeshWorld
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.queries.sphere_queries import SPHERE_COST
+from warp_collision.world.scene import Scene
 
 
 @pytest.mark.parametrize("winding", [False, True])
@@ -41,10 +42,9 @@ def test_cost_and_gradient(name: str, winding: bool, device: torch.device) -> No
     ids = torch.tensor([[mesh.id]], dtype=torch.int64, device=device)
     records = torch.zeros_like(ids)  # pointers to none
     tables = SceneTables(ids, world.mesh_from_world, world.enabled, world.n_meshes, records)
-    tables = tables.complete(tree=None)
     one = torch.ones(1, device=device)
     queried = compare.to_device(spheres, device)
-    cost, gradient = SPHERE_COST.run(queried, tables, None, (one, 0.02 * one))
+    cost, gradient = SPHERE_COST.run(queried, Scene(tables), None, (one, 0.02 * one))
     truth = sphere_cost(spheres, [[obstacle]])
     assert 0.1 < (truth > 0.0).mean() < 0.95
     compare.assert_costs(cost, truth)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import func
+from torch._dynamo.testing import CompileCounterWithBackend
 
 import shapes
 from cases import mostly_slow
@@ -232,6 +233,44 @@ def test_a_graph_follows_the_world(dear_case: Case, device: torch.device) -> Non
     assert len(set(seen)) == len(seen)
 
 
+def test_worlds_of_one_size_share_a_graph(device: torch.device) -> None:
+    """The second world makes the handle a variable of the graph, which the others use."""
+    case = case_of("sphere_cost", device)
+    box = shapes.mesh("box")
+    worlds = [MeshWorld(device=device) for _ in range(5)]
+    for i, world in enumerate(worlds):
+        world.add("box", (box.vertices, box.faces), (0.1 * i, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0))
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = whole(lambda s, world: sphere_cost_of(s, world), counter)
+    for world in worlds:
+        assert_same(compiled(case.spheres, world), sphere_cost_of(case.spheres, world))
+    assert counter.frame_count == 2
+
+
+def test_a_graph_reads_the_masks_and_poses_that_it_writes(device: torch.device) -> None:
+    """Writes to the tables of a world come before the queries that follow them."""
+    case = case_of("sphere_cost", device)
+    world = MeshWorld(device=device)
+    box = shapes.mesh("box")
+    world.add("box", (box.vertices, box.faces))
+
+    def off_and_moved(spheres: Tensor) -> tuple[Tensor, ...]:
+        before = sphere_cost_of(spheres, world)
+        world.enabled.fill_(0)
+        off = sphere_cost_of(spheres, world)
+        world.enabled.fill_(1)
+        world.mesh_from_world[..., 0].add_(0.125)
+        return before, off, sphere_cost_of(spheres, world)
+
+    expected = off_and_moved(case.spheres)
+    assert not torch.equal(expected[0], expected[2])
+    world.mesh_from_world[..., 0].sub_(0.125)
+    before, off, moved = whole(off_and_moved)(case.spheres)
+    assert_same(before, expected[0])
+    assert (off == 0.0).all()
+    assert_same(moved, expected[2])
+
+
 # -- gradients as outputs -------------------------------------------------------------------------
 
 
@@ -310,27 +349,27 @@ def test_export_with_dynamic_shapes(case: Case) -> None:
 def operands(device: torch.device, with_index: bool) -> dict[Any, tuple[Any, ...]]:
     """Operands of each operator."""
     case = of_envs(case_of("sphere_cost", device))
-    tables = case.world._storage.tables.operands()
+    scene = case.world._storage.scene.operands()
     rows = torch.tensor([2, 0], dtype=torch.int32, device=device) if with_index else None
     one, eta = torch.ones(1, device=device), torch.full((1,), 0.02, device=device)
     dt = one if with_index else None
     points = case.spheres[..., :3].flatten(1, 2)
-    _, gradient, slot = sphere_queries.SCENE_DISTANCE.operator(points, *tables, rows)
+    _, gradient, slot = sphere_queries.SCENE_DISTANCE.operator(points, *scene, rows)
     spheres, upstream = case.spheres, case.upstream
     return {
-        sphere_queries.SPHERE_COST.operator: (spheres, *tables, rows, one, eta),
-        sphere_queries.SWEPT_COST.operator: (spheres, *tables, rows, one, eta, 0.1 * eta, dt, dt),
-        sphere_queries.SCENE_DISTANCE.operator: (points, *tables, rows),
-        sphere_queries.CLEARANCE.operator: (spheres, *tables, rows, eta if with_index else None),
-        sphere_queries.IN_COLLISION.operator: (spheres, *tables, rows),
-        sphere_queries.ANY_IN_COLLISION.operator: (spheres, *tables, rows),
-        sphere_queries.SWEPT_IN_COLLISION.operator: (spheres, *tables, rows, 0.1 * eta),
-        sphere_queries.sphere_cost_pose_vjp: (spheres, *tables, rows, one, eta, upstream),
+        sphere_queries.SPHERE_COST.operator: (spheres, *scene, rows, one, eta),
+        sphere_queries.SWEPT_COST.operator: (spheres, *scene, rows, one, eta, 0.1 * eta, dt, dt),
+        sphere_queries.SCENE_DISTANCE.operator: (points, *scene, rows),
+        sphere_queries.CLEARANCE.operator: (spheres, *scene, rows, eta if with_index else None),
+        sphere_queries.IN_COLLISION.operator: (spheres, *scene, rows),
+        sphere_queries.ANY_IN_COLLISION.operator: (spheres, *scene, rows),
+        sphere_queries.SWEPT_IN_COLLISION.operator: (spheres, *scene, rows, 0.1 * eta),
+        sphere_queries.sphere_cost_pose_vjp: (spheres, *scene, rows, one, eta, upstream),
         sphere_queries.swept_cost_pose_vjp: (
-            *(spheres, *tables, rows, one, eta, 0.1 * eta, dt, dt, upstream),
+            *(spheres, *scene, rows, one, eta, 0.1 * eta, dt, dt, upstream),
         ),
         sphere_queries.scene_distance_pose_vjp: (
-            *(points, tables[1], rows, gradient, slot, upstream.flatten(1)),
+            *(points, scene[1], rows, gradient, slot, upstream.flatten(1)),
         ),
         second_derivatives.first_order_only: (gradient, points),
         second_derivatives.undefined_second_derivative: (torch.zeros_like(gradient),),

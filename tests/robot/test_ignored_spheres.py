@@ -251,7 +251,7 @@ def test_further_calls_copy_nothing_from_the_host(panda, device, monkeypatch):
         lambda: joint_path_cost(paths, panda, world, ignore=ignore, substeps=3),
     ]
     first = [call() for call in calls]
-    table = scene_with_contacts(ignore, panda, world).ignored
+    table = scene_with_contacts(ignore, panda, world).tables.ignored
 
     def refuse(*_, **__):
         raise AssertionError("a table is made again")
@@ -265,8 +265,8 @@ def test_further_calls_copy_nothing_from_the_host(panda, device, monkeypatch):
     world.enable("b", False)
     # Lists of lists are the same contacts.
     for same in (ignore, tuple(ignore), iter(ignore), [list(pair) for pair in ignore]):
-        assert scene_with_contacts(same, panda, world).ignored is table
-    assert scene_with_contacts((), panda, world).ignored is None
+        assert scene_with_contacts(same, panda, world).tables.ignored is table
+    assert scene_with_contacts((), panda, world).tables.ignored is None
 
 
 def test_few_tables_are_kept(panda, device):
@@ -278,8 +278,8 @@ def test_few_tables_are_kept(panda, device):
     for ignore in sets:
         configuration_in_collision(joints, panda, world, ignore=ignore)
     assert len(world._storage.ignored._tables) == MOST_TABLES
-    one = scene_with_contacts(sets[-1], panda, world).ignored
-    assert scene_with_contacts(sets[-1], panda, world).ignored is one
+    one = scene_with_contacts(sets[-1], panda, world).tables.ignored
+    assert scene_with_contacts(sets[-1], panda, world).tables.ignored is one
 
 
 def test_compiled_calls_see_edits(panda):

@@ -10,8 +10,10 @@ import warp as wp
 from warp_collision.launching.edit import Edit
 from warp_collision.obstacles.geometry import prepare, read_mesh
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle
-from warp_collision.world.acceleration import Acceleration, with_acceleration
+from warp_collision.world.acceleration import Acceleration
+from warp_collision.world.external_meshes import scene_of_tables
 from warp_collision.world.obstacle_cache import Entry
+from warp_collision.world.scene import Scene
 from warp_collision.world.scene_storage import SceneStorage
 from warp_collision.world.slots import Slot, Slots
 
@@ -141,28 +143,53 @@ def test_grids_are_built_at_the_first_query(device: torch.device, obstacle: Mesh
     assert complete.tree is not None
 
 
-def test_tables_find_their_acceleration(device: torch.device) -> None:
+def test_tensors_of_a_world_find_its_scene(device: torch.device) -> None:
     storage = SceneStorage(1, 2, device)
     acceleration = Acceleration(storage.tables, threading.RLock())
-    bare = storage.tables._replace(records=None)
-    assert with_acceleration(bare).records is storage.records
-    foreign = bare._replace(mesh_ids=bare.mesh_ids.clone())
-    assert with_acceleration(foreign).records is not storage.records
-    # Completed tables are as they are.
-    complete = acceleration.complete(storage.tables)
-    assert with_acceleration(complete) is complete
+    storage.scene.source = acceleration
+    tensors = storage.tables[:4]
+    found = scene_of_tables(*tensors)
+    assert found.source is acceleration
+    assert found.tables.records is storage.records
+    # A copy of the ids is of no world, and a view of them has the padding of its slots.
+    copied = scene_of_tables(storage.tables.mesh_ids.clone(), *tensors[1:])
+    assert copied.source is not acceleration
+    assert copied.tables.padding is None
+    storage.padding[0, 1] = 0.5
+    view = scene_of_tables(*(table[:, 1:] for table in tensors[:3]), tensors[3])
+    assert view.tables.padding.tolist() == [[0.5]]
+
+
+def test_operators_find_living_scenes_alone(device: torch.device) -> None:
+    storage = SceneStorage(2, 3, device)
+    operands = handle, rows, enabled = storage.scene.operands()
+    assert Scene.of(*operands) is storage.scene
+    moved = Scene.of(handle, rows.clone(), enabled)
+    assert moved.tables.records is storage.records
+    assert moved.handle == handle
+    # A batching rule repeats the envs.
+    storage.tables.mesh_ids.copy_(torch.arange(6).view(2, 3))
+    repeated = Scene.of(handle, rows.repeat(3, 1, 1), enabled.repeat(3, 1)).tables
+    assert torch.equal(repeated.mesh_ids, storage.tables.mesh_ids.repeat(3, 1))
+    assert repeated.n_meshes.shape == (6,)
+    del storage
+    with pytest.raises(RuntimeError, match="as long as its world lives"):
+        Scene.of(*operands)
 
 
 def test_larger_tables_replace_smaller_ones(device: torch.device) -> None:
     storage = SceneStorage(1, 2, device)
     acceleration = Acceleration(storage.tables, threading.RLock())
+    storage.scene.source = acceleration
     larger = storage.enlarged(2, 4)
     edit = Edit()
     acceleration.use(edit, larger.tables)
-    assert acceleration.owns(storage.tables)
+    assert acceleration.complete(storage.tables).token
     edit.run()
-    assert acceleration.owns(larger.tables)
-    assert not acceleration.owns(storage.tables)
-    # Who still has the old ones gets records that have at least their extents.
-    old = acceleration.complete(storage.tables)
-    assert old.records is larger.records
+    assert acceleration.complete(larger.tables).token
+    # Who still has the old ones keeps their records, without a tree.
+    old = storage.scene.completed()
+    assert old.records is storage.records
+    assert old.tree is None
+    assert larger.scene.source is acceleration
+    assert larger.scene.handle != storage.scene.handle

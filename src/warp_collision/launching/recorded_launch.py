@@ -67,17 +67,32 @@ class SceneTables(NamedTuple):
             table = getattr(self, name)
             setattr(scene, name, 0 if table is None else table.data_ptr())
 
-    def operands(self) -> tuple[torch.Tensor | None, ...]:
-        """The arguments of operators: all tables but tree and field."""
-        return self[:7]
-
     def at(self, mesh_from_world: torch.Tensor) -> SceneTables:
         """The same meshes at other poses, (n_envs, slots, 8)."""
         return self._replace(mesh_from_world=mesh_from_world, field=None, token=0)
 
     def ignoring(self, ignored: torch.Tensor | None) -> SceneTables:
         """The same meshes, checked against other spheres; see the attribute."""
-        return self._replace(ignored=ignored)
+        return self._replace(ignored=ignored, token=0)
+
+    def rearranged(
+        self,
+        arrange: Callable[[torch.Tensor], torch.Tensor],
+        mesh_from_world: torch.Tensor,
+        n_meshes: torch.Tensor,
+    ) -> SceneTables:
+        """Tables of other slots at other poses, without a tree.
+
+        Args:
+            arrange: makes of a table (n_envs, slots, ...) that of the other slots.
+            mesh_from_world: of these.
+            n_meshes: of their envs.
+        """
+        by_slot = ("mesh_ids", "enabled", "records", "padding", "ignored")
+        known = {name: table for name in by_slot if (table := getattr(self, name)) is not None}
+        others = {name: arrange(table) for name, table in known.items()}
+        others |= {"mesh_from_world": mesh_from_world, "n_meshes": n_meshes}
+        return self._replace(tree=None, field=None, token=0, **others)
 
     def addresses(self) -> list[int]:
         """Addresses of the public tables, and what belongs to a call: the ignored spheres."""

@@ -6,7 +6,6 @@ import copy
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
-from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -33,9 +32,6 @@ if TYPE_CHECKING:
     import trimesh
 
 MeshAndPose = MeshLike | tuple[MeshLike, PoseLike]
-
-# By device and Warp's id, for those who are handed ids alone.
-_living: WeakValueDictionary[tuple[torch.device, int], MeshObstacle] = WeakValueDictionary()
 
 _SIGN_METHODS = {
     "winding": WINDING,
@@ -100,7 +96,6 @@ class MeshObstacle:
         # A formula needs no grid.
         self._grid = create_grid(geometry, record, 0 if is_exact else grid_cells, device)
         self.record = upload_struct(record, device)
-        _living[device, self.mesh_id] = self
 
     @property
     def sensed(self) -> Sensed | None:
@@ -149,7 +144,6 @@ class MeshObstacle:
             new._spare = self._uploaded
         new._describe(record, sensed, device)
         new.record = upload_struct(record, device)
-        edit.then(_living.__setitem__, (device, self.mesh_id), new)
         return new
 
     def capture_update(self, name: str, points: Any) -> None:
@@ -215,11 +209,6 @@ class MeshObstacle:
 
         vertices, faces = self.mesh.points.numpy(), self.mesh.indices.numpy()
         return trimesh.Trimesh(vertices, faces.reshape(-1, 3), process=False)
-
-
-def obstacle_of(mesh_id: int, device: torch.device) -> MeshObstacle | None:
-    """The obstacle that a Warp id on a device belongs to, if it is one of ours."""
-    return _living.get((device, mesh_id))
 
 
 def split_pose(value: Any) -> tuple[MeshLike, PoseLike | None]:

@@ -18,7 +18,6 @@ from warp_collision.robot.checks.path_operators import run_paths_at_rest
 from warp_collision.robot.model.base_pose import root_frames
 from warp_collision.robot.model.sphere_layout import RobotTables
 from warp_collision.world import MeshWorld
-from warp_collision.world.acceleration import with_acceleration
 
 # Whether the straight joint motions (n, horizon, n_joints) of rows (n,) are proven free, (n,) bool.
 Certificate = Callable[[Tensor, Tensor], Tensor]
@@ -96,7 +95,7 @@ class Problems:
         """
         tolerance, robot, pairs = kept
         tolerance = tolerance if len(tolerance) == 1 else tolerance[problem]
-        scene = with_acceleration(scene_with_contacts(self.ignore, self.robot, self.world))
+        scene = scene_with_contacts(self.ignore, self.robot, self.world)
         env_index = None if self.env_index is None else self.env_index[problem]
         base = None if self._roots is None else self._roots[problem].contiguous()
         operands = PathOperands(paths.contiguous(), scene, env_index, base, robot, pairs, degree)

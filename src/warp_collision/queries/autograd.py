@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from warp_collision import torch_private
+from warp_collision.queries import operator
 from warp_collision.queries.functions import FUNCTIONS
-from warp_collision.queries.operator import N_TABLES
 from warp_collision.queries.query import Derivative, Query
 from warp_collision.queries.second_derivatives import (
     NO_SECOND,
@@ -24,6 +24,7 @@ from warp_collision.queries.second_derivatives import (
     UndefinedSecondDerivative,
 )
 from warp_collision.queries.sphere_queries import QUERIES
+from warp_collision.world.scene import find_scene
 
 _NO_PARAMETERS = (
     "activation_distance, max_distance, tolerance, dt and min_speed must not require a gradient, "
@@ -33,9 +34,10 @@ _NO_FORWARD = (
     "forward mode is defined for spheres and points only; use reverse mode for poses, and detach "
     "activation_distance, max_distance, tolerance, dt and min_speed"
 )
-# Indices of the inputs of `Transformed`: the spheres, the rows of mesh_from_world, and the first of
-# those without a derivative.
-_SPHERES, _ROWS, _PARAMETERS = 2, 4, N_TABLES + 4
+# Indices of the inputs of `Transformed`: the spheres, the handle of the scene, the rows of
+# mesh_from_world, and the first of those without a derivative.
+_SPHERES, _HANDLE = 2, 3
+_ROWS, _PARAMETERS = _SPHERES + operator.ROWS, _SPHERES + operator.AFTER_SCENE
 
 
 def _derivative(query: Query) -> Derivative:
@@ -78,7 +80,11 @@ class Transformed(torch.autograd.Function):
         # only for gradients by poses, since the tables of a world may change before backward; a
         # graph drops what it does not need.
         keeps_inputs = ctx.traced or ctx.needs_input_grad[_ROWS]
-        saved = output[1:] + (inputs[_SPHERES:] if keeps_inputs else ())
+        ctx.handle = inputs[_HANDLE]
+        if not ctx.traced:
+            ctx.scene = find_scene(ctx.handle)  # for backward
+        tensors = (inputs[_SPHERES], *inputs[_ROWS:]) if keeps_inputs else ()
+        saved = output[1:] + tensors
         ctx.save_for_backward(*saved)
         ctx.save_for_forward(*saved)
         ctx.mark_non_differentiable(*output[ctx.query.n_floats :])
@@ -97,8 +103,8 @@ class Transformed(torch.autograd.Function):
             else:
                 grads[_SPHERES] = vjp(upstream, *_first_order(gradients))
         if upstream is not None and ctx.needs_input_grad[_ROWS]:
-            operands = (*inputs, *further, upstream)
-            grads[_ROWS] = _PoseGradient.apply(ctx.query.name, len(inputs), *operands)
+            operands = (inputs[0], ctx.handle, *inputs[1:], *further, upstream)
+            grads[_ROWS] = _PoseGradient.apply(ctx.query.name, len(inputs) + 1, *operands)
         for other in others:
             if other is not None:
                 _refuse_second(ctx, other, grads, inputs)
@@ -133,7 +139,7 @@ def _refuse_second(
     if not ctx.traced or other.shape != inputs[0].shape:
         raise RuntimeError(NO_SECOND)
     undefined = UndefinedSecondDerivative.apply(other)
-    for index, part in ((_SPHERES, undefined), (_ROWS, undefined.sum().expand(inputs[2].shape))):
+    for index, part in ((_SPHERES, undefined), (_ROWS, undefined.sum().expand(inputs[1].shape))):
         if ctx.needs_input_grad[index]:
             first = grads[index]
             grads[index] = part if first is None else first + part
@@ -150,8 +156,8 @@ class Direct(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, spheres: Tensor, call: tuple[Any, ...]) -> Tensor:  # noqa: D102
-        query, tables, env_index, parameters = call
-        value, *gradients = query.run(spheres, tables, env_index, parameters)
+        query, scene, env_index, parameters = call
+        value, *gradients = query.run(spheres, scene, env_index, parameters)
         ctx.derivative, ctx.spheres = query.derivative, spheres
         ctx.save_for_backward(*gradients)
         return value
@@ -175,8 +181,8 @@ class DirectWithGradients(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, spheres: Tensor, call: tuple[Any, ...]) -> tuple[Tensor, ...]:  # noqa: D102
-        query, tables, env_index, parameters = call
-        value, gradient, index = query.run(spheres, tables, env_index, parameters)
+        query, scene, env_index, parameters = call
+        value, gradient, index = query.run(spheres, scene, env_index, parameters)
         ctx.set_materialize_grads(False)
         ctx.vjp = query.derivative.vjp
         ctx.save_for_backward(gradient)

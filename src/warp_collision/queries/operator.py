@@ -11,16 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# The tables of a scene and the env index, which follow the first operand of a query.
-SCENE = (
-    "Tensor mesh_ids, Tensor mesh_from_world, Tensor enabled, Tensor n_meshes, "
-    "Tensor? records, Tensor? padding, Tensor? ignored, Tensor? env_index"
-)
+# A scene and the env index, which follow the first operand of a query; see `Scene.operands`. What a
+# graph may write, or differentiate by, are tensors of their own beside the handle.
+SCENE = "SymInt scene, Tensor mesh_from_world, Tensor enabled, Tensor? env_index"
 # The parameters of costs, of spheres at rest and in motion.
 COST = ("Tensor weight", "Tensor activation_distance")
 SWEPT_COST = (*COST, "Tensor tolerance", "Tensor? dt", "Tensor? min_speed")
-N_TABLES = 7
-_TABLES, _ENV_INDEX, _N_SCENE = slice(1, N_TABLES + 1), N_TABLES + 1, N_TABLES + 2
+# Where the parts of a scene are among the operands, and where those after it begin.
+OPERANDS_OF_SCENE, ROWS, ENV_INDEX, AFTER_SCENE = slice(1, 4), 2, 4, 5
+_TABLES = slice(ROWS, ENV_INDEX)
 
 Outputs = Tensor | tuple[Tensor, ...]
 # Takes the operator, torch's description of the mapped axis, the axis of each operand, and the
@@ -98,31 +97,32 @@ def over_rows(n_rowwise: int) -> BatchingRule:
 def over_envs(
     operator: Callable[..., Outputs], size: int, in_dims: tuple[int | None, ...], *args: Any
 ) -> Outputs:
-    """A mapped axis of spheres adds rows, one of the tables adds envs.
+    """A mapped axis of spheres adds rows, one of poses or masks adds envs.
 
-    The operator takes spheres, the tables and the env index first. Further parameters are
+    The operator takes spheres, the scene and the env index first. Further parameters are
     scalars to the kernels: with a mapped axis there the calls run one after another.
     """
-    if any(dim is not None for dim in in_dims[_N_SCENE:]):
+    if any(dim is not None for dim in in_dims[AFTER_SCENE:]):
         return one_by_one(operator, size, in_dims, *args)
-    spheres, env_index = args[0], args[_ENV_INDEX]
+    spheres, env_index = args[0], args[ENV_INDEX]
     rows = spheres.shape[0] if in_dims[0] is None else spheres.movedim(in_dims[0], 0).shape[1]
-    tables, index_dim = args[_TABLES], in_dims[_ENV_INDEX]
+    tables, index_dim = args[_TABLES], in_dims[ENV_INDEX]
     if any(dim is not None for dim in in_dims[_TABLES]):
         if env_index is None:
             env_index = spheres.new_zeros(rows, dtype=torch.int32)
-        n_envs = tables[0].numel() // tables[0].shape[-1]
-        n_envs = n_envs // size if in_dims[1] is not None else n_envs
+        tables = [fold(t, d, size) for t, d in zip(tables, in_dims[_TABLES], strict=True)]
+        n_envs = len(tables[0]) // size
         offset = torch.arange(size, device=spheres.device, dtype=torch.int32) * n_envs
         env_index = batch_first(env_index, index_dim, size)
         # An index out of range stays out of range, instead of selecting another call's env.
         is_env = (env_index >= 0) & (env_index < n_envs)
         env_index = torch.where(is_env, env_index + offset[:, None], -1)
         index_dim = 0
-        tables = [fold(t, d, size) for t, d in zip(tables, in_dims[_TABLES], strict=True)]
     env_index = fold(env_index, index_dim, size)
     spheres = fold(spheres, in_dims[0], size)
-    return _unfolded(operator(spheres, *tables, env_index, *args[_N_SCENE:]), size, rows)
+    return _unfolded(
+        operator(spheres, args[1], *tables, env_index, *args[AFTER_SCENE:]), size, rows
+    )
 
 
 def batch_first(value: Tensor, dim: int | None, size: int) -> Tensor:

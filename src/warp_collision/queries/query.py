@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 
 from warp_collision.launching.launch import launch
-from warp_collision.launching.recorded_launch import SceneTables
-from warp_collision.queries.operator import N_TABLES, SCENE, Outputs, define_operator, over_envs
+from warp_collision.queries.operator import SCENE, Outputs, define_operator, over_envs
 from warp_collision.queries.second_derivatives import refuse_tangents
 from warp_collision.queries.waypoints import at_waypoints, is_moving
-from warp_collision.world.acceleration import with_acceleration
+from warp_collision.world.scene import Scene
 
 
 class Output(NamedTuple):
@@ -121,7 +120,7 @@ class Query:
     def run(
         self,
         spheres: Tensor,
-        tables: SceneTables,
+        scene: Scene,
         env_index: Tensor | None,
         parameters: Sequence[Tensor | None] = (),
         with_gradients: bool = True,
@@ -132,7 +131,7 @@ class Query:
 
         Args:
             spheres: (batch, horizon, n_spheres, 4), or points; float32, contiguous.
-            tables: of the scene.
+            scene: the obstacles.
             env_index: (batch,) int32, or None.
             parameters: of the kernel.
             with_gradients: False: only the first output.
@@ -150,15 +149,15 @@ class Query:
                     outputs.append(allocate(spheres, rows))
             else:
                 outputs = (self._allocators[0](spheres, rows), *self._no_gradients)
-        if is_moving(tables.mesh_from_world):
-            return self._run_moving(spheres, tables, env_index, parameters, outputs)
+        if is_moving(scene.mesh_from_world):
+            return self._run_moving(spheres, scene, env_index, parameters, outputs)
         n = rows.numel()
         launch(
             self.kernel,
             (1, n) if self.is_flat else outputs[0].shape,
             spheres,
             env_index,
-            with_acceleration(tables, self.kernel, n if self.uses_field else 0),
+            scene.completed(self.kernel, n if self.uses_field else 0),
             *parameters,
             *outputs,
             *((flags,) if self.has_flags else ()),
@@ -170,25 +169,25 @@ class Query:
     def _run_moving(
         self,
         spheres: Tensor,
-        tables: SceneTables,
+        scene: Scene,
         env_index: Tensor | None,
         parameters: Sequence[Tensor | None],
         outputs: Sequence[Any],
     ) -> Sequence[Any]:
         """As `run` for obstacles with a pose for each waypoint."""
         if self.moving_kernel is None:
-            at_rest = at_waypoints(spheres, tables, env_index)
+            at_rest = at_waypoints(spheres, scene, env_index)
             views = [
                 None if buffer is None else buffer.view(output.shape(at_rest[0].shape))
                 for buffer, output in zip(outputs, self.outputs, strict=True)
             ]
             self.run(*at_rest, parameters, outputs=views)
             return outputs
-        scene = with_acceleration(tables, self.moving_kernel), tables.mesh_from_world
+        tables = scene.completed(self.moving_kernel), scene.mesh_from_world
         launch(
             self.moving_kernel,
             outputs[0].shape,
-            *(spheres, env_index, *scene, *parameters, *outputs),
+            *(spheres, env_index, *tables, *parameters, *outputs),
             device=spheres.device,
             items=2 * self.work * spheres.shape[:-1].numel(),
         )
@@ -197,9 +196,9 @@ class Query:
     def _run_operator(self, spheres: Tensor, *operands: Any) -> Outputs:
         if self.derivative is not None:
             refuse_tangents()
-        tables = SceneTables(*operands[:N_TABLES])
-        env_index, *parameters = operands[N_TABLES:]
-        outputs = self.run(spheres.contiguous(), tables, env_index, parameters)
+        scene = Scene.of(*operands[:3])
+        env_index, *parameters = operands[3:]
+        outputs = self.run(spheres.contiguous(), scene, env_index, parameters)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def _fake(self, spheres: Tensor, *_: Any) -> Outputs:

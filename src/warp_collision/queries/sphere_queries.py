@@ -22,13 +22,13 @@ from warp_collision.kernels import (
     swept_cost,
 )
 from warp_collision.launching.launch import launch
-from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.poses import quaternion_rotate
 from warp_collision.queries import operator
-from warp_collision.queries.operator import N_TABLES, SCENE, define_operator, one_by_one
+from warp_collision.queries.operator import ENV_INDEX, ROWS, SCENE, define_operator, one_by_one
 from warp_collision.queries.query import Derivative, Output, Query
 from warp_collision.queries.second_derivatives import refuse_recording
 from warp_collision.queries.waypoints import at_waypoints, env_of_waypoint, is_moving
+from warp_collision.world.scene import Scene
 
 # Of a partial sum on a GPU, and how many sums there are at most, 64 MB.
 _SPHERES_PER_PART = 64
@@ -99,21 +99,21 @@ class _Asked(NamedTuple):
     """A cost: its operands, and the gradient of a loss by it."""
 
     spheres: Tensor
-    tables: SceneTables
+    scene: Scene
     env_index: Tensor | None
     parameters: Sequence[Tensor | None]
     upstream: Tensor
 
 
 def _run(kernel: Any, asked: _Asked) -> Tensor:
-    spheres, tables, env_index, parameters, upstream = asked
-    slots = tables.mesh_ids.shape
+    spheres, scene, env_index, parameters, upstream = asked
+    slots = scene.tables.mesh_ids.shape
     partial = spheres.new_zeros((*slots, _parts(upstream, slots), 8))
     if upstream.numel():
         launch(
             kernel,
             partial.shape[:-1],
-            *(spheres, *_by_env(env_index, slots[0]), tables, *parameters, upstream, partial),
+            *(spheres, *_by_env(env_index, slots[0]), scene.tables, *parameters, upstream, partial),
             device=spheres.device,
         )
     return partial.sum(2)
@@ -146,15 +146,15 @@ def _by_env(env_index: Tensor | None, n_envs: int) -> tuple[Tensor | None, Tenso
 
 def _run_moving_swept(_: Any, asked: _Asked) -> Tensor:
     """Gradient (n_envs, horizon, slots, 8) of a swept cost by poses for each waypoint."""
-    spheres, tables, env_index, parameters, upstream = asked
-    rows = tables.mesh_from_world
+    spheres, scene, env_index, parameters, upstream = asked
+    rows = scene.mesh_from_world
     shape = (*rows.shape[:3], _parts(upstream[:, 0], rows.shape[:3]), 8)
     previous, here, following = (spheres.new_zeros(shape) for _ in range(3))
     if upstream.numel():
         launch(
             moving_gradient.moving_cost_pose_vjp,
             shape[:-1],
-            *(spheres, *_by_env(env_index, len(rows)), tables, rows, *parameters, upstream),
+            *(spheres, *_by_env(env_index, len(rows)), scene.tables, rows, *parameters, upstream),
             *(previous, here, following),
             device=spheres.device,
         )
@@ -166,10 +166,10 @@ def _run_moving_swept(_: Any, asked: _Asked) -> Tensor:
 
 def _run_at_waypoints(kernel: Any, asked: _Asked) -> Tensor:
     """As `_run` for obstacles with a pose for each waypoint, where each is an env at rest."""
-    at_rest = at_waypoints(asked.spheres, asked.tables, asked.env_index)
+    at_rest = at_waypoints(asked.spheres, asked.scene, asked.env_index)
     upstream = asked.upstream.flatten(0, 1).unsqueeze(1)
     total = _run(kernel, _Asked(*at_rest, asked.parameters, upstream))
-    return total.view(asked.tables.mesh_from_world.shape)
+    return total.view(asked.scene.mesh_from_world.shape)
 
 
 def _define_cost_product(
@@ -189,17 +189,19 @@ def _define_cost_product(
 
     def run(spheres: Tensor, *operands: Any) -> Tensor:
         refuse_recording()
-        tables = SceneTables(*operands[:N_TABLES])
-        env_index, *parameters, upstream = operands[N_TABLES:]
-        chosen = run_moving if is_moving(tables.mesh_from_world) else _run
-        asked = spheres.contiguous(), tables, env_index, parameters, upstream.contiguous()
+        scene = Scene.of(*operands[:3])
+        env_index, *parameters, upstream = operands[3:]
+        chosen = run_moving if is_moving(scene.mesh_from_world) else _run
+        asked = spheres.contiguous(), scene, env_index, parameters, upstream.contiguous()
         return chosen(kernel, _Asked(*asked))
 
     return define_operator(
         f"{name}_pose_vjp",
         ", ".join(("Tensor spheres", SCENE, *parameters, "Tensor upstream")),
         run,
-        lambda spheres, ids, mesh_from_world, *_: mesh_from_world.new_empty(mesh_from_world.shape),
+        lambda spheres, scene, mesh_from_world, *_: mesh_from_world.new_empty(
+            mesh_from_world.shape
+        ),
         one_by_one,
     )
 
@@ -285,7 +287,7 @@ def _of_cost(product: Any) -> Callable[[Sequence[Any], Sequence[Tensor], Tensor]
 
 def _of_distance(operands: Sequence[Any], further: Sequence[Tensor], upstream: Tensor) -> Tensor:
     """The gradient of `scene_distance` by poses."""
-    points, rows, env_index = operands[0], operands[2], operands[N_TABLES + 1]
+    points, rows, env_index = operands[0], operands[ROWS], operands[ENV_INDEX]
     return scene_distance_pose_vjp(points, rows, env_index, *further, upstream)
 
 

@@ -6,13 +6,10 @@ of more envs at rest: one for each env and waypoint.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from warp_collision.launching.recorded_launch import SceneTables
-from warp_collision.world.acceleration import with_acceleration
+from warp_collision.world.scene import Scene
 
 
 def is_moving(mesh_from_world: Tensor) -> bool:
@@ -31,29 +28,29 @@ def env_of_waypoint(mesh_from_world: Tensor, batch: int, env_index: Tensor | Non
     return index.flatten().to(torch.int32)
 
 
-def tables_at_waypoints(tables: SceneTables) -> SceneTables:
-    """Tables with an env for each env and waypoint."""
-    tables = with_acceleration(tables)
+def scene_at_waypoints(scene: Scene) -> Scene:
+    """A scene with an env for each env and waypoint."""
+    tables = scene.completed()
     horizon = tables.mesh_from_world.shape[1]
-
-    def repeated(table: Tensor | None) -> Any:
-        return None if table is None else table.repeat_interleave(horizon, dim=0)
-
-    ids, _, *others = tables.operands()
-    rows = tables.mesh_from_world.detach().flatten(0, 1)
-    return SceneTables(repeated(ids), rows, *map(repeated, others)).complete(None)
+    return Scene(
+        tables.rearranged(
+            lambda table: table.repeat_interleave(horizon, dim=0),
+            tables.mesh_from_world.detach().flatten(0, 1),
+            tables.n_meshes.repeat_interleave(horizon),
+        )
+    )
 
 
 def at_waypoints(
-    spheres: Tensor, tables: SceneTables, env_index: Tensor | None
-) -> tuple[Tensor, SceneTables, Tensor]:
-    """Spheres or points as rows of one waypoint each; tables and env index for them.
+    spheres: Tensor, scene: Scene, env_index: Tensor | None
+) -> tuple[Tensor, Scene, Tensor]:
+    """Spheres or points as rows of one waypoint each; scene and env index for them.
 
     Spheres are (batch, horizon, n_spheres, 4); points (batch, horizon * n, 3), by waypoint.
     """
     if spheres.ndim == 3:
-        rows = spheres.unflatten(1, (tables.mesh_from_world.shape[1], -1)).flatten(0, 1)
+        rows = spheres.unflatten(1, (scene.mesh_from_world.shape[1], -1)).flatten(0, 1)
     else:
         rows = spheres.flatten(0, 1).unsqueeze(1)
-    index = env_of_waypoint(tables.mesh_from_world, spheres.shape[0], env_index)
-    return rows, tables_at_waypoints(tables), index
+    index = env_of_waypoint(scene.mesh_from_world, spheres.shape[0], env_index)
+    return rows, scene_at_waypoints(scene), index

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from typing import Any, NamedTuple
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakSet
 
 from warp_collision.devices import CPU, is_capturing, synchronize
 from warp_collision.kernels.box_blocks import FEW
@@ -16,34 +16,7 @@ from warp_collision.launching.launch import load_kernels
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle
 from warp_collision.world.broad_phase import BroadPhase
-from warp_collision.world.external_meshes import complete_external
 from warp_collision.world.scene_field import QUERIES_PER_CELL, Rest, SceneField
-from warp_collision.world.scene_storage import padding_of
-
-# By the address of the table of ids: the drop-in Functions and custom operators get tensors
-# alone, and find the acceleration of their world here.
-_accelerations: WeakValueDictionary[int, Acceleration] = WeakValueDictionary()
-
-
-def with_acceleration(tables: SceneTables, kernel: Any = None, n_queries: int = 0) -> SceneTables:
-    """The tables with records, padding and tree, of a living world or of a caller's own meshes.
-
-    Acceleration structures are built lazily, here, at the first query: distance grids, and the tree
-    over the meshes, which is refit when poses have changed.
-
-    Args:
-        tables: of the world, or of the caller.
-        kernel: the kernel to launch, compiled together with those that build the structures.
-        n_queries: how many spheres or points are asked about.
-    """
-    if tables.token:
-        return tables
-    if tables.padding is None:
-        tables = tables._replace(padding=padding_of(tables.mesh_ids))
-    acceleration = _accelerations.get(tables.mesh_ids.data_ptr())
-    if acceleration is None or not acceleration.owns(tables):
-        return complete_external(tables, n_queries) if tables.records is None else tables
-    return acceleration.complete(tables, kernel, n_queries)
 
 
 class _State(NamedTuple):
@@ -99,18 +72,13 @@ class Acceleration:
         self._state: _State
         self._publish(_State.of(tables, BroadPhase(self._device)))
 
-    def owns(self, tables: SceneTables) -> bool:
-        """Whether tables have the mesh ids of this world."""
-        own, ids = self._state.tables.mesh_ids, tables.mesh_ids
-        return own is ids or (own.data_ptr() == ids.data_ptr() and own.shape == ids.shape)
-
     def complete(self, tables: SceneTables, kernel: Any = None, n_queries: int = 0) -> SceneTables:
-        """Adds the records, and the tree where the poses are this world's too.
+        """Adds the tree where the poses are this world's, see `Scene.completed`.
 
         Args:
-            tables: with the ids of this world.
-            kernel: see `with_acceleration`.
-            n_queries: see `with_acceleration`.
+            tables: of this world, perhaps at other poses or from before it grew.
+            kernel: to launch.
+            n_queries: how many spheres or points are asked about.
         """
         state = self._state
         if self._is_complete and self._is_fresh(tables, state):
@@ -124,7 +92,7 @@ class Acceleration:
             and tables.n_meshes is known.n_meshes
         ):
             return known if tables.ignored is None else known.ignoring(tables.ignored)
-        return tables._replace(records=known.records, tree=known.tree)
+        return tables._replace(tree=known.tree)
 
     def add(self, obstacles: Iterable[MeshObstacle]) -> None:
         """Registers obstacles; grids of new ones are built at the next query."""
@@ -217,7 +185,6 @@ class Acceleration:
         return field
 
     def _publish(self, state: _State) -> None:
-        _accelerations[state.tables.mesh_ids.data_ptr()] = self
         self._state = state
         self._held[:] = [state, *self._of_graphs]
 

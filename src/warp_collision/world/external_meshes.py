@@ -31,10 +31,10 @@ from warp_collision.kernels import external_meshes as kernels
 from warp_collision.launching.deferred_free import free_with, keep_for_graphs, retire
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
-from warp_collision.obstacles.mesh_obstacle import MeshObstacle, obstacle_of
+from warp_collision.obstacles.mesh_obstacle import MeshObstacle
 from warp_collision.world.broad_phase import BroadPhase
 from warp_collision.world.obstacle_cache import ObstacleCache
-from warp_collision.world.scene_storage import has_padding
+from warp_collision.world.scene import Scene, living_obstacles, living_scenes
 
 # Tables that are cached; a caller that alternates between more reads meshes again.
 _MAX_TABLES = 64
@@ -66,27 +66,61 @@ _caches: dict[torch.device, ObstacleCache] = {}
 _with_grids: WeakSet[MeshObstacle] = WeakSet()
 
 
-def complete_external(tables: SceneTables, n_queries: int) -> SceneTables:
-    """The tables with copies of the meshes, their records, and a tree.
+def scene_of_tables(
+    mesh_ids: Tensor, mesh_from_world: Tensor, enabled: Tensor, n_meshes: Tensor
+) -> Scene:
+    """The scene of a caller's tables: of the ids of a living world, or of other ids.
 
     Args:
-        tables: of a caller, whose filled and enabled slots have ids of living meshes.
-        n_queries: how many spheres or points are asked about.
-
-    Raises:
-        ValueError: a mesh without faces of positive area, or with values that are not finite; a
-            copy of the ids of a world with padded obstacles.
+        mesh_ids: (n_envs, slots) int64.
+        mesh_from_world: (n_envs, slots, 8).
+        enabled: (n_envs, slots) uint8; filled and enabled slots have ids of living meshes.
+        n_meshes: (n_envs,) int32.
     """
-    key = tables.mesh_ids.data_ptr(), tuple(tables.mesh_ids.shape), tables.mesh_ids.device
-    with _lock:
-        scene = _scenes.pop(key, None)
-        if scene is None:
-            scene = ExternalScene(tables.mesh_ids.device)
-        completed = scene.complete(tables, n_queries)
-        _scenes[key] = scene
-        while len(_scenes) > _MAX_TABLES:
-            _scenes.popitem(last=False)
-    return completed
+    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, None)
+    memory = mesh_ids.untyped_storage()
+    of_world: Scene | None = getattr(memory, "scene", lambda: None)()
+    if of_world is not None:
+        own = of_world.tables
+        if own.mesh_ids.shape == mesh_ids.shape and own.mesh_ids.data_ptr() == mesh_ids.data_ptr():
+            tables = tables._replace(records=own.records, padding=own.padding)
+            return Scene(tables, of_world.source)
+    padding: Tensor | None = getattr(memory, "padding", None)
+    if padding is not None:  # of a world that is no more, or has grown, or a view of one
+        place = mesh_ids.shape, mesh_ids.stride(), mesh_ids.storage_offset()
+        tables = tables._replace(padding=padding.as_strided(*place))
+    return Scene(tables, _ExternalMeshes())
+
+
+class _ExternalMeshes:
+    """The source of the scenes of other ids."""
+
+    def complete(self, tables: SceneTables, kernel: Any = None, n_queries: int = 0) -> SceneTables:
+        """The tables with copies of the meshes, their records, and a tree.
+
+        Raises:
+            ValueError: a mesh without faces of positive area, or with values that are not finite; a
+                copy of the ids of a world with padded obstacles.
+        """
+        key = tables.mesh_ids.data_ptr(), tuple(tables.mesh_ids.shape), tables.mesh_ids.device
+        with _lock:
+            scene = _scenes.pop(key, None)
+            if scene is None:
+                scene = ExternalScene(tables.mesh_ids.device)
+            completed = scene.complete(tables, n_queries)
+            _scenes[key] = scene
+            while len(_scenes) > _MAX_TABLES:
+                _scenes.popitem(last=False)
+        return completed
+
+
+def _has_padding(mesh_ids: Tensor) -> bool:
+    """Whether a slot of any world has one of some ids and a padding; waits for the device."""
+    return any(
+        bool(torch.isin(of_world.mesh_ids[of_world.padding != 0.0], mesh_ids).any())
+        for of_world in (scene.tables for scene in living_scenes(mesh_ids.device))
+        if of_world.padding is not None
+    )
 
 
 class ExternalScene:
@@ -100,7 +134,7 @@ class ExternalScene:
         free_with(self, self._held, device)
 
     def complete(self, tables: SceneTables, n_queries: int) -> SceneTables:
-        """See `complete_external`."""
+        """See `_ExternalMeshes`."""
         if is_capturing(self._device):
             if self._copies is None:
                 return tables
@@ -142,7 +176,8 @@ class _Copies:
         ids = _ids_in_use(tables)
         unchanged = {} if previous is None else previous.unchanged()
         # By id of the caller's mesh; those of a world are their own copies.
-        self._own = {i: o for i in np.unique(ids[ids != 0]) if (o := obstacle_of(int(i), device))}
+        known = living_obstacles(tables.mesh_ids)
+        self._own = {i: known[i] for i in np.unique(ids[ids != 0]).tolist() if i in known}
         self._own_ids = _table(np.array([*self._own], dtype=np.int64), device)
         self.require_no_padding(tables)
         external = [int(i) for i in np.unique(ids[ids != 0]) if i not in self._own]
@@ -189,7 +224,7 @@ class _Copies:
         """Requires that obstacles of worlds have no padding that is not known; waits for it."""
         if tables.padding is not None or not self._own:
             return
-        if any(own.is_padded for own in self._own.values()) or has_padding(self._own_ids):
+        if any(own.is_padded for own in self._own.values()) or _has_padding(self._own_ids):
             raise ValueError(
                 "mesh_idx must be the mesh_ids of the world, or a view of them, where obstacles "
                 "have a padding: a copy does not know it"

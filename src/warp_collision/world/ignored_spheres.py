@@ -12,6 +12,7 @@ from torch import Tensor
 from warp_collision.devices import is_capturing
 from warp_collision.launching.deferred_free import retire
 from warp_collision.launching.edit import Edit
+from warp_collision.world.scene import Scene
 from warp_collision.world.slots import Slot
 
 # So many tables are kept for further calls, besides those that graphs read.
@@ -23,14 +24,16 @@ class IgnoredSpheres:
 
     Attributes:
         table: see `SceneTables.ignored`.
+        scene: that of the world with this table.
         is_checked: whether its obstacles were looked up since the content of the world changed.
         is_in_graph: whether a graph reads the table.
     """
 
-    def __init__(self, by_obstacle: Mapping[str, np.ndarray], table: Tensor):
-        """Takes the spheres (n_spheres,) bool by the name of the obstacle, and zeros."""
+    def __init__(self, by_obstacle: Mapping[str, np.ndarray], table: Tensor, scene: Scene):
+        """Takes the spheres (n_spheres,) bool by name of the obstacle, zeros, and the scene."""
         self._by_obstacle = dict(by_obstacle)
         self.table = table
+        self.scene = Scene.living(scene.tables.ignoring(table), scene.source)
         self.is_checked = True
         self.is_in_graph = False
 
@@ -58,16 +61,17 @@ class IgnoredTables:
         self._n_envs, self._max_meshes, self._device = n_envs, max_obstacles, device
         self._tables: dict[Any, IgnoredSpheres] = {}
 
-    def find(self, key: Any) -> Tensor | None:
-        """The table of a key; None if there is none, or its obstacles are to be looked up again."""
+    def find(self, key: Any) -> Scene | None:
+        """The scene with the table of a key; None if its obstacles are to be looked up first."""
         known = self._tables.get(key)
         if known is None or not known.is_checked:
             return None
         known.is_in_graph |= is_capturing(self._device)
-        return known.table
+        return known.scene
 
     def add(
         self,
+        scene: Scene,
         key: Any,
         by_obstacle: Mapping[str, np.ndarray],
         n_spheres: int,
@@ -76,6 +80,7 @@ class IgnoredTables:
         """The table of a key, under the lock of the world.
 
         Args:
+            scene: of the world.
             key: whatever determines the other arguments, but for the envs.
             by_obstacle: spheres (n_spheres,) bool by the name of the obstacle.
             n_spheres: of the robot.
@@ -86,7 +91,7 @@ class IgnoredTables:
             shape = self._n_envs, self._max_meshes, n_spheres
             with torch.inference_mode(False):
                 zeros = torch.zeros(shape, dtype=torch.uint8, device=self._device)
-            known = IgnoredSpheres(by_obstacle, zeros)
+            known = IgnoredSpheres(by_obstacle, zeros, scene)
             for env, slots in enumerate(envs):
                 known.table[env].copy_(known.rows(slots))
             self._drop_oldest()

@@ -106,6 +106,7 @@ class MeshWorld:
         self._storage = SceneStorage(n_envs, max_obstacles, self.device)  # growing replaces it
         self._storage.keep_alive(self._slots.envs)
         self._acceleration = Acceleration(self._storage.tables, self._lock)
+        self._storage.scene.source = self._acceleration
 
     def __repr__(self) -> str:
         counts = [len(slots) for slots in self._slots.envs]

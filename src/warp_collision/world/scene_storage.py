@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gc
-import threading
+import weakref
 from collections.abc import Sequence
-from weakref import WeakSet, WeakValueDictionary
+from typing import Any
 
 import torch
 import warp as wp
@@ -17,35 +17,9 @@ from warp_collision.obstacles.mesh_obstacle import MeshObstacle
 from warp_collision.poses import invert_pose, to_rows
 from warp_collision.world.ignored_spheres import IgnoredTables
 from warp_collision.world.obstacle_cache import Entry
+from warp_collision.world.scene import Scene
 
 _IDENTITY = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0)
-
-# By the address of the table of ids, alive as long as that table: the drop-in Functions get
-# ids alone, and a table that the world has outgrown still has the padding of its meshes.
-_paddings: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
-_living: WeakSet[SceneStorage] = WeakSet()
-_living_lock = threading.Lock()
-
-
-def padding_of(mesh_ids: Tensor) -> Tensor | None:
-    """The paddings that belong to a table of ids, if it is one of a world or a view of one."""
-    padding = _paddings.get(mesh_ids.data_ptr())
-    if padding is not None and padding.shape == mesh_ids.shape:
-        return padding
-    padding = _paddings.get(mesh_ids.untyped_storage().data_ptr())
-    if padding is None:
-        return None
-    return padding.as_strided(mesh_ids.shape, mesh_ids.stride(), mesh_ids.storage_offset())
-
-
-def has_padding(mesh_ids: Tensor) -> bool:
-    """Whether a slot of any world has one of some ids and a padding; waits for the device."""
-    with _living_lock:
-        worlds = [world for world in _living if world.padding.device == mesh_ids.device]
-    return any(
-        bool(torch.isin(world.tables.mesh_ids[world.padding != 0.0], mesh_ids).any())
-        for world in worlds
-    )
 
 
 class SceneStorage:
@@ -59,6 +33,7 @@ class SceneStorage:
         records: (n_envs, max_obstacles) int64, pointers to the records, a table.
         padding: (n_envs, max_obstacles) float32 [m], one of the tables.
         ignored: tables of allowed contacts, which a query may add.
+        scene: what queries are asked of.
     """
 
     def __init__(self, n_envs: int, max_obstacles: int, device: torch.device):
@@ -76,11 +51,10 @@ class SceneStorage:
                 padding=self.padding,
             )
         self.ignored = IgnoredTables(n_envs, max_obstacles, device)
-        _paddings[self.tables.mesh_ids.data_ptr()] = self.padding
-        ids = self.tables.mesh_ids.untyped_storage()
-        ids.padding = self.padding  # pyright: ignore[reportAttributeAccessIssue]
-        with _living_lock:
-            _living.add(self)
+        self.scene = Scene.living(self.tables)
+        # The drop-in Functions get tensors alone: the memory of the ids knows what belongs to it.
+        ids: Any = self.tables.mesh_ids.untyped_storage()
+        ids.padding, ids.scene = self.padding, weakref.ref(self.scene)
 
     def keep_alive(self, holder: object) -> None:
         """Ties an object to the memory of the ids: that tensor keeps the meshes alive."""
@@ -95,6 +69,7 @@ class SceneStorage:
         for new, previous in zip(larger.tables.tensors(), old.tensors(), strict=True):
             target = new[:rows] if new.ndim == 1 else new[:rows, :slots]
             target.copy_(previous)
+        larger.scene.source = self.scene.source
         return larger
 
     def fill(self, edit: Edit, env: int, first: int, entries: Sequence[Entry]) -> Tensor:

@@ -1,8 +1,7 @@
-"""The tables that queries read of a world, at its poses or at others."""
+"""The scene of a world, at its poses or at others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,16 +10,15 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.poses import invert_pose, pose_rows, to_rows
+from warp_collision.world.scene import Scene
 from warp_collision.world.scene_storage import check_values
 
 if TYPE_CHECKING:
     from warp_collision.world.mesh_world import MeshWorld
 
 
-def scene_tables(
-    world: MeshWorld, poses: Tensor | None = None, horizon: int | None = None
-) -> SceneTables:
-    """The tables of a world, differentiable by its poses, or by others that replace them.
+def scene_of(world: MeshWorld, poses: Tensor | None = None, horizon: int | None = None) -> Scene:
+    """The scene of a world, differentiable by its poses, or by others that replace them.
 
     Args:
         world: the world.
@@ -30,17 +28,16 @@ def scene_tables(
             (n_envs, horizon, slots, 8).
         horizon: how many waypoints there are; None where poses must be the same at all times.
     """
-    tables = world._storage.tables
+    scene = world._storage.scene
     if poses is None:
-        rows = world._slots.differentiable_rows(tables.mesh_from_world)
+        rows = world._slots.differentiable_rows(scene.mesh_from_world)
     else:
-        rows = _replaced_rows(world, tables, poses, horizon)
-    if rows is not tables.mesh_from_world:
-        tables = tables.at(rows)
+        rows = _replaced_rows(world, scene.tables, poses, horizon)
+    scene = scene.at(rows)
     if validate.is_checking():
         name = "mesh_from_world" if poses is None else "poses"
-        check_values(tables, poses=name, ids="mesh_ids", counts="n_meshes")
-    return tables
+        check_values(scene.tables, poses=name, ids="mesh_ids", counts="n_meshes")
+    return scene
 
 
 def _replaced_rows(
@@ -96,24 +93,3 @@ def _shapes_of_poses(n_envs: int, slots: int, count: int, horizon: int | None) -
         short = f" or {(horizon, count, 7)}" if n_envs == 1 else ""
         rule += f", or for each waypoint {(n_envs, horizon, slots, 7)}{short}"
     return rule
-
-
-def arranged(
-    tables: SceneTables,
-    arrange: Callable[[Tensor], Tensor],
-    mesh_from_world: Tensor,
-    n_meshes: Tensor,
-) -> SceneTables:
-    """Tables of other slots at other poses.
-
-    Args:
-        tables: of a world.
-        arrange: makes of a table (n_envs, slots, ...) that of the other slots.
-        mesh_from_world: of these.
-        n_meshes: of their envs.
-    """
-    by_slot = ("mesh_ids", "enabled", "records", "padding", "ignored")
-    known = {name: table for name in by_slot if (table := getattr(tables, name)) is not None}
-    others = {name: arrange(table) for name, table in known.items()}
-    others |= {"mesh_from_world": mesh_from_world, "n_meshes": n_meshes}
-    return tables._replace(tree=None, field=None, token=0, **others)

@@ -7,7 +7,6 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from warp_collision import torch_private
-from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.poses import rows_between
 from warp_collision.queries import dispatch
 from warp_collision.queries.waypoints import is_moving
@@ -20,7 +19,8 @@ from warp_collision.robot.model.allowed_pairs import (
 from warp_collision.robot.model.robot_spheres import RobotSpheres
 from warp_collision.world import MeshWorld
 from warp_collision.world.ignored_spheres import IgnoredSpheres
-from warp_collision.world.scene_tables import scene_tables
+from warp_collision.world.scene import Scene
+from warp_collision.world.scene_tables import scene_of
 
 # Allowed contacts, names of all links and attached objects, and of that of each sphere.
 _Asked = tuple[ContactPairs, tuple[str, ...], tuple[str, ...]]
@@ -33,8 +33,8 @@ def scene_with_contacts(
     poses: Tensor | None = None,
     horizon: int | None = None,
     parts: int = 1,
-) -> SceneTables:
-    """The tables of a world for the spheres of a robot with allowed contacts.
+) -> Scene:
+    """The scene of a world for the spheres of a robot with allowed contacts.
 
     Args:
         ignore: pairs of a link, or attached object, and an obstacle; in each env that has it.
@@ -44,28 +44,29 @@ def scene_with_contacts(
         horizon: number of waypoints, if there may be poses for each.
         parts: number of parts that each segment is cut into.
     """
-    tables = scene_tables(world, poses, horizon)
-    if parts > 1 and is_moving(tables.mesh_from_world):
-        tables = tables.at(rows_between(tables.mesh_from_world, parts))
+    scene = scene_of(world, poses, horizon)
+    if parts > 1 and is_moving(scene.mesh_from_world):
+        scene = scene.at(rows_between(scene.mesh_from_world, parts))
     pairs = as_pairs(ignore)
     if not pairs:
-        return tables
-    ignored = _ignored_spheres(pairs, robot, world)
-    if ignored.shape[:2] != tables.mesh_ids.shape:  # another thread has made the world larger
+        return scene
+    with_contacts = _with_contacts(pairs, robot, world)
+    if with_contacts.tables.mesh_ids.shape != scene.tables.mesh_ids.shape:
+        # Another thread has made the world larger.
         return scene_with_contacts(pairs, robot, world, poses, horizon, parts)
-    return tables.ignoring(ignored)
+    return with_contacts.at(scene.mesh_from_world)
 
 
-def _ignored_spheres(pairs: ContactPairs, robot: RobotSpheres, world: MeshWorld) -> Tensor:
-    """The table of a world for allowed contacts, see `SceneTables`; made at the first call."""
+def _with_contacts(pairs: ContactPairs, robot: RobotSpheres, world: MeshWorld) -> Scene:
+    """The scene of a world with allowed contacts, at its own poses; made at the first call."""
     asked = pairs, robot.body_names, robot.sphere_links
     if is_compiling():
         name = _prepare_for_graphs(world, asked)
-        return getattr(world._storage.ignored.of_graphs, name).table
-    ignored = world._storage.ignored.find(asked)
-    if ignored is not None:
-        return ignored
-    return dispatch.run_outside(lambda: _prepare(world, asked), world.device).table
+        return getattr(world._storage.ignored.of_graphs, name).scene
+    known = world._storage.ignored.find(asked)
+    if known is not None:
+        return known
+    return dispatch.run_outside(lambda: _prepare(world, asked), world.device).scene
 
 
 @torch_private.run_while_tracing
@@ -88,4 +89,5 @@ def _prepare(world: MeshWorld, asked: _Asked) -> IgnoredSpheres:
             for obstacle, links in links_of.items()
         }
         envs = world._slots.envs
-        return world._storage.ignored.add(asked, by_obstacle, len(sphere_links), envs)
+        storage = world._storage
+        return storage.ignored.add(storage.scene, asked, by_obstacle, len(sphere_links), envs)

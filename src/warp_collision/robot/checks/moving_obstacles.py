@@ -23,8 +23,7 @@ from warp_collision.queries.waypoints import is_moving
 from warp_collision.robot.checks.path_operands import PathOperands
 from warp_collision.robot.model.base_pose import ROOT
 from warp_collision.robot.model.sphere_layout import STATE, RobotTables
-from warp_collision.world.acceleration import with_acceleration
-from warp_collision.world.scene_tables import arranged
+from warp_collision.world.scene import Scene
 
 
 class Movers(NamedTuple):
@@ -87,20 +86,20 @@ def split(operands: PathOperands) -> tuple[PathOperands, Movers | None]:
     Without poses for each waypoint there is no second one. On a GPU, where the host knows no
     values, it has a row for every slot.
     """
-    tables = with_acceleration(operands.scene)
-    if not is_moving(tables.mesh_from_world):
-        return operands._replace(scene=tables), None
+    if not is_moving(operands.scene.mesh_from_world):
+        return operands, None
+    tables = operands.scene.completed()
     tables = tables.at(tables.mesh_from_world.detach())
     resting, moving = _resting_and_moving(tables)
     rest = tables.at(tables.mesh_from_world[:, 0].contiguous())._replace(enabled=resting)
-    operands = operands._replace(scene=rest.complete(None))
+    operands = operands._replace(scene=Scene(rest))
     slots = _candidates(moving)
     if len(slots) == 0:
         return operands, None
     if len(slots) < moving.shape[1]:
         poses = tables.mesh_from_world[:, :, slots].contiguous()
         counts, moving = tables.n_meshes, moving[:, slots].contiguous()
-        tables = arranged(tables, lambda table: table[:, slots].contiguous(), poses, counts)
+        tables = tables.rearranged(lambda table: table[:, slots].contiguous(), poses, counts)
     return operands, Movers(_alone(operands, tables, moving), slots, tables, moving)
 
 
@@ -149,11 +148,10 @@ def _alone(operands: PathOperands, tables: SceneTables, moving: Tensor) -> PathO
     at_origin = torch.zeros((count, 1, 8), dtype=torch.float32, device=joints.device)
     at_origin[..., 3] = 1.0
     ones = torch.ones((count,), dtype=torch.int32, device=joints.device)
-    scene = arranged(tables, lambda t: t.reshape(count, 1, *t.shape[2:]), at_origin, ones)
-    scene = scene._replace(enabled=moving.reshape(count, 1))
+    alone = tables.rearranged(lambda t: t.reshape(count, 1, *t.shape[2:]), at_origin, ones)
     return PathOperands(
         joints.repeat_interleave(n, 0),
-        scene.complete(None),
+        Scene(alone._replace(enabled=moving.reshape(count, 1))),
         env_index.flatten(),
         roots.flatten(0, 1),
         _repeated(operands.robot, n),

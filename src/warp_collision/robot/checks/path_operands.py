@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from warp_collision.launching.recorded_launch import SceneTables
-from warp_collision.queries.operator import N_TABLES, SCENE
+from warp_collision.queries.operator import AFTER_SCENE, ENV_INDEX, OPERANDS_OF_SCENE, SCENE
 from warp_collision.robot.model.interpolation import segments_of
 from warp_collision.robot.model.joint_curve import JointCurve
 from warp_collision.robot.model.robot_spheres import RobotSpheres
 from warp_collision.robot.model.sphere_layout import ROBOT, RobotTables
+from warp_collision.world.scene import Scene
 
 # The schema of `PathOperands.flat`.
 OPERANDS = (
@@ -21,7 +21,7 @@ OPERANDS = (
     "int degree"
 )
 # Where it has what the batching rule asks for, and how many they are.
-BASE = N_TABLES + 2
+BASE = AFTER_SCENE
 N_ENVS, PAIRS, DEGREE, N_OPERANDS = BASE + 8, BASE + 9, BASE + 11, BASE + 12
 
 
@@ -31,7 +31,7 @@ class PathOperands(NamedTuple):
     Attributes:
         joints: (batch, horizon, n_joints) float32; control points (batch, pieces * degree + 1,
             n_joints) of curves.
-        scene: tables of the obstacles.
+        scene: the obstacles.
         env_index: (batch,) int32, or None.
         base: of the root link, `MovingFrame` (batch or 1, n or 1, 18) with a row for each
             configuration or segment; None for the origin.
@@ -41,7 +41,7 @@ class PathOperands(NamedTuple):
     """
 
     joints: Tensor
-    scene: SceneTables
+    scene: Scene
     env_index: Tensor | None
     base: Tensor | None
     robot: RobotTables
@@ -71,7 +71,7 @@ class PathOperands(NamedTuple):
     @classmethod
     def of(cls, *args: Any) -> PathOperands:
         """From the arguments of operators, and perhaps more."""
-        scene, env_index = SceneTables(*args[1 : N_TABLES + 1]), args[N_TABLES + 1]
+        scene, env_index = Scene.of(*args[OPERANDS_OF_SCENE]), args[ENV_INDEX]
         robot, pairs = RobotTables.of(*args[BASE + 1 : PAIRS]), args[PAIRS:DEGREE]
         return cls(args[0].contiguous(), scene, env_index, args[BASE], robot, pairs, args[DEGREE])
 

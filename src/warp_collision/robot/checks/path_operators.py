@@ -23,10 +23,9 @@ from warp_collision.kernels.lanes.configurations import (
     scratch_bytes,
 )
 from warp_collision.launching.launch import RepeatedLaunch, launch
-from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.queries.dispatch import is_plain
 from warp_collision.queries.operator import (
-    N_TABLES,
+    OPERANDS_OF_SCENE,
     Outputs,
     define_operator,
     one_by_one,
@@ -43,7 +42,7 @@ from warp_collision.robot.checks.path_operands import (
 )
 from warp_collision.robot.model.interpolation import segments_of
 from warp_collision.robot.model.sphere_layout import FRAME_POSE, STATE
-from warp_collision.world.acceleration import with_acceleration
+from warp_collision.world.scene import Scene
 
 # Width of the intervals of clearances by which the nearest moving obstacles are found [m].
 _COARSE = 0.1
@@ -55,11 +54,11 @@ def run_configurations(operands: PathOperands) -> Tensor:
     rows = joints.shape[:2]
     kernel, dim, scratch = _of_configurations(operands)
     hit = joints.new_empty(rows, dtype=torch.bool)
-    scene = with_acceleration(scene, kernel, rows[0] * rows[1] * robot.n_bodies)
+    tables = scene.completed(kernel, rows[0] * rows[1] * robot.n_bodies)
     launch(
         kernel,
         dim,
-        *(joints, env_index, scene, robot, base, *pairs, *scratch, hit),
+        *(joints, env_index, tables, robot, base, *pairs, *scratch, hit),
         device=joints.device,
         items=16 * rows[0] * rows[1],
     )
@@ -105,7 +104,7 @@ def run_paths_at_rest(
     """Which segments are not proven free among obstacles at rest: (batch, horizon - 1) bool.
 
     Args:
-        operands: with root frames as for configurations, and a scene with acceleration.
+        operands: with root frames as for configurations.
         tolerance: (1,) for all, or (batch,) [m].
         n_segments: (batch,) int32, so many of each path are checked, up to the first hit; the
             others count as hits. All segments of all paths if None.
@@ -120,7 +119,7 @@ def run_paths_at_rest(
     launch(
         kernels.joint_path_hit,
         segments,
-        *(joints, env_index, scene, robot, base, *pairs),
+        *(joints, env_index, scene.completed(), robot, base, *pairs),
         *(tolerance, n_segments, *scratch, hit),
         device=joints.device,
         items=256 * segments[0] * segments[1],
@@ -155,9 +154,9 @@ def _repeated(
     fixed = None, None, None, operands.robot, operands.base, *operands.pairs, *parameters, None
     repeated = RepeatedLaunch(kernel, dim, fixed, (0, 2, len(fixed) - 1))
 
-    def run(joints: Tensor, scene: SceneTables) -> Tensor:
+    def run(joints: Tensor, scene: Scene) -> Tensor:
         hit = joints.new_empty(rows, dtype=torch.bool)
-        repeated(joints, with_acceleration(scene, *accelerated_for), hit)
+        repeated(joints, scene.completed(*accelerated_for), hit)
         return hit
 
     return run
@@ -224,7 +223,7 @@ def _clearances(operands: PathOperands, tolerance: Tensor) -> tuple[Tensor, Tens
     launch(
         clearance_kernels.joint_path_clearance,
         segments,
-        *(joints, operands.env_index, operands.scene, operands.robot, operands.base),
+        *(joints, operands.env_index, operands.scene.completed(), operands.robot, operands.base),
         *(*operands.pairs, tolerance, *scratch, *outputs),
         device=joints.device,
         items=1024 * segments[0] * segments[1],
@@ -309,7 +308,7 @@ def _over_rows_and_envs(
     """A batching rule: a mapped axis adds rows and envs."""
     base, dim = args[BASE], in_dims[BASE]
     # An axis of the tables adds envs, by which a robot that differs between them would be lost.
-    differs = args[N_ENVS] > 1 and any(d is not None for d in in_dims[1 : N_TABLES + 1])
+    differs = args[N_ENVS] > 1 and any(d is not None for d in in_dims[OPERANDS_OF_SCENE])
     if differs or any(d is not None for d in in_dims[BASE + 1 :]):
         return one_by_one(operator, size, in_dims, *args)
     if base is not None:

@@ -11,7 +11,7 @@ from warp_collision.obstacles.shapes import HalfSpace, Shape
 from warp_collision.queries.sphere_queries import SCENE_DISTANCE
 from warp_collision.robot.fitting.pieces import areas, centers, chunks, radii
 from warp_collision.world import MeshWorld
-from warp_collision.world.scene_tables import scene_tables
+from warp_collision.world.scene_tables import scene_of
 
 # Distances are computed in float32, with an error of some units of its last place.
 ROUNDING = 1.0e-6
@@ -100,7 +100,7 @@ class Solid:
             return np.full(len(points), np.inf), np.full(points.shape, np.nan)
         flat = torch.from_numpy(np.asarray(points, dtype=np.float32))[None].contiguous()
         with torch.no_grad():
-            distance, gradient, _ = SCENE_DISTANCE.run(flat, scene_tables(self._world), None)
+            distance, gradient, _ = SCENE_DISTANCE.run(flat, scene_of(self._world), None)
         signed = distance[0].numpy().astype(np.float64)
         return signed, points - signed[:, None] * gradient[0].numpy().astype(np.float64)
 

@@ -16,7 +16,8 @@ from warp_collision.queries.sphere_queries import SCENE_DISTANCE
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs, ranges_of_links
 from warp_collision.robot.model.sphere_layout import FRAME_POSE, SphereLayout
 from warp_collision.world import MeshWorld
-from warp_collision.world.scene_tables import arranged, scene_tables
+from warp_collision.world.scene import Scene
+from warp_collision.world.scene_tables import scene_of
 
 
 class Contact(NamedTuple):
@@ -45,8 +46,9 @@ def contacts_with_world(
     flat = spheres.flatten(1, 2)
     enabled = ~(flat[..., 3] < 0.0)
     centers = torch.where(enabled[..., None], flat[..., :3], 0.0).contiguous()
-    tables = scene_tables(world)
-    nearest = SCENE_DISTANCE.run(centers, tables, env_index)[0]
+    scene = scene_of(world)
+    tables = scene.tables
+    nearest = SCENE_DISTANCE.run(centers, scene, env_index)[0]
     lengths = centers.norm(dim=-1), tables.mesh_from_world[..., :3].detach().norm(dim=-1)
     farthest = torch.where(tables.enabled != 0, lengths[1], 0.0).amax(-1)
     farthest = farthest[0] if env_index is None else farthest[env_index.long(), None]
@@ -86,14 +88,14 @@ def _within_rounding(depth: Tensor, coordinates: Tensor, margin: float) -> Tenso
     return torch.where(is_open, torch.nan, depth)
 
 
-def _one_by_one(tables: SceneTables, env: int, count: int) -> SceneTables:
-    """Tables with each obstacle of an env in an env of its own."""
+def _one_by_one(tables: SceneTables, env: int, count: int) -> Scene:
+    """A scene with each obstacle of an env in an env of its own."""
 
     def alone(table: Tensor) -> Tensor:
         return table[env, :count].unsqueeze(1).contiguous()
 
     ones = torch.ones(count, dtype=torch.int32, device=tables.n_meshes.device)
-    return arranged(tables, alone, alone(tables.mesh_from_world), ones)
+    return Scene(tables.rearranged(alone, alone(tables.mesh_from_world), ones))
 
 
 def contacts_with_itself(
