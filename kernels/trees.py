@@ -7,6 +7,7 @@ its start and tree 2 i + 1 from its goal.
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.kinematics import vec1i
 
 wp.set_module_options(OPTIONS)
 
@@ -16,7 +17,7 @@ RANGE = wp.constant(1.0)
 
 @wp.struct
 class Trees:
-    """Two trees for each of n problems, given by pointers as a `Scene`."""
+    """Two trees for each of n problems, given by pointers as a `Scene`, and what they grow by."""
 
     nodes: wp.uint64  # to (2 n, capacity, n_joints) float32 [rad or m]
     lengths: wp.uint64  # to (2 n, capacity) float32, from the root
@@ -25,6 +26,7 @@ class Trees:
     n_trees: int
     capacity: int
     n_joints: int
+    seed: int  # of the random configurations of a round
 
 
 @wp.func
@@ -55,18 +57,41 @@ def length_to(trees: Trees, tree: int, node: int) -> float:
 
 
 @wp.func
+def parent_of(trees: Trees, tree: int, node: int) -> int:
+    """The node that a node was reached from; the root's is itself."""
+    offset = wp.uint64(tree * trees.capacity) * wp.uint64(4)
+    return wp.array(ptr=trees.parents + offset, shape=(node + 1,), dtype=wp.int32)[node]
+
+
+@wp.func
+def depth_of(trees: Trees, tree: int, node: int) -> int:
+    """Number of motions between the root and a node."""
+    depth = int(0)
+    at = int(node)
+    while at != 0:
+        at = parent_of(trees, tree, at)
+        depth += 1
+    return depth
+
+
+@wp.func
 def put_node(
     trees: Trees, tree: int, node: int, parent: int, length: float, joints: wp.array[wp.float32]
 ):
     """Writes a node."""
-    values = node_of(trees, tree, node)
-    for v in range(trees.n_joints):
-        values[v] = joints[v]
+    write_joints(joints, node_of(trees, tree, node))
     offset = wp.uint64(tree * trees.capacity) * wp.uint64(4)
     lengths = wp.array(ptr=trees.lengths + offset, shape=(node + 1,), dtype=wp.float32)
     parents = wp.array(ptr=trees.parents + offset, shape=(node + 1,), dtype=wp.int32)
     lengths[node] = length
     parents[node] = parent
+
+
+@wp.func
+def write_joints(joints: wp.array[wp.float32], result: wp.array[wp.float32]):
+    """Copies joint values."""
+    for v in range(joints.shape[0]):
+        result[v] = joints[v]
 
 
 @wp.func
@@ -95,25 +120,32 @@ def nearest_node(trees: Trees, tree: int, joints: wp.array[wp.float32]) -> int:
 @wp.kernel
 def extend_trees(
     # operands
-    targets: wp.array3d[wp.float32],  # (n, m, n_joints) random [rad or m]
+    low: wp.array2d[wp.float32],  # (n, n_joints) range of the random joint values [rad or m]
+    high: wp.array2d[wp.float32],
     trees: Trees,
     meeting: wp.array[wp.vec2i],  # (n,) nodes at which the trees of a problem meet, or -1
     # outputs
     motions: wp.array4d[wp.float32],  # (n, m, 2, n_joints), NaN where the trees have met
     near: wp.array2d[wp.int32],  # (n, m) nodes that they begin at
 ):
-    """One thread per target: a motion towards it from the nearest node of the smaller tree."""
+    """One thread per motion, to a random target from the nearest node of the smaller tree."""
     problem, sample = wp.tid()
+    if meeting[problem][0] >= 0:
+        for v in range(trees.n_joints):
+            motions[problem, sample, 0, v] = wp.nan
+            motions[problem, sample, 1, v] = wp.nan
+        return
+    state = wp.rand_init(trees.seed, problem * motions.shape[1] + sample)
+    target = motions[problem, sample, 1]
+    for v in range(trees.n_joints):
+        target[v] = low[problem, v] + wp.randf(state) * (high[problem, v] - low[problem, v])
     tree = smaller_tree(trees, problem)
-    target = targets[problem, sample]
     node = nearest_node(trees, tree, target)
     begin = node_of(trees, tree, node)
     scale = wp.min(RANGE / distance(begin, target, trees.n_joints), 1.0)
-    if meeting[problem][0] >= 0:
-        scale = wp.nan
     for v in range(trees.n_joints):
         motions[problem, sample, 0, v] = begin[v]
-        motions[problem, sample, 1, v] = begin[v] + scale * (target[v] - begin[v])
+        target[v] = begin[v] + scale * (target[v] - begin[v])
     near[problem, sample] = node
 
 
@@ -167,6 +199,7 @@ def join_trees(
     hit: wp.array3d[wp.bool],  # (n, m, most_parts) whether parts of lines are not free
     trees: Trees,
     # outputs
+    n_vertices: wp.array[wp.int32],  # (n,) of the path where trees meet, or kept
     meeting: wp.array[wp.vec2i],  # (n,) nodes of both trees at which they meet, or kept
 ):
     """One thread per problem: the other tree grows up to the first part that is not free.
@@ -198,6 +231,61 @@ def join_trees(
                 is_first = tree % 2 == 0
                 first = wp.where(is_first, link[0], node)
                 meeting[problem] = wp.vec2i(first, wp.where(is_first, node, link[0]))
+    if shortest < wp.inf:
+        n_vertices[problem] = 1  # both branches have the common one
+        for side in range(2):
+            n_vertices[problem] += depth_of(trees, 2 * problem + side, meeting[problem][side])
     counts = wp.array(ptr=trees.counts, shape=(trees.n_trees,), dtype=wp.int32)
     counts[tree] = counts[tree] + n_new
     counts[other] = count
+
+
+@wp.kernel
+def copy_trees(
+    # operands
+    trees: Trees,
+    problems: wp.array[wp.int64],  # (n,) whose trees have not met
+    launch_offset: wp.vec2i,  # of this launch in the nodes
+    # outputs
+    copied: Trees,  # two trees for each of these
+):
+    """One thread per node of a new tree."""
+    tree, node = wp.tid()
+    tree += launch_offset[0]
+    node += launch_offset[1]
+    old = 2 * int(problems[tree / 2]) + tree % 2
+    count = count_of(trees, old)
+    if node < count:
+        joints, length = node_of(trees, old, node), length_to(trees, old, node)
+        put_node(copied, tree, node, parent_of(trees, old, node), length, joints)
+    if node == 0:
+        counts = wp.array(ptr=copied.counts, shape=(copied.n_trees,), dtype=wp.int32)
+        counts[tree] = count
+
+
+@wp.kernel
+def paths_of_trees(
+    # operands
+    trees: Trees,
+    meeting: wp.array[wp.vec2i],  # (n,) nodes at which the trees of a problem meet
+    chosen: wp.array[wp.int64],  # (rows,) problems
+    launch_offset: vec1i,  # of this launch in the rows
+    # outputs
+    paths: wp.array3d[wp.float32],  # (rows, most vertices, n_joints), the start repeated before
+):
+    """One thread per path: from the root of the first tree to that of the second."""
+    row = wp.tid()
+    row += launch_offset[0]
+    first = 2 * int(chosen[row])
+    second = first + 1
+    met = meeting[int(chosen[row])]
+    most = paths.shape[1]
+    common = most - 1 - depth_of(trees, second, met[1])
+    node = int(met[1])
+    for vertex in range(common + 1, most):
+        node = parent_of(trees, second, node)
+        write_joints(node_of(trees, second, node), paths[row, vertex])
+    node = int(met[0])
+    for back in range(common + 1):
+        write_joints(node_of(trees, first, node), paths[row, common - back])
+        node = parent_of(trees, first, node)

@@ -1,6 +1,9 @@
 """The parts of the planner alone: descent, terms, shortcuts, resampling."""
 
+import itertools
+import random
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from warp_collision.examples import load_panda
 from warp_collision.planning import CollisionTerm, JointLimitsTerm, SmoothnessTerm
 from warp_collision.planning.descent import PathDescent, straight_lines
 from warp_collision.planning.objective import CollisionGradient, Objective
+from warp_collision.planning.search import BestPaths
 from warp_collision.planning.shortcuts import (
     pad_start,
     path_length,
@@ -180,13 +184,14 @@ def test_the_collision_term_is_of_the_env_of_its_problem():
 def beside_disc(motions: torch.Tensor, radius: float) -> torch.Tensor:
     """Whether planar paths (n, horizon, 2) stay out of a disc around (0.1, -0.2)."""
     begin, step = motions[:, :-1], motions[:, 1:] - motions[:, :-1]
-    offset = torch.tensor([0.1, -0.2]) - begin
+    middle = motions.new_tensor([0.1, -0.2])
+    offset = middle - begin
     s = (offset * step).sum(-1) / step.square().sum(-1).clamp(min=1e-12)
     nearest = begin + s.clamp(0.0, 1.0)[..., None] * step
-    return ((nearest - torch.tensor([0.1, -0.2])).norm(dim=-1) > radius).all(1)
+    return ((nearest - middle).norm(dim=-1) > radius).all(1)
 
 
-def test_shortcuts_around_a_disc_come_near_the_shortest_way():
+def test_shortcuts_around_a_disc_come_near_the_shortest_way(device):
     """The shortest way between opposite points around a disc has two tangents and an arc."""
     angle = torch.linspace(torch.pi, 0.0, 32)
     wide = torch.stack((0.1 + 3.0 * angle.cos(), -0.2 + 2.5 * angle.sin()), dim=1)
@@ -196,16 +201,17 @@ def test_shortcuts_around_a_disc_come_near_the_shortest_way():
     assert beside_disc(paths, 1.0).all()
     seen = []
 
-    def is_free(motions, rows):
-        return beside_disc(motions, 1.0)
+    def hits(motions, problem, n_segments):
+        return ~beside_disc(motions, 1.0)[:, None]
 
-    def is_clear(motions, rows):
-        seen.append(rows)
-        return beside_disc(motions, 1.1)
+    def near(motions, problem, n_segments):
+        seen.append(problem[n_segments == 1])
+        return ~beside_disc(motions, 1.1)[:, None] | (n_segments == 0)[:, None]
 
-    generator = torch.Generator().manual_seed(0)
-    shorter = shorten(paths, is_free, is_clear, rounds=8, n_nodes=40, generator=generator)
-    assert shorter.shape[1] <= 32
+    options = {"rounds": 8, "n_nodes": 40, "numbers": random.Random(0)}
+    shorter = shorten(paths.to(device), torch.tensor([3, 5], device=device), hits, near, **options)
+    shorter = shorter.cpu()
+    assert shorter.shape == paths.shape
     assert torch.equal(shorter[:, 0], paths[:, 0])
     assert torch.equal(shorter[:, -1], paths[:, -1])
     assert beside_disc(shorter, 1.0).all()
@@ -215,24 +221,105 @@ def test_shortcuts_around_a_disc_come_near_the_shortest_way():
     lengths = path_length(shorter)
     assert best.item() <= lengths[0].item() < 1.03 * best.item()
     assert lengths[1].item() == pytest.approx(4.0, rel=1e-6)
-    assert {0} <= set(torch.cat(seen).tolist()) <= {0, 1}
+    assert {3} <= set(torch.cat(seen).tolist()) <= {3, 5}
 
 
-def test_shortcuts_return_what_was_free_where_nothing_is():
-    paths = random_paths(3, 6, 2)
-    never = lambda motions, rows: torch.zeros(len(motions), dtype=torch.bool)  # noqa: E731
+def test_shortcuts_return_what_was_free_where_nothing_is(device):
+    paths = random_paths(3, 6, 2).to(device)
+    every = lambda motions, *_: torch.ones_like(motions[:, 1:, 0], dtype=torch.bool)  # noqa: E731
+    options = {"rounds": 3, "n_nodes": 12, "numbers": random.Random(0)}
+    problem = torch.zeros(3, dtype=torch.int64, device=device)
+    assert torch.equal(shorten(paths, problem, every, every, **options), paths)
+
+
+def test_shortcuts_take_the_cheapest_way_through_the_vertices(device):
+    """Without points between them, compared with all ways there are, of random free segments."""
+    n = 7
+    paths = random_paths(20, n, 3)
+    paths[4, :3] = paths[4, :1]  # five vertices
+    pairs = list(itertools.combinations(range(n), 2))
     generator = torch.Generator().manual_seed(0)
-    assert torch.equal(
-        shorten(paths, never, never, rounds=3, n_nodes=12, generator=generator), paths
-    )
+    free = torch.rand(len(paths), n, n, generator=generator) < 0.4
+    lookup = {
+        (tuple(paths[row, i].tolist()), tuple(paths[row, j].tolist())): bool(free[row, i, j])
+        for row in range(len(paths))
+        for i, j in pairs
+    }
+    every = torch.arange(len(paths), device=device)
+
+    def near(motions, problem, n_segments):
+        ends = [tuple(tuple(end) for end in motion) for motion in motions.tolist()]
+        is_asked = n_segments.tolist()
+        hit = [not (asked and lookup[pair]) for asked, pair in zip(is_asked, ends, strict=True)]
+        return torch.tensor(hit, device=device)[:, None]
+
+    def nothing(motions, problem, n_segments):
+        return torch.zeros_like(motions[:, 1:, 0], dtype=torch.bool)
+
+    options = {"rounds": 1, "n_nodes": 7, "numbers": random.Random(0)}
+    found = shorten(paths.to(device), every, nothing, near, **options).cpu()
+    assert not torch.equal(found, paths)
+    for row, path in enumerate(paths):
+        first = 2 if row == 4 else 0
+        per_segment = 1e-4 * path_length(path[None]).item()
+        ways = [
+            (first, *inner, n - 1)
+            for count in range(n - 1 - first)
+            for inner in itertools.combinations(range(first + 1, n - 1), count)
+        ]
+        costs = {
+            way: path_length(path[list(way)][None]).item() + per_segment * (len(way) - 1)
+            for way in ways
+            if all(j == i + 1 or free[row, i, j] for i, j in itertools.pairwise(way))
+        }
+        cheapest = min(costs, key=costs.__getitem__)
+        expected = pad_start(path[list(cheapest)][None], n)[0]
+        assert torch.equal(found[row], expected), row
 
 
-def test_resampling_keeps_the_polyline():
+def test_points_on_paths_are_one_in_each_part_of_the_length(device):
+    corners = pad_start(random_paths(3, 5, 2), 9).to(device)
+    resting = torch.ones(1, 9, 2, device=device)
+    paths, seen = torch.cat((corners, resting)), []
+
+    def hits(motions, problem, n_segments):
+        return torch.zeros_like(motions[:, 1:, 0], dtype=torch.bool)
+
+    def near(motions, problem, n_segments):
+        begins = torch.where((n_segments == 1)[:, None], motions[:, 0], torch.nan)
+        seen.append(begins.unflatten(0, (4, -1))[:, -19:].cpu())  # of motions to the last node
+        return torch.ones_like(motions[:, 1:, 0], dtype=torch.bool)
+
+    options = {"rounds": 2, "n_nodes": 20, "numbers": random.Random(1)}
+    problem = torch.zeros(4, dtype=torch.int64, device=device)
+    shorten(paths, problem, hits, near, **options)
+    nodes = seen[0]
+    for row, path in enumerate(corners[:, 4:].cpu()):
+        length = path_length(path[None]).item()
+        on_path = [node for node in nodes[row] if not node.isnan().any()]
+        begins = path[:-1].double()
+        steps = path[1:].double() - begins
+        before = torch.cat((torch.zeros(1), steps.norm(dim=1).cumsum(0)))
+        at = []
+        for node in on_path:
+            s = ((node - begins) * steps).sum(1) / steps.square().sum(1)
+            away = (begins + s.clamp(0, 1)[:, None] * steps - node).norm(dim=1)
+            assert away.min() < 1e-5
+            k = int(away.argmin())
+            at.append((before[k] + s[k].clamp(0, 1) * steps[k].norm()).item())
+        vertices = [v for v in before.tolist() if any(abs(v - a) < 1e-4 for a in at)]
+        points = sorted(a for a in at if all(abs(v - a) > 1e-4 for v in before.tolist()))
+        assert len(vertices) >= 3
+        parts = [int(15 * a / length) for a in points]
+        assert len(set(parts)) == len(parts)
+
+
+def test_resampling_keeps_the_polyline(device):
     corners = pad_start(random_paths(1, 5, 3), 7)
     other = random_paths(1, 7, 3, seed=1)
     resting = torch.ones(1, 7, 3)
     paths = torch.cat((corners, other, resting))
-    fine = resample(paths, 20)
+    fine = resample(paths.to(device), 20).cpu()
     assert fine.shape == (3, 20, 3)
     torch.testing.assert_close(path_length(fine), path_length(paths))
     for row in range(3):
@@ -240,7 +327,40 @@ def test_resampling_keeps_the_polyline():
             assert (fine[row] == vertex).all(-1).any()
     steps = (fine[0, 1:] - fine[0, :-1]).norm(dim=-1)
     assert steps.max() < 2.5 * path_length(paths)[0] / 19
-    assert torch.equal(resample(other, 7), other)
+    assert torch.equal(resample(other.to(device), 7).cpu(), other)
+    coarse = resample(paths.to(device), 6).cpu()
+    assert coarse.isfinite().all(-1).all(-1).tolist() == [True, False, True]
+
+
+def test_the_best_of_several_paths_of_a_problem_is_kept(device):
+    """Paths in a plane, of which those above y = 1 are not proven, and are near above y = 0.5."""
+    start = torch.tensor([[0.0, 0.0]] * 4, device=device)
+    problems = SimpleNamespace(
+        start=start,
+        goal=start + 1.0,
+        near=lambda paths, _: (paths[:, 1:] > 0.5).any(-1),
+        hits_where_near=lambda paths, _, near: ~near | (paths[:, 1:] > 1.0).any(-1),
+    )
+    best = BestPaths(problems, None, 3, None)
+
+    def offer(*given):
+        """Paths through (0.5, y) with an end at (1, 0), for problems."""
+        heights = [y for _, y in given]
+        paths = torch.tensor([[[0.0, 0.0], [0.3, y], [0.45, 0.0]] for y in heights], device=device)
+        best.offer(paths, torch.tensor([problem for problem, _ in given], device=device))
+        return best.joints[:, 1, 1].tolist()
+
+    best.rounds = 3
+    straight = 0.5
+    assert offer((2, 0.4), (0, 1.5), (2, 0.25), (2, 0.375)) == [straight, straight, 0.25, straight]
+    assert best.free.tolist() == [False, False, True, False]
+    best.rounds = 5
+    assert offer((0, 0.75), (2, 0.3), (1, 0.125), (1, -0.125)) == [0.75, 0.125, 0.25, straight]
+    assert best.iterations.tolist() == [5, 5, 3, 0]
+    assert best.far.tolist() == [False, True, True, False]
+    length = (0.3**2 + 0.75**2) ** 0.5
+    assert best.cost[0].item() == pytest.approx(2 * length + (0.15**2 + 0.75**2) ** 0.5, rel=1e-6)
+    assert best.cost[3].item() == torch.inf
 
 
 def test_theshortest_of_each_problem():

@@ -1,5 +1,6 @@
 """Motion trees of the planner: in the plane, where is known what is free, and for a robot."""
 
+import random
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,27 +27,45 @@ def hits_of_walls(
         y = torch.lerp(y0, y1, ((x - x0) / (x1 - x0)).nan_to_num())
         hit |= crosses & ~((low < y) & (y < high) & (problem[:, None] != 2))
     if n_segments is not None:
-        hit |= torch.arange(hit.shape[1]) >= n_segments[:, None]
+        hit |= torch.arange(hit.shape[1], device=hit.device) >= n_segments[:, None]
     return hit
 
 
 @pytest.fixture
-def maze() -> Any:
-    start = torch.tensor([[-2.0, -2.0], [-2.5, 2.4], [-2.0, 0.0], [2.0, 0.0]])
-    goal = torch.tensor([[2.0, 2.0], [1.0, -2.5], [2.0, 0.0], [-2.0, 0.1]])
-    limits = torch.tensor([[-3.0, 3.0], [-3.0, 3.0]])
+def maze(device: torch.device) -> Any:
+    start = torch.tensor([[-2.0, -2.0], [-2.5, 2.4], [-2.0, 0.0], [2.0, 0.0]], device=device)
+    goal = torch.tensor([[2.0, 2.0], [1.0, -2.5], [2.0, 0.0], [-2.0, 0.1]], device=device)
+    limits = torch.tensor([[-3.0, 3.0], [-3.0, 3.0]], device=device)
     return SimpleNamespace(start=start, goal=goal, limits=limits, hits=hits_of_walls)
 
 
+def grown(trees: RrtConnect, rounds: int = 100) -> list[tuple[int, torch.Tensor]]:
+    """The problems that are solved within some rounds, with paths (n_nodes, n_joints)."""
+    found = []
+    while rounds > 0 and len(trees.rows):
+        count, solved = trees.grow(rounds)
+        assert 0 < count <= rounds
+        rounds -= count
+        for paths, problem, n_vertices in solved:
+            most = paths.shape[1]
+            assert int(n_vertices.max()) == most
+            for path, row, n in zip(
+                paths.cpu(), problem.tolist(), n_vertices.tolist(), strict=True
+            ):
+                assert (path[: most - n + 1] == path[0]).all()
+                found.append((row, path[most - n :]))
+    return found
+
+
 def test_paths_lead_through_narrow_gaps(maze):
-    rows = torch.tensor([0, 1, 2, 3])
-    trees = RrtConnect(maze, rows, torch.Generator().manual_seed(3))
-    solved = dict(trees.grow(100))
+    rows = torch.tensor([0, 1, 2, 3], device=maze.start.device)
+    trees = RrtConnect(maze, rows, random.Random(3))
+    solved = dict(grown(trees))
     assert sorted(solved) == [0, 1, 3]
     assert trees.rows.tolist() == [2]
     for row, path in solved.items():
-        assert torch.equal(path[0], maze.start[row])
-        assert torch.equal(path[-1], maze.goal[row])
+        assert torch.equal(path[0], maze.start[row].cpu())
+        assert torch.equal(path[-1], maze.goal[row].cpu())
         motions = torch.stack((path[:-1], path[1:]), dim=1)
         assert not hits_of_walls(motions, torch.full((len(motions),), row)).any()
         length = torch.linalg.vector_norm(motions[:, 1] - motions[:, 0], dim=1)
@@ -55,19 +74,16 @@ def test_paths_lead_through_narrow_gaps(maze):
 
 
 def test_a_problem_may_have_several_trees(maze):
-    rows = torch.tensor([1, 1, 0, 1])
-    trees = RrtConnect(maze, rows, torch.Generator().manual_seed(0))
-    solved = trees.grow(100)
+    rows = torch.tensor([1, 1, 0, 1], device=maze.start.device)
+    solved = grown(RrtConnect(maze, rows, random.Random(0)))
     assert sorted(row for row, _ in solved) == [0, 1, 1, 1]
     lengths = [torch.diff(path, dim=0).norm(dim=1).sum().item() for _, path in solved]
     assert len(set(lengths)) == 4
 
 
-def test_the_same_generator_gives_the_same_paths(maze):
-    first, second = (
-        RrtConnect(maze, torch.tensor([0, 3]), torch.Generator().manual_seed(5)).grow(100)
-        for _ in range(2)
-    )
+def test_the_same_numbers_give_the_same_paths(maze):
+    rows = torch.tensor([0, 3], device=maze.start.device)
+    first, second = (grown(RrtConnect(maze, rows, random.Random(5))) for _ in range(2))
     assert len(first) == 2
     for (row, path), (other, again) in zip(first, second, strict=True):
         assert row == other

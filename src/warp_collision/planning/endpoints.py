@@ -81,23 +81,36 @@ def with_margins(problems: Problems) -> tuple[Problems, Tensor]:
     rows = torch.nonzero(within.all(0) & ~valid.all(0))[:, 0]
     if len(rows) == 0:
         return problems, valid
-    margins, tried = problems.margins.expand(len(every)).clone(), problems.margin
-    while len(rows) and tried > LEAST_MARGIN:
-        tried = max(0.5 * tried, LEAST_MARGIN)
-        margins[rows] = tried
-        free = _at_rest(replace(problems, margins=margins), ends, rows)
-        valid[:, rows] |= free
-        is_kept = free.all(0)
-        margins[rows[is_kept]] = max(0.5 * tried, LEAST_MARGIN)
-        rows = rows[~is_kept]
-    margins[rows] = problems.margin
+    tried = [problems.margin]
+    while tried[-1] > LEAST_MARGIN:
+        tried.append(max(0.5 * tried[-1], LEAST_MARGIN))
+    halves = ends.new_tensor(tried[1:])
+    free = _at_rest(problems, ends, rows, halves)
+    valid[:, rows] |= free.any(0)
+    keeps = free.all(1)  # (m, n), the largest margin first
+    found = halves[keeps.long().argmax(0)]
+    kept = torch.where(keeps.any(0), (0.5 * found).clamp(min=LEAST_MARGIN), problems.margin)
+    margins = problems.margins.expand(len(every)).clone()
+    margins[rows] = kept
     return replace(problems, margins=margins), valid
 
 
-def _at_rest(problems: Problems, ends: Tensor, rows: Tensor) -> Tensor:
-    """Which ends (2, batch, n_joints) of problems (n,) are proven free, (2, n) bool."""
+def _at_rest(
+    problems: Problems, ends: Tensor, rows: Tensor, margins: Tensor | None = None
+) -> Tensor:
+    """Which ends (2, batch, n_joints) of problems (n,) are proven free, (2, n) bool.
+
+    With margins (m,) instead of those of the problems: at each of them, (m, 2, n) bool.
+    """
+    n, shape = 2 * len(rows), (2, len(rows))
     resting = ends[:, rows].flatten(0, 1)[:, None].repeat(1, 2, 1)
-    return problems.is_free(resting, rows.repeat(2)).view(2, -1)
+    problem = rows.repeat(2)
+    if margins is None:
+        return problems.is_free(resting, problem).view(shape)
+    m = len(margins)
+    resting, problem = resting.repeat(m, 1, 1), problem.repeat(m)
+    hit = problems.hits(resting, problem, margins=margins.repeat_interleave(n))
+    return ~hit.view(m, *shape)
 
 
 def require_valid(problems: Problems, valid: Tensor) -> None:

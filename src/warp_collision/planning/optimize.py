@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -229,6 +230,8 @@ def optimize_paths(
         )
     env_index = validate.env_operand(env_index, len(start), world.n_envs, world.device, check=True)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
+    seed = torch.randint(1 << 62, (1,), generator=generator, device=generator.device)
+    numbers = random.Random(int(seed))
     if base_pose is not None:  # in each problem
         base_pose = base_operand(base_pose, start).detach().expand(len(start), 7)
     margin, contacts = float(margin), (self_collision, tuple(ignore))
@@ -242,7 +245,7 @@ def optimize_paths(
         objective = _objective(problems, terms)
         best = BestPaths(problems, objective if terms else None, horizon, progress)
         first_only = until == "first"
-        Search(problems, objective, best, budget, generator, n_seeds, first_only).run(valid.all(0))
+        Search(problems, objective, best, budget, numbers, n_seeds, first_only).run(valid.all(0))
         measured = _measured(problems, objective, best, first_only)
     clearance, world_clearance, self_clearance, cost, is_far = measured
     return PlannedPaths(

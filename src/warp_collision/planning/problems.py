@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,17 +18,8 @@ from warp_collision.robot.model.base_pose import root_frames
 from warp_collision.robot.model.sphere_layout import RobotTables
 from warp_collision.world import MeshWorld
 
-# Whether the straight joint motions (n, horizon, n_joints) of rows (n,) are proven free, (n,) bool.
-Certificate = Callable[[Tensor, Tensor], Tensor]
-# A clearance (1,) or (batch,) [m], and tables of the robot and of pairs that are to keep it.
-_Kept = tuple[Tensor, RobotTables, tuple[Tensor | None, Tensor | None]]
-
-
-def random_uniform(
-    shape: tuple[int, ...], generator: torch.Generator, device: torch.device
-) -> Tensor:
-    """Uniform numbers in [0, 1), the same on all devices."""
-    return torch.rand(shape, generator=generator, device=generator.device).to(device)
+# Tables of the robot, and of the pairs of its spheres that are checked.
+_Checked = tuple[RobotTables, tuple[Tensor | None, Tensor | None]]
 
 
 @dataclass(frozen=True)
@@ -72,29 +62,36 @@ class Problems:
         return root_frames(self.base_pose, self.start[:, None], 1)
 
     @cached_property
-    def _keeping_margin(self) -> _Kept:
-        return self.margins, *robot_tables(self.robot, self.self_collision, self.start.device)
+    def _all_pairs(self) -> _Checked:
+        return robot_tables(self.robot, self.self_collision, self.start.device)
 
     @cached_property
-    def _keeping_preferred_clearance(self) -> _Kept:
-        clearance = torch.tensor([self.preferred_clearance], device=self.start.device)
-        return clearance, *robot_tables(self.robot, self.changing_pairs, self.start.device)
+    def _changing_pairs(self) -> _Checked:
+        return robot_tables(self.robot, self.changing_pairs, self.start.device)
+
+    @cached_property
+    def _preferred_clearance(self) -> Tensor:
+        return self.start.new_full((1,), self.preferred_clearance)
+
+    def _margins_of(self, problem: Tensor) -> Tensor:
+        """The margins, (1,) or those of problems (n,)."""
+        return self.margins if len(self.margins) == 1 else self.margins[problem]
 
     def _hits(
         self,
         paths: Tensor,
         problem: Tensor,
-        kept: _Kept,
+        tolerance: Tensor,
+        checked: _Checked,
         n_segments: Tensor | None = None,
         degree: int = 1,
     ) -> Tensor:
-        """Segments (n, horizon - 1) of paths that are not proven to keep a clearance.
+        """Segments (n, horizon - 1) of paths that are not proven to keep a clearance (1,) or (n,).
 
         As `joint_path_in_collision`, with arguments that are valid; of curves of a higher degree
         the paths are control points.
         """
-        tolerance, robot, pairs = kept
-        tolerance = tolerance if len(tolerance) == 1 else tolerance[problem]
+        robot, pairs = checked
         scene = scene_with_contacts(self.ignore, self.robot, self.world)
         env_index = None if self.env_index is None else self.env_index[problem]
         base = None if self._roots is None else self._roots[problem].contiguous()
@@ -110,13 +107,20 @@ class Problems:
             "base_pose": None if base_pose is None else base_pose[problem],
         }
 
-    def hits(self, paths: Tensor, problem: Tensor, n_segments: Tensor | None = None) -> Tensor:
+    def hits(
+        self,
+        paths: Tensor,
+        problem: Tensor,
+        n_segments: Tensor | None = None,
+        margins: Tensor | None = None,
+    ) -> Tensor:
         """Segments (n, horizon - 1) of paths of problems (n,) that are not proven free.
 
         With numbers of segments (n,) int32 each path is followed to the first hit alone, see
-        `run_paths_at_rest`.
+        `run_paths_at_rest`. With margins (n,) these are kept instead of those of the problems.
         """
-        return self._hits(paths, problem, self._keeping_margin, n_segments)
+        tolerance = self._margins_of(problem) if margins is None else margins
+        return self._hits(paths, problem, tolerance, self._all_pairs, n_segments)
 
     def is_free(self, paths: Tensor, problem: Tensor) -> Tensor:
         """Whether paths (n, horizon, n_joints) of problems (n,) are proven free, (n,) bool."""
@@ -124,27 +128,24 @@ class Problems:
 
     def curve_hits(self, points: Tensor, problem: Tensor, degree: int) -> Tensor:
         """Pieces (n, pieces) of curves that are not proven free, see `JointCurve.points`."""
-        return self._hits(points, problem, self._keeping_margin, degree=degree)
+        return self._hits(
+            points, problem, self._margins_of(problem), self._all_pairs, degree=degree
+        )
 
-    def is_near(self, paths: Tensor, problem: Tensor) -> Tensor:
-        """Which segments (n, horizon - 1) may be nearer than the preferred clearance."""
-        return self._hits(paths, problem, self._keeping_preferred_clearance)
+    def near(self, paths: Tensor, problem: Tensor, n_segments: Tensor | None = None) -> Tensor:
+        """Segments that may be nearer than the preferred clearance; arguments as for `hits`."""
+        tolerance, pairs = self._preferred_clearance, self._changing_pairs
+        return self._hits(paths, problem, tolerance, pairs, n_segments)
 
-    def is_free_where_near(self, paths: Tensor, problem: Tensor, near: Tensor) -> Tensor:
-        """`is_free` of paths of which `is_near` (n, horizon - 1) is known.
+    def hits_where_near(self, paths: Tensor, problem: Tensor, near: Tensor) -> Tensor:
+        """`hits` of those segments that are `near` (n, horizon - 1); the others are hits too.
 
         Segments that keep the preferred clearance keep the margin, which pairs of spheres at a
-        constant clearance above it keep everywhere: the other segments are checked.
+        constant clearance above it keep everywhere.
         """
-        row, segment = torch.nonzero(near, as_tuple=True)
-        motions = torch.stack((paths[row, segment], paths[row, segment + 1]), dim=1)
-        free = torch.ones_like(near[:, 0])
-        free[row[self.hits(motions, problem[row])[:, 0]]] = False
-        return free
-
-    def certificate(self, problem: Tensor) -> Certificate:
-        """`is_free` of motions by the rows of paths that they are from, of problems (n,)."""
-        return lambda motions, rows: self.is_free(motions, problem[rows])
+        motions = torch.stack((paths[:, :-1], paths[:, 1:]), dim=2).flatten(0, 1)
+        owner = problem.repeat_interleave(near.shape[1])
+        return self.hits(motions, owner, near.flatten().int()).view_as(near)
 
     def within_limits(self, paths: Tensor) -> Tensor:
         """The paths with their inner waypoints clamped to the joint limits."""

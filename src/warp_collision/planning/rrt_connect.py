@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from typing import Any, NamedTuple
 
 import torch
@@ -11,16 +12,36 @@ from torch import Tensor
 from warp_collision.devices import CPU
 from warp_collision.kernels import trees as kernels
 from warp_collision.launching.launch import launch
-from warp_collision.planning.problems import Problems, random_uniform
+from warp_collision.planning.problems import Problems
 
-# Random configurations for each problem and round: few are less work, and more rounds, which many
-# problems share. Easy problems need few, so that their number grows with the rounds.
-_MOST_SAMPLES, _LEAST_SAMPLES, _SHARED_SAMPLES = 32, 8, 128
-_FIRST_SAMPLES, _MORE_SAMPLES = 16, 4  # at most in the first round, and more in each further one
+
+class _Sizes(NamedTuple):
+    """Random configurations for each problem and round, and rounds between looks.
+
+    Few configurations are less work, and more rounds, which many problems share. On a CPU easy
+    problems are to be cheap: the number grows with the rounds. A GPU has room for some thousands at
+    once, but waits for each round, and more for each look at what is solved.
+
+    Attributes:
+        first: configurations in the first round.
+        more: in each further round.
+        shared: of all problems together.
+        rounds: between two looks, at least.
+    """
+
+    first: int
+    more: int
+    shared: int
+    rounds: int
+
+
+_LEAST_SAMPLES, _MOST_SAMPLES = 16, 512
+_ON_CPU, _ON_GPU = _Sizes(16, 16, 2048, 1), _Sizes(128, 128, 8192, 4)
+# Between looks at the trees on a GPU they grow by a part of what they have grown, ...
+_GROWTH = 4
+_MOST_ROOM = 1 << 22  # ... as far as there are no more new nodes than this.
 # Of the lines between two trees, at most; in a larger space they are longer than the range.
 _MOST_PARTS = 64
-# Rounds between looks at what is solved: on a GPU each of them waits for the device.
-_ROUNDS_PER_LOOK = 4
 
 
 class _Trees(NamedTuple):
@@ -30,29 +51,37 @@ class _Trees(NamedTuple):
         nodes: (2 n, capacity, n_joints) float32.
         lengths: (2 n, capacity) float32, from the root.
         parents: (2 n, capacity) int32.
-        state: (4 n,) int32: the numbers of nodes (2 n,), and the nodes (n, 2) at which the trees of
-            a problem meet, or -1.
+        state: (5 n,) int32: the numbers of nodes (2 n,), the nodes (n, 2) at which the trees of a
+            problem meet, or -1, and the vertices (n,) of the path there.
+        seed: of the random configurations of a round.
     """
 
     nodes: Tensor
     lengths: Tensor
     parents: Tensor
     state: Tensor
+    seed: int = 0
+
+    @classmethod
+    def with_room(cls, n_trees: int, capacity: int, like: Tensor) -> _Trees:
+        """Trees that have not met, for so many nodes each, of as many joints as a tensor's rows."""
+        nodes = like.new_empty((n_trees, capacity, like.shape[-1]))
+        parents = torch.empty((n_trees, capacity), dtype=torch.int32, device=nodes.device)
+        state = parents.new_full((5 * n_trees // 2,), -1)
+        return cls(nodes, nodes.new_empty((n_trees, capacity)), parents, state)
 
     @classmethod
     def of_roots(cls, roots: Tensor, capacity: int) -> _Trees:
-        """Trees of one node each.
+        """Trees of one node each, (2 n, n_joints)."""
+        trees = cls.with_room(len(roots), capacity, roots)
+        trees.nodes[:, 0], trees.lengths[:, 0], trees.parents[:, 0] = roots, 0.0, 0
+        trees.state[: len(roots)] = 1
+        return trees
 
-        Args:
-            roots: (2 n, n_joints).
-            capacity: nodes that there is memory for.
-        """
-        nodes = roots.new_empty((len(roots), capacity, roots.shape[1]))
-        nodes[:, 0] = roots
-        parents = torch.zeros(nodes.shape[:2], dtype=torch.int32, device=roots.device)
-        state = parents.new_ones(2 * len(roots))
-        state[len(roots) :] = -1
-        return cls(nodes, nodes.new_zeros(nodes.shape[:2]), parents, state)
+    @property
+    def capacity(self) -> int:
+        """Nodes that there is memory for, of each tree."""
+        return self.nodes.shape[1]
 
     @property
     def n_problems(self) -> int:
@@ -62,7 +91,12 @@ class _Trees(NamedTuple):
     @property
     def meeting(self) -> Tensor:
         """(n, 2) int32, the nodes at which trees meet."""
-        return self.state[len(self.nodes) :].view(-1, 2)
+        return self.state[len(self.nodes) : 2 * len(self.nodes)].view(-1, 2)
+
+    @property
+    def n_vertices(self) -> Tensor:
+        """(n,) int32, of the paths where trees meet."""
+        return self.state[2 * len(self.nodes) :]
 
     @property
     def token(self) -> int:
@@ -78,19 +112,28 @@ class _Trees(NamedTuple):
         scene.nodes, scene.lengths = self.nodes.data_ptr(), self.lengths.data_ptr()
         scene.parents, scene.counts = self.parents.data_ptr(), self.state.data_ptr()
         scene.n_trees, scene.capacity, scene.n_joints = self.nodes.shape
+        scene.seed = self.seed
 
     def kept(self, problems: Tensor, used: int, capacity: int) -> _Trees:
-        """The trees of some problems, of which up to `used` nodes are used."""
-        trees = (2 * problems[:, None] + torch.arange(2, device=problems.device)).flatten()
-        copied = self.of_roots(self.nodes[trees, 0], capacity)
-        for new, old in zip(copied[:3], self[:3], strict=True):
-            new[:, :used] = old[trees, :used]
-        n = len(self.nodes)
-        copied.state[: len(trees)], copied.state[len(trees) :] = (
-            self.state[:n][trees],
-            self.state[n:][trees],
-        )
+        """The trees of some problems without a path, of which up to `used` nodes are used."""
+        copied = self.with_room(2 * len(problems), capacity, self.nodes)
+        operands = self, problems, copied
+        launch(kernels.copy_trees, (len(copied.nodes), used), *operands, device=problems.device)
         return copied
+
+
+class Solved(NamedTuple):
+    """Problems that were solved, and the paths of their trees.
+
+    Attributes:
+        paths: (n, m, n_joints), the start repeated before those with fewer vertices.
+        problem: (n,) int64.
+        n_vertices: (n,) int32, on the CPU.
+    """
+
+    paths: Tensor
+    problem: Tensor
+    n_vertices: Tensor
 
 
 class RrtConnect:
@@ -103,20 +146,21 @@ class RrtConnect:
 
     The trees grow on the device. A round has five launches for all problems: nearest nodes and
     motions, their check, new nodes and the lines to them from the other trees, their check, and the
-    nodes on these lines. Once in four rounds, on the CPU in each, the host looks at what is solved.
+    nodes on these lines. On a CPU the host looks at what is solved after each of them. On a GPU,
+    where it has to wait for that, it looks after four, and less often as the trees grow.
 
     Args:
         problems: all problems.
         rows: (n,) int64, the problems to grow trees for; each time one is named it has two trees.
-        generator: of the random configurations.
+        numbers: of which the random configurations are drawn.
 
     Attributes:
         rows: (n,) int64, the problems without a path so far.
     """
 
-    def __init__(self, problems: Problems, rows: Tensor, generator: torch.Generator):
+    def __init__(self, problems: Problems, rows: Tensor, numbers: random.Random):
         self.rows = rows
-        self._problems, self._generator = problems, generator
+        self._problems, self._numbers = problems, numbers
         ends = torch.stack((problems.start[rows], problems.goal[rows]), dim=1)
         # One revolution of continuous joints.
         limits = torch.nan_to_num(problems.limits, nan=0.0, posinf=math.pi, neginf=-math.pi)
@@ -125,72 +169,73 @@ class RrtConnect:
         longest = float(torch.linalg.vector_norm(self._high - self._low, dim=1).max())
         self._most_parts = max(math.ceil(min(longest / kernels.RANGE, _MOST_PARTS)), 1)
         self._n_grown = 0
-        self._rounds = 1 if rows.device == CPU else _ROUNDS_PER_LOOK
+        self._sizes = _ON_CPU if rows.device == CPU else _ON_GPU
         self._trees = _Trees.of_roots(ends.flatten(0, 1), 1 + self._room())
 
-    def grow(self, rounds: int) -> list[tuple[int, Tensor]]:
-        """Grows for some rounds; returns the solved problems, with paths (n_nodes, n_joints)."""
-        solved: list[tuple[int, Tensor]] = []
-        while rounds > 0 and len(self.rows):
-            count = min(rounds, self._rounds)
-            self._grow(count)
-            solved += self._take_solved()
-            rounds -= count
-        return solved
+    def grow(self, most: int) -> tuple[int, list[Solved]]:
+        """Grows for at most so many rounds; returns how many, and what was solved in them."""
+        rounds = min(most, self._rounds())
+        for _ in range(rounds):
+            self._grow_once()
+        self._n_grown += rounds
+        return rounds, self._take_solved()
 
     def _n_samples(self) -> int:
-        shared = max(_SHARED_SAMPLES // len(self.rows), _LEAST_SAMPLES)
-        return min(shared, _MOST_SAMPLES, _FIRST_SAMPLES + _MORE_SAMPLES * self._n_grown)
+        sizes, grown = self._sizes, self._n_grown
+        shared = max(sizes.shared // len(self.rows), _LEAST_SAMPLES)
+        return min(shared, _MOST_SAMPLES, sizes.first + sizes.more * grown)
+
+    def _rounds(self) -> int:
+        """Rounds until the next look."""
+        least = self._sizes.rounds
+        if least == 1:
+            return 1
+        per_round = 2 * len(self.rows) * self._n_samples() * self._most_parts
+        return max(min(self._n_grown // _GROWTH, _MOST_ROOM // per_round), least)
 
     def _room(self) -> int:
-        """Nodes that a tree may get between two looks."""
-        return self._rounds * self._n_samples() * self._most_parts
+        """Nodes that a tree may get until the next look."""
+        return self._rounds() * self._n_samples() * self._most_parts
 
-    def _grow(self, rounds: int) -> None:
+    def _grow_once(self) -> None:
         (n, n_joints), m, parts = self._low.shape, self._n_samples(), self._most_parts
-        self._n_grown += rounds
-        trees, device = self._trees, self.rows.device
-        draws = random_uniform((rounds, n, m, n_joints), self._generator, device)
-        targets = torch.lerp(self._low[:, None], self._high[:, None], draws)
-        motions = targets.new_empty((n, m, 2, n_joints))
-        lines = targets.new_empty((n, m, parts + 1, n_joints))
+        device = self.rows.device
+        trees = self._trees = self._trees._replace(seed=self._numbers.getrandbits(31))
+        motions = self._low.new_empty((n, m, 2, n_joints))
+        lines = motions.new_empty((n, m, parts + 1, n_joints))
         near, count = torch.empty((2, n, m), dtype=torch.int32, device=device)
         links = near.new_empty((n, m, 2))
         owner = self.rows.repeat_interleave(m)
-        for target in targets:
-            operands = target, trees, trees.meeting, motions, near
-            launch(kernels.extend_trees, (n, m), *operands, device=device)
-            hit = self._problems.hits(motions.flatten(0, 1), owner).view(n, m)
-            operands = motions, near, hit, trees, lines, count, links
-            launch(kernels.connect_trees, (n, m), *operands, device=device)
-            hit = self._problems.hits(lines.flatten(0, 1), owner, count.flatten())
-            operands = lines, count, links, hit.view(n, m, parts), trees, trees.meeting
-            launch(kernels.join_trees, (n,), *operands, device=device)
+        operands = self._low, self._high, trees, trees.meeting, motions, near
+        launch(kernels.extend_trees, (n, m), *operands, device=device)
+        hit = self._problems.hits(motions.flatten(0, 1), owner).view(n, m)
+        operands = motions, near, hit, trees, lines, count, links
+        launch(kernels.connect_trees, (n, m), *operands, device=device)
+        hit = self._problems.hits(lines.flatten(0, 1), owner, count.flatten())
+        operands = lines, count, links, hit.view(n, m, parts), trees
+        operands = *operands, trees.n_vertices, trees.meeting
+        launch(kernels.join_trees, (n,), *operands, device=device)
 
-    def _take_solved(self) -> list[tuple[int, Tensor]]:
-        """The paths of problems whose trees have met; the others go on."""
-        trees, state = self._trees, self._trees.state.cpu()
-        counts, meeting = state.split(len(trees.nodes))
-        meeting = meeting.view(-1, 2)
-        met = meeting[:, 0] >= 0
-        solved: list[tuple[int, Tensor]] = []
-        for i in met.nonzero().flatten().tolist():
-            first, last = (self._branch(2 * i + k, int(meeting[i, k])) for k in (0, 1))
-            path = torch.cat((first.flip(0), last[1:]))  # both contain the common node
-            solved.append((int(self.rows[i]), path))
-        used = int(counts.max())
-        is_full = used + self._room() > trees.nodes.shape[1]
-        if len(solved) < len(met) and (solved or is_full):
-            kept = (~met).nonzero().flatten().to(self.rows.device)
-            self.rows, self._low, self._high = self.rows[kept], self._low[kept], self._high[kept]
+    def _take_solved(self) -> list[Solved]:
+        """The paths of problems whose trees have met since the last look; the others go on."""
+        trees, n = self._trees, self._trees.n_problems
+        counts, meeting, n_vertices = trees.state.cpu().split((2 * n, 2 * n, n))  # the one wait
+        met = meeting.view(n, 2)[:, 0] >= 0
+        n_met, used = int(met.sum()), int(counts.max())
+        solved: list[Solved] = []
+        if n_met == 0 and used + self._room() <= trees.capacity:
+            return solved
+        # First those that have met, then the others.
+        order = trees.meeting[:, 0].clamp(max=0).argsort(descending=True, stable=True)
+        if n_met:
+            chosen, n_vertices = order[:n_met], n_vertices[met]
+            paths = trees.nodes.new_empty((n_met, int(n_vertices.max()), self._low.shape[1]))
+            operands = trees, trees.meeting, chosen, paths
+            launch(kernels.paths_of_trees, (n_met,), *operands, device=paths.device)
+            solved.append(Solved(paths, self.rows[chosen], n_vertices))
+        kept = order[n_met:]
+        self.rows = self.rows[kept]
+        if len(kept):
+            self._low, self._high = self._low[kept], self._high[kept]
             self._trees = trees.kept(kept, used, 2 * (used + self._room()))
-        elif solved:
-            self.rows = self.rows[:0]
         return solved
-
-    def _branch(self, tree: int, node: int) -> Tensor:
-        """The nodes (m, n_joints) from one to the root of its tree."""
-        parents, indices = self._trees.parents[tree].cpu().numpy(), [node]
-        while indices[-1] != 0:
-            indices.append(int(parents[indices[-1]]))
-        return self._trees.nodes[tree, indices]

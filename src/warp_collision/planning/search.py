@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,10 +12,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from warp_collision.kernels import best_paths as kernels
+from warp_collision.launching.launch import launch
 from warp_collision.planning.descent import PathDescent, straight_lines
 from warp_collision.planning.objective import Objective
 from warp_collision.planning.problems import Problems
-from warp_collision.planning.rrt_connect import RrtConnect
+from warp_collision.planning.rrt_connect import RrtConnect, Solved
 from warp_collision.planning.shortcuts import (
     path_length,
     resample,
@@ -24,18 +27,18 @@ from warp_collision.planning.shortcuts import (
 )
 from warp_collision.summaries import summary
 
-_GROUP = 20  # rounds of trees, after which the problems solved so far are improved
-_MORE_ROUNDS = 10  # of other trees for the same problems than the first trees needed
-_MAX_ROUNDS = 40  # of other trees
+_GROUP = 40  # rounds of trees, after which the problems solved so far are improved, then twice ...
+_MORE_ROUNDS = 4  # of other trees for the same problems than the first trees needed
+_MAX_ROUNDS = 12  # of other trees
 _NODES = 20  # per path and round of shortcuts
 # Rounds of shortcuts of paths of trees, and of how many of the shortest of a problem.
 _SEED_PHASES = ((2, None), (2, 2))
 _ROUNDS = 3  # of shortcuts after a descent
 _PASSES = 4  # at most
 _GAIN = 0.03  # of the cost, without which there is no other pass
-_ITERATIONS = 20  # of a descent
+_ITERATIONS = 16  # of a descent
 _ITERATIONS_BY_COST = 150  # if the caller has terms, which no shortcut sees
-_CHECK_EVERY = 10  # iterations between checks whether paths are free
+_CHECK_EVERY = 8  # iterations between checks whether paths are free
 
 
 class PlanningProgress(NamedTuple):
@@ -107,35 +110,26 @@ class BestPaths:
         """Keeps those of the paths (n, horizon, n_joints) of problems (n,) that are better."""
         if len(paths) == 0:
             return
-        near = self._problems.is_near(paths, problem)
-        proven = torch.nonzero(self._problems.is_free_where_near(paths, problem, near))[:, 0]
-        paths, problem, near = paths[proven], problem[proven], near[proven]
-        if len(paths) == 0:
-            return
-        cost = self._cost(paths, problem, near)
-        chosen = shortest_of_each(cost, problem, 1)
-        chosen = chosen[cost[chosen] < self.cost[problem[chosen]]]
-        if len(chosen) == 0:
-            return
-        better = problem[chosen]
-        self.iterations[better[~self.free[better]]] = self.rounds
-        self.joints[better], self.cost[better] = paths[chosen], cost[chosen]
-        self.far[better] = ~near[chosen].any(1)
-        self.report()
+        near = self._problems.near(paths, problem)
+        hit = self._problems.hits_where_near(paths, problem, near)
+        if self._objective is not None:  # terms of the caller see proven paths alone
+            proven = torch.nonzero(~(near & hit).any(1))[:, 0]
+            paths, problem, near = paths[proven], problem[proven], near[proven]
+            cost = self._objective(paths, problem)
+        else:
+            cost = costs_of(paths, near, hit)
+        before = self.cost.clone() if self._progress is not None else None
+        rounds = torch.full_like(problem[:1], self.rounds)
+        kept = self.joints, self.far, self.iterations, self.cost
+        operands = paths, near, cost, problem, rounds, *kept
+        launch(kernels.keep_best, (len(paths),), *operands, device=paths.device)
+        if before is not None and not torch.equal(before, self.cost):
+            self.report()
 
     def offer_polylines(self, paths: Tensor, problem: Tensor) -> None:
-        """Offers paths (n, m, n_joints) with any number of vertices, the first ones repeated."""
-        fits = (paths[:, : -self.horizon + 1] == paths[:, :1]).flatten(1).all(1)
-        rows = torch.nonzero(fits)[:, 0]
-        if len(rows):
-            fitting = paths[rows][:, -self.horizon :]
-            self.offer(resample(fitting, self.horizon), problem[rows])
-
-    def _cost(self, paths: Tensor, problem: Tensor, near: Tensor) -> Tensor:
-        if self._objective is not None:
-            return self._objective(paths, problem)
-        steps = torch.linalg.vector_norm(paths[:, 1:] - paths[:, :-1], dim=-1)
-        return (steps * (1.0 + near)).sum(1)
+        """Offers paths (n, m, n_joints), if they have no more vertices than the horizon."""
+        if len(paths):
+            self.offer(resample(paths, self.horizon), problem)
 
     def report(self) -> None:
         """Calls `progress`."""
@@ -145,6 +139,20 @@ class BestPaths:
             self._progress(
                 PlanningProgress(*counts, joints, free, path_length(joints), self.cost.clone())
             )
+
+
+def costs_of(paths: Tensor, near: Tensor, hit: Tensor) -> Tensor:
+    """Lengths (n,) of paths (n, horizon, n_joints), infinite where they are not proven free.
+
+    Args:
+        paths: the paths.
+        near: (n, horizon - 1) bool, segments that count twice.
+        hit: (n, horizon - 1) bool, which of these are not proven free.
+    """
+    costs = paths.new_empty(len(paths))
+    operands = paths, near, hit, costs
+    launch(kernels.lengths_of_paths, (len(paths),), *operands, device=paths.device)
+    return costs
 
 
 class Budget:
@@ -173,7 +181,7 @@ class Search:
         objective: of the descents from free paths.
         best: has the paths, and takes better ones.
         budget: when to end.
-        generator: of the random numbers.
+        numbers: of which random numbers are drawn.
         n_seeds: paths of trees for each problem, of which the best ones are improved.
         first_only: whether paths are not improved.
     """
@@ -182,91 +190,105 @@ class Search:
     objective: Objective
     best: BestPaths
     budget: Budget
-    generator: torch.Generator
+    numbers: random.Random
     n_seeds: int
     first_only: bool
 
+    @property
+    def is_over(self) -> bool:
+        """Whether a limit is reached."""
+        return self.best.rounds >= self.budget.max_iterations or self.budget.is_late
+
     def run(self, valid: Tensor) -> None:
         """Searches until each problem with valid ends (batch,) has a path or a limit is reached."""
-        problems, best, budget = self.problems, self.best, self.budget
+        problems, best = self.problems, self.best
         rows = torch.nonzero(valid)[:, 0]
         straight = torch.stack((problems.start[rows], problems.goal[rows]), dim=1)
-        direct = rows[problems.is_free(straight, rows)]
-        best.offer(best.joints[direct], direct)
+        found = rows[problems.is_free(straight, rows)]  # whose paths are to be improved
+        best.offer(best.joints[found], found)
         best.report()
         if best.horizon == 2:
             return
-        if not self.first_only:
-            self._improve(rows[best.free[rows]], [])
         rows = rows[~best.free[rows]]
-        while len(rows) and best.rounds < budget.max_iterations and not budget.is_late:
+        while len(rows) and not self.is_over:
             trees = self._trees(rows)  # again where a path had too many vertices
-            while len(trees.rows) and best.rounds < budget.max_iterations and not budget.is_late:
-                last = min(best.rounds + _GROUP, budget.max_iterations)
-                found: list[tuple[int, Tensor]] = []
-                while len(trees.rows) and best.rounds < last and not budget.is_late:
-                    new = trees.grow(1)
-                    best.rounds += 1
-                    found += new
-                    self._offer_first(new)
+            while len(trees.rows) and not self.is_over:
+                solved = self._first_paths(trees, max(2 * best.rounds, _GROUP))
                 best.report()
-                found = [(row, path) for row, path in found if best.free[row]]
-                if found and not self.first_only:
-                    solved = torch.tensor([row for row, _ in found], device=rows.device)
-                    self._improve(solved, found + self._other_paths(solved))
+                found = torch.cat((found, *(each.problem for each in solved)))
+                if not self.first_only and len(found):
+                    self._improve(found, solved)
+                    found = found[:0]
             rows = rows[~best.free[rows]]
-        best.iterations[rows] = best.rounds
+        if not self.first_only and len(found):
+            self._improve(found, [])
+        best.iterations = torch.where(valid & ~best.free, best.rounds, best.iterations)
 
     def _trees(self, rows: Tensor) -> RrtConnect:
-        return RrtConnect(self.problems, rows, self.generator)
+        return RrtConnect(self.problems, rows, self.numbers)
 
-    def _offer_first(self, found: list[tuple[int, Tensor]]) -> None:
+    def _first_paths(self, trees: RrtConnect, last: int) -> list[Solved]:
+        """Grows trees up to a round, or until all are solved, and offers their paths at once."""
+        best, found = self.best, []
+        while len(trees.rows) and best.rounds < last and not self.is_over:
+            grown, solved = trees.grow(min(last, self.budget.max_iterations) - best.rounds)
+            best.rounds += grown
+            for each in solved:
+                self._offer_first(each)
+            found += solved
+        return found
+
+    def _offer_first(self, solved: Solved) -> None:
         """Offers paths of trees, with fewer vertices where they have too many."""
-        if not found:
-            return
-        paths, problem = stacked(found, self.best.joints)
+        paths, problem, n_vertices = solved
         self.best.offer_polylines(paths, problem)
-        missing = torch.nonzero(~self.best.free[problem])[:, 0]
-        if len(missing):
-            paths, problem = paths[missing], problem[missing]
-            is_free = self.problems.certificate(problem)
-            shorter = shorten(
-                paths, is_free, is_free, rounds=3, n_nodes=40, generator=self.generator
-            )
-            self.best.offer_polylines(shorter, problem)
+        many = torch.nonzero(n_vertices > self.best.horizon)[:, 0]
+        if len(many):
+            many = many.to(problem.device)
+            paths, problem, hits = paths[many], problem[many], self.problems.hits
+            options = {"rounds": 3, "n_nodes": 40, "numbers": self.numbers}
+            self.best.offer_polylines(shorten(paths, problem, hits, hits, **options), problem)
 
-    def _other_paths(self, rows: Tensor) -> list[tuple[int, Tensor]]:
+    def _other_paths(self, rows: Tensor) -> list[Solved]:
         """Paths of other trees for the same problems, as far as they come about as soon."""
-        trees = self._trees(rows.repeat_interleave(self.n_seeds - 1))
-        found: list[tuple[int, Tensor]] = []
-        for _ in range(min(self.best.rounds + _MORE_ROUNDS, _MAX_ROUNDS)):
-            if self.budget.is_late:
-                break
-            found += trees.grow(1)
+        found: list[Solved] = []
+        if len(rows) and self.n_seeds > 1:
+            trees = self._trees(rows.repeat_interleave(self.n_seeds - 1))
+            left = min(self.best.rounds + _MORE_ROUNDS, _MAX_ROUNDS)
+            while left > 0 and len(trees.rows) and not self.budget.is_late:
+                grown, solved = trees.grow(left)
+                left -= grown
+                found += solved
         return found
 
     # -- improvement of free paths ----------------------------------------------------------------
 
-    def _improve(self, rows: Tensor, seeds: list[tuple[int, Tensor]]) -> None:
+    def _improve(self, rows: Tensor, solved: list[Solved]) -> None:
         """Improves the paths of problems (n,), until nothing is gained.
 
         Args:
             rows: (n,) int64, which have a free path.
-            seeds: free paths (m_i, n_joints) of these problems.
+            solved: what trees found of these problems.
         """
         best, budget, by_cost = self.best, self.budget, self.best.by_objective
-        paths, problem = stacked(seeds, best.joints)
-        for rounds, most in _SEED_PHASES:
-            if len(paths) == 0 or budget.is_late:
-                break
-            if most is not None:
-                kept = shortest_of_each(path_length(paths), problem, most)
-                paths, problem = paths[kept], problem[kept]
-            paths = self._shorten(paths, problem, rounds)
-            best.offer_polylines(paths, problem)
+        if solved:
+            solved = solved + self._other_paths(torch.cat([each.problem for each in solved]))
+            paths = stacked([each.paths for each in solved])
+            problem = torch.cat([each.problem for each in solved])
+            for rounds, most in _SEED_PHASES:
+                if budget.is_late:
+                    break
+                if most is not None:
+                    kept = shortest_of_each(path_length(paths), problem, most)
+                    paths, problem = paths[kept], problem[kept]
+                paths = self._shorten(paths, problem, rounds)
+                best.offer_polylines(paths, problem)
         straight = torch.linalg.vector_norm(self.problems.goal - self.problems.start, dim=1)
+        cost = best.cost[rows]
+        may_gain = cost.isfinite()  # not one that was proven by trees, and then was not
         if not by_cost:
-            rows = rows[best.cost[rows] > (1.0 + 1e-4) * straight[rows]]
+            may_gain &= cost > (1.0 + 1e-4) * straight[rows]
+        rows = rows[may_gain]
         for _ in range(_PASSES):
             if len(rows) == 0 or budget.is_late:
                 break
@@ -278,36 +300,39 @@ class Search:
             rows = rows[best.cost[rows] < (1.0 - _GAIN) * before]
 
     def _shorten(self, paths: Tensor, problem: Tensor, rounds: int) -> Tensor:
-        return shorten(
-            paths,
-            self.problems.certificate(problem),
-            lambda motions, rows: ~self.problems.is_near(motions, problem[rows])[:, 0],
-            rounds=rounds,
-            n_nodes=_NODES,
-            generator=self.generator,
-        )
+        checks = self.problems.hits, self.problems.near
+        options = {"rounds": rounds, "n_nodes": _NODES, "numbers": self.numbers}
+        return shorten(paths, problem, *checks, **options)
 
     def _descend(self, problem: Tensor, iterations: int) -> Tensor:
         """The cheapest proven free path on a descent from the best path of each problem (n,)."""
         problems, objective, best = self.problems, self.objective, self.best.joints[problem]
+        has_terms = self.best.by_objective  # of the caller, which may be not finite
         descent = PathDescent(best, problems.limits)
         derivative = objective.derivative(descent.paths, problem)
-        lowest = objective(best, problem)
+        lowest = objective(best, problem, "" if has_terms else None)
         for iteration in range(1, iterations + 1):
             descent.step(*derivative())
             if iteration % _CHECK_EVERY == 0:
                 paths = problems.within_limits(descent.paths)
                 cost = objective(paths, problem, None)
-                is_finite = (descent.steps == iteration) & cost.isfinite()
-                if not bool(is_finite.all()):
-                    last = int(descent.steps.amin()) + 1
-                    stopped = descent.steps < last
-                    when = f"iteration {last} on free paths"
-                    objective.require_finite(descent.paths[stopped], problem[stopped], when)
-                    objective(paths, problem)
+                if has_terms:
+                    self._require_finite(descent, iteration, paths, problem, cost)
                 better = (cost < lowest) & problems.is_free(paths, problem)
                 best = torch.where(better[:, None, None], paths, best)
                 lowest = torch.where(better, cost, lowest)
                 if self.budget.is_late:
                     break
         return best
+
+    def _require_finite(
+        self, descent: PathDescent, iteration: int, paths: Tensor, problem: Tensor, cost: Tensor
+    ) -> None:
+        """Requires that all paths have made all steps, and have finite costs (n,)."""
+        is_finite = (descent.steps == iteration) & cost.isfinite()
+        if not bool(is_finite.all()):
+            last = int(descent.steps.amin()) + 1
+            stopped = descent.steps < last
+            when = f"iteration {last} on free paths"
+            self.objective.require_finite(descent.paths[stopped], problem[stopped], when)
+            self.objective(paths, problem)
