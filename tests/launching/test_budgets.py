@@ -88,6 +88,15 @@ def test_calls_take_what_they_took(name: str, gpu: torch.device, cuda: Any) -> N
     assert found == kept["budgets"][name], "python tests/support/budgets.py keeps new figures"
 
 
+@pytest.mark.parametrize("until", ["first", pytest.param("converged", marks=pytest.mark.slow)])
+def test_planning_problems_share_launches(until: str, gpu: torch.device, cuda: Any) -> None:
+    if gpu.type != simulated_cuda.NAME:
+        pytest.skip("counts are those of the simulated GPU")
+    found = budgets.plan_counted(until, gpu, cuda)
+    most = budgets.read_kept()[budgets.PLANS][until]
+    assert all(found[what] <= most[what] for what in most), found
+
+
 def test_no_call_waits_that_need_not() -> None:
     waits = {n: budget.waits for n, budget in budgets.read_kept()["budgets"].items()}
     # At the first query for the distance grids of all meshes, and for the tree.

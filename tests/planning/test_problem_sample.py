@@ -1,9 +1,6 @@
 """Real planning problems, solved, and judged by what shares no code with the library."""
 
-import json
 from functools import cache
-from importlib.resources import files
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,35 +10,16 @@ pytest.importorskip("pinocchio", reason="the judge needs pin and coal, of the ex
 pytest.importorskip("coal", reason="the judge needs pin and coal, of the extra 'dev'")
 
 from path_judge import STEPS, Judge, Judgement, Scene
+from problem_sample import ASSETS, PROBLEMS, QUICK, ends_of, obstacles_of, world_of
 from warp_collision import MeshWorld
 from warp_collision.examples import load_panda
-from warp_collision.io import load_world_mapping
 from warp_collision.planning import optimize_paths
-
-ASSETS = Path(str(files("warp_collision.assets")))
-# The first eight of each of the seven sets.
-PROBLEMS = {
-    name: entry
-    for folder in ("planning", "problems")
-    for file in sorted((ASSETS / folder).glob("*.json"))
-    for name, entry in json.loads(file.read_text()).items()
-}
-QUICK = ("bookshelf_small_1", "box_1", "cage_2", "table_under_pick_3")
 
 
 @cache
 def judge() -> Judge:
     """All pairs of links count but those that a joint connects, as for the robot of the tests."""
     return Judge(ASSETS / "panda" / "panda.urdf", None, load_panda().joint_names)
-
-
-def obstacles_of(name: str) -> dict:
-    return {kind: PROBLEMS[name].get(kind, {}) for kind in ("cuboid", "cylinder")}
-
-
-def ends_of(*names: str) -> list[torch.Tensor]:
-    """Starts and goals (n, 7)."""
-    return [torch.tensor([PROBLEMS[name][end] for name in names]) for end in ("start", "goal")]
 
 
 def judgement(name: str, path: torch.Tensor) -> Judgement:
@@ -71,9 +49,7 @@ def test_the_problems_are_problems() -> None:
 
 def test_problems_of_a_batch_are_solved(device: torch.device) -> None:
     """Some sets at once, each problem in an env of its own."""
-    world = MeshWorld(n_envs=len(QUICK), device=device)
-    for env, name in enumerate(QUICK):
-        world.load(load_world_mapping(obstacles_of(name)), env)
+    world = world_of(*QUICK, device=device)
     index = torch.arange(len(QUICK), dtype=torch.int32, device=device)
     start, goal = (end.to(device) for end in ends_of(*QUICK))
     generator = torch.Generator().manual_seed(0)

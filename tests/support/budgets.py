@@ -14,10 +14,16 @@ import torch
 
 import public_calls
 import simulated_cuda
+from problem_sample import QUICK, ends_of, world_of
+from warp_collision.examples import load_panda
+from warp_collision.planning import optimize_paths
 
 KEPT = Path(__file__).with_suffix(".json")
+# What these may take at most, which no run renews.
+PLANS = "most for 64 planning problems"
 NAMES = (*public_calls.CALLS, *public_calls.FIRST_CALLS)
 _WARM = 3
+_PLAN = {"launch": "launches", "operator": "operators", "wait": "waits"}
 
 
 class Budget(NamedTuple):
@@ -57,6 +63,23 @@ def counted(name: str, operands: public_calls.Operands, cuda: Any) -> Budget:
     )
 
 
+def plan_counted(until: Any, device: torch.device, cuda: Any) -> dict[str, int]:
+    """What planning takes of 64 problems of four kinds, after a call that warms it up."""
+    world, robot = world_of(*QUICK, device=device), load_panda()
+    rows = torch.arange(64) % len(QUICK)
+    start, goal = (ends[rows].to(device) for ends in ends_of(*QUICK))
+    index = rows.int().to(device)
+    before: dict[str, int] = {}
+    for mode, n in (("first", 2), (until, len(rows))):
+        cuda.synchronize()
+        before = cuda.counts()
+        found = optimize_paths(start[:n], goal[:n], robot, world, env_index=index[:n], until=mode)
+        cuda.synchronize()
+        assert found.free.all()
+    after = cuda.counts()
+    return {name: after[what] - before[what] for what, name in _PLAN.items()}
+
+
 def read_kept() -> dict[str, Any]:
     """The version of torch that they are of, and the budgets by the name of the call."""
     kept = json.loads(KEPT.read_text())
@@ -69,13 +92,18 @@ def main() -> None:
     operands = public_calls.Operands(torch.device(simulated_cuda.NAME, 0))
     cuda = torch.get_device_module(simulated_cuda.NAME)
     found = {name: counted(name, operands, cuda) for name in NAMES}
-    old = read_kept()["budgets"] if KEPT.exists() else {}
+    kept = read_kept()
+    old = kept["budgets"]
     for name, budget in found.items():
         if budget != old.get(name):
             print(f"{name}: {tuple(budget)}, was {tuple(old.get(name, ()))}")
     rows = ",\n".join(f"    {json.dumps(name)}: {list(b)}" for name, b in found.items())
     head = f'  "torch": "{torch.__version__.split("+")[0]}",\n'
     head += f'  "columns": {json.dumps(Budget._fields)},\n'
+    plans = ",\n".join(
+        f"    {json.dumps(name)}: {json.dumps(m)}" for name, m in kept[PLANS].items()
+    )
+    head += f'  "{PLANS}": {{\n{plans}\n  }},\n'
     KEPT.write_text(f'{{\n{head}  "budgets": {{\n{rows}\n  }}\n}}\n')
     print(f"{len(found)} calls in {KEPT.name}")
 

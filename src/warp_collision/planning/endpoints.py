@@ -92,7 +92,7 @@ def with_margins(problems: Problems) -> tuple[Problems, Tensor]:
     kept = torch.where(keeps.any(0), (0.5 * found).clamp(min=LEAST_MARGIN), problems.margin)
     margins = problems.margins.expand(len(every)).clone()
     margins[rows] = kept
-    return replace(problems, margins=margins), valid
+    return replace(problems, margins=margins, has_smaller_margins=True), valid
 
 
 def _at_rest(
@@ -127,6 +127,8 @@ def require_valid(problems: Problems, valid: Tensor) -> None:
 
 def near_ends(problems: Problems, valid: Tensor) -> tuple[NearEnd, ...]:
     """What is nearer than the margin at ends of problems that were given a smaller one."""
+    if not problems.has_smaller_margins:
+        return ()
     is_near = valid.all(0) & (problems.margins < problems.margin)
     rows = torch.nonzero(is_near)[:, 0]
     if len(rows) == 0:

@@ -120,7 +120,7 @@ def optimize_paths(
     self_collision: bool | SelfCollisionPairs = True,
     ignore: Iterable[tuple[str, str]] = (),
     base_pose: PoseLike | None = None,
-    max_iterations: int = 10_000,
+    max_iterations: int = 2_500,
     max_seconds: float | None = None,
     on_invalid_endpoints: Literal["raise", "mark"] = "raise",
     generator: torch.Generator | None = None,

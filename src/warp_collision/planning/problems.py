@@ -37,6 +37,7 @@ class Problems:
     self_collision: bool | SelfCollisionPairs
     ignore: tuple[tuple[str, str], ...]  # allowed contacts
     base_pose: Tensor | None  # (batch, 7) of the root link in the world
+    has_smaller_margins: bool = False  # whether some `margins` may be less than `margin`
 
     @cached_property
     def limits(self) -> Tensor:
@@ -54,7 +55,9 @@ class Problems:
         pairs = self.checked_pairs
         if not isinstance(pairs, SelfCollisionPairs):
             return pairs
-        return pairs.changing(float(self.margins.min()) if len(self.margins) else self.margin)
+        return pairs.changing(
+            float(self.margins.min()) if self.has_smaller_margins else self.margin
+        )
 
     @cached_property
     def _roots(self) -> Tensor | None:

@@ -24,19 +24,21 @@ class _Sizes(NamedTuple):
 
     Attributes:
         first: configurations in the first round.
-        more: in each further round.
+        more: in each further round, ...
+        most: ... up to so many.
         shared: of all problems together.
         rounds: between two looks, at least.
     """
 
     first: int
     more: int
+    most: int
     shared: int
     rounds: int
 
 
-_LEAST_SAMPLES, _MOST_SAMPLES = 16, 512
-_ON_CPU, _ON_GPU = _Sizes(16, 16, 2048, 1), _Sizes(128, 128, 8192, 4)
+_LEAST_SAMPLES = 16
+_ON_CPU, _ON_GPU = _Sizes(16, 16, 128, 2048, 1), _Sizes(128, 128, 512, 8192, 4)
 # Between looks at the trees on a GPU they grow by a part of what they have grown, ...
 _GROWTH = 4
 _MOST_ROOM = 1 << 22  # ... as far as there are no more new nodes than this.
@@ -183,7 +185,7 @@ class RrtConnect:
     def _n_samples(self) -> int:
         sizes, grown = self._sizes, self._n_grown
         shared = max(sizes.shared // len(self.rows), _LEAST_SAMPLES)
-        return min(shared, _MOST_SAMPLES, sizes.first + sizes.more * grown)
+        return min(shared, sizes.most, sizes.first + sizes.more * grown)
 
     def _rounds(self) -> int:
         """Rounds until the next look."""

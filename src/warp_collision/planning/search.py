@@ -28,8 +28,8 @@ from warp_collision.planning.shortcuts import (
 from warp_collision.summaries import summary
 
 _GROUP = 40  # rounds of trees, after which the problems solved so far are improved, then twice ...
-_MORE_ROUNDS = 4  # of other trees for the same problems than the first trees needed
-_MAX_ROUNDS = 12  # of other trees
+_MORE_ROUNDS = 8  # of other trees for the same problems than the first trees needed
+_MAX_ROUNDS = 16  # of other trees
 _NODES = 20  # per path and round of shortcuts
 # Rounds of shortcuts of paths of trees, and of how many of the shortest of a problem.
 _SEED_PHASES = ((2, None), (2, 2))
