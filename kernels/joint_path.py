@@ -105,6 +105,20 @@ def open_bodies(
 
 
 @wp.func
+def check_pair(
+    segment: Segment, pair: BodyPair, interval: Interval, left_out: wp.array[wp.vec2i]
+) -> int:
+    """Checks two bodies: the balls of both first."""
+    robot = segment.robot
+    motion = motion_of_pair(segment, pair, interval)
+    near = balls_of_pair(robot, motion)
+    margin = approach_of_spheres(robot, motion, near)[0]
+    if near.gap > wp.max(margin, interval.tolerance):
+        return CLEAR
+    return check_body_pair(robot, motion, left_out, near)
+
+
+@wp.func
 def open_pairs(
     segment: Segment,
     interval: Interval,
@@ -128,12 +142,7 @@ def open_pairs(
                 gap = gap_of_balls(pair, robot, balls[pair.first], balls[pair.second], interval)
                 if gap[0] > wp.max(gap[1], interval.tolerance):
                     continue
-            motion = motion_of_pair(segment, pair, interval)
-            near = balls_of_pair(robot, motion)
-            margin = approach_of_spheres(robot, motion, near)[0]
-            if near.gap > wp.max(margin, interval.tolerance):
-                continue
-            verdict = check_body_pair(robot, motion, left_out, near)
+            verdict = check_pair(segment, pair, interval, left_out)
             if verdict != CLEAR:
                 result.mask = result.mask | bit_of(k)
             result.is_hit = verdict == HIT
@@ -156,6 +165,37 @@ def first_level(segment: Segment) -> int:
         change *= 0.5
         level += 1
     return level
+
+
+@wp.func
+def segment_collides(
+    segment: Segment,
+    root: MovingFrame,
+    slack: float,
+    tolerance: float,
+    scene: Scene,
+    env: int,
+    body_pairs: wp.array[BodyPair],
+    left_out: wp.array[wp.vec2i],
+    balls: wp.array[wp.vec4],
+) -> bool:
+    """Whether a segment is not proven free, by bisection."""
+    collides = bool(False)
+    search = parts_of_segment(first_level(segment))
+    while not collides and not search.is_done:
+        middle = outward_middle_of(search)
+        write_root_at(segment, root, middle)
+        write_frames(segment, middle, half_of(search))
+        interval = Interval(half_of(search), 0.0, slack, DISTANCE_ROUNDING, tolerance, middle)
+        bodies = search.bodies[search.level]
+        world = open_bodies(segment, interval, scene, env, bodies, balls)
+        itself = Open(NONE, False)
+        if not world.is_hit:
+            pair_mask = search.pairs[search.level]
+            itself = open_pairs(segment, interval, body_pairs, left_out, pair_mask, balls, bodies)
+        search = next_interval(search, world.mask, itself.mask)
+        collides = world.is_hit or itself.is_hit or search.is_exhausted
+    return collides
 
 
 @wp.kernel(**resident_warps(16, block=32))
@@ -196,24 +236,12 @@ def joint_path_hit(
     segment = segment_of(robot_in_env(robot, env), joints, row, index, states)
     slack = write_root(segment, root_at(base, row, index))
     collides = not is_env(scene, env) or not wp.isfinite(slack)
-    search = parts_of_segment(first_level(segment))
-    segment_balls = balls[row, index]
-    kept = tolerance[wp.min(row, tolerance.shape[0] - 1)]
-    while not collides and not search.is_done:
-        middle = outward_middle_of(search)
-        write_root_at(segment, root_at(base, row, index), middle)
-        write_frames(segment, middle, half_of(search))
-        interval = Interval(half_of(search), 0.0, slack, DISTANCE_ROUNDING, kept, middle)
-        bodies = search.bodies[search.level]
-        world = open_bodies(segment, interval, scene, env, bodies, segment_balls)
-        itself = Open(NONE, False)
-        if not world.is_hit:
-            pair_mask = search.pairs[search.level]
-            itself = open_pairs(
-                segment, interval, body_pairs, left_out, pair_mask, segment_balls, bodies
-            )
-        search = next_interval(search, world.mask, itself.mask)
-        collides = world.is_hit or itself.is_hit or search.is_exhausted
+    if not collides:
+        kept = tolerance[wp.min(row, tolerance.shape[0] - 1)]
+        root = root_at(base, row, index)
+        collides = segment_collides(
+            segment, root, slack, kept, scene, env, body_pairs, left_out, balls[row, index]
+        )
     hit[row, index] = collides
 
 

@@ -11,6 +11,7 @@ import warp as wp
 
 from warp_collision.kernels.body_check import RestingBody, ball_distance, touches_body
 from warp_collision.kernels.box_blocks import FEW, lowest_bit
+from warp_collision.kernels.compiling import named
 from warp_collision.kernels.kinematics import point_in_world
 from warp_collision.kernels.lanes.kinematics import Lanes, pose_of_lane
 from warp_collision.kernels.lanes.vectors import PLACE_SPHERES, PREAMBLE, SHAPE_ROUNDING
@@ -28,8 +29,8 @@ from warp_collision.kernels.scene import (
     tree_of,
 )
 
-# An obstacle with more padding is left to the scalar functions [m].
-MOST_PADDING = wp.constant(1.0e6)
+# Obstacles that are larger or farther are left to the scalar functions [m].
+LARGEST_SIZE = wp.constant(1.0e8)
 
 
 @wp.struct
@@ -83,7 +84,8 @@ def boxes_near_lanes(
     ...
 
 
-_SHAPE = """
+# The signed distance of a shape from points in lanes: `height_over`.
+SHAPE = """
     // Rotation and offset to the frame of the shape, from the world.
     wp::quat_t<wp::float32> turn = pose.q;
     wp::vec3 shift = pose.p - exact.center;
@@ -120,23 +122,23 @@ _SHAPE = """
 
 @wp.func_native(
     PREAMBLE
-    + _SHAPE
+    + SHAPE
     + """
-    const F height = height_over((const F*)lanes.balls + 5 * index);
-    return bits_of(~(height >= reach)) & bits;
+    const F* ball = (const F*)lanes.balls + 5 * index;
+    return bits_of(~(height_over(ball) >= ball[3] + extra)) & bits;
 """
 )
 def balls_near_shape(
-    exact: ExactShape, pose: wp.transform, lanes: Lanes, index: int, reach: float, bits: wp.uint32
+    exact: ExactShape, pose: wp.transform, lanes: Lanes, index: int, extra: float, bits: wp.uint32
 ) -> wp.uint32:
-    """In which lanes the center of a ball is less than a reach above a shape.
+    """In which lanes the center of a ball is less than its reach above a shape.
 
     Args:
         exact: a shape with a formula.
         pose: to its mesh, from the world.
         lanes: with placed balls.
         index: of the ball.
-        reach: radius of the ball, and all that is added to it [m].
+        extra: what is added to the reach [m].
         bits: the lanes to check.
     """
     ...
@@ -145,7 +147,7 @@ def balls_near_shape(
 @wp.func_native(
     PREAMBLE
     + PLACE_SPHERES
-    + _SHAPE
+    + SHAPE
     + """
     place_spheres(body, index);
     I hit = {}, open = {};
@@ -233,13 +235,13 @@ def lanes_free_of(obstacle: Obstacle, query: BodyInLanes, free: wp.uint32) -> wp
     else:
         shape = box_of(obstacle)
     size = lanes.far + wp.length(wp.transform_get_translation(pose)) + wp.length(shape.center)
-    margin = lanes.slack + SHAPE_ROUNDING * (size + wp.length(shape.size))
+    size += wp.length(shape.size) + wp.abs(obstacle.padding)
+    margin = lanes.slack + SHAPE_ROUNDING * size
     near = free
-    if obstacle.padding < MOST_PADDING and wp.length(shape.size) < MOST_PADDING:
-        reach = body.radius + obstacle.padding + margin
-        near = balls_near_shape(shape, pose, lanes, query.index, reach, free)
+    if size < LARGEST_SIZE:
+        near = balls_near_shape(shape, pose, lanes, query.index, obstacle.padding + margin, free)
     open = near
-    if near != wp.uint32(0) and shape_is_exact and obstacle.padding < MOST_PADDING:
+    if near != wp.uint32(0) and shape_is_exact and size < LARGEST_SIZE:
         found = spheres_touch_shape(
             shape, pose, obstacle.padding, query.robot, body, lanes, query.index, margin, near
         )
@@ -252,15 +254,6 @@ def lanes_free_of(obstacle: Obstacle, query: BodyInLanes, free: wp.uint32) -> wp
             if touches_in_lane(obstacle, query, lane):
                 free &= ~(wp.uint32(1) << wp.uint32(lane))
     return free
-
-
-@wp.func
-def none_is_free(free: wp.uint32) -> bool:
-    """Ends a walk."""
-    return free == wp.uint32(0)
-
-
-lanes_free_of_some = make_walk(lanes_free_of, BodyInLanes, wp.uint32, none_is_free)
 
 
 @wp.func_native(
@@ -286,24 +279,47 @@ def ball_around_lanes(lanes: Lanes, index: int, bits: wp.uint32) -> wp.vec4:
     ...
 
 
+def make_walk_in_lanes(visit, Query, is_over):
+    """A device function that walks over the enabled obstacles near a body in some lanes.
+
+    The first obstacles by their boxes in lanes; where there are more, by a ball around all lanes.
+
+    Args:
+        visit: see `make_walk`; of a query that has a `body`, its `index`, and `lanes`.
+        Query: see `make_walk`.
+        is_over: see `make_walk`; the state is a uint32.
+    """
+    walk_many = make_walk(visit, Query, wp.uint32, is_over)
+
+    def walk(query: Query, scene: Scene, env: int, bits: wp.uint32, state: wp.uint32) -> wp.uint32:
+        """Visits all obstacles that may be within reach of the ball in some lanes, and more."""
+        lanes = query.lanes
+        slots = filled_slots(scene, env)
+        tree = tree_of(scene, env)
+        count = slots[1] - slots[0]
+        begin = query.body.begin
+        if tree.bvh == wp.uint64(0) or count > FEW:
+            ball = ball_around_lanes(lanes, query.index, bits)
+            middle = wp.vec3(ball[0], ball[1], ball[2])
+            return walk_many(scene, env, begin, middle, WIDEN * ball[3], query, state)
+        few = boxes_near_lanes(tree.blocks, count, lanes, query.index, bits)
+        while few != wp.uint32(0) and not is_over(state):
+            slot = slots[0] + lowest_bit(few)
+            few &= few - wp.uint32(1)
+            if is_checked(scene, slot, begin):
+                obstacle = load_obstacle(scene, slot)
+                if obstacle.is_present:
+                    state = visit(obstacle, query, state)
+        return state
+
+    return named(walk, f"{visit.key}_in_lanes")
+
+
 @wp.func
-def free_lanes(query: BodyInLanes, scene: Scene, env: int, free: wp.uint32) -> wp.uint32:
-    """Those of some known lanes in which no enabled obstacle of an env touches a body."""
-    lanes = query.lanes
-    body = query.body
-    slots = filled_slots(scene, env)
-    tree = tree_of(scene, env)
-    count = slots[1] - slots[0]
-    if tree.bvh == wp.uint64(0) or count > FEW:
-        ball = ball_around_lanes(lanes, query.index, free)
-        middle = wp.vec3(ball[0], ball[1], ball[2])
-        return lanes_free_of_some(scene, env, body.begin, middle, WIDEN * ball[3], query, free)
-    few = boxes_near_lanes(tree.blocks, count, lanes, query.index, free)
-    while few != wp.uint32(0) and free != wp.uint32(0):
-        slot = slots[0] + lowest_bit(few)
-        few &= few - wp.uint32(1)
-        if is_checked(scene, slot, body.begin):
-            obstacle = load_obstacle(scene, slot)
-            if obstacle.is_present:
-                free = lanes_free_of(obstacle, query, free)
-    return free
+def none_is_free(free: wp.uint32) -> bool:
+    """Ends a walk."""
+    return free == wp.uint32(0)
+
+
+# Takes the lanes in which a body is free so far, twice, and returns those in which it is free.
+free_lanes = make_walk_in_lanes(lanes_free_of, BodyInLanes, none_is_free)

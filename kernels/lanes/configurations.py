@@ -118,7 +118,7 @@ def free_in_env(
         if free != wp.uint32(0):
             body = body_of(robot, b)
             if body.radius >= 0.0:
-                free = free_lanes(BodyInLanes(robot, body, b, lanes), scene, env, free)
+                free = free_lanes(BodyInLanes(robot, body, b, lanes), scene, env, free, free)
     if free != wp.uint32(0):
         free = lanes_free_of_pairs(body_pairs, left_out, robot, lanes, free)
     while unknown != wp.uint32(0):

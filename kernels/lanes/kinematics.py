@@ -41,7 +41,7 @@ class Lanes:
     pose_size: int  # numbers of a pose, where they are of `MovingFrame`
     twists: wp.uint64  # in motion: to (n_frames, 7) vectors: angular and linear rates, joint's rate
     motions: wp.uint64  # in motion: to (n_bodies, 5) vectors: velocity, acceleration, travel
-    window: wp.uint64  # in motion: to 5 vectors, see `lanes.motions`
+    window: wp.uint64  # in motion: see `write_twists`
     facts: wp.uint64  # to 8 words: slack, far, finite, known; lanes whose other poses are there
     finite: wp.uint32  # lanes with finite joint values
     known: wp.uint32  # lanes whose frames are within the slack

@@ -62,14 +62,8 @@ def next_near_pair(
     ...
 
 
-# Whether centers are within a reach, and whether a pair of spheres is left out.
-_TOUCH = """
-    const auto within = [&](const F* a, const F* b, wp::float32 reach)
-            __attribute__((always_inline)) -> I {
-        const F x = a[0] - b[0], y = a[1] - b[1], z = a[2] - b[2];
-        const F square = x * x + y * y + z * z;
-        return reach > 0.0f ? square < reach * reach : I{};
-    };
+# Whether a pair of spheres is left out.
+LEFT_OUT = """
     const auto is_left_out = [&](int a, int b) {
         int low = pair.begin, high = pair.end;
         while (low < high) {
@@ -81,12 +75,21 @@ _TOUCH = """
         return low < pair.end && left_out.data[low][0] == a && left_out.data[low][1] == b;
     };
 """
+_WITHIN = """
+    const auto within = [&](const F* a, const F* b, wp::float32 reach)
+            __attribute__((always_inline)) -> I {
+        const F x = a[0] - b[0], y = a[1] - b[1], z = a[2] - b[2];
+        const F square = x * x + y * y + z * z;
+        return reach > 0.0f ? square < reach * reach : I{};
+    };
+"""
 
 
 @wp.func_native(
     PREAMBLE
     + PLACE_SPHERES
-    + _TOUCH
+    + LEFT_OUT
+    + _WITHIN
     + f"    const int group_size = {int(GROUP_SIZE)};"
     + """
     const auto& one = bodies.data[robot.first_body + pair.first];

@@ -97,7 +97,6 @@ def pairs_in_lanes(
 @wp.kernel
 def near_shapes_and_boxes(
     scene: Scene,
-    reach: wp.array[wp.float32],  # (n,)
     corners: wp.array3d[wp.float32],  # (2, 6, 8) boxes, as in `box_blocks`
     points: wp.array3d[wp.float32],  # (n, 5, 8) x, y, z, reach
     near: wp.array2d[wp.uint32],  # (n, slots)
@@ -112,7 +111,7 @@ def near_shapes_and_boxes(
         obstacle = load_obstacle(scene, slot)
         exact = load_exact(obstacle.record)
         pose = obstacle.mesh_from_world
-        near[block, slot] = balls_near_shape(exact, pose, lanes, 0, reach[block], wp.uint32(255))
+        near[block, slot] = balls_near_shape(exact, pose, lanes, 0, 0.0, wp.uint32(255))
         for lane in range(8):
             p = wp.vec3(points[block, 0, lane], points[block, 1, lane], points[block, 2, lane])
             heights[block, slot, lane] = height_over_shape(exact, wp.transform_point(pose, p))
@@ -169,7 +168,7 @@ def test_shapes_and_boxes() -> None:
     boxes, distances = torch.zeros(n, dtype=torch.uint32), torch.full((n, 16), 1e9)
     outputs = near, heights, boxes, distances
     corners = torch.from_numpy(corners).float()
-    launch(near_shapes_and_boxes, (n,), tables, reach, corners, points, *outputs, device=CPU)
+    launch(near_shapes_and_boxes, (n,), tables, corners, points, *outputs, device=CPU)
     for found, expected in ((bits(near, 8), heights), (bits(boxes, 16), distances)):
         margin = (expected - reach.reshape(-1, *(1,) * (expected.ndim - 1))).numpy()
         assert found[margin < -3e-6].all()

@@ -22,6 +22,7 @@ from warp_collision.kernels.lanes.configurations import (
     configurations_hit,
     scratch_bytes,
 )
+from warp_collision.kernels.lanes.paths import SEGMENTS, scratch_of_paths, segments_hit
 from warp_collision.launching.launch import RepeatedLaunch, launch
 from warp_collision.queries.dispatch import is_plain
 from warp_collision.queries.operator import (
@@ -84,6 +85,19 @@ def _of_configurations(operands: PathOperands) -> tuple[Any, tuple[int, int], tu
     return configurations_hit, (1, threads), (scratch,)
 
 
+def _of_segments(
+    operands: PathOperands, base_moves: bool = False
+) -> tuple[Any, tuple[int, int], tuple[Tensor, ...]]:
+    """The kernel of segments, its threads and their scratch memory; see `_of_configurations`."""
+    joints, robot, (batch, count) = operands.joints, operands.robot, operands.segments
+    if joints.device != CPU or base_moves or operands.degree != 1:
+        return kernels.joint_path_hit, (batch, count), operands.scratch((batch, count), STATE)
+    threads = -(-batch * count // SEGMENTS)
+    sizes = len(robot.frames), robot.n_bodies, len(robot.spheres), joints.shape[2]
+    scratch = joints.new_empty((threads, scratch_of_paths(*sizes)), dtype=torch.uint8)
+    return segments_hit, (1, threads), (scratch,)
+
+
 def run_paths(operands: PathOperands, tolerance: Tensor) -> Tensor:
     """Which segments are not proven free: (batch, horizon - 1) bool."""
     rest, movers = split(operands)
@@ -91,15 +105,21 @@ def run_paths(operands: PathOperands, tolerance: Tensor) -> Tensor:
     if movers is None:
         return hit
     if hit.device != CPU:  # a choice of segments would be a wait
-        hits = run_paths_at_rest(movers.operands, tolerance).unflatten(0, (-1, len(movers.slots)))
+        hits = run_paths_at_rest(movers.operands, tolerance, base_moves=True).unflatten(
+            0, (-1, len(movers.slots))
+        )
         return hit | hits.any(1)
     near = ~(movers.lower_bounds(rest) >= tolerance)  # NaN is near
-    near[near.clone()] = run_paths_at_rest(movers.chosen(near), tolerance)[:, 0]
+    near[near.clone()] = run_paths_at_rest(movers.chosen(near), tolerance, base_moves=True)[:, 0]
     return hit | near.any(1)
 
 
 def run_paths_at_rest(
-    operands: PathOperands, tolerance: Tensor, n_segments: Tensor | None = None
+    operands: PathOperands,
+    tolerance: Tensor,
+    n_segments: Tensor | None = None,
+    *,
+    base_moves: bool = False,
 ) -> Tensor:
     """Which segments are not proven free among obstacles at rest: (batch, horizon - 1) bool.
 
@@ -108,17 +128,18 @@ def run_paths_at_rest(
         tolerance: (1,) for all, or (batch,) [m].
         n_segments: (batch,) int32, so many of each path are checked, up to the first hit; the
             others count as hits. All segments of all paths if None.
+        base_moves: whether the root may move on a segment.
     """
     joints, scene, env_index, base, robot, pairs, _ = operands
     segments = operands.segments
-    scratch = operands.scratch(segments, STATE)
+    kernel, dim, scratch = _of_segments(operands, base_moves)
     if n_segments is None:
         hit = joints.new_empty(segments, dtype=torch.bool)
     else:  # threads read what others have not written yet
         hit = joints.new_zeros(segments, dtype=torch.bool)
     launch(
-        kernels.joint_path_hit,
-        segments,
+        kernel,
+        dim,
         *(joints, env_index, scene.completed(), robot, base, *pairs),
         *(tolerance, n_segments, *scratch, hit),
         device=joints.device,
@@ -130,8 +151,8 @@ def run_paths_at_rest(
 def repeated_paths(operands: PathOperands, tolerance: Tensor) -> Callable[..., Tensor]:
     """`run_paths_at_rest` of one CPU thread, for many joints like these; takes joints and scene."""
     segments = operands.segments
-    parameters = tolerance, None, *operands.scratch(segments, STATE)
-    return _repeated(kernels.joint_path_hit, operands, segments, segments, parameters)
+    kernel, dim, scratch = _of_segments(operands)
+    return _repeated(kernel, operands, dim, segments, (tolerance, None, *scratch))
 
 
 def repeated_configurations(operands: PathOperands, _: Tensor) -> Callable[..., Tensor]:

@@ -1,0 +1,326 @@
+"""Rates of motion in lanes: eight intervals of segments of joint paths, and bounds over them.
+
+**Rounding.** With W the sum of the rates of a robot's joints, h half the length of an interval and
+`slack` that of `lanes.kinematics`: velocities that lanes and the scalar functions compute differ by
+at most 4 W slack, bounds of second derivatives by 4 W W slack, and so what a point travels by
+h W (4 + 2 h W) slack. Interpolated joint values add EPSILON times the joint values at both ends.
+All that, with positions, is the `margin` below. Lanes decide where a decision is the same with this
+margin added and taken off; elsewhere the scalar functions decide.
+"""
+
+import warp as wp
+
+from warp_collision.kernels.kinematics import RobotFrame
+from warp_collision.kernels.lanes.bodies import SHAPE
+from warp_collision.kernels.lanes.kinematics import Lanes
+from warp_collision.kernels.lanes.pairs import LEFT_OUT
+from warp_collision.kernels.lanes.vectors import EPSILON, PLACE_SPHERES, PREAMBLE, SHAPE_ROUNDING
+from warp_collision.kernels.mesh_record import ExactShape
+from warp_collision.kernels.robot_motion import Robot, RobotBody
+from warp_collision.kernels.robot_pairs import BodyPair
+
+# Names of the vectors of `Lanes.window`, and what follows from twists and motions.
+MOTION = """
+    F* window = (F*)lanes.window;
+    const F half = window[0], tolerance = window[1], slack = window[2], margin = window[3];
+    const F* twists = (const F*)lanes.twists;
+    const F* frames_of_lanes = (const F*)lanes.frames;
+    const auto length_of = [&](const F* v) __attribute__((always_inline)) -> F {
+        return root_of(v[0] * v[0] + v[1] * v[1] + v[2] * v[2]);
+    };
+    const auto velocity_at = [&](int frame, const F* point, F* velocity)
+            __attribute__((always_inline)) {
+        const F* origin = frames_of_lanes + 12 * frame + 9;
+        const F* w = twists + 7 * frame;
+        const F x = point[0] - origin[0], y = point[1] - origin[1], z = point[2] - origin[2];
+        velocity[0] = w[3] + w[1] * z - w[2] * y;
+        velocity[1] = w[4] + w[2] * x - w[0] * z;
+        velocity[2] = w[5] + w[0] * y - w[1] * x;
+    };
+    (void)half; (void)tolerance; (void)slack; (void)margin; (void)length_of; (void)velocity_at;
+"""
+
+# As `acceleration_bound`, of a root at rest.
+ACCELERATION = """
+    const auto acceleration_at = [&](int frame, const F* center, wp::float32 spread, int ancestor) {
+        F bound = {}, drift = {};
+        for (int k = frame; k != ancestor; k = frames.data[k].parent) {
+            const F rate = twists[7 * k + 6];
+            if (frames.data[k].slides) { drift += rate; continue; }
+            const F* row = frames_of_lanes + 12 * k;
+            const F x = center[0] - row[9], y = center[1] - row[10], z = center[2] - row[11];
+            const F arm[3] = {row[5] * z - row[8] * y, row[8] * x - row[2] * z,
+                row[2] * y - row[5] * x};
+            const F rho = length_of(arm) + spread + half * drift;
+            bound += rate * (2.0f * drift + rate * rho);
+            drift += rate * rho;
+        }
+        return bound;
+    };
+"""
+
+
+@wp.func_native(
+    PREAMBLE
+    + f"    const wp::float32 epsilon = {float(EPSILON)}f;"
+    + """
+    const F* rows = (const F*)lanes.frames;
+    F* twists = (F*)lanes.twists;
+    F* window = (F*)lanes.window;
+    const wp::uint64* ends = (const wp::uint64*)(window + 5);
+    F turning = {}, travel = {}, sizes = {};
+    for (int i = 0; i < 7; ++i) twists[i] = F{};
+    for (int k = 1; k < robot.n_frames; ++k) {
+        const auto& frame = frames.data[k];
+        const F* parent = rows + 12 * frame.parent;
+        const F* row = rows + 12 * k;
+        const F* before = twists + 7 * frame.parent;
+        F* twist = twists + 7 * k;
+        F begin, end;
+        for (int i = 0; i < 8; ++i) {
+            const wp::float32* values = (const wp::float32*)ends[i] + frame.value;
+            begin[i] = values[0];
+            end[i] = values[lanes.n_joints];
+        }
+        const F change = frame.multiplier * (end - begin), rate = size_of(change);
+        sizes += wp::abs(frame.multiplier) * (size_of(begin) + size_of(end));
+        const F x = row[9] - parent[9], y = row[10] - parent[10], z = row[11] - parent[11];
+        twist[3] = before[3] + before[1] * z - before[2] * y;
+        twist[4] = before[4] + before[2] * x - before[0] * z;
+        twist[5] = before[5] + before[0] * y - before[1] * x;
+        for (int i = 0; i < 3; ++i) {
+            const F along = change * row[3 * i + 2];
+            twist[i] = frame.slides ? before[i] : before[i] + along;
+            if (frame.slides) twist[3 + i] += along;
+        }
+        twist[6] = rate;
+        if (frame.slides) travel += size_of(begin) + size_of(end);
+        turning += frame.slides ? rate / robot.reach : rate;
+    }
+    const F part = window[0] * turning, reach = robot.reach + travel;
+    window[3] = lanes.slack * (1.0f + part * (4.0f + 2.0f * part)) + epsilon * reach * sizes;
+"""
+)
+def write_twists(robot: Robot, frames: wp.array[RobotFrame], lanes: Lanes):
+    """Writes the twists of all frames, by the position on the segments, and the margin.
+
+    `Lanes.window` has vectors: half the length of the intervals, the tolerance [m], the scalar
+    functions' `slack` [m], the margin [m]; one that is not used; and pointers to the joint values
+    at the begin of the segments, those of the end behind them.
+    """
+    ...
+
+
+@wp.func_native(
+    PREAMBLE
+    + MOTION
+    + ACCELERATION
+    + f"    const wp::float32 rounding = {float(SHAPE_ROUNDING)}f;"
+    + """
+    for (int b = 0; b < robot.n_bodies; ++b) {
+        const auto& body = bodies.data[robot.first_body + b];
+        const wp::float32 at[3] = {body.center[0], body.center[1], body.center[2]};
+        F* ball = (F*)lanes.balls + 5 * b;
+        F* motion = (F*)lanes.motions + 5 * b;
+        place(frames_of_lanes + 12 * body.frame, at, ball);
+        ball[4] = F{};
+        if (!(asked >> b % 64 & 1) || body.radius < 0.0f) continue;
+        velocity_at(body.frame, ball, motion);
+        motion[3] = acceleration_at(body.frame, ball, body.spread, 0);
+        motion[4] = half * (length_of(motion) + 0.5f * half * motion[3]);
+        ball[3] = body.radius + larger(motion[4] + slack, tolerance) + margin
+            + rounding * lanes.far;
+    }
+"""
+)
+def write_motions(
+    robot: Robot,
+    frames: wp.array[RobotFrame],
+    bodies: wp.array[RobotBody],
+    lanes: Lanes,
+    asked: wp.uint64,
+):
+    """Writes the balls of all bodies, and of those asked for how they move over the intervals.
+
+    By body: its velocity, the bound of the second derivative of its spheres, and by how far its
+    center moves from where it is in the middle of the interval.
+    """
+    ...
+
+
+# Of what is found for a body or a pair of bodies in the lanes: hits, what is open, and where the
+# scalar functions decide, each in eight bits.
+RESULT = """
+    const auto result = [&](I near, I hit, I open, I may_hit, I may_open)
+            __attribute__((always_inline)) -> wp::uint32 {
+        const I unsure = near & ~hit & (may_hit | (may_open & ~open));
+        return bits_of(near & hit) | bits_of(near & open & ~hit & ~unsure) << 8
+            | bits_of(unsure) << 16;
+    };
+"""
+
+
+@wp.func_native(
+    PREAMBLE
+    + PLACE_SPHERES
+    + SHAPE
+    + MOTION
+    + RESULT
+    + """
+    const F* ball = (const F*)lanes.balls + 5 * index;
+    const F* motion = (const F*)lanes.motions + 5 * index;
+    const F wide = margin + rounding;
+    const F height = height_over(ball) - padding;
+    const F reach = body.radius + larger(motion[4] + slack, tolerance);
+    const I near = ~(height >= reach + wide) & mask_of(bits), is_near = height < reach - wide;
+    if (!bits_of(near)) return 0;
+    I hit = {}, may_hit = {};
+    I open = motion[4] > body.radius + wide, may_open = ~(motion[4] <= body.radius - wide);
+    if (bits_of(near & (~open | ~(height > body.radius + tolerance + wide)))) {
+        place_spheres(body, index);
+        for (int s = body.begin; s < body.end; ++s) {
+            const wp::float32 radius = ((const wp::float32*)robot.spheres)[4 * s + 3];
+            if (radius < 0.0f) continue;
+            const F* center = (const F*)lanes.spheres + 3 * s;
+            const F gap = height_over(center) - padding - radius;
+            F velocity[3];
+            velocity_at(body.frame, center, velocity);
+            const F travel = half * (length_of(velocity) + 0.5f * half * motion[3]);
+            const F needed = larger(travel + slack, tolerance - slack);
+            hit |= gap < tolerance - slack - wide;
+            may_hit |= ~(gap >= tolerance - slack + wide);
+            open |= gap < needed - wide;
+            may_open |= ~(gap >= needed + wide);
+        }
+    }
+    return result(near, hit & is_near, open & is_near, may_hit, may_open);
+"""
+)
+def body_beside_shape(
+    exact: ExactShape,
+    pose: wp.transform,
+    padding: float,
+    robot: Robot,
+    body: RobotBody,
+    lanes: Lanes,
+    index: int,
+    rounding: float,
+    bits: wp.uint32,
+) -> wp.uint32:
+    """What `check_obstacle` finds in some lanes, for a shape with a formula; see `RESULT`."""
+    ...
+
+
+_PAIR = """
+    const auto& one = bodies.data[robot.first_body + pair.first];
+    const auto& other = bodies.data[robot.first_body + pair.second];
+    const F* here = (const F*)lanes.balls + 5 * pair.first;
+    const F* there = (const F*)lanes.balls + 5 * pair.second;
+    const F* moved = (const F*)lanes.motions;
+    const F wide = 2.0f * margin + rounding, error = 2.0f * slack;
+    const F offset[3] = {here[0] - there[0], here[1] - there[1], here[2] - there[2]};
+    const F gap = length_of(offset) - one.radius - other.radius - pair.buffer;
+    const F apart = larger(moved[5 * pair.first + 4] + moved[5 * pair.second + 4] + error,
+        tolerance);
+    // By how far each of the balls moves, where that is known.
+    const I both = mask_of(known);
+    I near = mask_of(bits) & ~(both & (gap > apart + wide));
+    if (!bits_of(near)) return 0;
+    const I is_apart = both & ~(gap < apart - wide);
+    const F* turning = twists + 7 * pair.ancestor;
+    const auto relative = [&](const F* a, const F* b, const F* d, F* rate)
+            __attribute__((always_inline)) {
+        rate[0] = a[0] - b[0] - (turning[1] * d[2] - turning[2] * d[1]);
+        rate[1] = a[1] - b[1] - (turning[2] * d[0] - turning[0] * d[2]);
+        rate[2] = a[2] - b[2] - (turning[0] * d[1] - turning[1] * d[0]);
+    };
+    F u[3], v[3], rate[3], first[3], second[3];
+    velocity_at(one.frame, here, u);
+    velocity_at(other.frame, there, v);
+    relative(u, v, offset, rate);
+    for (int i = 0; i < 3; ++i) {
+        first[i] = twists[7 * one.frame + i] - turning[i];
+        second[i] = twists[7 * other.frame + i] - turning[i];
+    }
+    const F bend = 0.5f * half
+        * (acceleration_at(one.frame, here, wp::max(one.spread, one.far_piece), pair.ancestor)
+        + acceleration_at(other.frame, there, wp::max(other.spread, other.far_piece),
+            pair.ancestor));
+    const F turn = (length_of(first) + length_of(second)) * (one.spread + other.spread);
+    const F within = larger(half * (length_of(rate) + turn + bend) + error, tolerance);
+    near &= ~(gap > within + wide);
+    const I is_near = near & ~is_apart & (gap < within - wide);
+"""
+
+
+@wp.func_native(
+    PREAMBLE
+    + PLACE_SPHERES
+    + MOTION
+    + ACCELERATION
+    + RESULT
+    + LEFT_OUT
+    + _PAIR
+    + """
+    if (!bits_of(near)) return 0;
+    place_spheres(one, pair.first);
+    place_spheres(other, pair.second);
+    const wp::float32* radii = (const wp::float32*)robot.spheres + 3;
+    const F* spheres = (const F*)lanes.spheres;
+    I hit = {}, may_hit = {}, open = {}, may_open = {};
+    for (int s = one.begin; s < one.end; ++s) {
+        const F* a = spheres + 3 * s;
+        const wp::float32 radius = radii[4 * s] + pair.buffer;
+        if (radii[4 * s] < 0.0f) continue;
+        const F way[3] = {a[0] - there[0], a[1] - there[1], a[2] - there[2]};
+        const I is_close = near & ~(length_of(way) > radius + other.radius + within + wide);
+        if (!bits_of(is_close)) continue;
+        velocity_at(one.frame, a, u);
+        for (int t = other.begin; t < other.end; ++t) {
+            const F* b = spheres + 3 * t;
+            if (radii[4 * t] < 0.0f) continue;
+            const F d[3] = {a[0] - b[0], a[1] - b[1], a[2] - b[2]};
+            const F distance = length_of(d) - (radius + radii[4 * t]);
+            const I touch = is_close & ~(distance > within + wide);
+            if (!bits_of(touch) || is_left_out(s, t)) continue;
+            velocity_at(other.frame, b, v);
+            relative(u, v, d, rate);
+            const F length = larger(length_of(d), F{} + 1.0e-3f);
+            const F along = size_of(rate[0] * d[0] + rate[1] * d[1] + rate[2] * d[2]) / length;
+            const F least = distance - half * (along + bend) - error;
+            hit |= touch & (distance < tolerance - error - wide);
+            may_hit |= touch & ~(distance >= tolerance - error + wide);
+            open |= touch & (least < -wide);
+            may_open |= touch & (~(least > wide) | ~(length_of(d) > 2.0e-3f));
+        }
+    }
+    if (one.n_pieces && other.n_pieces) may_hit |= may_open;
+    if (one.n_pieces && other.n_pieces) hit = open = I{};
+    return result(near, hit & is_near, open & is_near, may_hit, may_open);
+"""
+)
+def pair_in_motion(
+    pair: BodyPair,
+    left_out: wp.array[wp.vec2i],
+    frames: wp.array[RobotFrame],
+    bodies: wp.array[RobotBody],
+    robot: Robot,
+    lanes: Lanes,
+    rounding: float,
+    known: wp.uint32,
+    bits: wp.uint32,
+) -> wp.uint32:
+    """What is found of a pair of bodies in some lanes, see `RESULT`; by their spheres.
+
+    Args:
+        pair: the bodies.
+        left_out: pairs of spheres that are not checked.
+        frames: of the robot.
+        bodies: of the robot in all envs.
+        robot: the robot.
+        lanes: with motions.
+        rounding: of a distance [m].
+        known: lanes in which the motions of both bodies were asked for.
+        bits: the lanes to check.
+    """
+    ...

@@ -1,0 +1,194 @@
+"""Motions in lanes of vector instructions: the answers of the kernel without lanes."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lane_scenes import (
+    ROBOTS,
+    WITHOUT_FORMULA,
+    fill,
+    joint_rows,
+    random_pose,
+    robot_with_pieces,
+)
+from warp_collision import Cuboid, MeshWorld, configuration_in_collision, joint_path_in_collision
+from warp_collision.devices import CPU
+from warp_collision.examples import load_panda
+from warp_collision.kernels import joint_path
+from warp_collision.robot import RobotChecker, RobotSpheres
+from warp_collision.robot.checks import path_operators
+from warp_collision.robot.checks.path_operands import PathOperands
+from warp_collision.robot.model.sphere_layout import STATE
+from warp_collision.world.acceleration import with_acceleration
+from warp_collision.world.scene_tables import scene_tables
+
+Tensor = torch.Tensor
+
+
+def of_segments(operands: PathOperands, base_moves: bool = False):
+    rows = tuple(operands.segments)
+    return joint_path.joint_path_hit, rows, operands.scratch(rows, STATE)
+
+
+@pytest.fixture
+def without_lanes(monkeypatch: pytest.MonkeyPatch):
+    """The same function by the kernel that has a thread for each segment."""
+
+    def hits(*operands, **options) -> Tensor:
+        with monkeypatch.context() as patch:
+            patch.setattr(path_operators, "_of_segments", of_segments)
+            return joint_path_in_collision(*operands, **options)
+
+    return hits
+
+
+def motions(robot: RobotSpheres, rng: np.random.Generator, count: int) -> Tensor:
+    """(count, 2, n_joints) by 0.01 to 3 rad or m in all joints together."""
+    begin = joint_rows(robot, rng, count)[0].double().numpy()
+    way = rng.normal(size=begin.shape)
+    way *= 10.0 ** rng.uniform(-2.0, 0.5, (count, 1)) / np.linalg.norm(way, axis=1, keepdims=True)
+    return torch.from_numpy(np.stack((begin, begin + way), axis=1)).float()
+
+
+def assert_same(without_lanes, robot, world, paths: Tensor, **options) -> None:
+    """At random, and with an end that is bisected until a unit of rounding decides."""
+    expected = without_lanes(paths, robot, world, **options)
+    assert torch.equal(joint_path_in_collision(paths, robot, world, **options), expected)
+    assert 0 < expected.sum() < expected.numel()
+    at_rest = {name: value for name, value in options.items() if name != "tolerance"}
+    is_free = ~configuration_in_collision(paths, robot, world, **at_rest)[:, 0]
+    paths = paths[is_free & expected[:, 0]]
+    low, high = torch.zeros(len(paths), 1), torch.ones(len(paths), 1)
+    for _ in range(24):
+        middle = 0.5 * (low + high)
+        part = torch.stack((paths[:, 0], torch.lerp(paths[:, 0], paths[:, 1], middle)), dim=1)
+        found = without_lanes(part, robot, world, **options)
+        assert torch.equal(joint_path_in_collision(part, robot, world, **options), found)
+        low, high = torch.where(found, low, middle), torch.where(found, middle, high)
+
+
+@pytest.mark.parametrize("name", ROBOTS)
+@pytest.mark.parametrize("count", [5, 40])
+def test_among_exact_shapes(without_lanes, name: str, count: int) -> None:
+    rng = np.random.default_rng(count)
+    robot, world = ROBOTS[name](), MeshWorld(device=CPU, max_obstacles=64)
+    fill(world, rng, count, spread=3.0 if name == "snake" or count > 32 else 1.0)
+    paths = motions(robot, rng, 24 if name == "snake" else 150)
+    assert_same(without_lanes, robot, world, paths)
+    for options in ({"self_collision": False}, {"tolerance": 0.02}):
+        expected = without_lanes(paths, robot, world, **options)
+        assert torch.equal(joint_path_in_collision(paths, robot, world, **options), expected)
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (1, 3), (5, 4), (1, 40), (3, 18)])
+def test_any_number_of_segments(without_lanes, shape: tuple[int, int]) -> None:
+    """Of one path and of several, in one thread and in several."""
+    rng = np.random.default_rng(shape[1])
+    robot, world = load_panda(), MeshWorld(device=CPU)
+    fill(world, rng, 4)
+    paths = joint_rows(robot, rng, shape[0] * shape[1]).reshape(*shape, -1)
+    paths[:] = paths[:, :1] + 0.1 * (paths - paths[:, :1])
+    expected = without_lanes(paths, robot, world)
+    assert torch.equal(joint_path_in_collision(paths, robot, world), expected)
+    checker = RobotChecker(robot, world)
+    assert torch.equal(checker.path_in_collision(paths), expected)
+
+
+def test_joint_values_that_are_not_numbers(without_lanes) -> None:
+    rng = np.random.default_rng(3)
+    robot, world = ROBOTS["crane"](), MeshWorld(device=CPU)
+    fill(world, rng, 6)
+    paths = motions(robot, rng, 200)
+    bad = torch.tensor([np.nan, np.inf, -np.inf, 1e7, 3e9, 1e20, 3e38]).float()
+    where = torch.from_numpy(rng.integers(0, paths.shape[2], 100))
+    end = torch.arange(100) % 2
+    paths[torch.arange(100) * 2, end, where] = bad[torch.arange(100) % len(bad)]
+    expected = without_lanes(paths, robot, world)
+    assert torch.equal(joint_path_in_collision(paths, robot, world), expected)
+    assert expected[~paths.isfinite().all(-1).all(-1)].all()
+
+
+@pytest.mark.filterwarnings("ignore:joints must be in rad")
+@pytest.mark.parametrize(("far", "turns"), [(1.0, 0.0), (100.0, 0.0), (1000.0, 0.0), (1.0, 1e3)])
+def test_far_from_the_origin_and_after_many_turns(without_lanes, far: float, turns: float) -> None:
+    rng = np.random.default_rng(int(far + turns))
+    robot, world = load_panda(), MeshWorld(device=CPU)
+    base = random_pose(rng, 0.0, far * np.array([0.6, -0.5, 0.62]))
+    fill(world, rng, 5, base[:3])
+    paths = motions(robot, rng, 150)
+    paths += turns * torch.from_numpy(rng.choice([-1.0, 1.0], (150, 1, paths.shape[2]))).float()
+    assert_same(without_lanes, robot, world, paths, base_pose=base, tolerance=5e-3)
+
+
+def test_envs_bases_and_contacts(without_lanes) -> None:
+    rng = np.random.default_rng(4)
+    robot, world = load_panda(), MeshWorld(device=CPU, n_envs=3, max_obstacles=8)
+    for env in range(3):
+        fill(world, rng, 4 + env, env=env)
+    ball = np.array([[0, 0, 0.1, 0.05], [0.1, 0, 0.1, 0.05]])
+    robot.attach("rod", "panda_hand", ball, envs=[1])
+    paths = motions(robot, rng, 200)
+    options = {
+        "env_index": torch.from_numpy(rng.integers(-1, 4, 200)).int(),
+        "base_pose": torch.from_numpy(np.stack([random_pose(rng, 0.2) for _ in range(200)])),
+        "ignore": [("panda_hand", "s1"), ("panda_link4", "s3")],
+        "tolerance": torch.from_numpy(10.0 ** rng.uniform(-4.0, -2.0, 1)).float(),
+    }
+    expected = without_lanes(paths, robot, world, **options)
+    assert torch.equal(joint_path_in_collision(paths, robot, world, **options), expected)
+    assert 0.0 < expected.float().mean() < 1.0
+
+
+@pytest.mark.parametrize("kind", WITHOUT_FORMULA)
+def test_among_what_has_no_formula(without_lanes, kind: str) -> None:
+    rng = np.random.default_rng(6)
+    robot, world = load_panda(), MeshWorld(device=CPU)
+    for i in range(4):
+        center = 0.75 * np.array([(1, 0, 0.5), (-1, 0.3, 0.2), (0, 1, 0.9), (0.2, -1, 0.3)][i])
+        world.add(f"{i}", WITHOUT_FORMULA[kind](rng), random_pose(rng, 0.05, center))
+    paths = motions(robot, rng, 60)
+    expected = without_lanes(paths, robot, world)
+    assert torch.equal(joint_path_in_collision(paths, robot, world), expected)
+    assert 0 < expected.sum() < expected.numel()
+
+
+def test_each_path_up_to_its_first_hit(without_lanes) -> None:
+    """As trees ask for: the segments behind a hit, and beyond a count, are hits."""
+    rng = np.random.default_rng(12)
+    robot, world = load_panda(), MeshWorld(device=CPU)
+    fill(world, rng, 5)
+    world.add("wall", Cuboid((0.02, 2.0, 2.0)), (0.45, 0, 0, 1, 0, 0, 0))
+    paths = joint_rows(robot, rng, 40 * 12).reshape(40, 12, -1)
+    paths = paths[:, :1] + 0.3 * (paths - paths[:, :1])
+    tables = robot.layout.tables(CPU)
+    pairs = robot.layout.pair_tables(robot.default_pairs, CPU)
+    scene = with_acceleration(scene_tables(world))
+    operands = PathOperands(paths.contiguous(), scene, None, None, tables, pairs)
+    counts = torch.from_numpy(rng.integers(0, 12, 40)).int()
+    found = path_operators.run_paths_at_rest(operands, torch.tensor([1e-3]), counts)
+    each = without_lanes(paths, robot, world)
+    expected = each.cummax(dim=1).values | (torch.arange(11) >= counts[:, None])
+    assert torch.equal(found, expected)
+    assert 0.1 < (~found).float().mean() < 0.9
+
+
+@pytest.mark.slow  # fits spheres to the links
+def test_links_with_convex_pieces(without_lanes, tmp_path: Path) -> None:
+    robot, world = robot_with_pieces(tmp_path), MeshWorld(device=CPU)
+    assert_same(without_lanes, robot, world, motions(robot, np.random.default_rng(8), 1000))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ROBOTS)
+def test_many_motions(without_lanes, name: str) -> None:
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        robot, world = ROBOTS[name](), MeshWorld(device=CPU, max_obstacles=64)
+        fill(world, rng, (3, 6, 9, 40)[seed], spread=1.0 + (name == "snake" or seed == 3))
+        paths = motions(robot, rng, 500 if name == "snake" else 10000)
+        expected = without_lanes(paths, robot, world)
+        assert torch.equal(joint_path_in_collision(paths, robot, world), expected)
+        assert_same(without_lanes, robot, world, paths[:500])
