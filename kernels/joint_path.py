@@ -170,7 +170,9 @@ def first_level(segment: Segment) -> int:
 @wp.func
 def segment_collides(
     segment: Segment,
-    root: MovingFrame,
+    base: wp.array2d[MovingFrame],
+    row: int,
+    index: int,
     slack: float,
     tolerance: float,
     scene: Scene,
@@ -184,7 +186,7 @@ def segment_collides(
     search = parts_of_segment(first_level(segment))
     while not collides and not search.is_done:
         middle = outward_middle_of(search)
-        write_root_at(segment, root, middle)
+        write_root_at(segment, root_at(base, row, index), middle)
         write_frames(segment, middle, half_of(search))
         interval = Interval(half_of(search), 0.0, slack, DISTANCE_ROUNDING, tolerance, middle)
         bodies = search.bodies[search.level]
@@ -238,9 +240,9 @@ def joint_path_hit(
     collides = not is_env(scene, env) or not wp.isfinite(slack)
     if not collides:
         kept = tolerance[wp.min(row, tolerance.shape[0] - 1)]
-        root = root_at(base, row, index)
+        own = balls[row, index]
         collides = segment_collides(
-            segment, root, slack, kept, scene, env, body_pairs, left_out, balls[row, index]
+            segment, base, row, index, slack, kept, scene, env, body_pairs, left_out, own
         )
     hit[row, index] = collides
 

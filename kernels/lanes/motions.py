@@ -253,20 +253,8 @@ _PAIR = """
 """
 
 
-@wp.func_native(
-    PREAMBLE
-    + PLACE_SPHERES
-    + MOTION
-    + ACCELERATION
-    + RESULT
-    + LEFT_OUT
-    + _PAIR
-    + """
-    if (!bits_of(near)) return 0;
-    place_spheres(one, pair.first);
-    place_spheres(other, pair.second);
-    const wp::float32* radii = (const wp::float32*)robot.spheres + 3;
-    const F* spheres = (const F*)lanes.spheres;
+# Spheres of two bodies whose balls are near.
+_SPHERES = """
     I hit = {}, may_hit = {}, open = {}, may_open = {};
     for (int s = one.begin; s < one.end; ++s) {
         const F* a = spheres + 3 * s;
@@ -294,6 +282,26 @@ _PAIR = """
             may_open |= touch & (~(least > wide) | ~(length_of(d) > 2.0e-3f));
         }
     }
+"""
+
+
+@wp.func_native(
+    PREAMBLE
+    + PLACE_SPHERES
+    + MOTION
+    + ACCELERATION
+    + RESULT
+    + LEFT_OUT
+    + _PAIR
+    + """
+    if (!bits_of(near)) return 0;
+    place_spheres(one, pair.first);
+    place_spheres(other, pair.second);
+    const wp::float32* radii = (const wp::float32*)robot.spheres + 3;
+    const F* spheres = (const F*)lanes.spheres;
+"""
+    + _SPHERES
+    + """
     if (one.n_pieces && other.n_pieces) may_hit |= may_open;
     if (one.n_pieces && other.n_pieces) hit = open = I{};
     return result(near, hit & is_near, open & is_near, may_hit, may_open);

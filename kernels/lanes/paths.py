@@ -357,64 +357,66 @@ def decide_alone(motions: Motions, lane: int) -> bool:
     part = part_in_lane(motions, lane)
     segment = segment_in_lane(motions, lane, part.index)
     balls = wp.array(ptr=motions.balls, shape=(motions.robot.n_bodies,), dtype=wp.vec4)
-    root = root_of_segment(motions, part.index)
-    slack = write_root(segment, root)
+    row = row_of(motions, part.index)
+    slack = write_root(segment, root_of_segment(motions, part.index))
     kept = interval_of(motions, part).tolerance
     return segment_collides(
-        segment, root, slack, kept, motions.scene, motions.env, motions.body_pairs,
-        motions.left_out, balls,
+        segment, motions.base, row, segment.first, slack, kept, motions.scene, motions.env,
+        motions.body_pairs, motions.left_out, balls,
     )  # fmt: skip
 
 
 @wp.struct
-class Opened:
-    """What is found in the lanes."""
+class Found:
+    """What is found in the lanes; what is open is in `Motions.opened`."""
 
     hits: wp.uint32
     known: wp.uint32  # lanes that were evaluated
 
 
 @wp.func
-def evaluate(motions: Motions) -> Opened:
-    """Leaves in `active` what is open in the intervals of the lanes; returns the hits."""
+def keep_open(motions: Motions, found: wp.uint32, bit: wp.uint64, offset: int):
+    """Keeps a body, or with an offset of 8 a pair, that is open in some lanes."""
+    opened = wp.array(ptr=motions.opened, shape=(16,), dtype=wp.uint64)
+    open = (found >> wp.uint32(8)) & wp.uint32(EIGHT)
+    while open != wp.uint32(0):
+        lane = offset + lowest_bit(open)
+        open &= open - wp.uint32(1)
+        opened[lane] = opened[lane] | bit
+
+
+@wp.func
+def check_bodies(motions: Motions, asked: wp.uint64, known: wp.uint32) -> wp.uint32:
+    """Checks the bodies that some lanes ask for; returns the lanes with hits."""
     robot = motions.robot
-    lanes = motions.lanes
-    active = wp.array(ptr=motions.active, shape=(8,), dtype=Part)
-    frames = wp.array(ptr=robot.frames, shape=(robot.n_frames,), dtype=RobotFrame)
-    n_rows = robot.first_body + robot.n_bodies
-    bodies = wp.array(ptr=robot.bodies, shape=(n_rows,), dtype=RobotBody)
-    activate(motions)
-    write_frames_in_lanes(robot, frames, lanes)
-    lanes = with_facts(lanes)
-    motions.lanes = lanes
-    write_twists(robot, frames, lanes)
-    asked_bodies = wp.uint64(0)
-    asked_pairs = wp.uint64(0)
-    for lane in range(lanes.count):
-        asked_bodies |= active[lane].bodies
-        asked_pairs |= active[lane].pairs
-    write_motions(robot, frames, bodies, lanes, asked_bodies)
-    known = lanes.known & ((wp.uint32(1) << wp.uint32(lanes.count)) - wp.uint32(1))
     hits = wp.uint32(0)
-    open_bodies = wp.array(ptr=motions.opened, shape=(16,), dtype=wp.uint64)
-    for lane in range(16):
-        open_bodies[lane] = wp.uint64(0)
     for b in range(robot.n_bodies):
-        if asked_bodies & bit_of(b) != NONE:
+        if asked & bit_of(b) != NONE:
             body = body_of(robot, b)
             bits = lanes_asking(motions, bit_of(b), False) & known & ~hits
             if body.radius >= 0.0 and bits != wp.uint32(0):
-                query = MovingBody(motions, lanes, body, b, bits)
+                query = MovingBody(motions, motions.lanes, body, b, bits)
                 found = walk_in_lanes(query, motions.scene, motions.env, bits, wp.uint32(0))
                 hits |= found & wp.uint32(EIGHT)
-                open = (found >> wp.uint32(8)) & wp.uint32(EIGHT)
-                while open != wp.uint32(0):
-                    lane = lowest_bit(open)
-                    open &= open - wp.uint32(1)
-                    open_bodies[lane] = open_bodies[lane] | bit_of(b)
+                keep_open(motions, found, bit_of(b), 0)
+    return hits
+
+
+@wp.func
+def check_pairs(
+    motions: Motions,
+    frames: wp.array[RobotFrame],
+    bodies: wp.array[RobotBody],
+    asked: wp.uint64,
+    known: wp.uint32,
+) -> wp.uint32:
+    """Checks the pairs that some lanes ask for; returns the lanes with hits."""
+    robot = motions.robot
+    lanes = motions.lanes
     rounding = MOTION_ROUNDING * 2.0 * lanes.far
+    hits = wp.uint32(0)
     for k in range(motions.body_pairs.shape[0]):
-        if asked_pairs & bit_of(k) != NONE:
+        if asked & bit_of(k) != NONE:
             bits = lanes_asking(motions, bit_of(k), True) & known & ~hits
             if bits != wp.uint32(0):
                 pair = motions.body_pairs[k]
@@ -430,17 +432,37 @@ def evaluate(motions: Motions) -> Opened:
                     is_known = (of_both >> wp.uint32(lane)) & wp.uint32(1) != wp.uint32(0)
                     found = with_verdict(found, pair_in_lane(motions, pair, lane, is_known), lane)
                 hits |= found & wp.uint32(EIGHT)
-                open = (found >> wp.uint32(8)) & wp.uint32(EIGHT)
-                while open != wp.uint32(0):
-                    lane = lowest_bit(open)
-                    open &= open - wp.uint32(1)
-                    open_bodies[8 + lane] = open_bodies[8 + lane] | bit_of(k)
+                keep_open(motions, found, bit_of(k), 8)
+    return hits
+
+
+@wp.func
+def evaluate(motions: Motions) -> Found:
+    """Checks the intervals in the lanes."""
+    robot = motions.robot
+    lanes = motions.lanes
+    opened = wp.array(ptr=motions.opened, shape=(16,), dtype=wp.uint64)
+    frames = wp.array(ptr=robot.frames, shape=(robot.n_frames,), dtype=RobotFrame)
+    n_rows = robot.first_body + robot.n_bodies
+    bodies = wp.array(ptr=robot.bodies, shape=(n_rows,), dtype=RobotBody)
+    activate(motions)
+    write_frames_in_lanes(robot, frames, lanes)
+    lanes = with_facts(lanes)
+    motions.lanes = lanes
+    write_twists(robot, frames, lanes)
+    asked_bodies = wp.uint64(0)
+    asked_pairs = wp.uint64(0)
     for lane in range(lanes.count):
-        part = active[lane]
-        part.bodies = open_bodies[lane]
-        part.pairs = open_bodies[8 + lane]
-        active[lane] = part
-    return Opened(hits, known)
+        part = part_in_lane(motions, lane)
+        asked_bodies |= part.bodies
+        asked_pairs |= part.pairs
+        opened[lane] = wp.uint64(0)
+        opened[8 + lane] = wp.uint64(0)
+    write_motions(robot, frames, bodies, lanes, asked_bodies)
+    known = lanes.known & ((wp.uint32(1) << wp.uint32(lanes.count)) - wp.uint32(1))
+    hits = check_bodies(motions, asked_bodies, known)
+    hits |= check_pairs(motions, frames, bodies, asked_pairs, known & ~hits)
+    return Found(hits, known)
 
 
 @wp.func
@@ -450,11 +472,13 @@ def step(
     """Evaluates the intervals in the lanes, and adds the halves of what is open to the list."""
     motions.lanes.count = count
     found = evaluate(motions)
-    active = wp.array(ptr=motions.active, shape=(8,), dtype=Part)
+    opened = wp.array(ptr=motions.opened, shape=(16,), dtype=wp.uint64)
     counts = wp.array(ptr=motions.counts, shape=(SEGMENTS,), dtype=wp.int32)
     horizon = hit.shape[1]
     for lane in range(count):
-        part = active[lane]
+        part = part_in_lane(motions, lane)
+        part.bodies = opened[lane]
+        part.pairs = opened[8 + lane]
         number = part.index - motions.first
         bit = wp.uint32(1) << wp.uint32(lane)
         is_hit = found.hits & bit != wp.uint32(0)

@@ -139,9 +139,9 @@ def test_movers_that_stay_far_are_not_looked_at(panda, monkeypatch):
     looked_at = []
 
     def counted(run):
-        def call(operands, *parameters):
+        def call(operands, *parameters, **named):
             looked_at.append(len(operands.joints) * (operands.joints.shape[1] - 1))
-            return run(operands, *parameters)
+            return run(operands, *parameters, **named)
 
         return call
 
