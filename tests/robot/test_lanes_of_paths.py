@@ -22,8 +22,7 @@ from warp_collision.robot import RobotChecker, RobotSpheres
 from warp_collision.robot.checks import path_operators
 from warp_collision.robot.checks.path_operands import PathOperands
 from warp_collision.robot.model.sphere_layout import STATE
-from warp_collision.world.acceleration import with_acceleration
-from warp_collision.world.scene_tables import scene_tables
+from warp_collision.world.scene_tables import scene_of
 
 Tensor = torch.Tensor
 
@@ -169,7 +168,7 @@ def test_each_path_up_to_its_first_hit(without_lanes) -> None:
     paths = paths[:, :1] + 0.3 * (paths - paths[:, :1])
     tables = robot.layout.tables(CPU)
     pairs = robot.layout.pair_tables(robot.default_pairs, CPU)
-    scene = with_acceleration(scene_tables(world))
+    scene = scene_of(world)
     operands = PathOperands(paths.contiguous(), scene, None, None, tables, pairs)
     counts = torch.from_numpy(rng.integers(0, 12, 40)).int()
     found = path_operators.run_paths_at_rest(operands, torch.tensor([1e-3]), counts)
