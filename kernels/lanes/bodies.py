@@ -114,10 +114,13 @@ SHAPE = """
             const F u = larger(a, zero), w = larger(c, zero);
             return deepest > 0.0f ? root_of(u * u + w * w) : deepest;
         }
+        if (kind == HALF_SPACE) return p[0] * x + p[1] * y + p[2] * z;
         const F along = larger(size_of(p[2]) - z, zero);
         return root_of(p[0] * p[0] + p[1] * p[1] + along * along) - x;
     };
-""".replace("CUBOID", str(int(Shape.CUBOID))).replace("CYLINDER", str(int(Shape.CYLINDER)))
+"""
+for _kind in (Shape.CUBOID, Shape.CYLINDER, Shape.HALF_SPACE):
+    SHAPE = SHAPE.replace(_kind.name, str(int(_kind)))
 
 
 @wp.func_native(

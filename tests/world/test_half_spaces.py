@@ -18,6 +18,7 @@ from warp_collision import (
     HalfSpace,
     MeshWorld,
     clearance,
+    configuration_in_collision,
     in_collision,
     joint_path_clearance,
     joint_path_cost,
@@ -253,6 +254,26 @@ def test_joint_paths(device: torch.device) -> None:
     assert not (hit & (truth > 1e-3 + 1e-5)).any()
     cost = joint_path_cost(joints, panda, world, activation_distance=ETA)
     assert (cost.sum(-1) > 0.0).any()
+
+
+@pytest.mark.parametrize("normal", [(0, 0, 1), (0.2, -0.3, 0.9)])
+def test_configurations(normal: tuple[float, float, float], device: torch.device) -> None:
+    """Many at once, which a CPU checks in lanes, and one by one."""
+    panda = load_panda()
+    world = MeshWorld(device=device)
+    world.add("floor", HalfSpace(normal, 0.1), (0.0, 0.1, 0.05, 0.9, 0.1, 0.2, 0.3), padding=0.01)
+    limits = panda.joint_limits.numpy()
+    joints = np.random.default_rng(11).uniform(limits[:, 0], limits[:, 1], (500, 7))
+    joints = to_device(joints, device)
+    axis, offset = planes_of(world, "floor")
+    spheres = to_array(panda(joints))
+    lowest = (spheres[..., :3] @ axis - offset - spheres[..., 3]).min(1)
+    hit = configuration_in_collision(joints, panda, world, self_collision=False).cpu().numpy()
+    sure = np.abs(lowest) > 1e-5
+    np.testing.assert_array_equal(hit[sure], (lowest < 0.0)[sure])
+    for row in range(40):
+        alone = configuration_in_collision(joints[row], panda, world, self_collision=False)
+        assert alone.item() == hit[row]
 
 
 def planes_of(world: MeshWorld, name: str) -> tuple[Array, float]:
