@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from warp_collision import validate
-from warp_collision.queries.evaluate import evaluate, sphere_operands
+from warp_collision.queries.evaluate import evaluate, scene_of, sphere_operands
 from warp_collision.queries.query import Query
 from warp_collision.queries.sphere_queries import (
     CLEARANCE,
@@ -22,7 +23,6 @@ from warp_collision.summaries import summary
 from warp_collision.world import MeshWorld
 from warp_collision.world.mesh_world import require_world
 from warp_collision.world.scene import Scene
-from warp_collision.world.scene_tables import scene_of
 
 Scalar = float | Tensor
 
@@ -281,7 +281,8 @@ def clearance_to(
     scene: Scene, spheres: Tensor, env_index: Tensor | None, limit: Tensor | None = None
 ) -> Clearance:
     """`clearance` of float32 spheres to the obstacles of a scene, up to a limit (1,)."""
-    env_index = _env_operand(env_index, scene, spheres)
+    if env_index is not None:
+        env_index = _env_operand(env_index, scene, spheres)
     value, gradient, obstacle = evaluate(CLEARANCE, spheres, scene, env_index, (limit,))
     return Clearance(value, gradient[..., :3], obstacle)
 
@@ -301,7 +302,8 @@ class CostOptions(NamedTuple):
 
     def cost(self, spheres: Tensor, scene: Scene, env_index: Tensor | None) -> Tensor:
         """The cost (batch, horizon, n_spheres) of float32 spheres among obstacles."""
-        env_index = _env_operand(env_index, scene, spheres)
+        if env_index is not None:
+            env_index = _env_operand(env_index, scene, spheres)
         return evaluate(self.query, spheres, scene, env_index, self.parameters, self.weight)
 
 
@@ -334,14 +336,11 @@ def swept_options(
     return CostOptions(SWEPT_COST, (eta, tau, step, lowest), factor)
 
 
-def weight_operand(name: str, weight: Scalar, device: torch.device) -> Tensor:
-    """A factor of a cost (1,), of any sign, which may require a gradient."""
-    return validate.scalar_operand(name, weight, device, any_sign=True, differentiable=True)
+# A factor of a cost (1,), of any sign, which may require a gradient: of name, weight and device.
+weight_operand = partial(validate.scalar_operand, any_sign=True, differentiable=True)
 
 
-def _env_operand(env_index: Tensor | None, scene: Scene, spheres: Tensor) -> Tensor | None:
-    if env_index is None:
-        return None
+def _env_operand(env_index: Tensor, scene: Scene, spheres: Tensor) -> Tensor | None:
     return validate.env_operand(env_index, spheres.shape[0], scene.n_envs, spheres.device)
 
 

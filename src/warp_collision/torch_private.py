@@ -25,7 +25,7 @@ def is_transformed() -> bool:
     A direct launch would bypass it: no batching, zero tangents, nothing traced.
     """
     return (
-        is_func_transformed()
+        torch._C._are_functorch_transforms_active()
         or forward_ad._current_level >= 0
         or torch._C._len_torch_dispatch_stack() > 0
     )

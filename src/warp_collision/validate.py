@@ -127,7 +127,7 @@ def float_operand(
         require_device(name, tensor, device)
     if not tensor.is_contiguous():
         tensor = tensor.contiguous()
-    if is_checking():
+    if _was_enabled and is_checking():
         require_finite(name, tensor)
     return tensor
 

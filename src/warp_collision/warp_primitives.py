@@ -70,7 +70,7 @@ from warp_collision.queries.sphere_queries import (
 )
 from warp_collision.world.external_meshes import scene_of_tables
 from warp_collision.world.scene import Scene
-from warp_collision.world.scene_storage import check_values
+from warp_collision.world.table_values import check_values
 
 __all__ = ["SdfMeshWarpPy", "SweptSdfMeshWarpPy"]
 

@@ -30,7 +30,7 @@ from warp_collision.kernels.robot_pairs import BodyPair
 from warp_collision.kernels.scene import Scene, load_obstacle
 from warp_collision.kernels.shape_distance import height_over_shape
 from warp_collision.launching.launch import launch
-from warp_collision.world.scene_tables import scene_of
+from warp_collision.queries.evaluate import scene_of
 
 wp.set_module_options(OPTIONS)
 

@@ -10,7 +10,7 @@ from warp_collision import MeshWorld
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.scene import NOTHING_IGNORED, Obstacle, Scene, make_walk
 from warp_collision.launching.launch import launch
-from warp_collision.world.scene_tables import scene_of
+from warp_collision.queries.evaluate import scene_of
 
 wp.set_module_options(OPTIONS)
 

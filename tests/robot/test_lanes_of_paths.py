@@ -18,11 +18,11 @@ from warp_collision import Cuboid, MeshWorld, configuration_in_collision, joint_
 from warp_collision.devices import CPU
 from warp_collision.examples import load_panda
 from warp_collision.kernels import joint_path
+from warp_collision.queries.evaluate import scene_of
 from warp_collision.robot import RobotChecker, RobotSpheres
 from warp_collision.robot.checks import path_operators
 from warp_collision.robot.checks.path_operands import PathOperands
 from warp_collision.robot.model.sphere_layout import STATE
-from warp_collision.world.scene_tables import scene_of
 
 Tensor = torch.Tensor
 

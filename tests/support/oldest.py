@@ -6,7 +6,18 @@ from pathlib import Path
 
 PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 # Tools are the newest there are: what they do is no part of the library.
-TOOLS = ("build", "coal", "flask", "flask-cors", "hypothesis", "moto", "pin", "pre-commit", "pyright", "ruff")
+TOOLS = (
+    "build",
+    "coal",
+    "flask",
+    "flask-cors",
+    "hypothesis",
+    "moto",
+    "pin",
+    "pre-commit",
+    "pyright",
+    "ruff",
+)
 
 
 def oldest(pyproject: Path = PYPROJECT) -> list[str]:

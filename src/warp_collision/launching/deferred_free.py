@@ -30,7 +30,7 @@ launch_times = itertools.count()
 readers: set[int] = set()
 _abandoned: list[tuple[Any, torch.device]] = []  # of owners that were collected
 _of_graphs: dict[int, Any] = {}  # by identity: what captured graphs read, never freed
-_retired: list[tuple[int, Any, torch.device]] = []
+retired: list[tuple[int, Any, torch.device]] = []
 
 
 def _forget_threads() -> None:
@@ -53,7 +53,7 @@ def retire(objects: list[Any], device: torch.device) -> None:
         return
     synchronize_all(device)
     with _lock:
-        _retired.append((next(launch_times), list(objects), device))
+        retired.append((next(launch_times), list(objects), device))
     objects.clear()
     free_unread()
 
@@ -108,13 +108,13 @@ def _free_abandoned() -> None:
 
 def free_unread() -> None:
     """Frees retired objects that no launch in progress can read. Each launch ends with it."""
-    if not _retired:
+    if not retired:
         return
     with _lock:
         oldest = min(readers.copy(), default=math.inf)  # other threads change it
-        waits = [begins >= oldest or is_capturing(device) for begins, _, device in _retired]
-        unread = [entry for entry, is_kept in zip(_retired, waits, strict=True) if not is_kept]
-        _retired[:] = [entry for entry, is_kept in zip(_retired, waits, strict=True) if is_kept]
+        waits = [begins >= oldest or is_capturing(device) for begins, _, device in retired]
+        unread = [entry for entry, is_kept in zip(retired, waits, strict=True) if not is_kept]
+        retired[:] = [entry for entry, is_kept in zip(retired, waits, strict=True) if is_kept]
     for device in {entry[2] for entry in unread if is_gpu(entry[2])}:
         synchronize_all(device)  # their launches may outlive the calls
     _free_abandoned()

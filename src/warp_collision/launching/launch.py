@@ -24,12 +24,12 @@ from warp_collision.launching.deferred_free import (
     keep_for_graphs,
     launch_times,
     readers,
+    retired,
 )
 from warp_collision.launching.recorded_launch import Argument, Command
 from warp_collision.launching.warp_runtime import (
     objects_loaded_in_turn,
     quiet_warp,
-    refuse_cpu_capture,
     slow_loads_announced,
 )
 
@@ -208,7 +208,6 @@ def launch(
                 with as_current(device):
                     _command(kernel, str(device)).run(dim, arguments, _current_stream(device))
             return
-        refuse_cpu_capture()
         if items < _MIN_PARALLEL_ITEMS or (threads := torch.get_num_threads()) == 1:
             _command(kernel, "cpu").run(dim, arguments)
         else:
@@ -218,7 +217,8 @@ def launch(
             _launch_chunks(kernel, dim, arguments, threads, chunks)
     finally:
         readers.discard(began)
-        free_unread()
+        if retired:
+            free_unread()
 
 
 class RepeatedLaunch:
@@ -258,7 +258,8 @@ class RepeatedLaunch:
             self._is_recorded = True
         finally:
             readers.discard(began)
-            free_unread()
+            if retired:
+                free_unread()
 
 
 def _keep_tables(arguments: tuple[Argument, ...], device: torch.device) -> None:

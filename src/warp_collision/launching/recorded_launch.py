@@ -146,12 +146,12 @@ class _ArraySlot:
         self._itemsize = wp.types.type_size_in_bytes(kind.dtype)
         self._nothing = (0,) * kind.ndim
         self._shape: tuple[int, ...] | None = None
+        self.is_nothing = False  # whether it is known to point to nothing
 
     def patch(self, tensor: torch.Tensor | None) -> None:
+        self.is_nothing = False
         if tensor is None:
             shape = self._nothing
-            if shape == self._shape:
-                return
             self._descriptor.data = 0
         else:
             self._descriptor.data = tensor.data_ptr()
@@ -170,6 +170,7 @@ class _ArraySlot:
             self._descriptor.strides[axis] = min(stride, _MAX_INT32)
             stride *= shape[axis]
         self._shape = self._nothing if tensor is None else tensor.shape
+        self.is_nothing = tensor is None
 
     def _in_warp(self, tensor: torch.Tensor) -> tuple[int, ...]:
         """Extents of the array: all further axes of a tensor count to the last one.
@@ -183,6 +184,8 @@ class _ArraySlot:
 
 class _StructSlot:
     """The struct argument of a recorded launch: the tables of a scene or a robot."""
+
+    is_nothing = False
 
     def __init__(self, descriptor: Any):
         self._descriptor = descriptor
@@ -216,14 +219,16 @@ class Command:
         self._dim: tuple[int, ...] = dim
         self._first: Any = None
         self._begin: Any = None
-        self._patches: list[Callable[[Any], None]] = []
+        self._slots: list[Any] = []
+        self._device: Any = self._launch.device
+        self._is_cpu = device == "cpu"
         self._call = _DirectCall(self._launch) if _knows_calls(self._launch) else None
         parameters = self._call.parameters() if self._call else self._launch.params[1:]
         for variable, parameter in zip(kernel.adj.args, parameters, strict=True):
             if is_array(variable.type):
-                self._patches.append(_ArraySlot(parameter, variable.type).patch)
+                self._slots.append(_ArraySlot(parameter, variable.type))
             elif is_struct(variable.type):
-                self._patches.append(_StructSlot(parameter).patch)
+                self._slots.append(_StructSlot(parameter))
             else:
                 self._first = parameter
 
@@ -243,8 +248,11 @@ class Command:
             first: the index at which it begins, where not at the first of all; a kernel that has no
                 such parameter always begins there.
         """
-        for patch, argument in zip(self._patches, arguments, strict=True):
-            patch(argument)
+        if self._is_cpu and self._device.is_capturing:
+            raise RuntimeError("launches on the CPU cannot be captured: leave wp.ScopedCapture")
+        for slot, argument in zip(self._slots, arguments, strict=True):
+            if argument is not None or not slot.is_nothing:
+                slot.patch(argument)
         if first != self._begin and self._first is not None:
             self._begin = _UNKNOWN
             for axis in range(len(dim)):
@@ -261,7 +269,7 @@ class Command:
     def rerun(self, changed: Iterable[tuple[int, Argument]]) -> None:
         """The last launch again on the CPU, with arguments of the same shapes, by their index."""
         for index, argument in changed:
-            self._patches[index](argument)
+            self._slots[index].patch(argument)
         self._run(None)
 
     def _run(self, stream: wp.Stream | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import os
 import sys
@@ -131,18 +130,6 @@ def objects_loaded_in_turn() -> Iterator[bool]:
         yield True
     finally:
         library.wp_load_obj = load
-
-
-@functools.cache
-def _cpu() -> Any:
-    with quiet_warp():
-        return wp.get_device("cpu")
-
-
-def refuse_cpu_capture() -> None:
-    """Raises inside `wp.ScopedCapture(device="cpu")`, which direct calls of kernels pass by."""
-    if _cpu().is_capturing:
-        raise RuntimeError("launches on the CPU cannot be captured: leave wp.ScopedCapture")
 
 
 def is_array(kind: Any) -> bool:

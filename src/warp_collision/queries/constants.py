@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import torch
+from torch.compiler import is_compiling
 
 from warp_collision import torch_private
-from warp_collision.devices import is_capturing
+from warp_collision.devices import CPU, is_capturing
 from warp_collision.launching.deferred_free import keep_for_graphs
 from warp_collision.queries import dispatch
 
@@ -29,9 +30,13 @@ class Constant(Generic[T]):
     def __init__(self, make: Callable[[torch.device], T]):
         self._make = make
         self._made = _Made()
+        self._on_cpu: T | None = None
 
     def on(self, device: torch.device) -> T:
         """The constant on a device; captured graphs keep it."""
+        # Not while compiling: a guard on what `_prepare` sets would fail.
+        if device == CPU and not is_compiling() and self._on_cpu is not None:
+            return self._on_cpu
         name = str(device)
         self._prepare(name, device)
         made = getattr(self._made, name, None)
@@ -40,7 +45,9 @@ class Constant(Generic[T]):
     @torch_private.run_while_tracing
     def _prepare(self, name: str, device: torch.device) -> None:
         if not hasattr(self._made, name) and not is_capturing(device):
-            setattr(self._made, name, dispatch.run_outside(lambda: self._made_for(device), device))
+            made = dispatch.run_outside(lambda: self._made_for(device), device)
+            setattr(self._made, name, made)
+            self._on_cpu = made if device == CPU else self._on_cpu
 
     def _made_for(self, device: torch.device) -> Any:
         with torch.inference_mode(False):  # later calls may need gradients

@@ -13,8 +13,9 @@ from warp_collision.queries.autograd import Direct, DirectWithGradients
 from warp_collision.queries.query import Query
 from warp_collision.world import MeshWorld
 from warp_collision.world.mesh_world import require_world
+from warp_collision.world.other_poses import rows_of_poses
 from warp_collision.world.scene import Scene
-from warp_collision.world.scene_tables import scene_of
+from warp_collision.world.table_values import check_values
 
 SPHERES_SHAPE = "(batch, horizon, n_spheres, 4)"
 
@@ -23,10 +24,33 @@ def sphere_operands(
     spheres: Tensor, world: MeshWorld, poses: Tensor | None
 ) -> tuple[Tensor, Scene]:
     """Validated spheres, float32 and contiguous, and the scene of a world."""
-    require_world(world)
+    if not isinstance(world, MeshWorld):
+        require_world(world)
     device = world.device
     spheres = validate.float_operand("spheres", spheres, 4, SPHERES_SHAPE, device, ndim=4)
     return spheres, scene_of(world, poses, spheres.shape[1])
+
+
+def scene_of(world: MeshWorld, poses: Tensor | None = None, horizon: int | None = None) -> Scene:
+    """The scene of a world, differentiable by its poses, or by others that replace them.
+
+    Args:
+        world: the world.
+        poses: (n_envs, max_obstacles, 7), or (n_obstacles, 7) for a world of one env; 4 x 4
+            matrices in place of the 7 numbers. For each waypoint: (n_envs, horizon, max_obstacles,
+            7), or (horizon, n_obstacles, 7) for a world of one env, which makes mesh_from_world
+            (n_envs, horizon, slots, 8).
+        horizon: how many waypoints there are; None where poses must be the same at all times.
+    """
+    scene = world._storage.scene
+    if poses is not None:
+        scene = scene.at(rows_of_poses(world, scene.tables, poses, horizon))
+    elif world._slots.tracks_poses:
+        scene = scene.at(world._slots.differentiable_rows(scene.mesh_from_world))
+    if validate.is_checking():
+        name = "mesh_from_world" if poses is None else "poses"
+        check_values(scene.tables, poses=name, ids="mesh_ids", counts="n_meshes")
+    return scene
 
 
 def evaluate(

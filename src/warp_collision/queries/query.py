@@ -17,7 +17,7 @@ from torch import Tensor
 from warp_collision.launching.launch import launch
 from warp_collision.queries.operator import SCENE, Outputs, define_operator, over_envs
 from warp_collision.queries.second_derivatives import refuse_tangents
-from warp_collision.queries.waypoints import at_waypoints, is_moving
+from warp_collision.queries.waypoints import at_waypoints
 from warp_collision.world.scene import Scene
 
 
@@ -149,7 +149,7 @@ class Query:
                     outputs.append(allocate(spheres, rows))
             else:
                 outputs = (self._allocators[0](spheres, rows), *self._no_gradients)
-        if is_moving(scene.mesh_from_world):
+        if scene.is_moving:
             return self._run_moving(spheres, scene, env_index, parameters, outputs)
         n = rows.numel()
         launch(

@@ -27,7 +27,7 @@ from warp_collision.queries import operator
 from warp_collision.queries.operator import ENV_INDEX, ROWS, SCENE, define_operator, one_by_one
 from warp_collision.queries.query import Derivative, Output, Query
 from warp_collision.queries.second_derivatives import refuse_recording
-from warp_collision.queries.waypoints import at_waypoints, env_of_waypoint, is_moving
+from warp_collision.queries.waypoints import at_waypoints, env_of_waypoint
 from warp_collision.world.scene import Scene
 
 # Of a partial sum on a GPU, and how many sums there are at most, 64 MB.
@@ -191,7 +191,7 @@ def _define_cost_product(
         refuse_recording()
         scene = Scene.of(*operands[:3])
         env_index, *parameters, upstream = operands[3:]
-        chosen = run_moving if is_moving(scene.mesh_from_world) else _run
+        chosen = run_moving if scene.is_moving else _run
         asked = spheres.contiguous(), scene, env_index, parameters, upstream.contiguous()
         return chosen(kernel, _Asked(*asked))
 
@@ -230,7 +230,7 @@ def _run_scene_distance(
     """
     refuse_recording()
     shape = mesh_from_world.shape
-    if is_moving(mesh_from_world):
+    if mesh_from_world.ndim == 4:  # a pose for each waypoint
         env_index = env_of_waypoint(mesh_from_world, len(points), env_index)
         mesh_from_world = mesh_from_world.flatten(0, 1)
         points, gradient, slot, upstream = (

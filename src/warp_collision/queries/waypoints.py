@@ -12,11 +12,6 @@ from torch import Tensor
 from warp_collision.world.scene import Scene
 
 
-def is_moving(mesh_from_world: Tensor) -> bool:
-    """Whether obstacles have a pose for each waypoint."""
-    return mesh_from_world.ndim == 4
-
-
 def env_of_waypoint(mesh_from_world: Tensor, batch: int, env_index: Tensor | None) -> Tensor:
     """(batch * horizon,) int32, the env of each row and waypoint; -1 if out of range."""
     n_envs, horizon = mesh_from_world.shape[:2]

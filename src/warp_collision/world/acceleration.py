@@ -81,11 +81,18 @@ class Acceleration:
             n_queries: how many spheres or points are asked about.
         """
         state = self._state
-        if self._is_complete and self._is_fresh(tables, state):
+        # Without the lock, which most queries do not need.
+        is_fresh = self._most_meshes == 0 or (
+            tables.mesh_from_world is state.tables.mesh_from_world
+            and state.broad_phase.is_fresh(state.tables)
+        )
+        if self._is_complete and is_fresh:
             has_tree = self._most_meshes > 0
         else:
             has_tree = self._build(tables, state, kernel)
-        known = self._with_field(state, n_queries) if has_tree else state.without_tree
+        known = state.with_tree if has_tree else state.without_tree
+        if has_tree and (self._most_meshes > FEW or state.field is not None):
+            known = self._with_field(state, n_queries)
         if (
             tables.mesh_from_world is known.mesh_from_world
             and tables.enabled is known.enabled
@@ -187,13 +194,6 @@ class Acceleration:
     def _publish(self, state: _State) -> None:
         self._state = state
         self._held[:] = [state, *self._of_graphs]
-
-    def _is_fresh(self, tables: SceneTables, state: _State) -> bool:
-        """Whether there is nothing to build; without the lock, which most queries do not need."""
-        if self._most_meshes == 0:
-            return True
-        is_own = tables.mesh_from_world is state.tables.mesh_from_world
-        return is_own and state.broad_phase.is_fresh(state.tables)
 
     def _build(self, tables: SceneTables, state: _State, kernel: Any) -> bool:
         """Builds what is missing; whether there is a tree for the poses of these tables."""

@@ -107,8 +107,10 @@ class BroadPhase:
 
     def is_fresh(self, tables: SceneTables) -> bool:
         """Whether the tree fits the present poses, on a CPU; on a GPU streams have to wait."""
-        is_built = self._device == CPU and self._tree is not None
-        return is_built and not self._is_outdated(tables)
+        if self._tree is None or self._device != CPU or not self._is_fit:
+            return False
+        content = self._content  # after the flag, see `_is_outdated`
+        return content is not None and content.is_of(_sources(tables))
 
     def make_fresh(self, tables: SceneTables) -> bool:
         """Builds or refits the tree for the present poses; whether there is one."""

@@ -38,6 +38,7 @@ class Scene:
         tables: what kernels read, without acceleration structures.
         mesh_from_world: the poses among the tables, (n_envs, slots, 8), or (n_envs, horizon, slots,
             8) for obstacles that move.
+        is_moving: whether obstacles have a pose for each waypoint.
         source: of the acceleration structures; None: kernels read the tables as they are.
         handle: the number for operators; 0: the scene is for direct launches alone.
     """
@@ -45,6 +46,7 @@ class Scene:
     def __init__(self, tables: SceneTables, source: Source | None = None, handle: int = 0):
         self.tables, self.source, self.handle = tables, source, handle
         self.mesh_from_world = tables.mesh_from_world
+        self.is_moving = self.mesh_from_world.ndim == 4
 
     @classmethod
     def living(cls, tables: SceneTables, source: Source | None = None) -> Scene:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-import warp as wp
 from torch import Tensor
 
 from warp_collision.launching.edit import Edit
@@ -124,36 +122,3 @@ class SceneStorage:
     def write_enabled(self, env: int, slots: slice, mask: Tensor) -> None:
         """Writes masks (n,) of any dtype: what is not 0 is enabled."""
         self.tables.enabled[env, slots].copy_(mask != 0)
-
-
-def check_values(tables: SceneTables, *, poses: str, ids: str, counts: str) -> None:
-    """Checks the values of the tables; waits for the device.
-
-    Args:
-        tables: of a world, or of a caller of the drop-in Functions.
-        poses: what messages call the inverse poses.
-        ids: what they call the mesh ids.
-        counts: what they call the numbers of filled slots.
-    """
-    slots = tables.mesh_ids.shape[1]
-    bad = (tables.n_meshes < 0) | (tables.n_meshes > slots)
-    if bad.any():
-        raise ValueError(f"{counts} must be in [0, {slots}], got {tables.n_meshes[bad][0].item()}")
-    filled = torch.arange(slots, device=bad.device) < tables.n_meshes[:, None]
-    checked = filled & (tables.enabled != 0) & (tables.mesh_ids != 0)
-    for env, slot in torch.nonzero(checked).tolist():
-        row = tables.mesh_from_world[env, ..., slot, :7].detach()
-        bad = row[~torch.isfinite(row)]
-        if len(bad):
-            raise ValueError(
-                f"{poses} must be finite, got {bad[0].item()} in env {env}, slot {slot}"
-            )
-        if (row[..., 3:].norm(dim=-1) < 1e-6).any():
-            raise ValueError(
-                f"{poses} must have quaternions other than 0, got 0 in env {env}, slot {slot}"
-            )
-    # By type: `isinstance` reads `__class__`, at which some objects emit warnings.
-    living = {thing.id for thing in gc.get_objects() if issubclass(type(thing), wp.Mesh)}
-    for mesh_id in tables.mesh_ids[checked].tolist():
-        if mesh_id not in living:
-            raise ValueError(f"{ids} must hold ids of living wp.Mesh objects, got {mesh_id}")

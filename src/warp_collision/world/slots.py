@@ -76,13 +76,14 @@ class Slots:
 
     Attributes:
         envs: the slots of each env; replaced as a whole.
+        tracks_poses: whether a pose has required a gradient.
     """
 
     def __init__(self, n_envs: int):
         self.envs: list[list[Slot]] = []
         self._index_of: list[dict[str, int]] = []  # slots of each env by name
         self.extend(n_envs)
-        self._tracks_poses = False  # whether a pose has required a gradient
+        self.tracks_poses = False
 
     @property
     def most(self) -> int:
@@ -197,9 +198,9 @@ class Slots:
             written: (n, 8) the rows of mesh_from_world that are written for them.
         """
         is_tracked = poses.requires_grad and torch.is_grad_enabled()
-        if not is_tracked and not self._tracks_poses:
+        if not is_tracked and not self.tracks_poses:
             return
-        self._tracks_poses = True
+        self.tracks_poses = True
         for row, slot in enumerate(slots):
             slot.tracked = TrackedPose(poses, row, written) if is_tracked else None
 
@@ -209,7 +210,7 @@ class Slots:
         Rows that others were written to since are taken as they are. What the rows have no room for
         is left out: another thread may add envs and slots.
         """
-        runs = _tracked_runs(self.envs, *rows.shape[:2]) if self._tracks_poses else []
+        runs = _tracked_runs(self.envs, *rows.shape[:2]) if self.tracks_poses else []
         if not runs:
             return rows
         # One inverse for all, and pieces put together: indices would have to come from the host.

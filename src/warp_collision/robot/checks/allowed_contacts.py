@@ -9,7 +9,7 @@ from torch.compiler import is_compiling
 from warp_collision import torch_private
 from warp_collision.poses import rows_between
 from warp_collision.queries import dispatch
-from warp_collision.queries.waypoints import is_moving
+from warp_collision.queries.evaluate import scene_of
 from warp_collision.robot.model.allowed_pairs import (
     ContactPairs,
     Contacts,
@@ -20,7 +20,6 @@ from warp_collision.robot.model.robot_spheres import RobotSpheres
 from warp_collision.world import MeshWorld
 from warp_collision.world.ignored_spheres import IgnoredSpheres
 from warp_collision.world.scene import Scene
-from warp_collision.world.scene_tables import scene_of
 
 # Allowed contacts, names of all links and attached objects, and of that of each sphere.
 _Asked = tuple[ContactPairs, tuple[str, ...], tuple[str, ...]]
@@ -45,9 +44,9 @@ def scene_with_contacts(
         parts: number of parts that each segment is cut into.
     """
     scene = scene_of(world, poses, horizon)
-    if parts > 1 and is_moving(scene.mesh_from_world):
+    if parts > 1 and scene.is_moving:
         scene = scene.at(rows_between(scene.mesh_from_world, parts))
-    pairs = as_pairs(ignore)
+    pairs = as_pairs(ignore) if ignore else ()
     if not pairs:
         return scene
     with_contacts = _with_contacts(pairs, robot, world)

@@ -299,8 +299,8 @@ def path_operands(
 ) -> PathOperands:
     """The operands of a check of joints that are valid, with frames of the root link."""
     tables, pairs = robot_tables(robot, self_collision, world.device)
-    waypoints = segments_of(joints, degree)[1] + 1
-    scene = scene_with_contacts(ignore, robot, world, poses, waypoints)
+    horizon = None if poses is None else segments_of(joints, degree)[1] + 1
+    scene = scene_with_contacts(ignore, robot, world, poses, horizon)
     return PathOperands(joints, scene, env_index, base, tables, pairs, degree)
 
 

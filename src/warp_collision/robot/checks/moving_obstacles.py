@@ -19,7 +19,6 @@ from warp_collision.kernels import robot_roots as kernels
 from warp_collision.kernels.near_movers import bound_movers
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
-from warp_collision.queries.waypoints import is_moving
 from warp_collision.robot.checks.path_operands import PathOperands
 from warp_collision.robot.model.base_pose import ROOT
 from warp_collision.robot.model.sphere_layout import STATE, RobotTables
@@ -86,7 +85,7 @@ def split(operands: PathOperands) -> tuple[PathOperands, Movers | None]:
     Without poses for each waypoint there is no second one. On a GPU, where the host knows no
     values, it has a row for every slot.
     """
-    if not is_moving(operands.scene.mesh_from_world):
+    if not operands.scene.is_moving:
         return operands, None
     tables = operands.scene.completed()
     tables = tables.at(tables.mesh_from_world.detach())

@@ -8,10 +8,10 @@ import torch
 from warp_collision.obstacles import topology
 from warp_collision.obstacles.geometry import MeshLike, read_mesh
 from warp_collision.obstacles.shapes import HalfSpace, Shape
+from warp_collision.queries.evaluate import scene_of
 from warp_collision.queries.sphere_queries import SCENE_DISTANCE
 from warp_collision.robot.fitting.pieces import areas, centers, chunks, radii
 from warp_collision.world import MeshWorld
-from warp_collision.world.scene_tables import scene_of
 
 # Distances are computed in float32, with an error of some units of its last place.
 ROUNDING = 1.0e-6

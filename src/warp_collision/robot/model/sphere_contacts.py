@@ -12,12 +12,12 @@ from warp_collision.kernels.piece_gaps import piece_gaps
 from warp_collision.kernels.precision import NEGLIGIBLE, ROUND_OFF
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
+from warp_collision.queries.evaluate import scene_of
 from warp_collision.queries.sphere_queries import SCENE_DISTANCE
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs, ranges_of_links
 from warp_collision.robot.model.sphere_layout import FRAME_POSE, SphereLayout
 from warp_collision.world import MeshWorld
 from warp_collision.world.scene import Scene
-from warp_collision.world.scene_tables import scene_of
 
 
 class Contact(NamedTuple):

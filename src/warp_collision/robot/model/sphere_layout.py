@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from warp_collision import torch_private
+from warp_collision.devices import CPU
 from warp_collision.kernels.robot_motion import RobotBody
 from warp_collision.kernels.robot_pairs import BodyPair
 from warp_collision.launching.deferred_free import keep_for_graphs
@@ -248,7 +249,8 @@ class SphereLayout:
         self.require_pairs(pairs)
         name = f"{device} {self._frames_key}"
         self._prepare_pairs(name, pairs, device)
-        return keep_for_graphs(getattr(pairs.tables_by_frames, name), device)
+        tables = getattr(pairs.tables_by_frames, name)
+        return tables if device == CPU else keep_for_graphs(tables, device)
 
     @torch_private.run_while_tracing
     def _prepare_pairs(self, name: str, pairs: SelfCollisionPairs, device: torch.device) -> None:

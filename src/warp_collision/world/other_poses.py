@@ -1,4 +1,4 @@
-"""The scene of a world, at its poses or at others."""
+"""Poses that replace those of a world in a query."""
 
 from __future__ import annotations
 
@@ -10,40 +10,22 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.poses import invert_pose, pose_rows, to_rows
-from warp_collision.world.scene import Scene
-from warp_collision.world.scene_storage import check_values
 
 if TYPE_CHECKING:
     from warp_collision.world.mesh_world import MeshWorld
 
 
-def scene_of(world: MeshWorld, poses: Tensor | None = None, horizon: int | None = None) -> Scene:
-    """The scene of a world, differentiable by its poses, or by others that replace them.
+def rows_of_poses(
+    world: MeshWorld, tables: SceneTables, poses: Tensor, horizon: int | None
+) -> Tensor:
+    """Rows of mesh_from_world, differentiable, for poses that replace those of a world.
 
     Args:
         world: the world.
-        poses: (n_envs, max_obstacles, 7), or (n_obstacles, 7) for a world of one env; 4 x 4
-            matrices in place of the 7 numbers. For each waypoint: (n_envs, horizon, max_obstacles,
-            7), or (horizon, n_obstacles, 7) for a world of one env, which makes mesh_from_world
-            (n_envs, horizon, slots, 8).
-        horizon: how many waypoints there are; None where poses must be the same at all times.
+        tables: of it.
+        poses: see `scene_of`.
+        horizon: see `scene_of`.
     """
-    scene = world._storage.scene
-    if poses is None:
-        rows = world._slots.differentiable_rows(scene.mesh_from_world)
-    else:
-        rows = _replaced_rows(world, scene.tables, poses, horizon)
-    scene = scene.at(rows)
-    if validate.is_checking():
-        name = "mesh_from_world" if poses is None else "poses"
-        check_values(scene.tables, poses=name, ids="mesh_ids", counts="n_meshes")
-    return scene
-
-
-def _replaced_rows(
-    world: MeshWorld, tables: SceneTables, poses: Tensor, horizon: int | None
-) -> Tensor:
-    """Rows of mesh_from_world, differentiable, for poses that replace those of a world."""
     n_envs, slots = tables.mesh_ids.shape
     full, count = (n_envs, slots, 7), len(world.names(0))
     if not isinstance(poses, Tensor):  # graphs of any shape have no text of one

@@ -1,0 +1,72 @@
+"""The way of small calls: how many functions of the package, in how many files, each goes through.
+
+What a small call costs is mostly Python. The numbers are bounds, to be lowered with each detour
+that goes.
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+import torch
+
+import warp_collision
+from warp_collision import Cuboid, MeshWorld, in_collision, joint_path_in_collision, sphere_cost
+from warp_collision.examples import load_panda
+from warp_collision.robot import RobotChecker
+
+PACKAGE = str(Path(warp_collision.__file__).parent)
+
+
+def way_of(call: Callable[[], Any]) -> tuple[int, int]:
+    """How many Python functions of the package a call runs, and in how many files, once warm."""
+    for _ in range(3):
+        call()
+    files: list[str] = []
+
+    def count(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+            files.append(frame.f_code.co_filename)
+
+    sys.setprofile(count)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return len(files), len(set(files))
+
+
+@pytest.fixture(scope="module")
+def calls() -> dict[str, Callable[[], Any]]:
+    """Small calls by name."""
+    world, robot = MeshWorld(max_obstacles=64, device="cpu"), load_panda()
+    world.add("table", Cuboid((1.2, 0.8, 0.04)))
+    spheres = torch.full((1, 8, 20, 4), 0.1)
+    path = torch.tensor([[[0.0, -0.5, 0.0, -2.0, 0.0, 1.5, 0.8], [0.1, -0.5, 0, -2, 0, 1.5, 0.8]]])
+    checker = RobotChecker(robot, world)
+    return {
+        "sphere_cost": lambda: sphere_cost(spheres, world),
+        "in_collision": lambda: in_collision(spheres, world),
+        "joint_path_in_collision": lambda: joint_path_in_collision(path, robot, world),
+        "RobotChecker": lambda: checker.path_in_collision(path),
+        "add": lambda: world.add(f"box {len(world)}", Cuboid((0.1, 0.2, 0.01 * len(world)))),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "functions", "files"),
+    [
+        ("sphere_cost", 32, 11),
+        ("in_collision", 29, 12),
+        ("joint_path_in_collision", 60, 22),
+        ("RobotChecker", 32, 14),
+        ("add", 134, 22),
+    ],
+)
+def test_ways(name: str, functions: int, files: int, calls: dict[str, Callable[[], Any]]) -> None:
+    ways = way_of(calls[name])
+    assert ways[0] <= functions, f"{name}: {ways[0]} calls of functions in {ways[1]} files"
+    assert ways[1] <= files, f"{name}: {ways[0]} calls of functions in {ways[1]} files"
