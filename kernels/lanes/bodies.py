@@ -17,7 +17,7 @@ from warp_collision.kernels.lanes.kinematics import Lanes, pose_of_lane
 from warp_collision.kernels.lanes.vectors import PLACE_SPHERES, PREAMBLE, SHAPE_ROUNDING
 from warp_collision.kernels.mesh_distance import WIDEN
 from warp_collision.kernels.mesh_record import ExactShape, Shape, is_exact, load_exact
-from warp_collision.kernels.robot_motion import Robot, RobotBody
+from warp_collision.kernels.robot_motion import Robot, RobotBody, body_of
 from warp_collision.kernels.scene import (
     Obstacle,
     Scene,
@@ -35,12 +35,11 @@ LARGEST_SIZE = wp.constant(1.0e8)
 
 @wp.struct
 class BodyInLanes:
-    """A body in all lanes of a block."""
+    """A body in all lanes of a block. One for all bodies: copies of structs are slow."""
 
     robot: Robot
-    body: RobotBody
-    index: int  # of the body
     lanes: Lanes
+    index: int  # of the body
 
 
 @wp.func_native(
@@ -197,9 +196,9 @@ def box_of(obstacle: Obstacle) -> ExactShape:
 @wp.func
 def touches_in_lane(obstacle: Obstacle, query: BodyInLanes, lane: int) -> bool:
     """Whether an obstacle touches a body in one lane, by the scalar functions."""
-    pose = pose_of_lane(query.robot, query.lanes, lane, query.body.frame)
-    center = point_in_world(pose, query.body.center)
-    resting = RestingBody(query.robot.spheres, query.body, pose, center)
+    body = body_of(query.robot, query.index)
+    pose = pose_of_lane(query.robot, query.lanes, lane, body.frame)
+    resting = RestingBody(query.robot.spheres, body, pose, point_in_world(pose, body.center))
     return touches_body(obstacle, resting, False)
 
 
@@ -221,7 +220,7 @@ def may_touch_mesh(obstacle: Obstacle, query: BodyInLanes, margin: float, lane: 
         return True
     center = ball_of_lane(query.lanes, query.index, lane)
     point = wp.transform_point(obstacle.mesh_from_world, center)
-    reach = query.body.radius + 2.0 * margin
+    reach = body_of(query.robot, query.index).radius + 2.0 * margin
     return not (ball_distance(obstacle, point, reach) >= reach)
 
 
@@ -229,7 +228,6 @@ def may_touch_mesh(obstacle: Obstacle, query: BodyInLanes, margin: float, lane: 
 def lanes_free_of(obstacle: Obstacle, query: BodyInLanes, free: wp.uint32) -> wp.uint32:
     """Those of some lanes in which an obstacle does not touch a body."""
     lanes = query.lanes
-    body = query.body
     pose = obstacle.mesh_from_world
     shape_is_exact = is_exact(obstacle.mesh_id, obstacle.record)
     shape = ExactShape()
@@ -245,6 +243,7 @@ def lanes_free_of(obstacle: Obstacle, query: BodyInLanes, free: wp.uint32) -> wp
         near = balls_near_shape(shape, pose, lanes, query.index, obstacle.padding + margin, free)
     open = near
     if near != wp.uint32(0) and shape_is_exact and size < LARGEST_SIZE:
+        body = body_of(query.robot, query.index)
         found = spheres_touch_shape(
             shape, pose, obstacle.padding, query.robot, body, lanes, query.index, margin, near
         )
@@ -288,19 +287,23 @@ def make_walk_in_lanes(visit, Query, is_over):
     The first obstacles by their boxes in lanes; where there are more, by a ball around all lanes.
 
     Args:
-        visit: see `make_walk`; of a query that has a `body`, its `index`, and `lanes`.
+        visit: see `make_walk`; of a query that has `lanes` and the `index` of a body.
         Query: see `make_walk`.
         is_over: see `make_walk`; the state is a uint32.
     """
     walk_many = make_walk(visit, Query, wp.uint32, is_over)
 
-    def walk(query: Query, scene: Scene, env: int, bits: wp.uint32, state: wp.uint32) -> wp.uint32:
-        """Visits all obstacles that may be within reach of the ball in some lanes, and more."""
+    def walk(
+        query: Query, scene: Scene, env: int, begin: int, bits: wp.uint32, state: wp.uint32
+    ) -> wp.uint32:
+        """Visits all obstacles that may be within reach of the ball in some lanes, and more.
+
+        Of a body whose spheres begin at ``begin``.
+        """
         lanes = query.lanes
         slots = filled_slots(scene, env)
         tree = tree_of(scene, env)
         count = slots[1] - slots[0]
-        begin = query.body.begin
         if tree.bvh == wp.uint64(0) or count > FEW:
             ball = ball_around_lanes(lanes, query.index, bits)
             middle = wp.vec3(ball[0], ball[1], ball[2])

@@ -114,11 +114,13 @@ def free_in_env(
         return wp.uint32(0)
     free = asked & lanes.finite & lanes.known
     unknown = asked & lanes.finite & ~lanes.known
+    query = BodyInLanes(robot, lanes, 0)
     for b in range(robot.n_bodies):
         if free != wp.uint32(0):
             body = body_of(robot, b)
             if body.radius >= 0.0:
-                free = free_lanes(BodyInLanes(robot, body, b, lanes), scene, env, free, free)
+                query.index = b
+                free = free_lanes(query, scene, env, body.begin, free, free)
     if free != wp.uint32(0):
         free = lanes_free_of_pairs(body_pairs, left_out, robot, lanes, free)
     while unknown != wp.uint32(0):
@@ -156,7 +158,9 @@ def configurations_hit(
         first = block * LANES
         lanes.joints = joints_from(joints, first)
         lanes.count = wp.min(LANES, n - first)
-        for lane in range(lanes.count):
+        # Scratch memory keeps a root that all configurations have.
+        n_roots = wp.where(block == thread * BLOCKS or base.shape[0] > 0, lanes.count, 0)
+        for lane in range(n_roots):
             row = (first + lane) / horizon
             root = root_at(base, row, first + lane - row * horizon)
             write_pose(lanes, lane, robot.n_frames, root.frame_pose)

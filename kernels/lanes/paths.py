@@ -135,11 +135,10 @@ def motions_of(robot: Robot, scratch: wp.uint64, n_joints: int) -> Motions:
 
 @wp.struct
 class MovingBody:
-    """A body in all lanes."""
+    """A body in all lanes. One for all bodies: copies of structs are slow."""
 
     motions: Motions
     lanes: Lanes
-    body: RobotBody
     index: int
     bits: wp.uint32  # lanes that ask for it
 
@@ -236,8 +235,9 @@ def check_in_lanes(obstacle: Obstacle, query: MovingBody, found: wp.uint32) -> w
     unsure = bits
     if size < LARGEST_SIZE:
         if shape_is_exact:
+            body = body_of(motions.robot, query.index)
             some = body_beside_shape(
-                shape, pose, obstacle.padding, motions.robot, query.body, lanes, query.index,
+                shape, pose, obstacle.padding, motions.robot, body, lanes, query.index,
                 rounding, bits,
             )  # fmt: skip
             found |= some & wp.uint32(65535)
@@ -250,7 +250,7 @@ def check_in_lanes(obstacle: Obstacle, query: MovingBody, found: wp.uint32) -> w
         unsure &= unsure - wp.uint32(1)
         segment = placed_segment(motions, lane)
         interval = interval_of(motions, part_in_lane(motions, lane))
-        check = body_in_motion(segment, query.body, interval)
+        check = body_in_motion(segment, body_of(motions.robot, query.index), interval)
         found = with_verdict(found, check_obstacle(obstacle, check, CLEAR), lane)
     return found
 
@@ -275,18 +275,24 @@ def pair_in_lane(motions: Motions, pair: BodyPair, lane: int, is_known: bool) ->
     return check_pair(segment, pair, interval, motions.left_out)
 
 
+@wp.func_native("""
+    wp::uint32 lanes = 0;
+    for (int i = 0; i < 8; ++i) {
+        const wp::uint64 mask = of_pairs ? parts.data[i].pairs : parts.data[i].bodies;
+        lanes |= (wp::uint32)((mask & bits) == bits) << i;
+    }
+    return lanes & ((1u << count) - 1);
+""")
+def parts_asking(parts: wp.array[Part], count: int, bits: wp.uint64, of_pairs: bool) -> wp.uint32:
+    """Which of the first eight intervals ask for all of some bits, of bodies or pairs."""
+    ...
+
+
 @wp.func
-def lanes_asking(motions: Motions, both: wp.uint64, of_pairs: bool) -> wp.uint32:
-    """The lanes whose intervals have all of some bits, of bodies or pairs."""
-    bits = wp.uint32(0)
-    for lane in range(motions.lanes.count):
-        part = part_in_lane(motions, lane)
-        mask = part.bodies
-        if of_pairs:
-            mask = part.pairs
-        if mask & both == both:
-            bits |= wp.uint32(1) << wp.uint32(lane)
-    return bits
+def lanes_asking(motions: Motions, bits: wp.uint64, of_pairs: bool) -> wp.uint32:
+    """The lanes whose intervals ask for all of some bits, of bodies or pairs."""
+    parts = wp.array(ptr=motions.active, shape=(8,), dtype=Part)
+    return parts_asking(parts, motions.lanes.count, bits, of_pairs)
 
 
 @wp.func_native("return (wp::uint64)&joints.data[index * (wp::int64)joints.shape[2]];")
@@ -390,13 +396,17 @@ def check_bodies(motions: Motions, asked: wp.uint64, known: wp.uint32) -> wp.uin
     """Checks the bodies that some lanes ask for; returns the lanes with hits."""
     robot = motions.robot
     hits = wp.uint32(0)
+    query = MovingBody(motions, motions.lanes, 0, wp.uint32(0))
     for b in range(robot.n_bodies):
         if asked & bit_of(b) != NONE:
             body = body_of(robot, b)
             bits = lanes_asking(motions, bit_of(b), False) & known & ~hits
             if body.radius >= 0.0 and bits != wp.uint32(0):
-                query = MovingBody(motions, motions.lanes, body, b, bits)
-                found = walk_in_lanes(query, motions.scene, motions.env, bits, wp.uint32(0))
+                query.index = b
+                query.bits = bits
+                found = walk_in_lanes(
+                    query, motions.scene, motions.env, body.begin, bits, wp.uint32(0)
+                )
                 hits |= found & wp.uint32(EIGHT)
                 keep_open(motions, found, bit_of(b), 0)
     return hits
