@@ -19,6 +19,7 @@ from warp_collision import (
     joint_path_cost,
     sphere_cost,
 )
+from warp_collision.launching import deferred_free
 from warp_collision.warp_primitives import SdfMeshWarpPy
 
 Tensor = torch.Tensor
@@ -197,3 +198,27 @@ def test_two_streams_with_the_same_meshes_at_other_poses(gpu: torch.device, cuda
         cuda.synchronize()
         assert torch.equal(one.cpu(), expected[0])
         assert torch.equal(two.cpu(), expected[1])
+
+
+def test_graphs_of_one_world_keep_it_once(gpu: torch.device, cuda: Any) -> None:
+    """What a graph reads stays alive; another graph that reads the same keeps nothing more."""
+    world, robot = MeshWorld(device=gpu), RobotSpheres(PANDA)
+    world.add("ball", trimesh.creation.icosphere(1, 0.2), (0.3, 0.1, 0.2, 1, 0, 0, 0))
+    spheres = torch.rand(1, 1, 8, 4, device=gpu)
+    joints = torch.zeros(1, 2, len(robot.joint_names), device=gpu)
+
+    def call() -> list[Tensor]:
+        cost = sphere_cost(spheres, world)
+        return [cost, configuration_in_collision(joints, robot, world)]
+
+    graphs, counts = [], []
+    for _ in range(4):
+        graph, results = captured(cuda, call)
+        graphs.append((graph, results))
+        counts.append(len(deferred_free._of_graphs))
+    assert counts[1:] == counts[:1] * 3
+    expected = [each.cpu() for each in call()]
+    for graph, results in graphs:
+        graph.replay()
+        for found, right in zip(results, expected, strict=True):
+            assert torch.equal(found.cpu(), right)

@@ -32,9 +32,9 @@ SPHERES = torch.tensor(np.c_[RNG.uniform(-1.0, 1.0, (60, 3)), RNG.uniform(0.02, 
 KNOT = trimesh.creation.torus(0.3, 0.1, major_sections=9, minor_sections=7)
 
 
-def make() -> MeshWorld:
+def make(device: torch.device | str = "cpu") -> MeshWorld:
     """Two envs with some of everything, after a query that has built all there is to build."""
-    world = MeshWorld(n_envs=2, max_obstacles=12, device="cpu", grid_cells=0)
+    world = MeshWorld(n_envs=2, max_obstacles=12, device=device, grid_cells=0)
     world.add("box", Cuboid((0.3, 0.2, 0.4)), (0.4, 0.1, 0.0, 0.9, 0.1, 0.2, 0.0))
     world.add("knot", KNOT, (-0.5, 0.2, 0.1, 1, 0, 0.3, 0), padding=0.02)
     world.add("cloud", PointCloud(POINTS, radius=0.03, capacity=64), enabled=False)
@@ -50,8 +50,8 @@ def make() -> MeshWorld:
 
 def answers(world: MeshWorld) -> list[Any]:
     """Costs of spheres in each env, by tables, trees and records."""
-    spheres = SPHERES.expand(world.n_envs, 1, -1, 4)
-    env_index = torch.arange(world.n_envs, dtype=torch.int32)
+    spheres = SPHERES.expand(world.n_envs, 1, -1, 4).to(world.device)
+    env_index = torch.arange(world.n_envs, dtype=torch.int32).to(world.device)
     cost = sphere_cost(spheres, world, activation_distance=0.3, env_index=env_index)
     return cost.detach().tolist()
 
@@ -90,12 +90,13 @@ EDITS: dict[str, Callable[[MeshWorld], object]] = {
     "clear all": lambda w: w.clear(),
     "grow": lambda w: w.grow(3, 14),
     "move": lambda w: w.set_pose("knot", POSE),
-    "move all": lambda w: w.set_poses(POSE.expand(4, 7)),
+    "move all": lambda w: w.set_poses(POSE.expand(4, 7).to(w.device)),
     "disable": lambda w: w.enable("box", False),
-    "enable all": lambda w: w.set_enabled(torch.tensor([1, 0, 1, 0])),
+    "enable all": lambda w: w.set_enabled(torch.tensor([1, 0, 1, 0]).to(w.device)),
 }
 
 
+WITHOUT_MEMORY = "load nothing", "remove the last", "clear", "clear all"
 few_or_many = pytest.mark.parametrize(
     "most", [6, pytest.param(100, marks=pytest.mark.slow)], ids=["few", "many"]
 )
@@ -136,6 +137,36 @@ def test_memory_that_runs_out_at_any_allocation(name: str, most: int) -> None:
     trial = Trial(name, memory_for(np.inf))
     for allowed in some(trial.count, most):  # none at all where an edit needs no memory
         trial.fails(MemoryError, memory_for(allowed))
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_a_gpu_whose_memory_is_full(name: str, gpu: torch.device, cuda: Any) -> None:
+    """With more and more bytes for the edit, until they are enough."""
+    if not hasattr(cuda, "limit_memory"):
+        pytest.skip("only the simulated GPU has a limit of memory")
+    edit, done = EDITS[name], make(gpu)
+    was = content(done)
+    edit(done)
+    becomes = content(done)
+    for spare in (0, *(64 << 3 * step for step in range(9))):
+        world = make(gpu)
+        cuda.synchronize()
+        cuda.limit_memory(cuda.memory_allocated() + spare)
+        try:
+            edit(world)
+        except torch.OutOfMemoryError:
+            cuda.limit_memory(None)
+            found = content(world)
+            assert found in (was, becomes), spare
+            if found == was:
+                edit(world)
+        else:
+            break
+        finally:
+            cuda.limit_memory(None)
+        assert content(world) == becomes, spare
+    assert content(world) == becomes, "with memory enough"
+    assert spare > 0 or name in WITHOUT_MEMORY
 
 
 @few_or_many

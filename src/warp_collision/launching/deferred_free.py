@@ -29,7 +29,7 @@ launch_times = itertools.count()
 # what is retired between a time and its entry has left the tables, which the launch reads later.
 readers: set[int] = set()
 _abandoned: list[tuple[Any, torch.device]] = []  # of owners that were collected
-_of_graphs: dict[int, Any] = {}  # by identity: what captured graphs read, never freed
+_of_graphs: dict[Any, Any] = {}  # by identity or memory: what captured graphs read, never freed
 retired: list[tuple[int, Any, torch.device]] = []
 
 
@@ -86,13 +86,18 @@ def free_with(owner: object, held: list[Any], device: torch.device) -> None:
         weakref.finalize(owner, _abandoned.append, (held, device)).atexit = False
 
 
-def keep_for_graphs(tables: T, device: torch.device) -> T:
+def keep_for_graphs(tables: T, device: torch.device, key: object = None) -> T:
     """Keeps tables for good if a graph is captured, whose replays will read them.
 
-    Nobody tells when the graph is gone.
+    Nobody tells when the graph is gone. Further graphs that read the same keep nothing more.
+
+    Args:
+        tables: what is read.
+        device: where the graph is captured.
+        key: what tables that are the same have in common; if None, they are one object.
     """
     if is_capturing(device):
-        _of_graphs[id(tables)] = tables
+        _of_graphs.setdefault(id(tables) if key is None else key, tables)
     return tables
 
 

@@ -266,8 +266,9 @@ def _keep_tables(arguments: tuple[Argument, ...], device: torch.device) -> None:
     """Keeps what structs of a captured launch point to; tensors are kept by whoever made them."""
     for tables in arguments:
         if isinstance(tables, tuple):
-            parts = (part for part in tables if isinstance(part, torch.Tensor))
-            keep_for_graphs([part.detach() for part in parts], device)
+            for part in tables:
+                if isinstance(part, torch.Tensor):
+                    keep_for_graphs(part.detach(), device, ("memory", part.data_ptr()))
 
 
 def _launch_chunks(

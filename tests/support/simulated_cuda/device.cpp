@@ -42,6 +42,7 @@ std::deque<Block> freed;
 size_t freed_bytes = 0;
 constexpr size_t kMaxFreed = size_t(128) << 20;
 constexpr int kFresh = 0xFF, kFreed = 0xA5;  // NaN or -1; garbage
+size_t live_bytes = 0, memory_limit = SIZE_MAX;
 
 void overwrite_freed(Block block) {
   std::memset(block.pointer, kFreed, block.bytes);
@@ -63,6 +64,7 @@ void free_block(void* pointer) {
     auto found = blocks.find(pointer);
     if (found == blocks.end() || found->second.is_of_graph) return;  // the graph frees it
     block = found->second;
+    live_bytes -= block.bytes;
     blocks.erase(found);
   }
   // The allocator reuses a block in the order of its streams.
@@ -83,6 +85,12 @@ struct HostMemory final : c10::Allocator {
     void* pointer = nullptr;
     if (bytes) {
       if (!replaying) journal.count("allocation");
+      {
+        std::lock_guard<std::mutex> held(memory_mutex);
+        TORCH_CHECK_WITH(OutOfMemoryError, bytes <= memory_limit && live_bytes <= memory_limit - bytes,
+                         "simulated out of memory: ", bytes, " bytes beside ", live_bytes);
+        live_bytes += bytes;
+      }
       TORCH_CHECK(posix_memalign(&pointer, 256, (bytes + 511) / 512 * 512) == 0, "out of memory");
       std::memset(pointer, kFresh, bytes);
       std::lock_guard<std::mutex> held(memory_mutex);
@@ -587,5 +595,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("on_host", &on_host);
   m.def("count", [](const std::string& what) { journal.count(what); });
   m.def("counts", [] { std::lock_guard<std::mutex> held(journal.lock); return journal.counts; });
+  m.def("live_bytes", [] { std::lock_guard<std::mutex> held(memory_mutex); return live_bytes; });
+  m.def("limit_memory", [](size_t bytes) {
+    std::lock_guard<std::mutex> held(memory_mutex);
+    memory_limit = bytes;
+  });
   m.def("refuse_waits", [](bool refuse) { journal.refuse_waits = refuse; });
 }

@@ -202,6 +202,16 @@ def counts() -> dict[str, int]:
     return _device.counts()
 
 
+def memory_allocated(device: Any = None) -> int:
+    """Bytes of all tensors on both devices."""
+    return _device.live_bytes()
+
+
+def limit_memory(most: int | None) -> None:
+    """Allocations beyond so many bytes of both devices fail from now on; None for no limit."""
+    _device.limit_memory(2**64 - 1 if most is None else most)
+
+
 def memory_stats(device: Any = None) -> dict[str, int]:
     return {"allocation.all.allocated": counts().get("allocation", 0), "num_device_alloc": 0}
 
@@ -223,7 +233,7 @@ def current_device() -> int:
 
 
 def get_device_properties(device: Any) -> Any:
-    """Its memory is that of the host, without a limit."""
+    """Its memory is that of the host, without a limit but that of `limit_memory`."""
     return SimpleNamespace(total_memory=2**60)
 
 
