@@ -33,6 +33,8 @@ Names are imported when they are first used: torch and Warp take seconds.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from warp_collision.notebooks import show_in_notebooks
+
 if TYPE_CHECKING:
     from warp_collision import sampling
     from warp_collision.collision_cost import CollisionCost, Constraint
@@ -163,6 +165,14 @@ _SUBPACKAGES = (
     *("examples", "io", "planning", "poses", "robot", "sampling", "viewer", "warp_primitives"),
 )
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def _notebook_html(value: Any) -> str:
+    """The viewer's representation of a value; it is imported when a notebook asks."""
+    return importlib.import_module("warp_collision.viewer.notebook").html_of(value)
+
+
+show_in_notebooks(_notebook_html)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,8 +1,7 @@
-"""What results look like: one line with shapes and ranges, and pictures in notebooks."""
+"""What results look like: one line with shapes and ranges."""
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import torch
@@ -25,14 +24,6 @@ def summary(self: Any) -> str:
     """
     parts = (f"{name}={_text(getattr(self, name))}" for name in self._fields)
     return f"{type(self).__name__}({', '.join(parts)})"
-
-
-def notebook_html(value: Any) -> str:
-    """A picture and a table of a world, a robot or planned paths, for `_repr_html_`.
-
-    The viewer is above all that it draws: here it is looked up by name, as a notebook asks.
-    """
-    return importlib.import_module("warp_collision.viewer.notebook").html_of(value)
 
 
 def _text(value: Any) -> str:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.messages import short_repr
+from warp_collision.notebooks import notebook_html
 from warp_collision.planning.endpoints import (
     NearEnd,
     endpoint_operand,
@@ -33,7 +34,7 @@ from warp_collision.robot import (
 )
 from warp_collision.robot.model.base_pose import base_operand
 from warp_collision.robot.model.robot_spheres import require_robot_and_world
-from warp_collision.summaries import notebook_html, summary
+from warp_collision.summaries import summary
 from warp_collision.world import MeshWorld
 
 

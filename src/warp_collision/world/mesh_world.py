@@ -24,12 +24,12 @@ from warp_collision.launching.deferred_free import retire
 from warp_collision.launching.edit import Edit
 from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.messages import errors_at, escaped
+from warp_collision.notebooks import notebook_html
 from warp_collision.obstacles.distance_grid import GRID_CELLS
 from warp_collision.obstacles.geometry import MeshLike, SignMethod
 from warp_collision.obstacles.mesh_obstacle import MeshAndPose
 from warp_collision.obstacles.mesh_report import MeshReport
 from warp_collision.poses import PoseLike, invert_pose
-from warp_collision.summaries import notebook_html
 from warp_collision.world.acceleration import Acceleration
 from warp_collision.world.obstacle_cache import Entry, ObstacleCache
 from warp_collision.world.scene_storage import SceneStorage
@@ -112,7 +112,7 @@ class MeshWorld:
         counts = [len(slots) for slots in self._slots.envs]
         return f"MeshWorld({sum(counts)} meshes in {self.n_envs} envs on {self.device})"
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         return notebook_html(self)
 
     def __len__(self) -> int:

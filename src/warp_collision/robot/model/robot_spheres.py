@@ -12,6 +12,7 @@ from torch import Tensor
 from warp_collision import torch_private, validate
 from warp_collision.io.placing import joined, matrix_from
 from warp_collision.messages import MAX_REPR, escaped, short_repr
+from warp_collision.notebooks import notebook_html
 from warp_collision.poses import PoseLike
 from warp_collision.queries import dispatch
 from warp_collision.queries.dispatch import outside_graphs, reads_values
@@ -44,7 +45,6 @@ from warp_collision.robot.model.sphere_layout import SphereLayout
 from warp_collision.robot.model.sphere_model import Body, require_links, write_spheres
 from warp_collision.robot.model.srdf import Srdf
 from warp_collision.robot.model.urdf_model import PathLike
-from warp_collision.summaries import notebook_html
 from warp_collision.world import MeshWorld
 from warp_collision.world.mesh_world import require_world
 
