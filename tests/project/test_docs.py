@@ -18,7 +18,7 @@ import torch
 
 import warp_collision
 from warp_collision import planning
-from warp_collision.cli.__main__ import main
+from warp_collision.cli.__main__ import _COMMANDS, main
 
 ROOT = Path(__file__).resolve().parents[2]
 README, DOCS = ROOT / "README.md", ROOT / "docs"
@@ -152,6 +152,14 @@ def _options(command: str) -> set[str]:
         main([command, "--help"])
     assert left.value.code == 0
     return set(re.findall(r"--[a-z-]+", printed.getvalue()))
+
+
+@pytest.mark.parametrize("command", _COMMANDS)
+def test_every_option_is_on_a_page(command: str) -> None:
+    pages = "".join(path.read_text() for path in sorted((ROOT / "docs").glob("*.md")))
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", pages))
+    silent = sorted(_options(command) - named - {"--help"})
+    assert not silent, f"no page of docs/ names these options of {command}: {silent}"
 
 
 def _require_command(words: list[str]) -> None:
