@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
+from warp_collision.formats.ros_messages import message_field
 from warp_collision.messages import depth_of_caller
 from warp_collision.obstacles.shapes import rotation_matrix
 from warp_collision.poses import PoseLike, pose_from_matrix
@@ -303,16 +303,7 @@ def _attributes_of(value: Any) -> dict[str, Any] | None:
 
 
 def _field(info: Any, name: str, default: Any = None) -> Any:
-    """A field of a message or dict, by its name in ROS 1 or 2."""
-    for known in (name, name.lower()):
-        if isinstance(info, Mapping):
-            if known in info:
-                return info[known]
-        elif hasattr(info, known):
-            return getattr(info, known)
-    if default is None:
-        raise ValueError(f"a camera info must have {name}, got {type(info).__name__} without")
-    return default
+    return message_field(info, "a camera info", name, default)
 
 
 def _floats(name: str, value: Any) -> np.ndarray:

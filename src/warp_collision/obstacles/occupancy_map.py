@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+import os
 import time as clock
 from dataclasses import replace
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 import warp as wp
 
 from warp_collision.devices import canonical_device, require_memory
+from warp_collision.formats.files import existing_file
+from warp_collision.formats.point_files import read_arrays
 from warp_collision.kernels.carving import (
     BLOCK,
     FREE,
@@ -25,6 +29,7 @@ from warp_collision.kernels.carving import (
 )
 from warp_collision.launching import launch
 from warp_collision.launching.structs import upload_struct
+from warp_collision.messages import any_error_at, escaped
 from warp_collision.obstacles.camera import camera_of, warn_of_camera
 from warp_collision.obstacles.depth_image import DepthImage
 from warp_collision.obstacles.depth_options import DepthCounts, DepthOptions
@@ -262,6 +267,76 @@ class OccupancyMap:
             unknown,
             outside,
         )
+
+    def save(self, path: str | os.PathLike[str], *, time: float | None = None) -> None:
+        """Writes the map to an .npz file; one that exists is overwritten.
+
+        Args:
+            path: ends with .npz.
+            time: now [s], as in `integrate`: the file has the ages of what was seen.
+
+        Example:
+            >>> import tempfile
+            >>> from warp_collision import OccupancyMap
+            >>> seen = OccupancyMap(((0, 0, 0), (1, 1, 1)), voxel_size=0.1)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     seen.save(f"{folder}/map.npz")
+            ...     OccupancyMap.load(f"{folder}/map.npz")
+            OccupancyMap(10 x 10 x 10 voxels of 0.1 m, 100.0 % unseen)
+        """
+        file = Path(path)
+        if file.suffix.lower() != ".npz":
+            raise ValueError(f"path must end with .npz, got {escaped(str(file))}")
+        ages = self._moment(time) - self._stamps
+        parts = {"states": self._states, "parts": self._parts, "ages": ages}
+        np.savez_compressed(
+            file,
+            allow_pickle=False,
+            bounds=np.stack((self.lower, self.lower + self.voxel_size * np.array(self.shape))),
+            voxel_size=self.voxel_size,
+            evidence=self.evidence,
+            **{name: part.cpu().numpy() for name, part in parts.items()},
+        )
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], *, time: float | None = None, device: Any = "cpu"
+    ) -> OccupancyMap:
+        """Reads a map that `save` wrote, to which images can be added.
+
+        Args:
+            path: the file.
+            time: now [s], as in `integrate`; what was seen is as old as when it was saved.
+            device: where the map lives.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: a damaged file, or one of something else.
+        """
+        file = existing_file(path)
+        with any_error_at(escaped(str(file))):
+            arrays = read_arrays(file)
+            wanted = ("bounds", "voxel_size", "evidence", "states", "parts", "ages")
+            if missing := [name for name in wanted if name not in arrays]:
+                raise ValueError(f"a map must have the arrays {missing}, got {sorted(arrays)}")
+            evidence = cast("Evidence", str(arrays["evidence"]))
+            seen = cls(
+                arrays["bounds"], arrays["voxel_size"].item(), evidence=evidence, device=device
+            )
+            tables = {"states": seen._states, "parts": seen._parts, "ages": seen._stamps}
+            for name, table in tables.items():
+                array = arrays[name]
+                kind, number = ("f", "float") if name == "ages" else ("u", "unsigned integer")
+                if array.shape != tuple(table.shape) or array.dtype.kind != kind:
+                    raise ValueError(
+                        f"{name} must have one {number} for each of {table.numel()} voxels, got "
+                        f"{array.dtype} {array.shape}"
+                    )
+                table.copy_(torch.from_numpy(array))
+            if (seen._states > int(OCCUPIED)).any() or not (seen._stamps >= 0.0).all():
+                raise ValueError("states must be 0, 1 or 2, and ages not negative")
+            seen._stamps.copy_(seen._moment(time) - seen._stamps)
+        return seen
 
     def fractions(self, spheres: Any) -> dict[str, float]:
         """How much of the space that spheres sweep is free, occupied, unseen, and beyond the box.

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from warp_collision.formats.files import MAX_COORDINATE
 from warp_collision.formats.point_files import read_points
+from warp_collision.formats.ros_messages import message_points
 from warp_collision.kernels.cloud_grid import fill_cloud_grid
 from warp_collision.kernels.mesh_record import Shape as ShapeKind
 from warp_collision.messages import errors_at, escaped
@@ -19,10 +20,11 @@ from warp_collision.obstacles.depth_image import DepthImage, check_stride, footp
 from warp_collision.obstacles.depth_options import DepthCounts, DepthOptions
 from warp_collision.obstacles.part_tree import PartBuffers
 from warp_collision.obstacles.sensed import Sensed, Uploaded
-from warp_collision.obstacles.shapes import Triangles
+from warp_collision.obstacles.shapes import Triangles, rotation_matrix
 from warp_collision.obstacles.units import warn_of_extent
 from warp_collision.poses import PoseLike
 from warp_collision.validate import (
+    check_pose,
     flag,
     on_host,
     require_count,
@@ -205,6 +207,45 @@ class PointCloud(Sensed):
         points = read_points(path)
         with errors_at(escaped(str(path))):
             return cls(points, radius, drop_invalid=drop_invalid, capacity=capacity)
+
+    @classmethod
+    def from_message(
+        cls,
+        message: Any,
+        radius: Any,
+        *,
+        pose: PoseLike | None = None,
+        drop_invalid: bool = True,
+        capacity: int | None = None,
+    ) -> PointCloud:
+        """The points of a ROS message, as of a lidar or a depth camera.
+
+        Args:
+            message: a sensor_msgs/PointCloud2 of ROS 1 or 2, or a dict of its fields, in metres.
+                Its x, y and z may have any number type, order of bytes and stride.
+            radius: see `PointCloud`.
+            pose: of the sensor's frame in the world; None: the points are in the world.
+            drop_invalid: see `PointCloud`. Rays without a return are NaN in such messages.
+            capacity: see `PointCloud`.
+
+        Raises:
+            ValueError: a message without x, y and z, or with less data than it states, a pose that
+                is not finite, or as `PointCloud`.
+
+        Example:
+            >>> import numpy as np
+            >>> from warp_collision import PointCloud
+            >>> fields = [{"name": n, "offset": 4 * i, "datatype": 7} for i, n in enumerate("xyz")]
+            >>> points = np.array([[1, 2, 3], [4, 5, np.nan]], np.float32)
+            >>> message = {"height": 1, "width": 2, "point_step": 12, "fields": fields}
+            >>> PointCloud.from_message({**message, "data": points.tobytes()}, radius=0.02).points
+            array([[1., 2., 3.]], dtype=float32)
+        """
+        points = message_points(message)
+        if pose is not None:
+            frame = check_pose("pose", pose).numpy()
+            points = points @ rotation_matrix(frame[3:]).T + frame[:3]
+        return cls(points, radius, drop_invalid=drop_invalid, capacity=capacity)
 
     @property
     def points(self) -> np.ndarray:
