@@ -180,6 +180,16 @@ def test_worlds_by_row(check, folder):
     assert written[0]["clearance"] == json.loads(out)["paths"][0]["clearance"]
 
 
+def test_the_table_as_a_file(check, folder):
+    np.save(folder / "batch.npy", BATCH)
+    status, out, _ = check("batch.npy", "--csv", "-o", "out.csv")
+    assert (status, (folder / "out.csv").read_text()) == (1, out)
+    assert out.count("\n") == 1 + len(BATCH)
+    status, out, err = check("batch.npy", "-o", "out.txt")
+    assert (status, out) == (2, "")
+    assert "--output must end in .parquet or .csv, got " in err
+
+
 def test_spheres_of_many_paths(check, folder):
     (folder / "world.yaml").write_text(
         "cuboid: {wall: {dims: [0.01, 4, 4], pose: [0, 0, 0, 1, 0, 0, 0]}}"

@@ -9,6 +9,7 @@ import pytest
 from robots import PANDA
 from warp_collision import MeshWorld, VoxelGrid
 from warp_collision.cli.__main__ import main
+from warp_collision.examples import load_panda
 
 # The ends are free, the arc between them goes through the plate.
 ENDS = [[-0.9, 0, 0, -1.6, 0, 1.6, 0.8], [0.9, 0, 0, -1.6, 0, 1.6, 0.8]]
@@ -74,6 +75,32 @@ def test_free_motions_are_proven(check, tmp_path):
     (tmp_path / "panda.srdf").write_text(SRDF)
     _, out, _ = check(ENDS[:1] * 2, "--srdf", tmp_path / "panda.srdf")
     assert "with itself by 1056 pairs" in out
+
+
+def test_what_cannot_change_is_told_apart(check, world):
+    """The base stands near a floor, all along; the rows are of what moves, one for a pair."""
+    floor = "floor: {dims: [2, 2, 0.1], pose: [0, 0, -0.2, 1, 0, 0, 0]}"
+    far = PLATE.replace("0.5, 0, 0.5, 1", "0.5, 0, 1.9, 1").rstrip("}")
+    Path(world).write_text(f"{far}}}, {floor}}}")
+    path = np.linspace(ENDS[0], [-0.3, 0.2, *ENDS[0][2:]], 9)
+    status, out, _ = check(path)
+    assert status == 0
+    lines = out[out.index("between waypoints") :].splitlines()
+    rows = [line.split() for line in lines[2 : lines.index("")] if not line.startswith("rests")]
+    pairs = [tuple(row[row.index("to", 3) + 3 : row.index("to", 3) + 5]) for row in rows]
+    assert "panda_link0" not in {link for link, _ in pairs}
+    assert sum(1 + int(row[-1].replace("-", "0")) for row in rows) == 8
+    assert len(rows) < 8
+    rest = [line for line in lines if line.startswith("rests: panda_link0, ")]
+    assert len(rest) == 1
+    assert rest[0].endswith("mm from floor")
+    found = json.loads(check(path, "--json")[1])
+    (base,) = found["resting"]
+    assert (base["link"], base["obstacle"]) == ("panda_link0", "floor")
+    spheres = load_panda().spheres_of("panda_link0")
+    lowest = (spheres[:, 2] - spheres[:, 3]).min()
+    assert base["clearance"] == pytest.approx(lowest + 0.15, abs=1e-5)
+    assert {motion["link"] for motion in found["motions"]} & {"panda_link0"} == set()
 
 
 def test_json(check):

@@ -103,7 +103,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_many(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--csv", action="store_true", help="print CSV and nothing else")
     group.add_argument(
-        "--parquet", type=Path, metavar="OUT", help="write the table of the paths to a file, too"
+        "-o",
+        "--output",
+        "--parquet",
+        type=Path,
+        metavar="OUT",
+        help="write the table of the paths to a file, too: .parquet or .csv; an existing file is "
+        "overwritten",
     )
     group.add_argument("--quiet", action="store_true", help="print errors only")
     group.add_argument(
@@ -175,7 +181,7 @@ def _check_waypoints(options: argparse.Namespace, files: PathFiles, device: torc
 
 def _wants_table(options: argparse.Namespace) -> bool:
     """Whether an option asks for a table of paths, or paths name their worlds."""
-    asked = options.csv, options.parquet, options.quiet, options.min_clearance, options.first
+    asked = options.csv, options.output, options.quiet, options.min_clearance, options.first
     return any(asked) or options.world.is_dir()
 
 
@@ -192,11 +198,15 @@ def _is_single(options: argparse.Namespace, files: PathFiles) -> bool:
 def _check_many(options: argparse.Namespace, files: PathFiles, device: torch.device) -> int:
     if options.activation_distance is not None:
         raise ValueError("--activation-distance must be given with one path, or --detail")
-    if options.parquet is not None:
+    if options.output is not None:
         from warp_collision.extras import require_extra
 
-        common.OutputFiles(parquet=options.parquet)
-        require_extra("pyarrow", "--parquet")
+        common.OutputFiles(output=options.output)
+        ending = options.output.suffix.lower()
+        if ending not in (".parquet", ".csv"):
+            raise ValueError(f"--output must end in .parquet or .csv, got {str(options.output)!r}")
+        if ending == ".parquet":
+            require_extra("pyarrow", "a .parquet file")
     from warp_collision.cli.check_paths import check_paths
 
     return check_paths(options, files, device)

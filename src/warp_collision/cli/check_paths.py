@@ -151,8 +151,8 @@ def check_paths(options: argparse.Namespace, files: PathFiles, device: torch.dev
             table.add(last, {**found, "free": np.zeros(1, dtype=bool)}, keeps_free=False)
             break
     table.sort()
-    if options.parquet is not None:
-        _write_parquet(options.parquet, table)
+    if options.output is not None:
+        _write(options.output, table)
     for row in table.rows:
         if row["error"] is not None:
             text = f"warp-collision: error: {escaped(row['path'])}: {row['error']}"
@@ -273,12 +273,25 @@ def _first_hit(found: dict[str, Any]) -> int | None:
     return int(hits[0]) if len(hits) else None
 
 
-def _write_parquet(path: Path, table: PathTable) -> None:
+def _write(path: Path, table: PathTable) -> None:
+    """Writes the table, by the ending of a file."""
+    if path.suffix.lower() == ".csv":
+        path.write_text(_as_csv(table), encoding="utf-8")
+        return
     names = table.rows[0] if table.rows else ("path",)
     columns = {name: [row.get(name) for row in table.rows] for name in names}
     import pyarrow.parquet as pq
 
     pq.write_table(arrow_table(columns), path)
+
+
+def _as_csv(table: PathTable) -> str:
+    text = io.StringIO()
+    names = ["path", *_LABELS, "error"]
+    rows = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
+    rows.writeheader()
+    rows.writerows(table.rows)
+    return text.getvalue()
 
 
 def _report(
@@ -293,12 +306,7 @@ def _report(
     if options.csv:
         for line in always:
             print_text(f"warp-collision: {line}", sys.stderr)
-        text = io.StringIO()
-        names = ["path", *_LABELS, "error"]
-        rows = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
-        rows.writeheader()
-        rows.writerows(table.rows)
-        print_text(text.getvalue(), end="")
+        print_text(_as_csv(table), end="")
         return
     left_out = None if scene is None else scene_text.uncovered(scene.robot)
     if options.json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -21,8 +22,11 @@ from warp_collision.robot import (
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.robot.model.link_pairs import IN_CONTACT
 
-_HEAD = ("batch", "from", "to", "obstacles [mm]", "at", "link", "obstacle", "itself [mm]", "")
-_MOST_ROWS = 20  # of motions
+_HEAD = (
+    *("batch", "from", "to", "obstacles [mm]", "at", "link", "obstacle", "itself [mm]"),
+    *("others", ""),
+)
+_MOST_ROWS = 20  # of pairs of bodies
 
 
 class RobotCheck(NamedTuple):
@@ -36,7 +40,8 @@ class RobotCheck(NamedTuple):
         blocked: (batch, horizon - 1) bool, motions that are not proven free, contacts at all joint
             values aside.
         only_unseen: (batch, horizon - 1) bool, those of them that are, but for what was never seen.
-        clearance: of the motions, these contacts aside.
+        clearance: of the motions, these contacts aside, and what no motion changes.
+        resting: links that stay where they are, and the nearest obstacle of each.
         left_out: parts of the robot that no sphere covers.
         beyond: joint values beyond 2 pi, which may be degrees.
     """
@@ -48,6 +53,7 @@ class RobotCheck(NamedTuple):
     blocked: Tensor
     only_unseen: Tensor
     clearance: JointPathClearance
+    resting: tuple[RestingLink, ...]
     left_out: scene_text.Uncovered
     beyond: BeyondTurn
 
@@ -97,6 +103,7 @@ class RobotCheck(NamedTuple):
             "collision": self.collides,
             "contacts": scene_text.contacts_for_json(report),
             "motions": self.motions(),
+            "resting": [link._asdict() for link in self.resting],
             "beyond_limits": {name: count for name, count in beyond.items() if count},
             "beyond_two_pi": self.beyond.counts,
             "pairs_of_links": len(pairs),
@@ -110,13 +117,14 @@ class RobotCheck(NamedTuple):
         contacts = self.contacts._replace(links_without_spheres=())  # a note tells them below
         lines = [world, "", "at waypoints:", str(contacts), ""]
         motions = self.motions()
-        shown = sorted(motions, key=_closeness)[:_MOST_ROWS]
         if motions:
-            cells = [_HEAD, *map(_cells, shown)]
-            lines += ["between waypoints, nearest first:", *align(cells, right=(0, 1, 2, 3, 7))]
-            if len(motions) > len(shown):
-                lines.append(f"and {len(motions) - len(shown)} more")
-            lines.append("")
+            nearest = _nearest_of_pairs(motions)
+            shown = nearest[:_MOST_ROWS]
+            cells = [_HEAD, *(_cells(motion, more) for motion, more in shown)]
+            lines += ["between waypoints, nearest first:", *align(cells, right=(0, 1, 2, 3, 7, 8))]
+            if len(nearest) > len(shown):
+                lines.append(f"and {len(nearest) - len(shown)} more pairs")
+            lines += [*map(str, self.resting), ""]
         advice = [
             *scene_text.often_with_itself(contacts, self.joints.shape[0] * self.joints.shape[1]),
             *scene_text.always_in_contact(contacts),
@@ -144,6 +152,18 @@ class RobotCheck(NamedTuple):
         if bare:
             scope += f"; {bare} link{'s' if bare > 1 else ''} with shapes not checked"
         return "\n".join([*lines, f"{state} ({scope})"])
+
+
+class RestingLink(NamedTuple):
+    """A link that stays where it is, and the obstacle that is nearest to it."""
+
+    link: str
+    obstacle: str
+    clearance: float  # [m]
+
+    def __str__(self) -> str:
+        distance = f"{1000.0 * self.clearance:.1f} mm"
+        return f"rests: {escaped(self.link, 40)}, {distance} from {escaped(self.obstacle, 40)}"
 
 
 class BeyondTurn(NamedTuple):
@@ -193,10 +213,33 @@ def check_robot(scene: RobotScene, joints: Tensor, tolerance: float = 1e-3) -> R
     motions, n_motions = path.expand(-1, max(2, path.shape[1]), -1), path.shape[1] - 1
     blocked = joint_path_in_collision(motions, robot, world, **options)[:, :n_motions].cpu()
     only_unseen = _without_unseen(motions, scene, options)[:, :n_motions] & blocked
-    clearance = joint_path_clearance(motions, robot, world, **options)
+    resting = [link for link in robot.layout.names if robot.layout.frame_of.get(link) == 0]
+    still = [(link, name) for link in resting for name in world.names()]
+    ignored = {**options, "ignore": [*options["ignore"], *still]}
+    clearance = joint_path_clearance(motions, robot, world, **ignored)
     clearance = JointPathClearance(*(column[:, :n_motions] for column in clearance))
     told = scene_text.uncovered(robot), beyond_turn(path, robot)
-    return RobotCheck(scene, path, tolerance, report, blocked, only_unseen, clearance, *told)
+    return RobotCheck(
+        *(scene, path, tolerance, report, blocked, only_unseen, clearance),
+        _resting_links(scene, path[0, :1], resting, options["ignore"]),
+        *told,
+    )
+
+
+def _resting_links(
+    scene: RobotScene, joints: Tensor, links: Sequence[str], ignore: Sequence[tuple[str, str]]
+) -> tuple[RestingLink, ...]:
+    """Links that stay where they are, with the nearest obstacle that they may not touch."""
+    found = scene._replace(ignore=tuple(ignore)).clearance(joints)
+    names, of_sphere = scene.world.names(), scene.robot.sphere_links
+    gaps, obstacles = (column[0, 0].tolist() for column in (found.clearance, found.obstacle))
+    rows = []
+    for link in links:
+        own = [i for i, name in enumerate(of_sphere) if name == link and math.isfinite(gaps[i])]
+        if own:
+            nearest = min(own, key=lambda i: gaps[i])
+            rows.append(RestingLink(link, names[obstacles[nearest]], gaps[nearest]))
+    return tuple(rows)
 
 
 def _without_unseen(motions: Tensor, scene: RobotScene, options: dict[str, Any]) -> Tensor:
@@ -224,7 +267,19 @@ def _closeness(motion: dict[str, Any]) -> float:
     return min([math.inf, *(interval[0] for interval in found if interval)])
 
 
-def _cells(motion: dict[str, Any]) -> tuple[str, ...]:
+def _nearest_of_pairs(motions: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], int]]:
+    """Of each pair of bodies the motion where they are nearest, and on how many others they are.
+
+    A pair is the one that comes nearest on a motion. Motions that are not proven free come first.
+    """
+    rows: dict[tuple[bool, str], list[Any]] = {}
+    for motion in sorted(motions, key=lambda row: (row["proven_free"], _closeness(row))):
+        row = rows.setdefault((motion["proven_free"], _nearest(motion)), [motion, -1])
+        row[1] += 1
+    return [(motion, more) for motion, more in rows.values()]
+
+
+def _cells(motion: dict[str, Any], others: int) -> tuple[str, ...]:
     place = motion["position"]
     return (
         str(motion["batch"]),
@@ -235,6 +290,7 @@ def _cells(motion: dict[str, Any]) -> tuple[str, ...]:
         escaped(motion["link"] or "-", 40),
         escaped(motion["obstacle"] or "-", 40),
         _text(motion["self_clearance"]),
+        str(others or "-"),
         _verdict(motion),
     )
 
