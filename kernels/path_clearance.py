@@ -62,7 +62,7 @@ from warp_collision.kernels.robot_pairs import (
     approach_of_pieces,
     approach_of_spheres,
     balls_of_pair,
-    bounds_of_pieces,
+    bounds_of_shapes,
     gap_of_balls,
     is_left_out,
     motion_of_pair,
@@ -319,13 +319,13 @@ def nearest_of_pair(
 ) -> Nearest:
     """Updates the bounds by two bodies, whose clearance is the larger one of two.
 
-    Of their spheres, and of their convex pieces where these are apart.
+    Of their spheres, and of their shapes where these are apart.
     """
     found = nearest_by_spheres(robot, motion, left_out, balls, best)
     is_nearer = found.upper < best.upper
     if wp.isnan(found.upper) or not (is_nearer or found.is_open):
         return found
-    bounds = bounds_of_pieces(robot, motion, balls, wp.max(best.upper, 0.0), 0.0)
+    bounds = bounds_of_shapes(robot, motion, balls, wp.max(best.upper, 0.0), 0.0)
     if not (bounds[1] > 0.0) or (is_nearer and bounds[2] <= found.upper):
         return found
     result = best

@@ -1,4 +1,4 @@
-"""Clearance of a robot's links at rest by their convex pieces."""
+"""Clearance of a robot's links at rest by their shapes: convex pieces, and surfaces."""
 
 import warp as wp
 
@@ -6,7 +6,7 @@ from warp_collision.kernels.compiling import FEW_THREADS
 from warp_collision.kernels.kinematics import FramePose, frame_at_value, root_pose, vec1i
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.robot_motion import Robot, body_of, frame_of
-from warp_collision.kernels.robot_pairs import BodyPair, pieces_at_rest
+from warp_collision.kernels.robot_pairs import BodyPair, shapes_at_rest
 
 wp.set_module_options(FEW_THREADS)
 
@@ -24,7 +24,7 @@ def piece_gaps(
     frame_poses: wp.array2d[FramePose],  # (n, n_frames) scratch
     gaps: wp.array2d[wp.float32],  # (n, n_pairs) [m]
 ):
-    """One thread per configuration: a lower bound of the distance of the pieces of two bodies.
+    """One thread per configuration: a lower bound of the distance of the shapes of two bodies.
 
     It is found to rounding below the margin, and -FAR where they touch or there are none.
     """
@@ -43,5 +43,5 @@ def piece_gaps(
         pair = body_pairs[m]
         one = frame_poses[row, body_of(robot, pair.first).frame]
         other = frame_poses[row, body_of(robot, pair.second).frame]
-        found = pieces_at_rest(robot, pair, one, other, needed)
+        found = shapes_at_rest(robot, pair, one, other, needed)
         gaps[row, m] = wp.where(found[1] > 0.0, found[1], -FAR)

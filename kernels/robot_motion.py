@@ -48,6 +48,7 @@ class RobotBody:
     first_piece: int  # row of its first convex piece
     n_pieces: int  # convex pieces that cover its shapes; 0 if it is its spheres
     far_piece: float  # largest distance of a point of these from the center of the ball
+    surface: int  # row of its surface, see `link_surfaces`; 0: none
 
 
 @wp.struct

@@ -8,8 +8,19 @@ their offset along its own direction.
 import warp as wp
 
 from warp_collision.kernels.body_check import CLEAR, HIT, UNDECIDED, Interval, travel
-from warp_collision.kernels.convex_pieces import Separation, piece_at, separation
+from warp_collision.kernels.compiling import compiled_once
+from warp_collision.kernels.convex_pieces import Piece, Separation, piece_at, row_of, separation
 from warp_collision.kernels.kinematics import FramePose, Twist, point_in_world, xyz
+from warp_collision.kernels.link_surfaces import (
+    TreeWalk,
+    advanced,
+    descended,
+    gap_of_boxes,
+    has_part_inside,
+    is_at_leaves,
+    node_row,
+    surface_at,
+)
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
@@ -280,69 +291,149 @@ def ball_in_world(frame_pose: FramePose, ball: wp.vec4) -> wp.vec4:
     return wp.vec4(center[0], center[1], center[2], ball[3])
 
 
+@wp.struct
+class PieceSearch:
+    """What a search for the nearest pieces of two bodies needs of these."""
+
+    relative: FramePose  # of the first body's frame in the second's
+    margin: float  # bound of how much any two points of pieces approach [m]
+    needed: float  # pieces that are farther over the interval do not matter [m]
+    least: float  # pieces that are nearer at the configuration end the search; at most `needed` [m]
+
+
 @wp.func
-def bounds_of_pieces(
-    robot: Robot, motion: PairMotion, balls: PairBalls, needed: float, least: float
+def bounds_of_two(
+    robot: Robot, motion: PairMotion, search: PieceSearch, a: Piece, b: Piece, upper: float
 ) -> wp.vec3:
+    """Bounds of the distance of two pieces, see `bounds_of_pieces`.
+
+    Farther than an upper bound they do not matter either; then their own one is FAR.
+    """
+    buffer = motion.pair.buffer
+    here = ball_in_world(motion.first.frame_pose, a.ball)
+    there = ball_in_world(motion.second.frame_pose, b.ball)
+    gap = wp.length(xyz(here) - xyz(there)) - here[3] - there[3] - buffer
+    within = wp.min(search.needed, upper)
+    if gap - search.margin > within:
+        return wp.vec3(gap - search.margin, gap, FAR)
+    enough = within + search.margin + buffer
+    found = separation(robot.pieces, a, b, search.relative, enough, search.least + buffer)
+    size = wp.length(xyz(here)) + wp.length(xyz(there)) + here[3] + there[3]
+    error = 2.0 * motion.interval.slack + PIECE_ROUNDING * size
+    moved = approach_along(motion, found, here, there, error)
+    if not (moved < FAR):
+        return wp.vec3(-FAR, -FAR, -FAR)
+    lower = found.lower - buffer
+    return wp.vec3(lower - moved, lower - error, found.upper + error - buffer)
+
+
+@wp.func
+def bounds_of_pieces(robot: Robot, motion: PairMotion, search: PieceSearch) -> wp.vec3:
     """Bounds of the distance of the convex pieces of two bodies, less the buffer [m].
 
     A lower one over the interval, and a lower and an upper one at the configuration. Without pieces
     the lower ones are -FAR.
-
-    Args:
-        robot: the robot.
-        motion: the bodies.
-        balls: of the bodies.
-        needed: pieces that are farther over the interval do not matter [m].
-        least: pieces that are nearer at the configuration end the search; at most `needed` [m].
     """
-    pair = motion.pair
-    one = body_of(robot, pair.first)
-    other = body_of(robot, pair.second)
+    one = body_of(robot, motion.pair.first)
+    other = body_of(robot, motion.pair.second)
     if one.n_pieces == 0 or other.n_pieces == 0:
         return wp.vec3(-FAR, -FAR, -FAR)
-    margin = approach_of_pieces(robot, motion, balls)[0]
-    relative = relative_pose(motion.first.frame_pose, motion.second.frame_pose)
-    low = float(FAR)
-    lower = float(FAR)
-    upper = float(FAR)
+    result = wp.vec3(FAR, FAR, FAR)
     row = int(one.first_piece)
     for _p in range(one.n_pieces):
         a = piece_at(robot.pieces, row)
         row = a.end
-        here = ball_in_world(motion.first.frame_pose, a.ball)
         other_row = int(other.first_piece)
         for _q in range(other.n_pieces):
             b = piece_at(robot.pieces, other_row)
             other_row = b.end
-            there = ball_in_world(motion.second.frame_pose, b.ball)
-            gap = wp.length(xyz(here) - xyz(there)) - here[3] - there[3] - pair.buffer
-            # Pieces that are farther than the nearest so far do not matter either.
-            within = wp.min(needed, upper)
-            if gap - margin > within:
-                low = wp.min(low, gap - margin)
-                lower = wp.min(lower, gap)
-            else:
-                enough = within + margin + pair.buffer
-                found = separation(robot.pieces, a, b, relative, enough, least + pair.buffer)
-                size = wp.length(xyz(here)) + wp.length(xyz(there)) + here[3] + there[3]
-                error = 2.0 * motion.interval.slack + PIECE_ROUNDING * size
-                moved = approach_along(motion, found, here, there, error)
-                if not (moved < FAR):
-                    return wp.vec3(-FAR, -FAR, -FAR)
-                low = wp.min(low, found.lower - moved - pair.buffer)
-                lower = wp.min(lower, found.lower - error - pair.buffer)
-                upper = wp.min(upper, found.upper + error - pair.buffer)
-                if not (lower > least):
-                    return wp.vec3(low, lower, upper)
-    return wp.vec3(low, lower, upper)
+            result = wp.min(result, bounds_of_two(robot, motion, search, a, b, result[2]))
+            if not (result[1] > search.least):
+                return result
+    return result
 
 
 @wp.func
-def pieces_at_rest(
+def bounds_of_leaves(
+    robot: Robot, motion: PairMotion, search: PieceSearch, leaf: int, other_leaf: int, upper: float
+) -> wp.vec3:
+    """Bounds of the distance of the elements of two leaves of surfaces, by their first rows."""
+    result = wp.vec3(FAR, FAR, upper)
+    row = int(row_of(robot.pieces, leaf)[3])
+    for _p in range(int(row_of(robot.pieces, leaf + 1)[3])):
+        a = piece_at(robot.pieces, row)
+        row = a.end
+        other_row = int(row_of(robot.pieces, other_leaf)[3])
+        for _q in range(int(row_of(robot.pieces, other_leaf + 1)[3])):
+            b = piece_at(robot.pieces, other_row)
+            other_row = b.end
+            result = wp.min(result, bounds_of_two(robot, motion, search, a, b, result[2]))
+            if not (result[1] > search.least):
+                return result
+    return result
+
+
+@compiled_once
+def bounds_of_surfaces(robot: Robot, motion: PairMotion, search: PieceSearch) -> wp.vec3:
+    """Bounds of the distance of the surfaces of two bodies, see `bounds_of_pieces`.
+
+    The lower ones are -FAR where a part of one body is inside of the other.
+    """
+    pieces = robot.pieces
+    first = surface_at(pieces, body_of(robot, motion.pair.first).surface)
+    second = surface_at(pieces, body_of(robot, motion.pair.second).surface)
+    result = wp.vec3(FAR, FAR, FAR)
+    walk = TreeWalk(1, 1, 0, first.levels, second.levels)
+    while walk.level >= 0:
+        row = node_row(first, walk.first)
+        other_row = node_row(second, walk.second)
+        gap = gap_of_boxes(pieces, row, other_row, search.relative) - motion.pair.buffer
+        low = gap - search.margin
+        if low > wp.min(search.needed, result[2]):
+            result = wp.min(result, wp.vec3(low, gap, FAR))
+        elif not is_at_leaves(walk):
+            walk = descended(walk)
+            continue
+        else:
+            found = bounds_of_leaves(robot, motion, search, row, other_row, result[2])
+            result = wp.min(result, found)
+            if not (result[1] > search.least):
+                return result
+        walk = advanced(walk)
+    back = relative_pose(motion.second.frame_pose, motion.first.frame_pose)
+    if has_part_inside(pieces, first, second, search.relative) or has_part_inside(
+        pieces, second, first, back
+    ):
+        return wp.vec3(-FAR, -FAR, -FAR)
+    return result
+
+
+@wp.func
+def bounds_of_shapes(
+    robot: Robot, motion: PairMotion, balls: PairBalls, needed: float, least: float
+) -> wp.vec3:
+    """Bounds of the distance of two bodies by their pieces; by their surfaces where these touch.
+
+    See `bounds_of_pieces`.
+    """
+    margin = approach_of_pieces(robot, motion, balls)[0]
+    relative = relative_pose(motion.first.frame_pose, motion.second.frame_pose)
+    search = PieceSearch(relative, margin, needed, least)
+    found = bounds_of_pieces(robot, motion, search)
+    if found[0] > 0.0 and found[1] > least:
+        return found
+    one = body_of(robot, motion.pair.first)
+    other = body_of(robot, motion.pair.second)
+    if one.surface == 0 or other.surface == 0:
+        return found
+    return bounds_of_surfaces(robot, motion, search)
+
+
+@wp.func
+def shapes_at_rest(
     robot: Robot, pair: BodyPair, first: FramePose, second: FramePose, needed: float
 ) -> wp.vec3:
-    """Bounds of the distance of the convex pieces of two bodies at rest; see `bounds_of_pieces`."""
+    """Bounds of the distance of the shapes of two bodies at rest; see `bounds_of_shapes`."""
     still = Twist(wp.vec3(0.0), wp.vec3(0.0))
     interval = Interval(0.0, 0.0, 0.0, PIECE_ROUNDING, 0.0, 0.0)
     motion = PairMotion(
@@ -351,19 +442,19 @@ def pieces_at_rest(
     here = point_in_world(first, body_of(robot, pair.first).center)
     there = point_in_world(second, body_of(robot, pair.second).center)
     balls = PairBalls(0.0, 0.0, 0.0, wp.length(here) + wp.length(there))
-    return bounds_of_pieces(robot, motion, balls, needed, 0.0)
+    return bounds_of_shapes(robot, motion, balls, needed, 0.0)
 
 
 @wp.func
 def check_body_pair(
     robot: Robot, motion: PairMotion, left_out: wp.array[wp.vec2i], balls: PairBalls
 ) -> int:
-    """Checks two bodies by their spheres, and where these are not proven free by their pieces."""
+    """Checks two bodies by their spheres, and where these are not proven free by their shapes."""
     verdict = check_spheres(robot, motion, left_out, balls)
     if verdict == CLEAR:
         return CLEAR
     tolerance = motion.interval.tolerance
-    found = bounds_of_pieces(robot, motion, balls, tolerance, tolerance)
+    found = bounds_of_shapes(robot, motion, balls, tolerance, tolerance)
     if found[1] > tolerance:
         return wp.where(found[0] > 0.0, CLEAR, UNDECIDED)
     return verdict
@@ -471,10 +562,10 @@ def spheres_touch(
 def bodies_touch(
     robot: Robot, pair: BodyPair, left_out: wp.array[wp.vec2i], first: FramePose, second: FramePose
 ) -> bool:
-    """Whether two bodies overlap by their spheres, and are not apart by their convex pieces."""
+    """Whether two bodies overlap by their spheres, and are not apart by their shapes."""
     if not spheres_touch(robot, pair, left_out, first, second):
         return False
-    return not (pieces_at_rest(robot, pair, first, second, 0.0)[1] > 0.0)
+    return not (shapes_at_rest(robot, pair, first, second, 0.0)[1] > 0.0)
 
 
 @wp.func

@@ -73,5 +73,7 @@ def test_pieces_cover_the_inside_of_links(name):
         distance = signed_distance(torch.from_numpy(points).float(), world).distance
         inside = points[distance.numpy() < -1e-5]  # further than coordinates are rounded
         n_inside += len(inside)
-        assert len(outside_of(cached_pieces(np.asarray(mesh.triangles)), inside)) == 0, shape.link
+        assert len(outside_of(cached_pieces(np.asarray(mesh.triangles)).pieces, inside)) == 0, (
+            shape.link
+        )
     assert n_inside > 10_000 or name == "iiwa"  # no mesh of which is closed

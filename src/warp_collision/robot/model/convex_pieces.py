@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import trimesh
 from numpy.typing import NDArray
 from scipy.spatial import ConvexHull, QhullError
 from trimesh.triangles import closest_point
@@ -28,7 +29,7 @@ from warp_collision.obstacles.geometry import content_key
 from warp_collision.obstacles.orientation import winding_number
 from warp_collision.robot.fitting.fit_cache import cached_result
 
-_VERSION = 4  # of the algorithm: another one for each change of what it returns
+_VERSION = 5  # of the algorithm: another one for each change of what it returns
 _MOST_PIECES = 24  # of a link
 _SLABS = 6  # along each axis, between which it may be cut
 _LEAST_GAIN = 0.002  # of the volume of the link's hull: what a cut has to save
@@ -37,6 +38,7 @@ _LEAST_GAIN = 0.002  # of the volume of the link's hull: what a cut has to save
 _SHARE, _ACCURACY = 1.0e-3, (1.0e-4, 3.0e-4)
 _AT_ONCE = 6  # corners that are added to a hull
 _MOST_POINTS = 1000  # about, of a piece: then the radius is larger
+_MOST_FILLED = 1.02  # of the volume of a shape: what pieces may have that follow it
 _LEAST_CORNERS = 12  # of a hull, none of which is left out
 _DIRECTIONS = np.array([*itertools.product((-1.0, 0.0, 1.0), repeat=3)])
 _FEW, _CELLS = 1000, 48  # triangles that are cut as they are; cells of a grid for others
@@ -104,18 +106,35 @@ def _coarse(triangles: Array) -> Array:
     return corners[first][faces] if len(faces) else triangles
 
 
-def cached_pieces(triangles: Array) -> list[ConvexPiece]:
+class Pieces(NamedTuple):
+    """Pieces that cover triangles, and whether they follow what these enclose closely."""
+
+    pieces: list[ConvexPiece]
+    is_solid: bool
+
+
+def cached_pieces(triangles: Array) -> Pieces:
     """`convex_pieces`, from the cache on disk if equal triangles were cut before."""
 
-    def parse(content: dict[str, Any]) -> list[ConvexPiece]:
-        return [piece_from(row) for row in content["pieces"]]
+    def make() -> dict[str, Any]:
+        pieces = convex_pieces(triangles)
+        return {"pieces": [*map(row_of, pieces)], "is_solid": follow(pieces, triangles)}
 
-    return cached_result(
-        "pieces",
-        content_key(triangles, np.empty(0), _VERSION),
-        lambda: {"pieces": [row_of(piece) for piece in convex_pieces(triangles)]},
-        parse,
-    )
+    def parse(content: dict[str, Any]) -> Pieces:
+        return Pieces([*map(piece_from, content["pieces"])], bool(content["is_solid"]))
+
+    return cached_result("pieces", content_key(triangles, np.empty(0), _VERSION), make, parse)
+
+
+def follow(pieces: Sequence[ConvexPiece], triangles: Array) -> bool:
+    """Whether pieces have hardly more volume than closed triangles (n, 3, 3) that they cover.
+
+    They do not follow open ones.
+    """
+    faces = np.arange(3 * len(triangles)).reshape(-1, 3)
+    mesh = trimesh.Trimesh(triangles.reshape(-1, 3), faces)  # with equal corners merged
+    whole = sum(_hull(piece.points).volume for piece in pieces)
+    return bool(mesh.is_watertight and whole <= _MOST_FILLED * abs(mesh.volume))
 
 
 def row_of(piece: ConvexPiece) -> list[float]:

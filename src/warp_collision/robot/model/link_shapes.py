@@ -27,6 +27,7 @@ from warp_collision.robot.fitting.fit_cache import CachedParts, cached_fit
 from warp_collision.robot.fitting.sphere_arrays import inflated, moved, sphere_array
 from warp_collision.robot.fitting.sphere_fit import Part, SphereFit
 from warp_collision.robot.model.convex_pieces import ConvexPiece, cached_pieces
+from warp_collision.robot.model.link_surface import LinkSurface
 from warp_collision.robot.model.sphere_model import Body, SphereModel, require_links
 from warp_collision.robot.model.urdf_model import LinkMesh, LinkShape, LinkSphere, UrdfModel
 
@@ -52,7 +53,7 @@ def spheres_of_shapes(
         for link in model.link_names
     }
     to_fit = {link: some for link, some in parts.items() if some}
-    fits, pieces = _fits(to_fit, overshoots, progress)
+    fits, covers = _fits(to_fit, overshoots, progress)
     bodies = {}
     for link in model.link_names:
         fitted = iter(fits.get(link, ()))
@@ -63,11 +64,10 @@ def spheres_of_shapes(
             for shape in links.get(link, ())
         ]
         if rows:
-            balls = [shape for shape in links[link] if isinstance(shape, LinkSphere)]
-            exact = [ConvexPiece(ball.center[None], ball.radius) for ball in balls]
-            # None of spheres alone, which are exact.
-            covers = (*exact, *pieces[link]) if link in pieces else ()
-            bodies[link] = Body(link, np.concatenate(rows), covers)
+            bodies[link] = Body(link, np.concatenate(rows))
+            if link in covers:  # spheres alone are exact
+                balls = [shape for shape in links[link] if isinstance(shape, LinkSphere)]
+                bodies[link] = covers[link].with_balls(balls, bodies[link])
     reports = {link: tuple(fit.report for fit in some) for link, some in fits.items()}
     return SphereModel(bodies), reports
 
@@ -121,10 +121,10 @@ def _fits(
     parts: Mapping[str, Sequence[_Part]],
     overshoots: Mapping[str, float | None],
     progress: Progress | None,
-) -> tuple[dict[str, list[SphereFit]], dict[str, list[ConvexPiece]]]:
+) -> tuple[dict[str, list[SphereFit]], dict[str, _Cover]]:
     """Fitted spheres and convex pieces of the shapes of links, in their frames; equal ones once."""
     wanted = {link: _wanted(some, overshoots[link]) for link, some in parts.items()}
-    fits, pieces = {}, {}
+    fits, covers = {}, {}
     told = _Told() if progress is None else None
     with (
         warnings.catch_warnings(),
@@ -133,25 +133,25 @@ def _fits(
         # Of open meshes the surface is covered, whatever is inside.
         warnings.simplefilter("ignore", OpenMeshWarning)
         spheres_of: dict[str, Future[list[SphereFit]]] = {}
-        pieces_of: dict[str, Future[list[ConvexPiece]]] = {}
+        covers_of: dict[str, Future[_Cover]] = {}
         for link, what in wanted.items():
             if what.key not in spheres_of:
                 spheres_of[what.key] = pool.submit(what.fits)
-            pieces_of[link] = pool.submit(_pieces, parts[link])
+            covers_of[link] = pool.submit(_Cover.of, parts[link])
         try:
             for number, (link, what) in enumerate(wanted.items(), start=1):
                 if progress is not None:
                     progress(link, number, len(wanted))
                 if told is not None:
-                    told.wait((spheres_of[what.key], pieces_of[link]), link, number, len(wanted))
+                    told.wait((spheres_of[what.key], covers_of[link]), link, number, len(wanted))
                 fits[link] = [
                     fit._replace(spheres=moved(fit.spheres, part.link_from_body))
                     for fit, part in zip(spheres_of[what.key].result(), parts[link], strict=True)
                 ]
-                pieces[link] = pieces_of[link].result()
+                covers[link] = covers_of[link].result()
         finally:
             pool.shutdown(cancel_futures=True)
-    return fits, pieces
+    return fits, covers
 
 
 class _Told:
@@ -195,9 +195,38 @@ def _size(meshes: Sequence[Shape | trimesh.Trimesh]) -> float:
     return float(np.linalg.norm(np.ptp(np.concatenate(vertices), axis=0)))
 
 
-def _pieces(parts: Sequence[_Part]) -> list[ConvexPiece]:
-    """Convex pieces that cover the shapes of a link."""
-    return [piece for part in parts for piece in cached_pieces(np.asarray(part.mesh.triangles))]
+class _Cover(NamedTuple):
+    """Convex pieces of the shapes of a link.
+
+    Attributes:
+        solid: those that follow their shapes.
+        loose: those that fill what is hollow.
+        triangles: of the shapes of these, each (n, 3, 3).
+    """
+
+    solid: list[ConvexPiece]
+    loose: list[ConvexPiece]
+    triangles: list[np.ndarray]
+
+    @classmethod
+    def of(cls, parts: Sequence[_Part]) -> _Cover:
+        """Of some shapes."""
+        cover = cls([], [], [])
+        for part in parts:
+            triangles = np.asarray(part.mesh.triangles)
+            pieces, is_solid = cached_pieces(triangles)
+            (cover.solid if is_solid else cover.loose).extend(pieces)
+            if not is_solid:
+                cover.triangles.append(triangles.astype(np.float32))
+        return cover
+
+    def with_balls(self, balls: Sequence[LinkSphere], body: Body) -> Body:
+        """A body with these pieces, and those of its exact spheres."""
+        solid = [ConvexPiece(ball.center[None], ball.radius) for ball in balls] + self.solid
+        surface = None
+        if self.triangles:
+            surface = LinkSurface(np.concatenate(self.triangles), len(solid))
+        return replace(body, pieces=(*solid, *self.loose), surface=surface)
 
 
 def _described(part: _Part) -> str:
@@ -278,6 +307,7 @@ def padded(
             body.link,
             inflated(body.spheres, lengths[name]),
             tuple(p._replace(radius=p.radius + lengths[name]) for p in body.pieces),
+            surface=body.surface and body.surface.widened(lengths[name]),
         )
         for name, body in model.bodies.items()
     }

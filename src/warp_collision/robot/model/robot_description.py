@@ -43,6 +43,7 @@ from warp_collision.robot.model.link_shapes import (
     shapes_of_links,
     spheres_of_shapes,
 )
+from warp_collision.robot.model.link_surface import LinkSurface
 from warp_collision.robot.model.sampled_pairs import NeutralContact, neutral_contacts
 from warp_collision.robot.model.sphere_model import (
     Body,
@@ -319,6 +320,7 @@ def write_robot(path: PathLike, robot: RobotDescription, pairs: SelfCollisionPai
             for name, body in bodies.items()
             if body.pieces
         },
+        "surfaces": {name: body.surface.packed() for name, body in bodies.items() if body.surface},
         "self_collision_buffer": robot.spheres.buffers,
         "coverage": robot.fits,
         "neutral_contacts": robot.neutral_contacts,
@@ -399,11 +401,15 @@ def _spheres(content: Mapping[str, Any], links: Sequence[str]) -> SphereModel:
     rows, link_of = content["spheres"], content["links_of"]
     require_links("spheres", [link_of.get(name, name) for name in rows], links)
     pieces = {name: tuple(map(piece_from, some)) for name, some in content["pieces"].items()}
+    surfaces = {
+        name: LinkSurface.unpacked(part) for name, part in content.get("surfaces", {}).items()
+    }
     bodies = {
         name: Body(
             link_of.get(name, name),
             sphere_array(f"spheres[{name!r}]", some),
             pieces.get(name, ()),
+            surface=surfaces.get(name),
         )
         for name, some in rows.items()
     }

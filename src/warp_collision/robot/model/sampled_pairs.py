@@ -106,23 +106,33 @@ def neutral_contacts(
 ) -> tuple[NeutralContact, ...]:
     """Contacts at the neutral configuration of links that are checked.
 
+    Links that are often in contact are ordinary if their pieces touch there; the surfaces of a
+    joint's two sides may be a hair apart in one place of all.
+
     Args:
         tree: the moving frames.
         model: the spheres.
         left_out: pairs of links that are not checked.
     """
-    layout = SphereLayout(tree, model.bodies)
+    bodies = {name: replace(body, surface=None) for name, body in model.bodies.items()}
+    coarse, layout = SphereLayout(tree, bodies), SphereLayout(tree, model.bodies)
     pairs = _pairs_of_links(layout, left_out)
     limits = np.asarray(tree.joint_limits, dtype=np.float64)
     neutral = torch.from_numpy(neutral_joints(limits))[None]
-    touch = touching_links(neutral, layout, pairs)[0].numpy()
-    near = pairs.without(~touch, "")
+    near = pairs.without(~touching_links(neutral, coarse, pairs)[0].numpy(), "")
     if len(near) == 0:
         return ()
+    touch = touching_links(neutral, layout, near)[0].tolist()
     counts = contact_counts(layout, near, torch.from_numpy(limits), _SAMPLES_OF_CONTACTS)
     shares = (torch.from_numpy(counts) / _SAMPLES_OF_CONTACTS).tolist()
-    touching = zip(near.link_pairs, shares, strict=True)
-    return tuple(NeutralContact(*pair, share) for pair, share in touching)
+    found = (
+        NeutralContact(*pair, share) for pair, share in zip(near.link_pairs, shares, strict=True)
+    )
+    return tuple(
+        contact
+        for contact, is_hit in zip(found, touch, strict=True)
+        if is_hit or contact.is_ordinary
+    )
 
 
 # -- pairs to check -------------------------------------------------------------------------------

@@ -29,6 +29,12 @@ from warp_collision.robot.model.link_pairs import (
     groups_of_links,
     ranges_of_links,
 )
+from warp_collision.robot.model.link_surface import (
+    LinkSurface,
+    farthest,
+    piece_rows,
+    rows_of_leaves,
+)
 from warp_collision.robot.model.sphere_model import Body
 
 # Radius of the ball of a body that is absent [m].
@@ -43,6 +49,7 @@ ROBOT = (
 # Balls are enlarged by more than the rounding of float32: a factor and a length [m].
 _SCALE, _MARGIN = 1.0 + 1.0e-6, 1.0e-7
 _STEPS = 300
+_MOST_ROWS = 1 << 24  # of pieces and surfaces: kernels have their numbers as float32
 
 
 class RobotTables(NamedTuple):
@@ -143,6 +150,7 @@ class SphereLayout:
             tree.moving, len(tree.joint_names), np.array(frames), np.concatenate(points)
         )
         self._pieces = self._pieces_of(tree, names)
+        self._poses = {name: self._pose_of(tree, bodies[name]) for name in names}
         parents = [joint.parent for joint in tree.moving]
         content = np.array([len(parents), *parents, *frames], dtype=np.int64)
         self._frames_key = hashlib.blake2b(content.tobytes()).hexdigest()
@@ -157,11 +165,34 @@ class SphereLayout:
         found = []
         has_pieces = any(body.pieces for body in self.bodies.values())
         for body in (self.bodies[name] for name in names):
-            turn = self.kinematics.joint_from_frame[tree.link_frame[body.link]]
-            pose = np.linalg.inv(turn) @ tree.frame_from_link[body.link]
+            pose = self._pose_of(tree, body)
             if len(body.spheres):
                 found.append(body.pieces_in(pose) if has_pieces else [])
         return found
+
+    def _pose_of(self, tree: KinematicTree, body: Body) -> np.ndarray:
+        """(4, 4) of a body's link in the frame that kernels have for it."""
+        turn = self.kinematics.joint_from_frame[tree.link_frame[body.link]]
+        return np.linalg.inv(turn) @ tree.frame_from_link[body.link]
+
+    def _with_surfaces(self, rows: np.ndarray) -> tuple[np.ndarray, list[int]]:
+        """Rows (n, 4) of pieces, and behind them of surfaces; where each begins, 0 without.
+
+        If the pieces of any body follow its shapes loosely, others have surfaces of pieces alone.
+        """
+        names, none = [*dict.fromkeys(self.sphere_links)], [0] * len(self._pieces)
+        if not any(self.bodies[name].surface for name in names):
+            return rows, none
+        parts, begins, count = [rows], [], len(rows)
+        for name, pieces in zip(names, self._pieces, strict=True):
+            surface = self.bodies[name].surface or LinkSurface.of_solids(len(pieces))
+            begins.append(count if pieces else 0)
+            if pieces:
+                part = surface.rows_in(self._poses[name], pieces).copy()
+                part[rows_of_leaves(part), 3] += count
+                parts.append(part)
+                count += len(part)
+        return (np.concatenate(parts), begins) if count < _MOST_ROWS else (rows, none)
 
     def in_env(self, spheres: Tensor, env_index: Tensor | None) -> Tensor:
         """Disables the spheres (batch, ..., n_spheres, 4) that are not in the env of their row.
@@ -205,9 +236,10 @@ class SphereLayout:
         bodies["begin"], bodies["end"] = links.T
         bodies["center"], bodies["radius"], bodies["spread"] = bounding_balls(points, links)
         pieces, bodies["first_piece"] = _convex_rows(self._pieces)
+        pieces, bodies["surface"] = self._with_surfaces(pieces)
         bodies["n_pieces"] = [*map(len, self._pieces)]
         both = zip(self._pieces, bodies["center"], strict=True)
-        bodies["far_piece"] = [_farthest(some, center) for some, center in both]
+        bodies["far_piece"] = [farthest(some, center) for some, center in both]
         offsets = np.zeros(n_frames)
         for i, joint in enumerate(self.kinematics.joints, start=1):
             offset = np.linalg.norm(joint.parent_from_joint[:3, 3])
@@ -280,29 +312,14 @@ class SphereLayout:
 
 
 def _convex_rows(pieces: Sequence[Sequence[ConvexPiece]]) -> tuple[np.ndarray, list[int]]:
-    """Rows (n, 4) float32 of the pieces of bodies, as kernels read them, and where each begins.
-
-    Of a piece a ball around it, the number of its points and its radius, and then the points.
-    """
+    """Rows (n, 4) float32 of the pieces of bodies, as kernels read them, and where each begins."""
     rows, begins, count = [np.empty((0, 4), dtype=np.float32)], [], 0
-    for piece in itertools.chain.from_iterable([None, *some] for some in pieces):
-        if piece is None:
-            begins.append(count)
-            continue
-        center = (0.5 * (piece.points.min(axis=0) + piece.points.max(axis=0))).astype(np.float32)
-        part = np.zeros((2 + len(piece.points), 4), dtype=np.float32)
-        part[0] = *center, _farthest([piece], center) + piece.radius
-        part[1, :2] = len(piece.points), piece.radius
-        part[2:, :3] = piece.points
-        rows.append(part)
-        count += len(part)
+    for some in pieces:
+        begins.append(count)
+        for piece in some:
+            rows.append(piece_rows(piece).astype(np.float32))
+            count += len(rows[-1])
     return np.concatenate(rows), begins
-
-
-def _farthest(pieces: Sequence[ConvexPiece], center: np.ndarray) -> float:
-    """Largest distance of a point of pieces from a center [m], by more than the rounding above."""
-    distances = [np.linalg.norm(piece.points - center, axis=1).max() for piece in pieces]
-    return max(distances) * (1.0 + 1.0e-5) + 1.0e-6 if distances else 0.0
 
 
 # -- bounding balls of consecutive spheres --------------------------------------------------------

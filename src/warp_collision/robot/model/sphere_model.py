@@ -21,6 +21,7 @@ from warp_collision.messages import MAX_REPR, errors_at, escaped, known_names, s
 from warp_collision.robot.fitting.sphere_arrays import inflated, moved, sphere_array
 from warp_collision.robot.model.convex_pieces import ConvexPiece
 from warp_collision.robot.model.kinematic_tree import check_locks
+from warp_collision.robot.model.link_surface import LinkSurface
 
 # cuRobo's sphere for objects to attach, which is disabled.
 _UNUSED = (0.0, 0.0, 0.0, -100.0)
@@ -36,12 +37,14 @@ class Body:
         pieces: convex pieces in the same frame that cover the shapes that the spheres cover; none
             if the spheres were given.
         envs: in which they are; None for all.
+        surface: what decides where pieces touch; None if all pieces follow their shapes.
     """
 
     link: str
     spheres: np.ndarray
     pieces: tuple[ConvexPiece, ...] = ()
     envs: frozenset[int] | None = None
+    surface: LinkSurface | None = None
 
     def pieces_in(self, frame_from_link: np.ndarray) -> list[ConvexPiece]:
         """The pieces in another frame: the spheres where there are no others."""
