@@ -358,14 +358,13 @@ def pop(motions: Motions, top: int) -> wp.vec2i:
 
 
 @wp.func
-def decide_alone(motions: Motions, lane: int) -> bool:
-    """Whether the segment in a lane is not proven free, by the scalar functions."""
-    part = part_in_lane(motions, lane)
-    segment = segment_in_lane(motions, lane, part.index)
+def decide_alone(motions: Motions, lane: int, index: int) -> bool:
+    """Whether a segment is not proven free, by the scalar functions, in the memory of a lane."""
+    segment = segment_in_lane(motions, lane, index)
     balls = wp.array(ptr=motions.balls, shape=(motions.robot.n_bodies,), dtype=wp.vec4)
-    row = row_of(motions, part.index)
-    slack = write_root(segment, root_of_segment(motions, part.index))
-    kept = interval_of(motions, part).tolerance
+    row = row_of(motions, index)
+    slack = write_root(segment, root_of_segment(motions, index))
+    kept = motions.tolerance[wp.min(row, motions.tolerance.shape[0] - 1)]
     return segment_collides(
         segment, motions.base, row, segment.first, slack, kept, motions.scene, motions.env,
         motions.body_pairs, motions.left_out, balls,
@@ -497,7 +496,7 @@ def step(
             alone = found.known & bit == wp.uint32(0) or counts[number] > MOST_EVALUATIONS
             alone = alone or top + 2 > MOST_INTERVALS
             if alone and not is_hit:
-                is_hit = decide_alone(motions, lane)
+                is_hit = decide_alone(motions, lane, part.index)
                 counts[number] = -1
             elif is_open and not is_hit:
                 if part.level == MAX_LEVEL:
@@ -539,10 +538,16 @@ def begin_segment(
         is_hit = is_hit or segment.first >= n_segments[row]
         if segment.first > 0:
             is_hit = is_hit or hit[row, segment.first - 1]
-    hit[row, segment.first] = is_hit
-    counts[number] = wp.where(is_hit, -1, 0)
+    level = int(0)
+    is_decided = bool(is_hit)
     if not is_hit:
         level = first_level(segment)
+        if level == 0 and hit.shape[0] * horizon == 1:  # seven lanes would be empty
+            is_hit = decide_alone(motions, 0, index)
+            is_decided = True
+    hit[row, segment.first] = is_hit
+    counts[number] = wp.where(is_decided, -1, 0)
+    if not is_decided:
         last = 1 << level
         for i in range(last):
             top = push(motions, top, Part(index, level, last - 1 - i, ALL, ALL))

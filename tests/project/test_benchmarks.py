@@ -337,6 +337,11 @@ def test_users_questions_have_the_same_answers(capsys: pytest.CaptureFixture[str
     assert "drop-in" in text
 
 
+def test_lanes_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lanes", "--scale", "0.02", "--only", "plates, many", *FEW]) == 0
+    assert "without lanes" in capsys.readouterr().out
+
+
 @slow
 def test_exact_shapes_are_compared(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

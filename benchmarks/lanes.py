@@ -1,0 +1,99 @@
+"""Checks of a Panda in the lanes of vector instructions, beside the kernels without lanes.
+
+Configurations anywhere within the limits, and along motions that are free; proofs of motions, of
+all of them and of those that are free. Answers are compared first: they are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+
+import warp_collision as wc
+from benchmarks import harness, vamp
+from benchmarks.harness import CPU, Call, Workload, require
+from warp_collision.examples import load_panda
+from warp_collision.kernels import joint_path
+from warp_collision.robot.checks import path_operators
+from warp_collision.robot.checks.path_operands import PathOperands
+from warp_collision.robot.model.sphere_layout import FRAME_POSE, STATE
+
+COUNT, MOTIONS = 4096, 400  # configurations of a scene, and motions of each length
+
+
+class Case(vamp.Case):
+    """The library alone on one scene."""
+
+    def __init__(self, name: str):
+        self.robot = load_panda()
+        self.world = wc.MeshWorld.from_mapping(vamp.mapping_of(name), device=CPU)
+        links = [
+            (f"panda_{a}", f"panda_{b}") for a, all in vamp.IGNORED.items() for b in all.split()
+        ]
+        self.pairs = self.robot.self_collision_pairs(ignore=links)
+
+
+def _configurations(operands: PathOperands) -> tuple[Any, ...]:
+    rows = tuple(operands.joints.shape[:2])
+    return joint_path.configuration_hit, rows, operands.scratch(rows, FRAME_POSE)
+
+
+def _segments(operands: PathOperands, base_moves: bool = False) -> tuple[Any, ...]:
+    rows = tuple(operands.segments)
+    return joint_path.joint_path_hit, rows, operands.scratch(rows, STATE)
+
+
+def without_lanes(answer: Callable[[], Tensor]) -> Tensor:
+    """An answer by the kernels with a thread for each configuration or segment."""
+    kernels = {"_of_configurations": _configurations, "_of_segments": _segments}
+    with patch.multiple(path_operators, **kernels):
+        return answer()
+
+
+def both(answer: Callable[[Tensor], Tensor], rows: Tensor) -> dict[str, Call]:
+    """With and without lanes; their answers are the same."""
+    found, expected = answer(rows), without_lanes(lambda: answer(rows))
+    require(torch.equal(found, expected), f"{int((found != expected).sum())} answers differ")
+    note = f"{int(expected.sum())} of {len(rows)} are True"
+    return {
+        "library": Call(lambda: answer(rows), len(rows), note=note),
+        "without lanes": Call(lambda: without_lanes(lambda: answer(rows)), len(rows)),
+    }
+
+
+def along_free_motions(case: Case, joints: Tensor) -> Tensor:
+    """Configurations of motions that are free, in their order."""
+    motions = vamp.random_motions(case, joints, 64, 2.0)
+    motions = motions[case.proofs(motions)][:32]
+    steps = torch.linspace(0.0, 1.0, 65)[:, None, None]
+    return torch.lerp(motions[:, 0], motions[:, 1], steps).transpose(0, 1).flatten(0, 1)
+
+
+def workloads(options: Any) -> Iterator[Workload]:
+    """Those of all scenes."""
+    count, n_motions = (max(20, round(n * options.scale)) for n in (COUNT, MOTIONS))
+    for name in vamp.SCENES:
+        case = Case(name)
+        joints = vamp.random_joints(case, count)
+        free = along_free_motions(case, joints).contiguous()
+        yield Workload(f"{name}, many", "configuration", partial(both, case.hits, joints))
+        yield Workload(f"{name}, of free motions", "configuration", partial(both, case.hits, free))
+        for length in vamp.LENGTHS:
+            asked = vamp.random_motions(case, joints, n_motions, length)
+            proven = asked[case.proofs(asked)]
+            for what, some in (("all", asked), ("free", proven)):
+                label = f"{name}, motions of {length} rad, {what}"
+                yield Workload(label, "motion", partial(both, case.proofs, some))
+
+
+add_options = harness.timing_options
+
+
+def run(options: Any) -> str:
+    """The table."""
+    return harness.measure(workloads(options), options)
